@@ -1,0 +1,518 @@
+"""How fast is minfer, side by side with its peers and with a bare kernel: one command.
+
+    python benchmarks/speed.py                      # makes a throw-away environment for the peers
+    python benchmarks/speed.py --peers-env DIR      # makes it once and keeps it
+    python benchmarks/speed.py --no-peers           # minfer against the yardstick only
+
+Two measurements, both in CPU time on one pinned core, the tools taking turns within a round:
+
+* the cost of one sequential sweep, minfer against the yardstick (see yardstick.py);
+* the time to 1e-4: the smallest number of iterations after which no marginal is further than 1e-4
+  from the fixed point of belief propagation, then the time of exactly that run. The count is
+  chosen for the tool, which is generous to tools without a stop rule. minfer's time includes
+  building the graph; the peers' and the yardstick's do not, nor any compilation.
+
+Ratios are medians over rounds of the ratio within a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import reference
+import yardstick
+from problems import F8, Problem, load
+from tools import TOOLS
+
+HERE = Path(__file__).resolve().parent
+TOL = 1e-4
+
+# What installs today. pgmax declares some 195 packages (3.7 GB) that inference does not need:
+# it goes in alone, with the few that it imports.
+PEERS: dict[str, list[list[str]]] = {
+    "pgmax": [["jax==0.10.2", "numba", "scipy", "absl-py"], ["--no-deps", "pgmax==0.6.1"]],
+    "pygms": [["pygms==0.4.1"]],
+    "pomegranate": [["torch==2.13.0"], ["pomegranate==1.1.2"]],
+    "pyagrum": [["pyagrum==3.3.1"]],
+    "pgmpy": [["pgmpy==1.1.2"]],
+}
+NEEDS = {"pygms-ising": "pygms"}  # tool -> entry of PEERS, where the names differ
+
+# Problem -> tools that run it through belief propagation.
+BP: dict[str, tuple[str, ...]] = {
+    "P1a5": ("minfer", "yardstick", "pgmax", "pygms-ising", "pygms", "pomegranate"),
+    "P1a1": ("minfer", "yardstick", "pgmax", "pygms-ising"),
+    "P2a5": ("minfer", "yardstick", "pgmax", "pygms-ising"),
+    "P3": ("minfer", "yardstick", "pgmax", "pygms-ising", "pygms", "pomegranate"),
+    "P4i": ("minfer", "yardstick", "pgmax", "pygms-ising", "pygms", "pomegranate"),
+    "P4m": ("minfer", "pgmax", "pygms", "pomegranate"),
+    "G12": ("minfer", "pgmax"),
+}
+# Too slow for a full run: one and two iterations are timed and scaled.
+SCALED = {(t, p) for t in ("pygms", "pomegranate") for p in ("P1a5", "P3")}
+EXACT: dict[str, tuple[str, ...]] = {
+    "P4i": ("minfer", "pyagrum", "pgmpy"),
+    "P4m": ("minfer", "pyagrum", "pgmpy"),
+}
+SWEEPS = {"P1a5": (20, 220), "P2a5": (2, 12), "P3": (20, 220)}
+
+# (what, slower tool, faster tool, problems, least ratio)
+BARS: list[tuple[str, str, str, tuple[str, ...], float]] = [
+    ("minfer, graph build included, against pgmax's run alone", "pgmax", "minfer",
+     ("P1a5", "P1a1", "P2a5", "P3"), 8.0),
+    ("12-state grid, minfer with build against pgmax's run", "pgmax", "minfer", ("G12",), 5.0),
+    ("minfer against pyGMs' Ising solver", "pygms-ising", "minfer", ("P1a5", "P1a1", "P3"), 15.0),
+    ("minfer against pyGMs' generic BP", "pygms", "minfer", ("P1a5", "P3"), 1000.0),
+    ("minfer against pomegranate", "pomegranate", "minfer", ("P1a5", "P3"), 1000.0),
+    ("the yardstick itself against pgmax", "pgmax", "yardstick", ("P1a5", "P1a1"), 11.0),
+]  # fmt: skip
+SWEEP_BAR = 1.3
+
+
+class ToolFailed(Exception):
+    """A tool could not do what it was asked."""
+
+
+class Client:
+    """One tool in its own pinned process."""
+
+    def __init__(self, tool: str, python: str, core: int, log: Path):
+        threads = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")
+        env = os.environ | {f"{t}_NUM_THREADS": "1" for t in threads}
+        env |= {
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+            "CUDA_VISIBLE_DEVICES": "",
+            "TQDM_DISABLE": "1",
+            "PYTHONWARNINGS": "ignore",
+        }
+        self.tool = tool
+        self.process = subprocess.Popen(
+            [python, str(HERE / "tools.py"), tool, str(core)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log.open("a"),
+            text=True,
+            env=env,
+        )
+
+    def ask(self, op: str, **request: Any) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps({"op": op, **request}) + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise ToolFailed(f"the process ended (exit status {self.process.poll()})")
+        answer = json.loads(line)
+        if "failed" in answer:
+            raise ToolFailed(answer["failed"])
+        return answer
+
+    def close(self) -> None:
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        self.process.wait()
+
+
+@dataclass
+class Row:
+    """One tool on one problem."""
+
+    problem: str
+    tool: str
+    samples: list[float] = field(default_factory=list)  # CPU seconds, one a round
+    iters: int | None = None
+    error: float | None = None
+    setup: float | None = None
+    compile: float | None = None
+    note: str = ""
+
+    @property
+    def seconds(self) -> float:
+        return statistics.median(self.samples)
+
+
+def install(env: Path, wanted: set[str]) -> tuple[str, dict[str, str]]:
+    """Create or complete the peers' environment; returns its python and what failed."""
+    python = env / ("Scripts" if os.name == "nt" else "bin") / "python"
+    if not python.exists():
+        say(f"creating the peers' environment in {env}")
+        subprocess.run([sys.executable, "-m", "venv", str(env)], check=True)
+    failed = {}
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    for peer in sorted(wanted):
+        probe = f"import importlib.metadata as m; m.version({peer!r})"
+        if subprocess.run([str(python), "-c", probe], capture_output=True).returncode == 0:
+            continue
+        for step in PEERS[peer]:
+            say(f"installing {' '.join(s for s in step if s[0] != '-')}")
+            done = subprocess.run([*pip, *step], capture_output=True, text=True)
+            if done.returncode:
+                failed[peer] = (done.stderr.strip().splitlines() or ["pip failed"])[-1][:200]
+                break
+    return str(python), failed
+
+
+def fixed_point(p: Problem) -> F8:
+    """The BP fixed point to 1e-12: the yardstick's for binary models, else plain flooding."""
+    if not p.binary:
+        return reference.bp_fixed_point(p)
+    assert p.log_odds is not None
+    assert p.weights is not None
+    assert p.feature is not None
+    wiring = yardstick.wire(p.log_odds, p.edges, p.weights, p.feature)
+    one, its, change = yardstick.sweep(wiring, 100_000, 1e-12)
+    if change > 1e-12:
+        raise RuntimeError(f"{p.name}: no fixed point after {its} sweeps")
+    return np.stack([1 - one, one], axis=1)
+
+
+def rounds_for(seconds: float, reps: int) -> int:
+    """Fewer rounds for slow samples."""
+    return reps if seconds < 0.5 else min(reps, 3 if seconds < 5 else 1)
+
+
+def bp_rows(name: str, clients: dict[str, Client], reps: int, scratch: Path) -> list[Row]:
+    """Time to TOL of every tool on one problem."""
+    p = load(name)
+    target = fixed_point(p)
+    path = scratch / f"{name}.npy"
+    np.save(path, target)
+    flood = reference.flooding_count(p, target, TOL)
+    say(f"{name}: {p.about}; flooding is within {TOL:g} after {flood} iterations")
+    rows = []
+    for tool in BP[name]:
+        if tool not in clients:
+            continue
+        row, client = Row(name, tool), clients[tool]
+        say(f"  preparing {tool}")
+        try:
+            row.setup = client.ask("build", problem=name)["seconds"]
+            if (tool, name) in SCALED:
+                row.iters = flood + TOOLS[tool].extra_iters
+                one = client.ask("once", iters=1)["seconds"]
+                two = client.ask("once", iters=2)["seconds"]
+                row.samples = [one + (row.iters - 1) * (two - one)]
+                row.note = "scaled from 1 and 2 iterations"
+            else:
+                sequential = tool in ("minfer", "yardstick")
+                guess = max(1, flood // 2) if sequential else flood + TOOLS[tool].extra_iters
+                found = client.ask("count", target=str(path), tol=TOL, guess=guess)
+                row.iters, row.error = found["iters"], found["error"]
+                row.compile = client.ask("compile", iters=row.iters)["seconds"]
+        except ToolFailed as error:
+            say(f"  {tool}: {error}")
+            continue
+        rows.append(row)
+    timed = [r for r in rows if not r.samples]
+    for turn in range(reps):
+        for row in timed if turn % 2 == 0 else timed[::-1]:
+            if not row.samples or len(row.samples) < rounds_for(row.samples[0], reps):
+                row.samples.append(clients[row.tool].ask("time", iters=row.iters)["seconds"])
+    for row in rows:
+        say(f"  {row.tool:12} {row.seconds * 1e3:12.3f} ms  {row.iters} its {row.note}")
+    return rows
+
+
+def own_stop(name: str, client: Client, scratch: Path) -> dict[str, Any]:
+    """minfer stopped by its own rule at TOL, graph build included."""
+    client.ask("build", problem=name)
+    found = client.ask("own_stop", target=str(scratch / f"{name}.npy"), tol=TOL)
+    say(f"  minfer, own stop rule: {found['seconds'] * 1e3:.3f} ms, {found['iters']} its, "
+        f"error {found['error']:.1e}")  # fmt: skip
+    return {"problem": name, **found}
+
+
+def exact_rows(name: str, clients: dict[str, Client], reps: int, scratch: Path) -> list[Row]:
+    """Exact marginals: minfer builds its graph within the time, the peers' models are ready."""
+    path = scratch / f"{name}-exact.npy"
+    np.save(path, reference.exact_grid(load(name)))
+    say(f"{name}: exact marginals")
+    rows = []
+    for tool in EXACT[name]:
+        if tool not in clients:
+            continue
+        row, client = Row(name, tool), clients[tool]
+        try:
+            row.setup = client.ask("build", problem=name)["seconds"]
+            row.error = client.ask("exact_error", target=str(path))["error"]
+        except ToolFailed as error:
+            say(f"  {tool}: {error}")
+            continue
+        rows.append(row)
+    for turn in range(reps):
+        for row in rows if turn % 2 == 0 else rows[::-1]:
+            if not row.samples or len(row.samples) < rounds_for(row.samples[0], reps):
+                row.samples.append(clients[row.tool].ask("exact")["seconds"])
+    for row in rows:
+        say(f"  {row.tool:12} {row.seconds * 1e3:12.3f} ms  error {row.error:.1e}")
+    return rows
+
+
+def sweep_costs(clients: dict[str, Client], names: list[str], reps: int) -> list[dict[str, Any]]:
+    """Seconds per sweep, minfer against the yardstick, in paired rounds."""
+    out = []
+    for name, (few, many) in SWEEPS.items():
+        if name not in names:
+            continue
+        pair = [clients[t] for t in ("minfer", "yardstick") if t in clients]
+        found: dict[str, list[float]] = {c.tool: [] for c in pair}
+        for c in pair:
+            c.ask("build", problem=name)
+        for turn in range(-1, 2 * reps):  # the first round is a warm-up
+            for c in pair if turn % 2 == 0 else pair[::-1]:
+                seconds = c.ask("sweep", few=few, many=many)["seconds"]
+                if turn >= 0:
+                    found[c.tool].append(seconds)
+        entry: dict[str, Any] = {"problem": name}
+        for tool, seconds in found.items():
+            entry[tool] = statistics.median(seconds)
+        entry["messages"] = 2 * len(load(name).edges)
+        if len(pair) == 2:
+            ratios = [a / b for a, b in zip(found["minfer"], found["yardstick"])]
+            entry["ratio"] = statistics.median(ratios)
+            entry["quartiles"] = [float(q) for q in np.quantile(ratios, [0.25, 0.75])]
+        say(f"{name}: one sweep " + ", ".join(f"{t} {entry[t] * 1e3:.4f} ms" for t in found)
+            + (f", ratio {entry['ratio']:.2f}" if "ratio" in entry else ""))  # fmt: skip
+        out.append(entry)
+    return out
+
+
+def ratio(rows: list[Row], problem: str, slow: str, fast: str) -> float | None:
+    """Median over rounds of slow / fast; None where either is missing."""
+    by = {r.tool: r for r in rows if r.problem == problem}
+    if slow not in by or fast not in by:
+        return None
+    a, b = by[slow].samples, by[fast].samples
+    if min(len(a), len(b)) < 3:  # a single slow sample against the other's median
+        return by[slow].seconds / by[fast].seconds
+    return statistics.median(x / y for x, y in zip(a, b))
+
+
+def judge(bp: list[Row], exact: list[Row], sweeps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every bar that can be judged with what ran."""
+    out = []
+    for entry in sweeps:
+        if "ratio" in entry:
+            out.append({
+                "bar": "minfer's sweep against the yardstick's", "problem": entry["problem"],
+                "need": f"<= {SWEEP_BAR:g}", "found": entry["ratio"],
+                "met": entry["ratio"] <= SWEEP_BAR,
+            })  # fmt: skip
+    for what, slow, fast, problems, least in BARS:
+        for name in problems:
+            found = ratio(bp, name, slow, fast)
+            if found is not None:
+                out.append({"bar": what, "problem": name, "need": f">= {least:g}",
+                            "found": found, "met": found >= least})  # fmt: skip
+    found = ratio(exact, "P4i", "pyagrum", "minfer")
+    if found is not None:
+        out.append({"bar": "exact, minfer with build against pyAgrum's Shafer-Shenoy",
+                    "problem": "P4i", "need": ">= 1", "found": found,
+                    "met": found >= 1})  # fmt: skip
+    return out
+
+
+def cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def number(x: float | None, digits: int = 3) -> str:
+    """Three significant digits without an exponent."""
+    if x is None:
+        return "-"
+    if x == 0:
+        return "0"
+    places = max(0, digits - 1 - int(np.floor(np.log10(abs(x)))))
+    return f"{x:,.{places}f}"
+
+
+def table(head: list[str], body: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *body]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def report(result: dict[str, Any], bp: list[Row], exact: list[Row]) -> str:
+    """The whole result as Markdown."""
+    versions, about = result["versions"], result["problems"]
+    parts = [
+        "# Speed",
+        f"{result['date']}, one core of {result['cpu']}, Python {result['python']}, CPU time, "
+        f"medians of up to {result['reps']} rounds in which the tools take turns.",
+        "Versions: " + ", ".join(f"{t} {v}" for t, v in versions.items()) + ".",
+    ]
+    if result["skipped"]:
+        skipped = "; ".join(f"{t}: {why}" for t, why in result["skipped"].items())
+        parts.append(f"Not run: {skipped}.")
+    if result["bars"]:
+        body = [
+            [b["bar"], b["problem"], b["need"], number(b["found"]), "yes" if b["met"] else "**no**"]
+            for b in result["bars"]
+        ]
+        parts += ["## Bars", table(["bar", "problem", "needed", "found", "met"], body)]
+    if result["sweeps"]:
+        body = [
+            [
+                e["problem"],
+                *(number(e[t] * 1e3) if t in e else "-" for t in ("minfer", "yardstick")),
+                number(e["yardstick"] / e["messages"] * 1e9),
+                f"{e['ratio']:.2f} ({e['quartiles'][0]:.2f} - {e['quartiles'][1]:.2f})"
+                if "ratio" in e
+                else "-",
+            ]
+            for e in result["sweeps"]
+        ]
+        head = ["problem", "minfer ms", "yardstick ms", "yardstick ns/message", "ratio (quartiles)"]
+        parts += ["## One sequential sweep", table(head, body)]
+    if bp:
+        parts += [
+            "## Time to 1e-4",
+            "Belief propagation until no marginal is further than 1e-4 from the fixed point, the "
+            "number of iterations chosen for each tool. minfer's time includes building the graph; "
+            "for all others building (set-up) and compiling stand apart.",
+        ]
+        body = []
+        for r in bp:
+            cells = [f"{r.problem}: {about[r.problem]}", r.tool, str(r.iters)]
+            cells += [number(r.seconds * 1e3), number(r.seconds / (r.iters or 1) * 1e3)]
+            for other in ("minfer", "yardstick"):
+                x = ratio(bp, r.problem, r.tool, other)
+                cells.append("-" if x is None else number(x))
+            included = TOOLS[r.tool].includes_build
+            cells += ["included" if included else number(r.setup)]
+            cells += [number(r.compile) if r.compile and r.compile > 1e-3 else "-"]
+            cells += [f"{r.error:.1e}" if r.error is not None else "-", r.note]
+            body.append(cells)
+        head = ["problem", "tool", "its", "ms", "ms/it", "x minfer", "x yardstick", "set-up s",
+                "compile s", "error", "remark"]  # fmt: skip
+        parts.append(table(head, body))
+    if result["own_stop"]:
+        body = [
+            [o["problem"], str(o["iters"]), number(o["seconds"] * 1e3), f"{o['error']:.1e}"]
+            for o in result["own_stop"]
+        ]
+        parts += ["## minfer stopped by its own rule at 1e-4, graph build included",
+                  table(["problem", "its", "ms", "distance to the fixed point"],
+                        body)]  # fmt: skip
+    if exact:
+        body = []
+        for r in exact:
+            x = ratio(exact, r.problem, r.tool, "minfer")
+            included = TOOLS[r.tool].includes_build
+            body.append([
+                f"{r.problem}: {about[r.problem]}", r.tool, number(r.seconds * 1e3),
+                "-" if x is None else number(x), "included" if included else number(r.setup),
+                f"{r.error:.0e}",
+            ])  # fmt: skip
+        head = ["problem", "tool", "ms", "x minfer", "set-up s", "largest error"]
+        parts += ["## Exact marginals of every variable", table(head, body)]
+    return "\n\n".join(parts) + "\n"
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    cli = argparse.ArgumentParser(description="minfer's speed against its peers and a bare kernel")
+    cli.add_argument("--peers-env", type=Path, help="environment for the peers; kept and reused")
+    cli.add_argument("--no-peers", action="store_true", help="minfer and the yardstick only")
+    cli.add_argument("--reps", type=int, default=9, help="rounds (default 9)")
+    cli.add_argument("--problems", nargs="+", choices=list(BP), default=list(BP))
+    cli.add_argument("--tools", nargs="+", choices=list(TOOLS), default=list(TOOLS))
+    cli.add_argument("--core", type=int, default=None, help="core to pin to (default the last)")
+    cli.add_argument("--out", type=Path, default=HERE / "results", help="folder for the results")
+    args = cli.parse_args()
+
+    core = args.core
+    if core is None:
+        core = max(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    tools = [t for t in args.tools if not args.no_peers or t in ("minfer", "yardstick")]
+    scratch = Path(tempfile.mkdtemp(prefix="minfer-speed-"))
+    clients: dict[str, Client] = {}
+    versions: dict[str, str] = {}
+    skipped: dict[str, str] = {}
+    bp: list[Row] = []
+    exact: list[Row] = []
+    own: list[dict[str, Any]] = []
+    try:
+        peers_python = sys.executable
+        wanted = {NEEDS.get(t, t) for t in tools} & PEERS.keys()
+        if wanted:
+            peers_python, skipped = install(args.peers_env or scratch / "peers", wanted)
+        for tool in tools:
+            peer = NEEDS.get(tool, tool)
+            if peer in skipped:
+                continue
+            python = peers_python if peer in PEERS else sys.executable
+            client = Client(tool, python, core, scratch / f"{tool}.log")
+            try:
+                versions[tool] = client.ask("hello")["version"]
+                clients[tool] = client
+            except ToolFailed as error:
+                skipped[tool] = str(error)
+                client.close()
+        for tool, why in skipped.items():
+            say(f"skipped {tool}: {why}")
+
+        sweeps = sweep_costs(clients, args.problems, args.reps) if "yardstick" in clients else []
+        for name in args.problems:
+            found = bp_rows(name, clients, args.reps, scratch)
+            bp += found
+            if any(r.tool == "minfer" for r in found):
+                own.append(own_stop(name, clients["minfer"], scratch))
+            if name in EXACT:
+                exact += exact_rows(name, clients, args.reps, scratch)
+    finally:
+        for client in clients.values():
+            client.close()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+    result: dict[str, Any] = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "cpu": cpu_name(),
+        "python": platform.python_version(),
+        "reps": args.reps,
+        "versions": versions,
+        "skipped": skipped,
+        "problems": {name: load(name).about for name in args.problems},
+        "bars": judge(bp, exact, sweeps),
+        "sweeps": sweeps,
+        "bp": [vars(r) | {"seconds": r.seconds} for r in bp],
+        "own_stop": own,
+        "exact": [vars(r) | {"seconds": r.seconds} for r in exact],
+    }
+    args.out.mkdir(parents=True, exist_ok=True)
+    text = report(result, bp, exact)
+    (args.out / "speed.json").write_text(json.dumps(result, indent=1) + "\n")
+    (args.out / "speed.md").write_text(text)
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

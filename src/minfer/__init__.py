@@ -1,0 +1,116 @@
+"""minfer: fast marginal inference in discrete factor graphs, and how far the answer can be off.
+
+The public names; solvers and readers are imported when first used, so that ``import minfer`` stays
+cheap (numba loads with the first kernel).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from minfer.errors import (
+    ContradictionError,
+    EvidenceError,
+    FormatError,
+    MinferError,
+    ModelError,
+    RefusedError,
+    SettingsError,
+)
+from minfer.factors import Features, GlobalFactor, Globals, Tables
+from minfer.graph import FactorGraph
+
+__version__ = "0.1.0"
+
+_LATE = {
+    "Auto": "minfer.solvers.auto",
+    "BeliefPropagation": "minfer.solvers.bp",
+    "Exact": "minfer.solvers.exact",
+    "Gibbs": "minfer.solvers.gibbs",
+    "LogZ": "minfer.solvers.base",
+    "Marginals": "minfer.solvers.base",
+    "MeanField": "minfer.solvers.mean_field",
+    "Solver": "minfer.solvers.base",
+    "Status": "minfer.solvers.base",
+    "TreeReweighted": "minfer.solvers.trw",
+    "read": "minfer.io",
+    "read_evidence": "minfer.io",
+    "read_fg": "minfer.io",
+    "read_native": "minfer.io",
+    "read_uai": "minfer.io",
+    "write": "minfer.io",
+    "write_fg": "minfer.io",
+    "write_mar": "minfer.io",
+    "write_native": "minfer.io",
+    "write_pr": "minfer.io",
+    "write_uai": "minfer.io",
+}
+
+if TYPE_CHECKING:
+    from minfer.io import (
+        read,
+        read_evidence,
+        read_fg,
+        read_native,
+        read_uai,
+        write,
+        write_fg,
+        write_mar,
+        write_native,
+        write_pr,
+        write_uai,
+    )
+    from minfer.solvers.auto import Auto
+    from minfer.solvers.base import LogZ, Marginals, Solver, Status
+    from minfer.solvers.bp import BeliefPropagation
+    from minfer.solvers.exact import Exact
+    from minfer.solvers.gibbs import Gibbs
+    from minfer.solvers.mean_field import MeanField
+    from minfer.solvers.trw import TreeReweighted
+
+__all__ = [
+    "Auto",
+    "BeliefPropagation",
+    "ContradictionError",
+    "EvidenceError",
+    "Exact",
+    "FactorGraph",
+    "Features",
+    "FormatError",
+    "Gibbs",
+    "GlobalFactor",
+    "Globals",
+    "LogZ",
+    "Marginals",
+    "MeanField",
+    "MinferError",
+    "ModelError",
+    "RefusedError",
+    "SettingsError",
+    "Solver",
+    "Status",
+    "Tables",
+    "TreeReweighted",
+    "read",
+    "read_evidence",
+    "read_fg",
+    "read_native",
+    "read_uai",
+    "write",
+    "write_fg",
+    "write_mar",
+    "write_native",
+    "write_pr",
+    "write_uai",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATE:
+        return getattr(import_module(_LATE[name]), name)
+    raise AttributeError(f"module 'minfer' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,84 @@
+"""The command line: a thin face of the Python API.
+
+Every command is a function in a file of its own, listed in :data:`app` below; this file only binds
+them together and turns errors into one line and an exit code:
+
+    0 answered    2 usage    3 bad input    4 refused    5 not converged, under --strict
+    1 a bug, or something broken (doctor)   130 interrupted
+
+Data goes to stdout, everything else to stderr. Nothing here imports numba or rich before a command
+needs it, so that ``minfer --version`` is quick.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from minfer import __version__
+from minfer.cli.convert import convert
+from minfer.cli.demo import demo
+from minfer.cli.doctor import doctor
+from minfer.cli.example import example
+from minfer.cli.failures import Commands, leave
+from minfer.cli.plan import plan
+from minfer.cli.run import run
+from minfer.cli.warmup import warmup
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="minfer",
+    cls=Commands,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"minfer {__version__}")
+        raise typer.Exit()
+
+
+@app.callback(invoke_without_command=True)
+def top(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", "-V", callback=_show_version, is_eager=True, help="Show the version."
+        ),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")
+    ] = False,
+) -> None:
+    """Fast marginal inference in discrete factor graphs, and how far the answer can be off.
+
+    New here? Start with one of these:
+
+    \b
+      minfer demo
+      minfer example sprinkler -o sprinkler.minfer
+      minfer run sprinkler.minfer
+
+    Exit codes: 0 answered, 2 usage, 3 bad input, 4 refused, 5 not converged (with --strict).
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+for _command in (run, plan, convert, example, demo, warmup, doctor):
+    app.command()(_command)
+
+
+def main() -> None:
+    """Entry point of the ``minfer`` script."""
+    try:
+        app(prog_name="minfer")
+    except SystemExit as exit_:
+        leave(exit_.code)

@@ -1,0 +1,39 @@
+"""``minfer convert``: a model from one format to another."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from minfer.cli.failures import note
+from minfer.cli.options import Evidence, Model
+from minfer.cli.run import check_inputs, check_writable, load
+
+
+def convert(
+    model: Model,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="OUT", help="File to write; the suffix tells the format, - is standard output."
+        ),
+    ],
+    evidence: Evidence = None,
+) -> None:
+    """Write a model in another format, with evidence built in if there is any.
+
+    \b
+    Examples:
+      minfer convert grid.fg grid.uai
+      minfer convert grid.uai.gz observed.uai --evidence grid.uai.evid
+    """
+    import minfer
+
+    check_inputs(model, evidence)
+    if target != "-":
+        check_writable(target, [model, *(evidence or ())])
+    graph, _ = load(model, evidence)
+    minfer.write(graph, target)  # in this thread, where an interrupt removes a half-written file
+    if target != "-":
+        note(f"wrote {target}")

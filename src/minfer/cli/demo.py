@@ -1,0 +1,145 @@
+"""``minfer demo``: both faces of the package in a minute, with nothing prepared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from minfer.cli.failures import note
+from minfer.cli.progress import wait_for
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from minfer.examples import Picture
+    from minfer.graph import FactorGraph
+    from minfer.solvers.base import Marginals, Solver
+
+
+def demo() -> None:
+    """Show what minfer does, on two examples that come with it.
+
+    Exact marginals of a small network with names, and a noisy picture cleaned by loopy belief
+    propagation. The first run on a machine compiles what it needs.
+
+    \b
+    Example:
+      minfer demo
+    """
+    from minfer.cli import render
+
+    console = render.console()
+    _network(console)
+    console.print()
+    _picture(console)
+    console.print()
+    _next_steps()
+
+
+# ---------------------------------------------------------------------- a network with names
+
+STORY: dict[str, dict[int | str, int]] = {
+    "no evidence": {},
+    "wet grass": {"wet_grass": 1},
+    "wet grass and street": {"wet_grass": 1, "wet_street": 1},
+}
+
+
+def _network(console: Console) -> None:
+    from minfer import Exact
+    from minfer.cli import render
+    from minfer.examples import sprinkler
+
+    graph = sprinkler()
+    console.print("1. Why is the grass wet?", style="bold")
+    console.print(render.describe(graph))
+    solver = Exact(method="enumerate")  # right for a model this small: nothing to compile
+    answers = {title: solver(graph.with_evidence(seen)) for title, seen in STORY.items()}
+    render.show(console, _story_table(graph, answers))
+    console.print(
+        "Wet grass makes both rain and the sprinkler likelier. If the street is wet as\n"
+        "well, it was the rain, and the sprinkler is explained away.\n"
+    )
+    last = list(answers.values())[-1]
+    z = "in a Bayesian network this is the log-probability of the evidence"
+    lines = {"solver": last.solver, "log Z": render.log_z(last), "": z}
+    render.show(console, render.facts(lines))
+
+
+def _story_table(graph: FactorGraph, answers: dict[str, Marginals]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from minfer.cli import render
+
+    table = Table(box=SIMPLE_HEAD, header_style="bold")
+    table.add_column("probability of yes")
+    for title in answers:
+        table.add_column(title, justify="right")
+    for name in graph.names or ():
+        if graph.n_states[graph.index(name)] != 2:
+            continue
+        cells = [
+            "observed" if name in STORY[title] else render.probability(m[name][1])
+            for title, m in answers.items()
+        ]
+        table.add_row(name, *cells)
+    return table
+
+
+# ---------------------------------------------------------------------- a noisy picture
+
+
+def _picture(console: Console) -> None:
+    from minfer import BeliefPropagation
+    from minfer.cli import render
+    from minfer.examples import FLIP, picture
+
+    scene = picture()
+    console.print(f"2. A picture with {FLIP:.0%} of its pixels flipped", style="bold")
+    console.print(render.describe(scene.graph))
+    note("running loopy belief propagation (ten seconds or so the first time, to compile)")
+    solver = BeliefPropagation()
+    answer = wait_for("belief propagation", lambda: _solve(solver, scene.graph))
+    again = wait_for("belief propagation", lambda: [solver(scene.graph) for _ in range(3)])
+    _draw(console, scene, answer)
+    compiled = render.duration(min(one.seconds for one in again))
+    lines = {
+        "solver": answer.solver,
+        "status": f"{answer.status.value} after {answer.iterations} iterations",
+        "log Z": render.log_z(answer),
+        "time": f"{compiled} now that it is compiled",
+    }
+    render.show(console, render.facts(lines))
+
+
+def _solve(solver: Solver, graph: FactorGraph) -> Marginals:
+    """log Z is computed when first asked for: here, in the worker's thread."""
+    answer = solver(graph)
+    _ = answer.log_z
+    return answer
+
+
+def _draw(console: Console, scene: Picture, answer: Marginals) -> None:
+    from minfer.cli import render
+
+    cleaned = answer.mpm().reshape(scene.clean.shape).astype(bool)
+    titles = [
+        f"{name}: {(pixels == scene.clean).mean():.1%} right"
+        for name, pixels in (("noisy", scene.noisy), ("denoised", cleaned))
+    ]
+    console.print()
+    render.side_by_side(titles, [scene.noisy, cleaned], console)
+    console.print()
+
+
+def _next_steps() -> None:
+    typer.echo(
+        "Next:\n"
+        "   minfer example sprinkler -o sprinkler.minfer   a model file of your own\n"
+        "   minfer run sprinkler.minfer                    its marginals\n"
+        "   minfer plan sprinkler.minfer                   what each solver would cost\n"
+        "   minfer --help                                  everything else"
+    )

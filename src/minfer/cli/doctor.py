@@ -1,0 +1,117 @@
+"""``minfer doctor``: is this installation in order?"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterator
+from importlib import metadata, util
+from typing import Annotated, NamedTuple
+
+import typer
+
+
+class Finding(NamedTuple):
+    """One line of the report; ``ok`` is None where nothing can be wrong."""
+
+    name: str
+    text: str
+    ok: bool | None = None
+
+
+EXTRAS = {"plot": "matplotlib", "image": "PIL"}
+
+
+def doctor(
+    json: Annotated[
+        bool, typer.Option("--json", help="One JSON object on standard output.")
+    ] = False,
+) -> None:
+    """Check the installation: versions, cache folder, and whether the kernels are right.
+
+    Exits with code 1 if something is broken. Add its output to a bug report.
+
+    \b
+    Example:
+      minfer doctor
+    """
+    findings = []
+    for finding in examine():
+        findings.append(finding)
+        if not json:
+            mark = {True: "ok", False: "BROKEN", None: ""}[finding.ok]
+            typer.echo(f"{finding.name:<12}{mark:<8}{finding.text}".rstrip())
+    broken = [f.name for f in findings if f.ok is False]
+    if json:
+        from minfer.cli.render import to_json
+
+        typer.echo(to_json({"ok": not broken, "findings": [f._asdict() for f in findings]}))
+    else:
+        typer.echo(f"\nBroken: {', '.join(broken)}" if broken else "\nEverything is in order.")
+    if broken:
+        raise typer.Exit(1)
+
+
+def examine() -> Iterator[Finding]:
+    """Every check in turn; one that fails is a finding, not the end."""
+    yield from _versions()
+    for name, check in CHECKS.items():
+        try:
+            yield check()
+        except Exception as error:
+            yield Finding(name, f"{type(error).__name__}: {error}", False)
+
+
+def _versions() -> Iterator[Finding]:
+    import minfer
+
+    yield Finding("minfer", minfer.__version__)
+    yield Finding("python", f"{platform.python_version()} on {platform.platform()}")
+    for name in ("numpy", "scipy", "numba", "llvmlite", "typer", "rich"):
+        try:
+            yield Finding(name, metadata.version(name), True)
+        except metadata.PackageNotFoundError:
+            yield Finding(name, "not installed", False)
+    for extra, module in EXTRAS.items():
+        there = util.find_spec(module) is not None
+        yield Finding(extra, "present" if there else f"no: pip install 'minfer[{extra}]'")
+    count = getattr(os, "sched_getaffinity", None)
+    usable = len(count(0)) if count else os.cpu_count()
+    yield Finding("cores", f"{usable} usable of {os.cpu_count()}")
+
+
+def _cache() -> Finding:
+    from minfer.kernels._jit import CACHE_DIR
+
+    files = sum(1 for _ in CACHE_DIR.glob("**/*.nbc"))
+    kept = "warm" if files else "empty: the first run compiles; `minfer warmup` does so now"
+    writable = os.access(CACHE_DIR, os.W_OK)
+    return Finding("cache", f"{CACHE_DIR} ({kept if writable else 'not writable'})", writable)
+
+
+def _exact() -> Finding:
+    return _right("exact", "Exact", 1e-9)
+
+
+def _bp() -> Finding:
+    return _right("bp", "BeliefPropagation", 1e-5)
+
+
+def _right(name: str, solver: str, tolerance: float) -> Finding:
+    """Marginals of a chain of three variables against the sum over its eight assignments."""
+    import numpy as np
+
+    import minfer
+
+    graph = minfer.FactorGraph.pairwise([0.5, -1.0, 0.25], [[0, 1], [1, 2]], [2.0, -1.5])
+    x = np.array(list(np.ndindex(2, 2, 2)))
+    weight = np.exp(graph.log_score(x))
+    truth = (weight @ x) / weight.sum()
+    answer = getattr(minfer, solver)()(graph)
+    off = float(np.abs(answer.probs[1::2] - truth).max())
+    off_log_z = abs(answer.log_z - float(np.log(weight.sum())))
+    ok = off <= tolerance and off_log_z <= 10 * tolerance
+    return Finding(name, f"off by {off:.0e}, log Z by {off_log_z:.0e}", ok)
+
+
+CHECKS: dict[str, Callable[[], Finding]] = {"cache": _cache, "exact": _exact, "bp": _bp}

@@ -1,0 +1,129 @@
+"""Errors as one line on stderr and an exit code, in one place for every command."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from minfer.errors import MinferError
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+BAD_INPUT = 3
+REFUSED = 4
+
+# typer carries its own click since 0.2x and used the click package before: the base class of its
+# usage errors is found by way of the one it has always exported.
+UsageProblem: Any = typer.BadParameter.__mro__[2]
+
+
+class UsageError(Exception):
+    """The command line itself is wrong: exit code 2."""
+
+
+class Commands(TyperGroup):
+    """The group of all commands; runs one and turns what it raises into an exit code."""
+
+    def main(self, args: Any = None, *rest: Any, **options: Any) -> NoReturn:
+        words, debug = split_debug(sys.argv[1:] if args is None else list(args))
+        options["standalone_mode"] = False
+        outer = super().main
+        sys.exit(exit_code(lambda: outer(words, *rest, **options), debug))
+
+    def invoke(self, ctx: Any) -> Any:
+        """typer has answers of its own to these two, which come sooner than ours in ``main``."""
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, BrokenPipeError) as error:
+            raise Stopped(error) from None
+
+
+class Stopped(Exception):
+    """Wraps Ctrl-C or a closed pipe on the way through typer."""
+
+
+def split_debug(words: list[str]) -> tuple[list[str], bool]:
+    """``--debug`` may stand anywhere before a ``--``; MINFER_DEBUG does the same."""
+    end = words.index("--") if "--" in words else len(words)
+    head = [word for word in words[:end] if word != "--debug"]
+    asked = len(head) < end or os.environ.get("MINFER_DEBUG", "") not in ("", "0")
+    return head + words[end:], asked
+
+
+def exit_code(command: Callable[[], Any], debug: bool = False) -> int:
+    """Run a command; say what went wrong, if anything, and return the exit code."""
+    try:
+        code = _flushed(command)
+        return code if isinstance(code, int) else 0
+    except (KeyboardInterrupt, typer.Abort):
+        return say("interrupted", INTERRUPTED, kind="")
+    except UsageProblem as error:
+        context = getattr(error, "ctx", None)
+        where = context.command_path if context else "minfer"
+        return say(f"{_sentence(error.format_message())} (see `{where} --help`)", error.exit_code)
+    except UsageError as error:
+        return say(str(error), 2)
+    except MinferError as error:
+        return say(str(error), error.exit_code)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the last flush has somewhere to go
+        return BROKEN_PIPE
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        return say(f"{place}{error.strerror or error}", BAD_INPUT)
+    except MemoryError as error:
+        return say(f"not enough memory: {error}" if str(error) else "not enough memory", REFUSED)
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        return say(
+            f"unexpected {type(error).__name__}: {error}; this is a bug in minfer: please report "
+            "it with the command, the output of `minfer doctor`, and the traceback that --debug "
+            "shows",
+            1,
+        )
+
+
+def _flushed(command: Callable[[], Any]) -> Any:
+    try:
+        code = command()
+    except Stopped as stopped:
+        raise stopped.args[0] from None
+    sys.stdout.flush()
+    return code
+
+
+def say(message: str, code: int, kind: str = "error: ") -> int:
+    line = " ".join(message.split())
+    print(f"minfer: {kind}{line}", file=sys.stderr, flush=True)
+    return code
+
+
+def note(message: str) -> None:
+    """Something worth knowing that is neither the answer nor an error."""
+    print(f"minfer: note: {message}", file=sys.stderr, flush=True)
+
+
+def _sentence(message: str) -> str:
+    """typer's messages begin with a capital and end with a full stop; ours do not."""
+    message = message.strip().rstrip(".")
+    if message[1:2].islower():
+        message = message[0].lower() + message[1:]
+    return message
+
+
+def leave(code: Any) -> NoReturn:
+    """End the process; at once if an interrupted solver still computes in its thread."""
+    from minfer.cli.progress import abandoned
+
+    if abandoned():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else 1)
+    sys.exit(code)

@@ -1,0 +1,220 @@
+"""The solvers and their options, once, for every command that runs a solver.
+
+The option ``--max-iters`` is the field ``max_iters`` of the solver's dataclass, and so on; a test
+compares this table with the fields. The table is written out rather than read from the classes
+because reading them would load numba before ``--help`` or a usage error could be shown.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from minfer.cli.failures import UsageError
+from minfer.errors import EvidenceError, MinferError, ModelError
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
+    from minfer.solvers.base import Solver
+
+SOLVERS = {
+    "auto": "Auto",
+    "bp": "BeliefPropagation",
+    "trw": "TreeReweighted",
+    "mean-field": "MeanField",
+    "gibbs": "Gibbs",
+    "exact": "Exact",
+}
+
+
+@dataclass(frozen=True)
+class SolverOption:
+    """One field of one or more solvers."""
+
+    name: str
+    type: type
+    help: str
+    solvers: tuple[str, ...]
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+
+OPTIONS = (
+    SolverOption("max_iters", int, "Most iterations.", ("auto", "bp", "trw", "mean-field")),
+    SolverOption(
+        "tol",
+        float,
+        "Stop when no probability changes by more than this.",
+        ("auto", "bp", "trw", "mean-field"),
+    ),
+    SolverOption("damping", float, "Share of the old message to keep, 0 to <1.", ("bp", "trw")),
+    SolverOption("schedule", str, "sequential, flooding or residual.", ("bp",)),
+    SolverOption("weights", str, "auto, spanning-tree or forests.", ("trw",)),
+    SolverOption("n_sweeps", int, "Sweeps of each chain after burn-in.", ("gibbs",)),
+    SolverOption("burn_in", int, "Sweeps thrown away first.", ("gibbs",)),
+    SolverOption("n_chains", int, "Independent chains.", ("gibbs",)),
+    SolverOption("rng", int, "Number that starts the random generator.", ("gibbs",)),
+    SolverOption("max_gib", float, "Most memory for tables, in GiB.", ("exact",)),
+    SolverOption("exact_cells", int, "Most cells up to which exact is chosen.", ("auto",)),
+    SolverOption("method", str, "clique-tree or enumerate.", ("exact",)),
+    SolverOption("time_limit", float, "Most seconds; the best answer so far.", tuple(SOLVERS)),
+)
+
+METAVARS: dict[type, str] = {int: "N", float: "X", str: "WORD"}
+SOLVER_PANEL = "Solver"
+OUTPUT_PANEL = "Output"
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="Model file; the suffix tells the format, - is standard input."
+    ),
+]
+Evidence = Annotated[
+    Optional[list[str]],  # noqa: UP045 (older typers do not read list[str] | None)
+    typer.Option(
+        "--evidence",
+        "-e",
+        metavar="FILE|x3=1,x7=0",
+        help="Observed states: a file, or variable=state pairs (may be repeated).",
+    ),
+]
+
+
+# ---------------------------------------------------------------------- solvers
+
+
+def solver_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--solver`` and the options of all solvers to a command; they come as ``**settings``."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    *most, last = SOLVERS
+    choices = f"{', '.join(most)} or {last}."
+    added = [_parameter("solver", str, "auto", "--solver", choices, "NAME")]
+    for option in OPTIONS:
+        who = "all solvers" if len(option.solvers) == len(SOLVERS) else ", ".join(option.solvers)
+        text = f"{option.help} ({who})"
+        metavar = METAVARS[option.type]
+        added.append(_parameter(option.name, option.type, None, option.flag, text, metavar))
+    command.__signature__ = signature.replace(parameters=own + added)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in own + added}
+    return command
+
+
+def _parameter(
+    name: str, kind: type, default: Any, flag: str, text: str, metavar: str
+) -> inspect.Parameter:
+    option = typer.Option(flag, help=text, metavar=metavar, rich_help_panel=SOLVER_PANEL)
+    annotation = Annotated[kind if default is not None else Optional[kind], option]  # type: ignore[valid-type]  # noqa: UP045
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
+
+
+def make_solver(settings: dict[str, Any]) -> Solver:
+    """The solver a command line asks for; options that were not given are left to its defaults."""
+    name = settings["solver"]
+    if name not in SOLVERS:
+        raise UsageError(f"there is no solver {name!r}; choose from {', '.join(SOLVERS)}")
+    given = {o: settings[o.name] for o in OPTIONS if settings.get(o.name) is not None}
+    for option in given:
+        if name not in option.solvers:
+            who = " and ".join(option.solvers)
+            plural = "solvers that have it are" if len(option.solvers) > 1 else "one that has it is"
+            raise UsageError(f"solver {name} has no option {option.flag}; the {plural} {who}")
+    return construct(name, {option.name: value for option, value in given.items()})
+
+
+def construct(name: str, settings: dict[str, Any]) -> Solver:
+    """A solver by its short name; a setting it does not accept is a usage error."""
+    import minfer
+
+    solver_class = getattr(minfer, SOLVERS[name])
+    try:
+        return solver_class(**settings)
+    except MinferError:
+        raise  # it says what is wrong with which setting
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"solver {name}: {error}") from None
+
+
+# ---------------------------------------------------------------------- evidence and queries
+
+
+def observe(graph: FactorGraph, given: list[str] | None) -> FactorGraph:
+    """Apply every ``--evidence``: files as they are, pairs by name or number."""
+    from minfer.io import read_evidence
+
+    for text in given or ():
+        if is_pairs(text):
+            graph = graph.with_evidence(parse_pairs(text, graph))
+        elif text == "-" or os.path.exists(text):
+            graph = graph.with_evidence(dict[int | str, int](read_evidence(text, graph).items()))
+        else:
+            raise EvidenceError(
+                f"--evidence {text}: there is no such file, and it is no list such as x3=1,x7=0"
+            )
+    return graph
+
+
+def is_pairs(text: str) -> bool:
+    """Whether an ``--evidence`` is ``x3=1,x7=0`` and not a file."""
+    return "=" in text and not os.path.exists(text)  # unlike Path.exists, for any length of text
+
+
+def parse_pairs(text: str, graph: FactorGraph) -> dict[int | str, int]:
+    """``x3=1,x7=0`` as a dictionary by variable number."""
+    evidence: dict[int | str, int] = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, state = (part.strip() for part in pair.rpartition("="))
+        if not (name and equals and state):
+            raise UsageError(f"--evidence: {pair!r} is not variable=state")
+        try:
+            v = variable(name, graph)
+        except ModelError as error:
+            raise EvidenceError(f"evidence: {error}") from None
+        if not state.isdecimal():
+            last = int(graph.n_states[v]) - 1
+            raise EvidenceError(f"evidence: {name} has states 0 to {last}, not {state!r}")
+        if evidence.setdefault(v, int(state)) != int(state):
+            raise EvidenceError(f"evidence: {name} is given two states, {evidence[v]} and {state}")
+    return evidence
+
+
+def parse_query(text: str | None, graph: FactorGraph) -> list[int] | None:
+    """``x5,x9`` as variable numbers; None asks for all of them."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise UsageError("--query: name at least one variable, as in --query x5,x9")
+    return list(dict.fromkeys(variable(name, graph) for name in names))
+
+
+def variable(text: str, graph: FactorGraph) -> int:
+    """A variable by name, by ``x`` and number, or by bare number."""
+    by_number = text.isdecimal() and text not in graph._index
+    return graph.index(int(text) if by_number else text)
+
+
+def evidence_beside(model: str) -> Path | None:
+    """An evidence file that lies beside a model under the usual name."""
+    path = Path(model)
+    if model == "-" or not path.exists():
+        return None
+    plain = path.with_suffix("") if path.suffix == ".gz" else path
+    stems = dict.fromkeys([path, plain, plain.with_suffix("")])
+    for stem in stems:
+        for suffix in (".evid", ".evid.gz"):
+            beside = stem.with_name(stem.name + suffix)
+            if beside.is_file():
+                return beside
+    return None

@@ -1,0 +1,259 @@
+"""What people see: tables, times and pictures; and JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+import minfer
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
+    from minfer.solvers.base import Marginals
+
+MOST_COLUMNS = 6  # states shown as columns of their own
+MOST_STATES = 4  # states named in a row otherwise
+
+
+def console(stderr: bool = False) -> Console:
+    """Plain text: nothing is highlighted or read as markup unless asked for."""
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
+def show(to: Console, what: RenderableType) -> None:
+    """Print a table without the blanks that fill its lines up to the width."""
+    with to.capture() as captured:
+        to.print(what)
+    lines = [line.rstrip() for line in captured.get().splitlines()]
+    to.file.write("\n".join(lines).strip("\n") + "\n")
+    to.file.flush()
+
+
+def version() -> str:
+    return minfer.__version__
+
+
+# ---------------------------------------------------------------------- an answer
+
+
+def answer(
+    to: Console, name: str, marginals: Marginals, chosen: list[int] | None, rows: int, read: float
+) -> None:
+    """The whole report of ``minfer run``."""
+    shown, left = choose(marginals, chosen, rows)
+    if shown:
+        show(to, marginal_table(marginals, shown))
+    if left:
+        to.print(f"  and {left:,} more, all at least as certain (--rows, --query, --json)")
+    elif not len(marginals):
+        to.print("The model has no variables.")
+    if shown or left:
+        to.print()
+    show(to, facts(summary(name, marginals, read)))
+
+
+def choose(marginals: Marginals, chosen: list[int] | None, rows: int) -> tuple[list[int], int]:
+    """The variables to show, and how many are left out: those asked for, or the least certain."""
+    if chosen is not None:
+        return chosen, 0
+    order = np.argsort(marginals.max_prob(), kind="stable")[:rows]
+    return [int(v) for v in order], len(marginals) - len(order)
+
+
+def marginal_table(marginals: Marginals, variables: list[int]) -> Table:
+    """One row per variable: its states as columns if there are few, else the likeliest ones."""
+    most = int(marginals.graph.n_states[variables].max())
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    table.add_column("variable", overflow="fold")
+    if most <= MOST_COLUMNS:
+        for state in range(most):
+            table.add_column(f"p({state})", justify="right")
+    else:
+        table.add_column("states")
+        table.add_column("most probable", overflow="fold")
+    for v in variables:
+        p = marginals[v]
+        cells = _by_column(p) if most <= MOST_COLUMNS else [str(len(p)), _likeliest(p)]
+        table.add_row(Text(marginals.graph.name(v)), *cells)
+    return table
+
+
+def _by_column(p: NDArray) -> list[Text]:
+    top = int(np.argmax(p))
+    return [Text(probability(x), style="bold" if s == top else "") for s, x in enumerate(p)]
+
+
+def _likeliest(p: NDArray) -> str:
+    order = np.argsort(-p, kind="stable")[:MOST_STATES]
+    text = "  ".join(f"{s}: {probability(p[s])}" for s in order)
+    more = len(p) - len(order)
+    return f"{text}  +{more} more" if more else text
+
+
+def probability(p: float) -> str:
+    """Four digits; a small one keeps its size rather than reading as zero."""
+    return f"{p:.0e}" if 0 < p < 5e-5 else f"{p:.4f}"
+
+
+def summary(name: str, marginals: Marginals, read: float) -> dict[str, str | Text]:
+    status = marginals.status.value
+    if marginals.iterations:
+        status += f" after {marginals.iterations:,} iterations"
+    if marginals.error_estimate is not None:
+        status += f", estimated error {marginals.error_estimate:.1e}"
+    lines: dict[str, str | Text] = {
+        "model": f"{name}: {describe(marginals.graph)}",
+        "solver": marginals.solver,
+        "why": marginals.note,
+        "status": Text(status, style="green" if marginals.converged else "bold yellow"),
+        "advice": options_in(marginals.advice),
+        "log Z": log_z(marginals),
+        "time": f"{duration(marginals.seconds)}, compiling or loading kernels included; "
+        f"reading the model {duration(read)}",
+    }
+    return {key: value for key, value in lines.items() if value}
+
+
+def options_in(advice: str) -> str:
+    """The advice of the Python API in the words of the command line."""
+    words = []
+    for word in advice.split():
+        head, equals, value = word.partition("=")
+        bare = head.strip(",:;.")
+        if equals or bare in ("max_iters", "time_limit", "n_sweeps"):
+            flag = "--" + bare.replace("_", "-")
+            word = f"{head.replace(bare, flag)} {value}" if equals else head.replace(bare, flag)
+        words.append(word)
+    return " ".join(words)
+
+
+def facts(lines: Mapping[str, str | Text]) -> Table:
+    """``name  value`` lines, the values aligned and wrapped."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for key, value in lines.items():
+        grid.add_row(key, value if isinstance(value, Text) else Text(value))
+    return grid
+
+
+def log_z(marginals: Marginals) -> str:
+    value = marginals.log_z
+    if not math.isfinite(value):
+        return "this solver gives none"
+    kind = marginals.log_z_kind.value
+    return f"{value:.8g} ({kind}); log10 Z = {value / math.log(10):.8g}"
+
+
+# ---------------------------------------------------------------------- models
+
+
+def describe(graph: FactorGraph) -> str:
+    """``7 variables of 2 to 4 states; ...``, as the graph prints itself."""
+    return repr(graph).removeprefix("FactorGraph(").removesuffix(")")
+
+
+def model_info(graph: FactorGraph) -> dict[str, Any]:
+    return {
+        "variables": graph.n_variables,
+        "factors": graph.n_factors,
+        "states": int(graph.n_states.sum()),
+        "max_states": int(graph.n_states.max(initial=0)),
+        "max_arity": int(graph.arity.max(initial=0)),
+        "observed": graph.n_observed,
+    }
+
+
+# ---------------------------------------------------------------------- small things
+
+
+def duration(seconds: float) -> str:
+    if seconds < 1e-6:
+        return "< 1 us"
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} us"
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g} ms"
+    return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:,.0f} s"
+
+
+def to_json(content: dict[str, Any]) -> str:
+    """Standard JSON: NaN and infinity, which it has not, become null (marginals have neither)."""
+    plain = {k: value if k == "marginals" else _plain(value) for k, value in content.items()}
+    return json.dumps(plain, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+# ---------------------------------------------------------------------- pictures
+
+_HALF_BLOCKS = " ▀▄█"
+_ASCII = " '.:"
+# Dots of a braille character, row by row: the bit of each in its code point.
+_BRAILLE = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
+
+
+def picture(pixels: NDArray, width: int) -> list[str]:
+    """A binary picture as lines of text that fit the width: half blocks, or braille if narrow."""
+    if not _can_print(_HALF_BLOCKS):
+        return _pairs_of_rows(pixels, _ASCII)
+    if pixels.shape[1] <= width:
+        return _pairs_of_rows(pixels, _HALF_BLOCKS)
+    return _braille(pixels)
+
+
+def _can_print(characters: str) -> bool:
+    try:
+        characters.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def _pairs_of_rows(pixels: NDArray, characters: str) -> list[str]:
+    """Two pixels above each other per character."""
+    on = np.pad(pixels.astype(int), ((0, len(pixels) % 2), (0, 0)))
+    cells = on[0::2] + 2 * on[1::2]
+    return ["".join(characters[c] for c in row) for row in cells]
+
+
+def _braille(pixels: NDArray) -> list[str]:
+    """Two by four pixels per character."""
+    height, width = pixels.shape
+    on = np.pad(pixels.astype(int), ((0, -height % 4), (0, -width % 2)))
+    blocks = on.reshape(on.shape[0] // 4, 4, on.shape[1] // 2, 2)
+    codes = 0x2800 + np.einsum("aibj,ij->ab", blocks, _BRAILLE)
+    return ["".join(map(chr, row)) for row in codes]
+
+
+def side_by_side(titles: list[str], pictures: list[NDArray], to: Console) -> None:
+    """Pictures of one size in a row, each under its title."""
+    gap = "   "
+    room = (to.width - len(gap) * (len(pictures) - 1)) // len(pictures)
+    drawn = [picture(p, room) for p in pictures]
+    wide = len(drawn[0][0])
+    rows = list(zip(*([t[:wide], *lines] for t, lines in zip(titles, drawn))))
+    if wide > room:  # not even so: below each other
+        rows = [(line,) for t, lines in zip(titles, drawn) for line in [t, *lines]]
+    for row in rows:
+        to.print(gap.join(part.ljust(wide) for part in row).rstrip(), no_wrap=True, crop=False)

@@ -1,0 +1,94 @@
+"""``minfer warmup``: compile every kernel now rather than in the first run."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from minfer.cli.progress import wait_for
+from minfer.errors import RefusedError, SettingsError
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
+
+# Every solver with the settings that lead to kernels of their own.
+CASES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("bp", {}),
+    ("bp", {"schedule": "flooding"}),
+    ("bp", {"schedule": "residual"}),
+    ("trw", {"weights": "spanning-tree"}),
+    ("trw", {"weights": "forests"}),
+    ("trw", {"weights": (0.5,) * 21}),  # for the grid of small_graphs: their validity is checked
+    ("mean-field", {}),
+    ("gibbs", {"n_sweeps": 20, "burn_in": 5}),
+    ("exact", {}),
+    ("exact", {"method": "enumerate"}),
+    ("auto", {}),
+)
+
+
+def warmup() -> None:
+    """Compile every kernel, so that no later run has to wait for it.
+
+    Compiled kernels are kept in a cache folder until minfer, numba or python changes.
+
+    \b
+    Example:
+      minfer warmup
+    """
+    from minfer.cli.options import construct
+    from minfer.kernels._jit import CACHE_DIR
+
+    began = time.perf_counter()
+    for k, (name, settings) in enumerate(CASES, 1):
+        title = " ".join([name, *(v for v in settings.values() if isinstance(v, str))])
+        then = time.perf_counter()
+        solver = construct(name, settings)
+        wait_for(f"compiling {title}", lambda solver=solver: _use(solver))  # type: ignore[misc]
+        typer.echo(f"{k:>2}/{len(CASES)}  {title:<18}{time.perf_counter() - then:6.1f} s", err=True)
+    typer.echo(f"Ready after {time.perf_counter() - began:.1f} s. The cache is {CACHE_DIR}")
+
+
+def _use(solver: Any) -> None:
+    """Run a solver on each small graph that it accepts and read all it can tell."""
+    for graph in small_graphs():
+        with suppress(RefusedError, SettingsError):
+            answer = solver(graph)
+            _ = answer.log_z
+            for factor in range(graph.n_factors):
+                answer.factor(factor)
+            solver(graph, start=answer)
+
+
+def small_graphs() -> list[FactorGraph]:
+    """One graph per kind of kernel: binary features, pairs, larger tables, zeros, evidence."""
+    import numpy as np
+
+    from minfer.examples import sprinkler
+    from minfer.graph import FactorGraph
+
+    rng = np.random.default_rng(1)
+    binary = FactorGraph.grid(rng.normal(size=(3, 3)), 0.5)
+    scopes = [[0, 1], [1, 2], [2, 0], [2, 3], [0, 1, 3]]
+    states = [2, 3, 2, 4]
+    tables = [rng.normal(size=[states[v] for v in scope]) for scope in scopes]
+    mixed = FactorGraph.from_tables(states, scopes, tables)
+    pairs = FactorGraph.from_tables(states, scopes[:4], tables[:4])
+    hard = mixed.add_tables([[1, 3]], [np.where(np.eye(3, 4) > 0, -np.inf, 0.0)])
+    observed = sprinkler().with_evidence({"wet_grass": 1})
+    return [binary, pairs, mixed, hard, observed, _extreme_star()]
+
+
+def _extreme_star() -> FactorGraph:
+    """Tables that fit into linear space one by one, but not their product: solvers turn to logs."""
+    import numpy as np
+
+    from minfer.graph import FactorGraph
+
+    leaves = range(1, 5)
+    scopes = [[0, leaf] for leaf in leaves] + [[leaf] for leaf in leaves]
+    tables = [-300.0 * (1 - np.eye(3))] * 4 + [np.array([0.0, -300.0, -300.0])] * 4
+    return FactorGraph.from_tables([3] * 5, scopes, tables)

@@ -1,0 +1,192 @@
+"""What is left to infer: unary factors and known variables absorbed, once, for every solver.
+
+    log p(x) = constant + sum_v field_v(x_v) + sum_{i, arity >= 2} log Psi_i(x_free) - log Z
+
+Arity-0 and arity-1 factors go into the constant and the field; a variable with a single state left
+(one state by nature, evidence, or a hard unary factor) is *fixed*, and the tables it touches are
+sliced. A slice may forbid states of its other variables and so fix more; a few rounds of that
+propagation are made. Factors keep their numbers, so every answer maps back to the graph.
+
+:func:`flatten` lays the remaining tables end to end for the solvers that walk over tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import ContradictionError
+from minfer.factors import FactorGroup, Features, Globals, Tables, n_entries
+from minfer.graph import FactorGraph
+
+_MAX_ROUNDS = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Conditioned:
+    """A graph as the solvers see it."""
+
+    graph: FactorGraph
+    constant: float
+    field: NDArray[np.float64]  # (sum S,) unary factors absorbed; -inf on excluded states
+    fixed: NDArray[np.int32]  # (V,) the only state left, or -1
+    groups: tuple[FactorGroup, ...]  # arity >= 2 over free variables; ids are the graph's
+
+    def expand(self, factor: int, scope: NDArray, joint: NDArray) -> NDArray[np.float64]:
+        """A joint marginal over a factor's free variables, put back onto its whole scope."""
+        whole = self.graph.scope(factor)
+        out = np.zeros(tuple(int(s) for s in self.graph._n_states[whole]))
+        index = tuple(int(f) if f >= 0 else slice(None) for f in self.fixed[whole])
+        out[index] = joint
+        return out
+
+
+def condition(graph: FactorGraph) -> Conditioned:
+    """Absorb unary factors and fixed variables; a variable with no state left is an error."""
+    offsets = graph._offsets
+    log_field = np.zeros(int(offsets[-1])) if graph._field is None else graph._field.copy()
+    constant, groups = _absorb_small(graph, graph.groups, log_field)
+    fixed = np.full(graph.n_variables, -1, dtype=np.int32)
+    for _ in range(_MAX_ROUNDS):
+        newly = _new_fixed(graph, log_field, fixed)
+        if not len(newly):
+            break
+        touched = np.zeros(graph.n_variables, dtype=bool)
+        touched[newly] = True
+        groups = [part for g in groups for part in _slice(g, touched, fixed)]
+        more, groups = _absorb_small(graph, groups, log_field)
+        constant += more
+    else:
+        fixed_late = _new_fixed(graph, log_field, fixed)  # propagation stopped: leave them free
+        fixed[fixed_late] = -1
+    if constant == -np.inf:
+        raise ContradictionError(
+            "every assignment has probability zero: a factor forbids the observed states of all "
+            "its variables; check the evidence against the model's zeros"
+        )
+    return Conditioned(graph, constant, log_field, fixed, tuple(groups))
+
+
+def _absorb_small(
+    graph: FactorGraph, groups: tuple[FactorGroup, ...] | list[FactorGroup], log_field: NDArray
+) -> tuple[float, list[FactorGroup]]:
+    """Add arity-0 factors to the constant and arity-1 factors to the field, in place."""
+    constant, rest = 0.0, []
+    for g in groups:
+        if isinstance(g, Globals) or g.arity >= 2:
+            rest.append(g)
+        elif g.arity == 0:
+            constant += float(g.log_tables().sum())
+        else:
+            first = graph._offsets[g._scope[:, 0]]
+            for s in range(g.shape[0]):
+                if isinstance(g, Features):
+                    if not g.truth[s]:
+                        continue
+                    column = g._theta
+                else:
+                    column = g.log_psi[:, s]
+                log_field += np.bincount(first + s, column, minlength=len(log_field))
+    return constant, rest
+
+
+def _new_fixed(graph: FactorGraph, log_field: NDArray, fixed: NDArray) -> NDArray[np.int64]:
+    """Variables that have just one state left and were not fixed before; writes their state."""
+    if not graph.n_variables or (log_field.min() > -np.inf and graph._n_states.min() > 1):
+        return np.zeros(0, dtype=np.int64)
+    allowed = log_field > -np.inf
+    counts = np.add.reduceat(allowed, graph._offsets[:-1], dtype=np.int64)
+    if (counts == 0).any():
+        v = int(np.flatnonzero(counts == 0)[0])
+        raise ContradictionError(
+            f"variable {graph.name(v)} has no state left: the evidence, or evidence and hard "
+            "constraints together, exclude them all"
+        )
+    newly = np.flatnonzero((counts == 1) & (fixed < 0))
+    if len(newly):
+        where = np.flatnonzero(allowed)
+        owner = np.searchsorted(graph._offsets, where, side="right") - 1
+        state = np.zeros(graph.n_variables, dtype=np.int32)
+        state[owner] = where - graph._offsets[owner]
+        fixed[newly] = state[newly]
+    return newly
+
+
+def _slice(group: FactorGroup, touched: NDArray[np.bool_], fixed: NDArray) -> list[FactorGroup]:
+    """A group split by which of its positions just became fixed, each part sliced there."""
+    if isinstance(group, Globals):
+        return [group]  # a global factor sees a fixed variable as an incoming message
+    hit = touched[group._scope]  # (F, A)
+    is_hit = hit.any(axis=1)
+    if not is_hit.any():
+        return [group]
+    parts: list[FactorGroup] = []
+    rest = np.flatnonzero(~is_hit)
+    if len(rest):
+        parts.append(group.take(rest, group._ids[rest]))
+    rows_hit = np.flatnonzero(is_hit)
+    patterns, which = np.unique(hit[rows_hit], axis=0, return_inverse=True)
+    strides = np.array([n_entries(group.shape[k + 1 :]) for k in range(group.arity)])
+    for p, pattern in enumerate(patterns):
+        rows = rows_hit[which.ravel() == p]
+        base = (fixed[group._scope[rows]][:, pattern] * strides[pattern]).sum(axis=1)
+        cells = np.zeros(1, dtype=np.int64)
+        for k in np.flatnonzero(~pattern):
+            cells = (cells[:, None] + np.arange(group.shape[k]) * strides[k]).ravel()
+        entries = group.log_tables(rows)[np.arange(len(rows))[:, None], base[:, None] + cells]
+        shape = tuple(s for s, f in zip(group.shape, pattern) if not f)
+        scope = np.ascontiguousarray(group._scope[rows][:, ~pattern])
+        parts.append(Tables(group._ids[rows], scope, shape, np.ascontiguousarray(entries)))
+    return parts
+
+
+class Flat(NamedTuple):
+    """All tables end to end, for kernels. F factors, E = sum of arities."""
+
+    card: NDArray[np.int32]  # (V,) number of states
+    off: NDArray[np.int64]  # (V+1,) where a variable's states begin
+    field: NDArray[np.float64]  # (sum S,)
+    fptr: NDArray[np.int64]  # (F+1,) where a factor's scope begins
+    scope: NDArray[np.int32]  # (E,)
+    toff: NDArray[np.int64]  # (F,) where its table begins; shared tables share it
+    log_psi: NDArray[np.float64]  # row-major tables, last variable fastest
+    vptr: NDArray[np.int64]  # (V+1,) where a variable's (factor, position) pairs begin
+    vfac: NDArray[np.int32]  # (E,) factor
+    vpos: NDArray[np.int32]  # (E,) position in that factor's scope
+    ids: NDArray[np.int64]  # (F,) the factor's number in the graph
+
+
+def flatten(model: Conditioned, groups: tuple[FactorGroup, ...] | None = None) -> Flat:
+    """Lay the tables of ``groups`` (default: all that are not global) end to end."""
+    graph = model.graph
+    tables = [g for g in (groups or model.groups) if not isinstance(g, Globals)]
+    arity = [np.full(len(g), g.arity, dtype=np.int64) for g in tables]
+    scope = [g._scope.ravel() for g in tables]
+    toff, psi, start = [], [], 0
+    for g in tables:
+        size = n_entries(g.shape)
+        shared = isinstance(g, Tables) and g.shared
+        toff.append(start + (np.zeros(len(g), np.int64) if shared else np.arange(len(g)) * size))
+        psi.append(g._log_psi.ravel() if isinstance(g, Tables) else g.log_tables().ravel())
+        start += psi[-1].size
+    n = sum(len(g) for g in tables)
+    fptr = np.zeros(n + 1, dtype=np.int64)
+    np.cumsum(_join(arity, np.int64), out=fptr[1:])
+    flat_scope = _join(scope, np.int32)
+    order = np.argsort(flat_scope, kind="stable")
+    vptr = np.zeros(graph.n_variables + 1, dtype=np.int64)
+    np.cumsum(np.bincount(flat_scope, minlength=graph.n_variables), out=vptr[1:])
+    owner = np.repeat(np.arange(n, dtype=np.int32), np.diff(fptr))
+    return Flat(
+        graph._n_states, graph._offsets, model.field, fptr, flat_scope,
+        _join(toff, np.int64), _join(psi, np.float64), vptr, owner[order],
+        (order - fptr[owner[order]]).astype(np.int32),
+        _join([g._ids for g in tables], np.int64),
+    )  # fmt: skip
+
+
+def _join(parts: list[NDArray], dtype: type) -> NDArray:
+    return np.concatenate(parts).astype(dtype, copy=False) if parts else np.zeros(0, dtype=dtype)

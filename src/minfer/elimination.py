@@ -1,0 +1,239 @@
+"""Elimination orders and clique trees: how hard a model is to solve exactly, and the plan for it.
+
+Eliminating a variable joins its neighbours into a clique; the *induced width* of an order is the
+largest neighbourhood met, and exact inference costs time and memory proportional to the cells of
+the cliques, exponential in the width. Orders are found greedily: min-fill (fewest new edges,
+Rose 1972; Kjaerulff 1990) and min-weight (smallest clique); where these are expensive also the
+order of the variables' numbers, reverse Cuthill-McKee (both good for grids), and min-fill again
+with random ties. The cheapest one found is used; the search is deterministic.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.conditioning import Conditioned
+from minfer.factors import Globals
+
+#: An elimination stops when a clique has more than 2**HOPELESS cells: no machine will hold it.
+HOPELESS = 48.0
+#: Trees with fewer cells than this are cheap enough to stop looking for better ones.
+CHEAP_CELLS = 2.0**18
+#: Steps of one elimination before it gives up (a step takes 10 to 50 ns), in all and per variable
+#: (narrow models take 100 to 250); and the random restarts.
+MAX_WORK, MAX_WORK_EACH, MAX_RESTARTS = 30_000_000, 250, 400
+#: Of a larger model that is too wide for min-fill no other order is tried.
+LARGE_MODEL = 20_000
+
+
+class Adjacency(NamedTuple):
+    """Which free variables share a factor. Vertices are numbered 0..n-1."""
+
+    variables: NDArray[np.int64]  # (n,) the free variables
+    ptr: NDArray[np.int64]  # (n+1,)
+    neighbours: NDArray[np.int32]  # sorted within each vertex
+    log_card: NDArray[np.float64]  # (n,) log2 of the number of states
+
+
+class Order(NamedTuple):
+    """An elimination, perhaps cut short, as the kernel leaves it."""
+
+    order: NDArray[np.int32]
+    pool: NDArray[np.int32]
+    start: NDArray[np.int64]
+    length: NDArray[np.int64]
+    n_done: int
+    width: int
+    largest: float  # log2 of the cells of the largest clique
+    cells: float  # of all cliques met
+    work: int
+    method: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class CliqueTree:
+    """Cliques in an order in which children come before parents. C cliques, n free variables.
+
+    Where the search for an order was cut short (``complete`` is False) there are no cliques, and
+    width and cells are what was met before it stopped: lower bounds for that order.
+    """
+
+    complete: bool
+    left: int  # variables not eliminated when the search stopped; 0 if complete
+    method: str
+    width: int  # variables of the largest clique, less one
+    largest: float  # log2 of its cells
+    cells: float  # of all cliques
+    message_cells: float  # of all separators
+    ptr: NDArray[np.int64]  # (C+1,)
+    variables: NDArray[np.int32]  # graph numbers, in elimination order within a clique
+    n_eliminated: NDArray[np.int32]  # (C,) the first so many of a clique are eliminated there
+    parent: NDArray[np.int32]  # (C,) or -1
+    home: NDArray[np.int32]  # (V,) the clique in which a variable is eliminated, or -1
+    position: NDArray[np.int64]  # (V,) place in the elimination order, or -1
+    clique_cells: NDArray[np.float64]  # (C,)
+    separator_cells: NDArray[np.float64]  # (C,)
+
+    @property
+    def scratch_cells(self) -> float:
+        """Cells of the messages one clique sends to its children, at most."""
+        child = self.parent >= 0
+        totals = np.bincount(self.parent[child], self.separator_cells[child])
+        return float(totals.max(initial=0.0))
+
+    @property
+    def memory(self) -> float:
+        """Bytes the two passes need beside the model."""
+        return 8.0 * (self.message_cells + self.scratch_cells)
+
+
+def adjacency(model: Conditioned) -> Adjacency:
+    """The interaction graph of the free variables of a model without global factors."""
+    n_variables = model.graph.n_variables
+    keys = []
+    for g in model.groups:
+        if isinstance(g, Globals):
+            continue
+        scope = g._scope.astype(np.int64)
+        for a in range(g.arity):
+            for b in range(a + 1, g.arity):
+                keys.append(scope[:, a] * n_variables + scope[:, b])
+                keys.append(scope[:, b] * n_variables + scope[:, a])
+    pairs = _unique(np.concatenate(keys)) if keys else np.zeros(0, dtype=np.int64)
+    free = np.flatnonzero(model.fixed < 0)
+    number = np.full(n_variables, -1, dtype=np.int32)
+    number[free] = np.arange(len(free), dtype=np.int32)
+    first, second = (pairs // n_variables, pairs % n_variables) if len(pairs) else (pairs, pairs)
+    ptr = np.zeros(len(free) + 1, dtype=np.int64)
+    np.cumsum(np.bincount(number[first], minlength=len(free)), out=ptr[1:])
+    return Adjacency(free, ptr, number[second], np.log2(model.graph._n_states[free]))
+
+
+def _unique(keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    keys.sort()
+    return keys[np.concatenate([[True], keys[1:] != keys[:-1]])]
+
+
+def clique_tree(model: Conditioned, max_cells: float = math.inf) -> CliqueTree:
+    """The cheapest clique tree found; gives up early where all cost more than ``max_cells``."""
+    links = adjacency(model)
+    best = find_order(links, max_cells)
+    if best.n_done < len(links.variables):
+        return _unfinished(model, best)
+    from minfer.kernels.elimination import build_cliques
+
+    ptr, vertices, n_eliminated, parent, home = build_cliques(
+        best.order, best.pool, best.start, best.length
+    )
+    n = model.graph.n_variables
+    home_of = np.full(n, -1, dtype=np.int32)
+    home_of[links.variables] = home
+    position = np.full(n, -1, dtype=np.int64)
+    position[links.variables[best.order]] = np.arange(len(best.order))
+    bits = np.concatenate([[0.0], np.cumsum(links.log_card[vertices])])
+    log_cells = bits[ptr[1:]] - bits[ptr[:-1]]
+    log_separator = bits[ptr[1:]] - bits[ptr[:-1] + n_eliminated]
+    cells, separators = np.round(2.0**log_cells), np.round(2.0**log_separator)
+    return CliqueTree(
+        True, 0, best.method, best.width, float(log_cells.max(initial=0.0)), float(cells.sum()),
+        float(separators.sum()), ptr, links.variables[vertices].astype(np.int32), n_eliminated,
+        parent, home_of, position, cells, separators,
+    )  # fmt: skip
+
+
+def _unfinished(model: Conditioned, best: Order) -> CliqueTree:
+    none, none32, nothing = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0)
+    return CliqueTree(
+        False, len(best.order) - best.n_done, best.method, best.width, best.largest, best.cells,
+        best.cells,
+        none, none32, none32, none32, none32, none, nothing, nothing,
+    )  # fmt: skip
+
+
+def find_order(links: Adjacency, max_cells: float = math.inf) -> Order:
+    """The elimination with the fewest cells among several heuristics."""
+    from minfer.kernels.elimination import GIVEN, MIN_FILL, MIN_WEIGHT
+
+    n = len(links.variables)
+    best = _eliminate(links, MIN_FILL, 0, max_cells, "min-fill")
+    if best.n_done < n and (n > LARGE_MODEL or best.work > _max_work(n)):
+        return best
+    if best.cells <= 4.0 * _fewest_cells(links):  # a tree or nearly: nothing to gain
+        return best
+    best = _better(best, _eliminate(links, MIN_WEIGHT, 0, _bar(best, max_cells), "min-weight"))
+    if best.cells <= CHEAP_CELLS:
+        return best
+    natural = np.arange(n, dtype=np.float64)
+    for name, rank in (("as numbered", natural), ("Cuthill-McKee", _cuthill_mckee(links))):
+        bar = _bar(best, max_cells)
+        best = _better(best, _eliminate(links, GIVEN, 0, bar, name, rank))
+    spent = 0.0  # look only for as long as it may pay: a small share of the time of the solution
+    for seed in range(1, MAX_RESTARTS + 1):
+        if spent > min(best.cells / 16.0, MAX_WORK / 2):
+            break
+        again = _eliminate(links, MIN_FILL, seed, _bar(best, max_cells), "min-fill, random ties")
+        best = _better(best, again)
+        spent += again.work + 20.0 * n
+    return best
+
+
+def _max_work(n: int) -> int:
+    return MAX_WORK + MAX_WORK_EACH * n
+
+
+def _fewest_cells(links: Adjacency) -> float:
+    """What the cliques of any order have at least: of each variable and a neighbour, about."""
+    return 4.0 * len(links.variables)
+
+
+def _bar(best: Order, max_cells: float) -> float:
+    """Cells at which a further attempt is no longer worth finishing."""
+    return min(best.cells, max_cells) if best.n_done == len(best.order) else max_cells
+
+
+def _better(old: Order, new: Order) -> Order:
+    """A finished elimination before an unfinished one, then the cheaper; unfinished: the longer."""
+    finished = new.n_done == len(new.order)
+    if finished != (old.n_done == len(old.order)):
+        return new if finished else old
+    if finished:
+        return new if new.cells < old.cells else old
+    return new if new.n_done > old.n_done else old
+
+
+def _eliminate(
+    links: Adjacency,
+    kind: int,
+    seed: int,
+    max_cells: float,
+    method: str,
+    rank: NDArray[np.float64] | None = None,
+) -> Order:
+    from minfer.kernels.elimination import eliminate
+
+    rank = np.zeros(0) if rank is None else rank
+    found = eliminate(
+        links.ptr, links.neighbours, links.log_card, rank, kind, seed,
+        HOPELESS, float(max_cells), _max_work(len(links.variables)),
+    )  # fmt: skip
+    return Order(*found)._replace(method=method)
+
+
+def _cuthill_mckee(links: Adjacency) -> NDArray[np.float64]:
+    """Each vertex's place in the reverse Cuthill-McKee order (small bandwidth, small width)."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+    n = len(links.variables)
+    ones = np.ones(len(links.neighbours), dtype=np.int8)
+    order = reverse_cuthill_mckee(
+        csr_array((ones, links.neighbours, links.ptr), shape=(n, n)), symmetric_mode=True
+    )
+    rank = np.empty(n)
+    rank[order] = np.arange(n)
+    return rank

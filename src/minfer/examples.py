@@ -1,0 +1,102 @@
+"""Example models that come with minfer, drawn and made up here: nothing to download.
+
+* ``sprinkler``: a garden on one page, seven named variables. Why is the grass wet?
+* ``picture``: a black-and-white drawing of 64x64 pixels seen through noise, as a grid.
+
+    noisy_v = clean_v flipped with probability FLIP
+    p(y | noisy)  proportional to  exp( sum_v a_v y_v + COUPLING * sum_(u,v) [y_u = y_v] ),
+    a_v = log((1 - FLIP) / FLIP) with the sign of noisy_v
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import ModelError
+from minfer.graph import FactorGraph
+
+SIDE = 64
+FLIP = 0.15
+COUPLING = 1.2
+
+
+class Example(NamedTuple):
+    """A model, what it is, and what to try on it."""
+
+    about: str
+    make: Callable[[], FactorGraph]
+    evidence: dict[str, int]
+
+
+class Picture(NamedTuple):
+    """The drawing, what was seen of it, and the model of what it may have been."""
+
+    clean: NDArray[np.bool_]
+    noisy: NDArray[np.bool_]
+    graph: FactorGraph
+
+
+def sprinkler() -> FactorGraph:
+    """A Bayesian network about a garden; state 1 is yes, seasons run from 0 (winter) to 3."""
+    yes = _given
+    tables: dict[tuple[str, ...], NDArray] = {
+        ("season",): np.array([0.25, 0.25, 0.25, 0.25]),
+        ("season", "rain"): yes([0.45, 0.35, 0.15, 0.40]),
+        ("season", "sprinkler"): yes([0.01, 0.15, 0.60, 0.10]),
+        ("rain", "sprinkler", "wet_grass"): yes([[0.03, 0.90], [0.92, 0.99]]),
+        ("rain", "wet_street"): yes([0.05, 0.95]),
+        ("wet_grass", "wet_shoes"): yes([0.02, 0.70]),
+        ("rain", "umbrella"): yes([0.08, 0.80]),
+    }
+    n_states = {"season": 4, "rain": 2, "sprinkler": 2, "wet_grass": 2}
+    n_states |= {"wet_street": 2, "wet_shoes": 2, "umbrella": 2}
+    return FactorGraph.named(n_states, {scope: np.log(t) for scope, t in tables.items()})
+
+
+def _given(probability_of_yes: list) -> NDArray[np.float64]:
+    """p(child | parents) from p(child = 1 | parents); the child is the last variable."""
+    p = np.array(probability_of_yes)
+    return np.stack([1 - p, p], axis=-1)
+
+
+def picture(rng: int = 7) -> Picture:
+    """The drawing under noise; ``rng`` starts the noise."""
+    clean = drawing()
+    noisy = clean ^ (np.random.default_rng(rng).random(clean.shape) < FLIP)
+    strength = math.log((1 - FLIP) / FLIP)
+    log_odds = np.where(noisy, strength, -strength)
+    return Picture(clean, noisy, FactorGraph.grid(log_odds, COUPLING))
+
+
+def drawing() -> NDArray[np.bool_]:
+    """A house, a tree and the sun over a hill, (64, 64)."""
+    y, x = np.mgrid[0:SIDE, 0:SIDE]
+    sun = (x - 52) ** 2 + (y - 11) ** 2 <= 49
+    hill = y >= 54 - 4 * np.sin(x / SIDE * math.pi)
+    wall = (x >= 10) & (x <= 32) & (y >= 30) & (y <= 52)
+    roof = (y >= 14) & (y < 30) & (np.abs(x - 21) <= (y - 13))
+    door = (x >= 18) & (x <= 24) & (y >= 40) & (y <= 52)
+    window = (x >= 17) & (x <= 25) & (y >= 31) & (y <= 36)
+    trunk = (np.abs(x - 48) <= 2) & (y >= 40) & (y <= 52)
+    crown = (x - 48) ** 2 + (y - 33) ** 2 <= 81
+    return sun | hill | ((wall | roof) & ~door & ~window) | trunk | crown
+
+
+EXAMPLES = {
+    "sprinkler": Example("7 named variables: why is the grass wet?", sprinkler, {"wet_grass": 1}),
+    "picture": Example(
+        "a noisy 64x64 picture as a grid of 4,096 pixels", lambda: picture().graph, {}
+    ),
+}
+
+
+def example(name: str) -> FactorGraph:
+    """An example model by name; :data:`EXAMPLES` lists them."""
+    if name not in EXAMPLES:
+        raise ModelError(f"there is no example {name!r}; choose from {', '.join(EXAMPLES)}")
+    return EXAMPLES[name].make()

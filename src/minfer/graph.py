@@ -1,0 +1,751 @@
+"""The model: an immutable factor graph as a struct of arrays.
+
+    p(x)  proportional to  exp( sum_v field_v(x_v) ) * prod_i Psi_i(x_{scope(i)})
+
+Variables are numbered 0..V-1 and have ``n_states[v] >= 1`` states; factors are numbered 0..F-1 and
+lie in groups of one shape (see :mod:`minfer.factors`). ``field`` holds what was *learned* about
+single variables after the model was built: hard evidence (minus infinity on the excluded states),
+soft evidence (log-likelihoods), corrections. Every operation returns a new graph and shares what it
+can with the old one; a graph never changes.
+
+Graphs made from one another by :meth:`FactorGraph.keep`, evidence or :meth:`FactorGraph.tilt` share
+a *lineage* and remember their factors' numbers in it, so that messages of one can start the other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minfer.checks import (
+    check_log_psi,
+    checked_names,
+    checked_states,
+    concatenate,
+    edge_array,
+    scope_array,
+    truth_table,
+    unique_rows,
+)
+from minfer.errors import ContradictionError, EvidenceError, ModelError
+from minfer.factors import (
+    FactorGroup,
+    Features,
+    GlobalFactor,
+    Globals,
+    Tables,
+    n_entries,
+    read_only,
+)
+
+
+class Component(NamedTuple):
+    """A connected component: its own graph, and what its variables and factors were called."""
+
+    graph: FactorGraph
+    variables: NDArray[np.int64]
+    factors: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FactorGraph:
+    """A discrete factor graph. Build it with one of the class methods; it never changes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from minfer import FactorGraph
+    >>> FactorGraph.pairwise(log_odds=[0.5, -1.0, 0.0], edges=[[0, 1], [1, 2]], weights=[2.0, 1.0])
+    FactorGraph(3 variables of 2 states; 5 factors: 3 unary, 2 pairwise)
+    """
+
+    _n_states: NDArray[np.int32]
+    groups: tuple[FactorGroup, ...] = ()
+    names: tuple[str, ...] | None = None
+    _field: NDArray[np.float64] | None = None
+    _origin: NDArray[np.int64] | None = None
+    lineage: str = field(default_factory=lambda: os.urandom(8).hex())
+
+    # ------------------------------------------------------------------ building
+
+    @classmethod
+    def empty(
+        cls, n_states: ArrayLike, names: Sequence[str] | Mapping[str, int] | None = None
+    ) -> FactorGraph:
+        """Variables without factors; add some with :meth:`add_tables` and its siblings.
+
+        Parameters
+        ----------
+        n_states : int array (V,)
+            Number of states of each variable, at least 1.
+        names : V distinct strings, optional
+        """
+        return cls(checked_states(n_states), (), checked_names(names, np.size(n_states)))
+
+    @classmethod
+    def pairwise(
+        cls,
+        log_odds: ArrayLike,
+        edges: ArrayLike,
+        weights: ArrayLike,
+        feature: str | ArrayLike = "and",
+        names: Sequence[str] | None = None,
+    ) -> FactorGraph:
+        """Binary pairwise model p(y) ∝ exp(sum_v a_v y_v + sum_k w_k phi(y_i, y_j)).
+
+        Parameters
+        ----------
+        log_odds : float array (V,)
+            One unary factor per variable, factors 0..V-1.
+        edges : int array (E, 2)
+            Factors V..V+E-1, in this order; several on one pair are allowed.
+        weights : float or float array (E,)
+        feature : "and" (y_i y_j), "equal" ([y_i = y_j]), "or", "implies", or a 2x2 truth table
+        """
+        log_odds = np.array(log_odds, dtype=np.float64, ndmin=1)
+        graph = cls.empty(np.full(log_odds.size, 2, np.int32), names)
+        unary = np.arange(log_odds.size, dtype=np.int32)[:, None]
+        graph = graph.add_features(unary, log_odds.ravel(), [False, True])
+        return graph.add_features(edge_array(edges), weights, feature)
+
+    @classmethod
+    def grid(
+        cls, log_odds: ArrayLike, coupling: ArrayLike = 1.0, feature: str | ArrayLike = "equal"
+    ) -> FactorGraph:
+        """Four-connected binary grid: the Ising model of section 5.1 of the paper.
+
+        Parameters
+        ----------
+        log_odds : float array (H, W)
+            Variable ``r * W + c`` is the pixel in row r, column c.
+        coupling : float, or array (H*(W-1) + (H-1)*W,)
+            Weight of [y_i = y_j]; horizontal edges first, row by row, then the vertical ones.
+        """
+        log_odds = np.asarray(log_odds, dtype=np.float64)
+        if log_odds.ndim != 2:
+            raise ModelError(f"grid: log_odds must have shape (H, W), not {log_odds.shape}")
+        return cls.pairwise(log_odds.ravel(), grid_edges(*log_odds.shape), coupling, feature)
+
+    @classmethod
+    def from_tables(
+        cls,
+        n_states: ArrayLike,
+        scopes: ArrayLike | Sequence[Sequence[int]],
+        log_tables: ArrayLike | Sequence[ArrayLike],
+        names: Sequence[str] | None = None,
+    ) -> FactorGraph:
+        """Model of dense log-tables of any arity, in the given order.
+
+        Parameters
+        ----------
+        n_states : int array (V,)
+        scopes : F sequences of variable numbers, or one int array (F, A)
+        log_tables : F arrays, or one float array (F, S_1, ..., S_A)
+            ``log_tables[i][s_1, ..., s_A]`` is log Psi_i; flat tables run with the last variable
+            fastest. Minus infinity forbids a combination; NaN and plus infinity are errors.
+        """
+        return cls.empty(n_states, names).add_tables(scopes, log_tables)
+
+    @classmethod
+    def named(
+        cls,
+        n_states: Mapping[str, int],
+        log_tables: Mapping[tuple[str, ...], ArrayLike] | Iterable[tuple[Sequence[str], ArrayLike]],
+    ) -> FactorGraph:
+        """A small model by names.
+
+        >>> from minfer import FactorGraph
+        >>> tables = {("rain",): [0, -1.4], ("rain", "wet"): [[0, -3], [-2, 0]]}
+        >>> FactorGraph.named({"rain": 2, "wet": 2}, tables)
+        FactorGraph(2 variables of 2 states; 2 factors: 1 unary, 1 pairwise)
+        """
+        pairs = log_tables.items() if isinstance(log_tables, Mapping) else log_tables
+        graph = cls.empty(list(n_states.values()), list(n_states))
+        scopes, tables = [], []
+        for scope, table in pairs:
+            scopes.append([graph.index(name) for name in scope])
+            tables.append(table)
+        return graph.add_tables(scopes, tables)
+
+    def add_features(
+        self, scope: ArrayLike, theta: ArrayLike, feature: str | ArrayLike = "and"
+    ) -> FactorGraph:
+        """Append features exp(theta * phi) over binary variables.
+
+        Parameters
+        ----------
+        scope : int array (F, A), A <= 6
+        theta : float or float array (F,), finite
+        feature : a name (pairs only) or a truth table of shape (2,) * A
+        """
+        scope = scope_array(scope)
+        n, arity = scope.shape
+        truth = truth_table(feature, arity)
+        theta_ = np.empty(n)
+        try:
+            theta_[:] = np.asarray(theta, dtype=np.float64)
+        except ValueError:
+            raise ModelError(
+                f"add_features: {n} scopes but weights of shape {np.shape(theta)}"
+            ) from None
+        first = self.n_factors
+        self._check_scopes(scope, first)
+        if not np.isfinite(theta_).all():
+            bad = int(np.flatnonzero(~np.isfinite(theta_))[0])
+            raise ModelError(
+                f"factor {first + bad}: weight {theta_[bad]} is not finite; "
+                "use a table for a hard constraint, or evidence for a known value"
+            )
+        if n and self._n_states.size and not (self._n_states == 2).all():
+            states = self._n_states[scope]
+            if (states != 2).any():
+                bad = int(np.flatnonzero((states != 2).any(axis=1))[0])
+                raise ModelError(
+                    f"factor {first + bad}: features are over binary variables, but its scope "
+                    f"{self._scope_text(scope[bad])} has {states[bad].tolist()} states; use a table"
+                )
+        ids = np.arange(first, first + n)
+        return self._append(Features(ids, scope, truth, theta_))
+
+    def add_tables(
+        self,
+        scopes: ArrayLike | Sequence[Sequence[int]],
+        log_tables: ArrayLike | Sequence[ArrayLike],
+    ) -> FactorGraph:
+        """Append dense log-tables; arguments as in :meth:`from_tables`."""
+        if isinstance(scopes, np.ndarray) and scopes.ndim == 2:
+            return self._add_table_batch(scopes, log_tables)
+        scope_list = [np.atleast_1d(np.asarray(s, dtype=np.int64)) for s in scopes]  # type: ignore[union-attr]
+        table_list = [np.asarray(t, dtype=np.float64) for t in log_tables]  # type: ignore[union-attr]
+        if len(scope_list) != len(table_list):
+            raise ModelError(f"{len(scope_list)} scopes but {len(table_list)} tables")
+        for i, (s, t) in enumerate(zip(scope_list, table_list)):
+            if s.size and (s.min() < 0 or s.max() >= self.n_variables):
+                raise ModelError(
+                    f"factor {self.n_factors + i}: scope {s.tolist()} names a variable outside "
+                    f"0..{self.n_variables - 1}"
+                )
+            want = tuple(int(k) for k in self._n_states[s])
+            if t.shape != want and t.shape != (n_entries(want),):
+                raise ModelError(
+                    f"factor {self.n_factors + i}: table has shape {t.shape}, but its scope "
+                    f"{self._scope_text(s)} needs {want}"
+                )
+        arity = np.array([s.size for s in scope_list], dtype=np.int64)
+        return self.add_flat_tables(
+            arity, concatenate(scope_list, np.int32), concatenate(table_list, np.float64)
+        )
+
+    def add_flat_tables(
+        self, arity: NDArray[np.int64], scopes: NDArray[np.int32], log_psi: NDArray[np.float64]
+    ) -> FactorGraph:
+        """Append tables of any shapes from flat arrays: no object per factor.
+
+        Parameters
+        ----------
+        arity : int array (F,)
+        scopes : int array (sum of arity,), the scopes one after the other
+        log_psi : float array (sum of table sizes,), each table with its last variable fastest
+        """
+        first, n = self.n_factors, len(arity)
+        scope_ptr = np.concatenate([[0], np.cumsum(arity)])
+        if scopes.size and (scopes.min() < 0 or scopes.max() >= self.n_variables):
+            bad = int(np.flatnonzero((scopes < 0) | (scopes >= self.n_variables))[0])
+            factor = int(np.searchsorted(scope_ptr, bad, side="right")) - 1
+            raise ModelError(
+                f"factor {first + factor}: variable {int(scopes[bad])} is outside "
+                f"0..{self.n_variables - 1}"
+            )
+        states = self._n_states[scopes].astype(np.int64)
+        sizes = np.ones(n, dtype=np.int64)
+        for a in range(int(arity.max(initial=0))):
+            has = arity > a
+            sizes[has] *= states[scope_ptr[:-1][has] + a]
+        table_ptr = np.concatenate([[0], np.cumsum(sizes)])
+        if table_ptr[-1] != log_psi.size:
+            raise ModelError(f"tables need {int(table_ptr[-1])} entries, {log_psi.size} were given")
+        check_log_psi(log_psi, table_ptr, first)
+        groups: list[FactorGroup] = []
+        for a in np.unique(arity):
+            rows = np.flatnonzero(arity == a)
+            scope = scopes[scope_ptr[rows][:, None] + np.arange(a)].astype(np.int32)
+            self._check_scopes(scope, first + rows)
+            shapes, which = unique_rows(self._n_states[scope])
+            for k, shape in enumerate(shapes):
+                r = np.flatnonzero(which == k)
+                size = n_entries(shape)
+                entries = log_psi[table_ptr[rows[r]][:, None] + np.arange(size)]
+                groups.append(
+                    Tables(
+                        first + rows[r], scope[r], tuple(int(s) for s in shape),
+                        np.ascontiguousarray(entries, dtype=np.float64),
+                    )
+                )  # fmt: skip
+        return self._append(*groups)
+
+    def _add_table_batch(self, scopes: NDArray, log_tables: ArrayLike | Any) -> FactorGraph:
+        """Tables of one shape: no regrouping. A leading axis of 1 is one table shared by all."""
+        scope = scope_array(scopes)
+        n, arity = scope.shape
+        first = self.n_factors
+        self._check_scopes(scope, first)
+        log_psi = np.array(log_tables, dtype=np.float64)
+        shapes = self._n_states[scope]
+        if n == 0:
+            return self
+        if (shapes != shapes[0]).any():
+            if log_psi.shape[0] != n:
+                raise ModelError("add_tables: a shared table needs scopes of one shape")
+            return self.add_flat_tables(np.full(n, arity), scope.ravel(), log_psi.ravel())
+        shape = tuple(int(s) for s in shapes[0])
+        rows = log_psi.shape[0] if log_psi.ndim else 0
+        if rows not in (1, n) or log_psi.shape[1:] not in (shape, (n_entries(shape),)):
+            raise ModelError(
+                f"add_tables: {n} scopes with {list(shape)} states need tables of shape "
+                f"{(n, *shape)}, or {(1, *shape)} for one shared table; got {log_psi.shape}"
+            )
+        log_psi = np.ascontiguousarray(log_psi.reshape(rows, -1))
+        size = log_psi.shape[1]
+        check_log_psi(log_psi.ravel(), np.arange(rows + 1) * size, first)
+        return self._append(Tables(np.arange(first, first + n), scope, shape, log_psi))
+
+    def add_global(self, scope: ArrayLike, factor: GlobalFactor) -> FactorGraph:
+        """Append one global factor over the variables in ``scope`` (n,)."""
+        scope_ = np.array(scope, dtype=np.int32).ravel()
+        if not (hasattr(factor, "messages") and hasattr(factor, "score")):
+            raise ModelError("add_global: a global factor has methods messages() and score()")
+        self._check_scopes(scope_[None, :], self.n_factors)
+        ids = np.array([self.n_factors], dtype=np.int64)
+        return self._append(Globals(ids, (scope_,), (factor,)))
+
+    def _append(self, *groups: FactorGroup) -> FactorGraph:
+        """A new graph with more factors; a new lineage, since the numbers mean something new."""
+        groups = tuple(g for g in groups if len(g))
+        return FactorGraph(self._n_states, self.groups + groups, self.names, self._field)
+
+    # ------------------------------------------------------------------ looking
+
+    @property
+    def n_states(self) -> NDArray[np.int32]:
+        """Number of states of each variable, shape (V,)."""
+        return read_only(self._n_states)
+
+    @property
+    def n_variables(self) -> int:
+        return len(self._n_states)
+
+    @cached_property
+    def n_factors(self) -> int:
+        return sum(len(g) for g in self.groups)
+
+    @cached_property
+    def _offsets(self) -> NDArray[np.int64]:
+        out = np.zeros(self.n_variables + 1, dtype=np.int64)
+        np.cumsum(self._n_states, out=out[1:])
+        return out
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """Where each variable's states begin in a flat array over all states, shape (V+1,)."""
+        return read_only(self._offsets)
+
+    @property
+    def field(self) -> NDArray[np.float64]:
+        """Evidence and corrections: log-weights of every state, shape (sum of states,)."""
+        if self._field is None:
+            return read_only(np.broadcast_to(0.0, (int(self._offsets[-1]),)))
+        return read_only(self._field)
+
+    @property
+    def origin(self) -> NDArray[np.int64]:
+        """Each factor's number in the model this graph was kept from, shape (F,)."""
+        return np.arange(self.n_factors) if self._origin is None else read_only(self._origin)
+
+    @cached_property
+    def _where(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Group and row of every factor."""
+        group = np.empty(self.n_factors, dtype=np.int32)
+        row = np.empty(self.n_factors, dtype=np.int64)
+        for k, g in enumerate(self.groups):
+            group[g._ids] = k
+            row[g._ids] = np.arange(len(g))
+        return group, row
+
+    @cached_property
+    def arity(self) -> NDArray[np.int64]:
+        """Number of variables of each factor, shape (F,)."""
+        out = np.empty(self.n_factors, dtype=np.int64)
+        for g in self.groups:
+            out[g._ids] = [len(s) for s in g.scopes] if isinstance(g, Globals) else g.arity
+        return read_only(out)
+
+    @property
+    def has_globals(self) -> bool:
+        return any(isinstance(g, Globals) for g in self.groups)
+
+    def scope(self, factor: int) -> NDArray[np.int32]:
+        """The variables of one factor, in the order of its table."""
+        group, row = self._locate(factor)
+        return read_only(group.scopes[row] if isinstance(group, Globals) else group._scope[row])
+
+    def log_table(self, factor: int) -> NDArray[np.float64]:
+        """One factor as a dense log-table of shape (S_1, ..., S_A)."""
+        group, row = self._locate(factor)
+        if isinstance(group, Globals):
+            raise ModelError(f"factor {factor} is a global factor and has no table")
+        return group.log_tables(slice(row, row + 1))[0].reshape(group.shape)
+
+    def _locate(self, factor: int) -> tuple[FactorGroup, int]:
+        if not -self.n_factors <= factor < self.n_factors:
+            raise ModelError(f"there is no factor {factor}; the graph has {self.n_factors}")
+        group, row = self._where
+        return self.groups[group[factor]], int(row[factor])
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.names or ())}
+
+    def index(self, variable: int | str) -> int:
+        """The number of a variable given by number or name."""
+        if isinstance(variable, str):
+            found = self._index.get(variable)
+            if found is None and variable[:1] == "x" and variable[1:].isdigit() and not self.names:
+                found = int(variable[1:])
+            if found is None or found >= self.n_variables:
+                raise ModelError(f"there is no variable {variable!r}; {self._names_hint(variable)}")
+            return found
+        if not 0 <= variable < self.n_variables:
+            raise ModelError(
+                f"there is no variable {variable}; the graph has {self.n_variables}, counted from 0"
+            )
+        return int(variable)
+
+    def name(self, variable: int) -> str:
+        """A variable's name, or ``x`` and its number."""
+        return self.names[variable] if self.names else f"x{variable}"
+
+    def _names_hint(self, wanted: str) -> str:
+        from difflib import get_close_matches
+
+        if not self.names:
+            return f"variables are x0 to x{self.n_variables - 1}"
+        close = get_close_matches(wanted, self.names, n=3)
+        return f"did you mean {', '.join(close)}?" if close else f"names start {self.names[:5]}"
+
+    def log_score(self, assignments: ArrayLike) -> NDArray[np.float64]:
+        """log of the unnormalised probability of whole assignments.
+
+        Parameters
+        ----------
+        assignments : int array (V,) or (N, V)
+
+        Returns
+        -------
+        float array () or (N,)
+        """
+        x = np.asarray(assignments, dtype=np.int64)
+        single = x.ndim == 1
+        x = np.atleast_2d(x)
+        if x.shape[1] != self.n_variables:
+            raise ModelError(f"assignments have {x.shape[1]} columns, not {self.n_variables}")
+        if ((x < 0) | (x >= self._n_states)).any():
+            raise ModelError("an assignment names a state that its variable does not have")
+        total = np.zeros(len(x))
+        if self._field is not None:
+            total += self._field[self._offsets[:-1] + x].sum(axis=1)
+        for g in self.groups:
+            if isinstance(g, Globals):
+                for scope, factor in zip(g.scopes, g.factors):
+                    total += [factor.score(row) for row in x[:, scope]]
+                continue
+            cell = np.zeros((len(x), len(g)), dtype=np.int64)
+            for k, s in enumerate(g.shape):
+                cell = cell * s + x[:, g._scope[:, k]]
+            if isinstance(g, Features):
+                total += g.truth.ravel()[cell] @ g._theta
+            else:
+                total += g.log_psi[np.arange(len(g)), cell].sum(axis=1)
+        return total[0] if single else total
+
+    # ------------------------------------------------------------------ new graphs from old
+
+    def with_evidence(self, evidence: Mapping[int | str, int]) -> FactorGraph:
+        """Condition on observed states: ``{variable or name: state}``."""
+        if not evidence:
+            return self
+        log_field = self.field.copy()
+        for variable, state in evidence.items():
+            try:
+                v = self.index(variable)
+            except ModelError as error:
+                raise EvidenceError(f"evidence: {error}") from None
+            if isinstance(state, bool) or int(state) != state or not 0 <= state < self._n_states[v]:
+                raise EvidenceError(
+                    f"evidence: {self.name(v)} has states 0 to {self._n_states[v] - 1}, not {state}"
+                )
+            lo, hi = self._offsets[v], self._offsets[v + 1]
+            seen = log_field[lo + int(state)]
+            if seen == -np.inf:
+                raise ContradictionError(
+                    f"evidence {self.name(v)}={state} contradicts earlier evidence on "
+                    f"{self.name(v)}, which excludes that state"
+                )
+            log_field[lo:hi] = -np.inf
+            log_field[lo + int(state)] = seen
+        return replace(self, _field=log_field)
+
+    def with_soft_evidence(self, likelihoods: Mapping[int | str, ArrayLike]) -> FactorGraph:
+        """Multiply in per-state likelihoods: ``{variable or name: S non-negative numbers}``."""
+        delta = np.zeros(int(self._offsets[-1]))
+        for variable, values in likelihoods.items():
+            try:
+                v = self.index(variable)
+            except ModelError as error:
+                raise EvidenceError(f"soft evidence: {error}") from None
+            like = np.asarray(values, dtype=np.float64)
+            if like.shape != (self._n_states[v],):
+                raise EvidenceError(
+                    f"soft evidence: {self.name(v)} has {self._n_states[v]} states, "
+                    f"but likelihoods of shape {like.shape} were given"
+                )
+            if not np.isfinite(like).all() or (like < 0).any() or not like.any():
+                raise EvidenceError(
+                    f"soft evidence: likelihoods of {self.name(v)} must be finite, not negative "
+                    f"and not all zero, not {like.tolist()}"
+                )
+            with np.errstate(divide="ignore"):
+                delta[self._offsets[v] : self._offsets[v + 1]] = np.log(like)
+        return self.tilt(delta)
+
+    def tilt(self, delta: ArrayLike) -> FactorGraph:
+        """Add log-weights to the states of all variables, shape (sum of states,)."""
+        delta = np.asarray(delta, dtype=np.float64)
+        if delta.shape != (int(self._offsets[-1]),):
+            raise ModelError(f"tilt needs shape ({int(self._offsets[-1])},), not {delta.shape}")
+        if np.isnan(delta).any() or (delta == np.inf).any():
+            raise ModelError("tilt: NaN and plus infinity are not log-weights")
+        return replace(self, _field=delta.copy() if self._field is None else self._field + delta)
+
+    def keep(self, which: ArrayLike) -> FactorGraph:
+        """The same variables with fewer factors.
+
+        Parameters
+        ----------
+        which : bool array (F,), or increasing int array of factor numbers
+        """
+        which = np.asarray(which)
+        if which.dtype == bool:
+            if which.shape != (self.n_factors,):
+                raise ModelError(f"keep: the mask has shape {which.shape}, not ({self.n_factors},)")
+            kept = np.flatnonzero(which)
+        else:
+            kept = which.astype(np.int64).ravel()
+            if kept.size and (
+                kept[0] < 0 or kept[-1] >= self.n_factors or (np.diff(kept) <= 0).any()
+            ):
+                raise ModelError("keep: factor numbers must be increasing and in range")
+        groups: list[FactorGroup] = []
+        for g in self.groups:
+            lo, hi = np.searchsorted(kept, [g._ids[0], g._ids[-1] + 1])
+            here = kept[lo:hi]
+            if g._ids[-1] - g._ids[0] + 1 == len(g):  # consecutive numbers: rows by subtraction
+                rows = here - g._ids[0]
+                new = np.arange(lo, hi)
+            else:
+                rows = np.searchsorted(g._ids, here)
+                found = g._ids[np.minimum(rows, len(g) - 1)] == here
+                rows, new = rows[found], (np.arange(lo, hi))[found]
+            if len(rows) == len(g):
+                groups.append(replace(g, _ids=new))
+            elif len(rows):
+                groups.append(g.take(rows, new))
+        return replace(self, groups=tuple(groups), _origin=self.origin[kept])
+
+    def component_labels(self) -> NDArray[np.int32]:
+        """The connected component of each variable, numbered by first appearance, shape (V,)."""
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
+        rows, cols = [], []
+        for g in self.groups:
+            for scope in g.scopes if isinstance(g, Globals) else [g._scope]:
+                scope = np.atleast_2d(scope)
+                for k in range(1, scope.shape[1]):
+                    rows.append(scope[:, 0])
+                    cols.append(scope[:, k])
+        i, j = concatenate(rows, np.int32), concatenate(cols, np.int32)
+        n = self.n_variables
+        links = coo_array((np.ones(len(i), dtype=np.int8), (i, j)), shape=(n, n))
+        _, labels = connected_components(links, directed=False)
+        return labels.astype(np.int32)
+
+    def components(self) -> list[Component]:
+        """The connected components as graphs of their own. Constant factors go with the first."""
+        labels = self.component_labels()
+        n = int(labels.max(initial=-1)) + 1
+        if n <= 1:
+            return [Component(self, np.arange(self.n_variables), np.arange(self.n_factors))]
+        by_variable = np.argsort(labels, kind="stable")
+        var_ptr = np.searchsorted(labels[by_variable], np.arange(n + 1))
+        factor_label = np.zeros(self.n_factors, dtype=np.int32)
+        for g in self.groups:
+            if isinstance(g, Globals):
+                factor_label[g._ids] = [labels[s[0]] if len(s) else 0 for s in g.scopes]
+            elif g.arity:
+                factor_label[g._ids] = labels[g._scope[:, 0]]
+        by_factor = np.argsort(factor_label, kind="stable")
+        fac_ptr = np.searchsorted(factor_label[by_factor], np.arange(n + 1))
+        return [
+            self._part(
+                by_variable[var_ptr[c] : var_ptr[c + 1]], by_factor[fac_ptr[c] : fac_ptr[c + 1]]
+            )
+            for c in range(n)
+        ]
+
+    def _part(self, variables: NDArray[np.int64], factors: NDArray[np.int64]) -> Component:
+        """The graph of some variables and of factors that touch no others, renumbered."""
+        kept = self.keep(factors)
+        number = np.full(self.n_variables, -1, dtype=np.int32)
+        number[variables] = np.arange(len(variables), dtype=np.int32)
+        groups: list[FactorGroup] = []
+        for g in kept.groups:
+            if isinstance(g, Globals):
+                groups.append(replace(g, scopes=tuple(number[s] for s in g.scopes)))
+            else:
+                groups.append(replace(g, _scope=np.ascontiguousarray(number[g._scope])))
+        log_field = None
+        if self._field is not None:
+            states = [np.arange(self._offsets[v], self._offsets[v + 1]) for v in variables]
+            log_field = self._field[np.concatenate(states)]
+        names = tuple(self.names[v] for v in variables) if self.names else None
+        graph = FactorGraph(self._n_states[variables], tuple(groups), names, log_field)
+        return Component(graph, variables, factors)
+
+    # ------------------------------------------------------------------ checking
+
+    def validate(self) -> FactorGraph:
+        """Check everything again (constructors already do) and return the graph itself."""
+        checked_states(self._n_states)
+        checked_names(self.names, self.n_variables)
+        seen = np.zeros(self.n_factors, dtype=bool)
+        for g in self.groups:
+            if len(g) == 0 or (np.diff(g._ids) <= 0).any() or g._ids[-1] >= self.n_factors:
+                raise ModelError("factor numbers of a group must increase and be in range")
+            seen[g._ids] = True
+            if isinstance(g, Globals):
+                for i, scope in zip(g._ids, g.scopes):
+                    self._check_scopes(scope[None, :], int(i))
+                continue
+            self._check_scopes(g._scope, g._ids)
+            if (self._n_states[g._scope] != np.array(g.shape, dtype=np.int32)).any():
+                raise ModelError(f"a table of shape {g.shape} does not fit its variables")
+            if isinstance(g, Features):
+                if not np.isfinite(g._theta).all():
+                    raise ModelError("a feature weight is not finite")
+            else:
+                n, size = g._log_psi.shape
+                check_log_psi(g._log_psi.ravel(), np.arange(n + 1) * size, int(g._ids[0]))
+        if not seen.all():
+            raise ModelError(f"factor {int(np.flatnonzero(~seen)[0])} is in no group")
+        if self._field is not None:
+            if self._field.shape != (int(self._offsets[-1]),):
+                raise ModelError("the field must have one entry per state")
+            if np.isnan(self._field).any() or (self._field == np.inf).any():
+                raise ModelError("the field has a NaN or plus infinity")
+        return self
+
+    def _check_scopes(self, scope: NDArray, first: int | NDArray[np.int64]) -> None:
+        """Range and distinctness of scopes (F, A); ``first`` numbers the factors for messages."""
+        if not scope.size:
+            return
+        number = (lambda k: int(first[k])) if isinstance(first, np.ndarray) else lambda k: first + k
+        if scope.min() < 0 or scope.max() >= self.n_variables:
+            bad = int(np.flatnonzero(((scope < 0) | (scope >= self.n_variables)).any(axis=1))[0])
+            raise ModelError(
+                f"factor {number(bad)}: scope {scope[bad].tolist()} names a variable outside "
+                f"0..{self.n_variables - 1}"
+            )
+        arity = scope.shape[1]
+        if arity == 2:
+            twice = scope[:, 0] == scope[:, 1]
+        elif arity > 2:
+            ordered = np.sort(scope, axis=1)
+            twice = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+        else:
+            return
+        if twice.any():
+            bad = int(np.flatnonzero(twice)[0])
+            raise ModelError(
+                f"factor {number(bad)}: scope {scope[bad].tolist()} has a variable twice; "
+                "take the table's diagonal instead"
+            )
+
+    def _scope_text(self, scope: ArrayLike) -> str:
+        return "(" + ", ".join(self.name(int(v)) for v in np.asarray(scope)) + ")"
+
+    # ------------------------------------------------------------------ showing
+
+    def _counts(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for g in self.groups:
+            if isinstance(g, Globals):
+                word = "global"
+            else:
+                word = {0: "constant", 1: "unary", 2: "pairwise"}.get(
+                    g.arity, f"of arity {g.arity}"
+                )
+            counts[word] = counts.get(word, 0) + len(g)
+        return counts
+
+    def __repr__(self) -> str:
+        states = ""
+        if self.n_variables:
+            lo, hi = int(self._n_states.min()), int(self._n_states.max())
+            states = f" of {lo} states" if lo == hi else f" of {lo} to {hi} states"
+        text = f"{self.n_variables:,} variable{'s' * (self.n_variables != 1)}{states}; "
+        text += f"{self.n_factors:,} factor{'s' * (self.n_factors != 1)}"
+        if counts := self._counts():
+            text += ": " + ", ".join(f"{n:,} {word}" for word, n in counts.items())
+        observed = self.n_observed
+        return f"FactorGraph({text}{f'; {observed:,} observed' if observed else ''})"
+
+    @property
+    def n_observed(self) -> int:
+        """Variables of which evidence leaves one state only."""
+        if self._field is None or not self.n_variables:
+            return 0
+        allowed = np.add.reduceat(self._field > -np.inf, self._offsets[:-1])
+        return int(((allowed == 1) & (self._n_states > 1)).sum())
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{word}</td><td style='text-align:right'>{n:,}</td></tr>"
+            for word, n in self._counts().items()
+        )
+        head = repr(self).removeprefix("FactorGraph(").split(":")[0].removesuffix(")")
+        return (
+            f"<div><b>FactorGraph</b> {head}<table><thead><tr><th>factors</th><th>count</th></tr>"
+            f"</thead><tbody>{rows}</tbody></table></div>"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        cached = {"n_factors", "_offsets", "_where", "arity", "_index"}
+        return {k: v for k, v in self.__dict__.items() if k not in cached}
+
+
+def grid_edges(height: int, width: int) -> NDArray[np.int32]:
+    """Edges of a four-connected grid, horizontal ones first, shape (H*(W-1) + (H-1)*W, 2)."""
+    pixel = np.arange(height * width, dtype=np.int32).reshape(height, width)
+    across, down = height * max(width - 1, 0), max(height - 1, 0) * width
+    edges = np.empty((across + down, 2), dtype=np.int32)
+    edges[:across, 0] = pixel[:, :-1].ravel()
+    edges[:across, 1] = pixel[:, 1:].ravel()
+    edges[across:, 0] = pixel[:-1].ravel()
+    edges[across:, 1] = pixel[1:].ravel()
+    return edges

@@ -1,0 +1,206 @@
+"""The native format, ``.minfer``: a model bit for bit, without pickle.
+
+    8 bytes   magic, MINFER CR LF
+    4 bytes   version, 1
+    8 bytes   length of the header
+    32 bytes  SHA-256 of all that follows
+    header    JSON: the names, the factor groups in order, and of every array dtype, shape, offset
+    arrays    raw, little-endian, row-major, each at a multiple of 64 from the end of the header
+
+All integers are little-endian. Names, the field, features, shared tables and the factors' numbers
+are kept; the lineage is not, so a graph read back cannot take over another's messages. What the
+header declares is compared with the bytes there are before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import FormatError, ModelError, RefusedError
+from minfer.factors import MAX_FEATURE_ARITY, FactorGroup, Features, Globals, Tables
+from minfer.graph import FactorGraph
+from minfer.io.text import PathLike, read_bytes, shown, write_bytes
+
+MAGIC = b"MINFER\r\n"
+VERSION = 1
+
+_PREFIX = struct.Struct("<8sIQ32s")
+_ALIGN = 64
+_I4, _I8, _F8, _U1 = "<i4", "<i8", "<f8", "|u1"
+
+
+# ---------------------------------------------------------------------- writing
+
+
+def write_native(graph: FactorGraph, path: PathLike) -> None:
+    """Write a model in the native format; global factors are refused."""
+    write_bytes(path, format_native(graph))
+
+
+def format_native(graph: FactorGraph) -> bytes:
+    """The bytes of a native file: the same for the same model."""
+    arrays: dict[str, NDArray] = {"n_states": graph._n_states.astype(_I4)}
+    if graph._field is not None:
+        arrays["field"] = graph._field.astype(_F8)
+    groups = [_describe(g, f"group{k}", arrays) for k, g in enumerate(graph.groups)]
+    names = None if graph.names is None else list(graph.names)
+    table, blobs, offset = {}, [], 0
+    for name, array in arrays.items():
+        table[name] = {"dtype": array.dtype.str, "shape": list(array.shape), "offset": offset}
+        blob = array.tobytes()
+        blobs.append(blob + bytes(-len(blob) % _ALIGN))
+        offset += len(blobs[-1])
+    content = {"length": offset, "names": names, "groups": groups, "arrays": table}
+    header = json.dumps(content, separators=(",", ":")).encode("ascii")
+    return seal(VERSION, header, b"".join(blobs))
+
+
+def seal(version: int, header: bytes, arrays: bytes) -> bytes:
+    """Prefix and checksum around a header and its arrays."""
+    digest = hashlib.sha256(header)
+    digest.update(arrays)
+    return _PREFIX.pack(MAGIC, version, len(header), digest.digest()) + header + arrays
+
+
+def _describe(group: FactorGroup, name: str, arrays: dict[str, NDArray]) -> dict[str, Any]:
+    """A group's entry in the header; its arrays are added to ``arrays``."""
+    if isinstance(group, Globals):
+        raise RefusedError("a global factor is code, not numbers: the native format cannot hold it")
+    arrays[f"{name}.ids"] = group._ids.astype(_I8)
+    arrays[f"{name}.scope"] = group._scope.astype(_I4)
+    entry = {"kind": group.kind, "count": len(group), "shape": [int(s) for s in group.shape]}
+    if isinstance(group, Features):
+        arrays[f"{name}.truth"] = group.truth.astype(_U1)
+        arrays[f"{name}.theta"] = group._theta.astype(_F8)
+    else:
+        arrays[f"{name}.log_psi"] = group._log_psi.astype(_F8)
+        entry["rows"] = len(group._log_psi)
+    return entry
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def read_native(path: PathLike) -> FactorGraph:
+    """Read a model in the native format; ``-`` for standard input, gzip is recognised."""
+    return parse_native(shown(path), read_bytes(path))
+
+
+def parse_native(name: str, data: bytes) -> FactorGraph:
+    """The model in ``data``; ``name`` is the file for messages."""
+    try:
+        return _Reader(*_unseal(data)).graph()
+    except (FormatError, ModelError) as error:
+        raise FormatError(f"{name}: {error}") from None
+
+
+def _unseal(data: bytes) -> tuple[Any, memoryview]:
+    """The header and the bytes of the arrays, once the checksum holds."""
+    if not data:
+        raise FormatError("the file is empty")
+    if data[:8] != MAGIC:
+        raise FormatError("not a native minfer file: its first 8 bytes are not the magic")
+    if len(data) < _PREFIX.size:
+        raise FormatError(f"truncated: {len(data)} bytes are too few for the prefix")
+    _, version, length, digest = _PREFIX.unpack_from(data)
+    if version != VERSION:
+        raise FormatError(
+            f"version {version} of the native format; this minfer reads version {VERSION}: "
+            "update minfer, or have the file written as .uai"
+        )
+    body = memoryview(data)[_PREFIX.size :]
+    if length > len(body):
+        raise FormatError(f"truncated: a header of {length:,} bytes, but {len(body):,} are left")
+    if hashlib.sha256(body).digest() != digest:
+        raise FormatError("truncated or damaged: the checksum does not match")
+    try:
+        return json.loads(bytes(body[:length])), body[length:]
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"the header is not JSON: {error}") from None
+
+
+class _Reader:
+    """Takes a header apart, believing nothing."""
+
+    def __init__(self, header: Any, arrays: memoryview) -> None:
+        self._header, self._data = header, arrays
+        if self._item(header, "length", int) != len(arrays):
+            raise FormatError(f"the header announces {header['length']} bytes, not {len(arrays)}")
+        self._table = self._item(header, "arrays", dict)
+
+    def graph(self) -> FactorGraph:
+        groups = self._item(self._header, "groups", list)
+        n = self._item(self._item(self._table, "n_states", dict), "shape", list)
+        if len(n) != 1:
+            raise FormatError("n_states must have one dimension")
+        n_states = self._array("n_states", _I4, n)
+        if n_states.size and n_states.min() < 1:
+            raise FormatError(f"variable {int(np.argmin(n_states))} has no state")
+        field = None
+        if "field" in self._table:
+            field = self._array("field", _F8, [int(n_states.sum(dtype=np.int64))])
+        parts = tuple(self._group(g, f"group{k}") for k, g in enumerate(groups))
+        return FactorGraph(n_states, parts, self._names(), field).validate()
+
+    def _names(self) -> tuple[str, ...] | None:
+        names = self._header.get("names")
+        if names is None:
+            return None
+        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+            raise FormatError("the names must be strings")
+        return tuple(names)
+
+    def _group(self, entry: Any, name: str) -> FactorGroup:
+        kind = self._item(entry, "kind", str)
+        count = self._item(entry, "count", int)
+        shape = self._item(entry, "shape", list)
+        if count < 1 or not all(type(s) is int and s >= 1 for s in shape):
+            raise FormatError(f"{name}: a wrong count or shape")
+        ids = self._array(f"{name}.ids", _I8, [count])
+        if ids.min() < 0:
+            raise FormatError(f"{name}: a negative factor number")
+        scope = self._array(f"{name}.scope", _I4, [count, len(shape)])
+        if kind == "table":
+            rows = self._item(entry, "rows", int)
+            if rows not in (1, count):
+                raise FormatError(f"{name}: {rows} tables for {count} factors")
+            log_psi = self._array(f"{name}.log_psi", _F8, [rows, prod(shape)])
+            return Tables(ids, scope, tuple(shape), log_psi)
+        if kind != "feature":
+            raise FormatError(f"{name}: unknown kind of factor {kind[:40]!r}")
+        if not 1 <= len(shape) <= MAX_FEATURE_ARITY or any(s != 2 for s in shape):
+            raise FormatError(f"{name}: features have 1 to {MAX_FEATURE_ARITY} binary variables")
+        truth = self._array(f"{name}.truth", _U1, shape)
+        if truth.max() > 1:
+            raise FormatError(f"{name}: a truth table has entries 0 and 1 only")
+        return Features(ids, scope, truth.astype(bool), self._array(f"{name}.theta", _F8, [count]))
+
+    def _array(self, name: str, dtype: str, shape: list[int]) -> NDArray:
+        """A writable copy of one array, if the header and the bytes agree that it is there."""
+        entry = self._item(self._table, name, dict)
+        if entry.get("dtype") != dtype or entry.get("shape") != shape:
+            raise FormatError(f"{name} should be {dtype} of shape {str(shape)[:80]}")
+        if not all(type(s) is int and s >= 0 for s in shape):
+            raise FormatError(f"{name}: a wrong shape")
+        offset = self._item(entry, "offset", int)
+        size = prod(shape) * np.dtype(dtype).itemsize
+        if offset < 0 or offset + size > len(self._data):
+            raise FormatError(f"{name} lies outside the file")
+        if size == 0:
+            return np.zeros(shape, dtype=dtype)
+        flat = np.frombuffer(self._data, dtype=dtype, count=prod(shape), offset=offset)
+        return flat.reshape(shape).astype(np.dtype(dtype).newbyteorder("="))
+
+    @staticmethod
+    def _item(mapping: Any, key: str, kind: type) -> Any:
+        """``mapping[key]``, which must be there and of this very type."""
+        if not isinstance(mapping, dict) or type(mapping.get(key)) is not kind:
+            raise FormatError(f"the header lacks a proper {key!r}")
+        return mapping[key]

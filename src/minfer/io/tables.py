@@ -1,0 +1,191 @@
+"""Between log-tables in memory and the linear tables of the text formats.
+
+A number is written with the fewest digits (at most 17) that read back as the same double. Reading
+takes its logarithm and writing the exponential, and rounding could let a value creep from one
+generation of files to the next: exp(log(3)) is not 3. So a log-value l is written as an x with
+log(x) = l, a short one if there is one. Only where doubles are too coarse for any (|l| < 1) does l
+move, once, by a rounding error. From then on files repeat byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import ContradictionError, RefusedError
+from minfer.factors import Globals, Tables
+from minfer.graph import FactorGraph
+from minfer.io.text import Numbers
+
+#: Variables of one table in a text format; more could only have one state each.
+MAX_ARITY = 32
+
+#: Natural logs of the normal doubles, rounded inwards.
+_LOWEST, _HIGHEST = -708.39, 709.78
+
+_POWERS = np.array([float(f"1e{k}") for k in range(23)])  # the powers of 10 that are doubles
+
+
+class LinearGroup(NamedTuple):
+    """Factors of one shape with their tables as they are written."""
+
+    ids: NDArray[np.int64]  # (F,) numbers in the file
+    scope: NDArray[np.int32]  # (F, A)
+    shape: tuple[int, ...]
+    tables: NDArray[np.float64]  # (F, prod shape), or (1, prod shape) if shared
+
+
+def linear_groups(graph: FactorGraph, kind: str) -> Iterator[LinearGroup]:
+    """Every factor as a linear table; the field as further unary tables after the last factor."""
+    for g in graph.groups:
+        if isinstance(g, Globals):
+            raise RefusedError(
+                f"factor {g._ids[0]} is a global factor: it has no table that a {kind} file "
+                "could hold"
+            )
+        if g.arity > MAX_ARITY:
+            raise RefusedError(
+                f"factor {g._ids[0]} has {g.arity} variables; a {kind} file is limited to "
+                f"{MAX_ARITY}: write the native format, .minfer"
+            )
+        shared = isinstance(g, Tables) and g.shared
+        log_tables = g.log_tables(slice(0, 1) if shared else slice(None))
+        names = [f"factor {i}" for i in g._ids[: len(log_tables)]]
+        yield LinearGroup(g._ids, g._scope, g.shape, to_linear(log_tables, names, kind))
+    yield from _field_groups(graph, kind)
+
+
+def _field_groups(graph: FactorGraph, kind: str) -> Iterator[LinearGroup]:
+    """One unary table per variable of which the field says anything."""
+    if graph._field is None or not graph.n_variables:
+        return
+    said = np.flatnonzero(np.add.reduceat(graph._field != 0, graph._offsets[:-1]))
+    ids = graph.n_factors + np.arange(len(said))
+    for s in np.unique(graph._n_states[said]):
+        rows = np.flatnonzero(graph._n_states[said] == s)
+        variables = said[rows].astype(np.int32)
+        log_tables = graph._field[graph._offsets[variables][:, None] + np.arange(s)]
+        names = [f"the evidence on {graph.name(v)}" for v in variables]
+        tables = to_linear(log_tables, names, kind)
+        yield LinearGroup(ids[rows], variables[:, None], (int(s),), tables)
+
+
+def to_linear(log_tables: NDArray, names: list[str], kind: str) -> NDArray[np.float64]:
+    """Exponentials of log-tables (R, S) as they are written; ``names`` are the rows' for errors."""
+    log_tables = np.ascontiguousarray(log_tables)
+    outside = ((log_tables < _LOWEST) & (log_tables > -np.inf)) | (log_tables > _HIGHEST)
+    if outside.any():
+        row, column = np.argwhere(outside)[0]
+        raise RefusedError(
+            f"{names[row]} has log-value {log_tables[row, column]:.6g}; a {kind} file stores "
+            "exp of it, which spans logs from -708 to 709 only: write the native format, .minfer"
+        )
+    if len(log_tables) and (log_tables.max(axis=1) == -np.inf).any():
+        row = int(np.argmax(log_tables.max(axis=1) == -np.inf))
+        raise ContradictionError(f"{names[row]} forbids every state; no {kind} file holds that")
+    return _exp(log_tables.ravel()).reshape(log_tables.shape)
+
+
+def _exp(log_x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """exp, but to values whose logs are ``log_x`` again where that can be had."""
+    x, missed = _inverse_of_log(log_x)
+    if len(missed):
+        x[missed], _ = _inverse_of_log(to_log(np.exp(log_x[missed])))
+    return x
+
+
+def _inverse_of_log(log_x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Some x with log(x) == log_x, and where none was found within four units of exp(log_x)."""
+    exact = np.exp(log_x)
+    x = exact.copy()
+    todo = np.arange(len(x))
+    for candidate in _CANDIDATES:
+        x[todo] = candidate(exact[todo])
+        todo = todo[to_log(x[todo]) != log_x[todo]]
+        if not len(todo):
+            break
+    x[todo] = exact[todo]
+    return x, todo
+
+
+def _round(digits: int, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """To some significant digits where that is exact: with a power 10**k, 0 <= k <= 22."""
+    out = x.copy()
+    inside = np.flatnonzero((x > 1e-7) & (x < 1e11))
+    scale = _POWERS[digits - 1 - np.floor(np.log10(x[inside])).astype(np.int64)]
+    out[inside] = np.rint(x[inside] * scale) / scale
+    return out
+
+
+def _step(units: int, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return x + units * np.spacing(x)
+
+
+#: What may stand for exp(l): short numbers first, then the nearest doubles.
+_CANDIDATES = [
+    *(partial(_round, digits) for digits in (12, 15)),
+    *(partial(_step, units) for units in (0, 1, -1, 2, -2, 3, -3, 4, -4)),
+]
+
+
+def to_log(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Natural logs; zeros become minus infinity."""
+    with np.errstate(divide="ignore"):
+        return np.log(x)
+
+
+# ---------------------------------------------------------------------- checks of read scopes
+
+
+def pointers(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where consecutive blocks begin, and where the last one ends, shape (n + 1,)."""
+    out = np.zeros(len(sizes) + 1, dtype=np.int64)
+    np.cumsum(sizes, out=out[1:])
+    return out
+
+
+def ranges(first: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """first[0], first[0]+1, ..., (sizes[0] of them), then first[1], ...: shape (sum of sizes,)."""
+    ptr = pointers(sizes)
+    return np.arange(ptr[-1]) + np.repeat(first - ptr[:-1], sizes)
+
+
+def table_sizes(states: NDArray[np.int64], arity: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Entries of each factor's table as floats, which saturate instead of overflowing."""
+    sizes = np.ones(len(arity))
+    has = np.flatnonzero(arity)
+    if len(has):
+        sizes[has] = np.multiply.reduceat(states.astype(np.float64), pointers(arity)[has])
+    return sizes
+
+
+def check_distinct(
+    text: Numbers, scopes: NDArray, arity: NDArray[np.int64], where: NDArray[np.int64]
+) -> None:
+    """No variable twice in one scope; ``where`` are the tokens that name the variables."""
+    owner = np.repeat(np.arange(len(arity)), arity)
+    order = np.lexsort((scopes, owner)) if len(scopes) else owner
+    twice = (scopes[order][1:] == scopes[order][:-1]) & (owner[order][1:] == owner[order][:-1])
+    if twice.any():
+        k = order[1:][twice].min()
+        text.fail(int(where[k]), f"factor {owner[k]} has this variable twice")
+
+
+def check_not_zero(
+    text: Numbers, tables: NDArray, ptr: NDArray[np.int64], where: NDArray[np.int64]
+) -> None:
+    """No table of zeros only; ``where`` is a token to blame for each factor."""
+    if len(ptr) < 2:
+        return
+    zero = np.maximum.reduceat(tables, ptr[:-1]) == 0
+    if zero.any():
+        factor = int(np.argmax(zero))
+        text.fail(
+            int(where[factor]),
+            f"the table of factor {factor} is all zeros: every assignment has probability zero",
+            ContradictionError,
+        )

@@ -1,0 +1,271 @@
+"""What the formats share: opening, naming, atomic writing, and numbers that know their place.
+
+Paths are ``str`` or ``Path``; ``-`` is standard input or output. Input is decompressed whenever it
+begins with the gzip magic, output whenever its name ends in ``.gz`` (without a time stamp, so that
+equal models give equal files). Compressed and piped input may unfold to :data:`MAX_BYTES` at most.
+
+:class:`Numbers` reads all numbers of a text at once; only an error looks for line and token.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import stat
+import sys
+import warnings
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, NoReturn, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import FormatError, MinferError
+
+#: What compressed or piped input may unfold to: 1 GiB. Larger models are read from plain files.
+MAX_BYTES = 1 << 30
+
+#: The longest number: even a denormal written out in full has fewer digits.
+MAX_TOKEN = 2000
+
+PathLike = str | os.PathLike[str]
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_SUFFIXES = {".uai": "uai", ".fg": "fg", ".minfer": "minfer"}
+
+
+# ---------------------------------------------------------------------- paths and bytes
+
+
+def shown(path: PathLike) -> str:
+    """A path as messages call it."""
+    return "<stdin>" if os.fspath(path) == "-" else os.fspath(path)
+
+
+def format_of(path: PathLike) -> str | None:
+    """``uai``, ``fg`` or ``minfer`` by the suffix (before ``.gz``); None if it says nothing."""
+    name = os.fspath(path).lower().removesuffix(".gz")
+    return _SUFFIXES.get(os.path.splitext(name)[1])
+
+
+def read_bytes(path: PathLike) -> bytes:
+    """The whole content of a file or of standard input, decompressed."""
+    try:
+        data, piped = _raw_bytes(path)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise FormatError(f"cannot read {shown(path)}: {reason}") from None
+    if data[:2] == _GZIP_MAGIC:
+        return _decompress(shown(path), data)
+    if piped and len(data) > MAX_BYTES:
+        raise FormatError(f"{shown(path)}: piped input is limited to {MAX_BYTES:,} bytes")
+    return data
+
+
+def _raw_bytes(path: PathLike) -> tuple[bytes, bool]:
+    """The bytes as they are, and whether they came through a pipe or device."""
+    if os.fspath(path) == "-":
+        return sys.stdin.buffer.read(MAX_BYTES + 1), True
+    with open(path, "rb") as file:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return file.read(), False
+        return file.read(MAX_BYTES + 1), True
+
+
+def _decompress(name: str, data: bytes) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            out = file.read(MAX_BYTES + 1)
+    except EOFError:
+        raise FormatError(f"{name}: truncated: the compressed data ends too early") from None
+    except (OSError, zlib.error) as error:
+        raise FormatError(f"{name}: corrupt gzip data: {error}") from None
+    if len(out) > MAX_BYTES:
+        raise FormatError(
+            f"{name}: unfolds to more than the limit of {MAX_BYTES:,} bytes; "
+            "if that is meant, decompress it first"
+        )
+    return out
+
+
+@contextmanager
+def atomic_write(path: PathLike) -> Iterator[BinaryIO]:
+    """A binary file that appears under its name only when complete.
+
+    What is written goes to a temporary file in the same folder; at the end of the block it is
+    synced and takes the name. Any exception, Ctrl-C included, removes it and leaves an existing
+    file untouched. ``-`` is standard output, ``.gz`` compresses; a device or pipe is written
+    directly, a link is followed.
+
+    >>> from minfer.io import atomic_write
+    >>> with atomic_write("-") as file:  # doctest: +SKIP
+    ...     _ = file.write(b"text")
+    """
+    try:
+        if os.fspath(path) == "-":
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+            return
+        target = Path(os.path.realpath(path))
+        if target.exists() and not target.is_file() and not target.is_dir():
+            with target.open("wb") as device, _compressed(path, device) as file:
+                yield file
+            return
+        with _temporary(target) as plain, _compressed(path, plain) as file:
+            yield file
+    except BrokenPipeError:
+        raise  # the reader of a pipe went away: the caller's business
+    except OSError as error:
+        raise MinferError(f"cannot write {os.fspath(path)}: {error.strerror or error}") from None
+
+
+@contextmanager
+def _temporary(target: Path) -> Iterator[BinaryIO]:
+    """A new file beside ``target`` that replaces it at the end of the block, or vanishes."""
+    if target.is_dir():
+        raise IsADirectoryError(0, "it is a directory")
+    temporary = target.parent / f".minfer-{os.urandom(8).hex()}.tmp"
+    try:
+        with open(temporary, "xb") as file:
+            yield cast(BinaryIO, file)
+            file.flush()
+            os.fsync(file.fileno())
+        if target.exists():
+            os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _compressed(path: PathLike, file: BinaryIO) -> Iterator[BinaryIO]:
+    if not os.fspath(path).lower().endswith(".gz"):
+        yield file
+        return
+    with gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
+        yield cast(BinaryIO, packed)
+
+
+def write_bytes(path: PathLike, data: bytes) -> None:
+    """Write a whole file, atomically."""
+    with atomic_write(path) as file:
+        file.write(data)
+
+
+# ---------------------------------------------------------------------- numbers with a place
+
+
+class Numbers:
+    """All numbers of a text, in order, as one float array; whitespace of any kind separates.
+
+    Parameters
+    ----------
+    name : the file, for messages
+    data : the text
+    start : where the numbers begin, after a first word
+    """
+
+    def __init__(self, name: str, data: bytes, start: int = 0) -> None:
+        self.name, self._data, self._start = name, data, start
+        begin, end = _spans(data, start)
+        longest = int((end - begin).max(initial=0))
+        if longest > MAX_TOKEN:
+            self.fail(int(np.argmax(end - begin)), f"{longest:,} characters are no number")
+        self.values = _parse_floats(data[start:])
+        if self.values.size != len(begin):
+            self.fail(_first_bad(data[start:].split()), "expected a number")
+
+    def __len__(self) -> int:
+        return self.values.size
+
+    def require_finite(self) -> None:
+        """Refuse NaN, infinities and negative numbers anywhere."""
+        if not self.values.size:
+            return
+        if not (finite := np.isfinite(self.values)).all():
+            k = int(np.argmin(finite))
+            word = "NaN" if np.isnan(self.values[k]) else "an infinite or too large number"
+            self.fail(k, f"{word} is not allowed")
+        if self.values.min() < 0:
+            self.fail(int(np.argmax(self.values < 0)), "a negative number is not allowed")
+
+    def integer(self, k: int, what: str, most: float = np.inf) -> int:
+        """The k-th number, which must be an integer from 0 to ``most``."""
+        if k >= len(self):
+            self.ends(f"{what} is missing")
+        value = self.values.item(k)
+        if value < 0 or not value.is_integer():
+            self.fail(k, f"{what} must be a non-negative integer")
+        if value > most:
+            self.fail(
+                k,
+                f"{what} is {int(value):,}, more than the rest of the file can hold: "
+                "truncated, or a wrong count",
+            )
+        return int(value)
+
+    def integers(self, where: NDArray[np.int64], what: str) -> NDArray[np.int64]:
+        """The numbers at some places, all of which must be integers below 2**31."""
+        values = self.values[where]
+        bad = (values != np.floor(values)) | (values >= 2**31) | (values < 0)
+        if bad.any():
+            self.fail(int(where[np.argmax(bad)]), f"{what} must be an integer from 0 to 2**31 - 1")
+        return values.astype(np.int64)
+
+    def fail(self, k: int, message: str, error: type[MinferError] = FormatError) -> NoReturn:
+        """Raise an error about the k-th number."""
+        raise self.error(k, message, error)
+
+    def error(self, k: int, message: str, error: type[MinferError] = FormatError) -> MinferError:
+        """An error about the k-th number that says where it stands."""
+        begin, end = _spans(self._data, self._start)
+        where = place(self._data, int(begin[k]), self._data[begin[k] : end[k]])
+        return error(f"{self.name}: {where}: {message}")
+
+    def ends(self, message: str) -> NoReturn:
+        """Raise an error about a file that ends too early."""
+        line = self._data.count(b"\n", 0, len(self._data.rstrip())) + 1
+        raise FormatError(f"{self.name}: line {line}: the file ends too early: {message}")
+
+
+def place(data: bytes, offset: int, token: bytes) -> str:
+    """Line, column and token as messages give them."""
+    line = data.count(b"\n", 0, offset) + 1
+    column = offset - data.rfind(b"\n", 0, offset)
+    text = token[:40].decode("ascii", "backslashreplace") + "..." * (len(token) > 40)
+    return f"line {line}, column {column}, token '{text}'"
+
+
+def _spans(data: bytes, start: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where each token of ``data[start:]`` begins and ends in ``data``."""
+    text = np.frombuffer(data, dtype=np.uint8)[start:]
+    solid = np.zeros(text.size + 2, dtype=bool)
+    solid[1:-1] = (text != 32) & ((text < 9) | (text > 13))  # as bytes.split() has it
+    edges = np.flatnonzero(solid[1:] != solid[:-1]) + start
+    return edges[::2], edges[1::2]
+
+
+def _parse_floats(text: bytes) -> NDArray[np.float64]:
+    """All numbers of a text; none if something else stands there."""
+    if b"\0" in text or not text.strip():
+        return np.zeros(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeprecationWarning)  # NumPy 2.3 raises, older ones warn
+        try:
+            return np.fromstring(text, dtype=np.float64, sep=" ")
+        except (ValueError, DeprecationWarning):
+            return np.zeros(0)
+
+
+def _first_bad(tokens: list[bytes], block: int = 1000) -> int:
+    """The first token that is not a number: first the block, then the token."""
+    for k in range(0, len(tokens), block):
+        part = tokens[k : k + block]
+        if _parse_floats(b" ".join(part)).size != len(part):
+            return k if block == 1 else k + _first_bad(part, 1)
+    return 0

@@ -1,0 +1,311 @@
+"""The UAI competition's formats: model, evidence, marginals (MAR) and partition function (PR).
+
+Model: ``MARKOV`` or ``BAYES`` (both mean a product of tables), the number of variables, their
+numbers of states, the number of factors, for each factor its arity and variables, then for each
+factor the number of entries and the entries: linear, not negative, row-major over the scope as
+written, the last variable fastest. Whitespace of any kind separates; there are no comments.
+
+Evidence: ``k v1 x1 ... vk xk``, or the same after a first line ``1``, the number of evidence sets.
+
+MAR: ``MAR``, then ``n c1 p p .. c2 p p ..`` for all n variables. PR: ``PR``, then log10 of Z.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import ContradictionError, EvidenceError, FormatError, RefusedError
+from minfer.graph import FactorGraph
+from minfer.io.tables import (
+    MAX_ARITY,
+    check_distinct,
+    check_not_zero,
+    linear_groups,
+    pointers,
+    ranges,
+    table_sizes,
+    to_log,
+)
+from minfer.io.text import Numbers, PathLike, place, read_bytes, shown, write_bytes
+
+if TYPE_CHECKING:
+    from minfer.solvers.base import Marginals
+
+Evidence = PathLike | Mapping[int | str, int]
+
+#: States that variables outside every table may declare together, beyond the size of the file.
+_FREE_STATES = 1_000_000
+
+
+# ---------------------------------------------------------------------- reading models
+
+
+def read_uai(path: PathLike, evidence: Evidence | None = None) -> FactorGraph:
+    """Read a MARKOV or BAYES model.
+
+    Parameters
+    ----------
+    path : str or Path
+        ``-`` for standard input; gzip is recognised.
+    evidence : path of an evidence file, or ``{variable: state}``, optional
+    """
+    return with_evidence(parse_uai(shown(path), read_bytes(path)), evidence)
+
+
+def with_evidence(graph: FactorGraph, evidence: Evidence | None) -> FactorGraph:
+    """Apply evidence given as a mapping or as the path of a UAI evidence file."""
+    if evidence is None:
+        return graph
+    if isinstance(evidence, Mapping):
+        return graph.with_evidence(evidence)
+    found: dict[int | str, int] = {}
+    found.update(read_evidence(evidence, graph).items())
+    return graph.with_evidence(found)
+
+
+def parse_uai(name: str, data: bytes) -> FactorGraph:
+    """The model in the text ``data``; ``name`` is the file for messages."""
+    text = _after_word(name, data, (b"MARKOV", b"BAYES"))
+    text.require_finite()
+    n_states, at = _read_states(text)
+    arity, first, at = _read_scopes(text, at, len(n_states))
+    where = ranges(first + 1, arity)
+    scopes = text.integers(where, "a variable")
+    if scopes.size and scopes.max() >= len(n_states):
+        bad = int(np.argmax(scopes >= len(n_states)))
+        text.fail(int(where[bad]), f"there is no such variable; they are 0 to {len(n_states) - 1}")
+    check_distinct(text, scopes, arity, where)
+    _check_free_states(text, n_states, scopes)
+    tables, ptr, where = _read_tables(text, at, table_sizes(n_states[scopes], arity))
+    check_not_zero(text, tables, ptr, where)
+    graph = FactorGraph.empty(n_states)
+    return graph.add_flat_tables(arity, scopes.astype(np.int32), to_log(tables))
+
+
+def _after_word(name: str, data: bytes, words: tuple[bytes, ...]) -> Numbers:
+    """The numbers after the first word, which must be one of ``words``."""
+    want = " or ".join(w.decode() for w in words)
+    match = re.match(rb"\s*(\S+)", data)
+    if match is None:
+        raise FormatError(f"{name}: line 1: the file is empty; it should start with {want}")
+    if match[1] not in words:
+        where = place(data, match.start(1), match[1])
+        raise FormatError(f"{name}: {where}: the file should start with {want}")
+    return Numbers(name, data, match.end())
+
+
+def _read_states(text: Numbers) -> tuple[NDArray[np.int64], int]:
+    """Numbers of states, and where the number of factors stands."""
+    n = text.integer(0, "the number of variables", len(text) - 1)
+    n_states = text.integers(np.arange(1, n + 1), "a number of states")
+    if n and n_states.min() < 1:
+        text.fail(1 + int(np.argmin(n_states)), "a variable needs at least one state")
+    return n_states, n + 1
+
+
+def _read_scopes(
+    text: Numbers, at: int, n_variables: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    """Arity of each factor, the token that gives it, and where the tables begin."""
+    n = text.integer(at, "the number of factors", (len(text) - at - 1) // 3)
+    at, most, total = at + 1, float(min(n_variables, MAX_ARITY)), len(text)
+    item = text.values.item
+    first, arities = [], []
+    for factor in range(n):
+        if at >= total:
+            text.ends(f"the scope of factor {factor} of {n} is missing")
+        arity = item(at)
+        if arity > most or not arity.is_integer():
+            text.fail(
+                at,
+                f"the number of variables of factor {factor} must be an integer "
+                f"from 0 to {int(most)}",
+            )
+        first.append(at)
+        arities.append(arity)
+        at += 1 + int(arity)
+    if at > total:
+        text.ends(f"the scope of factor {n - 1} of {n} is incomplete")
+    return np.array(arities, dtype=np.int64), np.array(first, dtype=np.int64), at
+
+
+def _check_free_states(text: Numbers, n_states: NDArray, scopes: NDArray) -> None:
+    """States of variables in a table are bounded by the file's size; those of others are not."""
+    free = np.ones(len(n_states), dtype=bool)
+    free[scopes] = False
+    if int(n_states[free].sum()) > len(text) + _FREE_STATES:
+        v = int(np.argmax(np.where(free, n_states, 0)))
+        text.fail(1 + v, f"variable {v} is in no table, and has an absurd number of states")
+
+
+def _read_tables(
+    text: Numbers, at: int, sizes: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    """All entries end to end, where each table begins among them, and its count token."""
+    rest = len(text) - at
+    whole = int(np.searchsorted(np.cumsum(sizes + 1), rest, side="right"))  # tables that fit
+    counts = at + pointers(sizes[:whole].astype(np.int64) + 1)
+    declared = np.minimum(counts, max(len(text) - 1, 0))[: min(whole + 1, len(sizes))]
+    wrong = text.values[declared] != sizes[: len(declared)]
+    if wrong.any() and counts[int(np.argmax(wrong))] < len(text):
+        factor = int(np.argmax(wrong))
+        text.fail(
+            int(counts[factor]),
+            f"the table of factor {factor} should have {sizes[factor]:.15g} "
+            "entries, the product of its variables' numbers of states",
+        )
+    if whole < len(sizes):
+        text.ends(f"the table of factor {whole} of {len(sizes)} is incomplete")
+    if counts[-1] < len(text):
+        text.fail(int(counts[-1]), "nothing may follow the last table")
+    entry = np.ones(rest, dtype=bool)
+    entry[counts[:-1] - at] = False
+    return text.values[at:][entry], pointers(sizes.astype(np.int64)), counts[:-1]
+
+
+# ---------------------------------------------------------------------- evidence
+
+
+def read_evidence(path: PathLike, graph: FactorGraph) -> dict[int, int]:
+    """Read an evidence file in either variant; they differ in the parity of the token count."""
+    text = Numbers(shown(path), read_bytes(path))
+    if not len(text):
+        raise FormatError(f"{text.name}: line 1: the file is empty; no evidence is written as 0")
+    text.require_finite()
+    values = text.integers(np.arange(len(text)), "evidence").tolist()
+    at = _evidence_start(text, values)
+    evidence: dict[int, int] = {}
+    for k in range(at + 1, len(values), 2):
+        variable, state = values[k], values[k + 1]
+        if variable >= graph.n_variables:
+            text.fail(
+                k,
+                f"evidence on an unknown variable; the model has {graph.n_variables:,}, "
+                "counted from 0",
+                EvidenceError,
+            )
+        if state >= graph._n_states[variable]:
+            last = graph._n_states[variable] - 1
+            text.fail(k + 1, f"variable {variable} has states 0 to {last}", EvidenceError)
+        if evidence.setdefault(variable, state) != state:
+            text.fail(
+                k + 1,
+                f"contradictory evidence: variable {variable} was {evidence[variable]} before",
+                ContradictionError,
+            )
+    return evidence
+
+
+def _evidence_start(text: Numbers, values: list[int]) -> int:
+    """Where the number of observed variables stands: 0, or 1 after a number of evidence sets."""
+    if len(values) == 1 + 2 * values[0]:
+        return 0
+    if values[0] == 1 and len(values) > 1 and len(values) == 2 + 2 * values[1]:
+        return 1
+    raise text.error(0, _evidence_complaint(values))
+
+
+def _evidence_complaint(values: list[int]) -> str:
+    n, at = values[0], 1
+    for _ in range(n if 1 < n < len(values) else 0):
+        at += 1 + 2 * values[at] if at < len(values) else 1
+    if at == len(values) > 1:
+        return f"the file has {n} evidence sets; keep one of them"
+    return (
+        f"{len(values)} numbers are no evidence: k observations take 1 + 2k of them, "
+        "or 2 + 2k after a leading 1"
+    )
+
+
+# ---------------------------------------------------------------------- writing models
+
+
+def write_uai(graph: FactorGraph, path: PathLike) -> None:
+    """Write a MARKOV file.
+
+    Tables are stored linearly, features as tables, the field (evidence) as further unary tables
+    after the last factor; names are lost. Log-values beyond the range of doubles and global
+    factors are refused: the native format keeps the former.
+    """
+    write_bytes(path, format_uai(graph))
+
+
+def format_uai(graph: FactorGraph) -> bytes:
+    """The text of a MARKOV file."""
+    scopes: dict[int, str] = {}
+    tables: dict[int, str] = {}
+    for group in linear_groups(graph, "UAI"):
+        ids, size = group.ids.tolist(), group.tables.shape[1]
+        for i, scope in zip(ids, group.scope.tolist()):
+            scopes[i] = " ".join(map(str, [len(scope), *scope]))
+        rows = [f"{size}\n{' '.join(map(repr, row))}\n" for row in group.tables.tolist()]
+        tables.update(zip(ids, rows * len(ids) if len(rows) == 1 else rows))
+    head = ["MARKOV", str(graph.n_variables), " ".join(map(str, graph._n_states.tolist()))]
+    order = range(len(scopes))
+    lines = [*head, str(len(scopes)), *(scopes[i] for i in order), "", *(tables[i] for i in order)]
+    return ("\n".join(lines).rstrip("\n") + "\n").encode()
+
+
+# ---------------------------------------------------------------------- results
+
+
+def write_mar(marginals: Marginals, path: PathLike) -> None:
+    """Write all marginals, evidence variables too, with the digits that make them exact."""
+    words = [str(marginals.graph.n_variables)]
+    probs, at = marginals.probs.tolist(), 0
+    for n in marginals.graph._n_states.tolist():
+        words += [str(n), *map(repr, probs[at : at + n])]
+        at += n
+    write_bytes(path, f"MAR\n{' '.join(words)}\n".encode())
+
+
+def write_pr(marginals: Marginals, path: PathLike) -> None:
+    """Write log10 of the partition function, evidence applied."""
+    log_z = marginals.log_z
+    if not math.isfinite(log_z):
+        raise RefusedError(f"log Z is {log_z}: {marginals.solver} gives none; use another solver")
+    write_bytes(path, f"PR\n{log_z / math.log(10)!r}\n".encode())
+
+
+def read_mar(path: PathLike) -> list[NDArray[np.float64]]:
+    """Marginals of all variables; a number of evidence sets, 1, before them is skipped."""
+    text = _after_word(shown(path), read_bytes(path), (b"MAR",))
+    text.require_finite()
+    start = int(_mar_end(text.values, 0) != len(text) == _mar_end(text.values, 1))
+    n = text.integer(start, "the number of variables", (len(text) - start - 1) // 2)
+    at, out = start + 1, []
+    for v in range(n):
+        size = text.integer(at, f"the number of states of variable {v}", len(text) - at - 1)
+        out.append(text.values[at + 1 : at + 1 + size])
+        at += 1 + size
+    if at < len(text):
+        text.fail(at, "nothing may follow the last variable")
+    return out
+
+
+def _mar_end(values: NDArray[np.float64], start: int) -> int:
+    """Where marginals that begin at ``start`` would end; -1 after anything but a leading 1."""
+    if len(values) <= start or (start == 1 and values[0] != 1):
+        return -1
+    at, left = start + 1, values.item(start)
+    while left > 0 and at < len(values):
+        at, left = at + 1 + int(values.item(at)), left - 1
+    return at if left == 0 else -1
+
+
+def read_pr(path: PathLike) -> float:
+    """log10 of Z as a PR file gives it; a number of evidence sets, 1, before it is skipped."""
+    text = _after_word(shown(path), read_bytes(path), (b"PR",))
+    if not len(text):
+        text.ends("log10 of Z is missing")
+    if len(text) > 2 or (len(text) == 2 and text.values[0] != 1):
+        text.fail(1, "nothing may follow log10 of Z")
+    if not np.isfinite(text.values[-1]):
+        text.fail(len(text) - 1, "log10 of Z must be finite")
+    return text.values.item(len(text) - 1)

@@ -1,0 +1,1 @@
+"""Arrays in, arrays out: the numba kernels. They know no class of ours; import them late."""

@@ -1,0 +1,109 @@
+"""How every kernel is compiled: one decorator, one cache folder, one notice.
+
+``jit`` is ``numba.njit(cache=True, nogil=True)`` with two traps closed:
+
+* the cache lives in a folder named after the version and a hash of all kernel sources, so an edit
+  to a helper in one file never leaves a stale kernel of another behind, and an install (or a home)
+  that cannot be written to still works, from a temporary folder if need be;
+* the first real compilation says so once on stderr, because silence for ten seconds looks like a
+  hang.
+
+No fast-math flag that assumes finite numbers is ever set: minus infinity and zero are legal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core import config as _config
+from numba.core import event
+
+config: Any = _config  # its settings are made at run time, unseen by type checkers
+_HERE = Path(__file__).parent
+
+
+def _source_hash() -> str:
+    digest = hashlib.sha256(f"{numba.__version__} {platform.python_version()}".encode())
+    for path in sorted(_HERE.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _candidates() -> list[Path]:
+    asked = os.environ.get("MINFER_CACHE_DIR")
+    cache_home = os.environ.get("XDG_CACHE_HOME")
+    places = [Path(asked)] if asked else []
+    places += [Path(cache_home) / "minfer"] if cache_home else []
+    with suppress(RuntimeError):  # no home at all
+        places.append(Path.home() / ".cache" / "minfer")
+    uid = os.getuid() if hasattr(os, "getuid") else 0
+    places.append(Path(tempfile.gettempdir()) / f"minfer-cache-{uid}")
+    return places
+
+
+def _writable(folder: Path) -> bool:
+    """Create the folder and prove it by a file; never trust one that belongs to someone else."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
+            return False
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def cache_dir() -> Path:
+    """The folder that holds the compiled kernels of this very version and source."""
+    name = f"kernels-{_source_hash()}"
+    for place in _candidates():
+        if _writable(place / name):
+            return place / name
+    return Path(tempfile.mkdtemp(prefix="minfer-cache-"))
+
+
+CACHE_DIR = cache_dir()
+
+
+class _SayOnce(event.Listener):
+    """Prints one line when a kernel of ours is compiled rather than loaded from the cache."""
+
+    said = False
+
+    def on_start(self, event: Any) -> None:
+        function = event.data["dispatcher"].py_func
+        if not _SayOnce.said and function.__module__.startswith("minfer."):
+            _SayOnce.said = True
+            print(
+                "minfer: compiling kernels, once for this version (about 20 s in all; "
+                "`minfer warmup` does it ahead of time)",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+event.register("numba:compile", _SayOnce())
+
+
+def jit(function: Callable | None = None, /, **options: Any) -> Any:
+    """``numba.njit`` as every kernel here uses it; options such as ``fastmath={...}``."""
+    if function is None:
+        return lambda f: jit(f, **options)
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(CACHE_DIR)
+    try:
+        return numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+    finally:
+        config.CACHE_DIR = before

@@ -1,0 +1,135 @@
+"""The (reweighted) Bethe estimate of log Z from messages.
+
+With Z_v = sum field * prod M^rho, Z_f = sum psi^{1/rho} prod q and Z_vf = sum q M,
+
+    log Z = sum_v log Z_v + sum_f rho_f ( log Z_f - sum_{v in f} log Z_vf ),
+
+which does not depend on how messages are scaled and is stationary at fixed points, so that an error
+of the messages enters squared. rho = 1 is Yedidia, Freeman & Weiss (2005); rho from the spanning
+tree polytope gives the upper bound of Wainwright, Jaakkola & Willsky (2005).
+"""
+
+import math
+
+import numpy as np
+
+from minfer.kernels._jit import jit
+from minfer.kernels.bp import start_general
+from minfer.kernels.tables import contract, contract_log, softplus
+from minfer.kernels.wiring import ARITY, FIRST, GENERAL, OFFSET, PLAIN, SIZE, TABLE
+
+
+@jit
+def log_odds(w, s, out):
+    """Belief log-odds of all binary variables, exact where the odds themselves would overflow."""
+    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
+    m, rl, gm, gq, bel, b, tmp, flag = s
+    for v in range(card.shape[0]):
+        if cls[v] == GENERAL:
+            if card[v] == 2:
+                out[v] = _log(bel[off[v] + 1]) - _log(bel[off[v]])
+            continue
+        total = math.log(prior[v]) if cls[v] == PLAIN else prior[v]
+        for e in range(ptr[v], ptr[v + 1]):
+            total += math.log(m[e]) if rl.size == 0 else rl[e]
+        out[v] = total
+
+
+@jit
+def _log(x):
+    return math.log(x) if x > 0.0 else -np.inf
+
+
+@jit
+def pair_terms(w, s, slot, scope, odds):
+    """sum_f rho_f (log Z_f - log Z_af - log Z_bf) over pair factors with slots (P, 2)."""
+    W, rho, m = w.W, w.rho, s.m
+    total = 0.0
+    for f in range(slot.shape[0]):
+        i, j = slot[f, 0], slot[f, 1]
+        ma, mb, log_w = math.log(m[i]), math.log(m[j]), math.log(W[i])
+        la, lb = odds[scope[f, 0]], odds[scope[f, 1]]
+        weight = rho[i] if rho.size > 0 else 1.0
+        # a certain end has its cavity on one state; far out is the same and keeps all finite
+        if la == np.inf or la == -np.inf:
+            la = ma + math.copysign(700.0, la)
+        if lb == np.inf or lb == -np.inf:
+            lb = mb + math.copysign(700.0, lb)
+        ca, cb = la - ma, lb - mb
+        both = ca + cb + log_w
+        top = max(max(0.0, ca), max(cb, both))
+        z = math.exp(-top) + math.exp(ca - top) + math.exp(cb - top) + math.exp(both - top)
+        total += weight * (top + math.log(z) - softplus(la) - softplus(lb))
+    return total
+
+
+@jit
+def variable_terms(w, s, odds, log):
+    """sum_v log Z_v; the zero state's field of pair variables is the caller's."""
+    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
+    m, rl, gm, gq, bel, b, tmp, flag = s
+    total = 0.0
+    for v in range(card.shape[0]):
+        if cls[v] != GENERAL:
+            total += softplus(odds[v])
+            continue
+        for i in range(card[v]):
+            b[i] = field[off[v] + i] if log else _log(field[off[v] + i])
+        for e in range(ptr[v], ptr[v + 1]):
+            b[1] += math.log(m[e]) if rl.size == 0 else rl[e]
+        for g in range(gptr[v], gptr[v + 1]):
+            weight = grho[g] if grho.size > 0 else 1.0
+            for i in range(card[v]):
+                x = gm[gslot[g, OFFSET] + i]
+                b[i] += weight * (x if log else _log(x))
+        top = -np.inf
+        for i in range(card[v]):
+            top = max(top, b[i])
+        z = 0.0
+        for i in range(card[v]):
+            z += math.exp(b[i] - top)
+        total += top + math.log(z)
+    return total
+
+
+@jit
+def general_terms(w, s, log):
+    """sum_f rho_f (log Z_f - sum_v log Z_vf) over table factors, cavities refreshed first.
+
+    Global factors get only their - log Z_vf here; their log Z_f is the caller's.
+    """
+    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
+    m, rl, gm, gq, bel, b, tmp, flag = s
+    start_general(w, s, log)
+    total = 0.0
+    for f in range(fac.shape[0]):
+        first, arity = fac[f, FIRST], fac[f, ARITY]
+        weight = grho[fslot[first]] if grho.size > 0 else 1.0
+        if fac[f, TABLE] >= 0:
+            o, n = gslot[fslot[first], OFFSET], gslot[fslot[first], SIZE]
+            z = 0.0
+            if log:
+                contract_log(tab, fac[f, TABLE], gq, gslot, fslot, first, arity, 0, tmp)
+                top = -np.inf
+                for i in range(n):
+                    tmp[i] += gq[o + i]
+                    top = max(top, tmp[i])
+                for i in range(n):
+                    z += math.exp(tmp[i] - top)
+                total += weight * top
+            else:
+                contract(tab, fac[f, TABLE], gq, gslot, fslot, first, arity, 0, tmp)
+                for i in range(n):
+                    z += tmp[i] * gq[o + i]
+            total += weight * math.log(z)
+        for a in range(first, first + arity):
+            o, n = gslot[fslot[a], OFFSET], gslot[fslot[a], SIZE]
+            z, top = 0.0, 0.0
+            if log:
+                top = -np.inf
+                for i in range(o, o + n):
+                    top = max(top, gq[i] + gm[i])
+            for i in range(o, o + n):
+                z += math.exp(gq[i] + gm[i] - top) if log else gq[i] * gm[i]
+            total -= weight * (top + math.log(z))
+    return total

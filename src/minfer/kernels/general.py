@@ -1,0 +1,225 @@
+"""Visits of general variables: pull the messages in, form the belief, send the cavities out.
+
+    M_{f→v}(x_v) ∝ sum psi(x) prod_{u != v} q_{u→f}(x_u)      (pull)
+    b_v ∝ field_v prod_f M_{f→v}^rho,  q_{v→f} ∝ b_v / M_{f→v}     (update)
+
+A cavity is belief / message with 0 / 0 = 0: a state with a zero message is impossible, and stays
+so. ``visit_linear`` keeps vectors scaled to sum 1 (sums vectorise, maxima do not), ``visit_log``
+their logs scaled to maximum 0; they do the same. Nothing is lost to underflow: a linear number
+below 1e-150 raises ``flag[0]`` while it is still accurate, and the run goes on in log space. A
+variable with no state left raises ``flag[1]``.
+
+Each visits a run of variables, because a call counts references to all its arrays.
+"""
+
+import math
+
+import numpy as np
+
+from minfer.kernels._jit import jit
+from minfer.kernels.tables import contract, contract_log, damped
+from minfer.kernels.wiring import ARITY, FACTOR, FIRST, OFFSET, POSITION, SIZE, TABLE
+
+#: Linear messages and products stay above this or the run continues in log space.
+TINY = 1e-150
+#: Beyond these odds a pair message equals its limit to the last bit.
+MAX_ODDS = 1e200
+
+BOTH, PULL, UPDATE, CAVITIES = 0, 1, 2, 3  # phases; CAVITIES is UPDATE without pair messages
+
+
+@jit(fastmath={"reassoc", "contract"})
+def visit_linear(w, s, out, begin, end, forward, phase, damping):
+    """Visit general variables begin..end. Returns the largest changes of a belief and a cavity."""
+    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
+    m, rl, gm, gq, bel, b, tmp, flag = s
+    biggest = moved = 0.0
+    small = 0  # numbers too close to underflow
+    for place in range(begin, end):
+        v = place if forward else begin + end - 1 - place
+        n, base = card[v], off[v]
+        for g in range(gptr[v], gptr[v + 1]) if phase <= PULL else range(0):
+            f, o = gslot[g, FACTOR], gslot[g, OFFSET]
+            t = fac[f, TABLE]
+            if t < 0:
+                continue  # a global factor: the driver has filled it in
+            first, k = fac[f, FIRST], gslot[g, POSITION]
+            if fac[f, ARITY] == 2:  # most factors: written out rather than called
+                q, size = gslot[fslot[first + 1 - k], OFFSET], gslot[fslot[first + 1 - k], SIZE]
+                if k == 0:
+                    for i in range(n):
+                        total = 0.0
+                        for j in range(size):
+                            total += tab[t + i * size + j] * gq[q + j]
+                        tmp[i] = total
+                else:
+                    for j in range(n):
+                        tmp[j] = gq[q] * tab[t + j]
+                    for i in range(1, size):
+                        x = gq[q + i]
+                        for j in range(n):
+                            tmp[j] += x * tab[t + i * n + j]
+            else:
+                contract(tab, t, gq, gslot, fslot, first, fac[f, ARITY], k, tmp)
+            total = 0.0
+            for i in range(n):
+                total += tmp[i]
+            if total == 0.0:
+                flag[1] = v + 1
+                return biggest, moved
+            scale = 1.0 / total
+            if damping == 0.0:
+                for i in range(n):
+                    x = tmp[i] * scale
+                    small += x < TINY and x > 0.0
+                    gm[o + i] = x
+            else:
+                for i in range(n):
+                    x = tmp[i] * scale
+                    small += x < TINY and x > 0.0
+                    gm[o + i] = x + damping * (gm[o + i] - x) if x > 0.0 else 0.0
+        if phase == PULL:
+            continue
+        for i in range(n):
+            b[i] = field[base + i]
+        for e in range(ptr[v], ptr[v + 1]):
+            b[1] *= m[e]
+            scale = 1.0 / (b[0] + b[1])
+            b[0] *= scale
+            b[1] *= scale
+            small += (b[0] < TINY and b[0] > 0.0) or (b[1] < TINY and b[1] > 0.0)
+        total = 1.0
+        for g in range(gptr[v], gptr[v + 1]):
+            o = gslot[g, OFFSET]
+            total = 0.0
+            for i in range(n):
+                x = b[i] * gm[o + i]
+                small += x < TINY and x > 0.0
+                b[i] = x
+                total += x
+            if total == 0.0:
+                flag[1] = v + 1
+                return biggest, moved
+            if total < 1e-20:
+                for i in range(n):
+                    b[i] /= total
+        total = 0.0
+        for i in range(n):
+            total += b[i]
+        scale = 1.0 / total
+        for i in range(n):
+            p = b[i] * scale
+            biggest = max(biggest, abs(p - bel[base + i]))
+            bel[base + i] = p
+        for g in range(gptr[v], gptr[v + 1]):
+            o = gslot[g, OFFSET]
+            total = 0.0
+            for i in range(n):
+                x = b[i] / gm[o + i] if b[i] > 0.0 else 0.0
+                tmp[i] = x
+                total += x
+            scale = 1.0 / total
+            change = 0.0
+            for i in range(n):
+                x = tmp[i] * scale
+                small += x < TINY and x > 0.0
+                change += abs(x - gq[o + i])
+                gq[o + i] = x
+            moved = max(moved, change)
+        if phase != CAVITIES and ptr[v] < ptr[v + 1]:
+            odds = MAX_ODDS if b[0] == 0.0 else min(max(b[1] / b[0], 1.0 / MAX_ODDS), MAX_ODDS)
+            for e in range(ptr[v], ptr[v + 1]):
+                x = (m[e] + W[e] * odds) / (m[e] + odds)
+                out[rev[e]] = damped(x, m[rev[e]], damping)
+    if small > 0:
+        flag[0] = 1
+    return biggest, moved
+
+
+@jit
+def visit_log(w, s, out, begin, end, forward, phase, damping):
+    """The same in logs, and with messages raised to their edge appearance where there is one."""
+    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
+    m, rl, gm, gq, bel, b, tmp, flag = s
+    biggest = moved = 0.0
+    for place in range(begin, end):
+        v = place if forward else begin + end - 1 - place
+        n, base = card[v], off[v]
+        for g in range(gptr[v], gptr[v + 1]) if phase <= PULL else range(0):
+            f, o = gslot[g, FACTOR], gslot[g, OFFSET]
+            if fac[f, TABLE] < 0:
+                continue
+            contract_log(
+                tab, fac[f, TABLE], gq, gslot, fslot, fac[f, FIRST], fac[f, ARITY],
+                gslot[g, POSITION], tmp,
+            )  # fmt: skip
+            top = -np.inf
+            for i in range(n):
+                top = max(top, tmp[i])
+            if top == -np.inf:
+                flag[1] = v + 1
+                return biggest, moved
+            for i in range(n):
+                x = tmp[i] - top
+                if damping > 0.0 and x > -np.inf and gm[o + i] > -np.inf:
+                    x += damping * (gm[o + i] - x)
+                gm[o + i] = x
+        if phase == PULL:
+            continue
+        for i in range(n):
+            b[i] = field[base + i]
+        for e in range(ptr[v], ptr[v + 1]):
+            b[1] += math.log(m[e]) if rl.size == 0 else rl[e]
+        for g in range(gptr[v], gptr[v + 1]):
+            power = grho[g] if grho.size > 0 else 1.0
+            for i in range(n):
+                b[i] += power * gm[gslot[g, OFFSET] + i]
+        top = -np.inf
+        for i in range(n):
+            top = max(top, b[i])
+        if top == -np.inf:
+            flag[1] = v + 1
+            return biggest, moved
+        total = 0.0
+        for i in range(n):
+            b[i] -= top
+            total += math.exp(b[i])
+        for i in range(n):
+            p = math.exp(b[i]) / total
+            biggest = max(biggest, abs(p - bel[base + i]))
+            bel[base + i] = p
+        for g in range(gptr[v], gptr[v + 1]):
+            o = gslot[g, OFFSET]
+            top = -np.inf
+            for i in range(n):
+                x = b[i] - gm[o + i] if b[i] > -np.inf else -np.inf
+                tmp[i] = x
+                top = max(top, x)
+            for i in range(n):
+                x = tmp[i] - top
+                moved = max(moved, abs(math.exp(x) - math.exp(gq[o + i])))
+                gq[o + i] = x
+        if phase != CAVITIES and ptr[v] < ptr[v + 1]:
+            odds = math.exp(min(max(b[1] - b[0], -460.0), 460.0))
+            for e in range(ptr[v], ptr[v + 1]):
+                x = (m[e] + W[e] * odds) / (m[e] + odds)
+                x = damped(x, m[rev[e]], damping)
+                out[rev[e]] = x
+                if rl.size > 0:
+                    rl[rev[e]] = rho[e] * math.log(x)
+    return biggest, moved
+
+
+@jit
+def visit_general(w, s, out, begin, end, forward, phase, damping, log):
+    if log:
+        return visit_log(w, s, out, begin, end, forward, phase, damping)
+    return visit_linear(w, s, out, begin, end, forward, phase, damping)
+
+
+@jit
+def to_log(w, s):
+    """Go on in log space: tables, fields and messages of general factors, in place."""
+    for x in (w.tab, w.field, s.gm, s.gq):
+        for i in range(x.shape[0]):
+            x[i] = math.log(x[i]) if x[i] > 0.0 else -np.inf

@@ -1,0 +1,264 @@
+"""Single-site Gibbs chains on a :class:`~minfer.kernels.mean_field.Split`, and feasible starts.
+
+Random numbers come from xoshiro256++ (Blackman & Vigna 2021, "Scrambled linear pseudorandom number
+generators", ACM TOMS 47:36), whose four words are passed in: nothing global is touched.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minfer.kernels._jit import jit
+from minfer.kernels.mean_field import FAST, GENERAL, IDLE
+
+_R11, _R17, _R23, _R41 = np.uint64(11), np.uint64(17), np.uint64(23), np.uint64(41)
+_R45, _R19 = np.uint64(45), np.uint64(19)
+_NOISE = 0.1  # share of random moves in the search for a feasible state
+
+
+@jit
+def uniform(words):
+    """A number in [0, 1) with 53 random bits; advances ``words`` (u8, 4)."""
+    s0, s1, s2, s3 = words[0], words[1], words[2], words[3]
+    total = s0 + s3
+    result = ((total << _R23) | (total >> _R41)) + s0
+    t = s1 << _R17
+    s2 ^= s0
+    s3 ^= s1
+    words[1] = s1 ^ s2
+    words[0] = s0 ^ s3
+    words[2] = s2 ^ t
+    words[3] = (s3 << _R45) | (s3 >> _R19)
+    return np.int64(result >> _R11) * (1.0 / 9007199254740992.0)
+
+
+@jit
+def draw(off, probs, words, states):
+    """Independent states from marginals (sum S,) into ``states`` (C, V), chain by chain."""
+    for c in range(states.shape[0]):
+        for v in range(states.shape[1]):
+            left = uniform(words[c])
+            for s in range(off[v], off[v + 1]):
+                if probs[s] > 0.0:
+                    states[c, v] = s - off[v]
+                    left -= probs[s]
+                    if left < 0.0:
+                        break
+
+
+@jit
+def _is_broken(model, f, x):
+    """Whether the assignment x falls into a forbidden cell of factor f."""
+    cell = 0
+    for k in range(model.fptr[f], model.fptr[f + 1]):
+        cell = cell * model.card[model.scope[k]] + x[model.scope[k]]
+    return model.log_psi[model.toff[f] + cell] == -np.inf
+
+
+@jit
+def _n_broken(model, v, x):
+    """How many factors of v the assignment breaks."""
+    count = 0
+    for k in range(model.gptr[v], model.gptr[v + 1]):
+        count += _is_broken(model, model.gfac[k], x)
+    return count
+
+
+@jit
+def _best_move(model, f, x, noise, words):
+    """Variable of f and state that break the fewest factors more; ties, and noise, by lot."""
+    best, ties, var, state = np.inf, 0.0, -1, 0
+    for k in range(model.fptr[f], model.fptr[f + 1]):
+        v = model.scope[k]
+        old = x[v]
+        before = _n_broken(model, v, x)
+        for s in range(model.card[v]):
+            if s == old or model.bias[model.off[v] + s] == -np.inf:
+                continue
+            x[v] = s
+            cost = 0.0 if noise else float(_n_broken(model, v, x) - before)
+            if cost < best:
+                best, ties, var, state = cost, 1.0, v, s
+            elif cost == best:
+                ties += 1.0
+                if uniform(words) * ties < 1.0:
+                    var, state = v, s
+        x[v] = old
+    return var, state
+
+
+@jit
+def repair(model, x, words, max_moves):
+    """Min-conflicts search with noise, in place; the number of broken factors that are left.
+
+    A move takes a random broken factor and changes one of its variables.
+    """
+    n_facs = model.toff.shape[0]
+    broken = np.empty(n_facs, np.int64)
+    place = np.full(n_facs, -1, np.int64)  # position in ``broken``
+    n = 0
+    for f in range(n_facs):
+        if model.general[f] and _is_broken(model, f, x):
+            broken[n], place[f] = f, n
+            n += 1
+    for _ in range(max_moves):
+        if n == 0:
+            break
+        f = broken[int(uniform(words) * n)]
+        v, state = _best_move(model, f, x, uniform(words) < _NOISE, words)
+        if v < 0:
+            continue
+        x[v] = state
+        for k in range(model.gptr[v], model.gptr[v + 1]):
+            g = model.gfac[k]
+            bad = _is_broken(model, g, x)
+            if bad and place[g] < 0:
+                broken[n], place[g] = g, n
+                n += 1
+            elif not bad and place[g] >= 0:
+                n -= 1
+                last = broken[n]
+                broken[place[g]], place[last] = last, place[g]
+                place[g] = -1
+    return n
+
+
+@jit
+def _choose(x, v, e, n, words, total, o, t):
+    """Draw state v from log-weights ``e`` (n,); if t >= 0, add the distribution to ``total[o:]``.
+
+    Returns t (t + 1) times the largest change of the mean of the t distributions before.
+    """
+    top = -np.inf
+    for s in range(n):
+        top = max(top, e[s])
+    z = 0.0
+    for s in range(n):
+        e[s] = np.exp(e[s] - top)
+        z += e[s]
+    left = uniform(words) * z
+    for s in range(n):
+        if e[s] > 0.0:
+            x[v] = s
+            left -= e[s]
+            if left < 0.0:
+                break
+    change = 0.0
+    if t >= 0:
+        for s in range(n):
+            p = e[s] / z
+            change = max(change, abs(p * t - total[o + s]))
+            total[o + s] += p
+    return change
+
+
+@jit
+def _choose_binary(x, v, log_odds, words, total, o, t):
+    """The same for two states, from the log-odds of state 1."""
+    odds = np.exp(-abs(log_odds))
+    small = odds / (1.0 + odds)
+    p = small if log_odds < 0 else 1.0 - small
+    x[v] = uniform(words) < p
+    if t < 0:
+        return 0.0
+    change = abs(p * t - total[o + 1])
+    total[o] += 1.0 - small if log_odds < 0 else small
+    total[o + 1] += p
+    return change
+
+
+@jit
+def _fast_sweep(model, x, words, total, t):
+    """All variables once, in order; none is GENERAL. With t < 0 nothing is recorded."""
+    off, bias, kind = model.off, model.bias, model.kind
+    qptr, qvar, qweight = model.qptr, model.qvar, model.qweight
+    worst = 0.0
+    for v in range(off.shape[0] - 1):
+        if kind[v] == IDLE:
+            continue
+        o = off[v]
+        log_odds = bias[o + 1] - bias[o]
+        for k in range(qptr[v], qptr[v + 1]):
+            log_odds += qweight[k] * x[qvar[k]]
+        worst = max(worst, _choose_binary(x, v, log_odds, words, total, o, t))
+    return worst
+
+
+@jit
+def _sweep(model, x, words, e, total, t):
+    """The same with variables of every kind."""
+    card, off, bias, kind = model.card, model.off, model.bias, model.kind
+    qptr, qvar, qweight = model.qptr, model.qvar, model.qweight
+    gptr, gfac, gpos, gvar, gown = model.gptr, model.gfac, model.gpos, model.gvar, model.gown
+    fptr, scope, toff, log_psi = model.fptr, model.scope, model.toff, model.log_psi
+    worst = 0.0
+    for v in range(card.shape[0]):
+        if kind[v] == IDLE:
+            continue
+        o, n = off[v], card[v]
+        log_odds = 0.0
+        for k in range(qptr[v], qptr[v + 1]):
+            log_odds += qweight[k] * x[qvar[k]]
+        if kind[v] == FAST:
+            log_odds += bias[o + 1] - bias[o]
+            worst = max(worst, _choose_binary(x, v, log_odds, words, total, o, t))
+            continue
+        for s in range(n):
+            e[s] = bias[o + s]
+        if n == 2:
+            e[1] += log_odds
+        for k in range(gptr[v], gptr[v + 1]):
+            f, u = gfac[k], gvar[k]
+            cell = 0
+            if u >= 0:
+                cell = x[u] * (1 if gpos[k] == 0 else n)
+            else:
+                for i in range(fptr[f], fptr[f + 1]):
+                    cell = cell * card[scope[i]] + (x[scope[i]] if scope[i] != v else 0)
+            cell += toff[f]
+            for s in range(n):
+                e[s] += log_psi[cell + s * gown[k]]
+        worst = max(worst, _choose(x, v, e, n, words, total, o, t))
+    return worst
+
+
+@jit
+def _count(card, fptr, scope, x, count_ptr, counts):
+    """Add one to the cell that x falls into, of every factor."""
+    for f in range(fptr.shape[0] - 1):
+        cell = 0
+        for k in range(fptr[f], fptr[f + 1]):
+            cell = cell * card[scope[k]] + x[scope[k]]
+        counts[count_ptr[f] + cell] += 1
+
+
+@jit
+def sample(model, states, words, n_sweeps, t, totals, count_ptr, counts, residuals):
+    """Sweep every chain; ``t`` is the number of recorded sweeps so far, or -1 for burn-in.
+
+    Parameters
+    ----------
+    states : i4 (C, V), in and out
+    words : u8 (C, 4), in and out: the generators
+    totals : f8 (C, sum S), in and out: sums of conditional distributions; not of IDLE variables
+    count_ptr : i8 (F+1,), where a factor's cells begin in ``counts``
+    counts : i8, in and out: joint states seen, all chains together
+    residuals : f8 (n_sweeps,), in and out: largest change of a chain's mean in each sweep
+    """
+    most = 2
+    for n in model.card:  # max() of an empty array is an error
+        most = max(most, n)
+    e = np.empty(most)
+    only_fast = (model.kind != GENERAL).all()
+    for c in range(states.shape[0]):
+        x, generator, total = states[c], words[c], totals[c]
+        for i in range(n_sweeps):
+            done = t + i if t >= 0 else -1
+            if only_fast:
+                change = _fast_sweep(model, x, generator, total, done)
+            else:
+                change = _sweep(model, x, generator, e, total, done)
+            if t >= 0:
+                change = change / (done * (done + 1.0)) if done > 0 else 1.0
+                residuals[i] = max(residuals[i], change)
+                _count(model.card, model.fptr, model.scope, x, count_ptr, counts)

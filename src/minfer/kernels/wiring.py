@@ -1,0 +1,150 @@
+"""Arrays that message passing runs on, and the kernels that lay them out.
+
+A positive 2x2 table is two unaries and one conjunction,
+
+    log psi = t00 + ua x_a + ub x_b + w x_a x_b,   W = e^w = psi11 psi00 / (psi01 psi10),
+
+so once the unaries are absorbed, one number W and one odds message per direction describe every
+binary pairwise factor. All other factors (more states, more variables, zeros, very wide weights,
+global factors) are *general*: one vector per direction and slot.
+
+Kernels unpack the tuples once, at their top, and hand plain arrays to their helpers: reading a
+tuple's field inside a loop costs a reference count each time (measured: 50 times slower sweeps).
+Slot indices are unsigned, which spares numba's test for negative indices.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from minfer.kernels._jit import jit
+
+PLAIN = 0  # binary, pair slots only, products of odds stay in range
+SCALED = 1  # binary, pair slots only, products kept as mantissa and exponent; prior is log-odds
+GENERAL = 2  # anything else
+
+#: |w| up to which a pair factor may be in odds form: messages then lie in e^-150 .. e^150.
+MAX_PAIR_WEIGHT = 150.0
+#: |field| + sum |w| up to which plain products, times one more W, cannot leave the double range.
+MAX_PLAIN_LOAD = 450.0
+
+# columns of Wiring.gslot and Wiring.fac
+FACTOR, POSITION, OFFSET, SIZE = 0, 1, 2, 3
+TABLE, FIRST, ARITY = 0, 1, 2
+
+
+class Wiring(NamedTuple):
+    """A model as message passing sees it. V variables, E pair slots, G general slots, F factors."""
+
+    card: np.ndarray  # i4 (V,)
+    off: np.ndarray  # i8 (V+1,) where a variable's states begin
+    cls: np.ndarray  # u1 (V,) PLAIN, SCALED or GENERAL
+    prior: np.ndarray  # f8 (V,) odds (PLAIN) or log-odds (SCALED) of the field
+    field: np.ndarray  # f8 (sum S,) the field of general variables, linear or log; else empty
+    ptr: np.ndarray  # u8 (V+1,) pair slots of a variable
+    rev: np.ndarray  # u4 (E,) the slot of the opposite direction
+    W: np.ndarray  # f8 (E,)
+    gptr: np.ndarray  # i8 (V+1,) general slots of a variable
+    gslot: (
+        np.ndarray
+    )  # i8 (G, 4) general factor, position in its scope, offset and size of messages
+    fac: np.ndarray  # i8 (F, 3) offset of the table (-1: a global factor), first in fslot, arity
+    fslot: np.ndarray  # i8 (G,) each factor's slots in scope order
+    tab: np.ndarray  # f8 tables scaled to maximum 1 (linear) or 0 (log)
+    rho: np.ndarray  # f8 (E,) edge appearance of pair slots (tree-reweighted), else empty
+    grho: np.ndarray  # f8 (G,) the same of general slots
+
+
+class Messages(NamedTuple):
+    """What message passing changes. Pair messages are odds, general ones scaled to maximum 1."""
+
+    m: np.ndarray  # f8 (E,) into the slot's variable
+    rl: np.ndarray  # f8 (E,) rho * log m (tree-reweighted), else empty
+    gm: np.ndarray  # f8 (sum of slot sizes,) factor to variable
+    gq: np.ndarray  # f8 (sum of slot sizes,) variable to factor
+    bel: np.ndarray  # f8 (sum S,) probabilities
+    b: np.ndarray  # f8 scratch, one variable
+    tmp: np.ndarray  # f8 scratch, one table
+    flag: np.ndarray  # i8 (2,) [range too wide for linear tables, 1 + contradicted variable]
+
+
+@jit
+def pair_degrees(scope, ptr):
+    """Count pair slots: ptr[v + 1] += degree of v."""
+    one = np.uint64(1)
+    for f in range(scope.shape[0]):
+        ptr[scope[f, 0] + 1] += one
+        ptr[scope[f, 1] + 1] += one
+
+
+@jit
+def pair_fill(scope, values, basis, rho, nxt, rev, W, slot, lean, load):
+    """Wire a batch of binary pair factors whose log-tables are ``values @ basis`` (00, 01, 10, 11).
+
+    ``values`` has one row per factor or one for all; ``rho`` one weight per factor or is empty.
+    Adds the unary parts to ``lean`` (log-odds per variable) and |w| to ``load``; writes each
+    factor's two slots. Returns the sum of t00, the constant left over.
+    """
+    constant = 0.0
+    one = np.uint64(1)
+    single = values.shape[0] == 1
+    for f in range(scope.shape[0]):
+        row = 0 if single else f
+        t00 = t01 = t10 = t11 = 0.0
+        for k in range(values.shape[1]):
+            x = values[row, k]
+            t00 += x * basis[k, 0]
+            t01 += x * basis[k, 1]
+            t10 += x * basis[k, 2]
+            t11 += x * basis[k, 3]
+        w = (t11 - t10) - (t01 - t00)
+        a = scope[f, 0]
+        b = scope[f, 1]
+        constant += t00
+        lean[a] += t10 - t00
+        lean[b] += t01 - t00
+        if rho.size > 0:
+            w /= rho[f]
+        load[a] += abs(w)
+        load[b] += abs(w)
+        i = nxt[a]
+        j = nxt[b]
+        nxt[a] += one
+        nxt[b] += one
+        rev[i] = j
+        rev[j] = i
+        x = np.exp(w)
+        W[i] = x
+        W[j] = x
+        slot[f, 0] = i
+        slot[f, 1] = j
+    return constant
+
+
+@jit
+def classify(card, off, field, lean, load, gptr, log_prior, cls, prior):
+    """Choose each variable's class and absorb the pair factors' unary parts into its prior.
+
+    ``log_prior``: keep every prior in log-odds (tree-reweighted). Returns the number of general
+    variables, whose lean goes into ``field`` instead, and the sum of the others' zero-state field.
+    """
+    general = 0
+    constant = 0.0
+    for v in range(card.shape[0]):
+        o = off[v]
+        if card[v] == 2 and gptr[v] == gptr[v + 1]:
+            lo = field[o + 1] - field[o] + lean[v]
+            if np.isfinite(lo):
+                constant += field[o]
+                if not log_prior and abs(lo) + load[v] <= MAX_PLAIN_LOAD:
+                    cls[v] = PLAIN
+                    prior[v] = np.exp(lo)
+                else:
+                    cls[v] = SCALED
+                    prior[v] = lo
+                continue
+        cls[v] = GENERAL
+        general += 1
+        if card[v] == 2:
+            field[o + 1] += lean[v]
+    return general, constant

@@ -1,0 +1,202 @@
+"""What a model would cost each solver, before running any.
+
+Times are rough: a count of elementary steps times a constant measured on one core of a 2020s
+server, good to a factor of three. The exact solver's cells are counted, not guessed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from minfer.conditioning import Conditioned, condition
+from minfer.elimination import CliqueTree, clique_tree
+from minfer.errors import RefusedError
+from minfer.factors import FactorGroup, Features, Globals, n_entries
+from minfer.graph import FactorGraph
+from minfer.solvers.exact import Exact, expand_globals, expected_seconds
+
+SWEEPS = 50  # an iterative solver is assumed to take this many
+NS_PAIR_MESSAGE = 6.0  # one message of a factor over two binary variables
+NS_CELL = 1.3  # one cell of a table, in one message of belief propagation
+LOG_SPACE = 3.0  # ... and so many times more where the table is too extreme for linear space
+LOG_SPACE_RANGE = 600.0
+NS_GIBBS_VISIT = 8.0  # one factor seen from one variable, in one sweep of one chain
+GIBBS_SWEEPS = 4 * 2200  # chains times sweeps, by default
+NS_GLOBAL = 5.0  # per squared number of variables
+EXACT_SECONDS = 10.0  # up to here the exact answer is recommended
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One solver's cost. ``refuses`` says why it would decline the model, or is empty."""
+
+    solver: str
+    seconds: float
+    memory: float  # bytes beside the model
+    seconds_per_sweep: float | None = None
+    refuses: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values, without the solver's name; infinite costs become None."""
+        finite = math.isfinite(self.seconds)
+        return {
+            "seconds": self.seconds if finite else None,
+            "memory": self.memory if finite else None,
+            "seconds_per_sweep": self.seconds_per_sweep,
+            "refuses": self.refuses,
+        }
+
+    def __str__(self) -> str:
+        if self.refuses:
+            return f"{self.solver:<11}refuses: {self.refuses}"
+        return f"{self.solver:<11}about {self.seconds:.2g} s, {self.memory / 2**20:,.1f} MiB"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes of a model, how hard it is, and what each solver would cost.
+
+    ``observed`` counts variables with a single state left, by evidence or hard constraints.
+    ``width`` and ``largest_clique`` (log2 of its cells) are of the best elimination order found;
+    ``width_known`` is False where the search stopped early and they are only what it met. They are
+    None where a global factor rules an elimination out.
+    """
+
+    n_variables: int
+    n_factors: int
+    n_globals: int
+    max_states: int
+    max_arity: int
+    n_components: int
+    observed: int
+    width: int | None
+    largest_clique: float | None
+    clique_cells: float | None
+    width_known: bool
+    estimates: tuple[Estimate, ...]
+    recommendation: str
+    reason: str
+
+    def __getitem__(self, solver: str) -> Estimate:
+        """The estimate of one solver: bp, trw, mean-field, gibbs or exact."""
+        return next(e for e in self.estimates if e.solver == solver)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values, ready for JSON; infinite costs become None."""
+        out = {f.name: getattr(self, f.name) for f in fields(self)}
+        out["estimates"] = {e.solver: e.to_dict() for e in self.estimates}
+        return out
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.n_variables:,} variables of up to {self.max_states} states "
+            f"({self.observed:,} known), {self.n_factors:,} factors over up to {self.max_arity}, "
+            f"{self.n_components:,} components"
+        ]
+        if self.width is not None:
+            least = "" if self.width_known else "at least "
+            lines.append(f"width {least}{self.width}, largest clique {least}"
+                         f"2^{self.largest_clique:.1f} cells")  # fmt: skip
+        lines += [str(e) for e in self.estimates]
+        return "\n".join([*lines, f"recommended: {self.recommendation} ({self.reason})"])
+
+
+def plan(graph: FactorGraph) -> Plan:
+    """Measure a model and estimate what each solver would cost."""
+    model = condition(graph)
+    exact, tree = _exact(model)
+    estimates = (*_iterative(model), exact)
+    recommendation, reason = _recommend({e.solver: e for e in estimates})
+    return Plan(
+        n_variables=graph.n_variables,
+        n_factors=graph.n_factors,
+        n_globals=sum(len(g) for g in graph.groups if isinstance(g, Globals)),
+        max_states=int(graph._n_states.max(initial=0)),
+        max_arity=int(graph.arity.max(initial=0)),
+        n_components=int(graph.component_labels().max(initial=-1)) + 1,
+        observed=int(((model.fixed >= 0) & (graph._n_states > 1)).sum()),
+        width=None if tree is None else tree.width,
+        largest_clique=None if tree is None else tree.largest,
+        clique_cells=None if tree is None else tree.cells,
+        width_known=tree is not None and tree.complete,
+        estimates=estimates,
+        recommendation=recommendation,
+        reason=reason,
+    )
+
+
+def _exact(model: Conditioned) -> tuple[Estimate, CliqueTree | None]:
+    try:
+        tree = clique_tree(expand_globals(model))
+    except RefusedError as error:
+        return Estimate("exact", math.inf, math.inf, refuses=str(error)), None
+    refuses = ""
+    try:
+        Exact().check(tree)
+    except RefusedError as error:
+        refuses = str(error)
+    return Estimate("exact", expected_seconds(tree), tree.memory, refuses=refuses), tree
+
+
+def _iterative(model: Conditioned) -> tuple[Estimate, ...]:
+    """Belief propagation, tree-reweighted, mean field, Gibbs."""
+    sweep, states, visits, wide, has_globals = 0.0, 0.0, 0.0, 0, False
+    for g in model.groups:
+        sweep += _sweep_ns(g) * 1e-9
+        scopes = g.scopes if isinstance(g, Globals) else [g._scope.ravel()]
+        states += sum(float(model.graph._n_states[s].sum()) for s in scopes)
+        visits += sum(len(s) for s in scopes)
+        has_globals = has_globals or isinstance(g, Globals)
+        wide = max(wide, 0 if isinstance(g, Globals) else g.arity)
+    n = model.graph.n_variables
+    sweep += 5e-9 * n
+    gibbs = GIBBS_SWEEPS * 1e-9 * (NS_GIBBS_VISIT * visits + 15.0 * n)
+    memory = 16.0 * states + 8.0 * float(model.graph._offsets[-1])
+    no_globals = "it has no messages for global factors" if has_globals else ""
+    pairs_only = no_globals or (
+        f"a factor joins {wide} unobserved variables, and it takes pairs only" if wide > 2 else ""
+    )
+    return (
+        Estimate("bp", SWEEPS * sweep, memory, sweep),
+        Estimate("trw", SWEEPS * 3.0 * sweep, 1.5 * memory, 3.0 * sweep, pairs_only),
+        Estimate("mean-field", SWEEPS * 0.7 * sweep, memory / 2.0, 0.7 * sweep, no_globals),
+        Estimate("gibbs", gibbs, memory, gibbs / GIBBS_SWEEPS, no_globals),
+    )
+
+
+def _sweep_ns(group: FactorGroup) -> float:
+    """Nanoseconds of all messages of a group, once."""
+    if isinstance(group, Globals):
+        return sum(NS_GLOBAL * len(s) ** 2 for s in group.scopes)
+    cells = n_entries(group.shape)
+    if group.shape == (2, 2):
+        each = 2.0 * NS_PAIR_MESSAGE
+    else:
+        each = NS_CELL * cells * group.arity
+    if not isinstance(group, Features) and _is_extreme(group._log_psi):
+        each *= LOG_SPACE
+    return each * len(group)
+
+
+def _is_extreme(log_psi: np.ndarray) -> bool:
+    """Whether some table spans too many orders of magnitude for linear space."""
+    low = np.where(log_psi > -np.inf, log_psi, np.inf).min(axis=1, initial=np.inf)
+    high = log_psi.max(axis=1, initial=-np.inf)
+    return bool((high - low > LOG_SPACE_RANGE).any())
+
+
+def _recommend(by_name: dict[str, Estimate]) -> tuple[str, str]:
+    exact, trw = by_name["exact"], by_name["trw"]
+    if not exact.refuses and exact.seconds <= EXACT_SECONDS:
+        return "exact", f"the exact answer takes about {exact.seconds:.2g} s"
+    if not exact.refuses:
+        return "bp", (
+            f"the exact answer would take about {exact.seconds:.2g} s; belief propagation is "
+            "approximate and much faster"
+        )
+    bound = "" if trw.refuses else "; trw adds an upper bound on log Z"
+    return "bp", f"an exact answer is out of reach, and bp is linear in the model{bound}"

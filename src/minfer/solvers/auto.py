@@ -1,0 +1,99 @@
+"""Exact where that is cheap, belief propagation elsewhere; the note says which and why."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+
+from minfer.conditioning import condition
+from minfer.elimination import clique_tree
+from minfer.errors import RefusedError
+from minfer.graph import FactorGraph
+from minfer.solvers.base import Marginals
+from minfer.solvers.bp import BeliefPropagation
+from minfer.solvers.exact import Exact, expand_globals, solve
+from minfer.solvers.iteration import check_settings
+
+RETRY_DAMPING = 0.5
+
+
+@dataclass(frozen=True)
+class Auto:
+    """Picks a solver by the cost of the exact answer.
+
+    Parameters
+    ----------
+    max_iters, tol
+        Of belief propagation, should it be chosen.
+    time_limit : float, optional
+        Seconds for everything.
+    exact_cells : int
+        Solve exactly if the cliques have no more cells than this together (2**22: about 0.1 s).
+
+    Notes
+    -----
+    If belief propagation does not converge it runs once more with damping 0.5, and the answer whose
+    messages moved less in the end is returned.
+    """
+
+    max_iters: int = 1000
+    tol: float = 1e-6
+    time_limit: float | None = None
+    exact_cells: int = 2**22
+
+    def __post_init__(self) -> None:
+        check_settings(self.max_iters, self.tol, 0.0, self.time_limit)
+
+    def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
+        began = time.perf_counter()
+        answer, why = self._try_exact(graph, began)
+        timings = {}
+        if answer is None:
+            timings["choose"] = time.perf_counter() - began
+            answer, more = self._propagate(graph, start, began)
+            why = f"{why}; {more}" if more else why
+        note = f"{why}. {answer.note}" if answer.note else why
+        timings |= answer.timings
+        return replace(answer, solver=repr(self), note=note, timings=timings)
+
+    def _try_exact(self, graph: FactorGraph, began: float) -> tuple[Marginals | None, str]:
+        model = condition(graph)
+        if 2 * int((model.fixed < 0).sum()) > self.exact_cells:
+            return None, "BeliefPropagation: more variables than exact_cells allows"
+        try:
+            model = expand_globals(model)
+        except RefusedError:
+            return None, "BeliefPropagation: a global factor is too large to solve exactly"
+        tree = clique_tree(model, float(self.exact_cells))
+        if not tree.complete or tree.cells > self.exact_cells:
+            return None, (
+                f"BeliefPropagation: exact inference needs more than {self.exact_cells:,} cells"
+            )
+        why = f"Exact: its cliques have only {tree.cells:,.0f} cells"
+        return solve(repr(Exact()), model, tree, began), why
+
+    def _propagate(
+        self, graph: FactorGraph, start: Marginals | None, began: float
+    ) -> tuple[Marginals, str]:
+        plain = BeliefPropagation(self.max_iters, self.tol, time_limit=self._left(began))
+        first = plain(graph, start)
+        left = self._left(began)
+        if first.converged or (left is not None and left < 0.01):
+            return first, ""
+        second = replace(plain, damping=RETRY_DAMPING, time_limit=left)(graph, start)
+        if second.converged:
+            return second, f"converged only with damping={RETRY_DAMPING}"
+        better = second if _last(second) < _last(first) else first
+        which = f"with damping={RETRY_DAMPING}" if better is second else "without damping"
+        return better, f"did not converge, damped or not; this is the answer {which}"
+
+    def _left(self, began: float) -> float | None:
+        if self.time_limit is None:
+            return None
+        return max(self.time_limit - (time.perf_counter() - began), 1e-3)
+
+
+def _last(answer: Marginals) -> float:
+    """The last residual."""
+    return float(answer.residuals[-1]) if len(answer.residuals) else math.inf

@@ -1,0 +1,249 @@
+"""What every solver shares: the protocol, the answer, and its status.
+
+A solver is a black box ``solver(graph, start=None) -> Marginals``: a frozen settings object that
+owns no graph, keeps no state and prints as its own constructor call. Any callable of that shape is
+a solver.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minfer.errors import ModelError
+from minfer.factors import read_only
+from minfer.graph import FactorGraph
+
+
+class Status(Enum):
+    """How an answer came about. The value is the word shown; :attr:`Marginals.advice` says more."""
+
+    EXACT = "exact"
+    CONVERGED = "converged"
+    MAX_ITERS = "not converged"
+    TIME_LIMIT = "time limit"
+    SAMPLED = "sampled"
+
+    @property
+    def ok(self) -> bool:
+        """Whether the solver finished what it set out to do."""
+        return self in (Status.EXACT, Status.CONVERGED, Status.SAMPLED)
+
+
+class LogZ(Enum):
+    """What a reported log Z is to the true one. ``lower`` and ``upper`` are guarantees."""
+
+    EXACT = "exact"
+    LOWER = "lower bound"
+    UPPER = "upper bound"
+    ESTIMATE = "estimate"
+
+
+@runtime_checkable
+class Solver(Protocol):
+    """Turns a factor graph into marginals. Same input and settings, same output."""
+
+    def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals: ...
+
+
+class State(Protocol):
+    """What a solver leaves: read lazily for log Z and factor marginals, or to start again."""
+
+    def log_z(self) -> float: ...
+
+    def factor(self, factor: int) -> NDArray[np.float64] | None:
+        """Joint marginal of one factor, shape (S_1, ..., S_A); None where the solver has none."""
+        ...
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Marginals:
+    """The answer of a solver.
+
+    Attributes
+    ----------
+    graph : FactorGraph
+    probs : float array (sum of states,)
+        All marginals, one variable after the other (``graph.offsets``); ``m[v]`` is a view of it.
+    solver : str
+        The solver as its constructor call.
+    status : Status
+    log_z_kind : LogZ
+    iterations : int
+    residuals : float array (iterations,)
+        The largest change of any probability in each iteration.
+    timings : dict
+        Wall-clock seconds of each step.
+    error_estimate : float or None
+        The solver's own guess of its error, where it has one (Gibbs: how far chains differ).
+    note : str
+        Why this solver, or what it could not do; empty if there is nothing to say.
+    """
+
+    graph: FactorGraph
+    probs: NDArray[np.float64]
+    solver: str
+    status: Status
+    log_z_kind: LogZ = LogZ.ESTIMATE
+    iterations: int = 0
+    residuals: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    timings: Mapping[str, float] = field(default_factory=dict)
+    error_estimate: float | None = None
+    note: str = ""
+    state: State | None = None
+
+    @classmethod
+    def from_probs(
+        cls, graph: FactorGraph, probs: ArrayLike, solver: str, log_z: float = math.nan
+    ) -> Marginals:
+        """Wrap another library's marginals, flat (sum of states,), so that it can be a solver."""
+        p = np.array(probs, dtype=np.float64).ravel()
+        if p.shape != (int(graph._offsets[-1]),):
+            raise ModelError(f"{solver}: {p.size} probabilities for {graph._offsets[-1]} states")
+        if not np.isfinite(p).all() or (p < -1e-9).any():
+            raise ModelError(f"{solver}: probabilities must be finite and not negative")
+        if graph.n_variables:
+            total = np.add.reduceat(p, graph._offsets[:-1])
+            if (np.abs(total - 1) > 1e-6).any():
+                bad = int(np.argmax(np.abs(total - 1)))
+                raise ModelError(f"{solver}: {graph.name(bad)} sums to {total[bad]}, not 1")
+        return cls(graph, p, solver, Status.CONVERGED, state=Plain(log_z))
+
+    def __getitem__(self, variable: int | str) -> NDArray[np.float64]:
+        """p(x_v), shape (S_v,), by number or name."""
+        v = self.graph.index(variable)
+        return read_only(self.probs[self.graph._offsets[v] : self.graph._offsets[v + 1]])
+
+    def __len__(self) -> int:
+        return self.graph.n_variables
+
+    @property
+    def log_z(self) -> float:
+        """Natural log of the partition function (evidence applied); see :attr:`log_z_kind`."""
+        if "_log_z" not in self.__dict__:
+            self.__dict__["_log_z"] = math.nan if self.state is None else float(self.state.log_z())
+        return self.__dict__["_log_z"]
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock time of the whole call."""
+        return sum(self.timings.values())
+
+    @property
+    def converged(self) -> bool:
+        return self.status.ok
+
+    @property
+    def advice(self) -> str:
+        """What to do about the status, in a sentence; empty where nothing needs doing."""
+        if self.status is Status.MAX_ITERS:
+            last = f" (last change {self.residuals[-1]:.1e})" if len(self.residuals) else ""
+            return (
+                f"stopped after {self.iterations} iterations{last}: raise max_iters, "
+                "add damping=0.3, or try another solver"
+            )
+        if self.status is Status.TIME_LIMIT:
+            return (
+                f"the time limit ended the run after {self.iterations} iterations: raise time_limit"
+            )
+        return ""
+
+    def factor(self, factor: int) -> NDArray[np.float64]:
+        """Joint marginal over a factor's scope, shape (S_1, ..., S_A).
+
+        The solver's own belief where it has one, else the product of the variables' marginals.
+        """
+        joint = self.state.factor(factor) if self.state is not None else None
+        return self.product(self.graph.scope(factor)) if joint is None else joint
+
+    def product(self, scope: ArrayLike) -> NDArray[np.float64]:
+        """Product of the marginals of some variables, shape (S_1, ..., S_A)."""
+        out = np.ones(())
+        for v in np.asarray(scope, dtype=np.int64).ravel():
+            out = out[..., None] * self[int(v)]
+        return out
+
+    def mpm(self) -> NDArray[np.int64]:
+        """Maximum posterior marginal decoding: each variable's most probable state, shape (V,)."""
+        return first_argmax(self.probs, self.graph._offsets)
+
+    def max_prob(self) -> NDArray[np.float64]:
+        """The probability of each variable's most probable state, shape (V,)."""
+        if not self.graph.n_variables:
+            return np.zeros(0)
+        return np.maximum.reduceat(self.probs, self.graph._offsets[:-1])
+
+    def to_dict(self, variables: list[int] | None = None) -> dict[str, Any]:
+        """Plain Python values, ready for JSON; minus infinity and NaN become None."""
+        chosen = range(self.graph.n_variables) if variables is None else variables
+        log_z = self.log_z
+        finite = math.isfinite(log_z)
+        return {
+            "solver": self.solver,
+            "status": self.status.value,
+            "converged": self.converged,
+            "advice": self.advice,
+            "note": self.note,
+            "log_z": log_z if finite else None,
+            "log10_z": log_z / math.log(10) if finite else None,
+            "log_z_kind": self.log_z_kind.value,
+            "iterations": self.iterations,
+            "residual": float(self.residuals[-1]) if len(self.residuals) else None,
+            "error_estimate": self.error_estimate,
+            "seconds": self.seconds,
+            "timings": dict(self.timings),
+            "marginals": {self.graph.name(v): self[v].tolist() for v in chosen},
+        }
+
+    def __repr__(self) -> str:
+        text = f"Marginals({self.graph.n_variables:,} variables; {self.status.value}"
+        if self.iterations:
+            text += f" after {self.iterations} iterations"
+        return f"{text}; {self.solver}; {self.seconds * 1e3:.3g} ms)"
+
+    def _repr_html_(self) -> str:
+        order = np.argsort(self.max_prob(), kind="stable")[:20]
+        rows = "".join(
+            f"<tr><td>{self.graph.name(int(v))}</td><td>"
+            + " ".join(f"{p:.4f}" for p in self[int(v)][:12])
+            + "</td></tr>"
+            for v in order
+        )
+        more = self.graph.n_variables - len(order)
+        tail = f"<p>and {more:,} more, all more certain</p>" if more else ""
+        return (
+            f"<div><b>Marginals</b> {self.status.value}, log Z = {self.log_z:.6g} "
+            f"({self.log_z_kind.value}), {self.solver}"
+            f"<table><tbody>{rows}</tbody></table>{tail}</div>"
+        )
+
+
+@dataclass(frozen=True)
+class Plain:
+    """State of a solver that leaves nothing but log Z."""
+
+    value: float = math.nan
+
+    def log_z(self) -> float:
+        return self.value
+
+    def factor(self, factor: int) -> None:
+        return None
+
+
+def first_argmax(values: NDArray, offsets: NDArray) -> NDArray[np.int64]:
+    """Within each segment the position of its (first) largest value, shape (V,)."""
+    n = len(offsets) - 1
+    if n == 0:
+        return np.zeros(0, dtype=np.int64)
+    sizes = np.diff(offsets)
+    top = np.repeat(np.maximum.reduceat(values, offsets[:-1]), sizes)
+    place = np.arange(len(values)) - np.repeat(offsets[:-1], sizes)
+    place = np.where(values == top, place, len(values))
+    return np.minimum.reduceat(place, offsets[:-1])

@@ -1,0 +1,450 @@
+"""Exact marginals and log Z: message passing in a clique tree, or plain enumeration.
+
+A clique tree (:mod:`minfer.elimination`) is a tree of overlapping sets of variables, each factor
+inside one of them. Messages over the overlaps, first towards the roots and then back,
+
+    up_c(s) = log sum_{x_c ~ s} exp( factors of c + up messages of c's children ),
+
+make every clique's product of factors and messages its exact marginal (Lauritzen & Spiegelhalter
+1988; Shafer & Shenoy 1990). Time and memory grow with the cells of the cliques, so the solver
+refuses models that are too wide rather than trying. Messages stay in log space and are scaled to
+maximum 0; zero probabilities are minus infinity throughout.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.conditioning import Conditioned, Flat, condition, flatten
+from minfer.elimination import CliqueTree, clique_tree
+from minfer.errors import ContradictionError, RefusedError, SettingsError
+from minfer.factors import FactorGroup, GlobalFactor, Globals, Tables
+from minfer.graph import FactorGraph
+from minfer.solvers.base import LogZ, Marginals, Status
+
+MAX_GLOBAL_CELLS = 1 << 16  # a global factor with more is not written out as a table
+MAX_ASSIGNMENTS = 1 << 24  # enumeration refuses beyond
+NS_PER_CELL, NS_PER_CLIQUE = 14.0, 5000.0  # both passes, measured; 8 to 20 ns a cell
+_SLICE_CELLS = float(1 << 24)  # cells between two looks at the clock
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Exact inference.
+
+    Parameters
+    ----------
+    max_gib : float
+        Refuse a model whose largest clique, or whose messages together, would fill more than this
+        many GiB at 8 bytes a cell. Clique tables are not stored: what is used is the messages'.
+    time_limit : float, optional
+        Seconds. A run expected to take four times as long is refused at once; one that does not
+        finish in time raises RefusedError, since half of an exact answer is none.
+    method : "clique-tree" or "enumerate"
+        Enumeration sums over all assignments (up to 2**24): slow, obvious, a check of the other.
+
+    Examples
+    --------
+    >>> from minfer import Exact, FactorGraph
+    >>> graph = FactorGraph.pairwise([0.0, 0.0], [[0, 1]], [1.0])
+    >>> Exact()(graph)[0].round(4).tolist()
+    [0.3498, 0.6502]
+    """
+
+    max_gib: float = 4.0
+    time_limit: float | None = None
+    method: str = "clique-tree"
+
+    def __post_init__(self) -> None:
+        if self.method not in ("clique-tree", "enumerate"):
+            raise SettingsError(f"Exact: method is clique-tree or enumerate, not {self.method!r}")
+
+    def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
+        """Marginals of every variable; ``start`` has no use here."""
+        if self.method == "enumerate":
+            return _enumerate(self, graph)
+        began = time.perf_counter()
+        model = expand_globals(condition(graph))
+        tree = clique_tree(model)
+        self.check(tree)
+        deadline = math.inf if self.time_limit is None else began + self.time_limit
+        return solve(repr(self), model, tree, began, deadline)
+
+    def check(self, tree: CliqueTree) -> None:
+        """Raise RefusedError where the tree is beyond the limits."""
+        gib = max(2.0 ** (tree.largest + 3.0 - 30.0), tree.memory / 2**30)
+        seconds = expected_seconds(tree)
+        if gib > self.max_gib:
+            limit = f"the limit is max_gib={self.max_gib:g}"
+        elif not tree.complete:
+            limit = "the search for an elimination order was given up"
+        elif self.time_limit is not None and seconds > 4.0 * self.time_limit:
+            limit = f"the limit is time_limit={self.time_limit:g} s"
+        else:
+            return
+        clique = f"a clique of {tree.width + 1} variables and 2^{tree.largest:.1f} cells"
+        cost = f"{_size(gib)} and {_duration(seconds)}"
+        if tree.complete:
+            what = f"the model needs {clique}, about {cost}"
+        else:
+            more = f"and more with {tree.left:,} variables to go"
+            what = f"the model needs {clique}, {more}: over {cost}"
+        raise RefusedError(
+            f"Exact: {what}; {limit}. BeliefPropagation answers approximately, in time linear in "
+            "the model"
+        )
+
+
+def expected_seconds(tree: CliqueTree) -> float:
+    """What the two passes should take, roughly."""
+    return 1e-9 * (NS_PER_CELL * tree.cells + NS_PER_CLIQUE * len(tree.parent))
+
+
+def solve(
+    name: str, model: Conditioned, tree: CliqueTree, began: float, deadline: float = math.inf
+) -> Marginals:
+    """The exact answer from a clique tree already built."""
+    planned = time.perf_counter()
+    answer = calibrate(model, tree, deadline=deadline)
+    done = time.perf_counter()
+    return Marginals(
+        model.graph, answer.probs, name, Status.EXACT, LogZ.EXACT,
+        timings={"order": planned - began, "messages": done - planned},
+        state=CliqueTreeState(model, tree, answer.probs, answer.log_z),
+    )  # fmt: skip
+
+
+def _size(gib: float) -> str:
+    return f"{gib:.3g} GiB" if gib < 1e4 else f"{gib:.1e} GiB"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 300.0:
+        return f"{seconds:.2g} s"
+    return f"{seconds / 3600.0:.2g} hours" if seconds < 3e5 else f"{seconds / 86400.0:.2g} days"
+
+
+# ---------------------------------------------------------------- global factors as tables
+
+
+def expand_globals(model: Conditioned) -> Conditioned:
+    """Write small global factors out as tables over their free variables."""
+    if not any(isinstance(g, Globals) for g in model.groups):
+        return model
+    groups: list[FactorGroup] = []
+    field, constant = model.field.copy(), model.constant
+    for g in model.groups:
+        if not isinstance(g, Globals):
+            groups.append(g)
+            continue
+        for number, scope, factor in zip(g._ids, g.scopes, g.factors):
+            free = scope[model.fixed[scope] < 0]
+            table = _global_table(model, int(number), scope, factor)
+            if len(free) == 0:
+                constant += float(table)
+            elif len(free) == 1:
+                lo = model.graph._offsets[free[0]]
+                field[lo : lo + table.size] += table
+            else:
+                ids = np.array([number], dtype=np.int64)
+                groups.append(Tables(ids, free[None, :], table.shape, table.reshape(1, -1)))
+    if constant == -np.inf:
+        raise ContradictionError("every assignment has probability zero: a global factor forbids "
+                                 "the observed states of all its variables")  # fmt: skip
+    return replace(model, groups=tuple(groups), field=field, constant=constant)
+
+
+def _global_table(
+    model: Conditioned, number: int, scope: NDArray, factor: GlobalFactor
+) -> NDArray[np.float64]:
+    """log psi over the free variables of a global factor, by asking for every assignment."""
+    free = model.fixed[scope] < 0
+    shape = tuple(int(s) for s in model.graph._n_states[scope[free]])
+    if math.prod(shape) > MAX_GLOBAL_CELLS:
+        raise RefusedError(
+            f"Exact: global factor {number} has {len(shape)} unobserved variables, too many to "
+            f"write it out as a table ({MAX_GLOBAL_CELLS} cells); use BeliefPropagation"
+        )
+    table = np.empty(shape)
+    x = model.fixed[scope].astype(np.int64)
+    for cell in np.ndindex(shape):
+        x[free] = cell
+        table[cell] = factor.score(x)
+    return table
+
+
+# ---------------------------------------------------------------- the two passes
+
+
+class Wiring(NamedTuple):
+    """The clique tree as the kernels read it. C cliques, I inputs (fields, tables, messages)."""
+
+    card: NDArray[np.int32]  # (V,)
+    clique_ptr: NDArray[np.int64]  # (C+1,)
+    clique_var: NDArray[np.int32]
+    n_res: NDArray[np.int32]  # (C,) variables eliminated here, the clique's first
+    message: NDArray[np.int64]  # (C+1,) where each clique's message lies among the values
+    in_ptr: NDArray[np.int64]  # (C+1,) inputs of each clique
+    in_src: NDArray[np.int64]  # (I,) where an input's entries lie among the values
+    in_out: NDArray[np.int64]  # (I,) where its marginal goes, or -1
+    in_child: NDArray[np.int64]  # (I,) the child that sends it, or -1
+    in_scope: NDArray[np.int64]  # (I,) where its scope begins
+    in_arity: NDArray[np.int64]  # (I,)
+    scope: NDArray[np.int32]  # the tables' scopes, then clique_var
+    n_scope: int  # where clique_var begins in scope
+    n_out: int  # entries of the result; scratch lies behind
+
+
+class Calibrated(NamedTuple):
+    probs: NDArray[np.float64]  # (sum S,)
+    log_z: float
+    joints: NDArray[np.float64]  # the tables' marginals end to end, if asked for
+
+
+def calibrate(
+    model: Conditioned, tree: CliqueTree, joints: bool = False, deadline: float = math.inf
+) -> Calibrated:
+    """Run both passes; with ``joints`` also the marginals of the tables, ordered as flattened."""
+    from minfer.kernels.elimination import SPARE, collect, distribute
+
+    flat = flatten(model)
+    sizes = table_sizes(flat) if joints else np.zeros(0, dtype=np.int64)
+    wiring = _wire(flat, tree, sizes if joints else None)
+    n_given = len(flat.field) + len(flat.log_psi)
+    spare = SPARE if tree.largest > 11.0 else 0  # small cliques have nothing to bundle
+    values = np.empty(int(wiring.message[-1]) + spare)
+    values[: len(flat.field)] = flat.field
+    values[len(flat.field) : n_given] = flat.log_psi
+    out = np.zeros(wiring.n_out + int(tree.scratch_cells) + spare)
+    scale = np.zeros(len(tree.parent))
+    for first, stop in _slices(tree):
+        _check_clock(deadline)
+        if collect(wiring, first, stop, values, scale) >= 0:
+            raise ContradictionError(
+                "every assignment has probability zero: the model's zeros, or the model's zeros "
+                "and the evidence, contradict each other"
+            )
+    for first, stop in reversed(_slices(tree)):
+        _check_clock(deadline)
+        distribute(wiring, first, stop, values, scale, out)
+    probs = _normalise(model, out[: len(flat.field)])
+    joint = _normalise_joints(out[len(flat.field) : wiring.n_out].copy(), sizes)
+    known = np.flatnonzero(model.fixed >= 0)
+    constant = model.constant + float(model.field[flat.off[known] + model.fixed[known]].sum())
+    return Calibrated(probs, constant + float(scale.sum()), joint)
+
+
+def table_sizes(flat: Flat) -> NDArray[np.int64]:
+    """Cells of each table, shape (F,)."""
+    if len(flat.ids) == 0:
+        return np.zeros(0, dtype=np.int64)
+    return np.multiply.reduceat(flat.card[flat.scope].astype(np.int64), flat.fptr[:-1])
+
+
+def _wire(flat: Flat, tree: CliqueTree, sizes: NDArray[np.int64] | None) -> Wiring:
+    """Lay out inputs by clique. ``sizes``: of the tables, if their marginals are wanted."""
+    n_states, n_psi, n_scope = len(flat.field), len(flat.log_psi), len(flat.scope)
+    n_cliques, n_tables = len(tree.parent), len(flat.ids)
+    message = np.zeros(n_cliques + 1, dtype=np.int64)
+    np.cumsum(tree.separator_cells, out=message[1:])
+    message += n_states + n_psi
+    # fields: one for each eliminated variable, its scope a single place among the cliques'
+    place = np.arange(len(tree.variables))
+    per_clique = np.diff(tree.ptr)
+    here = place[place < np.repeat(tree.ptr[:-1] + tree.n_eliminated, per_clique)]
+    v = tree.variables[here]
+    # tables: where the first of their variables is eliminated
+    at = np.full(len(here), -1, dtype=np.int64)
+    at[tree.position[v]] = tree.home[v]
+    first = np.zeros(0, dtype=np.int64)
+    if n_tables:
+        first = np.minimum.reduceat(tree.position[flat.scope], flat.fptr[:-1])
+    if sizes is None:
+        table_out = np.full(n_tables, -1, dtype=np.int64)
+    else:
+        table_out = n_states + np.cumsum(sizes) - sizes
+    # messages: of every clique that has a parent
+    child = np.flatnonzero(tree.parent >= 0)
+    none_v, none_f = np.full(len(v), -1), np.full(n_tables, -1)
+    clique = np.concatenate([tree.home[v], at[first], tree.parent[child]])
+    by_clique = np.argsort(clique, kind="stable")
+    in_ptr = np.zeros(n_cliques + 1, dtype=np.int64)
+    np.cumsum(np.bincount(clique, minlength=n_cliques), out=in_ptr[1:])
+    separator = tree.ptr[:-1] + tree.n_eliminated
+
+    def join(*parts: NDArray) -> NDArray[np.int64]:
+        return np.concatenate(parts)[by_clique].astype(np.int64, copy=False)
+
+    return Wiring(
+        card=flat.card,
+        clique_ptr=tree.ptr,
+        clique_var=tree.variables,
+        n_res=tree.n_eliminated,
+        message=message,
+        in_ptr=in_ptr,
+        in_src=join(flat.off[v], n_states + flat.toff, message[child]),
+        in_out=join(flat.off[v], table_out, np.full(len(child), -1)),
+        in_child=join(none_v, none_f, child),
+        in_scope=join(n_scope + here, flat.fptr[:-1], n_scope + separator[child]),
+        in_arity=join(np.ones_like(v), np.diff(flat.fptr), tree.ptr[child + 1] - separator[child]),
+        scope=np.concatenate([flat.scope, tree.variables]),
+        n_scope=n_scope,
+        n_out=n_states + (0 if sizes is None else int(sizes.sum())),
+    )
+
+
+def _slices(tree: CliqueTree) -> list[tuple[int, int]]:
+    """Ranges of cliques between two looks at the clock."""
+    if tree.cells <= _SLICE_CELLS:
+        return [(0, len(tree.parent))]
+    which = (np.cumsum(tree.clique_cells) / _SLICE_CELLS).astype(np.int64)
+    stops = [*(np.flatnonzero(np.diff(which)) + 1).tolist(), len(which)]
+    return list(zip([0, *stops[:-1]], stops))
+
+
+def _check_clock(deadline: float) -> None:
+    if time.perf_counter() > deadline:
+        raise RefusedError(
+            "Exact: the time limit passed before the answer was complete; raise time_limit, "
+            "or use BeliefPropagation, which answers approximately"
+        )
+
+
+def _normalise(model: Conditioned, probs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Marginals summing to 1, the fixed variables' included."""
+    offsets = model.graph._offsets
+    known = np.flatnonzero(model.fixed >= 0)
+    probs[offsets[known] + model.fixed[known]] = 1.0
+    if len(probs):
+        total = np.add.reduceat(probs, offsets[:-1])
+        probs = probs / np.repeat(total, model.graph._n_states)
+    return probs
+
+
+def _normalise_joints(joints: NDArray, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+    if len(sizes):
+        first = np.cumsum(sizes) - sizes
+        joints /= np.repeat(np.add.reduceat(joints, first), sizes)
+    return joints
+
+
+@dataclass(eq=False)
+class CliqueTreeState:
+    """Model and tree. The factors' marginals are computed, all at once, when one is asked for."""
+
+    model: Conditioned
+    tree: CliqueTree
+    probs: NDArray[np.float64]
+    value: float
+    joints: dict[int, NDArray[np.float64]] | None = None
+
+    def log_z(self) -> float:
+        return self.value
+
+    def factor(self, factor: int) -> NDArray[np.float64]:
+        """Exact joint marginal over a factor's scope."""
+        graph = self.model.graph
+        factor = factor + graph.n_factors if factor < 0 else factor
+        scope = graph.scope(factor)
+        free = scope[self.model.fixed[scope] < 0]
+        joint: NDArray[np.float64]
+        if len(free) == 0:
+            joint = np.ones(())
+        elif len(free) == 1:
+            joint = self.probs[graph._offsets[free[0]] : graph._offsets[free[0] + 1]]
+        else:
+            if self.joints is None:
+                self.joints = self._all_joints()
+            joint = self.joints[factor].reshape(graph._n_states[free])
+        return self.model.expand(factor, scope, joint)
+
+    def _all_joints(self) -> dict[int, NDArray[np.float64]]:
+        flat = flatten(self.model)
+        parts = np.split(
+            calibrate(self.model, self.tree, joints=True).joints, np.cumsum(table_sizes(flat))[:-1]
+        )
+        return dict(zip(flat.ids.tolist(), parts))
+
+
+# ---------------------------------------------------------------- enumeration
+
+
+def _enumerate(solver: Exact, graph: FactorGraph) -> Marginals:
+    """p(x_v = s) = sum of p(x) over all assignments x with x_v = s."""
+    began = time.perf_counter()
+    deadline = math.inf if solver.time_limit is None else began + solver.time_limit
+    log_z = -math.inf
+    for _, score in _assignments(graph, deadline):
+        log_z = float(np.logaddexp(log_z, np.logaddexp.reduce(score)))
+    if log_z == -math.inf:
+        raise ContradictionError("every assignment has probability zero")
+    state = EnumeratedState(graph, log_z)
+    probs = np.zeros(int(graph._offsets[-1]))
+    for x, p in state.probabilities(deadline):
+        cells = graph._offsets[:-1] + x  # (N, V)
+        weights = np.repeat(p, graph.n_variables)
+        probs += np.bincount(cells.ravel(), weights, minlength=len(probs))
+    return Marginals(
+        graph, probs, repr(solver), Status.EXACT, LogZ.EXACT,
+        timings={"enumerate": time.perf_counter() - began}, state=state,
+    )  # fmt: skip
+
+
+def _assignments(
+    graph: FactorGraph, deadline: float = math.inf
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+    """All assignments that the evidence allows, (N, V), with their log-scores (N,), in chunks."""
+    field, offsets = graph.field, graph._offsets
+    states = [
+        np.flatnonzero(field[offsets[v] : offsets[v + 1]] > -np.inf)
+        for v in range(graph.n_variables)
+    ]
+    counts = [len(s) for s in states]
+    n = math.prod(counts)
+    if n > MAX_ASSIGNMENTS:
+        raise RefusedError(
+            f"Exact(method='enumerate'): 2^{math.log2(n):.1f} assignments, but the limit is 2^24; "
+            "use Exact() or BeliefPropagation"
+        )
+    step = max(1, (1 << 20) // max(graph.n_variables, graph.n_factors, 1))
+    for first in range(0, n, step):
+        _check_clock(deadline)
+        number = np.arange(first, min(first + step, n))
+        x = np.empty((len(number), graph.n_variables), dtype=np.int64)
+        for v in range(graph.n_variables - 1, -1, -1):  # the last variable fastest
+            x[:, v] = states[v][number % counts[v]]
+            number //= counts[v]
+        yield x, graph.log_score(x)
+
+
+@dataclass(frozen=True, eq=False)
+class EnumeratedState:
+    graph: FactorGraph
+    value: float
+
+    def log_z(self) -> float:
+        return self.value
+
+    def probabilities(
+        self, deadline: float = math.inf
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        for x, score in _assignments(self.graph, deadline):
+            yield x, np.exp(score - self.value)
+
+    def factor(self, factor: int) -> NDArray[np.float64]:
+        scope = self.graph.scope(factor)
+        shape = tuple(int(s) for s in self.graph._n_states[scope])
+        out = np.zeros(math.prod(shape))
+        for x, p in self.probabilities():
+            cell = np.zeros(len(x), dtype=np.int64)
+            for v, size in zip(scope, shape):
+                cell = cell * size + x[:, v]
+            out += np.bincount(cell, p, minlength=len(out))
+        return out.reshape(shape)

@@ -1,0 +1,253 @@
+"""Gibbs sampling: every variable in turn is drawn from its conditional given all others.
+
+    x_v ~ p(x_v | rest)  proportional to  exp( field_v(x_v) + sum_{f of v} log Psi_f(x_v, rest) )
+    p(x_v = s)  ~  average over sweeps and chains of  p(x_v = s | rest)
+
+Geman & Geman (1984), "Stochastic relaxation, Gibbs distributions, and the Bayesian restoration of
+images", IEEE PAMI 6:721-741. Marginals average the conditional *distributions*, not the states
+drawn (Rao-Blackwellisation; Gelfand & Smith 1990, "Sampling-based approaches to calculating
+marginal densities", JASA 85:398-409). A factor's joint marginal is
+the frequencies of its cells.
+
+Error estimate: with m_c(v, s) the mean of chain c = 1..C,
+
+    error_estimate = max over v, s of  sqrt( sum_c (m_c - mean_c m_c)^2 / (C - 1) / C ),
+
+the largest standard error of a marginal over independent chains. It sees slow mixing, and chains
+that sit in different islands of allowed assignments, as long as not all chains sit in the same one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.conditioning import Conditioned, Flat, condition, flatten
+from minfer.errors import RefusedError
+from minfer.graph import FactorGraph
+from minfer.solvers.base import LogZ, Marginals, Status
+from minfer.solvers.mean_field import (
+    Pace,
+    check_time_limit,
+    initial_probs,
+    is_idle,
+    make_feasible,
+    max_moves,
+    random_words,
+    refuse_globals,
+    time_limit_of,
+)
+
+if TYPE_CHECKING:
+    from minfer.kernels.mean_field import Split
+
+_TRIES = 3  # fresh draws per chain in the search for an allowed assignment
+
+
+@dataclass(frozen=True)
+class Gibbs:
+    """Single-site Gibbs sampling with several independent chains. It has no log Z: that is NaN.
+
+    Parameters
+    ----------
+    n_sweeps : int
+        Recorded sweeps of each chain.
+    burn_in : int
+        Sweeps of each chain before that.
+    n_chains : int
+        With one chain there is no error estimate.
+    rng : int
+        Seed. The same seed gives the same answer, to the bit; each chain has its own stream.
+    time_limit : float or None
+        Wall-clock seconds; checked between kernel calls of about 50 ms, after at least one recorded
+        sweep. Burn-in gets half of the time at most. All chains make the same number of sweeps.
+
+    Notes
+    -----
+    ``start`` (any earlier answer for a graph with the same variables) gives the distribution of
+    the first states. In a model with zeros the first states are then moved into the allowed set by
+    a min-conflicts search: for each chain at most 3 tries of 20,000 + 200 V moves. If that finds
+    nothing, the model is refused. Global factors are refused, too.
+    """
+
+    n_sweeps: int = 2000
+    burn_in: int = 200
+    n_chains: int = 4
+    rng: int = 0
+    time_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.n_sweeps < 1 or self.burn_in < 0 or self.n_chains < 1 or self.rng < 0:
+            raise ValueError(
+                "Gibbs: n_sweeps and n_chains must be at least 1, burn_in and rng not negative"
+            )
+        check_time_limit(self)
+
+    def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
+        from minfer.kernels.mean_field import split
+
+        begin = time.perf_counter()
+        refuse_globals(graph, "Gibbs")
+        model = condition(graph)
+        flat = flatten(model)
+        parts, _ = split(flat)
+        run = _Chains(self, flat, parts, begin)
+        first = initial_probs(model, parts, start)
+        run.find_first_states(first)
+        planned = time.perf_counter()
+        residuals = run.sample()
+        idle = np.repeat(is_idle(parts), graph._n_states)  # their first marginals are exact
+        chain_probs = _normalised(np.where(idle, first, run.totals), graph)
+        return Marginals(
+            graph, _normalised(chain_probs.mean(axis=0), graph), repr(self),
+            Status.TIME_LIMIT if run.was_cut_short else Status.SAMPLED, LogZ.ESTIMATE,
+            iterations=len(residuals), residuals=residuals,
+            timings={"plan": planned - begin, "iterate": time.perf_counter() - planned},
+            error_estimate=standard_error(chain_probs),
+            state=GibbsState(
+                model, flat.ids, flat.fptr, flat.scope, run.counts, chain_probs, run.states
+            ),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class GibbsState:
+    """What the chains saw. F factors over two or more free variables, C chains."""
+
+    model: Conditioned
+    ids: NDArray[np.int64]  # (F,) the factors' numbers in the graph
+    scope_ptr: NDArray[np.int64]  # (F+1,)
+    scope: NDArray[np.int32]
+    counts: NDArray[np.int64]  # joint states of every factor, cells end to end, chains together
+    chain_probs: NDArray[np.float64]  # (C, sum S) marginals of each chain
+    states: NDArray[np.int32]  # (C, V) the last sample of each chain
+
+    def log_z(self) -> float:
+        """NaN: Gibbs sampling does not estimate it."""
+        return math.nan
+
+    @cached_property
+    def _row(self) -> NDArray[np.int64]:
+        """Where each factor of the graph is in ``ids``, or -1."""
+        row = np.full(self.model.graph.n_factors, -1, dtype=np.int64)
+        row[self.ids] = np.arange(len(self.ids))
+        return row
+
+    @cached_property
+    def _count_ptr(self) -> NDArray[np.int64]:
+        return count_ptr(self.model.graph._n_states, self.scope_ptr, self.scope)
+
+    def factor(self, factor: int) -> NDArray[np.float64] | None:
+        """Frequencies of a factor's joint states; None if at most one of its variables is free."""
+        graph = self.model.graph
+        graph._locate(factor)
+        factor %= graph.n_factors
+        row = int(self._row[factor])
+        if row < 0:
+            return None
+        scope = self.scope[self.scope_ptr[row] : self.scope_ptr[row + 1]]
+        cells = self.counts[self._count_ptr[row] : self._count_ptr[row + 1]]
+        shape = tuple(int(s) for s in graph._n_states[scope])
+        return self.model.expand(factor, scope, (cells / cells.sum()).reshape(shape))
+
+
+class _Chains:
+    """The arrays of one run, filled by the kernel."""
+
+    def __init__(self, settings: Gibbs, flat: Flat, parts: Split, begin: float) -> None:
+        self.settings, self.parts = settings, parts
+        self.deadline = begin + time_limit_of(settings)
+        n_chains = settings.n_chains
+        self.words = random_words(settings.rng, n_chains)
+        self.states = np.zeros((n_chains, len(flat.card)), dtype=np.int32)
+        self.totals = np.zeros((n_chains, len(flat.field)))
+        self.count_ptr = count_ptr(flat.card, flat.fptr, flat.scope)
+        self.counts = np.zeros(int(self.count_ptr[-1]), dtype=np.int64)
+        self.was_cut_short = False
+
+    def find_first_states(self, probs: NDArray[np.float64]) -> None:
+        """Independent draws from ``probs``, moved to where nothing is forbidden."""
+        from minfer.kernels.gibbs import draw
+
+        if not np.isneginf(self.parts.log_psi).any():
+            draw(self.parts.off, probs, self.words, self.states)
+            return
+        for c in range(self.settings.n_chains):
+            x, words = self.states[c : c + 1], self.words[c : c + 1]
+            for _ in range(_TRIES):
+                draw(self.parts.off, probs, words, x)
+                if make_feasible(self.parts, x[0], words[0], self.deadline):
+                    break
+            else:
+                raise RefusedError(
+                    f"Gibbs found no assignment that the model allows, in {_TRIES} searches of "
+                    f"{max_moves(x.shape[1]):,} moves{self._or_time()}; use Exact or "
+                    "BeliefPropagation, or start from an answer that is closer (start=...)"
+                )
+
+    def _or_time(self) -> str:
+        return " or the time limit" if self.deadline < math.inf else ""
+
+    def sample(self) -> NDArray[np.float64]:
+        """Burn in, then record; the largest change of a chain's mean, sweep by sweep."""
+        pace = Pace()
+        left = self.settings.burn_in
+        half_time = (time.perf_counter() + self.deadline) / 2
+        while left and time.perf_counter() < half_time:
+            n = min(left, pace.n)
+            self._sweep(pace, n, -1)
+            left -= n
+        self.was_cut_short = left > 0
+        parts: list[NDArray[np.float64]] = []
+        done = 0
+        while done < self.settings.n_sweeps:
+            if done and time.perf_counter() >= self.deadline:
+                self.was_cut_short = True
+                break
+            n = min(self.settings.n_sweeps - done, pace.n)
+            parts.append(self._sweep(pace, n, done))
+            done += n
+        return np.concatenate(parts)
+
+    def _sweep(self, pace: Pace, n: int, t: int) -> NDArray[np.float64]:
+        from minfer.kernels.gibbs import sample
+
+        residuals = np.zeros(n)
+        with pace:
+            sample(
+                self.parts, self.states, self.words, n, t,
+                self.totals, self.count_ptr, self.counts, residuals,
+            )  # fmt: skip
+        return residuals
+
+
+def standard_error(chain_probs: NDArray[np.float64]) -> float | None:
+    """Largest standard error of a marginal, from chains (C, sum S); None for a single chain."""
+    n = len(chain_probs)
+    if n < 2:
+        return None
+    return float((chain_probs.std(axis=0, ddof=1) / math.sqrt(n)).max(initial=0.0))
+
+
+def count_ptr(card: NDArray, scope_ptr: NDArray, scope: NDArray) -> NDArray[np.int64]:
+    """Where each factor's cells begin if every factor has a table of its own, (F+1,)."""
+    out = np.zeros(len(scope_ptr), dtype=np.int64)
+    if len(scope):
+        cells = np.multiply.reduceat(card[scope].astype(np.int64), scope_ptr[:-1])
+        np.cumsum(cells, out=out[1:])
+    return out
+
+
+def _normalised(weights: NDArray[np.float64], graph: FactorGraph) -> NDArray[np.float64]:
+    """Every variable's entries scaled to sum to one; the last axis holds all states."""
+    if not graph.n_variables:
+        return weights
+    off = graph._offsets
+    totals = np.add.reduceat(weights, off[:-1], axis=-1)
+    return weights / np.repeat(totals, np.diff(off), axis=-1)

@@ -1,0 +1,70 @@
+"""The loop that belief propagation and tree-reweighted propagation share.
+
+Kernels make several sweeps per call; between calls the loop looks at the clock and lets Ctrl-C in.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import SettingsError
+from minfer.solvers.base import Status
+
+#: How long a kernel may run before the loop looks at the clock again, in seconds.
+_GLANCE = 0.05
+
+
+def check_settings(
+    max_iters: int, tol: float, damping: float = 0.0, time_limit: float | None = None
+) -> None:
+    """Refuse settings that make no sense, naming them."""
+    if max_iters < 1 or int(max_iters) != max_iters:
+        raise SettingsError(f"max_iters must be a whole number of at least 1, not {max_iters}")
+    if not tol >= 0:
+        raise SettingsError(f"tol must be 0 or more, not {tol}")
+    if not 0 <= damping < 1:
+        raise SettingsError(f"damping must be in [0, 1), not {damping}")
+    if time_limit is not None and not time_limit > 0:
+        raise SettingsError(f"time_limit must be positive seconds or None, not {time_limit}")
+
+
+def iterate(
+    sweeps: Callable[[int, int, NDArray[np.float64]], int],
+    max_iters: int,
+    tol: float,
+    time_limit: float | None,
+    sweep_cost: float,
+    max_chunk: int = 4096,
+) -> tuple[Status, NDArray[np.float64]]:
+    """Run ``sweeps(n, done, residuals)`` until converged, out of iterations or out of time.
+
+    ``sweeps`` makes up to n sweeps after ``done`` earlier ones, writes their residuals and returns
+    how many it made; fewer than n means that it has converged or wants to be called again.
+    ``sweep_cost`` guesses the seconds of a sweep, for the first call.
+    """
+    begin = time.perf_counter()
+    trace: list[NDArray[np.float64]] = []
+    done, chunk = 0, _chunk(sweep_cost, time_limit, min(64, max_chunk))
+    while done < max_iters:
+        residuals = np.zeros(min(chunk, max_iters - done))
+        made = sweeps(len(residuals), done, residuals)
+        done += made
+        trace.append(residuals[:made])
+        if made and residuals[made - 1] <= tol:
+            return Status.CONVERGED, np.concatenate(trace)
+        spent = time.perf_counter() - begin
+        if time_limit is not None and spent >= time_limit:
+            return Status.TIME_LIMIT, np.concatenate(trace)
+        left = None if time_limit is None else time_limit - spent
+        chunk = _chunk(spent / max(done, 1), left, max_chunk)
+    return Status.MAX_ITERS, np.concatenate(trace) if trace else np.zeros(0)
+
+
+def _chunk(sweep_cost: float, time_left: float | None, most: int) -> int:
+    """How many sweeps fit between two looks at the clock."""
+    glance = _GLANCE if time_left is None else min(_GLANCE, time_left)
+    return int(min(max(glance / max(sweep_cost, 1e-7), 1), most))

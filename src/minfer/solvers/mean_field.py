@@ -1,0 +1,283 @@
+"""Naive mean field: the best product distribution, by coordinate ascent on a lower bound of log Z.
+
+    log Z  >=  F(q) = sum_v E_q[field_v] + sum_f E_q[log Psi_f] + sum_v H(q_v)
+    q_v(s)  proportional to  exp( field_v(s) + sum_{f of v} E_{q of others}[log Psi_f | x_v = s] )
+
+Jordan, Ghahramani, Jaakkola & Saul (1999), "An introduction to variational methods for graphical
+models", Machine Learning 37:183-233. Each update is the exact maximum over q_v, so F rises with
+every sweep; sweeps go forwards and backwards in turn. The start is q_v proportional to
+exp(field_v), without any random number: where the model is symmetric (an Ising model without field)
+that start is uniform, a saddle point of F, and there the answer stays.
+
+Forbidden cells (log Psi = minus infinity) make F minus infinity as long as q gives them any mass.
+So forbidden mass M(q) is kept apart, with 0 * (-inf) = 0, and driven to exactly zero first: sweeps
+that charge a penalty of 2, 4, 8, ... per unit of M, then lexicographic ones (least M first, F among
+equals), then, if need be, a min-conflicts search for one allowed assignment to start from. From
+then on only states without forbidden mass may enter, and F is finite and rises.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.conditioning import Conditioned, condition, flatten
+from minfer.errors import RefusedError
+from minfer.factors import Globals
+from minfer.graph import FactorGraph
+from minfer.solvers.base import LogZ, Marginals, Status, first_argmax
+
+if TYPE_CHECKING:
+    from minfer.kernels.mean_field import Split
+
+#: Penalties per unit of forbidden mass, sweep by sweep, before the ascent proper.
+_PENALTIES = np.concatenate([2.0 ** np.arange(1, 13), np.full(12, np.inf)])
+_CALL_SECONDS = 0.05  # how long one kernel call should last, so that Ctrl-C and limits are seen
+
+
+@dataclass(frozen=True)
+class MeanField:
+    """Naive mean field; its log Z is a lower bound.
+
+    Parameters
+    ----------
+    max_iters : int
+        Sweeps over all variables, at most.
+    tol : float
+        Stop when no probability changes by more than this in a sweep.
+    time_limit : float or None
+        Wall-clock seconds; checked between kernel calls of about 50 ms, after at least one sweep.
+
+    Notes
+    -----
+    ``start`` (any earlier answer for a graph with the same variables) gives the first q. If q
+    keeps mass on forbidden cells to the end, log Z is minus infinity, the status is not converged
+    and ``note`` says what to do. Global factors are refused.
+    """
+
+    max_iters: int = 1000
+    tol: float = 1e-6
+    time_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_iters < 1 or not self.tol >= 0:
+            raise ValueError("MeanField: max_iters must be at least 1 and tol not negative")
+        check_time_limit(self)
+
+    def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
+        from minfer.kernels.mean_field import split
+
+        begin = time.perf_counter()
+        refuse_globals(graph, "MeanField")
+        model = condition(graph)
+        parts, constant = split(flatten(model))
+        q = initial_probs(model, parts, start)
+        planned = time.perf_counter()
+        climb = _Climb(self, parts, q, begin)
+        climb.leave_forbidden_cells()
+        climb.settle()
+        bounds = climb.trace[1] + (model.constant + constant)
+        return Marginals(
+            graph, climb.q, repr(self), climb.status, LogZ.LOWER,
+            iterations=len(bounds), residuals=climb.trace[0],
+            timings={"plan": planned - begin, "iterate": time.perf_counter() - planned},
+            note=climb.note, state=MeanFieldState(float(bounds[-1]), bounds),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class MeanFieldState:
+    """What mean field leaves: the bound, and how it rose (minus infinity: forbidden mass)."""
+
+    value: float
+    bounds: NDArray[np.float64]  # (iterations,)
+
+    def log_z(self) -> float:
+        return self.value
+
+    def factor(self, factor: int) -> None:
+        """None: under q a factor's joint is the product of its variables' marginals."""
+
+
+class _Climb:
+    """One run: q, and for every sweep the largest change, the bound and the forbidden mass."""
+
+    def __init__(self, settings: MeanField, parts: Split, q: NDArray, begin: float) -> None:
+        self.settings, self.parts, self.q = settings, parts, q
+        self.trace = np.zeros((3, 0))
+        self.deadline = begin + time_limit_of(settings)
+        self.pace = Pace()
+        self.tol = float(settings.tol)  # the kernel is compiled for floats
+
+    @property
+    def n_sweeps(self) -> int:
+        return self.trace.shape[1]
+
+    @property
+    def out_of_time(self) -> bool:
+        return time.perf_counter() >= self.deadline
+
+    @property
+    def mass(self) -> float:
+        return float(self.trace[2, -1])
+
+    @property
+    def settled(self) -> bool:
+        return bool(self.trace[0, -1] <= self.tol)
+
+    def sweep(self, penalties: NDArray[np.float64], until_allowed: bool) -> int:
+        """One kernel call; the number of sweeps it made."""
+        from minfer.kernels.mean_field import ascend
+
+        trace = np.zeros((3, len(penalties)))
+        backward = self.n_sweeps % 2 == 1
+        with self.pace:
+            n = ascend(self.parts, self.q, penalties, backward, until_allowed, self.tol, trace)
+        self.trace = np.concatenate([self.trace, trace[:, :n]], axis=1)
+        return n
+
+    def leave_forbidden_cells(self) -> None:
+        """Bring the forbidden mass to zero, if there is a way."""
+        from minfer.kernels.mean_field import forbidden_mass
+
+        if not np.isneginf(self.parts.log_psi).any() or forbidden_mass(self.parts, self.q) == 0:
+            return
+        left = _PENALTIES[: self.settings.max_iters - 1]
+        while len(left) and not self.out_of_time:
+            left = left[self.sweep(left[: self.pace.n], until_allowed=True) :]
+            if self.mass == 0:
+                return
+        x = first_argmax(self.q, self.parts.off).astype(np.int32)
+        words = random_words(0, 1)[0]
+        if make_feasible(self.parts, x, words, self.deadline):
+            busy = ~is_idle(self.parts)
+            self.q[np.repeat(busy, self.parts.card)] = 0
+            self.q[(self.parts.off[:-1] + x)[busy]] = 1
+
+    def settle(self) -> None:
+        """The ascent proper: lexicographic sweeps, one at least, until nothing moves."""
+        while True:
+            n = min(self.pace.n, self.settings.max_iters - self.n_sweeps)
+            self.sweep(np.full(n, np.inf), until_allowed=False)
+            if self.settled or self.n_sweeps >= self.settings.max_iters or self.out_of_time:
+                return
+
+    @property
+    def status(self) -> Status:
+        if self.settled and self.mass == 0:
+            return Status.CONVERGED
+        return Status.TIME_LIMIT if self.out_of_time else Status.MAX_ITERS
+
+    @property
+    def note(self) -> str:
+        if self.mass == 0:
+            return ""
+        return (
+            f"the answer still gives mass {self.mass:.2g} to assignments the model forbids, so its "
+            "bound on log Z is minus infinity: start from another solver's answer (start=...), "
+            "or use Exact or BeliefPropagation"
+        )
+
+
+# ---------------------------------------------------------------------- shared with Gibbs
+
+
+class Pace:
+    """How many sweeps the next kernel call makes: doubled or halved towards 50 ms a call."""
+
+    def __init__(self) -> None:
+        self.n = 1
+
+    def __enter__(self) -> None:
+        self._begin = time.perf_counter()
+
+    def __exit__(self, *error: object) -> None:
+        seconds = time.perf_counter() - self._begin
+        if seconds < _CALL_SECONDS / 2:
+            self.n *= 2
+        elif seconds > _CALL_SECONDS * 2:
+            self.n = max(1, self.n // 2)
+
+
+def time_limit_of(solver: object) -> float:
+    limit = getattr(solver, "time_limit", None)
+    return math.inf if limit is None else float(limit)
+
+
+def check_time_limit(solver: object) -> None:
+    if not time_limit_of(solver) >= 0:
+        raise ValueError(f"{type(solver).__name__}: time_limit must be None or not negative")
+
+
+def refuse_globals(graph: FactorGraph, solver: str) -> None:
+    for group in graph.groups:
+        if isinstance(group, Globals):
+            raise RefusedError(
+                f"{solver} cannot use factor {int(group._ids[0])}: it is a global factor, which "
+                "only gives messages; use BeliefPropagation, or Exact if the model is small"
+            )
+
+
+def initial_probs(model: Conditioned, parts: Split, start: Marginals | None) -> NDArray[np.float64]:
+    """Marginals to start from, (sum S,): of ``start`` if they fit, else of the field alone.
+
+    Idle variables, without any factor left, always get those of the field: that is the answer.
+    """
+    off = model.graph._offsets
+    if not model.graph.n_variables:
+        return np.zeros(0)
+    sizes = np.diff(off)
+    weights = np.exp(model.field - np.repeat(np.maximum.reduceat(model.field, off[:-1]), sizes))
+    if _fits(model, start):
+        assert start is not None
+        earlier = np.where(model.field > -np.inf, np.maximum(start.probs, 0.0), 0.0)
+        known = (np.add.reduceat(earlier, off[:-1]) > 0) & ~is_idle(parts)
+        weights = np.where(np.repeat(known, sizes), earlier, weights)
+    return weights / np.repeat(np.add.reduceat(weights, off[:-1]), sizes)
+
+
+def is_idle(parts: Split) -> NDArray[np.bool_]:
+    """Variables without any factor left, (V,)."""
+    from minfer.kernels.mean_field import IDLE
+
+    return parts.kind == IDLE
+
+
+def _fits(model: Conditioned, start: Marginals | None) -> bool:
+    return (
+        start is not None
+        and np.array_equal(start.graph._n_states, model.graph._n_states)
+        and start.probs.shape == model.field.shape
+        and bool(np.isfinite(start.probs).all())
+    )
+
+
+def random_words(rng: int, n: int) -> NDArray[np.uint64]:
+    """Seeds of n independent generators for the kernels, (n, 4)."""
+    children = np.random.SeedSequence(rng).spawn(n)
+    return np.array([c.generate_state(4, np.uint64) for c in children]).reshape(n, 4)
+
+
+def max_moves(n_variables: int) -> int:
+    """The effort of one search for an allowed assignment."""
+    return 20_000 + 200 * n_variables
+
+
+def make_feasible(parts: Split, x: NDArray, words: NDArray, deadline: float) -> bool:
+    """Move x (V,), in place, until no factor forbids it; False if the effort or time is spent."""
+    from minfer.kernels.gibbs import repair
+
+    left = max_moves(len(x))
+    while left > 0:
+        n = min(left, max(20_000, len(parts.toff)))  # each call looks at every factor once
+        if repair(parts, x, words, n) == 0:
+            return True
+        left -= n
+        if time.perf_counter() >= deadline:
+            return False
+    return False

@@ -1,0 +1,146 @@
+"""Tree-reweighted belief propagation (Wainwright, Jaakkola & Willsky 2005).
+
+    b_v(x_v) ∝ field_v(x_v) prod_f M_{f→v}(x_v)^{rho_f}
+    M_{f→v}(x_v) ∝ sum_{x_u} psi_f(x_v, x_u)^{1/rho_f} b_u(x_u) / M_{f→u}(x_u)
+
+rho_f is the probability that edge f lies in a random spanning tree. With rho in the spanning tree
+polytope the objective is convex and its value an upper bound on log Z. The weights come from
+:func:`minfer.solvers.appearance.edge_appearance`, valid by construction and without random trees;
+the time they take is part of the timing. Section 5.1 of the paper runs on this solver.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minfer.conditioning import Conditioned, condition
+from minfer.errors import ContradictionError, RefusedError, SettingsError
+from minfer.factors import Globals
+from minfer.graph import FactorGraph
+from minfer.solvers.base import LogZ, Marginals
+from minfer.solvers.iteration import check_settings, iterate
+from minfer.wiring import MessageState, start_messages, wire
+
+METHODS = ("auto", "spanning-tree", "forests")
+
+
+@dataclass(frozen=True)
+class TreeReweighted:
+    """Tree-reweighted BP for pairwise models.
+
+    Parameters
+    ----------
+    max_iters, tol, damping, time_limit
+        As in :class:`~minfer.BeliefPropagation`.
+    weights : "auto", "spanning-tree", "forests", or floats (F,)
+        Edge appearance probabilities: of uniform spanning trees (from the Laplacian), averaged over
+        deterministic spanning forests, whichever is cheap enough ("auto"), or given per factor
+        (entries of factors that are not pairwise are ignored). log Z is called an upper bound only
+        for weights known to be valid, and at convergence.
+    """
+
+    max_iters: int = 1000
+    tol: float = 1e-6
+    damping: float = 0.0
+    weights: str | ArrayLike = "auto"
+    time_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        check_settings(self.max_iters, self.tol, self.damping, self.time_limit)
+        if isinstance(self.weights, str):
+            if self.weights not in METHODS:
+                raise SettingsError(f"weights must be one of {METHODS} or numbers")
+        else:  # a tuple, so that settings stay immutable and comparable
+            values = np.asarray(self.weights, dtype=np.float64).ravel()
+            object.__setattr__(self, "weights", tuple(values.tolist()))
+
+    def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
+        from minfer.kernels import bp
+
+        begin = time.perf_counter()
+        model = condition(graph)
+        ids, edges = _edges(model)
+        rho, valid = self._appearance(graph, ids, edges)
+        weighted = time.perf_counter()
+        mesh = wire(model, rho)
+        s = start_messages(mesh, start)
+        w = mesh.wiring
+        if w.field.size:
+            bp.start_general(w, s, True)
+            _check(graph, s.flag)
+        ready = time.perf_counter()
+
+        tol, damping = float(self.tol), float(self.damping)
+
+        def sweeps(n: int, done: int, residuals: NDArray[np.float64]) -> int:
+            made = bp.sequential(w, s, n, tol, damping, True, done, residuals)
+            _check(graph, s.flag)
+            return made
+
+        limit = None if self.time_limit is None else max(self.time_limit - (ready - begin), 1e-9)
+        cost = 5e-8 * len(w.rev) + 2e-7 * len(w.tab)
+        status, residuals = iterate(sweeps, self.max_iters, self.tol, limit, cost)
+        bp.read_beliefs(w, s)
+        return Marginals(
+            graph,
+            s.bel,
+            repr(self),
+            status,
+            LogZ.UPPER if valid and status.ok else LogZ.ESTIMATE,
+            len(residuals),
+            residuals,
+            {
+                "weights": weighted - begin,
+                "plan": ready - weighted,
+                "iterate": time.perf_counter() - ready,
+            },
+            note="" if valid else "log Z is no bound: the given weights are not known to be valid",
+            state=MessageState(mesh, s),
+        )
+
+    def _appearance(
+        self, graph: FactorGraph, ids: NDArray[np.int64], edges: NDArray[np.int32]
+    ) -> tuple[NDArray[np.float64], bool]:
+        """Appearance probabilities by factor number (1 where there is no edge); are they valid?"""
+        from minfer.solvers.appearance import appearance_is_valid, edge_appearance
+
+        rho = np.ones(graph.n_factors)
+        if isinstance(self.weights, str):
+            rho[ids] = edge_appearance(graph.n_variables, edges, self.weights)
+            return rho, True
+        given = np.asarray(self.weights)
+        if given.shape != (graph.n_factors,):
+            raise SettingsError(
+                f"weights: {given.size} numbers for {graph.n_factors} factors; give one per factor"
+            )
+        rho[ids] = given[ids]
+        if not ((rho[ids] > 0) & (rho[ids] <= 1)).all():
+            raise SettingsError("weights: edge appearance probabilities lie in (0, 1]")
+        return rho, bool(appearance_is_valid(graph.n_variables, edges, rho[ids]))
+
+
+def _edges(model: Conditioned) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Numbers and ends of the pairwise factors that are left; anything larger is refused."""
+    for g in model.groups:
+        if isinstance(g, Globals) or g.arity > 2:
+            what = "global factors" if isinstance(g, Globals) else f"factors of arity {g.arity}"
+            raise RefusedError(
+                f"TreeReweighted handles pairwise models; this one has {what} (factor "
+                f"{int(g._ids[0])}); use BeliefPropagation, or Exact where it fits"
+            )
+    if not model.groups:
+        return np.zeros(0, dtype=np.int64), np.zeros((0, 2), dtype=np.int32)
+    parts = [(g._ids, g._scope) for g in model.groups if not isinstance(g, Globals)]
+    return np.concatenate([i for i, _ in parts]), np.concatenate([s for _, s in parts])
+
+
+def _check(graph: FactorGraph, flag: NDArray[np.int64]) -> None:
+    if flag[1]:
+        raise ContradictionError(
+            f"variable {graph.name(int(flag[1]) - 1)} has no state left: the hard constraints (and "
+            "evidence) exclude them all, so every assignment has probability zero"
+        )

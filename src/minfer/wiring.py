@@ -1,0 +1,430 @@
+"""From a graph to the arrays message passing runs on, and the state it leaves.
+
+:func:`wire` sorts the factors by counting: binary pairwise ones with positive tables into odds
+slots, everything else into general slots (see :mod:`minfer.kernels.wiring`). :class:`MessageState`
+keeps wiring and messages to answer later questions (log Z, joint marginals of factors) or to start
+the next run: messages are found again by the factor's number in the lineage, so a warm start
+survives ``keep`` and new evidence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.conditioning import Conditioned
+from minfer.errors import ContradictionError
+from minfer.factors import FactorGroup, Features, GlobalFactor, Globals, Tables
+
+if TYPE_CHECKING:
+    from minfer.kernels.wiring import Messages, Wiring
+    from minfer.solvers.base import Marginals
+
+_NONE = np.zeros(0)
+#: Linear tables and fields must not fall below e^-345 = 1e-150 of their maximum.
+_MAX_RANGE = 345.0
+
+
+@dataclass(frozen=True, eq=False)
+class Mesh:
+    """A wired model: the kernels' arrays and what maps them back to factors."""
+
+    model: Conditioned
+    wiring: Wiring
+    log: bool  # general tables are logs
+    reweighted: bool
+    constant: float
+    pair_ids: NDArray[np.int64]  # (P,) factor numbers
+    pair_scope: NDArray[np.int32]  # (P, 2)
+    slot: NDArray[np.int32]  # (P, 2) pair slots of each pair factor
+    general_ids: NDArray[np.int64]  # (F,) factor numbers of the general factors
+    gowner: NDArray[np.int32]  # (G,) variable of each general slot
+    globals: tuple[tuple[int, GlobalFactor], ...]  # (general factor, object)
+
+
+def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool = False) -> Mesh:
+    """Lay a conditioned model out for message passing.
+
+    Parameters
+    ----------
+    rho : float array (F of the graph,), optional
+        Edge appearance probabilities by factor number, for tree-reweighted messages.
+    log : bool
+        Keep general tables in log space (forced where their range needs it).
+    """
+    from minfer.kernels import wiring as k
+
+    graph = model.graph
+    n = graph.n_variables
+    pairs, general = _split(model.groups, rho)
+    ptr = np.zeros(n + 1, dtype=np.uint64)
+    for g, _ in pairs:
+        k.pair_degrees(g._scope, ptr)
+    np.cumsum(ptr, out=ptr)
+    slots = int(ptr[-1])
+    rev, W = np.empty(slots, dtype=np.uint32), np.empty(slots)
+    slot = np.empty((slots // 2, 2), dtype=np.int32)
+    lean, load, nxt = np.zeros(n), np.zeros(n), ptr[:-1].copy()
+    constant, done = model.constant, 0
+    slot_rho = _NONE
+    for g, values in pairs:
+        basis = g.truth.reshape(1, 4).astype(float) if isinstance(g, Features) else np.eye(4)
+        weights = _NONE if rho is None else rho[g._ids]
+        here = slot[done : done + len(g)]
+        constant += k.pair_fill(g._scope, values, basis, weights, nxt, rev, W, here, lean, load)
+        done += len(g)
+    del nxt
+    pair_ids = _only([g._ids for g, _ in pairs], np.zeros(0, np.int64))
+    pair_scope = _only([g._scope for g, _ in pairs], np.zeros((0, 2), np.int32))
+    if rho is not None:
+        slot_rho = np.empty(slots)
+        slot_rho[slot.ravel()] = np.repeat(rho[pair_ids], 2)
+    parts = _general(model, general, rho, log or rho is not None)
+    cls, prior = np.empty(n, dtype=np.uint8), np.empty(n)
+    n_general, zero_state = k.classify(
+        graph._n_states, graph._offsets, model.field, lean, load, parts.gptr, rho is not None,
+        cls, prior,
+    )  # fmt: skip
+    field, top, in_log = _NONE, 0.0, parts.log
+    if n_general:
+        field, top, in_log = _scaled_field(model, cls == k.GENERAL, parts.log)
+    tab = parts.tab if in_log == parts.log else _log(parts.tab)
+    return Mesh(
+        model,
+        k.Wiring(
+            graph._n_states, graph._offsets, cls, prior, field, ptr, rev, W,
+            parts.gptr, parts.gslot, parts.fac, parts.fslot, tab, slot_rho, parts.grho,
+        ),
+        in_log, rho is not None, constant + parts.constant + top + zero_state,
+        pair_ids, pair_scope, slot, parts.ids, parts.gowner, parts.globals,
+    )  # fmt: skip
+
+
+def _only(parts: list[NDArray], empty: NDArray) -> NDArray:
+    """Concatenate without copying a single part."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else empty
+
+
+def _split(
+    groups: tuple[FactorGroup, ...], rho: NDArray | None
+) -> tuple[list[tuple[Features | Tables, NDArray]], list[FactorGroup]]:
+    """Binary pair factors in odds form, with their values; and all the others."""
+    from minfer.kernels.wiring import MAX_PAIR_WEIGHT
+
+    pairs: list[tuple[Features | Tables, NDArray]] = []
+    general: list[FactorGroup] = []
+    for g in groups:
+        if isinstance(g, Globals) or g.shape != (2, 2):
+            general.append(g)
+            continue
+        if isinstance(g, Features):
+            values = g._theta[:, None]
+            t = g.truth.astype(float)
+            weight = g._theta * (t[1, 1] - t[1, 0] - t[0, 1] + t[0, 0])
+            spread = max(abs(weight.min()), abs(weight.max()))
+        else:
+            values = g._log_psi
+            with np.errstate(invalid="ignore"):
+                weight = (values[:, 3] - values[:, 2]) - (values[:, 1] - values[:, 0])
+            spread = np.abs(weight).max()  # NaN or inf where the table has zeros
+        if rho is not None:
+            weight = weight / rho[g._ids]
+            spread = np.abs(weight).max()
+        if spread <= MAX_PAIR_WEIGHT:
+            pairs.append((g, values))
+            continue
+        fits = np.abs(weight) <= MAX_PAIR_WEIGHT
+        if isinstance(g, Tables):
+            fits &= np.isfinite(values).all(axis=1)
+        fits = np.broadcast_to(fits, len(g))
+        for rows, target in ((np.flatnonzero(fits), pairs), (np.flatnonzero(~fits), general)):
+            if len(rows):
+                part = g.take(rows, g._ids[rows])
+                if target is general:
+                    general.append(part)
+                else:
+                    kept = part._theta[:, None] if isinstance(part, Features) else part._log_psi
+                    pairs.append((part, kept))
+    return pairs, general
+
+
+@dataclass(frozen=True, eq=False)
+class _General:
+    """Everything about general factors; see :class:`minfer.kernels.wiring.Wiring`."""
+
+    gptr: NDArray[np.int64]
+    gslot: NDArray[np.int64]
+    fac: NDArray[np.int64]
+    fslot: NDArray[np.int64]
+    tab: NDArray[np.float64]
+    grho: NDArray[np.float64]
+    ids: NDArray[np.int64]
+    gowner: NDArray[np.int32]
+    globals: tuple[tuple[int, GlobalFactor], ...]
+    constant: float
+    log: bool
+
+
+def _general(
+    model: Conditioned, groups: list[FactorGroup], rho: NDArray | None, log: bool
+) -> _General:
+    """Slots of all factors that are not in odds form: tables first, then global factors."""
+    n, i8 = model.graph.n_variables, np.int64
+    gptr = np.zeros(n + 1, i8)
+    if not groups:
+        none, slots, fac = np.zeros(0, i8), np.zeros((0, 4), i8), np.zeros((0, 3), i8)
+        owner = np.zeros(0, np.int32)
+        return _General(gptr, slots, fac, none, _NONE, _NONE, none, owner, (), 0.0, log)
+    tables = [g for g in groups if not isinstance(g, Globals)]
+    big = [(int(i), s, f) for g in groups if isinstance(g, Globals)
+           for i, s, f in zip(g._ids, g.scopes, g.factors)]  # fmt: skip
+    ids = np.concatenate([*(g._ids for g in tables), np.array([i for i, _, _ in big], i8)])
+    arity = np.concatenate(
+        [*(np.full(len(g), g.arity) for g in tables), np.array([len(s) for _, s, _ in big], i8)]
+    )
+    scope = np.concatenate([*(g._scope.ravel() for g in tables), *(s for _, s, _ in big)])
+    parts = [_scaled_tables(g, rho) for g in tables]
+    log = log or any(low < -_MAX_RANGE for _, _, low in parts)
+    start, toff = 0, np.full(len(ids), -1, i8)
+    for g, done, (values, _, _) in zip(tables, _starts(tables), parts):
+        step = 0 if len(values) == 1 else values.shape[1]
+        toff[done : done + len(g)] = start + np.arange(len(g)) * step
+        start += values.size
+    tab = _only([v.ravel() for v, _, _ in parts], _NONE)
+    first = np.cumsum(arity) - arity
+    owner = np.repeat(np.arange(len(ids)), arity)
+    order = np.argsort(scope, kind="stable")
+    np.cumsum(np.bincount(scope, minlength=n), out=gptr[1:])
+    gslot = np.empty((len(order), 4), i8)
+    gslot[:, 0] = owner[order]
+    gslot[:, 1] = order - first[owner[order]]
+    gslot[:, 3] = model.graph._n_states[scope[order]]
+    gslot[:, 2] = np.cumsum(gslot[:, 3]) - gslot[:, 3]
+    fslot = np.empty(len(order), i8)
+    fslot[order] = np.arange(len(order))
+    if not log:
+        np.exp(tab, out=tab)
+    return _General(
+        gptr, gslot, np.stack([toff, first, arity], axis=1), fslot, tab,
+        _NONE if rho is None else rho[ids][owner[order]], ids, scope[order],
+        tuple((len(ids) - len(big) + j, f) for j, (_, _, f) in enumerate(big)),
+        sum(scale for _, scale, _ in parts), log,
+    )  # fmt: skip
+
+
+def _starts(groups: list) -> list[int]:
+    """Where each group's factors begin among those of all groups."""
+    return [0, *np.cumsum([len(g) for g in groups]).tolist()][: len(groups)]
+
+
+def _scaled_tables(
+    group: Features | Tables, rho: NDArray | None
+) -> tuple[NDArray[np.float64], float, float]:
+    """A group's log-tables (psi^{1/rho}) scaled to maximum 0, the sum of scales, the lowest."""
+    values = group._log_psi if isinstance(group, Tables) else group.log_tables()
+    weight = np.ones(1) if rho is None else rho[group._ids]
+    if rho is not None:
+        values = values / weight[:, None]
+    tops = values.max(axis=1)
+    if (tops == -np.inf).any():
+        raise ContradictionError("a table is zero everywhere: every assignment is forbidden")
+    values = values - tops[:, None]
+    lowest = float(values.min())
+    if lowest == -np.inf:
+        lowest = float(values.min(where=values > -np.inf, initial=0.0))
+    scale = float((tops * weight).sum()) * (len(group) if len(values) == 1 else 1)
+    return values, scale, lowest
+
+
+def _scaled_field(
+    model: Conditioned, general: NDArray[np.bool_], log: bool
+) -> tuple[NDArray, float, bool]:
+    """The field of general variables scaled to maximum 1 (or log 0), and the sum of the scales."""
+    offsets, log_field = model.graph._offsets, model.field
+    tops = np.maximum.reduceat(log_field, offsets[:-1])
+    scaled = log_field - np.repeat(tops, np.diff(offsets))
+    mine = np.repeat(general, np.diff(offsets))
+    finite = scaled[mine & (scaled > -np.inf)]
+    log = log or bool(finite.min(initial=0.0) < -_MAX_RANGE)
+    scaled[~mine] = 0.0
+    return scaled if log else np.exp(scaled), float(tops[general].sum()), log
+
+
+def _log(values: NDArray) -> NDArray:
+    with np.errstate(divide="ignore"):
+        return np.log(values)
+
+
+def fresh_messages(mesh: Mesh) -> Messages:
+    """Messages that say nothing yet."""
+    from minfer.kernels.wiring import Messages
+
+    w = mesh.wiring
+    size = int(w.gslot[:, 3].sum())
+    start = 0.0 if mesh.log else 1.0
+    widest = int(w.card.max(initial=2))
+    return Messages(
+        np.ones(len(w.rev)), np.zeros(len(w.rho)), np.full(size, start), np.full(size, start),
+        np.full(int(w.off[-1]), 0.5), np.zeros(max(widest, 2)),
+        np.zeros(max(_largest_table(w), widest)), np.zeros(2, dtype=np.int64),
+    )  # fmt: skip
+
+
+def _largest_table(w: Wiring) -> int:
+    starts = np.unique(w.fac[w.fac[:, 0] >= 0, 0])
+    return int(np.diff(np.append(starts, len(w.tab))).max(initial=1))
+
+
+def start_messages(mesh: Mesh, start: Marginals | None) -> Messages:
+    """Messages of an earlier run where its factors are still there, fresh ones elsewhere.
+
+    A message with a zero is not taken over: the factor or evidence behind it may be gone.
+    """
+    s = fresh_messages(mesh)
+    old = start.state if start is not None else None
+    if not isinstance(old, MessageState) or start is None:
+        return s
+    graph, before = mesh.model.graph, start.graph
+    if before.lineage != graph.lineage or old.mesh.reweighted != mesh.reweighted:
+        return s
+    _copy_pairs(mesh, s, old, graph.origin, before.origin)
+    _copy_general(mesh, s, old, graph.origin, before.origin)
+    return s
+
+
+def _match(new: NDArray, old: NDArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Positions of equal keys in two arrays without duplicates."""
+    _, i, j = np.intersect1d(new, old, assume_unique=True, return_indices=True)
+    return i, j
+
+
+def _copy_pairs(mesh: Mesh, s: Messages, old: MessageState, now: NDArray, then: NDArray) -> None:
+    i, j = _match(now[mesh.pair_ids], then[old.mesh.pair_ids])
+    s.m[mesh.slot[i].ravel()] = old.messages.m[old.mesh.slot[j].ravel()]
+    if len(s.rl):
+        s.rl[:] = mesh.wiring.rho * np.log(s.m)
+
+
+def _copy_general(mesh: Mesh, s: Messages, old: MessageState, now: NDArray, then: NDArray) -> None:
+    new, before = mesh.wiring.gslot, old.mesh.wiring.gslot
+    if not len(new) or not len(before):
+        return
+    width = int(max(new[:, 1].max(), before[:, 1].max())) + 1
+    i, j = _match(
+        now[mesh.general_ids][new[:, 0]] * width + new[:, 1],
+        then[old.mesh.general_ids][before[:, 0]] * width + before[:, 1],
+    )
+    same = new[i, 3] == before[j, 3]
+    i, j, sizes = i[same], j[same], new[i[same], 3]
+    if not len(i):
+        return
+    values = old.messages.gm[_ranges(before[j, 2], sizes)]
+    if mesh.log != old.mesh.log:
+        values = _log(values) if mesh.log else np.exp(values)
+    floor = -_MAX_RANGE / 2 if mesh.log else np.exp(-_MAX_RANGE / 2)
+    usable = np.minimum.reduceat(values, np.cumsum(sizes) - sizes) > floor
+    s.gm[_ranges(new[i[usable], 2], sizes[usable])] = values[np.repeat(usable, sizes)]
+
+
+def _ranges(starts: NDArray, sizes: NDArray) -> NDArray[np.int64]:
+    """The ranges start..start+size one after the other."""
+    within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.repeat(starts, sizes) + within
+
+
+@dataclass(frozen=True, eq=False)
+class MessageState:
+    """What BP and TRW leave: wiring and messages, enough for log Z, factor beliefs, a new start."""
+
+    mesh: Mesh
+    messages: Messages
+
+    def log_z(self) -> float:
+        from minfer.kernels import bethe
+
+        mesh, w, s = self.mesh, self.mesh.wiring, self.messages
+        total = mesh.constant + bethe.variable_terms(w, s, self._log_odds, mesh.log)
+        total += bethe.pair_terms(w, s, mesh.slot, mesh.pair_scope, self._log_odds)
+        if len(w.gslot):
+            total += bethe.general_terms(w, s, mesh.log)
+        for f, factor in mesh.globals:
+            incoming = self._incoming(f)
+            total += factor.messages(incoming, np.empty_like(incoming))
+        return total
+
+    @cached_property
+    def _log_odds(self) -> NDArray[np.float64]:
+        from minfer.kernels import bethe
+
+        out = np.zeros(self.mesh.model.graph.n_variables)
+        bethe.log_odds(self.mesh.wiring, self.messages, out)
+        return out
+
+    def _incoming(self, f: int) -> NDArray[np.float64]:
+        """Log cavities of a general factor's variables, one after the other."""
+        q = self.messages.gq[slot_entries(self.mesh.wiring, f)]
+        return q if self.mesh.log else _log(q)
+
+    def factor(self, factor: int) -> NDArray[np.float64] | None:
+        """The factor's belief: its table times the cavities, normalised."""
+        mesh, graph = self.mesh, self.mesh.model.graph
+        hits = np.flatnonzero(mesh.pair_ids == factor)
+        if len(hits):
+            return self._pair_belief(int(hits[0]), factor)
+        hits = np.flatnonzero(mesh.general_ids == factor)
+        if len(hits):
+            f = int(hits[0])
+            return None if mesh.wiring.fac[f, 0] < 0 else self._table_belief(f, factor)
+        free = [v for v in graph.scope(factor) if mesh.model.fixed[v] < 0]
+        if len(free) > 1:
+            return None
+        bel, off = self.messages.bel, graph._offsets
+        joint = bel[off[free[0]] : off[free[0] + 1]] if free else np.ones(())
+        return mesh.model.expand(factor, np.array(free), joint)
+
+    def _pair_belief(self, row: int, factor: int) -> NDArray[np.float64]:
+        mesh, s = self.mesh, self.messages
+        (i, j), scope = mesh.slot[row], mesh.pair_scope[row]
+        la = self._log_odds[scope[0]] - np.log(s.m[i])
+        lb = self._log_odds[scope[1]] - np.log(s.m[j])
+        w = np.log(mesh.wiring.W[i])
+        big = 700.0
+        la, lb = np.clip(la, -big, big), np.clip(lb, -big, big)
+        table = np.array([[0.0, lb], [la, la + lb + w]])
+        return mesh.model.expand(factor, scope, _normalised(table))
+
+    def _table_belief(self, f: int, factor: int) -> NDArray[np.float64]:
+        w = self.mesh.wiring
+        start, first, arity = w.fac[f]
+        slots = w.fslot[first : first + arity]
+        shape = tuple(int(n) for n in w.gslot[slots, 3])
+        table = w.tab[start : start + int(np.prod(shape))].reshape(shape)
+        table = table.copy() if self.mesh.log else _log(table)
+        for a, g in enumerate(slots):
+            q = self.messages.gq[w.gslot[g, 2] : w.gslot[g, 2] + w.gslot[g, 3]]
+            q = q if self.mesh.log else _log(q)
+            table += q.reshape([-1 if b == a else 1 for b in range(len(shape))])
+        return self.mesh.model.expand(factor, self.mesh.gowner[slots], _normalised(table))
+
+    def __getstate__(self) -> dict:
+        return {"mesh": self.mesh, "messages": self.messages}
+
+
+def slot_entries(w: Wiring, f: int) -> NDArray[np.int64]:
+    """Where the message entries of a general factor's slots lie, in scope order."""
+    slots = factor_slots(w, f)
+    return _ranges(w.gslot[slots, 2], w.gslot[slots, 3])
+
+
+def factor_slots(w: Wiring, f: int) -> NDArray[np.int64]:
+    """A general factor's slots in scope order."""
+    return w.fslot[w.fac[f, 1] : w.fac[f, 1] + w.fac[f, 2]]
+
+
+def _normalised(log_table: NDArray) -> NDArray[np.float64]:
+    table = np.exp(log_table - log_table.max())
+    return table / table.sum()

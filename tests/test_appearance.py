@@ -1,0 +1,358 @@
+"""Edge appearance probabilities against enumeration: all spanning trees, all vertex subsets."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minfer.errors import RefusedError
+from minfer.solvers import appearance
+from minfer.solvers.appearance import METHODS, appearance_is_valid, edge_appearance
+
+
+def labels(n, edges):
+    """Component label of every vertex (the smallest vertex of its component)."""
+    label = list(range(n))
+    for u, v in edges:
+        a, b = sorted((label[u], label[v]))
+        label = [a if x == b else x for x in label]
+    return label
+
+
+def rank(n, edges):
+    return n - len(set(labels(n, edges)))
+
+
+def enumerated(n, edges):
+    """Share of the spanning forests that hold each edge, by listing them all."""
+    r = rank(n, edges)
+    trees = [t for t in combinations(range(len(edges)), r) if rank(n, [edges[e] for e in t]) == r]
+    share = np.zeros(len(edges))
+    for tree in trees:
+        share[list(tree)] += 1.0
+    return share / len(trees)
+
+
+def worst_excess(n, edges, rho):
+    """max over vertex sets S, two or more, of rho(E[S]) - |S| + 1."""
+    member = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
+    member = member[member.sum(axis=1) >= 2]
+    inside = member[:, edges[:, 0]] * member[:, edges[:, 1]]
+    return (inside @ rho - member.sum(axis=1) + 1).max()
+
+
+def assert_in_polytope(n, edges, rho):
+    assert (rho > 0).all()
+    for c in set(labels(n, edges)):
+        mine = [v for v in range(n) if labels(n, edges)[v] == c]
+        total = rho[np.isin(edges[:, 0], mine)].sum()
+        assert total == pytest.approx(len(mine) - 1, abs=1e-12 * n)
+    if n >= 2:
+        assert worst_excess(n, edges, rho) <= 1e-12 * n
+
+
+@st.composite
+def multigraphs(draw, max_vertices=6, max_edges=10):
+    n = draw(st.integers(2, max_vertices))
+    pair = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).filter(lambda p: p[0] != p[1])
+    edges = draw(st.lists(pair, min_size=1, max_size=max_edges))
+    return n, np.array(edges, np.int32)
+
+
+def complete(n):
+    return np.stack(np.triu_indices(n, 1), axis=1).astype(np.int32)
+
+
+def cycle(n):
+    return np.stack([np.arange(n), (np.arange(n) + 1) % n], axis=1).astype(np.int32)
+
+
+def grid(height, width):
+    at = np.arange(height * width).reshape(height, width)
+    across = np.stack([at[:, :-1].ravel(), at[:, 1:].ravel()], axis=1)
+    down = np.stack([at[:-1].ravel(), at[1:].ravel()], axis=1)
+    return np.concatenate([across, down]).astype(np.int32)
+
+
+def random_graph(n, m, seed):
+    edges = np.random.default_rng(seed).integers(0, n, (m, 2)).astype(np.int32)
+    return edges[edges[:, 0] != edges[:, 1]]
+
+
+@settings(max_examples=150, deadline=None)
+@given(multigraphs())
+def test_spanning_tree_weights_equal_enumeration(graph):
+    n, edges = graph
+    expected = enumerated(n, edges)
+    for method in ("spanning-tree", "auto"):
+        rho = edge_appearance(n, edges, method)
+        np.testing.assert_allclose(rho, expected, atol=1e-10, rtol=0)
+        assert_in_polytope(n, edges, rho)
+
+
+@settings(max_examples=150, deadline=None)
+@given(multigraphs(max_vertices=8, max_edges=24))
+def test_forests_lie_in_the_polytope_and_bridges_have_one(graph):
+    n, edges = graph
+    rho = edge_appearance(n, edges, "forests")
+    assert_in_polytope(n, edges, rho)
+    for e in range(len(edges)):
+        if rank(n, np.delete(edges, e, axis=0)) < rank(n, edges):
+            assert rho[e] == 1.0
+            assert edge_appearance(n, edges)[e] == 1.0
+
+
+@settings(max_examples=60, deadline=None)
+@given(multigraphs(max_vertices=8, max_edges=28), st.integers(1, 3))
+def test_the_cover_of_what_few_rounds_leave_is_made_of_forests(graph, rounds):
+    """With hardly any Kruskal rounds, the maximum adjacency search has to cover the rest."""
+    from minfer.kernels import spanning
+
+    n, edges = graph
+    count = np.empty(len(edges), np.int32)
+    n_forests = spanning.cover_with_forests(n, edges, rounds, rounds, count)
+    assert count.min() >= 1
+    assert count.sum() == n_forests * rank(n, edges)
+    assert_in_polytope(n, edges, count / n_forests)
+
+
+@settings(max_examples=60, deadline=None)
+@given(multigraphs(max_vertices=7, max_edges=12))
+def test_blocks_are_the_classes_of_edges_on_a_common_cycle(graph):
+    from minfer.kernels import spanning
+
+    n, edges = graph
+    block_of, sizes, component = spanning.blocks(n, edges)
+    for b in range(len(sizes)):
+        assert len(set(edges[block_of == b].ravel())) == sizes[b]
+    # ranks add up over blocks, and over no finer partition of a block (2-connectedness)
+    assert (sizes - 1).sum() == rank(n, edges)
+    for b in range(len(sizes)):
+        mine = edges[block_of == b]
+        if len(mine) > 1:
+            for v in set(mine.ravel()) if sizes[b] > 2 else ():
+                kept = mine[(mine != v).all(axis=1)]
+                assert rank(n, kept) == sizes[b] - 2  # no articulation point inside
+            assert rank(n, mine[1:]) == rank(n, mine)  # no bridge inside
+    known = labels(n, edges)
+    for u, v in combinations(range(n), 2):
+        assert (component[u] == component[v]) == (known[u] == known[v])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_k5_with_a_tail(method):
+    edges = np.concatenate([complete(5), [[4, 5], [5, 6]]]).astype(np.int32)
+    rho = edge_appearance(7, edges, method)
+    assert (rho[-2:] == 1.0).all()
+    assert rho[:10].sum() == pytest.approx(4.0, abs=1e-12)
+    assert (rho[:10] > 0).all()
+    if method != "forests":
+        np.testing.assert_allclose(rho[:10], 0.4, atol=1e-14)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_trees_have_ones(method):
+    rng = np.random.default_rng(3)
+    edges = np.array([[v, rng.integers(0, v)] for v in range(1, 500)], np.int32)
+    assert (edge_appearance(500, edges, method) == 1.0).all()
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 17, 1000])
+def test_cycles(n):
+    for method in ("auto", "spanning-tree"):
+        assert (edge_appearance(n, cycle(n), method) == (n - 1) / n).all()
+    assert edge_appearance(n, cycle(n), "forests").sum() == pytest.approx(n - 1, abs=1e-12 * n)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_disconnected_with_isolated_vertices(method):
+    edges = np.concatenate([complete(4) + 2, cycle(3) + 8, [[12, 13]]]).astype(np.int32)
+    rho = edge_appearance(20, edges, method)
+    assert rho[:6].sum() == pytest.approx(3.0, abs=1e-12)
+    assert rho[6:9].sum() == pytest.approx(2.0, abs=1e-12)
+    assert rho[9] == 1.0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_parallel_edges_share_one_place_in_the_tree(method):
+    edges = np.array([[0, 1], [1, 0], [0, 1], [1, 2]], np.int32)
+    rho = edge_appearance(3, edges, method)
+    assert rho[:3].sum() == pytest.approx(1.0, abs=1e-12)
+    assert rho[3] == 1.0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_edges(method):
+    for n in (0, 1, 5):
+        rho = edge_appearance(n, np.empty((0, 2), np.int32), method)
+        assert rho.shape == (0,)
+        assert rho.dtype == np.float64
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(ValueError, match="to itself"):
+        edge_appearance(3, [[0, 1], [2, 2]])
+    with pytest.raises(ValueError, match="outside"):
+        edge_appearance(3, [[0, 3]])
+    with pytest.raises(ValueError, match="outside"):
+        edge_appearance(3, [[-1, 0]])
+    with pytest.raises(ValueError, match="shape"):
+        edge_appearance(3, [0, 1])
+    with pytest.raises(ValueError, match="shape"):
+        edge_appearance(3, [[0.0, 1.0]])
+    with pytest.raises(ValueError, match="unknown method"):
+        edge_appearance(3, [[0, 1]], "random")
+
+
+def test_spanning_tree_refuses_what_does_not_fit(monkeypatch):
+    monkeypatch.setattr(appearance, "_ENTRIES_ASKED", 1000)
+    with pytest.raises(RefusedError, match="400 variables"):
+        edge_appearance(400, grid(20, 20), "spanning-tree")
+
+
+def test_resistances_of_a_grid_equal_the_dense_pseudoinverse():
+    edges = grid(9, 14)
+    n = 9 * 14
+    laplacian = np.zeros((n, n))
+    np.add.at(laplacian, (edges[:, 0], edges[:, 0]), 1.0)
+    np.add.at(laplacian, (edges[:, 1], edges[:, 1]), 1.0)
+    np.add.at(laplacian, (edges[:, 0], edges[:, 1]), -1.0)
+    np.add.at(laplacian, (edges[:, 1], edges[:, 0]), -1.0)
+    inverse = np.linalg.pinv(laplacian)
+    u, v = edges.T
+    expected = inverse[u, u] + inverse[v, v] - 2 * inverse[u, v]
+    np.testing.assert_allclose(edge_appearance(n, edges, "spanning-tree"), expected, atol=1e-12)
+
+
+def test_long_ladder_keeps_its_accuracy():
+    """Far from the ends the rungs of a ladder have resistance 1/sqrt(3), however long it is."""
+    rho = edge_appearance(100_000, grid(2, 50_000), "spanning-tree")
+    assert rho.sum() == pytest.approx(99_999, abs=1e-12 * 100_000)
+    assert rho[-25_000] == pytest.approx(3**-0.5, abs=1e-14)
+
+
+def test_auto_mixes_blocks_solved_in_different_ways(monkeypatch):
+    monkeypatch.setattr(appearance, "_WORK_FREE", 0.0)
+    monkeypatch.setattr(appearance, "_WORK_PER_EDGE", (100.0, 100.0))
+    edges = np.concatenate([grid(30, 30), cycle(5) + 899, complete(5) + 903, [[0, 908]]])
+    edges = edges.astype(np.int32)
+    rho = edge_appearance(909, edges)
+    big = len(grid(30, 30))
+    np.testing.assert_array_equal(rho[:big], edge_appearance(900, grid(30, 30), "forests"))
+    np.testing.assert_array_equal(rho[big : big + 5], 0.8)
+    np.testing.assert_allclose(rho[big + 5 : big + 15], 0.4, atol=1e-14)
+    assert rho[-1] == 1.0
+    assert rho.sum() == pytest.approx(908, abs=1e-9)
+
+
+def test_many_small_blocks_at_one_vertex():
+    n_blocks = 20_000
+    corners = 3 * np.arange(n_blocks)[:, None] + np.array([1, 2, 3])
+    k4 = np.concatenate([np.zeros((n_blocks, 1), np.int64), corners], axis=1)
+    edges = k4[:, complete(4)].reshape(-1, 2).astype(np.int32)
+    np.testing.assert_allclose(edge_appearance(3 * n_blocks + 1, edges), 0.5, atol=1e-14)
+
+
+def test_forests_spread_evenly_over_a_grid():
+    rho = edge_appearance(100 * 100, grid(100, 100), "forests")
+    assert rho.min() >= 0.4
+    assert rho.max() <= 0.8
+    assert rho.std() < 0.05
+
+
+def test_forests_cover_a_dense_graph():
+    rho = edge_appearance(120, complete(120), "forests")
+    assert rho.min() >= 1 / 250
+    assert rho.sum() == pytest.approx(119)
+    assert appearance_is_valid(120, complete(120), rho, spanning=True)
+
+
+@pytest.mark.parametrize("method", ["auto", "forests"])
+def test_large_graphs(method):
+    n, edges = 100_000, random_graph(100_000, 300_000, 5)
+    rho = edge_appearance(n, edges, method)
+    assert rho.min() > 0.0
+    assert rho.max() == 1.0
+    from minfer.kernels import spanning
+
+    block_of, sizes, _ = spanning.blocks(n, edges)
+    np.testing.assert_allclose(np.bincount(block_of, rho), sizes - 1, atol=1e-7, rtol=0)
+    assert appearance_is_valid(n, edges, rho, spanning=True).status == "unverified"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_same_input_same_output(method):
+    edges = random_graph(300, 700, 9)
+    kept = edges.copy()
+    first = edge_appearance(300, edges, method)
+    np.testing.assert_array_equal(first, edge_appearance(300, edges, method))
+    np.testing.assert_array_equal(edges, kept)
+    wide = np.asfortranarray(edges.astype(np.int64))
+    wide.flags.writeable = False
+    np.testing.assert_array_equal(first, edge_appearance(300, wide, method))
+
+
+@settings(max_examples=200, deadline=None)
+@given(multigraphs(max_vertices=7, max_edges=16), st.integers(0, 2**32 - 1), st.booleans())
+def test_check_agrees_with_all_subsets(graph, seed, near):
+    n, edges = graph
+    rng = np.random.default_rng(seed)
+    if near:  # about the boundary: from inside the polytope, one step out or not
+        rho = edge_appearance(n, edges) * (1 + 0.1 * rng.normal(size=len(edges)))
+    else:
+        rho = rng.uniform(0.01, 1.0, len(edges))
+    excess = worst_excess(n, edges, rho)
+    if abs(excess) > 1e-7:
+        check = appearance_is_valid(n, edges, rho)
+        assert check.status == ("valid" if excess <= 0 else "invalid"), check.reason
+
+
+@settings(max_examples=60, deadline=None)
+@given(multigraphs(max_vertices=8, max_edges=20))
+def test_check_accepts_our_own_weights(graph):
+    n, edges = graph
+    for method in METHODS:
+        rho = edge_appearance(n, edges, method)
+        assert appearance_is_valid(n, edges, rho, spanning=True)
+        lower = appearance_is_valid(n, edges, 0.9 * rho)
+        assert lower.status == "valid"
+        assert appearance_is_valid(n, edges, 0.9 * rho, spanning=True).status == "invalid"
+
+
+def test_check_names_what_is_wrong():
+    edges = np.concatenate([complete(5), [[4, 5]]]).astype(np.int32)
+    rho = edge_appearance(6, edges)
+    assert appearance_is_valid(6, edges, rho, spanning=True)
+    assert "shape" in appearance_is_valid(6, edges, rho[:-1]).reason
+    assert "finite" in appearance_is_valid(6, edges, np.where(rho == 1, np.nan, rho)).reason
+    assert "positive" in appearance_is_valid(6, edges, np.where(rho == 1, 0.0, rho)).reason
+    assert "4 and 5" in appearance_is_valid(6, edges, np.where(rho == 1, 1.1, rho)).reason
+    assert "block of 5" in appearance_is_valid(6, edges, np.where(rho < 1, 0.5, rho)).reason
+    # the block total is right, a triangle is not
+    tilted = rho.copy()
+    triangle = (edges <= 2).all(axis=1)
+    tilted[triangle] = 0.8
+    tilted[:10][~triangle[:10]] = 1.6 / 7
+    check = appearance_is_valid(6, edges, tilted)
+    assert not check
+    assert "set of 3 variables" in check.reason
+    assert appearance_is_valid(6, edges, tilted, exact_up_to=4).status == "unverified"
+    assert appearance_is_valid(3, np.empty((0, 2), np.int32), [])
+
+
+def test_check_finds_a_small_fault_in_a_larger_block():
+    edges = grid(15, 15)
+    rho = edge_appearance(225, edges)
+    assert appearance_is_valid(225, edges, rho, spanning=True)
+    square = np.flatnonzero(np.isin(edges, [112, 113, 127, 128]).all(axis=1))
+    assert len(square) == 4
+    tilted = rho.copy()
+    tilted[square] = 0.7500001
+    tilted *= np.where(np.isin(np.arange(len(rho)), square), 1.0, 0.99)
+    assert "set of 4 variables" in appearance_is_valid(225, edges, tilted).reason
+    tilted[square] = 0.75
+    assert appearance_is_valid(225, edges, tilted).status == "valid"

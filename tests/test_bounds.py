@@ -1,0 +1,73 @@
+"""mean field <= log Z <= tree-reweighted, on graphs with bridges and tails, thousands of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import naive
+import zoo
+from minfer import FactorGraph, LogZ, MeanField, TreeReweighted
+
+
+def sandwich(graph: FactorGraph, weights="auto") -> bool:
+    z = naive.log_z(graph)
+    slack = 1e-7 * max(1.0, abs(z))
+    low = MeanField()(graph)
+    assert low.log_z_kind is LogZ.LOWER
+    assert low.log_z <= z + slack
+    high = TreeReweighted(weights=weights, tol=1e-8, damping=0.2)(graph)
+    if high.log_z_kind is LogZ.UPPER:
+        assert high.log_z >= z - slack
+    return high.log_z_kind is LogZ.UPPER
+
+
+def test_thousands_of_cases():
+    rng = np.random.default_rng(11)
+    converged = 0
+    for case in range(2500):
+        n = int(rng.integers(2, 9))
+        density = rng.choice([0.3, 0.5, 1.0])
+        edges = [[a, b] for a in range(n) for b in range(a) if rng.random() < density]
+        if case % 3 == 0:  # a dense core with a tail: bridges must have weight 1
+            edges = [[a, b] for a in range(min(n, 5)) for b in range(a)]
+            edges += [[v, v - 1] for v in range(5, n)]
+        spread = rng.choice([0.2, 1.0, 3.0])
+        weights = rng.normal(size=len(edges)) * spread
+        if case % 2:
+            weights = np.abs(weights)
+        edges = np.array(edges, dtype=np.int32).reshape(-1, 2)
+        graph = FactorGraph.pairwise(rng.normal(size=n), edges, weights, "equal")
+        converged += sandwich(graph, ["auto", "forests", "spanning-tree"][case % 3])
+    assert converged > 2000
+
+
+@given(zoo.table_graphs(max_arity=2, max_states=3))
+@settings(max_examples=150)
+def test_tables(graph):
+    if np.isfinite(naive.log_z(graph)):
+        sandwich(graph)
+
+
+def test_k5_with_a_tail():
+    """Uniform weights (n-1)/|E| are invalid here and would break the bound (bridges need 1)."""
+    edges = [[a, b] for a in range(5) for b in range(a)] + [[4, 5], [5, 6], [6, 7]]
+    graph = FactorGraph.pairwise(np.zeros(8), edges, 2.0, "equal")
+    m = TreeReweighted()(graph)
+    assert m.log_z_kind is LogZ.UPPER
+    assert m.log_z >= naive.log_z(graph)
+    uniform = np.full(graph.n_factors, 7 / len(edges))
+    cheat = TreeReweighted(weights=uniform)(graph)
+    assert cheat.log_z_kind is LogZ.UPPER or "not known to be valid" in cheat.note
+
+
+def test_given_weights():
+    cycle = FactorGraph.pairwise(np.zeros(4), [[0, 1], [1, 2], [2, 3], [3, 0]], 1.0, "equal")
+    good = TreeReweighted(weights=[1] * 4 + [0.75] * 4)(cycle)
+    assert good.log_z_kind is LogZ.UPPER
+    bad = TreeReweighted(weights=[1] * 4 + [0.99] * 4)(cycle)
+    assert bad.log_z_kind is LogZ.ESTIMATE
+    assert "not known to be valid" in bad.note
+    with pytest.raises(ValueError, match="one per factor"):
+        TreeReweighted(weights=[0.5])(cycle)

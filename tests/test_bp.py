@@ -1,0 +1,194 @@
+"""Belief propagation where it must be exact, at its limits, and its warm starts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import naive
+import zoo
+from minfer import BeliefPropagation, ContradictionError, Exact, FactorGraph, LogZ
+from minfer.conditioning import condition
+from minfer.wiring import wire
+
+SCHEDULES = ["sequential", "flooding", "residual"]
+
+
+@given(zoo.table_graphs(tree=True, max_states=4, max_variables=6))
+@settings(max_examples=150)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_exact_on_trees(schedule, graph):
+    if not np.isfinite(naive.log_z(graph)):
+        with pytest.raises(ContradictionError):
+            BeliefPropagation(schedule=schedule)(graph)
+        return
+    m = BeliefPropagation(schedule=schedule, tol=1e-12)(graph)
+    assert m.converged
+    assert m.log_z_kind is LogZ.EXACT
+    np.testing.assert_allclose(m.probs, naive.marginals(graph), atol=1e-9)
+    assert m.log_z == pytest.approx(naive.log_z(graph), rel=1e-9, abs=1e-9)
+    for i in range(graph.n_factors):
+        np.testing.assert_allclose(m.factor(i), naive.factor_marginal(graph, i), atol=1e-9)
+
+
+@given(zoo.binary_graphs(max_variables=6))
+@settings(max_examples=100)
+def test_features_equal_their_tables(graph):
+    """A feature and the table it stands for give the same messages, whatever path they take."""
+    tables = FactorGraph.from_tables(
+        graph.n_states,
+        [graph.scope(i) for i in range(graph.n_factors)],
+        [graph.log_table(i) for i in range(graph.n_factors)],
+    )
+    a = BeliefPropagation(max_iters=30)(graph)
+    b = BeliefPropagation(max_iters=30)(tables)
+    np.testing.assert_allclose(a.probs, b.probs, atol=1e-9)
+
+
+@given(zoo.table_graphs(zeros=True))
+@settings(max_examples=150)
+def test_log_space_agrees_with_linear(graph):
+    """The same sweeps in linear numbers and in logs, sweep by sweep."""
+    from minfer.kernels import bp
+    from minfer.wiring import fresh_messages
+
+    try:
+        runs = []
+        for log in (False, True):
+            mesh = wire(condition(graph), log=log)
+            s = fresh_messages(mesh)
+            if mesh.wiring.field.size:
+                bp.start_general(mesh.wiring, s, mesh.log)
+            bp.sequential(mesh.wiring, s, 7, -1.0, 0.0, mesh.log, 0, np.zeros(7))
+            if s.flag.any():
+                return  # contradiction, or a range that asks for logs: covered elsewhere
+            bp.read_beliefs(mesh.wiring, s)
+            runs.append(s.bel.copy())
+    except ContradictionError:
+        return
+    np.testing.assert_allclose(runs[0], runs[1], atol=1e-9)
+
+
+def test_degree_100_and_huge_weights():
+    """No overflow at high degree: a star is a tree, so the answer is known."""
+    rng = np.random.default_rng(0)
+    for scale in (0.1, 5.0, 40.0, 149.0, 400.0, 3000.0):
+        leaves = 120
+        edges = [[0, v] for v in range(1, leaves + 1)]
+        weights = rng.normal(size=leaves) * scale
+        fields = rng.normal(size=leaves + 1) * scale
+        graph = FactorGraph.pairwise(fields, edges, weights, "and")
+        m = BeliefPropagation()(graph)
+        on = fields[0] + np.logaddexp(0, fields[1:] + weights).sum()
+        off = np.logaddexp(0, fields[1:]).sum()
+        expected = 1 / (1 + np.exp(np.clip(off - on, -745, 700)))
+        assert m[0][1] == pytest.approx(expected, abs=1e-12)
+        assert m.log_z == pytest.approx(np.logaddexp(on, off), rel=1e-12)
+        assert m.converged
+
+
+def test_probabilities_that_underflow_are_not_lost():
+    """Two states each favoured 1e-400 to 1 by one half of the factors: the rest must decide."""
+    big = 950.0
+    tables = [[[0.0, -big], [0.0, -big]]] * 3 + [[[-big, 0.0], [-big, 0.0]]] * 3
+    scopes = [[v, 6] for v in range(6)]
+    graph = FactorGraph.from_tables([2] * 7, [*scopes, [6]], [*tables, [0.0, 1.0]])
+    m = BeliefPropagation()(graph)
+    assert m[6][1] == pytest.approx(1 / (1 + np.exp(-1)), abs=1e-9)
+    three = [np.pad(np.array(t), ((0, 0), (0, 1)), constant_values=-2000.0) for t in tables]
+    graph = FactorGraph.from_tables([2] * 6 + [3], [*scopes, [6]], [*three, [0.0, 1.0, 0.0]])
+    m = BeliefPropagation()(graph)
+    assert m[6][1] == pytest.approx(1 / (1 + np.exp(-1)), abs=1e-9)
+
+
+def test_long_deterministic_chain_keeps_tiny_numbers():
+    """Probabilities shrink by 1e-3 a step over 600 steps: linear messages must switch to logs."""
+    n = 600
+    step = np.log(np.array([[1.0, 1e-3], [1e-300, 1.0]]))
+    graph = FactorGraph.from_tables(
+        [2] * n,
+        [[0]] + [[i, i + 1] for i in range(n - 1)],
+        [np.log([1e-200, 1.0])] + [step] * (n - 1),
+    )
+    bp, exact = BeliefPropagation()(graph), Exact()(graph)
+    np.testing.assert_allclose(bp.probs, exact.probs, atol=1e-10)
+    assert bp.log_z == pytest.approx(exact.log_z, rel=1e-10)
+
+
+def test_contradiction_is_an_error():
+    graph = FactorGraph.from_tables(
+        [2, 2, 2],
+        [[0, 1], [1, 2], [0, 2]],
+        [[[0.0, -np.inf], [-np.inf, 0.0]]] * 2 + [[[-np.inf, 0.0], [0.0, -np.inf]]],
+    )
+    with pytest.raises(ContradictionError, match="probability zero"):
+        BeliefPropagation()(graph.with_evidence({0: 1}))
+    with pytest.raises(ContradictionError):
+        Exact()(graph)
+
+
+def test_warm_start_needs_fewer_sweeps():
+    rng = np.random.default_rng(1)
+    graph = FactorGraph.grid(rng.normal(size=(20, 20)), 0.8)
+    cold = BeliefPropagation()(graph)
+    warm = BeliefPropagation()(graph, start=cold)
+    assert warm.iterations < cold.iterations / 2
+    np.testing.assert_allclose(warm.probs, cold.probs, atol=1e-5)
+
+
+def test_warm_start_survives_keep_and_evidence():
+    rng = np.random.default_rng(2)
+    tables = [rng.normal(size=(3, 3)) for _ in range(12)]
+    edges = [[i, j] for i in range(6) for j in range(i)][:12]
+    table_graph = FactorGraph.from_tables([3] * 6, edges, tables)
+    for graph in (FactorGraph.grid(rng.normal(size=(12, 12)), 0.5), table_graph):
+        mask = rng.random(graph.n_factors) < 0.9
+        part = BeliefPropagation()(graph.keep(mask))
+        full = BeliefPropagation()(graph)
+        warm = BeliefPropagation()(graph, start=part)
+        np.testing.assert_allclose(warm.probs, full.probs, atol=1e-5)
+        assert warm.iterations <= full.iterations
+        observed = graph.with_evidence({0: 1})
+        np.testing.assert_allclose(
+            BeliefPropagation()(observed, start=full).probs,
+            BeliefPropagation()(observed).probs,
+            atol=1e-5,
+        )
+        # zeros that came with evidence must not outlive it
+        seen = BeliefPropagation()(observed)
+        np.testing.assert_allclose(
+            BeliefPropagation()(graph, start=seen).probs, full.probs, atol=1e-5
+        )
+
+
+def test_schedules_reach_the_same_fixed_point():
+    rng = np.random.default_rng(3)
+    graph = FactorGraph.grid(rng.normal(size=(16, 16)), 0.6)
+    answers = [BeliefPropagation(schedule=s, tol=1e-10)(graph).probs for s in SCHEDULES]
+    np.testing.assert_allclose(answers[0], answers[1], atol=1e-8)
+    np.testing.assert_allclose(answers[0], answers[2], atol=1e-8)
+
+
+def test_residual_trace_is_the_true_change():
+    rng = np.random.default_rng(4)
+    graph = FactorGraph.grid(rng.normal(size=(8, 8)), 0.6)
+    m = BeliefPropagation(tol=1e-8)(graph)
+    assert len(m.residuals) == m.iterations
+    assert m.residuals[-1] <= 1e-8 < m.residuals[-2]
+
+
+def test_few_specialisations():
+    """The hot path compiles a handful of kernels, each once: no second version for odd input."""
+    from minfer.kernels import bethe, bp, general, wiring
+
+    rng = np.random.default_rng(0)
+    BeliefPropagation()(FactorGraph.grid(rng.normal(size=(3, 3)), 1.0))
+    BeliefPropagation()(FactorGraph.pairwise(np.zeros(2), np.array([[0, 1]]), 1.0))
+    BeliefPropagation()(FactorGraph.from_tables([2, 3], [[0, 1]], [np.zeros((2, 3))]))
+    BeliefPropagation()(FactorGraph.grid(rng.normal(size=(3, 3)), 1.0).with_evidence({0: 1}))
+    for kernel in (
+        bp.sequential, bp.sweep, bp.visit_pairs, general.visit_linear, general.visit_log,
+        bp.read_beliefs, bethe.pair_terms, wiring.pair_fill, wiring.pair_degrees, wiring.classify,
+    ):  # fmt: skip
+        assert len(kernel.signatures) <= 1, kernel

@@ -1,0 +1,565 @@
+"""The command line: what goes where, which exit code, and that every command is documented."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import minfer
+from minfer.cli import app
+from minfer.cli.failures import exit_code, split_debug
+from minfer.cli.options import OPTIONS, SOLVERS
+from minfer.examples import EXAMPLES
+
+ROOT = Path(__file__).resolve().parents[1]
+COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+# Three binary variables in a chain; x1 = 1 forbids x2 = 0.
+CHAIN = """MARKOV
+3
+2 2 2
+3
+1 0
+2 0 1
+2 1 2
+
+2
+1.0 3.0
+4
+2.0 1.0 1.0 2.0
+4
+1.0 1.0 0.0 1.0
+"""
+
+
+def _runner() -> CliRunner:
+    try:
+        return CliRunner(mix_stderr=False)  # older versions mix the two unless told not to
+    except TypeError:
+        return CliRunner()
+
+
+RUNNER = _runner()
+
+
+class Answer(NamedTuple):
+    stdout: str
+    stderr: str
+    exit_code: int
+
+
+def call(*words: object, stdin: str | bytes | None = None) -> Answer:
+    """Run a command in this process."""
+    result = RUNNER.invoke(app, [str(word) for word in words], input=stdin)
+    assert "Traceback" not in result.stderr
+    return Answer(result.stdout, without_notice(result.stderr), result.exit_code)
+
+
+def without_notice(text: str) -> str:
+    """What is said on stderr, whether or not this was the first use of a kernel."""
+    lines = text.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("minfer: compiling"))
+
+
+def start(*words: object, **options: Any) -> subprocess.Popen[str]:
+    """Run a command in a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "80"}
+    command = [sys.executable, "-m", "minfer", *map(str, words)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        **options,
+    )  # fmt: skip
+
+
+def fails(result: Answer, code: int, *parts: str) -> None:
+    """One line on stderr that says so, nothing on stdout, and this exit code."""
+    assert result.exit_code == code, result
+    assert result.stdout == ""
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("minfer: error: ")
+    for part in parts:
+        assert part in lines[0]
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Path:
+    path = tmp_path / "chain.uai"
+    path.write_text(CHAIN)
+    return path
+
+
+@pytest.fixture(scope="session")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The noisy picture: 4,096 variables, too wide for exact inference."""
+    path = tmp_path_factory.mktemp("models") / "picture.uai"
+    minfer.write(minfer.examples.example("picture"), path)
+    return path
+
+
+# ---------------------------------------------------------------------- help and documentation
+
+
+def test_alone_it_prints_help() -> None:
+    result = call()
+    assert result.exit_code == 0
+    for name in COMMANDS:
+        assert name in result.stdout
+
+
+def test_version() -> None:
+    assert call("--version").stdout == f"minfer {minfer.__version__}\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example(name: str) -> None:
+    command = COMMANDS[name]
+    assert "Example" in command.help
+    assert f"  minfer {name}" in command.help
+    for parameter in command.params:
+        assert parameter.help, f"{name} {parameter.name} has no help"
+    result = call(name, "--help")
+    assert result.exit_code == 0
+    assert f"minfer {name}" in result.stdout
+
+
+def test_the_reference_page_is_up_to_date() -> None:
+    spec = importlib.util.spec_from_file_location("commands", ROOT / "docs" / "make_commands.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    page = module.page()
+    assert (ROOT / "docs" / "commands.md").read_text(encoding="utf-8") == page
+    for name in COMMANDS:
+        assert f"\n## minfer {name}\n" in page
+
+
+def test_options_are_the_fields_of_the_solvers() -> None:
+    for name, class_name in SOLVERS.items():
+        fields = {f.name for f in dataclasses.fields(getattr(minfer, class_name))}
+        assert {o.name for o in OPTIONS if name in o.solvers} == fields, name
+
+
+def test_version_needs_no_numba() -> None:
+    code = (
+        "import sys, runpy; sys.argv = ['minfer', '--version']\n"
+        "try: runpy.run_module('minfer', run_name='__main__')\n"
+        "except SystemExit: pass\n"
+        "print([m for m in ('numba', 'scipy') if m in sys.modules])"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+# ---------------------------------------------------------------------- run: what it answers
+
+
+def test_run_prints_a_table_and_the_facts(chain: Path) -> None:
+    result = call("run", chain)
+    assert result.exit_code == 0, result
+    for part in ("x0", "x1", "x2", "p(0)", "log Z", "log10 Z", "exact", "solver", "time", "3 vari"):
+        assert part in result.stdout
+    assert result.stderr == ""
+
+
+def test_run_json_agrees_with_python(chain: Path) -> None:
+    result = call("run", chain, "--solver", "exact", "--json")
+    content = json.loads(result.stdout)
+    answer = minfer.Exact()(minfer.read(str(chain)))
+    assert content["minfer"] == minfer.__version__
+    assert content["model"]["variables"] == 3
+    assert content["log_z_kind"] == "exact"
+    assert content["log_z"] == pytest.approx(answer.log_z)
+    assert content["log_z"] == pytest.approx(np.log(17.0))
+    for v in range(3):
+        assert content["marginals"][f"x{v}"] == pytest.approx(answer[v].tolist())
+
+
+def test_query_shows_only_those(chain: Path) -> None:
+    assert list(json.loads(call("run", chain, "--json", "-q", "x2,0").stdout)["marginals"]) == [
+        "x2",
+        "x0",
+    ]
+    table = call("run", chain, "--query", "x2").stdout
+    assert "x2" in table
+    assert "x1" not in table
+
+
+def test_evidence_pairs_and_files_agree(chain: Path, tmp_path: Path) -> None:
+    file = tmp_path / "seen.evid"
+    file.write_text("1 1 1\n")
+    by_pairs = json.loads(call("run", chain, "--json", "--evidence", "x1=1").stdout)
+    by_file = json.loads(call("run", chain, "--json", "--evidence", file).stdout)
+    assert by_pairs["marginals"] == by_file["marginals"]
+    assert by_pairs["marginals"]["x1"] == [0.0, 1.0]
+    assert by_pairs["marginals"]["x2"] == pytest.approx([0.0, 1.0])
+    assert by_pairs["model"]["observed"] == 1
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_every_solver_answers(chain: Path, solver: str) -> None:
+    content = json.loads(call("run", chain, "--solver", solver, "--json").stdout)
+    assert content["converged"]
+    assert content["marginals"]["x0"] == pytest.approx([5 / 17, 12 / 17], abs=0.2)
+
+
+def test_the_table_has_twenty_rows_and_counts_the_rest(grid: Path) -> None:
+    result = call("run", grid, "--solver", "bp")
+    assert result.exit_code == 0
+    rows = [line for line in result.stdout.splitlines() if line.startswith(("x", " x"))]
+    assert len(rows) == 20
+    assert "4,076 more" in result.stdout
+    least = [max(float(p) for p in row.split()[1:]) for row in rows]
+    assert least == sorted(least)
+    assert call("run", grid, "--solver", "bp", "--rows", 3).stdout.count("\nx") <= 3
+
+
+def test_settings_reach_the_solver(grid: Path) -> None:
+    words = ["--solver", "bp", "--max-iters", 7, "--damping", 0.25, "--schedule", "flooding"]
+    content = json.loads(call("run", grid, "--json", "--query", "x0", *words).stdout)
+    for part in ("max_iters=7", "damping=0.25", "flooding"):
+        assert part in content["solver"]
+    assert content["iterations"] == 7
+    assert not content["converged"]
+
+
+def test_strict_is_an_exit_code_only(grid: Path) -> None:
+    words = ["run", grid, "--solver", "bp", "--max-iters", 2]
+    plain, strict = call(*words), call(*words, "--strict")
+    assert (plain.exit_code, strict.exit_code) == (0, 5)
+    assert "not converged" in plain.stdout
+    assert "--max-iters" in plain.stdout
+    assert "--damping 0.3" in " ".join(strict.stdout.split())
+
+
+# ---------------------------------------------------------------------- run: files
+
+
+def test_out_and_pr(chain: Path, tmp_path: Path) -> None:
+    mar, pr = tmp_path / "a.MAR", tmp_path / "a.PR"
+    result = call("run", chain, "--solver", "exact", "--out", mar, "--pr", pr)
+    assert result.exit_code == 0
+    assert "wrote" in result.stderr
+    assert mar.read_text().split()[:3] == ["MAR", "3", "2"]
+    assert float(pr.read_text().split()[1]) == pytest.approx(np.log10(17.0))
+
+
+def test_out_to_stdout_moves_the_table(chain: Path) -> None:
+    result = call("run", chain, "--out", "-")
+    assert result.stdout.startswith("MAR\n3 2 ")
+    assert len(result.stdout.splitlines()) == 2
+    assert "log Z" in result.stderr
+
+
+def test_stdin(chain: Path) -> None:
+    result = call("run", "-", "--json", stdin=CHAIN)
+    assert json.loads(result.stdout)["model"]["file"] == "-"
+
+
+@pytest.mark.parametrize("name", ["chain.uai.evid", "chain.evid", "chain.uai.evid.gz"])
+def test_evidence_beside_the_model_is_mentioned_not_read(
+    chain: Path, tmp_path: Path, name: str
+) -> None:
+    data = b"1 1 1\n"
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    result = call("run", chain, "--json")
+    assert name in result.stderr
+    assert "was not read" in result.stderr
+    assert json.loads(result.stdout)["model"]["observed"] == 0
+    assert call("run", chain, "--json", "--evidence", tmp_path / name).stderr == ""
+
+
+# ---------------------------------------------------------------------- usage: exit code 2
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--solver", "magic"], ["magic", "mean-field"]),
+        (["--no-such-thing"], ["--no-such-thing", "minfer run --help"]),
+        (["--solver", "exact", "--damping", "0.5"], ["exact", "--damping", "bp"]),
+        (["--solver", "bp", "--n-chains", "3"], ["--n-chains", "gibbs"]),
+        (["--solver", "bp", "--max-iters", "many"], ["--max-iters"]),
+        (["--solver", "bp", "--max-iters", "-3"], ["max_iters"]),
+        (["--solver", "bp", "--schedule", "random"], ["schedule", "sequential"]),
+        (["--evidence", "x1="], ["variable=state"]),
+        (["--query", ","], ["--query"]),
+        (["--out", "no/such/folder/a.MAR"], ["no/such/folder"]),
+        (["--out", "-", "--json"], ["standard output"]),
+    ],
+)
+def test_usage_errors(chain: Path, words: list[str], parts: list[str]) -> None:
+    fails(call("run", chain, *words), 2, *parts)
+
+
+def test_an_output_never_overwrites_an_input(chain: Path) -> None:
+    fails(call("run", chain, "--out", chain), 2, "overwritten")
+    fails(call("convert", chain, chain), 2, "overwritten")
+    assert chain.read_text() == CHAIN
+
+
+def test_one_standard_input_only() -> None:
+    fails(call("run", "-", "--evidence", "-", stdin=CHAIN), 2, "standard input")
+
+
+def test_unknown_command() -> None:
+    fails(call("fly"), 2, "fly")
+
+
+# ---------------------------------------------------------------------- bad input: exit code 3
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--evidence", "x9=1"], ["x9"]),
+        (["--evidence", "x1=5"], ["x1", "0 to 1"]),
+        (["--evidence", "x1=yes"], ["x1", "yes"]),
+        (["--evidence", "x1=-1"], ["x1", "-1"]),
+        (["--evidence", "x1=0,x1=1"], ["x1"]),
+        (["--evidence", "x1=0", "--evidence", "x1=1"], ["x1", "contradict"]),
+        (["--evidence", "x1=1,x2=0"], ["zero"]),
+        (["--evidence", "missing.evid"], ["missing.evid", "no such file"]),
+        (["--query", "x1,rain"], ["rain"]),
+        (["--query", "7"], ["7"]),
+    ],
+)
+def test_bad_evidence_and_queries(chain: Path, words: list[str], parts: list[str]) -> None:
+    fails(call("run", chain, *words), 3, *parts)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "HELLO 1 2 3",
+        CHAIN[:60],
+        CHAIN.replace("3.0", "nan"),
+        CHAIN.replace("3.0", "-3.0"),
+        CHAIN.replace("3.0", "three"),
+        CHAIN.replace("2 1 2\n", "2 1 7\n"),
+    ],
+)
+def test_bad_models(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "bad.uai"
+    path.write_text(text)
+    fails(call("run", path), 3, "bad.uai")
+
+
+def test_missing_model(tmp_path: Path) -> None:
+    fails(call("run", tmp_path / "none.uai"), 3, "none.uai")
+    fails(call("run", tmp_path), 3, str(tmp_path))
+
+
+def test_contradictory_evidence_for_every_solver(chain: Path) -> None:
+    for solver in SOLVERS:
+        fails(call("run", chain, "--solver", solver, "--evidence", "x1=1,x2=0"), 3)
+
+
+def test_refused(grid: Path) -> None:
+    fails(call("run", grid, "--solver", "exact", "--max-gib", 0.001), 4, "GiB")
+
+
+# ---------------------------------------------------------------------- unexpected errors
+
+
+def test_unexpected_errors_are_short(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken() -> None:
+        raise KeyError("gone")
+
+    assert exit_code(broken) == 1
+    text = capsys.readouterr().err
+    assert "KeyError" in text
+    assert "report" in text
+    assert "Traceback" not in text
+    assert exit_code(broken, debug=True) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_debug_may_stand_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MINFER_DEBUG", raising=False)
+    assert split_debug(["run", "--debug", "a"]) == (["run", "a"], True)
+    assert split_debug(["run", "--", "--debug"]) == (["run", "--", "--debug"], False)
+    monkeypatch.setenv("MINFER_DEBUG", "1")
+    assert split_debug(["run"]) == (["run"], True)
+
+
+# ---------------------------------------------------------------------- the other commands
+
+
+def test_plan(chain: Path, grid: Path) -> None:
+    for model in (chain, grid):
+        text = call("plan", model)
+        assert text.exit_code == 0, text
+        assert "exact" in text.stdout.lower()
+        content = json.loads(call("plan", model, "--json").stdout)
+        assert content["model"]["variables"] == content["plan"]["n_variables"]
+    seen = json.loads(call("plan", chain, "--json", "--evidence", "x0=1").stdout)
+    assert seen["model"]["observed"] == 1
+
+
+def test_convert_round_trip(chain: Path, tmp_path: Path) -> None:
+    for name in ("a.fg", "b.minfer", "c.uai.gz"):
+        result = call("convert", chain, tmp_path / name)
+        assert result.exit_code == 0, result
+        assert result.stdout == ""
+        content = json.loads(call("run", tmp_path / name, "--json").stdout)
+        assert content["log_z"] == pytest.approx(np.log(17.0))
+
+
+def test_convert_with_evidence(chain: Path, tmp_path: Path) -> None:
+    assert call("convert", chain, tmp_path / "seen.uai", "-e", "x1=1").exit_code == 0
+    content = json.loads(call("run", tmp_path / "seen.uai", "--json").stdout)
+    assert content["marginals"]["x2"] == pytest.approx([0.0, 1.0])
+    fails(call("convert", chain, tmp_path / "model.png"), 3, "model.png")
+
+
+def test_examples_are_listed() -> None:
+    text = call("example").stdout
+    for name in EXAMPLES:
+        assert name in text
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("suffix", ["uai", "fg", "minfer"])
+def test_example_then_run(tmp_path: Path, name: str, suffix: str) -> None:
+    path = tmp_path / f"{name}.{suffix}"
+    assert call("example", name, "-o", path).exit_code == 0
+    assert call("run", path).exit_code == 0
+
+
+def test_names_survive_in_the_native_format(tmp_path: Path) -> None:
+    path = tmp_path / "sprinkler.minfer"
+    assert call("example", "sprinkler", "-o", path).stderr.count("\n") == 1
+    content = json.loads(call("run", path, "--json", "-e", "wet_grass=1", "-q", "rain").stdout)
+    assert list(content["marginals"]) == ["rain"]
+    fails(call("run", path, "--query", "rian"), 3, "rain")
+    lossy = call("example", "sprinkler", "-o", tmp_path / "sprinkler.uai")
+    assert "names" in lossy.stderr
+
+
+def test_example_usage(tmp_path: Path) -> None:
+    fails(call("example", "nope", "-o", tmp_path / "a.uai"), 2, "nope", "sprinkler")
+    fails(call("example", "sprinkler"), 2, "-o sprinkler.minfer")
+
+
+def test_demo() -> None:
+    result = call("demo")
+    assert result.exit_code == 0, result
+    for part in ("sprinkler", "log Z", "exact", "estimate", "denoised", "% right", "Next"):
+        assert part in result.stdout
+    noisy, denoised = (float(w[:-1]) for w in result.stdout.split() if w[-1] == "%" and "." in w)
+    assert noisy < 87
+    assert denoised > 95
+
+
+def test_doctor() -> None:
+    result = call("doctor")
+    assert result.exit_code == 0, result
+    for part in ("numba", "llvmlite", "cache", "cores", "order"):
+        assert part in result.stdout
+    assert json.loads(call("doctor", "--json").stdout)["ok"]
+
+
+def test_doctor_notices_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(self: object, graph: Any, start: Any = None) -> Any:
+        return minfer.Marginals.from_probs(graph, np.full(6, 0.5), "wrong")
+
+    monkeypatch.setattr(minfer.BeliefPropagation, "__call__", wrong)
+    result = call("doctor")
+    assert result.exit_code == 1
+    assert "BROKEN" in result.stdout
+
+
+# ---------------------------------------------------------------------- real processes
+
+
+def test_ctrl_c_leaves_nothing_behind(grid: Path, tmp_path: Path) -> None:
+    words = ["--solver", "gibbs", "--n-sweeps", 1_000_000_000, "--out", tmp_path / "a.MAR"]
+    process = start("run", grid, *words)
+    time.sleep(4)
+    assert process.poll() is None
+    then = time.perf_counter()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert time.perf_counter() - then < 5
+    assert out == ""
+    assert "Traceback" not in err
+    assert "interrupted" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_closed_pipe_is_no_error(grid: Path) -> None:
+    process = start("run", grid, "--solver", "bp", "--json")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert "Traceback" not in process.stderr.read()
+    assert process.wait(timeout=60) == 141
+
+
+def test_a_pipe_changes_nothing_but_the_colours(chain: Path) -> None:
+    process = start("run", chain, "--solver", "exact")
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert "p(0)" in out
+    assert "\x1b" not in out
+
+
+def test_errors_in_a_real_process(tmp_path: Path) -> None:
+    process = start("run", tmp_path / "none.uai")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert out == ""
+    assert err.startswith("minfer: error: ")
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_warmup_compiles_every_kernel(tmp_path: Path) -> None:
+    """After a warmup in an empty cache, no kernel is left that was never compiled."""
+    code = (
+        "import importlib, pkgutil\n"
+        "import minfer.kernels\n"
+        "from numba.core.dispatcher import Dispatcher\n"
+        "from typer.testing import CliRunner\n"
+        "from minfer.cli import app\n"
+        "result = CliRunner().invoke(app, ['warmup'])\n"
+        "assert result.exit_code == 0, result\n"
+        "for info in pkgutil.iter_modules(minfer.kernels.__path__, 'minfer.kernels.'):\n"
+        "    for name, item in vars(importlib.import_module(info.name)).items():\n"
+        "        if isinstance(item, Dispatcher) and not item.signatures:\n"
+        "            if item.targetoptions.get('inline', 'never') == 'never':\n"
+        "                print(info.name, name)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "MINFER_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+
+
+def test_warmup() -> None:
+    result = call("warmup")
+    assert result.exit_code == 0, result
+    assert "cache" in result.stdout

@@ -1,0 +1,342 @@
+"""Exact inference against enumeration, and against the reference answers of UAI models."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import naive
+from minfer import (
+    Auto,
+    ContradictionError,
+    Exact,
+    FactorGraph,
+    LogZ,
+    RefusedError,
+    Status,
+)
+from minfer.conditioning import condition
+from minfer.elimination import adjacency, clique_tree
+from minfer.planning import plan
+
+DATA = Path(os.environ.get("MINFER_DATA") or Path(__file__).parents[2] / "shared" / "data") / "uai"
+TOLERANCE = 1e-9
+MAX_ASSIGNMENTS = 3000  # of a drawn graph, so that the oracle stays quick
+
+
+class Parity:
+    """A global factor: x_1 + ... + x_n is even, else a penalty."""
+
+    def __init__(self, odd: float) -> None:
+        self.odd = odd
+
+    def score(self, assignment: np.ndarray) -> float:
+        return 0.0 if int(assignment.sum()) % 2 == 0 else self.odd
+
+    def messages(self, incoming: np.ndarray, out: np.ndarray) -> float:
+        raise NotImplementedError
+
+
+ENTRIES = st.one_of(
+    st.floats(-3, 3),
+    st.sampled_from([0.0, 0.0, 1.0, -math.inf, -1000.0, 1000.0]),
+)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> FactorGraph:
+    """Mixed states, arity up to 4, zeros, ties, huge weights, constants, evidence, a global."""
+    states = draw(st.lists(st.sampled_from([1, 2, 2, 2, 3, 4]), max_size=8))
+    while math.prod(states) > MAX_ASSIGNMENTS:
+        states.pop()
+    n = len(states)
+    graph = FactorGraph.empty(np.array(states, dtype=np.int32))
+    for _ in range(draw(st.integers(0, 8))):
+        arity = draw(st.integers(0, min(4, n)))
+        scope = draw(st.permutations(range(n)))[:arity]
+        shape = tuple(states[v] for v in scope)
+        size = math.prod(shape)
+        table = np.array(draw(st.lists(ENTRIES, min_size=size, max_size=size)))
+        graph = graph.add_tables([scope], [table.reshape(shape)])
+    binary = [v for v in range(n) if states[v] == 2]
+    if len(binary) >= 2 and draw(st.booleans()):
+        pair = draw(st.permutations(binary))[:2]
+        graph = graph.add_features([pair], draw(st.floats(-2, 2)), "equal")
+    if n and draw(st.integers(0, 3)) == 0:
+        scope = draw(st.permutations(range(n)))[: draw(st.integers(1, n))]
+        graph = graph.add_global(scope, Parity(draw(st.sampled_from([-1.0, 0.5, -math.inf]))))
+    if n and draw(st.booleans()):
+        v = draw(st.integers(0, n - 1))
+        graph = graph.with_evidence({v: draw(st.integers(0, states[v] - 1))})
+    if n and draw(st.booleans()):
+        v = draw(st.integers(0, n - 1))
+        graph = graph.with_soft_evidence({v: np.linspace(0.0, 1.0, states[v] + 1)[1:]})
+    return graph
+
+
+def factor_oracle(graph: FactorGraph, factor: int) -> np.ndarray:
+    constant = not len(graph.scope(factor))  # a joint marginal over no variable is 1
+    return np.ones(()) if constant else naive.factor_marginal(graph, factor)
+
+
+def check_against(answer, graph, log_z, marginals, factor_marginal) -> None:
+    assert answer.status is Status.EXACT
+    assert answer.log_z_kind is LogZ.EXACT
+    assert answer.log_z == pytest.approx(log_z, abs=TOLERANCE * max(1.0, abs(log_z)))
+    np.testing.assert_allclose(answer.probs, marginals, atol=TOLERANCE)
+    for i in range(graph.n_factors):
+        np.testing.assert_allclose(answer.factor(i), factor_marginal(i), atol=TOLERANCE)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(graphs())
+def test_agrees_with_enumeration(graph: FactorGraph) -> None:
+    with np.errstate(all="ignore"):
+        log_z = naive.log_z(graph)
+    if log_z == -math.inf:
+        for method in ("clique-tree", "enumerate"):
+            with pytest.raises(ContradictionError):
+                Exact(method=method)(graph)
+        return
+    oracle = naive.marginals(graph)
+    for method in ("clique-tree", "enumerate"):
+        answer = Exact(method=method)(graph)
+        check_against(answer, graph, log_z, oracle, lambda i: factor_oracle(graph, i))
+
+
+def random_tables(rng: np.random.Generator, states, n_factors: int, arity: int) -> FactorGraph:
+    states = np.asarray(states)
+    scopes = [rng.choice(len(states), arity, replace=False) for _ in range(n_factors)]
+    tables = [rng.normal(0, 2, tuple(states[s])) for s in scopes]
+    return FactorGraph.from_tables(states, scopes, tables)
+
+
+@pytest.mark.parametrize(
+    ("states", "n_factors", "arity"),
+    [
+        ([2] * 16, 60, 2),  # one wide clique: the outer loop and the bundles of small tables
+        ([2] * 17, 20, 4),
+        ([3] * 10, 25, 2),
+        ([16, 16, 17, 16], 6, 2),  # rows that are not a power of two
+        ([200, 180, 3], 3, 2),
+        ([5000, 3, 4], 3, 2),  # one variable longer than a row
+        ([1500, 1500], 1, 2),  # one variable longer than a chunk
+    ],
+)
+def test_cliques_larger_than_a_chunk(states, n_factors, arity) -> None:
+    graph = random_tables(np.random.default_rng(0), states, n_factors, arity)
+    answer, oracle = Exact()(graph), Exact(method="enumerate")(graph)
+    check_against(answer, graph, oracle.log_z, oracle.probs, oracle.factor)
+
+
+def test_joins_large_cliques_by_messages() -> None:
+    """A 12 x 12 grid both ways round: orders differ, answers agree."""
+    field = np.random.default_rng(1).normal(size=(12, 12))
+    answer = Exact()(FactorGraph.grid(field, 0.7)).probs.reshape(12, 12, 2)
+    turned = Exact()(FactorGraph.grid(field.T.copy(), 0.7)).probs.reshape(12, 12, 2)
+    np.testing.assert_allclose(answer, turned.transpose(1, 0, 2), atol=TOLERANCE)
+
+
+def test_factor_marginals_sum_to_variable_marginals_on_a_grid() -> None:
+    graph = FactorGraph.grid(np.random.default_rng(2).normal(size=(14, 14)), 1.0)
+    answer = Exact()(graph)
+    for i in range(196, graph.n_factors, 7):
+        a, b = graph.scope(i)
+        joint = answer.factor(i)
+        np.testing.assert_allclose(joint.sum(axis=1), answer[int(a)], atol=TOLERANCE)
+        np.testing.assert_allclose(joint.sum(axis=0), answer[int(b)], atol=TOLERANCE)
+
+
+def test_long_chain_with_strong_weights_does_not_underflow() -> None:
+    n = 5000
+    edges = np.stack([np.arange(n - 1), np.arange(1, n)], axis=1)
+    graph = FactorGraph.pairwise(np.zeros(n), edges, 1000.0, "equal").with_evidence({0: 1})
+    answer = Exact()(graph)
+    np.testing.assert_allclose(answer.probs.reshape(n, 2)[:, 1], 1.0, atol=TOLERANCE)
+    assert answer.log_z == pytest.approx(1000.0 * (n - 1), rel=1e-12)
+
+
+def test_empty_graph() -> None:
+    answer = Exact()(FactorGraph.empty([]))
+    assert answer.probs.shape == (0,)
+    assert answer.log_z == 0.0
+
+
+def test_state_survives_pickling() -> None:
+    graph = FactorGraph.grid(np.random.default_rng(3).normal(size=(4, 4)), 1.0)
+    answer = Exact()(graph)
+    again = pickle.loads(pickle.dumps(answer))
+    np.testing.assert_array_equal(answer.factor(20), again.factor(20))
+    assert again.log_z == answer.log_z
+
+
+def test_same_input_same_output() -> None:
+    graph = random_tables(np.random.default_rng(4), [2] * 30, 60, 3)
+    assert np.array_equal(Exact()(graph).probs, Exact()(graph).probs)
+
+
+# ---------------------------------------------------------------- refusing
+
+
+def test_refuses_wide_models_with_an_estimate_and_a_way_out() -> None:
+    graph = FactorGraph.grid(np.zeros((60, 60)))
+    with pytest.raises(RefusedError, match=r"2\^\d+.*GiB.*BeliefPropagation"):
+        Exact()(graph)
+
+
+def test_refuses_by_max_gib_and_by_time_limit() -> None:
+    graph = FactorGraph.grid(np.zeros((16, 16)))
+    with pytest.raises(RefusedError, match="max_gib"):
+        Exact(max_gib=1e-4)(graph)
+    with pytest.raises(RefusedError, match="time"):
+        Exact(time_limit=1e-6)(graph)
+
+
+def test_refuses_large_global_factors() -> None:
+    graph = FactorGraph.empty([2] * 20).add_global(np.arange(20), Parity(-1.0))
+    with pytest.raises(RefusedError, match="BeliefPropagation"):
+        Exact()(graph)
+    known = graph.with_evidence(dict.fromkeys(range(10), 0))  # 10 variables left: small enough
+    assert Exact()(known)[15][1] == pytest.approx(0.5)
+
+
+def test_enumeration_refuses_many_assignments() -> None:
+    with pytest.raises(RefusedError, match=r"2\^24"):
+        Exact(method="enumerate")(FactorGraph.empty([2] * 25))
+
+
+# ---------------------------------------------------------------- orders
+
+
+def test_a_tree_has_width_one_and_a_grid_its_side() -> None:
+    rng = np.random.default_rng(5)
+    n = 300
+    edges = [[int(rng.integers(0, v)), v] for v in range(1, n)]
+    tree = clique_tree(condition(FactorGraph.pairwise(np.zeros(n), edges, 1.0)))
+    assert (tree.width, tree.complete) == (1, True)
+    assert clique_tree(condition(FactorGraph.grid(np.zeros((4, 30))))).width == 4
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 25), st.integers(0, 60), st.integers(0, 2**31))
+def test_cliques_cover_factors_and_run_together(n: int, m: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    edges = rng.integers(0, n, (m, 2))
+    edges = edges[edges[:, 0] != edges[:, 1]]
+    model = condition(FactorGraph.pairwise(np.zeros(n), edges, 1.0))
+    tree = clique_tree(model)
+    cliques = [set(tree.variables[a:b].tolist()) for a, b in zip(tree.ptr, tree.ptr[1:])]
+    for a, b in edges.tolist():
+        assert any({a, b} <= c for c in cliques)
+    eliminated: list[int] = []
+    for c, (lo, parent) in enumerate(zip(tree.ptr, tree.parent)):
+        split = lo + tree.n_eliminated[c]
+        eliminated += tree.variables[lo:split].tolist()
+        separator = set(tree.variables[split : tree.ptr[c + 1]].tolist())
+        assert (parent > c and separator <= cliques[parent]) or not separator
+    assert sorted(eliminated) == list(range(n))
+
+
+def test_min_fill_counts_stay_exact() -> None:
+    """Every elimination's neighbourhood, replayed on sets."""
+    from minfer.kernels.elimination import MIN_FILL, eliminate
+
+    rng = np.random.default_rng(6)
+    n = 60
+    edges = rng.integers(0, n, (150, 2))
+    edges = edges[edges[:, 0] != edges[:, 1]]
+    links = adjacency(condition(FactorGraph.pairwise(np.zeros(n), edges, 1.0)))
+    order, pool, start, length, done, *_ = eliminate(
+        links.ptr, links.neighbours, links.log_card, np.zeros(0), MIN_FILL, 0, 99.0, math.inf, 10**9
+    )
+    near = {v: set() for v in range(n)}
+    for a, b in edges.tolist():
+        near[a].add(b)
+        near[b].add(a)
+
+    def fill(v: int) -> int:
+        return sum(b not in near[a] for a in near[v] for b in near[v] if a < b)
+
+    assert done == n
+    for v in order.tolist():
+        assert fill(v) == min(fill(u) for u in near)
+        assert sorted(near[v]) == pool[start[v] : start[v] + length[v]].tolist()
+        for a in near[v]:
+            near[a] |= near[v] - {a}
+            near[a].discard(v)
+        del near[v]
+
+
+# ---------------------------------------------------------------- planning and Auto
+
+
+def test_plan_recommends_exact_for_small_and_bp_for_wide_models() -> None:
+    small = plan(FactorGraph.grid(np.zeros((5, 5))))
+    assert (small.recommendation, small.width, small.width_known) == ("exact", 5, True)
+    wide = plan(FactorGraph.grid(np.zeros((60, 60))))
+    assert wide.recommendation == "bp"
+    assert "GiB" in wide["exact"].refuses
+    assert set(wide.to_dict()["estimates"]) == {"bp", "trw", "mean-field", "gibbs", "exact"}
+
+
+def test_plan_says_who_refuses() -> None:
+    triple = plan(FactorGraph.from_tables([2, 2, 2], [[0, 1, 2]], [np.zeros((2, 2, 2))]))
+    assert triple["trw"].refuses
+    assert not triple["gibbs"].refuses
+    globals_ = plan(FactorGraph.empty([2] * 20).add_global(np.arange(20), Parity(-1.0)))
+    assert all(globals_[s].refuses for s in ("trw", "mean-field", "gibbs", "exact"))
+    assert (globals_.recommendation, globals_.width) == ("bp", None)
+    assert plan(FactorGraph.empty([])).recommendation == "exact"
+
+
+def test_auto_is_exact_where_cheap_and_says_so() -> None:
+    graph = FactorGraph.grid(np.random.default_rng(7).normal(size=(6, 6)), 1.0)
+    answer = Auto()(graph)
+    assert answer.status is Status.EXACT
+    assert answer.note.startswith("Exact")
+    assert answer.solver.startswith("Auto(")
+    np.testing.assert_array_equal(answer.probs, Exact()(graph).probs)
+
+
+def test_auto_propagates_where_exact_is_not_cheap() -> None:
+    graph = FactorGraph.grid(np.random.default_rng(8).normal(size=(8, 8)), 0.3)
+    answer = Auto(exact_cells=100)(graph)
+    assert answer.status is Status.CONVERGED
+    assert answer.note.startswith("BeliefPropagation")
+    assert abs(answer.probs - Exact()(graph).probs).max() < 0.05
+
+
+# ---------------------------------------------------------------- UAI models
+
+
+def uai_names(max_log2: float) -> list[str]:
+    if not (DATA / "manifest.csv").exists():
+        return []
+    with open(DATA / "manifest.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [r["name"] for r in rows if float(r["log2_max_clique"]) <= max_log2]
+
+
+def read_uai_model(name: str) -> tuple[FactorGraph, np.ndarray, float]:
+    from minfer.io.uai import read_mar, read_pr, read_uai
+
+    stem = DATA / name.rsplit("_", 1)[0] / f"{name}.uai"
+    graph = read_uai(f"{stem}.gz", f"{stem}.evid.gz")
+    return graph, np.concatenate(read_mar(f"{stem}.MAR.gz")), read_pr(f"{stem}.PR.gz")
+
+
+@pytest.mark.skipif(not uai_names(99), reason=f"no UAI models in {DATA}; set MINFER_DATA")
+@pytest.mark.parametrize("name", uai_names(22.0))
+def test_uai_reference(name: str) -> None:
+    graph, marginals, log10_z = read_uai_model(name)
+    answer = Exact()(graph)
+    np.testing.assert_allclose(answer.probs, marginals, atol=1e-6)
+    assert answer.log_z / math.log(10) == pytest.approx(log10_z, abs=1e-6)

@@ -1,0 +1,269 @@
+"""Gibbs sampling against sums over all assignments; every seed is fixed, so nothing is flaky."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import naive
+from minfer import ContradictionError, FactorGraph, RefusedError
+from minfer.solvers.base import LogZ, Marginals, Status
+from minfer.solvers.gibbs import Gibbs
+
+many = settings(max_examples=100, deadline=None, derandomize=True)
+QUICK = Gibbs(n_sweeps=50, burn_in=10, n_chains=3)
+
+
+def random_graph(seed, kinds, max_arity=3):
+    """Mixed states and arities, a few factors, sometimes evidence."""
+    rng = np.random.default_rng(seed)
+    n_states = rng.integers(1, 5, size=rng.integers(1, 6))
+    n, scopes, tables = len(n_states), [], []
+    for _ in range(rng.integers(0, 8)):
+        scope = rng.permutation(n)[: rng.integers(0, min(max_arity, n) + 1)]
+        shape, kind = n_states[scope], rng.choice(kinds)
+        table = rng.normal(size=shape)
+        if kind == "huge":
+            table = rng.choice([-500.0, 0.0, 500.0], size=shape)
+        elif kind == "ties":
+            table = rng.integers(0, 2, size=shape).astype(float)
+        elif kind == "zeros":
+            table = np.where(rng.random(shape) < 0.4, -np.inf, table)
+        scopes.append(scope)
+        tables.append(table)
+    graph = FactorGraph.from_tables(n_states, scopes, tables)
+    if rng.random() < 0.3:
+        v = int(rng.integers(n))
+        graph = graph.with_evidence({v: int(rng.integers(n_states[v]))})
+    return graph
+
+
+def check_probs(m):
+    assert np.isfinite(m.probs).all()
+    assert (m.probs >= 0).all()
+    if len(m):
+        np.testing.assert_allclose(np.add.reduceat(m.probs, m.graph.offsets[:-1]), 1, atol=1e-12)
+
+
+@many
+@given(st.integers(0, 2**32 - 1))
+def test_close_to_the_truth(seed):
+    graph = random_graph(seed, ["normal", "ties"])
+    m = Gibbs(n_sweeps=4000)(graph)
+    check_probs(m)
+    error = np.abs(m.probs - naive.marginals(graph)).max()
+    assert error < 5 * m.error_estimate + 0.005
+    assert m.error_estimate < 0.03
+    for f in range(graph.n_factors):
+        joint = m.factor(f)
+        assert joint.sum() == pytest.approx(1)
+        if graph.arity[f]:
+            np.testing.assert_allclose(joint, naive.factor_marginal(graph, f), atol=0.05)
+
+
+@many
+@given(st.integers(0, 2**32 - 1))
+def test_any_model_is_answered_or_refused(seed):
+    graph = random_graph(seed, ["normal", "ties", "huge", "zeros", "zeros"])
+    try:
+        m = QUICK(graph)
+    except (ContradictionError, RefusedError):
+        assert naive.log_z(graph) == -np.inf
+        return
+    check_probs(m)
+    assert np.isfinite(graph.log_score(m.state.states)).all()
+    for f in range(graph.n_factors):
+        joint = m.factor(f)
+        assert joint.shape == tuple(graph.n_states[graph.scope(f)])
+        assert joint.sum() == pytest.approx(1)
+        assert (joint[np.isneginf(graph.log_table(f))] == 0).all()
+
+
+@many
+@given(st.integers(0, 2**32 - 1))
+def test_impossible_states_get_no_probability(seed):
+    graph = random_graph(seed, ["normal", "zeros"])
+    if naive.log_z(graph) == -np.inf:
+        return
+    m = QUICK(graph)
+    assert (m.probs[naive.marginals(graph) == 0] == 0).all()
+
+
+def test_grid_of_quadratic_edges():
+    """The special case for 2x2 tables, with several edges on a pair and both orders."""
+    rng = np.random.default_rng(1)
+    edges = np.array([[0, 1], [1, 0], [1, 2], [2, 3], [3, 0], [4, 2]])
+    unary = rng.normal(size=(5, 2))
+    graph = FactorGraph.empty(np.full(5, 2)).add_tables(np.arange(5)[:, None], unary)
+    graph = graph.add_tables(edges, rng.normal(size=(6, 2, 2)))
+    m = Gibbs(n_sweeps=40_000)(graph)
+    np.testing.assert_allclose(m.probs, naive.marginals(graph), atol=0.005)
+    for f in range(graph.n_factors):
+        np.testing.assert_allclose(m.factor(f), naive.factor_marginal(graph, f), atol=0.01)
+
+
+def test_error_estimate_shrinks_with_sweeps():
+    graph = FactorGraph.grid(np.random.default_rng(0).normal(size=(4, 4)), 0.5)
+    truth = naive.marginals(graph)
+    few, some = Gibbs(n_sweeps=200)(graph), Gibbs(n_sweeps=20_000)(graph)
+    assert few.error_estimate > 3 * some.error_estimate
+    assert np.abs(some.probs - truth).max() < 5 * some.error_estimate
+    assert Gibbs(n_chains=1)(graph).error_estimate is None
+
+
+def test_islands_show_in_the_error_estimate():
+    """All variables equal, and hard: a chain never leaves the side it starts on."""
+    equal = [[0, -np.inf], [-np.inf, 0]]
+    graph = FactorGraph.from_tables([2] * 5, [[i, i + 1] for i in range(4)], [equal] * 4)
+    m = Gibbs(n_sweeps=100, n_chains=8)(graph)
+    sides = m.state.chain_probs[:, 1]
+    assert set(sides) == {0.0, 1.0}
+    assert m.error_estimate == pytest.approx(sides.std(ddof=1) / np.sqrt(8))
+    assert m.error_estimate > 0.1
+    assert np.isfinite(graph.log_score(m.state.states)).all()
+
+
+def test_feasible_start_in_a_tight_model():
+    """Colouring a grid with three colours: a random state breaks a third of the edges."""
+    from minfer.graph import grid_edges
+
+    edges = grid_edges(20, 20)
+    unequal = np.where(np.eye(3), -np.inf, 0.0)[None]
+    graph = FactorGraph.empty(np.full(400, 3)).add_tables(edges, unequal)
+    m = Gibbs(n_sweeps=200, burn_in=50)(graph)
+    x = m.state.states
+    assert (x[:, edges[:, 0]] != x[:, edges[:, 1]]).all()
+    check_probs(m)
+
+
+def test_contradiction_is_refused():
+    unequal = [[-np.inf, 0], [0, -np.inf]]
+    ring = FactorGraph.from_tables([2] * 3, [[0, 1], [1, 2], [0, 2]], [unequal] * 3)
+    with pytest.raises(RefusedError, match="Exact or BeliefPropagation"):
+        Gibbs()(ring)
+
+
+def test_same_seed_same_answer():
+    graph = FactorGraph.grid(np.random.default_rng(0).normal(size=(6, 6)), 1.0)
+    a, b, c = QUICK(graph), QUICK(graph), Gibbs(50, 10, 3, rng=1)(graph)
+    assert (a.probs == b.probs).all()
+    assert (a.state.counts == b.state.counts).all()
+    assert (a.residuals == b.residuals).all()
+    assert (a.probs != c.probs).any()
+    chains = a.state.chain_probs
+    assert (chains[0] != chains[1]).any()
+    wider = Gibbs(50, 10, 5)(graph)  # more chains leave the first ones as they were
+    assert (wider.state.chain_probs[:3] == chains).all()
+
+
+def test_pace_does_not_change_the_answer(monkeypatch):
+    """How many sweeps a kernel call makes depends on the clock; the numbers must not."""
+    from minfer.solvers import mean_field
+
+    graph = FactorGraph.grid(np.random.default_rng(0).normal(size=(4, 4)), 1.0)
+    a = QUICK(graph)
+    monkeypatch.setattr(mean_field, "_CALL_SECONDS", 0.0)
+    b = QUICK(graph)
+    assert (a.probs == b.probs).all()
+    np.testing.assert_array_equal(a.residuals, b.residuals)
+
+
+def test_numpy_s_random_state_is_left_alone():
+    before = np.random.get_state()[1].copy()  # noqa: NPY002  the legacy state is the point
+    QUICK(FactorGraph.grid(np.zeros((3, 3))))
+    assert (np.random.get_state()[1] == before).all()  # noqa: NPY002
+
+
+def test_start_gives_the_first_states():
+    """Without mixing (weights of 500) the chains stay where the start puts them."""
+    graph = FactorGraph.grid(np.zeros((3, 3)), 500.0)
+    ones = Marginals.from_probs(graph, np.tile([0.0, 1.0], 9), "hand")
+    m = Gibbs(n_sweeps=20, burn_in=0)(graph, start=ones)
+    assert (m.mpm() == 1).all()
+    assert m.error_estimate == 0
+    other = Marginals.from_probs(FactorGraph.empty([3]), np.ones(3) / 3, "hand")
+    assert (QUICK(graph, start=other).probs == QUICK(graph).probs).all()
+    again = QUICK(graph, start=m)
+    assert (again.mpm() == 1).all()
+
+
+def test_start_that_contradicts_the_evidence():
+    graph = FactorGraph.grid(np.zeros((2, 2)), 1.0)
+    ones = Marginals.from_probs(graph, np.tile([0.0, 1.0], 4), "hand")
+    m = QUICK(graph.with_evidence({0: 0}), start=ones)
+    assert m[0].tolist() == [1, 0]
+    check_probs(m)
+
+
+def test_empty_one_state_and_fixed():
+    empty = QUICK(FactorGraph.empty(np.zeros(0, dtype=np.int64)))
+    assert empty.probs.shape == (0,)
+    assert empty.error_estimate == 0
+    one = QUICK(FactorGraph.from_tables([1, 2], [[0, 1], [0]], [[[0, 1.0]], [2.0]]))
+    np.testing.assert_allclose(one[1], [1 / (1 + np.e), np.e / (1 + np.e)])
+    np.testing.assert_allclose(one.factor(0), [one[1]])
+    assert one.factor(1).tolist() == [1]
+    table = np.random.default_rng(0).normal(size=(2, 3, 2))
+    graph = FactorGraph.from_tables([2, 3, 2], [[0, 1, 2]], [table]).with_evidence({1: 2})
+    joint = Gibbs(n_sweeps=20_000)(graph).factor(0)
+    np.testing.assert_allclose(joint, naive.factor_marginal(graph, 0), atol=0.01)
+    np.testing.assert_allclose(QUICK(graph).factor(-1), QUICK(graph).factor(0))
+
+
+def test_limits_and_status():
+    graph = FactorGraph.grid(np.zeros((30, 30)), 1.0)
+    m = QUICK(graph)
+    assert m.status is Status.SAMPLED
+    assert m.iterations == len(m.residuals) == 50
+    assert m.log_z_kind is LogZ.ESTIMATE
+    assert np.isnan(m.log_z)
+    assert set(m.timings) == {"plan", "iterate"}
+    cut = Gibbs(n_sweeps=10**9, burn_in=10**9, time_limit=0.1)(graph)
+    assert cut.status is Status.TIME_LIMIT
+    assert cut.iterations >= 1
+    assert Gibbs(n_sweeps=1, burn_in=10**9, time_limit=0.1)(graph).status is Status.TIME_LIMIT
+    check_probs(cut)
+    assert cut.factor(1000).sum() == pytest.approx(1)
+
+
+def test_residuals_are_changes_of_the_chains_means():
+    graph = FactorGraph.grid(np.random.default_rng(0).normal(size=(3, 3)), 1.0)
+    means = [Gibbs(n, 0, 2)(graph).state.chain_probs for n in range(1, 6)]
+    residuals = Gibbs(5, 0, 2)(graph).residuals
+    changes = [np.abs(b - a).max() for a, b in pairwise(means)]
+    np.testing.assert_allclose(residuals, [1.0, *changes], atol=1e-12)
+
+
+def test_refuses_global_factors():
+    class Anything:
+        def messages(self, incoming, out):
+            out[:] = 0
+            return 0.0
+
+        def score(self, assignment):
+            return 0.0
+
+    graph = FactorGraph.empty([2, 2]).add_global([0, 1], Anything())
+    with pytest.raises(RefusedError, match=r"Gibbs.*factor 0.*BeliefPropagation"):
+        Gibbs()(graph)
+
+
+def test_settings_print_pickle_and_are_checked():
+    solver = Gibbs(n_sweeps=20, rng=3)
+    text = "Gibbs(n_sweeps=20, burn_in=200, n_chains=4, rng=3, time_limit=None)"
+    assert repr(solver) == text
+    m = solver(FactorGraph.grid(np.ones((2, 3))))
+    m.factor(7)  # fills the lazy parts of the state
+    copy = pickle.loads(pickle.dumps(m))
+    assert copy.solver == text
+    assert (copy.probs == m.probs).all()
+    assert (copy.factor(7) == m.factor(7)).all()
+    bad = {"n_sweeps": 0, "burn_in": -1, "n_chains": 0, "rng": -1, "time_limit": -1}
+    for name, value in bad.items():
+        with pytest.raises(ValueError, match="Gibbs"):
+            Gibbs(**{name: value})

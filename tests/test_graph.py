@@ -1,0 +1,194 @@
+"""The model: building, checking, slicing, showing."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+import naive
+import zoo
+from minfer import ContradictionError, EvidenceError, Exact, FactorGraph, ModelError
+
+
+def test_pairwise_layout():
+    graph = FactorGraph.pairwise([0.5, -1.0, 0.0], [[0, 1], [2, 1]], [2.0, 3.0], "equal")
+    assert graph.n_variables == 3
+    assert graph.n_factors == 5
+    assert [graph.scope(i).tolist() for i in range(5)] == [[0], [1], [2], [0, 1], [2, 1]]
+    np.testing.assert_array_equal(graph.log_table(4), [[3.0, 0.0], [0.0, 3.0]])
+    np.testing.assert_array_equal(graph.log_table(1), [0.0, -1.0])
+
+
+def test_grid_is_the_ising_model_of_the_paper():
+    field = np.arange(6.0).reshape(2, 3)
+    graph = FactorGraph.grid(field, 1.5)
+    y = np.array([[0, 1, 1], [1, 1, 0]])
+    agree = (y[:, 1:] == y[:, :-1]).sum() + (y[1:] == y[:-1]).sum()
+    assert graph.log_score(y.ravel()) == pytest.approx(1.5 * agree + (field * y).sum())
+
+
+def test_tables_keep_their_order_and_axes():
+    rng = np.random.default_rng(0)
+    shapes = [(2, 3), (3,), (), (3, 2, 2), (3,)]
+    scopes = [[0, 1], [1], [], [1, 2, 0], [1]]
+    tables = [rng.normal(size=s) for s in shapes]
+    graph = FactorGraph.from_tables([2, 3, 2], scopes, tables)
+    for i, (scope, table) in enumerate(zip(scopes, tables)):
+        assert graph.scope(i).tolist() == scope
+        np.testing.assert_array_equal(graph.log_table(i), table)
+    flat = FactorGraph.from_tables([2, 3, 2], scopes, [t.ravel() if t.ndim else t for t in tables])
+    np.testing.assert_array_equal(flat.log_table(3), tables[3])
+
+
+def test_bulk_tables_and_shared_tables():
+    table = np.array([[[0.0, 1.0], [2.0, 3.0]]])
+    edges = np.array([[0, 1], [1, 2], [2, 0]])
+    shared = FactorGraph.from_tables([2] * 3, edges, table)
+    own = FactorGraph.from_tables([2] * 3, edges, np.repeat(table, 3, axis=0))
+    assert shared.groups[0].shared
+    assert not own.groups[0].shared
+    np.testing.assert_allclose(Exact()(shared).probs, Exact()(own).probs)
+    kept = shared.keep([0, 2])
+    np.testing.assert_array_equal(kept.log_table(1), table[0])
+    for solver in ("bp", "trw", "mean-field", "gibbs"):
+        s = zoo.SOLVERS[solver]
+        np.testing.assert_allclose(s(shared).probs, s(own).probs, atol=1e-9)
+
+
+def test_input_is_copied_and_views_are_read_only():
+    weights = np.array([1.0, 2.0])
+    graph = FactorGraph.pairwise([0, 0, 0], [[0, 1], [1, 2]], weights)
+    weights[0] = 100
+    assert graph.groups[1].theta[0] == 1.0
+    for array in (
+        graph.n_states,
+        graph.offsets,
+        graph.field,
+        graph.groups[1].theta,
+        graph.scope(3),
+    ):
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: FactorGraph.pairwise([0, 0], [[0, 2]], [1]), "factor 2.*outside"),
+        (lambda: FactorGraph.pairwise([0, 0], [[0, 0]], [1]), "twice"),
+        (lambda: FactorGraph.pairwise([0, np.nan], [[0, 1]], [1]), "factor 1.*not finite"),
+        (lambda: FactorGraph.pairwise([0, 0], [[0, 1]], [np.inf]), "factor 2.*not finite"),
+        (lambda: FactorGraph.pairwise([0, 0], [[0, 1]], [1, 2]), "weights of shape"),
+        (lambda: FactorGraph.pairwise([0, 0], [[0, 1]], [1], "xor?"), "unknown feature"),
+        (lambda: FactorGraph.pairwise([0, 0], [0, 1], [1]), r"shape \(E, 2\)"),
+        (lambda: FactorGraph.pairwise([0, 0], [[0.5, 1]], [1]), "integers"),
+        (lambda: FactorGraph.grid([1.0, 2.0]), r"shape \(H, W\)"),
+        (lambda: FactorGraph.from_tables([2, 0], [], []), "variable 1"),
+        (lambda: FactorGraph.from_tables([2, 3], [[0, 1]], [np.zeros((3, 2))]), "needs"),
+        (lambda: FactorGraph.from_tables([2], [[0]], [[0, np.nan]]), "factor 0.*entry 1"),
+        (lambda: FactorGraph.from_tables([2], [[0]], [[np.inf, 0]]), "factor 0.*entry 0"),
+        (lambda: FactorGraph.from_tables([2], [[1]], [[0, 0]]), "outside"),
+        (lambda: FactorGraph.from_tables([2, 2], [[0]], [[0, 0], [0, 0]]), "1 scopes but 2"),
+        (lambda: FactorGraph.empty([2, 2], ["a", "a"]), "'a'"),
+        (lambda: FactorGraph.empty([2, 2], ["a"]), "1 names"),
+        (lambda: FactorGraph.empty([3]).add_features([[0]], [1.0], [0, 1]), "use a table"),
+        (lambda: FactorGraph.empty([2]).add_features([[0]], [1.0], [0, 2]), "0 and 1 only"),
+        (lambda: FactorGraph.empty([2] * 7).add_features([range(7)], [1.0], "and"), "1 to 6"),
+        (lambda: FactorGraph.empty([2]).add_global([0], object()), "messages"),
+    ],
+)
+def test_bad_models_are_named(build, message):
+    with pytest.raises(ModelError, match=message):
+        build()
+
+
+def test_evidence():
+    graph = FactorGraph.named({"a": 2, "b": 3}, {("a", "b"): np.arange(6).reshape(2, 3) * 0.3})
+    seen = graph.with_evidence({"b": 2})
+    np.testing.assert_allclose(Exact()(seen)["b"], [0, 0, 1])
+    np.testing.assert_allclose(Exact()(seen).probs, naive.marginals(seen))
+    assert Exact()(seen).log_z == pytest.approx(naive.log_z(seen))
+    with pytest.raises(EvidenceError, match="there is no variable 'c'"):
+        graph.with_evidence({"c": 0})
+    with pytest.raises(EvidenceError, match="states 0 to 2, not 3"):
+        graph.with_evidence({"b": 3})
+    with pytest.raises(EvidenceError, match="no variable 7"):
+        graph.with_evidence({7: 0})
+    with pytest.raises(ContradictionError, match="contradicts earlier"):
+        seen.with_evidence({"b": 1})
+    assert "1 observed" in repr(seen)
+
+
+def test_soft_evidence_is_a_unary_factor():
+    graph = FactorGraph.pairwise([0.1, 0.2], [[0, 1]], [1.0])
+    soft = graph.with_soft_evidence({0: [0.3, 0.9]})
+    same = graph.add_tables([[0]], [np.log([0.3, 0.9])])
+    np.testing.assert_allclose(naive.marginals(soft), naive.marginals(same))
+    for bad in ([0.1], [-1, 1], [0, 0], [np.nan, 1]):
+        with pytest.raises(EvidenceError):
+            graph.with_soft_evidence({0: bad})
+    with pytest.raises(EvidenceError, match="no variable"):
+        graph.with_soft_evidence({9: [1, 1]})
+
+
+@given(zoo.table_graphs(zeros=False))
+def test_keep_is_the_same_as_building_less(graph):
+    rng = np.random.default_rng(graph.n_factors)
+    mask = rng.random(graph.n_factors) < 0.5
+    kept = graph.keep(mask)
+    kept.validate()
+    ids = np.flatnonzero(mask)
+    np.testing.assert_array_equal(kept.origin, ids)
+    for new, old in enumerate(ids):
+        np.testing.assert_array_equal(kept.scope(new), graph.scope(old))
+        np.testing.assert_array_equal(kept.log_table(new), graph.log_table(old))
+    again = kept.keep(np.arange(0, kept.n_factors, 2))
+    np.testing.assert_array_equal(again.origin, ids[::2])
+    np.testing.assert_array_equal(graph.keep(ids).origin, ids)
+
+
+def test_keep_shares_memory_and_checks():
+    graph = FactorGraph.grid(np.zeros((4, 4)), 1.0)
+    kept = graph.keep(np.ones(graph.n_factors, dtype=bool))
+    assert np.shares_memory(kept.groups[1].theta, graph.groups[1].theta)
+    for bad in (np.ones(3, dtype=bool), [3, 1], [-1], [10**6]):
+        with pytest.raises(ModelError):
+            graph.keep(bad)
+
+
+@given(zoo.table_graphs())
+def test_components(graph):
+    parts = graph.components()
+    seen = np.concatenate([p.variables for p in parts]) if parts else []
+    assert sorted(seen) == list(range(graph.n_variables))
+    total = 0.0
+    for part in parts:
+        part.graph.validate()
+        total += naive.log_z(part.graph)
+    whole = naive.log_z(graph)
+    if np.isfinite(whole):
+        assert total == pytest.approx(whole, rel=1e-9, abs=1e-9)
+
+
+@given(zoo.table_graphs())
+def test_pickles_and_validates(graph):
+    graph.validate()
+    graph.component_labels()
+    back = pickle.loads(pickle.dumps(graph))
+    assert repr(back) == repr(graph)
+    x = naive.assignments(graph)
+    np.testing.assert_array_equal(back.log_score(x), graph.log_score(x))
+    assert back.lineage == graph.lineage
+
+
+def test_shows_itself():
+    graph = FactorGraph.grid(np.zeros((64, 64)), 1.0)
+    assert (
+        repr(graph)
+        == "FactorGraph(4,096 variables of 2 states; 12,160 factors: 4,096 unary, 8,064 pairwise)"
+    )
+    assert "<table>" in graph._repr_html_()
+    assert repr(FactorGraph.empty([])) == "FactorGraph(0 variables; 0 factors)"

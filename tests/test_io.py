@@ -1,0 +1,811 @@
+"""Files: round trips, every error with its place, real files, atomic output, pipes."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import minfer
+from minfer import (
+    ContradictionError,
+    EvidenceError,
+    FactorGraph,
+    Features,
+    FormatError,
+    MinferError,
+    RefusedError,
+)
+from minfer.io import atomic_write, read_mar, read_pr
+from minfer.io import text as text_module
+from minfer.io.fg import format_fg, parse_fg
+from minfer.io.native import _PREFIX, VERSION, format_native, parse_native, seal
+from minfer.io.uai import format_uai, parse_uai
+from minfer.solvers.base import Marginals
+
+DATA = Path(os.environ.get("MINFER_DATA", Path(__file__).parents[2] / "shared" / "data")) / "uai"
+REAL = sorted(DATA.glob("*/*.uai.gz"))
+needs_data = pytest.mark.skipif(not REAL, reason=f"no UAI models under {DATA}")
+
+UAI = b"MARKOV\n2\n2 3\n2\n1 0\n2 1 0\n\n2\n 0.5 2\n\n6\n 1 2 3\n 4 0 6\n"
+FG = b"""# two factors
+2
+
+1
+0
+2
+2
+0 0.5
+1 2
+
+2
+1 0
+3 2
+5
+0 1
+1 3
+3 2
+4 4
+5 6
+"""
+
+# ---------------------------------------------------------------------- round trips
+
+finite = st.floats(-20, 20, allow_nan=False)
+
+
+@st.composite
+def graphs(draw):
+    """Models with mixed states, zeros, shared tables, features, constants, evidence and names."""
+    n = draw(st.integers(0, 4))
+    states = draw(st.lists(st.integers(1, 3), min_size=n, max_size=n))
+    names = draw(st.none() | st.lists(st.text(max_size=5), min_size=n, max_size=n, unique=True))
+    graph = FactorGraph.empty(np.array(states, dtype=np.int32), names)
+    for _ in range(draw(st.integers(0, 5))):
+        graph = draw(st.sampled_from([_add_table, _add_feature, _add_shared]))(draw, graph)
+    if n and draw(st.booleans()):
+        graph = graph.tilt(draw(_values(int(graph.offsets[-1]))))
+    if n and draw(st.booleans()):
+        v = draw(st.integers(0, n - 1))
+        graph = graph.with_evidence({v: draw(st.integers(0, states[v] - 1))})
+    return graph
+
+
+def _values(size):
+    return st.lists(finite, min_size=size, max_size=size).map(np.array)
+
+
+def _scope(draw, variables, most):
+    return draw(st.permutations(variables))[: draw(st.integers(0, most))]
+
+
+def _add_table(draw, graph):
+    scope = _scope(draw, list(range(graph.n_variables)), 3)
+    table = draw(_values(int(np.prod(graph.n_states[scope]))))
+    if draw(st.booleans()):
+        table[1:][draw(_values(len(table)))[1:] > 0] = -np.inf
+    return graph.add_tables([scope], [table])
+
+
+def _add_feature(draw, graph):
+    binary = np.flatnonzero(graph.n_states == 2).tolist()
+    scope = _scope(draw, binary, 3)
+    if not scope:
+        return graph
+    truth = draw(st.lists(st.booleans(), min_size=2 ** len(scope), max_size=2 ** len(scope)))
+    shaped = np.array(truth).reshape((2,) * len(scope))
+    return graph.add_features(np.array([scope]), draw(finite), shaped)
+
+
+def _add_shared(draw, graph):
+    binary = np.flatnonzero(graph.n_states == 2).tolist()
+    if len(binary) < 2:
+        return graph
+    a, b = binary[:2]
+    return graph.add_tables(np.array([[a, b], [b, a]]), draw(_values(4)).reshape(1, 2, 2))
+
+
+def same_scores(a, b):
+    x = np.array(list(product(*map(range, a.n_states))), dtype=int, ndmin=2)
+    np.testing.assert_allclose(b.log_score(x), a.log_score(x), rtol=0, atol=1e-12)
+
+
+@given(graphs())
+@settings(max_examples=150, deadline=None)
+def test_uai_round_trip(graph):
+    first = format_uai(graph)
+    again = parse_uai("m.uai", first)
+    assert again.n_states.tolist() == graph.n_states.tolist()
+    same_scores(graph, again)
+    assert format_uai(again) == first
+
+
+@given(graphs())
+@settings(max_examples=150, deadline=None)
+def test_fg_round_trip(graph):
+    first = format_fg(graph)
+    again = parse_fg("m.fg", first)
+    assert again.n_states.tolist() == graph.n_states.tolist()
+    same_scores(graph, again)
+    assert format_fg(again) == first
+
+
+@given(graphs())
+@settings(max_examples=150, deadline=None)
+def test_native_round_trip_is_bit_for_bit(graph):
+    first = format_native(graph)
+    again = parse_native("m.minfer", first)
+    assert format_native(again) == first == format_native(graph)
+    assert again.names == graph.names
+    assert again.n_states.tobytes() == graph.n_states.tobytes()
+    assert (again._field is None) == (graph._field is None)
+    assert again.field.tobytes() == graph.field.tobytes()
+    assert len(again.groups) == len(graph.groups)
+    for g, h in zip(graph.groups, again.groups):
+        assert type(g) is type(h)
+        assert g.shape == h.shape
+        assert g.ids.tobytes() == h.ids.tobytes()
+        assert g.scope.tobytes() == h.scope.tobytes()
+        if isinstance(g, Features):
+            assert np.array_equal(g.truth, h.truth)
+            assert g.theta.tobytes() == h.theta.tobytes()
+        else:
+            assert g.shared == h.shared
+            assert g._log_psi.tobytes() == h._log_psi.tobytes()
+
+
+def test_native_arrays_can_go_to_kernels():
+    graph = parse_native("m", format_native(FactorGraph.pairwise([1.0, 2.0], [[0, 1]], 0.5)))
+    for g in graph.groups:
+        assert g._ids.flags.writeable
+        assert g._scope.flags.writeable
+        assert g._scope.flags.c_contiguous
+        assert g._scope.dtype == np.int32
+
+
+@pytest.mark.parametrize("low", [-1.5, -700])
+def test_linear_tables_do_not_creep(low):
+    """Many entries, also near powers of 2, where exp(log(x)) repeated would wander."""
+    values = np.random.default_rng(0).uniform(low, -low, 200_000)
+    graph = FactorGraph.from_tables([200_000], [[0]], [values])
+    first = format_uai(graph)
+    again = parse_uai("m.uai", first)
+    assert format_uai(again) == first
+    np.testing.assert_allclose(again.log_table(0), values, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("suffix", ["uai", "fg", "minfer", "uai.gz", "fg.gz", "minfer.gz", "UAI"])
+def test_formats_by_suffix(tmp_path, suffix):
+    graph = parse_uai("m.uai", UAI)
+    path = tmp_path / f"model.{suffix}"
+    minfer.write(graph, path)
+    assert (path.read_bytes()[:2] == b"\x1f\x8b") == suffix.endswith(".gz")
+    same_scores(graph, minfer.read(str(path)))
+    before = path.read_bytes()
+    time.sleep(0.01)
+    minfer.write(graph, path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_content_tells_the_format(tmp_path, pack):
+    path = tmp_path / "model"
+    graph = parse_uai("m.uai", UAI)
+    for data in (UAI, FG, format_native(graph)):
+        path.write_bytes(pack(data))
+        same_scores(graph, minfer.read(path))
+
+
+def test_several_gzip_members(tmp_path):
+    path = tmp_path / "m.uai.gz"
+    path.write_bytes(gzip.compress(UAI[:20]) + gzip.compress(UAI[20:]))
+    assert minfer.read_uai(path).n_factors == 2
+
+
+# ---------------------------------------------------------------------- layout of the formats
+
+
+def test_uai_layout():
+    """Row-major over the scope as written; both preambles; any whitespace."""
+    graph = parse_uai("m.uai", UAI)
+    assert graph.scope(1).tolist() == [1, 0]
+    np.testing.assert_allclose(np.exp(graph.log_table(1)), [[1, 2], [3, 4], [0, 6]])
+    for data in (
+        UAI.replace(b"MARKOV", b"BAYES"),
+        UAI.replace(b"\n", b"\r\n"),
+        UAI.replace(b" ", b"\t \x0b"),
+        b" \n" + b" ".join(UAI.split()),
+    ):
+        same_scores(graph, parse_uai("m.uai", data))
+
+
+def test_uai_one_state_same_scope_and_constant():
+    graph = parse_uai("m", b"MARKOV 2 1 2 4 2 0 1 1 1 1 1 0  2 1 2  2 3 4  2 5 6e0  1 7")
+    assert graph.arity.tolist() == [2, 1, 1, 0]
+    assert np.exp(graph.log_score([0, 1])) == pytest.approx(2 * 4 * 6 * 7)
+
+
+def test_uai_without_anything():
+    assert parse_uai("m", b"MARKOV 0 0").n_variables == 0
+    graph = parse_uai("m", b"MARKOV\n2\n2 3\n0\n")
+    assert graph.n_states.tolist() == [2, 3]
+    assert parse_uai("m", format_uai(graph)).n_factors == 0
+
+
+def test_uai_writes_evidence_as_tables():
+    graph = parse_uai("m", UAI).with_evidence({1: 2}).with_soft_evidence({0: [0.25, 1.0]})
+    assert format_uai(graph) == (
+        b"MARKOV\n2\n2 3\n4\n1 0\n2 1 0\n1 0\n1 1\n\n2\n0.5 2.0\n\n"
+        b"6\n1.0 2.0 3.0 4.0 0.0 6.0\n\n2\n0.25 1.0\n\n3\n0.0 0.0 1.0\n"
+    )
+
+
+def test_short_numbers_stay_short():
+    """exp(log(3)) is 3.0000000000000004, but a file that says 3 is written with 3 again."""
+    numbers = [3.0, 0.1, 7.0, 1e-6, 123456.789, 0.7, 1 / 3, 2.5e10]
+    words = format_uai(FactorGraph.from_tables([8], [[0]], [np.log(numbers)])).split()[-8:]
+    assert [float(w) for w in words] == numbers
+
+
+def test_fg_first_variable_runs_fastest():
+    graph = parse_fg("m.fg", FG)
+    same_scores(parse_uai("m.uai", UAI), graph)
+    assert graph.names is None
+    assert parse_fg("m.fg", format_fg(graph)).log_table(1)[2, 0] == -np.inf
+
+
+def test_fg_labels_become_names_and_return():
+    data = b"2\n\n1\n7\n2\n2\n0 1.0\n1 2.0\n\n2\n7 3\n2 2\n1\n3 1.0\n"
+    graph = parse_fg("m.fg", data)
+    assert graph.names == ("x3", "x7")
+    assert graph.scope(1).tolist() == [1, 0]
+    assert format_fg(graph) == data
+
+
+def test_fg_keeps_variables_without_factors():
+    graph = parse_fg("m.fg", format_fg(FactorGraph.empty([2, 3])))
+    assert graph.n_states.tolist() == [2, 3]
+    assert not graph.log_score([1, 1])
+    assert parse_fg("m.fg", b"0\n").n_variables == 0
+
+
+# ---------------------------------------------------------------------- errors
+
+UAI_ERRORS = {
+    "empty": (b"", FormatError, "line 1", "empty"),
+    "blank": (b" \n\t", FormatError, "line 1", "empty"),
+    "preamble": (b"\nMARKOW\n1", FormatError, "line 2, column 1, token 'MARKOW'", "MARKOV"),
+    "binary": (bytes(range(256)), FormatError, "line 1", "MARKOV"),
+    "only preamble": (b"MARKOV\n", FormatError, "line 1", "ends too early"),
+    "truncated": (UAI[:-3], FormatError, "line 13", "factor 1 of 2 is incomplete"),
+    "truncated scopes": (b"MARKOV\n2\n2 2\n1\n2 0", FormatError, "line 4", "wrong count"),
+    "negative": (UAI.replace(b"3\n 4", b"-3\n 4"), FormatError, "line 12, column 6", "negative"),
+    "nan": (UAI.replace(b"0.5", b"nan"), FormatError, "line 9, column 2, token 'nan'", "NaN"),
+    "infinite": (UAI.replace(b"0.5", b"inf"), FormatError, "token 'inf'", "infinite"),
+    "overflow": (UAI.replace(b"0.5", b"1e400"), FormatError, "token '1e400'", "too large"),
+    "word": (UAI.replace(b"0.5", b"half"), FormatError, "line 9, column 2, token 'half'", "number"),
+    "glued": (UAI.replace(b"0.5", b"0.5-1"), FormatError, "line 9", "expected a number"),
+    "underscore": (UAI.replace(b"0.5", b"1_0"), FormatError, "line 9", "expected a number"),
+    "zero byte": (UAI.replace(b"0.5", b"0\x005"), FormatError, "line 9", "expected a number"),
+    "utf-8": (UAI.replace(b"0.5", b"\xff5"), FormatError, r"token '\xff5'", "number"),
+    "endless": (UAI.replace(b"0.5", b"5" * 5000), FormatError, "line 9", "5,000 characters"),
+    "count": (UAI.replace(b"6\n 1", b"5\n 1"), FormatError, "line 11", "should have 6 entries"),
+    "junk": (UAI + b"7 8", FormatError, "line 14, column 1, token '7'", "last table"),
+    "comment": (UAI + b"# end", FormatError, "line 14, column 1, token '#'", "number"),
+    "twice": (UAI.replace(b"2 1 0", b"2 1 1"), FormatError, "line 6, column 5", "twice"),
+    "range": (UAI.replace(b"2 1 0", b"2 1 2"), FormatError, "line 6, column 5", "0 to 1"),
+    "no states": (UAI.replace(b"2 3\n", b"2 0\n"), FormatError, "line 3, column 3", "one state"),
+    "half states": (UAI.replace(b"2 3\n", b"2 .5\n"), FormatError, "line 3, column 3", "integer"),
+    "arity": (UAI.replace(b"2 1 0", b"3 1 0"), FormatError, "line 6", "integer from 0 to 2"),
+    "zeros": (UAI.replace(b"0.5 2", b"0 0"), ContradictionError, "line 8", "factor 0 is all zeros"),
+    "many variables": (b"MARKOV 1000000000 2", FormatError, "token '1000000000'", "can hold"),
+    "many factors": (b"MARKOV 1 2 1000000000 1", FormatError, "token '1000000000'", "can hold"),
+    "huge count": (b"MARKOV 9" + b"9" * 30, FormatError, "line 1", "can hold"),
+    "huge states": (b"MARKOV 1 2000000000 0", FormatError, "token '2000000000'", "absurd"),
+    "huge table": (
+        b"MARKOV 3 2000000000 2000000000 2000000000 1 3 0 1 2 8 1", FormatError, "token '8'",
+        "8e+27 entries",
+    ),
+    "wide": (
+        b"MARKOV 40" + b" 1" * 40 + b" 1 40 " + b" ".join(b"%d" % i for i in range(40)) + b" 1 1",
+        FormatError, "token '40'", "from 0 to 32",
+    ),
+}  # fmt: skip
+
+FG_ERRORS = {
+    "empty": (b"# nothing\n", FormatError, "line 1", "empty"),
+    "word": (FG.replace(b"0.5", b"x"), FormatError, "line 8, column 3, token 'x'", "number"),
+    "inline comment": (FG.replace(b"0.5", b"0.5 # half"), FormatError, "token '#'", "number"),
+    "negative": (FG.replace(b"0.5", b"-1"), FormatError, "line 8, column 3", "negative"),
+    "nan": (FG.replace(b"0.5", b"nan"), FormatError, "line 8", "NaN"),
+    "truncated": (FG[:-5], FormatError, "line 14", "can hold"),
+    "missing factor": (FG.replace(b"2\n\n1", b"3\n\n1"), FormatError, "line 19", "factor 2 of 3"),
+    "many": (b"1000000000\n\n1\n", FormatError, "token '1000000000'", "can hold"),
+    "junk": (FG + b"7", FormatError, "line 20, column 1, token '7'", "last factor"),
+    "states": (FG.replace(b"3 2\n5", b"3 3\n5"), FormatError, "line 13, column 3", "2 states"),
+    "no states": (FG.replace(b"3 2\n5", b"0 2\n5"), FormatError, "line 13", "one state"),
+    "twice": (FG.replace(b"1 0\n3 2", b"0 0\n2 2"), FormatError, "line 12, column 3", "twice"),
+    "index": (FG.replace(b"5 6", b"6 6"), FormatError, "line 19, column 1", "from 0 to 5"),
+    "half index": (FG.replace(b"5 6", b"0.5 6"), FormatError, "line 19", "from 0 to 5"),
+    "entry twice": (FG.replace(b"5 6", b"1 6"), FormatError, "line 19, column 1", "twice"),
+    "zeros": (b"1\n\n1\n0\n2\n0\n", ContradictionError, "line 3", "factor 0 is all zeros"),
+    "arity": (FG.replace(b"2\n1 0", b"33\n1 0"), FormatError, "token '33'", "from 0 to 32"),
+    "dense": (b"1\n\n2\n0 1\n100000 100000\n1\n0 1\n", FormatError, "line 3", "1e+10 entries"),
+    "overflow": (
+        b"1\n\n3\n0 1 2\n2000000000 2000000000 2000000000\n1\n0 1\n", FormatError, "line 3",
+        "8e+27",
+    ),
+}  # fmt: skip
+
+
+def _error(path, kind, *parts):
+    start = time.perf_counter()
+    with pytest.raises(kind) as caught:
+        minfer.read(path)
+    assert time.perf_counter() - start < 1
+    assert type(caught.value) is kind
+    for part in (str(path), *parts):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("name", UAI_ERRORS)
+def test_uai_errors_say_where(tmp_path, name):
+    data, kind, *parts = UAI_ERRORS[name]
+    (tmp_path / "bad.uai").write_bytes(data)
+    _error(tmp_path / "bad.uai", kind, *parts)
+
+
+@pytest.mark.parametrize("name", FG_ERRORS)
+def test_fg_errors_say_where(tmp_path, name):
+    data, kind, *parts = FG_ERRORS[name]
+    (tmp_path / "bad.fg").write_bytes(data)
+    _error(tmp_path / "bad.fg", kind, *parts)
+
+
+def test_unknown_content(tmp_path):
+    (tmp_path / "bad").write_bytes(b"\n\x89PNG")
+    _error(tmp_path / "bad", FormatError, "neither UAI")
+    (tmp_path / "bad").write_bytes(b"")
+    _error(tmp_path / "bad", FormatError, "empty")
+
+
+def test_broken_gzip(tmp_path):
+    path = tmp_path / "m.uai.gz"
+    whole = gzip.compress(UAI)
+    path.write_bytes(whole[:-12])
+    _error(path, FormatError, "truncated")
+    path.write_bytes(whole[:-6] + b"\0" + whole[-5:])
+    _error(path, FormatError, "corrupt gzip")
+    path.write_bytes(whole[:20] + b"\xff\xff" + whole[22:])
+    _error(path, FormatError, "corrupt gzip")
+    path.write_bytes(whole + b"junk")
+    _error(path, FormatError, "corrupt gzip")
+
+
+def test_gzip_bomb(tmp_path, monkeypatch):
+    path = tmp_path / "m.uai.gz"
+    path.write_bytes(gzip.compress(bytes(10_000_000)))
+    monkeypatch.setattr(text_module, "MAX_BYTES", 1_000_000)
+    _error(path, FormatError, "limit of 1,000,000 bytes", "decompress it first")
+
+
+def test_unreadable_paths(tmp_path):
+    _error(tmp_path / "none.uai", FormatError, "cannot read", "No such file")
+    _error(tmp_path, FormatError, "cannot read", "directory")
+    _error("nul\0.uai", FormatError, "cannot read")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read all")
+def test_no_permission(tmp_path):
+    (tmp_path / "m.uai").write_bytes(UAI)
+    (tmp_path / "m.uai").chmod(0)
+    _error(tmp_path / "m.uai", FormatError, "cannot read", "Permission denied")
+
+
+# ---------------------------------------------------------------------- native errors
+
+
+def _header(data):
+    length = _PREFIX.unpack_from(data)[2]
+    return json.loads(data[_PREFIX.size :][:length]), data[_PREFIX.size + length :]
+
+
+def _native_with(**changes):
+    """A native file with another header and a right checksum."""
+    header, arrays = _header(format_native(FactorGraph.pairwise([1.0, 2.0], [[0, 1]], 0.5)))
+    return seal(VERSION, json.dumps({**header, **changes}).encode(), arrays)
+
+
+def _group(**changes):
+    return [{"kind": "feature", "count": 2, "shape": [2], **changes}]
+
+
+NATIVE_ERRORS = {
+    "empty": (b"", "empty"),
+    "magic": (b"MINFER\n\n" + bytes(90), "magic"),
+    "prefix": (b"MINFER\r\n" + bytes(9), "truncated"),
+    "version": (seal(2, b"{}", b""), "version 2"),
+    "json": (seal(1, b"{", b""), "not JSON"),
+    "deep": (seal(1, b"[" * 100_000, b""), "not JSON"),
+    "latin": (seal(1, b'{"a": "\xe9"}', b""), "not JSON"),
+    "list": (seal(1, b"[]", b""), "'length'"),
+    "length": (_native_with(length=10), "announces 10 bytes"),
+    "arrays": (_native_with(arrays={}), "'n_states'"),
+    "names": (_native_with(names=["a", 1]), "strings"),
+    "few names": (_native_with(names=["a"]), "1 names for 2 variables"),
+    "groups": (_native_with(groups=None), "'groups'"),
+    "kind": (_native_with(groups=_group(kind="magic")), "unknown kind"),
+    "count": (_native_with(groups=_group(count=10**12)), "group0.ids"),
+    "no count": (_native_with(groups=_group(count=True)), "'count'"),
+    "shape": (_native_with(groups=_group(shape=[-2])), "wrong count or shape"),
+    "not binary": (_native_with(groups=_group(shape=[3])), "binary"),
+    "rows": (_native_with(groups=_group(kind="table", rows=3)), "3 tables for 2 factors"),
+    "missing": (_native_with(groups=_group()), "in no group"),
+}
+
+
+@pytest.mark.parametrize("name", NATIVE_ERRORS)
+def test_native_errors(tmp_path, name):
+    data, part = NATIVE_ERRORS[name]
+    if name == "missing":  # the second group's factor is gone, the first one has its number
+        header, arrays = _header(format_native(FactorGraph.pairwise([1.0, 2.0], [[0, 1]], 0.5)))
+        header["groups"] = header["groups"][:1]
+        ids = np.frombuffer(arrays, "<i8", 2, header["arrays"]["group0.ids"]["offset"])
+        arrays = arrays.replace(ids.tobytes(), np.array([0, 2]).astype("<i8").tobytes(), 1)
+        data, part = seal(VERSION, json.dumps(header).encode(), arrays), "in range"
+    (tmp_path / "bad.minfer").write_bytes(data)
+    _error(tmp_path / "bad.minfer", FormatError, part)
+
+
+def test_native_outside_the_file(tmp_path):
+    header, arrays = _header(format_native(FactorGraph.pairwise([1.0, 2.0], [[0, 1]], 0.5)))
+    for offset in (-8, 10**15):
+        header["arrays"]["group0.theta"]["offset"] = offset
+        (tmp_path / "bad.minfer").write_bytes(seal(VERSION, json.dumps(header).encode(), arrays))
+        _error(tmp_path / "bad.minfer", FormatError, "outside the file")
+
+
+def test_native_every_truncation_and_damage_is_noticed():
+    data = format_native(parse_uai("m", UAI))
+    for k in range(len(data)):
+        with pytest.raises(FormatError):
+            parse_native("m", data[:k])
+        with pytest.raises(FormatError):
+            parse_native("m", data[:k] + bytes([data[k] ^ 4]) + data[k + 1 :])
+
+
+# ---------------------------------------------------------------------- refusals when writing
+
+
+class Anything:
+    def messages(self, incoming, out):
+        out[:] = 0.0
+        return 0.0
+
+    def score(self, assignment):
+        return 0.0
+
+
+@pytest.mark.parametrize("suffix", ["uai", "fg", "minfer"])
+def test_global_factors_are_refused(tmp_path, suffix):
+    graph = FactorGraph.empty([2, 2]).add_global([0, 1], Anything())
+    with pytest.raises(RefusedError, match="global factor"):
+        minfer.write(graph, tmp_path / f"m.{suffix}")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("value", [-900.0, 800.0])
+@pytest.mark.parametrize("format_", [format_uai, format_fg])
+def test_log_values_beyond_doubles_are_refused(format_, value):
+    with pytest.raises(RefusedError, match=r"factor 1 has log-value .* \.minfer"):
+        format_(FactorGraph.from_tables([2], [[0], [0]], [[0, 1], [0, value]]))
+    with pytest.raises(RefusedError, match=r"evidence on x0 .* \.minfer"):
+        format_(FactorGraph.empty([2]).tilt([0, value]))
+    graph = FactorGraph.pairwise([value], [], 1.0)
+    assert parse_native("m", format_native(graph)).log_score([1]) == value
+
+
+@pytest.mark.parametrize("format_", [format_uai, format_fg])
+def test_tables_that_forbid_everything_are_refused(format_):
+    with pytest.raises(ContradictionError, match="factor 0"):
+        format_(FactorGraph.from_tables([2], [[0]], [[-np.inf, -np.inf]]))
+    with pytest.raises(ContradictionError, match="evidence on x0"):
+        format_(FactorGraph.empty([2]).tilt([-np.inf, -np.inf]))
+
+
+def test_unknown_suffix_is_refused(tmp_path):
+    with pytest.raises(FormatError, match=r"\.uai, \.fg or \.minfer"):
+        minfer.write(FactorGraph.empty([2]), tmp_path / "m.txt")
+
+
+# ---------------------------------------------------------------------- evidence
+
+
+def _evidence(tmp_path, content):
+    path = tmp_path / "m.evid"
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("content", "want"),
+    [
+        (b"0", {}),
+        (b"0\n", {}),
+        (b"1\n0\n", {}),
+        (b"2 0 1 1 2 \r\n", {0: 1, 1: 2}),
+        (b"1\n2 0 1 1 2", {0: 1, 1: 2}),
+        (b"1 1 2", {1: 2}),
+        (b"1\n1\t1 2", {1: 2}),
+        (b"2 0 1 0 1", {0: 1}),
+    ],
+)
+def test_evidence_variants(tmp_path, content, want):
+    path = _evidence(tmp_path, content)
+    graph = parse_uai("m", UAI)
+    assert minfer.read_evidence(path, graph) == want
+    model = tmp_path / "m.uai"
+    model.write_bytes(UAI)
+    for evidence in (path, str(path), want):
+        observed = minfer.read_uai(model, evidence)
+        assert np.array_equal(observed.field, graph.with_evidence(want).field)
+        assert np.array_equal(minfer.read(model, evidence).field, observed.field)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "parts"),
+    [
+        (b"", FormatError, ["line 1", "empty"]),
+        (b"2 0 1", FormatError, ["line 1", "3 numbers"]),
+        (b"x", FormatError, ["line 1", "expected a number"]),
+        (b"1 0 -1", FormatError, ["column 5", "negative"]),
+        (b"1 0 0.5", FormatError, ["column 5", "integer"]),
+        (b"1 0 nan", FormatError, ["column 5", "NaN"]),
+        (b"1000000000 0 1", FormatError, ["token '1000000000'", "3 numbers"]),
+        (b"2\n1 0 1\n1 0 0", FormatError, ["line 1", "2 evidence sets"]),
+        (b"2 0 1\n5 0", EvidenceError, ["line 2, column 1, token '5'", "unknown variable"]),
+        (b"2 0 1\n1 3", EvidenceError, ["line 2, column 3", "states 0 to 2"]),
+        (b"2 0 1\n0 0", ContradictionError, ["line 2, column 3", "contradictory"]),
+    ],
+)
+def test_evidence_errors(tmp_path, content, kind, parts):
+    path = _evidence(tmp_path, content)
+    with pytest.raises(kind) as caught:
+        minfer.read_evidence(path, parse_uai("m", UAI))
+    for part in (str(path), *parts):
+        assert part in str(caught.value)
+
+
+# ---------------------------------------------------------------------- results
+
+
+def _answer():
+    graph = FactorGraph.empty([2, 1, 3])
+    return Marginals.from_probs(graph, [0.1, 0.9, 1.0, 0.25, 1 / 3, 1 - 0.25 - 1 / 3], "t", -3.5)
+
+
+def test_marginals_and_partition_function(tmp_path):
+    answer = _answer()
+    minfer.write_mar(answer, tmp_path / "m.MAR")
+    minfer.write_pr(answer, tmp_path / "m.PR.gz")
+    text = (tmp_path / "m.MAR").read_text()
+    assert text.startswith("MAR\n3 2 0.1 0.9 1 1.0 3 0.25 0.3333333333333333 ")
+    assert [p.tolist() for p in read_mar(tmp_path / "m.MAR")] == [
+        answer[v].tolist() for v in range(3)
+    ]
+    assert read_pr(tmp_path / "m.PR.gz") == -3.5 / math.log(10)
+
+
+def test_results_after_a_number_of_evidence_sets(tmp_path):
+    (tmp_path / "m.MAR").write_bytes(b"MAR\n1\n2 2 0.1 0.9 1 1\n")
+    (tmp_path / "m.PR").write_bytes(b"PR\n1\n-2.5\n")
+    assert [p.tolist() for p in read_mar(tmp_path / "m.MAR")] == [[0.1, 0.9], [1]]
+    assert read_pr(tmp_path / "m.PR") == -2.5
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"MAR",
+        b"PR 1",
+        b"MAR 2 2 0.5",
+        b"MAR 1 2 0.5 0.5 7",
+        b"MAR 1000000000 1 1",
+        b"MAR 1 2 x y",
+    ],
+)
+def test_bad_marginals(tmp_path, content):
+    (tmp_path / "m.MAR").write_bytes(content)
+    with pytest.raises(FormatError, match="line 1"):
+        read_mar(tmp_path / "m.MAR")
+
+
+@pytest.mark.parametrize("content", [b"", b"PR", b"PR x", b"PR 2 3", b"PR 1 2 3", b"PR nan"])
+def test_bad_partition_function(tmp_path, content):
+    (tmp_path / "m.PR").write_bytes(content)
+    with pytest.raises(FormatError, match="line 1"):
+        read_pr(tmp_path / "m.PR")
+
+
+def test_no_log_z_no_file(tmp_path):
+    graph = FactorGraph.empty([1])
+    with pytest.raises(RefusedError, match="log Z"):
+        minfer.write_pr(Marginals.from_probs(graph, [1.0], "t"), tmp_path / "m.PR")
+    assert os.listdir(tmp_path) == []
+
+
+# ---------------------------------------------------------------------- real files
+
+
+@needs_data
+@pytest.mark.parametrize("path", REAL, ids=lambda p: p.name)
+def test_real_models(path):
+    base = str(path).removesuffix(".gz")
+    graph = minfer.read_uai(path, evidence=base + ".evid.gz")
+    marginals = read_mar(base + ".MAR.gz")
+    assert [len(p) for p in marginals] == graph.n_states.tolist()
+    assert np.isfinite(read_pr(base + ".PR.gz"))
+    for variable, state in minfer.read_evidence(base + ".evid.gz", graph).items():
+        assert marginals[variable][state] == 1
+    first = format_uai(graph)
+    assert format_uai(parse_uai("again", first)) == first
+
+
+@needs_data
+def test_all_real_models_are_there():
+    assert len(REAL) == 44
+
+
+# ---------------------------------------------------------------------- atomic output
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, SystemExit])
+@pytest.mark.parametrize("name", ["m.uai", "m.uai.gz"])
+def test_interrupted_writing_leaves_no_trace(tmp_path, error, name):
+    path = tmp_path / name
+
+    def write_half():
+        with atomic_write(path) as file:
+            file.write(b"half")
+            raise error
+
+    with pytest.raises(error):
+        write_half()
+    assert os.listdir(tmp_path) == []
+    path.write_bytes(b"old")
+    with pytest.raises(error):
+        write_half()
+    assert os.listdir(tmp_path) == [name]
+    assert path.read_bytes() == b"old"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals differ on Windows")
+def test_ctrl_c_in_a_real_process(tmp_path):
+    path = tmp_path / "m.uai"
+    path.write_bytes(b"old")
+    code = (
+        "import sys, time\n"
+        "from minfer.io import atomic_write\n"
+        "with atomic_write(sys.argv[1]) as file:\n"
+        "    file.write(b'half' * 100000)\n"
+        "    file.flush()\n"
+        "    print('ready', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        assert len(os.listdir(tmp_path)) == 2
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+        assert process.returncode != 0
+    assert os.listdir(tmp_path) == ["m.uai"]
+    assert path.read_bytes() == b"old"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes and links differ on Windows")
+def test_mode_and_links_survive(tmp_path):
+    (tmp_path / "m.uai").write_bytes(b"old")
+    (tmp_path / "m.uai").chmod(0o640)
+    (tmp_path / "link.uai").symlink_to("m.uai")
+    minfer.write(parse_uai("m", UAI), tmp_path / "link.uai")
+    assert (tmp_path / "link.uai").is_symlink()
+    assert (tmp_path / "m.uai").stat().st_mode & 0o777 == 0o640
+    assert minfer.read(tmp_path / "m.uai").n_factors == 2
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/null"), reason="no /dev/null")
+def test_devices_are_not_replaced():
+    minfer.write_uai(parse_uai("m", UAI), "/dev/null")
+    assert not Path("/dev/null").is_file()
+
+
+def test_unwritable_paths(tmp_path):
+    graph = parse_uai("m", UAI)
+    (tmp_path / "folder.uai").mkdir()
+    for path in (tmp_path / "none" / "m.uai", tmp_path / "folder.uai"):
+        with pytest.raises(MinferError, match="cannot write"):
+            minfer.write(graph, path)
+    assert os.listdir(tmp_path) == ["folder.uai"]
+
+
+# ---------------------------------------------------------------------- pipes
+
+
+class Pipe:
+    def __init__(self, data=b""):
+        self.buffer = io.BytesIO(data)
+
+
+@pytest.mark.parametrize("data", [UAI, FG, gzip.compress(UAI), format_native(parse_uai("m", UAI))])
+def test_standard_input_and_output(monkeypatch, data):
+    monkeypatch.setattr(sys, "stdin", Pipe(data))
+    out = Pipe()
+    monkeypatch.setattr(sys, "stdout", out)
+    graph = minfer.read("-")
+    minfer.write(graph, "-")
+    same_scores(graph, parse_uai("m", out.buffer.getvalue()))
+
+
+def test_errors_on_standard_input(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", Pipe(UAI + b"junk"))
+    with pytest.raises(FormatError, match="<stdin>: line 14"):
+        minfer.read("-")
+
+
+def test_piped_input_is_limited(monkeypatch):
+    monkeypatch.setattr(text_module, "MAX_BYTES", 10)
+    monkeypatch.setattr(sys, "stdin", Pipe(UAI))
+    with pytest.raises(FormatError, match="<stdin>: piped input is limited to 10 bytes"):
+        minfer.read("-")
+
+
+def test_a_real_pipe():
+    code = "import minfer; minfer.write(minfer.read('-'), '-')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=UAI, capture_output=True, check=True, timeout=60
+    )
+    same_scores(parse_uai("m", UAI), parse_uai("m", done.stdout))
+
+
+# ---------------------------------------------------------------------- speed
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+def test_any_bytes_are_refused_or_read(data):
+    for parse in (parse_uai, parse_fg, parse_native):
+        try:
+            parse("m", data)
+        except MinferError as error:
+            message = str(error)
+        else:
+            continue
+        assert message.startswith("m: ")
+
+
+def test_large_files_are_quick():
+    """14 MB would take about a second; a quarter of it within ten even on a busy machine."""
+    rng = np.random.default_rng(0)
+    graph = FactorGraph.grid(rng.normal(size=(150, 150)), rng.normal(size=2 * 150 * 149))
+    data = format_uai(graph)
+    start = time.perf_counter()
+    assert parse_uai("m", data).n_factors == graph.n_factors
+    assert time.perf_counter() - start < 10

@@ -1,0 +1,205 @@
+"""All solvers on all graphs: the promises every solver keeps."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hsettings
+
+import minfer
+import naive
+import zoo
+from minfer import (
+    BeliefPropagation,
+    ContradictionError,
+    Exact,
+    FactorGraph,
+    LogZ,
+    Marginals,
+    MinferError,
+    RefusedError,
+    SettingsError,
+    Solver,
+)
+
+GRAPHS = zoo.graphs()
+HIGHER = zoo.higher_order()
+GLOBALS = zoo.with_globals()
+
+
+def check_answer(graph: FactorGraph, m: Marginals) -> None:
+    assert isinstance(m, Marginals)
+    assert m.probs.shape == (int(graph.offsets[-1]),)
+    assert np.isfinite(m.probs).all()
+    assert (m.probs >= 0).all()
+    if graph.n_variables:
+        np.testing.assert_allclose(np.add.reduceat(m.probs, graph.offsets[:-1]), 1, atol=1e-9)
+    assert m.seconds >= 0
+    assert len(m.mpm()) == graph.n_variables
+    for i in range(graph.n_factors):
+        joint = m.factor(i)
+        assert joint.shape == tuple(graph.n_states[graph.scope(i)])
+        assert joint.sum() == pytest.approx(1, abs=1e-9)
+    m.to_dict()
+    assert repr(m).startswith("Marginals(")
+    assert "<" in m._repr_html_()
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("solver", zoo.SOLVERS)
+def test_every_solver_on_every_graph(solver, name):
+    graph, s = GRAPHS[name], zoo.SOLVERS[solver]
+    before = pickle.dumps(graph)
+    m = s(graph)
+    check_answer(graph, m)
+    assert pickle.dumps(graph) == before, "a solver must not touch its input"
+    again = s(graph)
+    np.testing.assert_array_equal(m.probs, again.probs)
+    assert isinstance(s, Solver)
+    names = {name: getattr(minfer, name) for name in minfer.__all__}
+    assert eval(repr(s), names) == s, "prints as its constructor call"
+    assert m.solver
+    back = pickle.loads(pickle.dumps(m))
+    np.testing.assert_array_equal(back.probs, m.probs)
+    np.testing.assert_equal(back.log_z, m.log_z)
+    warm = s(graph, start=m)
+    check_answer(graph, warm)
+    if m.converged and solver not in ("gibbs",):
+        np.testing.assert_allclose(warm.probs, m.probs, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", HIGHER)
+@pytest.mark.parametrize("solver", zoo.SOLVERS)
+def test_higher_order(solver, name):
+    graph = HIGHER[name]
+    if solver in zoo.PAIRWISE_ONLY:
+        with pytest.raises(RefusedError, match="BeliefPropagation"):
+            zoo.SOLVERS[solver](graph)
+    else:
+        check_answer(graph, zoo.SOLVERS[solver](graph))
+
+
+@pytest.mark.parametrize("name", GLOBALS)
+@pytest.mark.parametrize("solver", zoo.SOLVERS)
+def test_global_factors(solver, name):
+    graph, s = GLOBALS[name], zoo.SOLVERS[solver]
+    if solver in zoo.NO_LARGE_GLOBALS:
+        with pytest.raises(RefusedError, match="BeliefPropagation"):
+            s(graph)
+        return
+    m = s(graph)
+    assert np.isfinite(m.probs).all()
+    if solver in ("exact", "enumerate", "auto") or name == "one-of-four":  # one factor: a tree
+        np.testing.assert_allclose(m.probs, naive.marginals(graph), atol=1e-6)
+        assert m.log_z == pytest.approx(naive.log_z(graph), abs=1e-6)
+    else:
+        np.testing.assert_allclose(m.probs, naive.marginals(graph), atol=0.1)
+
+
+def test_global_factor_with_evidence():
+    graph = GLOBALS["one-of-four"].with_evidence({2: 0})
+    m = BeliefPropagation()(graph)
+    np.testing.assert_allclose(m.probs, naive.marginals(graph), atol=1e-9)
+    impossible = GLOBALS["one-of-four"].with_evidence({2: 1, 0: 1})
+    with pytest.raises(ContradictionError):
+        BeliefPropagation()(impossible)
+
+
+@given(zoo.table_graphs())
+@hsettings(max_examples=60)
+@pytest.mark.parametrize(
+    "solver", ["bp", "bp-flooding", "bp-residual", "mean-field", "exact", "auto"]
+)
+def test_drawn_tables(solver, graph):
+    """Never NaN, never unnormalised; an impossible model is said to be one, or found improbable."""
+    impossible = not np.isfinite(naive.log_z(graph))
+    try:
+        m = zoo.SOLVERS[solver](graph)
+    except ContradictionError:
+        assert impossible
+        return
+    if solver in ("exact", "auto"):
+        assert not impossible
+        np.testing.assert_allclose(m.probs, naive.marginals(graph), atol=1e-8)
+        assert m.log_z == pytest.approx(naive.log_z(graph), rel=1e-9, abs=1e-8)
+    check_answer(graph, m)
+
+
+@given(zoo.binary_graphs())
+@hsettings(max_examples=60)
+@pytest.mark.parametrize("solver", ["bp", "bp-residual", "trw", "mean-field", "gibbs", "exact"])
+def test_drawn_pairs(solver, graph):
+    check_answer(graph, zoo.SOLVERS[solver](graph))
+
+
+def test_third_party_solver():
+    """Any callable of the right shape is a solver: here pyAgrum's Shafer-Shenoy inference."""
+    gum = pytest.importorskip("pyagrum", reason="pyAgrum is not installed")
+
+    def pyagrum_solver(graph: FactorGraph, start: Marginals | None = None) -> Marginals:
+        model = gum.MarkovRandomField()
+        for v, states in enumerate(graph.n_states):
+            model.add(gum.LabelizedVariable(graph.name(v), "", int(states)))
+        tables: dict[tuple[int, ...], np.ndarray] = {}  # pyAgrum takes one factor per scope
+        for i in range(graph.n_factors):
+            scope = tuple(int(v) for v in graph.scope(i))
+            tables[scope] = tables.get(scope, 0.0) + graph.log_table(i)
+        for scope, table in tables.items():
+            factor = model.addFactor([graph.name(v) for v in scope])
+            factor.fillWith(np.exp(table).ravel(order="F").tolist())  # first variable fastest
+        inference = gum.ShaferShenoyMRFInference(model)
+        inference.makeInference()
+        probs = [inference.posterior(graph.name(v)).toarray() for v in range(graph.n_variables)]
+        return Marginals.from_probs(graph, np.concatenate(probs), "pyAgrum ShaferShenoy")
+
+    for name in ("grid", "mixed"):
+        graph = GRAPHS[name]
+        m = pyagrum_solver(graph)
+        check_answer(graph, m)
+        np.testing.assert_allclose(m.probs, Exact()(graph).probs, atol=1e-9)
+    assert isinstance(pyagrum_solver, Solver)
+
+
+def test_from_probs_is_strict():
+    graph = FactorGraph.empty([2, 2])
+    with pytest.raises(MinferError, match="sums to"):
+        Marginals.from_probs(graph, [0.5, 0.5, 0.4, 0.4], "other")
+    with pytest.raises(MinferError, match="finite"):
+        Marginals.from_probs(graph, [0.5, 0.5, np.nan, 0.4], "other")
+    with pytest.raises(MinferError, match="states"):
+        Marginals.from_probs(graph, [0.5, 0.5], "other")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"max_iters": 0}, {"tol": -1}, {"damping": 1.0}, {"time_limit": 0}, {"schedule": "random"}],
+)
+def test_bad_settings(settings):
+    with pytest.raises(SettingsError):
+        BeliefPropagation(**settings)
+
+
+def test_not_converged_is_a_status_with_advice():
+    graph = FactorGraph.grid(np.zeros((6, 6)) + 0.01, 2.0)
+    m = BeliefPropagation(max_iters=2)(graph)
+    assert not m.converged
+    assert m.status.value == "not converged"
+    assert "max_iters" in m.advice
+    assert m.log_z_kind is LogZ.ESTIMATE
+    late = BeliefPropagation(time_limit=1e-9, tol=0)(graph)
+    assert late.status.value == "time limit"
+    assert "time_limit" in late.advice
+
+
+def test_marginals_by_name_and_number():
+    graph = FactorGraph.named({"rain": 2, "wet": 3}, {("rain", "wet"): np.zeros((2, 3))})
+    m = Exact()(graph)
+    np.testing.assert_allclose(m["wet"], [1 / 3] * 3)
+    np.testing.assert_array_equal(m["wet"], m[1])
+    with pytest.raises(MinferError, match="did you mean wet"):
+        m["wett"]
+    with pytest.raises(ValueError, match="read-only"):
+        m["wet"][0] = 1

@@ -1,0 +1,188 @@
+"""THE lists: every solver, every kind of factor, named graphs, and strategies that draw more.
+
+A new solver or factor kind is one line here, and every test that should cover it does.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from scipy.special import logsumexp
+
+from minfer import (
+    Auto,
+    BeliefPropagation,
+    Exact,
+    FactorGraph,
+    Gibbs,
+    MeanField,
+    TreeReweighted,
+)
+
+SOLVERS = {
+    "bp": BeliefPropagation(),
+    "bp-flooding": BeliefPropagation(schedule="flooding", damping=0.3),
+    "bp-residual": BeliefPropagation(schedule="residual"),
+    "bp-damped": BeliefPropagation(damping=0.5, tol=1e-8),
+    "trw": TreeReweighted(),
+    "trw-forests": TreeReweighted(weights="forests", damping=0.2),
+    "trw-spanning-tree": TreeReweighted(weights="spanning-tree"),
+    "mean-field": MeanField(),
+    "gibbs": Gibbs(n_sweeps=300, burn_in=50, n_chains=3, rng=7),
+    "exact": Exact(),
+    "enumerate": Exact(method="enumerate"),
+    "auto": Auto(),
+    "auto-bp": Auto(exact_cells=0),
+}
+PAIRWISE_ONLY = {"trw", "trw-forests", "trw-spanning-tree"}
+NO_LARGE_GLOBALS = {*PAIRWISE_ONLY, "mean-field", "gibbs"}
+
+
+class ExactlyOne:
+    """A global factor: exactly one of n binary variables is on."""
+
+    def messages(self, incoming, out):
+        q = incoming.reshape(-1, 2)
+        n = len(q)
+        table = out.reshape(-1, 2)
+        singles = np.empty(n)
+        for i in range(n):
+            others = np.delete(q, i, axis=0)
+            rest_off = others[:, 0].sum()
+            table[i, 1] = rest_off  # i is on: all others off
+            ons = [others[j, 1] + np.delete(others[:, 0], j).sum() for j in range(n - 1)]
+            table[i, 0] = logsumexp(ons) if ons else -np.inf
+            singles[i] = rest_off + q[i, 1]
+        return float(logsumexp(singles))
+
+    def score(self, assignment):
+        return 0.0 if assignment.sum() == 1 else -np.inf
+
+
+def data_dir() -> Path | None:
+    """The folder with real models, where there is one beside the checkout."""
+    asked = os.environ.get("MINFER_DATA")
+    place = Path(asked) if asked else Path(__file__).parents[2] / "shared" / "data"
+    return place if (place / "uai").is_dir() else None
+
+
+needs_data = pytest.mark.skipif(
+    data_dir() is None, reason="no real models here: set MINFER_DATA to a folder with uai/"
+)
+
+
+def graphs() -> dict[str, FactorGraph]:
+    """Named graphs, each small enough to enumerate."""
+    rng = np.random.default_rng(5)
+    star = [[0, v] for v in range(1, 9)]
+    return {
+        "empty": FactorGraph.empty([]),
+        "no-factors": FactorGraph.empty([2, 3, 1]),
+        "constant": FactorGraph.from_tables([2], [[], [0]], [np.array(1.5), [0.0, 1.0]]),
+        "chain": FactorGraph.pairwise(
+            rng.normal(size=5), [[i, i + 1] for i in range(4)], rng.normal(size=4), "equal"
+        ),
+        "star": FactorGraph.pairwise(rng.normal(size=9), star, 1.5, "and"),
+        "grid": FactorGraph.grid(rng.normal(size=(3, 3)), 0.7),
+        "parallel": FactorGraph.pairwise([0.3, -0.4], [[0, 1], [0, 1], [1, 0]], [1, -2, 0.5]),
+        "mixed": FactorGraph.from_tables(
+            [2, 3, 1, 4],
+            [[0], [1, 0], [3, 1], [2, 3], [0, 3]],
+            [rng.normal(size=s) for s in [(2,), (3, 2), (4, 3), (1, 4), (2, 4)]],
+        ),
+        "zeros": FactorGraph.from_tables(
+            [2, 2, 3],
+            [[0, 1], [1, 2], [0, 2]],
+            [
+                [[0.0, -np.inf], [0.5, 1.0]],
+                [[-np.inf, 0.0, 0.3], [0.2, -np.inf, 0.0]],
+                rng.normal(size=(2, 3)),
+            ],
+        ),
+        "huge": FactorGraph.pairwise([900.0, -1000.0, 3.0], [[0, 1], [1, 2]], [400.0, -700.0]),
+        "disconnected": FactorGraph.pairwise(rng.normal(size=6), [[0, 3], [1, 2]], [1.0, -1.0]),
+        "observed": FactorGraph.grid(rng.normal(size=(2, 3)), 1.0).with_evidence({1: 1, 4: 0}),
+        "soft": FactorGraph.grid(rng.normal(size=(2, 2)), 1.0).with_soft_evidence({2: [0.2, 0.7]}),
+    }
+
+
+def higher_order() -> dict[str, FactorGraph]:
+    """Graphs beyond pairwise."""
+    rng = np.random.default_rng(6)
+    return {
+        "triples": FactorGraph.from_tables(
+            [2, 3, 2, 2],
+            [[0, 1, 2], [3, 1], [2]],
+            [rng.normal(size=s) for s in [(2, 3, 2), (2, 3), 2]],
+        ),
+        "features": FactorGraph.empty([2] * 4)
+        .add_features([[0, 1, 2], [1, 2, 3]], [1.0, -2.0], np.arange(8).reshape(2, 2, 2) % 3 == 0)
+        .add_features([[0], [3]], [0.5, -0.5], [False, True]),
+    }
+
+
+def with_globals() -> dict[str, FactorGraph]:
+    rng = np.random.default_rng(8)
+    unary = FactorGraph.pairwise(rng.normal(size=4), [], [])
+    return {
+        "one-of-four": unary.add_global([0, 1, 2, 3], ExactlyOne()),
+        "one-of-three-and-pairs": unary.add_features([[0, 3], [1, 3]], [0.4, -0.6]).add_global(
+            [2, 0, 1], ExactlyOne()
+        ),
+    }
+
+
+# ------------------------------------------------------------------ strategies
+
+SCALES = st.sampled_from([0.0, 0.1, 1.0, 3.0, 40.0, 700.0])
+
+
+@st.composite
+def table_graphs(draw, max_variables=5, max_states=3, max_arity=3, zeros=True, tree=False):
+    """Mixed states, one-state variables, ties, zeros, huge weights, disconnected, empty."""
+    n = draw(st.integers(0 if not tree else 1, max_variables))
+    states = draw(st.lists(st.integers(1, max_states), min_size=n, max_size=n))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    scale = draw(SCALES)
+    scopes = []
+    if tree:
+        for v in range(1, n):
+            if rng.random() < 0.85:
+                scopes.append([v, int(rng.integers(v))])
+    elif n:
+        for _ in range(draw(st.integers(0, 7))):
+            arity = int(rng.integers(0, min(max_arity, n) + 1))
+            scopes.append(rng.permutation(n)[:arity].tolist())
+    scopes += [[v] for v in range(n) if rng.random() < 0.7]
+    tables = []
+    for scope in scopes:
+        table = np.round(rng.normal(size=[states[v] for v in scope]) * 2) / 2 * scale
+        if zeros and table.size > 1 and rng.random() < 0.3:
+            table = np.where(rng.random(table.shape) < 0.25, -np.inf, table)
+        tables.append(table)
+    graph = FactorGraph.from_tables(np.array(states, dtype=np.int64), scopes, tables)
+    if n and draw(st.booleans()) and rng.random() < 0.5:
+        v = int(rng.integers(n))
+        graph = graph.with_evidence({v: int(rng.integers(states[v]))})
+    return graph
+
+
+@st.composite
+def binary_graphs(draw, max_variables=7, scale=None):
+    """Pairwise binary models with bridges, tails and cycles; features of either kind."""
+    n = draw(st.integers(1, max_variables))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    spread = draw(SCALES) if scale is None else scale
+    density = draw(st.sampled_from([0.2, 0.5, 0.9]))
+    edges = [[a, b] for a in range(n) for b in range(a) if rng.random() < density]
+    edges = np.array(edges, dtype=np.int32).reshape(-1, 2)
+    return FactorGraph.pairwise(
+        rng.normal(size=n) * spread,
+        edges,
+        rng.normal(size=len(edges)) * spread,
+        draw(st.sampled_from(["and", "equal", "or", "implies"])),
+    )
