@@ -51,16 +51,17 @@ def test_features_equal_their_tables(graph):
 def test_log_space_agrees_with_linear(graph):
     """The same sweeps in linear numbers and in logs, sweep by sweep."""
     from minfer.kernels import bp
-    from minfer.wiring import fresh_messages
+    from minfer.wiring import fresh_messages, refresh_cavities
 
     try:
         runs = []
         for log in (False, True):
             mesh = wire(condition(graph), log=log)
             s = fresh_messages(mesh)
-            if mesh.wiring.field.size:
-                bp.start_general(mesh.wiring, s, mesh.log)
-            bp.sequential(mesh.wiring, s, 7, -1.0, 0.0, mesh.log, 0, np.zeros(7))
+            refresh_cavities(mesh, s)
+            bp.sweeps(
+                mesh.wiring, s, s.m, bp.SEQUENTIAL, 7, -1.0, 0.0, mesh.log, 0, np.zeros(7)
+            )  # fmt: skip
             if s.flag.any():
                 return  # contradiction, or a range that asks for logs: covered elsewhere
             bp.read_beliefs(mesh.wiring, s)
@@ -188,7 +189,7 @@ def test_few_specialisations():
     BeliefPropagation()(FactorGraph.from_tables([2, 3], [[0, 1]], [np.zeros((2, 3))]))
     BeliefPropagation()(FactorGraph.grid(rng.normal(size=(3, 3)), 1.0).with_evidence({0: 1}))
     for kernel in (
-        bp.sequential, bp.sweep, bp.visit_pairs, general.visit_linear, general.visit_log,
+        bp.sweeps, bp.visit_pairs, general.visit_linear, general.visit_log,
         bp.read_beliefs, bethe.pair_terms, wiring.pair_fill, wiring.pair_degrees, wiring.classify,
     ):  # fmt: skip
         assert len(kernel.signatures) <= 1, kernel

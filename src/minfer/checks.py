@@ -72,6 +72,7 @@ def check_log_psi(log_psi: NDArray, table_ptr: NDArray, first: int) -> None:
 
 
 def scope_array(scope: ArrayLike) -> NDArray[np.int32]:
+    """A copy of scopes (F, A)."""
     raw = np.asarray(scope)
     if raw.ndim != 2:
         raise ModelError(f"scopes must have shape (F, A), not {raw.shape}")
@@ -83,6 +84,7 @@ def scope_array(scope: ArrayLike) -> NDArray[np.int32]:
 
 
 def edge_array(edges: ArrayLike) -> NDArray[np.int32]:
+    """A copy of edges (E, 2); an empty list is no edges."""
     raw = np.asarray(edges)
     if raw.size == 0:
         raw = np.zeros((0, 2), dtype=np.int32)

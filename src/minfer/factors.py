@@ -105,6 +105,7 @@ class Features:
         return self._theta[rows, None] * self.truth.reshape(1, -1)
 
     def take(self, rows: NDArray[np.int64], ids: NDArray[np.int64]) -> Features:
+        """Some rows as a group of their own, under new numbers."""
         return Features(ids, self._scope[rows], self.truth, self._theta[rows])
 
 
@@ -144,9 +145,11 @@ class Tables:
         return self._log_psi.shape[0] == 1 and len(self) != 1
 
     def log_tables(self, rows: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.float64]:
+        """The log-tables of some rows, shape (rows, S_1 * ... * S_A)."""
         return self.log_psi[rows]
 
     def take(self, rows: NDArray[np.int64], ids: NDArray[np.int64]) -> Tables:
+        """Some rows as a group of their own, under new numbers."""
         log_psi = self._log_psi if self.shared else self._log_psi[rows]
         return Tables(ids, self._scope[rows], self.shape, log_psi)
 
@@ -169,6 +172,7 @@ class Globals:
         return read_only(self._ids)
 
     def take(self, rows: NDArray[np.int64], ids: NDArray[np.int64]) -> Globals:
+        """Some rows as a group of their own, under new numbers."""
         return Globals(
             ids, tuple(self.scopes[r] for r in rows), tuple(self.factors[r] for r in rows)
         )

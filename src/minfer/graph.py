@@ -111,8 +111,8 @@ class FactorGraph:
         log_odds = np.array(log_odds, dtype=np.float64, ndmin=1)
         graph = cls.empty(np.full(log_odds.size, 2, np.int32), names)
         unary = np.arange(log_odds.size, dtype=np.int32)[:, None]
-        graph = graph.add_features(unary, log_odds.ravel(), [False, True])
-        return graph.add_features(edge_array(edges), weights, feature)
+        graph = graph._append_features(unary, log_odds.ravel(), [False, True])
+        return graph._append_features(edge_array(edges), weights, feature)
 
     @classmethod
     def grid(
@@ -184,7 +184,12 @@ class FactorGraph:
         theta : float or float array (F,), finite
         feature : a name (pairs only) or a truth table of shape (2,) * A
         """
-        scope = scope_array(scope)
+        return self._append_features(scope_array(scope), theta, feature)
+
+    def _append_features(
+        self, scope: NDArray[np.int32], theta: ArrayLike, feature: str | ArrayLike
+    ) -> FactorGraph:
+        """Check and append; the graph keeps ``scope`` itself, so it must be nobody else's."""
         n, arity = scope.shape
         truth = truth_table(feature, arity)
         theta_ = np.empty(n)

@@ -350,6 +350,7 @@ class MessageState:
         total = mesh.constant + bethe.variable_terms(w, s, self._log_odds, mesh.log)
         total += bethe.pair_terms(w, s, mesh.slot, mesh.pair_scope, self._log_odds)
         if len(w.gslot):
+            refresh_cavities(mesh, s)
             total += bethe.general_terms(w, s, mesh.log)
         for f, factor in mesh.globals:
             incoming = self._incoming(f)
@@ -412,6 +413,13 @@ class MessageState:
 
     def __getstate__(self) -> dict:
         return {"mesh": self.mesh, "messages": self.messages}
+
+
+def refresh_cavities(mesh: Mesh, s: Messages) -> None:
+    """Cavities of all general variables from the messages as they are."""
+    from minfer.kernels import bp
+
+    bp.sweeps(mesh.wiring, s, s.m, bp.START, 1, -1.0, 0.0, mesh.log, 0, np.zeros(1))
 
 
 def slot_entries(w: Wiring, f: int) -> NDArray[np.int64]:

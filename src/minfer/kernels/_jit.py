@@ -80,12 +80,13 @@ class _SayOnce(event.Listener):
     said = False
 
     def on_start(self, event: Any) -> None:
-        function = event.data["dispatcher"].py_func
-        if not _SayOnce.said and function.__module__.startswith("minfer."):
+        function = getattr(event.data["dispatcher"], "py_func", None)  # anyone's, not only ours
+        module = getattr(function, "__module__", None) or ""
+        if not _SayOnce.said and module.startswith("minfer."):
             _SayOnce.said = True
             print(
-                "minfer: compiling kernels, once for this version (about 20 s in all; "
-                "`minfer warmup` does it ahead of time)",
+                "minfer: compiling kernels, once for this version (10 to 40 s for a solver; "
+                "`minfer warmup` does all of it ahead of time)",
                 file=sys.stderr,
                 flush=True,
             )

@@ -14,7 +14,6 @@ import math
 import numpy as np
 
 from minfer.kernels._jit import jit
-from minfer.kernels.bp import start_general
 from minfer.kernels.tables import contract, contract_log, softplus
 from minfer.kernels.wiring import ARITY, FIRST, GENERAL, OFFSET, PLAIN, SIZE, TABLE
 
@@ -94,13 +93,12 @@ def variable_terms(w, s, odds, log):
 
 @jit
 def general_terms(w, s, log):
-    """sum_f rho_f (log Z_f - sum_v log Z_vf) over table factors, cavities refreshed first.
+    """sum_f rho_f (log Z_f - sum_v log Z_vf) over table factors; the cavities must be fresh.
 
     Global factors get only their - log Z_vf here; their log Z_f is the caller's.
     """
     card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
     m, rl, gm, gq, bel, b, tmp, flag = s
-    start_general(w, s, log)
     total = 0.0
     for f in range(fac.shape[0]):
         first, arity = fac[f, FIRST], fac[f, ARITY]

@@ -25,16 +25,22 @@ TINY = 1e-150
 #: Beyond these odds a pair message equals its limit to the last bit.
 MAX_ODDS = 1e200
 
+_U0, _U1, _U2, _U3, _U4 = (np.uint64(i) for i in range(5))
+
 BOTH, PULL, UPDATE, CAVITIES = 0, 1, 2, 3  # phases; CAVITIES is UPDATE without pair messages
 
 
 @jit(fastmath={"reassoc", "contract"})
 def visit_linear(w, s, out, begin, end, forward, phase, damping):
-    """Visit general variables begin..end. Returns the largest changes of a belief and a cavity."""
+    """Visit general variables begin..end. Returns the largest changes of a belief and a cavity.
+
+    The latter is found for a single variable only.
+    """
     card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
     m, rl, gm, gq, bel, b, tmp, flag = s
     biggest = moved = 0.0
     small = 0  # numbers too close to underflow
+    alone = begin + 1 == end  # only then the caller asks how far cavities moved
     for place in range(begin, end):
         v = place if forward else begin + end - 1 - place
         n, base = card[v], off[v]
@@ -44,40 +50,65 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping):
             if t < 0:
                 continue  # a global factor: the driver has filled it in
             first, k = fac[f, FIRST], gslot[g, POSITION]
-            if fac[f, ARITY] == 2:  # most factors: written out rather than called
-                q, size = gslot[fslot[first + 1 - k], OFFSET], gslot[fslot[first + 1 - k], SIZE]
+            if fac[f, ARITY] == 2:  # most factors: written out, unsigned, four at a time
+                other = fslot[first + 1 - k]
+                q, size = np.uint64(gslot[other, OFFSET]), np.uint64(gslot[other, SIZE])
+                mine, row, j = np.uint64(n), np.uint64(t), _U0
                 if k == 0:
-                    for i in range(n):
-                        total = 0.0
-                        for j in range(size):
-                            total += tab[t + i * size + j] * gq[q + j]
-                        tmp[i] = total
+                    for i in range(mine):
+                        j = _U0
+                        t0 = t1 = t2 = t3 = 0.0
+                        while j + _U4 <= size:
+                            t0 += tab[row + j] * gq[q + j]
+                            t1 += tab[row + j + _U1] * gq[q + j + _U1]
+                            t2 += tab[row + j + _U2] * gq[q + j + _U2]
+                            t3 += tab[row + j + _U3] * gq[q + j + _U3]
+                            j += _U4
+                        while j < size:
+                            t0 += tab[row + j] * gq[q + j]
+                            j += _U1
+                        tmp[i] = (t0 + t1) + (t2 + t3)
+                        row += size
                 else:
-                    for j in range(n):
-                        tmp[j] = gq[q] * tab[t + j]
-                    for i in range(1, size):
-                        x = gq[q + i]
-                        for j in range(n):
-                            tmp[j] += x * tab[t + i * n + j]
+                    while j + _U4 <= mine:
+                        t0 = t1 = t2 = t3 = 0.0
+                        cell = row + j
+                        for i in range(size):
+                            x = gq[q + i]
+                            t0 += x * tab[cell]
+                            t1 += x * tab[cell + _U1]
+                            t2 += x * tab[cell + _U2]
+                            t3 += x * tab[cell + _U3]
+                            cell += mine
+                        tmp[j] = t0
+                        tmp[j + _U1] = t1
+                        tmp[j + _U2] = t2
+                        tmp[j + _U3] = t3
+                        j += _U4
+                    while j < mine:
+                        t0 = 0.0
+                        for i in range(size):
+                            t0 += gq[q + i] * tab[row + i * mine + j]
+                        tmp[j] = t0
+                        j += _U1
             else:
                 contract(tab, t, gq, gslot, fslot, first, fac[f, ARITY], k, tmp)
+            if damping == 0.0:  # a message is at most 1, so it needs no scaling
+                for i in range(n):
+                    x = tmp[i]
+                    small += x < TINY and x > 0.0
+                    gm[o + i] = x
+                continue
             total = 0.0
             for i in range(n):
                 total += tmp[i]
             if total == 0.0:
                 flag[1] = v + 1
                 return biggest, moved
-            scale = 1.0 / total
-            if damping == 0.0:
-                for i in range(n):
-                    x = tmp[i] * scale
-                    small += x < TINY and x > 0.0
-                    gm[o + i] = x
-            else:
-                for i in range(n):
-                    x = tmp[i] * scale
-                    small += x < TINY and x > 0.0
-                    gm[o + i] = x + damping * (gm[o + i] - x) if x > 0.0 else 0.0
+            for i in range(n):
+                x = tmp[i] / total
+                small += x < TINY and x > 0.0
+                gm[o + i] = x + damping * (gm[o + i] - x) if x > 0.0 else 0.0
         if phase == PULL:
             continue
         for i in range(n):
@@ -119,13 +150,13 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping):
                 tmp[i] = x
                 total += x
             scale = 1.0 / total
-            change = 0.0
+            if alone:
+                for i in range(n):
+                    moved = max(moved, abs(tmp[i] * scale - gq[o + i]))
             for i in range(n):
                 x = tmp[i] * scale
                 small += x < TINY and x > 0.0
-                change += abs(x - gq[o + i])
                 gq[o + i] = x
-            moved = max(moved, change)
         if phase != CAVITIES and ptr[v] < ptr[v + 1]:
             odds = MAX_ODDS if b[0] == 0.0 else min(max(b[1] / b[0], 1.0 / MAX_ODDS), MAX_ODDS)
             for e in range(ptr[v], ptr[v + 1]):
@@ -208,13 +239,6 @@ def visit_log(w, s, out, begin, end, forward, phase, damping):
                 if rl.size > 0:
                     rl[rev[e]] = rho[e] * math.log(x)
     return biggest, moved
-
-
-@jit
-def visit_general(w, s, out, begin, end, forward, phase, damping, log):
-    if log:
-        return visit_log(w, s, out, begin, end, forward, phase, damping)
-    return visit_linear(w, s, out, begin, end, forward, phase, damping)
 
 
 @jit

@@ -86,6 +86,7 @@ def pair_fill(scope, values, basis, rho, nxt, rev, W, slot, lean, load):
     factor's two slots. Returns the sum of t00, the constant left over.
     """
     constant = 0.0
+    last, odds = 0.0, 1.0  # equal weights are common, exp is not cheap
     one = np.uint64(1)
     single = values.shape[0] == 1
     for f in range(scope.shape[0]):
@@ -113,9 +114,10 @@ def pair_fill(scope, values, basis, rho, nxt, rev, W, slot, lean, load):
         nxt[b] += one
         rev[i] = j
         rev[j] = i
-        x = np.exp(w)
-        W[i] = x
-        W[j] = x
+        if w != last:
+            last, odds = w, np.exp(w)
+        W[i] = odds
+        W[j] = odds
         slot[f, 0] = i
         slot[f, 1] = j
     return constant

@@ -12,10 +12,11 @@ from minfer.errors import RefusedError
 from minfer.graph import FactorGraph
 from minfer.solvers.base import Marginals
 from minfer.solvers.bp import BeliefPropagation
-from minfer.solvers.exact import Exact, expand_globals, solve
+from minfer.solvers.exact import Exact, count_assignments, expand_globals, solve
 from minfer.solvers.iteration import check_settings
 
 RETRY_DAMPING = 0.5
+TINY = 2**12  # assignments that are simply enumerated
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,9 @@ class Auto:
 
     def _try_exact(self, graph: FactorGraph, began: float) -> tuple[Marginals | None, str]:
         model = condition(graph)
+        n = count_assignments(graph)
+        if n <= min(TINY, self.exact_cells):  # spares a first-time user the compiler
+            return Exact(method="enumerate")(graph), f"Exact: only {n:,} assignments"
         if 2 * int((model.fixed < 0).sum()) > self.exact_cells:
             return None, "BeliefPropagation: more variables than exact_cells allows"
         try:

@@ -22,7 +22,15 @@ from minfer.errors import ContradictionError, SettingsError
 from minfer.graph import FactorGraph
 from minfer.solvers.base import LogZ, Marginals
 from minfer.solvers.iteration import check_settings, iterate
-from minfer.wiring import Mesh, MessageState, factor_slots, slot_entries, start_messages, wire
+from minfer.wiring import (
+    Mesh,
+    MessageState,
+    factor_slots,
+    refresh_cavities,
+    slot_entries,
+    start_messages,
+    wire,
+)
 
 SCHEDULES = ("sequential", "flooding", "residual")
 
@@ -49,7 +57,7 @@ class BeliefPropagation:
     >>> chain = FactorGraph.pairwise([1.0, 0.0], [[0, 1]], [2.0], feature="equal")
     >>> m = BeliefPropagation()(chain)
     >>> m.status.value, [round(float(p), 4) for p in m[1]]
-    ('converged', [0.3239, 0.6761])
+    ('converged', [0.324, 0.676])
     """
 
     max_iters: int = 1000
@@ -108,7 +116,9 @@ class _Run:
         self.settings = settings
         self.messages = start_messages(mesh, start)
         if mesh.wiring.field.size:
-            self._guarded(lambda: bp.start_general(mesh.wiring, self.messages, mesh.log))
+            refresh_cavities(mesh, self.messages)
+            self._look_at_flags()
+            self.messages.flag[0] = 0
         if settings.schedule == "flooding":
             self.other = np.ones(len(self.messages.m))
         if settings.schedule == "residual":
@@ -124,9 +134,9 @@ class _Run:
         k, w, s, log = self.kernels, self.mesh.wiring, self.messages, self.mesh.log
         tol, damping = float(self.settings.tol), float(self.settings.damping)
         if self.settings.schedule == "sequential":
-            made = k.sequential(w, s, n, tol, damping, log, done, residuals)
+            made = k.sweeps(w, s, s.m, k.SEQUENTIAL, n, tol, damping, log, done, residuals)
         elif self.settings.schedule == "flooding":
-            made = k.flooding(w, s, self.other, n, tol, damping, log, residuals)
+            made = k.sweeps(w, s, self.other, k.FLOODING, n, tol, damping, log, done, residuals)
         else:
             made = k.residual(
                 w, s, n, tol, damping, log, done, residuals,
@@ -144,11 +154,6 @@ class _Run:
         """All marginals, flat."""
         self.kernels.read_beliefs(self.mesh.wiring, self.messages)
         return self.messages.bel
-
-    def _guarded(self, call) -> None:  # type: ignore[no-untyped-def]
-        call()
-        self._look_at_flags()
-        self.messages.flag[0] = 0
 
     def _look_at_flags(self) -> None:
         """Go on in log space if the range asks for it; a state set that emptied is an error."""

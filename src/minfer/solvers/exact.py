@@ -397,15 +397,27 @@ def _enumerate(solver: Exact, graph: FactorGraph) -> Marginals:
     )  # fmt: skip
 
 
+def _allowed(graph: FactorGraph) -> list[NDArray[np.int64]]:
+    """The states of each variable that evidence allows."""
+    field, offsets = graph.field, graph._offsets
+    return [
+        np.flatnonzero(field[offsets[v] : offsets[v + 1]] > -np.inf)
+        for v in range(graph.n_variables)
+    ]
+
+
+def count_assignments(graph: FactorGraph) -> int:
+    """How many assignments evidence allows; counted no further than 2^64."""
+    if graph.n_variables > 64 and int((graph.n_states > 1).sum()) - graph.n_observed > 64:
+        return 1 << 64
+    return math.prod(len(s) for s in _allowed(graph))
+
+
 def _assignments(
     graph: FactorGraph, deadline: float = math.inf
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
     """All assignments that the evidence allows, (N, V), with their log-scores (N,), in chunks."""
-    field, offsets = graph.field, graph._offsets
-    states = [
-        np.flatnonzero(field[offsets[v] : offsets[v + 1]] > -np.inf)
-        for v in range(graph.n_variables)
-    ]
+    states = _allowed(graph)
     counts = [len(s) for s in states]
     n = math.prod(counts)
     if n > MAX_ASSIGNMENTS:

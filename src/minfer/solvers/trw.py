@@ -23,7 +23,7 @@ from minfer.factors import Globals
 from minfer.graph import FactorGraph
 from minfer.solvers.base import LogZ, Marginals
 from minfer.solvers.iteration import check_settings, iterate
-from minfer.wiring import MessageState, start_messages, wire
+from minfer.wiring import MessageState, refresh_cavities, start_messages, wire
 
 METHODS = ("auto", "spanning-tree", "forests")
 
@@ -70,14 +70,14 @@ class TreeReweighted:
         s = start_messages(mesh, start)
         w = mesh.wiring
         if w.field.size:
-            bp.start_general(w, s, True)
+            refresh_cavities(mesh, s)
             _check(graph, s.flag)
         ready = time.perf_counter()
 
         tol, damping = float(self.tol), float(self.damping)
 
         def sweeps(n: int, done: int, residuals: NDArray[np.float64]) -> int:
-            made = bp.sequential(w, s, n, tol, damping, True, done, residuals)
+            made = bp.sweeps(w, s, s.m, bp.SEQUENTIAL, n, tol, damping, True, done, residuals)
             _check(graph, s.flag)
             return made
 
