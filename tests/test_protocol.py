@@ -203,3 +203,29 @@ def test_marginals_by_name_and_number():
         m["wett"]
     with pytest.raises(ValueError, match="read-only"):
         m["wet"][0] = 1
+
+
+@pytest.mark.parametrize("feature", ["and", "equal"])
+@pytest.mark.parametrize("solver", zoo.SOLVERS)
+def test_degree_60(solver, feature):
+    """A star: one variable in 60 factors. A tree, so most solvers must be exact."""
+    if solver == "enumerate":
+        pytest.skip("2^61 assignments")
+    rng = np.random.default_rng(9)
+    leaves = 60
+    edges = [[0, v] for v in range(1, leaves + 1)]
+    field, weight = rng.normal(size=leaves + 1), rng.normal(size=leaves)
+    graph = FactorGraph.pairwise(field, edges, weight, feature)
+    equal = feature == "equal"
+    on = field[0] + np.logaddexp(equal * 0.0, field[1:] + weight).sum()
+    off = np.logaddexp(equal * weight, field[1:]).sum()
+    log_z, p = np.logaddexp(on, off), 1 / (1 + np.exp(off - on))
+    m = zoo.SOLVERS[solver](graph)
+    check_answer(graph, m)
+    if solver == "gibbs":
+        assert abs(m[0][1] - p) <= max(0.1, 5 * m.error_estimate)  # the hub seldom flips
+    elif solver == "mean-field":
+        assert m.log_z <= log_z + 1e-9
+    else:
+        assert m[0][1] == pytest.approx(p, abs=1e-5)
+        assert m.log_z == pytest.approx(log_z, abs=1e-5)

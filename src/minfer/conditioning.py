@@ -82,6 +82,7 @@ def _absorb_small(
             constant += float(g.log_tables().sum())
         else:
             first = graph._offsets[g._scope[:, 0]]
+            once = bool((first[1:] > first[:-1]).all())  # no variable twice
             for s in range(g.shape[0]):
                 if isinstance(g, Features):
                     if not g.truth[s]:
@@ -89,7 +90,10 @@ def _absorb_small(
                     column = g._theta
                 else:
                     column = g.log_psi[:, s]
-                log_field += np.bincount(first + s, column, minlength=len(log_field))
+                if once:
+                    log_field[first + s] += column
+                else:
+                    log_field += np.bincount(first + s, column, minlength=len(log_field))
     return constant, rest
 
 

@@ -108,11 +108,23 @@ class FactorGraph:
         weights : float or float array (E,)
         feature : "and" (y_i y_j), "equal" ([y_i = y_j]), "or", "implies", or a 2x2 truth table
         """
-        log_odds = np.array(log_odds, dtype=np.float64, ndmin=1)
+        return cls._pairwise(log_odds, edge_array(edges), weights, feature, names)
+
+    @classmethod
+    def _pairwise(
+        cls,
+        log_odds: ArrayLike,
+        edges: NDArray[np.int32],
+        weights: ArrayLike,
+        feature: str | ArrayLike,
+        names: Sequence[str] | None = None,
+    ) -> FactorGraph:
+        """As ``pairwise``; the graph keeps ``edges`` itself."""
+        log_odds = np.asarray(log_odds, dtype=np.float64).ravel()
         graph = cls.empty(np.full(log_odds.size, 2, np.int32), names)
         unary = np.arange(log_odds.size, dtype=np.int32)[:, None]
-        graph = graph._append_features(unary, log_odds.ravel(), [False, True])
-        return graph._append_features(edge_array(edges), weights, feature)
+        graph = graph._append_features(unary, log_odds, [False, True])
+        return graph._append_features(edges, weights, feature)
 
     @classmethod
     def grid(
@@ -130,7 +142,7 @@ class FactorGraph:
         log_odds = np.asarray(log_odds, dtype=np.float64)
         if log_odds.ndim != 2:
             raise ModelError(f"grid: log_odds must have shape (H, W), not {log_odds.shape}")
-        return cls.pairwise(log_odds.ravel(), grid_edges(*log_odds.shape), coupling, feature)
+        return cls._pairwise(log_odds, grid_edges(*log_odds.shape), coupling, feature)
 
     @classmethod
     def from_tables(

@@ -122,10 +122,12 @@ def _split(
             general.append(g)
             continue
         if isinstance(g, Features):
-            values = g._theta[:, None]
+            values, weight = g._theta[:, None], g._theta
             t = g.truth.astype(float)
-            weight = g._theta * (t[1, 1] - t[1, 0] - t[0, 1] + t[0, 0])
-            spread = max(abs(weight.min()), abs(weight.max()))
+            slope = abs(t[1, 1] - t[1, 0] - t[0, 1] + t[0, 0])
+            spread = slope * max(-weight.min(), weight.max())
+            if spread > MAX_PAIR_WEIGHT or rho is not None:
+                weight = weight * slope
         else:
             values = g._log_psi
             with np.errstate(invalid="ignore"):
