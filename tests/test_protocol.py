@@ -163,6 +163,30 @@ def test_third_party_solver():
     assert isinstance(pyagrum_solver, Solver)
 
 
+def test_a_broken_global_factor_is_named():
+    class Broken(zoo.ExactlyOne):
+        def messages(self, incoming, out):
+            out[:] = np.nan
+            return 0.0
+
+    graph = FactorGraph.pairwise(np.zeros(3), [], []).add_global([0, 1, 2], Broken())
+    with pytest.raises(MinferError, match=r"global factor 3 \(Broken\)"):
+        BeliefPropagation()(graph)
+
+
+@pytest.mark.parametrize("name", [*GRAPHS, *HIGHER])
+def test_asking_for_log_z_changes_nothing(name):
+    graph = {**GRAPHS, **HIGHER}[name]
+    m = BeliefPropagation(max_iters=3)(graph)
+    before = m.probs.copy()
+    first = m.log_z
+    np.testing.assert_array_equal(m.probs, before)
+    assert BeliefPropagation(max_iters=3)(graph).log_z == first
+    if len(before):
+        with pytest.raises(ValueError, match="read-only"):
+            m.probs[0] = 2
+
+
 def test_from_probs_is_strict():
     graph = FactorGraph.empty([2, 2])
     with pytest.raises(MinferError, match="sums to"):

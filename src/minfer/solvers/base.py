@@ -98,6 +98,9 @@ class Marginals:
     note: str = ""
     state: State | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "probs", read_only(self.probs))
+
     @classmethod
     def from_probs(
         cls, graph: FactorGraph, probs: ArrayLike, solver: str, log_z: float = math.nan

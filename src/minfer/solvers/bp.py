@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.conditioning import condition
-from minfer.errors import ContradictionError, SettingsError
+from minfer.errors import ContradictionError, ModelError, SettingsError
 from minfer.graph import FactorGraph
 from minfer.solvers.base import LogZ, Marginals
 from minfer.solvers.iteration import check_settings, iterate
@@ -151,9 +151,10 @@ class _Run:
         return made
 
     def read(self) -> NDArray[np.float64]:
-        """All marginals, flat."""
+        """All marginals, flat; a copy where questions to the state would still write beliefs."""
         self.kernels.read_beliefs(self.mesh.wiring, self.messages)
-        return self.messages.bel
+        bel = self.messages.bel
+        return bel.copy() if self.mesh.wiring.field.size else bel
 
     def _look_at_flags(self) -> None:
         """Go on in log space if the range asks for it; a state set that emptied is an error."""
@@ -178,8 +179,13 @@ class _Run:
                 incoming = s.gq[entries] if self.mesh.log else np.log(s.gq[entries])
             out = np.empty_like(incoming)
             log_z = factor.messages(incoming, out)
+            number = int(self.mesh.general_ids[f])
+            if np.isnan(log_z) or not (out < np.inf).all():
+                raise ModelError(
+                    f"global factor {number} ({type(factor).__name__}) gave messages that are "
+                    "NaN or infinite; log-messages are finite or minus infinity"
+                )
             if log_z == -np.inf:
-                number = int(self.mesh.general_ids[f])
                 raise ContradictionError(
                     f"global factor {number} forbids every assignment that is left"
                 )

@@ -212,7 +212,7 @@ def calibrate(
     model: Conditioned, tree: CliqueTree, joints: bool = False, deadline: float = math.inf
 ) -> Calibrated:
     """Run both passes; with ``joints`` also the marginals of the tables, ordered as flattened."""
-    from minfer.kernels.elimination import SPARE, collect, distribute
+    from minfer.kernels.cliques import SPARE, collect, distribute
 
     flat = flatten(model)
     sizes = table_sizes(flat) if joints else np.zeros(0, dtype=np.int64)

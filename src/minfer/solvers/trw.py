@@ -87,7 +87,7 @@ class TreeReweighted:
         bp.read_beliefs(w, s)
         return Marginals(
             graph,
-            s.bel,
+            s.bel.copy() if w.field.size else s.bel,
             repr(self),
             status,
             LogZ.UPPER if valid and status.ok else LogZ.ESTIMATE,
