@@ -193,3 +193,35 @@ def test_few_specialisations():
         bp.read_beliefs, bethe.pair_terms, wiring.pair_fill, wiring.pair_degrees, wiring.classify,
     ):  # fmt: skip
         assert len(kernel.signatures) <= 1, kernel
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("feature", ["equal", "table"])
+def test_a_symmetric_model_gets_a_symmetric_answer(schedule, feature):
+    """No field: every marginal is one half, and no state is favoured by how BP begins."""
+    if feature == "equal":
+        graph = FactorGraph.grid(np.zeros((5, 5)), 1.0)
+    else:
+        table = np.array([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]])
+        graph = FactorGraph.from_tables([3] * 4, np.array([[0, 1], [1, 2], [2, 3], [3, 0]]), table)
+    m = BeliefPropagation(schedule=schedule)(graph)
+    assert m.converged
+    np.testing.assert_allclose(m.probs, 1 / graph.n_states[0], atol=1e-6)
+
+
+@given(zoo.binary_graphs(max_variables=6, scale=1.0))
+@settings(max_examples=50)
+def test_where_the_unary_part_sits_does_not_matter(graph):
+    """Moving log-odds from a field into a pair table changes no message that is sent."""
+    edges = [i for i in range(graph.n_factors) if len(graph.scope(i)) == 2]
+    if not edges:
+        return
+    tables = {i: graph.log_table(i).copy() for i in range(graph.n_factors)}
+    a = int(graph.scope(edges[0])[0])
+    tables[edges[0]][1, :] += 0.7
+    tables[a][1] -= 0.7
+    moved = FactorGraph.from_tables(
+        graph.n_states, [graph.scope(i) for i in tables], list(tables.values())
+    )
+    one, two = BeliefPropagation(max_iters=4)(graph), BeliefPropagation(max_iters=4)(moved)
+    np.testing.assert_allclose(one.probs, two.probs, atol=1e-9)

@@ -14,8 +14,20 @@ import minfer
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-MODULES = ["graph", "solvers.bp", "solvers.exact", "solvers.trw", "solvers.mean_field",
-           "solvers.gibbs", "solvers.auto", "io.uai", "io.native", "io.fg", "planning"]  # fmt: skip
+MODULES = [
+    "graph",
+    "io.fg",
+    "io.native",
+    "io.uai",
+    "planning",
+    "reduction.infer",
+    "solvers.auto",
+    "solvers.bp",
+    "solvers.exact",
+    "solvers.gibbs",
+    "solvers.mean_field",
+    "solvers.trw",
+]
 
 
 def blocks(page: Path) -> list[str]:

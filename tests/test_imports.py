@@ -21,6 +21,7 @@ LAYERS = [
     {"conditioning"},
     {"wiring", "elimination"},
     {"solvers", "planning"},
+    {"reduction"},
     {"io", "examples"},
     {"cli", "__main__"},
 ]

@@ -25,6 +25,12 @@ __version__ = "0.1.0"
 
 _LATE = {
     "Auto": "minfer.solvers.auto",
+    "MinDivergence": "minfer.reduction.objectives",
+    "MinJoint": "minfer.reduction.objectives",
+    "MinSize": "minfer.reduction.objectives",
+    "Result": "minfer.reduction.infer",
+    "factor_gains": "minfer.reduction.gains",
+    "infer": "minfer.reduction.infer",
     "BeliefPropagation": "minfer.solvers.bp",
     "Exact": "minfer.solvers.exact",
     "Gibbs": "minfer.solvers.gibbs",
@@ -61,6 +67,9 @@ if TYPE_CHECKING:
         write_pr,
         write_uai,
     )
+    from minfer.reduction.gains import factor_gains
+    from minfer.reduction.infer import Result, infer
+    from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
     from minfer.solvers.auto import Auto
     from minfer.solvers.base import LogZ, Marginals, Solver, Status
     from minfer.solvers.bp import BeliefPropagation
@@ -84,14 +93,20 @@ __all__ = [
     "LogZ",
     "Marginals",
     "MeanField",
+    "MinDivergence",
+    "MinJoint",
+    "MinSize",
     "MinferError",
     "ModelError",
     "RefusedError",
+    "Result",
     "SettingsError",
     "Solver",
     "Status",
     "Tables",
     "TreeReweighted",
+    "factor_gains",
+    "infer",
     "read",
     "read_evidence",
     "read_fg",

@@ -262,15 +262,21 @@ def _log(values: NDArray) -> NDArray:
 
 
 def fresh_messages(mesh: Mesh) -> Messages:
-    """Messages that say nothing yet."""
+    """Messages that say nothing yet.
+
+    Pair messages start at sqrt(W), half way between their bounds 1 and W: the uniform message of a
+    symmetric factor, whichever unary part was absorbed, so that no state is favoured.
+    """
     from minfer.kernels.wiring import Messages
 
     w = mesh.wiring
     size = int(w.gslot[:, 3].sum())
     start = 0.0 if mesh.log else 1.0
     widest = int(w.card.max(initial=2))
+    m = np.sqrt(w.W)
+    rl = w.rho * np.log(m) if len(w.rho) else np.zeros(0)
     return Messages(
-        np.ones(len(w.rev)), np.zeros(len(w.rho)), np.full(size, start), np.full(size, start),
+        m, rl, np.full(size, start), np.full(size, start),
         np.full(int(w.off[-1]), 0.5), np.zeros(max(widest, 2)),
         np.zeros(max(_largest_table(w), widest)), np.zeros(2, dtype=np.int64),
     )  # fmt: skip

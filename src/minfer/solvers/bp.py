@@ -120,7 +120,7 @@ class _Run:
             self._look_at_flags()
             self.messages.flag[0] = 0
         if settings.schedule == "flooding":
-            self.other = np.ones(len(self.messages.m))
+            self.other = self.messages.m.copy()
         if settings.schedule == "residual":
             self.owner = np.repeat(
                 np.arange(len(mesh.wiring.card), dtype=np.int32),

@@ -1,0 +1,1 @@
+"""The paper, in reading order: seeds, gains, objectives, bound, infer."""
