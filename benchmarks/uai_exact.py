@@ -25,6 +25,15 @@ from minfer.conditioning import condition
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.io.uai import read_mar, read_pr, read_uai
 
+PAGE = """# Exact inference on the UAI 2014 models
+
+<!-- Made by `python benchmarks/uai_exact.py --out docs/uai_exact.md`; run it rather than edit. -->
+
+`Exact(max_gib=4)` on the 44 models of the MAR task, evidence applied, against reference answers of
+12 digits (so 5e-13 is their rounding). Times are of a warm second run on one core; the time to find
+the elimination order is included. A refusal names its reason.
+
+"""
 HEAD = (
     "| model | variables | largest clique | all cliques | s | CPU s | ns/cell "
     "| max error | log10 Z error |\n|---|---|---|---|---|---|---|---|---|"
@@ -45,7 +54,7 @@ def row(data: Path, name: str, tree: CliqueTree, solver: Exact) -> str:
         try:
             answer = solver(graph)
         except RefusedError as error:
-            return f"{size}| refused | | | | | <!-- {error} -->"
+            return f"{size}| refused: {error} | | | | |"
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     error = abs(answer.probs - marginals).max()
     z_error = abs(answer.log_z / math.log(10) - log10_z)
@@ -75,7 +84,7 @@ def main() -> None:
         lines.append(row(data, name, trees[name], Exact(max_gib=args.max_gib)))
         print(lines[-1], flush=True)
         if args.out:
-            Path(args.out).write_text("\n".join(lines) + "\n")
+            Path(args.out).write_text(PAGE + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
