@@ -92,8 +92,9 @@ PAGE = """# Loopy BP on the UAI 2014 models
 `BeliefPropagation()` with its default settings on the 44 models of the MAR task of the UAI 2014
 competition, evidence applied; where it does not converge, once more with `damping=0.5`, and the
 answer whose messages moved less at the end counts. Errors are against the exact marginals, over all
-states of all variables. BP is an approximation: on Grids with strong couplings and on tightly
-constrained models its fixed point can be far off even where it converges, and `status` cannot know.
+states of all variables. BP is an approximation: on the strongly coupled Grids it does not converge,
+and on DBN and Segmentation it converges to one of several fixed points, which can be the wrong one;
+`status` cannot know. `minfer run` solves 40 of the 44 exactly by default.
 Use `Exact` where `minfer plan` says that it fits.
 
 ## By family

@@ -192,3 +192,13 @@ def test_shows_itself():
     )
     assert "<table>" in graph._repr_html_()
     assert repr(FactorGraph.empty([])) == "FactorGraph(0 variables; 0 factors)"
+
+
+def test_a_string_is_one_name():
+    graph = FactorGraph.named({"ab": 2, "a": 2}, {"ab": [0.0, 1.0], ("a", "ab"): np.zeros((2, 2))})
+    assert graph.scope(0).tolist() == [0]
+
+
+def test_lists_are_no_evidence():
+    with pytest.raises(EvidenceError, match="mapping"):
+        FactorGraph.empty([2, 2]).with_evidence([0, 1])

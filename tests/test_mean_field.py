@@ -219,7 +219,7 @@ def test_limits_and_status():
     short = MeanField(max_iters=3, tol=0)(graph)
     assert short.status is Status.MAX_ITERS
     assert short.iterations == 3
-    none = MeanField(time_limit=0.0, tol=0)(graph)
+    none = MeanField(time_limit=1e-9, tol=0)(graph)
     assert none.status is Status.TIME_LIMIT
     assert none.iterations >= 1
     check_probs(none)
@@ -267,5 +267,5 @@ def test_settings_print_pickle_and_are_checked():
     assert (copy.state.bounds == m.state.bounds).all()
     np.testing.assert_allclose(m.factor(7), m.product(m.graph.scope(7)))
     for bad in ({"max_iters": 0}, {"tol": -1}, {"tol": float("nan")}, {"time_limit": -1}):
-        with pytest.raises(ValueError, match="MeanField"):
+        with pytest.raises(ValueError, match="must be"):
             MeanField(**bad)

@@ -253,3 +253,37 @@ def test_degree_60(solver, feature):
     else:
         assert m[0][1] == pytest.approx(p, abs=1e-5)
         assert m.log_z == pytest.approx(log_z, abs=1e-5)
+
+
+def test_answers_iterate_and_index_plainly():
+    m = Exact()(GRAPHS["mixed"])
+    assert [len(p) for p in m] == GRAPHS["mixed"].n_states.tolist()
+    for bad in (1.5, None, slice(2), -1, 99):
+        with pytest.raises(MinferError):
+            m[bad]
+
+
+def test_solvers_take_graphs_only():
+    for thing in (None, "model.uai", np.zeros(3)):
+        for name in ("bp", "exact", "mean-field", "gibbs", "trw", "auto"):
+            with pytest.raises((MinferError, AttributeError)):
+                zoo.SOLVERS[name](thing)
+    with pytest.raises(MinferError, match="takes a FactorGraph"):
+        BeliefPropagation()("model.uai")
+
+
+def test_enumeration_is_normalised_even_for_huge_weights():
+    for weight in (1e3, 1e9, 1e12, 1e16):
+        graph = FactorGraph.pairwise([weight, 0, 0], [[0, 1], [1, 2]], [0.5, 0.5])
+        for solver in ("enumerate", "auto", "exact", "bp"):
+            m = zoo.SOLVERS[solver](graph)
+            np.testing.assert_allclose(np.add.reduceat(m.probs, graph.offsets[:-1]), 1, atol=1e-9)
+
+
+def test_chains_that_disagree_are_not_converged():
+    islands = FactorGraph.from_tables([2, 2], [[0, 1]], [[[0.0, -np.inf], [-np.inf, 0.0]]])
+    m = minfer.Gibbs(n_sweeps=50, n_chains=6, rng=1)(islands)
+    assert m.error_estimate > 0.05
+    assert not m.converged
+    assert "chains differ" in m.advice
+    assert m.log_z_kind is LogZ.NONE

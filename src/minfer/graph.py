@@ -14,6 +14,7 @@ a *lineage* and remember their factors' numbers in it, so that messages of one c
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -108,6 +109,8 @@ class FactorGraph:
         weights : float or float array (E,)
         feature : "and" (y_i y_j), "equal" ([y_i = y_j]), "or", "implies", or a 2x2 truth table
         """
+        if np.ndim(log_odds) != 1:
+            raise ModelError(f"log_odds must have shape (V,), not {np.shape(log_odds)}")
         return cls._pairwise(log_odds, edge_array(edges), weights, feature, names)
 
     @classmethod
@@ -181,7 +184,8 @@ class FactorGraph:
         graph = cls.empty(list(n_states.values()), list(n_states))
         scopes, tables = [], []
         for scope, table in pairs:
-            scopes.append([graph.index(name) for name in scope])
+            names = (scope,) if isinstance(scope, str) else scope  # a string is one name
+            scopes.append([graph.index(name) for name in names])
             tables.append(table)
         return graph.add_tables(scopes, tables)
 
@@ -437,6 +441,12 @@ class FactorGraph:
             if found is None or found >= self.n_variables:
                 raise ModelError(f"there is no variable {variable!r}; {self._names_hint(variable)}")
             return found
+        try:
+            variable = operator.index(variable)
+        except TypeError:
+            raise ModelError(
+                f"a variable is a number or a name, not {type(variable).__name__}"
+            ) from None
         if not 0 <= variable < self.n_variables:
             raise ModelError(
                 f"there is no variable {variable}; the graph has {self.n_variables}, counted from 0"
@@ -494,6 +504,8 @@ class FactorGraph:
 
     def with_evidence(self, evidence: Mapping[int | str, int]) -> FactorGraph:
         """Condition on observed states: ``{variable or name: state}``."""
+        if not isinstance(evidence, Mapping):
+            raise EvidenceError("evidence is a mapping {variable: state}, as in {'x3': 1}")
         if not evidence:
             return self
         log_field = self.field.copy()

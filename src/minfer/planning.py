@@ -17,7 +17,7 @@ from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import RefusedError
 from minfer.factors import FactorGroup, Features, Globals, n_entries
 from minfer.graph import FactorGraph
-from minfer.solvers.exact import Exact, expand_globals, expected_seconds
+from minfer.solvers.exact import Exact, cheap_cells, expand_globals, expected_seconds
 
 SWEEPS = 50  # an iterative solver is assumed to take this many
 NS_PAIR_MESSAGE = 6.0  # one message of a factor over two binary variables
@@ -27,7 +27,6 @@ LOG_SPACE_RANGE = 600.0
 NS_GIBBS_VISIT = 8.0  # one factor seen from one variable, in one sweep of one chain
 GIBBS_SWEEPS = 4 * 2200  # chains times sweeps, by default
 NS_GLOBAL = 5.0  # per squared number of variables
-EXACT_SECONDS = 10.0  # up to here the exact answer is recommended
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,8 @@ def plan(graph: FactorGraph) -> Plan:
     model = condition(graph)
     exact, tree = _exact(model)
     estimates = (*_iterative(model), exact)
-    recommendation, reason = _recommend({e.solver: e for e in estimates})
+    cheap = tree is not None and tree.complete and tree.cells <= cheap_cells(model)
+    recommendation, reason = _recommend({e.solver: e for e in estimates}, cheap)
     return Plan(
         n_variables=graph.n_variables,
         n_factors=graph.n_factors,
@@ -189,9 +189,10 @@ def _is_extreme(log_psi: np.ndarray) -> bool:
     return bool((high - low > LOG_SPACE_RANGE).any())
 
 
-def _recommend(by_name: dict[str, Estimate]) -> tuple[str, str]:
+def _recommend(by_name: dict[str, Estimate], cheap: bool) -> tuple[str, str]:
+    """What ``Auto`` would choose, and why."""
     exact, trw = by_name["exact"], by_name["trw"]
-    if not exact.refuses and exact.seconds <= EXACT_SECONDS:
+    if not exact.refuses and cheap:
         return "exact", f"the exact answer takes about {exact.seconds:.2g} s"
     if not exact.refuses:
         return "bp", (

@@ -63,9 +63,19 @@ OPTIONS = (
     SolverOption("n_chains", int, "Independent chains.", ("gibbs",)),
     SolverOption("rng", int, "Number that starts the random generator.", ("gibbs",)),
     SolverOption("max_gib", float, "Most memory for tables, in GiB.", ("exact",)),
-    SolverOption("exact_cells", int, "Most cells up to which exact is chosen.", ("auto",)),
+    SolverOption(
+        "exact_cells",
+        int,
+        "Most cells up to which exact is chosen.",
+        ("auto",),
+    ),
     SolverOption("method", str, "clique-tree or enumerate.", ("exact",)),
-    SolverOption("time_limit", float, "Most seconds; the best answer so far.", tuple(SOLVERS)),
+    SolverOption(
+        "time_limit",
+        float,
+        "Most seconds; the best so far then (exact refuses).",
+        tuple(SOLVERS),
+    ),
 )
 
 METAVARS: dict[type, str] = {int: "N", float: "X", str: "WORD"}
@@ -189,11 +199,11 @@ def parse_pairs(text: str, graph: FactorGraph) -> dict[int | str, int]:
     return evidence
 
 
-def parse_query(text: str | None, graph: FactorGraph) -> list[int] | None:
+def parse_query(texts: list[str] | None, graph: FactorGraph) -> list[int] | None:
     """``x5,x9`` as variable numbers; None asks for all of them."""
-    if text is None:
+    if not texts:
         return None
-    names = [name.strip() for name in text.split(",") if name.strip()]
+    names = [name.strip() for text in texts for name in text.split(",") if name.strip()]
     if not names:
         raise UsageError("--query: name at least one variable, as in --query x5,x9")
     return list(dict.fromkeys(variable(name, graph) for name in names))

@@ -149,7 +149,7 @@ def facts(lines: Mapping[str, str | Text]) -> Table:
 
 def log_z(marginals: Marginals) -> str:
     value = marginals.log_z
-    if not math.isfinite(value):
+    if math.isnan(value):
         return "this solver gives none"
     kind = marginals.log_z_kind.value
     return f"{value:.8g} ({kind}); log10 Z = {value / math.log(10):.8g}"

@@ -35,8 +35,10 @@ def run(
     model: Model,
     evidence: Evidence = None,
     query: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--query", "-q", metavar="x5,x9", help="Show these variables only."),
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--query", "-q", metavar="x5,x9", help="Show these variables only; may be repeated."
+        ),
     ] = None,
     out: Annotated[
         Optional[str],  # noqa: UP045

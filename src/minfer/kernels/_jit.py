@@ -65,9 +65,12 @@ def _writable(folder: Path) -> bool:
 def cache_dir() -> Path:
     """The folder that holds the compiled kernels of this very version and source."""
     name = f"kernels-{_source_hash()}"
+    asked = os.environ.get("MINFER_CACHE_DIR")
     for place in _candidates():
         if _writable(place / name):
             return place / name
+        if asked and place == Path(asked):
+            print(f"minfer: MINFER_CACHE_DIR={asked} cannot be written to", file=sys.stderr)
     return Path(tempfile.mkdtemp(prefix="minfer-cache-"))
 
 

@@ -12,7 +12,13 @@ from minfer.errors import RefusedError
 from minfer.graph import FactorGraph
 from minfer.solvers.base import Marginals
 from minfer.solvers.bp import BeliefPropagation
-from minfer.solvers.exact import Exact, count_assignments, expand_globals, solve
+from minfer.solvers.exact import (
+    Exact,
+    cheap_cells,
+    count_assignments,
+    expand_globals,
+    solve,
+)
 from minfer.solvers.iteration import check_settings
 
 RETRY_DAMPING = 0.5
@@ -29,8 +35,9 @@ class Auto:
         Of belief propagation, should it be chosen.
     time_limit : float, optional
         Seconds for everything.
-    exact_cells : int
+    exact_cells : int, optional
         Solve exactly if the cliques have no more cells than this together (2**22: about 0.1 s).
+        None: up to some seconds' worth, which is also what `minfer plan` recommends by.
 
     Notes
     -----
@@ -41,7 +48,7 @@ class Auto:
     max_iters: int = 1000
     tol: float = 1e-6
     time_limit: float | None = None
-    exact_cells: int = 2**22
+    exact_cells: int | None = None
 
     def __post_init__(self) -> None:
         check_settings(self.max_iters, self.tol, 0.0, self.time_limit)
@@ -60,20 +67,23 @@ class Auto:
 
     def _try_exact(self, graph: FactorGraph, began: float) -> tuple[Marginals | None, str]:
         model = condition(graph)
+        most = cheap_cells(model) if self.exact_cells is None else self.exact_cells
         n = count_assignments(graph)
-        if n <= min(TINY, self.exact_cells):  # spares a first-time user the compiler
+        if n <= min(TINY, most):  # spares a first-time user the compiler
             return Exact(method="enumerate")(graph), f"Exact: only {n:,} assignments"
-        if 2 * int((model.fixed < 0).sum()) > self.exact_cells:
+        if 2 * int((model.fixed < 0).sum()) > most:
             return None, "BeliefPropagation: more variables than exact_cells allows"
         try:
             model = expand_globals(model)
         except RefusedError:
             return None, "BeliefPropagation: a global factor is too large to solve exactly"
-        tree = clique_tree(model, float(self.exact_cells))
-        if not tree.complete or tree.cells > self.exact_cells:
-            return None, (
-                f"BeliefPropagation: exact inference needs more than {self.exact_cells:,} cells"
-            )
+        tree = clique_tree(model, float(most))
+        if not tree.complete or tree.cells > most:
+            return None, f"BeliefPropagation: exact inference needs more than {most:,} cells"
+        try:
+            Exact().check(tree)
+        except RefusedError:
+            return None, "BeliefPropagation: exact inference needs too much memory"
         why = f"Exact: its cliques have only {tree.cells:,.0f} cells"
         return solve(repr(Exact()), model, tree, began), why
 

@@ -8,7 +8,7 @@ a solver.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol, runtime_checkable
@@ -19,6 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 from minfer.errors import ModelError
 from minfer.factors import read_only
 from minfer.graph import FactorGraph
+
+#: Standard error over Gibbs chains beyond which an answer does not count as converged.
+MAX_DISAGREEMENT = 0.05
 
 
 class Status(Enum):
@@ -43,6 +46,7 @@ class LogZ(Enum):
     LOWER = "lower bound"
     UPPER = "upper bound"
     ESTIMATE = "estimate"
+    NONE = "none"
 
 
 @runtime_checkable
@@ -116,7 +120,8 @@ class Marginals:
             if (np.abs(total - 1) > 1e-6).any():
                 bad = int(np.argmax(np.abs(total - 1)))
                 raise ModelError(f"{solver}: {graph.name(bad)} sums to {total[bad]}, not 1")
-        return cls(graph, p, solver, Status.CONVERGED, state=Plain(log_z))
+        kind = LogZ.NONE if math.isnan(log_z) else LogZ.ESTIMATE
+        return cls(graph, p, solver, Status.CONVERGED, kind, state=Plain(log_z))
 
     def __getitem__(self, variable: int | str) -> NDArray[np.float64]:
         """p(x_v), shape (S_v,), by number or name."""
@@ -125,6 +130,10 @@ class Marginals:
 
     def __len__(self) -> int:
         return self.graph.n_variables
+
+    def __iter__(self) -> Iterator[NDArray[np.float64]]:
+        """The marginals of all variables in turn."""
+        return (self[v] for v in range(self.graph.n_variables))
 
     @property
     def log_z(self) -> float:
@@ -140,16 +149,29 @@ class Marginals:
 
     @property
     def converged(self) -> bool:
-        return self.status.ok
+        """Whether the solver finished what it set out to do, chains in agreement."""
+        return self.status.ok and not self._chains_differ
+
+    @property
+    def _chains_differ(self) -> bool:
+        return self.status is Status.SAMPLED and (self.error_estimate or 0.0) > MAX_DISAGREEMENT
 
     @property
     def advice(self) -> str:
         """What to do about the status, in a sentence; empty where nothing needs doing."""
         if self.status is Status.MAX_ITERS:
-            last = f" (last change {self.residuals[-1]:.1e})" if len(self.residuals) else ""
+            last = float(self.residuals[-1]) if len(self.residuals) else 0.0
+            if last == 0.0:
+                return "nothing moves any more: try another solver"
+            damping = "add damping=0.3, " if "damping=0.0" in self.solver else ""
             return (
-                f"stopped after {self.iterations} iterations{last}: raise max_iters, "
-                "add damping=0.3, or try another solver"
+                f"stopped after {self.iterations} iterations (last change {last:.1e}): raise "
+                f"max_iters, {damping}or try another solver"
+            )
+        if self._chains_differ:
+            return (
+                f"the chains differ by about {self.error_estimate:.2g}: raise n_sweeps, or try "
+                "another solver"
             )
         if self.status is Status.TIME_LIMIT:
             return (

@@ -177,13 +177,17 @@ class _Run:
             entries = slot_entries(w, f)
             with np.errstate(divide="ignore"):
                 incoming = s.gq[entries] if self.mesh.log else np.log(s.gq[entries])
-            out = np.empty_like(incoming)
+            out = np.full_like(incoming, np.nan)  # what is left unfilled shows
             log_z = factor.messages(incoming, out)
             number = int(self.mesh.general_ids[f])
-            if np.isnan(log_z) or not (out < np.inf).all():
+            if (
+                not isinstance(log_z, (int, float, np.number))
+                or np.isnan(log_z)
+                or not (out < np.inf).all()
+            ):
                 raise ModelError(
-                    f"global factor {number} ({type(factor).__name__}) gave messages that are "
-                    "NaN or infinite; log-messages are finite or minus infinity"
+                    f"global factor {number} ({type(factor).__name__}) gave messages or a log "
+                    "partition that are NaN or missing; they are finite or minus infinity"
                 )
             if log_z == -np.inf:
                 raise ContradictionError(

@@ -102,6 +102,14 @@ class Exact:
         )
 
 
+def cheap_cells(model: Conditioned) -> int:
+    """Cells of all cliques up to which the exact answer is worth its time: about ten seconds.
+
+    Less on large models, where belief propagation and the search for an order both take a while.
+    """
+    return 2**29 if int((model.fixed < 0).sum()) <= 20_000 else 2**24
+
+
 def expected_seconds(tree: CliqueTree) -> float:
     """What the two passes should take, roughly."""
     return 1e-9 * (NS_PER_CELL * tree.cells + NS_PER_CLIQUE * len(tree.parent))
@@ -391,6 +399,9 @@ def _enumerate(solver: Exact, graph: FactorGraph) -> Marginals:
         cells = graph._offsets[:-1] + x  # (N, V)
         weights = np.repeat(p, graph.n_variables)
         probs += np.bincount(cells.ravel(), weights, minlength=len(probs))
+    if graph.n_variables:  # rounding of huge scores must not unbalance them
+        sums = np.add.reduceat(probs, graph._offsets[:-1])
+        probs /= np.repeat(sums, graph._n_states)
     return Marginals(
         graph, probs, repr(solver), Status.EXACT, LogZ.EXACT,
         timings={"enumerate": time.perf_counter() - began}, state=state,

@@ -29,12 +29,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.conditioning import Conditioned, Flat, condition, flatten
-from minfer.errors import RefusedError
+from minfer.errors import RefusedError, SettingsError
 from minfer.graph import FactorGraph
 from minfer.solvers.base import LogZ, Marginals, Status
+from minfer.solvers.iteration import check_settings
 from minfer.solvers.mean_field import (
     Pace,
-    check_time_limit,
     initial_probs,
     is_idle,
     make_feasible,
@@ -83,11 +83,13 @@ class Gibbs:
     time_limit: float | None = None
 
     def __post_init__(self) -> None:
-        if self.n_sweeps < 1 or self.burn_in < 0 or self.n_chains < 1 or self.rng < 0:
-            raise ValueError(
-                "Gibbs: n_sweeps and n_chains must be at least 1, burn_in and rng not negative"
-            )
-        check_time_limit(self)
+        for name, least in (("n_sweeps", 1), ("n_chains", 1), ("burn_in", 0), ("rng", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, (int, np.integer)) or value < least:
+                raise SettingsError(
+                    f"{name} must be a whole number of at least {least}, not {value!r}"
+                )
+        check_settings(1, 0.0, 0.0, self.time_limit)
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
         from minfer.kernels.mean_field import split
@@ -106,7 +108,7 @@ class Gibbs:
         chain_probs = _normalised(np.where(idle, first, run.totals), graph)
         return Marginals(
             graph, _normalised(chain_probs.mean(axis=0), graph), repr(self),
-            Status.TIME_LIMIT if run.was_cut_short else Status.SAMPLED, LogZ.ESTIMATE,
+            Status.TIME_LIMIT if run.was_cut_short else Status.SAMPLED, LogZ.NONE,
             iterations=len(residuals), residuals=residuals,
             timings={"plan": planned - begin, "iterate": time.perf_counter() - planned},
             error_estimate=standard_error(chain_probs),

@@ -31,6 +31,7 @@ from minfer.errors import RefusedError
 from minfer.factors import Globals
 from minfer.graph import FactorGraph
 from minfer.solvers.base import LogZ, Marginals, Status, first_argmax
+from minfer.solvers.iteration import check_settings
 
 if TYPE_CHECKING:
     from minfer.kernels.mean_field import Split
@@ -65,9 +66,7 @@ class MeanField:
     time_limit: float | None = None
 
     def __post_init__(self) -> None:
-        if self.max_iters < 1 or not self.tol >= 0:
-            raise ValueError("MeanField: max_iters must be at least 1 and tol not negative")
-        check_time_limit(self)
+        check_settings(self.max_iters, self.tol, 0.0, self.time_limit)
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
         from minfer.kernels.mean_field import split
@@ -207,11 +206,6 @@ class Pace:
 def time_limit_of(solver: object) -> float:
     limit = getattr(solver, "time_limit", None)
     return math.inf if limit is None else float(limit)
-
-
-def check_time_limit(solver: object) -> None:
-    if not time_limit_of(solver) >= 0:
-        raise ValueError(f"{type(solver).__name__}: time_limit must be None or not negative")
 
 
 def refuse_globals(graph: FactorGraph, solver: str) -> None:
