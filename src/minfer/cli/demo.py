@@ -100,7 +100,7 @@ def _picture(console: Console) -> None:
     scene = picture()
     console.print(f"2. A picture with {FLIP:.0%} of its pixels flipped", style="bold")
     console.print(render.describe(scene.graph))
-    note("running loopy belief propagation (ten seconds or so the first time, to compile)")
+    note("running loopy belief propagation")
     solver = BeliefPropagation()
     answer = wait_for("belief propagation", lambda: _solve(solver, scene.graph))
     again = wait_for("belief propagation", lambda: [solver(scene.graph) for _ in range(3)])

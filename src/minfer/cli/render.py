@@ -108,7 +108,7 @@ def probability(p: float) -> str:
 def summary(name: str, marginals: Marginals, read: float) -> dict[str, str | Text]:
     status = marginals.status.value
     if marginals.iterations:
-        status += f" after {marginals.iterations:,} iterations"
+        status += f" after {marginals.iterations:,} iteration{'s' * (marginals.iterations != 1)}"
     if marginals.error_estimate is not None:
         status += f", estimated error {marginals.error_estimate:.1e}"
     lines: dict[str, str | Text] = {

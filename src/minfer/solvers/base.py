@@ -229,7 +229,7 @@ class Marginals:
     def __repr__(self) -> str:
         text = f"Marginals({self.graph.n_variables:,} variables; {self.status.value}"
         if self.iterations:
-            text += f" after {self.iterations} iterations"
+            text += f" after {self.iterations} iteration{'s' * (self.iterations != 1)}"
         return f"{text}; {self.solver}; {self.seconds * 1e3:.3g} ms)"
 
     def _repr_html_(self) -> str:
