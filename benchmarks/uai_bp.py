@@ -19,7 +19,7 @@ import numpy as np
 from minfer import BeliefPropagation, read_uai
 from minfer.io import read_mar, read_pr
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "uai"
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 def beside(path: Path, kind: str) -> Path:
@@ -109,7 +109,9 @@ Use `Exact` where `minfer plan` says that it fits.
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("MINFER_DATA", DATA)))
+    parser.add_argument(
+        "--data", type=Path, default=Path(os.environ.get("MINFER_DATA") or DATA) / "uai"
+    )
     parser.add_argument("--write", type=Path, help="write the page here")
     parser.add_argument("--models", action="store_true", help="one row per model")
     arguments = parser.parse_args()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import naive
+import zoo
 from minfer import (
     Auto,
     ContradictionError,
@@ -27,7 +26,7 @@ from minfer.conditioning import condition
 from minfer.elimination import adjacency, clique_tree
 from minfer.planning import plan
 
-DATA = Path(os.environ.get("MINFER_DATA") or Path(__file__).parents[2] / "shared" / "data") / "uai"
+DATA = zoo.UAI
 TOLERANCE = 1e-9
 MAX_ASSIGNMENTS = 3000  # of a drawn graph, so that the oracle stays quick
 

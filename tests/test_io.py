@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import minfer
+import zoo
 from minfer import (
     ContradictionError,
     EvidenceError,
@@ -36,9 +37,7 @@ from minfer.io.native import _PREFIX, VERSION, format_native, parse_native, seal
 from minfer.io.uai import format_uai, parse_uai
 from minfer.solvers.base import Marginals
 
-DATA = Path(os.environ.get("MINFER_DATA", Path(__file__).parents[2] / "shared" / "data")) / "uai"
-REAL = sorted(DATA.glob("*/*.uai.gz"))
-needs_data = pytest.mark.skipif(not REAL, reason=f"no UAI models under {DATA}")
+DATA, REAL, needs_data = zoo.UAI, zoo.UAI_MODELS, zoo.needs_data
 
 UAI = b"MARKOV\n2\n2 3\n2\n1 0\n2 1 0\n\n2\n 0.5 2\n\n6\n 1 2 3\n 4 0 6\n"
 FG = b"""# two factors

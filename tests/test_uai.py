@@ -8,16 +8,13 @@ import pytest
 import zoo
 from minfer import BeliefPropagation, read_uai
 
-DATA = zoo.data_dir()
-MODELS = sorted((DATA / "uai").glob("*/*.uai.gz")) if DATA else []
-
 
 @zoo.needs_data
 def test_all_models_are_here():
-    assert len(MODELS) == 44
+    assert len(zoo.UAI_MODELS) == 44
 
 
-@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.name.removesuffix(".uai.gz"))
+@pytest.mark.parametrize("path", zoo.UAI_MODELS, ids=lambda p: p.name.removesuffix(".uai.gz"))
 def test_bp_ends_with_proper_marginals(path):
     graph = read_uai(path, evidence=path.with_name(path.name.replace(".uai.gz", ".uai.evid.gz")))
     m = BeliefPropagation(time_limit=3)(graph)

@@ -63,15 +63,12 @@ class ExactlyOne:
         return 0.0 if assignment.sum() == 1 else -np.inf
 
 
-def data_dir() -> Path | None:
-    """The folder with real models, where there is one beside the checkout."""
-    asked = os.environ.get("MINFER_DATA")
-    place = Path(asked) if asked else Path(__file__).parents[2] / "shared" / "data"
-    return place if (place / "uai").is_dir() else None
-
+#: Real models, one folder per family, where there are some beside the checkout.
+UAI = Path(os.environ.get("MINFER_DATA") or Path(__file__).parents[2] / "shared" / "data") / "uai"
+UAI_MODELS = sorted(UAI.glob("*/*.uai.gz"))
 
 needs_data = pytest.mark.skipif(
-    data_dir() is None, reason="no real models here: set MINFER_DATA to a folder with uai/"
+    not UAI_MODELS, reason="no real models here: set MINFER_DATA to a folder with uai/"
 )
 
 
