@@ -39,6 +39,10 @@ def check_answer(graph: FactorGraph, m: Marginals) -> None:
         np.testing.assert_allclose(np.add.reduceat(m.probs, graph.offsets[:-1]), 1, atol=1e-9)
     assert m.seconds >= 0
     assert len(m.mpm()) == graph.n_variables
+    if graph.n_factors:
+        np.testing.assert_array_equal(m.factor(-1), m.factor(graph.n_factors - 1))
+    with pytest.raises(MinferError, match="no factor"):
+        m.factor(graph.n_factors)
     for i in range(graph.n_factors):
         joint = m.factor(i)
         assert joint.shape == tuple(graph.n_states[graph.scope(i)])

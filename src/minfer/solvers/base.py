@@ -184,6 +184,10 @@ class Marginals:
 
         The solver's own belief where it has one, else the product of the variables' marginals.
         """
+        n = self.graph.n_factors
+        if not -n <= factor < n:
+            raise ModelError(f"there is no factor {factor}; the graph has {n}")
+        factor = int(factor) % n  # negative numbers count from the end
         joint = self.state.factor(factor) if self.state is not None else None
         return self.product(self.graph.scope(factor)) if joint is None else joint
 
