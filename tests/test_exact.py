@@ -339,3 +339,12 @@ def test_uai_reference(name: str) -> None:
     answer = Exact()(graph)
     np.testing.assert_allclose(answer.probs, marginals, atol=1e-6)
     assert answer.log_z / math.log(10) == pytest.approx(log10_z, abs=1e-6)
+
+
+def test_auto_keeps_its_time_limit():
+    """An exact answer that would take longer than the limit is not begun."""
+    graph = FactorGraph.grid(np.random.default_rng(0).normal(size=(19, 19)), 0.5)
+    assert "Exact" in Auto()(graph).note
+    hurried = Auto(time_limit=0.02)(graph)
+    assert "BeliefPropagation" in hurried.note
+    assert "time_limit" in hurried.note

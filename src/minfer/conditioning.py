@@ -35,7 +35,7 @@ class Conditioned:
     fixed: NDArray[np.int32]  # (V,) the only state left, or -1
     groups: tuple[FactorGroup, ...]  # arity >= 2 over free variables; ids are the graph's
 
-    def expand(self, factor: int, scope: NDArray, joint: NDArray) -> NDArray[np.float64]:
+    def expand(self, factor: int, joint: NDArray) -> NDArray[np.float64]:
         """A joint marginal over a factor's free variables, put back onto its whole scope."""
         whole = self.graph.scope(factor)
         out = np.zeros(tuple(int(s) for s in self.graph._n_states[whole]))
@@ -167,10 +167,10 @@ class Flat(NamedTuple):
     ids: NDArray[np.int64]  # (F,) the factor's number in the graph
 
 
-def flatten(model: Conditioned, groups: tuple[FactorGroup, ...] | None = None) -> Flat:
-    """Lay the tables of ``groups`` (default: all that are not global) end to end."""
+def flatten(model: Conditioned) -> Flat:
+    """Lay all tables (global factors have none) end to end."""
     graph = model.graph
-    tables = [g for g in (groups or model.groups) if not isinstance(g, Globals)]
+    tables = [g for g in model.groups if not isinstance(g, Globals)]
     arity = [np.full(len(g), g.arity, dtype=np.int64) for g in tables]
     scope = [g._scope.ravel() for g in tables]
     toff, psi, start = [], [], 0

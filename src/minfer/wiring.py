@@ -393,7 +393,7 @@ class MessageState:
             return None
         bel, off = self.messages.bel, graph._offsets
         joint = bel[off[free[0]] : off[free[0] + 1]] if free else np.ones(())
-        return mesh.model.expand(factor, np.array(free), joint)
+        return mesh.model.expand(factor, joint)
 
     def _pair_belief(self, row: int, factor: int) -> NDArray[np.float64]:
         mesh, s = self.mesh, self.messages
@@ -404,7 +404,7 @@ class MessageState:
         big = 700.0
         la, lb = np.clip(la, -big, big), np.clip(lb, -big, big)
         table = np.array([[0.0, lb], [la, la + lb + w]])
-        return mesh.model.expand(factor, scope, _normalised(table))
+        return mesh.model.expand(factor, _normalised(table))
 
     def _table_belief(self, f: int, factor: int) -> NDArray[np.float64]:
         w = self.mesh.wiring
@@ -417,7 +417,7 @@ class MessageState:
             q = self.messages.gq[w.gslot[g, 2] : w.gslot[g, 2] + w.gslot[g, 3]]
             q = q if self.mesh.log else _log(q)
             table += q.reshape([-1 if b == a else 1 for b in range(len(shape))])
-        return self.mesh.model.expand(factor, self.mesh.gowner[slots], _normalised(table))
+        return self.mesh.model.expand(factor, _normalised(table))
 
     def __getstate__(self) -> dict:
         return {"mesh": self.mesh, "messages": self.messages}

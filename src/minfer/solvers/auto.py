@@ -17,6 +17,7 @@ from minfer.solvers.exact import (
     cheap_cells,
     count_assignments,
     expand_globals,
+    expected_seconds,
     solve,
 )
 from minfer.solvers.iteration import check_settings
@@ -80,12 +81,19 @@ class Auto:
         tree = clique_tree(model, float(most))
         if not tree.complete or tree.cells > most:
             return None, f"BeliefPropagation: exact inference needs more than {most:,} cells"
+        left = self._left(began)
+        if left is not None and expected_seconds(tree) > left:
+            return None, "BeliefPropagation: exact inference would not end within time_limit"
         try:
             Exact().check(tree)
         except RefusedError:
             return None, "BeliefPropagation: exact inference needs too much memory"
         why = f"Exact: its cliques have only {tree.cells:,.0f} cells"
-        return solve(repr(Exact()), model, tree, began), why
+        deadline = math.inf if self.time_limit is None else began + self.time_limit
+        try:
+            return solve(repr(Exact()), model, tree, began, deadline), why
+        except RefusedError:
+            return None, "BeliefPropagation: exact inference did not end within time_limit"
 
     def _propagate(
         self, graph: FactorGraph, start: Marginals | None, began: float

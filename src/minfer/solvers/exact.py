@@ -371,7 +371,7 @@ class CliqueTreeState:
             if self.joints is None:
                 self.joints = self._all_joints()
             joint = self.joints[factor].reshape(graph._n_states[free])
-        return self.model.expand(factor, scope, joint)
+        return self.model.expand(factor, joint)
 
     def _all_joints(self) -> dict[int, NDArray[np.float64]]:
         flat = flatten(self.model)

@@ -156,7 +156,7 @@ class GibbsState:
         scope = self.scope[self.scope_ptr[row] : self.scope_ptr[row + 1]]
         cells = self.counts[self._count_ptr[row] : self._count_ptr[row + 1]]
         shape = tuple(int(s) for s in graph._n_states[scope])
-        return self.model.expand(factor, scope, (cells / cells.sum()).reshape(shape))
+        return self.model.expand(factor, (cells / cells.sum()).reshape(shape))
 
 
 class _Chains:
