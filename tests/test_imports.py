@@ -60,7 +60,10 @@ def test_numba_only_in_kernels_and_rich_only_in_cli():
                 assert layer == "cli", f"{path} imports numba"  # doctor and demo ask for versions
             if top in ("rich", "typer"):
                 assert layer == "cli", f"{path} imports {top}"
-            assert top not in ("torch", "matplotlib", "ray"), f"{path} imports {top}"
+            if top == "matplotlib":
+                assert layer == "cli", f"{path} imports matplotlib"
+                assert top not in module_imports(path, top_only=True), f"{path}: import it late"
+            assert top not in ("torch", "ray"), f"{path} imports {top}"
 
 
 def test_import_loads_neither_numba_nor_scipy():

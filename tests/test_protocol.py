@@ -141,30 +141,13 @@ def test_drawn_pairs(solver, graph):
 
 def test_third_party_solver():
     """Any callable of the right shape is a solver: here pyAgrum's Shafer-Shenoy inference."""
-    gum = pytest.importorskip("pyagrum", reason="pyAgrum is not installed")
-
-    def pyagrum_solver(graph: FactorGraph, start: Marginals | None = None) -> Marginals:
-        model = gum.MarkovRandomField()
-        for v, states in enumerate(graph.n_states):
-            model.add(gum.LabelizedVariable(graph.name(v), "", int(states)))
-        tables: dict[tuple[int, ...], np.ndarray] = {}  # pyAgrum takes one factor per scope
-        for i in range(graph.n_factors):
-            scope = tuple(int(v) for v in graph.scope(i))
-            tables[scope] = tables.get(scope, 0.0) + graph.log_table(i)
-        for scope, table in tables.items():
-            factor = model.addFactor([graph.name(v) for v in scope])
-            factor.fillWith(np.exp(table).ravel(order="F").tolist())  # first variable fastest
-        inference = gum.ShaferShenoyMRFInference(model)
-        inference.makeInference()
-        probs = [inference.posterior(graph.name(v)).toarray() for v in range(graph.n_variables)]
-        return Marginals.from_probs(graph, np.concatenate(probs), "pyAgrum ShaferShenoy")
-
+    pytest.importorskip("pyagrum", reason="pyAgrum is not installed")
     for name in ("grid", "mixed"):
         graph = GRAPHS[name]
-        m = pyagrum_solver(graph)
+        m = zoo.pyagrum_solver(graph)
         check_answer(graph, m)
         np.testing.assert_allclose(m.probs, Exact()(graph).probs, atol=1e-9)
-    assert isinstance(pyagrum_solver, Solver)
+    assert isinstance(zoo.pyagrum_solver, Solver)
 
 
 def test_a_broken_global_factor_is_named():

@@ -19,6 +19,7 @@ from minfer import (
     Exact,
     FactorGraph,
     Gibbs,
+    Marginals,
     MeanField,
     TreeReweighted,
 )
@@ -61,6 +62,28 @@ class ExactlyOne:
 
     def score(self, assignment):
         return 0.0 if assignment.sum() == 1 else -np.inf
+
+
+def pyagrum_solver(graph: FactorGraph, start: Marginals | None = None) -> Marginals:
+    """Another library as a solver: pyAgrum's Shafer-Shenoy inference."""
+    import pyagrum as gum
+
+    model = gum.MarkovRandomField()
+    for v, states in enumerate(graph.n_states):
+        model.add(gum.LabelizedVariable(graph.name(v), "", int(states)))
+    tables: dict[tuple[int, ...], np.ndarray] = {}  # pyAgrum takes one factor per scope
+    for v in range(graph.n_variables):
+        tables[(v,)] = graph.field[graph.offsets[v] : graph.offsets[v + 1]]
+    for i in range(graph.n_factors):
+        scope = tuple(int(v) for v in graph.scope(i))
+        tables[scope] = tables.get(scope, 0.0) + graph.log_table(i)
+    for scope, table in tables.items():
+        factor = model.addFactor([graph.name(v) for v in scope])
+        factor.fillWith(np.exp(table).ravel(order="F").tolist())  # first variable fastest
+    inference = gum.ShaferShenoyMRFInference(model)
+    inference.makeInference()
+    probs = [inference.posterior(graph.name(v)).toarray() for v in range(graph.n_variables)]
+    return Marginals.from_probs(graph, np.concatenate(probs), "pyAgrum ShaferShenoy")
 
 
 #: Real models, one folder per family, where there are some beside the checkout.

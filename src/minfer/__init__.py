@@ -28,8 +28,12 @@ _LATE = {
     "MinDivergence": "minfer.reduction.objectives",
     "MinJoint": "minfer.reduction.objectives",
     "MinSize": "minfer.reduction.objectives",
-    "Result": "minfer.reduction.infer",
+    "Result": "minfer.reduction.result",
+    "Budget": "minfer.reduction.objectives",
+    "FactorSource": "minfer.reduction.sources",
+    "calibrate": "minfer.reduction.calibrate",
     "factor_gains": "minfer.reduction.gains",
+    "relax": "minfer.reduction.relax",
     "infer": "minfer.reduction.infer",
     "BeliefPropagation": "minfer.solvers.bp",
     "Exact": "minfer.solvers.exact",
@@ -67,9 +71,13 @@ if TYPE_CHECKING:
         write_pr,
         write_uai,
     )
+    from minfer.reduction.calibrate import calibrate
     from minfer.reduction.gains import factor_gains
-    from minfer.reduction.infer import Result, infer
-    from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
+    from minfer.reduction.infer import infer
+    from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize
+    from minfer.reduction.relax import relax
+    from minfer.reduction.result import Result
+    from minfer.reduction.sources import FactorSource
     from minfer.solvers.auto import Auto
     from minfer.solvers.base import LogZ, Marginals, Solver, Status
     from minfer.solvers.bp import BeliefPropagation
@@ -81,10 +89,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Auto",
     "BeliefPropagation",
+    "Budget",
     "ContradictionError",
     "EvidenceError",
     "Exact",
     "FactorGraph",
+    "FactorSource",
     "Features",
     "FormatError",
     "Gibbs",
@@ -105,6 +115,7 @@ __all__ = [
     "Status",
     "Tables",
     "TreeReweighted",
+    "calibrate",
     "factor_gains",
     "infer",
     "read",
@@ -112,6 +123,7 @@ __all__ = [
     "read_fg",
     "read_native",
     "read_uai",
+    "relax",
     "write",
     "write_fg",
     "write_mar",

@@ -60,7 +60,7 @@ def condition(graph: FactorGraph) -> Conditioned:
             break
         touched = np.zeros(graph.n_variables, dtype=bool)
         touched[newly] = True
-        groups = [part for g in groups for part in _slice(g, touched, fixed)]
+        groups = [part for g in groups for part in slice_known(g, touched, fixed)]
         more, groups = _absorb_small(graph, groups, log_field)
         constant += more
     else:
@@ -123,7 +123,9 @@ def _new_fixed(graph: FactorGraph, log_field: NDArray, fixed: NDArray) -> NDArra
     return newly
 
 
-def _slice(group: FactorGroup, touched: NDArray[np.bool_], fixed: NDArray) -> list[FactorGroup]:
+def slice_known(
+    group: FactorGroup, touched: NDArray[np.bool_], fixed: NDArray
+) -> list[FactorGroup]:
     """A group split by which of its positions just became fixed, each part sliced there."""
     if isinstance(group, Globals):
         return [group]  # a global factor sees a fixed variable as an incoming message

@@ -594,7 +594,8 @@ class FactorGraph:
                 groups.append(replace(g, _ids=new))
             elif len(rows):
                 groups.append(g.take(rows, new))
-        return replace(self, groups=tuple(groups), _origin=self.origin[kept])
+        origin = kept if self._origin is None else self._origin[kept]
+        return replace(self, groups=tuple(groups), _origin=origin)
 
     def component_labels(self) -> NDArray[np.int32]:
         """The connected component of each variable, numbered by first appearance, shape (V,)."""

@@ -41,6 +41,7 @@ class Mesh:
     pair_ids: NDArray[np.int64]  # (P,) factor numbers
     pair_scope: NDArray[np.int32]  # (P, 2)
     slot: NDArray[np.int32]  # (P, 2) pair slots of each pair factor
+    first: NDArray[np.float64]  # (E,) pair messages to begin with; the first run changes them
     general_ids: NDArray[np.int64]  # (F,) factor numbers of the general factors
     gowner: NDArray[np.int32]  # (G,) variable of each general slot
     globals: tuple[tuple[int, GlobalFactor], ...]  # (general factor, object)
@@ -66,7 +67,7 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
         k.pair_degrees(g._scope, ptr)
     np.cumsum(ptr, out=ptr)
     slots = int(ptr[-1])
-    rev, W = np.empty(slots, dtype=np.uint32), np.empty(slots)
+    rev, W, first = np.empty(slots, dtype=np.uint32), np.empty(slots), np.empty(slots)
     slot = np.empty((slots // 2, 2), dtype=np.int32)
     lean, load, nxt = np.zeros(n), np.zeros(n), ptr[:-1].copy()
     constant, done = model.constant, 0
@@ -75,7 +76,9 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
         basis = g.truth.reshape(1, 4).astype(float) if isinstance(g, Features) else np.eye(4)
         weights = _NONE if rho is None else rho[g._ids]
         here = slot[done : done + len(g)]
-        constant += k.pair_fill(g._scope, values, basis, weights, nxt, rev, W, here, lean, load)
+        constant += k.pair_fill(
+            g._scope, values, basis, weights, nxt, rev, W, first, here, lean, load
+        )
         done += len(g)
     del nxt
     pair_ids = _only([g._ids for g, _ in pairs], np.zeros(0, np.int64))
@@ -100,7 +103,7 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
             parts.gptr, parts.gslot, parts.fac, parts.fslot, tab, slot_rho, parts.grho,
         ),
         in_log, rho is not None, constant + parts.constant + top + zero_state,
-        pair_ids, pair_scope, slot, parts.ids, parts.gowner, parts.globals,
+        pair_ids, pair_scope, slot, first, parts.ids, parts.gowner, parts.globals,
     )  # fmt: skip
 
 
@@ -262,10 +265,9 @@ def _log(values: NDArray) -> NDArray:
 
 
 def fresh_messages(mesh: Mesh) -> Messages:
-    """Messages that say nothing yet.
+    """Messages that say nothing yet: uniform, seen from the tables as they were given.
 
-    Pair messages start at sqrt(W), half way between their bounds 1 and W: the uniform message of a
-    symmetric factor, whichever unary part was absorbed, so that no state is favoured.
+    A mesh serves one run: pair messages are ``mesh.first`` itself.
     """
     from minfer.kernels.wiring import Messages
 
@@ -273,7 +275,7 @@ def fresh_messages(mesh: Mesh) -> Messages:
     size = int(w.gslot[:, 3].sum())
     start = 0.0 if mesh.log else 1.0
     widest = int(w.card.max(initial=2))
-    m = np.sqrt(w.W)
+    m = mesh.first
     rl = w.rho * np.log(m) if len(w.rho) else np.zeros(0)
     return Messages(
         m, rl, np.full(size, start), np.full(size, start),
@@ -383,7 +385,8 @@ class MessageState:
         mesh, graph = self.mesh, self.mesh.model.graph
         hits = np.flatnonzero(mesh.pair_ids == factor)
         if len(hits):
-            return self._pair_belief(int(hits[0]), factor)
+            belief = self._pair_beliefs(hits)[0].reshape(2, 2)
+            return mesh.model.expand(factor, belief)
         hits = np.flatnonzero(mesh.general_ids == factor)
         if len(hits):
             f = int(hits[0])
@@ -395,16 +398,23 @@ class MessageState:
         joint = bel[off[free[0]] : off[free[0] + 1]] if free else np.ones(())
         return mesh.model.expand(factor, joint)
 
-    def _pair_belief(self, row: int, factor: int) -> NDArray[np.float64]:
+    def factors(self, factors: NDArray[np.int64]) -> NDArray[np.float64] | None:
+        """Beliefs of several factors at once, shape (n, 4), if all are binary pairs."""
+        row = np.full(self.mesh.model.graph.n_factors, -1, dtype=np.int64)
+        row[self.mesh.pair_ids] = np.arange(len(self.mesh.pair_ids))
+        plain = (row[factors] >= 0) & (self.mesh.model.graph.arity[factors] == 2)
+        return self._pair_beliefs(row[factors]) if plain.all() else None
+
+    def _pair_beliefs(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Beliefs of pair factors over their two free variables, shape (n, 4)."""
         mesh, s = self.mesh, self.messages
-        (i, j), scope = mesh.slot[row], mesh.pair_scope[row]
-        la = self._log_odds[scope[0]] - np.log(s.m[i])
-        lb = self._log_odds[scope[1]] - np.log(s.m[j])
-        w = np.log(mesh.wiring.W[i])
-        big = 700.0
-        la, lb = np.clip(la, -big, big), np.clip(lb, -big, big)
-        table = np.array([[0.0, lb], [la, la + lb + w]])
-        return mesh.model.expand(factor, _normalised(table))
+        slot, scope = mesh.slot[rows], mesh.pair_scope[rows]
+        cavity = np.clip(self._log_odds[scope] - np.log(s.m[slot]), -700.0, 700.0)
+        table = np.zeros((len(rows), 4))
+        table[:, 1], table[:, 2] = cavity[:, 1], cavity[:, 0]
+        table[:, 3] = cavity.sum(axis=1) + np.log(mesh.wiring.W[slot[:, 0]])
+        table = np.exp(table - table.max(axis=1, keepdims=True))
+        return table / table.sum(axis=1, keepdims=True)
 
     def _table_belief(self, f: int, factor: int) -> NDArray[np.float64]:
         w = self.mesh.wiring

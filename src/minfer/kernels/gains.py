@@ -1,11 +1,14 @@
-"""Gains of left-out factors under product marginals, one pass and no Python per factor.
+"""Scores of left-out factors under product marginals, one pass and no Python per factor.
 
-    g = D(p_G || p_{G+i}) = log(1 - mu + mu e^theta) - mu theta          (binary feature)
-    g = log E[Psi] - E[log Psi]                                           (table)
+    gain      g = D(p_G || p_{G+i}) = log(1 - mu + mu e^theta) - mu theta     (binary feature)
+              g = log E[Psi] - E[log Psi]                                     (table)
+    reverse   D(p_{G+i} || p_G) = E[Psi log Psi] / E[Psi] - log E[Psi]
+    residual  1/2 w^2 v_a v_b, for tables 1/2 E[R^2], R = log Psi - its best sum of unary terms
 
-Riedel, Smith & McCallum (2010), section 3.1. The printed form of the first loses all digits for
+Riedel, Smith & McCallum (2010), section 3.1, for the first. Its printed form loses all digits for
 small weights and overflows for large ones; with r = min(mu, 1 - mu) and s the weight turned
-accordingly it is evaluated by a series, by log1p and expm1, or by its asymptote.
+accordingly it is evaluated by a series, by log1p and expm1, or by its asymptote. ``gain_block``
+does so for a block at once in a form that LLVM vectorises: a fifth of the time of libm calls.
 """
 
 import math
@@ -13,6 +16,18 @@ import math
 import numpy as np
 
 from minfer.kernels._jit import jit
+from minfer.kernels.vexp import (
+    LN2_HI,
+    LN2_LO,
+    LOG2E,
+    MAGIC,
+    SQRT_HALF,
+    bits_of,
+    double_of,
+)
+
+_BLOCK = 512
+_SMALL, _LARGE = 1e-3, 30.0  # |theta| below which the series serves; above which no block does
 
 
 @jit
@@ -24,42 +39,93 @@ def feature_gain(mu, nu, theta):
     r, s = (mu, theta) if mu <= nu else (nu, -theta)
     if r <= 0.0:
         return 0.0
-    if abs(s) < 1e-3:
+    if abs(s) < _SMALL:
         v = r * (1.0 - r)
         skew = 1.0 - 2.0 * r
-        return (
-            v
-            * s
-            * s
-            * (
-                0.5
-                + s
-                * (skew / 6.0 + s * ((1.0 - 6.0 * v) / 24.0 + s * skew * (1.0 - 12.0 * v) / 120.0))
-            )
-        )
-    if s > 30.0:
+        third = skew * (1.0 - 12.0 * v) / 120.0
+        return v * s * s * (0.5 + s * (skew / 6.0 + s * ((1.0 - 6.0 * v) / 24.0 + s * third)))
+    if s > 700.0:
         return (1.0 - r) * s + math.log(r + (1.0 - r) * math.exp(-s))
     return math.log1p(r * math.expm1(s)) - r * s
 
 
-@jit
-def pair_feature_gains(scope, truth, theta, off, probs, out):
-    """Gains of features over two binary variables; truth is (t00, t01, t10, t11)."""
-    for f in range(scope.shape[0]):
-        a, b = off[scope[f, 0]], off[scope[f, 1]]
-        p00, p01 = probs[a] * probs[b], probs[a] * probs[b + 1]
-        p10, p11 = probs[a + 1] * probs[b], probs[a + 1] * probs[b + 1]
-        mu = truth[0] * p00 + truth[1] * p01 + truth[2] * p10 + truth[3] * p11
-        nu = (1.0 - truth[0]) * p00 + (1.0 - truth[1]) * p01
-        nu += (1.0 - truth[2]) * p10 + (1.0 - truth[3]) * p11
-        out[f] = feature_gain(mu, nu, theta[f])
+@jit(fastmath={"contract"})
+def gain_block(mu, nu, theta, out):
+    """As ``feature_gain`` for arrays with |theta| <= 30; relative error below 1e-12."""
+    for i in range(mu.size):
+        flip = mu[i] > nu[i]
+        r = nu[i] if flip else mu[i]
+        s = -theta[i] if flip else theta[i]
+        # x = r expm1(s): s = e ln 2 + d, expm1 = 2^e (e^d - 1) + (2^e - 1)
+        w = min(max(s, -_LARGE), _LARGE)
+        t = w * LOG2E + MAGIC
+        e = t - MAGIC
+        d = (w - e * LN2_HI) - e * LN2_LO
+        d2 = d * d
+        d4 = d2 * d2
+        low = (0.5 + d * (1.0 / 6.0)) + d2 * (1.0 / 24.0 + d * (1.0 / 120.0))
+        mid = (1.0 / 720.0 + d * (1.0 / 5040.0)) + d2 * (1.0 / 40320.0 + d * (1.0 / 362880.0))
+        q = d + d2 * (low + d4 * (mid + d4 * (1.0 / 3628800.0 + d * (1.0 / 39916800.0))))
+        power = double_of((bits_of(t) + 1023) << 52)
+        x = r * (power * q + (power - 1.0))
+        # log1p(x) = k ln 2 + 2 atanh(f), f = x / (2 + x) where k = 0: nothing of x is lost
+        bits = bits_of(1.0 + x)
+        m = double_of((bits & 0x000FFFFFFFFFFFFF) | 0x3FE0000000000000)
+        small = m < SQRT_HALF
+        m = m + m if small else m
+        k = double_of(((bits >> 52) & 0x7FF) | 0x4330000000000000) - (4503599627370496.0 + 1022.0)
+        k = k - 1.0 if small else k
+        f = (x if k == 0.0 else m - 1.0) / (2.0 + x if k == 0.0 else m + 1.0)
+        g = f * f
+        g2 = g * g
+        g4 = g2 * g2
+        low = (1.0 / 3.0 + g * (1.0 / 5.0)) + g2 * (1.0 / 7.0 + g * (1.0 / 9.0))
+        mid = (1.0 / 11.0 + g * (1.0 / 13.0)) + g2 * (1.0 / 15.0 + g * (1.0 / 17.0))
+        p = g * (low + g4 * (mid + g4 * (1.0 / 19.0 + g * (1.0 / 21.0))))
+        y = k * LN2_HI + (k * LN2_LO + 2.0 * (f + f * p)) - r * s
+        v = r * (1.0 - r)
+        skew = 1.0 - 2.0 * r
+        third = skew * (1.0 - 12.0 * v) * (1.0 / 120.0)
+        series = skew * (1.0 / 6.0) + s * ((1.0 - 6.0 * v) * (1.0 / 24.0) + s * third)
+        series = v * s * s * (0.5 + s * series)
+        out[i] = series if abs(s) < _SMALL else max(y, 0.0)
 
 
 @jit
 def feature_gains(mu, nu, theta, out):
     """Gains from the probabilities that features are on and off."""
+    gain_block(mu, nu, theta, out)
     for f in range(theta.shape[0]):
-        out[f] = feature_gain(mu[f], nu[f], theta[f])
+        if abs(theta[f]) > _LARGE:
+            out[f] = feature_gain(mu[f], nu[f], theta[f])
+
+
+@jit
+def pair_gains(scope, truth, theta, off, on, out):
+    """Gains of features over two binary variables; ``off``, ``on`` (V,) are their marginals."""
+    t00, t01, t10, t11 = truth[0], truth[1], truth[2], truth[3]
+    n = scope.shape[0]
+    mu, nu = np.empty(_BLOCK), np.empty(_BLOCK)
+    for start in range(0, n, _BLOCK):
+        size = min(_BLOCK, n - start)
+        for i in range(size):
+            a, b = np.uint32(scope[start + i, 0]), np.uint32(scope[start + i, 1])
+            p00, p01 = off[a] * off[b], off[a] * on[b]
+            p10, p11 = on[a] * off[b], on[a] * on[b]
+            mu[i] = (t00 * p00 + t01 * p01) + (t10 * p10 + t11 * p11)
+            first = (1.0 - t00) * p00 + (1.0 - t01) * p01
+            nu[i] = first + ((1.0 - t10) * p10 + (1.0 - t11) * p11)
+        end = start + size
+        feature_gains(mu[:size], nu[:size], theta[start:end], out[start:end])
+
+
+@jit(fastmath={"contract"})
+def pair_residuals(scope, theta, slope, variance, out):
+    """1/2 w^2 v_a v_b of features with w = slope * theta; ``variance`` (V,) holds mu (1 - mu)."""
+    half = 0.5 * slope * slope
+    for f in range(scope.shape[0]):
+        a, b = np.uint32(scope[f, 0]), np.uint32(scope[f, 1])
+        out[f] = half * theta[f] * theta[f] * (variance[a] * variance[b])
 
 
 @jit
@@ -94,3 +160,88 @@ def table_gains(joint, log_psi, out):
                     total += math.exp(log_psi[row, i] - base + math.log(joint[f, i]) - top)
             log_mean = top + math.log(total)
         out[f] = max(log_mean - mean, 0.0)  # infinite where the mean is minus infinity
+
+
+@jit
+def table_reverse_gains(joint, log_psi, out):
+    """E[Psi log Psi] / E[Psi] - log E[Psi]; infinite only if all mass lies on zeros."""
+    single = log_psi.shape[0] == 1
+    for f in range(joint.shape[0]):
+        row = 0 if single else f
+        top = -np.inf
+        for i in range(joint.shape[1]):
+            if joint[f, i] > 0.0:
+                top = max(top, log_psi[row, i])
+        if top == -np.inf:
+            out[f] = np.inf
+            continue
+        mean = weighted = 0.0
+        for i in range(joint.shape[1]):
+            x = log_psi[row, i] - top
+            if joint[f, i] > 0.0 and x > -np.inf:
+                p = joint[f, i] * math.exp(x)
+                mean += p
+                weighted += p * x
+        out[f] = max(weighted / mean - math.log(mean), 0.0)
+
+
+@jit
+def table_residuals(joint, log_psi, sizes, out):
+    """1/2 E[R^2], R = T - sum_a E[T | x_a] + (A - 1) E[T]; infinite if a zero has mass.
+
+    ``joint`` (F, n) must be a product of marginals: R is then what no sum of unary terms explains
+    (the interaction of an analysis of variance).
+    """
+    single = log_psi.shape[0] == 1
+    arity, n = sizes.shape[0], joint.shape[1]
+    start = np.zeros(arity + 1, dtype=np.int64)
+    for a in range(arity):
+        start[a + 1] = start[a] + sizes[a]
+    state = np.zeros((n, arity), dtype=np.int64)  # where each cell's states lie in ``mass``
+    for i in range(n):
+        rest = i
+        for a in range(arity - 1, -1, -1):
+            state[i, a] = start[a] + rest % sizes[a]
+            rest //= sizes[a]
+    mass, given = np.empty(start[arity]), np.empty(start[arity])
+    for f in range(joint.shape[0]):
+        row = 0 if single else f
+        mean = 0.0
+        for j in range(start[arity]):
+            mass[j] = given[j] = 0.0
+        for i in range(n):
+            p = joint[f, i]
+            if p > 0.0:
+                x = p * log_psi[row, i]
+                mean += x
+                for a in range(arity):
+                    mass[state[i, a]] += p
+                    given[state[i, a]] += x
+        if mean == -np.inf:
+            out[f] = np.inf
+            continue
+        for j in range(start[arity]):
+            given[j] = given[j] / mass[j] if mass[j] > 0.0 else 0.0
+        total = 0.0
+        for i in range(n):
+            if joint[f, i] > 0.0:
+                r = log_psi[row, i] + (arity - 1) * mean
+                for a in range(arity):
+                    r -= given[state[i, a]]
+                total += joint[f, i] * r * r
+        out[f] = 0.5 * total
+
+
+@jit
+def same_pairs(scope, ptr, other, number, twin):
+    """For each pair (F, 2) the number of a factor on the same two variables, where there is one.
+
+    Those factors lie in CSR order of their smaller variable: ``other[ptr[v]:ptr[v + 1]]`` are the
+    larger ones. Fills ``twin`` (F,); what has no such factor is left alone.
+    """
+    for f in range(scope.shape[0]):
+        a, b = min(scope[f, 0], scope[f, 1]), max(scope[f, 0], scope[f, 1])
+        for j in range(ptr[a], ptr[a + 1]):
+            if other[j] == b:
+                twin[f] = number[j]
+                break

@@ -23,7 +23,7 @@ TINY = 2.2250738585072014e-308
 
 
 @intrinsic
-def _bits(context, x):
+def bits_of(context, x):
     """The bits of a float64 as an int64."""
 
     def codegen(context, builder, signature, args):
@@ -33,7 +33,7 @@ def _bits(context, x):
 
 
 @intrinsic
-def _double(context, bits):
+def double_of(context, bits):
     """The float64 with these bits."""
 
     def codegen(context, builder, signature, args):
@@ -60,7 +60,7 @@ def exp_in_place(x):
             1.0 / 3628800.0 + r * (1.0 / 39916800.0)
         )
         p = low + r4 * (mid + r4 * (high + r4 * (1.0 / 479001600.0 + r * (1.0 / 6227020800.0))))
-        y = p * _double((_bits(t) + 1023) << 52)
+        y = p * double_of((bits_of(t) + 1023) << 52)
         x[i] = y if v > EXP_MIN else 0.0
 
 
@@ -69,12 +69,12 @@ def log_in_place(x):
     """x <- log(x) for finite x >= 0; what is below the normal numbers gives minus infinity."""
     for i in range(x.size):
         v = x[i]
-        bits = _bits(v)
-        m = _double((bits & 0x000FFFFFFFFFFFFF) | 0x3FE0000000000000)  # in [0.5, 1)
+        bits = bits_of(v)
+        m = double_of((bits & 0x000FFFFFFFFFFFFF) | 0x3FE0000000000000)  # in [0.5, 1)
         small = m < SQRT_HALF
         m = m + m if small else m
         # the exponent as a float without an integer conversion, which AVX2 has not
-        e = _double(((bits >> 52) & 0x7FF) | 0x4330000000000000) - (4503599627370496.0 + 1022.0)
+        e = double_of(((bits >> 52) & 0x7FF) | 0x4330000000000000) - (4503599627370496.0 + 1022.0)
         e = e - 1.0 if small else e
         f = (m - 1.0) / (m + 1.0)
         g = f * f

@@ -69,6 +69,24 @@ class Messages(NamedTuple):
 
 
 @jit
+def is_forest(n, edges):
+    """Whether edges (E, 2) among n nodes have no cycle; a doubled edge is one."""
+    parent = np.arange(n)
+    for e in range(edges.shape[0]):
+        u, v = edges[e, 0], edges[e, 1]
+        while parent[u] != u:
+            parent[u] = parent[parent[u]]
+            u = parent[u]
+        while parent[v] != v:
+            parent[v] = parent[parent[v]]
+            v = parent[v]
+        if u == v:
+            return False
+        parent[max(u, v)] = min(u, v)
+    return True
+
+
+@jit
 def pair_degrees(scope, ptr):
     """Count pair slots: ptr[v + 1] += degree of v."""
     one = np.uint64(1)
@@ -78,15 +96,18 @@ def pair_degrees(scope, ptr):
 
 
 @jit
-def pair_fill(scope, values, basis, rho, nxt, rev, W, slot, lean, load):
+def pair_fill(scope, values, basis, rho, nxt, rev, W, first, slot, lean, load):
     """Wire a batch of binary pair factors whose log-tables are ``values @ basis`` (00, 01, 10, 11).
 
     ``values`` has one row per factor or one for all; ``rho`` one weight per factor or is empty.
     Adds the unary parts to ``lean`` (log-odds per variable) and |w| to ``load``; writes each
-    factor's two slots. Returns the sum of t00, the constant left over.
+    factor's two slots and ``first``, the uniform message of the table as it was given: e^-ua once
+    its unary part ua is absorbed, within the messages' bounds 1 and W. Returns the sum of t00, the
+    constant left over.
     """
     constant = 0.0
     last, odds = 0.0, 1.0  # equal weights are common, exp is not cheap
+    last_a, first_a, last_b, first_b = 0.0, 1.0, 0.0, 1.0
     one = np.uint64(1)
     single = values.shape[0] == 1
     for f in range(scope.shape[0]):
@@ -102,10 +123,14 @@ def pair_fill(scope, values, basis, rho, nxt, rev, W, slot, lean, load):
         a = scope[f, 0]
         b = scope[f, 1]
         constant += t00
-        lean[a] += t10 - t00
-        lean[b] += t01 - t00
+        ua = t10 - t00
+        ub = t01 - t00
+        lean[a] += ua
+        lean[b] += ub
         if rho.size > 0:
             w /= rho[f]
+            ua /= rho[f]
+            ub /= rho[f]
         load[a] += abs(w)
         load[b] += abs(w)
         i = nxt[a]
@@ -118,6 +143,15 @@ def pair_fill(scope, values, basis, rho, nxt, rev, W, slot, lean, load):
             last, odds = w, np.exp(w)
         W[i] = odds
         W[j] = odds
+        low, high = min(0.0, w), max(0.0, w)
+        ua = min(max(-ua, low), high)
+        ub = min(max(-ub, low), high)
+        if ua != last_a:
+            last_a, first_a = ua, np.exp(ua)
+        if ub != last_b:
+            last_b, first_b = ub, first_a if ub == ua else np.exp(ub)
+        first[i] = first_a
+        first[j] = first_b
         slot[f, 0] = i
         slot[f, 1] = j
     return constant

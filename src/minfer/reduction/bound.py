@@ -1,32 +1,127 @@
-"""How far the answer can be off: upper bounds on D(p_H || p_F) from means of the dropped factors.
+"""What an answer may cost: rigorous upper bounds on D(p_H || p_F), F = H and the dropped factors R.
 
-Proposition 2 of the paper, corrected (its C has the wrong sign, and the means are those of H, not
-of the seed): flip negative weights (phi -> 1 - phi, theta -> -theta, mu -> 1 - mu), sort the
-dropped features by increasing mean under p_H, let cs_j = theta_1 + ... + theta_j; then
+    D(p_H || p_F) = log E_H[Psi_R] - E_H[log Psi_R],     log Z_F = log Z_H + log E_H[Psi_R]
+
+The second expectation is a sum over the dropped factors and needs their joint marginals only. The
+first does not split up. It is largest when all log Psi_i rise together, so with Q_i the quantile
+function of log Psi_i under p_H
+
+    D(p_H || p_F) <= log int_0^1 exp( sum_i Q_i(u) ) du - sum_i E_H[log Psi_i].
+
+For features exp(theta phi) this is Proposition 2 of the paper, corrected (its C has the wrong sign,
+and the means are those of H, not of the seed): flip negative weights (phi -> 1 - phi,
+theta -> -theta, mu -> 1 - mu), sort by increasing mean under p_H, cs_j = theta_1 + ... + theta_j;
 
     D(p_H || p_F) <= sum_i (1 - mu_i) theta_i + C,
-    C = log sum_{j=0}^{L} (mu_{j+1} - mu_j) e^{-cs_j}  <= 0,     mu_0 = 0, mu_{L+1} = 1,
+    C = log sum_{j=0}^{L} (mu_{j+1} - mu_j) e^{-cs_j}  <= 0,     mu_0 = 0, mu_{L+1} = 1.
 
-with equality for comonotone features. Without C it is the looser bound of Riedel & Smith (2010).
-For tables the same argument holds with quantiles: D = log E_H[Psi_R] - E_H[log Psi_R], and
-E_H[prod Psi_i] is largest when all log Psi_i rise together, so
+Without C it is the looser bound of Riedel & Smith (2010). In general the first term is
+sum_i (max log Psi_i - E_H[log Psi_i]), and C sums over the places where a quantile function steps.
+Factors that share no connected component of F are independent under p_H: E_H[Psi_R] is a product
+over the components, and the bound the sum of one bound for each.
 
-    D(p_H || p_F) <= log int_0^1 exp( sum_i Q_i(u) ) du - sum_i E_H[log Psi_i],
+Where it is tight: one dropped factor in each component (then it is the divergence), features that
+are comonotone under p_H (equality), few dropped factors. Where it says nothing: it grows with the
+number of dropped factors of a component as if all were maximally correlated, so that on large
+connected models of which much is dropped it is far above D, and D itself, which adds up over the
+whole model, is far above the error of a single marginal. By Pinsker's inequality no probability
+differs by more than sqrt(D / 2), which is wide: D = 0.02 allows 0.1 already, D = 2 anything.
 
-Q_i the quantile function of log Psi_i under the marginal of H over its scope. A feature is the case
-of two values. The bound is rigorous if these marginals are those of p_H itself; it allows all
-dropped factors to be maximally correlated, grows with their number, and says nothing on large
-models where many are dropped.
+All of this is about p_H itself. :func:`certificate` computes it exactly, or says why it cannot; the
+error of an approximate solver on H comes on top and is not bounded here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import logsumexp
+from numpy.typing import ArrayLike, NDArray
+
+from minfer.checks import unique_rows
+from minfer.conditioning import Conditioned, condition, slice_known
+from minfer.elimination import CliqueTree, clique_tree
+from minfer.errors import ModelError, RefusedError
+from minfer.factors import FactorGroup, Features, Globals, Tables, n_entries
+from minfer.graph import FactorGraph
+from minfer.solvers.exact import calibrate, expand_globals
+
+#: Cells of all cliques together that a certificate may visit: about a second.
+MAX_CELLS = 1 << 26
+#: Clique trees it tries before it settles for less than joint marginals.
+MAX_TREES = 24
+#: Mass given to what is possible but has a smaller probability, which floats may round to zero.
+_TINY = 1e-300
+#: Below the largest value of a log-table by more than this, the factor is as good as zero.
+_DEEP = 800.0
 
 
-def feature_bound(mu: NDArray, theta: NDArray, loose: bool = False) -> float:
+class Dropped(NamedTuple):
+    """Dropped factors of one shape: n log-tables, or one for all, over A variables each."""
+
+    scope: NDArray[np.int32]  # (n, A)
+    log_psi: NDArray[np.float64]  # (n, cells) or (1, cells), the last variable fastest
+    shape: tuple[int, ...]  # (S_1, ..., S_A)
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """What is certain about F from exact inference in its part H.
+
+    Attributes
+    ----------
+    bound : float or None
+        D(p_H || p_F) is at most this; infinite where a dropped table has a zero with mass under H.
+        None where exact inference in H is too expensive: see ``reason``.
+    loose : float or None
+        The same without C (Riedel & Smith 2010).
+    log_z : float or None
+        log Z_H, exact.
+    expectation : float or None
+        E_H[log Psi_R], exact if ``n_enveloped`` is 0, else a lower bound on it.
+    log_z_upper : float or None
+        log Z_F is at most this.
+    by_variable : float array (V,)
+        Bounds on the divergence of the connected component of F that each variable lies in.
+    n_enveloped : int
+        Dropped factors whose joint marginal was too expensive, bounded from single marginals.
+    cells : float
+        Clique cells visited for it.
+    reason : str
+        Why there is no bound; empty if there is one.
+    """
+
+    bound: float | None = None
+    loose: float | None = None
+    log_z: float | None = None
+    expectation: float | None = None
+    log_z_upper: float | None = None
+    by_variable: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    n_enveloped: int = 0
+    cells: float = 0.0
+    reason: str = ""
+
+    @property
+    def log_z_lower(self) -> float | None:
+        """log Z_F is at least log Z_H + E_H[log Psi_R]."""
+        if self.log_z is None or self.expectation is None:
+            return None
+        return self.log_z + self.expectation
+
+    @property
+    def interval(self) -> float | None:
+        """No event's probabilities under p_H and p_F differ by more than this (Pinsker)."""
+        return None if self.bound is None else pinsker(self.bound)
+
+    @property
+    def intervals(self) -> NDArray[np.float64]:
+        """The same for the marginals of each variable, shape (V,)."""
+        return np.minimum(np.sqrt(self.by_variable / 2), 1.0)
+
+
+def feature_bound(mu: ArrayLike, theta: ArrayLike, loose: bool = False) -> float:
     """Bound on D(p_H || p_F) from the means under H and the weights of the dropped features.
 
     Parameters
@@ -35,46 +130,402 @@ def feature_bound(mu: NDArray, theta: NDArray, loose: bool = False) -> float:
     loose : bool
         Leave out C: the bound of Riedel & Smith (2010).
     """
-    mu, theta = np.asarray(mu, dtype=np.float64), np.asarray(theta, dtype=np.float64)
-    negative = theta < 0
-    mu, theta = np.where(negative, 1 - mu, mu), np.abs(theta)
-    first = float(((1 - mu) * theta).sum())
-    if loose or not len(mu):
+    mean, weight = np.asarray(mu, dtype=np.float64), np.asarray(theta, dtype=np.float64)
+    mean, weight = np.where(weight < 0, 1 - mean, mean), np.abs(weight)
+    first = float(((1 - mean) * weight).sum())
+    if loose:
         return first
-    order = np.argsort(mu, kind="stable")
-    steps = np.diff(np.concatenate([[0.0], mu[order], [1.0]]))
-    sums = np.concatenate([[0.0], np.cumsum(theta[order])])
-    used = steps > 0
-    return max(first + float(logsumexp(-sums[used], b=steps[used])), 0.0)
+    one_group = np.zeros(len(mean), dtype=np.int64)
+    return max(first + float(_comonotone(mean, weight, one_group, 1)[0]), 0.0)
 
 
-def quantile_bound(joints: list[NDArray], log_tables: list[NDArray]) -> float:
+def quantile_bound(joints: Sequence[NDArray], log_tables: Sequence[NDArray]) -> float:
     """The same for any factors: each a marginal over its scope and its log-table (flat, same size).
 
     Infinite if a dropped table has a zero where H has mass.
     """
-    breaks, levels = [np.array([0.0, 1.0])], []
-    mean = 0.0
-    for joint, table in zip(joints, log_tables, strict=True):
-        p, x = np.ravel(joint), np.ravel(table)
-        p, x = p[p > 0], x[p > 0]
-        if np.isneginf(x).any():
-            return np.inf
-        order = np.argsort(x, kind="stable")
-        edges = np.cumsum(p[order])
-        edges[-1] = 1.0
-        levels.append((edges, x[order]))
-        breaks.append(edges)
-        mean += float((p * x).sum())
-    cuts = np.unique(np.clip(np.concatenate(breaks), 0.0, 1.0))
-    width, middle = np.diff(cuts), (cuts[1:] + cuts[:-1]) / 2
-    total = np.zeros(len(middle))
-    for edges, x in levels:
-        total += x[np.minimum(np.searchsorted(edges, middle), len(x) - 1)]
-    used = width > 0
-    return max(float(logsumexp(total[used], b=width[used])) - mean, 0.0)
+    sizes = np.array([np.size(j) for j in joints], dtype=np.int64)
+    if len(joints) != len(log_tables) or any(np.size(t) != s for t, s in zip(log_tables, sizes)):
+        raise ModelError("quantile_bound: every joint marginal needs a log-table of its size")
+    steps = []
+    for size in np.unique(sizes):
+        rows = np.flatnonzero(sizes == size).tolist()
+        p = np.array([np.ravel(joints[i]) for i in rows])
+        x = np.array([np.ravel(log_tables[i]) for i in rows])
+        steps.append(_steps(p, x, x, np.zeros(len(rows), dtype=np.int64)))
+    return float(_by_group(steps, 1).bound[0])
 
 
 def pinsker(divergence: float) -> float:
     """Largest possible error of any probability at this divergence: sqrt(D / 2), at most 1."""
     return float(min(np.sqrt(divergence / 2), 1.0))
+
+
+def ignored(model: FactorGraph, keep: NDArray[np.bool_]) -> list[Dropped]:
+    """The factors outside a mask (F,) as :func:`certificate` takes them."""
+    batches = []
+    for g in model.groups:
+        rows = np.flatnonzero(~keep[g._ids])
+        if not len(rows):
+            continue
+        if isinstance(g, Globals):
+            raise ModelError(
+                f"factor {int(g._ids[rows[0]])} is global and has no table: it cannot be dropped"
+            )
+        shared = isinstance(g, Tables) and g.shared
+        tables = g._log_psi if isinstance(g, Tables) and shared else g.log_tables(rows)
+        batches.append(Dropped(g._scope[rows], tables, g.shape))
+    return batches
+
+
+def certificate(
+    part: FactorGraph, dropped: Sequence[Dropped], max_cells: float | None = None
+) -> Certificate:
+    """Bound D(p_H || p_F) and log Z_F by exact inference in H.
+
+    Joint marginals of H over a dropped factor's variables are products where these lie in
+    different components of H; the others come from clique trees that also cover the dropped
+    scopes, of all at once or of as many as the budget allows. What is left is bounded from the
+    variables' marginals: with M(x_a) the largest and m(x_a) the smallest value of log Psi given one
+    of its variables, m(x_a) <= log Psi <= M(x_a), and both have known laws.
+
+    Rounding: probabilities are good to about 1e-12, relatively; a possible combination counts with
+    a mass of at least 1e-300, however improbable.
+
+    Parameters
+    ----------
+    part : FactorGraph
+        H; its field may hold evidence and corrections.
+    dropped : sequence of Dropped
+        The factors of F that H lacks (of a compensated H: less the corrections they left behind).
+    max_cells : float, optional
+        Clique cells to visit at most, 2**26 by default.
+    """
+    budget = float(MAX_CELLS if max_cells is None else max_cells)
+    for d in dropped:
+        _check(part, d)
+    try:
+        model = expand_globals(condition(part))
+    except RefusedError as error:
+        return Certificate(reason=str(error))
+    pieces = _pieces(model, dropped)
+    own = _components(model, [])
+    wanted = [_within_a_component(own, piece) for piece in pieces]
+    found = _infer(model, pieces, wanted, budget)
+    if found is None:
+        return Certificate(reason=f"exact inference in H needs more than {budget:.1e} clique cells")
+    whole = _components(model, pieces)
+    steps, constant, n_enveloped = [], 0.0, 0
+    for piece, joint, known in zip(pieces, found.joints, found.known):
+        if piece.arity == 0:
+            constant += float(piece.log_psi.sum())
+            continue
+        lower = upper = np.asarray(piece.log_psi)
+        if not known.all():
+            lower, upper = _envelopes(joint, upper, piece.shape, known)
+            n_enveloped += int((~known).sum())
+        steps.append(_steps(joint, upper, lower, whole[piece._scope[:, 0]]))
+    groups = _by_group(steps, int(whole.max(initial=-1)) + 1)
+    loose, bound = float(groups.loose.sum()), float(groups.bound.sum())
+    if constant == -np.inf:
+        loose = bound = np.inf
+    return Certificate(
+        bound=bound,
+        loose=loose,
+        log_z=found.log_z,
+        expectation=float(groups.mean.sum()) + constant,
+        log_z_upper=found.log_z + float(groups.upper.sum()) + constant,
+        by_variable=groups.bound[whole],
+        n_enveloped=n_enveloped,
+        cells=found.cells,
+    )
+
+
+# ---------------------------------------------------------------- sums of quantile functions
+
+
+class _Steps(NamedTuple):
+    """n factors of K cells as step functions of the tail 1 - u, largest value first."""
+
+    group: NDArray[np.int64]  # (n,)
+    top: NDArray[np.float64]  # (n,) largest value with mass
+    gap: NDArray[np.float64]  # (n,) top - mean
+    mean: NDArray[np.float64]  # (n,)
+    tail: NDArray[np.float64]  # (n, K-1) where it steps
+    drop: NDArray[np.float64]  # (n, K-1) by how much
+
+
+class _Groups(NamedTuple):
+    """Sums over independent groups of factors, each (G,)."""
+
+    loose: NDArray[np.float64]
+    bound: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    upper: NDArray[np.float64]  # on log E_H[Psi]
+
+
+def _steps(p: NDArray, upper: NDArray, lower: NDArray, group: NDArray[np.int64]) -> _Steps:
+    """Quantiles from ``upper`` and means from ``lower`` log-tables, all (n, cells)."""
+    alive = p > 0
+    x = np.where(alive, upper, -np.inf)
+    top = x.max(axis=1)
+    start = np.where(top > -np.inf, top, 0.0)[:, None]
+    x = np.maximum(x, start - _DEEP)
+    gap = (p * (start - np.where(alive, lower, start))).sum(axis=1)
+    mean = (p * np.where(alive, lower, 0.0)).sum(axis=1)
+    order = np.argsort(-x, axis=1, kind="stable")
+    x, p = np.take_along_axis(x, order, axis=1), np.take_along_axis(p, order, axis=1)
+    tail = np.minimum(np.cumsum(p, axis=1), 1.0)
+    return _Steps(group, top, gap, mean, tail[:, :-1], x[:, :-1] - x[:, 1:])
+
+
+def _by_group(steps: Sequence[_Steps], n_groups: int) -> _Groups:
+    """Bounds of every group: the gaps' sum, and that plus C."""
+
+    def join(parts: list[NDArray]) -> NDArray:
+        return np.concatenate([p.ravel() for p in parts]) if parts else np.zeros(0)
+
+    group = join([s.group for s in steps]).astype(np.int64)
+    place = join([np.repeat(s.group, s.tail.shape[1]) for s in steps]).astype(np.int64)
+    tail, drop = join([s.tail for s in steps]), join([s.drop for s in steps])
+    used = drop > 0
+    c = _comonotone(tail[used], drop[used], place[used], n_groups)
+
+    def total(parts: list[NDArray]) -> NDArray[np.float64]:
+        return np.bincount(group, join(parts), minlength=n_groups).astype(np.float64)
+
+    loose = total([s.gap for s in steps])
+    mean, top = total([s.mean for s in steps]), total([s.top for s in steps])
+    return _Groups(loose, np.maximum(loose + c, 0.0), mean, top + c)
+
+
+def _comonotone(
+    tail: NDArray[np.float64], drop: NDArray[np.float64], group: NDArray[np.int64], n_groups: int
+) -> NDArray[np.float64]:
+    """C = log int_0^1 exp( - sum of the drops at tails <= t ) dt of every group, shape (G,)."""
+    if not len(tail):
+        return np.zeros(n_groups)
+    order = np.lexsort((tail, group))
+    tail, drop, group = tail[order], drop[order], group[order]
+    new = np.concatenate([[True], group[1:] != group[:-1]])
+    first = np.flatnonzero(new)
+    # running sums that begin again at every group without ever growing large
+    jump = drop.copy()
+    jump[first[1:]] -= np.add.reduceat(drop, first)[:-1]
+    fallen = np.cumsum(jump)
+    stop = np.append(tail[1:], 1.0)
+    stop[np.append(first[1:], len(tail)) - 1] = 1.0
+    width = stop - tail
+    # near 0 from what is lost against no drop, else relative to the largest piece with a width
+    lost = np.bincount(group, width * np.expm1(-fallen), minlength=n_groups)
+    base = np.zeros(n_groups)
+    base[group[first]] = np.where(
+        tail[first] > 0, 0.0, np.minimum.reduceat(np.where(width > 0, fallen, np.inf), first)
+    )
+    piece = width * np.exp(np.minimum(base[group] - fallen, 0.0)) + new * tail
+    left = np.bincount(group, piece, minlength=n_groups)
+    far = np.log(np.maximum(left, _TINY)) - base
+    return np.where(lost > -0.5, np.log1p(np.maximum(lost, -0.5)), far)
+
+
+def _envelopes(
+    p: NDArray, x: NDArray, shape: tuple[int, ...], known: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Lower and upper log-tables (n, cells); where the joint is not known, functions of one axis.
+
+    The axis is the one with the largest mean of the lower, and the smallest of the upper envelope.
+    There ``p`` is any law with the right marginals, as only one variable at a time counts.
+    """
+    n = len(p)
+    alive = (p > 0).reshape(n, *shape)
+    table = np.broadcast_to(x, p.shape).reshape(n, *shape)
+    low, high = np.where(alive, table, np.inf), np.where(alive, table, -np.inf)
+    best_low, best_high = np.full(n, -np.inf), np.full(n, np.inf)
+    lower, upper = np.array(np.broadcast_to(x, p.shape)), np.array(np.broadcast_to(x, p.shape))
+    for axis in range(1, len(shape) + 1):
+        others = tuple(k for k in range(1, len(shape) + 1) if k != axis)
+        for bound, best, envelope in (
+            (lower, best_low, low.min(axis=others, keepdims=True)),
+            (upper, best_high, high.max(axis=others, keepdims=True)),
+        ):
+            here = np.where(alive, envelope, 0.0).reshape(n, -1)
+            mean = (p * here).sum(axis=1)
+            better = ~known & ((mean >= best) if bound is lower else (mean <= best))
+            bound[better], best[better] = here[better], mean[better]
+    return lower, upper
+
+
+# ---------------------------------------------------------------- exact joints of H
+
+
+class _Found(NamedTuple):
+    """Joints of every piece, and which of them are exact (the others have the right marginals)."""
+
+    log_z: float
+    joints: list[NDArray[np.float64]]  # (n, cells)
+    known: list[NDArray[np.bool_]]  # (n,)
+    cells: float  # visited
+
+
+class _Masses(NamedTuple):
+    """One exact run: probabilities, zero only where impossible."""
+
+    log_z: float
+    states: NDArray[np.float64]  # (sum S,)
+    joints: NDArray[np.float64]  # of the tables asked for, end to end
+
+
+def _check(part: FactorGraph, d: Dropped) -> None:
+    n = len(d.scope)
+    if d.scope.shape[1:] != (len(d.shape),) or (part._n_states[d.scope] != d.shape).any():
+        raise ModelError(f"dropped factors of shape {d.shape} do not fit their variables")
+    if d.log_psi.ndim != 2 or d.log_psi.shape[0] not in (1, n):
+        raise ModelError(f"{n} dropped factors need {n} log-tables, or one for all")
+    if d.log_psi.shape[1] != n_entries(d.shape) or not (d.log_psi < np.inf).all():
+        raise ModelError(f"dropped log-tables of shape {d.shape} must be finite or minus infinity")
+
+
+def _pieces(model: Conditioned, dropped: Sequence[Dropped]) -> list[Tables]:
+    """The dropped factors over free variables, sliced where H leaves a variable one state."""
+    known = model.fixed >= 0
+    pieces: list[Tables] = []
+    for d in dropped:
+        if len(d.scope):
+            ids, scope = np.arange(len(d.scope)), np.ascontiguousarray(d.scope, dtype=np.int32)
+            log_psi = np.ascontiguousarray(d.log_psi, dtype=np.float64)
+            pieces += slice_known(Tables(ids, scope, d.shape, log_psi), known, model.fixed)  # type: ignore[arg-type]
+    return pieces
+
+
+def _components(model: Conditioned, pieces: list[Tables]) -> NDArray[np.int64]:
+    """Connected components of the free variables under H's factors and the pieces, (V,)."""
+    states = model.graph._n_states
+    links = tuple(g for g in (*model.groups, *pieces) if isinstance(g, Globals) or g.arity > 1)
+    if not links:
+        return np.arange(len(states))
+    return FactorGraph(states, links).component_labels().astype(np.int64)
+
+
+def _within_a_component(labels: NDArray, piece: Tables) -> NDArray[np.bool_]:
+    """Rows of which two variables lie in one component of H: no product of marginals, (n,)."""
+    if piece.arity < 2:
+        return np.zeros(len(piece), dtype=bool)
+    ordered = np.sort(labels[piece._scope], axis=1)
+    return np.asarray((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
+
+
+def _infer(
+    model: Conditioned, pieces: list[Tables], wanted: list[NDArray[np.bool_]], budget: float
+) -> _Found | None:
+    """Exact joints, in one run if that is cheap enough, else in several over parts of them."""
+    nothing = np.zeros(0, dtype=np.int64)
+    distinct = [
+        unique_rows(piece._scope[w]) if w.any() else (piece._scope[:0], nothing)
+        for piece, w in zip(pieces, wanted)
+    ]
+    scopes = [scope for scope, _ in distinct]
+    cells = [n_entries(piece.shape) for piece in pieces]
+    owner = np.repeat(np.arange(len(scopes)), [len(s) for s in scopes])
+    row = np.concatenate([np.arange(len(s)) for s in scopes] or [nothing])
+    joints = [np.zeros((len(s), c)) for s, c in zip(scopes, cells)]
+    known = [np.zeros(len(s), dtype=bool) for s in scopes]
+    base: _Masses | None = None
+    cells_left = budget
+    queue = [np.arange(len(owner))]
+    for _ in range(MAX_TREES):
+        if not queue:
+            break
+        items = queue.pop()
+        extra = [(k, row[items[owner[items] == k]]) for k in np.unique(owner[items])]
+        groups = [_flat_tables(scopes[k][r], pieces[k].shape) for k, r in extra]
+        run = _run(model, groups, cells_left)
+        if run is not None:
+            base, tree = run
+            cells_left -= tree.cells
+            start = 0
+            for k, r in extra:
+                stop = start + len(r) * cells[k]
+                joints[k][r] = base.joints[start:stop].reshape(len(r), -1)
+                known[k][r] = True
+                start = stop
+        elif not len(items):
+            return None
+        elif len(items) == len(owner):  # all at once is too much: H alone, then by region
+            alone = _run(model, [], cells_left)
+            if alone is None:
+                return None
+            base, tree = alone
+            cells_left -= tree.cells
+            queue = _halves(_by_region(tree, scopes))
+        else:
+            queue += _halves(items)
+    if base is None:
+        return None
+    out, exact = [], []
+    for k, (piece, w) in enumerate(zip(pieces, wanted)):
+        joint, found, which = _product(base.states, model.graph._offsets, piece), ~w, distinct[k][1]
+        found[w] = known[k][which]
+        joint[w & found] = joints[k][which][known[k][which]]
+        out.append(joint)
+        exact.append(found)
+    return _Found(base.log_z, out, exact, budget - cells_left)
+
+
+def _halves(items: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    middle = len(items) // 2
+    return [items[middle:], items[:middle]] if middle else []
+
+
+def _by_region(tree: CliqueTree, scopes: list[NDArray]) -> NDArray[np.int64]:
+    """All scopes in the order in which their first variable is eliminated from H."""
+    first = [tree.position[scope].min(axis=1, initial=len(tree.position)) for scope in scopes]
+    return np.argsort(np.concatenate(first), kind="stable")
+
+
+def _flat_tables(scope: NDArray[np.int32], shape: tuple[int, ...]) -> Tables:
+    """Factors that say nothing, so that cliques cover their scopes."""
+    return Tables(np.arange(len(scope)), scope, shape, np.zeros((1, n_entries(shape))))
+
+
+def _run(
+    model: Conditioned, extra: list[Tables], budget: float
+) -> tuple[_Masses, CliqueTree] | None:
+    """Masses of all states and of the extra scopes, and the tree used; None beyond the budget."""
+    model = replace(model, groups=(*model.groups, *extra))
+    tree = clique_tree(model, budget)
+    if not tree.complete or tree.cells > budget:
+        return None
+    answer = calibrate(model, tree, joints=True)
+    n = sum(len(g) * n_entries(g.shape) for g in extra)
+    states, joints = answer.probs, answer.joints[len(answer.joints) - n :]
+    free = np.repeat(model.fixed < 0, model.graph._n_states)
+    if (states[free] < _TINY).any() or (joints < _TINY).any():
+        # a zero, or too small for a float? ask again with every weight that is not zero set to 1
+        support = calibrate(_support(model), tree, joints=True)
+        possible = support.joints[len(support.joints) - n :]
+        states = np.where(support.probs > 0, np.maximum(states, _TINY), states)
+        joints = np.where(possible > 0, np.maximum(joints, _TINY), joints)
+    return _Masses(answer.log_z, states, joints), tree
+
+
+def _support(model: Conditioned) -> Conditioned:
+    """The same zeros; everything else has weight 1."""
+    groups: list[FactorGroup] = []
+    for g in model.groups:
+        if isinstance(g, Features):
+            groups.append(replace(g, _theta=np.zeros(len(g))))
+        elif isinstance(g, Tables):
+            groups.append(replace(g, _log_psi=np.where(g._log_psi > -np.inf, 0.0, -np.inf)))
+    log_field = np.where(model.field > -np.inf, 0.0, -np.inf)
+    return replace(model, groups=tuple(groups), field=log_field)
+
+
+def _product(states: NDArray, offsets: NDArray, piece: Tables) -> NDArray[np.float64]:
+    """Products of the marginals over each scope, (n, cells), zero only where impossible."""
+    joint = np.ones((len(piece), 1))
+    for a, size in enumerate(piece.shape):
+        p = states[offsets[piece._scope[:, a]][:, None] + np.arange(size)]
+        possible = (joint > 0)[:, :, None] & (p > 0)[:, None, :]
+        joint = np.maximum(joint[:, :, None] * p[:, None, :], np.where(possible, _TINY, 0.0))
+        joint = joint.reshape(len(piece), -1)
+    return joint

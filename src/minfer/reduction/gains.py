@@ -1,24 +1,40 @@
-"""Gains: the divergence that each left-out factor would cause, from the seed's marginals.
+"""Scores of left-out factors from the seed's marginals: what would ignoring each one cost?
 
-    g_G(i) = D(p_G || p_{G + i}) = log E_G[Psi_i] - E_G[log Psi_i]
+The paper's score is the gain, the divergence that each factor would cause if added to the seed,
 
-For a feature exp(theta phi) with mean mu = E_G[phi] this is log(1 - mu + mu e^theta) - mu theta
-(Riedel, Smith & McCallum 2010, section 3.1). The joint of a factor's variables is the product of
-their marginals. A table has an infinite gain only if the seed gives one of its zeros mass:
-D(p_H || p_F) is infinite without it, so no objective may drop it.
+    g_G(i) = D(p_G || p_{G + i}) = log E_G[Psi_i] - E_G[log Psi_i],
+
+for a feature exp(theta phi) with mean mu = E_G[phi]: log(1 - mu + mu e^theta) - mu theta (Riedel,
+Smith & McCallum 2010, section 3.1). It is infinite only if the seed gives one of the table's zeros
+mass: D(p_H || p_F) is infinite without such a factor, so no objective may drop it.
+
+The joint of a factor's variables is the solver's where it knows it (a factor of the seed has the
+same scope), and the product of their marginals elsewhere. Two more scores:
+
+* ``residual``, for compensated inference: to second order the gain that is left once the factor's
+  unary part stays behind, 1/2 w^2 v_a v_b with w = T11 - T10 - T01 + T00, v = mu (1 - mu); for
+  tables 1/2 E[R^2] with R the log-table minus its best sum of unary terms. No exp, no log.
+* ``reverse``, D(p_{G + i} || p_G): -log P_G(allowed) for a hard constraint. Finite where the gain
+  is not, but dropping such a factor leaves D(p_H || p_F) infinite: it ranks, it promises nothing.
+
+Scores of different kinds do not compare, nor do their thresholds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import ModelError
-from minfer.factors import Features, Globals, n_entries
+from minfer.errors import ModelError, SettingsError
+from minfer.factors import FactorGroup, Features, Globals, Tables, n_entries
 from minfer.graph import FactorGraph
 from minfer.solvers.base import Marginals
 
-_CHUNK = 1 << 22  # cells of product joints held at a time
+SCORES = ("gain", "residual", "reverse")
+
+_CHUNK = 1 << 22  # cells of joints held at a time
 
 
 def factor_gains(
@@ -35,43 +51,116 @@ def factor_gains(
     seed : bool array (F,), optional
         Which factors are the seed; their gains are not computed. Global factors must be among them.
     """
-    from minfer.kernels import gains as k
+    return factor_scores(model, marginals, seed, "gain")
 
+
+def factor_scores(
+    model: FactorGraph,
+    marginals: Marginals,
+    seed: NDArray[np.bool_] | None = None,
+    score: str = "gain",
+) -> NDArray[np.float64]:
+    """As :func:`factor_gains` for any of the scores ``gain``, ``residual`` and ``reverse``."""
+    if score not in SCORES:
+        raise SettingsError(f"score must be one of {SCORES}, not {score!r}")
     probs = np.ascontiguousarray(marginals.probs)
     if probs.shape != (int(model._offsets[-1]),):
         raise ModelError("factor_gains: the marginals are of a model with other variables")
     skip = np.zeros(model.n_factors, dtype=bool) if seed is None else np.asarray(seed, dtype=bool)
-    out = np.full(model.n_factors, np.inf)
+    out = np.empty(model.n_factors)
     for g in model.groups:
-        rows = np.flatnonzero(~skip[g._ids])
-        if not len(rows):
+        here = rows_of(g, skip)
+        if here.all():
+            out[_span(g)] = np.inf
             continue
         if isinstance(g, Globals):
-            raise ModelError(
-                f"factor {int(g._ids[rows[0]])} is global and has no gain: put it into the seed"
-            )
-        part = g if len(rows) == len(g) else g.take(rows, g._ids[rows])
-        values = np.empty(len(part))
-        if isinstance(part, Features) and part.arity == 2:
-            truth = part.truth.ravel().astype(np.float64)
-            k.pair_feature_gains(part._scope, truth, part._theta, model._offsets, probs, values)
-        elif isinstance(part, Features):
-            on, off = part.truth.ravel().astype(float), (~part.truth).ravel().astype(float)
-            means = [(j @ on, j @ off) for j in _joints(model, part, probs)]
-            mu, nu = (np.concatenate(x) for x in zip(*means))
-            k.feature_gains(mu, nu, part._theta, values)
+            number = int(g._ids[np.flatnonzero(~here)[0]])
+            raise ModelError(f"factor {number} is global and has no gain: put it into the seed")
+        if not here.any():
+            part, into = g, _span(g)
         else:
-            done = 0
-            for joint in _joints(model, part, probs):
-                rows_here = slice(done, done + len(joint))
-                tables = part._log_psi if part.shared else part._log_psi[rows_here]
-                k.table_gains(joint, tables, values[rows_here])
-                done += len(joint)
-        out[part._ids] = values
+            rows = np.flatnonzero(~here)
+            out[_span(g)] = np.inf
+            part = g.take(rows, g._ids[rows])
+            into = part._ids
+        if isinstance(into, slice):
+            _score(model, part, probs, score, out[into])
+        else:
+            values = np.empty(len(part))
+            _score(model, part, probs, score, values)
+            out[into] = values
+    if score != "residual":
+        _use_known_joints(model, marginals, skip, score, out)
     return out
 
 
-def _joints(model: FactorGraph, group, probs: NDArray):  # type: ignore[no-untyped-def]
+def rows_of(group: FactorGroup, mask: NDArray) -> NDArray:
+    """A per-factor array (F,) at a group's factors; a view where their numbers are consecutive."""
+    return mask[_span(group)]
+
+
+def _span(group: FactorGroup) -> slice | NDArray[np.int64]:
+    first, last = int(group._ids[0]), int(group._ids[-1])
+    return slice(first, last + 1) if last - first + 1 == len(group) else group._ids
+
+
+def binary_marginals(model: FactorGraph, probs: NDArray) -> tuple[NDArray, NDArray]:
+    """P(y_v = 0) and P(y_v = 1), shapes (V,); whatever comes for variables that are not binary."""
+    first = model._offsets[:-1]
+    return probs[first], probs[np.minimum(first + 1, max(len(probs) - 1, 0))]
+
+
+def _score(
+    model: FactorGraph, part: Features | Tables, probs: NDArray, score: str, out: NDArray
+) -> None:
+    """Scores of one group's factors under product marginals, into ``out`` (F,)."""
+    from minfer.kernels import gains as k
+
+    if isinstance(part, Features) and part.arity == 2 and score != "reverse":
+        off, on = binary_marginals(model, probs)
+        t = part.truth.ravel().astype(np.float64)
+        if score == "gain":
+            k.pair_gains(part._scope, t, part._theta, off, on, out)
+        else:
+            k.pair_residuals(part._scope, part._theta, t[3] - t[2] - t[1] + t[0], off * on, out)
+        return
+    done = 0
+    for joint in product_joints(model, part, probs):
+        rows = slice(done, done + len(joint))
+        _score_joints(part, rows, joint, score, out[rows])
+        done += len(joint)
+
+
+def _score_joints(
+    part: Features | Tables, rows: slice, joint: NDArray, score: str, out: NDArray
+) -> None:
+    """Scores of some rows of a group from the joints of their variables (rows, cells)."""
+    from minfer.kernels import gains as k
+
+    if isinstance(part, Features) and score != "residual":
+        on = part.truth.ravel().astype(float)
+        mu, nu = joint @ on, joint @ (1.0 - on)
+        theta = part._theta[rows]
+        if score == "reverse":  # the gain of going back: from mu e^theta / Z, by -theta
+            up, down = np.exp(np.minimum(theta, 0.0)), np.exp(-np.maximum(theta, 0.0))
+            mu, nu = mu * up, nu * down
+            mu, nu, theta = mu / (mu + nu), nu / (mu + nu), -theta
+        k.feature_gains(mu, nu, theta, out)
+        return
+    shared = isinstance(part, Tables) and part.shared
+    tables = part._log_psi if shared else part.log_tables(rows)  # type: ignore[union-attr]
+    tables = np.require(tables, requirements=["C", "W"])
+    if score == "gain":
+        k.table_gains(joint, tables, out)
+    elif score == "reverse":
+        k.table_reverse_gains(joint, tables, out)
+    else:
+        k.table_residuals(joint, tables, np.array(part.shape, dtype=np.int64), out)
+
+
+def product_joints(
+    model: FactorGraph, group: Features | Tables, probs: NDArray
+) -> Iterator[NDArray[np.float64]]:
     """Product marginals over each factor's scope, (rows, cells), a chunk of rows at a time."""
     step = max(1, _CHUNK // n_entries(group.shape))
     for start in range(0, len(group), step):
@@ -81,3 +170,73 @@ def _joints(model: FactorGraph, group, probs: NDArray):  # type: ignore[no-untyp
             p = probs[model._offsets[scope[:, a]][:, None] + np.arange(size)]
             joint = (joint[:, :, None] * p[:, None, :]).reshape(len(scope), -1)
         yield joint
+
+
+def _use_known_joints(
+    model: FactorGraph, marginals: Marginals, skip: NDArray, score: str, out: NDArray
+) -> None:
+    """Score again, with the solver's joint, the factors whose scope a factor of the seed has."""
+    seed = marginals.graph
+    if not len(seed.arity) or seed.arity.max() < 2:
+        return
+    for g in model.groups:
+        if isinstance(g, Globals) or g.arity < 2:
+            continue
+        rows = np.flatnonzero(~rows_of(g, skip))
+        if not len(rows):
+            continue
+        twin, order = _same_scope(seed, g._scope[rows])
+        rows, order, twin = rows[twin >= 0], order[twin >= 0], twin[twin >= 0]
+        if not len(rows):
+            continue
+        part = g.take(rows, g._ids[rows])
+        joints = _reordered(marginals.factors(twin), order, part.shape)
+        values = np.empty(len(part))
+        _score_joints(part, slice(0, len(part)), joints, score, values)
+        out[part._ids] = values
+
+
+def _same_scope(seed: FactorGraph, scope: NDArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each scope (n, A) a factor of the seed over the same variables, or -1.
+
+    Also the axes of that factor's joint in the order of the scope, shape (n, A).
+    """
+    arity = scope.shape[1]
+    twin = np.full(len(scope), -1, dtype=np.int64)
+    groups = [g for g in seed.groups if not isinstance(g, Globals) and g.arity == arity]
+    axes = np.tile(np.arange(arity), (len(scope), 1))
+    if not groups:
+        return twin, axes
+    theirs = np.concatenate([g._scope for g in groups])
+    number = np.concatenate([g._ids for g in groups])
+    if arity == 2:
+        from minfer.kernels.gains import same_pairs
+
+        small, large = theirs.min(axis=1), theirs.max(axis=1)
+        order = np.argsort(small, kind="stable")
+        ptr = np.zeros(seed.n_variables + 1, dtype=np.int64)
+        np.cumsum(np.bincount(small, minlength=seed.n_variables), out=ptr[1:])
+        same_pairs(scope, ptr, large[order], order, twin)
+    else:
+        both = np.sort(np.concatenate([theirs, scope]), axis=1)
+        _, first, label = np.unique(both, axis=0, return_index=True, return_inverse=True)
+        source = first[label.ravel()[len(theirs) :]]  # the first row that is equal
+        twin[:] = np.where(source < len(theirs), source, -1)
+    found = twin >= 0
+    match = scope[found][:, :, None] == theirs[twin[found]][:, None, :]
+    axes[found] = match.argmax(axis=2)
+    twin[found] = number[twin[found]]
+    return twin, axes
+
+
+def _reordered(joints: NDArray, axes: NDArray, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Joints (n, cells) over the seed's scopes with their axes in the given order, (n, cells)."""
+    out = np.empty_like(joints)
+    for order in np.unique(axes, axis=0):
+        rows = np.flatnonzero((axes == order).all(axis=1))
+        theirs = [0] * len(order)
+        for mine, axis in enumerate(order):
+            theirs[axis] = shape[mine]
+        block = joints[rows].reshape(len(rows), *theirs)
+        out[rows] = block.transpose(0, *(order + 1)).reshape(len(rows), -1)
+    return out

@@ -2,25 +2,32 @@
 
     infer in the seed  ->  score what was left out  ->  keep what matters  ->  infer again
 
-What the answer may cost is on the result: the surrogate divergence D1 of the ignored factors, an
-estimate from the seed's marginals.
+With ``compensate`` every ignored factor leaves its unary part behind, and ``refreshes`` bring these
+parts up to date (:mod:`minfer.reduction.compensation`). What the answer may cost is on the result.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from minfer.errors import ModelError
+from minfer.errors import ModelError, SettingsError
 from minfer.graph import FactorGraph
 from minfer.reduction import seeds
-from minfer.reduction.gains import factor_gains
+from minfer.reduction.compensation import compensate as compensation_of
+from minfer.reduction.gains import factor_scores
 from minfer.reduction.objectives import Objective
+from minfer.reduction.result import Result, Untouched
+from minfer.reduction.sources import FactorSource, binary_probs, scan
 from minfer.solvers.base import Marginals, Solver
+from minfer.solvers.bp import BeliefPropagation
+
+#: Share of the old messages that a refresh keeps once refreshes move the answer more and more.
+DAMPING = 0.3
 
 Seed = NDArray[np.bool_] | Callable[[FactorGraph], NDArray[np.bool_]]
 
@@ -28,49 +35,136 @@ Seed = NDArray[np.bool_] | Callable[[FactorGraph], NDArray[np.bool_]]
 def infer(
     model: FactorGraph,
     objective: Objective,
-    solver: Solver,
+    solver: Solver | None = None,
     seed: Seed = seeds.unary_and_globals,
+    *,
+    compensate: bool = False,
+    refreshes: int = 0,
+    damping: float = DAMPING,
+    score: str | None = None,
+    costs: ArrayLike | None = None,
+    source: FactorSource | None = None,
 ) -> Result:
     """Infer in the part of a model that matters, and say what was ignored.
 
     Parameters
     ----------
     model : FactorGraph
-    objective : MinSize, MinDivergence or MinJoint
-    solver : any solver; called twice (once if nothing is added)
+    objective : MinSize, MinDivergence, MinJoint or Budget
+    solver : any solver, BeliefPropagation by default
+        Called twice (once if nothing is added), and once more for each refresh.
     seed : bool array (F,), or a function of the model that returns one
+    compensate : bool
+        Ignored factors leave their unary part behind. False is the paper's method.
+    refreshes : int
+        How often these parts are brought up to date; each is another call of the solver.
+    damping : float in [0, 1)
+        Share of the old messages that a refresh keeps, from the first one on that moved the
+        answer more than the one before.
+    score : "gain", "residual" or "reverse"
+        What the objective sees; by default the gain, or the residual with ``compensate``.
+    costs : float array (F,), optional
+        What keeping each factor costs; 1 each by default.
+    source : FactorSource, optional
+        Candidate factors that are built only where they can matter. ``model`` is then the seed.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from minfer import BeliefPropagation, FactorGraph, MinJoint, infer
+    >>> from minfer import FactorGraph, MinJoint, infer
     >>> model = FactorGraph.grid(5 * np.random.default_rng(0).normal(size=(16, 16)), 1.0)
-    >>> result = infer(model, MinJoint(factor_cost=0.05), BeliefPropagation())
+    >>> result = infer(model, MinJoint(factor_cost=0.05))
     >>> result.n_added < 480, result.marginals.converged
     (True, True)
     """
-    clock = _Clock()
-    mask = _seed_mask(model, seed)
+    solver = BeliefPropagation() if solver is None else solver
+    score = score or ("residual" if compensate else "gain")
+    _check(refreshes, damping, compensate)
+    clock = Clock()
+    mask = seed_mask(model, seed if source is None else np.ones(model.n_factors, dtype=bool))
     start = solver(model.keep(mask))  # 1: infer in the seed
     clock.lap("seed")
-    gains = factor_gains(model, start, mask)
+    untouched = None
+    if source is None:
+        gains = factor_scores(model, start, mask, score)
+    else:
+        model, mask, gains, untouched = _touch(model, source, objective, start, score)
     clock.lap("gains")
-    keep = objective(gains)  # 2: pick factors by objective and bound
+    keep = objective(gains) if costs is None else objective(gains, np.asarray(costs, float))
     clock.lap("select")
-    added = keep & ~mask
-    answer = solver(model.keep(keep), start) if added.any() else start  # 3, 4: infer if changed
+    part, left = model.keep(keep), None  # 2: the factors that the objective picked
+    if compensate and not keep.all():
+        left = compensation_of(model, start.probs, keep, store=refreshes > 0)
+    clock.lap("compensate")
+    answer = start
+    if left is not None or (keep & ~mask).any():  # 3, 4: infer again if anything changed
+        answer = solver(part if left is None else part.tilt(left.field), start)
+    damper = Damper(damping)
+    for _ in range(refreshes):
+        if left is None:
+            break
+        left = left.refreshed(answer.probs, damper.share)
+        before, answer = answer, solver(part.tilt(left.field), answer)
+        damper.look(before, answer)
     clock.lap("infer")
-    return Result(model, answer, start, keep, mask, gains, clock.laps)
+    return Result(model, answer, start, keep, mask, gains, score, clock.laps, left,
+                  untouched=untouched, gap=_gap(objective, gains, costs, keep))  # fmt: skip
 
 
-def _seed_mask(model: FactorGraph, seed: Seed) -> NDArray[np.bool_]:
+def _touch(
+    base: FactorGraph, source: FactorSource, objective: Objective, start: Marginals, score: str
+) -> tuple[FactorGraph, NDArray[np.bool_], NDArray[np.float64], Untouched]:
+    """Build those factors of a source that can matter: model, seed mask, scores, and the rest."""
+    found = scan(source, objective, binary_probs(start), score)
+    n = base.n_factors
+    ids = np.concatenate([np.arange(n), n + found.ids])
+    model = base.add_features(found.scope, found.theta, "and")
+    model = replace(model, lineage=base.lineage, _origin=ids)  # the seed's messages still fit
+    mask = np.arange(model.n_factors) < n
+    gains = np.concatenate([np.full(n, np.inf), found.scores])
+    untouched = Untouched(found.untouched, found.ceiling, found.untouched_most, ids)
+    return model, mask, gains, untouched
+
+
+def _gap(objective: Objective, gains: NDArray, costs: ArrayLike | None, keep: NDArray) -> float:
+    if costs is None or not hasattr(objective, "gap"):
+        return 0.0
+    return float(objective.gap(gains, np.asarray(costs, float), keep))
+
+
+def _check(refreshes: int, damping: float, compensate: bool) -> None:
+    if refreshes < 0 or int(refreshes) != refreshes:
+        raise SettingsError(f"refreshes must be a whole number >= 0, not {refreshes}")
+    if refreshes and not compensate:
+        raise SettingsError("refreshes bring compensations up to date: set compensate=True")
+    if not 0 <= damping < 1:
+        raise SettingsError(f"damping must be in [0, 1), not {damping}")
+
+
+def seed_mask(model: FactorGraph, seed: Seed) -> NDArray[np.bool_]:
+    """The seed as a mask (F,)."""
     mask = np.asarray(seed(model) if callable(seed) else seed)
     if mask.dtype != bool or mask.shape != (model.n_factors,):
         raise ModelError(f"seed: a bool mask of shape ({model.n_factors},) is needed")
     return mask
 
 
-class _Clock:
+class Damper:
+    """No damping until a step is larger than the one before."""
+
+    def __init__(self, damping: float) -> None:
+        self.damping, self.share, self.step = damping, 0.0, np.inf
+
+    def look(self, before: Marginals, after: Marginals) -> float:
+        """The mean change of the marginals, which decides how the next refresh is damped."""
+        step = float(np.abs(after.probs - before.probs).mean()) if len(after.probs) else 0.0
+        if step > self.step:
+            self.share = self.damping
+        self.step = step
+        return step
+
+
+class Clock:
     """Wall-clock seconds of each step."""
 
     def __init__(self) -> None:
@@ -79,68 +173,5 @@ class _Clock:
 
     def lap(self, name: str) -> None:
         now = time.perf_counter()
-        self.laps[name] = now - self.last
+        self.laps[name] = self.laps.get(name, 0.0) + now - self.last
         self.last = now
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Result:
-    """The answer of :func:`infer`, and what it left out.
-
-    Attributes
-    ----------
-    marginals : Marginals
-        Of the reduced model H.
-    seed_marginals : Marginals
-    keep : bool array (F,)
-        Factors of H; ``kept`` are their numbers.
-    seed : bool array (F,)
-    gains : float array (F,)
-        Infinite on the seed and on factors that must be kept.
-    timings : dict
-        Wall-clock seconds of seed, gains, select, infer.
-    """
-
-    model: FactorGraph
-    marginals: Marginals
-    seed_marginals: Marginals
-    keep: NDArray[np.bool_]
-    seed: NDArray[np.bool_]
-    gains: NDArray[np.float64]
-    timings: Mapping[str, float]
-
-    @property
-    def kept(self) -> NDArray[np.int64]:
-        """Numbers of the kept factors, increasing."""
-        return np.flatnonzero(self.keep)
-
-    @property
-    def n_seed(self) -> int:
-        return int(self.seed.sum())
-
-    @property
-    def n_forced(self) -> int:
-        """Factors outside the seed with an infinite gain: kept whatever the objective."""
-        return int((np.isinf(self.gains) & ~self.seed).sum())
-
-    @property
-    def n_added(self) -> int:
-        """Factors that the objective chose to add: neither seed nor forced."""
-        return int(self.keep.sum()) - self.n_seed - self.n_forced
-
-    @property
-    def divergence(self) -> float:
-        """The surrogate D1 = sum of the ignored factors' gains: an estimate of D(p_H || p_F)."""
-        return float(self.gains[~self.keep].sum())
-
-    @property
-    def seconds(self) -> float:
-        return sum(self.timings.values())
-
-    def __repr__(self) -> str:
-        n = self.model.n_factors - self.n_seed
-        share = (int(self.keep.sum()) - self.n_seed) / n if n else 1.0
-        return (
-            f"Result(kept {share:.1%} of {n:,} factors outside the seed; divergence about "
-            f"{self.divergence:.3g}; {self.marginals.status.value}; {self.seconds * 1e3:.3g} ms)"
-        )

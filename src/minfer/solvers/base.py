@@ -191,6 +191,13 @@ class Marginals:
         joint = self.state.factor(factor) if self.state is not None else None
         return self.product(self.graph.scope(factor)) if joint is None else joint
 
+    def factors(self, factors: ArrayLike) -> NDArray[np.float64]:
+        """Joint marginals of several factors of one shape, shape (n, S_1 * ... * S_A)."""
+        many = np.asarray(factors, dtype=np.int64).ravel()
+        batch = getattr(self.state, "factors", None)
+        joints = batch(many) if batch else None
+        return np.array([self.factor(int(i)).ravel() for i in many]) if joints is None else joints
+
     def product(self, scope: ArrayLike) -> NDArray[np.float64]:
         """Product of the marginals of some variables, shape (S_1, ..., S_A)."""
         out = np.ones(())

@@ -94,14 +94,18 @@ class BeliefPropagation:
 
 
 def _is_forest(mesh: Mesh) -> bool:
-    """Whether the factor graph has no cycle (edges = nodes - trees): converged BP is exact then."""
-    edges = 2 * len(mesh.pair_ids) + len(mesh.wiring.gslot)
-    nodes = mesh.model.graph.n_variables + len(mesh.pair_ids) + len(mesh.general_ids)
-    if edges >= nodes > 0:
-        return False  # told without looking for the trees
-    free = FactorGraph(mesh.model.graph._n_states, mesh.model.groups)
-    trees = int(free.component_labels().max(initial=-1)) + 1
-    return edges == nodes - trees
+    """Whether the factor graph has no cycle: converged BP is exact then."""
+    from minfer.kernels.wiring import FACTOR, is_forest
+
+    n = mesh.model.graph.n_variables
+    if 2 * len(mesh.pair_ids) + len(mesh.wiring.gslot) >= n + len(mesh.pair_ids) + len(
+        mesh.general_ids
+    ):
+        return n == 0  # as many edges as nodes
+    slots = mesh.wiring.gslot  # a general factor is a node of its own
+    edges = np.stack([mesh.gowner, n + slots[:, FACTOR]], axis=1).astype(np.int32)
+    edges = np.concatenate([mesh.pair_scope, edges]) if len(slots) else mesh.pair_scope
+    return bool(is_forest(n + len(mesh.general_ids), np.require(edges, np.int32, ["C", "W"])))
 
 
 class _Run:

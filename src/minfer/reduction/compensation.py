@@ -1,0 +1,179 @@
+"""Compensation: an ignored factor leaves its unary part behind.
+
+The paper's conclusion names "reparametrization of the remaining factors" as future work (Riedel,
+Smith & McCallum 2010, section 6; Choi & Darwiche 2006 do it for deleted edges). Here every ignored
+factor i sends one message of belief propagation to each of its variables, and falls silent:
+
+    c_{i -> a}(x_a) = log sum_{x_i \\ x_a} Psi_i(x_i) prod_{b != a} q_b(x_b),
+    p_H'(x)  proportional to  prod_{i in H} Psi_i(x) * exp( sum_{i ignored} sum_a c_{i -> a}(x_a) ),
+
+q the seed's marginals. What is left of the factor after that is its interaction, the *residual*
+(:mod:`minfer.reduction.gains`). A *refresh* sends the messages again from the marginals of H', now
+with the cavities q_b ∝ p_b e^{-c_{i -> b}}, since p_b already knows about the factor. Refreshed
+until nothing changes this is belief propagation on the full model, so every refresh is a step
+towards its fixed point, and the size of the next step says how far away it still is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.factors import FactorGroup, Features, Globals, Tables, n_entries
+from minfer.graph import FactorGraph
+from minfer.reduction.gains import binary_marginals, rows_of
+
+_MAX_ODDS = 1e100
+_CHUNK = 1 << 22
+
+
+@dataclass(frozen=True, eq=False)
+class Compensation:
+    """Messages of the ignored factors and what they add up to.
+
+    Attributes
+    ----------
+    field : float array (sum of states,)
+        Log-weights for :meth:`FactorGraph.tilt`.
+    messages : one array per group, or None
+        Odds (F, 2) of binary pairs, log-messages (F, S_1 + ... + S_A) of others; rows of kept
+        factors mean nothing.
+    """
+
+    model: FactorGraph
+    keep: NDArray[np.bool_]
+    probs: NDArray[np.float64]
+    field: NDArray[np.float64]
+    messages: tuple[NDArray[np.float64], ...] | None
+
+    def remembered(self) -> Compensation:
+        """The same with its messages, sent again if they were not stored."""
+        if self.messages is not None:
+            return self
+        return compensate(self.model, self.probs, self.keep, store=True)
+
+    def refreshed(
+        self,
+        probs: NDArray[np.float64],
+        damping: float = 0.0,
+        keep: NDArray[np.bool_] | None = None,
+    ) -> Compensation:
+        """New messages from new marginals; of fewer factors where more are kept by now."""
+        old = self.remembered()
+        assert old.messages is not None
+        messages = tuple(m.copy() for m in old.messages)
+        field = self.field
+        if keep is None:
+            keep = self.keep
+        else:
+            field = field - _left_behind(self.model, old.messages, keep & ~self.keep)
+        return _send(self.model, probs, keep, messages, damping, field)
+
+
+def compensate(
+    model: FactorGraph,
+    probs: NDArray[np.float64],
+    keep: NDArray[np.bool_],
+    store: bool = False,
+) -> Compensation:
+    """First messages of all factors outside ``keep``, from marginals that do not know them.
+
+    Parameters
+    ----------
+    model : FactorGraph
+    probs : float array (sum of states,)
+    keep : bool array (F,)
+        Must hold for every global factor.
+    store : bool
+        Remember the messages, as a refresh needs; 8 bytes a message.
+    """
+    messages = tuple(_silence(g) for g in model.groups) if store else None
+    unary = ~keep & (model.arity < 2)
+    field = np.zeros(int(model._offsets[-1]))
+    if unary.any():
+        field = _left_behind(model, tuple(_silence(g) for g in model.groups), unary)
+    return _send(model, probs, keep, messages, 0.0, field)
+
+
+def _is_pair(group: FactorGroup) -> bool:
+    return not isinstance(group, Globals) and group.shape == (2, 2)
+
+
+def _silence(group: FactorGroup) -> NDArray[np.float64]:
+    if isinstance(group, Globals) or group.arity < 2:
+        return np.zeros((0, 0))
+    return np.ones((len(group), 2)) if _is_pair(group) else np.zeros((len(group), sum(group.shape)))
+
+
+def _send(
+    model: FactorGraph,
+    probs: NDArray,
+    keep: NDArray[np.bool_],
+    messages: tuple[NDArray, ...] | None,
+    damping: float,
+    field: NDArray[np.float64],
+) -> Compensation:
+    """Messages of all ignored factors of arity 2 and more, given what stands in ``field`` so far.
+
+    ``messages`` are the earlier ones and are overwritten.
+    """
+    from minfer.kernels import compensation as k
+
+    now = np.array(probs)  # moved by every message
+    field = field.copy()
+    binary = model._n_states == 2
+    first = model._offsets[:-1][binary]
+    none = np.zeros((0, 0))
+    for i, g in enumerate(model.groups):
+        here = np.ascontiguousarray(rows_of(g, keep))
+        if isinstance(g, Globals) or g.arity < 2 or here.all():
+            continue
+        m = none if messages is None else messages[i]
+        if _is_pair(g):
+            features = isinstance(g, Features)
+            values = g._theta[:, None] if features else g._log_psi  # type: ignore[union-attr]
+            truth = g.truth.ravel() if features else np.zeros(4, dtype=bool)  # type: ignore[union-attr]
+            off, on = binary_marginals(model, now)
+            before = np.clip(on / np.maximum(off, 1 / _MAX_ODDS), 1 / _MAX_ODDS, _MAX_ODDS)
+            belief = before.copy()
+            k.pair_messages(g._scope, values, truth, here, belief, m, damping)
+            field[first + 1] += np.log(belief / before)[binary]
+            belief = belief[binary]
+            now[first], now[first + 1] = 1 / (1 + belief), belief / (1 + belief)
+        else:
+            sizes = np.array(g.shape, dtype=np.int64)
+            step = max(1, _CHUNK // n_entries(g.shape))
+            for a in range(0, len(g), step):
+                rows = slice(a, a + step)
+                shared = isinstance(g, Tables) and g.shared
+                tables = g._log_psi if shared else g.log_tables(rows)  # type: ignore[union-attr]
+                k.table_messages(
+                    g._scope[rows], np.require(tables, requirements=["C", "W"]), sizes, here[rows],
+                    model._offsets, now, m[rows], damping, field,
+                )  # fmt: skip
+    return Compensation(model, keep, probs, field, messages)
+
+
+def _left_behind(
+    model: FactorGraph, messages: tuple[NDArray, ...], which: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """What some factors left behind, shape (sum of states,); unary factors leave all they are."""
+    field = np.zeros(int(model._offsets[-1]))
+    for g, m in zip(model.groups, messages):
+        rows = np.flatnonzero(rows_of(g, which))
+        if isinstance(g, Globals) or not len(rows) or g.arity == 0:
+            continue
+        first = model._offsets[g._scope[rows]]  # (n, A)
+        if g.arity == 1:
+            np.add.at(field, first + np.arange(g.shape[0]), g.log_tables(rows))
+        elif _is_pair(g):
+            np.add.at(field, first + 1, np.log(m[rows]))
+        else:
+            start = 0
+            for a, size in enumerate(g.shape):
+                part = m[rows, start : start + size]
+                np.add.at(field, first[:, a, None] + np.arange(size), part)
+                start += size
+    return field

@@ -1,0 +1,162 @@
+"""Relaxed marginal inference: score, add, infer, and again (Riedel & Smith 2010).
+
+    repeat:  score what is ignored under the current answer
+             add what the objective picks; bring the corrections of the rest up to date
+             infer, starting from the last answer
+    until    nothing is worth adding, the answer stands still, or time or rounds are up
+
+Algorithm 1 (:func:`minfer.infer`) is one round of it. Under a time limit the graph grows fourfold
+per round, so that there is an early answer and the last round costs most; whatever the limit, the
+answer so far is returned. The trace says what was known when.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from minfer.errors import SettingsError
+from minfer.graph import FactorGraph
+from minfer.reduction import seeds
+from minfer.reduction.compensation import Compensation
+from minfer.reduction.compensation import compensate as compensation_of
+from minfer.reduction.gains import factor_scores
+from minfer.reduction.infer import DAMPING, Clock, Damper, Seed, seed_mask
+from minfer.reduction.objectives import MinDivergence, Objective
+from minfer.reduction.result import Result, Step
+from minfer.solvers.base import Solver, Status
+from minfer.solvers.bp import BeliefPropagation
+
+#: Mean change of the marginals in a round at which an iterated answer is said to stand still.
+STILL = 1e-4
+_SPREAD = 4  # rounds over which a budget of factors is spent, so that re-scoring has a say
+
+
+def relax(
+    model: FactorGraph,
+    objective: Objective,
+    solver: Solver | None = None,
+    seed: Seed = seeds.unary_and_globals,
+    *,
+    compensate: bool = True,
+    rounds: int = 20,
+    damping: float = DAMPING,
+    score: str | None = None,
+    time_limit: float | None = None,
+    max_error: float = STILL,
+    max_bound: float | None = None,
+    on_step: Callable[[Step], Any] | None = None,
+) -> Result:
+    """Iterate scoring and adding; the answer so far when a limit is reached.
+
+    Parameters
+    ----------
+    model, objective, solver, seed, compensate, damping, score
+        As for :func:`minfer.infer`. ``max_factors`` of the objective is for all rounds together.
+    rounds : int
+        Inferences after the seed's, at most.
+    time_limit : float, optional
+        Seconds for everything. A solver with a ``time_limit`` of its own is held to what is left.
+    max_error : float
+        Stop when a round that adds nothing changes the marginals by less than this on average.
+    max_bound : float, optional
+        Stop when the rigorous bound on D(p_H || p_F) is within this; computed in every round.
+    on_step : function of a Step, optional
+        Called after every round.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from minfer import FactorGraph, MinJoint, relax
+    >>> model = FactorGraph.grid(2 * np.random.default_rng(0).normal(size=(16, 16)), 1.0)
+    >>> result = relax(model, MinJoint(factor_cost=0.01))
+    >>> result.stopped
+    'the answer stands still'
+    """
+    if rounds < 1 or int(rounds) != rounds:
+        raise SettingsError(f"rounds must be a whole number of at least 1, not {rounds}")
+    if time_limit is not None and not time_limit > 0:
+        raise SettingsError(f"time_limit must be positive seconds or None, not {time_limit}")
+    solver = BeliefPropagation() if solver is None else solver
+    score = score or ("residual" if compensate else "gain")
+    clock, began = Clock(), time.perf_counter()
+    mask = seed_mask(model, seed)
+    start = solver(model.keep(mask))
+    clock.lap("seed")
+    keep, answer, gains = mask.copy(), start, np.full(model.n_factors, np.inf)
+    left: Compensation | None = None
+    damper = Damper(damping)
+    trace: list[Step] = []
+    stopped, previous = "the rounds are used up", time.perf_counter()
+    for r in range(rounds):
+        scores = factor_scores(model, answer, keep, score)
+        gains[~keep] = scores[~keep]
+        clock.lap("gains")
+        added = int((keep & ~mask & np.isfinite(gains)).sum())
+        picked = _this_round(objective, added, max(1, min(_SPREAD, rounds) - r))(scores)
+        if time_limit is not None:
+            picked &= MinDivergence(model.n_variables * 4**r)(scores)
+        bigger = keep | picked
+        grown = bool((bigger & ~keep).any())
+        clock.lap("select")
+        if not grown and (not compensate or bigger.all()) and r:
+            stopped = "every factor is kept" if bigger.all() else "nothing left is worth adding"
+            break
+        keep = bigger
+        if compensate:
+            left = (
+                compensation_of(model, answer.probs, keep, store=True)
+                if left is None
+                else left.refreshed(answer.probs, damper.share, keep)
+            )
+        clock.lap("compensate")
+        part = model.keep(keep)
+        part = part if left is None else part.tilt(left.field)
+        before, answer = answer, _limited(solver, time_limit, began)(part, answer)
+        clock.lap("infer")
+        change = damper.look(before, answer)
+        result = Result(model, answer, start, keep.copy(), mask, gains.copy(), score,
+                        dict(clock.laps), left, tuple(trace))  # fmt: skip
+        bound = result.bound if max_bound is not None else None
+        now = time.perf_counter()
+        step = Step(now - began, result.n_added, result.divergence, change, bound)
+        trace.append(step)
+        if on_step is not None:
+            on_step(step)
+        if max_bound is not None and bound is not None and bound <= max_bound:
+            stopped = "the bound is within its limit"
+            break
+        if not grown and change <= max_error:
+            stopped = "the answer stands still"
+            break
+        spent, last, previous = now - began, now - previous, now
+        if time_limit is not None and (
+            answer.status is Status.TIME_LIMIT or spent + last > time_limit
+        ):
+            stopped = "the time is up"
+            break
+    return Result(model, answer, start, keep, mask, gains, score, clock.laps, left,
+                  tuple(trace), stopped)  # fmt: skip
+
+
+def _this_round(objective: Objective, added: int, rounds_left: int) -> Objective:
+    """The objective with its share of what is left of ``max_factors``, if it has that limit."""
+    most = getattr(objective, "max_factors", None)
+    if most is None:
+        return objective
+    share = -(-(int(most) - added) // rounds_left)
+    return replace(objective, max_factors=max(share, 0))  # type: ignore[type-var]
+
+
+def _limited(solver: Solver, time_limit: float | None, began: float) -> Solver:
+    """The solver held to the time that is left, if it has a time limit of its own."""
+    has = is_dataclass(solver) and any(f.name == "time_limit" for f in fields(solver))
+    if time_limit is None or not has:
+        return solver
+    left = max(time_limit - (time.perf_counter() - began), 1e-3)
+    own = solver.time_limit  # type: ignore[attr-defined]
+    return replace(solver, time_limit=left if own is None else min(left, own))  # type: ignore

@@ -1,0 +1,581 @@
+"""Lazy candidates: factors that cannot reach the threshold are never built, scored or weighted.
+
+A *factor source* describes candidates exp(theta y_a y_b) by templates. Under product marginals the
+score of such a conjunction depends on its weight and on one product over its two variables:
+
+    gain      g(mu_a mu_b, theta) = log(1 - mu + mu e^theta) - mu theta,   mu = mu_a mu_b
+    residual  1/2 theta^2 v_a v_b,                                         v = mu (1 - mu)
+
+Both grow with |theta| from 0 on, so a template's lowest and highest weight decide. The gain is
+concave in mu, zero at 0 and at 1, with its peak at mu*(theta) = 1/theta - 1/(e^theta - 1). A factor
+with a gain of at least gamma therefore has mu_a mu_b >= tau, the smaller root of g(tau, theta) =
+gamma over the two weights (:func:`least_mean`); one with such a residual has v_a v_b >= 2 gamma /
+max theta^2 (:func:`least_variance`). A source lists the pairs beyond the threshold without looking
+at the others, and :func:`scan` keeps the same factors as a scan of all of them.
+
+What is ignored unseen is known as an interval: each such score is below the ceiling, and their sum
+is at most sum_t c_t (sum of all products - sum of those seen), where c_t bounds a score per unit of
+product: e^theta - 1 - theta for the gain, 1/2 theta^2 for the residual.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minfer.errors import ModelError, SettingsError
+from minfer.factors import TRUTH_TABLES, Features
+from minfer.graph import FactorGraph
+from minfer.reduction.objectives import Objective
+from minfer.solvers.base import Marginals
+
+#: How far, relatively, thresholds are lowered so that rounding never hides a factor.
+_MARGIN = 1e-9
+
+
+@runtime_checkable
+class FactorSource(Protocol):
+    """Candidate factors exp(theta y_a y_b) over pairs of binary variables, numbered 0..n-1."""
+
+    @property
+    def n_factors(self) -> int: ...
+
+    @property
+    def theta_bounds(self) -> NDArray[np.float64]:
+        """Lowest and highest weight of each template, shape (T, 2)."""
+        ...
+
+    def candidates(
+        self, template: int, key: NDArray[np.float64], least: float
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Scopes (n, 2) and numbers (n,) of all its factors (a, b) with key[a] * key[b] >= least.
+
+        ``key`` (V,) is not negative. A few more may be returned, never fewer, in any order.
+        """
+        ...
+
+    def weights(
+        self, template: int, scope: NDArray[np.int32], ids: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """theta of factors of one template, shape (n,)."""
+        ...
+
+    def total(self, template: int, key: NDArray[np.float64]) -> float:
+        """Sum of key[a] * key[b] over all its factors, rounded up; infinite if not known."""
+        ...
+
+
+# ------------------------------------------------------------------ thresholds
+
+
+def least_mean(gamma: float, theta_low: float, theta_high: float) -> float:
+    """Smallest mean of a feature whose gain can reach gamma; infinite if none can.
+
+    ``theta_low`` and ``theta_high`` bound its weight.
+    """
+    return min(_rising_root(gamma, theta_low), _rising_root(gamma, theta_high))
+
+
+def least_variance(gamma: float, theta_low: float, theta_high: float) -> float:
+    """Smallest v_a v_b of a conjunction whose residual can reach gamma; infinite if none can."""
+    if gamma <= 0:
+        return 0.0
+    size = max(theta_low**2, theta_high**2)
+    least = 2 * gamma / size if size > 0 else math.inf
+    return least if least <= 1 / 16 else math.inf
+
+
+def _rising_root(gamma: float, theta: float) -> float:
+    """The mean at which the gain first reaches gamma, from below; infinite if it never does."""
+    from minfer.kernels.gains import feature_gain
+
+    if gamma <= 0:
+        return 0.0
+    high = _peak(theta)
+    if feature_gain(high, 1 - high, theta) < gamma:
+        return math.inf
+    low = 0.0
+    low_log, high_log = -745.0, math.log(high)
+    while high_log - low_log > 1e-12:
+        middle = (low_log + high_log) / 2
+        mu = math.exp(middle)
+        if feature_gain(mu, 1 - mu, theta) < gamma:
+            low, low_log = mu, middle
+        else:
+            high_log = middle
+    return low
+
+
+def _peak(theta: float) -> float:
+    """The mean at which the gain is largest: 1/theta - 1/(e^theta - 1)."""
+    if abs(theta) < 1e-3:
+        return 0.5 - theta / 12
+    return 1 / theta - (1 / math.expm1(theta) if theta < 700 else 0.0)
+
+
+# ------------------------------------------------------------------ sources
+
+
+@dataclass(frozen=True, eq=False)
+class Join:
+    """A template that pairs variables by a shared value.
+
+    Its factors are all ordered pairs (a, b), a != b, with ``left[a] == right[b]``.
+
+    Attributes
+    ----------
+    left, right : int arrays (V,)
+        The value under which a variable takes part on each side; negative: it does not.
+    theta_low, theta_high : float
+        Bounds of the weights. Tight ones pay: loose ones let more candidates through.
+    symmetric : bool
+        Only pairs with a < b; left and right must be equal.
+    """
+
+    left: ArrayLike
+    right: ArrayLike
+    theta_low: float
+    theta_high: float
+    symmetric: bool = False
+
+
+class _Joined(NamedTuple):
+    """A join as its kernel reads it; see :func:`minfer.kernels.sources.join_pairs`."""
+
+    left: NDArray[np.int32]
+    left_ptr: NDArray[np.int64]
+    right: NDArray[np.int32]
+    right_ptr: NDArray[np.int64]
+    own: NDArray[np.int64]
+    row: NDArray[np.int64]
+    symmetric: bool
+
+
+class JoinTemplates:
+    """A factor source made of joins.
+
+    Factors are numbered template after template; within one by the joined value, then by a, then
+    by b. Candidates come in this order.
+
+    Parameters
+    ----------
+    joins : sequence of Join
+    weights : function (template, scope (n, 2)) -> theta (n,)
+        Asked only for factors that may matter, many at a time.
+
+    Examples
+    --------
+    Arcs (head, modifier) of three words and a root, and a weight for each chain of two arcs:
+
+    >>> import numpy as np
+    >>> from minfer.reduction.sources import Join, JoinTemplates
+    >>> head, modifier = np.array([(h, m) for h in range(4) for m in (1, 2, 3) if h != m]).T
+    >>> grandparents = Join(left=modifier, right=head, theta_low=0.5, theta_high=0.5)
+    >>> source = JoinTemplates([grandparents], lambda template, scope: np.full(len(scope), 0.5))
+    >>> source
+    JoinTemplates(1 template, 18 factors over 9 variables)
+    """
+
+    def __init__(
+        self,
+        joins: Sequence[Join],
+        weights: Callable[[int, NDArray[np.int32]], ArrayLike],
+    ) -> None:
+        self._weights = weights
+        self._joined = []
+        self._first = [0]  # number of each template's first factor
+        self.n_variables = int(np.size(joins[0].left)) if joins else 0
+        for t, join in enumerate(joins):
+            joined, n = _joined(join, t, self.n_variables, self._first[-1])
+            self._joined.append(joined)
+            self._first.append(self._first[-1] + n)
+        bounds = [(float(j.theta_low), float(j.theta_high)) for j in joins]
+        self._bounds = np.array(bounds, dtype=np.float64).reshape(-1, 2)
+
+    @property
+    def n_factors(self) -> int:
+        return self._first[-1]
+
+    @property
+    def theta_bounds(self) -> NDArray[np.float64]:
+        return self._bounds
+
+    def candidates(
+        self, template: int, key: NDArray[np.float64], least: float
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        from minfer.kernels.sources import join_pairs
+
+        scope, ids = join_pairs(*self._joined[template], self._checked(key), float(least))
+        return scope, ids
+
+    def weights(
+        self, template: int, scope: NDArray[np.int32], ids: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        return np.asarray(self._weights(template, scope), dtype=np.float64)
+
+    def total(self, template: int, key: NDArray[np.float64]) -> float:
+        j = self._joined[template]
+        if not len(j.left):
+            return 0.0
+        left, right = self._checked(key)[j.left], key[j.right]
+        sums = np.add.reduceat(left, j.left_ptr[:-1]), np.add.reduceat(right, j.right_ptr[:-1])
+        everything = float(sums[0] @ sums[1])
+        with_itself = float((left[j.own < len(j.right)] ** 2).sum())
+        pairs = (everything - with_itself) / (2 if j.symmetric else 1)
+        return pairs + 1e-12 * everything
+
+    def _checked(self, key: NDArray[np.float64]) -> NDArray[np.float64]:
+        if key.shape != (self.n_variables,):
+            raise ModelError(
+                f"the source is over {self.n_variables} variables, not {key.shape[0]}: "
+                "it belongs to another model"
+            )
+        return key
+
+    def __repr__(self) -> str:
+        n = len(self._joined)
+        return (
+            f"JoinTemplates({n} template{'s' * (n != 1)}, {self.n_factors:,} factors over "
+            f"{self.n_variables:,} variables)"
+        )
+
+
+def _joined(join: Join, template: int, n_variables: int, first: int) -> tuple[_Joined, int]:
+    """Members by value, and the numbers of their factors from ``first`` on; how many there are."""
+    where = f"template {template}"
+    on_left, on_right = np.asarray(join.left), np.asarray(join.right)
+    for side in (on_left, on_right):
+        if side.shape != (n_variables,) or (side.size and side.dtype.kind not in "iu"):
+            raise ModelError(
+                f"{where}: left and right must be int arrays of shape ({n_variables},), "
+                f"not {side.dtype} of shape {side.shape}"
+            )
+    low, high = float(join.theta_low), float(join.theta_high)
+    if not -math.inf < low <= high < math.inf:
+        raise ModelError(f"{where}: [{low}, {high}] is not a finite interval of weights")
+    if join.symmetric and not np.array_equal(on_left, on_right):
+        raise ModelError(f"{where}: a symmetric join needs the same left and right")
+    shared = np.intersect1d(on_left, on_right)
+    shared = shared[shared >= 0]
+    left, left_ptr = _by_value(on_left, shared)
+    right, right_ptr = _by_value(on_right, shared)
+    value = np.repeat(np.arange(len(shared)), np.diff(left_ptr))
+    place = np.full(n_variables, len(right))
+    place[right] = np.arange(len(right))
+    own = np.where(on_left[left] == on_right[left], place[left], len(right))
+    start, stop = right_ptr[:-1][value], right_ptr[1:][value]
+    if join.symmetric:
+        n_pairs, shift = stop - own - 1, own
+    else:
+        n_pairs, shift = stop - start - (own < len(right)), start
+    ends = np.cumsum(n_pairs)
+    row = first + ends - n_pairs - shift
+    n = int(ends[-1]) if len(ends) else 0
+    return _Joined(left, left_ptr, right, right_ptr, own, row, bool(join.symmetric)), n
+
+
+def _by_value(
+    side: NDArray, values: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Variables with one of these values, one value after the other, and where each begins."""
+    members = np.flatnonzero(np.isin(side, values))
+    members = members[np.argsort(side[members], kind="stable")]
+    ptr = np.searchsorted(side[members], values)
+    return members.astype(np.int32), np.append(ptr, len(members)).astype(np.int64)
+
+
+class Materialised:
+    """The conjunctions over pairs of a model as a factor source of one template: nothing is saved.
+
+    Factor k of the source is factor ``factors[k]`` of the model.
+    """
+
+    def __init__(self, model: FactorGraph) -> None:
+        groups = [
+            g
+            for g in model.groups
+            if isinstance(g, Features) and np.array_equal(g.truth, TRUTH_TABLES["and"])
+        ]
+        factors = np.concatenate([np.zeros(0, dtype=np.int64), *(g._ids for g in groups)])
+        order = np.argsort(factors)
+        self.factors = factors[order]
+        none = np.zeros((0, 2), dtype=np.int32)
+        self._scope = np.concatenate([none, *(g._scope for g in groups)])[order]
+        self._theta = np.concatenate([np.zeros(0), *(g._theta for g in groups)])[order]
+
+    @property
+    def n_factors(self) -> int:
+        return len(self.factors)
+
+    @property
+    def theta_bounds(self) -> NDArray[np.float64]:
+        if not self.n_factors:
+            return np.zeros((1, 2))
+        return np.array([[self._theta.min(), self._theta.max()]])
+
+    def candidates(
+        self, template: int, key: NDArray[np.float64], least: float
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        ids = np.flatnonzero(_products(key, self._scope) >= least)
+        return self._scope[ids], ids
+
+    def weights(
+        self, template: int, scope: NDArray[np.int32], ids: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        return self._theta[ids]
+
+    def total(self, template: int, key: NDArray[np.float64]) -> float:
+        return float(_products(key, self._scope).sum()) * (1 + 1e-12)
+
+
+def ground(base: FactorGraph, source: FactorSource) -> FactorGraph:
+    """The model with all factors of the source: its factor k is factor F + k of the new model."""
+    parts = _fetch(source, np.ones(base.n_variables), [0.0] * len(source.theta_bounds))
+    found = _whole(parts)
+    if not np.array_equal(found.ids, np.arange(source.n_factors)):
+        raise ModelError(f"the source has {source.n_factors} factors but lists {len(found.ids)}")
+    return base.add_features(found.scope, found.theta, "and")
+
+
+# ------------------------------------------------------------------ scanning
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scan:
+    """What a scan of a factor source touched, and what it keeps.
+
+    Attributes
+    ----------
+    scope : int array (n, 2)
+    ids : int array (n,)
+        Numbers of the touched factors in the source, increasing.
+    theta, scores : float arrays (n,)
+    keep : bool array (n,)
+        Which of them to keep.
+    untouched : int
+        Factors never looked at; none of them is kept.
+    ceiling : float
+        Every untouched factor's score is below it; 0 if there are none.
+    untouched_most : float
+        Upper bound on the sum of the untouched factors' scores.
+    """
+
+    scope: NDArray[np.int32]
+    ids: NDArray[np.int64]
+    theta: NDArray[np.float64]
+    scores: NDArray[np.float64]
+    keep: NDArray[np.bool_]
+    untouched: int
+    ceiling: float
+    untouched_most: float
+
+    @property
+    def n_touched(self) -> int:
+        return len(self.ids)
+
+    @property
+    def divergence(self) -> tuple[float, float]:
+        """Between which values the sum of the scores of all ignored factors lies."""
+        low = float(self.scores[~self.keep].sum())
+        return low, low + self.untouched_most
+
+    def __repr__(self) -> str:
+        low, high = self.divergence
+        return (
+            f"Scan(touched {self.n_touched:,} of {self.n_touched + self.untouched:,} factors, "
+            f"kept {int(self.keep.sum()):,}; divergence between {low:.3g} and {high:.3g})"
+        )
+
+
+def binary_probs(marginals: Marginals) -> NDArray[np.float64]:
+    """Probabilities (off, on) of every variable, shape (V, 2); (1, 0) for those not binary."""
+    if (
+        len(marginals.probs)
+        == 2 * marginals.graph.n_variables
+        == 2 * int(np.count_nonzero(marginals.graph._n_states == 2))
+    ):
+        return marginals.probs.reshape(-1, 2)
+    binary = np.flatnonzero(marginals.graph._n_states == 2)
+    out = np.tile([1.0, 0.0], (marginals.graph.n_variables, 1))
+    out[binary] = marginals.probs[marginals.graph._offsets[binary][:, None] + np.arange(2)]
+    return out
+
+
+def scan(
+    source: FactorSource,
+    objective: Objective,
+    probs: NDArray[np.float64],
+    score: str = "gain",
+) -> Scan:
+    """Keep the factors of a source that the objective would keep after a scan of all of them.
+
+    Means are products of marginals: the result is that of a full scan unless the seed has a factor
+    over the very pair of a candidate, whose joint a full scan would use.
+
+    MinJoint, or any objective with a ``factor_cost``, touches what can reach that cost;
+    MinDivergence lowers a ceiling until enough factors lie above it; MinSize, or any other
+    objective, needs every score and touches all.
+
+    Parameters
+    ----------
+    source : FactorSource
+    objective : MinSize, MinDivergence, MinJoint or Budget
+    probs : float array (V, 2)
+        P(y = 0) and P(y = 1) of every variable in the seed graph: :func:`binary_probs`.
+    score : "gain" or "residual"
+    """
+    if score not in ("gain", "residual"):
+        raise SettingsError(f"a factor source is scored by 'gain' or 'residual', not {score!r}")
+    scores = _Scores(source, np.asarray(probs, dtype=np.float64), score == "residual")
+    cost, most, within = (
+        getattr(objective, name, None) for name in ("factor_cost", "max_factors", "max_divergence")
+    )
+    if within is None and cost is not None:
+        ceiling = float(cost)
+        parts = scores.above(ceiling)
+    elif within is None and most is not None:
+        ceiling, parts = _best(scores, int(most))
+    else:
+        ceiling, parts = 0.0, scores.above(0.0)
+    found = _whole(parts)
+    keep = objective(found.scores)
+    untouched = source.n_factors - len(found.ids)
+    rest = min(untouched * ceiling, scores.rest(parts)) if untouched else 0.0
+    return Scan(*found, keep, untouched, ceiling if untouched else 0.0, rest)
+
+
+class _Part(NamedTuple):
+    """Touched factors, of one template or of all."""
+
+    scope: NDArray[np.int32]
+    ids: NDArray[np.int64]
+    theta: NDArray[np.float64]
+    scores: NDArray[np.float64]
+
+
+def _fetch(source: FactorSource, key: NDArray[np.float64], least: Sequence[float]) -> list[_Part]:
+    """Candidates of every template with their weights, not yet scored; bounds are checked."""
+    parts = []
+    for t, (low, high) in enumerate(source.theta_bounds):
+        if least[t] == math.inf:
+            parts.append(_NOTHING)
+            continue
+        scope, ids = source.candidates(t, key, least[t])
+        theta = np.require(source.weights(t, scope, ids), np.float64, ["C", "W"])
+        if theta.shape != ids.shape:
+            raise ModelError(f"template {t}: {len(ids)} factors but weights of shape {theta.shape}")
+        if len(theta) and not (theta.min() >= low and theta.max() <= high):
+            bad = int(np.flatnonzero(~((theta >= low) & (theta <= high)))[0])
+            raise ModelError(
+                f"template {t}, factor {int(ids[bad])} over {scope[bad].tolist()}: weight "
+                f"{theta[bad]} is outside the template's bounds [{low}, {high}]; widen them"
+            )
+        parts.append(_Part(scope, ids, theta, np.full(len(ids), np.nan)))
+    return parts
+
+
+_NOTHING = _Part(np.zeros((0, 2), np.int32), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+
+
+def _whole(parts: list[_Part]) -> _Part:
+    """All parts as one, by increasing factor number."""
+    scope, ids, theta, scores = (np.concatenate(x) for x in zip(_NOTHING, *parts))
+    if (ids[1:] < ids[:-1]).any():
+        order = np.argsort(ids, kind="stable")
+        scope, ids, theta, scores = scope[order], ids[order], theta[order], scores[order]
+    return _Part(scope, ids, theta, scores)
+
+
+def _products(key: NDArray[np.float64], scope: NDArray[np.int32]) -> NDArray[np.float64]:
+    """key[a] * key[b] of each pair, shape (n,)."""
+    pairs = key.take(scope)
+    return pairs[:, 0] * pairs[:, 1]
+
+
+class _Scores:
+    """One of the two scores over one source: thresholds, values, and bounds on what is unseen."""
+
+    def __init__(self, source: FactorSource, probs: NDArray[np.float64], residual: bool) -> None:
+        if probs.ndim != 2 or probs.shape[1] != 2:
+            raise ModelError(f"probs must have shape (V, 2), not {probs.shape}")
+        self.source, self.residual = source, residual
+        self.off, self.on = np.ascontiguousarray(probs.T)
+        off_by = float(np.abs(self.off + self.on - 1).max(initial=0.0))
+        if not off_by < 1e-3:
+            raise ModelError("probs: P(off) and P(on) of every variable must sum to 1")
+        self.key = self.off * self.on if residual else self.on
+        self.margin = _MARGIN + 5 * off_by
+
+    def above(self, ceiling: float) -> list[_Part]:
+        """Every factor whose score can reach the ceiling, scored, template by template."""
+        least_key = least_variance if self.residual else least_mean
+        lowered = ceiling * (1 - self.margin)
+        least = [
+            least_key(lowered, low, high) * (1 - self.margin)
+            for low, high in self.source.theta_bounds
+        ]
+        return [self._scored(part) for part in _fetch(self.source, self.key, least)]
+
+    def _scored(self, part: _Part) -> _Part:
+        from minfer.kernels.gains import pair_gains, pair_residuals
+
+        scope = np.require(part.scope, np.int32, ["C", "W"])
+        scores = np.empty(len(part.ids))
+        if self.residual:
+            pair_residuals(scope, part.theta, 1.0, self.key, scores)
+        else:
+            conjunction = TRUTH_TABLES["and"].ravel().astype(np.float64)
+            pair_gains(scope, conjunction, part.theta, self.off, self.on, scores)
+        return part._replace(scores=scores)
+
+    def slope(self, template: int) -> float:
+        """Upper bound on the score of a factor per unit of its key product."""
+        low, high = self.source.theta_bounds[template]
+        if self.residual:
+            return float(max(low**2, high**2)) / 2
+        return max(math.expm1(t) - t if t < 700 else math.inf for t in (low, high))
+
+    def highest(self) -> float:
+        """Upper bound on every score; theta^2 / 8 is one, since a variance is at most 1/4."""
+        product = float(self.key.max(initial=0.0)) ** 2
+        most = 0.0
+        for t, (low, high) in enumerate(self.source.theta_bounds):
+            by_product = self.slope(t) * product if product > 0 else 0.0
+            most = max(most, min(by_product, max(low**2, high**2) / 8))
+        return most
+
+    def rest(self, parts: list[_Part]) -> float:
+        """Upper bound on the sum of the scores of all factors outside the parts."""
+        most = 0.0
+        for t, part in enumerate(parts):
+            unseen = self.source.total(t, self.key) - float(_products(self.key, part.scope).sum())
+            if unseen > 0:
+                most += self.slope(t) * unseen * (1 + self.margin)
+        return most
+
+
+def _best(scores: _Scores, m: int) -> tuple[float, list[_Part]]:
+    """A ceiling with at least m scores at or above it, and what lies there.
+
+    The m-th best of what was touched is at most the m-th best of all, so it serves as the next
+    ceiling; the ceiling falls by at most a factor of 8 at a time, lest one step touch too much.
+    """
+    n = scores.source.n_factors
+    ceiling = first = scores.highest() * (1 + _MARGIN)
+    while m < n and ceiling > first * 1e-12:
+        parts = scores.above(ceiling)
+        values = np.concatenate([np.zeros(0), *(part.scores for part in parts)])
+        if m == 0:
+            return ceiling, parts
+        mth = np.partition(values, len(values) - m)[len(values) - m] if len(values) >= m else 0.0
+        if mth >= ceiling:
+            return ceiling, parts
+        if len(values) > n // 2:
+            break
+        ceiling = max(float(mth), ceiling / 8)
+    return 0.0, scores.above(0.0)

@@ -1,0 +1,463 @@
+"""Past the paper: compensation, refreshes, other scores, iteration, deletion; by slow twins."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import naive
+import zoo
+from minfer import (
+    BeliefPropagation,
+    Budget,
+    Exact,
+    FactorGraph,
+    LogZ,
+    MeanField,
+    MinDivergence,
+    MinferError,
+    MinJoint,
+    MinSize,
+    Status,
+    factor_gains,
+    infer,
+    relax,
+)
+from minfer.reduction import seeds
+from minfer.reduction.compensation import compensate
+from minfer.reduction.deletion import delete, deletion_costs
+from minfer.reduction.gains import factor_scores
+from minfer.reduction.sources import Join, JoinTemplates, ground
+
+
+def grid(seed: int = 0, strength: float = 3.0) -> FactorGraph:
+    return FactorGraph.grid(strength * np.random.default_rng(seed).normal(size=(4, 4)), 1.0)
+
+
+# ------------------------------------------------------------------ messages
+
+
+def slow_messages(graph, probs, keep, messages=None, damping=0.0):
+    """The ignored factors speak in the order of groups and rows; every message moves a belief."""
+    beliefs = [probs[a:b].copy() for a, b in zip(graph.offsets, graph.offsets[1:])]
+    messages = {} if messages is None else messages
+    field = [np.zeros(s) for s in graph.n_states]
+    for i in [int(i) for g in graph.groups for i in g.ids]:
+        scope = graph.scope(i)
+        if keep[i] or len(scope) == 0:
+            continue
+        table = np.exp(graph.log_table(i))
+        if len(scope) == 1:
+            field[scope[0]] += graph.log_table(i)
+            continue
+        old = messages.get(i, [np.ones(graph.n_states[v]) for v in scope])
+        new = []
+        for a in range(len(scope)):
+            rest = table
+            for b, v in enumerate(scope):
+                if b != a:
+                    cavity = beliefs[v] / old[b]
+                    shape = [-1 if c == b else 1 for c in range(len(scope))]
+                    rest = rest * cavity.reshape(shape)
+            m = rest.sum(axis=tuple(b for b in range(len(scope)) if b != a))
+            binary = table.shape == (2, 2)
+            m = m / (m[0] if binary else m.max())  # odds, or scaled to maximum 1
+            if binary:
+                m = (1 - damping) * m + damping * old[a]
+            else:
+                m = np.exp((1 - damping) * np.log(m) + damping * np.log(old[a]))
+            new.append(m)
+        for a, v in enumerate(scope):
+            beliefs[v] *= new[a] / old[a]
+            beliefs[v] /= beliefs[v].sum()
+            field[v] += np.log(new[a])
+        messages[i] = new
+    return np.concatenate([f - f[0] for f in field]) if len(field) else np.zeros(0), messages
+
+
+def relative(graph, field):
+    """Log-weights relative to each variable's first state: constants do not matter."""
+    return field - np.repeat(field[graph.offsets[:-1]], graph.n_states)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.3]))
+@settings(max_examples=60)
+def test_messages_against_the_slow_twin(seed, damping):
+    rng = np.random.default_rng(seed)
+    states = rng.integers(1, 4, size=5)
+    scopes = [rng.permutation(5)[: rng.integers(0, 4)].tolist() for _ in range(8)]
+    tables = [rng.normal(size=[states[v] for v in s]) * 2 for s in scopes]
+    graph = FactorGraph.from_tables(states, scopes, tables)
+    binary = np.flatnonzero(states == 2)
+    if len(binary) > 2:
+        pairs = [rng.permutation(binary)[:2].tolist() for _ in range(4)]
+        graph = graph.add_features(pairs, rng.normal(size=4), "equal")
+        graph = graph.add_features([binary[:3].tolist()], [1.3], rng.random((2, 2, 2)) < 0.5)
+    keep = rng.random(graph.n_factors) < 0.4
+    probs = naive.marginals(graph.keep(keep))
+    left = compensate(graph, probs, keep, store=True)
+    expected, messages = slow_messages(graph, probs, keep)
+    np.testing.assert_allclose(relative(graph, left.field), expected, atol=1e-9)
+    unstored = compensate(graph, probs, keep)
+    np.testing.assert_allclose(unstored.field, left.field, atol=1e-12)
+    assert unstored.messages is None
+    assert unstored.remembered().messages is not None
+    again = naive.marginals(graph.keep(keep).tilt(left.field))
+    new = left.refreshed(again, damping)
+    expected, _ = slow_messages(graph, again, keep, messages, damping)
+    np.testing.assert_allclose(relative(graph, new.field), expected, atol=1e-9)
+    np.testing.assert_allclose(relative(graph, left.field), relative(graph, unstored.field))
+
+
+@given(zoo.table_graphs(max_variables=4))
+@settings(max_examples=150)
+def test_messages_are_finite_on_anything(graph):
+    """Zeros, huge weights, one-state variables, evidence: no NaN, no infinity."""
+    seed = seeds.unary(graph)
+    small = graph.keep(seed)
+    if not np.isfinite(naive.log_z(small)):
+        return
+    result = infer(graph, MinJoint(np.inf), Exact(), compensate=True) if _possible(graph) else None
+    if result is None:
+        return
+    assert np.isfinite(result.marginals.probs).all()
+    assert np.isfinite(result.error_estimates).all()
+    if result.compensation is not None:
+        assert np.isfinite(result.compensation.field).all()
+
+
+def _possible(graph):
+    """Whether the forced factors leave any assignment."""
+    seed = seeds.unary(graph)
+    gains = factor_gains(graph, Exact()(graph.keep(seed)), seed)
+    return np.isfinite(naive.log_z(graph.keep(seed | np.isinf(gains))))
+
+
+def test_refreshed_to_the_end_it_is_belief_propagation():
+    for graph in (grid(1), zoo.higher_order()["triples"], zoo.graphs()["mixed"]):
+        full = BeliefPropagation(tol=1e-12)(graph)
+        result = infer(graph, MinJoint(np.inf), BeliefPropagation(tol=1e-12), compensate=True,
+                       refreshes=80)  # fmt: skip
+        assert result.n_added == 0
+        np.testing.assert_allclose(result.marginals.probs, full.probs, atol=1e-6)
+        assert result.error_estimate < 1e-6
+
+
+def test_compensation_helps_and_refreshes_help_more():
+    graph = grid(2)
+    truth = naive.marginals(graph)
+
+    def error(**options):
+        return np.abs(infer(graph, MinDivergence(5), **options).marginals.probs - truth).mean()
+
+    errors = [error(), *(error(compensate=True, refreshes=r) for r in (0, 1, 2))]
+    assert errors[0] > 2 * errors[1] > 4 * errors[2]
+    assert errors[2] > errors[3]
+
+
+def test_the_error_estimate_follows_the_error():
+    ratios = []
+    for seed in range(20):
+        graph = grid(seed, strength=2.0)
+        truth = naive.marginals(graph)
+        for options in ({}, {"compensate": True}):
+            result = infer(graph, MinDivergence(6), **options)
+            error = np.abs(result.marginals.probs - truth).mean()
+            ratios.append(result.error_estimate / error)
+    assert 0.4 < np.median(ratios) < 1.5
+
+
+def test_global_factors_keep_their_place():
+    graph = zoo.with_globals()["one-of-three-and-pairs"]
+    result = infer(graph, MinJoint(np.inf), compensate=True, refreshes=3)
+    truth = naive.marginals(graph)
+    bare = infer(graph, MinJoint(np.inf)).marginals.probs
+    assert np.abs(result.marginals.probs - truth).max() < 0.3 * np.abs(bare - truth).max()
+
+
+# ------------------------------------------------------------------ scores
+
+
+@given(zoo.table_graphs(max_variables=4))
+@settings(max_examples=100)
+def test_reverse_score_is_the_reverse_divergence(graph):
+    seed = seeds.unary(graph)
+    small = graph.keep(seed)
+    if not np.isfinite(naive.log_z(small)):
+        return
+    scores = factor_scores(graph, Exact()(small), seed, "reverse")
+    x, p = naive.joint(small)
+    for i in np.flatnonzero(~seed):
+        psi = np.array([graph.log_table(i)[tuple(row)] for row in x[:, graph.scope(i)]])
+        alive = (p > 0) & (psi > -np.inf)
+        if not alive.any():
+            assert np.isinf(scores[i])
+            continue
+        log_q = np.log(p[alive]) + psi[alive]
+        log_q -= np.logaddexp.reduce(log_q)
+        expected = float((np.exp(log_q) * (log_q - np.log(p[alive]))).sum())
+        assert scores[i] == pytest.approx(expected, rel=1e-7, abs=1e-7)
+
+
+def test_reverse_score_of_a_constraint():
+    """-log P_G(allowed), where the forward gain is infinite."""
+    table = [[0.0, -np.inf], [0.0, 0.0]]
+    graph = FactorGraph.from_tables([2, 2], [[0], [1], [0, 1]], [[0.0, 0.4], [0.3, 0.0], table])
+    seed = seeds.unary(graph)
+    m = Exact()(graph.keep(seed))
+    assert np.isinf(factor_gains(graph, m, seed)[2])
+    allowed = 1 - m[0][0] * m[1][1]
+    assert factor_scores(graph, m, seed, "reverse")[2] == pytest.approx(-np.log(allowed))
+    forced = infer(graph, MinJoint(10.0), Exact())
+    assert forced.forced_share == 1.0
+    assert "reverse" in forced.advice
+    dropped = infer(graph, MinJoint(10.0), Exact(), score="reverse")
+    assert dropped.n_forced == dropped.n_added == 0
+    assert dropped.divergence == np.inf
+
+
+def test_reverse_score_of_features():
+    graph = grid(3)
+    seed = seeds.unary(graph)
+    m = Exact()(graph.keep(seed))
+    tables = FactorGraph.from_tables(
+        graph.n_states,
+        [graph.scope(i) for i in range(graph.n_factors)],
+        [graph.log_table(i) for i in range(graph.n_factors)],
+    )
+    for score in ("gain", "residual", "reverse"):
+        np.testing.assert_allclose(
+            factor_scores(graph, m, seed, score),
+            factor_scores(tables, m, seed, score),
+            rtol=1e-9,
+            atol=1e-12,
+        )
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=60)
+def test_residual_score(seed):
+    """Half the weighted least squares that no sum of unary terms explains."""
+    rng = np.random.default_rng(seed)
+    arity = int(rng.integers(2, 4))
+    states = rng.integers(1, 4, size=arity)
+    table = rng.normal(size=tuple(states))
+    graph = FactorGraph.from_tables(
+        states,
+        [[v] for v in range(arity)] + [list(range(arity))],
+        [rng.normal(size=s) for s in states] + [table],
+    )
+    m = Exact()(graph.keep(seeds.unary(graph)))
+    weight = np.sqrt(m.product(range(arity))).ravel()
+    columns = [np.ones(table.size)]
+    for a, index in enumerate(np.indices(tuple(states))):
+        columns += [(index == s).ravel().astype(float) for s in range(states[a])]
+    design = np.stack(columns, axis=1) * weight[:, None]
+    fit = design @ np.linalg.lstsq(design, table.ravel() * weight, rcond=None)[0]
+    expected = 0.5 * ((table.ravel() * weight - fit) ** 2).sum()
+    score = factor_scores(graph, m, seeds.unary(graph), "residual")[arity]
+    assert score == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("solver", [Exact(), Exact(method="enumerate"), BeliefPropagation()])
+def test_gains_use_the_joints_that_the_solver_knows(solver):
+    """Second factors on scopes of the seed: the product of marginals would be wrong."""
+    rng = np.random.default_rng(4)
+    edges = [[0, 1], [1, 2], [1, 0], [1, 2]]
+    graph = FactorGraph.pairwise(rng.normal(size=6), edges, [2.0, -1.0, 1.5, 0.7])
+    graph = graph.add_tables([[3, 4, 5], [5, 3, 4]], rng.normal(size=(2, 2, 2, 2)))
+    seed = np.array([True] * 8 + [False, False, True, False])
+    small = graph.keep(seed)
+    x, p = naive.joint(small)
+    gains = factor_gains(graph, solver(small), seed)
+    for i in np.flatnonzero(~seed):
+        log_psi = np.array([graph.log_table(i)[tuple(row)] for row in x[:, graph.scope(i)]])
+        expected = np.log((p * np.exp(log_psi)).sum()) - (p * log_psi).sum()
+        assert gains[i] == pytest.approx(expected, rel=1e-6)
+
+
+def test_an_unknown_score_is_an_error():
+    with pytest.raises(MinferError, match="score"):
+        infer(grid(), MinJoint(0.1), score="guess")
+    with pytest.raises(MinferError, match="refreshes"):
+        infer(grid(), MinJoint(0.1), refreshes=2)
+
+
+# ------------------------------------------------------------------ what the result knows
+
+
+@given(zoo.binary_graphs(max_variables=5, scale=1.0), st.integers(0, 6), st.booleans())
+@settings(max_examples=60)
+def test_bound_and_log_z_of_results(graph, m, compensated):
+    options = {"compensate": True, "refreshes": 1} if compensated else {}
+    result = infer(graph, MinDivergence(m), Exact(), **options)
+    part = result.marginals.graph
+    x, p = naive.joint(part)
+    score = graph.log_score(x)
+    log_z = naive.log_z(graph)
+    divergence = float((p * (np.log(p) - (score - log_z))).sum())
+    assert result.bound >= divergence - 1e-9
+    assert result.log_z_full_kind is LogZ.LOWER
+    assert result.log_z_full <= log_z + 1e-9
+    assert result.log_z_full == pytest.approx(log_z - divergence, abs=1e-8)
+    truth = naive.marginals(graph)
+    assert np.abs(result.marginals.probs - truth).max() <= result.interval + 1e-9
+    mean_field = infer(graph, MinDivergence(m), MeanField(), **options)
+    assert mean_field.log_z_full_kind is LogZ.LOWER
+    assert mean_field.log_z_full <= log_z + 1e-9
+
+
+def test_results_say_everything_in_plain_values():
+    import json
+
+    result = infer(grid(5), MinDivergence(6), compensate=True)
+    d = json.loads(json.dumps(result.to_dict([0])))
+    assert d["reduction"]["added"] == 6
+    assert d["reduction"]["score"] == "residual"
+    everything = infer(grid(5), MinJoint(0.0), compensate=True)
+    assert everything.error_estimate == 0.0
+    assert everything.compensation is None
+
+
+def test_costs():
+    graph = grid(6)
+    costs = np.ones(graph.n_factors)
+    gains = infer(graph, MinJoint(np.inf)).gains
+    best = int(np.argmax(np.where(np.isfinite(gains), gains, -1)))
+    costs[best] = 1e6
+    result = infer(graph, MinJoint(0.01), costs=costs)
+    assert not result.keep[best]
+    assert result.gap == 0.0
+    assert infer(graph, MinDivergence(5), costs=costs).gap >= 0.0
+
+
+# ------------------------------------------------------------------ iteration
+
+
+def test_relax_stops_when_nothing_is_worth_adding():
+    graph = grid(7)
+    result = relax(graph, MinJoint(0.05), compensate=False)
+    assert result.stopped == "nothing left is worth adding"
+    scores = factor_gains(graph, result.marginals, result.keep)
+    assert (scores[~result.keep] < 0.05).all()
+    assert len(result.trace) >= 1
+
+
+def test_relax_ends_at_belief_propagation():
+    graph = grid(8, strength=2.0)
+    full = BeliefPropagation(tol=1e-10)(graph)
+    result = relax(graph, MinJoint(0.02), max_error=1e-9, rounds=60)
+    assert result.stopped == "the answer stands still"
+    np.testing.assert_allclose(result.marginals.probs, full.probs, atol=1e-5)
+    seconds = [step.seconds for step in result.trace]
+    assert seconds == sorted(seconds)
+    sizes = [step.n_added for step in result.trace]
+    assert sizes == sorted(sizes)
+
+
+@pytest.mark.parametrize("compensate", [False, True])
+def test_relax_keeps_its_budget(compensate):
+    graph = grid(9)
+    result = relax(graph, MinDivergence(7), compensate=compensate)
+    assert result.n_added == 7
+    assert relax(graph, Budget(max_factors=7, factor_cost=1e9), compensate=compensate).n_added == 0
+    within = relax(graph, MinSize(0.5), compensate=compensate)
+    assert within.divergence <= 0.5 + 1e-9
+
+
+def test_relax_under_a_time_limit():
+    rng = np.random.default_rng(10)
+    graph = FactorGraph.grid(rng.normal(size=(120, 120)), 1.0)
+    steps = []
+    relax(graph, MinJoint(0.0), time_limit=30)  # whatever compiles, compiles here
+    began = time.perf_counter()
+    result = relax(graph, MinJoint(0.0), time_limit=0.05, on_step=steps.append)
+    assert time.perf_counter() - began < 5
+    assert steps == list(result.trace)
+    assert result.stopped == "the time is up" or result.keep.all()
+    assert np.isfinite(result.marginals.probs).all()
+
+
+def test_relax_until_the_bound_is_met():
+    graph = grid(11)
+    result = relax(graph, MinDivergence(24), Exact(), max_bound=0.5)
+    assert result.stopped == "the bound is within its limit"
+    assert result.trace[-1].bound <= 0.5
+    assert result.bound == result.trace[-1].bound
+
+
+def test_relax_holds_solvers_to_the_time():
+    graph = grid(12)
+    result = relax(graph, MinJoint(0.0), BeliefPropagation(time_limit=50.0), time_limit=20.0)
+    assert result.status is Status.CONVERGED
+    for bad in ({"rounds": 0}, {"time_limit": -1.0}):
+        with pytest.raises(MinferError):
+            relax(graph, MinJoint(0.0), **bad)
+
+
+# ------------------------------------------------------------------ edge deletion
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=60)
+def test_deletion_costs_are_divergences(seed):
+    rng = np.random.default_rng(seed)
+    states = rng.integers(1, 4, size=4)
+    scopes = [rng.permutation(4)[: rng.integers(1, 4)].tolist() for _ in range(7)]
+    tables = [rng.normal(size=[states[v] for v in s]) * 2 for s in scopes]
+    graph = FactorGraph.from_tables(states, scopes, tables)
+    binary = np.flatnonzero(states == 2)
+    if len(binary) > 1:
+        graph = graph.add_features([binary[:2].tolist()] * 2, [1.0, -2.0], "implies")
+    full = Exact()(graph)
+    seed = seeds.unary(graph)
+    costs = deletion_costs(graph, full, seed)
+    x, p = naive.joint(graph)
+    for i in np.flatnonzero(~seed):
+        without = graph.keep(np.flatnonzero(np.arange(graph.n_factors) != i)).log_score(x)
+        without = without - np.logaddexp.reduce(without)
+        alive = p > 0
+        expected = float((p[alive] * (np.log(p[alive]) - without[alive])).sum())
+        assert costs[i] == pytest.approx(expected, rel=1e-6, abs=1e-8)
+
+
+def test_deletion_with_and_without_compensation():
+    graph = grid(13, strength=2.0)
+    truth = naive.marginals(graph)
+    full = BeliefPropagation(tol=1e-10)(graph)
+    plain = delete(graph, full, MinDivergence(10), BeliefPropagation())
+    left = delete(graph, full, MinDivergence(10), BeliefPropagation(), compensate=True)
+    assert plain.n_added == left.n_added == 10
+    error = [np.abs(r.marginals.probs - truth).mean() for r in (plain, left)]
+    assert error[1] < 0.3 * error[0]
+
+
+# ------------------------------------------------------------------ factor sources
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"compensate": True}, {"compensate": True, "refreshes": 1}]
+)
+@pytest.mark.parametrize("objective", [MinJoint(0.01), MinDivergence(9), MinSize(0.3)])
+def test_lazy_inference_keeps_what_a_full_scan_keeps(objective, options):
+    rng = np.random.default_rng(14)
+    left, right = rng.integers(0, 4, size=12), rng.integers(0, 4, size=12)
+    weight = rng.normal(size=(12, 12))
+    source = JoinTemplates(
+        [Join(left, right, -4.0, 4.0)], lambda t, scope: weight[scope[:, 0], scope[:, 1]]
+    )
+    base = FactorGraph.pairwise(rng.normal(size=12) - 2, np.zeros((0, 2), int), [])
+    lazy = infer(base, objective, source=source, **options)
+    whole = infer(ground(base, source), objective, **options)
+    np.testing.assert_array_equal(lazy.kept, whole.kept)
+    assert lazy.n_factors == whole.n_factors
+    low, high = lazy.divergence_interval
+    assert low - 1e-12 <= whole.divergence <= high + 1e-12
+    if not options:
+        np.testing.assert_allclose(lazy.marginals.probs, whole.marginals.probs, atol=1e-6)
+    if lazy.untouched.count:
+        assert lazy.bound is None
