@@ -8,7 +8,14 @@ from hypothesis import given, settings
 
 import naive
 import zoo
-from minfer import BeliefPropagation, ContradictionError, Exact, FactorGraph, LogZ
+from minfer import (
+    BeliefPropagation,
+    ContradictionError,
+    Exact,
+    FactorGraph,
+    LogZ,
+    TreeReweighted,
+)
 from minfer.conditioning import condition
 from minfer.wiring import wire
 
@@ -225,3 +232,23 @@ def test_where_the_unary_part_sits_does_not_matter(graph):
     )
     one, two = BeliefPropagation(max_iters=4)(graph), BeliefPropagation(max_iters=4)(moved)
     np.testing.assert_allclose(one.probs, two.probs, atol=1e-9)
+
+
+@pytest.mark.parametrize("solver", [BeliefPropagation(), TreeReweighted()])
+def test_a_tilted_graph_runs_on_the_wiring_it_has(solver):
+    """The same factors under another field: same answer as from scratch, the old one unharmed."""
+    rng = np.random.default_rng(11)
+    graph = FactorGraph.grid(rng.normal(size=(5, 5)), 0.6)
+    first = solver(graph)
+    before = first.probs.copy()
+    delta = rng.normal(size=50)
+    again = solver(graph.tilt(delta), first)
+    assert again.state.mesh.slot is first.state.mesh.slot
+    fresh = solver(graph.tilt(delta))
+    np.testing.assert_allclose(again.probs, fresh.probs, atol=1e-5)
+    assert again.log_z == pytest.approx(fresh.log_z, abs=1e-5)
+    np.testing.assert_array_equal(first.probs, before)
+    assert first.log_z == pytest.approx(solver(graph).log_z, abs=1e-9)
+    known = solver(graph.with_evidence({3: 1}), first)
+    assert known.state.mesh.slot is not first.state.mesh.slot
+    np.testing.assert_allclose(known.probs, solver(graph.with_evidence({3: 1})).probs, atol=1e-5)

@@ -32,8 +32,11 @@ _LATE = {
     "Budget": "minfer.reduction.objectives",
     "FactorSource": "minfer.reduction.sources",
     "calibrate": "minfer.reduction.calibrate",
+    "explain": "minfer.reduction.explain",
+    "explain_model": "minfer.reduction.explain",
     "factor_gains": "minfer.reduction.gains",
     "relax": "minfer.reduction.relax",
+    "tradeoff": "minfer.reduction.tradeoff",
     "infer": "minfer.reduction.infer",
     "BeliefPropagation": "minfer.solvers.bp",
     "Exact": "minfer.solvers.exact",
@@ -72,12 +75,14 @@ if TYPE_CHECKING:
         write_uai,
     )
     from minfer.reduction.calibrate import calibrate
+    from minfer.reduction.explain import explain, explain_model
     from minfer.reduction.gains import factor_gains
     from minfer.reduction.infer import infer
     from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize
     from minfer.reduction.relax import relax
     from minfer.reduction.result import Result
     from minfer.reduction.sources import FactorSource
+    from minfer.reduction.tradeoff import tradeoff
     from minfer.solvers.auto import Auto
     from minfer.solvers.base import LogZ, Marginals, Solver, Status
     from minfer.solvers.bp import BeliefPropagation
@@ -116,6 +121,8 @@ __all__ = [
     "Tables",
     "TreeReweighted",
     "calibrate",
+    "explain",
+    "explain_model",
     "factor_gains",
     "infer",
     "read",
@@ -124,6 +131,7 @@ __all__ = [
     "read_native",
     "read_uai",
     "relax",
+    "tradeoff",
     "write",
     "write_fg",
     "write_mar",

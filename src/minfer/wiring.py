@@ -9,7 +9,7 @@ survives ``keep`` and new evidence.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,9 @@ class Mesh:
     general_ids: NDArray[np.int64]  # (F,) factor numbers of the general factors
     gowner: NDArray[np.int32]  # (G,) variable of each general slot
     globals: tuple[tuple[int, GlobalFactor], ...]  # (general factor, object)
+    lean: NDArray[np.float64]  # (V,) log-odds that the pair factors' unary parts add up to
+    load: NDArray[np.float64]  # (V,) sum of |w|
+    left_over: float  # of the constant, what the factors contributed
 
 
 def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool = False) -> Mesh:
@@ -70,13 +73,13 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
     rev, W, first = np.empty(slots, dtype=np.uint32), np.empty(slots), np.empty(slots)
     slot = np.empty((slots // 2, 2), dtype=np.int32)
     lean, load, nxt = np.zeros(n), np.zeros(n), ptr[:-1].copy()
-    constant, done = model.constant, 0
+    left_over, done = 0.0, 0
     slot_rho = _NONE
     for g, values in pairs:
         basis = g.truth.reshape(1, 4).astype(float) if isinstance(g, Features) else np.eye(4)
         weights = _NONE if rho is None else rho[g._ids]
         here = slot[done : done + len(g)]
-        constant += k.pair_fill(
+        left_over += k.pair_fill(
             g._scope, values, basis, weights, nxt, rev, W, first, here, lean, load
         )
         done += len(g)
@@ -87,6 +90,7 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
         slot_rho = np.empty(slots)
         slot_rho[slot.ravel()] = np.repeat(rho[pair_ids], 2)
     parts = _general(model, general, rho, log or rho is not None)
+    left_over += parts.constant
     cls, prior = np.empty(n, dtype=np.uint8), np.empty(n)
     n_general, zero_state = k.classify(
         graph._n_states, graph._offsets, model.field, lean, load, parts.gptr, rho is not None,
@@ -102,9 +106,43 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
             graph._n_states, graph._offsets, cls, prior, field, ptr, rev, W,
             parts.gptr, parts.gslot, parts.fac, parts.fslot, tab, slot_rho, parts.grho,
         ),
-        in_log, rho is not None, constant + parts.constant + top + zero_state,
+        in_log, rho is not None, model.constant + left_over + top + zero_state,
         pair_ids, pair_scope, slot, first, parts.ids, parts.gowner, parts.globals,
+        lean, load, left_over,
     )  # fmt: skip
+
+
+def rewire(model: Conditioned, start: Marginals | None) -> Mesh | None:
+    """The mesh and messages of an earlier run, for the same pair factors under another field.
+
+    None unless the factors are the very same (``tilt`` shares them) and all in odds form: then
+    only the priors change, and nothing of the wiring need be made again.
+    """
+    from minfer.kernels import wiring as k
+
+    old = start.state if start is not None else None
+    if not isinstance(old, MessageState) or len(old.mesh.wiring.gslot):
+        return None
+    mesh, graph = old.mesh, model.graph
+    same = len(mesh.model.groups) == len(model.groups) and all(
+        a is b for a, b in zip(mesh.model.groups, model.groups)
+    )
+    if not same or mesh.wiring.field.size or mesh.model.graph._n_states is not graph._n_states:
+        return None
+    cls, prior = np.empty_like(mesh.wiring.cls), np.empty_like(mesh.wiring.prior)
+    n_general, zero_state = k.classify(
+        graph._n_states, graph._offsets, model.field, mesh.lean, mesh.load, mesh.wiring.gptr,
+        mesh.reweighted, cls, prior,
+    )  # fmt: skip
+    if n_general:
+        return None
+    return replace(
+        mesh,
+        model=model,
+        wiring=mesh.wiring._replace(cls=cls, prior=prior),
+        constant=model.constant + mesh.left_over + zero_state,
+        first=old.messages.m.copy(),
+    )
 
 
 def _only(parts: list[NDArray], empty: NDArray) -> NDArray:
@@ -296,8 +334,8 @@ def start_messages(mesh: Mesh, start: Marginals | None) -> Messages:
     """
     s = fresh_messages(mesh)
     old = start.state if start is not None else None
-    if not isinstance(old, MessageState) or start is None:
-        return s
+    if not isinstance(old, MessageState) or start is None or mesh.slot is old.mesh.slot:
+        return s  # nothing to take over, or rewired: taken over already
     graph, before = mesh.model.graph, start.graph
     if before.lineage != graph.lineage or old.mesh.reweighted != mesh.reweighted:
         return s

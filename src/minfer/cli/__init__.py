@@ -24,6 +24,7 @@ from minfer.cli.example import example
 from minfer.cli.failures import Commands, leave
 from minfer.cli.plan import plan
 from minfer.cli.run import run
+from minfer.cli.tradeoff import tradeoff
 from minfer.cli.warmup import warmup
 
 __all__ = ["app", "main"]
@@ -65,6 +66,7 @@ def top(
       minfer demo
       minfer example sprinkler -o sprinkler.minfer
       minfer run sprinkler.minfer
+      minfer run sprinkler.minfer --reduce
 
     Exit codes: 0 answered, 2 usage, 3 bad input, 4 refused, 5 not converged (with --strict).
     """
@@ -72,7 +74,7 @@ def top(
         typer.echo(context.get_help())
 
 
-for _command in (run, plan, convert, example, demo, warmup, doctor):
+for _command in (run, plan, tradeoff, convert, example, demo, warmup, doctor):
     app.command()(_command)
 
 

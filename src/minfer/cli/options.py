@@ -1,7 +1,8 @@
 """The solvers and their options, once, for every command that runs a solver.
 
-The option ``--max-iters`` is the field ``max_iters`` of the solver's dataclass, and so on; a test
-compares this table with the fields. The table is written out rather than read from the classes
+The option ``--max-iters`` is the field ``max_iters`` of the solver's dataclass, and so on (but
+``--exact-method`` is ``method``: ``--method`` is the reduction's); a test compares this table with
+the fields. The table is written out rather than read from the classes
 because reading them would load numba before ``--help`` or a usage error could be shown.
 """
 
@@ -41,10 +42,15 @@ class SolverOption:
     type: type
     help: str
     solvers: tuple[str, ...]
+    word: str = ""  # on the command line, where another option has the field's name
+
+    @property
+    def key(self) -> str:
+        return self.word or self.name
 
     @property
     def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
+        return "--" + self.key.replace("_", "-")
 
 
 OPTIONS = (
@@ -69,7 +75,7 @@ OPTIONS = (
         "Most cells up to which exact is chosen.",
         ("auto",),
     ),
-    SolverOption("method", str, "clique-tree or enumerate.", ("exact",)),
+    SolverOption("method", str, "clique-tree or enumerate.", ("exact",), word="exact_method"),
     SolverOption(
         "time_limit",
         float,
@@ -107,34 +113,36 @@ def solver_options(command: Callable[..., None]) -> Callable[..., None]:
     signature = inspect.signature(command, eval_str=True)
     own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     *most, last = SOLVERS
-    choices = f"{', '.join(most)} or {last}."
-    added = [_parameter("solver", str, "auto", "--solver", choices, "NAME")]
+    choices = f"{', '.join(most)} or {last}. Default: auto; bp with --reduce."
+    added = [_parameter("solver", str, "--solver", choices, "NAME")]
     for option in OPTIONS:
         who = "all solvers" if len(option.solvers) == len(SOLVERS) else ", ".join(option.solvers)
         text = f"{option.help} ({who})"
         metavar = METAVARS[option.type]
-        added.append(_parameter(option.name, option.type, None, option.flag, text, metavar))
+        added.append(_parameter(option.key, option.type, option.flag, text, metavar))
     command.__signature__ = signature.replace(parameters=own + added)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in own + added}
     return command
 
 
-def _parameter(
-    name: str, kind: type, default: Any, flag: str, text: str, metavar: str
-) -> inspect.Parameter:
+def _parameter(name: str, kind: type, flag: str, text: str, metavar: str) -> inspect.Parameter:
     option = typer.Option(flag, help=text, metavar=metavar, rich_help_panel=SOLVER_PANEL)
-    annotation = Annotated[kind if default is not None else Optional[kind], option]  # type: ignore[valid-type]  # noqa: UP045
+    annotation = Annotated[Optional[kind], option]  # type: ignore[valid-type]  # noqa: UP045
     return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
     )
 
 
-def make_solver(settings: dict[str, Any]) -> Solver:
+def solver_name(settings: dict[str, Any], default: str = "auto") -> str:
+    return settings.get("solver") or default
+
+
+def make_solver(settings: dict[str, Any], default: str = "auto") -> Solver:
     """The solver a command line asks for; options that were not given are left to its defaults."""
-    name = settings["solver"]
+    name = solver_name(settings, default)
     if name not in SOLVERS:
         raise UsageError(f"there is no solver {name!r}; choose from {', '.join(SOLVERS)}")
-    given = {o: settings[o.name] for o in OPTIONS if settings.get(o.name) is not None}
+    given = {o: settings[o.key] for o in OPTIONS if settings.get(o.key) is not None}
     for option in given:
         if name not in option.solvers:
             who = " and ".join(option.solvers)

@@ -49,7 +49,13 @@ def version() -> str:
 def answer(
     to: Console, name: str, marginals: Marginals, chosen: list[int] | None, rows: int, read: float
 ) -> None:
-    """The whole report of ``minfer run``."""
+    """The whole report of a plain ``minfer run``."""
+    probabilities(to, marginals, chosen, rows)
+    show(to, facts(summary(name, marginals, read)))
+
+
+def probabilities(to: Console, marginals: Marginals, chosen: list[int] | None, rows: int) -> None:
+    """The table of marginals and what it leaves out."""
     shown, left = choose(marginals, chosen, rows)
     if shown:
         show(to, marginal_table(marginals, shown))
@@ -59,7 +65,6 @@ def answer(
         to.print("The model has no variables.")
     if shown or left:
         to.print()
-    show(to, facts(summary(name, marginals, read)))
 
 
 def choose(marginals: Marginals, chosen: list[int] | None, rows: int) -> tuple[list[int], int]:
@@ -105,17 +110,21 @@ def probability(p: float) -> str:
     return f"{p:.0e}" if 0 < p < 5e-5 else f"{p:.4f}"
 
 
-def summary(name: str, marginals: Marginals, read: float) -> dict[str, str | Text]:
-    status = marginals.status.value
+def status(marginals: Marginals) -> Text:
+    text = marginals.status.value
     if marginals.iterations:
-        status += f" after {marginals.iterations:,} iteration{'s' * (marginals.iterations != 1)}"
+        text += f" after {marginals.iterations:,} iteration{'s' * (marginals.iterations != 1)}"
     if marginals.error_estimate is not None:
-        status += f", estimated error {marginals.error_estimate:.1e}"
+        text += f", estimated error {marginals.error_estimate:.1e}"
+    return Text(text, style="green" if marginals.converged else "bold yellow")
+
+
+def summary(name: str, marginals: Marginals, read: float) -> dict[str, str | Text]:
     lines: dict[str, str | Text] = {
         "model": f"{name}: {describe(marginals.graph)}",
         "solver": marginals.solver,
         "why": marginals.note,
-        "status": Text(status, style="green" if marginals.converged else "bold yellow"),
+        "status": status(marginals),
         "advice": options_in(marginals.advice),
         "log Z": log_z(marginals),
         "time": f"{duration(marginals.seconds)}, compiling or loading kernels included; "
@@ -132,6 +141,7 @@ def options_in(advice: str) -> str:
         bare = head.strip(",:;.")
         if equals or bare in ("max_iters", "time_limit", "n_sweeps"):
             flag = "--" + bare.replace("_", "-")
+            value = value.replace("'", "")
             word = f"{head.replace(bare, flag)} {value}" if equals else head.replace(bare, flag)
         words.append(word)
     return " ".join(words)

@@ -19,9 +19,12 @@ from minfer.cli.options import (
     make_solver,
     observe,
     parse_query,
+    solver_name,
     solver_options,
 )
 from minfer.cli.progress import wait_for
+from minfer.cli.reduce import DEFAULT_SOLVER, Report, make_request, reduction_options, run_reduced
+from minfer.cli.reduce import show as show_reduction
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -31,6 +34,7 @@ NOT_CONVERGED = 5
 
 
 @solver_options
+@reduction_options
 def run(
     model: Model,
     evidence: Evidence = None,
@@ -52,7 +56,8 @@ def run(
         Optional[str],  # noqa: UP045
         typer.Option(
             metavar="F.PR",
-            help="Write log10 Z in UAI PR format; - is standard output.",
+            help="Write log10 Z in UAI PR format; - is standard output. Reduced: the estimate for "
+            "the full model.",
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,
@@ -87,26 +92,50 @@ def run(
 
     Prints a table for people, the most uncertain variables first. Programs ask for --json or --out.
 
+    With --reduce, or any other option of that panel, factors that matter little
+    are ignored, and the report says what that may have cost: what is rigorous,
+    and what is an estimate.
+
     \b
     Examples:
       minfer run grid.uai
       minfer run grid.uai --evidence x3=1,x7=0 --query x5,x9
       minfer run grid.uai --solver bp --damping 0.3 --out grid.MAR
+      minfer run grid.uai --reduce --compare full
+      minfer run grid.uai --max-factors 1000 --time-limit 5 --explain x5
     """
-    check_outputs(out, pr, json, inputs=[model, *(evidence or ())])
+    request = make_request(settings)
+    save = request.save if request else None
+    check_outputs(out, pr, json, inputs=[model, *(evidence or ())], save=save)
     check_inputs(model, evidence)
-    solver = make_solver(settings)
+    if request is None:
+        solver = make_solver(settings)
+    else:
+        solver = make_solver({**settings, "time_limit": None}, DEFAULT_SOLVER)
     graph, seconds = load(model, evidence)
     chosen = parse_query(query, graph)
-    answer = wait_for(f"running {settings['solver']}", lambda: _solve(solver, graph))
-    write_files(answer, out, pr)
+    report: Report | None = None
+    if request is None:
+        text = f"running {solver_name(settings)}"
+        answer = answer_out = wait_for(text, lambda: _solve(solver, graph))
+    else:
+        report = run_reduced(request, solver, graph)
+        answer, answer_out = report.result.marginals, _of_full_model(report)
+        if save is not None:
+            _save(answer.graph, save)
+    write_files(answer_out, out, pr)
     if json:
-        show_json(model, answer, chosen, seconds)
+        content = answer.to_dict(chosen) if report is None else report.to_dict(chosen)
+        show_json(model, graph, content, seconds)
     else:
         from minfer.cli import render
 
-        console = render.console(stderr="-" in (out, pr))
-        render.answer(console, model, answer, chosen, rows, seconds)
+        console = render.console(stderr="-" in (out, pr, save))
+        if report is None:
+            render.answer(console, model, answer, chosen, rows, seconds)
+        else:
+            render.probabilities(console, answer, chosen, rows)
+            show_reduction(console, model, report, seconds)
     if strict and not answer.converged:
         raise typer.Exit(NOT_CONVERGED)
 
@@ -118,6 +147,23 @@ def _solve(solver: Solver, graph: FactorGraph) -> Marginals:
     answer = solver(graph)
     _ = answer.log_z
     return answer
+
+
+def _of_full_model(report: Report) -> Marginals:
+    """A reduced answer as one about the full model: its probabilities, and log Z of F."""
+    from minfer.solvers.base import Marginals
+
+    result = report.result
+    m = result.marginals
+    return Marginals.from_probs(result.model, m.probs, m.solver, result.log_z_full)
+
+
+def _save(graph: FactorGraph, path: str) -> None:
+    import minfer
+
+    minfer.write(graph, path)
+    if path != "-":
+        note(f"wrote {path}")
 
 
 def load(model: str, evidence: list[str] | None) -> tuple[FactorGraph, float]:
@@ -138,16 +184,32 @@ def check_inputs(model: str, evidence: list[str] | None) -> None:
         raise UsageError("only one of model and evidence can be standard input (-)")
 
 
-def check_outputs(out: str | None, pr: str | None, json: bool, inputs: list[str]) -> None:
+def check_outputs(
+    out: str | None, pr: str | None, json: bool, inputs: list[str], save: str | None = None
+) -> None:
     """Every output can be written, and none overwrites another or an input."""
-    if [out, pr, "-" if json else None].count("-") > 1:
-        raise UsageError("only one of --out -, --pr - and --json can go to standard output")
+    if [out, pr, save, "-" if json else None].count("-") > 1:
+        raise UsageError(
+            "only one of --out -, --pr -, --save-reduced - and --json can go to standard output"
+        )
     if out is not None and out == pr != "-":
         raise UsageError(f"--out and --pr are the same file, {out}")
-    for path in (out, pr):
+    if save is not None and save != "-":
+        if save in (out, pr):
+            raise UsageError(f"--save-reduced and another output are the same file, {save}")
+        check_model_name(save)
+    for path in (out, pr, save):
         if path is None or path == "-":
             continue
         check_writable(path, inputs)
+
+
+def check_model_name(path: str) -> None:
+    """The suffix tells a format that models can be written in."""
+    from minfer.io.text import format_of
+
+    if format_of(path) is None:
+        raise UsageError(f"cannot write {path}: end the name in .uai, .fg or .minfer")
 
 
 def check_writable(path: str, inputs: list[str]) -> None:
@@ -176,14 +238,14 @@ def write_files(answer: Marginals, out: str | None, pr: str | None) -> None:
             note(f"wrote {path}")
 
 
-def show_json(model: str, answer: Marginals, chosen: list[int] | None, seconds: float) -> None:
+def show_json(model: str, graph: FactorGraph, content: dict[str, Any], seconds: float) -> None:
     """One JSON object: the answer, and what it is the answer to."""
     from minfer.cli import render
 
     content = {
         "minfer": render.version(),
-        "model": {"file": model, **render.model_info(answer.graph)},
-        **answer.to_dict(chosen),
+        "model": {"file": model, **render.model_info(graph)},
+        **content,
         "read_seconds": seconds,
     }
     sys.stdout.write(render.to_json(content) + "\n")

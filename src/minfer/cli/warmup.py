@@ -13,6 +13,7 @@ from minfer.errors import RefusedError, SettingsError
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
+    from minfer.solvers.base import Solver
 
 # Every solver with the settings that lead to kernels of their own.
 CASES: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -49,7 +50,7 @@ def warmup() -> None:
         solver = construct(name, settings)
         wait_for(f"compiling {title}", lambda solver=solver: _use(solver))  # type: ignore[misc]
         typer.echo(f"{k:>2}/{len(CASES)}  {title:<18}{time.perf_counter() - then:6.1f} s", err=True)
-    wait_for("compiling gains", _use_method)
+    wait_for("compiling the method", _use_method)
     typer.echo(f"Ready after {time.perf_counter() - began:.1f} s. The cache is {CACHE_DIR}")
 
 
@@ -65,15 +66,46 @@ def _use(solver: Any) -> None:
 
 
 def _use_method() -> None:
-    """Score the factors of each small graph, and of one with features of three variables."""
+    """Reduce each small graph in every way: scores, objectives, compensation, candidates."""
+    import numpy as np
+
+    from minfer.graph import FactorGraph
+    from minfer.reduction import seeds
+    from minfer.reduction.gains import SCORES
+    from minfer.reduction.infer import infer
+    from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
+    from minfer.solvers.bp import BeliefPropagation
+
+    solver = BeliefPropagation()
+    triple = FactorGraph.empty([2, 2, 2]).add_features([[0, 1, 2]], [1.0], [[[0, 1]] * 2] * 2)
+    for graph in [*small_graphs(), triple]:
+        for score in SCORES:
+            result = infer(graph, MinDivergence(1), solver, score=score)
+            _ = result.divergence, result.error_estimates, result.bound, result.log_z_full
+        infer(graph, MinDivergence(1), solver, compensate=True, refreshes=2)
+        infer(graph, MinJoint(0.1), solver, seeds.spanning_forest)
+    _use_source(solver)
+    many = np.linspace(0.0, 1.0, 1 << 14)  # enough to be selected from rather than sorted
+    MinSize(1.0)(many)
+    MinDivergence(5)(many)
+
+
+def _use_source(solver: Solver) -> None:
+    """Candidates of a join of four variables, built only where they can matter."""
+    import numpy as np
+
     from minfer.graph import FactorGraph
     from minfer.reduction.infer import infer
     from minfer.reduction.objectives import MinJoint
-    from minfer.solvers.bp import BeliefPropagation
+    from minfer.reduction.sources import Join, JoinTemplates
 
-    triple = FactorGraph.empty([2, 2, 2]).add_features([[0, 1, 2]], [1.0], [[[0, 1]] * 2] * 2)
-    for graph in [*small_graphs(), triple]:
-        infer(graph, MinJoint(0.1), BeliefPropagation())
+    side = np.zeros(4, dtype=np.int64)
+    seed = FactorGraph.pairwise([0.0, 0.5, 1.0, -3.0], [], [])
+    for symmetric in (False, True):
+        join = Join(side, side, 0.5, 0.5, symmetric)
+        source = JoinTemplates([join], lambda _, scope: np.full(len(scope), 0.5))
+        for compensate in (False, True):
+            infer(seed, MinJoint(1e-3), solver, compensate=compensate, source=source)
 
 
 def small_graphs() -> list[FactorGraph]:

@@ -36,7 +36,7 @@ from minfer.errors import SettingsError
 Mask = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
-_SMALL = 1 << 13  # gains that are sorted rather than selected from
+_SMALL = 1 << 15  # gains that are sorted rather than selected from
 _ROUNDS = 50  # passes of the greedy knapsack over what still fits
 
 

@@ -27,6 +27,7 @@ from minfer.wiring import (
     MessageState,
     factor_slots,
     refresh_cavities,
+    rewire,
     slot_entries,
     start_messages,
     wire,
@@ -73,7 +74,11 @@ class BeliefPropagation:
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
         begin = time.perf_counter()
-        run = _Run(wire(condition(graph)), self, start)
+        model = condition(graph)
+        mesh = rewire(model, start)
+        if mesh is None or mesh.reweighted:
+            mesh = wire(model)
+        run = _Run(mesh, self, start)
         ready = time.perf_counter()
         limit = None if self.time_limit is None else max(self.time_limit - (ready - begin), 1e-9)
         cost = 2e-8 * (len(run.mesh.wiring.rev) + len(run.mesh.wiring.tab))

@@ -23,7 +23,7 @@ from minfer.factors import Globals
 from minfer.graph import FactorGraph
 from minfer.solvers.base import LogZ, Marginals
 from minfer.solvers.iteration import check_settings, iterate
-from minfer.wiring import MessageState, refresh_cavities, start_messages, wire
+from minfer.wiring import MessageState, refresh_cavities, rewire, start_messages, wire
 
 METHODS = ("auto", "spanning-tree", "forests")
 
@@ -63,10 +63,15 @@ class TreeReweighted:
 
         begin = time.perf_counter()
         model = condition(graph)
-        ids, edges = _edges(model)
-        rho, valid = self._appearance(graph, ids, edges)
+        valid, mesh = True, None
+        if isinstance(self.weights, str) and start is not None and start.solver == repr(self):
+            mesh = rewire(model, start)
         weighted = time.perf_counter()
-        mesh = wire(model, rho)
+        if mesh is None:
+            ids, edges = _edges(model)
+            rho, valid = self._appearance(graph, ids, edges)
+            weighted = time.perf_counter()
+            mesh = wire(model, rho)
         s = start_messages(mesh, start)
         w = mesh.wiring
         if w.field.size:

@@ -1,0 +1,512 @@
+"""The reduction's options of ``minfer run``, what they ask for, and how its answer is told.
+
+Rigorous statements and estimates are told apart in every line and in the JSON object's names.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Optional
+
+import numpy as np
+import typer
+
+from minfer.cli.failures import UsageError, note
+from minfer.cli.options import variable
+from minfer.cli.progress import wait_for
+from minfer.errors import RefusedError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from minfer.graph import FactorGraph
+    from minfer.reduction.explain import Explanation, ModelExplanation
+    from minfer.reduction.objectives import Objective
+    from minfer.reduction.result import Result
+    from minfer.solvers.base import Marginals, Solver
+
+PANEL = "Reduction"
+DEFAULT_SOLVER = "bp"
+METHODS = ("paper", "compensated", "iterated")
+SEED_GRAPHS = {
+    "globals": "unary_and_globals",
+    "unary": "unary",
+    "forest": "spanning_forest",
+}
+SCORES = ("gain", "residual", "reverse")
+WHOLE_MODEL = "model"  # --explain model
+MOST_KEPT = 0.9  # beyond this share the reduction is hardly worth it
+TIMED_AGAIN = 30.0  # seconds; what took less is timed once more, with all kernels loaded
+
+
+# ---------------------------------------------------------------------- options
+
+
+class ReductionOption(NamedTuple):
+    """One option of the panel; any of them implies ``--reduce``."""
+
+    name: str
+    type: Any
+    metavar: str | None
+    help: str
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+
+OPTIONS = (
+    ReductionOption(
+        "reduce",
+        bool,
+        None,
+        "Infer in the part of the model that matters, and estimate the error. Any option below "
+        "implies it; --time-limit is then for all of it.",
+    ),
+    ReductionOption(
+        "factor_cost",
+        float,
+        "G",
+        "Keep factors whose score is at least G. Without any of these three, 0.01.",
+    ),
+    ReductionOption(
+        "max_divergence", float, "E", "Add factors until the ignored ones' scores sum to E or less."
+    ),
+    ReductionOption("max_factors", int, "M", "Add at most M factors, the highest scores first."),
+    ReductionOption(
+        "method",
+        str,
+        "WORD",
+        "compensated (default: ignored factors leave their unary part behind, refreshed twice), "
+        "paper (they leave nothing) or iterated (score, add, refresh, and again).",
+    ),
+    ReductionOption(
+        "seed_graph",
+        str,
+        "WORD",
+        "What is inferred in first: globals (default: unary and global factors), unary or forest "
+        "(also a spanning forest).",
+    ),
+    ReductionOption(
+        "score",
+        str,
+        "WORD",
+        "gain (the paper's), residual (default if compensated) or reverse (ranks hard constraints "
+        "too, but promises no finite divergence).",
+    ),
+    ReductionOption(
+        "compare",
+        str,
+        "full",
+        "Run the full inference too: size, time and difference side by side.",
+    ),
+    ReductionOption(
+        "explain",
+        list[str],
+        "VAR",
+        "Which factors moved a variable, and which ignored ones could (may be repeated); "
+        "`model`: where the kept factors lie.",
+    ),
+    ReductionOption(
+        "save_reduced",
+        str,
+        "FILE",
+        "Write the reduced model, corrections included; the suffix tells the format.",
+    ),
+)
+
+
+def reduction_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the panel to a command; its values come as ``**settings``."""
+    signature = inspect.signature(command, eval_str=True)
+    own = list(signature.parameters.values())
+    rest = [p for p in own if p.kind is p.VAR_KEYWORD]
+    added = []
+    for option in OPTIONS:
+        flag = option.type is bool
+        text = typer.Option(
+            option.flag, help=option.help, metavar=option.metavar, rich_help_panel=PANEL
+        )
+        kind: Any = Annotated[bool if flag else Optional[option.type], text]  # noqa: UP045
+        added.append(
+            inspect.Parameter(
+                option.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=False if flag else None,
+                annotation=kind,
+            )
+        )
+    named = [p for p in own if p not in rest]
+    command.__signature__ = signature.replace(parameters=named + added + rest)  # type: ignore[attr-defined]
+    return command
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a command line asks of the reduction."""
+
+    objective: Objective
+    method: str = "compensated"
+    seed_graph: str = "globals"
+    score: str | None = None
+    time_limit: float | None = None
+    save: str | None = None
+    explain: tuple[str, ...] = ()
+    compare: bool = False
+
+    @property
+    def iterates(self) -> bool:
+        return self.method == "iterated" or self.time_limit is not None
+
+    def __call__(self, model: FactorGraph, solver: Solver) -> Result:
+        """Run it."""
+        from minfer.reduction import seeds
+        from minfer.reduction.infer import infer
+        from minfer.reduction.relax import relax
+        from minfer.reduction.tradeoff import METHODS as RECIPES
+
+        seed = getattr(seeds, SEED_GRAPHS[self.seed_graph])
+        if self.iterates:
+            return relax(
+                model,
+                self.objective,
+                solver,
+                seed,
+                compensate=self.method != "paper",
+                score=self.score,
+                time_limit=self.time_limit,
+            )
+        recipe = RECIPES["paper" if self.method == "paper" else "refreshed"]
+        return infer(model, self.objective, solver, seed, score=self.score, **recipe)
+
+    def describe(self, result: Result) -> str:
+        words = "the paper's" if self.method == "paper" else "compensated"
+        if self.iterates:
+            n = len(result.trace)
+            words += f", iterated, {n} round{'s' * (n != 1)} ({result.stopped})"
+        elif self.method != "paper":
+            words += ", refreshed twice"
+        seed = {"globals": "unary and global factors", "unary": "unary factors"}
+        start = seed.get(self.seed_graph, "unary factors and a spanning forest")
+        return f"{words}; seed: {start}; {self.objective} on the {result.score} score"
+
+
+def make_request(settings: dict[str, Any]) -> Request | None:
+    """What the reduction is asked for; None if it is not."""
+    values = {o.name: settings.get(o.name) for o in OPTIONS}
+    given = {k: v for k, v in values.items() if not (v is None or v is False or v == [])}
+    if not given:
+        return None
+    _check_word("--method", given.get("method"), METHODS)
+    _check_word("--seed-graph", given.get("seed_graph"), tuple(SEED_GRAPHS))
+    _check_word("--score", given.get("score"), SCORES)
+    _check_word("--compare", given.get("compare"), ("full",))
+    return Request(
+        objective=_objective(given),
+        method=given.get("method", "compensated"),
+        seed_graph=given.get("seed_graph", "globals"),
+        score=given.get("score"),
+        time_limit=settings.get("time_limit"),
+        save=given.get("save_reduced"),
+        explain=tuple(given.get("explain") or ()),
+        compare="compare" in given,
+    )
+
+
+def _check_word(flag: str, word: str | None, words: tuple[str, ...]) -> None:
+    if word is None or word in words:
+        return
+    if flag == "--method" and word in ("clique-tree", "enumerate"):
+        raise UsageError(f"--method {word}: the exact solver's option is --exact-method {word}")
+    raise UsageError(f"{flag} is {' or '.join(words)}, not {word!r}")
+
+
+def _objective(given: dict[str, Any]) -> Objective:
+    from minfer.reduction.infer import DEFAULT_FACTOR_COST
+    from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize
+
+    limits = {k: given[k] for k in ("max_divergence", "max_factors", "factor_cost") if k in given}
+    if not limits:
+        return MinJoint(DEFAULT_FACTOR_COST)
+    alone: dict[str, Any] = {
+        "max_divergence": MinSize,
+        "max_factors": MinDivergence,
+        "factor_cost": MinJoint,
+    }
+    if len(limits) == 1:
+        ((name, value),) = limits.items()
+        return alone[name](value)
+    return Budget(**limits)
+
+
+# ---------------------------------------------------------------------- running it
+
+
+class Comparison(NamedTuple):
+    """The full inference by the same solver, beside the reduced one."""
+
+    full: Marginals
+    reduced_seconds: float
+    full_seconds: float
+    mean: float
+    largest: float
+    where: str  # the variable of the largest difference
+
+    @property
+    def speed_up(self) -> float:
+        return self.full_seconds / self.reduced_seconds if self.reduced_seconds > 0 else math.inf
+
+    def to_dict(self, result: Result) -> dict[str, Any]:
+        plain = self.full.to_dict([])
+        del plain["marginals"]
+        return {
+            "reduced_factors": int(result.keep.sum()),
+            "full_factors": result.n_factors,
+            "reduced_seconds": self.reduced_seconds,
+            "full_seconds": self.full_seconds,
+            "speed_up": self.speed_up,
+            "mean_difference": self.mean,
+            "largest_difference": self.largest,
+            "largest_at": self.where,
+            "full": plain,
+        }
+
+
+class Report(NamedTuple):
+    """Everything that is told of one reduced run."""
+
+    request: Request
+    result: Result
+    comparison: Comparison | None
+    refused: str  # why there is no comparison
+    explanations: dict[str, Explanation | ModelExplanation]
+
+    def to_dict(self, chosen: list[int] | None) -> dict[str, Any]:
+        result = self.result
+        content = result.to_dict(chosen)
+        more = {
+            "method": self.request.method,
+            "seed_graph": self.request.seed_graph,
+            "objective": str(self.request.objective),
+            "forced_share": result.forced_share,
+            "error_estimate_largest": float(result.error_estimates.max(initial=0.0)),
+            "bound_is_rigorous": True,
+            "no_bound_because": why_no_bound(result),
+        }
+        content["reduction"] = {**content["reduction"], **more}
+        if self.request.compare:
+            found = self.comparison
+            content["compare"] = (
+                {"refused": self.refused} if found is None else found.to_dict(result)
+            )
+        if self.explanations:
+            content["explain"] = {name: e.to_dict() for name, e in self.explanations.items()}
+        return content
+
+
+def run_reduced(request: Request, solver: Solver, model: FactorGraph) -> Report:
+    """Reduced inference, then what is not part of its time: bounds, comparison, explanations."""
+    names = {text: _explained(text, model) for text in request.explain}
+    result = _timed(request, solver, model)
+    wait_for("bounding the divergence", lambda: _look(result))
+    comparison, refused = None, ""
+    if request.compare:
+        try:
+            result, comparison = compare(request, result, solver, model)
+        except RefusedError as error:
+            refused = str(error)
+            note(f"no comparison, the full inference was refused: {error}")
+    explanations = wait_for(
+        "explaining", lambda: {text: _explain(result, v) for text, v in names.items()}
+    )
+    return Report(request, result, comparison, refused, explanations)
+
+
+def _explained(text: str, model: FactorGraph) -> int | None:
+    """The variable of an ``--explain``; None for the whole model."""
+    if text == WHOLE_MODEL and text not in model._index:
+        return None
+    return variable(text, model)
+
+
+def _explain(result: Result, v: int | None) -> Explanation | ModelExplanation:
+    from minfer.reduction.explain import explain, explain_model
+
+    return explain_model(result) if v is None else explain(result, v)
+
+
+def _timed(request: Request, solver: Solver, model: FactorGraph) -> Result:
+    import minfer.kernels._jit  # noqa: F401 (loads numba, which is no part of the method's time)
+
+    return wait_for("reduced inference", lambda: request(model, solver))
+
+
+def _look(result: Result) -> None:
+    """Everything that is computed on first access."""
+    _ = result.bound, result.error_estimates, result.divergence, result.log_z_full
+
+
+def compare(
+    request: Request, result: Result, solver: Solver, model: FactorGraph
+) -> tuple[Result, Comparison]:
+    """The full inference; both are timed on a second call where the first was short."""
+    full = wait_for("running the full inference", lambda: solver(model))
+    _ = wait_for("log Z of the full model", lambda: full.log_z)
+    reduced_seconds, full_seconds = result.seconds, full.seconds
+    if reduced_seconds < TIMED_AGAIN and request.time_limit is None:
+        reduced_seconds = _timed(request, solver, model).seconds
+    if full_seconds < TIMED_AGAIN:
+        full_seconds = wait_for("running the full inference", lambda: solver(model)).seconds
+    off = np.abs(np.asarray(full.probs) - np.asarray(result.marginals.probs))
+    worst = int(np.argmax(off)) if len(off) else 0
+    v = int(np.searchsorted(model._offsets, worst, side="right")) - 1
+    return result, Comparison(
+        full,
+        reduced_seconds,
+        full_seconds,
+        float(off.mean()) if len(off) else 0.0,
+        float(off.max(initial=0.0)),
+        model.name(v) if len(off) else "",
+    )
+
+
+# ---------------------------------------------------------------------- telling it
+
+
+def show(console: Console, name: str, report: Report, read: float) -> None:
+    """All that follows the table of marginals."""
+    from minfer.cli import render
+
+    render.show(console, render.facts(summary(name, report, read)))
+    if report.comparison is not None:
+        console.print()
+        render.show(console, comparison_table(report.result, report.comparison))
+    for text, explanation in report.explanations.items():
+        console.print(f"\nexplain {text}")
+        console.print(str(explanation))
+
+
+def summary(name: str, report: Report, read: float) -> dict[str, str | Text]:
+    """The panel of a reduced answer."""
+    from minfer.cli import render
+
+    result, m = report.result, report.result.marginals
+    lines: dict[str, str | Text] = {
+        "model": f"{name}: {render.describe(result.model)}",
+        "solver": m.solver,
+        "why": m.note,
+        "method": report.request.describe(result),
+        "status": render.status(m),
+        "advice": render.options_in(result.advice) or _little_ignored(result),
+        "factors": f"{result.n_factors:,} in all: {result.n_seed:,} seed, {result.n_forced:,} "
+        f"forced, {result.n_added:,} added, {result.n_ignored:,} ignored; "
+        f"{result.kept_share:.1%} of those outside the seed kept",
+        "divergence": divergence_line(result),
+        "error": error_line(result),
+        "bound": bound_line(result),
+        "log Z": f"{render.log_z(m)}; of the reduced model",
+        "": full_log_z(result),
+        "time": f"{render.duration(result.seconds)} ({_steps(result)}), compiling or loading "
+        f"kernels included; reading the model {render.duration(read)}",
+    }
+    return {key: value for key, value in lines.items() if value}
+
+
+def _little_ignored(result: Result) -> str:
+    if result.kept_share <= MOST_KEPT or result.n_factors == result.n_seed:
+        return ""
+    return "little was ignored: raise --factor-cost, or set --max-factors, for a smaller model"
+
+
+def divergence_line(result: Result) -> str:
+    if not result.n_ignored:
+        return "0: no factor was ignored"
+    if not math.isfinite(result.divergence):
+        return "infinite: an ignored factor forbids what the reduced model allows"
+    what = "residuals" if result.score == "residual" else "gains"
+    return f"about {result.divergence:.3g} (estimate: the sum of the ignored factors' {what})"
+
+
+def error_line(result: Result) -> str:
+    if not result.n_ignored:
+        return ""
+    largest = result.error_estimates.max(initial=0.0)
+    return (
+        f"about {result.error_estimate:.2g} on average, {largest:.2g} at the worst variable "
+        "(estimate: how far the ignored factors would still move the answer)"
+    )
+
+
+def bound_line(result: Result) -> str:
+    """The rigorous statement, or why there is none."""
+    if not result.n_ignored:
+        return ""
+    if reason := why_no_bound(result):
+        return f"none: {reason}"
+    bound, interval = result.bound, result.interval
+    assert bound is not None
+    assert interval is not None
+    text = (
+        f"the divergence of the reduced model from the full one is at most {bound:.3g} (rigorous)"
+    )
+    if interval < 1:
+        text += f", so no probability of it is off by more than {interval:.2g} (rigorous)"
+    else:
+        text += ", which says nothing about single probabilities"
+    if result.marginals.log_z_kind.value != "exact":
+        text += "; the solver's own error in the reduced model comes on top"
+    return text
+
+
+def why_no_bound(result: Result) -> str:
+    bound = result.bound
+    if bound is None:
+        return result.certificate.reason.replace(" in H", " in the reduced model")
+    if math.isinf(bound):
+        return "an ignored factor forbids what the reduced model allows"
+    return ""
+
+
+def full_log_z(result: Result) -> str:
+    value = result.log_z_full
+    if not math.isfinite(value):
+        return ""
+    kind = result.log_z_full_kind.value
+    rigorous = ", rigorous" if kind == "lower bound" else ""
+    return f"{value:.8g} ({kind}{rigorous}); of the full model"
+
+
+def _steps(result: Result) -> str:
+    from minfer.cli import render
+
+    return ", ".join(f"{name} {render.duration(s)}" for name, s in result.timings.items() if s)
+
+
+def comparison_table(result: Result, found: Comparison) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from minfer.cli import render
+
+    m, full = result.marginals, found.full
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    table.add_column("compared", overflow="fold")
+    for title in ("reduced", "full"):
+        table.add_column(title, justify="right")
+    table.add_row("factors", f"{int(result.keep.sum()):,}", f"{result.n_factors:,}")
+    table.add_row("status", m.status.value, full.status.value)
+    table.add_row(
+        "time, kernels loaded",
+        render.duration(found.reduced_seconds),
+        render.duration(found.full_seconds),
+    )
+    table.add_row("speed-up", f"{found.speed_up:.3g}", "1")
+    table.add_row("log Z of the full model", f"{result.log_z_full:.6g}", f"{full.log_z:.6g}")
+    table.add_row("mean difference of probabilities", f"{found.mean:.2g}", "")
+    table.add_row(f"largest, at {found.where}", f"{found.largest:.2g}", "")
+    return table

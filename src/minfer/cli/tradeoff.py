@@ -1,0 +1,322 @@
+"""``minfer tradeoff``: error and time against size, beside the baselines to beat."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from minfer.cli.failures import UsageError, note
+from minfer.cli.options import OUTPUT_PANEL, Evidence, Model
+from minfer.cli.progress import wait_for
+from minfer.cli.reduce import SEED_GRAPHS
+from minfer.cli.run import check_inputs, check_writable, load
+from minfer.errors import FormatError, RefusedError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
+
+    from minfer.graph import FactorGraph
+    from minfer.reduction.tradeoff import Reference, Tradeoff
+
+OBJECTIVES = ("min-divergence", "min-joint", "min-size")
+PICTURES = (".png", ".svg")
+LEAST_DRAWN = 1e-8  # smaller errors are drawn here
+
+
+def tradeoff(
+    model: Model,
+    evidence: Evidence = None,
+    objective: Annotated[
+        str,
+        typer.Option(metavar="WORD", help="What to sweep: min-divergence, min-joint or min-size."),
+    ] = "min-divergence",
+    values: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="A,B,...",
+            help="Values to sweep: shares of the factors to add, factor costs (min-joint), or "
+            "shares of the seed's divergence to leave (min-size).",
+        ),
+    ] = None,
+    seed_graph: Annotated[
+        str, typer.Option(metavar="WORD", help="Seed: globals, unary or forest.")
+    ] = "globals",
+    reference: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="F.MAR",
+            help="True marginals, in UAI MAR format. Without it: exact ones where they are cheap, "
+            "else those of converged belief propagation.",
+        ),
+    ] = None,
+    repeats: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Calls timed for each row, at most.")
+    ] = 5,
+    csv_file: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--csv",
+            metavar="FILE",
+            help="Write the table as CSV; - is standard output.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = None,
+    picture: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="FILE",
+            help="Draw error against time and size to a .png or .svg file (needs minfer[plot]).",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = None,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="One JSON object on standard output instead of the table.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = False,
+) -> None:
+    """Error and time of reduced inference at many sizes, beside the baselines to beat.
+
+    The paper's method, compensated and refreshed (as in `minfer run
+    --reduce`), against full belief propagation stopped after 1, 2, 3, 5 and
+    10 sweeps, and active-set belief propagation. Times are CPU time of the
+    whole call, errors absolute differences of probabilities.
+
+    \b
+    Examples:
+      minfer tradeoff grid.uai
+      minfer tradeoff grid.uai --objective min-joint --values 0.1,0.01,0.001
+      minfer tradeoff grid.uai --reference grid.uai.MAR --csv grid.csv --picture grid.png
+    """
+    if objective not in OBJECTIVES:
+        raise UsageError(f"--objective is {' or '.join(OBJECTIVES)}, not {objective!r}")
+    if seed_graph not in SEED_GRAPHS:
+        raise UsageError(f"--seed-graph is {' or '.join(SEED_GRAPHS)}, not {seed_graph!r}")
+    sweep = _numbers(values, objective)
+    inputs = [model, *(evidence or ()), *([reference] if reference else [])]
+    _check_outputs(csv_file, picture, json, inputs)
+    check_inputs(model, evidence)
+    graph, _ = load(model, evidence)
+    truth = None if reference is None else read_reference(reference, graph)
+    found = measure(graph, objective, sweep, seed_graph, truth, repeats)
+    if csv_file is not None:
+        _write_csv(found, csv_file)
+    if picture is not None:
+        draw(found, picture, model)
+        note(f"wrote {picture}")
+    from minfer.cli import render
+
+    if json:
+        info = {"file": model, **render.model_info(graph)}
+        content = {"minfer": render.version(), "model": info, "objective": objective}
+        typer.echo(render.to_json({**content, **found.to_dict()}))
+    else:
+        _report(render.console(stderr=csv_file == "-"), model, graph, found)
+
+
+def _numbers(text: str | None, objective: str) -> list[float] | None:
+    if text is None:
+        return None
+    try:
+        values = [float(word) for word in text.split(",") if word.strip()]
+    except ValueError:
+        raise UsageError(f"--values: {text!r} is no list of numbers such as 0,0.1,0.5") from None
+    if not values:
+        raise UsageError("--values: give at least one number, as in --values 0,0.1,0.5")
+    most = float("inf") if objective == "min-joint" else 1.0
+    if not all(0 <= value <= most for value in values):
+        what = "factor costs are 0 or more" if objective == "min-joint" else "shares are 0 to 1"
+        raise UsageError(f"--values {text}: {what}")
+    return list(dict.fromkeys(values))
+
+
+def _check_outputs(
+    csv_file: str | None, picture: str | None, json: bool, inputs: list[str]
+) -> None:
+    if csv_file == "-" and json:
+        raise UsageError("only one of --csv - and --json can go to standard output")
+    if picture is not None:
+        if Path(picture).suffix.lower() not in PICTURES:
+            raise UsageError(f"--picture {picture}: end the name in .png or .svg")
+        _pyplot()  # before the work, not after it
+        if picture == csv_file:
+            raise UsageError(f"--csv and --picture are the same file, {picture}")
+    for path in (csv_file, picture):
+        if path is not None and path != "-":
+            check_writable(path, inputs)
+
+
+def read_reference(path: str, graph: FactorGraph) -> Reference:
+    """Marginals from a file, checked against the model."""
+    import numpy as np
+
+    from minfer.io import read_mar
+    from minfer.reduction.tradeoff import Reference
+
+    marginals = read_mar(path)
+    sizes = [len(p) for p in marginals]
+    if sizes != graph.n_states.tolist():
+        raise FormatError(
+            f"{path}: it has {len(sizes)} variables with {sum(sizes)} states, the model "
+            f"{graph.n_variables} with {int(graph.n_states.sum())}"
+        )
+    probs = np.concatenate([*marginals, np.zeros(0)])
+    return Reference(probs, path)
+
+
+def measure(
+    graph: FactorGraph,
+    objective: str,
+    values: list[float] | None,
+    seed_graph: str,
+    reference: Reference | None,
+    repeats: int,
+) -> Tradeoff:
+    """The sweep, with a bar on stderr if that is a terminal."""
+    import minfer.kernels._jit  # noqa: F401 (loads numba before anything is timed)
+    from minfer.reduction import seeds
+    from minfer.reduction.tradeoff import Sweep
+
+    seed = getattr(seeds, SEED_GRAPHS[seed_graph])
+    sweep = Sweep(graph, objective, values, seed, reference, repeats)
+    with _bar(len(sweep)) as bar:
+        for done, (name, work) in enumerate(sweep.steps()):
+            bar.update(bar.task_ids[0], completed=done, description=name, refresh=True)
+            wait_for(f"{done}/{len(sweep)} {name}", work)
+    return sweep.result()
+
+
+def _bar(total: int) -> Progress:
+    """Drawn between steps only: nothing else runs while a step is timed."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    hidden = not sys.stderr.isatty()
+    bar = Progress(
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        auto_refresh=False,
+        disable=hidden,
+    )
+    bar.add_task("", total=total)
+    return bar
+
+
+# ---------------------------------------------------------------------- telling it
+
+
+def _report(console: Console, name: str, graph: FactorGraph, found: Tradeoff) -> None:
+    from minfer.cli import render
+
+    render.show(console, _table(found))
+    console.print()
+    truth = found.reference
+    if truth.startswith("full belief"):
+        truth += " (so its own rows are right by definition)"
+    lines = {
+        "model": f"{name}: {render.describe(graph)}",
+        "errors": f"against {truth}",
+        "best": "* no row above is as accurate on average",
+        "verdict": found.verdict,
+    }
+    render.show(console, render.facts(lines))
+
+
+def _table(found: Tradeoff) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from minfer.cli import render
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    table.add_column("")
+    table.add_column("method")
+    table.add_column("setting")
+    for title in ("kept", "CPU time", "mean error", "largest"):
+        table.add_column(title, justify="right")
+    for p, best in zip(found.points, found.best):
+        table.add_row(
+            "*" if best else "",
+            p.method,
+            p.setting,
+            f"{p.kept_share:.1%}",
+            render.duration(p.seconds),
+            f"{p.mean_error:.1e}",
+            f"{p.max_error:.1e}",
+            style="" if p.baseline else "bold",
+        )
+    return table
+
+
+def _write_csv(found: Tradeoff, path: str) -> None:
+    from minfer.io.text import write_bytes
+
+    text = io.StringIO()
+    rows = found.rows()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_bytes(path, text.getvalue().encode())
+    if path != "-":
+        note(f"wrote {path}")
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib
+    except ImportError:
+        raise RefusedError(
+            "--picture needs matplotlib, which is not installed: pip install 'minfer[plot]'"
+        ) from None
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    return plt
+
+
+def draw(found: Tradeoff, path: str, title: str) -> None:
+    """Mean error against CPU time and against the kept share, every method a line."""
+    from minfer.io import atomic_write
+
+    plt = _pyplot()
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), dpi=110, sharey=True)
+    for method in dict.fromkeys(p.method for p in found.points):
+        line = sorted(
+            (p for p in found.points if p.method == method), key=lambda p: (p.kept_share, p.seconds)
+        )
+        error = [max(p.mean_error, LEAST_DRAWN) for p in line]
+        style = "o--" if line[0].baseline else "s-"
+        for axis, x in (
+            (axes[0], [p.seconds * 1e3 for p in line]),
+            (axes[1], [p.kept_share for p in line]),
+        ):
+            axis.plot(x, error, style, label=method, markersize=4, linewidth=1)
+    axes[0].set(xscale="log", yscale="log", xlabel="CPU time, ms")
+    axes[0].set_ylabel(f"mean error against {found.reference}", fontsize=8)
+    axes[0].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes[0].xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    axes[0].xaxis.set_minor_locator(NullLocator())
+    axes[1].set_xscale("symlog", linthresh=0.01)
+    axes[1].set(xlabel="share of the factors outside the seed kept", xlim=(-0.002, 1.3))
+    axes[1].legend(fontsize=8)
+    for axis in axes:
+        axis.grid(alpha=0.3)
+    figure.suptitle(f"{Path(title).name}: {found.n_factors:,} factors", fontsize=10)
+    figure.tight_layout()
+    with atomic_write(path) as file:
+        figure.savefig(file, format=Path(path).suffix[1:].lower())
+    plt.close(figure)

@@ -1,0 +1,388 @@
+"""Explain: which factors moved a variable, which ignored ones could, and where the kept ones lie.
+
+A factor i and the answer's marginals p have one joint of the form b_i(x) = Psi_i(x) prod_a q_a(x_a)
+with the marginals p_a (found by iterative proportional fitting, Deming & Stephan 1940). The cavity
+q_v is what p_v would be without the factor: exactly so if taking the factor away separates its
+variables, as in a tree; at a fixed point of belief propagation it is p_v without the factor's
+message. A *kept* factor moved p_v from q_v to p_v.
+
+An *ignored* factor would move p_v by its message (:mod:`minfer.reduction.compensation`)
+
+    m(x_v) = sum_{x_i \\ x_v} Psi_i(x_i) prod_{b != v} q_b(x_b),     q_b ∝ p_b e^{-c_{i -> b}},
+
+to p_v e^{log m - c_{i -> v}}, with c the messages it left behind (0 without compensation).
+
+Effects are estimates, one factor at a time; they do not add up. States of probability zero keep it.
+Global factors have no table and are not among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import SettingsError
+from minfer.factors import Features, Globals, Tables
+from minfer.graph import FactorGraph
+from minfer.reduction.gains import rows_of
+from minfer.reduction.result import Result
+
+Floats = NDArray[np.float64]
+
+_FITS = 200  # rounds of proportional fitting, at most
+_FITTED = 1e-12
+
+
+class Effect(NamedTuple):
+    """One factor, and how it moves (or would move) the variable."""
+
+    factor: int  # its number in the full model
+    others: tuple[str, ...]  # names of its other variables
+    effect: float  # change of the probability of the variable's most probable state
+    score: float  # infinite on the seed and where it must be kept
+    seed: bool
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why one variable's marginal is what it is: the factors with the largest effects.
+
+    Attributes
+    ----------
+    variable : str
+    state : int
+        Its most probable state, whose probability the effects are about.
+    probability, seed_probability : float
+        Of that state in the answer and in the seed's answer.
+    kept, ignored : tuple of Effect
+        The largest first.
+    n_kept, n_ignored, n_global : int
+        All factors of the variable; global ones are not explained.
+    score : str
+    """
+
+    variable: str
+    state: int
+    probability: float
+    seed_probability: float
+    kept: tuple[Effect, ...]
+    ignored: tuple[Effect, ...]
+    n_kept: int
+    n_ignored: int
+    n_global: int
+    score: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values, ready for JSON; infinite scores become None."""
+        return {
+            "variable": self.variable,
+            "state": self.state,
+            "probability": self.probability,
+            "seed_probability": self.seed_probability,
+            "score": self.score,
+            "n_kept": self.n_kept,
+            "n_ignored": self.n_ignored,
+            "n_global": self.n_global,
+            "kept": [_plain(e) for e in self.kept],
+            "ignored": [_plain(e) for e in self.ignored],
+        }
+
+    def __str__(self) -> str:
+        lines = [
+            f"p({self.variable} = {self.state}) = {self.probability:.4f}, "
+            f"in the seed {self.seed_probability:.4f}"
+        ]
+        if self.n_global:
+            lines.append(f"its global factors, {self.n_global}, have no table and are left out")
+        for title, rows, n in (
+            ("kept factors that moved it most", self.kept, self.n_kept),
+            ("ignored factors that could still move it (estimates)", self.ignored, self.n_ignored),
+        ):
+            lines.append(f"{title}, {len(rows)} of {n:,}:" if n else f"{title}: none")
+            lines += [f"  {_line(e, self.score)}" for e in rows]
+        return "\n".join(lines)
+
+
+def explain(result: Result, variable: int | str, top: int = 10) -> Explanation:
+    """The kept factors that moved a variable most, and the ignored ones that could still.
+
+    Parameters
+    ----------
+    result : Result
+    variable : number or name
+    top : int
+        Most rows of each kind.
+
+    Examples
+    --------
+    >>> from minfer import FactorGraph, MinDivergence, infer
+    >>> from minfer.reduction.explain import explain
+    >>> model = FactorGraph.pairwise([1.0, 0.2, -1.0], [[0, 1], [1, 2]], [2.0, 0.1])
+    >>> print(explain(infer(model, MinDivergence(1)), "x1"))
+    p(x1 = 1) = 0.8738, in the seed 0.5498
+    kept factors that moved it most, 2 of 2:
+      factor 3 with x0: +0.3240, score 0.468
+      factor 1 alone: +0.0237, seed
+    ignored factors that could still move it (estimates), 1 of 1:
+      factor 4 with x2: +0.0030, score 0.000645
+    """
+    if top < 0:
+        raise SettingsError(f"top must be 0 or more, not {top}")
+    model, p = result.model, np.asarray(result.marginals.probs)
+    v = model.index(variable)
+    here = slice(int(model._offsets[v]), int(model._offsets[v + 1]))
+    state = int(np.argmax(p[here]))
+    ids, effects, kept = [np.zeros(0, np.int64)], [np.zeros(0)], [np.zeros(0, bool)]
+    for part in _factors_of(result, v):
+        before = np.where(part.keep[:, None], _fitted_cavity(part), p[here])
+        after = np.where(part.keep[:, None], p[here], _moved(part))
+        ids.append(part.ids)
+        effects.append(after[:, state] - before[:, state])
+        kept.append(part.keep)
+    factor, effect, keep = np.concatenate(ids), np.concatenate(effects), np.concatenate(kept)
+    order = np.lexsort((factor, -np.abs(effect)))
+    rows = {
+        kind: tuple(
+            _effect(result, v, int(factor[k]), float(effect[k]))
+            for k in order[keep[order] == kind][:top]
+        )
+        for kind in (True, False)
+    }
+    return Explanation(
+        variable=model.name(v),
+        state=state,
+        probability=float(p[here][state]),
+        seed_probability=float(result.seed_marginals.probs[here][state]),
+        kept=rows[True],
+        ignored=rows[False],
+        n_kept=int(keep.sum()),
+        n_ignored=int((~keep).sum()),
+        n_global=sum(
+            int((scope == v).any())
+            for g in model.groups
+            if isinstance(g, Globals)
+            for scope in g.scopes
+        ),
+        score=result.score,
+    )
+
+
+def _effect(result: Result, v: int, factor: int, effect: float) -> Effect:
+    model, full = result.model, result.untouched
+    others = tuple(model.name(int(b)) for b in model.scope(factor) if b != v)
+    number = factor if full is None else int(full.ids[factor])
+    return Effect(number, others, effect, float(result.gains[factor]), bool(result.seed[factor]))
+
+
+def _plain(effect: Effect) -> dict[str, Any]:
+    score = effect.score if isfinite(effect.score) else None
+    return {**effect._asdict(), "others": list(effect.others), "score": score}
+
+
+def _line(e: Effect, score: str) -> str:
+    others = f"with {', '.join(e.others)}" if e.others else "alone"
+    why = f"{'score' if score == 'gain' else score} {e.score:.3g}"
+    if e.seed:
+        why = "seed"
+    elif not isfinite(e.score):
+        why = "must be kept"
+    return f"factor {e.factor} {others}: {e.effect:+.4f}, {why}"
+
+
+# ------------------------------------------------------------------ factors of one variable
+
+
+class _Part(NamedTuple):
+    """n factors of one shape that have the variable as their first axis."""
+
+    ids: NDArray[np.int64]  # (n,)
+    keep: NDArray[np.bool_]  # (n,)
+    psi: Floats  # (n, S_v, S_2, ..., S_A), largest entry 1
+    probs: list[Floats]  # marginals of each axis, (n, S)
+    left: list[Floats] | None  # log-messages left behind on each axis, (n, S); None of none
+
+
+def _factors_of(result: Result, v: int) -> Iterator[_Part]:
+    """Every factor of a variable, batches of one shape and one place of the variable in it."""
+    model, p = result.model, np.asarray(result.marginals.probs)
+    messages = None
+    if result.compensation is not None:
+        messages = result.compensation.remembered().messages
+    for i, g in enumerate(model.groups):
+        if isinstance(g, Globals):
+            continue
+        for a in range(g.arity):
+            rows = np.flatnonzero(g._scope[:, a] == v)
+            if not len(rows):
+                continue
+            axes = [a, *(b for b in range(g.arity) if b != a)]
+            tables = np.asarray(g.log_tables(rows)).reshape(len(rows), *g.shape)
+            tables = tables - tables.max(axis=tuple(range(1, tables.ndim)), keepdims=True)
+            psi = np.exp(tables.transpose(0, *(b + 1 for b in axes)))
+            probs = [_at(model, p, g._scope[rows, b], g.shape[b]) for b in axes]
+            left = None
+            if messages is not None:
+                left = [_left_behind(g, messages[i], rows, b) for b in axes]
+            yield _Part(g._ids[rows], rows_of(g, result.keep)[rows], psi, probs, left)
+
+
+def _at(model: FactorGraph, values: Floats, variables: NDArray, size: int) -> Floats:
+    """Values (sum of states,) of some variables with so many states, shape (n, size)."""
+    return values[model._offsets[variables][:, None] + np.arange(size)]
+
+
+def _left_behind(g: Features | Tables, stored: Floats, rows: NDArray, axis: int) -> Floats:
+    """Log-messages that factors left with one of their variables, shape (n, S)."""
+    if g.arity < 2:
+        return np.asarray(g.log_tables(rows))  # left whole
+    if g.shape == (2, 2):
+        return np.stack([np.zeros(len(rows)), np.log(stored[rows, axis])], axis=1)
+    start = sum(g.shape[:axis])
+    return stored[rows, start : start + g.shape[axis]]
+
+
+def _message(psi: Floats, q: list[Floats], axis: int) -> Floats:
+    """sum over all axes but one of psi times the others' q, shape (n, S)."""
+    out = psi
+    for b in range(len(q) - 1, -1, -1):
+        if b != axis:
+            shape = [len(psi), *(q[b].shape[1] if c == b else 1 for c in range(out.ndim - 1))]
+            out = (out * q[b].reshape(shape)).sum(axis=b + 1)
+    return out
+
+
+def _normalised(x: Floats) -> Floats:
+    total = x.sum(axis=1, keepdims=True)
+    return x / np.where(total > 0, total, 1.0)
+
+
+def _fitted_cavity(part: _Part) -> Floats:
+    """q_v of every factor, shape (n, S_v), from the answer's marginals alone."""
+    q = list(part.probs)
+    for _ in range(_FITS):
+        moved = 0.0
+        for a in range(len(q)):
+            m = _message(part.psi, q, a)
+            new = _normalised(np.where(m > 0, part.probs[a] / np.where(m > 0, m, 1.0), 0.0))
+            moved = max(moved, float(np.abs(new - q[a]).max()))
+            q[a] = new
+        if moved <= _FITTED:
+            break
+    return q[0]
+
+
+def _moved(part: _Part) -> Floats:
+    """p_v as every factor's next message would make it, shape (n, S_v)."""
+    p = part.probs
+    if part.left is None:
+        return _normalised(p[0] * _message(part.psi, p, 0))
+    q = [_normalised(p[b] * _exp(-part.left[b])) for b in range(len(p))]
+    return _normalised(p[0] * _exp(-part.left[0]) * _message(part.psi, q, 0))
+
+
+def _exp(log_x: Floats) -> Floats:
+    """Exponentials, each row scaled to a largest entry of 1; rows of -inf only become 1."""
+    finite = np.where(np.isfinite(log_x), log_x, -np.inf)
+    top = finite.max(axis=1, keepdims=True)
+    return np.exp(finite - np.where(np.isfinite(top), top, 0.0))
+
+
+# ------------------------------------------------------------------ where the kept factors lie
+
+
+class Share(NamedTuple):
+    """How many of some factors outside the seed were kept."""
+
+    what: str
+    kept: int
+    factors: int
+
+    @property
+    def share(self) -> float:
+        return self.kept / self.factors if self.factors else 0.0
+
+
+@dataclass(frozen=True)
+class ModelExplanation:
+    """Where the kept factors of a model lie; the seed's own are not counted.
+
+    Attributes
+    ----------
+    by_certainty : tuple of Share
+        Factors in four parts of equal size by how certain the seed was of their variables (the mean
+        probability of their most probable states), the least certain first.
+    by_kind : tuple of Share
+        By kind and number of variables.
+    variables : tuple of (name, kept, factors)
+        Variables with most kept factors, as shares of the factors each has.
+    """
+
+    by_certainty: tuple[Share, ...]
+    by_kind: tuple[Share, ...]
+    variables: tuple[Share, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values, ready for JSON."""
+        return {
+            name: [{**s._asdict(), "share": s.share} for s in getattr(self, name)]
+            for name in ("by_certainty", "by_kind", "variables")
+        }
+
+    def __str__(self) -> str:
+        lines = []
+        for title, shares in (
+            ("by the seed's certainty of their variables", self.by_certainty),
+            ("by kind", self.by_kind),
+            ("variables with most kept factors", self.variables),
+        ):
+            lines.append(f"{title}:" if shares else f"{title}: none")
+            lines += [f"  {s.what}: {s.kept:,} of {s.factors:,} ({s.share:.1%})" for s in shares]
+        return "\n".join(lines)
+
+
+def explain_model(result: Result, top: int = 10) -> ModelExplanation:
+    """Where the kept factors lie: by certainty of the seed, by kind, and at which variables."""
+    model = result.model
+    outside, kept = ~result.seed, result.keep & ~result.seed
+    certain = result.seed_marginals.max_prob()
+    certainty = np.zeros(model.n_factors)
+    n_all, n_kept = np.zeros(model.n_variables, int), np.zeros(model.n_variables, int)
+    kinds: dict[str, list[int]] = {}
+    for g in model.groups:
+        there, here = rows_of(g, outside), rows_of(g, kept)
+        if isinstance(g, Globals):
+            word = "global factors"
+        else:
+            word = f"{g.kind}s over {g.arity} variable{'s' * (g.arity != 1)}"
+            if g.arity:
+                certainty[g._ids] = certain[g._scope].mean(axis=1)
+            n_all += np.bincount(g._scope[there].ravel(), minlength=model.n_variables)
+            n_kept += np.bincount(g._scope[here].ravel(), minlength=model.n_variables)
+        count = kinds.setdefault(word, [0, 0])
+        count[0] += int(here.sum())
+        count[1] += int(there.sum())
+    most = np.lexsort((np.arange(model.n_variables), -n_kept))[:top]
+    return ModelExplanation(
+        by_certainty=tuple(_quartiles(certainty[outside], kept[outside])),
+        by_kind=tuple(Share(word, a, n) for word, (a, n) in kinds.items() if n),
+        variables=tuple(
+            Share(model.name(int(v)), int(n_kept[v]), int(n_all[v])) for v in most if n_kept[v]
+        ),
+    )
+
+
+def _quartiles(certainty: Floats, kept: NDArray[np.bool_]) -> Iterator[Share]:
+    """Kept shares of four parts by certainty; factors of equal certainty stay together."""
+    if not len(certainty):
+        return
+    edges = np.quantile(certainty, [0.25, 0.5, 0.75])
+    part = np.searchsorted(edges, certainty, side="left")
+    for k in np.unique(part):
+        rows = part == k
+        low, high = certainty[rows].min(), certainty[rows].max()
+        yield Share(f"{low:.3f} to {high:.3f}", int(kept[rows].sum()), int(rows.sum()))

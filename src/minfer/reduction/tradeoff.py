@@ -1,0 +1,364 @@
+"""Error and time against size: the method on one model beside the baselines that it has to beat.
+
+The reduced methods are swept over an objective. The baselines spend the same kinds of time on the
+full model: belief propagation stopped after k sweeps, active-set belief propagation (only variables
+whose messages still move are visited) with a coarse tolerance, and both to the end. Speed-ups over
+*converged* belief propagation say little, because stopping it early is so cheap; so the verdict
+asks whether any reduced answer is better than every baseline that takes no longer.
+
+Errors are absolute differences of probabilities from a reference, mean and largest over all states.
+Times are CPU seconds of the whole call, preparation included.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import ModelError, SettingsError
+from minfer.graph import FactorGraph
+from minfer.reduction import seeds
+from minfer.reduction.infer import REFRESHES, Seed, infer, seed_mask
+from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize, Objective
+from minfer.solvers.auto import Auto
+from minfer.solvers.base import Marginals, Solver, Status
+from minfer.solvers.bp import BeliefPropagation
+
+#: Settings of :func:`minfer.infer`: the paper's method and ours.
+METHODS: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "compensated": {"compensate": True},
+    "refreshed": {"compensate": True, "refreshes": REFRESHES},
+}
+
+#: Values swept by default: shares of the factors, factor costs, shares of the seed's divergence.
+VALUES: dict[str, tuple[float, ...]] = {
+    "min-divergence": (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0),
+    "min-joint": (1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 1e-4, 1e-5),
+    "min-size": (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.0),
+}
+SWEEPS = (1, 2, 3, 5, 10)
+TOLERANCES = (0.3, 0.1, 0.03)
+
+REPEATS = 5
+_ENOUGH = 0.5  # seconds of timing after which a call is not repeated
+#: Times differ by about this factor from run to run; less is no victory.
+NOISE = 1.1
+
+
+class Point(NamedTuple):
+    """One answer: how it was made, how large, how long it took, and how far it was off."""
+
+    method: str
+    setting: str
+    baseline: bool
+    kept_share: float
+    seconds: float
+    mean_error: float
+    max_error: float
+    converged: bool
+
+    @property
+    def name(self) -> str:
+        between = " stopped after " if self.setting.endswith(("sweep", "sweeps")) else ", "
+        return f"{self.method}{between}{self.setting}"
+
+
+class Lead(NamedTuple):
+    """A reduced answer, the fastest baseline as accurate, and how many times longer that takes."""
+
+    point: Point
+    rival: Point
+    times: float
+
+
+class Job(NamedTuple):
+    """A point that is still to be measured; ``run`` returns marginals and the kept share."""
+
+    method: str
+    setting: str
+    baseline: bool
+    run: Callable[[], tuple[Marginals, float]]
+
+
+class Reference(NamedTuple):
+    """What errors are measured against."""
+
+    probs: NDArray[np.float64]  # (sum of states,)
+    name: str
+
+
+@dataclass(frozen=True)
+class Tradeoff:
+    """All points of a sweep, fastest first."""
+
+    points: tuple[Point, ...]
+    reference: str
+    n_factors: int
+    n_outside: int
+
+    @property
+    def best(self) -> tuple[bool, ...]:
+        """For every point whether no faster one is as accurate (on average)."""
+        out, least = [], inf
+        for p in self.points:
+            out.append(p.mean_error < least)
+            least = min(least, p.mean_error)
+        return tuple(out)
+
+    @property
+    def ahead(self) -> list[Lead]:
+        """Reduced answers that are ahead of every baseline by more than timing noise.
+
+        Each is compared with the fastest baseline that is at least as accurate. Only those count
+        that are as accurate as one sweep of belief propagation: less is always sooner.
+        """
+        rivals = [p for p in self.points if p.baseline]
+        worst = max((p.mean_error for p in rivals), default=-inf)
+        out = []
+        for p in self.points:
+            as_good = [b for b in rivals if b.mean_error <= p.mean_error <= worst]
+            if p.baseline or p.kept_share >= 1 or not as_good:
+                continue
+            rival = min(as_good, key=lambda b: b.seconds)
+            times = rival.seconds / p.seconds if p.seconds > 0 else inf
+            if times > NOISE:
+                out.append(Lead(p, rival, times))
+        return out
+
+    @property
+    def verdict(self) -> str:
+        """Who wins at equal time, in a sentence or two."""
+        if ahead := self.ahead:
+            p, rival, times = max(ahead, key=lambda lead: lead.times)
+            least = min(lead.point.mean_error for lead in ahead)
+            return (
+                f"{p.name} is ahead: mean error {p.mean_error:.2g} in {_ms(p.seconds)}; the "
+                f"fastest baseline as accurate ({rival.name}) takes {_ms(rival.seconds)}, "
+                f"{times:.1f} times as long. Below a mean error of {least:.2g} no reduced answer "
+                "is ahead"
+            )
+        rivals = [p for p in self.points if p.baseline]
+        reduced = [p for p in self.points if not p.baseline and p.kept_share < 1]
+        if not rivals or not reduced:
+            return "nothing to compare: no answer ignores any factor"
+        ours = min(reduced, key=lambda p: (p.mean_error, p.seconds))
+        in_time = [b for b in rivals if b.seconds <= ours.seconds * NOISE] or rivals
+        rival = min(in_time, key=lambda b: (b.mean_error, b.seconds))
+        return (
+            f"nothing here beats {rival.name}: mean error {rival.mean_error:.2g} in "
+            f"{_ms(rival.seconds)}; the most accurate reduced answer ({ours.name}) has "
+            f"{ours.mean_error:.2g} after {_ms(ours.seconds)}"
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One dictionary per point."""
+        return [{**p._asdict(), "best": b} for p, b in zip(self.points, self.best)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values, ready for JSON."""
+        return {
+            "reference": self.reference,
+            "factors": self.n_factors,
+            "factors_outside_seed": self.n_outside,
+            "verdict": self.verdict,
+            "reduced_wins": bool(self.ahead),
+            "points": self.rows(),
+        }
+
+
+def tradeoff(
+    model: FactorGraph,
+    objective: str = "min-divergence",
+    values: Sequence[float] | None = None,
+    *,
+    seed: Seed = seeds.unary_and_globals,
+    reference: Reference | None = None,
+    repeats: int = REPEATS,
+) -> Tradeoff:
+    """Measure the methods and their baselines on one model.
+
+    Parameters
+    ----------
+    model : FactorGraph
+    objective : "min-divergence", "min-joint" or "min-size"
+    values : numbers, optional
+        For min-divergence the shares of the factors outside the seed that may be added; for
+        min-joint factor costs; for min-size shares of the divergence of the seed alone.
+    reference : Reference, optional
+        By default exact marginals where they are cheap, else those of full belief propagation.
+    repeats : int
+        Calls timed for each point, at most; the median counts.
+    """
+    sweep = Sweep(model, objective, values, seed, reference, repeats)
+    for _, work in sweep.steps():
+        work()
+    return sweep.result()
+
+
+class Sweep:
+    """A tradeoff in steps, for callers that show how far it is; arguments as :func:`tradeoff`."""
+
+    def __init__(
+        self,
+        model: FactorGraph,
+        objective: str = "min-divergence",
+        values: Sequence[float] | None = None,
+        seed: Seed = seeds.unary_and_globals,
+        reference: Reference | None = None,
+        repeats: int = REPEATS,
+    ) -> None:
+        if repeats < 1:
+            raise SettingsError(f"repeats must be at least 1, not {repeats}")
+        if objective not in VALUES:
+            raise SettingsError(f"objective must be one of {', '.join(VALUES)}, not {objective!r}")
+        if reference is not None and reference.probs.shape != (int(model._offsets[-1]),):
+            raise ModelError("tradeoff: the reference has other variables or states than the model")
+        self.model, self.objective, self.repeats = model, objective, repeats
+        self.values = VALUES[objective] if values is None else tuple(values)
+        self.seed = seed_mask(model, seed)
+        self.reference = reference
+        self.points: list[Point] = []
+
+    def __len__(self) -> int:
+        """Number of steps."""
+        return 1 + len(METHODS) * len(self.values) + len(_baselines())
+
+    def steps(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        """Name and work of each step; do the work before asking for the next."""
+        yield "preparing", self._prepare
+        jobs = [*_reduced_jobs(self.model, self.seed, self.objective, self.values)]
+        for job in [*jobs, *_baseline_jobs(self.model)]:
+            yield f"{job.method}, {job.setting}", partial(self._measure, job)
+
+    def result(self) -> Tradeoff:
+        assert self.reference is not None
+        points = sorted(self.points, key=lambda p: (p.seconds, p.mean_error))
+        outside = int((~self.seed).sum())
+        return Tradeoff(tuple(points), self.reference.name, self.model.n_factors, outside)
+
+    def _prepare(self) -> None:
+        """The reference; and every kernel that is about to be timed, compiled and loaded."""
+        self.reference = self.reference or find_reference(self.model)
+        for settings in METHODS.values():
+            infer(
+                self.model, MinDivergence(1), BeliefPropagation(max_iters=1), self.seed, **settings
+            )
+        for schedule in ("sequential", "residual"):
+            BeliefPropagation(max_iters=1, schedule=schedule)(self.model)
+
+    def _measure(self, job: Job) -> None:
+        assert self.reference is not None
+        self.points.append(_measure(job, self.reference, self.repeats))
+
+
+def find_reference(model: FactorGraph) -> Reference:
+    """Exact marginals where :class:`minfer.Auto` finds them cheap, else those of full BP."""
+    answer = Auto()(model)
+    name = "full belief propagation, converged"
+    if answer.status is Status.EXACT:
+        name = "exact marginals"
+    elif not answer.converged:
+        name = "full belief propagation, which did not converge"
+    return Reference(np.asarray(answer.probs), name)
+
+
+def _reduced_jobs(
+    model: FactorGraph, seed: NDArray[np.bool_], objective: str, values: Sequence[float]
+) -> Iterator[Job]:
+    outside = int((~seed).sum())
+    for method, settings in METHODS.items():
+        for value, goal in _objectives(model, seed, objective, values, settings).items():
+            yield Job(method, _setting(objective, value), False,
+                      _reduced(model, goal, seed, settings, outside))  # fmt: skip
+
+
+def _objectives(
+    model: FactorGraph,
+    seed: NDArray[np.bool_],
+    objective: str,
+    values: Sequence[float],
+    settings: Mapping[str, Any],
+) -> dict[float, Objective]:
+    if objective == "min-divergence":
+        outside = int((~seed).sum())
+        return {s: MinDivergence(round(s * outside)) for s in values}
+    if objective == "min-joint":
+        return {cost: MinJoint(cost) for cost in values}
+    score = {"compensate": settings.get("compensate", False)}
+    total = infer(model, MinSize(inf), seed=seed, **score).divergence
+    return {s: MinSize(s * total) for s in values}
+
+
+def _setting(objective: str, value: float) -> str:
+    what = {"min-divergence": "keep", "min-joint": "cost", "min-size": "divergence"}[objective]
+    return f"{what} {value:g}" if objective == "min-joint" else f"{what} {100 * value:g}%"
+
+
+def _reduced(
+    model: FactorGraph,
+    objective: Objective,
+    seed: NDArray[np.bool_],
+    settings: Mapping[str, Any],
+    outside: int,
+) -> Callable[[], tuple[Marginals, float]]:
+    def run() -> tuple[Marginals, float]:
+        result = infer(model, objective, seed=seed, **settings)
+        return result.marginals, result.kept_share if outside else 1.0
+
+    return run
+
+
+def _baselines() -> list[tuple[str, str, BeliefPropagation]]:
+    """Method, setting and solver of every baseline."""
+    whole = BeliefPropagation()
+    return [
+        *(
+            ("full BP", f"{k} sweep{'s' * (k != 1)}", BeliefPropagation(max_iters=k))
+            for k in SWEEPS
+        ),
+        ("full BP", "to the end", whole),
+        *(
+            ("active-set BP", f"tolerance {tol:g}", BeliefPropagation(schedule="residual", tol=tol))
+            for tol in (*TOLERANCES, whole.tol)
+        ),
+    ]
+
+
+def _baseline_jobs(model: FactorGraph) -> Iterator[Job]:
+    def run(solver: Solver) -> Callable[[], tuple[Marginals, float]]:
+        return lambda: (solver(model), 1.0)
+
+    for method, setting, solver in _baselines():
+        yield Job(method, setting, True, run(solver))
+
+
+def _measure(job: Job, reference: Reference, repeats: int) -> Point:
+    times: list[float] = []
+    while len(times) < repeats and sum(times) <= _ENOUGH:
+        began = time.process_time()
+        answer, kept_share = job.run()
+        times.append(time.process_time() - began)
+    off = np.abs(np.asarray(answer.probs) - reference.probs)
+    return Point(
+        job.method,
+        job.setting,
+        job.baseline,
+        kept_share,
+        median(times),
+        float(off.mean()) if len(off) else 0.0,
+        float(off.max(initial=0.0)),
+        answer.converged,
+    )
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"

@@ -1,0 +1,432 @@
+"""The command line of the method: ``minfer run --reduce`` and ``minfer tradeoff``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minfer
+from minfer.cli.reduce import OPTIONS, make_request
+from minfer.errors import SettingsError
+from minfer.reduction.infer import DEFAULT_FACTOR_COST, infer
+from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize
+from minfer.reduction.tradeoff import Point, Sweep, Tradeoff, tradeoff
+from test_cli import call, fails
+
+EMPTY = {o.name: False if o.type is bool else None for o in OPTIONS}
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A grid of 8x8 with weights of all sizes."""
+    rng = np.random.default_rng(1)
+    weights = rng.normal(size=2 * 8 * 7) * rng.choice([0.02, 0.2, 1.0], size=2 * 8 * 7)
+    graph = minfer.FactorGraph.grid(rng.normal(size=(8, 8)), weights)
+    path = tmp_path_factory.mktemp("reduce") / "grid.minfer"
+    minfer.write(graph, path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def hard(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A chain whose pairwise tables all forbid something."""
+    rng = np.random.default_rng(2)
+    tables = [np.where(np.eye(3) > 0, -np.inf, rng.normal(size=(3, 3))) for _ in range(4)]
+    scopes = [[v, v + 1] for v in range(4)]
+    graph = minfer.FactorGraph.from_tables([3] * 5, scopes, tables)
+    path = tmp_path_factory.mktemp("reduce") / "hard.minfer"
+    minfer.write(graph, path)
+    return path
+
+
+def answer(*words: object) -> dict[str, Any]:
+    result = call("run", *words, "--json")
+    assert result.exit_code == 0, result
+    return json.loads(result.stdout)
+
+
+def probs(content: dict[str, Any]) -> np.ndarray:
+    return np.concatenate(list(content["marginals"].values()))
+
+
+# ---------------------------------------------------------------------- what is asked for
+
+
+def request(**given: Any) -> Any:
+    made = make_request({**EMPTY, **given})
+    assert made is not None
+    return made
+
+
+def test_objectives() -> None:
+    assert make_request({**EMPTY, "time_limit": 3.0}) is None
+    assert request(reduce=True).objective == MinJoint(DEFAULT_FACTOR_COST)
+    assert request(factor_cost=0.5).objective == MinJoint(0.5)
+    assert request(max_divergence=0.0).objective == MinSize(0.0)
+    assert request(max_factors=0).objective == MinDivergence(0)
+    assert request(max_factors=3, factor_cost=0.1).objective == Budget(None, 3, 0.1)
+    assert request(reduce=True, time_limit=3.0).iterates
+    assert request(method="iterated").iterates
+    assert not request(method="paper").iterates
+
+
+def test_the_default_in_the_help_is_the_default() -> None:
+    text = next(o.help for o in OPTIONS if o.name == "factor_cost")
+    assert f"{DEFAULT_FACTOR_COST:g}." in text
+
+
+def test_without_the_options_nothing_changes(model: Path) -> None:
+    plain = answer(model)
+    assert "reduction" not in plain
+    assert plain["solver"].startswith("Auto")
+
+
+@pytest.mark.parametrize(
+    ("words", "settings"),
+    [
+        ([], {"compensate": True, "refreshes": 2}),
+        (["--method", "paper"], {}),
+        (["--score", "gain"], {"compensate": True, "refreshes": 2, "score": "gain"}),
+    ],
+)
+def test_json_agrees_with_python(model: Path, words: list[str], settings: dict[str, Any]) -> None:
+    content = answer(model, "--factor-cost", 0.01, *words)
+    result = infer(minfer.read(model), MinJoint(0.01), **settings)
+    assert content["solver"].startswith("BeliefPropagation")
+    np.testing.assert_allclose(probs(content), result.marginals.probs, atol=1e-12)
+    found = content["reduction"]
+    assert found["added"] == result.n_added > 0
+    assert found["ignored"] == result.n_ignored > 0
+    assert found["seed"] == result.n_seed == 64
+    assert found["score"] == result.score
+    assert found["bound"] == pytest.approx(result.bound)
+    assert found["error_estimate"] == pytest.approx(result.error_estimate)
+    assert found["error_estimate_largest"] >= found["error_estimate"]
+    assert found["no_bound_because"] == ""
+    assert content["model"]["factors"] == result.n_factors
+
+
+def test_iterated_and_time_limit(model: Path) -> None:
+    for words in (["--method", "iterated"], ["--reduce", "--time-limit", 30]):
+        found = answer(model, "--factor-cost", 0.02, *words)["reduction"]
+        assert found["trace"]
+        assert found["stopped"]
+    by_paper = answer(model, "--method", "paper", "--time-limit", 30)["reduction"]
+    assert by_paper["trace"]
+    assert not by_paper["compensated"]
+
+
+@pytest.mark.parametrize(("seed", "n"), [("unary", 64), ("globals", 64), ("forest", 64 + 63)])
+def test_seed_graphs(model: Path, seed: str, n: int) -> None:
+    assert answer(model, "--seed-graph", seed)["reduction"]["seed"] == n
+
+
+def test_limits_hold_together(model: Path) -> None:
+    found = answer(model, "--max-factors", 5, "--factor-cost", 1e-4)["reduction"]
+    assert found["added"] == 5
+    assert "Budget" in found["objective"]
+    assert answer(model, "--max-divergence", 0)["reduction"]["ignored"] == 0
+
+
+# ---------------------------------------------------------------------- what people see
+
+
+def test_the_panel(model: Path) -> None:
+    result = call("run", model, "--max-factors", 20)
+    assert result.exit_code == 0, result
+    text = " ".join(result.stdout.split())
+    assert "p(0)" in text
+    for part in ("176 in all: 64 seed, 0 forced, 20 added, 92 ignored", "17.9%", "compensated"):
+        assert part in text
+    assert "(estimate" in text.split("divergence ")[1].split("bound")[0]
+    bound = text.split("bound ")[1].split("log Z")[0]
+    assert "rigorous" in bound
+    assert "estimate" not in bound
+    assert "of the full model" in text
+
+
+def test_no_bound_says_why(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    edges = [(i, j) for i in range(60) for j in range(i)]
+    graph = minfer.FactorGraph.pairwise(
+        rng.normal(size=60), edges, 0.3 * rng.normal(size=len(edges))
+    )
+    minfer.write(graph, tmp_path / "dense.uai")
+    result = call("run", tmp_path / "dense.uai", "--max-factors", 1500, "--rows", 0)
+    text = " ".join(result.stdout.split())
+    assert "bound none: exact inference in the reduced model needs more than" in text
+    found = answer(tmp_path / "dense.uai", "--max-factors", 1500)["reduction"]
+    assert found["bound"] is None
+    assert "cells" in found["no_bound_because"]
+
+
+def test_when_everything_is_kept(model: Path) -> None:
+    text = " ".join(call("run", model, "--factor-cost", 0).stdout.split())
+    assert "no factor was ignored" in text
+    assert "raise --factor-cost" in text
+
+
+def test_hard_constraints_and_reverse_scores(hard: Path) -> None:
+    text = " ".join(call("run", hard, "--method", "paper").stdout.split())
+    assert "4 forced" in text
+    assert "--score reverse" in text
+    found = answer(hard, "--method", "paper", "--score", "reverse", "--max-factors", 1)
+    reduction = found["reduction"]
+    assert (reduction["forced"], reduction["added"], reduction["ignored"]) == (0, 1, 3)
+    assert reduction["divergence_estimate"][0] is None
+    assert reduction["bound"] is None
+    assert "forbids" in reduction["no_bound_because"]
+    words = ["--method", "paper", "--score", "reverse", "--max-factors", 1]
+    text = " ".join(call("run", hard, *words).stdout.split())
+    assert "divergence infinite" in text
+    assert "bound none" in text
+
+
+def test_compare_full(model: Path) -> None:
+    words = ["--max-factors", 20, "--compare", "full"]
+    content = answer(model, *words)
+    full = minfer.BeliefPropagation()(minfer.read(model))
+    off = np.abs(probs(content) - full.probs)
+    found = content["compare"]
+    assert found["mean_difference"] == pytest.approx(off.mean(), abs=1e-9)
+    assert found["largest_difference"] == pytest.approx(off.max(), abs=1e-9)
+    assert (found["reduced_factors"], found["full_factors"]) == (84, 176)
+    assert found["speed_up"] == pytest.approx(found["full_seconds"] / found["reduced_seconds"])
+    assert found["full"]["log_z"] == pytest.approx(full.log_z)
+    text = call("run", model, *words).stdout
+    for part in ("compared", "speed-up", "mean difference", "largest, at "):
+        assert part in text
+
+
+def test_compare_where_the_full_inference_refuses(tmp_path: Path) -> None:
+    path = tmp_path / "picture.minfer"
+    assert call("example", "picture", "-o", path).exit_code == 0
+    words = ["--max-factors", 10, "--compare", "full", "--solver", "exact", "--json", "-q", "x0"]
+    result = call("run", path, *words)
+    assert result.exit_code == 0, result
+    assert "no comparison" in result.stderr
+    assert "GiB" in json.loads(result.stdout)["compare"]["refused"]
+
+
+def test_explain(model: Path) -> None:
+    words = ["--max-factors", 20, "--explain", "x9", "--explain", "model"]
+    text = call("run", model, *words).stdout
+    for part in ("explain x9", "kept factors that moved it", "by kind", "explain model"):
+        assert part in text
+    content = answer(model, *words)["explain"]
+    assert content["x9"]["variable"] == "x9"
+    assert content["x9"]["n_kept"] + content["x9"]["n_ignored"] == 5
+    assert content["model"]["by_kind"][0]["factors"] == 112
+
+
+@pytest.mark.parametrize("suffix", ["minfer", "uai", "fg"])
+def test_save_reduced(model: Path, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"small.{suffix}"
+    content = answer(model, "--max-factors", 20, "--save-reduced", path, "--evidence", "x3=1")
+    again = answer(path, "--solver", "bp")
+    assert again["model"]["factors"] < 176
+    np.testing.assert_allclose(probs(again), probs(content), atol=1e-4)
+    assert again["marginals"]["x3"] == [0.0, 1.0]
+
+
+def test_files(model: Path, tmp_path: Path) -> None:
+    mar, pr = tmp_path / "a.MAR", tmp_path / "a.PR"
+    content = answer(model, "--max-factors", 20, "--out", mar, "--pr", pr)
+    written = np.concatenate(minfer.io.read_mar(mar))
+    np.testing.assert_allclose(written, probs(content), atol=1e-9)
+    log_z = content["reduction"]["log_z_full"]
+    assert float(pr.read_text().split()[1]) * np.log(10) == pytest.approx(log_z)
+    result = call("run", model, "--max-factors", 20, "--save-reduced", "-")
+    assert result.stdout.startswith("MARKOV\n64\n")
+    assert "log Z" in result.stderr
+
+
+def test_strict(model: Path) -> None:
+    words = ["--max-factors", 100, "--max-iters", 1, "--strict"]
+    assert call("run", model, *words).exit_code == 5
+
+
+# ---------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--method", "magic"], ["--method", "compensated", "magic"]),
+        (["--method", "enumerate"], ["--exact-method enumerate"]),
+        (["--seed-graph", "tree"], ["--seed-graph", "forest"]),
+        (["--score", "loss"], ["--score", "reverse"]),
+        (["--compare", "nothing"], ["--compare", "full"]),
+        (["--max-factors", "-1"], ["max_factors"]),
+        (["--max-divergence", "-1"], ["max_divergence"]),
+        (["--factor-cost", "nan"], ["factor_cost"]),
+        (["--reduce", "--time-limit", "-1"], ["time_limit"]),
+        (["--save-reduced", "small.png"], [".uai", ".minfer"]),
+        (["--save-reduced", "no/folder/a.uai"], ["no/folder"]),
+        (["--save-reduced", "-", "--json"], ["standard output"]),
+        (["--reduce", "--solver", "magic"], ["magic"]),
+    ],
+)
+def test_usage_errors(model: Path, words: list[str], parts: list[str]) -> None:
+    fails(call("run", model, *words), 2, *parts)
+
+
+def test_bad_names(model: Path) -> None:
+    fails(call("run", model, "--explain", "x99"), 3, "x99")
+    fails(call("run", model, "--save-reduced", model), 2, "overwritten")
+
+
+def test_the_exact_solver_keeps_its_option(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "sprinkler.minfer"
+    assert call("example", "sprinkler", "-o", path).exit_code == 0
+    content = answer(path, "--solver", "exact", "--exact-method", "enumerate")
+    assert "enumerate" in content["solver"]
+    fails(call("run", path, "--solver", "bp", "--exact-method", "enumerate"), 2, "--exact-method")
+
+
+# ---------------------------------------------------------------------- tradeoff
+
+
+SWEEP = ["--values", "0,0.2", "--repeats", 1]
+
+
+def test_tradeoff_table(model: Path) -> None:
+    result = call("tradeoff", model, *SWEEP)
+    assert result.exit_code == 0, result
+    text = " ".join(result.stdout.split())
+    for part in ("paper", "compensated", "refreshed", "full BP", "active-set BP", "10 sweeps"):
+        assert part in text
+    assert "exact marginals" in text
+    assert "verdict" in text
+    assert "is ahead" in text or "nothing here beats" in text
+
+
+@pytest.mark.parametrize(
+    ("objective", "values"),
+    [("min-divergence", "0,0.2"), ("min-joint", "1,0.01"), ("min-size", "1,0.5")],
+)
+def test_tradeoff_json(model: Path, objective: str, values: str) -> None:
+    words = ["--objective", objective, "--values", values, "--repeats", 1, "--json"]
+    content = json.loads(call("tradeoff", model, *words).stdout)
+    assert content["objective"] == objective
+    points = content["points"]
+    assert [p["seconds"] for p in points] == sorted(p["seconds"] for p in points)
+    reduced = {(p["method"], p["setting"]): p for p in points if not p["baseline"]}
+    assert len(reduced) == 6
+    first, second = {setting for _, setting in reduced}
+    for method in ("paper", "compensated", "refreshed"):
+        sizes = sorted(reduced[method, s]["kept_share"] for s in (first, second))
+        assert sizes[0] < sizes[1] < 1
+    graph = minfer.read(model)
+    truth = minfer.Exact()(graph).probs
+    off = np.abs(minfer.BeliefPropagation(max_iters=3)(graph).probs - truth)
+    three = next(p for p in points if p["setting"] == "3 sweeps")
+    assert three["mean_error"] == pytest.approx(off.mean(), abs=1e-9)
+    assert three["max_error"] == pytest.approx(off.max(), abs=1e-9)
+
+
+def test_tradeoff_files(model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    table = tmp_path / "a.csv"
+    for name in ("a.png", "a.svg"):
+        words = [*SWEEP, "--csv", table, "--picture", tmp_path / name]
+        result = call("tradeoff", model, *words)
+        assert result.exit_code == 0, result
+        assert (tmp_path / name).stat().st_size > 5000
+    rows = list(csv.DictReader(table.open()))
+    assert {r["method"] for r in rows} >= {"paper", "full BP"}
+    assert all(float(r["seconds"]) > 0 for r in rows)
+    to_stdout = call("tradeoff", model, *SWEEP, "--csv", "-")
+    assert len(list(csv.DictReader(io.StringIO(to_stdout.stdout)))) == len(rows)
+    assert "verdict" in to_stdout.stderr
+
+
+def test_tradeoff_reference(model: Path, tmp_path: Path) -> None:
+    mar = tmp_path / "truth.MAR"
+    assert call("run", model, "--solver", "exact", "--out", mar).exit_code == 0
+    content = json.loads(call("tradeoff", model, *SWEEP, "--json", "--reference", mar).stdout)
+    assert content["reference"] == str(mar)
+    mar.write_text("MAR\n1 2 0.5 0.5\n")
+    fails(call("tradeoff", model, *SWEEP, "--reference", mar), 3, "truth.MAR", "64")
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--objective", "best"], ["--objective", "min-joint"]),
+        (["--values", "a,b"], ["--values", "a,b"]),
+        (["--values", ","], ["--values"]),
+        (["--values", "0,2"], ["--values", "0 to 1"]),
+        (["--seed-graph", "tree"], ["--seed-graph"]),
+        (["--picture", "a.jpg"], [".png"]),
+        (["--csv", "-", "--json"], ["standard output"]),
+        (["--csv", "no/folder/a.csv"], ["no/folder"]),
+    ],
+)
+def test_tradeoff_usage(model: Path, words: list[str], parts: list[str]) -> None:
+    fails(call("tradeoff", model, *words), 2, *parts)
+
+
+def test_a_missing_plot_library_is_named(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    fails(call("tradeoff", model, "--picture", "a.png"), 4, "pip install 'minfer[plot]'")
+
+
+# ---------------------------------------------------------------------- the verdict
+
+
+def point(method: str, seconds: float, error: float, kept: float = 1.0) -> Point:
+    return Point(method, f"{seconds:g}", method == "BP", kept, seconds, error, 2 * error, True)
+
+
+def swept(*points: Point) -> Tradeoff:
+    return Tradeoff(tuple(sorted(points, key=lambda p: p.seconds)), "exact marginals", 10, 5)
+
+
+BASELINES = (point("BP", 1.0, 0.1), point("BP", 2.0, 0.01), point("BP", 4.0, 0.0))
+
+
+def test_a_reduced_answer_that_wins() -> None:
+    found = swept(*BASELINES, point("ours", 0.5, 0.05, 0.2), point("ours", 1.5, 0.009, 0.4))
+    leads = [(lead.point.seconds, lead.rival.seconds, lead.times) for lead in found.ahead]
+    assert leads == [(0.5, 2.0, 4.0), (1.5, 4.0, 4.0 / 1.5)]
+    assert "ours, 0.5 is ahead" in found.verdict
+    assert "4.0 times" in found.verdict
+    assert "Below a mean error of 0.009" in found.verdict
+    assert found.best == (True, False, True, False, True)
+
+
+def test_a_reduced_answer_that_loses() -> None:
+    """Sooner but worse than one sweep is no victory, nor is the full model, nor noise."""
+    for ours in (
+        point("ours", 0.1, 0.5, 0.2),
+        point("ours", 2.5, 0.05, 0.2),
+        point("ours", 0.5, 0.0, 1.0),
+        point("ours", 1.95, 0.01, 0.2),
+    ):
+        found = swept(*BASELINES, ours)
+        assert found.ahead == [], ours
+        assert found.verdict.startswith("nothing")
+
+
+def test_tradeoff_settings() -> None:
+    graph = minfer.FactorGraph.pairwise([0.1, 0.2], [[0, 1]], [1.0])
+    with pytest.raises(SettingsError):
+        tradeoff(graph, "best")
+    with pytest.raises(SettingsError):
+        tradeoff(graph, repeats=0)
+    sweep = Sweep(graph, values=[0.0], repeats=1)
+    names = []
+    for name, work in sweep.steps():
+        names.append(name)
+        work()
+    assert len(names) == len(sweep)
+    assert len(sweep.result().points) == len(sweep) - 1
+    assert sweep.result().reference == "exact marginals"
