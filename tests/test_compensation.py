@@ -23,6 +23,7 @@ from minfer import (
     MinJoint,
     MinSize,
     Status,
+    TreeReweighted,
     factor_gains,
     infer,
     relax,
@@ -145,6 +146,25 @@ def test_refreshed_to_the_end_it_is_belief_propagation():
         assert result.n_added == 0
         np.testing.assert_allclose(result.marginals.probs, full.probs, atol=1e-6)
         assert result.error_estimate < 1e-6
+
+
+@pytest.mark.parametrize("relaxed", [False, True])
+def test_refreshed_to_the_end_it_is_tree_reweighted_propagation(relaxed):
+    rng = np.random.default_rng(15)
+    potts = FactorGraph.from_tables(
+        [3] * 4,
+        [[v] for v in range(4)] + [[0, 1], [1, 2], [2, 3], [3, 0], [0, 2]],
+        [rng.normal(size=3) for _ in range(4)] + [rng.normal(size=(3, 3)) for _ in range(5)],
+    )
+    solver = TreeReweighted(tol=1e-10)
+    for graph in (grid(1), potts):
+        full = solver(graph)
+        if relaxed:
+            result = relax(graph, MinDivergence(3), solver, max_error=1e-9, rounds=100)
+        else:
+            result = infer(graph, MinDivergence(3), solver, compensate=True, refreshes=80)
+        assert result.n_added == 3
+        np.testing.assert_allclose(result.marginals.probs, full.probs, atol=1e-5)
 
 
 def test_compensation_helps_and_refreshes_help_more():

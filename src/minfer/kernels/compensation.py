@@ -8,6 +8,9 @@ the cavity odds are B / m, and a 2x2 table psi sends b the odds
 Factors speak one after the other, and every message moves the belief at once, so that later
 factors hear earlier ones; how far a belief moved in the end is what the messages changed, and no
 logarithm is needed per factor. Other tables send vectors of log-messages, scaled to maximum 0.
+
+``rho`` are edge appearance probabilities (tree-reweighted): psi^(1/rho) stands for psi, and a
+message counts with the power rho. Empty means 1 for all.
 """
 
 import math
@@ -24,7 +27,7 @@ _LEAST, _MOST = 1e-250, 1e250  # of a belief; times a message and an entry it is
 
 
 @jit
-def pair_messages(scope, values, truth, keep, belief, m, damping):
+def pair_messages(scope, values, truth, keep, rho, belief, m, damping):
     """Messages of ignored binary pair factors; ``belief`` (V,), odds, is moved by each.
 
     ``values`` (F, 1) are weights of features with this truth table, or (F or 1, 4) log-tables.
@@ -35,12 +38,15 @@ def pair_messages(scope, values, truth, keep, belief, m, damping):
     psi, small = np.empty((_BLOCK, 4)), np.empty(_BLOCK)
     features, single, stored = values.shape[1] == 1, values.shape[0] == 1, m.shape[0] > 0
     t0, t1, t2, t3 = truth[0], truth[1], truth[2], truth[3]
-    share = 1.0 - damping
+    share, reweighted = 1.0 - damping, rho.size > 0
     for start in range(0, n, _BLOCK):
         size = min(_BLOCK, n - start)
         if features:  # one exp each: the larger of on and off is 1
             for i in range(size):
-                small[i] = -min(abs(values[start + i, 0]), _MAX_LOG)
+                weight = abs(values[start + i, 0])
+                if reweighted:
+                    weight /= rho[start + i]
+                small[i] = -min(weight, _MAX_LOG)
             exp_in_place(small[:size])
             for i in range(size):
                 positive = values[start + i, 0] > 0.0
@@ -54,8 +60,9 @@ def pair_messages(scope, values, truth, keep, belief, m, damping):
             for i in range(size):
                 row = 0 if single else start + i
                 top = max(max(values[row, 0], values[row, 1]), max(values[row, 2], values[row, 3]))
+                scale = 1.0 / rho[start + i] if reweighted else 1.0
                 for j in range(4):
-                    psi[i, j] = values[row, j] - top
+                    psi[i, j] = (values[row, j] - top) * scale
                 exp_in_place(psi[i])
         for i in range(size):
             f = start + i
@@ -72,19 +79,24 @@ def pair_messages(scope, values, truth, keep, belief, m, damping):
                 to_b = share * min(max(to_b, 1.0 / _MAX_ODDS), _MAX_ODDS) + damping * mb
                 m[f, 0] = to_a
                 m[f, 1] = to_b
-                odds_a *= to_a / ma
-                odds_b *= to_b / mb
+                to_a /= ma
+                to_b /= mb
             else:
                 to_b = (p01 + p11 * odds_a) / (p00 + p10 * odds_a)
                 to_a = (p10 + p11 * odds_b) / (p00 + p01 * odds_b)
-                odds_a *= min(max(to_a, 1.0 / _MAX_ODDS), _MAX_ODDS)
-                odds_b *= min(max(to_b, 1.0 / _MAX_ODDS), _MAX_ODDS)
+                to_a = min(max(to_a, 1.0 / _MAX_ODDS), _MAX_ODDS)
+                to_b = min(max(to_b, 1.0 / _MAX_ODDS), _MAX_ODDS)
+            if reweighted:
+                to_a = to_a ** rho[f]
+                to_b = to_b ** rho[f]
+            odds_a *= to_a
+            odds_b *= to_b
             belief[a] = min(max(odds_a, _LEAST), _MOST)
             belief[b] = min(max(odds_b, _LEAST), _MOST)
 
 
 @jit
-def table_messages(scope, log_psi, sizes, keep, off, probs, m, damping, field):
+def table_messages(scope, log_psi, sizes, keep, rho, off, probs, m, damping, field):
     """Log-messages of ignored tables of one shape; their change is added to ``field``.
 
     ``probs`` (sum of states,), the marginals, is moved by each. ``m`` (F, sum of sizes) are the
@@ -108,6 +120,7 @@ def table_messages(scope, log_psi, sizes, keep, off, probs, m, damping, field):
         if keep[f]:
             continue
         row = 0 if single else f
+        power = rho[f] if rho.size > 0 else 1.0
         top = -np.inf
         for i in range(n):
             top = max(top, log_psi[row, i])
@@ -124,7 +137,7 @@ def table_messages(scope, log_psi, sizes, keep, off, probs, m, damping, field):
                 cavity[j] /= largest
                 total[j] = 0.0
         for i in range(n):
-            x = math.exp(log_psi[row, i] - top)
+            x = math.exp((log_psi[row, i] - top) / power)
             for a in range(arity):
                 x *= cavity[state[i, a]]
             if x > 0.0:
@@ -148,8 +161,9 @@ def table_messages(scope, log_psi, sizes, keep, off, probs, m, damping, field):
                     old = m[f, j]
                     x = (1.0 - damping) * x + damping * old
                     m[f, j] = x
-                field[k] += x - old
-                probs[k] = max(probs[k] * math.exp(x - old), 1e-300) if probs[k] > 0.0 else 0.0
+                x = power * (x - old)
+                field[k] += x
+                probs[k] = max(probs[k] * math.exp(x), 1e-300) if probs[k] > 0.0 else 0.0
                 sum_ += probs[k]
             for k in range(o, o + sizes[a]):
                 probs[k] /= sum_

@@ -12,6 +12,9 @@ q the seed's marginals. What is left of the factor after that is its interaction
 with the cavities q_b ∝ p_b e^{-c_{i -> b}}, since p_b already knows about the factor. Refreshed
 until nothing changes this is belief propagation on the full model, so every refresh is a step
 towards its fixed point, and the size of the next step says how far away it still is.
+
+If the solver is tree-reweighted, so are the messages: with the edge appearance probabilities rho of
+the full model, psi^(1/rho) stands for psi, and c counts rho times (Wainwright et al. 2005).
 """
 
 from __future__ import annotations
@@ -40,6 +43,8 @@ class Compensation:
     messages : one array per group, or None
         Odds (F, 2) of binary pairs, log-messages (F, S_1 + ... + S_A) of others; rows of kept
         factors mean nothing.
+    rho : float array (F,) or None
+        Edge appearance probabilities of the full model; None means 1.
     """
 
     model: FactorGraph
@@ -47,12 +52,13 @@ class Compensation:
     probs: NDArray[np.float64]
     field: NDArray[np.float64]
     messages: tuple[NDArray[np.float64], ...] | None
+    rho: NDArray[np.float64] | None = None
 
     def remembered(self) -> Compensation:
         """The same with its messages, sent again if they were not stored."""
         if self.messages is not None:
             return self
-        return compensate(self.model, self.probs, self.keep, store=True)
+        return compensate(self.model, self.probs, self.keep, store=True, rho=self.rho)
 
     def refreshed(
         self,
@@ -68,8 +74,8 @@ class Compensation:
         if keep is None:
             keep = self.keep
         else:
-            field = field - _left_behind(self.model, old.messages, keep & ~self.keep)
-        return _send(self.model, probs, keep, messages, damping, field)
+            field = field - _left_behind(self.model, old.messages, keep & ~self.keep, self.rho)
+        return _send(self.model, probs, keep, messages, damping, field, self.rho)
 
 
 def compensate(
@@ -77,6 +83,7 @@ def compensate(
     probs: NDArray[np.float64],
     keep: NDArray[np.bool_],
     store: bool = False,
+    rho: NDArray[np.float64] | None = None,
 ) -> Compensation:
     """First messages of all factors outside ``keep``, from marginals that do not know them.
 
@@ -88,13 +95,15 @@ def compensate(
         Must hold for every global factor.
     store : bool
         Remember the messages, as a refresh needs; 8 bytes a message.
+    rho : float array (F,), optional
+        Edge appearance probabilities, if the solver is tree-reweighted.
     """
     messages = tuple(_silence(g) for g in model.groups) if store else None
     unary = ~keep & (model.arity < 2)
     field = np.zeros(int(model._offsets[-1]))
     if unary.any():
-        field = _left_behind(model, tuple(_silence(g) for g in model.groups), unary)
-    return _send(model, probs, keep, messages, 0.0, field)
+        field = _left_behind(model, tuple(_silence(g) for g in model.groups), unary, None)
+    return _send(model, probs, keep, messages, 0.0, field, rho)
 
 
 def _is_pair(group: FactorGroup) -> bool:
@@ -114,6 +123,7 @@ def _send(
     messages: tuple[NDArray, ...] | None,
     damping: float,
     field: NDArray[np.float64],
+    rho: NDArray[np.float64] | None,
 ) -> Compensation:
     """Messages of all ignored factors of arity 2 and more, given what stands in ``field`` so far.
 
@@ -131,6 +141,7 @@ def _send(
         if isinstance(g, Globals) or g.arity < 2 or here.all():
             continue
         m = none if messages is None else messages[i]
+        weight = np.zeros(0) if rho is None else np.ascontiguousarray(rows_of(g, rho))
         if _is_pair(g):
             features = isinstance(g, Features)
             values = g._theta[:, None] if features else g._log_psi  # type: ignore[union-attr]
@@ -138,7 +149,7 @@ def _send(
             off, on = binary_marginals(model, now)
             before = np.clip(on / np.maximum(off, 1 / _MAX_ODDS), 1 / _MAX_ODDS, _MAX_ODDS)
             belief = before.copy()
-            k.pair_messages(g._scope, values, truth, here, belief, m, damping)
+            k.pair_messages(g._scope, values, truth, here, weight, belief, m, damping)
             field[first + 1] += np.log(belief / before)[binary]
             belief = belief[binary]
             now[first], now[first + 1] = 1 / (1 + belief), belief / (1 + belief)
@@ -151,13 +162,16 @@ def _send(
                 tables = g._log_psi if shared else g.log_tables(rows)  # type: ignore[union-attr]
                 k.table_messages(
                     g._scope[rows], np.require(tables, requirements=["C", "W"]), sizes, here[rows],
-                    model._offsets, now, m[rows], damping, field,
+                    weight[rows], model._offsets, now, m[rows], damping, field,
                 )  # fmt: skip
-    return Compensation(model, keep, probs, field, messages)
+    return Compensation(model, keep, probs, field, messages, rho)
 
 
 def _left_behind(
-    model: FactorGraph, messages: tuple[NDArray, ...], which: NDArray[np.bool_]
+    model: FactorGraph,
+    messages: tuple[NDArray, ...],
+    which: NDArray[np.bool_],
+    rho: NDArray[np.float64] | None,
 ) -> NDArray[np.float64]:
     """What some factors left behind, shape (sum of states,); unary factors leave all they are."""
     field = np.zeros(int(model._offsets[-1]))
@@ -166,14 +180,15 @@ def _left_behind(
         if isinstance(g, Globals) or not len(rows) or g.arity == 0:
             continue
         first = model._offsets[g._scope[rows]]  # (n, A)
+        power = np.ones((len(rows), 1)) if rho is None else rows_of(g, rho)[rows][:, None]
         if g.arity == 1:
             np.add.at(field, first + np.arange(g.shape[0]), g.log_tables(rows))
         elif _is_pair(g):
-            np.add.at(field, first + 1, np.log(m[rows]))
+            np.add.at(field, first + 1, power * np.log(m[rows]))
         else:
             start = 0
             for a, size in enumerate(g.shape):
-                part = m[rows, start : start + size]
+                part = power * m[rows, start : start + size]
                 np.add.at(field, first[:, a, None] + np.arange(size), part)
                 start += size
     return field

@@ -19,7 +19,7 @@ from minfer.graph import FactorGraph
 from minfer.reduction import seeds
 from minfer.reduction.compensation import compensate as compensation_of
 from minfer.reduction.gains import rows_of
-from minfer.reduction.infer import Clock, Seed, seed_mask
+from minfer.reduction.infer import Clock, Seed, edge_weights, seed_mask, with_weights
 from minfer.reduction.objectives import Objective
 from minfer.reduction.result import Result
 from minfer.solvers.base import Marginals, Solver
@@ -80,7 +80,9 @@ def delete(
     clock.lap("select")
     part, left = model.keep(keep), None
     if compensate and not keep.all():
-        left = compensation_of(model, full.probs, keep, store=True)
+        rho = edge_weights(solver, model)
+        left = compensation_of(model, full.probs, keep, store=True, rho=rho)
+        solver = with_weights(solver, rho, keep)
         for _ in range(_PASSES):
             left = left.refreshed(full.probs)
         part = part.tilt(left.field)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +26,7 @@ from minfer.reduction.result import Result, Untouched
 from minfer.reduction.sources import FactorSource, binary_probs, scan
 from minfer.solvers.base import Marginals, Solver
 from minfer.solvers.bp import BeliefPropagation
+from minfer.solvers.trw import TreeReweighted
 
 #: The recommended recipe: MinJoint at this cost on residual scores (a hundredth of a nat of mutual
 #: information between a factor's variables), compensated, refreshed twice.
@@ -98,7 +100,9 @@ def infer(
     clock.lap("select")
     part, left = model.keep(keep), None  # 2: the factors that the objective picked
     if compensate and not keep.all():
-        left = compensation_of(model, start.probs, keep, store=refreshes > 0)
+        rho = edge_weights(solver, model)
+        left = compensation_of(model, start.probs, keep, store=refreshes > 0, rho=rho)
+        solver = with_weights(solver, rho, keep)
     clock.lap("compensate")
     answer = start
     if left is not None or (keep & ~mask).any():  # 3, 4: infer again if anything changed
@@ -151,6 +155,20 @@ def seed_mask(model: FactorGraph, seed: Seed) -> NDArray[np.bool_]:
     if mask.dtype != bool or mask.shape != (model.n_factors,):
         raise ModelError(f"seed: a bool mask of shape ({model.n_factors},) is needed")
     return mask
+
+
+def edge_weights(solver: Solver, model: FactorGraph) -> NDArray[np.float64] | None:
+    """Edge appearance probabilities of the full model (F,), if the solver is tree-reweighted."""
+    return solver.appearance(model) if isinstance(solver, TreeReweighted) else None
+
+
+def with_weights(
+    solver: Solver, rho: NDArray[np.float64] | None, keep: NDArray[np.bool_]
+) -> Solver:
+    """The solver with the full model's edge weights on the kept factors, so that both agree."""
+    if rho is None or not isinstance(solver, TreeReweighted):
+        return solver
+    return partial(solver, rho=rho[keep])
 
 
 class Damper:

@@ -25,7 +25,15 @@ from minfer.reduction import seeds
 from minfer.reduction.compensation import Compensation
 from minfer.reduction.compensation import compensate as compensation_of
 from minfer.reduction.gains import factor_scores
-from minfer.reduction.infer import DAMPING, Clock, Damper, Seed, seed_mask
+from minfer.reduction.infer import (
+    DAMPING,
+    Clock,
+    Damper,
+    Seed,
+    edge_weights,
+    seed_mask,
+    with_weights,
+)
 from minfer.reduction.objectives import MinDivergence, Objective
 from minfer.reduction.result import Result, Step
 from minfer.solvers.base import Solver, Status
@@ -108,15 +116,18 @@ def relax(
             break
         keep = bigger
         if compensate:
+            rho = edge_weights(solver, model) if left is None else left.rho
             left = (
-                compensation_of(model, answer.probs, keep, store=True)
+                compensation_of(model, answer.probs, keep, store=True, rho=rho)
                 if left is None
                 else left.refreshed(answer.probs, damper.share, keep)
             )
         clock.lap("compensate")
         part = model.keep(keep)
         part = part if left is None else part.tilt(left.field)
-        before, answer = answer, _limited(solver, time_limit, began)(part, answer)
+        run = _limited(solver, time_limit, began)
+        run = run if left is None else with_weights(run, left.rho, keep)
+        before, answer = answer, run(part, answer)
         clock.lap("infer")
         change = damper.look(before, answer)
         result = Result(model, answer, start, keep.copy(), mask, gains.copy(), score,

@@ -232,22 +232,26 @@ class Result:
         factors of their own, keeps the bound tight.
         """
         out = []
-        messages = None if self.compensation is None else self.compensation.remembered().messages
+        left = None if self.compensation is None else self.compensation.remembered()
+        messages = None if left is None else left.messages
         for i, g in enumerate(self.model.groups):
             rows = np.flatnonzero(~rows_of(g, self.keep))
             if isinstance(g, Globals) or not len(rows):
                 continue
             tables = np.array(g.log_tables(rows)).reshape(len(rows), *g.shape)
+            power = np.ones((len(rows), 1))
+            if left is not None and left.rho is not None:
+                power = rows_of(g, left.rho)[rows][:, None]
             if messages is not None and g.arity < 2:
                 tables[:] = 0.0  # left behind whole
             elif messages is not None and g.shape == (2, 2):
-                log_m = np.log(messages[i][rows])
+                log_m = power * np.log(messages[i][rows])
                 tables[:, 1, :] -= log_m[:, 0, None]
                 tables[:, :, 1] -= log_m[:, 1, None]
             elif messages is not None:
                 start = 0
                 for a, size in enumerate(g.shape):
-                    part = messages[i][rows, start : start + size]
+                    part = power * messages[i][rows, start : start + size]
                     shape = [len(rows), *(size if b == a else 1 for b in range(g.arity))]
                     tables -= part.reshape(shape)
                     start += size

@@ -58,7 +58,17 @@ class TreeReweighted:
             values = np.asarray(self.weights, dtype=np.float64).ravel()
             object.__setattr__(self, "weights", tuple(values.tolist()))
 
-    def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
+    def appearance(self, graph: FactorGraph) -> NDArray[np.float64]:
+        """Edge appearance probabilities by factor number, shape (F,); 1 where there is no edge."""
+        return self._appearance(graph, *_edges(condition(graph)))[0]
+
+    def __call__(
+        self,
+        graph: FactorGraph,
+        start: Marginals | None = None,
+        rho: NDArray[np.float64] | None = None,
+    ) -> Marginals:
+        """Run it; ``rho`` (F,) are edge weights known to be valid, as those of a larger graph."""
         from minfer.kernels import bp
 
         begin = time.perf_counter()
@@ -68,8 +78,9 @@ class TreeReweighted:
             mesh = rewire(model, start)
         weighted = time.perf_counter()
         if mesh is None:
-            ids, edges = _edges(model)
-            rho, valid = self._appearance(graph, ids, edges)
+            edges = _edges(model)
+            if rho is None:
+                rho, valid = self._appearance(graph, *edges)
             weighted = time.perf_counter()
             mesh = wire(model, rho)
         s = start_messages(mesh, start)
