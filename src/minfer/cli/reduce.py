@@ -506,7 +506,8 @@ def comparison_table(result: Result, found: Comparison) -> Table:
         render.duration(found.full_seconds),
     )
     table.add_row("speed-up", f"{found.speed_up:.3g}", "1")
-    table.add_row("log Z of the full model", f"{result.log_z_full:.6g}", f"{full.log_z:.6g}")
+    if math.isfinite(result.log_z_full) and math.isfinite(full.log_z):
+        table.add_row("log Z of the full model", f"{result.log_z_full:.6g}", f"{full.log_z:.6g}")
     table.add_row("mean difference of probabilities", f"{found.mean:.2g}", "")
     table.add_row(f"largest, at {found.where}", f"{found.largest:.2g}", "")
     return table

@@ -128,6 +128,8 @@ def visit_reweighted(w, s, begin, end, forward, damping):
     for k in range(begin, end):
         v = np.uint64(k if forward else begin + end - 1 - k)
         lo, hi = ptr[v], ptr[v + _ONE]
+        if lo == hi:
+            continue  # nothing moves it; ``read_beliefs`` knows it
         log_odds = prior[v]
         for e in range(lo, hi):
             log_odds += rl[e]
