@@ -21,6 +21,7 @@ from minfer.conditioning import condition
 from minfer.errors import ContradictionError, ModelError, SettingsError
 from minfer.graph import FactorGraph
 from minfer.solvers.base import LogZ, Marginals
+from minfer.solvers.independent import independent
 from minfer.solvers.iteration import check_settings, iterate
 from minfer.wiring import (
     Mesh,
@@ -75,6 +76,8 @@ class BeliefPropagation:
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
         begin = time.perf_counter()
         model = condition(graph)
+        if answer := independent(model, repr(self), begin):
+            return answer
         mesh = rewire(model, start)
         if mesh is None or mesh.reweighted:
             mesh = wire(model)

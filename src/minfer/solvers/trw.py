@@ -22,6 +22,7 @@ from minfer.errors import ContradictionError, RefusedError, SettingsError
 from minfer.factors import Globals
 from minfer.graph import FactorGraph
 from minfer.solvers.base import LogZ, Marginals
+from minfer.solvers.independent import independent
 from minfer.solvers.iteration import check_settings, iterate
 from minfer.wiring import MessageState, refresh_cavities, rewire, start_messages, wire
 
@@ -73,6 +74,8 @@ class TreeReweighted:
 
         begin = time.perf_counter()
         model = condition(graph)
+        if answer := independent(model, repr(self), begin):
+            return answer
         valid, mesh = True, None
         if isinstance(self.weights, str) and start is not None and start.solver == repr(self):
             mesh = rewire(model, start)
