@@ -402,6 +402,18 @@ def test_relax_under_a_time_limit():
     assert np.isfinite(result.marginals.probs).all()
 
 
+def test_relax_returns_what_it_has_when_the_solver_refuses():
+    """A complete graph of 40 variables: exact inference fits while the kept part is a forest."""
+    rng = np.random.default_rng(16)
+    a, b = np.triu_indices(40, 1)
+    edges = np.stack([a, b], axis=1)
+    graph = FactorGraph.pairwise(rng.normal(size=40), edges, rng.normal(size=780))
+    result = relax(graph, MinDivergence(780), Exact(max_gib=1e-6), compensate=False)
+    assert "refused" in result.stopped
+    assert np.isfinite(result.marginals.probs).all()
+    assert result.n_added < 780
+
+
 def test_relax_until_the_bound_is_met():
     graph = grid(11)
     result = relax(graph, MinDivergence(24), Exact(), max_bound=0.5)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from minfer.errors import SettingsError
+from minfer.errors import RefusedError, SettingsError
 from minfer.graph import FactorGraph
 from minfer.reduction import seeds
 from minfer.reduction.compensation import Compensation
@@ -97,7 +97,7 @@ def relax(
     clock.lap("seed")
     keep, answer, gains = mask.copy(), start, np.full(model.n_factors, np.inf)
     left: Compensation | None = None
-    damper = Damper(damping)
+    part, damper = model, Damper(damping)
     trace: list[Step] = []
     stopped, previous = "the rounds are used up", time.perf_counter()
     for r in range(rounds):
@@ -114,24 +114,26 @@ def relax(
         if not grown and (not compensate or bigger.all()) and r:
             stopped = "every factor is kept" if bigger.all() else "nothing left is worth adding"
             break
-        keep = bigger
-        if compensate:
-            rho = edge_weights(solver, model) if left is None else left.rho
-            left = (
-                compensation_of(model, answer.probs, keep, store=True, rho=rho)
-                if left is None
-                else left.refreshed(answer.probs, damper.share, keep)
-            )
+        rest = left
+        if compensate and rest is None:
+            rho = edge_weights(solver, model)
+            rest = compensation_of(model, answer.probs, bigger, store=True, rho=rho)
+        elif rest is not None:
+            rest = rest.refreshed(answer.probs, damper.share, bigger)
         clock.lap("compensate")
-        part = model.keep(keep)
-        part = part if left is None else part.tilt(left.field)
+        part = model.keep(bigger) if grown or not r else part
         run = _limited(solver, time_limit, began)
-        run = run if left is None else with_weights(run, left.rho, keep)
-        before, answer = answer, run(part, answer)
+        run = run if rest is None else with_weights(run, rest.rho, bigger)
+        try:
+            new = run(part if rest is None else part.tilt(rest.field), answer)
+        except RefusedError as refusal:
+            stopped = f"the solver refused the next step: {refusal}"
+            break
         clock.lap("infer")
-        change = damper.look(before, answer)
-        result = Result(model, answer, start, keep.copy(), mask, gains.copy(), score,
-                        dict(clock.laps), left, tuple(trace))  # fmt: skip
+        change = damper.look(answer, new)
+        keep, left, answer = bigger, rest, new
+        result = Result(model, answer, start, keep, mask, gains.copy(), score,
+                        dict(clock.laps), left)  # fmt: skip
         bound = result.bound if max_bound is not None else None
         now = time.perf_counter()
         step = Step(now - began, result.n_added, result.divergence, change, bound)
