@@ -106,6 +106,8 @@ def _span(group: FactorGroup) -> slice | NDArray[np.int64]:
 
 def binary_marginals(model: FactorGraph, probs: NDArray) -> tuple[NDArray, NDArray]:
     """P(y_v = 0) and P(y_v = 1), shapes (V,); whatever comes for variables that are not binary."""
+    if len(probs) == 2 * model.n_variables and (model._n_states == 2).all():
+        return probs[::2], probs[1::2]
     first = model._offsets[:-1]
     return probs[first], probs[np.minimum(first + 1, max(len(probs) - 1, 0))]
 
@@ -120,6 +122,7 @@ def _score(
         off, on = binary_marginals(model, probs)
         t = part.truth.ravel().astype(np.float64)
         if score == "gain":
+            off, on = np.ascontiguousarray(off), np.ascontiguousarray(on)
             k.pair_gains(part._scope, t, part._theta, off, on, out)
         else:
             k.pair_residuals(part._scope, part._theta, t[3] - t[2] - t[1] + t[0], off * on, out)

@@ -176,7 +176,8 @@ class Result:
         """Estimated error of each variable's marginal, its largest entry, shape (V,).
 
         How far one more message of each ignored factor would move it, others held fixed. Not a
-        bound: strong couplings among ignored factors can make the true error several times this.
+        bound: strong couplings among ignored factors can make the true error several times this,
+        and it sees neither the solver's own error nor candidates that were never built.
         """
         n = self.model.n_variables
         if not n or self.keep.all():
@@ -209,7 +210,9 @@ class Result:
         """The best upper bound on D(p_H || p_F) we have; None where none is valid.
 
         Needs the exact joint of every ignored scope under H, so H must be easy to solve exactly;
-        and all factors built, since nothing rigorous is known of the others' joint effect.
+        and all factors built, since nothing rigorous is known of the others' joint effect. Valid
+        for compensated answers too, but hardly useful: what their ignored factors left behind
+        cancels on average, and the bound must allow that it does not.
         """
         if self.untouched is not None and self.untouched.count:
             return None
