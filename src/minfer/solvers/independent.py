@@ -17,16 +17,22 @@ def independent(model: Conditioned, solver: str, begin: float) -> Marginals | No
     """The exact answer if no factor over two or more free variables is left, else None."""
     if model.groups:
         return None
-    graph = model.graph
-    first, size = graph._offsets[:-1], np.diff(graph._offsets)
-    if graph.n_variables:
-        top = np.maximum.reduceat(model.field, first)
-        probs = np.exp(model.field - np.repeat(top, size))
+    graph, field = model.graph, model.field
+    if len(field) == 2 * graph.n_variables and (graph._n_states == 2).all():
+        low, high = field[::2], field[1::2]
+        ratio = np.exp(-np.abs(high - low))  # of the smaller to the larger weight
+        probs = np.empty(len(field))
+        probs[::2] = np.where(low >= high, 1.0, ratio) / (1.0 + ratio)
+        probs[1::2] = np.where(low >= high, ratio, 1.0) / (1.0 + ratio)
+        log_z = np.maximum(low, high).sum() + np.log1p(ratio).sum()
+    else:
+        first, size = graph._offsets[:-1], np.diff(graph._offsets)
+        top = np.maximum.reduceat(field, first)
+        probs = np.exp(field - np.repeat(top, size))
         total = np.add.reduceat(probs, first)
         probs /= np.repeat(total, size)
-        log_z = model.constant + float((top + np.log(total)).sum())
-    else:
-        probs, log_z = np.zeros(0), model.constant
+        log_z = (top + np.log(total)).sum()
+    log_z = model.constant + float(log_z)
     timings = {"iterate": time.perf_counter() - begin}
     return Marginals(
         graph, probs, solver, Status.CONVERGED, LogZ.EXACT, timings=timings, state=Plain(log_z)
