@@ -23,6 +23,7 @@ from minfer import (
     MeanField,
     TreeReweighted,
 )
+from minfer.parsing.trees import NonProjectiveTree, ProjectiveTree, all_arcs
 
 SOLVERS = {
     "bp": BeliefPropagation(),
@@ -148,10 +149,16 @@ def higher_order() -> dict[str, FactorGraph]:
 def with_globals() -> dict[str, FactorGraph]:
     rng = np.random.default_rng(8)
     unary = FactorGraph.pairwise(rng.normal(size=4), [], [])
+    arcs = FactorGraph.pairwise(rng.normal(size=9), [], [])  # 0-1 0-2 0-3 1-2 1-3 2-1 2-3 3-1 3-2
+    every = np.arange(9)
     return {
         "one-of-four": unary.add_global([0, 1, 2, 3], ExactlyOne()),
         "one-of-three-and-pairs": unary.add_features([[0, 3], [1, 3]], [0.4, -0.6]).add_global(
             [2, 0, 1], ExactlyOne()
+        ),
+        "projective-tree": arcs.add_global(every, ProjectiveTree(*all_arcs(3), 3)),
+        "tree-and-siblings": arcs.add_features([[3, 4], [0, 3]], [0.6, -0.4]).add_global(
+            every, NonProjectiveTree(*all_arcs(3), 3, single_root=False)
         ),
     }
 

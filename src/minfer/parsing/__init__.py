@@ -1,0 +1,1 @@
+"""Dependency parsing: tree factors, decoders and exact answers to measure against."""

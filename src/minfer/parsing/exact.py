@@ -1,0 +1,126 @@
+"""Exact arc probabilities of projective grandparent models (Koo & Collins 2010, Model 0).
+
+    P(tree) ∝ exp(sum_{(h, m)} arc[h, m] + sum_{(g, h), (h, m)} gp[g, h, m])
+
+Inside-outside in O(n^4), to measure the true error of belief propagation and of a reduction (the
+paper's E*). The arcs out of the root have no grandparent. Linear numbers, each word's weights
+scaled; logarithms where they would not do.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minfer.errors import ModelError
+from minfer.parsing.trees import checked_scores, no_tree
+
+
+def exact_grandparent(
+    arc_scores: ArrayLike, gp_scores: ArrayLike, single_root: bool = True
+) -> tuple[NDArray[np.float64], float]:
+    """Arc probabilities (n+1, n+1) [head, modifier] and log Z.
+
+    ``arc_scores`` (n+1, n+1), minus infinity where there is no arc; ``gp_scores``
+    (n+1, n+1, n+1) [g, h, m] for the arcs g -> h and h -> m. Entries that belong to no projective
+    tree (g between h and m, h = 0) are not read.
+    """
+    from minfer.kernels.trees import TINY, grandparent_marginals
+
+    arcs = checked_scores(arc_scores)
+    n = len(arcs)
+    pairs = np.array(gp_scores, dtype=np.float64, order="C")
+    if pairs.shape != (n, n, n):
+        raise ModelError(f"grandparent scores must have shape {(n, n, n)}, not {pairs.shape}")
+    if not (pairs < np.inf).all():
+        _scores(arcs, pairs)  # says where, if it would be read
+    mu = np.empty((n, n))
+    log_z, z = grandparent_marginals(arcs, pairs, bool(single_root), mu)
+    if TINY <= z < 1.0 / TINY:
+        return mu, float(log_z)
+    v = _scores(arcs, pairs)
+    best = np.maximum(v.max(axis=2), np.where(np.arange(n)[:, None] == 0, arcs, -np.inf))
+    scale = np.r_[0.0, best[:, 1:].max(axis=0)]
+    if (scale == -np.inf).any():
+        raise no_tree(True, single_root)
+    log_mu, log_z = _in_logs(arcs[0] - scale, v - scale[:, None], single_root)
+    if log_z == -np.inf:
+        raise no_tree(True, single_root)
+    return np.minimum(np.exp(log_mu - log_z), 1.0), float(log_z + scale.sum())
+
+
+def _scores(arcs: NDArray[np.float64], pairs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Scores (n+1, n+1, n+1) [h, m, g] of arcs with a grandparent, minus infinity elsewhere."""
+    n = len(arcs)
+    h, m, g = np.ogrid[:n, :n, :n]
+    low, high = np.minimum(h, m), np.maximum(h, m)
+    readable = (low > 0) & (low < high) & ((g < low) | (g > high))
+    v = np.where(readable, pairs.transpose(1, 2, 0), -np.inf)
+    if not (v < np.inf).all():
+        at = tuple(int(i) for i in np.argwhere(~(v < np.inf))[0])
+        raise ModelError(
+            f"grandparent {at[2]} -> {at[0]} -> {at[1]}: score {v[at]}; scores are finite or minus "
+            "infinity"
+        )
+    return v + arcs[:, :, None]
+
+
+def _in_logs(
+    root: NDArray[np.float64], v: NDArray[np.float64], single_root: bool
+) -> tuple[NDArray[np.float64], float]:
+    """The kernel's two passes in logarithms, one span at a time; log of w dZ/dw, and log Z."""
+    n = len(root)
+    last = n - 1
+    add, total = np.logaddexp, np.logaddexp.reduce
+    c = np.full((n, n, n), -np.inf)  # [h, e, g] complete spans
+    inc = np.full((n, n, n), -np.inf)  # [h, m, g] spans that an arc closes
+    for i in range(last, 0, -1):
+        c[i, i] = 0.0
+        for j in range(i + 1, n):
+            rights, lefts = c[i, i:j], c[j, i + 1 : j + 1]
+            inc[i, j] = v[i, j] + total(rights + lefts[:, i, None])
+            inc[j, i] = v[j, i] + total(lefts + rights[:, j, None])
+            c[i, j] = total(inc[i, i + 1 : j + 1] + c[i + 1 : j + 1, j, i, None])
+            c[j, i] = total(inc[j, i:j] + c[i:j, i, j, None])
+    log_mu = np.full((n, n), -np.inf)
+    dc = np.full((n, n, n), -np.inf)
+    dinc = np.full((n, n, n), -np.inf)
+    words = np.arange(1, n)
+    if single_root:
+        log_mu[0, 1:] = root[1:] + c[words, 1, 0] + c[words, last, 0]
+        log_z = float(total(log_mu[0]))
+        for m in words:
+            dc[m, 1, 0] = add(dc[m, 1, 0], root[m] + c[m, last, 0])
+            dc[m, last, 0] = add(dc[m, last, 0], root[m] + c[m, 1, 0])
+    else:
+        chain, arc = np.full(n, -np.inf), np.full(n, -np.inf)
+        chain[0] = 0.0
+        for e in words:
+            arc[e] = root[e] + total(chain[:e] + c[e, 1 : e + 1, 0])
+            chain[e] = total(arc[1 : e + 1] + c[1 : e + 1, e, 0])
+        log_z = float(chain[last])
+        dchain, darc = np.full(n, -np.inf), np.full(n, -np.inf)
+        dchain[last] = 0.0
+        for e in words[::-1]:
+            below = slice(1, e + 1)
+            darc[below] = add(darc[below], dchain[e] + c[below, e, 0])
+            dc[below, e, 0] = add(dc[below, e, 0], dchain[e] + arc[below])
+            log_mu[0, e] = darc[e] + arc[e]
+            dchain[:e] = add(dchain[:e], darc[e] + root[e] + c[e, below, 0])
+            dc[e, below, 0] = add(dc[e, below, 0], darc[e] + root[e] + chain[:e])
+    for i in range(1, n):
+        for j in range(last, i, -1):
+            low, high = slice(i, j), slice(i + 1, j + 1)
+            a, b = dc[i, j].copy(), dc[j, i].copy()
+            dc[high, j, i] = add(dc[high, j, i], total(a + inc[i, high], axis=1))
+            dc[low, i, j] = add(dc[low, i, j], total(b + inc[j, low], axis=1))
+            dinc[i, high] = add(dinc[i, high], a + c[high, j, i, None])
+            dinc[j, low] = add(dinc[j, low], b + c[low, i, j, None])
+            log_mu[i, j] = total(inc[i, j] + dinc[i, j])
+            log_mu[j, i] = total(inc[j, i] + dinc[j, i])
+            a, b = dinc[i, j] + v[i, j], dinc[j, i] + v[j, i]
+            dc[i, low] = add(dc[i, low], a + c[j, high, i, None])
+            dc[j, high] = add(dc[j, high], b + c[i, low, j, None])
+            dc[j, high, i] = add(dc[j, high, i], total(a + c[i, low], axis=1))
+            dc[i, low, j] = add(dc[i, low, j], total(b + c[j, high], axis=1))
+    return log_mu, log_z

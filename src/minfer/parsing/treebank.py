@@ -1,0 +1,137 @@
+"""The bytes of a treebank file, sentence by sentence, in memory that does not grow with the file.
+
+Accepts what people have: gzip (by its first bytes, in several members too), standard input
+(``-``), open files, a byte order mark, Windows line ends, further empty lines, no empty line after
+the last sentence. What arrives through a pipe is passed on as soon as a sentence is complete.
+:mod:`minfer.parsing.conllu` gives the bytes their meaning.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from typing import IO, NamedTuple
+
+from minfer.errors import FormatError
+from minfer.io.text import PathLike, shown
+
+Source = PathLike | IO[bytes] | IO[str]
+
+#: Bytes one sentence may have; a file without empty lines is refused there, not read into memory.
+MAX_SENTENCE = 1 << 24
+
+_CHUNK = 1 << 16
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+class Block(NamedTuple):
+    """The bytes of one sentence: its first line, its lines, whether the file ends inside one."""
+
+    line: int
+    data: bytes
+    cut: bool = False
+
+
+def read_blocks(source: Source) -> Iterator[Block]:
+    """The sentences of a file, unparsed: what ``parse_sentence`` takes.
+
+    Line ends are ``\\n`` and empty lines are gone. Blocks are small to send to another process.
+    """
+    name, line, rest = source_name(source), 1, b""
+    for data in _text_chunks(source, name):
+        *parts, rest = (rest + data).split(b"\n\n")
+        for part in parts:
+            body = part.lstrip(b"\n")
+            line += len(part) - len(body)
+            if body:
+                yield Block(line, body)
+                line += body.count(b"\n")
+            line += 2
+        if len(rest) > MAX_SENTENCE:
+            raise FormatError(
+                f"{name}: line {line}: no empty line in {MAX_SENTENCE:,} bytes: not a CoNLL file?"
+            )
+    body = rest.lstrip(b"\n")
+    if body:
+        yield Block(line + len(rest) - len(body), body.rstrip(b"\n"), cut=body[-1:] != b"\n")
+
+
+def source_name(source: Source) -> str:
+    """What messages call a source."""
+    if isinstance(source, str | os.PathLike):
+        return shown(source)
+    name = getattr(source, "name", None)
+    return name if isinstance(name, str) else "<stream>"
+
+
+def _text_chunks(source: Source, name: str) -> Iterator[bytes]:
+    """Bytes of the text, decompressed, without byte order mark and with ``\\n`` as line end."""
+    held = b""  # a carriage return at the end of a chunk waits for the next
+    for k, data in enumerate(_whole_start(_unpacked(source, name))):
+        data = held + (data if k else data.removeprefix(b"\xef\xbb\xbf"))
+        held = b"\r" if data.endswith(b"\r") else b""
+        if b"\r" in data:
+            data = data.removesuffix(b"\r").replace(b"\r\n", b"\n")
+        yield data
+
+
+def _unpacked(source: Source, name: str) -> Iterator[bytes]:
+    try:
+        with _opened(source) as read:
+            chunks = _whole_start(_raw_chunks(read))
+            start = next(chunks, b"")
+            chunks = chain([start], chunks)
+            yield from _gunzip(chunks, name) if start.startswith(_GZIP_MAGIC) else chunks
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise FormatError(f"cannot read {name}: {reason}") from None
+
+
+def _raw_chunks(read: Callable[[int], bytes | str]) -> Iterator[bytes]:
+    while data := read(_CHUNK):
+        yield data.encode() if isinstance(data, str) else data
+
+
+def _whole_start(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The chunks, the first of at least three bytes if there are so many: enough for any magic."""
+    start = b""
+    for data in chunks:
+        start += data
+        if len(start) > 2:
+            break
+    yield start
+    yield from chunks
+
+
+def _gunzip(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
+    """Any number of gzip members, one after the other, and zeros after them."""
+    member = zlib.decompressobj(wbits=31)
+    for data in chunks:
+        while data:
+            if member.eof:
+                if not (data := data.lstrip(b"\0")):
+                    break
+                member = zlib.decompressobj(wbits=31)
+            try:
+                yield member.decompress(data, _CHUNK)
+            except zlib.error as error:
+                raise FormatError(f"{name}: corrupt gzip data: {error}") from None
+            data = member.unused_data or member.unconsumed_tail
+    if not member.eof:
+        raise FormatError(f"{name}: truncated: the compressed data ends too early")
+
+
+@contextmanager
+def _opened(source: Source) -> Iterator[Callable[[int], bytes | str]]:
+    """A function that reads up to so many bytes; files opened here are closed."""
+    if not isinstance(source, str | os.PathLike):
+        yield getattr(source, "read1", source.read)
+    elif os.fspath(source) == "-":
+        yield getattr(sys.stdin.buffer, "read1", sys.stdin.buffer.read)
+    else:
+        with open(source, "rb") as file:
+            yield file.read1

@@ -1,0 +1,244 @@
+"""Tree factors: the arcs that are on form a dependency tree (Smith & Eisner 2008).
+
+Words are 1 .. n and 0 is the root. One binary variable per candidate arc (head, modifier), and
+
+    psi(y) = 1 if every word has exactly one head and all hang on the root, 0 otherwise
+
+with exactly one child of the root, or any number (``single_root=False``); :class:`ProjectiveTree`
+asks in addition that no two arcs cross. With incoming messages q the factor needs Z, the sum over
+trees of the product of r_a = q_a(1) / q_a(0), and its derivatives D_a:
+
+    out_a(1) = D_a prod_{c != a} q_c(0)     out_a(0) = (sum_b r_b D_b) prod_{c != a} q_c(0)
+
+where b runs over the rivals of a, the other arcs into the same word: a tree has one of them. All
+terms are positive, so messages are exact to rounding however close to 0 or 1 an arc is, and a zero
+or forced arc is only a special weight. ``minfer.kernels.trees`` says how Z and D are computed.
+
+:func:`projective_marginals` and :func:`nonprojective_marginals` answer for one sentence directly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minfer.errors import ContradictionError, ModelError
+from minfer.factors import read_only
+
+DENSE = 3  # the sparse chart pays below n^2 / DENSE candidate arcs
+
+
+def all_arcs(n_words: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Every arc of a sentence, ``heads`` and ``modifiers`` (n^2,), by head and then modifier."""
+    can = np.ones((n_words + 1, n_words + 1), dtype=bool)
+    can[:, 0] = False
+    np.fill_diagonal(can, False)
+    heads, modifiers = np.nonzero(can)
+    return heads.astype(np.int32), modifiers.astype(np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """What both tree factors share; use :class:`ProjectiveTree` or :class:`NonProjectiveTree`.
+
+    Parameters
+    ----------
+    heads, modifiers : (A,) integers
+        The candidate arcs, in the order of the factor's scope; no arc twice.
+    n_words : int
+    single_root : bool
+        Whether the root has exactly one child, or any number from one.
+    """
+
+    heads: NDArray[np.int32]
+    modifiers: NDArray[np.int32]
+    n_words: int
+    single_root: bool = True
+    _heads: NDArray[np.int32] = field(init=False, repr=False)
+    _modifiers: NDArray[np.int32] = field(init=False, repr=False)
+    _order: NDArray[np.int64] = field(init=False, repr=False)  # (A,) arcs by modifier
+    _start: NDArray[np.int64] = field(init=False, repr=False)  # (n + 2,) where a modifier's begin
+    _plan: NDArray[np.int32] = field(init=False, repr=False)  # no column: the dense chart
+    _dead: NDArray[np.uint8] = field(init=False, repr=False)  # (A,) in no tree of candidates
+
+    projective: ClassVar[bool]
+
+    def __post_init__(self) -> None:
+        n_words = int(self.n_words)
+        if n_words < 1:
+            raise ModelError(f"a tree needs at least one word, not {n_words}")
+        heads, modifiers = _checked_arcs(self.heads, self.modifiers, n_words)
+        dead = np.zeros(len(heads), dtype=np.uint8)
+        order = np.argsort(modifiers, kind="stable").astype(np.int64)
+        start = np.searchsorted(modifiers[order], np.arange(n_words + 2)).astype(np.int64)
+        plan = np.empty((8, 0), dtype=np.int32)
+        size = n_words + 1
+        if len(heads) < n_words**2:
+            from minfer.kernels import trees
+
+            if self.projective and DENSE * len(heads) < n_words**2:
+                plan = np.zeros((8, len(heads) + size + 1), dtype=np.int32)
+                trees.plan_arcs(heads, modifiers, size, plan)
+            trees.find_dead(
+                self.projective, bool(self.single_root), size, heads, modifiers, plan,
+                np.zeros(len(heads)), dead, np.empty(trees.float_scratch(size)),
+                np.empty(trees.int_scratch(size), dtype=np.int64),
+            )  # fmt: skip
+        values = {
+            "heads": read_only(heads), "modifiers": read_only(modifiers), "n_words": n_words,
+            "single_root": bool(self.single_root), "_heads": heads, "_modifiers": modifiers,
+            "_order": order, "_start": start, "_plan": plan, "_dead": dead,
+        }  # fmt: skip
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._heads, self._modifiers, self.n_words, self.single_root)
+
+    def messages(self, incoming: NDArray[np.float64], out: NDArray[np.float64]) -> float:
+        """See :meth:`minfer.factors.GlobalFactor.messages`."""
+        from minfer.kernels.trees import tree_messages
+
+        result = np.empty(2 * len(self._heads))
+        log_z = tree_messages(
+            self.projective, self.single_root, self.n_words + 1, self._heads, self._modifiers,
+            self._plan, self._dead, self._order, self._start,
+            np.require(incoming, np.float64, ["C", "W"]), result,
+        )  # fmt: skip
+        out[:] = result
+        return float(log_z)
+
+    def score(self, assignment: NDArray[np.int64]) -> float:
+        """0 if the arcs that are on form a tree, minus infinity otherwise."""
+        on = np.flatnonzero(assignment)
+        if len(on) != self.n_words:
+            return -np.inf
+        heads = np.full(self.n_words + 1, -1, dtype=np.int64)
+        heads[self._modifiers[on]] = self._heads[on]
+        return 0.0 if is_tree(heads, self.projective, self.single_root) else -np.inf
+
+
+class ProjectiveTree(Tree):
+    """The arcs form a projective dependency tree; inside-outside, O(n^3) or less if pruned.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from minfer import BeliefPropagation, FactorGraph
+    >>> from minfer.parsing.trees import ProjectiveTree, all_arcs
+    >>> heads, modifiers = all_arcs(2)
+    >>> arcs = FactorGraph.pairwise(np.zeros(4), [], [])  # 0-1, 0-2, 1-2, 2-1, all alike
+    >>> tree = arcs.add_global([0, 1, 2, 3], ProjectiveTree(heads, modifiers, 2))
+    >>> [round(float(p[1]), 3) for p in (BeliefPropagation()(tree)[a] for a in range(4))]
+    [0.5, 0.5, 0.5, 0.5]
+    """
+
+    projective = True
+
+
+class NonProjectiveTree(Tree):
+    """The arcs form a dependency tree, crossing or not; the matrix-tree theorem, O(n^3)."""
+
+    projective = False
+
+
+def projective_marginals(
+    scores: ArrayLike, single_root: bool = True
+) -> tuple[NDArray[np.float64], float]:
+    """Arc probabilities and log Z of projective trees, P(tree) = exp(sum of its scores) / Z.
+
+    ``scores`` (n+1, n+1) [head, modifier], minus infinity where there is no arc; the diagonal and
+    column 0 are not read. The probabilities have the same shape; those into a word sum to one.
+    """
+    return _marginals(scores, single_root, True)
+
+
+def nonprojective_marginals(
+    scores: ArrayLike, single_root: bool = True
+) -> tuple[NDArray[np.float64], float]:
+    """The same as :func:`projective_marginals` over all trees, crossing arcs or not."""
+    return _marginals(scores, single_root, False)
+
+
+def is_tree(heads: NDArray[np.int64], projective: bool, single_root: bool) -> bool:
+    """Whether ``heads`` (n+1,), entry 0 unused and -1 for none, is a tree of the kind asked for."""
+    n = len(heads)
+    if (heads[1:] < 0).any() or (single_root and (heads[1:] == 0).sum() != 1):
+        return False
+    up = heads.copy()
+    up[0] = 0
+    for _ in range(n.bit_length()):  # doubling: every word's ancestor 2^k steps up
+        up = up[up]
+    if up.any():
+        return False
+    if not projective:
+        return True
+    words = np.arange(1, n)
+    low, high = np.minimum(heads[1:], words), np.maximum(heads[1:], words)
+    inside = (low[:, None] < low) & (low < high[:, None])  # an arc that begins within another
+    return not (inside & (high > high[:, None])).any()
+
+
+def checked_scores(scores: ArrayLike) -> NDArray[np.float64]:
+    """A copy of arc scores (n+1, n+1) for the kernels, minus infinity where no arc can be."""
+    copy = np.array(scores, dtype=np.float64, order="C")
+    if copy.ndim != 2 or copy.shape[0] != copy.shape[1] or len(copy) < 2:
+        raise ModelError(f"arc scores must have shape (n+1, n+1) for n >= 1, not {copy.shape}")
+    copy[:, 0] = -np.inf
+    np.fill_diagonal(copy, -np.inf)
+    if not (copy < np.inf).all():
+        h, m = (int(i) for i in np.argwhere(~(copy < np.inf))[0])
+        raise ModelError(f"arc {h} -> {m}: score {copy[h, m]}; scores are finite or minus infinity")
+    return copy
+
+
+def no_tree(projective: bool, single_root: bool) -> ContradictionError:
+    kind = "projective tree" if projective else "tree"
+    root = "exactly one child of the root" if single_root else "any number of children of the root"
+    return ContradictionError(
+        f"no {kind} with {root} can be made of the arcs whose score is above minus infinity"
+    )
+
+
+def _marginals(
+    scores: ArrayLike, single_root: bool, projective: bool
+) -> tuple[NDArray[np.float64], float]:
+    from minfer.kernels.trees import batch_marginals
+
+    clean = checked_scores(scores)
+    mu = np.empty_like(clean)
+    log_z = np.empty(1)
+    batch_marginals(
+        projective, bool(single_root), np.array([len(clean)], dtype=np.int64),
+        np.zeros(1, dtype=np.int64), clean.reshape(-1), mu.reshape(-1), log_z,
+    )  # fmt: skip
+    if log_z[0] == -np.inf:
+        raise no_tree(projective, single_root)
+    return mu, float(log_z[0])
+
+
+def _checked_arcs(
+    heads: ArrayLike, modifiers: ArrayLike, n_words: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    h, m = np.asarray(heads), np.asarray(modifiers)
+    if h.ndim != 1 or h.shape != m.shape:
+        raise ModelError(f"heads and modifiers must both have shape (A,), not {h.shape}, {m.shape}")
+    for name, array in (("heads", h), ("modifiers", m)):
+        if array.size and not np.issubdtype(array.dtype, np.integer):
+            raise ModelError(f"{name} must be integers, not {array.dtype}")
+    bad = (h < 0) | (h > n_words) | (m < 1) | (m > n_words) | (h == m)
+    if bad.any():
+        a = int(np.flatnonzero(bad)[0])
+        raise ModelError(
+            f"arc {a}: {h[a]} -> {m[a]}; heads are 0 to {n_words}, modifiers 1 to {n_words}, and "
+            "no word is its own head"
+        )
+    code = h.astype(np.int64) * (n_words + 1) + m
+    _, first = np.unique(code, return_index=True)
+    if len(first) != len(code):
+        a = int(np.setdiff1d(np.arange(len(code)), first)[0])
+        raise ModelError(f"arc {a}: {h[a]} -> {m[a]} is there twice")
+    return h.astype(np.int32), m.astype(np.int32)

@@ -1,0 +1,632 @@
+"""Treebank files come back as they were, errors name their line, lifting and scores are right."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import pickle
+import subprocess
+import sys
+import tracemalloc
+import unicodedata
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import zoo
+from minfer.errors import FormatError, ModelError, SettingsError
+from minfer.parsing import treebank
+from minfer.parsing.conllu import (
+    BrokenSentence,
+    Sentence,
+    parse_sentence,
+    read_conllu,
+    tree_fault,
+    write_conllu,
+)
+from minfer.parsing.evaluate import (
+    Scores,
+    attachments,
+    bootstrap_difference,
+    evaluate,
+    is_punctuation,
+)
+from minfer.parsing.projective import (
+    count_trees,
+    is_projective,
+    lift,
+    non_projective_arcs,
+)
+
+TREEBANKS = sorted((zoo.UAI.parent / "treebanks").glob("*/*.conll*.gz"))
+needs_treebanks = pytest.mark.skipif(
+    not TREEBANKS, reason="no treebanks here: set MINFER_DATA to a folder with treebanks/"
+)
+
+PLAIN = """\
+# sent_id = 1
+# text = Dogs don't bark, café\t\tcats.
+1\tDogs\tdog\tNOUN\tNNS\tNumber=Plur\t4\tnsubj\t4:nsubj\t_
+2-3\tdon't\t_\t_\t_\t_\t_\t_\t_\t_
+2\tdo\tdo\tAUX\tVBP\t_\t4\taux\t4:aux\t_
+3\tn't\tnot\tPART\tRB\t_\t4\tadvmod\t4:advmod\t_
+4\tbark\tbark\tVERB\tVB\t_\t0\troot\t0:root\tSpaceAfter=No
+5\t,\t,\tPUNCT\t,\t_\t6\tpunct\t6:punct\t_
+5.1\tdo\tdo\tAUX\t_\t_\t_\t_\t6:aux\tCopyOf=2
+6\tcafé cats\tcat\tNOUN\tNNS\t_\t4\tnmod:poss\t4:conj\tGloss=x|SpaceAfter=No
+7\t...\t.\tPUNCT\t.\t_\t4\tpunct\t4:punct\t_
+
+1\tJa\tja\tINTJ\t_\t_\t0\troot\t_\t_
+
+"""
+CONLLX = """\
+1\tHan\than\tP\tPP\tmsd=PP\t2\tsubj\t_\t_
+2\tsover\tsove\tV\tVA\tmsd=VA\t0\tROOT\t_\t_
+3\t.\t.\tX\tXP\tmsd=XP\t0\tpnct\t_\t_
+
+"""
+
+
+def table(*rows: str) -> str:
+    """Lines from short rows ``id head``."""
+    return "".join("\t".join([*_row(row), "_", "_"]) + "\n" for row in rows) + "\n"
+
+
+def _row(row: str) -> list[str]:
+    name, head = row.split()
+    return [name, f"w{name}", "_", "X", "_", "_", head, "dep"]
+
+
+def texts(sentences) -> str:
+    out = io.StringIO()
+    write_conllu(sentences, out)
+    return out.getvalue()
+
+
+def read_text(text: str, **options):
+    return list(read_conllu(io.StringIO(text), **options))
+
+
+# ------------------------------------------------------------------ reading
+
+
+def test_columns():
+    first, second = read_text(PLAIN)
+    assert len(first) == 7
+    assert first.forms == ("Dogs", "do", "n't", "bark", ",", "café cats", "...")
+    assert first.lemmas[:2] == ("dog", "do")
+    assert first.upos[3] == "VERB"
+    assert first.xpos[3] == "VB"
+    assert first.feats[0] == "Number=Plur"
+    assert first.deprels[5] == "nmod:poss"
+    assert first.misc[5] == "Gloss=x|SpaceAfter=No"
+    assert first.heads.dtype == np.int32
+    assert first.heads.tolist() == [4, 4, 4, 0, 6, 4, 4]
+    assert first.comments == PLAIN.split("\n")[:2]
+    assert (first.line, second.line) == (1, 13)
+    assert first.dialect == second.dialect == "conllu"
+    assert "Dogs do n't" in repr(first)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        PLAIN.encode(),
+        b"\xef\xbb\xbf" + PLAIN.encode(),
+        PLAIN.replace("\n", "\r\n").encode(),
+        b"\n\n\n" + PLAIN.replace("\n\n", "\n\n\n\n").encode() + b"\n",
+        PLAIN.encode()[:-1],  # no empty line after the last sentence
+        gzip.compress(PLAIN.encode()),
+        gzip.compress(PLAIN.encode()[:100]) + gzip.compress(PLAIN.encode()[100:]) + b"\0" * 8,
+        gzip.compress(b"\xef\xbb\xbf" + PLAIN.replace("\n", "\r\n").encode()),
+    ],
+    ids=["plain", "bom", "crlf", "empty-lines", "end", "gzip", "members", "all"],
+)
+@pytest.mark.parametrize("chunk", [1, 2, 7, 1 << 16])
+def test_reads_what_people_have(data, chunk, tmp_path, monkeypatch):
+    monkeypatch.setattr(treebank, "_CHUNK", chunk)
+    path = tmp_path / "a"
+    path.write_bytes(data)
+    assert texts(read_conllu(path)) == PLAIN
+    assert texts(read_conllu(io.BytesIO(data))) == PLAIN
+
+
+def test_line_numbers_count_empty_lines():
+    text = "\n\n" + PLAIN.replace("\n\n", "\n\n\n\n") + "\n\n" + table("1 0")
+    lines = text.split("\n")
+    for sentence in read_text(text):
+        assert lines[sentence.line - 1] == sentence.text.split("\n")[0]
+
+
+def test_standard_input_and_output():
+    code = (
+        "from minfer.parsing.conllu import read_conllu, write_conllu; "
+        "write_conllu(read_conllu('-'), '-')"
+    )
+    data = gzip.compress(PLAIN.encode())
+    out = subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, check=True)
+    assert out.stdout == PLAIN.encode()
+
+
+def test_pipes_are_not_held_back():
+    """A sentence comes out before the next one has been written."""
+    code = (
+        "from minfer.parsing.conllu import read_conllu\n"
+        "for s in read_conllu('-'): print(len(s), flush=True)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        child.stdin.write(PLAIN.encode())
+        child.stdin.flush()
+        assert child.stdout.readline() == b"7\n"
+        child.stdin.close()
+        assert child.stdout.readline() == b"1\n"
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    path = tmp_path / "a.conllu.gz"
+    write_conllu(read_text(PLAIN) * 5000, path)
+    tracemalloc.start()
+    assert sum(len(s) for s in read_conllu(path)) == 40000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2e6  # the file has 3.4e6 bytes
+
+
+def test_dialects():
+    (sentence,) = read_text(CONLLX, multi_root=True)
+    assert sentence.dialect == "conllx"
+    assert (sentence.upos[0], sentence.xpos[0]) == ("P", "PP")
+    assert texts([sentence]) == CONLLX
+    assert read_text(CONLLX, multi_root=True, dialect="conllu")[0].dialect == "conllu"
+    assert "A=1" in str(sentence.with_parse(misc={"A": ["1"] * 3}))  # column 10 is free
+    with_labels = CONLLX.replace("subj\t_\t_", "subj\t2\tsubj")
+    (sentence,) = read_text(with_labels, multi_root=True)
+    with pytest.raises(FormatError, match="PDEPREL"):
+        sentence.with_parse(misc={"A": ["1"] * 3})
+
+
+def test_unparsed_input():
+    (sentence,) = read_text(table("1 _", "2 _"))
+    assert sentence.heads is None
+    assert sentence.with_parse([2, 0]).heads.tolist() == [2, 0]
+    made = Sentence.from_forms(["a", "b"], upos=["X", "X"], xpos=["Y", "Z"])
+    assert made.heads is None
+    assert read_text(texts([made]))[0].xpos == ("Y", "Z")
+    with pytest.raises(ModelError, match="at least one"):
+        Sentence.from_forms([])
+
+
+def test_long_sentences():
+    n = 1500
+    (sentence,) = read_text(table(*[f"{k} {k - 1}" for k in range(1, n + 1)]))
+    assert sentence.heads.tolist() == list(range(n))
+    assert str(sentence.with_parse(sentence.heads)) == sentence.text
+    with_range = table("1-2 _", *[f"{k} {k - 1}" for k in range(1, n + 1)])
+    (sentence,) = read_text(with_range)
+    assert texts([sentence.with_parse(sentence.heads)]) == with_range
+
+
+# ------------------------------------------------------------------ errors
+
+GOOD = table("1 0", "2 1")
+ERRORS = {
+    "too few columns": ("1\ta\n\n", 1, "2 columns instead of 10"),
+    "too many columns": (GOOD.replace("_\t_\n\n", "_\t_\t_\n\n"), 2, "11 columns"),
+    "spaces": ("1 a a X _ _ 0 root _ _\n\n", 1, "separated by tabs"),
+    "blanks": (GOOD[:-1] + "  \n" + GOOD, 3, "only blanks"),
+    "no form": (GOOD.replace("w2", ""), 2, "FORM is empty"),
+    "id": (GOOD.replace("2\tw", "b\tw"), 2, "ID 'b'"),
+    "id order": (table("1 0", "3 1", "2 1"), 2, "where word 2 should"),
+    "id twice": (table("1 0", "1 1"), 2, "where word 2 should"),
+    "id from 0": (table("0 0", "1 1"), 1, "where word 1 should"),
+    "late range": (table("1 0", "1-2 _", "2 1"), 2, "1-2 stands where word 2"),
+    "long range": (table("1-5 _", "1 0", "2 1"), 3, "ends at 5"),
+    "ranges overlap": (table("1-3 _", "1 0", "2-3 _", "2 1", "3 1"), 3, "2-3 stands"),
+    "empty node": (table("1 0", "3.1 _", "2 1"), 2, "3.1 stands"),
+    "empty nodes": (table("1 0", "1.2 _", "1.1 _"), 3, "1.1 stands"),
+    "only a range": (table("1-2 _"), 1, "without words"),
+    "only comments": ("# a\n# b\n\n", 1, "without words"),
+    "head": (GOOD.replace("\t1\tdep", "\tx\tdep"), 2, "HEAD 'x'"),
+    "negative head": (GOOD.replace("\t1\tdep", "\t-1\tdep"), 2, "HEAD '-1'"),
+    "head missing": (table("1 0", "2 _"), 2, "HEAD is _"),
+    "head out of range": (table("1 0", "2 7"), 2, "word 2 has head 7, but the words are 1 to 2"),
+    "huge head": (table("1 0", "2 5000"), 2, "head 5000"),
+    "own head": (table("1 0", "2 2"), 2, "its own head"),
+    "cycle": (table("1 0", "2 3", "3 4", "4 2"), 2, "2 -> 3 -> 4 -> 2"),
+    "no root": (table("1 2", "2 1"), 1, "no word has head 0"),
+    "two roots": (table("1 0", "2 0"), 2, "words 1 and 2 both have head 0"),
+    "cut off": (GOOD[:-8], 2, "ends inside a line"),
+    "not utf-8": (GOOD.replace("w2", "\xe9"), 2, "0xe9 is not UTF-8"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_name_file_and_line(name, tmp_path):
+    text, line, message = ERRORS[name]
+    before = PLAIN + "\n"
+    data = before.encode() + text.encode("latin-1")
+    path = tmp_path / "bad.conllu"
+    path.write_bytes(data)
+    sentences = read_conllu(path)
+    assert [len(next(sentences)), len(next(sentences))] == [7, 1]
+    with pytest.raises(FormatError) as error:
+        next(sentences)
+    assert f"{path}: line {before.count(chr(10)) + line}: " in str(error.value)
+    assert message in str(error.value)
+
+    # one bad sentence loses nothing of the rest
+    if name != "cut off":
+        data += b"# end\n" + GOOD.encode()
+        path.write_bytes(data)
+    seen: list[BrokenSentence] = []
+    kept = list(read_conllu(path, on_error="keep", report=seen.append))
+    assert [s for s in kept if isinstance(s, BrokenSentence)] == seen
+    assert str(seen[0].error) == str(error.value)
+    out = tmp_path / "out.conllu"
+    write_conllu(kept, out)
+    tail = b"\n\n" if name == "cut off" else b""
+    assert out.read_bytes() == data.replace(b"\n\n\n", b"\n\n") + tail
+    with pytest.warns(UserWarning, match="sentence skipped"):
+        skipped = list(read_conllu(path, on_error="skip"))
+    assert [str(s) for s in skipped] == [str(s) for s in kept if isinstance(s, Sentence)]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 600), st.integers(0, 4), st.sampled_from(b"\t\n\r#-.019_\xff a")),
+        max_size=4,
+    )
+)
+def test_any_bytes_are_read_or_refused(edits):
+    data = PLAIN.encode()
+    for at, drop, byte in edits:
+        data = data[:at] + bytes([byte]) + data[at + drop :]
+    for sentence in read_conllu(io.BytesIO(data), on_error="keep", multi_root=True):
+        if isinstance(sentence, Sentence):
+            assert str(sentence.with_parse(sentence.heads)) == sentence.text
+            again = parse_sentence(str(sentence), multi_root=True)
+            assert again.columns == sentence.columns
+        else:
+            assert "<stream>: line " in str(sentence.error)
+
+
+def test_several_roots_on_request():
+    assert read_text(table("1 0", "2 0"), multi_root=True)[0].heads.tolist() == [0, 0]
+
+
+def test_errors_of_the_file(tmp_path, monkeypatch):
+    with pytest.raises(FormatError, match=r"cannot read .*nowhere"):
+        next(read_conllu(tmp_path / "nowhere"))
+    packed = gzip.compress(PLAIN.encode())
+    with pytest.raises(FormatError, match="ends too early"):
+        list(read_conllu(io.BytesIO(packed[:-12])))
+    with pytest.raises(FormatError, match="corrupt gzip"):
+        list(read_conllu(io.BytesIO(packed[:20] + b"xxxx" + packed[24:])))
+    with pytest.raises(SettingsError, match="on_error"):
+        read_conllu("-", on_error="stop")
+    with pytest.raises(SettingsError, match="dialect"):
+        read_conllu("-", dialect="conll09")
+    monkeypatch.setattr(treebank, "MAX_SENTENCE", 1000)
+    with pytest.raises(FormatError, match="no empty line"):
+        list(read_conllu(io.BytesIO(b"x\n" * 1000), on_error="keep"))
+    assert list(read_conllu(io.BytesIO(b""))) == []
+    assert list(read_conllu(io.BytesIO(b"\n\n"))) == []
+
+
+def test_a_failed_run_leaves_the_old_file(tmp_path):
+    out = tmp_path / "out.conllu"
+    out.write_text("old")
+    with pytest.raises(FormatError):
+        write_conllu(read_conllu(io.StringIO(PLAIN + table("1 1"))), out)
+    assert out.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+# ------------------------------------------------------------------ writing
+
+
+def test_a_parse_changes_its_columns_only():
+    first, second = read_text(PLAIN)
+    heads, deprels = [4, 3, 4, 0, 4, 5, 4], list("abcdefg")
+    parsed = first.with_parse(heads, deprels)
+    assert parsed.heads.tolist() == heads
+    assert first.heads.tolist() == [4, 4, 4, 0, 6, 4, 4]
+    expected = PLAIN.split("\n\n")[0].split("\n")
+    for place, head, deprel in zip([2, 4, 5, 6, 7, 9, 10], heads, deprels):
+        row = expected[place].split("\t")
+        expected[place] = "\t".join([*row[:6], str(head), deprel, *row[8:]])
+    assert str(parsed) == "\n".join(expected)
+    tagged = parsed.with_parse(upos=["A"] * 7, xpos=["B"] * 7)
+    assert (tagged.upos[2], tagged.xpos[2], tagged.deprels[2]) == ("A", "B", "c")
+    assert read_text(texts([tagged]))[0].columns == tagged.columns
+    assert pickle.loads(pickle.dumps(tagged)).columns == tagged.columns
+    assert str(second.with_parse([0])) == str(second)
+
+
+def test_misc_is_added_to():
+    first, _ = read_text(PLAIN)
+    parsed = first.with_parse(misc={"Prob": ["0.5"] * 6 + [None], "Next": list("0123456")})
+    assert parsed.misc[0] == "Prob=0.5|Next=0"
+    assert parsed.misc[3] == "SpaceAfter=No|Prob=0.5|Next=3"
+    assert parsed.misc[5:] == ("Gloss=x|SpaceAfter=No|Prob=0.5|Next=5", "Next=6")
+    again = parsed.with_parse(misc={"Prob": ["0.7"] * 7, "Next": [None] * 7})
+    assert again.misc[:4] == ("Prob=0.7",) * 3 + ("SpaceAfter=No|Prob=0.7",)
+    assert first.with_parse(misc={"A": [None] * 7}).misc == first.misc
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"heads": [0]}, "shape"),
+        ({"heads": [2, 1, 0, 0, 0, 0, 0]}, "cycle"),
+        ({"heads": [8, 0, 0, 0, 0, 0, 0]}, "word 1 has head 8"),
+        ({"deprels": ["a"] * 6}, "6 deprels for 7"),
+        ({"deprels": ["a"] * 6 + ["a\tb"]}, "deprels of word 7"),
+        ({"upos": [""] + ["a"] * 6}, "upos of word 1"),
+        ({"xpos": ["a\n"] * 7}, "xpos of word 1"),
+        ({"misc": {"A": ["1"]}}, "1 values of A"),
+        ({"misc": {"A": ["1|2"] * 7}}, "MISC A"),
+        ({"misc": {"A=B": ["1"] * 7}}, "MISC A=B"),
+    ],
+)
+def test_wrong_parses_are_refused(options, message):
+    with pytest.raises(ModelError, match=message):
+        read_text(PLAIN)[0].with_parse(**options)
+
+
+def test_targets(tmp_path):
+    sentences = read_text(PLAIN)
+    assert write_conllu(sentences, tmp_path / "a.conllu") == 2
+    assert (tmp_path / "a.conllu").read_bytes() == PLAIN.encode()
+    write_conllu(sentences, tmp_path / "a.conllu.gz")
+    assert gzip.decompress((tmp_path / "a.conllu.gz").read_bytes()) == PLAIN.encode()
+    binary = io.BytesIO()
+    broken = BrokenSentence(b"\xff", 1, FormatError(""))
+    write_conllu([*sentences, broken], binary)
+    assert binary.getvalue() == PLAIN.encode() + b"\xff\n\n"
+    assert "\ufffd" in texts([broken])
+
+
+def test_blocks_can_be_parsed_elsewhere():
+    blocks = list(treebank.read_blocks(io.StringIO(PLAIN)))
+    sentences = [parse_sentence(b.data, line=b.line) for b in blocks]
+    assert [str(s) for s in sentences] == PLAIN.rstrip("\n").split("\n\n")
+    assert parse_sentence(PLAIN.split("\n\n")[0] + "\n\n").forms == sentences[0].forms
+
+
+# ------------------------------------------------------------------ projectivity
+
+
+@st.composite
+def trees(draw, max_words=9, single_root=False):
+    n = draw(st.integers(1, max_words))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    near = draw(st.sampled_from([1, 3, n]))
+    order = rng.permutation(n) + 1
+    heads = np.zeros(n, dtype=int)
+    for k in range(1, n):
+        head = order[rng.integers(max(0, k - near), k)]
+        heads[order[k] - 1] = 0 if rng.random() < 0.1 and not single_root else head
+    return heads.tolist()
+
+
+def descends(heads, word, from_word):
+    while word != from_word and word:
+        word = heads[word - 1]
+    return word == from_word
+
+
+def naive_non_projective(heads):
+    return [
+        m
+        for m, h in enumerate(heads, 1)
+        if not all(descends(heads, k, h) for k in range(min(h, m) + 1, max(h, m)))
+    ]
+
+
+def naive_lift(heads):
+    heads = list(heads)
+    while arcs := naive_non_projective(heads):
+        m = min(arcs, key=lambda m: (abs(heads[m - 1] - m), min(heads[m - 1], m)))
+        heads[m - 1] = heads[heads[m - 1] - 1]
+    return heads
+
+
+@given(trees())
+def test_lifting(heads):
+    assert tree_fault(heads, multi_root=True) is None
+    arcs = naive_non_projective(heads)
+    assert non_projective_arcs(heads) == arcs
+    assert is_projective(heads) == (not arcs)
+    lifted = lift(np.array(heads, dtype=np.int32))
+    assert lifted.dtype == np.int32
+    assert is_projective(lifted)
+    assert tree_fault(lifted.tolist(), multi_root=True) is None
+    assert lifted.tolist() == naive_lift(heads)
+    assert arcs or lifted.tolist() == heads
+    assert all(descends(heads, m, h) for m, h in enumerate(lifted.tolist(), 1))
+
+
+@given(trees(max_words=20, single_root=True))
+def test_lifting_keeps_the_root(heads):
+    lifted = lift(heads).tolist()
+    assert lifted.count(0) == 1
+    assert lifted.index(0) == heads.index(0)
+
+
+def test_projectivity_of_no_tree():
+    for function in (is_projective, lift, non_projective_arcs):
+        with pytest.raises(ModelError, match="cycle"):
+            function([2, 1])
+    assert is_projective([])
+    assert lift([]).shape == (0,)
+
+
+def test_tree_counts():
+    counts = count_trees([[2, 0], [0, 0], [3, 4, 0, 3]])
+    assert (counts.sentences, counts.words, counts.longest, counts.several_roots) == (3, 8, 4, 1)
+    assert (counts.non_projective, counts.arcs, counts.lifted) == (1, 1, 1)
+    assert count_trees([]).sentences == 0
+
+
+# ------------------------------------------------------------------ evaluation
+
+
+def naive_scores(gold, predicted, no_punct, by, subtypes):
+    n = heads = labels = 0
+    for a, b in zip(gold, predicted):
+        for k in range(len(a)):
+            if by == "upos":
+                punct = a.upos[k] == "PUNCT"
+            else:
+                punct = all(unicodedata.category(c).startswith("P") for c in a.forms[k])
+            if no_punct and punct:
+                continue
+            n += 1
+            heads += a.heads[k] == b.heads[k]
+            x, y = a.deprels[k], b.deprels[k]
+            if not subtypes:
+                x, y = x.split(":")[0], y.split(":")[0]
+            labels += a.heads[k] == b.heads[k] and x == y
+    return (100 * heads / n, 100 * labels / n) if n else (np.nan, np.nan)
+
+
+@st.composite
+def scored(draw):
+    """Sentences with gold and predicted parses."""
+    labels = st.sampled_from(["a", "b", "a:x", "a:y"])
+    forms = st.sampled_from(["w", ".", "...", "$", "-", "a.", "«", "`"])
+    gold, predicted = [], []
+    for _ in range(draw(st.integers(1, 4))):
+        heads = draw(trees(max_words=4))
+        n = len(heads)
+        column = [draw(st.lists(s, min_size=n, max_size=n)) for s in (forms, labels, labels)]
+        tags = draw(st.lists(st.sampled_from(["PUNCT", "X"]), min_size=n, max_size=n))
+        sentence = Sentence.from_forms(column[0], upos=tags)
+        gold.append(sentence.with_parse(heads, column[1]))
+        other = draw(trees(max_words=4).filter(lambda t, n=n: len(t) == n) | st.just(heads))
+        predicted.append(sentence.with_parse(other, column[2]))
+    return gold, predicted
+
+
+@given(scored(), st.sampled_from(["form", "upos"]), st.booleans())
+def test_scores_against_a_naive_count(sentences, by, subtypes):
+    gold, predicted = sentences
+    scores = evaluate(iter(gold), iter(predicted), punctuation=by, subtypes=subtypes)
+    all_words = naive_scores(gold, predicted, False, by, subtypes)
+    words = naive_scores(gold, predicted, True, by, subtypes)
+    np.testing.assert_allclose([scores.uas, scores.las], all_words)
+    np.testing.assert_allclose([scores.uas_no_punct, scores.las_no_punct], words)
+    assert scores.n == sum(map(len, gold))
+    whole = [np.array_equal(a.heads, b.heads) for a, b in zip(gold, predicted)]
+    np.testing.assert_allclose(scores.exact, 100 * np.mean(whole))
+    assert evaluate(gold, gold).exact_labelled == 100
+
+
+def test_punctuation_is_category_p():
+    assert all(map(is_punctuation, [".", "...", "«", "''", "-", "—", "¿", "%"]))
+    assert not any(map(is_punctuation, ["$", "+", "`", "a.", "", "^", "€"]))
+
+
+def test_unlabelled_scores():
+    (gold,) = read_text(table("1 0", "2 1"))
+    assert attachments(gold, [0, 1]) == (2, 2, 0, 2, 2, 0)
+    assert attachments(gold, [2, 0], ["dep", "dep"]) == (2, 0, 0, 2, 0, 0)
+
+
+def test_evaluation_refuses_other_sentences():
+    gold = read_text(table("1 0", "2 1") + table("1 0"))
+    with pytest.raises(ModelError, match="treebank has more sentences than the 1"):
+        evaluate(gold, gold[:1])
+    with pytest.raises(ModelError, match="parse has more"):
+        evaluate(gold[:1], gold)
+    with pytest.raises(ModelError, match=r"sentence 1 \(line 1 and line 4\) has 2 words"):
+        evaluate(gold[:1], gold[1:])
+    with pytest.raises(ModelError, match="word 2 is 'w2' in the treebank, 'x'"):
+        evaluate(gold[:1], [Sentence.from_forms(["w1", "x"])])
+    with pytest.raises(ModelError, match="parse has no heads"):
+        evaluate(gold[1:], [Sentence.from_forms(["w1"])])
+    with pytest.raises(ModelError, match="treebank has no heads"):
+        evaluate([Sentence.from_forms(["w1"])], gold[1:])
+    with pytest.raises(SettingsError, match="form or upos"):
+        evaluate(gold, gold, punctuation="xpos")
+
+
+def test_bootstrap_of_a_difference():
+    rng = np.random.default_rng(0)
+    words = rng.integers(1, 30, size=400)
+    right = [rng.binomial(words, p) for p in (0.9, 0.88)]
+    a, b = (Scores(np.stack([words, r, r, words, r, r], axis=1)) for r in right)
+    found = bootstrap_difference(a, b, 1)
+    assert found == bootstrap_difference(a, b, np.random.default_rng(1))
+    np.testing.assert_allclose(found.difference, a.uas - b.uas)
+    assert found.low < found.difference < found.high
+    # against the normal interval of a ratio of sums
+    shift = right[0] - right[1]
+    residual = shift - words * shift.sum() / words.sum()
+    spread = 100 * np.sqrt((residual**2).sum()) / words.sum()
+    np.testing.assert_allclose(found.high - found.low, 2 * 1.96 * spread, rtol=0.15)
+    wide = bootstrap_difference(a, b, 1, level=0.99)
+    assert wide.high - wide.low > found.high - found.low
+    same = bootstrap_difference(a, a, 1, n=10, measure="exact")
+    assert (same.difference, same.low, same.high) == (0, 0, 0)
+    assert str(same) == "+0.00 [+0.00, +0.00] (95 %)"
+    with pytest.raises(ModelError, match="same sentences"):
+        bootstrap_difference(a, Scores(b.counts[1:]), 1)
+    with pytest.raises(ModelError, match="no words"):
+        bootstrap_difference(Scores(a.counts[:0]), Scores(a.counts[:0]), 1)
+    with pytest.raises(SettingsError, match="level"):
+        bootstrap_difference(a, b, 1, level=95)
+    with pytest.raises(SettingsError, match="unknown measure"):
+        a.of("mla")
+
+
+# ------------------------------------------------------------------ real treebanks
+
+
+def treebank_path(name):
+    return next(path for path in TREEBANKS if path.name.startswith(name))
+
+
+@pytest.mark.parametrize("path", TREEBANKS, ids=lambda p: p.name.partition(".")[0])
+def test_treebanks_come_back_byte_for_byte(path):
+    data = gzip.decompress(path.read_bytes())
+    multi_root = path.name.startswith("danish_ddt_cdt")
+    sentences = list(read_conllu(path, multi_root=multi_root))
+    assert {s.dialect for s in sentences} == {"conllx" if ".conll." in path.name else "conllu"}
+    for rows in (sentences, [s.with_parse(s.heads, s.deprels) for s in sentences]):
+        out = io.BytesIO()
+        write_conllu(rows, out)
+        assert out.getvalue() == data
+    if path.name == "en_ewt-ud-dev.conllu.gz":
+        assert evaluate(sentences, sentences).las_no_punct == 100
+
+
+@needs_treebanks
+@pytest.mark.parametrize(
+    ("name", "sentences", "words", "longest", "non_projective", "lifted"),
+    [
+        ("en_ewt-ud-train", 12544, 204577, 159, 288, 357),
+        ("en_ewt-ud-dev", 2001, 25147, 75, 31, 36),
+        ("en_ewt-ud-test", 2077, 25094, 81, 26, 27),
+        ("it_isdt-ud-dev", 564, 11907, 80, 15, 16),
+        ("nl_alpino-ud-dev", 718, 11541, 62, 68, 88),
+        ("it_partut-ud-train", 1781, 48934, 290, 38, 42),
+        ("nl_lassysmall-ud-test", 350, 4562, 68, 107, 281),
+    ],
+)
+def test_counts_of_treebanks(name, sentences, words, longest, non_projective, lifted):
+    counts = count_trees(s.heads for s in read_conllu(treebank_path(name)))
+    assert (counts.sentences, counts.words, counts.longest) == (sentences, words, longest)
+    assert (counts.non_projective, counts.lifted) == (non_projective, lifted)
+
+
+@needs_treebanks
+def test_several_roots_of_danish():
+    paths = [p for p in TREEBANKS if p.name.startswith("danish_ddt_cdt")]
+    heads = (s.heads for path in paths for s in read_conllu(path, multi_root=True))
+    assert count_trees(heads).several_roots == 131
