@@ -15,6 +15,7 @@ import minfer
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 MODULES = [
+    "denoising",
     "graph",
     "io.fg",
     "io.native",

@@ -22,7 +22,9 @@ LAYERS = [
     {"wiring", "elimination"},
     {"solvers", "planning"},
     {"reduction"},
-    {"io", "examples"},
+    {"io", "examples", "pictures"},
+    {"denoising", "parsing"},
+    {"paper"},
     {"cli", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

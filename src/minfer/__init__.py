@@ -32,6 +32,7 @@ _LATE = {
     "Budget": "minfer.reduction.objectives",
     "FactorSource": "minfer.reduction.sources",
     "calibrate": "minfer.reduction.calibrate",
+    "denoise": "minfer.denoising",
     "explain": "minfer.reduction.explain",
     "explain_model": "minfer.reduction.explain",
     "factor_gains": "minfer.reduction.gains",
@@ -61,6 +62,7 @@ _LATE = {
 }
 
 if TYPE_CHECKING:
+    from minfer.denoising import denoise
     from minfer.io import (
         read,
         read_evidence,
@@ -121,6 +123,7 @@ __all__ = [
     "Tables",
     "TreeReweighted",
     "calibrate",
+    "denoise",
     "explain",
     "explain_model",
     "factor_gains",

@@ -19,9 +19,11 @@ import typer
 from minfer import __version__
 from minfer.cli.convert import convert
 from minfer.cli.demo import demo
+from minfer.cli.denoise import denoise
 from minfer.cli.doctor import doctor
 from minfer.cli.example import example
 from minfer.cli.failures import Commands, leave
+from minfer.cli.paper import paper
 from minfer.cli.plan import plan
 from minfer.cli.run import run
 from minfer.cli.tradeoff import tradeoff
@@ -74,7 +76,7 @@ def top(
         typer.echo(context.get_help())
 
 
-for _command in (run, plan, tradeoff, convert, example, demo, warmup, doctor):
+for _command in (run, plan, tradeoff, denoise, paper, convert, example, demo, warmup, doctor):
     app.command()(_command)
 
 

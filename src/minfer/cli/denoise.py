@@ -1,0 +1,376 @@
+"""``minfer denoise``: a noisy picture in, a clean one out."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Optional
+
+import typer
+
+from minfer.cli import reduce
+from minfer.cli.failures import UsageError, note
+from minfer.cli.options import OUTPUT_PANEL, make_solver, solver_name, solver_options
+from minfer.cli.progress import wait_for
+from minfer.cli.run import NOT_CONVERGED, check_writable
+from minfer.errors import RefusedError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from minfer.denoising import Denoised
+    from minfer.pictures import Loaded
+    from minfer.reduction.result import Result
+
+PICTURE_PANEL = "Picture"
+LIMITS = ("factor_cost", "max_divergence", "max_factors")
+SWEEPING = ("bp", "trw")  # solvers that stop at a tolerance of ours
+
+
+def _shared(name: str, text: str = "") -> Any:
+    """An option of ``minfer run``'s reduction, here under the same name."""
+    option = next(o for o in reduce.OPTIONS if o.name == name)
+    return typer.Option(
+        option.flag,
+        help=text or option.help,
+        metavar=option.metavar,
+        rich_help_panel=reduce.PANEL,
+    )
+
+
+@solver_options
+def denoise(
+    noisy: Annotated[str, typer.Argument(metavar="NOISY.png", help="Picture file to clean.")],
+    out: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="CLEAN.png",
+            help="Write the cleaned picture; the suffix tells the format.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = None,
+    alpha: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(
+            metavar="A",
+            help="Trust in single pixels. Default: 5, or with classes 5 over the square of the "
+            "least distance of their means.",
+            rich_help_panel=PICTURE_PANEL,
+        ),
+    ] = None,
+    coupling: Annotated[
+        float,
+        typer.Option(
+            metavar="W", help="Weight of equal neighbours.", rich_help_panel=PICTURE_PANEL
+        ),
+    ] = 1.0,
+    level: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(
+            metavar="X",
+            help="Grey value half way between black (0) and white (1). Default: the mean.",
+            rich_help_panel=PICTURE_PANEL,
+        ),
+    ] = None,
+    labels: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            metavar="K",
+            help="Segment a grey picture into K classes, found in it.",
+            rich_help_panel=PICTURE_PANEL,
+        ),
+    ] = None,
+    means: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="A,B,...",
+            help="Segment into classes with these grey values, 0 to 1.",
+            rich_help_panel=PICTURE_PANEL,
+        ),
+    ] = None,
+    reduce_: Annotated[
+        bool,
+        _shared("reduce", "Ignore pairs of neighbours that matter little, and estimate the error."),
+    ] = False,
+    factor_cost: Annotated[
+        Optional[float],  # noqa: UP045
+        _shared(
+            "factor_cost",
+            "Keep factors whose score is at least G. Without any of these three, 0.03.",
+        ),
+    ] = None,
+    max_divergence: Annotated[Optional[float], _shared("max_divergence")] = None,  # noqa: UP045
+    max_factors: Annotated[Optional[int], _shared("max_factors")] = None,  # noqa: UP045
+    method: Annotated[Optional[str], _shared("method")] = None,  # noqa: UP045
+    compare: Annotated[Optional[str], _shared("compare")] = None,  # noqa: UP045
+    marginals: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="FILE",
+            help="Write the probability of white (of the likeliest class) as a picture, or all "
+            "probabilities as .npy.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = None,
+    kept: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="FILE",
+            help="Write where pairwise factors were kept as a picture: white, all of a pixel's.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = None,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="One JSON object on standard output instead of the table.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            help="Exit with code 5 if the answer has not converged.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = False,
+    **settings: Any,
+) -> None:
+    """Clean a noisy black-and-white picture, or segment a grey one.
+
+    Neighbouring pixels tend to be equal; that is the model of section 5.1 of
+    the paper. With --reduce, or another option of that panel, most pairs of
+    neighbours are ignored, and the report says what that may have cost. Colours
+    are read as their luminance, transparent pixels as white. Needs Pillow, the
+    extra `image`.
+
+    \b
+    Examples:
+      minfer denoise scan.png -o clean.png
+      minfer denoise scan.png -o clean.png --reduce --marginals p.png --kept kept.png
+      minfer denoise photo.png -o classes.png --labels 4
+      minfer denoise scan.png --method paper --solver trw --compare full
+    """
+    given = _means(means, labels, level)
+    asked: dict[str, Any] = {"factor_cost": factor_cost, "max_divergence": max_divergence}
+    asked |= {"max_factors": max_factors, "method": method, "compare": compare}
+    request = _request(asked, reduce_, settings.get("time_limit"))
+    if kept is not None and request is None:
+        raise UsageError("--kept shows what a reduction kept: add --reduce")
+    _check_outputs({"--out": out, "--marginals": marginals, "--kept": kept}, noisy)
+    solver = make_solver(_with_tol(settings, request is not None), reduce.DEFAULT_SOLVER)
+
+    began = time.perf_counter()
+    loaded, model, found = wait_for(
+        f"reading {noisy}", lambda: _model(noisy, alpha, coupling, level, labels, given)
+    )
+    for text in loaded.notes:
+        note(f"{noisy}: {text}")
+    seconds = time.perf_counter() - began
+    result = _infer(request, model, solver)
+    comparison = None
+    if request is not None and request.compare:
+        try:
+            result, comparison = reduce.compare(request, result, solver, model)
+        except RefusedError as error:
+            note(f"no comparison, the full inference was refused: {error}")
+
+    from minfer.denoising import Denoised
+
+    height, width = loaded.values.shape
+    cleaned = Denoised(result, (height, width), found)
+    _write(cleaned, out, marginals, kept)
+    told = _Told(noisy, request, cleaned, comparison, seconds)
+    if json:
+        told.as_json()
+    else:
+        told.as_table()
+    if strict and not result.marginals.converged:
+        raise typer.Exit(NOT_CONVERGED)
+
+
+def _request(
+    asked: dict[str, Any], wanted: bool, time_limit: float | None
+) -> reduce.Request | None:
+    if not wanted and all(value is None for value in asked.values()):
+        return None
+    if not any(asked[limit] is not None for limit in LIMITS):
+        from minfer.denoising import FACTOR_COST
+
+        asked = {**asked, "factor_cost": FACTOR_COST}
+    request = reduce.make_request({**asked, "time_limit": time_limit})
+    assert request is not None
+    return request
+
+
+def _with_tol(settings: dict[str, Any], reduced: bool) -> dict[str, Any]:
+    """The solver's settings, with the tool's own tolerance; a reduction keeps the time itself."""
+    from minfer.denoising import TOL
+
+    settings = {**settings, "time_limit": None if reduced else settings.get("time_limit")}
+    if settings.get("tol") is None and solver_name(settings, reduce.DEFAULT_SOLVER) in SWEEPING:
+        settings["tol"] = TOL
+    return settings
+
+
+def _infer(request: reduce.Request | None, model: Any, solver: Any) -> Result:
+    import minfer.kernels._jit  # noqa: F401 (loads numba, which is no part of the method's time)
+    from minfer.denoising import whole
+
+    pixels = f"{model.n_variables:,} pixels"
+    if request is None:
+        return wait_for(f"inference, {pixels}", lambda: whole(model, solver))
+    return wait_for(f"reduced inference, {pixels}", lambda: request(model, solver))
+
+
+def _means(text: str | None, labels: int | None, level: float | None) -> Any:
+    """Class means from ``0.1,0.5,0.9``; None if they were not given."""
+    if text is None:
+        if labels is not None and level is not None:
+            raise UsageError("--level is for black and white; it has no use with --labels")
+        return None
+    if labels is not None or level is not None:
+        raise UsageError("--means goes with neither --labels nor --level")
+    try:
+        return [float(word) for word in text.split(",")]
+    except ValueError:
+        raise UsageError(f"--means: {text!r} is no list of numbers such as 0,0.5,1") from None
+
+
+def _check_outputs(paths: dict[str, str | None], noisy: str) -> None:
+    """Fail before the work, not after it."""
+    from minfer.pictures import check_suffix
+
+    given = {flag: path for flag, path in paths.items() if path is not None}
+    for flag, path in given.items():
+        if list(given.values()).count(path) > 1:
+            raise UsageError(f"{flag} and another output are the same file, {path}")
+        if not (flag == "--marginals" and path.endswith(".npy")):
+            check_suffix(path)
+        check_writable(path, [noisy])
+
+
+def _model(
+    path: str,
+    alpha: float | None,
+    coupling: float,
+    level: float | None,
+    labels: int | None,
+    means: Any,
+) -> tuple[Loaded, Any, Any]:
+    from minfer.denoising import picture_model
+    from minfer.pictures import read_picture
+
+    loaded = read_picture(path)
+    model, found = picture_model(
+        loaded.values, alpha, coupling, level=level, labels=labels, means=means
+    )
+    return loaded, model, found
+
+
+def _write(cleaned: Denoised, out: str | None, marginals: str | None, kept: str | None) -> None:
+    import numpy as np
+
+    from minfer.io import atomic_write
+    from minfer.pictures import write_picture
+
+    if out is not None:
+        write_picture(out, cleaned.clean)
+    if kept is not None:
+        write_picture(kept, cleaned.kept)
+    if marginals is not None:
+        p = cleaned.marginals
+        if marginals.endswith(".npy"):
+            with atomic_write(marginals) as file:
+                np.save(file, p)
+        else:
+            write_picture(marginals, p if p.ndim == 2 else p.max(axis=2))
+    for path in (out, marginals, kept):
+        if path is not None:
+            note(f"wrote {path}")
+
+
+class _Told(NamedTuple):
+    """Everything that is told of one picture.
+
+    There is no bound here: on a picture it takes longer than the inference and says nothing.
+    """
+
+    noisy: str
+    request: reduce.Request | None
+    cleaned: Denoised
+    comparison: reduce.Comparison | None
+    read: float
+
+    def as_json(self) -> None:
+        from minfer.cli import render
+
+        result, means = self.cleaned.result, self.cleaned.means
+        height, width = self.cleaned.shape
+        info = {"file": self.noisy, "height": height, "width": width}
+        info["means"] = None if means is None else means.tolist()
+        content: dict[str, Any] = {
+            "minfer": render.version(),
+            "picture": info,
+            "solver": result.marginals.solver,
+            "status": result.status.value,
+            "converged": result.marginals.converged,
+            "seconds": result.seconds,
+            "timings": dict(result.timings),
+            "read_seconds": self.read,
+        }
+        if self.request is not None:
+            content["reduction"] = {
+                "method": self.request.method,
+                "objective": str(self.request.objective),
+                "score": result.score,
+                "factors": result.n_factors,
+                "added": result.n_added,
+                "ignored": result.n_ignored,
+                "kept_share": result.kept_share,
+                "divergence_estimate": result.divergence,
+                "error_estimate": result.error_estimate,
+            }
+        if self.comparison is not None:
+            content["compare"] = self.comparison.to_dict(result)
+        sys.stdout.write(render.to_json(content) + "\n")
+
+    def as_table(self) -> None:
+        from minfer.cli import render
+
+        result, m = self.cleaned.result, self.cleaned.result.marginals
+        pairs = result.n_factors - result.n_seed
+        lines: dict[str, str | Text] = {
+            "picture": self._picture(),
+            "solver": m.solver,
+            "method": self.request.describe(result) if self.request else "",
+            "status": render.status(m),
+            "advice": render.options_in(result.advice),
+            "pairs": f"{pairs:,}: {result.n_added:,} kept ({result.kept_share:.1%}), "
+            f"{result.n_ignored:,} ignored",
+            "divergence": reduce.divergence_line(result) if self.request else "",
+            "error": reduce.error_line(result) if self.request else "",
+            "time": f"{render.duration(result.seconds)}, compiling or loading kernels included; "
+            f"reading the picture {render.duration(self.read)}",
+        }
+        console = render.console()
+        render.show(console, render.facts({k: v for k, v in lines.items() if v}))
+        if self.comparison is not None:
+            console.print()
+            render.show(console, reduce.comparison_table(result, self.comparison))
+
+    def _picture(self) -> str:
+        cleaned = self.cleaned
+        height, width = cleaned.shape
+        if cleaned.means is None:
+            doubt = float((abs(cleaned.marginals - 0.5) < 0.45).mean())
+            what = f"{float(cleaned.clean.mean()):.1%} white, {doubt:.1%} of the pixels in doubt"
+        else:
+            means = ", ".join(f"{m:.3g}" for m in cleaned.means)
+            what = f"{len(cleaned.means)} classes with means {means}"
+        return f"{Path(self.noisy).name}, {height} x {width}; {what}"

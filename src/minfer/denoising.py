@@ -1,0 +1,295 @@
+"""Denoising and segmenting pictures: section 5.1 of the paper as a tool.
+
+Black and white, the paper's model of the true picture y given the seen one x:
+
+    p(y | x)  proportional to  exp( coupling * sum_(i,j) [y_i = y_j] + alpha * sum_i x_i y_i ),
+
+(i, j) over pixels next to each other, x with its mean (or a given ``level``) subtracted. With class
+means m_1, ..., m_K the states are K labels instead, by squared distance:
+
+    p(y | x)  proportional to  exp( coupling * sum_(i,j) [y_i = y_j]
+                                    - alpha/2 * sum_i (x_i - m_{y_i})^2 ).
+
+For means 0 and 1 that is the first model with level 1/2; alpha = 1 / sigma^2 says that the noise is
+normal with standard deviation sigma. The seed of the reduction is the unary part. Without an
+objective all factors count: belief propagation on a grid is so fast that ignoring some saves no
+time (docs/denoising.md has the numbers).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minfer.errors import ModelError, SettingsError
+from minfer.graph import FactorGraph, grid_edges
+from minfer.reduction import seeds
+from minfer.reduction.infer import infer
+from minfer.reduction.objectives import Objective
+from minfer.reduction.result import Result
+from minfer.solvers.base import Solver
+from minfer.solvers.bp import BeliefPropagation
+
+ALPHA = 5.0
+COUPLING = 1.0
+#: A factor cost that suits most pictures, where the reduction is asked for.
+FACTOR_COST = 0.03
+REFRESHES = 2
+#: Stricter than any picture shows.
+TOL = 1e-4
+
+_LLOYD = 100  # rounds in which class means settle
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Denoised:
+    """A cleaned picture and how it came about.
+
+    Attributes
+    ----------
+    result : Result
+        Marginals, kept factors, timings and error estimates.
+    shape : (H, W)
+    means : float array (K,) or None
+        The class means; None for black and white.
+    """
+
+    result: Result
+    shape: tuple[int, int]
+    means: NDArray[np.float64] | None = None
+
+    @cached_property
+    def clean(self) -> NDArray:
+        """The cleaned picture (H, W): bools, or each pixel's class mean."""
+        if self.means is not None:
+            return self.means[self.labels]
+        return self.marginals > 0.5
+
+    @cached_property
+    def labels(self) -> NDArray[np.int64]:
+        """The most probable state of each pixel, (H, W)."""
+        if self.means is None:
+            return self.clean.astype(np.int64)
+        return self.marginals.argmax(axis=2)
+
+    @property
+    def marginals(self) -> NDArray[np.float64]:
+        """p(y = 1 | x), (H, W); with class means p(y = k | x), (H, W, K)."""
+        probs = self.result.marginals.probs
+        if self.means is None:
+            return probs[1::2].reshape(self.shape)
+        return probs.reshape(*self.shape, len(self.means))
+
+    @cached_property
+    def kept(self) -> NDArray[np.float64]:
+        """Share of each pixel's pairwise factors that were kept, (H, W)."""
+        height, width = self.shape
+        keep = self.result.keep[height * width :]  # the pixels' own factors come first
+        across = keep[: height * (width - 1)].reshape(height, width - 1)
+        down = keep[height * (width - 1) :].reshape(height - 1, width)
+        count, out = np.zeros(self.shape), np.zeros(self.shape)
+        for kept, here, there in (
+            (across, np.s_[:, :-1], np.s_[:, 1:]),
+            (down, np.s_[:-1], np.s_[1:]),
+        ):
+            for side in (here, there):
+                count[side] += 1
+                out[side] += kept
+        return out / np.maximum(count, 1)
+
+    def __repr__(self) -> str:
+        height, width = self.shape
+        what = "black and white" if self.means is None else f"{len(self.means)} labels"
+        return f"Denoised({height}x{width}, {what}; {self.result!r})"
+
+
+def denoise(
+    image: ArrayLike,
+    alpha: float | None = None,
+    coupling: float = COUPLING,
+    objective: Objective | None = None,
+    solver: Solver | None = None,
+    *,
+    level: float | None = None,
+    labels: int | None = None,
+    means: ArrayLike | None = None,
+    **options: Any,
+) -> Denoised:
+    """Clean a noisy black-and-white picture, or segment a grey one.
+
+    Parameters
+    ----------
+    image : numbers or bools (H, W)
+        Unsigned integers are divided by the largest value of their type, unless they are all 0
+        and 1; other numbers are taken as they are, best on a scale from 0 to 1.
+    alpha : float, optional
+        Trust in single pixels. 5 by default; with class means 5 over the square of their least
+        distance.
+    coupling : float
+        Weight of two neighbours being equal.
+    objective : MinSize, MinDivergence, MinJoint or Budget, optional
+        Which pairwise factors to keep, for example ``MinJoint(0.03)``; all of them by default.
+    solver : any solver, optional
+        ``BeliefPropagation(tol=1e-4)`` by default.
+    level : float, optional
+        Grey value that is half way between black and white; the mean of the picture by default.
+    labels : int, optional
+        Segment into so many classes, whose means are found in the picture.
+    means : floats (K,), optional
+        Segment into classes with these means.
+    **options
+        Of :func:`minfer.infer`, with an objective. By default ``compensate=True, refreshes=2``;
+        ``compensate=False`` is the paper's method.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from minfer import denoise
+    >>> from minfer.pictures import base_pictures, gaussian
+    >>> clean = base_pictures()["house"]
+    >>> noisy = gaussian(clean, 0.3, np.random.default_rng(0))
+    >>> found = denoise(noisy)
+    >>> bool((found.clean == clean).mean() > 0.98)
+    True
+    >>> from minfer import MinJoint
+    >>> reduced = denoise(noisy, objective=MinJoint(0.03))
+    >>> reduced.kept.shape, bool(reduced.result.kept_share < 0.5)
+    ((64, 64), True)
+    """
+    model, class_means = picture_model(
+        image, alpha, coupling, level=level, labels=labels, means=means
+    )
+    solver = BeliefPropagation(tol=TOL) if solver is None else solver
+    if objective is None:
+        if options:
+            raise SettingsError(f"denoise: {', '.join(options)} need an objective")
+        result = whole(model, solver)
+    else:
+        if not options.get("compensate", True):
+            options.setdefault("refreshes", 0)
+        options = {"compensate": True, "refreshes": REFRESHES, **options}
+        result = infer(model, objective, solver, **options)
+    height, width = np.shape(image)
+    return Denoised(result, (height, width), class_means)
+
+
+def whole(model: FactorGraph, solver: Solver) -> Result:
+    """Inference in the whole model, told as a reduction that ignored nothing and scored nothing."""
+    answer, seed = solver(model), seeds.unary(model)
+    keep = np.broadcast_to(np.True_, (model.n_factors,))
+    gains = np.broadcast_to(np.nan, (model.n_factors,))
+    timings = {"infer": answer.seconds}
+    return Result(model, answer, answer, keep, seed, gains, "none", timings)
+
+
+def picture_model(
+    image: ArrayLike,
+    alpha: float | None = None,
+    coupling: float = COUPLING,
+    *,
+    level: float | None = None,
+    labels: int | None = None,
+    means: ArrayLike | None = None,
+) -> tuple[FactorGraph, NDArray[np.float64] | None]:
+    """The model of a picture and its class means, if any; arguments as for :func:`denoise`.
+
+    Variable ``r * W + c`` is a pixel; factors are one per pixel, then the pairs, those in a row
+    before those in a column.
+    """
+    x = grey_values(image)
+    for name, value in (("alpha", alpha), ("coupling", coupling), ("level", level)):
+        if value is not None and not np.isfinite(value):
+            raise SettingsError(f"denoise: {name} must be a finite number, not {value}")
+    if labels is None and means is None:
+        x = x - _level(x, level)
+        return FactorGraph.grid((ALPHA if alpha is None else alpha) * x, coupling), None
+    if level is not None:
+        raise SettingsError("denoise: level is for black and white; class means have no use for it")
+    if means is None:
+        found = class_means(x, int(labels or 0))
+    elif labels is not None:
+        raise SettingsError("denoise: give labels or means, not both")
+    else:
+        found = _checked_means(means)
+    if alpha is None:
+        alpha = ALPHA / float(np.diff(np.sort(found)).min()) ** 2
+    height, width = x.shape
+    k = len(found)
+    graph = FactorGraph.empty(np.full(x.size, k))
+    pixels = np.arange(x.size)[:, None]
+    graph = graph.add_tables(pixels, -alpha / 2 * (x.reshape(-1, 1) - found) ** 2)
+    return graph.add_tables(grid_edges(height, width), coupling * np.eye(k)[None]), found
+
+
+def grey_values(image: ArrayLike) -> NDArray[np.float64]:
+    """A picture as floats (H, W); what cannot be one is refused."""
+    raw = np.asarray(image)
+    if raw.dtype.kind not in "buif":
+        raise ModelError(f"denoise: a picture has numbers or bools as pixels, not {raw.dtype}")
+    if raw.ndim == 3 and raw.shape[2] in (2, 3, 4):
+        raise ModelError(
+            f"denoise: an array of shape {raw.shape} has {raw.shape[2]} channels; make it grey "
+            "first, for example image[..., :3].mean(axis=2)"
+        )
+    if raw.ndim != 2:
+        raise ModelError(f"denoise: a picture has shape (H, W), not {raw.shape}")
+    if not raw.size:
+        raise ModelError(f"denoise: the picture is empty, its shape is {raw.shape}")
+    x = raw.astype(np.float64)
+    if raw.dtype.kind == "f" and not np.isfinite(x).all():
+        row, column = np.argwhere(~np.isfinite(x))[0]
+        raise ModelError(f"denoise: pixel ({row}, {column}) is {x[row, column]}, not finite")
+    if raw.dtype.kind == "u" and raw.max() > 1:
+        x /= np.iinfo(raw.dtype).max
+    return x
+
+
+def class_means(x: NDArray[np.float64], k: int) -> NDArray[np.float64]:
+    """Means (K,) of k classes of grey values, increasing: k-means, started from quantiles."""
+    values, counts = np.unique(x, return_counts=True)
+    if not 2 <= k <= len(values):
+        raise SettingsError(
+            f"denoise: labels must be from 2 to the {len(values)} different values of the picture, "
+            f"not {k}"
+        )
+    total, mass = np.cumsum(counts), np.cumsum(counts * values)
+    places = np.searchsorted(total, (np.arange(k) + 0.5) / k * total[-1])
+    means = np.unique(values[places])
+    if len(means) < k:  # some values are very common: spread evenly instead
+        means = values[np.linspace(0, len(values) - 1, k).round().astype(int)]
+    for _ in range(_LLOYD):
+        ends = np.searchsorted(values, (means[:-1] + means[1:]) / 2)
+        cuts = np.concatenate([[0], ends, [len(values)]])
+        n, s = (
+            np.diff(np.concatenate([[0], total])[cuts]),
+            np.diff(np.concatenate([[0], mass])[cuts]),
+        )
+        new = np.where(n > 0, s / np.maximum(n, 1), means)
+        if np.array_equal(new, means):
+            break
+        means = new
+    return means
+
+
+def _checked_means(means: ArrayLike) -> NDArray[np.float64]:
+    found = np.asarray(means, dtype=np.float64)
+    if found.ndim != 1 or len(found) < 2 or not np.isfinite(found).all():
+        raise SettingsError("denoise: means are at least two finite numbers")
+    if len(np.unique(found)) < len(found):
+        raise SettingsError("denoise: two class means are equal")
+    return found
+
+
+def _level(x: NDArray[np.float64], level: float | None) -> float:
+    if level is not None:
+        return level
+    if x.min() == x.max():
+        raise ModelError(
+            "denoise: all pixels have the same value, so their mean separates nothing; "
+            "say what is half way between black and white, as in level=0.5 or --level 0.5"
+        )
+    return float(x.mean())

@@ -1,0 +1,1 @@
+"""The paper's experiments, each a module that measures and returns numbers."""

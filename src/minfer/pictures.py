@@ -1,0 +1,211 @@
+"""Pictures: four that are drawn here, noise to put on them, and picture files.
+
+Section 5.1 of the paper denoises 4 black-and-white pictures of 64x64 pixels, 50 noisy versions of
+each (the set of Kumar & Hebert 2004). The pictures below are this package's own, drawn from
+formulas, and so are the noise draws, all seeded:
+
+* ``gaussian``: x = y + N(0, sigma^2) with y in {0, 1};
+* ``bimodal``: each class an equal mixture of two normal distributions, one of which lies among
+  the other class, so that single pixels mislead.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import FormatError, ModelError, RefusedError
+
+SIDE = 64
+
+#: The bimodal noise: mean and standard deviation of the two parts of each class.
+BIMODAL = {0: ((0.08, 0.03), (0.46, 0.03)), 1: ((0.55, 0.02), (0.42, 0.10))}
+
+_FIRST_SEED = 2010
+
+
+# ---------------------------------------------------------------------- drawn and noisy
+
+
+def base_pictures(side: int = SIDE) -> dict[str, NDArray[np.bool_]]:
+    """Four black-and-white pictures by name, each (side, side); True is foreground."""
+    y, x = (np.mgrid[0:side, 0:side] + 0.5) / side
+    r = np.hypot(x - 0.5, y - 0.5)
+    turn = np.arctan2(y - 0.5, x - 0.5)
+    wall = (np.abs(x - 0.4) < 0.25) & (y > 0.5) & (y < 0.85)
+    roof = (y > 0.2) & (y <= 0.5) & (np.abs(x - 0.4) < 1.05 * (y - 0.2))
+    door = (np.abs(x - 0.4) < 0.06) & (y > 0.65)
+    sun = np.hypot(x - 0.85, y - 0.15) < 0.1
+    house = ((wall | roof) & ~door) | sun | (y >= 0.85)
+    flower = (r < 0.28 + 0.13 * np.cos(5 * turn)) & (r > 0.1)
+    rings = np.floor(r * 9) % 2 == 1
+    column = (np.abs(x - 0.25) < 0.07) | (np.abs(x - 0.75) < 0.07)
+    letter = (column | (np.abs(y - 0.5) < 0.07) & (x > 0.2) & (x < 0.8)) & (np.abs(y - 0.5) < 0.38)
+    return {"house": house, "flower": flower, "rings": rings, "letter": letter}
+
+
+def gaussian(
+    clean: NDArray[np.bool_], sigma: float, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """A picture with independent normal noise of standard deviation ``sigma``."""
+    return clean + sigma * rng.standard_normal(clean.shape)
+
+
+def bimodal(clean: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.float64]:
+    """A picture seen through the bimodal noise of :data:`BIMODAL`."""
+    table = np.array([BIMODAL[0], BIMODAL[1]])  # (class, part, mean and deviation)
+    part = rng.integers(0, 2, clean.shape)
+    mean, deviation = np.moveaxis(table[clean.astype(int), part], -1, 0)
+    return mean + deviation * rng.standard_normal(clean.shape)
+
+
+class Collection(NamedTuple):
+    """Noisy versions of pictures, in order: the versions of the first picture come first."""
+
+    noisy: tuple[NDArray[np.float64], ...]
+    clean: tuple[NDArray[np.bool_], ...]  # the true picture of each
+
+
+def collection(
+    noise: str = "gaussian",
+    sigma: float = 0.3,
+    versions: int = 50,
+    pictures: dict[str, NDArray[np.bool_]] | None = None,
+) -> Collection:
+    """So many noisy versions of every picture; the same call gives the same noise.
+
+    Parameters
+    ----------
+    noise : "gaussian" or "bimodal"
+    sigma : float
+        Standard deviation of the gaussian noise, on pixels 0 and 1.
+    versions : int
+        Of each picture. The first ones of a longer collection are those of a shorter one.
+    pictures : dict of bool arrays, optional
+        :func:`base_pictures` by default.
+    """
+    if noise not in ("gaussian", "bimodal"):
+        raise ModelError(f"noise is 'gaussian' or 'bimodal', not {noise!r}")
+    noisy, clean = [], []
+    for i, picture in enumerate((pictures or base_pictures()).values()):
+        for version in range(versions):
+            kind = 1 if noise == "bimodal" else 0
+            rng = np.random.default_rng([_FIRST_SEED, kind, i, version])
+            seen = bimodal(picture, rng) if kind else gaussian(picture, sigma, rng)
+            noisy.append(seen)
+            clean.append(picture)
+    return Collection(tuple(noisy), tuple(clean))
+
+
+# ---------------------------------------------------------------------- files
+
+
+class Loaded(NamedTuple):
+    """A picture file as grey values, and what was done to get them."""
+
+    values: NDArray[np.float64]  # (H, W), 0 black to 1 white
+    notes: tuple[str, ...]
+
+
+def read_picture(path: str | Path) -> Loaded:
+    """Read a picture file as grey values between 0 (black) and 1 (white).
+
+    Any format that Pillow reads, of 1 to 16 bits a channel. Colours become their luminance.
+    Transparent pixels are laid over white, with a note. A file of several frames is refused.
+    Needs the extra ``image`` (Pillow).
+    """
+    image_module = _pillow()
+    try:
+        with image_module.open(path) as image:
+            frames = getattr(image, "n_frames", 1)
+            if frames != 1:
+                raise RefusedError(f"{path}: it has {frames} frames; save one of them as a file")
+            return _grey(image, image_module)
+    except image_module.UnidentifiedImageError:
+        raise FormatError(f"{path}: this is no picture file that Pillow can read") from None
+    except image_module.DecompressionBombError:
+        raise RefusedError(
+            f"{path}: more pixels than Pillow opens; pass an array instead"
+        ) from None
+    except (SyntaxError, EOFError, ValueError) as error:
+        raise FormatError(f"{path}: the picture file is damaged: {error}") from None
+    except OSError as error:
+        if error.filename is not None or error.errno is not None:
+            raise  # no such file, no permission: the operating system says it best
+        raise FormatError(f"{path}: the picture file is damaged: {error}") from None
+
+
+def _grey(image: Any, pillow: Any) -> Loaded:
+    notes, mode = [], image.mode
+    if image.mode in ("PA", "La") or "transparency" in image.info:
+        image = image.convert("RGBA")
+    if image.mode in ("LA", "RGBA", "RGBa"):
+        image = image.convert("RGBA")
+        if image.getchannel("A").getextrema()[0] < 255:
+            notes.append("transparent pixels were laid over white")
+        white = pillow.new("RGBA", image.size, "white")
+        image = pillow.alpha_composite(white, image)
+    if image.mode.startswith("I;16"):
+        values = np.asarray(image).astype(np.float64) / 65535
+    elif image.mode in ("I", "F"):
+        values = np.asarray(image).astype(np.float64)
+        if image.mode == "I" and values.size and values.min() >= 0 and values.max() <= 65535:
+            values /= 65535  # how Pillow hands out 16-bit files of some formats
+        else:
+            values = _stretch(values)
+            notes.append("the values were stretched to 0 to 1")
+    else:
+        if mode not in ("1", "L", "LA", "La", "P", "PA"):
+            notes.append(f"colours ({mode}) became their luminance")
+        values = np.asarray(image.convert("L")).astype(np.float64) / 255
+    return Loaded(values, tuple(notes))
+
+
+def _stretch(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    if not np.isfinite(values).all():
+        raise FormatError("the picture has pixels that are not finite numbers")
+    low, high = values.min(initial=0.0), values.max(initial=0.0)
+    return (values - low) / (high - low) if high > low else values * 0.0
+
+
+def write_picture(path: str | Path, values: NDArray) -> None:
+    """Write grey values between 0 and 1, or bools, (H, W); the suffix tells the format.
+
+    8 bits a pixel, 16 for a ``.png`` or ``.tif`` of fractions; bools as black and white.
+    """
+    from minfer.io import atomic_write
+
+    image_module = _pillow()
+    kind = check_suffix(path)
+    suffix = Path(path).suffix.lower()
+    v = np.asarray(values)
+    if v.dtype == bool:
+        image = image_module.fromarray(np.where(v, 255, 0).astype(np.uint8))
+        image = image.convert("1") if suffix in (".png", ".tif", ".tiff") else image
+    elif suffix in (".png", ".tif", ".tiff"):
+        image = image_module.fromarray(np.round(np.clip(v, 0, 1) * 65535).astype(np.uint16))
+    else:
+        image = image_module.fromarray(np.round(np.clip(v, 0, 1) * 255).astype(np.uint8))
+    with atomic_write(str(path)) as file:
+        image.save(file, format=kind)
+
+
+def check_suffix(path: str | Path) -> str:
+    """The name of the picture format that a file name's suffix stands for."""
+    kind = _pillow().registered_extensions().get(Path(path).suffix.lower())
+    if kind not in _pillow().SAVE:
+        raise FormatError(f"{path}: no picture can be written under this suffix; use .png")
+    return str(kind)
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise RefusedError(
+            "picture files need Pillow, which is not installed: pip install 'minfer[image]'"
+        ) from None
+    return Image
