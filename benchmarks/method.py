@@ -143,8 +143,8 @@ def about(result: Any, reference: Reference) -> Row:
     row = {"kept": result.kept_share}
     if result.untouched is not None:
         row["touched"] = 1 - result.untouched.count / (result.n_factors - result.n_seed)
-    if result.score != "deletion":
-        estimates = result.error_estimates
+    estimates = result.error_estimates
+    if result.score != "deletion" and np.isfinite(estimates).all():
         truth = np.abs(result.marginals.probs - reference.probs)
         truth = np.maximum.reduceat(truth, result.model._offsets[:-1])
         row["estimate"] = float(estimates.mean())

@@ -430,3 +430,20 @@ def test_tradeoff_settings() -> None:
     assert len(names) == len(sweep)
     assert len(sweep.result().points) == len(sweep) - 1
     assert sweep.result().reference == "exact marginals"
+
+
+@pytest.mark.parametrize("words", [["run", "--reduce"], ["tradeoff", "--repeats", "1"]])
+def test_a_narrow_latin_terminal_and_a_closed_pipe(model: Path, words: list[str]) -> None:
+    import os
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-m", "minfer", words[0], str(model), *words[1:]]
+    env = {**os.environ, "COLUMNS": "40", "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run(command, env=env, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    pipe = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert pipe.stdout is not None
+    pipe.stdout.close()
+    _, errors = pipe.communicate()
+    assert pipe.returncode == 141, errors

@@ -300,6 +300,15 @@ def test_gains_use_the_joints_that_the_solver_knows(solver):
         assert gains[i] == pytest.approx(expected, rel=1e-6)
 
 
+def test_what_is_no_objective_or_no_solver_is_refused():
+    for run in (infer, relax):
+        with pytest.raises(MinferError, match="objective"):
+            run(grid(), 0.1)
+        for bad in ("bp", BeliefPropagation):
+            with pytest.raises(MinferError, match="solver"):
+                run(grid(), MinJoint(0.1), bad)
+
+
 def test_an_unknown_score_is_an_error():
     with pytest.raises(MinferError, match="score"):
         infer(grid(), MinJoint(0.1), score="guess")
@@ -321,7 +330,7 @@ def test_bound_and_log_z_of_results(graph, m, compensated):
     log_z = naive.log_z(graph)
     divergence = float((p * (np.log(p) - (score - log_z))).sum())
     assert result.bound >= divergence - 1e-9
-    assert result.log_z_full_kind is LogZ.LOWER
+    assert result.log_z_full_kind is (LogZ.EXACT if result.keep.all() else LogZ.LOWER)
     assert result.log_z_full <= log_z + 1e-9
     assert result.log_z_full == pytest.approx(log_z - divergence, abs=1e-8)
     truth = naive.marginals(graph)
@@ -493,3 +502,6 @@ def test_lazy_inference_keeps_what_a_full_scan_keeps(objective, options):
         np.testing.assert_allclose(lazy.marginals.probs, whole.marginals.probs, atol=1e-6)
     if lazy.untouched.count:
         assert lazy.bound is None
+        assert np.isnan(lazy.error_estimate), "candidates that were never built are not estimated"
+        assert "between" in repr(lazy)
+        assert lazy.divergence == high

@@ -213,3 +213,17 @@ def test_uncertain_variables_keep_more():
     assert len(shares) == 4
     assert shares[0] > 2 * shares[-1]
     assert "by kind" in str(found)
+
+
+def test_what_ignored_factors_left_behind_is_told():
+    """No pair of the variable is kept: what moved it is what the ignored ones left behind."""
+    model = FactorGraph.pairwise([1.0, 0.2, -1.0], [[0, 1], [1, 2]], [2.0, 0.7])
+    result = infer(model, MinDivergence(0), compensate=True)
+    found = explain(result, "x1")
+    assert [e.factor for e in found.left] == [3, 4]
+    p = result.marginals[1]
+    left = result.compensation.remembered().messages[1][0, 1]  # odds of factor 3 to x1
+    without = p[1] / left / (p[0] + p[1] / left)
+    assert found.left[0].effect == pytest.approx(p[1] - without)
+    assert "left behind" in str(found)
+    assert explain(infer(model, MinDivergence(0)), "x1").left == ()

@@ -31,6 +31,9 @@ _LATE = {
     "Result": "minfer.reduction.result",
     "Budget": "minfer.reduction.objectives",
     "FactorSource": "minfer.reduction.sources",
+    "Join": "minfer.reduction.sources",
+    "JoinTemplates": "minfer.reduction.sources",
+    "ground": "minfer.reduction.sources",
     "calibrate": "minfer.reduction.calibrate",
     "denoise": "minfer.denoising",
     "explain": "minfer.reduction.explain",
@@ -83,7 +86,7 @@ if TYPE_CHECKING:
     from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize
     from minfer.reduction.relax import relax
     from minfer.reduction.result import Result
-    from minfer.reduction.sources import FactorSource
+    from minfer.reduction.sources import FactorSource, Join, JoinTemplates, ground
     from minfer.reduction.tradeoff import tradeoff
     from minfer.solvers.auto import Auto
     from minfer.solvers.base import LogZ, Marginals, Solver, Status
@@ -107,6 +110,8 @@ __all__ = [
     "Gibbs",
     "GlobalFactor",
     "Globals",
+    "Join",
+    "JoinTemplates",
     "LogZ",
     "Marginals",
     "MeanField",
@@ -127,6 +132,7 @@ __all__ = [
     "explain",
     "explain_model",
     "factor_gains",
+    "ground",
     "infer",
     "read",
     "read_evidence",

@@ -12,6 +12,7 @@ needs it, so that ``minfer --version`` is quick.
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -82,6 +83,9 @@ for _command in (run, plan, tradeoff, denoise, paper, convert, example, demo, wa
 
 def main() -> None:
     """Entry point of the ``minfer`` script."""
+    for stream in (sys.stdout, sys.stderr):  # a terminal without our characters shows ? instead
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
     try:
         app(prog_name="minfer")
     except SystemExit as exit_:

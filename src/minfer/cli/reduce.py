@@ -41,6 +41,7 @@ SEED_GRAPHS = {
 SCORES = ("gain", "residual", "reverse")
 WHOLE_MODEL = "model"  # --explain model
 MOST_KEPT = 0.9  # beyond this share the reduction is hardly worth it
+MOST_BOUNDED = 50_000  # ignored factors; with more a bound takes long and says nothing
 TIMED_AGAIN = 30.0  # seconds; what took less is timed once more, with all kernels loaded
 
 
@@ -294,7 +295,7 @@ class Report(NamedTuple):
             "seed_graph": self.request.seed_graph,
             "objective": str(self.request.objective),
             "forced_share": result.forced_share,
-            "error_estimate_largest": float(result.error_estimates.max(initial=0.0)),
+            "error_estimate_largest": _finite(float(result.error_estimates.max(initial=0.0))),
             "bound_is_rigorous": True,
             "no_bound_because": why_no_bound(result),
         }
@@ -313,7 +314,7 @@ def run_reduced(request: Request, solver: Solver, model: FactorGraph) -> Report:
     """Reduced inference, then what is not part of its time: bounds, comparison, explanations."""
     names = {text: _explained(text, model) for text in request.explain}
     result = _timed(request, solver, model)
-    wait_for("bounding the divergence", lambda: _look(result))
+    wait_for("bounding the divergence", lambda: _look(result, request))
     comparison, refused = None, ""
     if request.compare:
         try:
@@ -346,8 +347,17 @@ def _timed(request: Request, solver: Solver, model: FactorGraph) -> Result:
     return wait_for("reduced inference", lambda: request(model, solver))
 
 
-def _look(result: Result) -> None:
-    """Everything that is computed on first access."""
+def _look(result: Result, request: Request) -> None:
+    """Everything that is computed on first access; no bound where that would be out of place."""
+    from minfer.reduction.bound import Certificate
+
+    reason = ""
+    if request.time_limit is not None:
+        reason = "none is computed under a time limit"
+    elif result.n_ignored > MOST_BOUNDED:
+        reason = f"none is computed for more than {MOST_BOUNDED:,} ignored factors"
+    if reason:
+        result.__dict__["certificate"] = Certificate(reason=reason)
     _ = result.bound, result.error_estimates, result.divergence, result.log_z_full
 
 
@@ -420,6 +430,11 @@ def summary(name: str, report: Report, read: float) -> dict[str, str | Text]:
 def _little_ignored(result: Result) -> str:
     if result.kept_share <= MOST_KEPT or result.n_factors == result.n_seed:
         return ""
+    if not result.n_ignored:
+        return (
+            "nothing was ignored, so this is plain inference by the solver above: raise "
+            "--factor-cost, or leave --reduce out (small models are then solved exactly)"
+        )
     return "little was ignored: raise --factor-cost, or set --max-factors, for a smaller model"
 
 
@@ -429,17 +444,25 @@ def divergence_line(result: Result) -> str:
     if not math.isfinite(result.divergence):
         return "infinite: an ignored factor forbids what the reduced model allows"
     what = "residuals" if result.score == "residual" else "gains"
-    return f"about {result.divergence:.3g} (estimate: the sum of the ignored factors' {what})"
+    return (
+        f"about {result.divergence:.3g} (estimate: the sum of the ignored factors' {what}, as the "
+        "seed sees them)"
+    )
 
 
 def error_line(result: Result) -> str:
     if not result.n_ignored:
         return ""
+    if not math.isfinite(result.error_estimate):
+        return "not estimated: an ignored factor forbids what the reduced model allows"
     largest = result.error_estimates.max(initial=0.0)
-    return (
+    text = (
         f"about {result.error_estimate:.2g} on average, {largest:.2g} at the worst variable "
-        "(estimate: how far the ignored factors would still move the answer)"
+        "(estimate: how far the ignored factors would still move the answer"
     )
+    if result.marginals.log_z_kind.value != "exact":
+        text += "; the solver's own error is not in it"
+    return text + ")"
 
 
 def bound_line(result: Result) -> str:
@@ -479,6 +502,10 @@ def full_log_z(result: Result) -> str:
     kind = result.log_z_full_kind.value
     rigorous = ", rigorous" if kind == "lower bound" else ""
     return f"{value:.8g} ({kind}{rigorous}); of the full model"
+
+
+def _finite(x: float) -> float | None:
+    return x if math.isfinite(x) else None
 
 
 def _steps(result: Result) -> str:

@@ -27,7 +27,14 @@ MOST_STATES = 4  # states named in a row otherwise
 
 def console(stderr: bool = False) -> Console:
     """Plain text: nothing is highlighted or read as markup unless asked for."""
-    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    return _Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
+class _Console(Console):
+    """A console that leaves a closed pipe to :mod:`minfer.cli.failures`."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
 
 
 def show(to: Console, what: RenderableType) -> None:

@@ -10,9 +10,11 @@ An *ignored* factor would move p_v by its message (:mod:`minfer.reduction.compen
 
     m(x_v) = sum_{x_i \\ x_v} Psi_i(x_i) prod_{b != v} q_b(x_b),     q_b ∝ p_b e^{-c_{i -> b}},
 
-to p_v e^{log m - c_{i -> v}}, with c the messages it left behind (0 without compensation).
+to p_v e^{log m - c_{i -> v}}, with c the messages it left behind (0 without compensation); what it
+left behind moved p_v from p_v e^{-c_{i -> v}} to p_v.
 
-Effects are estimates, one factor at a time; they do not add up. States of probability zero keep it.
+Effects are estimates of what one factor alone does, all others in place. Of several that agree each
+one looks small, and they do not add up. States of probability zero keep it.
 Global factors have no table and are not among them.
 """
 
@@ -60,7 +62,9 @@ class Explanation:
     probability, seed_probability : float
         Of that state in the answer and in the seed's answer.
     kept, ignored : tuple of Effect
-        The largest first.
+        The largest first: what kept factors did, what ignored ones could still do.
+    left : tuple of Effect
+        What ignored factors did by the part they left behind, if they were compensated.
     n_kept, n_ignored, n_global : int
         All factors of the variable; global ones are not explained.
     score : str
@@ -72,6 +76,7 @@ class Explanation:
     seed_probability: float
     kept: tuple[Effect, ...]
     ignored: tuple[Effect, ...]
+    left: tuple[Effect, ...]
     n_kept: int
     n_ignored: int
     n_global: int
@@ -89,6 +94,7 @@ class Explanation:
             "n_ignored": self.n_ignored,
             "n_global": self.n_global,
             "kept": [_plain(e) for e in self.kept],
+            "left": [_plain(e) for e in self.left],
             "ignored": [_plain(e) for e in self.ignored],
         }
 
@@ -99,8 +105,10 @@ class Explanation:
         ]
         if self.n_global:
             lines.append(f"its global factors, {self.n_global}, have no table and are left out")
+        left = "ignored factors that moved it most, by what they left behind"
         for title, rows, n in (
             ("kept factors that moved it most", self.kept, self.n_kept),
+            *([(left, self.left, self.n_ignored)] if self.left else []),
             ("ignored factors that could still move it (estimates)", self.ignored, self.n_ignored),
         ):
             lines.append(f"{title}, {len(rows)} of {n:,}:" if n else f"{title}: none")
@@ -138,28 +146,31 @@ def explain(result: Result, variable: int | str, top: int = 10) -> Explanation:
     here = slice(int(model._offsets[v]), int(model._offsets[v + 1]))
     state = int(np.argmax(p[here]))
     ids, effects, kept = [np.zeros(0, np.int64)], [np.zeros(0)], [np.zeros(0, bool)]
+    behind = [np.zeros(0)]
     for part in _factors_of(result, v):
         before = np.where(part.keep[:, None], _fitted_cavity(part), p[here])
         after = np.where(part.keep[:, None], p[here], _moved(part))
         ids.append(part.ids)
         effects.append(after[:, state] - before[:, state])
         kept.append(part.keep)
+        without = p[here] if part.left is None else _normalised(p[here] * _exp(-part.left[0]))
+        behind.append(np.broadcast_to(p[here] - without, after.shape)[:, state])
     factor, effect, keep = np.concatenate(ids), np.concatenate(effects), np.concatenate(kept)
-    order = np.lexsort((factor, -np.abs(effect)))
-    rows = {
-        kind: tuple(
-            _effect(result, v, int(factor[k]), float(effect[k]))
-            for k in order[keep[order] == kind][:top]
-        )
-        for kind in (True, False)
-    }
+    done = np.concatenate(behind)
+
+    def largest(effect: Floats, of: NDArray[np.bool_]) -> tuple[Effect, ...]:
+        order = np.lexsort((factor, -np.abs(effect)))
+        order = order[of[order]][:top]
+        return tuple(_effect(result, v, int(factor[k]), float(effect[k])) for k in order)
+
     return Explanation(
         variable=model.name(v),
         state=state,
         probability=float(p[here][state]),
         seed_probability=float(result.seed_marginals.probs[here][state]),
-        kept=rows[True],
-        ignored=rows[False],
+        kept=largest(effect, keep),
+        ignored=largest(effect, ~keep),
+        left=largest(done, ~keep) if result.compensation is not None else (),
         n_kept=int(keep.sum()),
         n_ignored=int((~keep).sum()),
         n_global=sum(

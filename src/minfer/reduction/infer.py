@@ -85,6 +85,7 @@ def infer(
     """
     solver = BeliefPropagation() if solver is None else solver
     score = score or ("residual" if compensate else "gain")
+    check_callable(objective, solver)
     _check(refreshes, damping, compensate)
     clock = Clock()
     mask = seed_mask(model, seed if source is None else np.ones(model.n_factors, dtype=bool))
@@ -147,6 +148,14 @@ def _check(refreshes: int, damping: float, compensate: bool) -> None:
         raise SettingsError("refreshes bring compensations up to date: set compensate=True")
     if not 0 <= damping < 1:
         raise SettingsError(f"damping must be in [0, 1), not {damping}")
+
+
+def check_callable(objective: object, solver: object) -> None:
+    """Refuse what is no objective or no solver before anything is computed."""
+    if not callable(objective):
+        raise SettingsError(f"{objective!r} is no objective: take MinJoint(factor_cost=0.01)")
+    if not callable(solver) or isinstance(solver, type):
+        raise SettingsError(f"{solver!r} is no solver: take BeliefPropagation()")
 
 
 def seed_mask(model: FactorGraph, seed: Seed) -> NDArray[np.bool_]:

@@ -158,8 +158,8 @@ class MinJoint:
     factor_cost: float
 
     def __post_init__(self) -> None:
-        if np.isnan(self.factor_cost):
-            raise SettingsError("factor_cost must be a number")
+        if not self.factor_cost >= 0:
+            raise SettingsError(f"factor_cost must be 0 or more, not {self.factor_cost}")
 
     def __call__(self, gains: ArrayLike, costs: ArrayLike | None = None) -> Mask:
         gains, costs = _checked(gains, costs)

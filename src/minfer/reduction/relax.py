@@ -30,6 +30,7 @@ from minfer.reduction.infer import (
     Clock,
     Damper,
     Seed,
+    check_callable,
     edge_weights,
     seed_mask,
     with_weights,
@@ -90,6 +91,7 @@ def relax(
     if time_limit is not None and not time_limit > 0:
         raise SettingsError(f"time_limit must be positive seconds or None, not {time_limit}")
     solver = BeliefPropagation() if solver is None else solver
+    check_callable(objective, solver)
     score = score or ("residual" if compensate else "gain")
     clock, began = Clock(), time.perf_counter()
     mask = seed_mask(model, seed)

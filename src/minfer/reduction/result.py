@@ -155,21 +155,19 @@ class Result:
         """The surrogate D1, the sum of the ignored factors' scores: an estimate of D(p_H || p_F).
 
         With residual scores an estimate of what compensation leaves of it; infinite if a factor
-        was ignored whose zeros have mass (reverse scores allow that). Of a factor source the sum
-        over the factors that were built; see :attr:`divergence_interval`.
+        was ignored whose zeros have mass (reverse scores allow that). Of a factor source the
+        largest value it can have: see :attr:`divergence_interval`.
         """
+        return self.divergence_interval[1]
+
+    @cached_property
+    def divergence_interval(self) -> tuple[float, float]:
+        """The surrogate between its least and largest value: one number if all were scored."""
         scores = self.gains
         if self.score == "reverse":
             scores = factor_scores(self.model, self.seed_marginals, self.keep)
-        return float(scores[~self.keep].sum())
-
-    @property
-    def divergence_interval(self) -> tuple[float, float]:
-        """The surrogate between its least and largest value: one number if all were scored."""
-        low = self.divergence
-        if self.untouched is None:
-            return low, low
-        return low, low + self.untouched.most
+        low = float(scores[~self.keep].sum())
+        return low, low + (float(self.untouched.most) if self.untouched else 0.0)
 
     @cached_property
     def error_estimates(self) -> NDArray[np.float64]:
@@ -177,9 +175,12 @@ class Result:
 
         How far one more message of each ignored factor would move it, others held fixed. Not a
         bound: strong couplings among ignored factors can make the true error several times this,
-        and it sees neither the solver's own error nor candidates that were never built.
+        and it does not see the solver's own error. NaN where there is no telling: candidates of a
+        source were never built, or an ignored factor forbids what the answer allows.
         """
         n = self.model.n_variables
+        if (self.untouched is not None and self.untouched.count) or self.divergence == math.inf:
+            return np.full(n, np.nan)
         if not n or self.keep.all():
             return np.zeros(n)
         p = self.marginals.probs
@@ -195,7 +196,7 @@ class Result:
 
     @property
     def error_estimate(self) -> float:
-        """Mean of :attr:`error_estimates` over the variables."""
+        """Mean of :attr:`error_estimates` over the variables; NaN where there is no telling."""
         return float(self.error_estimates.mean()) if self.model.n_variables else 0.0
 
     # ------------------------------------------------------------------ rigorous statements
@@ -272,6 +273,8 @@ class Result:
     def _log_z_full(self) -> tuple[float, LogZ]:
         from minfer.solvers.mean_field import MeanField
 
+        if self.keep.all() and not (self.untouched is not None and self.untouched.count):
+            return self.log_z, self.marginals.log_z_kind
         exact = self.marginals.log_z_kind is LogZ.EXACT
         if exact and not (self.untouched is not None and self.untouched.count):
             found = self.certificate
@@ -309,6 +312,8 @@ class Result:
         low, high = self.divergence_interval
         return {
             **self.marginals.to_dict(variables),
+            "seconds": self.seconds,
+            "timings": dict(self.timings),
             "reduction": {
                 "factors": self.n_factors,
                 "seed": self.n_seed,
@@ -320,15 +325,14 @@ class Result:
                 "score": self.score,
                 "compensated": self.compensation is not None,
                 "divergence_estimate": [_finite(low), _finite(high)],
-                "error_estimate": self.error_estimate,
+                "divergence_is_infinite": math.isinf(high),
+                "error_estimate": _finite(self.error_estimate),
                 "bound": _finite(self.bound),
                 "interval": self.interval,
                 "log_z_full": _finite(self.log_z_full),
                 "log_z_full_kind": self.log_z_full_kind.value,
                 "gap": self.gap,
                 "stopped": self.stopped,
-                "seconds": self.seconds,
-                "timings": dict(self.timings),
                 "trace": [step._asdict() for step in self.trace],
                 "advice": self.advice,
             },
@@ -336,9 +340,11 @@ class Result:
 
     def __repr__(self) -> str:
         outside = self.n_factors - self.n_seed
+        low, high = self.divergence_interval
+        about = f"about {high:.3g}" if low == high else f"between {low:.3g} and {high:.3g}"
         return (
             f"Result(kept {self.kept_share:.1%} of {outside:,} factors outside the seed; "
-            f"divergence about {self.divergence:.3g}; {self.status.value}; "
+            f"divergence {about}; {self.status.value}; "
             f"{self.seconds * 1e3:.3g} ms)"
         )
 

@@ -208,6 +208,7 @@ class JoinTemplates:
     def candidates(
         self, template: int, key: NDArray[np.float64], least: float
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Pairs of a template with key[a] * key[b] >= least, by number: scope (n, 2), ids (n,)."""
         from minfer.kernels.sources import join_pairs
 
         scope, ids = join_pairs(*self._joined[template], self._checked(key), float(least))
@@ -216,9 +217,11 @@ class JoinTemplates:
     def weights(
         self, template: int, scope: NDArray[np.int32], ids: NDArray[np.int64]
     ) -> NDArray[np.float64]:
+        """theta of some factors of a template, shape (n,), from the user's function."""
         return np.asarray(self._weights(template, scope), dtype=np.float64)
 
     def total(self, template: int, key: NDArray[np.float64]) -> float:
+        """Sum of key[a] * key[b] over all factors of a template, rounded up."""
         j = self._joined[template]
         if not len(j.left):
             return 0.0

@@ -151,6 +151,14 @@ class Tradeoff:
         if not rivals or not reduced:
             return "nothing to compare: no answer ignores any factor"
         ours = min(reduced, key=lambda p: (p.mean_error, p.seconds))
+        if ours.mean_error < min(b.mean_error for b in rivals):
+            best = min(rivals, key=lambda b: (b.mean_error, b.seconds))
+            text = (
+                f"{ours.name} is the most accurate, mean error {ours.mean_error:.2g} in "
+                f"{_ms(ours.seconds)}; full BP gets no closer than {best.mean_error:.2g} "
+                f"({best.name}, {_ms(best.seconds)})"
+            )
+            return text if best.converged else f"{text}, and does not converge"
         in_time = [b for b in rivals if b.seconds <= ours.seconds * NOISE] or rivals
         rival = min(in_time, key=lambda b: (b.mean_error, b.seconds))
         return (
