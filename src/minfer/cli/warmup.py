@@ -51,6 +51,7 @@ def warmup() -> None:
         wait_for(f"compiling {title}", lambda solver=solver: _use(solver))  # type: ignore[misc]
         typer.echo(f"{k:>2}/{len(CASES)}  {title:<18}{time.perf_counter() - then:6.1f} s", err=True)
     wait_for("compiling the method", _use_method)
+    wait_for("compiling tree factors", _use_trees)
     typer.echo(f"Ready after {time.perf_counter() - began:.1f} s. The cache is {CACHE_DIR}")
 
 
@@ -85,7 +86,7 @@ def _use_method() -> None:
         infer(graph, MinDivergence(1), solver, compensate=True, refreshes=2)
         infer(graph, MinJoint(0.1), solver, seeds.spanning_forest)
     _use_source(solver)
-    many = np.linspace(0.0, 1.0, 1 << 14)  # enough to be selected from rather than sorted
+    many = np.linspace(0.0, 1.0, 1 << 17)  # enough to be selected from rather than sorted
     MinSize(1.0)(many)
     MinDivergence(5)(many)
 
@@ -106,6 +107,35 @@ def _use_source(solver: Solver) -> None:
         source = JoinTemplates([join], lambda _, scope: np.full(len(scope), 0.5))
         for compensate in (False, True):
             infer(seed, MinJoint(1e-3), solver, compensate=compensate, source=source)
+
+
+def _use_trees() -> None:
+    """Tree factors, their marginals and decoders, dense and pruned, in linear numbers and logs."""
+    import numpy as np
+
+    from minfer.graph import FactorGraph
+    from minfer.kernels import trees as k
+    from minfer.parsing import decode, exact, trees
+    from minfer.solvers.bp import BeliefPropagation
+
+    rng = np.random.default_rng(2)
+    for scale in (1.0, 1e3):
+        scores = scale * rng.normal(size=(6, 6))
+        trees.projective_marginals(scores)
+        trees.nonprojective_marginals(scores)
+        exact.exact_grandparent(scores, scale * rng.normal(size=(6, 6, 6)))
+        decode.eisner(scores)
+        decode.chu_liu_edmonds(scores)
+        heads, modifiers = trees.all_arcs(5)
+        for chosen in (slice(None), (heads == 0) | (heads == modifiers - 1)):
+            arcs = heads[chosen], modifiers[chosen]
+            model = FactorGraph.pairwise(scale * rng.normal(size=len(arcs[0])), [], [])
+            for tree in (trees.ProjectiveTree, trees.NonProjectiveTree):
+                whole = model.add_global(np.arange(len(arcs[0])), tree(*arcs, 5))
+                BeliefPropagation(max_iters=2)(whole)
+    one = np.zeros(1, dtype=np.int64)
+    flat = rng.normal(size=36)
+    k.batch_marginals(True, True, one + 6, one, flat, np.empty(36), np.empty(1))
 
 
 def small_graphs() -> list[FactorGraph]:
