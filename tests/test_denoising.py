@@ -379,6 +379,33 @@ def test_command_infers_in_the_whole_model_unless_asked(run):
     assert "divergence" not in answer.output
 
 
+def test_command_says_where_the_mean_is_a_bad_level(run):
+    page = np.ones((32, 32))
+    page[8:10, 4:28] = 0.0
+    write_picture(
+        "page.png", np.clip(page + 0.1 * np.random.default_rng(0).normal(size=(32, 32)), 0, 1)
+    )
+    answer = run("denoise", "page.png")
+    assert answer.exit_code == 0, answer.output
+    assert "--level 0.5" in answer.output
+    assert "--level" not in run("denoise", "noisy.png").output
+
+
+def test_settings_that_make_no_sense_are_refused():
+    x, _ = noisy()
+    for options in (
+        {"alpha": -1},
+        {"coupling": -1},
+        {"level": 128},
+        {"alpha": "5"},
+        {"solver": "bp"},
+    ):
+        with pytest.raises(MinferError, match=next(iter(options))):
+            denoise(x, **options)
+    with pytest.raises(ModelError, match="read_picture"):
+        denoise("noisy.png")
+
+
 def test_command_segments_and_gives_json(run):
     import json
 

@@ -28,8 +28,8 @@ from numpy.typing import ArrayLike, NDArray
 from minfer.errors import ModelError, SettingsError
 from minfer.graph import FactorGraph, grid_edges
 from minfer.reduction import seeds
-from minfer.reduction.infer import infer
-from minfer.reduction.objectives import Objective
+from minfer.reduction.infer import check_callable, infer
+from minfer.reduction.objectives import MinJoint, Objective
 from minfer.reduction.result import Result
 from minfer.solvers.base import Solver
 from minfer.solvers.bp import BeliefPropagation
@@ -179,6 +179,7 @@ def denoise(
 
 def whole(model: FactorGraph, solver: Solver) -> Result:
     """Inference in the whole model, told as a reduction that ignored nothing and scored nothing."""
+    check_callable(MinJoint(0.0), solver)
     answer, seed = solver(model), seeds.unary(model)
     keep = np.broadcast_to(np.True_, (model.n_factors,))
     gains = np.broadcast_to(np.nan, (model.n_factors,))
@@ -202,8 +203,16 @@ def picture_model(
     """
     x = grey_values(image)
     for name, value in (("alpha", alpha), ("coupling", coupling), ("level", level)):
-        if value is not None and not np.isfinite(value):
-            raise SettingsError(f"denoise: {name} must be a finite number, not {value}")
+        number = isinstance(value, (int, float, np.number))
+        if value is not None and not (number and np.isfinite(value)):
+            raise SettingsError(f"denoise: {name} must be a finite number, not {value!r}")
+        if name != "level" and value is not None and value < 0:
+            raise SettingsError(f"denoise: {name} must be 0 or more, not {value}")
+    if level is not None and not min(x.min(), 0.0) <= level <= max(x.max(), 1.0):
+        raise SettingsError(
+            f"denoise: level {level} is not among the picture's values, {x.min():.3g} to "
+            f"{x.max():.3g}; files and unsigned integers are on a scale from 0 to 1"
+        )
     if labels is None and means is None:
         x = x - _level(x, level)
         return FactorGraph.grid((ALPHA if alpha is None else alpha) * x, coupling), None
@@ -228,6 +237,11 @@ def picture_model(
 def grey_values(image: ArrayLike) -> NDArray[np.float64]:
     """A picture as floats (H, W); what cannot be one is refused."""
     raw = np.asarray(image)
+    if raw.dtype.kind in "US" and not raw.ndim:
+        raise ModelError(
+            "denoise: this is a text, not a picture; minfer.pictures.read_picture(path).values "
+            "reads a file"
+        )
     if raw.dtype.kind not in "buif":
         raise ModelError(f"denoise: a picture has numbers or bools as pixels, not {raw.dtype}")
     if raw.ndim == 3 and raw.shape[2] in (2, 3, 4):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from minfer.reduction.result import Result
 
 PICTURE_PANEL = "Picture"
+MISPLACED = 0.15  # of the distance between two shades: the mean is then no good level
 LIMITS = ("factor_cost", "max_divergence", "max_factors")
 SWEEPING = ("bp", "trw")  # solvers that stop at a tolerance of ours
 
@@ -171,6 +172,8 @@ def denoise(
     )
     for text in loaded.notes:
         note(f"{noisy}: {text}")
+    if found is None and level is None:
+        _look_at_level(loaded.values)
     seconds = time.perf_counter() - began
     result = _infer(request, model, solver)
     comparison = None
@@ -273,6 +276,21 @@ def _model(
     return loaded, model, found
 
 
+def _look_at_level(values: Any) -> None:
+    """Say so where the mean, the paper's level, lies close to one of two shades."""
+    from minfer.denoising import class_means
+
+    if values.min() == values.max():
+        return
+    dark, light = class_means(values, 2)
+    level, middle = float(values.mean()), float(dark + light) / 2
+    if abs(level - middle) > MISPLACED * (light - dark):
+        note(
+            f"black and white are told apart at the mean, {level:.2f}; half way between the two "
+            f"shades of this picture is {middle:.2f}: --level {middle:.2f} may be better"
+        )
+
+
 def _write(cleaned: Denoised, out: str | None, marginals: str | None, kept: str | None) -> None:
     import numpy as np
 
@@ -350,7 +368,7 @@ class _Told(NamedTuple):
             "solver": m.solver,
             "method": self.request.describe(result) if self.request else "",
             "status": render.status(m),
-            "advice": render.options_in(result.advice),
+            "advice": render.options_in(result.advice) or self._little_ignored(),
             "pairs": f"{pairs:,}: {result.n_added:,} kept ({result.kept_share:.1%}), "
             f"{result.n_ignored:,} ignored",
             "divergence": reduce.divergence_line(result) if self.request else "",
@@ -363,6 +381,11 @@ class _Told(NamedTuple):
         if self.comparison is not None:
             console.print()
             render.show(console, reduce.comparison_table(result, self.comparison))
+
+    def _little_ignored(self) -> str:
+        if self.request is None or self.cleaned.result.kept_share <= reduce.MOST_KEPT:
+            return ""
+        return "little was ignored: raise --factor-cost, or --alpha for a picture of little noise"
 
     def _picture(self) -> str:
         cleaned = self.cleaned
