@@ -126,12 +126,12 @@ def _use_trees() -> None:
         exact.exact_grandparent(scores, scale * rng.normal(size=(6, 6, 6)))
         decode.eisner(scores)
         decode.chu_liu_edmonds(scores)
-        heads, modifiers = trees.all_arcs(5)
+        heads, modifiers = trees.all_arcs(8)
         for chosen in (slice(None), (heads == 0) | (heads == modifiers - 1)):
             arcs = heads[chosen], modifiers[chosen]
             model = FactorGraph.pairwise(scale * rng.normal(size=len(arcs[0])), [], [])
             for tree in (trees.ProjectiveTree, trees.NonProjectiveTree):
-                whole = model.add_global(np.arange(len(arcs[0])), tree(*arcs, 5))
+                whole = model.add_global(np.arange(len(arcs[0])), tree(*arcs, 8))
                 BeliefPropagation(max_iters=2)(whole)
     one = np.zeros(1, dtype=np.int64)
     flat = rng.normal(size=36)
