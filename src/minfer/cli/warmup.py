@@ -52,6 +52,7 @@ def warmup() -> None:
         typer.echo(f"{k:>2}/{len(CASES)}  {title:<18}{time.perf_counter() - then:6.1f} s", err=True)
     wait_for("compiling the method", _use_method)
     wait_for("compiling tree factors", _use_trees)
+    wait_for("compiling the parser", _use_parser)
     typer.echo(f"Ready after {time.perf_counter() - began:.1f} s. The cache is {CACHE_DIR}")
 
 
@@ -136,6 +137,26 @@ def _use_trees() -> None:
     one = np.zeros(1, dtype=np.int64)
     flat = rng.normal(size=36)
     k.batch_marginals(True, True, one + 6, one, flat, np.empty(36), np.empty(1))
+
+
+def _use_parser() -> None:
+    """Train and use a parser of one sentence, projective and not; marginals of given scores."""
+    import numpy as np
+
+    from minfer.parsing.conllu import Sentence
+    from minfer.parsing.learn import Recipe
+    from minfer.parsing.marginals import marginals
+    from minfer.parsing.parser import Parser
+
+    words, tags = ["the", "dog", "saw", "a", "cat"], ["DET", "NOUN", "VERB", "DET", "NOUN"]
+    relations = ["det", "nsubj", "root", "det", "obj"]
+    sentence = Sentence.from_forms(words, tags, tags).with_parse([2, 3, 0, 5, 3], relations)
+    recipe = Recipe(epochs=1, tag_epochs=1, label_epochs=1, bits=8, tag_bits=8, folds=2)
+    for projective in (True, False):
+        parser = Parser.train([sentence] * 4, projective=projective, recipe=recipe)
+        list(parser.parse([sentence], marginals=True))
+        pairs = np.zeros((6, 6, 6))
+        marginals(np.zeros((6, 6)), sib=pairs, gp=pairs, projective=projective)
 
 
 def small_graphs() -> list[FactorGraph]:

@@ -1,0 +1,125 @@
+"""A sentence as a factor graph (Smith & Eisner 2008): the definition of the parser's model.
+
+    p(y) ∝ tree(y) exp(sum_a s_a y_a + sum_{(g,h),(h,m)} gp[g,h,m] y_gh y_hm
+                                     + sum_{(h,m),(h,s), m < s} sib[h,m,s] y_hm y_hs)
+
+One binary variable per candidate arc, by modifier and then head; factors in this order: one unary
+per arc, the tree, grandparents by (h, g, m), siblings by (h, m, s). Pairs that no tree contains are
+not there: g -> h -> g; with projective trees g between h and m; siblings under a single root. Any
+solver answers such a graph; the parser's kernels are held equal to it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minfer.errors import ModelError
+from minfer.graph import FactorGraph
+from minfer.parsing.trees import NonProjectiveTree, ProjectiveTree, checked_scores
+
+
+class Scores(NamedTuple):
+    """Scores of one sentence, checked, as the kernels take them.
+
+    Attributes
+    ----------
+    arcs : (N, N) [head, modifier], minus infinity where there is no arc; N = n + 1
+    gp : (N, N, N) [grandparent, head, modifier], or of no entries
+    sib : (N, N, N) [head, left modifier, right modifier], or of no entries
+    """
+
+    arcs: NDArray[np.float64]
+    gp: NDArray[np.float64]
+    sib: NDArray[np.float64]
+
+    @classmethod
+    def checked(
+        cls, arcs: ArrayLike, gp: ArrayLike | None = None, sib: ArrayLike | None = None
+    ) -> Scores:
+        clean = checked_scores(arcs)
+        return cls(clean, _pair_scores("gp", gp, len(clean)), _pair_scores("sib", sib, len(clean)))
+
+
+def _pair_scores(name: str, values: ArrayLike | None, n: int) -> NDArray[np.float64]:
+    if values is None:
+        return np.zeros((0, 0, 0))
+    array = np.require(np.asarray(values, dtype=np.float64), requirements=["C", "W"])
+    if array.shape != (n, n, n):
+        raise ModelError(f"{name} scores must have shape {(n, n, n)}, not {array.shape}")
+    if not np.isfinite(array).all():
+        i, j, k = (int(x) for x in np.argwhere(~np.isfinite(array))[0])
+        raise ModelError(f"{name}[{i}, {j}, {k}] is {array[i, j, k]}; pair scores are finite")
+    return array
+
+
+class Pairs(NamedTuple):
+    """Pairs of arcs, grandparents first.
+
+    Attributes
+    ----------
+    heads, modifiers : (A,) int32, the candidate arcs
+    arcs : (P, 2) int32, each pair's two arcs
+    nodes : (P, 3) int32, (g, h, m) or (h, m, s)
+    n_gp : how many of them are grandparents
+    """
+
+    heads: NDArray[np.int32]
+    modifiers: NDArray[np.int32]
+    arcs: NDArray[np.int32]
+    nodes: NDArray[np.int32]
+    n_gp: int
+
+
+def list_pairs(
+    arc_scores: NDArray[np.float64], gp: bool, sib: bool, projective: bool, single_root: bool
+) -> Pairs:
+    """All candidate arcs and all pairs that a tree may contain, in the order of the graph."""
+    from minfer.kernels.parser import candidates
+
+    heads, modifiers, start, arcs, nodes, n_gp = candidates(
+        projective, single_root, gp, sib, 0.0, 0.0, arc_scores, np.ones_like(arc_scores)
+    )
+    return Pairs(heads[: start[-1]], modifiers[: start[-1]], arcs, nodes, int(n_gp))
+
+
+def to_graph(
+    arc_scores: ArrayLike,
+    gp: ArrayLike | None = None,
+    sib: ArrayLike | None = None,
+    *,
+    projective: bool = True,
+    single_root: bool = True,
+) -> FactorGraph:
+    """The factor graph of given scores; variables are named ``head->modifier``.
+
+    Parameters
+    ----------
+    arc_scores : (N, N) [head, modifier], minus infinity where there is no arc
+    gp : (N, N, N) [grandparent, head, modifier]
+    sib : (N, N, N) [head, modifier, modifier further right]
+    """
+    scores = Scores.checked(arc_scores, gp, sib)
+    pairs = list_pairs(scores.arcs, gp is not None, sib is not None, projective, single_root)
+    names = [f"{h}->{m}" for h, m in zip(pairs.heads.tolist(), pairs.modifiers.tolist())]
+    n_arcs = len(names)
+    graph = FactorGraph.empty(np.full(n_arcs, 2), names)
+    unary = scores.arcs[pairs.heads, pairs.modifiers]
+    graph = graph.add_features(np.arange(n_arcs)[:, None], unary, [False, True])
+    kind = ProjectiveTree if projective else NonProjectiveTree
+    tree = kind(pairs.heads, pairs.modifiers, len(scores.arcs) - 1, single_root)
+    graph = graph.add_global(np.arange(n_arcs), tree)
+    if not len(pairs.arcs):
+        return graph
+    return graph.add_features(pairs.arcs, pair_weights(scores, pairs), "and")
+
+
+def pair_weights(scores: Scores, pairs: Pairs) -> NDArray[np.float64]:
+    """theta (P,) of the pairs."""
+    from minfer.kernels.parser import array_weights
+
+    theta = np.empty(len(pairs.nodes))
+    array_weights(scores.gp, scores.sib, pairs.nodes, pairs.n_gp, theta)
+    return theta

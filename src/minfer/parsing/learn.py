@@ -1,0 +1,397 @@
+"""Maximum-likelihood training of the parser, its tagger and its labeller.
+
+For a sentence with gold tree y* and features f,
+
+    d log p(y*) / d w = f(y*) - E[f]
+
+The expectation is exact for arcs alone (tree marginals), and from beliefs of belief propagation
+with pairs, on a graph reduced lazily: only pairs with mu_a mu_b >= ``least`` under the current
+weights are scored, take part and learn. Steps are AdaGrad's (Duchi, Hazan & Singer 2011), after
+each sentence; a random half of the features is dropped for each, or the arcs would become certain
+before the pairs have learnt anything. One epoch of arcs alone, then epochs of both.
+
+Everything follows from ``rng``, on one thread: epochs have seeds of their own, so a run that goes
+on from a checkpoint ends where it would have ended.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import FormatError, ModelError, SettingsError
+from minfer.io.text import PathLike, atomic_write
+from minfer.parsing.conllu import Sentence
+from minfer.parsing.features import (
+    Encoded,
+    Encoder,
+    class_keys,
+    compiled_templates,
+    label_templates,
+    tag_templates,
+)
+from minfer.parsing.marginals import Inference
+from minfer.parsing.model import Model, Settings, _safetensors, features_digest, read_tensors
+from minfer.parsing.projective import count_trees, lift
+
+_CHUNK = 200  # sentences between two looks at the clock and at Ctrl-C
+_START = 0.01  # of AdaGrad's sums of squares
+_CHECKPOINT = "minfer_parser_checkpoint"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a parser is trained.
+
+    Parameters
+    ----------
+    first_epochs, epochs : passes over the data for arcs alone, then for arcs and pairs
+    rate, pair_rate, class_rate : AdaGrad's step for arcs, pairs, and tags and relations
+    dropout : share of features left out per sentence
+    inference : how beliefs are computed; the reduced graph of the paper, in training too
+    bits : a table has 2^bits lines of 16 weights, for arcs and for pairs
+    tag_epochs, label_epochs, tag_bits : of the classifiers, whose tables have 2^tag_bits lines,
+        fewer if there are many classes
+    folds : tags to learn from are predicted by taggers that have not seen the sentence
+    """
+
+    first_epochs: int = 1
+    epochs: int = 3
+    rate: float = 0.04
+    pair_rate: float = 0.03
+    class_rate: float = 0.05
+    dropout: float = 0.5
+    inference: Inference = field(
+        default_factory=lambda: Inference(least=1e-3, arc_least=0.0, max_iters=5, tol=1e-2)
+    )
+    bits: int = 20
+    tag_epochs: int = 4
+    label_epochs: int = 2
+    tag_bits: int = 18
+    folds: int = 5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise SettingsError(f"dropout must be in [0, 1), not {self.dropout}")
+        for name in ("bits", "tag_bits"):
+            if not 4 <= getattr(self, name) <= 26:
+                raise SettingsError(f"{name} must be from 4 to 26, not {getattr(self, name)}")
+        if min(self.first_epochs, self.epochs, self.tag_epochs, self.label_epochs) < 0:
+            raise SettingsError("numbers of epochs cannot be negative")
+        if self.folds < 2:
+            raise SettingsError(f"folds must be at least 2, not {self.folds}")
+
+    def table(self, n_classes: int) -> NDArray[np.float32]:
+        """An empty table of a classifier, at most 128 MB."""
+        bits = min(self.tag_bits, max(10, (1 << 25).bit_length() - n_classes.bit_length()))
+        return np.zeros((1 << bits, n_classes), dtype=np.float32)
+
+    @property
+    def keep(self) -> np.uint64:
+        return np.uint64(round((1 - self.dropout) * (1 << 24)))
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback is told.
+
+    Attributes
+    ----------
+    stage : ``tags``, ``arcs``, ``pairs`` or ``labels``
+    epoch, epochs : of all epochs of the parser, or of the stage
+    done : share of this epoch's sentences
+    loss : minus log-likelihood per word so far in this epoch
+    seconds : since training began
+    dev_uas : at the end of an epoch of the parser, if there is a development set
+    """
+
+    stage: str
+    epoch: int
+    epochs: int
+    done: float
+    loss: float
+    seconds: float
+    dev_uas: float | None = None
+
+
+Report = Callable[[Progress], object]
+
+
+def train_model(
+    sentences: Sequence[Sentence],
+    settings: Settings,
+    recipe: Recipe,
+    rng: int,
+    dev_uas: Callable[[Model], float] | None = None,
+    report: Report | None = None,
+    checkpoint: PathLike | None = None,
+    source: str = "",
+) -> Model:
+    """A model from a treebank; see :meth:`minfer.parsing.parser.Parser.train`."""
+    begin = time.perf_counter()
+
+    def tell(stage: str, epoch: int, epochs: int, done: float, loss: float,
+             uas: float | None = None) -> None:  # fmt: skip
+        if report is not None:
+            report(Progress(stage, epoch, epochs, done, loss, time.perf_counter() - begin, uas))
+
+    used, heads, skipped = _trees(sentences, settings)
+    info = _info(used, skipped, settings, recipe, rng, source)
+    upos = tuple(sorted({tag for s in used for tag in s.upos}))
+    classes = tuple(sorted({pair for s in used for pair in zip(s.upos, s.xpos)}))
+    relations = tuple(sorted({name for s in used for name in s.deprels}))
+    encoder = Encoder(upos)
+    data = encoder.encode(used)
+    gold_tags = _numbers(classes, [pair for s in used for pair in zip(s.upos, s.xpos)])
+    gold_labels = _numbers(relations, [name for s in used for name in s.deprels])
+
+    everything = np.arange(len(used), dtype=np.int64)
+    tagger = recipe.table(len(classes))
+    _learn_tags(tagger, encoder, data, gold_tags, everything, recipe, [rng, 1], tell)
+    if settings.tags == "predicted":
+        guessed = _jackknifed(encoder, data, gold_tags, len(classes), recipe, rng, tell)
+        data = retagged(data, encoder, classes, guessed)
+    labels = recipe.table(len(relations))
+    gold_heads = np.concatenate([s.heads for s in used]).astype(np.int32)
+    _learn_labels(labels, encoder, data, gold_heads, gold_labels, recipe, rng, tell)
+
+    model = Model(
+        settings, upos, classes, relations,
+        np.zeros(16 << recipe.bits, np.float32), np.zeros(16 << recipe.bits, np.float32),
+        tagger, labels, info,
+    )  # fmt: skip
+    return _learn_trees(model, encoder, data, heads, recipe, rng, dev_uas, tell, checkpoint)
+
+
+def _trees(
+    sentences: Sequence[Sentence], settings: Settings
+) -> tuple[list[Sentence], NDArray[np.int32], int]:
+    """The sentences that can be learnt from and their heads, lifted if trees are projective."""
+    used, heads, skipped = [], [], 0
+    for s in sentences:
+        if s.heads is None:
+            raise ModelError(f"the sentence of line {s.line} has no heads to learn from")
+        if settings.single_root and (s.heads == 0).sum() > 1:
+            skipped += 1
+            continue
+        used.append(s)
+        heads.append(lift(s.heads) if settings.projective else s.heads)
+    if not used:
+        raise ModelError(
+            "no sentence to learn from" + (": all have several roots" if skipped else "")
+        )
+    return used, np.concatenate(heads).astype(np.int32), skipped
+
+
+def _info(
+    used: Sequence[Sentence], skipped: int, settings: Settings, recipe: Recipe, rng: int,
+    source: str,
+) -> dict[str, Any]:  # fmt: skip
+    from minfer import __version__
+
+    counts = count_trees(s.heads for s in used if s.heads is not None)
+    return {
+        "minfer": __version__,
+        "source": source,
+        "sentences": counts.sentences,
+        "words": counts.words,
+        "non_projective_sentences": counts.non_projective,
+        "lifted_arcs": counts.lifted if settings.projective else 0,
+        "skipped_several_roots": skipped,
+        "recipe": asdict(recipe),
+        "rng": rng,
+    }
+
+
+def _numbers(names: Sequence[Any], values: Sequence[Any]) -> NDArray[np.int32]:
+    number = {name: k for k, name in enumerate(names)}
+    return np.array([number[value] for value in values], dtype=np.int32)
+
+
+# ---------------------------------------------------------------------- classifiers
+
+
+def retagged(
+    data: Encoded, encoder: Encoder, classes: Sequence[tuple[str, str]], tags: NDArray[np.int32]
+) -> Encoded:
+    """The same sentences with tags (tokens,) by class."""
+    upos, xpos = encoder.tag_numbers(classes)
+    return replace(data, upos=upos[tags], xpos=xpos[tags])
+
+
+def predict_tags(
+    tagger: NDArray[np.float32], encoder: Encoder, data: Encoded,
+    which: NDArray[np.int64] | None = None, out: NDArray[np.int32] | None = None,
+) -> NDArray[np.int32]:  # fmt: skip
+    """Classes (tokens,) of all sentences, or of those numbered in ``which``."""
+    from minfer.kernels.classify import tag
+
+    out = np.zeros(len(data.words), dtype=np.int32) if out is None else out
+    order = np.arange(len(data), dtype=np.int64) if which is None else which
+    forms, _, _, root, _ = encoder.tables()
+    tag(
+        tag_templates(), (forms, root), tagger, tagger, data.start, data.words,
+        class_keys(tagger.shape[1]), order, out, np.zeros(0, np.uint64), np.uint64(1 << 24), 0.0,
+        out,
+    )  # fmt: skip
+    return out
+
+
+def _learn_tags(
+    weights: NDArray[np.float32], encoder: Encoder, data: Encoded, gold: NDArray[np.int32],
+    which: NDArray[np.int64], recipe: Recipe, seed: list[int], tell: Callable[..., None],
+) -> None:  # fmt: skip
+    from minfer.kernels.classify import tag
+
+    squares = np.full_like(weights, _START)
+    out = np.zeros(len(data.words), dtype=np.int32)
+    forms, _, _, root, _ = encoder.tables()
+    keys = class_keys(weights.shape[1])
+    for epoch in range(recipe.tag_epochs):
+        loss = 0.0
+        for _, order, seeds in _chunks(which, [*seed, epoch], 10 * _CHUNK):
+            loss += tag(
+                tag_templates(), (forms, root), weights, squares, data.start, data.words, keys,
+                order, gold, seeds, recipe.keep, recipe.class_rate, out,
+            )  # fmt: skip
+        words = np.diff(data.start)[which].sum()
+        tell("tags", epoch + 1, recipe.tag_epochs, 1.0, loss / words)
+
+
+def _jackknifed(
+    encoder: Encoder, data: Encoded, gold: NDArray[np.int32], n_classes: int, recipe: Recipe,
+    rng: int, tell: Callable[..., None],
+) -> NDArray[np.int32]:  # fmt: skip
+    """Tags of the training data, each by a tagger that did not see the sentence."""
+    out = np.zeros(len(gold), dtype=np.int32)
+    fold = np.arange(len(data)) % min(recipe.folds, len(data))
+    quick = replace(recipe, tag_epochs=min(recipe.tag_epochs, 2))
+    for k in range(fold.max() + 1):
+        weights = recipe.table(n_classes)
+        seen = np.flatnonzero(fold != k)
+        _learn_tags(weights, encoder, data, gold, seen, quick, [rng, 2, k], tell)
+        predict_tags(weights, encoder, data, np.flatnonzero(fold == k), out)
+    return out
+
+
+def predict_labels(
+    labels: NDArray[np.float32], encoder: Encoder, data: Encoded, heads: NDArray[np.int32]
+) -> NDArray[np.int32]:
+    """Relations (tokens,) by number."""
+    from minfer.kernels.classify import label
+
+    out = np.zeros(len(data.words), dtype=np.int32)
+    label(
+        label_templates(), encoder.tables(), labels, labels, data.start, data.words, data.upos,
+        data.xpos, heads, np.arange(len(data), dtype=np.int64), out, np.zeros(0, np.uint64),
+        np.uint64(1 << 24), 0.0, out,
+    )  # fmt: skip
+    return out
+
+
+def _learn_labels(
+    weights: NDArray[np.float32], encoder: Encoder, data: Encoded, heads: NDArray[np.int32],
+    gold: NDArray[np.int32], recipe: Recipe, rng: int, tell: Callable[..., None],
+) -> None:  # fmt: skip
+    from minfer.kernels.classify import label
+
+    squares = np.full_like(weights, _START)
+    out = np.zeros(len(data.words), dtype=np.int32)
+    everything = np.arange(len(data), dtype=np.int64)
+    for epoch in range(recipe.label_epochs):
+        loss = 0.0
+        for _, order, seeds in _chunks(everything, [rng, 3, epoch], 10 * _CHUNK):
+            loss += label(
+                label_templates(), encoder.tables(), weights, squares, data.start, data.words,
+                data.upos, data.xpos, heads, order, gold, seeds, recipe.keep, recipe.class_rate,
+                out,
+            )  # fmt: skip
+        tell("labels", epoch + 1, recipe.label_epochs, 1.0, loss / len(gold))
+
+
+def _chunks(which: NDArray[np.int64], seed: list[int], size: int = _CHUNK):  # type: ignore[no-untyped-def]
+    """A pass over sentences in random order, some at a time: share done after them, numbers,
+    seeds of what is dropped."""
+    generator = np.random.default_rng(seed)
+    order = generator.permutation(which)
+    seeds = generator.integers(0, 1 << 63, len(order), dtype=np.uint64)
+    for k in range(0, len(order), size):
+        yield min(1.0, (k + size) / len(order)), order[k : k + size], seeds[k : k + size]
+
+
+# ---------------------------------------------------------------------- trees
+
+
+def _learn_trees(
+    model: Model, encoder: Encoder, data: Encoded, gold: NDArray[np.int32], recipe: Recipe,
+    rng: int, dev_uas: Callable[[Model], float] | None, tell: Callable[..., None],
+    checkpoint: PathLike | None,
+) -> Model:  # fmt: skip
+    from minfer.kernels.parser import learn
+
+    s = model.settings
+    second = s.gp or s.sib
+    epochs = recipe.first_epochs + (recipe.epochs if second else 0)
+    state = {"arcs": model.arcs, "pairs": model.pairs}
+    state |= {f"{name} squares": np.full_like(table, _START) for name, table in state.items()}
+    theta = [0.0, 0.0]
+    identity = {"rng": rng, "recipe": asdict(recipe), "settings": asdict(s),
+                "features": features_digest(), "words": len(gold)}  # fmt: skip
+    done = 0
+    uas: list[float] = []
+    if checkpoint is not None and Path(checkpoint).exists():
+        done, theta, uas = _resume(checkpoint, identity, state)
+    limit = max(abs(s.theta_low), abs(s.theta_high))
+    packed = recipe.inference.packed(s.projective, s.single_root, s.gp, s.sib, limit)
+    everything = np.arange(len(data), dtype=np.int64)
+    for epoch in range(done, epochs):
+        stage = "pairs" if epoch >= recipe.first_epochs else "arcs"
+        totals = np.zeros(6)
+        for share, order, seeds in _chunks(everything, [rng, 4, epoch]):
+            learn(
+                packed, compiled_templates(), encoder.tables(), state["arcs"],
+                state["arcs squares"], state["pairs"], state["pairs squares"], data.start,
+                data.words, data.upos, data.xpos, gold, order, seeds, recipe.keep, recipe.rate,
+                recipe.pair_rate, stage == "pairs", totals,
+            )  # fmt: skip
+            if share < 1:
+                tell(stage, epoch + 1, epochs, share, float(totals[0] / totals[1]))
+        theta = totals[4:].tolist()
+        if dev_uas is not None:
+            uas.append(dev_uas(model))
+        loss = float(totals[0] / totals[1])
+        tell(stage, epoch + 1, epochs, 1.0, loss, uas[-1] if uas else None)
+        if checkpoint is not None:
+            _save_checkpoint(checkpoint, identity, state, epoch + 1, theta, uas)
+    info = {**model.info, "dev_uas": uas, "theta_seen": theta}
+    return replace(model, info=info).rounded()
+
+
+def _save_checkpoint(
+    path: PathLike, identity: dict[str, Any], state: dict[str, NDArray], done: int,
+    theta: list[float], uas: list[float],
+) -> None:  # fmt: skip
+    header = {"identity": identity, "done": done, "theta": theta, "dev_uas": uas}
+    with atomic_write(path) as file:
+        file.write(_safetensors().save(state, metadata={_CHECKPOINT: json.dumps(header)}))
+
+
+def _resume(
+    path: PathLike, identity: dict[str, Any], state: dict[str, NDArray]
+) -> tuple[int, list[float], list[float]]:
+    tables, header = read_tensors(path, _CHECKPOINT)
+    if header.get("identity") != json.loads(json.dumps(identity)):
+        raise FormatError(
+            f"{path}: a checkpoint of another training (data, settings or rng differ): "
+            "remove it to start afresh, or repeat the command it belongs to"
+        )
+    for name, table in state.items():
+        table[:] = tables[name]
+    return int(header["done"]), header["theta"], header["dev_uas"]

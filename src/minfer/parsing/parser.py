@@ -1,0 +1,358 @@
+"""The dependency parser: train, save, load, parse.
+
+First- and second-order factors over arcs with one tree factor (Smith & Eisner 2008), inference by
+belief propagation on a graph reduced to the pairs that can matter (Riedel, Smith & McCallum 2010,
+section 5.2), decoding by minimum Bayes risk. Probabilities of arcs come with every parse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import RefusedError, SettingsError
+from minfer.graph import FactorGraph
+from minfer.io.text import PathLike
+from minfer.parsing.conllu import Sentence
+from minfer.parsing.features import Encoded, Encoder, compiled_templates
+from minfer.parsing.graphs import Scores, list_pairs, to_graph
+from minfer.parsing.learn import (
+    Recipe,
+    Report,
+    predict_labels,
+    predict_tags,
+    retagged,
+    train_model,
+)
+from minfer.parsing.marginals import ArcMarginals, Inference
+from minfer.parsing.model import Model, Settings
+
+BATCH = 8192  # words parsed at a time
+MOST_PAIRS = 1 << 25  # of one sentence
+
+Input = Sentence | Sequence[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Parses of some sentences, one word after the other.
+
+    Attributes
+    ----------
+    data : the sentences as numbers, with the tags that were used
+    tags : (words,) int32 classes of the tagger, or None if tags were given
+    heads, labels : (words,) int32
+    probs : (words,) of the arcs chosen
+    second, second_probs : (words,) the most probable other head (-1 if none) and its probability
+    log_z, log_p : (S,) log Z and log-probability of the tree
+    counts : (S, 4) arcs in the graph, pairs looked at, pairs in the graph, iterations
+    change : (S,) of arc probabilities in the last iteration
+    marginals : all N x N arc probabilities, one sentence after the other, or no entry
+    """
+
+    data: Encoded
+    tags: NDArray[np.int32] | None
+    heads: NDArray[np.int32]
+    labels: NDArray[np.int32]
+    probs: NDArray[np.float64]
+    second: NDArray[np.int32]
+    second_probs: NDArray[np.float64]
+    log_z: NDArray[np.float64]
+    log_p: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    change: NDArray[np.float64]
+    marginals: NDArray[np.float64]
+
+
+class Parser:
+    """A trained dependency parser.
+
+    Examples
+    --------
+    >>> from minfer.parsing.parser import Parser
+    >>> parser = Parser.load("en.model")  # doctest: +SKIP
+    >>> [parse] = parser.parse([["Birds", "sing"]])  # doctest: +SKIP
+    >>> parse.heads.tolist(), parse.deprels  # doctest: +SKIP
+    ([2, 0], ('nsubj', 'root'))
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._encoder = Encoder(model.upos)
+        self._templates = compiled_templates()
+
+    # ------------------------------------------------------------------ making one
+
+    @classmethod
+    def train(
+        cls,
+        train: Iterable[Sentence],
+        dev: Iterable[Sentence] | None = None,
+        *,
+        projective: bool = True,
+        single_root: bool = True,
+        gp: bool = True,
+        sib: bool = True,
+        tags: str = "predicted",
+        rng: int = 0,
+        recipe: Recipe | None = None,
+        report: Report | None = None,
+        checkpoint: PathLike | None = None,
+        source: str = "",
+    ) -> Parser:
+        """Learn from a treebank.
+
+        Parameters
+        ----------
+        train, dev : sentences with heads; the UAS on ``dev`` is reported after each epoch
+        projective : trees that are not are lifted for training, and counted in ``model.info``
+        single_root : sentences with several roots are left out then, and counted
+        gp, sib : whether to have grandparent and sibling factors; neither is a first-order parser
+        tags : ``predicted`` learns from tags as the tagger will give them, ``gold`` from those in
+            the file
+        rng : seed; the same gives the same parser
+        recipe : everything else, see :class:`minfer.parsing.learn.Recipe`
+        report : called with a :class:`minfer.parsing.learn.Progress`
+        checkpoint : a file in which training is kept after each epoch and from which it goes on
+        source : what the data are, kept in the model
+        """
+        if tags not in ("predicted", "gold"):
+            raise SettingsError(f"tags is predicted or gold, not {tags!r}")
+        settings = Settings(projective, single_root, gp, sib, tags)
+        held_out = list(dev) if dev is not None else None
+
+        def dev_uas(model: Model) -> float:
+            assert held_out is not None
+            parser = cls(model)
+            right = [p.heads == s.heads for p, s in zip(parser.parse(held_out), held_out)]
+            return float(100 * np.concatenate(right).mean())
+
+        model = train_model(
+            list(train), settings, recipe or Recipe(), int(rng),
+            dev_uas if held_out else None, report, checkpoint, source,
+        )  # fmt: skip
+        return cls(model)
+
+    @classmethod
+    def load(cls, path: PathLike) -> Parser:
+        """A parser that was saved."""
+        return cls(Model.load(path))
+
+    def save(self, path: PathLike) -> None:
+        """Write it to one file, in the safetensors format."""
+        self.model.save(path)
+
+    def __repr__(self) -> str:
+        s, info = self.model.settings, self.model.info
+        kind = "projective" if s.projective else "non-projective"
+        order = " + ".join(name for name, on in (("GP", s.gp), ("SIB", s.sib)) if on)
+        return (
+            f"Parser({kind}, {order or 'first order'}, {s.tags} tags; "
+            f"trained on {info.get('sentences', 0):,} sentences)"
+        )
+
+    # ------------------------------------------------------------------ using it
+
+    def parse(
+        self,
+        sentences: Iterable[Input],
+        tags: str | None = None,
+        inference: Inference | None = None,
+        marginals: bool = False,
+    ) -> Iterator[Sentence]:
+        """The sentences with heads and relations (and tags, if predicted), one after the other.
+
+        Parameters
+        ----------
+        sentences : as read from a file, or lists of words; they may be a stream
+        tags : ``predicted`` or ``gold`` (those in the sentence); as in training by default
+        inference : :class:`Inference`; lazily reduced by default
+        marginals : whether MISC gets the arc's probability (``ArcProb``), the runner-up
+            (``Head2``, ``Head2Prob``) and, at the root word, the tree's (``TreeProb``)
+        """
+        for part in _batches(sentences):
+            yield from self._sentences(part, self.parse_batch(part, tags, inference), marginals)
+
+    def parse_batch(
+        self,
+        sentences: Sequence[Sentence],
+        tags: str | None = None,
+        inference: Inference | None = None,
+        all_marginals: bool = False,
+        phase: int = 5,
+    ) -> Batch:
+        """Parse some sentences at once, into arrays. ``phase`` is for timing: see the kernel."""
+        from minfer.kernels.parser import parse
+
+        tags = tags or self.model.settings.tags
+        if tags not in ("predicted", "gold"):
+            raise SettingsError(f"tags is predicted or gold, not {tags!r}")
+        inference = inference or Inference()
+        data, classes = self._encoded(sentences, tags)
+        n, size = len(data.words), np.diff(data.start) + 1
+        self._check_size(int(size.max(initial=1)), inference)
+        heads, second = np.zeros((2, n), dtype=np.int32)
+        probs, second_probs = np.zeros((2, n))
+        log_z, log_p, change = np.zeros((3, len(data)))
+        counts = np.zeros((len(data), 4), dtype=np.int64)
+        every = np.zeros(int((size**2).sum()) if all_marginals else 0)
+        parse(
+            self._packed(inference), self._templates, self._encoder.tables(), self.model.arcs,
+            self.model.pairs, data.start, data.words, data.upos, data.xpos, phase, heads, probs,
+            second, second_probs, log_z, log_p, counts, change, every,
+        )  # fmt: skip
+        labels = heads
+        if phase >= 5:
+            labels = predict_labels(self.model.labels, self._encoder, data, heads)
+        return Batch(
+            data, classes, heads, labels, probs, second, second_probs, log_z, log_p, counts,
+            change, every,
+        )  # fmt: skip
+
+    def marginals(
+        self,
+        sentences: Iterable[Input],
+        tags: str | None = None,
+        inference: Inference | None = None,
+    ) -> Iterator[ArcMarginals]:
+        """Probabilities of all arcs of each sentence; parameters as in :meth:`parse`."""
+        inference = inference or Inference()
+        for part in _batches(sentences):
+            batch = self.parse_batch(part, tags, inference, all_marginals=True)
+            at = 0
+            for b, (lo, hi) in enumerate(zip(batch.data.start, batch.data.start[1:])):
+                size = int(hi - lo) + 1
+                probs = batch.marginals[at : at + size**2].reshape(size, size)
+                at += size**2
+                _, scored, kept, iterations = batch.counts[b].tolist()
+                yield ArcMarginals(
+                    probs, float(batch.log_z[b]), batch.heads[lo:hi], scored, kept, iterations,
+                    bool(kept == 0 or batch.change[b] <= inference.tol),
+                )  # fmt: skip
+
+    def scores(self, sentence: Input, tags: str | None = None) -> Scores:
+        """All scores of a sentence: what :func:`minfer.parsing.marginals.marginals` takes."""
+        from minfer.kernels import parser as k
+
+        data, _ = self._encoded([_sentence(sentence)], tags or self.model.settings.tags)
+        s, size = self.model.settings, len(data.words) + 1
+        self._check_size(size, Inference.full())
+        bounds, none = self._templates[3], np.zeros(0, np.float32)
+        keys = np.empty(size * int(bounds[-1]), dtype=np.uint64)
+        numbers = np.empty(size, dtype=np.int64)
+        k.sentence_keys(
+            self._templates, self._encoder.tables(), data.words, data.upos, data.xpos, keys, numbers
+        )
+        arcs = np.full((size, size), -np.inf)
+        shifts = [np.uint64(64 - k.table_bits(len(t))) for t in (self.model.arcs, self.model.pairs)]
+        nothing = np.uint64(0), np.uint64(1 << 24), 0.0
+        k.first_scores(
+            k.SCORE,
+            self._templates,
+            keys,
+            numbers,
+            self.model.arcs,
+            none,
+            shifts[0],
+            *nothing,
+            arcs,
+        )
+        pairs = list_pairs(arcs, s.gp, s.sib, s.projective, s.single_root)
+        theta = np.empty(len(pairs.nodes))
+        k.second_scores(
+            k.SCORE, self._templates, keys, size, pairs.n_gp, len(theta), pairs.nodes,
+            self.model.pairs, none, shifts[1], *nothing, self._limit, theta,
+        )  # fmt: skip
+        cubes = []
+        for use, rows in ((s.gp, slice(0, pairs.n_gp)), (s.sib, slice(pairs.n_gp, None))):
+            cubes.append(np.zeros((size,) * 3 if use else (0, 0, 0)))
+            if use:
+                cubes[-1][tuple(pairs.nodes[rows].T)] = theta[rows]
+        return Scores(arcs, *cubes)
+
+    def to_graph(self, sentence: Input, tags: str | None = None) -> FactorGraph:
+        """The sentence as a factor graph with all its factors, for any solver."""
+        scores, s = self.scores(sentence, tags), self.model.settings
+        return to_graph(
+            scores.arcs, scores.gp if s.gp else None, scores.sib if s.sib else None,
+            projective=s.projective, single_root=s.single_root,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------ inside
+
+    @property
+    def _limit(self) -> float:
+        s = self.model.settings
+        return max(abs(s.theta_low), abs(s.theta_high))
+
+    def _packed(self, inference: Inference) -> tuple:
+        s = self.model.settings
+        return inference.packed(s.projective, s.single_root, s.gp, s.sib, self._limit)
+
+    def _check_size(self, size: int, inference: Inference) -> None:
+        s = self.model.settings
+        if inference.least == 0 and (s.gp + s.sib) * size**3 / 2 > MOST_PAIRS:
+            raise RefusedError(
+                f"a sentence of {size - 1:,} words has too many pairs of arcs to look at all: "
+                "use the reduced graph (Inference(least=1e-3))"
+            )
+
+    def _encoded(
+        self, sentences: Sequence[Sentence], tags: str
+    ) -> tuple[Encoded, NDArray[np.int32] | None]:
+        data = self._encoder.encode(sentences)
+        if tags == "gold":
+            return data, None
+        classes = predict_tags(self.model.tagger, self._encoder, data)
+        return retagged(data, self._encoder, self.model.classes, classes), classes
+
+    def _sentences(
+        self, sentences: Sequence[Sentence], batch: Batch, marginals: bool
+    ) -> Iterator[Sentence]:
+        names, classes = self.model.relations, self.model.classes
+        relations = [names[k] for k in batch.labels.tolist()]
+        tags = None if batch.tags is None else [classes[k] for k in batch.tags.tolist()]
+        bounds = batch.data.start.tolist()
+        for b, sentence in enumerate(sentences):
+            lo, hi = bounds[b], bounds[b + 1]
+            upos, xpos = zip(*tags[lo:hi]) if tags is not None else (None, None)
+            misc = _misc(batch, b, lo, hi) if marginals else None
+            yield sentence.with_parse(
+                batch.heads[lo:hi], relations[lo:hi], upos=upos, xpos=xpos, misc=misc
+            )
+
+
+def _misc(batch: Batch, b: int, lo: int, hi: int) -> dict[str, list[str | None]]:
+    heads, second = batch.heads[lo:hi].tolist(), batch.second[lo:hi].tolist()
+    tree = f"{np.exp(min(batch.log_p[b], 0.0)):.4f}"
+    return {
+        "ArcProb": [f"{p:.4f}" for p in batch.probs[lo:hi].tolist()],
+        "Head2": [str(h) if h >= 0 else None for h in second],
+        "Head2Prob": [
+            f"{p:.4f}" if h >= 0 else None
+            for h, p in zip(second, batch.second_probs[lo:hi].tolist())
+        ],
+        "TreeProb": [tree if h == 0 else None for h in heads],
+    }
+
+
+def _sentence(item: Input) -> Sentence:
+    return item if isinstance(item, Sentence) else Sentence.from_forms(item)
+
+
+def _batches(sentences: Iterable[Input]) -> Iterator[list[Sentence]]:
+    """Runs of sentences of together about ``BATCH`` words."""
+    part: list[Sentence] = []
+    words = 0
+    for item in sentences:
+        sentence = _sentence(item)
+        part.append(sentence)
+        words += len(sentence)
+        if words >= BATCH:
+            yield part
+            part, words = [], 0
+    if part:
+        yield part

@@ -1,0 +1,421 @@
+"""The parser: its kernels against the general engine, its learning, its files."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from minfer import BeliefPropagation
+from minfer.errors import (
+    ContradictionError,
+    FormatError,
+    MinferError,
+    ModelError,
+    RefusedError,
+    SettingsError,
+)
+from minfer.parsing.conllu import Sentence
+from minfer.parsing.evaluate import evaluate
+from minfer.parsing.features import Encoder, compiled_templates
+from minfer.parsing.graphs import Scores, list_pairs, pair_weights, to_graph
+from minfer.parsing.learn import Recipe
+from minfer.parsing.marginals import Inference, marginals
+from minfer.parsing.parser import Parser
+from minfer.parsing.trees import nonprojective_marginals, projective_marginals
+from minfer.reduction.gains import factor_gains
+
+TIGHT = Inference.full(max_iters=1000, tol=1e-12)
+
+KINDS = [
+    (projective, single_root, gp, sib)
+    for projective in (True, False)
+    for single_root in (True, False)
+    for gp, sib in ((True, True), (True, False), (False, True))
+]
+
+
+def draw(seed, n, strength=0.7, no_arcs=0.0):
+    rng = np.random.default_rng(seed)
+    arcs = rng.normal(size=(n + 1, n + 1)) * 1.5
+    arcs[1:][rng.random((n, n + 1)) < no_arcs] = -np.inf
+    gp, sib = strength * rng.normal(size=(2, n + 1, n + 1, n + 1))
+    return arcs, gp, sib
+
+
+def draw_kind(seed, n, kind, **options):
+    arcs, gp, sib = draw(seed, n, **options)
+    projective, single_root, use_gp, use_sib = kind
+    settings = {"projective": projective, "single_root": single_root}
+    return arcs, gp if use_gp else None, sib if use_sib else None, settings
+
+
+def arc_matrix(answer, n):
+    probs = np.zeros((n + 1, n + 1))
+    for v in range(answer.graph.n_variables):
+        h, m = map(int, answer.graph.name(v).split("->"))
+        probs[h, m] = answer[v][1]
+    return probs
+
+
+# ------------------------------------------------------------------ inference for given scores
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("no_arcs", [0.0, 0.3])
+def test_fixed_point_is_that_of_the_general_engine(kind, no_arcs):
+    for n in (1, 2, 4, 6):
+        arcs, gp, sib, settings = draw_kind(n, n, kind, no_arcs=no_arcs)
+        graph = to_graph(arcs, gp, sib, **settings)
+        theirs = BeliefPropagation(tol=1e-13)(graph)
+        ours = marginals(arcs, sib, gp, inference=TIGHT, **settings)
+        assert theirs.status.ok
+        assert ours.converged
+        np.testing.assert_allclose(ours.probs, arc_matrix(theirs, n), atol=1e-9)
+        assert ours.log_z == pytest.approx(theirs.log_z, abs=1e-8)
+        np.testing.assert_allclose(ours.probs[:, 1:].sum(axis=0), 1.0, atol=1e-12)
+
+
+def test_without_pairs_it_is_the_tree():
+    for projective, exact in ((True, projective_marginals), (False, nonprojective_marginals)):
+        for single_root in (True, False):
+            arcs = draw(3, 7)[0]
+            probs, log_z = exact(arcs, single_root)
+            ours = marginals(arcs, projective=projective, single_root=single_root)
+            np.testing.assert_allclose(ours.probs, probs, atol=1e-12)
+            assert ours.log_z == pytest.approx(log_z)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lazy_keeps_what_a_full_scan_keeps(kind):
+    projective, single_root, use_gp, use_sib = kind
+    for seed in range(4):
+        arcs, gp, sib, settings = draw_kind(seed, 8, kind, strength=1.5)
+        scores = Scores.checked(arcs, gp, sib)
+        pairs = list_pairs(scores.arcs, use_gp, use_sib, projective, single_root)
+        graph = to_graph(arcs, gp, sib, **settings)
+        n_arcs = graph.n_variables
+        seed_mask = np.arange(graph.n_factors) <= n_arcs
+        answer = BeliefPropagation(tol=1e-12)(graph.keep(seed_mask))
+        gains = factor_gains(graph, answer, seed_mask)[n_arcs + 1 :]
+        assert len(gains) == len(pairs.arcs)
+        for cost in (1e-1, 1e-2, 1e-3, 1e-4):
+            keep = gains >= cost
+            lazy = marginals(arcs, sib, gp, factor_cost=cost, **settings)
+            assert lazy.kept == keep.sum()
+            assert lazy.scored <= len(gains)
+            kept = graph.keep(np.concatenate([seed_mask[: n_arcs + 1], keep]))
+            theta = pair_weights(scores, pairs)
+            tight = Inference.min_joint(
+                cost, float(theta.min()), float(theta.max()), max_iters=1000, tol=1e-12
+            )
+            ours = marginals(arcs, sib, gp, inference=tight, **settings)
+            theirs = BeliefPropagation(tol=1e-13)(kept)
+            if ours.converged and theirs.status.ok:
+                np.testing.assert_allclose(ours.probs, arc_matrix(theirs, 8), atol=1e-8)
+
+
+@pytest.mark.parametrize("projective", [True, False])
+def test_arc_pruning_is_a_small_change(projective):
+    arcs, gp, sib = draw(5, 30, strength=0.3)
+    arcs *= 3
+    whole = marginals(arcs, sib, gp, projective, inference=Inference.full(50, 1e-6))
+    cut = marginals(arcs, sib, gp, projective, inference=Inference(1e-6, 1e-5, 0.0, 50, 1e-6))
+    assert cut.kept < whole.kept / 2
+    assert np.abs(whole.probs - cut.probs).max() < 0.02
+
+
+def test_shifting_the_scores_of_a_word_changes_nothing():
+    arcs, gp, sib = draw(6, 6)
+    shifted = arcs + np.linspace(-300, 300, 7)
+    a, b = marginals(arcs, sib, gp), marginals(shifted, sib, gp)
+    np.testing.assert_allclose(a.probs, b.probs, atol=1e-9)
+    assert b.log_z - a.log_z == pytest.approx(np.linspace(-300, 300, 7)[1:].sum())
+    assert a.heads.tolist() == b.heads.tolist()
+
+
+def test_strong_pairs_stay_finite():
+    arcs, gp, sib = draw(7, 40, strength=8.0)
+    for projective in (True, False):
+        answer = marginals(50 * arcs, sib, gp, projective)
+        assert np.isfinite(answer.probs).all()
+        assert np.isfinite(answer.log_z)
+        np.testing.assert_allclose(answer.probs[:, 1:].sum(axis=0), 1.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("projective", [True, False])
+def test_where_linear_numbers_underflow_logarithms_do(projective):
+    """The best head of every word but the first is the one before; no tree has them backwards."""
+    n = 40
+    arcs, gp, sib = draw(8, n, strength=0.2)
+    arcs[np.arange(2, n + 1), np.arange(1, n)] = 40.0  # a chain to the last word ...
+    arcs[0] = -40.0
+    arcs[0, n] = -200.0  # ... which is a costly root
+    graph = to_graph(arcs, gp, sib, projective=projective)
+    theirs = BeliefPropagation(tol=1e-10)(graph)
+    ours = marginals(arcs, sib, gp, projective, inference=Inference.full(300, 1e-10))
+    np.testing.assert_allclose(ours.probs, arc_matrix(theirs, n), atol=1e-6)
+    assert ours.log_z == pytest.approx(theirs.log_z, rel=1e-6)
+
+
+# ------------------------------------------------------------------ the parser
+
+
+SMALL = Recipe(
+    first_epochs=1, epochs=2, bits=12, tag_bits=10, tag_epochs=3, label_epochs=2, folds=2
+)
+
+
+def treebank(n_sentences, seed=0):
+    """Sentences of a toy grammar: determiners before nouns, verbs between, adverbs after."""
+    rng = np.random.default_rng(seed)
+    words = {
+        "DET": ["the", "a"], "ADJ": ["red", "old", "big"], "NOUN": ["dog", "cat", "house", "tree"],
+        "VERB": ["sees", "likes", "eats"], "ADV": ["now", "here"],
+    }  # fmt: skip
+    out = []
+    for _ in range(n_sentences):
+        tags, heads, deprels = [], [], []
+
+        def phrase(relation, tags=tags, heads=heads, deprels=deprels):
+            first = len(tags)
+            tags += ["DET"] + ["ADJ"] * rng.integers(0, 3) + ["NOUN"]
+            noun = len(tags)
+            heads += [noun] * (noun - first - 1) + [-1]
+            deprels += ["det", *["amod"] * (noun - first - 2), relation]
+
+        phrase("nsubj")
+        tags.append("VERB")
+        verb = len(tags)
+        heads.append(0)
+        deprels.append("root")
+        if rng.random() < 0.7:
+            phrase("obj")
+        for _ in range(rng.integers(0, 2)):
+            tags.append("ADV")
+            heads.append(verb)
+            deprels.append("advmod")
+        forms = [str(rng.choice(words[tag])) for tag in tags]
+        sentence = Sentence.from_forms(forms, tags)
+        out.append(sentence.with_parse([verb if h < 0 else h for h in heads], deprels))
+    return out
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return Parser.train(treebank(150), treebank(20, 1), recipe=SMALL, rng=3)
+
+
+def test_it_learns_a_toy_grammar(trained):
+    gold = treebank(40, 2)
+    blank = [list(s.forms) for s in gold]
+    scores = evaluate(gold, trained.parse(blank))
+    assert scores.uas > 95
+    assert scores.las > 95
+    parsed = list(trained.parse(blank))
+    assert [s.upos for s in parsed] == [s.upos for s in gold]
+    assert trained.model.info["sentences"] == 150
+    assert len(trained.model.info["dev_uas"]) == 3
+
+
+def test_the_same_rng_gives_the_same_parser(trained):
+    again = Parser.train(treebank(150), recipe=SMALL, rng=3)
+    other = Parser.train(treebank(150), recipe=SMALL, rng=4)
+    for name in ("arcs", "pairs", "tagger", "labels"):
+        assert np.array_equal(getattr(again.model, name), getattr(trained.model, name))
+    assert not np.array_equal(other.model.arcs, trained.model.arcs)
+
+
+def test_batches_and_streams_change_nothing(trained, monkeypatch):
+    sentences = treebank(30, 5)
+    whole = [s.heads.tolist() for s in trained.parse(sentences)]
+    monkeypatch.setattr("minfer.parsing.parser.BATCH", 1)
+    stream = trained.parse(iter(sentences))
+    assert next(stream).heads.tolist() == whole[0]
+    assert [s.heads.tolist() for s in stream] == whole[1:]
+
+
+@pytest.mark.parametrize("kind", KINDS[:6:2] + KINDS[6:])
+def test_parsing_in_full_is_the_general_engine_on_the_graph(kind):
+    projective, single_root, gp, sib = kind
+    recipe = replace(SMALL, tag_epochs=1, epochs=1)
+    parser = Parser.train(
+        treebank(30), projective=projective, single_root=single_root, gp=gp, sib=sib,
+        tags="gold", recipe=recipe,
+    )  # fmt: skip
+    tight = Inference.full(max_iters=500, tol=1e-12)
+    sentences = treebank(6, 7)
+    for sentence, answer in zip(sentences, parser.marginals(sentences, inference=tight)):
+        graph = parser.to_graph(sentence)
+        theirs = BeliefPropagation(tol=1e-13)(graph)
+        if not (answer.converged and theirs.status.ok):
+            continue
+        np.testing.assert_allclose(answer.probs, arc_matrix(theirs, len(sentence)), atol=1e-8)
+        assert answer.log_z == pytest.approx(theirs.log_z, abs=1e-7)
+        scores = parser.scores(sentence)
+        ours = marginals(
+            scores.arcs, scores.sib if sib else None, scores.gp if gp else None, projective,
+            single_root=single_root, inference=tight,
+        )  # fmt: skip
+        np.testing.assert_allclose(ours.probs, answer.probs, atol=1e-12)
+        assert graph.n_factors == graph.n_variables + 1 + answer.scored
+
+
+def test_lazy_parsing_scores_fewer_pairs_and_keeps_those_that_matter(trained):
+    sentences = treebank(20, 8)
+    theta = [trained.to_graph(s).groups[-1].theta for s in sentences]
+    low, high = min(t.min() for t in theta), max(t.max() for t in theta)
+    scan = replace(Inference.full(), factor_cost=1e-3)
+    lazy = Inference.min_joint(1e-3, low, high)
+    a, b = (trained.parse_batch(sentences, inference=i, all_marginals=True) for i in (scan, lazy))
+    assert np.array_equal(a.counts[:, 2], b.counts[:, 2])
+    assert b.counts[:, 1].sum() < a.counts[:, 1].sum() / 2
+    assert np.array_equal(a.marginals, b.marginals)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("kind", KINDS[::3])
+def test_a_step_is_along_the_gradient_of_the_likelihood(trained, kind, pairs):
+    """Against finite differences of the (Bethe) likelihood, at weights that matter."""
+    from minfer.kernels.parser import learn
+
+    sentence = treebank(1, 9)[0]
+    encoder = Encoder(trained.model.upos)
+    data = encoder.encode([sentence])
+    packed = Inference.full(max_iters=500, tol=1e-10).packed(*kind, 8.0)
+    start = {name: getattr(trained.model, name) / 20 for name in ("arcs", "pairs")}
+
+    def run(tables, rate):
+        """Minus the log-likelihood; with a rate of 1 a step is minus the gradient."""
+        totals = np.zeros(6)
+        squares = np.full_like(tables["arcs"], 1e12)
+        learn(
+            packed, compiled_templates(), encoder.tables(), tables["arcs"], squares.copy(),
+            tables["pairs"], squares.copy(), data.start, data.words, data.upos, data.xpos,
+            sentence.heads, np.zeros(1, np.int64), np.zeros(1, np.uint64), np.uint64(1 << 24),
+            rate * 1e6, rate * 1e6, pairs, totals,
+        )  # fmt: skip
+        return totals[0]
+
+    after = {name: table.copy() for name, table in start.items()}
+    run(after, 1.0)
+    for name in ("arcs", "pairs") if pairs else ("arcs",):
+        gradient = start[name] - after[name]
+        for place in np.argsort(-np.abs(gradient))[:5]:
+            loss = []
+            for change in (0.01, -0.01):
+                tables = {key: table.copy() for key, table in start.items()}
+                tables[name][place] += change
+                loss.append(run(tables, 0.0))
+            assert (loss[0] - loss[1]) / 0.02 == pytest.approx(gradient[place], rel=0.01, abs=5e-3)
+
+
+def test_marginals_go_into_misc(trained):
+    [parsed] = trained.parse([["the", "dog", "sees", "a", "cat"]], marginals=True)
+    values = [dict(item.split("=") for item in misc.split("|")) for misc in parsed.misc]
+    [answer] = trained.marginals([["the", "dog", "sees", "a", "cat"]])
+    for m, (row, head) in enumerate(zip(values, parsed.heads), 1):
+        assert float(row["ArcProb"]) == pytest.approx(answer.probs[head, m], abs=1e-4)
+        assert float(row["Head2Prob"]) <= float(row["ArcProb"]) + 1e-4
+        assert row["Head2"] != str(head)
+    assert [("TreeProb" in row) for row in values] == [h == 0 for h in parsed.heads]
+
+
+def test_one_word_and_unknown_words(trained):
+    [one] = trained.parse([["Hm"]])
+    assert one.heads.tolist() == [0]
+    long = ["the", "dog", "sees"] * 100
+    [parsed] = trained.parse([long])
+    assert len(parsed) == 300
+    with pytest.raises(RefusedError, match="words has too many pairs"):
+        trained.parse_batch([Sentence.from_forms(long * 4)], inference=Inference.full())
+
+
+def test_non_projective_trees_are_lifted_and_counted():
+    crossed = Sentence.from_forms(list("abcd"), ["X"] * 4).with_parse([3, 4, 0, 3], ["r"] * 4)
+    roots = Sentence.from_forms(list("ab"), ["X"] * 2).with_parse([0, 0], ["r"] * 2)
+    recipe = replace(SMALL, tag_epochs=1, epochs=1)
+    parser = Parser.train([*treebank(10), crossed, roots], recipe=recipe)
+    assert parser.model.info["lifted_arcs"] == 1
+    assert parser.model.info["skipped_several_roots"] == 1
+    parser = Parser.train([*treebank(10), crossed], recipe=recipe, projective=False)
+    assert parser.model.info["lifted_arcs"] == 0
+    with pytest.raises(ModelError, match="no heads to learn from"):
+        Parser.train([Sentence.from_forms(["a"])])
+
+
+# ------------------------------------------------------------------ files
+
+
+def test_saved_and_loaded_it_parses_the_same(trained, tmp_path):
+    pytest.importorskip("safetensors")
+    trained.save(tmp_path / "toy.model")
+    loaded = Parser.load(tmp_path / "toy.model")
+    assert repr(loaded) == repr(trained)
+    sentences = treebank(20, 11)
+    a = trained.parse_batch(sentences, all_marginals=True)
+    b = loaded.parse_batch(sentences, all_marginals=True)
+    assert np.array_equal(a.marginals, b.marginals)
+    assert np.array_equal(a.labels, b.labels)
+
+
+def test_wrong_files_are_refused(trained, tmp_path, monkeypatch):
+    pytest.importorskip("safetensors")
+    path = tmp_path / "toy.model"
+    with pytest.raises(FormatError, match="cannot read"):
+        Parser.load(path)
+    path.write_bytes(b"not a model")
+    with pytest.raises(FormatError, match="not a parser"):
+        Parser.load(path)
+    trained.save(path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(FormatError, match="damaged"):
+        Parser.load(path)
+    trained.save(path)
+    monkeypatch.setattr("minfer.parsing.model.FORMAT", 99)
+    with pytest.raises(FormatError, match="train it again, or install"):
+        Parser.load(path)
+
+
+def test_without_safetensors_the_advice_is_given(trained, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    with pytest.raises(MinferError, match=r"pip install 'minfer\[parsing\]'"):
+        trained.save(tmp_path / "toy.model")
+
+
+def test_an_interrupted_training_goes_on(trained, tmp_path):
+    pytest.importorskip("safetensors")
+    path = tmp_path / "toy.checkpoint"
+
+    def stop(progress):
+        if progress.stage == "pairs" and progress.epoch == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Parser.train(treebank(150), recipe=SMALL, rng=3, report=stop, checkpoint=path)
+    stages = []
+    resumed = Parser.train(
+        treebank(150), recipe=SMALL, rng=3, checkpoint=path,
+        report=lambda p: stages.append((p.stage, p.epoch)),
+    )  # fmt: skip
+    assert ("arcs", 1) not in stages
+    assert np.array_equal(resumed.model.pairs, trained.model.pairs)
+    with pytest.raises(FormatError, match="another training"):
+        Parser.train(treebank(150), recipe=SMALL, rng=4, checkpoint=path)
+
+
+def test_settings_are_checked():
+    for wrong in ({"least": -1}, {"damping": 1.0}, {"max_iters": 0}, {"tol": np.nan}):
+        with pytest.raises(SettingsError):
+            Inference(**wrong)
+    for wrong in ({"dropout": 1.0}, {"bits": 40}, {"folds": 1}, {"epochs": -1}):
+        with pytest.raises(SettingsError):
+            Recipe(**wrong)
+    with pytest.raises(SettingsError, match="predicted or gold"):
+        Parser.train(treebank(1), tags="silver")
+    with pytest.raises(ModelError, match="must have shape"):
+        marginals(np.zeros((3, 3)), gp=np.zeros((2, 2, 2)))
+    with pytest.raises(ContradictionError):
+        marginals(np.full((3, 3), -np.inf))
