@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from minfer.errors import ModelError, SettingsError
 from minfer.graph import FactorGraph, grid_edges
 from minfer.reduction import seeds
-from minfer.reduction.infer import check_callable, infer
+from minfer.reduction.infer import REFRESHES, check_callable, infer
 from minfer.reduction.objectives import MinJoint, Objective
 from minfer.reduction.result import Result
 from minfer.solvers.base import Solver
@@ -38,7 +38,6 @@ ALPHA = 5.0
 COUPLING = 1.0
 #: A factor cost that suits most pictures, where the reduction is asked for.
 FACTOR_COST = 0.03
-REFRESHES = 2
 #: Stricter than any picture shows.
 TOL = 1e-4
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Optional
 
@@ -11,7 +12,14 @@ import typer
 
 from minfer.cli import reduce
 from minfer.cli.failures import UsageError, note
-from minfer.cli.options import OUTPUT_PANEL, make_solver, solver_name, solver_options
+from minfer.cli.options import (
+    OUTPUT_PANEL,
+    Json,
+    Strict,
+    make_solver,
+    solver_name,
+    solver_options,
+)
 from minfer.cli.progress import wait_for
 from minfer.cli.run import NOT_CONVERGED, check_writable
 from minfer.errors import RefusedError
@@ -40,7 +48,7 @@ def _shared(name: str, text: str = "") -> Any:
     )
 
 
-@solver_options
+@partial(solver_options, default=reduce.DEFAULT_SOLVER)
 def denoise(
     noisy: Annotated[str, typer.Argument(metavar="NOISY.png", help="Picture file to clean.")],
     out: Annotated[
@@ -124,22 +132,8 @@ def denoise(
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="One JSON object on standard output instead of the table.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = False,
-    strict: Annotated[
-        bool,
-        typer.Option(
-            "--strict",
-            help="Exit with code 5 if the answer has not converged.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = False,
+    json: Json = False,
+    strict: Strict = False,
     **settings: Any,
 ) -> None:
     """Clean a noisy black-and-white picture, or segment a grey one.

@@ -104,16 +104,35 @@ Evidence = Annotated[
     ),
 ]
 
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="One JSON object on standard output instead of the table.",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
+]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="Exit with code 5 if the answer has not converged.",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
+]
+
 
 # ---------------------------------------------------------------------- solvers
 
 
-def solver_options(command: Callable[..., None]) -> Callable[..., None]:
+def solver_options(
+    command: Callable[..., None], default: str = "auto; bp with --reduce"
+) -> Callable[..., None]:
     """Add ``--solver`` and the options of all solvers to a command; they come as ``**settings``."""
     signature = inspect.signature(command, eval_str=True)
     own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     *most, last = SOLVERS
-    choices = f"{', '.join(most)} or {last}. Default: auto; bp with --reduce."
+    choices = f"{', '.join(most)} or {last}. Default: {default}."
     added = [_parameter("solver", str, "--solver", choices, "NAME")]
     for option in OPTIONS:
         who = "all solvers" if len(option.solvers) == len(SOLVERS) else ", ".join(option.solvers)

@@ -288,6 +288,8 @@ class Report(NamedTuple):
     explanations: dict[str, Explanation | ModelExplanation]
 
     def to_dict(self, chosen: list[int] | None) -> dict[str, Any]:
+        from minfer.reduction.result import finite_or_none
+
         result = self.result
         content = result.to_dict(chosen)
         more = {
@@ -295,7 +297,9 @@ class Report(NamedTuple):
             "seed_graph": self.request.seed_graph,
             "objective": str(self.request.objective),
             "forced_share": result.forced_share,
-            "error_estimate_largest": _finite(float(result.error_estimates.max(initial=0.0))),
+            "error_estimate_largest": finite_or_none(
+                float(result.error_estimates.max(initial=0.0))
+            ),
             "bound_is_rigorous": True,
             "no_bound_because": why_no_bound(result),
         }
@@ -502,10 +506,6 @@ def full_log_z(result: Result) -> str:
     kind = result.log_z_full_kind.value
     rigorous = ", rigorous" if kind == "lower bound" else ""
     return f"{value:.8g} ({kind}{rigorous}); of the full model"
-
-
-def _finite(x: float) -> float | None:
-    return x if math.isfinite(x) else None
 
 
 def _steps(result: Result) -> str:

@@ -13,7 +13,9 @@ from minfer.cli.failures import UsageError, note
 from minfer.cli.options import (
     OUTPUT_PANEL,
     Evidence,
+    Json,
     Model,
+    Strict,
     evidence_beside,
     is_pairs,
     make_solver,
@@ -61,14 +63,7 @@ def run(
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="One JSON object on standard output instead of the table.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = False,
+    json: Json = False,
     rows: Annotated[
         int,
         typer.Option(
@@ -78,14 +73,7 @@ def run(
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = 20,
-    strict: Annotated[
-        bool,
-        typer.Option(
-            "--strict",
-            help="Exit with code 5 if the answer has not converged.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = False,
+    strict: Strict = False,
     **settings: Any,
 ) -> None:
     """Marginals and log Z of a model.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from minfer.cli.failures import UsageError, note
-from minfer.cli.options import OUTPUT_PANEL, Evidence, Model
+from minfer.cli.options import OUTPUT_PANEL, Evidence, Json, Model
 from minfer.cli.progress import wait_for
 from minfer.cli.reduce import SEED_GRAPHS
 from minfer.cli.run import check_inputs, check_writable, load
@@ -76,14 +76,7 @@ def tradeoff(
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="One JSON object on standard output instead of the table.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = False,
+    json: Json = False,
 ) -> None:
     """Error and time of reduced inference at many sizes, beside the baselines to beat.
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from minfer.factors import Globals, Tables
 from minfer.graph import FactorGraph
-from minfer.reduction.bound import Certificate, Dropped, certificate, pinsker
+from minfer.reduction.bound import Certificate, Dropped, certificate, ignored, pinsker
 from minfer.reduction.compensation import Compensation, compensate
 from minfer.reduction.gains import factor_scores, product_joints, rows_of
 from minfer.solvers.base import LogZ, Marginals, Status
@@ -204,7 +204,7 @@ class Result:
     @cached_property
     def certificate(self) -> Certificate:
         """Everything rigorous about p_H against p_F; computed on first access."""
-        return certificate(self.marginals.graph, list(self._dropped()))
+        return certificate(self.marginals.graph, self._dropped())
 
     @property
     def bound(self) -> float | None:
@@ -235,27 +235,27 @@ class Result:
         F = H' + ignored - corrections: taking each factor's corrections off its own table, not as
         factors of their own, keeps the bound tight.
         """
+        if self.compensation is None:
+            return ignored(self.model, self.keep)
         out = []
-        left = None if self.compensation is None else self.compensation.remembered()
-        messages = None if left is None else left.messages
-        for i, g in enumerate(self.model.groups):
+        left = self.compensation.remembered()
+        assert left.messages is not None
+        for g, m in zip(self.model.groups, left.messages):
             rows = np.flatnonzero(~rows_of(g, self.keep))
             if isinstance(g, Globals) or not len(rows):
                 continue
             tables = np.array(g.log_tables(rows)).reshape(len(rows), *g.shape)
-            power = np.ones((len(rows), 1))
-            if left is not None and left.rho is not None:
-                power = rows_of(g, left.rho)[rows][:, None]
-            if messages is not None and g.arity < 2:
+            power = 1.0 if left.rho is None else rows_of(g, left.rho)[rows][:, None]
+            if g.arity < 2:
                 tables[:] = 0.0  # left behind whole
-            elif messages is not None and g.shape == (2, 2):
-                log_m = power * np.log(messages[i][rows])
+            elif g.shape == (2, 2):
+                log_m = power * np.log(m[rows])
                 tables[:, 1, :] -= log_m[:, 0, None]
                 tables[:, :, 1] -= log_m[:, 1, None]
-            elif messages is not None:
+            else:
                 start = 0
                 for a, size in enumerate(g.shape):
-                    part = power * messages[i][rows, start : start + size]
+                    part = power * m[rows, start : start + size]
                     shape = [len(rows), *(size if b == a else 1 for b in range(g.arity))]
                     tables -= part.reshape(shape)
                     start += size
@@ -324,12 +324,12 @@ class Result:
                 "kept_share": self.kept_share,
                 "score": self.score,
                 "compensated": self.compensation is not None,
-                "divergence_estimate": [_finite(low), _finite(high)],
+                "divergence_estimate": [finite_or_none(low), finite_or_none(high)],
                 "divergence_is_infinite": math.isinf(high),
-                "error_estimate": _finite(self.error_estimate),
-                "bound": _finite(self.bound),
+                "error_estimate": finite_or_none(self.error_estimate),
+                "bound": finite_or_none(self.bound),
                 "interval": self.interval,
-                "log_z_full": _finite(self.log_z_full),
+                "log_z_full": finite_or_none(self.log_z_full),
                 "log_z_full_kind": self.log_z_full_kind.value,
                 "gap": self.gap,
                 "stopped": self.stopped,
@@ -349,7 +349,8 @@ class Result:
         )
 
 
-def _finite(x: float | None) -> float | None:
+def finite_or_none(x: float | None) -> float | None:
+    """A number that JSON can hold."""
     return x if x is not None and math.isfinite(x) else None
 
 
