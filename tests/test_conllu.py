@@ -26,7 +26,7 @@ from minfer.parsing.conllu import (
     tree_fault,
     write_conllu,
 )
-from minfer.parsing.evaluate import (
+from minfer.parsing.evaluation import (
     Scores,
     attachments,
     bootstrap_difference,

@@ -18,11 +18,11 @@ from minfer.errors import (
     SettingsError,
 )
 from minfer.parsing.conllu import Sentence
-from minfer.parsing.evaluate import evaluate
+from minfer.parsing.evaluation import evaluate
 from minfer.parsing.features import Encoder, compiled_templates
 from minfer.parsing.graphs import Scores, list_pairs, pair_weights, to_graph
+from minfer.parsing.inference import Inference, marginals
 from minfer.parsing.learn import Recipe
-from minfer.parsing.marginals import Inference, marginals
 from minfer.parsing.parser import Parser
 from minfer.parsing.trees import nonprojective_marginals, projective_marginals
 from minfer.reduction.gains import factor_gains

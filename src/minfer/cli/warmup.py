@@ -144,8 +144,8 @@ def _use_parser() -> None:
     import numpy as np
 
     from minfer.parsing.conllu import Sentence
+    from minfer.parsing.inference import marginals
     from minfer.parsing.learn import Recipe
-    from minfer.parsing.marginals import marginals
     from minfer.parsing.parser import Parser
 
     words, tags = ["the", "dog", "saw", "a", "cat"], ["DET", "NOUN", "VERB", "DET", "NOUN"]

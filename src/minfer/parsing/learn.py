@@ -37,7 +37,7 @@ from minfer.parsing.features import (
     label_templates,
     tag_templates,
 )
-from minfer.parsing.marginals import Inference
+from minfer.parsing.inference import Inference
 from minfer.parsing.model import Model, Settings, _safetensors, features_digest, read_tensors
 from minfer.parsing.projective import count_trees, lift
 

@@ -19,6 +19,7 @@ from minfer.io.text import PathLike
 from minfer.parsing.conllu import Sentence
 from minfer.parsing.features import Encoded, Encoder, compiled_templates
 from minfer.parsing.graphs import Scores, list_pairs, to_graph
+from minfer.parsing.inference import ArcMarginals, Inference
 from minfer.parsing.learn import (
     Recipe,
     Report,
@@ -27,7 +28,6 @@ from minfer.parsing.learn import (
     retagged,
     train_model,
 )
-from minfer.parsing.marginals import ArcMarginals, Inference
 from minfer.parsing.model import Model, Settings
 
 BATCH = 8192  # words parsed at a time
@@ -234,7 +234,7 @@ class Parser:
                 )  # fmt: skip
 
     def scores(self, sentence: Input, tags: str | None = None) -> Scores:
-        """All scores of a sentence: what :func:`minfer.parsing.marginals.marginals` takes."""
+        """All scores of a sentence: what :func:`minfer.parsing.marginals` takes."""
         from minfer.kernels import parser as k
 
         data, _ = self._encoded([_sentence(sentence)], tags or self.model.settings.tags)

@@ -144,7 +144,7 @@ def marginals(
     Examples
     --------
     >>> import numpy as np
-    >>> from minfer.parsing.marginals import marginals
+    >>> from minfer.parsing import marginals
     >>> answer = marginals(np.zeros((3, 3)))
     >>> answer.probs[0].tolist(), round(float(np.exp(answer.log_z)))
     ([0.0, 0.5, 0.5], 2)
