@@ -1,0 +1,268 @@
+"""The parser measured: accuracy over seeds, equal accuracy at a fraction of the factors, speed.
+
+    python benchmarks/parsing.py --data DIR --models DIR                  # all parts
+    python benchmarks/parsing.py --data DIR --models DIR --parts speed
+
+``--data`` holds UD treebanks in folders of their own (UD_English-EWT, UD_Italian-ParTUT,
+UD_Dutch-LassySmall...). Models are trained into ``--models`` if they are not there yet. Results go
+to benchmarks/results/parsing.json, from which docs/parsing.md is written.
+
+Times are CPU seconds of whole passes over a corpus on one pinned core, the methods in turn, the
+least of several rounds; a pass parses every sentence once, so nothing is warm that would not be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import date
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minfer.parsing import Inference, Parser, Recipe, Sentence, evaluate, read_conllu, write_conllu
+from minfer.parsing.evaluation import Scores, bootstrap_difference
+from parsing_page import written
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results" / "parsing.json"
+PAGE = HERE.parent / "docs" / "parsing.md"
+RNGS = (101, 102, 103)
+LANGUAGES = {  # folder's beginning, second-order factors, projective trees
+    "English": ("UD_English-EWT", {"gp": True, "sib": True}, True),
+    "Italian": ("UD_Italian-ParTUT", {"gp": True, "sib": False}, True),
+    "Dutch": ("UD_Dutch-LassySmall", {"gp": True, "sib": False}, False),
+}
+FIRST = {"gp": False, "sib": False}
+WAYS = {
+    "full BP": Inference.full(),
+    "full BP, 1 iteration": Inference.full(max_iters=1),
+    "full BP, 2 iterations": Inference.full(max_iters=2),
+    "full BP, 3 iterations": Inference.full(max_iters=3),
+    "lazy (default)": Inference(),
+}
+PHASES = ("features", "arcs", "seed", "pairs", "BP", "tree and relations")
+
+
+class Bench:
+    """Treebanks, and parsers that are trained once."""
+
+    def __init__(self, data: Path, models: Path) -> None:
+        self.data, self.models = data, models
+        models.mkdir(parents=True, exist_ok=True)
+        self._read: dict[tuple[str, str], list[Sentence]] = {}
+
+    def file(self, language: str, part: str) -> Path:
+        prefix = LANGUAGES[language][0]
+        found = sorted(self.data.glob(f"{prefix}*/*-ud-{part}.conllu*"))
+        if not found:
+            raise SystemExit(f"{self.data}: no {prefix}*/*-ud-{part}.conllu(.gz)")
+        return found[0]
+
+    def sentences(self, language: str, part: str) -> list[Sentence]:
+        key = language, part
+        if key not in self._read:
+            self._read[key] = list(read_conllu(self.file(language, part), multi_root=True))
+        return self._read[key]
+
+    def parser(self, language: str, order: int, tags: str, rng: int) -> Parser:
+        """Order 1 is trained for as many epochs as order 2 in all."""
+        path = self.models / f"{language}-{order}-{tags}-{rng}.model"
+        if not path.exists():
+            _, second, projective = LANGUAGES[language]
+            recipe = Recipe()
+            if order == 1:
+                recipe = Recipe(first_epochs=recipe.first_epochs + recipe.epochs)
+            say(f"training {path.name}")
+            Parser.train(
+                self.sentences(language, "train"), projective=projective, tags=tags, rng=rng,
+                recipe=recipe, **(second if order == 2 else FIRST),
+            ).save(path)  # fmt: skip
+        return Parser.load(path)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def scored(parser: Parser, gold: list[Sentence], **how: Any) -> Scores:
+    return evaluate(gold, parser.parse(gold, **how))
+
+
+# ---------------------------------------------------------------------- parts
+
+
+def accuracy(bench: Bench) -> list[dict[str, Any]]:
+    """Test scores of every language, order and kind of tags, three seeds each."""
+    rows = []
+    for language in LANGUAGES:
+        gold = bench.sentences(language, "test")
+        for order, tags in ((1, "gold"), (2, "gold"), (1, "predicted"), (2, "predicted")):
+            for rng in RNGS:
+                found = list(bench.parser(language, order, tags, rng).parse(gold))
+                scores = evaluate(gold, found)
+                upos = np.mean(
+                    [a == b for s, t in zip(gold, found) for a, b in zip(s.upos, t.upos)]
+                )
+                rows.append({
+                    "language": language, "order": order, "tags": tags, "rng": rng,
+                    "uas": scores.uas, "las": scores.las, "uas_no_punct": scores.uas_no_punct,
+                    "las_no_punct": scores.las_no_punct, "upos": 100 * float(upos),
+                })  # fmt: skip
+                say(f"{rows[-1]}")
+    return rows
+
+
+def training(bench: Bench) -> dict[str, Any]:
+    """Time and memory of one training on English, in a process of its own."""
+    code = (
+        "import sys, time, resource\n"
+        "from minfer.parsing import Parser, read_conllu\n"
+        "data = list(read_conllu(sys.argv[1], multi_root=True))\n"
+        "Parser.train(data[:20])\n"  # compiles or loads the kernels
+        "begin, wall = time.process_time(), time.perf_counter()\n"
+        "parser = Parser.train(data)\n"
+        "print(time.process_time() - begin, time.perf_counter() - wall,\n"
+        "      resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)\n"
+    )
+    command = [sys.executable, "-c", code, str(bench.file("English", "train"))]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    return {"cpu": float(out[0]), "wall": float(out[1]), "peak": int(out[2])}
+
+
+def equal_accuracy(bench: Bench) -> list[dict[str, Any]]:
+    """What the default keeps, and what that does to accuracy: per language, one seed, on test."""
+    rows = []
+    for language in LANGUAGES:
+        parser = bench.parser(language, 2, "gold", RNGS[0])
+        gold = bench.sentences(language, "test")
+        full = scored(parser, gold, inference=Inference.full())
+        every = parser.parse_batch(gold, inference=Inference.full()).counts[:, 1].sum()
+        for name, how in WAYS.items():
+            counts = parser.parse_batch(gold, inference=how).counts.sum(axis=0)
+            scores = scored(parser, gold, inference=how)
+            gap = bootstrap_difference(scores, full, 0)
+            rows.append({
+                "language": language, "method": name, "uas": scores.uas,
+                "scored": 100 * float(counts[1] / every), "kept": 100 * float(counts[2] / every),
+                "gap": gap.difference, "low": gap.low, "high": gap.high,
+            })  # fmt: skip
+            say(f"{rows[-1]}")
+    return rows
+
+
+def speed(bench: Bench) -> list[dict[str, Any]]:
+    """Phases of a pass over English test: all of it, and sentences of 20 to 40 words."""
+    parser = bench.parser("English", 2, "gold", RNGS[0])
+    plain = bench.parser("English", 1, "gold", RNGS[0])
+    gold = bench.sentences("English", "test")
+    rows = []
+    for name, chosen in (
+        ("all", gold),
+        ("20 to 40 words", [s for s in gold if 20 <= len(s) <= 40]),
+        ("over 40 words", [s for s in gold if len(s) > 40]),
+    ):
+        words = sum(map(len, chosen))
+        hashed = Hashed(parser, chosen)
+        spent = _in_turn({
+            "full BP": partial(hashed.seconds, Inference.full()),
+            "lazy (default)": partial(hashed.seconds, Inference()),
+            "first order": partial(Hashed(plain, chosen).seconds, Inference()),
+        })  # fmt: skip
+        for method, ends in spent.items():
+            rows.append({
+                "slice": name, "sentences": len(chosen), "words": words, "method": method,
+                "phases": np.diff(ends, prepend=0.0).tolist(), "seconds": ends[-1],
+            })  # fmt: skip
+            say(f"{rows[-1]}")
+    return rows
+
+
+class Hashed(Parser):
+    """A parser with some sentences encoded beforehand, for timing what comes after."""
+
+    def __init__(self, parser: Parser, sentences: list[Sentence]) -> None:
+        super().__init__(parser.model)
+        self._ready = super()._encoded(sentences, "gold")
+
+    def _encoded(self, *_: Any) -> Any:
+        return self._ready
+
+    def seconds(self, how: Inference, phase: int) -> float:
+        begin = time.process_time()
+        self.parse_batch([], "gold", how, phase=phase)
+        return time.process_time() - begin
+
+
+def _in_turn(jobs: dict[str, Callable[[int], float]], rounds: int = 5) -> dict[str, list[float]]:
+    """For each job the least seconds until the end of each phase."""
+    best = {name: [np.inf] * len(PHASES) for name in jobs}
+    for _ in range(rounds):
+        for phase in range(len(PHASES)):
+            for name, job in jobs.items():
+                best[name][phase] = min(best[name][phase], job(phase))
+    return best
+
+
+def files(bench: Bench) -> list[dict[str, Any]]:
+    """CoNLL-U in, CoNLL-U out, with tags and relations: words a second on one core."""
+    parser = bench.parser("English", 2, "predicted", RNGS[0])
+    text = b"".join(str(s).encode() for s in bench.sentences("English", "test"))
+    words = sum(map(len, bench.sentences("English", "test")))
+    rows = []
+    for name, marginals in (("parses", False), ("parses with probabilities", True)):
+        best = np.inf
+        for _ in range(5):
+            begin, out = time.process_time(), BytesIO()
+            write_conllu(parser.parse(read_conllu(BytesIO(text)), marginals=marginals), out)
+            best = min(best, time.process_time() - begin)
+        rows.append({"what": name, "words_per_second": words / best})
+        say(f"{rows[-1]}")
+    return rows
+
+
+PARTS: dict[str, Callable[[Bench], Any]] = {
+    "accuracy": accuracy,
+    "training": training,
+    "equal accuracy": equal_accuracy,
+    "speed": speed,
+    "files": files,
+}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--data", type=Path, required=True)
+    options.add_argument("--models", type=Path, required=True)
+    options.add_argument("--parts", nargs="*", default=list(PARTS), choices=PARTS)
+    options.add_argument("--core", type=int, default=None, help="pin to this core")
+    chosen = options.parse_args()
+    if chosen.core is not None:
+        os.sched_setaffinity(0, {chosen.core})
+    bench = Bench(chosen.data, chosen.models)
+    for name in chosen.parts:
+        begin = time.perf_counter()
+        found = PARTS[name](bench)
+        kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        kept[name] = {
+            "rows": found, "date": str(date.today()), "python": platform.python_version(),
+            "load": os.getloadavg()[1], "seconds": round(time.perf_counter() - begin),
+        }  # fmt: skip
+        RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    say(f"peak memory {peak:.2f} GiB")
+    written(PAGE, json.loads(RESULTS.read_text()))
+
+
+if __name__ == "__main__":
+    main()
