@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from minfer import BeliefPropagation
+from minfer import BeliefPropagation, FactorGraph, infer
 from minfer.errors import (
     ContradictionError,
     FormatError,
@@ -17,6 +17,7 @@ from minfer.errors import (
     RefusedError,
     SettingsError,
 )
+from minfer.kernels.parser import infer_arrays
 from minfer.parsing.conllu import Sentence
 from minfer.parsing.evaluation import evaluate
 from minfer.parsing.features import Encoder, compiled_templates
@@ -26,6 +27,7 @@ from minfer.parsing.learn import Recipe
 from minfer.parsing.parser import Parser
 from minfer.parsing.trees import nonprojective_marginals, projective_marginals
 from minfer.reduction.gains import factor_gains
+from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
 
 TIGHT = Inference.full(max_iters=1000, tol=1e-12)
 
@@ -88,33 +90,72 @@ def test_without_pairs_it_is_the_tree():
             assert ours.log_z == pytest.approx(log_z)
 
 
+OBJECTIVES = [
+    *(MinJoint(cost) for cost in (1e-1, 1e-2, 1e-4)),
+    *(MinSize(bound) for bound in (0.0, 1e-3, 0.3, 5.0)),
+    *(MinDivergence(m) for m in (0, 1, 20, 10_000)),
+]
+
+
+def kept_pairs(scores, kind, inference):
+    """Numbers (g, h, m) or (h, m, s) of the pairs that the kernel keeps, and how many are gp."""
+    mu = np.empty_like(scores.arcs)
+    *_, nodes, n_gp = infer_arrays(inference.packed(*kind), *scores, mu)
+    return nodes.tolist(), n_gp
+
+
+def unary_gains(scores, pairs):
+    """Gains where each word's scores are normalised over its heads, and no tree is there."""
+    p = np.exp(scores.arcs)
+    np.fill_diagonal(p, 0.0)
+    p = p[pairs.heads, pairs.modifiers] / p.sum(axis=0)[pairs.modifiers]
+    graph = FactorGraph.empty(np.full(len(p), 2))
+    graph = graph.add_features(np.arange(len(p))[:, None], np.log(p) - np.log1p(-p), [False, True])
+    model = graph.add_features(pairs.arcs, pair_weights(scores, pairs), "and")
+    seed = np.arange(model.n_factors) < len(p)
+    return factor_gains(model, BeliefPropagation()(model.keep(seed)), seed)[len(p) :]
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_lazy_keeps_what_a_full_scan_keeps(kind):
+@pytest.mark.parametrize("seed_graph", ["tree", "unary"])
+def test_reduced_it_is_the_general_engine(kind, seed_graph):
+    """The kept set exactly, with our selection and by sorting, and the marginals."""
     projective, single_root, use_gp, use_sib = kind
-    for seed in range(4):
-        arcs, gp, sib, settings = draw_kind(seed, 8, kind, strength=1.5)
+    tight = {"max_iters": 1000, "tol": 1e-12, "seed": seed_graph}
+    compared = 0
+    for seed in range(2):
+        arcs, gp, sib, settings = draw_kind(seed, 7, kind, strength=1.5)
         scores = Scores.checked(arcs, gp, sib)
         pairs = list_pairs(scores.arcs, use_gp, use_sib, projective, single_root)
+        theta = pair_weights(scores, pairs)
         graph = to_graph(arcs, gp, sib, **settings)
-        n_arcs = graph.n_variables
-        seed_mask = np.arange(graph.n_factors) <= n_arcs
-        answer = BeliefPropagation(tol=1e-12)(graph.keep(seed_mask))
-        gains = factor_gains(graph, answer, seed_mask)[n_arcs + 1 :]
-        assert len(gains) == len(pairs.arcs)
-        for cost in (1e-1, 1e-2, 1e-3, 1e-4):
-            keep = gains >= cost
-            lazy = marginals(arcs, sib, gp, factor_cost=cost, **settings)
-            assert lazy.kept == keep.sum()
-            assert lazy.scored <= len(gains)
-            kept = graph.keep(np.concatenate([seed_mask[: n_arcs + 1], keep]))
-            theta = pair_weights(scores, pairs)
-            tight = Inference.min_joint(
-                cost, float(theta.min()), float(theta.max()), max_iters=1000, tol=1e-12
-            )
-            ours = marginals(arcs, sib, gp, inference=tight, **settings)
-            theirs = BeliefPropagation(tol=1e-13)(kept)
-            if ours.converged and theirs.status.ok:
-                np.testing.assert_allclose(ours.probs, arc_matrix(theirs, 8), atol=1e-8)
+        n_seed = graph.n_variables + 1  # unary factors and the tree come first
+        seed_mask = np.arange(graph.n_factors) < n_seed
+        for objective in OBJECTIVES:
+            if seed_graph == "tree":
+                theirs = infer(graph, objective, BeliefPropagation(tol=1e-13), seed=seed_mask)
+                keep, answer = theirs.keep[n_seed:], theirs.marginals
+            else:
+                keep = objective(unary_gains(scores, pairs))
+                answer = BeliefPropagation(tol=1e-13)(graph.keep(np.r_[seed_mask[:n_seed], keep]))
+            ways = [Inference.scan(objective, **tight)]
+            ways.append(replace(ways[0], paper_order=True))
+            if isinstance(objective, MinJoint):
+                bounds = float(theta.min()), float(theta.max())
+                ways.append(Inference.min_joint(objective.factor_cost, *bounds, **tight))
+            expected = pairs.nodes[keep].tolist(), int(keep[: pairs.n_gp].sum())
+            for way in ways:
+                assert kept_pairs(scores, kind, way) == expected
+            ours = marginals(arcs, sib, gp, inference=ways[-1], **settings)
+            assert ours.kept == keep.sum()
+            assert ours.scored <= len(keep)
+            if ours.converged and answer.status.ok:
+                compared += 1
+                np.testing.assert_allclose(ours.probs, arc_matrix(answer, 7), atol=1e-8)
+            if seed_graph == "tree":
+                direct = marginals(arcs, sib, gp, objective=objective, **settings)
+                assert direct.kept == ours.kept
+    assert compared > len(OBJECTIVES)
 
 
 @pytest.mark.parametrize("projective", [True, False])
@@ -122,18 +163,21 @@ def test_arc_pruning_is_a_small_change(projective):
     arcs, gp, sib = draw(5, 30, strength=0.3)
     arcs *= 3
     whole = marginals(arcs, sib, gp, projective, inference=Inference.full(50, 1e-6))
-    cut = marginals(arcs, sib, gp, projective, inference=Inference(1e-6, 1e-5, 0.0, 50, 1e-6))
+    cut = marginals(arcs, sib, gp, projective, inference=Inference(1e-6, 1e-5, None, 50, 1e-6))
     assert cut.kept < whole.kept / 2
     assert np.abs(whole.probs - cut.probs).max() < 0.02
 
 
-def test_shifting_the_scores_of_a_word_changes_nothing():
+@pytest.mark.parametrize("seed", ["tree", "unary"])
+def test_shifting_the_scores_of_a_word_changes_nothing(seed):
     arcs, gp, sib = draw(6, 6)
-    shifted = arcs + np.linspace(-300, 300, 7)
-    a, b = marginals(arcs, sib, gp), marginals(shifted, sib, gp)
-    np.testing.assert_allclose(a.probs, b.probs, atol=1e-9)
-    assert b.log_z - a.log_z == pytest.approx(np.linspace(-300, 300, 7)[1:].sum())
-    assert a.heads.tolist() == b.heads.tolist()
+    shift = np.linspace(-300, 300, 7)
+    for inference in (Inference.full(), Inference.scan(MinJoint(1e-2), seed=seed)):
+        a, b = (marginals(x, sib, gp, inference=inference) for x in (arcs, arcs + shift))
+        np.testing.assert_allclose(a.probs, b.probs, atol=1e-9)
+        assert b.log_z - a.log_z == pytest.approx(shift[1:].sum())
+        assert a.heads.tolist() == b.heads.tolist()
+        assert (a.kept, a.scored) == (b.kept, b.scored)
 
 
 def test_strong_pairs_stay_finite():
@@ -267,12 +311,25 @@ def test_lazy_parsing_scores_fewer_pairs_and_keeps_those_that_matter(trained):
     sentences = treebank(20, 8)
     theta = [trained.to_graph(s).groups[-1].theta for s in sentences]
     low, high = min(t.min() for t in theta), max(t.max() for t in theta)
-    scan = replace(Inference.full(), factor_cost=1e-3)
+    scan = Inference.scan(MinJoint(1e-3))
     lazy = Inference.min_joint(1e-3, low, high)
     a, b = (trained.parse_batch(sentences, inference=i, all_marginals=True) for i in (scan, lazy))
     assert np.array_equal(a.counts[:, 2], b.counts[:, 2])
     assert b.counts[:, 1].sum() < a.counts[:, 1].sum() / 2
     assert np.array_equal(a.marginals, b.marginals)
+
+
+@pytest.mark.parametrize("objective", [None, MinJoint(1e-2), MinSize(0.1), MinDivergence(5)])
+@pytest.mark.parametrize("seed", ["tree", "unary"])
+def test_parsing_is_inference_for_its_scores(trained, objective, seed):
+    inference = Inference(1e-4, 1e-4, objective, seed=seed)
+    sentences = treebank(5, 9)
+    for sentence, answer in zip(sentences, trained.marginals(sentences, inference=inference)):
+        scores = trained.scores(sentence)
+        ours = marginals(scores.arcs, scores.sib, scores.gp, inference=inference)
+        np.testing.assert_allclose(ours.probs, answer.probs, atol=1e-12)
+        assert ours.heads.tolist() == answer.heads.tolist()
+        assert (ours.scored, ours.kept) == (answer.scored, answer.kept)
 
 
 @pytest.mark.parametrize("pairs", [False, True])
@@ -407,7 +464,10 @@ def test_an_interrupted_training_goes_on(trained, tmp_path):
 
 
 def test_settings_are_checked():
-    for wrong in ({"least": -1}, {"damping": 1.0}, {"max_iters": 0}, {"tol": np.nan}):
+    for wrong in (
+        {"least": -1}, {"damping": 1.0}, {"max_iters": 0}, {"tol": np.nan}, {"seed": "forest"},
+        {"objective": 1e-3},
+    ):  # fmt: skip
         with pytest.raises(SettingsError):
             Inference(**wrong)
     for wrong in ({"dropout": 1.0}, {"bits": 40}, {"folds": 1}, {"epochs": -1}):

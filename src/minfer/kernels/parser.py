@@ -16,7 +16,9 @@ the tree gives its belief odds O_a; then for each pair f = (a, b), with q_a = O_
 
     log Z = log Z_tree(r) + sum_f log (1 + q_a + q_b + q_a q_b e^theta) / ((1 + O_a) (1 + O_b))
 
-The first tree pass is the seed of the reduction: its marginals decide which pairs are looked at.
+The first tree pass is the seed of the reduction: its marginals decide which pairs are looked at
+and, with the pairs' gains, what an objective keeps. The other seed, the unary factors alone, needs
+no tree: a word's scores, normalised over its heads.
 Scratch arrays are passed in and may hold anything.
 """
 
@@ -26,7 +28,8 @@ import numpy as np
 
 from minfer.kernels._jit import jit
 from minfer.kernels.decode import chu_liu_edmonds, eisner
-from minfer.kernels.gains import feature_gains
+from minfer.kernels.gains import pair_gains
+from minfer.kernels.select import ALL, choose
 from minfer.kernels.trees import (
     ONE_ROOT,
     SPREAD,
@@ -51,6 +54,7 @@ SKIP = 1e-3  # gradients below are not applied
 MOST = 1e30  # odds are kept within 1e-30 .. 1e30
 LIMIT = 1e140  # products of messages are kept within 1e-140 .. 1e140
 GP, SIB = 0, 1
+BOTH = np.array([0.0, 0.0, 0.0, 1.0])  # truth of a pair's feature
 
 
 # ------------------------------------------------------------------ features
@@ -381,20 +385,29 @@ def list_pairs(
 
 
 @jit
-def keep_gains(least_gain, n_pairs, mu, pair_arcs, pair_nodes, n_gp, theta, on, off, gain):
-    """Keep the pairs whose gain reaches a threshold; how many grandparents and pairs are left.
+def keep_pairs(
+    objective, parameter, by_sorting, mu, heads, modifiers, pair_arcs, pair_nodes, n_gp, theta
+):
+    """Keep the pairs that an objective chooses by their gains under ``mu`` (N, N).
 
-    ``on``, ``off``, ``gain`` f8 (P,) are scratch.
+    The three arrays are packed in place; how many grandparents and pairs are left.
     """
-    for p in range(n_pairs):
-        i, j, k = pair_nodes[p, 0], pair_nodes[p, 1], pair_nodes[p, 2]
-        on[p] = mu[i, j] * (mu[j, k] if p < n_gp else mu[i, k])
-        off[p] = 1.0 - on[p]
-    feature_gains(on[:n_pairs], off[:n_pairs], theta[:n_pairs], gain[:n_pairs])
+    n_pairs = theta.shape[0]
+    if objective == ALL:
+        return n_gp, n_pairs
+    on = np.empty(heads.shape[0])
+    off = np.empty(heads.shape[0])
+    for a in range(heads.shape[0]):
+        on[a] = mu[heads[a], modifiers[a]]
+        off[a] = 1.0 - on[a]
+    gains = np.empty(n_pairs)
+    keep = np.empty(n_pairs, np.bool_)
+    pair_gains(pair_arcs, BOTH, theta, off, on, gains)
+    choose(objective, parameter, by_sorting, gains, keep)
     count = 0
     left = 0
     for p in range(n_pairs):
-        if gain[p] >= least_gain:
+        if keep[p]:
             for c in range(2):
                 pair_arcs[count, c] = pair_arcs[p, c]
             for c in range(3):
@@ -521,7 +534,7 @@ def pair_beliefs(n_pairs, pair_arcs, messages, odds, belief):
 
 
 @jit
-def seed(projective_tree, single_root, scores, mu):
+def tree_seed(projective_tree, single_root, scores, mu):
     """log Z and arc probabilities (N, N) of the model without pairs."""
     n = scores.shape[0]
     work = np.empty(float_scratch(n))
@@ -529,6 +542,39 @@ def seed(projective_tree, single_root, scores, mu):
     w = np.empty((n, n))
     d = np.empty((n, n))
     return tree_marginals(projective_tree, single_root, scores, mu, w, d, work, ints)
+
+
+@jit
+def unary_seed(scores, mu):
+    """Arc probabilities (N, N) by each word's scores alone; the sum of the logs of what they are
+    divided by, minus infinity if a word has no head."""
+    n = scores.shape[0]
+    mu[:, :] = 0.0
+    log_z = 0.0
+    for m in range(1, n):
+        top = -np.inf
+        for h in range(n):
+            if h != m:
+                top = max(top, scores[h, m])
+        if top == -np.inf:
+            return top
+        total = 0.0
+        for h in range(n):
+            if h != m:
+                mu[h, m] = np.exp(scores[h, m] - top)
+                total += mu[h, m]
+        for h in range(n):
+            mu[h, m] /= total
+        log_z += top + np.log(total)
+    return log_z
+
+
+@jit
+def seed(from_unary, projective_tree, single_root, scores, mu):
+    """log Z and arc probabilities (N, N) of the seed, the tree or the unary factors."""
+    if from_unary:
+        return unary_seed(scores, mu)
+    return tree_seed(projective_tree, single_root, scores, mu)
 
 
 @jit
@@ -541,7 +587,8 @@ def candidates(projective_tree, single_root, use_gp, use_sib, least, arc_least, 
     start = np.empty(n + 1, np.int64)
     arc_at = np.empty((n, n), np.int32)
     bucket = np.empty(n * n, np.int32)
-    list_arcs(scores, mu, arc_least, heads, modifiers, start, arc_at)
+    n_arcs = list_arcs(scores, mu, arc_least, heads, modifiers, start, arc_at)
+    heads, modifiers = heads[:n_arcs], modifiers[:n_arcs]
     pair_arcs = np.empty((0, 2), np.int32)
     pair_nodes = np.empty((0, 3), np.int32)
     n_gp, count = list_pairs(
@@ -573,7 +620,7 @@ def second_order(
     sparse = projective_tree and 3 * n_arcs < (n - 1) * (n - 1)
     plan = np.empty((8, n_arcs + n + 1 if sparse else 0), np.int32)
     if sparse:
-        plan_arcs(heads[:n_arcs], modifiers[:n_arcs], n, plan)
+        plan_arcs(heads, modifiers, n, plan)
     unary = np.empty(n_arcs)
     r = np.empty(n_arcs)
     mass = np.empty(n_arcs)
@@ -594,7 +641,7 @@ def second_order(
         for a in range(start[m], start[m + 1]):
             top = max(top, scores[heads[a], m])
         if top == -np.inf:
-            return 0, 0.0, -np.inf, odds, messages
+            return 0, np.inf, -np.inf, odds, messages
         shift += top
         for a in range(start[m], start[m + 1]):
             unary[a] = np.exp(max(scores[heads[a], m] - top, -300.0))
@@ -659,39 +706,41 @@ def array_weights(gp, sib, pair_nodes, n_gp, theta):
 
 
 @jit
-def infer_arrays(settings, scores, gp, sib, mu, heads):
+def infer_arrays(settings, scores, gp, sib, mu):
     """Inference for given scores: arcs (N, N), pairs (N, N, N) or of no entries.
 
-    ``mu`` (N, N) and ``heads`` i8 (N,) are filled. Returns log Z, pairs looked at, pairs kept,
-    iterations and last change. ``settings`` as for ``parse``.
+    ``mu`` (N, N) is filled. Returns log Z, pairs looked at, iterations, last change, nodes i4
+    (P, 3) of the pairs kept, and how many of these are grandparents. ``settings`` as for
+    ``parse``.
     """
     (
-        projective_tree, single_root, use_gp, use_sib, least, arc_least, least_gain, max_iters,
-        tol, damping, limit,
+        projective_tree, single_root, use_gp, use_sib, from_unary, least, arc_least, objective,
+        parameter, by_sorting, max_iters, tol, damping, limit,
     ) = settings  # fmt: skip
-    log_z = seed(projective_tree, single_root, scores, mu)
+    log_z = seed(from_unary, projective_tree, single_root, scores, mu)
     if log_z == -np.inf:
-        return log_z, 0, 0, 0, 0.0
+        return log_z, 0, 0, 0.0, np.empty((0, 3), np.int32), 0
     arc_heads, modifiers, start, pair_arcs, pair_nodes, n_gp = candidates(
         projective_tree, single_root, use_gp, use_sib, least, arc_least, scores, mu
     )
-    scored = n_pairs = pair_arcs.shape[0]
-    theta = np.empty(scored)
+    theta = np.empty(pair_arcs.shape[0])
     array_weights(gp, sib, pair_nodes, n_gp, theta)
-    if least_gain > 0.0:
-        on, off, gain = np.empty(scored), np.empty(scored), np.empty(scored)
-        n_gp, n_pairs = keep_gains(
-            least_gain, scored, mu, pair_arcs, pair_nodes, n_gp, theta, on, off, gain
-        )
+    n_gp, n_pairs = keep_pairs(
+        objective, parameter, by_sorting, mu, arc_heads, modifiers, pair_arcs, pair_nodes, n_gp,
+        theta,
+    )  # fmt: skip
+    if from_unary:
+        log_z = tree_seed(projective_tree, single_root, scores, mu)
     iters = 0
     change = 0.0
-    if n_pairs > 0:
-        iters, change, log_z, odds, messages = second_order(
+    if n_pairs > 0 and log_z > -np.inf:
+        iters, change, z, odds, messages = second_order(
             projective_tree, single_root, max_iters, tol, damping, scores, mu, arc_heads,
             modifiers, start, pair_arcs, theta, n_pairs,
         )  # fmt: skip
-    decode(projective_tree, single_root, mu, heads)
-    return log_z, scored, n_pairs, iters, change
+        if z > -np.inf:
+            log_z = z
+    return log_z, theta.shape[0], iters, change, pair_nodes[:n_pairs], n_gp
 
 
 # ------------------------------------------------------------------ the model on a batch
@@ -771,18 +820,18 @@ def parse(
 ):  # fmt: skip
     """Parse B sentences, whose tokens are ``start[b] : start[b + 1]`` of the flat arrays.
 
-    ``settings``: projective, single_root, use_gp, use_sib, least mean of a pair, least
-    probability of an arc, least gain of a pair, most iterations, tolerance, damping, largest
-    |theta|. ``heads`` i4 (tokens,) and ``probs`` of the chosen arcs; ``second`` and
-    ``second_probs`` of the best other head; ``log_z`` and ``log_p`` (B,), the log-probability of
-    the tree. ``counts`` i8 (B, 4): arcs, pairs looked at, pairs
-    kept, iterations. ``mu_out`` gets all N x N probabilities one sentence after the other unless
-    it is empty. ``phase`` below 5 stops early, to be timed: 0 keys, 1 arc scores, 2 the seed,
-    3 pair scores, 4 belief propagation.
+    ``settings``: projective, single_root, use_gp, use_sib, whether the seed is the unary factors,
+    least mean of a pair, least probability of an arc, objective, its parameter, whether by
+    sorting (``choose``), most iterations, tolerance, damping, largest |theta|. ``heads`` i4
+    (tokens,) and ``probs`` of the chosen arcs; ``second`` and ``second_probs`` of the best other
+    head; ``log_z`` and ``log_p`` (B,), the log-probability of the tree. ``counts`` i8 (B, 4):
+    arcs, pairs looked at, pairs kept, iterations. ``mu_out`` gets all N x N probabilities, one
+    sentence after the other, unless it is empty. ``phase`` below 5 stops early, to be timed: 0
+    keys, 1 arc scores, 2 the seed, 3 pairs listed and scored, 4 selection and belief propagation.
     """
     (
-        projective_tree, single_root, use_gp, use_sib, least, arc_least, least_gain, max_iters,
-        tol, damping, limit,
+        projective_tree, single_root, use_gp, use_sib, from_unary, least, arc_least, objective,
+        parameter, by_sorting, max_iters, tol, damping, limit,
     ) = settings  # fmt: skip
     n_keys = templates[3][-1]
     shift = np.uint64(64 - table_bits(weights.shape[0]))
@@ -804,7 +853,7 @@ def parse(
         if phase < 2:
             continue
         mu = np.empty((n, n))
-        log_z[b] = seed(projective_tree, single_root, scores, mu)
+        log_z[b] = seed(from_unary, projective_tree, single_root, scores, mu)
         if phase < 3:
             continue
         n_arcs = n_pairs = scored = iters = n_gp = 0
@@ -822,13 +871,14 @@ def parse(
                 SCORE, templates, keys, n, n_gp, scored, pair_nodes, pair_weights, none,
                 pair_shift, zero, whole, 0.0, limit, theta,
             )  # fmt: skip
-            if least_gain > 0.0:
-                on, off, gain = np.empty(scored), np.empty(scored), np.empty(scored)
-                n_gp, n_pairs = keep_gains(
-                    least_gain, scored, mu, pair_arcs, pair_nodes, n_gp, theta, on, off, gain
-                )
             if phase < 4:
                 continue
+            n_gp, n_pairs = keep_pairs(
+                objective, parameter, by_sorting, mu, arc_heads, modifiers, pair_arcs, pair_nodes,
+                n_gp, theta,
+            )  # fmt: skip
+            if from_unary:
+                log_z[b] = tree_seed(projective_tree, single_root, scores, mu)
             if n_pairs > 0:
                 iters, change[b], z, odds, messages = second_order(
                     projective_tree, single_root, max_iters, tol, damping, scores, mu, arc_heads,
@@ -842,15 +892,15 @@ def parse(
         counts[b, 3] = iters
         if phase < 5:
             continue
-        tree = np.empty(n, np.int64)
-        decode(projective_tree, single_root, mu, tree)
+        chosen = np.empty(n, np.int64)
+        decode(projective_tree, single_root, mu, chosen)
         log_p[b] = -log_z[b]
         for p in range(n_pairs):
             i, j = pair_nodes[p, 0], pair_nodes[p, 1]
-            if tree[j] == i and tree[pair_nodes[p, 2]] == (j if p < n_gp else i):
+            if chosen[j] == i and chosen[pair_nodes[p, 2]] == (j if p < n_gp else i):
                 log_p[b] += theta[p]
         for m in range(1, n):
-            h = tree[m]
+            h = chosen[m]
             log_p[b] += scores[h, m]
             heads[lo + m - 1] = h
             probs[lo + m - 1] = mu[h, m]
@@ -888,8 +938,8 @@ def learn(
     and largest theta seen.
     """
     (
-        projective_tree, single_root, use_gp, use_sib, least, arc_least, least_gain, max_iters,
-        tol, damping, limit,
+        projective_tree, single_root, use_gp, use_sib, from_unary, least, arc_least, objective,
+        parameter, by_sorting, max_iters, tol, damping, limit,
     ) = settings  # fmt: skip
     n_keys = templates[3][-1]
     shift = np.uint64(64 - table_bits(weights.shape[0]))
@@ -906,19 +956,24 @@ def learn(
             DROP, templates, keys, tags, weights, squares, shift, seeds[k], keep, rate, scores
         )
         mu = np.empty((n, n))
-        log_z = seed(projective_tree, single_root, scores, mu)
+        log_z = seed(from_unary and use_pairs, projective_tree, single_root, scores, mu)
         gold_score = 0.0
         if use_pairs:
             arc_heads, modifiers, first, pair_arcs, pair_nodes, n_gp = candidates(
                 projective_tree, single_root, use_gp, use_sib, least, arc_least, scores, mu
             )
-            n_pairs = pair_arcs.shape[0]
+            theta = np.empty(pair_arcs.shape[0])
+            second_scores(
+                DROP, templates, keys, n, n_gp, theta.shape[0], pair_nodes, pair_weights,
+                pair_squares, pair_shift, seeds[k], keep, pair_rate, limit, theta,
+            )  # fmt: skip
+            n_gp, n_pairs = keep_pairs(
+                objective, parameter, by_sorting, mu, arc_heads, modifiers, pair_arcs, pair_nodes,
+                n_gp, theta,
+            )  # fmt: skip
+            if from_unary:
+                log_z = tree_seed(projective_tree, single_root, scores, mu)
             if n_pairs > 0:
-                theta = np.empty(n_pairs)
-                second_scores(
-                    DROP, templates, keys, n, n_gp, n_pairs, pair_nodes, pair_weights,
-                    pair_squares, pair_shift, seeds[k], keep, pair_rate, limit, theta,
-                )  # fmt: skip
                 iters, change, z, odds, messages = second_order(
                     projective_tree, single_root, max_iters, tol, damping, scores, mu, arc_heads,
                     modifiers, first, pair_arcs, theta, n_pairs,

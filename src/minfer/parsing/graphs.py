@@ -79,10 +79,10 @@ def list_pairs(
     """All candidate arcs and all pairs that a tree may contain, in the order of the graph."""
     from minfer.kernels.parser import candidates
 
-    heads, modifiers, start, arcs, nodes, n_gp = candidates(
+    heads, modifiers, _, arcs, nodes, n_gp = candidates(
         projective, single_root, gp, sib, 0.0, 0.0, arc_scores, np.ones_like(arc_scores)
     )
-    return Pairs(heads[: start[-1]], modifiers[: start[-1]], arcs, nodes, int(n_gp))
+    return Pairs(heads, modifiers, arcs, nodes, int(n_gp))
 
 
 def to_graph(

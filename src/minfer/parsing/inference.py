@@ -1,16 +1,20 @@
 """Arc probabilities of second-order models, for scores from anywhere.
 
-Belief propagation on the graph of :mod:`minfer.parsing.graphs`, reduced as in the paper: the seed
-is the model without pairs, answered exactly by one tree pass. A pair of arcs is looked at only if
-mu_a mu_b >= ``least`` under the seed, and kept if its gain reaches ``factor_cost`` (MinJoint).
-With ``least`` from :func:`minfer.reduction.sources.least_mean` and true bounds of theta, what is
-kept is what a scan of all pairs would keep. Arcs below ``arc_least`` are left out of the trees.
+Belief propagation on the graph of :mod:`minfer.parsing.graphs`, reduced as in the paper: a seed
+without pairs is answered, pairs are scored by their gain under it, an objective says which to
+keep, and belief propagation runs on the tree with these. Two seeds: ``tree`` has the tree factor,
+and is answered exactly by one tree pass, which belief propagation needs anyway; ``unary`` has the
+arc scores alone, normalised over the heads of each word.
+
+A pair of arcs is looked at only if mu_a mu_b >= ``least`` under the seed. With ``least`` from
+:func:`minfer.reduction.sources.least_mean` and true bounds of theta, what MinJoint keeps is what
+it would keep after a scan of all pairs. Arcs below ``arc_least`` are left out of the trees.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,9 +22,13 @@ from numpy.typing import ArrayLike, NDArray
 from minfer.errors import SettingsError
 from minfer.parsing.graphs import Scores, list_pairs, pair_weights
 from minfer.parsing.trees import no_tree
+from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
 from minfer.reduction.sources import least_mean
 
 _MARGIN = 1e-9  # thresholds are lowered by this much, relatively, against rounding
+
+Reducer = MinJoint | MinSize | MinDivergence
+Seed = Literal["tree", "unary"]
 
 
 @dataclass(frozen=True)
@@ -33,25 +41,32 @@ class Inference:
         Pairs with mu_a mu_b below it under the seed are never looked at; 0 looks at all.
     arc_least : float
         Arcs with a smaller probability under the seed are left out; 0 keeps all.
-    factor_cost : float
-        Pairs with a smaller gain are dropped after scoring (MinJoint's gamma); 0 keeps all.
+    objective : MinJoint, MinSize, MinDivergence or None
+        Which of the pairs looked at are kept, by their gains; None keeps all.
     max_iters : int
         Iterations of belief propagation at most.
     tol : float
         Stop when no arc probability changed by more.
     damping : float in [0, 1)
         Share of the old message kept.
+    seed : "tree" or "unary"
+        The graph under whose marginals pairs are judged.
+    paper_order : bool
+        Whether MinSize and MinDivergence sort all gains, as the paper does: the same choice,
+        slower. For timing.
     """
 
     least: float = 1e-3
     arc_least: float = 1e-3
-    factor_cost: float = 0.0
+    objective: Reducer | None = None
     max_iters: int = 10
     tol: float = 1e-3
     damping: float = 0.0
+    seed: Seed = "tree"
+    paper_order: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("least", "arc_least", "factor_cost", "tol"):
+        for name in ("least", "arc_least", "tol"):
             value = getattr(self, name)
             if not 0 <= value < np.inf:
                 raise SettingsError(f"{name} must be at least 0 and finite, not {value}")
@@ -59,11 +74,22 @@ class Inference:
             raise SettingsError(f"damping must be in [0, 1), not {self.damping}")
         if self.max_iters < 1:
             raise SettingsError(f"max_iters must be at least 1, not {self.max_iters}")
+        if self.seed not in ("tree", "unary"):
+            raise SettingsError(f"seed is tree or unary, not {self.seed!r}")
+        if self.objective is not None and not isinstance(self.objective, Reducer):
+            raise SettingsError(
+                f"objective is MinJoint, MinSize, MinDivergence or None, not {self.objective!r}"
+            )
 
     @classmethod
     def full(cls, max_iters: int = 10, tol: float = 1e-3, damping: float = 0.0) -> Inference:
         """Belief propagation with every pair and every arc."""
-        return cls(0.0, 0.0, 0.0, max_iters, tol, damping)
+        return cls(0.0, 0.0, None, max_iters, tol, damping)
+
+    @classmethod
+    def scan(cls, objective: Reducer, arc_least: float = 0.0, **settings: Any) -> Inference:
+        """Look at every pair and keep what the objective chooses."""
+        return cls(0.0, arc_least, objective, **settings)
 
     @classmethod
     def min_joint(
@@ -73,17 +99,34 @@ class Inference:
         """Keep the pairs whose gain reaches ``factor_cost``, and look at no other if it can be
         avoided: all weights lie between ``theta_low`` and ``theta_high``."""
         least = min(least_mean(factor_cost, theta_low, theta_high) * (1 - _MARGIN), 2.0)
-        return cls(least, arc_least, factor_cost, **settings)
+        return cls(least, arc_least, MinJoint(factor_cost), **settings)
 
     def packed(
         self, projective: bool, single_root: bool, gp: bool, sib: bool, limit: float = 30.0
-    ) -> tuple[bool, bool, bool, bool, float, float, float, int, float, float, float]:
+    ) -> tuple[Any, ...]:
         """As the kernels take it; ``limit`` bounds |theta|."""
+        objective, parameter = _numbers(self.objective)
         return (
-            bool(projective), bool(single_root), bool(gp), bool(sib), float(self.least),
-            float(self.arc_least), float(self.factor_cost), int(self.max_iters), float(self.tol),
+            bool(projective), bool(single_root), bool(gp), bool(sib),
+            self.seed == "unary" and bool(gp or sib), float(self.least), float(self.arc_least),
+            objective, parameter, bool(self.paper_order), int(self.max_iters), float(self.tol),
             float(self.damping), float(limit),
         )  # fmt: skip
+
+
+def _numbers(objective: Reducer | None) -> tuple[int, float]:
+    """An objective as :func:`minfer.kernels.select.choose` takes it."""
+    from minfer.kernels import select as k
+
+    match objective:
+        case MinJoint(factor_cost):
+            return k.JOINT, float(factor_cost)
+        case MinSize(max_divergence):
+            return k.SIZE, float(max_divergence)
+        case MinDivergence(max_factors):
+            return k.DIVERGENCE, float(max_factors)
+        case _:
+            return k.ALL, 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +169,7 @@ def marginals(
     projective: bool = True,
     *,
     single_root: bool = True,
-    factor_cost: float | None = None,
+    objective: Reducer | None = None,
     inference: Inference | None = None,
 ) -> ArcMarginals:
     """Arc probabilities, log Z and the decoded tree for your own scores of one sentence.
@@ -138,7 +181,7 @@ def marginals(
     gp : (N, N, N) [grandparent, head, modifier], likewise
     projective : whether arcs may not cross
     single_root : whether the root has exactly one child
-    factor_cost : keep only pairs whose gain reaches it, the paper's MinJoint
+    objective : MinJoint, MinSize or MinDivergence: keep only the pairs it chooses by their gains
     inference : all settings instead; by default every pair and every arc is used
 
     Examples
@@ -149,27 +192,37 @@ def marginals(
     >>> answer.probs[0].tolist(), round(float(np.exp(answer.log_z)))
     ([0.0, 0.5, 0.5], 2)
     """
-    from minfer.kernels.parser import infer_arrays
+    from minfer.kernels.parser import decode, infer_arrays
 
     scores = Scores.checked(arc_scores, gp, sib)
     uses = gp is not None, sib is not None
+    if inference is not None and objective is not None:
+        raise SettingsError("give objective or inference, not both")
     if inference is None:
-        inference = Inference.full()
-        if factor_cost is not None:
-            pairs = list_pairs(scores.arcs, *uses, projective, single_root)
-            theta = pair_weights(scores, pairs)
-            low, high = float(theta.min(initial=0.0)), float(theta.max(initial=0.0))
-            inference = Inference.min_joint(factor_cost, low, high)
-    elif factor_cost is not None:
-        raise SettingsError("give factor_cost or inference, not both")
+        inference = _inference(objective, scores, *uses, projective, single_root)
     mu = np.empty_like(scores.arcs)
-    heads = np.empty(len(mu), dtype=np.int64)
-    log_z, scored, kept, iterations, change = infer_arrays(
-        inference.packed(projective, single_root, *uses), *scores, mu, heads
+    log_z, scored, iterations, change, kept, _ = infer_arrays(
+        inference.packed(projective, single_root, *uses), *scores, mu
     )
     if log_z == -np.inf:
         raise no_tree(projective, single_root)
+    heads = np.empty(len(mu), dtype=np.int64)
+    decode(bool(projective), bool(single_root), mu, heads)
     return ArcMarginals(
-        mu, float(log_z), heads[1:].astype(np.int32), int(scored), int(kept), int(iterations),
-        bool(kept == 0 or change <= inference.tol),
+        mu, float(log_z), heads[1:].astype(np.int32), int(scored), len(kept), int(iterations),
+        bool(len(kept) == 0 or change <= inference.tol),
     )  # fmt: skip
+
+
+def _inference(
+    objective: Reducer | None, scores: Scores, gp: bool, sib: bool, projective: bool,
+    single_root: bool,
+) -> Inference:  # fmt: skip
+    """Settings for an objective; MinJoint looks only at what can reach its cost."""
+    if objective is None:
+        return Inference.full()
+    if not isinstance(objective, MinJoint):
+        return Inference.scan(objective)
+    theta = pair_weights(scores, list_pairs(scores.arcs, gp, sib, projective, single_root))
+    low, high = float(theta.min(initial=0.0)), float(theta.max(initial=0.0))
+    return Inference.min_joint(objective.factor_cost, low, high)

@@ -36,7 +36,7 @@ from minfer.errors import SettingsError
 Mask = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
-_SMALL = 1 << 15  # gains that are sorted rather than selected from
+_SMALL = 1 << 8  # gains that are sorted rather than selected from
 _ROUNDS = 50  # passes of the greedy knapsack over what still fits
 
 
@@ -230,63 +230,12 @@ def _drop_smallest(gains: Floats, limit: float, count: bool = False) -> Mask:
 
     Of equal gains at the threshold the later ones are dropped.
     """
-    if not len(gains):
-        return np.ones(0, dtype=bool)
-    rest, spent = gains, 0.0
-    if len(gains) > _SMALL:
-        rest, spent = _narrow(np.require(gains, requirements=["C", "W"]), limit, count)
-    low, high = rest.min(), rest.max()
-    if low == high:
-        each = 1.0 if count else float(low)
-        dropped = len(rest) if each <= 0 else int(min((limit - spent) / each, len(rest)))
-    else:
-        rest = np.sort(rest)
-        total = spent + np.cumsum(np.ones(len(rest)) if count else rest)
-        dropped = int(np.searchsorted(total, limit, "right"))
-    if dropped == len(rest):
-        return np.asarray(gains > high)
-    threshold = rest[dropped]  # the smallest gain that is kept
-    keep = np.asarray(gains >= threshold)
-    ties = dropped if low == high else dropped - int(np.searchsorted(rest, threshold))
-    if ties:
-        first = np.flatnonzero(gains == threshold)[-ties]
-        keep[first:] = gains[first:] > threshold
+    from minfer.kernels.select import drop_smallest
+
+    keep = np.ones(len(gains), dtype=bool)
+    gains = np.require(gains, requirements=["C", "W"])
+    drop_smallest(gains, float(limit), count, _SMALL, keep)
     return keep
-
-
-def _narrow(gains: Floats, limit: float, count: bool) -> tuple[Floats, float]:
-    """The gains around the one that crosses the limit, and what dropping all smaller ones costs.
-
-    Radix selection: the gains are dealt into buckets by their leading bits, the bucket in which
-    the limit is crossed is dealt again by the first bits in which its gains differ, until it holds
-    few gains or equal ones.
-    """
-    from minfer.kernels import select as k
-
-    rest, spent, shift = gains, 0.0, 63 - k.DIGIT
-    while True:
-        bits = rest.view(np.int64)
-        counts = np.zeros(k.LANES << k.DIGIT, dtype=np.int64)
-        sums, lost = np.zeros((2, k.LANES << k.DIGIT))
-        k.deal(bits, rest, shift, counts, sums, lost)
-        size = counts.reshape(-1, k.LANES).sum(axis=1)
-        total = spent + np.cumsum(size if count else sums.reshape(-1, k.LANES).sum(axis=1))
-        bucket = int(np.searchsorted(total, limit, "right"))
-        if bucket == len(total):  # all fit: the largest decide
-            bucket = int(np.flatnonzero(size)[-1])
-        spent = float(total[bucket - 1]) if bucket else spent
-        if size[bucket] < len(rest):
-            out = np.empty(int(size[bucket]) + 1)
-            k.gather(bits, rest, shift, bucket, out)
-            rest = out[:-1]
-        differ = _bits(rest.min()) ^ _bits(rest.max()) if len(rest) > _SMALL else 0
-        if not differ:
-            return rest, spent
-        shift = max(differ.bit_length() - k.DIGIT, 0)
-
-
-def _bits(value: np.float64) -> int:
-    return max(int(value.view(np.int64)), 0)
 
 
 # ---------------------------------------------------------------------- unequal costs: knapsacks
