@@ -72,16 +72,28 @@ def test_gain_of_features_and_of_their_tables(graph):
 def test_gain_is_stable():
     """Against the exact value in more digits: tiny and huge weights, means next to 0 and 1."""
     mpmath = pytest.importorskip("mpmath")
-    from minfer.kernels.gains import feature_gain
+    from minfer.kernels.gains import feature_gain, feature_gains
 
     mpmath.mp.dps = 60
     rng = np.random.default_rng(0)
-    for _ in range(2000):
-        mu = rng.choice([10.0 ** rng.uniform(-14, -0.31), rng.random(), 0.0, 1.0])
-        theta = rng.choice([-1, 1]) * 10.0 ** rng.uniform(-8, 3.4)
-        m, t = mpmath.mpf(float(mu)), mpmath.mpf(float(theta))
-        exact = mpmath.log(1 - m + m * mpmath.exp(t)) - m * t
-        assert feature_gain(mu, 1 - mu, theta) == pytest.approx(float(exact), rel=1e-11, abs=1e-40)
+    n = 4000
+    kinds = [10.0 ** rng.uniform(-14, -0.31, n), rng.random(n), np.zeros(n), np.ones(n)]
+    mu = np.choose(rng.integers(0, 4, n), kinds)
+    theta = rng.choice([-1, 1], n) * 10.0 ** rng.uniform(-8, np.where(rng.random(n) < 0.5, 3.4, 1))
+    order = np.argsort(np.minimum(mu, 1 - mu) * np.exp(np.minimum(theta, 700)))  # blocks of a kind
+    mu, theta = mu[order], theta[order]
+    blocks = np.empty(n)
+    feature_gains(mu, 1 - mu, theta, blocks)
+    for i in range(n):
+        m, t = mpmath.mpf(mu[i]), mpmath.mpf(theta[i])
+        exact = float(mpmath.log(1 - m + m * mpmath.exp(t)) - m * t)
+        assert blocks[i] == pytest.approx(exact, rel=1e-12, abs=1e-40)
+        assert feature_gain(mu[i], 1 - mu[i], theta[i]) == pytest.approx(
+            exact, rel=1e-11, abs=1e-40
+        )
+    shuffled, again = rng.permutation(n), np.empty(n)
+    feature_gains(mu[shuffled], 1 - mu[shuffled], theta[shuffled], again)
+    np.testing.assert_array_equal(again, blocks[shuffled], "neighbours in a block do not count")
 
 
 def test_higher_arity_features():

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 import zoo
 from minfer import FactorGraph, Marginals, MinDivergence, MinJoint, MinSize, ModelError
 from minfer.errors import SettingsError
-from minfer.reduction.gains import factor_scores
+from minfer.reduction.gains import binary_marginals, factor_scores
 from minfer.reduction.objectives import Budget
 from minfer.reduction.sources import (
     FactorSource,
     Join,
     JoinTemplates,
     Materialised,
-    binary_probs,
     ground,
     least_mean,
     least_variance,
@@ -303,13 +302,11 @@ def test_probabilities_that_do_not_quite_sum_to_one():
         check(source, MinJoint(gamma), probs, "gain", scores)
 
 
-def test_binary_probs():
+def test_binary_marginals():
     graph = zoo.graphs()["mixed"]
     probs = np.concatenate([np.full(s, 1 / s) for s in graph.n_states])
     expected = [[0.5, 0.5], [1, 0], [1, 0], [1, 0]]
-    np.testing.assert_array_equal(
-        binary_probs(Marginals.from_probs(graph, probs, "given")), expected
-    )
+    np.testing.assert_array_equal(binary_marginals(graph, probs), expected)
 
 
 # ------------------------------------------------------------------ what can be wrong

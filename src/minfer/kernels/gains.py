@@ -8,7 +8,12 @@
 Riedel, Smith & McCallum (2010), section 3.1, for the first. Its printed form loses all digits for
 small weights and overflows for large ones; with r = min(mu, 1 - mu) and s the weight turned
 accordingly it is evaluated by a series, by log1p and expm1, or by its asymptote. ``gain_block``
-does so for a block at once in a form that LLVM vectorises: a fifth of the time of libm calls.
+does so for a block at once in a form that LLVM vectorises: with x = r expm1(s)
+
+    g = r (expm1(s) - s) + (log1p(x) - x),
+
+both parts without cancellation, the second by its series where x is small, and only in blocks
+where some x is not small by a logarithm. A factor's gain never depends on its neighbours.
 """
 
 import math
@@ -17,6 +22,7 @@ import numpy as np
 
 from minfer.kernels._jit import jit
 from minfer.kernels.vexp import (
+    LN2,
     LN2_HI,
     LN2_LO,
     LOG2E,
@@ -27,7 +33,8 @@ from minfer.kernels.vexp import (
 )
 
 _BLOCK = 512
-_SMALL, _LARGE = 1e-3, 30.0  # |theta| below which the series serves; above which no block does
+_SMALL, _LARGE = 1e-3, 30.0  # |theta| below which a series serves; above which no block does
+_NEAR = 1 / 64  # |x| up to which nine terms of log1p(x) do
 
 
 @jit
@@ -50,79 +57,125 @@ def feature_gain(mu, nu, theta):
 
 
 @jit(fastmath={"contract"})
-def gain_block(mu, nu, theta, out):
-    """As ``feature_gain`` for arrays with |theta| <= 30; relative error below 1e-12."""
+def gain_block(mu, nu, theta, x, out):
+    """As ``feature_gain`` for arrays that fit into cache; relative error below 1e-12.
+
+    ``x`` is room of their size. Where mu <= nu only mu counts.
+    """
+    far = extreme = 0
     for i in range(mu.size):
         flip = mu[i] > nu[i]
         r = nu[i] if flip else mu[i]
         s = -theta[i] if flip else theta[i]
-        # x = r expm1(s): s = e ln 2 + d, expm1 = 2^e (e^d - 1) + (2^e - 1)
-        w = min(max(s, -_LARGE), _LARGE)
-        t = w * LOG2E + MAGIC
+        # s = e ln 2 + d: expm1(s) - s = 2^e (e^d - 1 - d) + (2^e - 1) (1 + d) - e ln 2
+        t = s * LOG2E + MAGIC
         e = t - MAGIC
-        d = (w - e * LN2_HI) - e * LN2_LO
+        d = (s - e * LN2_HI) - e * LN2_LO
         d2 = d * d
         d4 = d2 * d2
         low = (0.5 + d * (1.0 / 6.0)) + d2 * (1.0 / 24.0 + d * (1.0 / 120.0))
         mid = (1.0 / 720.0 + d * (1.0 / 5040.0)) + d2 * (1.0 / 40320.0 + d * (1.0 / 362880.0))
-        q = d + d2 * (low + d4 * (mid + d4 * (1.0 / 3628800.0 + d * (1.0 / 39916800.0))))
+        q = d2 * (low + d4 * (mid + d4 * (1.0 / 3628800.0 + d * (1.0 / 39916800.0))))
         power = double_of((bits_of(t) + 1023) << 52)
-        x = r * (power * q + (power - 1.0))
-        # log1p(x) = k ln 2 + 2 atanh(f), f = x / (2 + x) where k = 0: nothing of x is lost
-        bits = bits_of(1.0 + x)
+        h = power * q + ((power - 1.0) * (1.0 + d) - e * LN2)
+        y = r * (h + s)
+        y2 = y * y
+        low = (y * (1.0 / 3.0) - 0.5) + y2 * (y * (1.0 / 5.0) - 1.0 / 4.0)
+        high = (y * (1.0 / 7.0) - 1.0 / 6.0) + y2 * (y * (1.0 / 9.0) - 1.0 / 8.0)
+        out[i] = r * h + y2 * (low + (y2 * y2) * high)
+        x[i] = y
+        far += abs(y) > _NEAR
+        extreme += abs(s) > _LARGE
+    if far:
+        _far_gains(mu, nu, theta, x, out)
+    if extreme:
+        for i in range(mu.size):
+            if abs(theta[i]) > _LARGE:
+                out[i] = feature_gain(mu[i], nu[i], theta[i])
+
+
+@jit(fastmath={"contract"})
+def _far_gains(mu, nu, theta, x, out):
+    """Gains log1p(x) - r s where |x| is not small; the others stay."""
+    for i in range(mu.size):
+        flip = mu[i] > nu[i]
+        r = nu[i] if flip else mu[i]
+        s = -theta[i] if flip else theta[i]
+        # 1 + x = 2^k m: log1p(x) = k ln 2 + 2 atanh(f), f = x / (2 + x) where k = 0
+        y = x[i]
+        bits = bits_of(1.0 + y)
         m = double_of((bits & 0x000FFFFFFFFFFFFF) | 0x3FE0000000000000)
         small = m < SQRT_HALF
         m = m + m if small else m
         k = double_of(((bits >> 52) & 0x7FF) | 0x4330000000000000) - (4503599627370496.0 + 1022.0)
         k = k - 1.0 if small else k
-        f = (x if k == 0.0 else m - 1.0) / (2.0 + x if k == 0.0 else m + 1.0)
+        f = (y if k == 0.0 else m - 1.0) / (2.0 + y if k == 0.0 else m + 1.0)
         g = f * f
         g2 = g * g
         g4 = g2 * g2
         low = (1.0 / 3.0 + g * (1.0 / 5.0)) + g2 * (1.0 / 7.0 + g * (1.0 / 9.0))
         mid = (1.0 / 11.0 + g * (1.0 / 13.0)) + g2 * (1.0 / 15.0 + g * (1.0 / 17.0))
         p = g * (low + g4 * (mid + g4 * (1.0 / 19.0 + g * (1.0 / 21.0))))
-        y = k * LN2_HI + (k * LN2_LO + 2.0 * (f + f * p)) - r * s
-        v = r * (1.0 - r)
-        skew = 1.0 - 2.0 * r
-        third = skew * (1.0 - 12.0 * v) * (1.0 / 120.0)
-        series = skew * (1.0 / 6.0) + s * ((1.0 - 6.0 * v) * (1.0 / 24.0) + s * third)
-        series = v * s * s * (0.5 + s * series)
-        out[i] = series if abs(s) < _SMALL else max(y, 0.0)
+        gain = k * LN2_HI + (k * LN2_LO + 2.0 * (f + f * p)) - r * s
+        out[i] = gain if abs(y) > _NEAR else out[i]
 
 
 @jit
 def feature_gains(mu, nu, theta, out):
     """Gains from the probabilities that features are on and off."""
-    gain_block(mu, nu, theta, out)
-    for f in range(theta.shape[0]):
-        if abs(theta[f]) > _LARGE:
-            out[f] = feature_gain(mu[f], nu[f], theta[f])
+    n = theta.shape[0]
+    x = np.empty(min(n, _BLOCK))
+    for start in range(0, n, _BLOCK):
+        end = min(start + _BLOCK, n)
+        room = x[: end - start]
+        gain_block(mu[start:end], nu[start:end], theta[start:end], room, out[start:end])
 
 
 @jit
-def pair_gains(scope, truth, theta, off, on, out):
-    """Gains of features over two binary variables; ``off``, ``on`` (V,) are their marginals."""
-    t00, t01, t10, t11 = truth[0], truth[1], truth[2], truth[3]
+def pair_gains(scope, truth, theta, probs, out):
+    """Gains of features over two binary variables with marginals ``probs`` (V, 2), read-only."""
     n = scope.shape[0]
-    mu, nu = np.empty(_BLOCK), np.empty(_BLOCK)
+    mu, nu, x = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(_BLOCK)
     for start in range(0, n, _BLOCK):
-        size = min(_BLOCK, n - start)
-        for i in range(size):
-            a, b = np.uint32(scope[start + i, 0]), np.uint32(scope[start + i, 1])
-            p00, p01 = off[a] * off[b], off[a] * on[b]
-            p10, p11 = on[a] * off[b], on[a] * on[b]
-            mu[i] = (t00 * p00 + t01 * p01) + (t10 * p10 + t11 * p11)
-            first = (1.0 - t00) * p00 + (1.0 - t01) * p01
-            nu[i] = first + ((1.0 - t10) * p10 + (1.0 - t11) * p11)
-        end = start + size
-        feature_gains(mu[:size], nu[:size], theta[start:end], out[start:end])
+        end = min(start + _BLOCK, n)
+        size = end - start
+        _pair_means(scope[start:end], truth, probs, mu[:size], nu[:size])
+        gain_block(mu[:size], nu[:size], theta[start:end], x[:size], out[start:end])
 
 
 @jit(fastmath={"contract"})
-def pair_residuals(scope, theta, slope, variance, out):
-    """1/2 w^2 v_a v_b of features with w = slope * theta; ``variance`` (V,) holds mu (1 - mu)."""
+def _pair_means(scope, truth, probs, mu, nu):
+    """Probabilities that features are on and off; the latter to all digits where it counts."""
+    t00, t01, t10, t11 = truth[0], truth[1], truth[2], truth[3]
+    u00, u01, u10, u11 = 1.0 - t00, 1.0 - t01, 1.0 - t10, 1.0 - t11
+    if u00 * u01 * u10 * t11 == 1.0:  # a conjunction
+        for i in range(mu.size):
+            a, b = np.uint32(scope[i, 0]), np.uint32(scope[i, 1])
+            mu[i] = probs[a, 1] * probs[b, 1]
+    else:
+        for i in range(mu.size):
+            a, b = np.uint32(scope[i, 0]), np.uint32(scope[i, 1])
+            b0, b1 = probs[b, 0], probs[b, 1]
+            mu[i] = probs[a, 0] * (t00 * b0 + t01 * b1) + probs[a, 1] * (t10 * b0 + t11 * b1)
+    often = 0
+    for i in range(mu.size):
+        nu[i] = 1.0 - mu[i]
+        often += mu[i] >= 0.5
+    if often:
+        for i in range(mu.size):
+            a, b = np.uint32(scope[i, 0]), np.uint32(scope[i, 1])
+            b0, b1 = probs[b, 0], probs[b, 1]
+            rare = probs[a, 0] * (u00 * b0 + u01 * b1) + probs[a, 1] * (u10 * b0 + u11 * b1)
+            nu[i] = rare if mu[i] >= 0.5 else nu[i]
+
+
+@jit(fastmath={"contract"})
+def pair_residuals(scope, theta, slope, probs, out):
+    """1/2 w^2 v_a v_b, w = slope * theta; variances v from the marginals ``probs`` (V, 2)."""
     half = 0.5 * slope * slope
+    variance = np.empty(probs.shape[0])
+    for v in range(variance.size):
+        variance[v] = probs[v, 0] * probs[v, 1]
     for f in range(scope.shape[0]):
         a, b = np.uint32(scope[f, 0]), np.uint32(scope[f, 1])
         out[f] = half * theta[f] * theta[f] * (variance[a] * variance[b])

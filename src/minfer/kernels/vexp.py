@@ -14,6 +14,7 @@ from numba.extending import intrinsic
 from minfer.kernels._jit import jit
 
 LOG2E = 1.4426950408889634
+LN2 = 0.6931471805599453
 LN2_HI = 6.93147180369123816490e-01
 LN2_LO = 1.90821492927058770002e-10
 MAGIC = 6755399441055744.0  # 1.5 * 2**52: adding it leaves the rounded value in the low bits

@@ -146,7 +146,7 @@ def _send(
             features = isinstance(g, Features)
             values = g._theta[:, None] if features else g._log_psi  # type: ignore[union-attr]
             truth = g.truth.ravel() if features else np.zeros(4, dtype=bool)  # type: ignore[union-attr]
-            off, on = binary_marginals(model, now)
+            off, on = binary_marginals(model, now).T
             before = np.clip(on / np.maximum(off, 1 / _MAX_ODDS), 1 / _MAX_ODDS, _MAX_ODDS)
             belief = before.copy()
             k.pair_messages(g._scope, values, truth, here, weight, belief, m, damping)

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ModelError, SettingsError
-from minfer.factors import FactorGroup, Features, Globals, Tables, n_entries
+from minfer.factors import FactorGroup, Features, Globals, Tables, n_entries, read_only
 from minfer.graph import FactorGraph
 from minfer.solvers.base import Marginals
 
@@ -104,12 +104,17 @@ def _span(group: FactorGroup) -> slice | NDArray[np.int64]:
     return slice(first, last + 1) if last - first + 1 == len(group) else group._ids
 
 
-def binary_marginals(model: FactorGraph, probs: NDArray) -> tuple[NDArray, NDArray]:
-    """P(y_v = 0) and P(y_v = 1), shapes (V,); whatever comes for variables that are not binary."""
-    if len(probs) == 2 * model.n_variables and (model._n_states == 2).all():
-        return probs[::2], probs[1::2]
-    first = model._offsets[:-1]
-    return probs[first], probs[np.minimum(first + 1, max(len(probs) - 1, 0))]
+def binary_marginals(model: FactorGraph, probs: NDArray) -> NDArray[np.float64]:
+    """P(y_v = 0) and P(y_v = 1), shape (V, 2), read-only; (1, 0) for variables not binary.
+
+    A view where all are binary.
+    """
+    binary = model._n_states == 2
+    if binary.all():
+        return read_only(probs.reshape(-1, 2))
+    out = np.tile([1.0, 0.0], (model.n_variables, 1))
+    out[binary] = probs[model._offsets[:-1][binary][:, None] + np.arange(2)]
+    return read_only(out)
 
 
 def _score(
@@ -119,13 +124,12 @@ def _score(
     from minfer.kernels import gains as k
 
     if isinstance(part, Features) and part.arity == 2 and score != "reverse":
-        off, on = binary_marginals(model, probs)
+        pairs = binary_marginals(model, probs)
         t = part.truth.ravel().astype(np.float64)
         if score == "gain":
-            off, on = np.ascontiguousarray(off), np.ascontiguousarray(on)
-            k.pair_gains(part._scope, t, part._theta, off, on, out)
+            k.pair_gains(part._scope, t, part._theta, pairs, out)
         else:
-            k.pair_residuals(part._scope, part._theta, t[3] - t[2] - t[1] + t[0], off * on, out)
+            k.pair_residuals(part._scope, part._theta, t[3] - t[2] - t[1] + t[0], pairs, out)
         return
     done = 0
     for joint in product_joints(model, part, probs):

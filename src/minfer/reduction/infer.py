@@ -20,10 +20,10 @@ from minfer.errors import ModelError, SettingsError
 from minfer.graph import FactorGraph
 from minfer.reduction import seeds
 from minfer.reduction.compensation import compensate as compensation_of
-from minfer.reduction.gains import factor_scores
+from minfer.reduction.gains import binary_marginals, factor_scores
 from minfer.reduction.objectives import Objective
 from minfer.reduction.result import Result, Untouched
-from minfer.reduction.sources import FactorSource, binary_probs, scan
+from minfer.reduction.sources import FactorSource, scan
 from minfer.solvers.base import Marginals, Solver
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.trw import TreeReweighted
@@ -124,7 +124,7 @@ def _touch(
     base: FactorGraph, source: FactorSource, objective: Objective, start: Marginals, score: str
 ) -> tuple[FactorGraph, NDArray[np.bool_], NDArray[np.float64], Untouched]:
     """Build those factors of a source that can matter: model, seed mask, scores, and the rest."""
-    found = scan(source, objective, binary_probs(start), score)
+    found = scan(source, objective, binary_marginals(base, start.probs), score)
     n = base.n_factors
     ids = np.concatenate([np.arange(n), n + found.ids])
     model = base.add_features(found.scope, found.theta, "and")

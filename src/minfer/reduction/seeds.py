@@ -14,7 +14,13 @@ from minfer.graph import FactorGraph
 
 def unary(graph: FactorGraph) -> NDArray[np.bool_]:
     """Factors over at most one variable, shape (F,)."""
-    return np.asarray(graph.arity <= 1)
+    mask = np.zeros(graph.n_factors, dtype=bool)
+    for g in graph.groups:
+        if isinstance(g, Globals):
+            mask[g._ids] = [len(scope) <= 1 for scope in g.scopes]
+        elif g.arity <= 1:
+            mask[g._ids] = True
+    return mask
 
 
 def unary_and_globals(graph: FactorGraph) -> NDArray[np.bool_]:

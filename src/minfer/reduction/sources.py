@@ -29,10 +29,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.errors import ModelError, SettingsError
-from minfer.factors import TRUTH_TABLES, Features
+from minfer.factors import TRUTH_TABLES, Features, read_only
 from minfer.graph import FactorGraph
 from minfer.reduction.objectives import Objective
-from minfer.solvers.base import Marginals
 
 #: How far, relatively, thresholds are lowered so that rounding never hides a factor.
 _MARGIN = 1e-9
@@ -395,20 +394,6 @@ class Scan:
         )
 
 
-def binary_probs(marginals: Marginals) -> NDArray[np.float64]:
-    """Probabilities (off, on) of every variable, shape (V, 2); (1, 0) for those not binary."""
-    if (
-        len(marginals.probs)
-        == 2 * marginals.graph.n_variables
-        == 2 * int(np.count_nonzero(marginals.graph._n_states == 2))
-    ):
-        return marginals.probs.reshape(-1, 2)
-    binary = np.flatnonzero(marginals.graph._n_states == 2)
-    out = np.tile([1.0, 0.0], (marginals.graph.n_variables, 1))
-    out[binary] = marginals.probs[marginals.graph._offsets[binary][:, None] + np.arange(2)]
-    return out
-
-
 def scan(
     source: FactorSource,
     objective: Objective,
@@ -429,7 +414,7 @@ def scan(
     source : FactorSource
     objective : MinSize, MinDivergence, MinJoint or Budget
     probs : float array (V, 2)
-        P(y = 0) and P(y = 1) of every variable in the seed graph: :func:`binary_probs`.
+        P(y = 0) and P(y = 1) of every variable in the seed graph: :func:`~minfer.reduction.gains.binary_marginals`.
     score : "gain" or "residual"
     """
     if score not in ("gain", "residual"):
@@ -507,11 +492,12 @@ class _Scores:
         if probs.ndim != 2 or probs.shape[1] != 2:
             raise ModelError(f"probs must have shape (V, 2), not {probs.shape}")
         self.source, self.residual = source, residual
-        self.off, self.on = np.ascontiguousarray(probs.T)
-        off_by = float(np.abs(self.off + self.on - 1).max(initial=0.0))
+        self.probs = read_only(np.ascontiguousarray(probs))
+        off, on = probs.T
+        off_by = float(np.abs(off + on - 1).max(initial=0.0))
         if not off_by < 1e-3:
             raise ModelError("probs: P(off) and P(on) of every variable must sum to 1")
-        self.key = self.off * self.on if residual else self.on
+        self.key = off * on if residual else np.ascontiguousarray(on)
         self.margin = _MARGIN + 5 * off_by
 
     def above(self, ceiling: float) -> list[_Part]:
@@ -530,10 +516,10 @@ class _Scores:
         scope = np.require(part.scope, np.int32, ["C", "W"])
         scores = np.empty(len(part.ids))
         if self.residual:
-            pair_residuals(scope, part.theta, 1.0, self.key, scores)
+            pair_residuals(scope, part.theta, 1.0, self.probs, scores)
         else:
             conjunction = TRUTH_TABLES["and"].ravel().astype(np.float64)
-            pair_gains(scope, conjunction, part.theta, self.off, self.on, scores)
+            pair_gains(scope, conjunction, part.theta, self.probs, scores)
         return part._replace(scores=scores)
 
     def slope(self, template: int) -> float:
