@@ -60,11 +60,11 @@ def feature_gain(mu, nu, theta):
 def gain_block(mu, nu, theta, x, out):
     """As ``feature_gain`` for arrays that fit into cache; relative error below 1e-12.
 
-    ``x`` is room of their size. Where mu <= nu only mu counts.
+    ``x`` is room of their size. Up to 1/2 only mu counts, beyond only nu.
     """
     far = extreme = 0
     for i in range(mu.size):
-        flip = mu[i] > nu[i]
+        flip = mu[i] > 0.5
         r = nu[i] if flip else mu[i]
         s = -theta[i] if flip else theta[i]
         # s = e ln 2 + d: expm1(s) - s = 2^e (e^d - 1 - d) + (2^e - 1) (1 + d) - e ln 2
@@ -98,7 +98,7 @@ def gain_block(mu, nu, theta, x, out):
 def _far_gains(mu, nu, theta, x, out):
     """Gains log1p(x) - r s where |x| is not small; the others stay."""
     for i in range(mu.size):
-        flip = mu[i] > nu[i]
+        flip = mu[i] > 0.5
         r = nu[i] if flip else mu[i]
         s = -theta[i] if flip else theta[i]
         # 1 + x = 2^k m: log1p(x) = k ln 2 + 2 atanh(f), f = x / (2 + x) where k = 0
@@ -145,28 +145,27 @@ def pair_gains(scope, truth, theta, probs, out):
 
 @jit(fastmath={"contract"})
 def _pair_means(scope, truth, probs, mu, nu):
-    """Probabilities that features are on and off; the latter to all digits where it counts."""
+    """Probabilities that features are on and off, the smaller one of them to all its digits."""
     t00, t01, t10, t11 = truth[0], truth[1], truth[2], truth[3]
     u00, u01, u10, u11 = 1.0 - t00, 1.0 - t01, 1.0 - t10, 1.0 - t11
     if u00 * u01 * u10 * t11 == 1.0:  # a conjunction
         for i in range(mu.size):
             a, b = np.uint32(scope[i, 0]), np.uint32(scope[i, 1])
             mu[i] = probs[a, 1] * probs[b, 1]
-    else:
+        often = 0
         for i in range(mu.size):
-            a, b = np.uint32(scope[i, 0]), np.uint32(scope[i, 1])
-            b0, b1 = probs[b, 0], probs[b, 1]
-            mu[i] = probs[a, 0] * (t00 * b0 + t01 * b1) + probs[a, 1] * (t10 * b0 + t11 * b1)
-    often = 0
+            nu[i] = 1.0 - mu[i]
+            often += mu[i] > 0.5
+        if often:
+            for i in range(mu.size):
+                a, b = np.uint32(scope[i, 0]), np.uint32(scope[i, 1])
+                nu[i] = probs[a, 0] + probs[a, 1] * probs[b, 0]
+        return
     for i in range(mu.size):
-        nu[i] = 1.0 - mu[i]
-        often += mu[i] >= 0.5
-    if often:
-        for i in range(mu.size):
-            a, b = np.uint32(scope[i, 0]), np.uint32(scope[i, 1])
-            b0, b1 = probs[b, 0], probs[b, 1]
-            rare = probs[a, 0] * (u00 * b0 + u01 * b1) + probs[a, 1] * (u10 * b0 + u11 * b1)
-            nu[i] = rare if mu[i] >= 0.5 else nu[i]
+        a, b = np.uint32(scope[i, 0]), np.uint32(scope[i, 1])
+        b0, b1 = probs[b, 0], probs[b, 1]
+        mu[i] = probs[a, 0] * (t00 * b0 + t01 * b1) + probs[a, 1] * (t10 * b0 + t11 * b1)
+        nu[i] = probs[a, 0] * (u00 * b0 + u01 * b1) + probs[a, 1] * (u10 * b0 + u11 * b1)
 
 
 @jit(fastmath={"contract"})
