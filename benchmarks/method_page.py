@@ -111,7 +111,8 @@ def losses(result: Row) -> str:
         f"speed-up over converged BP from {times(cubic['rows'][0]['ms'] / once['ms'])} down to "
         f"{times(cubic['rows'][0]['ms'] / refreshed['ms'])}. Lazily it is cheap, but factors that "
         f"were never built are not compensated: the error stays at {number(lazily['error'])} "
-        f"instead of {number(refreshed['error'])}, and there is no estimate of it."
+        f"instead of {number(refreshed['error'])} (its own estimate, which has to guess what was "
+        f"never built: {number(lazily['estimate'])})."
     )
     uai = result.get("uai") or []
     usual = [r for r in uai if not r["reverse"]]

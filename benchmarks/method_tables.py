@@ -247,9 +247,10 @@ def cubic_table(entry: Row) -> str:
         else:
             cells += ["", ""]
             shares = ["100%", "100%"]
-        body.append([*cells, number(r["error"]), number(r["max"]), *shares])
+        estimate = number(r["estimate"]) if "estimate" in r else ""
+        body.append([*cells, number(r["error"]), estimate, number(r["max"]), *shares])
     head = ["run", "CPU ms", "over converged BP", "over stopped BP", "over active-set BP",
-            "mean error", "largest error", "kept", "touched"]  # fmt: skip
+            "mean error", "estimated", "largest error", "kept", "touched"]  # fmt: skip
     return table(head, body)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -502,6 +504,60 @@ def test_lazy_inference_keeps_what_a_full_scan_keeps(objective, options):
         np.testing.assert_allclose(lazy.marginals.probs, whole.marginals.probs, atol=1e-6)
     if lazy.untouched.count:
         assert lazy.bound is None
-        assert np.isnan(lazy.error_estimate), "candidates that were never built are not estimated"
+        assert 0 < lazy.error_estimate < 1
         assert "between" in repr(lazy)
         assert lazy.divergence == high
+
+
+def chains_of_arcs(n: int, scale: float, seed: int) -> tuple[FactorGraph, JoinTemplates]:
+    """Arcs with softmax marginals, and a weight for every chain of two and for every sibling."""
+    rng = np.random.default_rng(seed)
+    head, modifier = np.array([(h, m) for h in range(n + 1) for m in range(1, n + 1) if h != m]).T
+    on = np.exp(3 * rng.normal(size=len(head)))
+    on /= np.bincount(modifier, on)[modifier]
+    tables = scale * rng.normal(size=(2, len(head), len(head)))
+    bounds = tables.min(), tables.max()
+    joins = [Join(modifier, head, *bounds), Join(head, head, *bounds, symmetric=True)]
+    source = JoinTemplates(joins, lambda t, scope: tables[t, scope[:, 0], scope[:, 1]])
+    return FactorGraph.pairwise(np.log(on / (1 - on)), np.zeros((0, 2), int), []), source
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"compensate": True}, {"compensate": True, "refreshes": 1}]
+)
+def test_the_error_estimate_counts_candidates_never_built(options):
+    for seed in range(3):
+        base, source = chains_of_arcs(16, 0.5, seed)
+        truth = BeliefPropagation(tol=1e-9)(ground(base, source)).probs
+        for gamma in (1e-2, 1e-3, 1e-4):
+            result = infer(base, MinJoint(gamma), source=source, **options)
+            assert result.n_untouched > 0.4 * source.n_factors
+            error = np.abs(result.marginals.probs - truth).mean()
+            assert 0.5 < result.error_estimate / error < 2
+        careful = infer(base, MinJoint(np.inf), source=source, **options)
+        assert careful.n_untouched == source.n_factors
+        error = np.abs(careful.marginals.probs - truth).mean()
+        assert error < careful.error_estimate < 50 * error, "only the bounds are known"
+
+
+def test_the_error_estimate_of_any_source_and_of_a_copy():
+    base, source = chains_of_arcs(8, 0.5, 1)
+
+    class Bare:
+        """A source that offers no sums: its factors are listed."""
+
+        n_factors, theta_bounds = source.n_factors, source.theta_bounds
+        candidates, weights, total = source.candidates, source.weights, source.total
+
+    result, bare = (
+        infer(base, MinJoint(1e-3), source=s, compensate=True) for s in (source, Bare())
+    )
+    assert result.n_untouched
+    np.testing.assert_allclose(bare.error_estimates, result.error_estimates, rtol=1e-9)
+    fresh = infer(base, MinJoint(1e-3), source=source, compensate=True)
+    copy = pickle.loads(pickle.dumps(fresh))
+    np.testing.assert_array_equal(copy.error_estimates, result.error_estimates)
+    assert np.isnan(replace(copy, trace=()).error_estimate), "the source stayed behind"
+    all_built = infer(base, MinSize(0.5), source=source, compensate=True)
+    full = infer(ground(base, source), MinSize(0.5), compensate=True)
+    np.testing.assert_allclose(all_built.error_estimates, full.error_estimates, atol=1e-7)

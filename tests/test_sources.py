@@ -150,6 +150,10 @@ def test_candidates_and_their_numbers(problem, share):
         total = source.total(t, key)
         assert products.sum() <= total + 1e-15
         assert total == pytest.approx(products.sum(), abs=1e-10)
+        sums = np.zeros(len(key))
+        for a, b in pairs:
+            sums[[a, b]] += key[[b, a]]
+        np.testing.assert_allclose(source.partner_sums(t, key), sums, atol=1e-12)
         first += len(pairs)
     assert source.n_factors == first
 

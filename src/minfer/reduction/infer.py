@@ -131,7 +131,9 @@ def _touch(
     model = replace(model, lineage=base.lineage, _origin=ids)  # the seed's messages still fit
     mask = np.arange(model.n_factors) < n
     gains = np.concatenate([np.full(n, np.inf), found.scores])
-    untouched = Untouched(found.untouched, found.ceiling, found.untouched_most, ids)
+    untouched = Untouched(
+        found.untouched, found.ceiling, found.untouched_most, ids, source, found.parts
+    )
     return model, mask, gains, untouched
 
 

@@ -23,7 +23,8 @@ from minfer.factors import Globals, Tables
 from minfer.graph import FactorGraph
 from minfer.reduction.bound import Certificate, Dropped, certificate, ignored, pinsker
 from minfer.reduction.compensation import Compensation, compensate
-from minfer.reduction.gains import factor_scores, product_joints, rows_of
+from minfer.reduction.gains import binary_marginals, factor_scores, product_joints, rows_of
+from minfer.reduction.sources import FactorSource, unseen_shifts
 from minfer.solvers.base import LogZ, Marginals, Status
 
 
@@ -35,6 +36,11 @@ class Untouched:
     ceiling: float  # each one's score is below this
     most: float  # and their sum at most this
     ids: NDArray[np.int64]  # the numbers of the factors that were built, in the full model
+    source: FactorSource | None = None  # where they come from; does not pickle
+    touched: tuple[Any, ...] = ()  # what was built, template by template
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"source": None, "touched": ()}
 
 
 class Step(NamedTuple):
@@ -102,7 +108,12 @@ class Result:
     @property
     def n_factors(self) -> int:
         """Factors of the full model, built or not."""
-        return self.model.n_factors + (self.untouched.count if self.untouched else 0)
+        return self.model.n_factors + self.n_untouched
+
+    @property
+    def n_untouched(self) -> int:
+        """Factors of a source that were never built."""
+        return self.untouched.count if self.untouched else 0
 
     @property
     def n_seed(self) -> int:
@@ -175,24 +186,34 @@ class Result:
 
         How far one more message of each ignored factor would move it, others held fixed. Not a
         bound: strong couplings among ignored factors can make the true error several times this,
-        and it does not see the solver's own error. NaN where there is no telling: candidates of a
-        source were never built, or an ignored factor forbids what the answer allows.
+        and it does not see the solver's own error. Candidates of a source that were never built
+        count as if their weights were drawn like those of the built ones, whatever their
+        marginals; if none was built, as if each had the largest weight of its bounds, which is
+        much too careful (:func:`~minfer.reduction.sources.unseen_shifts`). NaN where there is no
+        telling: an ignored factor forbids what the answer allows.
         """
-        n = self.model.n_variables
-        if (self.untouched is not None and self.untouched.count) or self.divergence == math.inf:
+        n, unseen = self.model.n_variables, self.untouched if self.n_untouched else None
+        if self.divergence_interval[0] == math.inf or (unseen and unseen.source is None):
             return np.full(n, np.nan)
-        if not n or self.keep.all():
+        if not n or (self.keep.all() and not unseen):
             return np.zeros(n)
         p = self.marginals.probs
-        if self.compensation is None:
-            step = compensate(self.model, p, self.keep).field
-        else:
+        step, spread = np.zeros(len(p)), np.zeros(n)
+        if self.compensation is not None:
             step = self.compensation.refreshed(p).field - self.compensation.field
+        elif not self.keep.all():
+            step = compensate(self.model, p, self.keep).field
         offsets = self.model._offsets
         first, size = offsets[:-1], np.diff(offsets)
+        if unseen and unseen.source is not None:
+            off, on = binary_marginals(self.model, p).T
+            mean, variance = unseen_shifts(unseen.source, unseen.touched, on)
+            binary = size == 2
+            step[first[binary] + 1] += mean[binary]
+            spread = np.minimum(off * on * np.sqrt(variance), 1.0)
         moved = p * np.exp(step - np.repeat(np.maximum.reduceat(step, first), size))
         moved /= np.repeat(np.add.reduceat(moved, first), size)
-        return np.maximum.reduceat(np.abs(moved - p), first)
+        return np.hypot(np.maximum.reduceat(np.abs(moved - p), first), spread)
 
     @property
     def error_estimate(self) -> float:
@@ -215,7 +236,7 @@ class Result:
         for compensated answers too, but hardly useful: what their ignored factors left behind
         cancels on average, and the bound must allow that it does not.
         """
-        if self.untouched is not None and self.untouched.count:
+        if self.n_untouched:
             return None
         return self.certificate.bound
 
@@ -273,10 +294,10 @@ class Result:
     def _log_z_full(self) -> tuple[float, LogZ]:
         from minfer.solvers.mean_field import MeanField
 
-        if self.keep.all() and not (self.untouched is not None and self.untouched.count):
+        if self.keep.all() and not self.n_untouched:
             return self.log_z, self.marginals.log_z_kind
         exact = self.marginals.log_z_kind is LogZ.EXACT
-        if exact and not (self.untouched is not None and self.untouched.count):
+        if exact and not self.n_untouched:
             found = self.certificate
             if found.log_z_lower is not None:
                 return found.log_z_lower, LogZ.LOWER
@@ -307,6 +328,11 @@ class Result:
     def seconds(self) -> float:
         return sum(self.timings.values())
 
+    def __getstate__(self) -> dict[str, Any]:
+        if self.untouched is not None:
+            _ = self.error_estimates  # needs the source, which stays behind
+        return vars(self).copy()
+
     def to_dict(self, variables: list[int] | None = None) -> dict[str, Any]:
         """Plain Python values, ready for JSON; what is not finite becomes None."""
         low, high = self.divergence_interval
@@ -320,7 +346,7 @@ class Result:
                 "forced": self.n_forced,
                 "added": self.n_added,
                 "ignored": self.n_ignored,
-                "untouched": self.untouched.count if self.untouched else 0,
+                "untouched": self.n_untouched,
                 "kept_share": self.kept_share,
                 "score": self.score,
                 "compensated": self.compensation is not None,

@@ -15,7 +15,8 @@ at the others, and :func:`scan` keeps the same factors as a scan of all of them.
 
 What is ignored unseen is known as an interval: each such score is below the ceiling, and their sum
 is at most sum_t c_t (sum of all products - sum of those seen), where c_t bounds a score per unit of
-product: e^theta - 1 - theta for the gain, 1/2 theta^2 for the residual.
+product: e^theta - 1 - theta for the gain, 1/2 theta^2 for the residual. What the unseen factors do
+to each marginal is estimated, not bounded: :func:`unseen_shifts`.
 """
 
 from __future__ import annotations
@@ -35,11 +36,17 @@ from minfer.reduction.objectives import Objective
 
 #: How far, relatively, thresholds are lowered so that rounding never hides a factor.
 _MARGIN = 1e-9
+_MOST_THETA = 300.0  # beyond, e^theta squared is no number
 
 
 @runtime_checkable
 class FactorSource(Protocol):
-    """Candidate factors exp(theta y_a y_b) over pairs of binary variables, numbered 0..n-1."""
+    """Candidate factors exp(theta y_a y_b) over pairs of binary variables, numbered 0..n-1.
+
+    A source may also have a method ``partner_sums(template, key) -> (V,)``: for each variable the
+    sum of key over the other variables of its factors (:class:`JoinTemplates` shows one). Error
+    estimates need these sums and list all factors of a source that does not offer them.
+    """
 
     @property
     def n_factors(self) -> int: ...
@@ -231,6 +238,20 @@ class JoinTemplates:
         pairs = (everything - with_itself) / (2 if j.symmetric else 1)
         return pairs + 1e-12 * everything
 
+    def partner_sums(self, template: int, key: NDArray[np.float64]) -> NDArray[np.float64]:
+        """For each variable the sum of key over its partners in a template, shape (V,)."""
+        j = self._joined[template]
+        out = np.zeros(self.n_variables)
+        if not len(j.left):
+            return out
+        left, right = self._checked(key)[j.left], key[j.right]
+        sums = np.add.reduceat(left, j.left_ptr[:-1]), np.add.reduceat(right, j.right_ptr[:-1])
+        out[j.left] += np.repeat(sums[1], np.diff(j.left_ptr))
+        out[j.right] += np.repeat(sums[0], np.diff(j.right_ptr))
+        itself = j.own < len(j.right)
+        out[j.left[itself]] -= 2 * left[itself]
+        return out / 2 if j.symmetric else out
+
     def _checked(self, key: NDArray[np.float64]) -> NDArray[np.float64]:
         if key.shape != (self.n_variables,):
             raise ModelError(
@@ -365,6 +386,8 @@ class Scan:
         Every untouched factor's score is below it; 0 if there are none.
     untouched_most : float
         Upper bound on the sum of the untouched factors' scores.
+    parts : tuple
+        What was touched, template by template.
     """
 
     scope: NDArray[np.int32]
@@ -375,6 +398,7 @@ class Scan:
     untouched: int
     ceiling: float
     untouched_most: float
+    parts: tuple[_Part, ...]
 
     @property
     def n_touched(self) -> int:
@@ -414,7 +438,8 @@ def scan(
     source : FactorSource
     objective : MinSize, MinDivergence, MinJoint or Budget
     probs : float array (V, 2)
-        P(y = 0) and P(y = 1) of every variable in the seed graph: :func:`~minfer.reduction.gains.binary_marginals`.
+        P(y = 0) and P(y = 1) of every variable in the seed graph
+        (:func:`~minfer.reduction.gains.binary_marginals`).
     score : "gain" or "residual"
     """
     if score not in ("gain", "residual"):
@@ -434,7 +459,7 @@ def scan(
     keep = objective(found.scores)
     untouched = source.n_factors - len(found.ids)
     rest = min(untouched * ceiling, scores.rest(parts)) if untouched else 0.0
-    return Scan(*found, keep, untouched, ceiling if untouched else 0.0, rest)
+    return Scan(*found, keep, untouched, ceiling if untouched else 0.0, rest, tuple(parts))
 
 
 class _Part(NamedTuple):
@@ -568,3 +593,58 @@ def _best(scores: _Scores, m: int) -> tuple[float, list[_Part]]:
             break
         ceiling = max(float(mth), ceiling / 8)
     return 0.0, scores.above(0.0)
+
+
+# ------------------------------------------------------------------ what is unseen
+
+
+def unseen_shifts(
+    source: FactorSource, touched: Sequence[_Part], on: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What untouched factors would add to each variable's log-odds: mean and variance, (V,) each.
+
+    An estimate. The message of a conjunction to a is log(1 + mu_b (e^theta - 1)), to first order
+    mu_b E with E = e^theta - 1. Untouched weights are taken to be independent of one another and
+    of the marginals, with the mean and variance of E among the touched ones of their template:
+
+        mean_a = mean(E) sum_b mu_b,    variance_a = var(E) sum_b mu_b^2,
+
+    sums over the untouched partners b of a. A template of which nothing was touched counts with
+    the largest E that its bounds allow, in either direction.
+
+    Parameters
+    ----------
+    source : FactorSource
+    touched : the ``parts`` of a :class:`Scan`
+    on : float array (V,)
+        P(y = 1) of every variable.
+    """
+    mean, variance = np.zeros(len(on)), np.zeros(len(on))
+    for t, part in enumerate(touched):
+        rise = np.expm1(np.minimum(part.theta, _MOST_THETA))
+        if len(rise):
+            first, second = float(rise.mean()), float(rise.var())
+        else:
+            extremes = np.expm1(np.minimum(source.theta_bounds[t], _MOST_THETA))
+            first, second = 0.0, float(np.square(extremes).max())
+        mean += first * _unseen_sums(source, t, part, on)
+        variance += second * _unseen_sums(source, t, part, on * on)
+    return mean, variance
+
+
+def _unseen_sums(
+    source: FactorSource, template: int, part: _Part, key: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """For each variable the sum of key over its partners in untouched factors, shape (V,)."""
+    if hasattr(source, "partner_sums"):
+        every = source.partner_sums(template, key)
+    else:
+        every = _sums_over(source.candidates(template, np.ones(len(key)), 0.0)[0], key)
+    return np.maximum(every - _sums_over(part.scope, key), 0.0)
+
+
+def _sums_over(scope: NDArray[np.int32], key: NDArray[np.float64]) -> NDArray[np.float64]:
+    """For each variable the sum of key over its partners in these pairs, shape (V,)."""
+    out = np.zeros(len(key))
+    np.add.at(out, scope, key[scope[:, ::-1]])
+    return out
