@@ -229,8 +229,9 @@ the full graph (as in the paper), those of
 A parsing-like model: {cubic_words} words, {cubic_variables} arcs and a factor for each of the
 {cubic_factors} pairs of an arc with an arc above it; MinJoint at two factor costs. *Lazy* runs get
 the factors as a factor source and build those that can reach the threshold (*touched*); the time to
-build them is part of theirs, while full BP and the other runs are handed the built graph. The
-seed's error is {cubic_seed}.
+build them is part of theirs, while full BP and the other runs are handed the built graph.
+*Estimated* is the result's own estimate of its mean error; for factors never built it takes weights
+to be drawn like those of the touched ones. The seed's error is {cubic_seed}.
 
 {cubic}
 

@@ -126,10 +126,11 @@ def cubic(n_words: int, scale: float, seed: int) -> tuple[FactorGraph, JoinTempl
     log_odds = arc_log_odds(scores)[mod, head]
     weights = rng.normal(0, scale, (n + 1, n + 1, n + 1))  # [head, modifier, its modifier]
     low, high = float(weights.min()), float(weights.max())
+    row = (head * (n + 1) + mod) * (n + 1)  # where an arc's weights begin
 
     def look_up(template: int, scope: NDArray[np.int32]) -> NDArray[np.float64]:
         above, below = scope.T
-        return weights[head[above], mod[above], mod[below]]
+        return weights.take(row.take(above) + mod.take(below))
 
     source = JoinTemplates([Join(mod, head, low, high)], look_up)
     return FactorGraph.pairwise(log_odds, np.zeros((0, 2), dtype=int), []), source
