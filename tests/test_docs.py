@@ -20,6 +20,7 @@ MODULES = [
     "io.fg",
     "io.native",
     "io.uai",
+    "parallel",
     "planning",
     "reduction.calibrate",
     "reduction.explain",

@@ -15,7 +15,7 @@ PACKAGE = Path(minfer.__file__).parent
 LAYERS = [
     {"errors"},
     {"factors"},
-    {"checks"},
+    {"checks", "parallel"},
     {"kernels"},
     {"graph"},
     {"conditioning"},

@@ -38,3 +38,9 @@ class SettingsError(MinferError, ValueError):
     """A solver's setting is out of its range or unknown."""
 
     exit_code = 2
+
+
+class WorkerError(MinferError):
+    """A worker process died, of its own accord or because the system killed it."""
+
+    exit_code = 1

@@ -1,0 +1,146 @@
+"""The ordered map: like ``map``, whatever the number of workers, and when things go wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import count, islice
+from pathlib import Path
+
+import pytest
+
+from minfer.errors import MinferError, RefusedError, SettingsError, WorkerError
+from minfer.parallel import cores, ordered_map
+
+
+class OddError(Exception):
+    """An error that pickles and does not come back."""
+
+    def __init__(self, a, b):
+        super().__init__(f"{a} {b}")
+
+
+def work(item):
+    """Slow for some items, wrong for others."""
+    if item == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if item == "refuse":
+        raise RefusedError("too large")
+    if item == "odd":
+        raise OddError("two", "words")
+    time.sleep(0.02 * (item % 3))
+    return item * item
+
+
+def state():
+    return os.getpid(), []
+
+
+def counted(worker, item):
+    process, seen = worker
+    seen.append(item)
+    return process, len(seen), b"x" * item
+
+
+def broken_setup():
+    raise SettingsError("no such model")
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_order_state_and_a_stream_of_any_length(workers):
+    drawn = []
+
+    def endless():
+        for k in count():
+            drawn.append(k)
+            yield k
+
+    found = []
+    squares = ordered_map(work, endless(), workers, in_flight=5)
+    for result in islice(squares, 25):
+        found.append(result)
+        assert len(drawn) - len(found) <= 5
+    squares.close()
+    assert found == [k * k for k in range(25)]
+
+    big = [300_000, 0, 200_000] * 3  # more than a pipe holds, both ways
+    answers = list(ordered_map(counted, big, workers, setup=state))
+    assert [len(data) for _, _, data in answers] == big
+    processes = {process for process, _, _ in answers}
+    assert len(processes) == workers
+    assert (os.getpid() in processes) == (workers == 1)
+    assert sum(max(n for p, n, _ in answers if p == process) for process in processes) == len(big)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_errors_come_in_their_turn(workers):
+    results = ordered_map(work, [1, 2, "refuse", 3], workers)
+    assert [next(results), next(results)] == [1, 4]
+    with pytest.raises(RefusedError, match="too large"):
+        next(results)
+
+    def broken_stream():
+        yield from (1, 2)
+        raise OSError("gone")
+
+    results = ordered_map(work, broken_stream(), workers)
+    assert [next(results), next(results)] == [1, 4]
+    with pytest.raises(OSError, match="gone"):
+        next(results)
+    with pytest.raises(SettingsError, match="no such model"):
+        list(ordered_map(counted, [1, 2], workers, setup=broken_setup))
+    assert list(ordered_map(work, [], workers)) == []
+
+
+def test_a_worker_that_dies_and_an_error_that_does_not_pickle():
+    results = ordered_map(work, [1, "die", 2], 2)
+    with pytest.raises(WorkerError, match=r"killed by signal SIGKILL .*item 2"):
+        list(results)
+    with pytest.raises(MinferError, match="OddError in a worker process: two words") as caught:
+        list(ordered_map(work, ["odd"], 2))
+    assert "in work" in caught.value.__notes__[0]
+    with pytest.raises(SettingsError, match="at least 1"):
+        ordered_map(work, [], 0)
+    assert cores() >= 1
+
+
+SLOW = """
+import os, sys, time
+from minfer.parallel import ordered_map
+def nap(item):
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+if __name__ == "__main__":
+    list(ordered_map(nap, range(9), 2))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks into /proc")
+@pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL])
+def test_workers_end_with_their_parent(tmp_path, blow):
+    script = tmp_path / "slow.py"
+    script.write_text(SLOW)
+    path = str(Path(__file__).parents[1] / "src")
+    process = subprocess.Popen(
+        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": path}, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    workers = [int(process.stdout.readline()) for _ in range(2)]
+    process.send_signal(blow)
+    process.communicate(timeout=30)
+    for _ in range(100):
+        if not any(map(_alive, workers)):
+            break
+        time.sleep(0.1)
+    assert not any(map(_alive, workers))
+
+
+def _alive(process: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return False
