@@ -1,16 +1,17 @@
 """A trained parser's weights, and its file.
 
 One file in the safetensors format, with what the model is and was trained on as JSON in its header:
-nothing in it is executed when it is loaded. Tables hold half-precision numbers; training rounds to
-them at its end, so that a loaded model parses as the trained one did.
+nothing in it is executed when it is loaded. A line of a table is kept as its scale, largest weight
+/ 127, and those of its weights that are not zero as multiples of it in one byte each; training
+rounds to them at its end, so that a loaded model parses as the trained one did.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +20,11 @@ from minfer.errors import FormatError, MinferError
 from minfer.io.text import PathLike, atomic_write, read_bytes, shown
 from minfer.parsing.features import TEMPLATES
 
-FORMAT = 1
+FORMAT = 2
 _HEADER = "minfer_parser"
 TABLES = ("arcs", "pairs", "tagger", "labels")
+_LINE = 16  # weights in a line of the tables of arcs and pairs
+_UNIT = 1024.0  # scales are kept times this, so that small ones are no subnormal numbers
 
 
 @dataclass(frozen=True)
@@ -72,11 +75,9 @@ class Model:
     info: dict[str, Any] = field(default_factory=dict)
 
     def rounded(self) -> Model:
-        """The same with weights that half precision holds."""
-        tables = {name: _half(getattr(self, name)).astype(np.float32) for name in TABLES}
-        return Model(
-            self.settings, self.upos, self.classes, self.relations, **tables, info=self.info
-        )
+        """The same with weights as a file holds them."""
+        tables = {name: _unpacked(*_packed(getattr(self, name))) for name in TABLES}
+        return replace(self, **tables)
 
     def save(self, path: PathLike) -> None:
         save = _safetensors().save
@@ -89,7 +90,11 @@ class Model:
             "relations": self.relations,
             "info": self.info,
         }
-        tables = {name: _half(getattr(self, name)) for name in TABLES}
+        tables = {
+            f"{name}.{part}": array
+            for name in TABLES
+            for part, array in zip(_Packed._fields, _packed(getattr(self, name)))
+        }
         with atomic_write(path) as file:
             file.write(save(tables, metadata={_HEADER: json.dumps(header)}))
 
@@ -109,7 +114,10 @@ class Model:
                 tuple(header["upos"]),
                 tuple((u, x) for u, x in header["classes"]),
                 tuple(header["relations"]),
-                **{name: tables[name].astype(np.float32) for name in TABLES},
+                **{
+                    name: _unpacked(*(tables[f"{name}.{part}"] for part in _Packed._fields))
+                    for name in TABLES
+                },
                 info=header["info"],
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -140,8 +148,46 @@ def read_tensors(path: PathLike, header: str) -> tuple[dict[str, NDArray], dict[
         raise FormatError(f"{shown(path)}: damaged: {error}") from None
 
 
-def _half(table: NDArray[np.float32]) -> NDArray[np.float16]:
-    return np.clip(table, -6e4, 6e4).astype(np.float16)
+class _Packed(NamedTuple):
+    """A table as its file holds it.
+
+    Attributes
+    ----------
+    shape : int64, of the table
+    scale : float16 (lines,), times 1024
+    places : uint8, one bit per weight: whether it is there
+    values : int8, those that are
+    """
+
+    shape: NDArray[np.int64]
+    scale: NDArray[np.float16]
+    places: NDArray[np.uint8]
+    values: NDArray[np.int8]
+
+
+def _packed(table: NDArray[np.float32]) -> _Packed:
+    lines = table.reshape(-1, _LINE) if table.ndim == 1 else table
+    most = np.maximum(lines.max(axis=1), -lines.min(axis=1))
+    scale = np.minimum(most / 127 * _UNIT, 6e4).astype(np.float16)
+    scale[scale < np.finfo(np.float16).smallest_normal] = 0  # such weights are nothing
+    step = np.where(scale > 0, scale, np.inf).astype(np.float32) / _UNIT
+    steps = lines / step[:, None]
+    np.clip(np.rint(steps, out=steps), -127, 127, out=steps)
+    whole = steps.astype(np.int8).ravel()
+    there = whole != 0
+    return _Packed(np.array(table.shape), scale, np.packbits(there), whole[there])
+
+
+def _unpacked(
+    shape: NDArray[np.int64],
+    scale: NDArray[np.float16],
+    places: NDArray[np.uint8],
+    values: NDArray[np.int8],
+) -> NDArray[np.float32]:
+    table = np.zeros(int(shape.prod()), dtype=np.float32)
+    table[np.unpackbits(places, count=len(table)).view(bool)] = values
+    table.reshape(len(scale), -1)[:] *= scale.astype(np.float32)[:, None] / _UNIT
+    return table.reshape(shape)
 
 
 def _safetensors() -> Any:
