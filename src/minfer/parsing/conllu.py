@@ -103,6 +103,20 @@ class Sentence:
         text = "\n".join(map("\t".join, zip(*columns)))
         return cls(text, tuple(columns), None, 1, "conllu", range(n))
 
+    @classmethod
+    def from_text(cls, text: str, line: int = 1) -> Sentence:
+        """An unparsed sentence of words with blanks between them; the text becomes a comment.
+
+        >>> print(Sentence.from_text("Birds sing").comments)
+        ['# text = Birds sing']
+        """
+        words = text.replace("\t", " ").replace("\r", " ").split(" ")
+        plain = cls.from_forms([word for word in words if word])
+        comment = f"# text = {' '.join(plain.forms)}\n"
+        return cls(
+            comment + plain.text, plain.columns, None, line, "conllu", range(1, len(plain) + 1)
+        )
+
     def __len__(self) -> int:
         return len(self.columns[ID])
 
@@ -179,13 +193,20 @@ class Sentence:
             if values is not None:
                 columns[k] = _strings(name, values, n)
         if misc:
-            self._check_room()
-            columns[MISC] = _with_misc(columns[MISC], misc)
+            self.check_room()
+            columns[MISC] = with_misc(columns[MISC], list(misc), _misc_items(misc, n))
+        return self.replaced(columns, tree)
+
+    def replaced(
+        self, columns: Sequence[tuple[str, ...]], heads: NDArray[np.int32] | None
+    ) -> Sentence:
+        """A copy with other columns and heads, which are not looked at."""
         return Sentence(
-            self.text, tuple(columns), tree, self.line, self.dialect, self._places, changed=True
+            self.text, tuple(columns), heads, self.line, self.dialect, self._places, changed=True
         )
 
-    def _check_room(self) -> None:
+    def check_room(self) -> None:
+        """Raise FormatError if MISC cannot be added to."""
         if self.dialect == "conllx" and any(label != "_" for label in self.columns[MISC]):
             raise FormatError(
                 f"the sentence of line {self.line} is CoNLL-X with PDEPREL in column 10, where "
@@ -241,10 +262,8 @@ def _strings(name: str, values: Sequence[str], n: int) -> tuple[str, ...]:
     return values
 
 
-def _with_misc(
-    column: tuple[str, ...], additions: Mapping[str, Sequence[str | None]]
-) -> tuple[str, ...]:
-    n = len(column)
+def _misc_items(additions: Mapping[str, Sequence[str | None]], n: int) -> list[str]:
+    """``key=value|key=value`` for each of n words, empty where all values are None."""
     pairs = []
     for key, values in additions.items():
         if len(values) != n:
@@ -252,12 +271,17 @@ def _with_misc(
         pairs.append(["" if v is None else f"{key}={v}" for v in values])
         if any(c in "".join(pairs[-1]) for c in "\t\r\n|") or not key or "=" in key:
             raise ModelError(f"MISC {key}: keys and values have no tab, line end or |, keys no =")
+    return ["|".join(filter(None, items)) for items in zip(*pairs)]
+
+
+def with_misc(column: Sequence[str], keys: Sequence[str], items: Sequence[str]) -> tuple[str, ...]:
+    """MISC with items of some keys added to each word, in place of those it had."""
     out = []
-    for old, *new in zip(column, *pairs):
-        kept: list[str] = []
+    for old, new in zip(column, items):
         if old != "_":
-            kept = [item for item in old.split("|") if item.partition("=")[0] not in additions]
-        out.append("|".join([*kept, *filter(None, new)]) or "_")
+            kept = [item for item in old.split("|") if item.partition("=")[0] not in keys]
+            new = "|".join([*kept, new] if new else kept)
+        out.append(new or "_")
     return tuple(out)
 
 
@@ -271,6 +295,7 @@ def parse_sentence(
     source: str = "<text>",
     dialect: Dialect | None = None,
     multi_root: bool = False,
+    heads: bool = True,
 ) -> Sentence:
     """The sentence of some lines.
 
@@ -280,6 +305,7 @@ def parse_sentence(
     line, source : where they begin, for messages
     dialect : None tells it from the lines
     multi_root : whether several words may have head 0
+    heads : whether HEAD is read; if not, whatever stands there is left alone
     """
     text = data if isinstance(data, str) else _decoded(data, line, source)
     text = text.rstrip("\n")
@@ -300,8 +326,8 @@ def parse_sentence(
         words = _words(columns[ID], [line + place for place in places], source)
         places = [places[k] for k in words]
         columns = tuple(zip(*[rows[k] for k in words]))
-    heads = _heads(columns[HEAD], places, line, source, multi_root)
-    return Sentence(text, columns, heads, line, dialect or _dialect(text, columns), places)
+    tree = _heads(columns[HEAD], places, line, source, multi_root) if heads else None
+    return Sentence(text, columns, tree, line, dialect or _dialect(text, columns), places)
 
 
 def _decoded(data: bytes, line: int, source: str) -> str:
@@ -519,7 +545,7 @@ def _sentences(
         report = _warn
     for block in read_blocks(source):
         try:
-            sentence = _parse_block(block, name, dialect, multi_root)
+            sentence = parse_block(block, name, dialect, multi_root)
         except FormatError as error:
             if on_error == "fail":
                 raise
@@ -533,17 +559,30 @@ def _sentences(
         yield sentence
 
 
-def _parse_block(block: Block, name: str, dialect: Dialect | None, multi_root: bool) -> Sentence:
+def parse_block(
+    block: Block,
+    source: str,
+    dialect: Dialect | None = None,
+    multi_root: bool = False,
+    heads: bool = True,
+) -> Sentence:
+    """The sentence of a block; parameters as in :func:`parse_sentence`."""
     if block.cut:
         _fail(
-            name,
+            source,
             block.line + block.data.count(b"\n"),
             "the file ends inside a line, so it may be cut off: if it is complete, end it with an "
             "empty line",
         )
     return parse_sentence(
-        block.data, line=block.line, source=name, dialect=dialect, multi_root=multi_root
-    )
+        block.data, line=block.line, source=source, dialect=dialect, multi_root=multi_root,
+        heads=heads,
+    )  # fmt: skip
+
+
+def parse_line(block: Block, source: str) -> Sentence:
+    """The sentence of a line of text."""
+    return Sentence.from_text(_decoded(block.data, block.line, source), block.line)
 
 
 def _warn(broken: BrokenSentence) -> None:

@@ -85,6 +85,27 @@ def list_pairs(
     return Pairs(heads, modifiers, arcs, nodes, int(n_gp))
 
 
+def count_pairs(
+    n: ArrayLike, gp: bool, sib: bool, projective: bool, single_root: bool
+) -> NDArray[np.int64]:
+    """How many pairs :func:`list_pairs` lists for sentences of n words with all arcs.
+
+    >>> count_pairs([2, 10], gp=True, sib=True, projective=True, single_root=True).tolist()
+    [2, 930]
+    """
+    n = np.asarray(n, dtype=np.int64)
+    pairs = np.zeros_like(n)
+    if gp:
+        pairs += n * (n - 1) ** 2
+        if projective:
+            pairs -= n * (n - 1) * (n - 2) // 3  # g between h and m
+    if sib:
+        pairs += n * (n - 1) * (n - 2) // 2
+        if not single_root:
+            pairs += n * (n - 1) // 2
+    return pairs
+
+
 def to_graph(
     arc_scores: ArrayLike,
     gp: ArrayLike | None = None,

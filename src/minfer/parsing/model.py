@@ -76,7 +76,7 @@ class Model:
 
     def rounded(self) -> Model:
         """The same with weights as a file holds them."""
-        tables = {name: _unpacked(*_packed(getattr(self, name))) for name in TABLES}
+        tables: dict[str, Any] = {n: _unpacked(*_packed(getattr(self, n))) for n in TABLES}
         return replace(self, **tables)
 
     def save(self, path: PathLike) -> None:

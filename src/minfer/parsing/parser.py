@@ -7,6 +7,7 @@ section 5.2), decoding by minimum Bayes risk. Probabilities of arcs come with ev
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from minfer.errors import RefusedError, SettingsError
 from minfer.graph import FactorGraph
 from minfer.io.text import PathLike
-from minfer.parsing.conllu import Sentence
+from minfer.parsing.conllu import DEPREL, HEAD, MISC, UPOS, XPOS, Sentence, with_misc
 from minfer.parsing.features import Encoded, Encoder, compiled_templates
 from minfer.parsing.graphs import Scores, list_pairs, to_graph
 from minfer.parsing.inference import ArcMarginals, Inference
@@ -31,7 +32,9 @@ from minfer.parsing.learn import (
 from minfer.parsing.model import Model, Settings
 
 BATCH = 8192  # words parsed at a time
+MOST_WORDS = 2000  # of one sentence: trees take time that grows with their cube
 MOST_PAIRS = 1 << 25  # of one sentence
+MISC_KEYS = ("ArcProb", "Head2", "Head2Prob", "TreeProb")
 
 Input = Sentence | Sequence[str]
 
@@ -68,7 +71,7 @@ class Batch:
 
 
 class Parser:
-    """A trained dependency parser.
+    """A trained dependency parser. Threads may share one: kernels run side by side.
 
     Examples
     --------
@@ -81,8 +84,18 @@ class Parser:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self._encoder = Encoder(model.upos)
+        self._local = threading.local()
         self._templates = compiled_templates()
+
+    def __reduce__(self) -> tuple[type[Parser], tuple[Model]]:
+        return type(self), (self.model,)
+
+    @property
+    def _encoder(self) -> Encoder:
+        """Each thread has its own: one encoder serves one thread, a parser any number."""
+        if not hasattr(self._local, "encoder"):
+            self._local.encoder = Encoder(self.model.upos)
+        return self._local.encoder
 
     # ------------------------------------------------------------------ making one
 
@@ -174,7 +187,7 @@ class Parser:
             (``Head2``, ``Head2Prob``) and, at the root word, the tree's (``TreeProb``)
         """
         for part in _batches(sentences):
-            yield from self._sentences(part, self.parse_batch(part, tags, inference), marginals)
+            yield from self.sentences(part, self.parse_batch(part, tags, inference), marginals)
 
     def parse_batch(
         self,
@@ -193,7 +206,7 @@ class Parser:
         inference = inference or Inference()
         data, classes = self._encoded(sentences, tags)
         n, size = len(data.words), np.diff(data.start) + 1
-        self._check_size(int(size.max(initial=1)), inference)
+        self.check_length(int(size.max(initial=1)) - 1, inference)
         heads, second = np.zeros((2, n), dtype=np.int32)
         probs, second_probs = np.zeros((2, n))
         log_z, log_p, change = np.zeros((3, len(data)))
@@ -211,6 +224,20 @@ class Parser:
             data, classes, heads, labels, probs, second, second_probs, log_z, log_p, counts,
             change, every,
         )  # fmt: skip
+
+    def check_length(self, words: int, inference: Inference) -> None:
+        """Raise RefusedError if a sentence is too long for some settings."""
+        if words > MOST_WORDS:
+            raise RefusedError(
+                f"a sentence of {words:,} words is too long, at most {MOST_WORDS:,} are parsed: "
+                "split it"
+            )
+        s = self.model.settings
+        if inference.least == 0 and (s.gp + s.sib) * (words + 1) ** 3 / 2 > MOST_PAIRS:
+            raise RefusedError(
+                f"a sentence of {words:,} words has too many pairs of arcs to look at all: "
+                "use the reduced graph (Inference(least=1e-3))"
+            )
 
     def marginals(
         self,
@@ -239,7 +266,7 @@ class Parser:
 
         data, _ = self._encoded([_sentence(sentence)], tags or self.model.settings.tags)
         s, size = self.model.settings, len(data.words) + 1
-        self._check_size(size, Inference.full())
+        self.check_length(size - 1, Inference.full())
         bounds, none = self._templates[3], np.zeros(0, np.float32)
         keys = np.empty(size * int(bounds[-1]), dtype=np.uint64)
         numbers = np.empty(size, dtype=np.int64)
@@ -292,14 +319,6 @@ class Parser:
         s = self.model.settings
         return inference.packed(s.projective, s.single_root, s.gp, s.sib, self._limit)
 
-    def _check_size(self, size: int, inference: Inference) -> None:
-        s = self.model.settings
-        if inference.least == 0 and (s.gp + s.sib) * size**3 / 2 > MOST_PAIRS:
-            raise RefusedError(
-                f"a sentence of {size - 1:,} words has too many pairs of arcs to look at all: "
-                "use the reduced graph (Inference(least=1e-3))"
-            )
-
     def _encoded(
         self, sentences: Sequence[Sentence], tags: str
     ) -> tuple[Encoded, NDArray[np.int32] | None]:
@@ -309,34 +328,48 @@ class Parser:
         classes = predict_tags(self.model.tagger, self._encoder, data)
         return retagged(data, self._encoder, self.model.classes, classes), classes
 
-    def _sentences(
-        self, sentences: Sequence[Sentence], batch: Batch, marginals: bool
+    def sentences(
+        self, sentences: Sequence[Sentence], batch: Batch, marginals: bool = False
     ) -> Iterator[Sentence]:
-        names, classes = self.model.relations, self.model.classes
-        relations = [names[k] for k in batch.labels.tolist()]
-        tags = None if batch.tags is None else [classes[k] for k in batch.tags.tolist()]
+        """The sentences of a batch with their parses; MISC as in :meth:`parse`."""
+        relations = _names(self.model.relations, batch.labels)
+        upos = xpos = None
+        if batch.tags is not None:
+            upos, xpos = (_names(names, batch.tags) for names in zip(*self.model.classes))
+        misc = _misc_items(batch) if marginals else None
+        numbers = batch.heads.tolist()
         bounds = batch.data.start.tolist()
+        names = [str(k) for k in range(max(numbers, default=0) + 1)]
         for b, sentence in enumerate(sentences):
             lo, hi = bounds[b], bounds[b + 1]
-            upos, xpos = zip(*tags[lo:hi]) if tags is not None else (None, None)
-            misc = _misc(batch, b, lo, hi) if marginals else None
-            yield sentence.with_parse(
-                batch.heads[lo:hi], relations[lo:hi], upos=upos, xpos=xpos, misc=misc
-            )
+            columns = list(sentence.columns)
+            columns[HEAD] = tuple([names[h] for h in numbers[lo:hi]])
+            columns[DEPREL] = relations[lo:hi]
+            if upos is not None and xpos is not None:
+                columns[UPOS], columns[XPOS] = upos[lo:hi], xpos[lo:hi]
+            if misc is not None:
+                sentence.check_room()
+                columns[MISC] = with_misc(columns[MISC], MISC_KEYS, misc[lo:hi])
+            yield sentence.replaced(columns, batch.heads[lo:hi])
 
 
-def _misc(batch: Batch, b: int, lo: int, hi: int) -> dict[str, list[str | None]]:
-    heads, second = batch.heads[lo:hi].tolist(), batch.second[lo:hi].tolist()
-    tree = f"{np.exp(min(batch.log_p[b], 0.0)):.4f}"
-    return {
-        "ArcProb": [f"{p:.4f}" for p in batch.probs[lo:hi].tolist()],
-        "Head2": [str(h) if h >= 0 else None for h in second],
-        "Head2Prob": [
-            f"{p:.4f}" if h >= 0 else None
-            for h, p in zip(second, batch.second_probs[lo:hi].tolist())
-        ],
-        "TreeProb": [tree if h == 0 else None for h in heads],
-    }
+def _names(names: Sequence[str], numbers: NDArray[np.int32]) -> tuple[str, ...]:
+    return tuple([names[k] for k in numbers.tolist()])
+
+
+def _misc_items(batch: Batch) -> list[str]:
+    """For each word its probabilities as MISC has them."""
+    probs = [f"ArcProb={p:.4f}" for p in batch.probs.tolist()]
+    others = [
+        f"|Head2={h}|Head2Prob={p:.4f}" if h >= 0 else ""
+        for h, p in zip(batch.second.tolist(), batch.second_probs.tolist())
+    ]
+    items = list(map(str.__add__, probs, others))
+    roots = np.flatnonzero(batch.heads == 0)
+    owners = np.searchsorted(batch.data.start, roots, side="right") - 1
+    for word, log_p in zip(roots.tolist(), batch.log_p[owners].tolist()):
+        items[word] += f"|TreeProb={np.exp(min(log_p, 0.0)):.4f}"
+    return items
 
 
 def _sentence(item: Input) -> Sentence:

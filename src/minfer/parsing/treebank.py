@@ -1,8 +1,10 @@
-"""The bytes of a treebank file, sentence by sentence, in memory that does not grow with the file.
+"""The bytes of a treebank or text, sentence by sentence, in memory that does not grow with a file.
 
 Accepts what people have: gzip (by its first bytes, in several members too), standard input
 (``-``), open files, a byte order mark, Windows line ends, further empty lines, no empty line after
 the last sentence. What arrives through a pipe is passed on as soon as a sentence is complete.
+Two layouts: ``conll``, a word per line and an empty line after each sentence, and ``text``, a
+sentence per line and blanks between its words.
 :mod:`minfer.parsing.conllu` gives the bytes their meaning.
 """
 
@@ -11,21 +13,26 @@ from __future__ import annotations
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import IO, NamedTuple
+from typing import IO, Literal, NamedTuple
 
 from minfer.errors import FormatError
 from minfer.io.text import PathLike, shown
 
 Source = PathLike | IO[bytes] | IO[str]
+Layout = Literal["conll", "text"]
 
 #: Bytes one sentence may have; a file without empty lines is refused there, not read into memory.
 MAX_SENTENCE = 1 << 24
 
 _CHUNK = 1 << 16
 _GZIP_MAGIC = b"\x1f\x8b"
+_SUFFIXES: dict[str, Layout] = {
+    **dict.fromkeys((".conllu", ".conllx", ".conll", ".conll06", ".conll07"), "conll"),
+    ".txt": "text",
+}
 
 
 class Block(NamedTuple):
@@ -41,8 +48,43 @@ def read_blocks(source: Source) -> Iterator[Block]:
 
     Line ends are ``\\n`` and empty lines are gone. Blocks are small to send to another process.
     """
-    name, line, rest = source_name(source), 1, b""
-    for data in _text_chunks(source, name):
+    return read_units(source, "conll")[1]
+
+
+def read_units(source: Source, layout: Layout | None = None) -> tuple[Layout, Iterator[Block]]:
+    """The layout of a file and its sentences, unparsed.
+
+    layout : None tells it from the suffix, or else from the first line
+    """
+    name = source_name(source)
+    chunks = _text_chunks(source, name)
+    if layout is None:
+        layout = _SUFFIXES.get(os.path.splitext(name.lower().removesuffix(".gz"))[1])
+    if layout is None:
+        start = b""
+        for data in chunks:
+            start += data
+            if (layout := _layout(start)) is not None or len(start) > MAX_SENTENCE:
+                break
+        layout = layout or _layout(start + b"\n") or "conll"
+        chunks = chain([start], chunks)
+    return layout, (_lines if layout == "text" else _blocks)(chunks, name)
+
+
+def _layout(start: bytes) -> Layout | None:
+    """What a text is by its first line that is no comment; None if there is none yet."""
+    *lines, _ = start.split(b"\n")
+    for line in lines:
+        if line.strip() and not line.startswith(b"#"):
+            cells = line.split()
+            table = b"\t" in line or (len(cells) == 10 and cells[0] == b"1")
+            return "conll" if table else "text"
+    return None
+
+
+def _blocks(chunks: Iterable[bytes], name: str) -> Iterator[Block]:
+    line, rest = 1, b""
+    for data in chunks:
         *parts, rest = (rest + data).split(b"\n\n")
         for part in parts:
             body = part.lstrip(b"\n")
@@ -58,6 +100,22 @@ def read_blocks(source: Source) -> Iterator[Block]:
     body = rest.lstrip(b"\n")
     if body:
         yield Block(line + len(rest) - len(body), body.rstrip(b"\n"), cut=body[-1:] != b"\n")
+
+
+def _lines(chunks: Iterable[bytes], name: str) -> Iterator[Block]:
+    line, rest = 1, b""
+    for data in chunks:
+        *parts, rest = (rest + data).split(b"\n")
+        for part in parts:
+            if part.strip():
+                yield Block(line, part)
+            line += 1
+        if len(rest) > MAX_SENTENCE:
+            raise FormatError(
+                f"{name}: line {line}: no line end in {MAX_SENTENCE:,} bytes: a sentence per line?"
+            )
+    if rest.strip():
+        yield Block(line, rest)
 
 
 def source_name(source: Source) -> str:
