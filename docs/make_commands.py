@@ -39,7 +39,10 @@ def page() -> str:
     """The whole page."""
     top: Any = typer.main.get_command(app)
     parts = [HEAD, section("minfer", top)]
-    parts += [section(f"minfer {name}", command) for name, command in top.commands.items()]
+    for name, command in top.commands.items():
+        parts.append(section(f"minfer {name}", command))
+        for word, part in getattr(command, "commands", {}).items():
+            parts.append(section(f"minfer {name} {word}", part))
     return "\n".join(parts)
 
 
@@ -47,8 +50,8 @@ def section(title: str, command: Any) -> str:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     options = [p for p in command.params if p.param_type_name == "option"]
     usage = " ".join([title, *map(_argument, arguments), "[OPTIONS]" if options else ""]).strip()
-    if title == "minfer":
-        usage = "minfer [OPTIONS] COMMAND [ARGUMENTS]"
+    if hasattr(command, "commands"):
+        usage = f"{title} [OPTIONS] COMMAND [ARGUMENTS]"
     lines = [f"## {title}\n", f"```\n{usage}\n```\n", _text(command.help or "")]
     if arguments:
         lines.append(_table("argument", [(f"`{p.metavar}`", p) for p in arguments]))
@@ -62,7 +65,7 @@ def _argument(parameter: Any) -> str:
 
 
 def _option(parameter: Any) -> str:
-    names = ", ".join(f"`{name}`" for name in parameter.opts)
+    names = ", ".join(f"`{name}`" for name in [*parameter.opts, *parameter.secondary_opts])
     if parameter.is_flag:
         return names
     return f"{names} `{parameter.metavar}`".replace("|", "\\|")
@@ -73,7 +76,8 @@ def _table(title: str, rows: list[tuple[str, Any]]) -> str:
     for name, parameter in rows:
         text = parameter.help or ""
         if parameter.default not in (None, False, ()) and not parameter.required:
-            text += f" Default: `{parameter.default}`."
+            on = parameter.secondary_opts and parameter.default
+            text += f" Default: `{parameter.opts[0] if on else parameter.default}`."
         lines.append(f"| {name} | {text} |")
     return "\n".join(lines) + "\n"
 

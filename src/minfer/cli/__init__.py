@@ -25,6 +25,7 @@ from minfer.cli.doctor import doctor
 from minfer.cli.example import example
 from minfer.cli.failures import Commands, leave
 from minfer.cli.paper import paper
+from minfer.cli.parse import parse
 from minfer.cli.plan import plan
 from minfer.cli.run import run
 from minfer.cli.tradeoff import tradeoff
@@ -79,6 +80,7 @@ def top(
 
 for _command in (run, plan, tradeoff, denoise, paper, convert, example, demo, warmup, doctor):
     app.command()(_command)
+app.add_typer(parse)
 
 
 def main() -> None:

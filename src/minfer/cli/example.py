@@ -1,4 +1,4 @@
-"""``minfer example``: a model file to begin with."""
+"""``minfer example``: a model file, or a treebank, to begin with."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import typer
 
 from minfer.cli.failures import UsageError, note
 from minfer.cli.run import check_writable
+
+TREEBANK = "treebank"
 
 
 def example(
@@ -21,7 +23,8 @@ def example(
             "--out",
             "-o",
             metavar="FILE",
-            help="File to write; the suffix tells the format, - is standard output (UAI).",
+            help="File to write; the suffix tells the format, - is standard output (UAI; CoNLL-U "
+            "for treebank).",
         ),
     ] = None,
 ) -> None:
@@ -33,27 +36,43 @@ def example(
     Examples:
       minfer example
       minfer example sprinkler -o sprinkler.minfer
+      minfer example treebank -o tiny.conllu
     """
     from minfer.examples import EXAMPLES
 
     if name is None:
         for key, one in EXAMPLES.items():
             typer.echo(f"{key:<12}{one.about}")
+        typer.echo(f"{TREEBANK:<12}40 English sentences with their trees, for `minfer parse`")
         typer.echo("\nWrite one with `minfer example NAME -o NAME.minfer`.")
         return
-    if name not in EXAMPLES:
-        raise UsageError(f"there is no example {name!r}; choose from {', '.join(EXAMPLES)}")
+    if name not in (*EXAMPLES, TREEBANK):
+        known = ", ".join([*EXAMPLES, TREEBANK])
+        raise UsageError(f"there is no example {name!r}; choose from {known}")
     if out is None:
-        raise UsageError(f"where to? For instance `minfer example {name} -o {name}.minfer`")
-    _write(name, out)
+        file = "tiny.conllu" if name == TREEBANK else f"{name}.minfer"
+        raise UsageError(f"where to? For instance `minfer example {name} -o {file}`")
+    if out != "-":
+        check_writable(out, [])
+    if name == TREEBANK:
+        _write_treebank(out)
+    else:
+        _write(name, out)
+
+
+def _write_treebank(out: str) -> None:
+    from minfer.parsing.conllu import write_conllu
+    from minfer.parsing.tiny import tiny_treebank
+
+    write_conllu(tiny_treebank(), out)
+    if out != "-":
+        note(f"wrote {out}; now try `minfer parse train {out} -o tiny.model`")
 
 
 def _write(name: str, out: str) -> None:
     import minfer
     from minfer.examples import EXAMPLES
 
-    if out != "-":
-        check_writable(out, [])
     graph = EXAMPLES[name].make()
     minfer.write(graph, out)
     if out != "-":

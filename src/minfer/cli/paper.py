@@ -73,7 +73,7 @@ def _fig1(folder: Path, quick: bool, data: str | None) -> None:
     from minfer.paper.fig1 import settings
 
     chosen = settings(quick, data)
-    _pyplot()  # before the work, not after it
+    pyplot()  # before the work, not after it
     import minfer.kernels._jit  # noqa: F401 (loads numba before anything is timed)
 
     began = time.process_time()
@@ -129,7 +129,7 @@ def _report(rows: Sequence[Row], seconds: float) -> None:
 # ---------------------------------------------------------------------- the picture
 
 
-def _pyplot() -> Any:
+def pyplot() -> Any:
     try:
         import matplotlib
     except ImportError:
@@ -147,7 +147,7 @@ def draw(rows: Sequence[Row], path: str) -> None:
     from minfer.io import atomic_write
     from minfer.paper.fig1 import MAIN, STRIPS, Curves
 
-    plt = _pyplot()
+    plt = pyplot()
     from matplotlib.ticker import FuncFormatter, NullLocator
 
     figure, axes = plt.subplots(2, 2, figsize=(10, 7), dpi=110)

@@ -232,14 +232,14 @@ _BRAILLE = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
 
 def picture(pixels: NDArray, width: int) -> list[str]:
     """A binary picture as lines of text that fit the width: half blocks, or braille if narrow."""
-    if not _can_print(_HALF_BLOCKS):
+    if not can_print(_HALF_BLOCKS):
         return _pairs_of_rows(pixels, _ASCII)
     if pixels.shape[1] <= width:
         return _pairs_of_rows(pixels, _HALF_BLOCKS)
     return _braille(pixels)
 
 
-def _can_print(characters: str) -> bool:
+def can_print(characters: str) -> bool:
     try:
         characters.encode(sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):

@@ -210,7 +210,7 @@ class Sentence:
         if self.dialect == "conllx" and any(label != "_" for label in self.columns[MISC]):
             raise FormatError(
                 f"the sentence of line {self.line} is CoNLL-X with PDEPREL in column 10, where "
-                "CoNLL-U has MISC: convert the file to CoNLL-U to add to it"
+                "CoNLL-U has MISC: convert it to CoNLL-U to add probabilities"
             )
 
     def __str__(self) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import RefusedError, SettingsError
+from minfer.errors import ModelError, RefusedError, SettingsError
 from minfer.graph import FactorGraph
 from minfer.io.text import PathLike
 from minfer.parsing.conllu import DEPREL, HEAD, MISC, UPOS, XPOS, Sentence, with_misc
@@ -136,6 +136,9 @@ class Parser:
             raise SettingsError(f"tags is predicted or gold, not {tags!r}")
         settings = Settings(projective, single_root, gp, sib, tags)
         held_out = list(dev) if dev is not None else None
+        for sentence in held_out or ():
+            if sentence.heads is None:
+                raise ModelError(f"dev: the sentence of line {sentence.line} has no heads")
 
         def dev_uas(model: Model) -> float:
             assert held_out is not None

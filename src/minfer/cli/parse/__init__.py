@@ -1,0 +1,35 @@
+"""``minfer parse``: train a dependency parser, use it, judge it, look at it."""
+
+from __future__ import annotations
+
+import typer
+
+from minfer.cli.parse.evaluate import evaluate
+from minfer.cli.parse.run import run
+from minfer.cli.parse.show import show
+from minfer.cli.parse.train import train
+
+parse = typer.Typer(name="parse")
+
+
+@parse.callback(invoke_without_command=True)
+def about(context: typer.Context) -> None:
+    """Dependency parsing: train a parser, use it, judge it, look at it.
+
+    The parser of section 5.2 of the paper: arcs, grandparents and siblings under
+    one tree factor, belief propagation on the pairs that matter. Every arc comes
+    with its probability. Files are CoNLL-U or CoNLL-X, or text with a sentence
+    per line. Needs safetensors, the extra `parsing`.
+
+    \b
+    Example, on a treebank that comes with minfer:
+      minfer example treebank -o tiny.conllu
+      minfer parse train tiny.conllu -o tiny.model
+      minfer parse show tiny.model "The old dog sees a bird ."
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+for _name, _command in (("train", train), ("run", run), ("eval", evaluate), ("show", show)):
+    parse.command(name=_name)(_command)

@@ -1,0 +1,162 @@
+"""``minfer parse run``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from minfer.cli.failures import UsageError, note
+from minfer.cli.options import OUTPUT_PANEL, Json
+from minfer.cli.parse.options import (
+    FactorCost,
+    Full,
+    MaxDivergence,
+    MaxFactors,
+    ModelFile,
+    Skipped,
+    Tags,
+    check_choice,
+    check_readable,
+    make_inference,
+)
+from minfer.cli.run import check_writable
+
+if TYPE_CHECKING:
+    from minfer.parsing.stream import Totals
+
+
+def run(
+    model: ModelFile,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="IN", help="CoNLL-U, CoNLL-X or text; - is standard input; .gz too."
+        ),
+    ],
+    out: Annotated[
+        str,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="OUT.conllu",
+            help="File to write; - is standard output; .gz compresses.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = "-",
+    format_: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--format",
+            metavar="conll|text",
+            help="Of the input; text is a sentence per line, blanks between words. Default: by "
+            "suffix (.txt is text), or else by the first line.",
+        ),
+    ] = None,
+    tags: Tags = None,
+    marginals: Annotated[
+        bool,
+        typer.Option(
+            "--marginals",
+            help="Add to MISC: ArcProb, Head2 and Head2Prob (the runner-up head), and TreeProb at "
+            "the root.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = False,
+    factor_cost: FactorCost = None,
+    max_divergence: MaxDivergence = None,
+    max_factors: MaxFactors = None,
+    full: Full = False,
+    workers: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            metavar="N", min=1, help="Processes. Default: all cores for large input, else one."
+        ),
+    ] = None,
+    on_error: Annotated[
+        str,
+        typer.Option(
+            metavar="skip|fail",
+            help="What a sentence that is wrong does: be passed on as it was, or end the command.",
+        ),
+    ] = "skip",
+    json: Json = False,
+) -> None:
+    """Parse a file, of any size, in order.
+
+    HEAD and DEPREL are replaced, UPOS and XPOS too where tags are predicted;
+    everything else is passed on as it was. A sentence that is wrong or too long
+    is reported with its line and passed on unparsed (a line of text is left
+    out); the exit code is then still 0, unless not one sentence could be parsed.
+    A file appears under its name only when complete.
+
+    \b
+    Examples:
+      minfer parse run en.model in.conllu -o out.conllu --marginals
+      minfer parse run en.model story.txt -o story.conllu
+      zcat big.conllu.gz | minfer parse run en.model - --workers 2 | gzip > out.conllu.gz
+    """
+    for path in (model, source):
+        check_readable(path)
+    check_choice("--on-error", on_error, ("skip", "fail"))
+    check_choice("--tags", tags, ("predicted", "gold"))
+    check_choice("--format", format_, ("conll", "text"))
+    if out != "-":
+        check_writable(out, [model, source])
+    elif json:
+        raise UsageError("--json and the parses cannot both go to standard output: add -o FILE")
+    from minfer.parsing.stream import parse_file
+
+    layout: Any = format_
+    inference = make_inference(factor_cost, max_divergence, max_factors, full)
+    began = time.perf_counter()
+    broken = Skipped("not parsed")
+    with _running(began) as progress:
+        totals = parse_file(
+            model, source, out, tags=tags, inference=inference, marginals=marginals,
+            layout=layout, on_error=on_error, workers=workers, report=broken.tell,
+            progress=progress,
+        )  # fmt: skip
+    broken.close()
+    seconds = time.perf_counter() - began
+    note(_closing(totals, seconds))
+    if json:
+        from dataclasses import asdict
+
+        from minfer.cli import render
+
+        content = {"minfer": render.version(), "out": out, **asdict(totals), "seconds": seconds}
+        sys.stdout.write(render.to_json(content) + "\n")
+
+
+@contextmanager
+def _running(began: float) -> Iterator[Callable[[Totals], None] | None]:
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from minfer.cli import render
+
+    with render.console(stderr=True).status("loading the parser") as status:
+
+        def show(totals: Totals) -> None:
+            rate = totals.words / (time.perf_counter() - began)
+            status.update(
+                f"{totals.sentences:,} sentences, {totals.words:,} words, {rate:,.0f} words/s"
+            )
+
+        yield show
+
+
+def _closing(totals: Totals, seconds: float) -> str:
+    text = (
+        f"{totals.sentences:,} sentences, {totals.words:,} words in {seconds:.1f} s "
+        f"({totals.words / seconds:,.0f} words/s, loading included)"
+    )
+    if totals.pairs:
+        text += f"; {totals.kept / totals.pairs:.1%} of the pairs kept"
+        text += f"; {totals.unconverged:,} sentences not converged"
+    return text + (f"; {totals.skipped:,} sentences not parsed" if totals.skipped else "")

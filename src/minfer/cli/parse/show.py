@@ -1,0 +1,179 @@
+"""``minfer parse show``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from minfer.cli.failures import UsageError, note
+from minfer.cli.options import OUTPUT_PANEL, Json
+from minfer.cli.parse.options import (
+    FactorCost,
+    Full,
+    MaxDivergence,
+    MaxFactors,
+    ModelFile,
+    Tags,
+    check_choice,
+    check_readable,
+    empty_table,
+    make_inference,
+)
+from minfer.cli.progress import wait_for
+from minfer.cli.run import check_writable
+from minfer.errors import FormatError
+
+if TYPE_CHECKING:
+    from minfer.parsing.conllu import Sentence
+    from minfer.parsing.drawing import Drawn
+    from minfer.parsing.inference import Inference
+
+
+def show(
+    model: ModelFile,
+    text: Annotated[
+        str,
+        typer.Argument(
+            metavar="SENTENCE|FILE", help="Words with blanks between them, or a file as for `run`."
+        ),
+    ],
+    sentence: Annotated[
+        int, typer.Option("--sentence", "-n", metavar="K", min=1, help="Which one of a file.")
+    ] = 1,
+    gold: Annotated[
+        bool, typer.Option("--gold", help="Compare with the heads in the file.")
+    ] = False,
+    svg: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="OUT.svg",
+            help="Write a picture; arcs are as opaque as they are probable.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = None,
+    tags: Tags = None,
+    factor_cost: FactorCost = None,
+    max_divergence: MaxDivergence = None,
+    max_factors: MaxFactors = None,
+    full: Full = False,
+    json: Json = False,
+) -> None:
+    """Show the parse of one sentence: its tree, probabilities and runner-up heads.
+
+    In the picture runner-up arcs are dashed, wrong ones (--gold) red.
+
+    \b
+    Examples:
+      minfer parse show en.model "I saw the man with the telescope ."
+      minfer parse show en.model test.conllu --sentence 7 --gold --svg seven.svg
+    """
+    check_readable(model)
+    check_choice("--tags", tags, ("predicted", "gold"))
+    if svg is not None:
+        check_writable(svg, [model, text])
+    inference = make_inference(factor_cost, max_divergence, max_factors, full)
+    chosen, with_gold = _find(text, sentence, gold), gold
+    if with_gold and chosen.heads is None:
+        raise UsageError("--gold compares with heads, and this sentence has none")
+    if tags == "gold" and set(chosen.upos) | set(chosen.xpos) == {"_"}:
+        raise UsageError("--tags gold: this sentence has no tags")
+    drawn = wait_for("parsing", lambda: _drawn(model, chosen, tags, inference, with_gold))
+    if svg is not None:
+        from minfer.io.text import write_bytes
+        from minfer.parsing import drawing
+
+        write_bytes(svg, drawing.svg(drawn).encode())
+        note(f"wrote {svg}")
+    if json:
+        from minfer.cli import render
+
+        content = {"minfer": render.version(), **drawn._asdict()}
+        sys.stdout.write(render.to_json(content) + "\n")
+    else:
+        _tell_tree(drawn)
+
+
+def _find(text: str, number: int, with_heads: bool) -> Sentence:
+    """The sentence that is meant: a file's, or the text itself."""
+    from itertools import islice
+
+    from minfer.errors import MinferError
+    from minfer.parsing.conllu import Sentence, parse_block, parse_line
+    from minfer.parsing.treebank import read_units, source_name
+
+    if text != "-" and not os.path.exists(text):
+        if number != 1:
+            raise UsageError(f"--sentence chooses from a file, and there is no file {text!r}")
+        if os.path.splitext(text)[1] and " " not in text.strip():
+            raise UsageError(f"there is no file {text}, and a single word is no sentence")
+        if not text.strip():
+            raise UsageError("the sentence has no words")
+        return Sentence.from_text(text)
+    layout, blocks = read_units(text)
+    block = next(islice(blocks, number - 1, number), None)
+    if block is None:
+        raise UsageError(f"{text} has fewer than {number:,} sentences")
+    if layout == "text":
+        return parse_line(block, source_name(text))
+    try:
+        return parse_block(block, source_name(text), multi_root=True, heads=with_heads)
+    except MinferError as error:
+        raise FormatError(f"sentence {number}: {error}") from None
+
+
+def _drawn(
+    path: str, sentence: Sentence, tags: str | None, inference: Inference, with_gold: bool
+) -> Drawn:
+    import math
+
+    from minfer.parsing.drawing import Drawn
+    from minfer.parsing.parser import Parser
+
+    parser = Parser.load(path)
+    batch = parser.parse_batch([sentence], tags, inference)
+    [parsed] = parser.sentences([sentence], batch)
+    gold = sentence.heads.tolist() if with_gold and sentence.heads is not None else None
+    return Drawn(
+        parsed.forms, parsed.upos, parsed.deprels, batch.heads.tolist(), batch.probs.tolist(),
+        batch.second.tolist(), batch.second_probs.tolist(),
+        math.exp(min(float(batch.log_p[0]), 0.0)), gold,
+    )  # fmt: skip
+
+
+def _tell_tree(drawn: Drawn) -> None:
+    from rich.text import Text
+
+    from minfer.cli import render
+    from minfer.parsing.drawing import tree_lines
+
+    console = render.console()
+    plain = not render.can_print("┼→")
+    for line, form in zip(tree_lines(drawn.heads, plain), drawn.forms):
+        console.print(f"{line} {form}", no_wrap=True, overflow="ignore", crop=False)
+    console.print()
+    table = empty_table("", "word", "tag", "head", "relation", "p", "runner-up", "p")
+    for column, side in zip(table.columns, ("right", "left", "left", "left", "left")):
+        column.justify = side  # type: ignore[assignment]
+    table.columns[6].justify = "left"
+    if drawn.gold is not None:
+        table.add_column("gold")
+
+    def name(node: int) -> str:
+        return f"{node} {drawn.forms[node - 1]}" if node else "0 ROOT"
+
+    for k, form in enumerate(drawn.forms):
+        head, p, other = drawn.heads[k], drawn.probs[k], drawn.second[k]
+        row = [str(k + 1), form, drawn.tags[k], name(head), drawn.deprels[k]]
+        row += [render.probability(p)]
+        row += [name(other), render.probability(drawn.second_probs[k])] if other >= 0 else ["", ""]
+        if drawn.gold is not None:
+            row.append("" if drawn.gold[k] == head else name(drawn.gold[k]))
+        table.add_row(*map(Text, row), style="" if p >= 0.5 else "yellow")
+    render.show(console, table)
+    console.print(f"\nprobability of the tree {render.probability(drawn.tree_prob)}")
+    if drawn.gold is not None:
+        right = sum(a == b for a, b in zip(drawn.gold, drawn.heads))
+        console.print(f"{right} of {len(drawn.heads)} heads as in the file")

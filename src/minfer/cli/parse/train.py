@@ -1,0 +1,276 @@
+"""``minfer parse train``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from minfer.cli.failures import note
+from minfer.cli.options import OUTPUT_PANEL, Json
+from minfer.cli.parse.options import (
+    LEARNING_PANEL,
+    MODEL_PANEL,
+    MultiRoot,
+    Skipped,
+    check_choice,
+    check_readable,
+    numbers,
+)
+from minfer.cli.progress import wait_for
+from minfer.cli.run import check_writable
+from minfer.errors import FormatError, ModelError
+
+if TYPE_CHECKING:
+    from minfer.parsing.conllu import Sentence
+    from minfer.parsing.evaluation import Scores
+    from minfer.parsing.learn import Progress
+    from minfer.parsing.parser import Parser
+
+_STAGES = {"tags": "tagger", "arcs": "arcs", "pairs": "arcs and pairs", "labels": "relations"}
+
+
+def train(
+    treebank: Annotated[
+        str, typer.Argument(metavar="TRAIN.conllu", help="Treebank to learn from; .gz too.")
+    ],
+    out: Annotated[
+        str,
+        typer.Option(
+            "--out", "-o", metavar="MODEL", help="File to write.", rich_help_panel=OUTPUT_PANEL
+        ),
+    ],
+    dev: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="DEV.conllu", help="Treebank to judge by after each epoch."),
+    ] = None,
+    projective: Annotated[
+        bool,
+        typer.Option(
+            "--projective/--no-projective",
+            help="Whether arcs may not cross.",
+            rich_help_panel=MODEL_PANEL,
+        ),
+    ] = True,
+    gp: Annotated[
+        bool,
+        typer.Option("--gp/--no-gp", help="Grandparent factors.", rich_help_panel=MODEL_PANEL),
+    ] = True,
+    sib: Annotated[
+        bool,
+        typer.Option("--sib/--no-sib", help="Sibling factors.", rich_help_panel=MODEL_PANEL),
+    ] = True,
+    multi_root: MultiRoot = False,
+    tags: Annotated[
+        str,
+        typer.Option(
+            metavar="predicted|gold",
+            help="Learn with tags as the parser's tagger gives them, or with those in the file.",
+            rich_help_panel=MODEL_PANEL,
+        ),
+    ] = "predicted",
+    rng: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Number that starts the random generator.",
+            rich_help_panel=LEARNING_PANEL,
+        ),
+    ] = 0,
+    first_epochs: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(metavar="N", help="Passes for arcs alone.", rich_help_panel=LEARNING_PANEL),
+    ] = None,
+    epochs: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            metavar="N", help="Passes for arcs and pairs.", rich_help_panel=LEARNING_PANEL
+        ),
+    ] = None,
+    bits: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            metavar="B",
+            help="2^B lines of weights for arcs, and for pairs.",
+            rich_help_panel=LEARNING_PANEL,
+        ),
+    ] = None,
+    tag_bits: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            metavar="B",
+            help="2^B lines of weights for tags, and for relations.",
+            rich_help_panel=LEARNING_PANEL,
+        ),
+    ] = None,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Begin anew where an earlier run was interrupted."),
+    ] = False,
+    on_error: Annotated[
+        str,
+        typer.Option(
+            metavar="fail|skip", help="What a sentence that is wrong does: end it, or be left out."
+        ),
+    ] = "fail",
+    json: Json = False,
+) -> None:
+    """Learn a parser from a treebank.
+
+    By default a projective parser with grandparents, siblings, a tagger and
+    relations; pairs are scored lazily in training too. For a projective parser
+    crossing arcs are lifted, and counted. Sentences with several roots are left
+    out unless --multi-root is given.
+
+    After each epoch the state is kept in MODEL.checkpoint. The same command goes
+    on from there after an interruption; at the end the file is removed.
+
+    \b
+    Examples:
+      minfer parse train train.conllu --dev dev.conllu -o en.model
+      minfer parse train train.conllu.gz -o nl.model --no-projective --no-sib
+    """
+    for path in filter(None, (treebank, dev)):
+        check_readable(path)
+    check_choice("--on-error", on_error, ("fail", "skip"))
+    check_choice("--tags", tags, ("predicted", "gold"))
+    check_writable(out, [path for path in (treebank, dev) if path])
+    from minfer.parsing.learn import Recipe
+    from minfer.parsing.parser import Parser
+
+    given = {"first_epochs": first_epochs, "epochs": epochs, "bits": bits, "tag_bits": tag_bits}
+    recipe = Recipe(**{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
+    checkpoint = Path(f"{out}.checkpoint")
+    if fresh:
+        checkpoint.unlink(missing_ok=True)
+    elif checkpoint.exists():
+        note(f"going on from {checkpoint} (--fresh begins anew)")
+    broken = Skipped("left out")
+    sentences = wait_for(f"reading {treebank}", lambda: _treebank(treebank, on_error, broken))
+    held_out = _treebank(dev, on_error, broken) if dev else None
+    broken.close()
+
+    began = time.perf_counter()
+    with _training() as report:
+        try:
+            parser = Parser.train(
+                sentences, held_out, projective=projective, single_root=not multi_root, gp=gp,
+                sib=sib, tags=tags, rng=rng, recipe=recipe, report=report, checkpoint=checkpoint,
+                source=Path(treebank).name,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            if checkpoint.exists():
+                note(f"the last epoch is kept in {checkpoint}: the same command goes on from it")
+            raise
+        except FormatError as error:
+            advice = "; --fresh removes it" if checkpoint.exists() else ""
+            raise FormatError(f"{error}{advice}") from None
+    seconds = time.perf_counter() - began
+    parser.save(out)
+    checkpoint.unlink(missing_ok=True)
+    scores = None
+    if held_out:
+        from minfer.parsing.evaluation import evaluate
+
+        scores = wait_for(f"parsing {dev}", lambda: evaluate(held_out, parser.parse(held_out)))
+    _tell_training(parser, out, scores, broken.count, seconds, json)
+
+
+def _treebank(path: str, on_error: str, broken: Skipped) -> list[Sentence]:
+    from minfer.parsing.conllu import read_conllu
+
+    mode: Any = on_error
+    sentences = list(read_conllu(path, on_error=mode, report=broken.tell, multi_root=True))
+    if not sentences:
+        raise ModelError(f"{path}: no sentence to learn from")
+    for sentence in sentences:
+        if sentence.heads is None:
+            raise ModelError(f"{path}: line {sentence.line}: this sentence has no heads")
+    return sentences
+
+
+@contextmanager
+def _training() -> Iterator[Callable[[Progress], None]]:
+    """What is called with the progress of training: a bar on a terminal, lines elsewhere."""
+    if not sys.stderr.isatty():
+        yield _lines()
+        return
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    from minfer.cli import render
+
+    columns = [TextColumn("{task.description:<16}"), BarColumn(), TextColumn("{task.fields[told]}")]
+    with Bar(*columns, TimeElapsedColumn(), console=render.console(stderr=True)) as bar:
+        task = bar.add_task("tagger", total=1.0, told="")
+        last = [""]
+
+        def show(p: Progress) -> None:
+            if p.dev_uas is not None:
+                last[0] = f"  dev UAS {p.dev_uas:.2f}"
+            title = f"{_STAGES[p.stage]} {p.epoch}/{p.epochs}"
+            told = f"loss {p.loss:.4f}{last[0]}"
+            bar.update(task, description=title, completed=p.done, told=told)
+
+        yield show
+
+
+def _lines() -> Callable[[Progress], None]:
+    """A line for each stage of preparation and for each epoch of the parser."""
+    seen: set[str] = set()
+
+    def say(p: Progress) -> None:
+        line = ""
+        if p.stage in ("arcs", "pairs"):
+            if p.done >= 1:
+                uas = f", dev UAS {p.dev_uas:.2f}" if p.dev_uas is not None else ""
+                line = f"{_STAGES[p.stage]} {p.epoch}/{p.epochs}: loss {p.loss:.4f}{uas}"
+        elif p.stage not in seen:
+            seen.add(p.stage)
+            line = f"{_STAGES[p.stage]}: loss {p.loss:.4f}"
+        if line:
+            note(f"{line}, {p.seconds:.0f} s")
+
+    return say
+
+
+def _tell_training(
+    parser: Parser, out: str, scores: Scores | None, broken: int, seconds: float, json: bool
+) -> None:
+    from minfer.cli import render
+
+    info, size = parser.model.info, os.path.getsize(out)
+    if json:
+        content: dict[str, Any] = {"minfer": render.version(), "model": out, "bytes": size}
+        content |= {k: v for k, v in info.items() if k != "minfer"}
+        content |= {"skipped_broken": broken, "seconds": seconds, "dev": numbers(scores)}
+        sys.stdout.write(render.to_json(content) + "\n")
+        return
+    left_out = info["skipped_several_roots"]
+    lines = {
+        "parser": repr(parser).removeprefix("Parser(").removesuffix(")"),
+        "data": f"{info['sentences']:,} sentences, {info['words']:,} words",
+        "lifted": f"{info['lifted_arcs']:,} crossing arcs in "
+        f"{info['non_projective_sentences']:,} sentences"
+        if parser.model.settings.projective
+        else "",
+        "left out": _joined(
+            (left_out, "sentences with several roots (--multi-root takes them)"),
+            (broken, "that could not be read"),
+        ),
+        "dev": str(scores) if scores is not None else "",
+        "time": render.duration(seconds),
+        "file": f"{out}, {size / 1e6:.1f} MB",
+    }
+    console = render.console()
+    render.show(console, render.facts({k: v for k, v in lines.items() if v}))
+
+
+def _joined(*counts: tuple[int, str]) -> str:
+    return ", ".join(f"{n:,} {what}" for n, what in counts if n)
