@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from minfer.cli.failures import UsageError
 from minfer.cli.progress import wait_for
 from minfer.errors import RefusedError, SettingsError
 
@@ -31,29 +32,49 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-def warmup() -> None:
+def warmup(
+    part: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Argument(
+            metavar="PART", help="solvers, method, trees or parser; left out, all of them."
+        ),
+    ] = None,
+) -> None:
     """Compile every kernel, so that no later run has to wait for it.
 
-    Compiled kernels are kept in a cache folder until minfer, numba or python changes.
+    Compiled kernels are kept in a cache folder until minfer, numba or python changes. The part
+    `parser` is what `minfer parse` needs.
 
     \b
-    Example:
+    Examples:
       minfer warmup
+      minfer warmup parser
     """
-    from minfer.cli.options import construct
+    parts = {"solvers": _use_solvers, "method": _use_method, "trees": _use_trees}
+    parts["parser"] = _use_parser
+    if part is not None and part not in parts:
+        raise UsageError(f"there is no part {part!r}; choose from {', '.join(parts)}")
     from minfer.kernels._jit import CACHE_DIR
 
     began = time.perf_counter()
+    for name in [part] if part else parts:
+        if name == "solvers":
+            _use_solvers()
+        else:
+            wait_for(f"compiling: {name}", parts[name])
+    typer.echo(f"Ready after {time.perf_counter() - began:.1f} s. The cache is {CACHE_DIR}")
+
+
+def _use_solvers() -> None:
+    """Every solver, each with a line on stderr."""
+    from minfer.cli.options import construct
+
     for k, (name, settings) in enumerate(CASES, 1):
         title = " ".join([name, *(v for v in settings.values() if isinstance(v, str))])
         then = time.perf_counter()
         solver = construct(name, settings)
         wait_for(f"compiling {title}", lambda solver=solver: _use(solver))  # type: ignore[misc]
         typer.echo(f"{k:>2}/{len(CASES)}  {title:<18}{time.perf_counter() - then:6.1f} s", err=True)
-    wait_for("compiling the method", _use_method)
-    wait_for("compiling tree factors", _use_trees)
-    wait_for("compiling the parser", _use_parser)
-    typer.echo(f"Ready after {time.perf_counter() - began:.1f} s. The cache is {CACHE_DIR}")
 
 
 def _use(solver: Any) -> None:

@@ -85,19 +85,23 @@ def train(
     ] = 0,
     first_epochs: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(metavar="N", help="Passes for arcs alone.", rich_help_panel=LEARNING_PANEL),
+        typer.Option(
+            metavar="N", help="Passes for arcs alone. Default: 1.", rich_help_panel=LEARNING_PANEL
+        ),
     ] = None,
     epochs: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
-            metavar="N", help="Passes for arcs and pairs.", rich_help_panel=LEARNING_PANEL
+            metavar="N",
+            help="Passes for arcs and pairs. Default: 3.",
+            rich_help_panel=LEARNING_PANEL,
         ),
     ] = None,
     bits: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
             metavar="B",
-            help="2^B lines of weights for arcs, and for pairs.",
+            help="2^B lines of weights for arcs, and for pairs. Default: 20.",
             rich_help_panel=LEARNING_PANEL,
         ),
     ] = None,
@@ -105,7 +109,7 @@ def train(
         Optional[int],  # noqa: UP045
         typer.Option(
             metavar="B",
-            help="2^B lines of weights for tags, and for relations.",
+            help="2^B lines of weights for tags, and for relations. Default: 18.",
             rich_help_panel=LEARNING_PANEL,
         ),
     ] = None,
