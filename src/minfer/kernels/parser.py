@@ -395,14 +395,13 @@ def keep_pairs(
     n_pairs = theta.shape[0]
     if objective == ALL:
         return n_gp, n_pairs
-    on = np.empty(heads.shape[0])
-    off = np.empty(heads.shape[0])
+    probs = np.empty((heads.shape[0], 2))
     for a in range(heads.shape[0]):
-        on[a] = mu[heads[a], modifiers[a]]
-        off[a] = 1.0 - on[a]
+        probs[a, 1] = mu[heads[a], modifiers[a]]
+        probs[a, 0] = 1.0 - probs[a, 1]
     gains = np.empty(n_pairs)
     keep = np.empty(n_pairs, np.bool_)
-    pair_gains(pair_arcs, BOTH, theta, off, on, gains)
+    pair_gains(pair_arcs, BOTH, theta, probs, gains)
     choose(objective, parameter, by_sorting, gains, keep)
     count = 0
     left = 0
