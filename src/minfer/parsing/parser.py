@@ -32,7 +32,7 @@ from minfer.parsing.learn import (
 from minfer.parsing.model import Model, Settings
 
 BATCH = 8192  # words parsed at a time
-MOST_WORDS = 2000  # of one sentence: trees take time that grows with their cube
+MOST_WORDS = 1200  # of one sentence: trees take time that grows with their cube
 MOST_PAIRS = 1 << 25  # of one sentence
 MISC_KEYS = ("ArcProb", "Head2", "Head2Prob", "TreeProb")
 
