@@ -166,7 +166,7 @@ class Encoded:
 
 
 class Encoder:
-    """Numbers for forms and tags, with the atoms of each.
+    """Numbers for forms and tags, with the atoms of each. It grows in use: one for each thread.
 
     Parameters
     ----------
