@@ -17,9 +17,10 @@ from minfer.errors import RefusedError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from minfer.paper.fig1 import Row
+    from minfer.paper import fig2, table1
+    from minfer.paper.fig1 import Claim, Row
 
-EXPERIMENTS = ("fig1",)
+EXPERIMENTS = ("fig1", "table1", "fig2")
 
 DRAWN = {  # method -> colour and line of Figure 1
     "MinSize": ("tab:blue", "-"),
@@ -36,7 +37,9 @@ LEAST_DRAWN = 1e-5  # smaller errors are drawn here
 
 
 def paper(
-    experiment: Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Which one: fig1.")],
+    experiment: Annotated[
+        str, typer.Argument(metavar="EXPERIMENT", help="Which one: fig1, table1 or fig2.")
+    ],
     out: Annotated[
         str, typer.Option("--out", "-o", metavar="DIR", help="Folder for the files it writes.")
     ] = ".",
@@ -45,8 +48,16 @@ def paper(
         Optional[str],  # noqa: UP045
         typer.Option(
             metavar="DIR",
-            help="fig1: also run on the .npz files in a folder, with arrays labels (P, H, W) and "
-            "noisy (P, N, H, W).",
+            help="table1, fig2: the folder of the treebanks. fig1: also run on the .npz files in "
+            "a folder, with arrays labels (P, H, W) and noisy (P, N, H, W).",
+        ),
+    ] = None,
+    models: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="DIR",
+            help="table1, fig2: the folder where trained parsers are kept and found again; "
+            "that of --out by default.",
         ),
     ] = None,
 ) -> None:
@@ -57,16 +68,34 @@ def paper(
     (needs matplotlib, the extra `plot`), fig1.csv and fig1.md, and tells which
     of the section's statements come out. It takes some minutes.
 
+    table1 is Table 1: size, time, error and accuracy in dependency parsing
+    (section 5.2), per treebank found below --data; it writes table1.csv and
+    table1.md. fig2 is Figure 2: size and time against the number of variables,
+    time against accuracy; it writes fig2.png, fig2.csv and fig2.md. Both train
+    parsers, which are kept (the extra `parsing`): a second run starts from them.
+    The treebanks are those of Universal Dependencies, as downloaded.
+
     \b
     Examples:
       minfer paper fig1 --quick
       minfer paper fig1 -o results
+      minfer paper table1 --data ud-treebanks -o results
     """
     if experiment not in EXPERIMENTS:
-        raise UsageError(f"there is no experiment {experiment!r}; there is {EXPERIMENTS[0]}")
-    if not Path(out).is_dir():
-        raise UsageError(f"cannot write to {out}: there is no such folder")
-    _fig1(Path(out), quick, data)
+        raise UsageError(f"there is no experiment {experiment!r}; choose from {_listed()}")
+    for folder in (out, models):
+        if folder is not None and not Path(folder).is_dir():
+            raise UsageError(f"cannot write to {folder}: there is no such folder")
+    if experiment == "fig1":
+        _fig1(Path(out), quick, data)
+    elif experiment == "table1":
+        _table1(Path(out), quick, data, Path(models or out))
+    else:
+        _fig2(Path(out), quick, data, Path(models or out))
+
+
+def _listed() -> str:
+    return ", ".join(EXPERIMENTS)
 
 
 def _fig1(folder: Path, quick: bool, data: str | None) -> None:
@@ -95,35 +124,85 @@ def _run(chosen: Any) -> list[Row]:
 
 
 def _write(rows: Sequence[Row], folder: Path) -> None:
-    from minfer.io.text import write_bytes
     from minfer.paper.fig1 import page, records
 
-    text = io.StringIO()
-    content = records(rows)
-    writer = csv.DictWriter(text, fieldnames=list(content[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(content)
-    write_bytes(str(folder / "fig1.csv"), text.getvalue().encode())
-    write_bytes(str(folder / "fig1.md"), page(rows).encode())
+    _write_texts(folder, "fig1", records(rows), page(rows))
     draw(rows, str(folder / "fig1.png"))
     note(f"wrote fig1.png, fig1.csv and fig1.md in {folder}")
 
 
+def _write_texts(folder: Path, name: str, content: Sequence[dict[str, str]], page: str) -> None:
+    """The numbers as CSV, and the page."""
+    from minfer.io.text import write_bytes
+
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(content[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(content)
+    write_bytes(str(folder / f"{name}.csv"), text.getvalue().encode())
+    write_bytes(str(folder / f"{name}.md"), page.encode())
+
+
 def _report(rows: Sequence[Row], seconds: float) -> None:
+    from minfer.paper.fig1 import claims
+
+    _report_claims("section 5.1 says", claims(rows), seconds)
+
+
+def _report_claims(title: str, claims: Sequence[Claim], seconds: float) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     from minfer.cli import render
-    from minfer.paper.fig1 import claims
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for title in ("section 5.1 says", "comes out", "numbers"):
-        table.add_column(title, overflow="fold")
-    for claim in claims(rows):
+    for heading in (title, "comes out", "numbers"):
+        table.add_column(heading, overflow="fold")
+    for claim in claims:
         table.add_row(claim.text, "yes" if claim.holds else "NO", claim.evidence)
     console = render.console()
     render.show(console, table)
     console.print(f"{render.duration(seconds)} of CPU time")
+
+
+# ---------------------------------------------------------------------- section 5.2
+
+
+def _table1(folder: Path, quick: bool, data: str | None, models: Path) -> None:
+    from minfer.paper.parsing import load, treebanks
+    from minfer.paper.table1 import Table, claims, page, records, split_note
+
+    found = treebanks(data)
+    if quick:
+        found = found[:3]
+    assert data is not None
+    began = time.process_time()
+    rows: list[table1.Row] = []
+    notes = []
+    for treebank in found:
+        split = load(data, treebank, quick)
+        notes.append(split_note(treebank, split))
+        table = Table(treebank, split, models, passes=1 if quick else 3)
+        rows += wait_for(treebank.name, lambda table=table: table.rows(note))  # type: ignore[misc]
+    _write_texts(folder, "table1", records(rows), page(rows, notes))
+    note(f"wrote table1.csv and table1.md in {folder}")
+    _report_claims("section 5.2 says", claims(rows), time.process_time() - began)
+
+
+def _fig2(folder: Path, quick: bool, data: str | None, models: Path) -> None:
+    from minfer.paper.fig2 import Figure, claims, page, records
+    from minfer.paper.parsing import load, treebanks
+
+    treebank = treebanks(data)[0]
+    assert data is not None
+    pyplot()
+    began = time.process_time()
+    figure = Figure(treebank, load(data, treebank, quick), models, passes=1 if quick else 3)
+    result = wait_for(treebank.name, lambda: figure.measure(note))
+    _write_texts(folder, "fig2", records(result), page(result))
+    draw_fig2(result, str(folder / "fig2.png"))
+    note(f"wrote fig2.png, fig2.csv and fig2.md in {folder}")
+    _report_claims("section 5.2 says", claims(result), time.process_time() - began)
 
 
 # ---------------------------------------------------------------------- the picture
@@ -175,6 +254,48 @@ def draw(rows: Sequence[Row], path: str) -> None:
     handles, labels = axes[0, 1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=5, fontsize=8, frameon=False)
     figure.tight_layout(rect=(0, 0.06, 1, 1))
+    with atomic_write(path) as file:
+        figure.savefig(file, format="png", metadata={"Software": None})
+    plt.close(figure)
+
+
+DRAWN_2 = {  # method -> colour of Figure 2
+    "full BP": "black",
+    "MinDivergence": "tab:green",
+    "MinSize": "tab:blue",
+    "MinJoint": "tab:red",
+    "lazy, arc-pruned tree": "tab:orange",
+}
+
+
+def draw_fig2(result: fig2.Result, path: str) -> None:
+    """Figure 2 of the paper, with full BP and the lazy parser beside its methods."""
+    from minfer.io import atomic_write
+
+    plt = pyplot()
+    figure, (a, b, c) = plt.subplots(1, 3, figsize=(14, 4.4), dpi=110)
+    for method, colour in DRAWN_2.items():
+        points = result.of(method)
+        variables = [p.variables for p in points]
+        if method != "full BP":
+            a.plot(variables, [p.factors for p in points], ".", color=colour, label=method)
+        label = f"{method}: ^{result.slope(method):.2f}"
+        b.plot(variables, [p.ms for p in points], ".", color=colour, label=label)
+        tried = [t for t in result.tradeoff if t.method == method]
+        c.plot(
+            [t.ms for t in tried], [t.uas for t in tried], "o-", color=colour, label=method,
+            markersize=3,
+        )  # fmt: skip
+    a.set(title="(a) added factors", xlabel="variables", ylabel="pairs in the graph")
+    b.set(title="(b) time and its growth", xlabel="variables", ylabel="ms a sentence")
+    b.set(xscale="log", yscale="log")
+    c.set(title="(c) time and accuracy", xlabel="ms a sentence", ylabel="UAS", xscale="log")
+    best = max(t.uas for t in result.tradeoff)
+    c.set_ylim(best - 3, best + 0.3)
+    for axis in (a, b, c):
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=7, frameon=False)
+    figure.tight_layout()
     with atomic_write(path) as file:
         figure.savefig(file, format="png", metadata={"Software": None})
     plt.close(figure)

@@ -194,13 +194,16 @@ class Parser:
 
     def parse_batch(
         self,
-        sentences: Sequence[Sentence],
+        sentences: Sequence[Sentence] | Encoded,
         tags: str | None = None,
         inference: Inference | None = None,
         all_marginals: bool = False,
         phase: int = 5,
     ) -> Batch:
-        """Parse some sentences at once, into arrays. ``phase`` is for timing: see the kernel."""
+        """Parse some sentences at once, into arrays.
+
+        For timing: ``phase`` as for the kernel, and a batch's ``data`` instead of its sentences.
+        """
         from minfer.kernels.parser import parse
 
         tags = tags or self.model.settings.tags
@@ -323,8 +326,10 @@ class Parser:
         return inference.packed(s.projective, s.single_root, s.gp, s.sib, self._limit)
 
     def _encoded(
-        self, sentences: Sequence[Sentence], tags: str
+        self, sentences: Sequence[Sentence] | Encoded, tags: str
     ) -> tuple[Encoded, NDArray[np.int32] | None]:
+        if isinstance(sentences, Encoded):
+            return sentences, None
         data = self._encoder.encode(sentences)
         if tags == "gold":
             return data, None
