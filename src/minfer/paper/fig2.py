@@ -113,7 +113,7 @@ class Figure:
         say("choosing parameters on dev")
         dev = Corpus(parser, self.split.dev)
         aim = dev.run(FULL.inference).attachments.uas - SAME_UAS
-        methods = [FULL, *(choose(family, dev, aim).method for family in objectives())]
+        methods = [FULL, *(choose(family, dev, aim) for family in objectives())]
         methods.append(Method(LAZY, Inference()))
         del dev
         say("measuring growth")

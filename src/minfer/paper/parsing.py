@@ -350,7 +350,7 @@ FULL = Method("full BP", Inference.full())
 
 @dataclass(frozen=True)
 class Family:
-    """Methods that differ in one parameter; the larger it is (as given), the more is kept."""
+    """Methods that differ in one parameter."""
 
     name: str
     make: Callable[[float], Inference]
@@ -371,25 +371,16 @@ def objectives() -> list[Family]:
     ]
 
 
-class Chosen(NamedTuple):
-    """The method a family was narrowed to on dev, and all that were tried, (parameter, F, UAS)."""
-
-    method: Method
-    tried: list[tuple[float, float, float]]
-
-
-def choose(family: Family, dev: Corpus, least_uas: float) -> Chosen:
+def choose(family: Family, dev: Corpus, least_uas: float) -> Method:
     """The method of a family with the fewest pairs whose UAS on dev is high enough.
 
     If there is none: the most accurate.
     """
     tried = []
-    methods = family.methods()
-    for method in methods:
+    for method in family.methods():
         outcome = dev.run(method.inference)
-        share = 100 * outcome.kept.sum() / max(int(dev.possible.sum()), 1)
-        tried.append((method.parameter, float(share), outcome.attachments.uas))
-    good = [k for k, (_, _, uas) in enumerate(tried) if uas >= least_uas]
+        tried.append((int(outcome.kept.sum()), outcome.attachments.uas, method))
+    good = [t for t in tried if t[1] >= least_uas]
     if good:
-        return Chosen(methods[min(good, key=lambda k: tried[k][1])], tried)
-    return Chosen(methods[max(range(len(tried)), key=lambda k: tried[k][2])], tried)
+        return min(good, key=lambda t: t[0])[2]
+    return max(tried, key=lambda t: t[1])[2]

@@ -130,7 +130,7 @@ def chosen_methods(dev: Corpus) -> list[Method]:
         Method(f"full BP, {k} iteration{'s' * (k > 1)}", Inference.full(max_iters=k))
         for k in (1, 2, 3)
     ]
-    divergence, size, joint = (choose(family, dev, aim).method for family in objectives())
+    divergence, size, joint = (choose(family, dev, aim) for family in objectives())
     gamma = joint.parameter
     by_sorting = [
         replace(m, name=f"{m.name}, sorted", inference=replace(m.inference, paper_order=True))
@@ -139,7 +139,7 @@ def chosen_methods(dev: Corpus) -> list[Method]:
     unary = Family(
         "MinJoint, unary seed", lambda g: Inference.scan(MinJoint(g), seed="unary"), GAMMAS
     )
-    pruned = choose(Family(PRUNED, lambda p: Inference(0.0, p), LEAST, PRUNED), dev, aim).method
+    pruned = choose(Family(PRUNED, lambda p: Inference(0.0, p), LEAST, PRUNED), dev, aim)
     arc = pruned.parameter
     low, high = dev.theta_bounds
     on_pruned = Family(
@@ -149,7 +149,7 @@ def chosen_methods(dev: Corpus) -> list[Method]:
         "lazy, arc-pruned tree", lambda p: Inference(p, arc), [p for p in LEAST if p >= arc**2],
         PRUNED,
     )  # fmt: skip
-    on_pruned_joint = choose(on_pruned, dev, aim).method
+    on_pruned_joint = choose(on_pruned, dev, aim)
     return [
         FULL,
         *stopped,
@@ -157,7 +157,7 @@ def chosen_methods(dev: Corpus) -> list[Method]:
         size,
         joint,
         *by_sorting,
-        choose(unary, dev, aim).method,
+        choose(unary, dev, aim),
         Method("MinJoint, lazy", Inference.min_joint(gamma, low, high), gamma),
         pruned,
         on_pruned_joint,
@@ -167,7 +167,7 @@ def chosen_methods(dev: Corpus) -> list[Method]:
             on_pruned_joint.parameter,
             PRUNED,
         ),
-        choose(lazy_pruned, dev, aim).method,
+        choose(lazy_pruned, dev, aim),
         Method("seed alone", Inference(2.0, 0.0)),
     ]
 
