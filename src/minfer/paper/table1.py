@@ -99,7 +99,6 @@ class Row(NamedTuple):
     difference: float  # UAS minus that of full BP
     low: float  # its interval, 95 %, paired bootstrap over sentences
     high: float
-    dev_uas: float
     iterations: float
     not_converged: float  # percent of sentences
     sentences: int
@@ -198,7 +197,6 @@ class Table:
         say(f"{name}: choosing parameters on {len(self.split.dev):,} sentences of dev")
         dev = Corpus(parser, self.split.dev)
         methods = chosen_methods(dev)
-        dev_uas = [dev.run(m.inference).attachments.uas for m in methods]
         del dev
         test = Corpus(parser, self.split.test)
         full = test.run(FULL.inference)
@@ -206,14 +204,14 @@ class Table:
         say(f"{name}: measuring {len(methods) + 1} methods on {len(test.words):,} sentences")
         rows: list[Row] = []
         times: dict[str, Times] = {}
-        for method, uas in zip(methods, dev_uas):
+        for method in methods:
             times[method.name] = measure_times(test, method.inference, self.passes)
             outcome = test.run(method.inference)
-            rows.append(self._row(test, method, outcome, times, full, exact, uas))
+            rows.append(self._row(test, method, outcome, times, full, exact))
         if exact is not None:
             times["exact"] = Times(test.exact_seconds(self.passes), np.full(len(test.words), nan))
             method = Method("exact", Inference.full())
-            rows.append(self._row(test, method, exact, times, full, exact, nan))
+            rows.append(self._row(test, method, exact, times, full, exact))
         rows.append(self._first_order(first, test, full, times))
         return rows
 
@@ -224,8 +222,7 @@ class Table:
         arcs = Corpus(first, self.split.test)
         times[method.name] = measure_times(arcs, method.inference, self.passes)
         outcome = arcs.run(method.inference)
-        uas = Corpus(first, self.split.dev).run(method.inference).attachments.uas
-        row = self._row(test, method, outcome, times, full, None, uas)
+        row = self._row(test, method, outcome, times, full, None)
         return row._replace(error=nan)  # another model: its probabilities estimate nothing here
 
     def _row(
@@ -236,7 +233,6 @@ class Table:
         times: dict[str, Times],
         full: Outcome,
         exact: Outcome | None,
-        dev_uas: float,
     ) -> Row:
         mine, base = times[method.name], times["full BP"]
         same_tree = times.get(method.base, mine)
@@ -272,7 +268,6 @@ class Table:
             gap.difference,
             gap.low,
             gap.high,
-            dev_uas,
             float(outcome.iterations.mean()),
             100 * float(1 - outcome.converged.mean()),
             len(corpus.words),
