@@ -22,7 +22,7 @@ LAYERS = [
     {"wiring", "elimination"},
     {"solvers", "planning"},
     {"reduction"},
-    {"io", "examples", "pictures"},
+    {"io", "examples", "interop", "pictures"},
     {"denoising", "parsing"},
     {"paper"},
     {"cli", "__main__"},

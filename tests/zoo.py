@@ -23,6 +23,7 @@ from minfer import (
     MeanField,
     TreeReweighted,
 )
+from minfer.interop import to_pyagrum
 from minfer.parsing.trees import NonProjectiveTree, ProjectiveTree, all_arcs
 
 SOLVERS = {
@@ -69,19 +70,7 @@ def pyagrum_solver(graph: FactorGraph, start: Marginals | None = None) -> Margin
     """Another library as a solver: pyAgrum's Shafer-Shenoy inference."""
     import pyagrum as gum
 
-    model = gum.MarkovRandomField()
-    for v, states in enumerate(graph.n_states):
-        model.add(gum.LabelizedVariable(graph.name(v), "", int(states)))
-    tables: dict[tuple[int, ...], np.ndarray] = {}  # pyAgrum takes one factor per scope
-    for v in range(graph.n_variables):
-        tables[(v,)] = graph.field[graph.offsets[v] : graph.offsets[v + 1]]
-    for i in range(graph.n_factors):
-        scope = tuple(int(v) for v in graph.scope(i))
-        tables[scope] = tables.get(scope, 0.0) + graph.log_table(i)
-    for scope, table in tables.items():
-        factor = model.addFactor([graph.name(v) for v in scope])
-        factor.fillWith(np.exp(table).ravel(order="F").tolist())  # first variable fastest
-    inference = gum.ShaferShenoyMRFInference(model)
+    inference = gum.ShaferShenoyMRFInference(to_pyagrum(graph))
     inference.makeInference()
     probs = [inference.posterior(graph.name(v)).toarray() for v in range(graph.n_variables)]
     return Marginals.from_probs(graph, np.concatenate(probs), "pyAgrum ShaferShenoy")
