@@ -44,6 +44,7 @@ from minfer.factors import (
     n_entries,
     read_only,
 )
+from minfer.notebook import card
 
 
 class Component(NamedTuple):
@@ -754,15 +755,8 @@ class FactorGraph:
         return int(((allowed == 1) & (self._n_states > 1)).sum())
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{word}</td><td style='text-align:right'>{n:,}</td></tr>"
-            for word, n in self._counts().items()
-        )
-        head = repr(self).removeprefix("FactorGraph(").split(":")[0].removesuffix(")")
-        return (
-            f"<div><b>FactorGraph</b> {head}<table><thead><tr><th>factors</th><th>count</th></tr>"
-            f"</thead><tbody>{rows}</tbody></table></div>"
-        )
+        about = repr(self).removeprefix("FactorGraph(").split(":")[0].removesuffix(")")
+        return card("FactorGraph", about, ("factors", "count"), self._counts().items())
 
     def __getstate__(self) -> dict[str, Any]:
         cached = {"n_factors", "_offsets", "_where", "arity", "_index"}

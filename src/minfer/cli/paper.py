@@ -12,7 +12,6 @@ import typer
 
 from minfer.cli.failures import UsageError, note
 from minfer.cli.progress import wait_for
-from minfer.errors import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -209,16 +208,9 @@ def _fig2(folder: Path, quick: bool, data: str | None, models: Path) -> None:
 
 
 def pyplot() -> Any:
-    try:
-        import matplotlib
-    except ImportError:
-        raise RefusedError(
-            "the figure needs matplotlib, which is not installed: pip install 'minfer[plot]'"
-        ) from None
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    from minfer.plots import pyplot
 
-    return plt
+    return pyplot("the figure needs", headless=True)
 
 
 def draw(rows: Sequence[Row], path: str) -> None:

@@ -15,7 +15,7 @@ from minfer.cli.options import OUTPUT_PANEL, Evidence, Json, Model
 from minfer.cli.progress import wait_for
 from minfer.cli.reduce import SEED_GRAPHS
 from minfer.cli.run import check_inputs, check_writable, load
-from minfer.errors import FormatError, RefusedError
+from minfer.errors import FormatError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 OBJECTIVES = ("min-divergence", "min-joint", "min-size")
 PICTURES = (".png", ".svg")
-LEAST_DRAWN = 1e-8  # smaller errors are drawn here
 
 
 def tradeoff(
@@ -267,47 +266,22 @@ def _write_csv(found: Tradeoff, path: str) -> None:
 
 
 def _pyplot() -> Any:
-    try:
-        import matplotlib
-    except ImportError:
-        raise RefusedError(
-            "--picture needs matplotlib, which is not installed: pip install 'minfer[plot]'"
-        ) from None
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    from minfer.plots import pyplot
 
-    return plt
+    return pyplot("--picture needs", headless=True)
 
 
 def draw(found: Tradeoff, path: str, title: str) -> None:
     """Mean error against CPU time and against the kept share, every method a line."""
+    from minfer import plots
     from minfer.io import atomic_write
 
     plt = _pyplot()
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
     figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), dpi=110, sharey=True)
-    for method in dict.fromkeys(p.method for p in found.points):
-        line = sorted(
-            (p for p in found.points if p.method == method), key=lambda p: (p.kept_share, p.seconds)
-        )
-        error = [max(p.mean_error, LEAST_DRAWN) for p in line]
-        style = "o--" if line[0].baseline else "s-"
-        for axis, x in (
-            (axes[0], [p.seconds * 1e3 for p in line]),
-            (axes[1], [p.kept_share for p in line]),
-        ):
-            axis.plot(x, error, style, label=method, markersize=4, linewidth=1)
-    axes[0].set(xscale="log", yscale="log", xlabel="CPU time, ms")
-    axes[0].set_ylabel(f"mean error against {found.reference}", fontsize=8)
-    axes[0].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes[0].xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-    axes[0].xaxis.set_minor_locator(NullLocator())
-    axes[1].set_xscale("symlog", linthresh=0.01)
-    axes[1].set(xlabel="share of the factors outside the seed kept", xlim=(-0.002, 1.3))
-    axes[1].legend(fontsize=8)
-    for axis in axes:
-        axis.grid(alpha=0.3)
+    for x, ax in zip(("seconds", "kept_share"), axes):
+        plots.tradeoff(found, x, ax)
+    axes[0].get_legend().remove()
+    axes[1].set_ylabel("")
     figure.suptitle(f"{Path(title).name}: {found.n_factors:,} factors", fontsize=10)
     figure.tight_layout()
     with atomic_write(path) as file:

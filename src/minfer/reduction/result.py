@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from minfer.factors import Globals, Tables
 from minfer.graph import FactorGraph
+from minfer.notebook import card
 from minfer.reduction.bound import Certificate, Dropped, certificate, ignored, pinsker
 from minfer.reduction.compensation import Compensation, compensate
 from minfer.reduction.gains import binary_marginals, factor_scores, product_joints, rows_of
@@ -373,6 +374,32 @@ class Result:
             f"divergence {about}; {self.status.value}; "
             f"{self.seconds * 1e3:.3g} ms)"
         )
+
+    def _repr_html_(self) -> str:
+        low, high = self.divergence_interval
+        rows = [
+            ("factors of the model", self.n_factors),
+            ("in the seed", self.n_seed),
+            ("kept because they must be", self.n_forced),
+            ("kept by choice", self.n_added),
+            ("ignored", self.n_ignored),
+            ("divergence (estimate)", high if low == high else f"{low:.4g} to {high:.4g}"),
+            ("mean error of a marginal (estimate)", self.error_estimate),
+            ("log Z of the reduced model", self.log_z),
+            ("seconds", self.seconds),
+        ]
+        about = f"kept {self.kept_share:.1%} of the factors outside the seed, {self.status.value}"
+        return card("Result", about, (), rows, self.advice)
+
+    def plot(self) -> Any:
+        """Scores of what was kept and ignored, and the solver's convergence: matplotlib axes (2,).
+
+        Of :func:`minfer.relax` a third: size and divergence over time. Needs the extra ``plot``;
+        :mod:`minfer.plots` has each alone.
+        """
+        from minfer.plots import result
+
+        return result(self)
 
 
 def finite_or_none(x: float | None) -> float | None:

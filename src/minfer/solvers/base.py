@@ -19,9 +19,12 @@ from numpy.typing import ArrayLike, NDArray
 from minfer.errors import ModelError
 from minfer.factors import read_only
 from minfer.graph import FactorGraph
+from minfer.notebook import card
 
 #: Standard error over Gibbs chains beyond which an answer does not count as converged.
 MAX_DISAGREEMENT = 0.05
+#: Variables, and states of each, that a notebook shows.
+SHOWN, SHOWN_STATES = 20, 12
 
 
 class Status(Enum):
@@ -244,19 +247,21 @@ class Marginals:
         return f"{text}; {self.solver}; {self.seconds * 1e3:.3g} ms)"
 
     def _repr_html_(self) -> str:
-        order = np.argsort(self.max_prob(), kind="stable")[:20]
-        rows = "".join(
-            f"<tr><td>{self.graph.name(int(v))}</td><td>"
-            + " ".join(f"{p:.4f}" for p in self[int(v)][:12])
-            + "</td></tr>"
-            for v in order
-        )
+        """The least certain variables."""
+        order = np.argsort(self.max_prob(), kind="stable")[:SHOWN]
         more = self.graph.n_variables - len(order)
-        tail = f"<p>and {more:,} more, all more certain</p>" if more else ""
-        return (
-            f"<div><b>Marginals</b> {self.status.value}, log Z = {self.log_z:.6g} "
-            f"({self.log_z_kind.value}), {self.solver}"
-            f"<table><tbody>{rows}</tbody></table>{tail}</div>"
+        rows = []
+        for v in order:
+            p = self[int(v)]
+            text = " ".join(f"{x:.4f}" for x in p[:SHOWN_STATES])
+            rows.append((self.graph.name(int(v)), text + " ..." * (len(p) > SHOWN_STATES)))
+        about = f"{self.status.value}, log Z = {self.log_z:.6g} ({self.log_z_kind.value})"
+        return card(
+            "Marginals",
+            f"{about}, {self.solver}",
+            ("variable", "probabilities of its states"),
+            rows,
+            f"and {more:,} more, all more certain" if more else "",
         )
 
 

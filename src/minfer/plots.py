@@ -1,0 +1,227 @@
+"""Pictures of answers, with matplotlib (the extra ``plot``), which is imported when first used.
+
+Every function draws into ``ax``, or into a new figure, and returns the axes: change, save or show
+them with matplotlib. :meth:`minfer.Result.plot` puts those about one answer side by side.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minfer.errors import ModelError, RefusedError, SettingsError
+from minfer.reduction.result import Result
+from minfer.reduction.tradeoff import Tradeoff
+from minfer.solvers.base import Marginals
+
+#: Smaller errors, scores and changes are drawn here: an axis of logs has no place for 0.
+LEAST_DRAWN = 1e-8
+BINS = 40
+
+
+class Reliability(NamedTuple):
+    """How often what was given a probability came true, in K bins of equal width.
+
+    Empty bins are left out. ``error`` is the expected calibration error, the mean of
+    |confidence - frequency| weighted by the cases.
+    """
+
+    confidence: NDArray[np.float64]  # (K,) mean probability given
+    frequency: NDArray[np.float64]  # (K,) share that came true
+    cases: NDArray[np.int64]  # (K,)
+    error: float
+
+
+def pyplot(what: str = "plots need", headless: bool = False) -> Any:
+    """``matplotlib.pyplot``, or an error that says how to get it."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise RefusedError(
+            f"{what} matplotlib, which is not installed: pip install 'minfer[plot]'"
+        ) from None
+    if headless:
+        matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    return plt
+
+
+def result(answer: Result) -> NDArray[Any]:
+    """What was kept and how the solver converged: axes (2,), or (3,) with a trace over time."""
+    panels = [gains, convergence, *([trace] if answer.trace else [])]
+    size = (4.6 * len(panels), 3.6)
+    figure, axes = pyplot().subplots(1, len(panels), figsize=size, layout="constrained")
+    for panel, ax in zip(panels, axes):
+        panel(answer, ax)
+    figure.suptitle(
+        f"kept {answer.kept_share:.1%} of {answer.n_factors - answer.n_seed:,} factors outside "
+        f"the seed; {answer.status.value}",
+        fontsize=10,
+    )
+    return axes
+
+
+def gains(answer: Result, ax: Any = None) -> Any:
+    """Histogram of the scores of the factors outside the seed, kept and ignored.
+
+    The line is at the largest score ignored, the threshold of an objective without costs. Factors
+    with an infinite score, which must be kept, are counted in the legend only.
+    """
+    ax = _axes(ax)
+    scored = ~answer.seed & np.isfinite(answer.gains)
+    values = np.maximum(answer.gains, LEAST_DRAWN)
+    if scored.any():
+        low, high = values[scored].min(), values[scored].max()
+        edges = np.geomspace(low / 1.1, high * 1.1, BINS + 1)
+        parts = [values[scored & ~answer.keep], values[scored & answer.keep]]
+        names = [f"{len(part):,} {word}" for part, word in zip(parts, ("ignored", "kept"))]
+        ax.hist(parts, edges, stacked=True, label=names, color=["tab:gray", "tab:blue"])
+        ax.set_xscale("log")
+        if len(parts[0]):
+            most = float(answer.gains[scored & ~answer.keep].max())
+            line = max(most, LEAST_DRAWN)
+            ax.axvline(line, color="black", linestyle="--", label=f"largest ignored, {most:.3g}")
+    if answer.n_forced:
+        ax.plot([], [], " ", label=f"{answer.n_forced:,} must be kept")
+    ax.set(title="factors outside the seed", xlabel=answer.score, ylabel="factors")
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(fontsize=8)
+    return ax
+
+
+def convergence(answer: Marginals | Result, ax: Any = None) -> Any:
+    """The largest change of any probability in each iteration: of a result two lines, the solver
+    on the seed and on the reduced model.
+    """
+    ax = _axes(ax)
+    runs = {"solver": answer}
+    if isinstance(answer, Result):
+        runs = {"seed": answer.seed_marginals, "reduced model": answer.marginals}
+    for name, run in runs.items():
+        assert isinstance(run, Marginals)
+        changes = np.maximum(run.residuals, LEAST_DRAWN)
+        label = f"{name}: {run.status.value}"
+        ax.plot(np.arange(1, len(changes) + 1), changes, "o-", markersize=3, label=label)
+    ax.set(title="convergence", xlabel="iteration", ylabel="largest change", yscale="log")
+    ax.grid(alpha=0.3)
+    ax.legend(fontsize=8)
+    return ax
+
+
+def trace(answer: Result, ax: Any = None) -> Any:
+    """Iterated inference over time: the estimated divergence, the change of the marginals in each
+    round, and the rigorous bound where it was asked for.
+    """
+    if not answer.trace:
+        raise SettingsError("only answers of minfer.relax have a trace")
+    ax = _axes(ax)
+    seconds = [step.seconds for step in answer.trace]
+    lines = {
+        "divergence (estimate)": [step.divergence for step in answer.trace],
+        "change of the marginals": [step.change for step in answer.trace],
+    }
+    if any(step.bound is not None for step in answer.trace):
+        lines["bound"] = [np.nan if s.bound is None else s.bound for s in answer.trace]
+    for name, values in lines.items():
+        ax.plot(seconds, np.maximum(values, LEAST_DRAWN), "o-", markersize=3, label=name)
+    ax.set(title=answer.stopped, xlabel="seconds", yscale="log")
+    ax.grid(alpha=0.3)
+    ax.legend(fontsize=8)
+    return ax
+
+
+def tradeoff(found: Tradeoff, x: str = "seconds", ax: Any = None) -> Any:
+    """Mean error against CPU time or kept share, a line for every method, dashed for baselines.
+
+    Parameters
+    ----------
+    found : Tradeoff
+    x : "seconds" or "kept_share"
+    """
+    if x not in ("seconds", "kept_share"):
+        raise SettingsError(f"x must be seconds or kept_share, not {x!r}")
+    ax = _axes(ax)
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    for method in dict.fromkeys(p.method for p in found.points):
+        line = sorted(
+            (p for p in found.points if p.method == method), key=lambda p: (p.kept_share, p.seconds)
+        )
+        error = [max(p.mean_error, LEAST_DRAWN) for p in line]
+        places = [p.seconds * 1e3 if x == "seconds" else p.kept_share for p in line]
+        style = "o--" if line[0].baseline else "s-"
+        ax.plot(places, error, style, label=method, markersize=4, linewidth=1)
+    if x == "seconds":
+        ax.set(xscale="log", xlabel="CPU time, ms")
+        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.xaxis.set_minor_locator(NullLocator())
+    else:
+        ax.set_xscale("symlog", linthresh=0.01)
+        ax.set(xlabel="share of the factors outside the seed kept", xlim=(-0.002, 1.3))
+    ax.set_yscale("log")
+    ax.set_ylabel(f"mean error against {found.reference}", fontsize=8)
+    ax.grid(alpha=0.3)
+    ax.legend(fontsize=8)
+    return ax
+
+
+def reliability(probs: ArrayLike, truth: ArrayLike, bins: int = 10) -> Reliability:
+    """Probabilities against what came true.
+
+    Parameters
+    ----------
+    probs : float array (N,), of anything that can come true
+    truth : bool array (N,), whether it did
+    bins : int
+    """
+    p = np.asarray(probs, dtype=np.float64).ravel()
+    came = np.asarray(truth).ravel()
+    if not len(p) or p.shape != came.shape:
+        raise ModelError(f"{p.size} probabilities for {came.size} outcomes; both need (N,), N > 0")
+    if not ((p >= 0) & (p <= 1 + 1e-9)).all():
+        raise ModelError("probabilities lie between 0 and 1")
+    if not np.isin(came, (0, 1)).all():
+        raise ModelError("outcomes are true or false")
+    if bins < 1 or int(bins) != bins:
+        raise SettingsError(f"bins must be a whole number of at least 1, not {bins}")
+    which = np.minimum((p * bins).astype(np.int64), int(bins) - 1)
+    count = np.bincount(which, minlength=int(bins))
+    some = count > 0
+    confidence = np.bincount(which, p, int(bins))[some] / count[some]
+    frequency = np.bincount(which, came.astype(np.float64), int(bins))[some] / count[some]
+    error = float((np.abs(confidence - frequency) * count[some]).sum() / len(p))
+    return Reliability(confidence, frequency, count[some], error)
+
+
+def calibration(probs: ArrayLike, truth: ArrayLike, bins: int = 10, ax: Any = None) -> Any:
+    """Reliability diagram: frequency against probability, with two standard errors.
+
+    Arguments as for :func:`reliability`. On the diagonal what is given 70 % comes true in 70 % of
+    the cases; below it the answer is too sure.
+    """
+    found = reliability(probs, truth, bins)
+    ax = _axes(ax)
+    f = np.clip(found.frequency, 0.5 / found.cases, 1 - 0.5 / found.cases)  # no bar of length 0
+    ax.plot([0, 1], [0, 1], color="black", linewidth=0.8, label="calibrated")
+    ax.errorbar(
+        found.confidence,
+        found.frequency,
+        2 * np.sqrt(f * (1 - f) / found.cases),
+        fmt="o-",
+        markersize=4,
+        capsize=2,
+        label=f"{int(found.cases.sum()):,} cases, calibration error {found.error:.3g}",
+    )
+    ax.set(xlabel="probability given", ylabel="share that came true", xlim=(0, 1), ylim=(0, 1))
+    ax.set_title("calibration")
+    ax.grid(alpha=0.3)
+    ax.legend(fontsize=8)
+    return ax
+
+
+def _axes(ax: Any) -> Any:
+    return pyplot().subplots(figsize=(5, 3.8), layout="constrained")[1] if ax is None else ax
