@@ -19,6 +19,7 @@ from minfer.parsing.trees import (
     NonProjectiveTree,
     ProjectiveTree,
     all_arcs,
+    batch_marginals,
     is_tree,
     nonprojective_marginals,
     projective_marginals,
@@ -473,3 +474,41 @@ def test_bad_grandparents():
     pairs[0, 1, 2] = np.nan
     with pytest.raises(ModelError, match="0 -> 1 -> 2"):
         exact_grandparent(np.zeros((3, 3)), pairs)
+
+
+def test_batches_are_single_sentences():
+    rng = np.random.default_rng(4)
+    lengths = np.array([6, 1, 4])
+    scores = rng.normal(size=(3, 7, 7))
+    scores[1, 2:] = np.nan  # beyond the sentence, not read
+    scores[0, 3, 2] = -np.inf
+    for projective, one in ((True, projective_marginals), (False, nonprojective_marginals)):
+        for single_root in (True, False):
+            mu, log_z = batch_marginals(scores, lengths, projective, single_root)
+            for b, n in enumerate(lengths):
+                want, want_z = one(scores[b, : n + 1, : n + 1], single_root)
+                np.testing.assert_array_equal(mu[b, : n + 1, : n + 1], want)
+                assert log_z[b] == want_z
+            assert mu.sum() == pytest.approx(lengths.sum())
+    whole, _ = batch_marginals(scores[2:])
+    np.testing.assert_array_equal(whole[0], projective_marginals(scores[2])[0])
+    assert batch_marginals(np.zeros((0, 3, 3)))[0].shape == (0, 3, 3)
+
+
+def test_batches_name_the_sentence():
+    scores = np.zeros((2, 4, 4))
+    for lengths, words in (
+        ([3], "2 integers"),
+        ([3, 4], "sentence 1: 4 words"),
+        ([0, 3], "0 words"),
+    ):
+        with pytest.raises(ModelError, match=words):
+            batch_marginals(scores, lengths)
+    with pytest.raises(ModelError, match=r"\(B, N, N\)"):
+        batch_marginals(scores[0])
+    scores[1, 0, 2] = np.nan
+    with pytest.raises(ModelError, match="sentence 1, arc 0 -> 2"):
+        batch_marginals(scores)
+    scores[1, :, 2] = -np.inf
+    with pytest.raises(ContradictionError, match="sentence 1: no projective tree"):
+        batch_marginals(scores)

@@ -15,6 +15,7 @@ from minfer.parsing.parser import Parser
 from minfer.parsing.trees import (
     NonProjectiveTree,
     ProjectiveTree,
+    batch_marginals,
     nonprojective_marginals,
     projective_marginals,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "ProjectiveTree",
     "Recipe",
     "Sentence",
+    "batch_marginals",
     "bootstrap_difference",
     "chu_liu_edmonds",
     "eisner",

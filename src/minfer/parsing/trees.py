@@ -14,7 +14,8 @@ where b runs over the rivals of a, the other arcs into the same word: a tree has
 terms are positive, so messages are exact to rounding however close to 0 or 1 an arc is, and a zero
 or forced arc is only a special weight. ``minfer.kernels.trees`` says how Z and D are computed.
 
-:func:`projective_marginals` and :func:`nonprojective_marginals` answer for one sentence directly.
+:func:`projective_marginals` and :func:`nonprojective_marginals` answer for one sentence directly,
+:func:`batch_marginals` for many.
 """
 
 from __future__ import annotations
@@ -161,6 +162,61 @@ def nonprojective_marginals(
 ) -> tuple[NDArray[np.float64], float]:
     """The same as :func:`projective_marginals` over all trees, crossing arcs or not."""
     return _marginals(scores, single_root, False)
+
+
+def batch_marginals(
+    scores: ArrayLike,
+    lengths: ArrayLike | None = None,
+    projective: bool = True,
+    single_root: bool = True,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Arc probabilities (B, N, N) and log Z (B,) of B sentences in one call.
+
+    Parameters
+    ----------
+    scores : float array (B, N, N)
+        As for :func:`projective_marginals`, sentence b in its first ``lengths[b] + 1`` rows and
+        columns; what lies beyond is not read, and its probabilities are 0.
+    lengths : int array (B,), optional
+        Words of each sentence; by default all have N - 1.
+    projective : bool
+    single_root : bool
+    """
+    from minfer.kernels.trees import batch_marginals as kernel
+
+    clean = np.array(scores, dtype=np.float64, order="C")
+    if clean.ndim != 3 or clean.shape[1] != clean.shape[2] or clean.shape[1] < 2:
+        raise ModelError(f"arc scores of a batch must have shape (B, N, N), not {clean.shape}")
+    n = clean.shape[1]
+    words = np.full(len(clean), n - 1) if lengths is None else np.asarray(lengths)
+    if words.shape != (len(clean),) or not np.issubdtype(words.dtype, np.integer):
+        raise ModelError(f"lengths must be {len(clean)} integers, not {words.dtype} {words.shape}")
+    if ((words < 1) | (words >= n)).any():
+        bad = int(np.flatnonzero((words < 1) | (words >= n))[0])
+        raise ModelError(f"sentence {bad}: {words[bad]} words, but scores for 1 to {n - 1}")
+    node = np.arange(n)
+    clean[:, :, 0] = -np.inf
+    clean[:, node, node] = -np.inf
+    n_nodes = words.astype(np.int64) + 1
+    inside = node < n_nodes[:, None]
+    used = inside[:, :, None] & inside[:, None, :]
+    packed = clean[used]  # sentence after sentence, row after row
+    if not (packed < np.inf).all():
+        b, h, m = (int(i) for i in np.argwhere(used & ~(clean < np.inf))[0])
+        raise ModelError(
+            f"sentence {b}, arc {h} -> {m}: score {clean[b, h, m]}; scores are finite or minus "
+            "infinity"
+        )
+    start = np.zeros(len(clean), dtype=np.int64)
+    np.cumsum(n_nodes[:-1] ** 2, out=start[1:])
+    mu, log_z = np.empty_like(packed), np.empty(len(clean))
+    kernel(bool(projective), bool(single_root), n_nodes, start, packed, mu, log_z)
+    if (log_z == -np.inf).any():
+        error = no_tree(projective, single_root)
+        raise type(error)(f"sentence {int(np.argmin(log_z))}: {error}")
+    out = np.zeros(clean.shape)
+    out[used] = mu
+    return out, log_z
 
 
 def is_tree(heads: NDArray[np.int64], projective: bool, single_root: bool) -> bool:
