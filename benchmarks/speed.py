@@ -96,7 +96,9 @@ class ToolFailed(Exception):
 class Client:
     """One tool in its own pinned process."""
 
-    def __init__(self, tool: str, python: str, core: int, log: Path):
+    def __init__(
+        self, tool: str, python: str, core: int, log: Path, script: Path = HERE / "tools.py"
+    ):
         threads = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")
         env = os.environ | {f"{t}_NUM_THREADS": "1" for t in threads}
         env |= {
@@ -108,7 +110,7 @@ class Client:
         }
         self.tool = tool
         self.process = subprocess.Popen(
-            [python, str(HERE / "tools.py"), tool, str(core)],
+            [python, str(script), tool, str(core)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log.open("a"),

@@ -381,6 +381,21 @@ class Pgmpy(Tool):
         return np.array([f / f.sum() for f in found])  # queries come back unnormalised
 
 
+class PgmpyMessages(Pgmpy):
+    """pgmpy's recursive message passing, meant for trees; one query per variable."""
+
+    def setup(self) -> None:
+        super().setup()
+        from pgmpy.inference import BeliefPropagationWithMessagePassing
+
+        self.engine = BeliefPropagationWithMessagePassing
+
+    def exact(self) -> F8:
+        engine = self.engine(self.model.to_factor_graph())
+        found = [engine.query([v])[v].values for v in self.names]
+        return np.array([f / f.sum() for f in found])
+
+
 TOOLS: dict[str, type[Tool]] = {
     "minfer": Minfer,
     "yardstick": Yardstick,
@@ -390,6 +405,7 @@ TOOLS: dict[str, type[Tool]] = {
     "pomegranate": Pomegranate,
     "pyagrum": PyAgrum,
     "pgmpy": Pgmpy,
+    "pgmpy-messages": PgmpyMessages,
 }
 
 
@@ -478,13 +494,12 @@ class Worker:
         return self._sample("exact", self.tool.exact)
 
 
-def main() -> None:
-    name, core = sys.argv[1], int(sys.argv[2])
+def serve(worker: Any, core: int) -> None:
+    """Answer the requests on stdin by the worker's methods, pinned to one core."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a peer prints must not reach the answers
-    worker = Worker(TOOLS[name]())
     for line in sys.stdin:
         request = json.loads(line)
         try:
@@ -496,4 +511,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(Worker(TOOLS[sys.argv[1]]()), int(sys.argv[2]))

@@ -17,6 +17,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 MODULES = [
     "denoising",
     "graph",
+    "interop.arrays",
     "io.fg",
     "io.native",
     "io.uai",

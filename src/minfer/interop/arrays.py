@@ -61,6 +61,15 @@ def from_arrays(
     evidence : float array (*shape, S), S the largest number of states, optional
         One unary factor a variable; entries beyond a variable's states are not read.
     pairwise, enumerated : groups of factors, in this order
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from minfer.interop import Enumerated, Pairwise, from_arrays
+    >>> alike = Pairwise([[0, 1], [1, 2]], [[0.5, 0.0], [0.0, 0.5]])
+    >>> one_of_three = Enumerated([[0, 1, 2]], np.eye(3, dtype=int), np.zeros(3))
+    >>> from_arrays([2, 2, 2], np.zeros((3, 2)), [alike], [one_of_three])
+    FactorGraph(3 variables of 2 states; 6 factors: 3 unary, 2 pairwise, 1 of arity 3)
     """
     states = np.asarray(num_states)
     graph = FactorGraph.empty(states.ravel(), names)
