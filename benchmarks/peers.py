@@ -20,7 +20,7 @@ import platform
 import shutil
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -78,11 +78,12 @@ class Patient(Client):
 class Store:
     """What is known of one peer, part by part, in a file."""
 
-    def __init__(self, peer: str, folder: Path, again: bool):
+    def __init__(self, peer: str, folder: Path, forget: Sequence[str] = ()):
         self.path = folder / f"{peer}.json"
         self.found: dict[str, Any] = {"peer": peer}
-        if self.path.exists() and not again:
-            self.found = json.loads(self.path.read_text())
+        if self.path.exists():
+            known = json.loads(self.path.read_text())
+            self.found |= {k: v for k, v in known.items() if k not in forget}
 
     def part(self, name: str, measure: Callable[[], Any]) -> Any:
         """Measure a part, unless it is there."""
@@ -138,6 +139,8 @@ def times(bench: Bench, peer: str) -> dict[str, Any]:
     out: dict[str, Any] = {"hello": {}, "bp": [], "exact": [], "failed": {}}
     for tool in PEERS[peer][1]:
         for problem in BP:
+            if tool not in (*speed.BP[problem], *speed.EXACT.get(problem, ())):
+                continue
             try:
                 client, hello = bench.start(peer, tool)
                 out["hello"][tool] = hello
@@ -221,30 +224,12 @@ def parsing(bench: Bench, peer: str) -> dict[str, Any]:
             clients[name], hello = bench.start(name, name, "peers_trees.py")
             if name == peer:
                 out |= {"version": hello["version"], "import": hello["seconds"]}
-        for batch, (_, sentences, words) in BATCHES.items():
-            files = {name: bench.scratch / f"{name}-trees.npy" for name in names}
-            for name, client in clients.items():
-                client.ask("prepare", batch=batch, out=str(files[name]))
-            seconds: dict[str, list[float]] = {name: [] for name in names}
-            for turn in range(TREE_ROUNDS):
-                for name in names if turn % 2 == 0 else names[::-1]:
-                    seconds[name].append(clients[name].ask("time")["seconds"])
-            want, found = (np.load(files[n]) for n in ("minfer", peer))
-            row = {
-                "batch": batch,
-                "words": words,
-                "us_per_sentence": statistics.median(seconds[peer]) / sentences * 1e6,
-                "minfer_us": statistics.median(seconds["minfer"]) / sentences * 1e6,
-                "x_minfer": statistics.median(
-                    a / b for a, b in zip(seconds[peer], seconds["minfer"])
-                ),
-                "difference": float(np.abs(found - want).max()),
-            }
-            say(
-                f"{peer}: {batch}: {row['us_per_sentence']:.0f} us a sentence, "
-                f"{row['x_minfer']:.1f} times minfer's, differs by {row['difference']:.1e}"
-            )
-            out["rows"].append(row)
+        for batch in BATCHES:
+            try:
+                out["rows"].append(_tree_row(bench, clients, peer, batch))
+            except ToolFailed as error:
+                out["rows"].append({"batch": batch, "failed": str(error)})
+                say(f"{peer}: {batch}: {error}")
     except ToolFailed as error:
         out["failed"] = str(error)
         say(f"{peer}: {error}")
@@ -252,6 +237,31 @@ def parsing(bench: Bench, peer: str) -> dict[str, Any]:
         for client in clients.values():
             client.close()
     return out
+
+
+def _tree_row(bench: Bench, clients: dict[str, Patient], peer: str, batch: str) -> dict[str, Any]:
+    sentences = BATCHES[batch].sentences
+    files = {name: bench.scratch / f"{name}-trees.npy" for name in clients}
+    for name, client in clients.items():
+        client.ask("prepare", batch=batch, out=str(files[name]))
+    seconds: dict[str, list[float]] = {name: [] for name in clients}
+    for turn in range(TREE_ROUNDS):
+        for name in list(clients)[:: 1 if turn % 2 == 0 else -1]:
+            seconds[name].append(clients[name].ask("time")["seconds"])
+    want, found = (np.load(files[n]) for n in ("minfer", peer))
+    ratios = [a / b for a, b in zip(seconds[peer], seconds["minfer"])]
+    row = {
+        "batch": batch,
+        "us_per_sentence": statistics.median(seconds[peer]) / sentences * 1e6,
+        "minfer_us": statistics.median(seconds["minfer"]) / sentences * 1e6,
+        "x_minfer": statistics.median(ratios),
+        "difference": float(np.abs(found - want).max()),
+    }
+    say(
+        f"{peer}: {batch}: {row['us_per_sentence']:.0f} us a sentence, "
+        f"{row['x_minfer']:.1f} times minfer's, differs by {row['difference']:.1e}"
+    )
+    return row
 
 
 def measure(bench: Bench, store: Store, peer: str, parts: list[str]) -> None:
@@ -273,7 +283,7 @@ def main() -> int:
     cli = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     cli.add_argument("--peers", nargs="+", choices=list(PEERS), default=list(PEERS))
     cli.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts")
-    cli.add_argument("--again", action="store_true", help="forget what is known of these peers")
+    cli.add_argument("--again", action="store_true", help="measure these parts anew")
     cli.add_argument("--envs", type=Path, help="folder for the environments, kept")
     cli.add_argument("--core", type=int, default=None, help="core to pin to (default the last)")
     cli.add_argument("--results", type=Path, default=HERE / "results" / "peers")
@@ -288,7 +298,7 @@ def main() -> int:
     bench.envs.mkdir(parents=True, exist_ok=True)
     try:
         for peer in args.peers:
-            store = Store(peer, args.results, args.again)
+            store = Store(peer, args.results, args.only if args.again else ())
             try:
                 measure(bench, store, peer, args.only)
             except Exception as error:  # one peer never stops the others
@@ -297,7 +307,7 @@ def main() -> int:
                 shutil.rmtree(bench.envs / peer, ignore_errors=True)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    results = {p: Store(p, args.results, False).found for p in PEERS}
+    results = {p: Store(p, args.results).found for p in PEERS}
     machine = f"one core of {cpu_name()}, Python {platform.python_version()}"
     args.page.write_text(peers_page.write(results, machine))
     say(f"wrote {args.page}")

@@ -1,34 +1,47 @@
 """First-order tree marginals: minfer, torch-struct and SuPar on the same scores.
 
-Run as a worker, `python peers_trees.py TOOL CORE`: lines of JSON as in tools.py.
-Scores are [sentence, head, modifier] with the root first, N(0, 1); exactly one word hangs on the
-root. The torch libraries work in float32, as their users do, on one thread; minfer in float64.
+Run as a worker, `python peers_trees.py TOOL CORE`: lines of JSON as in tools.py. Scores are
+[sentence, head, modifier] with the root first; exactly one word hangs on the root. The torch
+libraries work in float32, as their users do, on one thread; minfer in float64.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from problems import F8
 from tools import Minfer, cpu_seconds, repeats, serve
 
-#: name -> projective, sentences, words
+
+class Batch(NamedTuple):
+    """Sentences of 25 words; scores are normal with standard deviation ``scale``."""
+
+    projective: bool
+    sentences: int
+    scale: float = 1.0
+    words: int = 25
+
+
+#: A trained parser is sure of most arcs: its scores are far apart.
 BATCHES = {
-    "projective, 32 sentences": (True, 32, 25),
-    "projective, 256 sentences": (True, 256, 25),
-    "non-projective, 32 sentences": (False, 32, 25),
-    "non-projective, 256 sentences": (False, 256, 25),
+    "projective, 32 sentences": Batch(True, 32),
+    "projective, 256 sentences": Batch(True, 256),
+    "projective, 32 sentences, sure": Batch(True, 32, 20.0),
+    "non-projective, 32 sentences": Batch(False, 32),
+    "non-projective, 256 sentences": Batch(False, 256),
+    "non-projective, 32 sentences, sure": Batch(False, 32, 20.0),
 }
 
 
 def scores(name: str) -> F8:
     """Seeded scores (B, n+1, n+1)."""
-    _, sentences, words = BATCHES[name]
-    return np.random.default_rng(25).normal(size=(sentences, words + 1, words + 1))
+    b = BATCHES[name]
+    size = (b.sentences, b.words + 1, b.words + 1)
+    return np.random.default_rng(25).normal(0, b.scale, size)
 
 
 class MinferTrees:
@@ -74,6 +87,7 @@ class TorchStruct:
         words = np.arange(inner.shape[1])
         inner[:, words, words] = x[:, 0, 1:]  # scores of the root lie on the diagonal
         self.x = self.torch.tensor(inner, dtype=self.torch.float32)
+        self.x.requires_grad_(projective)  # its charts raise an error on scores without
         self.kind = self.lib.DependencyCRF if projective else self.lib.NonProjectiveDependencyCRF
 
     def run(self) -> Any:
@@ -130,7 +144,7 @@ class Worker:
 
     def prepare(self, batch: str, out: str) -> dict[str, Any]:
         """Take the scores over and leave the marginals in a file; not timed."""
-        self.tool.prepare(scores(batch), BATCHES[batch][0])
+        self.tool.prepare(scores(batch), BATCHES[batch].projective)
         np.save(out, self.tool.marginals(self.tool.run()))
         self.number = repeats(self.tool.run)
         return {}

@@ -50,7 +50,10 @@ PEERS: dict[str, list[list[str]]] = {
     "pyagrum": [["pyagrum==3.3.1"]],
     "pgmpy": [["pgmpy==1.1.2"]],
 }
-NEEDS = {"pygms-ising": "pygms"}  # tool -> entry of PEERS, where the names differ
+NEEDS = {
+    "pygms-ising": "pygms",
+    "pgmpy-messages": "pgmpy",
+}  # tool -> entry of PEERS, where the names differ
 
 # Problem -> tools that run it through belief propagation.
 BP: dict[str, tuple[str, ...]] = {
