@@ -43,6 +43,7 @@ BP = ("P1a5", "P3", "P4i", "P4m")
 EXACT = ("P4i", "P4m")
 SETTLED = 100  # flooding iterations after which the small problems stand still
 LIMIT = 240.0  # seconds of wall-clock time for one answer
+CASE_LIMIT = 90.0  # for a small model
 START_LIMIT = 900.0  # the first start may compile
 REPS = 3
 TREE_ROUNDS = 5
@@ -206,6 +207,7 @@ def bad_input(bench: Bench, peer: str) -> dict[str, Any]:
                 say(f"{tool}, {way}: {case}")
                 try:
                     client, _ = bench.start(peer, tool)
+                    client.limit = CASE_LIMIT
                     ask = {} if case == "unknown" else {"case": case, "way": way}
                     found[case] = client.ask("unknown" if case == "unknown" else "case", **ask)
                     client.close()
