@@ -244,7 +244,7 @@ class Sweep:
         """Name and work of each step; do the work before asking for the next."""
         yield "preparing", self._prepare
         jobs = [*_reduced_jobs(self.model, self.seed, self.objective, self.values)]
-        for job in [*jobs, *_baseline_jobs(self.model)]:
+        for job in [*jobs, *baseline_jobs(self.model)]:
             yield f"{job.method}, {job.setting}", partial(self._measure, job)
 
     def result(self) -> Tradeoff:
@@ -265,7 +265,7 @@ class Sweep:
 
     def _measure(self, job: Job) -> None:
         assert self.reference is not None
-        self.points.append(_measure(job, self.reference, self.repeats))
+        self.points.append(measured(job, self.reference, self.repeats))
 
 
 def find_reference(model: FactorGraph) -> Reference:
@@ -341,7 +341,9 @@ def _baselines() -> list[tuple[str, str, BeliefPropagation]]:
     ]
 
 
-def _baseline_jobs(model: FactorGraph) -> Iterator[Job]:
+def baseline_jobs(model: FactorGraph) -> Iterator[Job]:
+    """Full belief propagation, stopped early or not, and active-set belief propagation."""
+
     def run(solver: Solver) -> Callable[[], tuple[Marginals, float]]:
         return lambda: (solver(model), 1.0)
 
@@ -349,7 +351,8 @@ def _baseline_jobs(model: FactorGraph) -> Iterator[Job]:
         yield Job(method, setting, True, run(solver))
 
 
-def _measure(job: Job, reference: Reference, repeats: int) -> Point:
+def measured(job: Job, reference: Reference, repeats: int = REPEATS) -> Point:
+    """A job done at most so often: the median of its times, and how far off its answer is."""
     times: list[float] = []
     while len(times) < repeats and sum(times) <= _ENOUGH:
         began = time.process_time()

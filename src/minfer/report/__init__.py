@@ -1,0 +1,233 @@
+"""One-file reports: a model, a picture or a sentence under a slider that moves the objective.
+
+A report is one HTML file that opens offline. Everything in it is computed beforehand, at values of
+the objective's parameter that keep few to all factors (:mod:`minfer.report.sweep`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minfer.denoising import ALPHA, COUPLING, FACTOR_COST, TOL, grey_values, picture_model
+from minfer.errors import SettingsError
+from minfer.graph import FactorGraph
+from minfer.io.text import PathLike, write_bytes
+from minfer.parsing.conllu import Sentence
+from minfer.parsing.graphs import Scores
+from minfer.parsing.inference import Inference
+from minfer.parsing.parser import Parser
+from minfer.reduction.infer import DEFAULT_FACTOR_COST, REFRESHES, infer
+from minfer.reduction.objectives import MinJoint, Objective
+from minfer.reduction.result import Result
+from minfer.report.drawings import GraphDrawing, PictureDrawing
+from minfer.report.page import page
+from minfer.report.sentence import Problem, SentenceSweep
+from minfer.report.sweep import STEPS, Sweep
+from minfer.solvers.base import Solver
+from minfer.solvers.bp import BeliefPropagation
+
+__all__ = ["denoise_report", "parse_report", "report", "scores_report", "write_report"]
+
+Run = Callable[[Objective], Result]
+
+
+def report(
+    model: FactorGraph,
+    objective: Objective | None = None,
+    solver: Solver | None = None,
+    *,
+    title: str = "",
+    command: str = "",
+    method: str = "",
+    steps: int = STEPS,
+    run: Run | None = None,
+    **options: Any,
+) -> str:
+    """The report of a model as one HTML page.
+
+    Parameters
+    ----------
+    model : FactorGraph
+    objective : MinSize, MinDivergence, MinJoint or Budget
+        The slider moves its parameter and starts at its value; ``MinJoint(0.01)`` by default.
+    solver : any solver, BeliefPropagation by default
+    title : str
+        What the model is called.
+    command : str
+        How to make the report again; shown as it is.
+    method : str
+        How the answers are made, in words.
+    steps : int
+        Values of the parameter, about.
+    run : a function of an objective that returns a Result, optional
+        Instead of :func:`minfer.infer`; then ``solver`` and ``options`` have no use.
+    **options
+        Of :func:`minfer.infer`. By default ``compensate=True, refreshes=2``.
+
+    Examples
+    --------
+    >>> from minfer.examples import sprinkler
+    >>> from minfer.report import report
+    >>> text = report(sprinkler(), title="sprinkler", steps=4)
+    >>> text[:15], "https:" in text
+    ('<!DOCTYPE html>', False)
+    """
+    objective = MinJoint(DEFAULT_FACTOR_COST) if objective is None else objective
+    if run is not None and (options or solver is not None):
+        raise SettingsError("report: give run, or a solver and options for infer, not both")
+    if run is None:
+        run, method = _run(model, solver, options, method)
+    sweep = Sweep(
+        model, objective, run, lambda first: GraphDrawing(first, model.name), model.name,
+        steps=steps,
+    )  # fmt: skip
+    about = repr(model).removeprefix("FactorGraph(").removesuffix(")")
+    call = command or f"minfer.report.report(model, {objective!r})"
+    return page(
+        {"about": about, "method": method, "command": call, **sweep.collect()}, title or "model"
+    )
+
+
+def denoise_report(
+    image: ArrayLike,
+    alpha: float | None = None,
+    coupling: float = COUPLING,
+    objective: Objective | None = None,
+    solver: Solver | None = None,
+    *,
+    level: float | None = None,
+    labels: int | None = None,
+    means: ArrayLike | None = None,
+    title: str = "",
+    command: str = "",
+    method: str = "",
+    steps: int = STEPS,
+    run: Run | None = None,
+    **options: Any,
+) -> str:
+    """The report of a noisy picture as one HTML page.
+
+    The first parameters are those of :func:`minfer.denoise`, with ``MinJoint(0.03)`` as the default
+    objective; the others as for :func:`report`.
+    """
+    model, class_means = picture_model(
+        image, alpha, coupling, level=level, labels=labels, means=means
+    )
+    seen = grey_values(image)
+    objective = MinJoint(FACTOR_COST) if objective is None else objective
+    if run is not None and (options or solver is not None):
+        raise SettingsError("report: give run, or a solver and options for infer, not both")
+    if run is None:
+        solver = BeliefPropagation(tol=TOL) if solver is None else solver
+        run, method = _run(model, solver, options, method)
+    drawing = PictureDrawing(seen, class_means)
+    sweep = Sweep(
+        model, objective, run, lambda _: drawing, drawing.name, steps=steps,
+        no_bound="not computed for pictures: it takes longer than the inference and says nothing",
+    )  # fmt: skip
+    height, width = seen.shape
+    what = "black and white" if class_means is None else f"{len(class_means)} classes"
+    about = f"{height} x {width} pixels, {what}; coupling {coupling:g}"
+    if alpha is not None or class_means is None:
+        about += f", alpha {ALPHA if alpha is None else alpha:g}"
+    call = command or f"minfer.report.denoise_report(image, objective={objective!r})"
+    return page(
+        {"about": about, "method": method, "command": call, **sweep.collect()}, title or "picture"
+    )
+
+
+def parse_report(
+    parser: Parser,
+    sentence: Sentence | list[str],
+    *,
+    tags: str | None = None,
+    inference: Inference | None = None,
+    title: str = "",
+    command: str = "",
+    steps: int = STEPS,
+) -> str:
+    """The report of a sentence under a trained parser as one HTML page.
+
+    Parameters
+    ----------
+    parser : Parser
+    sentence : as read from a file (its heads are then compared with), or a list of words
+    tags : as in :meth:`minfer.parsing.Parser.parse`
+    inference : Inference
+        Its ``factor_cost`` is where the slider starts.
+    title, command, steps : as for :func:`report`
+    """
+    words = sentence.forms if isinstance(sentence, Sentence) else tuple(sentence)
+    gold = sentence.heads if isinstance(sentence, Sentence) else None
+    s = parser.model.settings
+    problem = Problem(
+        words, parser.scores(sentence, tags), s.gp, s.sib, s.projective, s.single_root
+    )
+    call = command or f"minfer.report.parse_report(parser, {list(words)!r})"
+    return _sentence_page(problem, inference or Inference(), gold, title, call, steps)
+
+
+def scores_report(
+    words: list[str],
+    arc_scores: ArrayLike,
+    sib: ArrayLike | None = None,
+    gp: ArrayLike | None = None,
+    projective: bool = True,
+    *,
+    single_root: bool = True,
+    inference: Inference | None = None,
+    gold: ArrayLike | None = None,
+    title: str = "",
+    command: str = "",
+    steps: int = STEPS,
+) -> str:
+    """The report of a sentence with your own scores, as :func:`minfer.parsing.marginals` takes
+    them; ``gold`` (n,) are heads to compare with, the rest as for :func:`parse_report`."""
+    scores = Scores.checked(arc_scores, gp, sib)
+    problem = Problem(
+        tuple(words), scores, gp is not None, sib is not None, projective, single_root
+    )
+    heads: NDArray[np.int32] | None = None if gold is None else np.asarray(gold, dtype=np.int32)
+    call = command or "minfer.report.scores_report(words, arc_scores, sib, gp)"
+    return _sentence_page(problem, inference or Inference(), heads, title, call, steps)
+
+
+def write_report(path: PathLike, text: str) -> None:
+    """Write a report to a file, atomically; ``-`` is standard output."""
+    write_bytes(path, text.encode())
+
+
+def _run(
+    model: FactorGraph, solver: Solver | None, options: dict[str, Any], method: str
+) -> tuple[Run, str]:
+    """:func:`minfer.infer` with everything but the objective fixed, and what that is called."""
+    if not options.get("compensate", True):
+        options = {"refreshes": 0, **options}
+    options = {"compensate": True, "refreshes": REFRESHES, **options}
+    refreshes = options["refreshes"]
+    words = "compensated" if options["compensate"] else "the paper's"
+    if refreshes:
+        words += f", refreshed {'twice' if refreshes == 2 else f'{refreshes} times'}"
+    return lambda objective: infer(model, objective, solver, **options), method or words
+
+
+def _sentence_page(
+    problem: Problem, inference: Inference, gold: NDArray[np.int32] | None, title: str,
+    command: str, steps: int,
+) -> str:  # fmt: skip
+    data = SentenceSweep(problem, inference, gold, steps).collect()
+    factors = [name for name, on in (("grandparent", problem.gp), ("sibling", problem.sib)) if on]
+    about = f"{len(problem.words)} words; {' and '.join(factors) or 'no'} factors; "
+    about += "projective trees" if problem.projective else "trees that may cross"
+    method = (
+        "belief propagation with one tree factor; the seed is the model without pairs; "
+        "decoded by minimum Bayes risk"
+    )
+    return page(
+        {"about": about, "method": method, "command": command, **data},
+        title or " ".join(problem.words[:12]) + (" ..." if len(problem.words) > 12 else ""),
+    )

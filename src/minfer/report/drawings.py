@@ -1,0 +1,228 @@
+"""What a report draws of a model, and what of it moves with the slider.
+
+* :class:`GraphDrawing`: variables as nodes, pairwise factors as lines, larger ones as squares; of
+  a large model the surroundings of the variable that the kept factors moved most.
+* :class:`PictureDrawing`: the pixels, the answer, its estimated errors, and the kept pairs: as
+  lines in a small picture, as a share of each block of pixels in a large one.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.denoising import Denoised
+from minfer.factors import Globals
+from minfer.graph import FactorGraph
+from minfer.report.layout import stress_layout
+from minfer.report.sweep import moved, short
+from minfer.reduction.result import Result
+
+MOST_NODES = 120  # variables drawn of a model
+MOST_LINES = 1_000  # factors drawn of a model
+MOST_NAMED = 60  # nodes that get their name beside them
+LONGEST = 8  # the largest arity that is drawn
+MOST_PIXELS = 128  # on a side of a picture whose pairs are drawn one by one
+MOST_BLOCKS = 200  # on a side of any other, in blocks of pixels
+
+
+# ---------------------------------------------------------------------- graphs
+
+
+class GraphDrawing:
+    """A drawing of a factor graph, or of a part of it."""
+
+    def __init__(self, result: Result, name: Callable[[int], str]) -> None:
+        model = result.model
+        self.notes: list[str] = []
+        scopes = _Scopes(model)
+        self.variables = self._variables(model, result, scopes)
+        self.factors = self._factors(result, scopes, name)
+        node = {int(v): i for i, v in enumerate(self.variables)}
+        lines: list[list[int]] = []
+        squares: list[int] = []
+        for row, f in enumerate(self.factors):
+            ends = [node[int(v)] for v in model.scope(int(f))]
+            if len(ends) == 2:
+                lines.append([*ends, row])
+            else:
+                square = len(self.variables) + len(squares)
+                squares.append(row)
+                lines.extend([end, square, row] for end in ends)
+        edges = np.array([line[:2] for line in lines], dtype=np.int64).reshape(-1, 2)
+        places = stress_layout(len(self.variables) + len(squares), edges)
+        self.data: dict[str, Any] = {
+            "kind": "graph",
+            "places": [[short(x, 4), short(y, 4)] for x, y in places.tolist()],
+            "names": [name(int(v)) for v in self.variables],
+            "states": [int(model.n_states[v]) for v in self.variables],
+            "named": len(self.variables) <= MOST_NAMED,
+            "squares": squares,
+            "lines": lines,
+            "factors": [
+                {
+                    "label": f"factor {int(f)}: "
+                    + ", ".join(name(int(v)) for v in model.scope(int(f))),
+                    "seed": bool(result.seed[f]),
+                    "score": short(float(result.gains[f]), 3),
+                }
+                for f in self.factors
+            ],
+        }
+
+    def step(self, result: Result) -> dict[str, Any]:
+        """Which of the drawn factors are kept, and the drawn variables' probabilities."""
+        m = result.marginals
+        top = [m[int(v)] for v in self.variables]
+        return {
+            "kept": "".join("1" if k else "0" for k in result.keep[self.factors]),
+            "state": [1 if len(p) == 2 else int(np.argmax(p)) for p in top],
+            "p": [short(float(p[1] if len(p) == 2 else p.max()), 4) for p in top],
+        }
+
+    def _variables(self, model: FactorGraph, result: Result, scopes: _Scopes) -> NDArray[np.int64]:
+        n = model.n_variables
+        if n <= MOST_NODES:
+            return np.arange(n)
+        order = scopes.surroundings(int(moved(result)[0]))[:MOST_NODES]
+        self.notes.append(
+            f"The drawing shows {len(order):,} of {n:,} variables: the surroundings of the one "
+            "that the kept factors moved most."
+        )
+        return np.sort(order)
+
+    def _factors(
+        self, result: Result, scopes: _Scopes, name: Callable[[int], str]
+    ) -> NDArray[np.int64]:
+        inside = np.zeros(result.model.n_variables, dtype=bool)
+        inside[self.variables] = True
+        found = scopes.within(inside)
+        if scopes.undrawn:
+            self.notes.append(
+                f"Not drawn: {scopes.undrawn:,} factor{'s' * (scopes.undrawn != 1)} over more "
+                f"than {LONGEST} variables."
+            )
+        if len(found) > MOST_LINES:
+            best = np.argsort(-result.gains[found], kind="stable")[:MOST_LINES]
+            self.notes.append(
+                f"Between the drawn variables there are {len(found):,} factors; the drawing shows "
+                f"the {MOST_LINES:,} with the highest scores."
+            )
+            found = np.sort(found[best])
+        return found
+
+
+class _Scopes:
+    """Factors over 2 to LONGEST variables, and who is next to whom by them."""
+
+    def __init__(self, model: FactorGraph) -> None:
+        self.n = model.n_variables
+        self.parts: list[tuple[NDArray, NDArray]] = []  # numbers (F,) and scopes (F, A)
+        self.undrawn = 0
+        for g in model.groups:
+            if isinstance(g, Globals):
+                for i, scope in zip(g._ids, g.scopes):
+                    self._add(np.array([i]), scope[None])
+            else:
+                self._add(g._ids, g._scope)
+
+    def _add(self, ids: NDArray, scope: NDArray) -> None:
+        if scope.shape[1] > LONGEST:
+            self.undrawn += len(ids)
+        elif scope.shape[1] >= 2:
+            self.parts.append((ids, scope))
+
+    def within(self, inside: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Numbers of the factors all of whose variables are inside, increasing."""
+        found = [ids[inside[scope].all(axis=1)] for ids, scope in self.parts]
+        return np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *found]))
+
+    def surroundings(self, centre: int) -> NDArray[np.int64]:
+        """Variables by their distance from one, the nearest first."""
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import breadth_first_order
+
+        pairs = [
+            scope[:, [a, b]]
+            for _, scope in self.parts
+            for b in range(1, scope.shape[1])
+            for a in range(b)
+        ]
+        i, j = np.concatenate([np.zeros((0, 2), dtype=np.int64), *pairs]).T
+        links = coo_array((np.ones(len(i), dtype=np.int8), (i, j)), shape=(self.n, self.n))
+        return breadth_first_order(links.tocsr(), centre, directed=False, return_predecessors=False)
+
+
+# ---------------------------------------------------------------------- pictures
+
+
+class PictureDrawing:
+    """A picture with its pairs of neighbours; ``seen`` (H, W) are grey values."""
+
+    def __init__(self, seen: NDArray[np.float64], means: NDArray[np.float64] | None) -> None:
+        self.height, self.width = seen.shape
+        self.means = means
+        self.notes: list[str] = []
+        longest = max(seen.shape)
+        self.block = 1 if longest <= MOST_PIXELS else -(-longest // MOST_BLOCKS)
+        self.lines = longest <= MOST_PIXELS
+        if not self.lines:
+            size = f"{self.block}x{self.block} pixels" if self.block > 1 else "single pixels"
+            self.notes.append(
+                f"The picture has {self.height}x{self.width} pixels; its drawings show means over "
+                f"{'blocks of ' if self.block > 1 else ''}{size}, and of the kept pairs their "
+                "share there."
+            )
+        low, high = float(seen.min()), float(seen.max())
+        across, down = self._blocks(np.zeros(seen.shape)).shape[::-1]
+        self.data: dict[str, Any] = {
+            "kind": "picture",
+            "width": across,
+            "height": down,
+            "block": self.block,
+            "lines": self.lines,
+            "classes": None if means is None else [short(float(m), 3) for m in means],
+            "seen": _packed(self._blocks((seen - low) / max(high - low, 1e-12))),
+        }
+
+    def name(self, v: int) -> str:
+        """What a pixel is called."""
+        return f"row {v // self.width}, column {v % self.width}"
+
+    def step(self, result: Result) -> dict[str, Any]:
+        """The answer and its estimated errors as bytes, and the kept pairs."""
+        found = Denoised(result, (self.height, self.width), self.means)
+        answer = found.marginals
+        if self.means is not None:
+            low, high = self.means.min(), self.means.max()
+            answer = (found.clean - low) / (high - low)
+        errors = np.nan_to_num(result.error_estimates).reshape(found.shape)
+        top = float(errors.max())
+        out = {
+            "answer": _packed(self._blocks(answer)),
+            "errors": _packed(self._blocks(errors) / (top or 1.0)),
+            "error_top": short(top),
+        }
+        if not self.lines:
+            return out | {"share": _packed(self._blocks(found.kept))}
+        pairs = result.keep[self.height * self.width :]  # the pixels' own factors come first
+        return out | {"kept": b64encode(np.packbits(pairs).tobytes()).decode()}
+
+    def _blocks(self, pixels: NDArray) -> NDArray[np.float64]:
+        """Means over blocks of pixels; those at the rim may be smaller."""
+        b = self.block
+        rows, columns = np.arange(0, self.height, b), np.arange(0, self.width, b)
+        total = np.add.reduceat(np.add.reduceat(pixels, rows, axis=0), columns, axis=1)
+        sizes = np.outer(
+            np.diff(np.append(rows, self.height)), np.diff(np.append(columns, self.width))
+        )
+        return total / sizes
+
+
+def _packed(shares: NDArray[np.float64]) -> str:
+    """Numbers from 0 to 1 as bytes, in base64."""
+    return b64encode(np.clip(shares * 255, 0, 255).round().astype(np.uint8).tobytes()).decode()

@@ -1,0 +1,45 @@
+"""The file: data, style and script in one HTML page that asks the network for nothing.
+
+The page's own security policy allows only this style and this script, by their hashes. Data lie in
+the page as JSON with ``<``, ``>`` and ``&`` escaped, and the script shows them as text only, so no
+name in a model can become markup.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+import minfer
+
+
+def page(data: dict[str, Any], title: str) -> str:
+    """The report of some data as a whole HTML page."""
+    style, script = _resource("report.css"), _resource("report.js")
+    plain = title.encode("utf-8", "replace").decode()  # file names may hold half characters
+    text = json.dumps({"title": title, "minfer": minfer.__version__, **data}, allow_nan=False,
+                      separators=(",", ":"))  # fmt: skip
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    parts = {
+        "title": escape(plain),
+        "style": style,
+        "style_hash": _hash(style),
+        "script": script,
+        "script_hash": _hash(script),
+        "data": text,
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda m: parts[m[1]], _resource("report.html"))
+
+
+def _resource(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + b64encode(sha256(text.encode()).digest()).decode()

@@ -1,0 +1,284 @@
+"""The sweep behind the report of a sentence: its arcs at many factor costs.
+
+Each step is :func:`minfer.parsing.marginals` with the pairs of arcs whose gain reaches the factor
+cost. Differences are *measured*, from belief propagation with every pair and arc run to its end;
+the divergence is an *estimate*, the sum of the ignored pairs' gains; there is no bound here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import ModelError, SettingsError
+from minfer.parsing.graphs import Pairs, Scores, list_pairs, pair_weights
+from minfer.parsing.inference import ArcMarginals, Inference, marginals
+from minfer.reduction.objectives import MinJoint
+from minfer.reduction.tradeoff import SWEEPS, Job, Point, Reference, measured
+from minfer.report.sweep import (
+    PARAMETERS,
+    REPEATS,
+    STEPS,
+    Histogram,
+    parameter_of,
+    short,
+    tradeoff_data,
+    values,
+)
+from minfer.solvers.base import Marginals
+
+MOST_ARCS = 400  # drawn, the most probable ones over the whole sweep
+MOST_PAIRS = 60  # listed, those with the largest gains
+LEAST_ARC = 0.02  # arcs that never get this probability are not drawn
+MOST_TRACED = 20  # iterations of a convergence trace
+REFERENCE = "belief propagation with every pair and arc, run to its end"
+
+_NONE = 1e300  # a factor cost that no gain reaches
+_CONVERGED = Inference.full(max_iters=200, tol=1e-6)
+
+
+class Problem(NamedTuple):
+    """One sentence with its scores, and how it is answered."""
+
+    words: Sequence[str]
+    scores: Scores
+    gp: bool
+    sib: bool
+    projective: bool
+    single_root: bool
+
+    def run(self, inference: Inference) -> ArcMarginals:
+        arcs, gp, sib = self.scores
+        return marginals(
+            arcs, sib if self.sib else None, gp if self.gp else None, self.projective,
+            single_root=self.single_root, inference=inference,
+        )  # fmt: skip
+
+    def pairs(self) -> Pairs:
+        return list_pairs(self.scores.arcs, self.gp, self.sib, self.projective, self.single_root)
+
+
+class SentenceSweep:
+    """Runs a sentence through the factor costs and collects what a report shows.
+
+    Parameters
+    ----------
+    problem : Problem
+    inference : Inference
+        Its ``factor_cost`` is where the slider starts.
+    gold : (n,) heads to compare with, or None
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        inference: Inference,
+        gold: NDArray[np.int32] | None = None,
+        steps: int = STEPS,
+    ) -> None:
+        n = len(problem.words)
+        if len(problem.scores.arcs) != n + 1:
+            raise ModelError(f"report: {n} words, but scores of {len(problem.scores.arcs) - 1}")
+        if gold is not None and len(gold) != n:
+            raise ModelError(f"report: {n} words, but {len(gold)} heads to compare with")
+        if steps < 2:
+            raise SettingsError(f"report: a sweep has at least 2 steps, not {steps}")
+        self.problem, self.inference, self.gold = problem, inference, gold
+        self.pairs = problem.pairs()
+        seed = problem.run(replace(inference, factor_cost=_NONE)).probs
+        self.theta = pair_weights(problem.scores, self.pairs)
+        self.gains, self.seen = self._gains(seed)
+        looked_at = np.where(self.seen, self.gains, np.inf)
+        parameter = parameter_of(MinJoint(inference.factor_cost))
+        self.values = values(parameter, looked_at, steps)
+        self.histogram = Histogram(self.gains)
+        self.listed = np.argsort(-self.gains, kind="stable")[:MOST_PAIRS]
+
+    def _gains(self, mu: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Gains (P,) of all pairs under the seed, and which of them inference looks at."""
+        from minfer.kernels.gains import pair_gains
+
+        on = np.ascontiguousarray(mu[self.pairs.heads, self.pairs.modifiers])
+        gains = np.empty(len(self.theta))
+        truth = np.array([0.0, 0.0, 0.0, 1.0])
+        pair_gains(self.pairs.arcs, truth, self.theta, 1 - on, on, gains)
+        both = on[self.pairs.arcs]  # (P, 2)
+        seen = (both.prod(axis=1) >= self.inference.least) & (both >= self.inference.arc_least).all(
+            axis=1
+        )
+        return gains, seen
+
+    def collect(self) -> dict[str, Any]:
+        """Run all of it."""
+        there = self.problem.scores.arcs > -np.inf
+        there[:, 0] = False
+        np.fill_diagonal(there, False)
+        truth = self.problem.run(_CONVERGED).probs
+        reference = Reference(truth[there], REFERENCE)
+        answers, points = [], []
+        for value in self.values:
+            answer, point = self._measure(
+                "reduced", f"{PARAMETERS['factor_cost']} {value:g}", self._at(value), reference,
+                there, self._kept(value).mean() if len(self.gains) else 1.0,
+            )  # fmt: skip
+            answers.append(answer)
+            points.append(point)
+        baselines = [
+            self._measure("full BP", name, inference, reference, there, 1.0)[1]
+            for name, inference in _baselines()
+        ]
+        arcs = self._drawn_arcs(answers)
+        steps = [
+            self._step(value, answer, point, arcs)
+            for value, answer, point in zip(self.values, answers, points)
+        ]
+        n = len(self.gains)
+        return {
+            "parameter": "factor_cost",
+            "parameter_label": PARAMETERS["factor_cost"],
+            "start": self.values.index(self.inference.factor_cost),
+            "score": "gain",
+            "n_words": len(self.problem.words),
+            "n_arcs": int(there.sum()),
+            "n_candidates": n,
+            "steps": steps,
+            "seed_residuals": [],
+            "histogram": self.histogram.data,
+            "rows": [{"name": f"{i} {word}"} for i, word in enumerate(self.problem.words, 1)],
+            "drawing": self._drawing(arcs),
+            "notes": self._notes(n, arcs, there),
+            **tradeoff_data(points, baselines, reference.name, n, n),
+        }  # fmt: skip
+
+    def _at(self, value: float) -> Inference:
+        return replace(self.inference, factor_cost=value)
+
+    def _kept(self, value: float) -> NDArray[np.bool_]:
+        return self.seen & (self.gains >= value)
+
+    def _measure(
+        self, method: str, setting: str, inference: Inference, reference: Reference,
+        there: NDArray[np.bool_], share: float,
+    ) -> tuple[ArcMarginals, Point]:  # fmt: skip
+        found: list[ArcMarginals] = []
+
+        def work() -> tuple[Marginals, float]:
+            found[:] = [self.problem.run(inference)]
+            answer = replace(found[0], probs=found[0].probs[there])
+            return cast(Marginals, answer), share  # probabilities are all that is read
+
+        point = measured(Job(method, setting, method != "reduced", work), reference, REPEATS)
+        return found[0], point
+
+    def _step(
+        self, value: float, answer: ArcMarginals, point: Point, arcs: NDArray[np.int64]
+    ) -> dict[str, Any]:
+        kept = self._kept(value)
+        p = answer.probs[self.pairs.heads[arcs], self.pairs.modifiers[arcs]]
+        right = None
+        if self.gold is not None:
+            right = int((answer.heads == self.gold).sum())
+        return {
+            "value": value,
+            "label": f"{value:g}",
+            "kept": answer.kept,
+            "seconds": short(point.seconds),
+            "status": "converged" if answer.converged else "not converged",
+            "converged": answer.converged,
+            "iterations": answer.iterations,
+            "residuals": self._trace(value, answer),
+            "divergence": short(float(self.gains[~kept].sum())),
+            "measured_mean": short(point.mean_error),
+            "measured_max": short(point.max_error),
+            "right": right,
+            "threshold": value,
+            "histogram": self.histogram.kept(kept),
+            "rows": [_row(answer, m) for m in range(1, len(answer.heads) + 1)],
+            "drawing": {
+                "heads": answer.heads.tolist(),
+                "p": [short(float(x), 3) for x in p],
+                "kept": "".join("1" if k else "0" for k in kept[self.listed]),
+            },
+        }
+
+    def _trace(self, value: float, answer: ArcMarginals) -> list[list[float | None]]:
+        """Largest change of any arc probability in each iteration."""
+        out: list[list[float | None]] = []
+        before = self.problem.run(self._at(_NONE)).probs
+        for k in range(1, min(answer.iterations, MOST_TRACED) + 1):
+            now = self.problem.run(replace(self._at(value), max_iters=k, tol=0.0)).probs
+            out.append([k, short(float(np.abs(now - before).max()))])
+            before = now
+        return out
+
+    # ------------------------------------------------------------------ the drawing
+
+    def _drawn_arcs(self, answers: list[ArcMarginals]) -> NDArray[np.int64]:
+        """Numbers of the arcs that some step finds probable, or that some tree has."""
+        heads, modifiers = self.pairs.heads, self.pairs.modifiers
+        top = np.max([a.probs[heads, modifiers] for a in answers], axis=0)
+        for a in answers:
+            top[a.heads[modifiers - 1] == heads] = 1.0
+        order = np.argsort(-top, kind="stable")[:MOST_ARCS]
+        return np.sort(order[top[order] >= LEAST_ARC])
+
+    def _drawing(self, arcs: NDArray[np.int64]) -> dict[str, Any]:
+        number = {int(a): i for i, a in enumerate(arcs)}
+        words = ["ROOT", *self.problem.words]
+        pairs = []
+        for k in self.listed.tolist():
+            a, b, c = (words[i] for i in self.pairs.nodes[k].tolist())
+            grandparent = k < self.pairs.n_gp
+            pairs.append({
+                "kind": "grandparent" if grandparent else "sibling",
+                "label": f"{a} → {b} → {c}" if grandparent else f"{b} ← {a} → {c}",
+                "theta": short(float(self.theta[k]), 3),
+                "gain": short(float(self.gains[k]), 3),
+                "arcs": [number.get(int(x), -1) for x in self.pairs.arcs[k]],
+            })  # fmt: skip
+        return {
+            "kind": "sentence",
+            "words": words,
+            "arcs": [
+                [int(self.pairs.heads[a]), int(self.pairs.modifiers[a])] for a in arcs
+            ],
+            "gold": None if self.gold is None else self.gold.tolist(),
+            "pairs": pairs,
+        }  # fmt: skip
+
+    def _notes(self, n: int, arcs: NDArray[np.int64], there: NDArray[np.bool_]) -> list[str]:
+        out = [
+            f"The drawing shows {len(arcs):,} of {int(there.sum()):,} possible arcs: those of any "
+            f"step's tree, and those that reach a probability of {LEAST_ARC:g} at some step."
+        ]
+        if n > len(self.listed):
+            out.append(
+                f"Of {n:,} pairs of arcs the {len(self.listed)} with the largest gains are listed; "
+                "all of them count in every number."
+            )
+        if skipped := n - int(self.seen.sum()):
+            out.append(
+                f"{skipped:,} pairs are never looked at: their arcs are too improbable together "
+                f"(below {self.inference.least:g}) or alone (below {self.inference.arc_least:g})."
+            )
+        return out
+
+
+def _row(answer: ArcMarginals, m: int) -> list[float | None]:
+    """Head of word m, its probability, the likeliest other head (-1 if none) and its own."""
+    column = answer.probs[:, m].copy()
+    head = int(answer.heads[m - 1])
+    p, column[head] = float(column[head]), -1.0
+    second = int(np.argmax(column))
+    q = float(column[second])
+    return [head, short(p, 4), second if q > 0 else -1, short(max(q, 0.0), 4)]
+
+
+def _baselines() -> list[tuple[str, Inference]]:
+    """Full belief propagation stopped after so many sweeps, and to its end."""
+    early = [(f"{k} sweep{'s' * (k != 1)}", Inference.full(max_iters=k, tol=0.0)) for k in SWEEPS]
+    return [*early, ("to the end", _CONVERGED)]

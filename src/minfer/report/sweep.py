@@ -1,0 +1,366 @@
+"""The sweep behind a report: one model at many values of the objective's parameter.
+
+The values are chosen from the scores of the model itself, so that few to all of the candidate
+factors are kept: rounded to two digits, on a scale that is even in the logarithm of the size.
+Every step is timed as :mod:`minfer.reduction.tradeoff` does, beside the same baselines.
+
+Three kinds of numbers, never mixed: *rigorous* (``bound``, ``interval``), *estimates*
+(``divergence``, ``error_*``), and *measured* ones, differences from a reference that is named.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import SettingsError
+from minfer.graph import FactorGraph
+from minfer.reduction.bound import Certificate
+from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize, Objective
+from minfer.reduction.result import Result
+from minfer.reduction.tradeoff import (
+    Job,
+    Point,
+    Reference,
+    Tradeoff,
+    baseline_jobs,
+    find_reference,
+    measured,
+)
+from minfer.solvers.base import Marginals
+
+STEPS = 16
+REPEATS = 3
+BINS = 36
+MOST_ROWS = 100  # variables in the table
+MOST_STATES = 8  # of a variable, all shown; of others the likeliest one
+MOST_RESIDUALS = 120  # points of a convergence trace
+MOST_BOUNDED = 5_000  # ignored factors; with more a bound says nothing
+BOUNDING = 20.0  # seconds that all bounds of a report may take
+
+PARAMETERS = {
+    "factor_cost": "factor cost",
+    "max_divergence": "largest divergence",
+    "max_factors": "most factors added",
+}
+
+
+class Drawing(Protocol):
+    """What is drawn of a model; the part that moves with the slider comes from ``step``."""
+
+    data: dict[str, Any]
+    notes: list[str]
+
+    def step(self, result: Result) -> dict[str, Any]: ...
+
+
+class Parameter(NamedTuple):
+    """The number that the slider moves, and the objective at a value of it."""
+
+    name: str
+    value: float
+    make: Callable[[float], Objective]
+
+
+def parameter_of(objective: Objective) -> Parameter:
+    """Of a budget the first limit that is set; the others stay as they are."""
+    if not isinstance(objective, (MinSize, MinDivergence, MinJoint, Budget)):
+        raise SettingsError(
+            f"report: the slider moves the parameter of MinSize, MinDivergence, MinJoint or "
+            f"Budget; {objective!r} has none"
+        )
+    given = [f.name for f in fields(objective) if getattr(objective, f.name) is not None]
+    name = next(name for name in PARAMETERS if name in given)
+
+    def make(value: float) -> Objective:
+        changed: dict[str, Any] = {name: value}
+        return replace(objective, **changed)
+
+    return Parameter(name, getattr(objective, name), make)
+
+
+def values(parameter: Parameter, scores: NDArray[np.float64], steps: int = STEPS) -> list[float]:
+    """Values of a parameter, the fewest kept factors first; its own value is among them.
+
+    ``scores`` (F,) are those that the objective sees, infinite where a factor is kept anyway.
+    """
+    ranked = -np.sort(-scores[np.isfinite(scores)])
+    n = len(ranked)
+    own = parameter.value
+    if not n:
+        return [own]
+    sizes = [0, *np.geomspace(max(1, n // 300), n, max(steps - 1, 1)).round().astype(int).tolist()]
+    proposed = [own]
+    for k in dict.fromkeys(sizes):
+        if parameter.name == "max_factors":
+            proposed.append(k)
+        elif parameter.name == "factor_cost":
+            proposed.append(_up(2 * ranked[0]) if k == 0 else _down(ranked[k - 1]) * (k < n))
+        else:
+            proposed.append(_up(float(ranked[k:].sum())))
+    by_size: dict[int, float] = {}
+    for value in proposed:  # the first of a size stays: the given one where it is one of them
+        by_size.setdefault(int(parameter.make(value)(scores).sum()), value)
+    return [by_size[size] for size in sorted(by_size)]
+
+
+def _down(x: float) -> float:
+    """At most x, with two digits."""
+    y = float(f"{x:.1e}")
+    return y if y <= x else float(f"{y - 10.0 ** (math.floor(math.log10(x)) - 1):.1e}")
+
+
+def _up(x: float) -> float:
+    """At least x, with two digits."""
+    y = float(f"{x:.1e}")
+    return y if y >= x else float(f"{y + 10.0 ** (math.floor(math.log10(x)) - 1):.1e}")
+
+
+# ---------------------------------------------------------------------- a whole sweep
+
+
+class Sweep:
+    """Runs a model through the values and collects what a report shows, as JSON-able data.
+
+    Parameters
+    ----------
+    model : FactorGraph
+    objective : MinSize, MinDivergence, MinJoint or Budget
+    run : a function of an objective that returns a Result
+    draw : a function of the first Result that returns a Drawing
+    name : a function of a variable's number, what it is called
+    no_bound : str
+        Why no bound is computed; empty if one is.
+    """
+
+    def __init__(
+        self,
+        model: FactorGraph,
+        objective: Objective,
+        run: Callable[[Objective], Result],
+        draw: Callable[[Result], Drawing],
+        name: Callable[[int], str],
+        no_bound: str = "",
+        steps: int = STEPS,
+    ) -> None:
+        if steps < 2:
+            raise SettingsError(f"report: a sweep has at least 2 steps, not {steps}")
+        self.model, self.run, self.name, self.no_bound = model, run, name, no_bound
+        self.parameter = parameter_of(objective)
+        self.first = run(objective)
+        self.scores = self.first.gains
+        self.values = values(self.parameter, self.scores, steps)
+        self.drawing = draw(self.first)
+        self.rows = chosen_rows(self.first)
+        self.histogram = Histogram(self.scores)
+        self.bounding = 0.0
+
+    def collect(self) -> dict[str, Any]:
+        """Run all of it."""
+        reference = find_reference(self.model)
+        points, steps = [], []
+        for value in self.values:
+            result, point = self._measure(value, reference)
+            points.append(point)
+            steps.append(self._step(value, result, point))
+        baselines = [measured(job, reference, REPEATS) for job in baseline_jobs(self.model)]
+        first = self.first
+        data = {
+            "parameter": self.parameter.name,
+            "parameter_label": PARAMETERS[self.parameter.name],
+            "start": self.values.index(self.parameter.value),
+            "score": first.score,
+            "solver": first.marginals.solver,
+            "compensated": first.compensation is not None,
+            "exact_solver": first.marginals.log_z_kind.value == "exact",
+            "n_variables": self.model.n_variables,
+            "n_factors": first.n_factors,
+            "n_seed": first.n_seed,
+            "n_forced": first.n_forced,
+            "n_candidates": first.n_factors - first.n_seed - first.n_forced,
+            "steps": steps,
+            "seed_residuals": residuals(first.seed_marginals),
+            "histogram": self.histogram.data,
+            "rows": self._rows(),
+            "drawing": self.drawing.data,
+        }
+        outside = first.n_factors - first.n_seed
+        data |= tradeoff_data(points, baselines, reference.name, first.n_factors, outside)
+        data["notes"] = [*self.drawing.notes, *self._notes()]
+        return data
+
+    def _measure(self, value: float, reference: Reference) -> tuple[Result, Point]:
+        kept: list[Result] = []
+
+        def work() -> tuple[Marginals, float]:
+            kept[:] = [self.run(self.parameter.make(value))]
+            return kept[0].marginals, kept[0].kept_share
+
+        label = f"{PARAMETERS[self.parameter.name]} {value:g}"
+        point = measured(Job("reduced", label, False, work), reference, REPEATS)
+        return kept[0], point
+
+    def _step(self, value: float, result: Result, point: Point) -> dict[str, Any]:
+        m = result.marginals
+        errors = result.error_estimates
+        bound, interval, intervals, reason = self._rigorous(result)
+        return {
+            "value": value,
+            "label": f"{value:g}",
+            "kept": result.n_added,
+            "size": int(result.keep.sum()),
+            "seconds": short(point.seconds),
+            "status": m.status.value,
+            "converged": bool(m.converged),
+            "iterations": int(m.iterations),
+            "residuals": residuals(m),
+            "trace": [[short(s.seconds), s.n_added, short(s.divergence)] for s in result.trace],
+            "divergence": short(result.divergence),
+            "error_mean": short(result.error_estimate),
+            "error_max": short(float(errors.max(initial=0.0))),
+            "bound": short(bound),
+            "interval": short(interval),
+            "no_bound": reason,
+            "measured_mean": short(point.mean_error),
+            "measured_max": short(point.max_error),
+            "threshold": short(self._threshold(value, result)),
+            "histogram": self.histogram.kept(result.keep),
+            "rows": [self._row(m, v) for v in self.rows],
+            "row_errors": [short(float(errors[v])) for v in self.rows],
+            "row_intervals": None if intervals is None
+            else [short(float(intervals[v])) for v in self.rows],
+            "drawing": self.drawing.step(result),
+        }  # fmt: skip
+
+    def _rigorous(
+        self, result: Result
+    ) -> tuple[float | None, float | None, NDArray[np.float64] | None, str]:
+        """Bound, interval, interval of each variable, and why there are none."""
+        reason = self.no_bound
+        if not result.n_ignored:
+            return 0.0, 0.0, np.zeros(self.model.n_variables), ""
+        if result.n_ignored > MOST_BOUNDED:
+            reason = reason or f"not computed for more than {MOST_BOUNDED:,} ignored factors"
+        elif self.bounding > BOUNDING:
+            reason = reason or "not computed: the other steps' bounds took long"
+        if reason:
+            return None, None, None, reason
+        began = time.perf_counter()
+        found: Certificate = result.certificate
+        self.bounding += time.perf_counter() - began
+        if found.bound is None:
+            return None, None, None, found.reason.replace(" in H", " in the reduced model")
+        if math.isinf(found.bound):
+            return None, None, None, "an ignored factor forbids what the reduced model allows"
+        return found.bound, result.interval, result.intervals, ""
+
+    def _threshold(self, value: float, result: Result) -> float | None:
+        """The score below which factors are ignored: the cost itself, or the least one kept."""
+        if self.parameter.name == "factor_cost":
+            return value
+        kept = self.scores[result.keep & np.isfinite(self.scores)]
+        return float(kept.min()) if len(kept) else None
+
+    # ------------------------------------------------------------------ variables
+
+    def _rows(self) -> list[dict[str, Any]]:
+        return [{"name": self.name(v), "states": int(self.model.n_states[v])} for v in self.rows]
+
+    def _row(self, marginals: Marginals, v: int) -> list[float | None]:
+        """Probabilities of all states, of many-state variables the likeliest one and its own."""
+        p = marginals[v]
+        if len(p) <= MOST_STATES:
+            return [short(float(x), 4) for x in p]
+        return [int(np.argmax(p)), short(float(p.max()), 4)]
+
+    def _notes(self) -> list[str]:
+        left = self.model.n_variables - len(self.rows)
+        if not left:
+            return []
+        return [
+            f"The table shows {len(self.rows):,} of {self.model.n_variables:,} variables, those "
+            "that the kept factors moved most; all variables count in every mean, maximum and sum."
+        ]
+
+
+def chosen_rows(result: Result) -> list[int]:
+    """Variables of the table: all, or those whose marginals are furthest from the seed's."""
+    n = result.model.n_variables
+    if n <= MOST_ROWS:
+        return list(range(n))
+    return sorted(moved(result)[:MOST_ROWS].tolist())
+
+
+def moved(result: Result) -> NDArray[np.int64]:
+    """Variables by how far their marginals are from the seed's, the furthest first, (V,)."""
+    off = np.abs(result.marginals.probs - result.seed_marginals.probs)
+    if not len(off):
+        return np.zeros(0, dtype=np.int64)
+    return np.argsort(-np.maximum.reduceat(off, result.model.offsets[:-1]), kind="stable")
+
+
+def residuals(marginals: Marginals) -> list[list[float | None]]:
+    """Iterations and the largest change of any probability in them, at most MOST_RESIDUALS."""
+    every = marginals.residuals
+    places = np.unique(np.linspace(0, max(len(every) - 1, 0), MOST_RESIDUALS).astype(int))
+    return [[int(i) + 1, short(float(every[i]))] for i in places if i < len(every)]
+
+
+# ---------------------------------------------------------------------- scores and trade-off
+
+
+class Histogram:
+    """Finite positive scores in bins that are even in their logarithm; zeros are counted apart."""
+
+    def __init__(self, scores: NDArray[np.float64]) -> None:
+        free = np.isfinite(scores)
+        self.positive = free & (scores > 0)
+        logs = np.log10(scores[self.positive])
+        low, high = (float(logs.min()), float(logs.max())) if len(logs) else (-1.0, 0.0)
+        low = max(low, high - 12.0)
+        self.edges = np.linspace(low, max(high, low + 1e-3), BINS + 1)
+        self.bin = np.clip(np.searchsorted(self.edges, logs, side="right") - 1, 0, BINS - 1)
+        self.data: dict[str, Any] = {
+            "edges": [short(10.0**e) for e in self.edges],
+            "counts": np.bincount(self.bin, minlength=BINS).tolist(),
+            "zeros": int((free & (scores <= 0)).sum()),
+        }
+
+    def kept(self, keep: NDArray[np.bool_]) -> list[int]:
+        """How many of each bin are kept."""
+        return np.bincount(self.bin[keep[self.positive]], minlength=BINS).tolist()
+
+
+def tradeoff_data(
+    points: list[Point], baselines: list[Point], reference: str, n_factors: int, n_outside: int
+) -> dict[str, Any]:
+    """The curve's other half, and who wins at equal time."""
+    every = sorted([*points, *baselines], key=lambda p: (p.seconds, p.mean_error))
+    found = Tradeoff(tuple(every), reference, n_factors, n_outside)
+    return {
+        "reference": reference,
+        "verdict": found.verdict,
+        "baselines": [
+            {
+                "method": p.method,
+                "setting": p.setting,
+                "seconds": short(p.seconds),
+                "error": short(p.mean_error),
+                "converged": bool(p.converged),
+            }
+            for p in baselines
+        ],
+    }
+
+
+def short(x: float | None, digits: int = 5) -> float | None:
+    """A number with few digits; None for what JSON cannot hold."""
+    if x is None or not math.isfinite(x):
+        return None
+    return float(f"{x:.{digits}g}")

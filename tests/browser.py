@@ -1,0 +1,164 @@
+"""A headless Chromium, driven over its DevTools pipe: no port, no driver, nothing to install.
+
+Chromium reads commands from file descriptor 3 and answers on 4, each a JSON object that ends with
+a zero byte. Everything the page says (console, exceptions, requests) is kept for the tests.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = (
+    "--headless=new", "--remote-debugging-pipe", "--no-first-run", "--no-default-browser-check",
+    "--disable-extensions", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+    "--force-color-profile=srgb", "--font-render-hinting=none", "--mute-audio",
+)  # fmt: skip
+PATIENCE = 60.0  # seconds for any one answer
+
+
+def find_chromium() -> str | None:
+    """The browser, or None; MINFER_CHROMIUM names another one."""
+    given = os.environ.get("MINFER_CHROMIUM")
+    return given or next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+class Browser:
+    """One browser with one page; a context manager."""
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+        self.events: list[dict[str, Any]] = []
+        self._number, self._rest = 0, b""
+
+    def __enter__(self) -> Browser:
+        self._home = TemporaryDirectory(prefix="minfer-browser-", ignore_cleanup_errors=True)
+        read_command, self._write = os.pipe()
+        self._read, write_answer = os.pipe()
+        flags = [*FLAGS, f"--user-data-dir={self._home.name}"]
+        if hasattr(os, "geteuid") and os.geteuid() == 0:
+            flags.append("--no-sandbox")  # which does not work for root
+        line = f'exec "$@" 3<&{read_command} 4>&{write_answer}'
+        self._process = subprocess.Popen(
+            ["bash", "-c", line, "bash", self.program, *flags, "about:blank"],
+            pass_fds=(read_command, write_answer),
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        os.close(read_command)
+        os.close(write_answer)
+        self._session = ""
+        target = self.send("Target.createTarget", url="about:blank")["targetId"]
+        attached = self.send("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.send(f"{domain}.enable")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._read)
+        os.close(self._write)
+        self._home.cleanup()
+
+    # ------------------------------------------------------------------ talking
+
+    def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """A command of the protocol and its answer."""
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._next()
+            if answer.get("id") == self._number:
+                assert "error" not in answer, answer
+                return answer["result"]
+            self.events.append(answer)
+
+    def wait(self, method: str) -> None:
+        """Until an event has come; those before it are kept."""
+        while not any(e.get("method") == method for e in self.events):
+            self.events.append(self._next())
+
+    def _next(self) -> dict[str, Any]:
+        end = time.monotonic() + PATIENCE
+        while b"\0" not in self._rest:
+            ready, _, _ = select.select([self._read], [], [], max(0.0, end - time.monotonic()))
+            data = os.read(self._read, 1 << 20) if ready else b""
+            if not data:
+                raise RuntimeError("the browser does not answer")
+            self._rest += data
+        head, self._rest = self._rest.split(b"\0", 1)
+        return json.loads(head)
+
+    # ------------------------------------------------------------------ the page
+
+    def view(self, width: int, height: int, dark: bool = False, scale: float = 1.0) -> None:
+        """Size of the window in CSS pixels, and the colour scheme that is preferred."""
+        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height,
+                  deviceScaleFactor=scale, mobile=width < 600)  # fmt: skip
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.send("Emulation.setEmulatedMedia", features=[scheme])
+
+    def open(self, path: Path) -> None:
+        """Load a file; what was heard of the page before is forgotten."""
+        self.events.clear()
+        self.send("Page.navigate", url=path.resolve().as_uri())
+        self.wait("Page.loadEventFired")
+
+    def do(self, expression: str) -> Any:
+        """The value of a JavaScript expression, which may be a promise."""
+        answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True,
+                           awaitPromise=True)  # fmt: skip
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def press(self, key: str) -> None:
+        """A key, as a keyboard would."""
+        codes = {"ArrowRight": 39, "ArrowLeft": 37, "Home": 36, "End": 35, "Tab": 9, "Enter": 13}
+        for kind in ("rawKeyDown", "keyUp"):
+            self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key,
+                      windowsVirtualKeyCode=codes[key])  # fmt: skip
+
+    def screenshot(self, path: Path, whole: bool = False) -> None:
+        """The page as PNG; ``whole`` also what lies below the window."""
+        answer = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        path.write_bytes(base64.b64decode(answer["data"]))
+
+    def complaints(self) -> list[str]:
+        """Errors and warnings of the page: console, exceptions, the browser's own log."""
+        out = []
+        for event in self.events:
+            method, p = event.get("method"), event.get("params", {})
+            wrong = (
+                method == "Runtime.exceptionThrown"
+                or (method == "Runtime.consoleAPICalled" and p["type"] in ("error", "warning"))
+                or (method == "Log.entryAdded" and p["entry"]["level"] in ("error", "warning"))
+            )
+            if wrong:
+                out.append(json.dumps(p))
+        return out
+
+    def requests(self) -> list[str]:
+        """Addresses that the page asked for."""
+        return [
+            e["params"]["request"]["url"]
+            for e in self.events
+            if e.get("method") == "Network.requestWillBeSent"
+        ]
