@@ -34,6 +34,7 @@ MODULES = [
     "reduction.relax",
     "reduction.sources",
     "reduction.tradeoff",
+    "report",
     "solvers.auto",
     "solvers.bp",
     "solvers.exact",

@@ -25,6 +25,7 @@ LAYERS = [
     {"io", "examples", "interop", "pictures", "plots"},
     {"denoising", "parsing"},
     {"paper"},
+    {"report"},
     {"cli", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

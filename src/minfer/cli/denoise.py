@@ -21,7 +21,7 @@ from minfer.cli.options import (
     solver_options,
 )
 from minfer.cli.progress import wait_for
-from minfer.cli.run import NOT_CONVERGED, check_writable
+from minfer.cli.run import NOT_CONVERGED, check_report, check_writable
 from minfer.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -132,6 +132,7 @@ def denoise(
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,
+    report: Annotated[Optional[str], _shared("report")] = None,  # noqa: UP045
     json: Json = False,
     strict: Strict = False,
     **settings: Any,
@@ -150,14 +151,17 @@ def denoise(
       minfer denoise scan.png -o clean.png --reduce --marginals p.png --kept kept.png
       minfer denoise photo.png -o classes.png --labels 4
       minfer denoise scan.png --method paper --solver trw --compare full
+      minfer denoise scan.png --report scan.html
     """
     given = _means(means, labels, level)
     asked: dict[str, Any] = {"factor_cost": factor_cost, "max_divergence": max_divergence}
-    asked |= {"max_factors": max_factors, "method": method, "compare": compare}
+    asked |= {"max_factors": max_factors, "method": method, "compare": compare, "report": report}
     request = _request(asked, reduce_, settings.get("time_limit"))
     if kept is not None and request is None:
         raise UsageError("--kept shows what a reduction kept: add --reduce")
     _check_outputs({"--out": out, "--marginals": marginals, "--kept": kept}, noisy)
+    if report is not None:
+        check_report(report, [out, marginals, kept], [noisy])
     solver = make_solver(_with_tol(settings, request is not None), reduce.DEFAULT_SOLVER)
 
     began = time.perf_counter()
@@ -182,6 +186,12 @@ def denoise(
     height, width = loaded.values.shape
     cleaned = Denoised(result, (height, width), found)
     _write(cleaned, out, marginals, kept)
+    if report is not None and request is not None:
+        from minfer.report import denoise_report
+
+        page = partial(denoise_report, loaded.values, alpha, coupling, level=level, labels=labels,
+                       means=given)  # fmt: skip
+        reduce.write_report(request, solver, model, Path(noisy).name, page)
     told = _Told(noisy, request, cleaned, comparison, seconds)
     if json:
         told.as_json()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable
@@ -32,6 +33,7 @@ class Commands(TyperGroup):
 
     def main(self, args: Any = None, *rest: Any, **options: Any) -> NoReturn:
         words, debug = split_debug(sys.argv[1:] if args is None else list(args))
+        _typed[:] = words
         options["standalone_mode"] = False
         outer = super().main
         sys.exit(exit_code(lambda: outer(words, *rest, **options), debug))
@@ -42,6 +44,14 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except (KeyboardInterrupt, BrokenPipeError) as error:
             raise Stopped(error) from None
+
+
+_typed: list[str] = []
+
+
+def command_line() -> str:
+    """The command as it was typed, quoted for a shell."""
+    return shlex.join(["minfer", *_typed])
 
 
 class Stopped(Exception):

@@ -8,13 +8,13 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Optional
 
 import numpy as np
 import typer
 
-from minfer.cli.failures import UsageError, note
+from minfer.cli.failures import UsageError, command_line, note
 from minfer.cli.options import variable
 from minfer.cli.progress import wait_for
 from minfer.errors import RefusedError
@@ -119,6 +119,13 @@ OPTIONS = (
         "FILE",
         "Write the reduced model, corrections included; the suffix tells the format.",
     ),
+    ReductionOption(
+        "report",
+        str,
+        "OUT.html",
+        "Write one HTML file that opens offline: a slider over the limit above, with what is kept, "
+        "the answer, its errors, times and baselines. Takes some 20 runs.",
+    ),
 )
 
 
@@ -159,6 +166,7 @@ class Request:
     save: str | None = None
     explain: tuple[str, ...] = ()
     compare: bool = False
+    report: str | None = None
 
     @property
     def iterates(self) -> bool:
@@ -185,16 +193,24 @@ class Request:
         recipe = RECIPES["paper" if self.method == "paper" else "refreshed"]
         return infer(model, self.objective, solver, seed, score=self.score, **recipe)
 
-    def describe(self, result: Result) -> str:
+    @property
+    def words(self) -> str:
+        """The method and its seed."""
         words = "the paper's" if self.method == "paper" else "compensated"
         if self.iterates:
-            n = len(result.trace)
-            words += f", iterated, {n} round{'s' * (n != 1)} ({result.stopped})"
+            words += ", iterated"
         elif self.method != "paper":
             words += ", refreshed twice"
         seed = {"globals": "unary and global factors", "unary": "unary factors"}
-        start = seed.get(self.seed_graph, "unary factors and a spanning forest")
-        return f"{words}; seed: {start}; {self.objective} on the {result.score} score"
+        return f"{words}; seed: {seed.get(self.seed_graph, 'unary factors and a spanning forest')}"
+
+    def describe(self, result: Result) -> str:
+        words = self.words
+        if self.iterates:
+            n = len(result.trace)
+            rounds = f"iterated, {n} round{'s' * (n != 1)} ({result.stopped})"
+            words = words.replace("iterated", rounds, 1)
+        return f"{words}; {self.objective} on the {result.score} score"
 
 
 def make_request(settings: dict[str, Any]) -> Request | None:
@@ -216,6 +232,7 @@ def make_request(settings: dict[str, Any]) -> Request | None:
         save=given.get("save_reduced"),
         explain=tuple(given.get("explain") or ()),
         compare="compare" in given,
+        report=given.get("report"),
     )
 
 
@@ -387,6 +404,24 @@ def compare(
         float(off.max(initial=0.0)),
         model.name(v) if len(off) else "",
     )
+
+
+def write_report(
+    request: Request, solver: Solver, model: FactorGraph, name: str, make: Callable[..., str]
+) -> None:
+    """The sweep around a request, as a page; ``make`` is ``minfer.report.report`` or its like."""
+    from minfer.report import write_report as write
+
+    def run(objective: Objective) -> Result:
+        return replace(request, objective=objective)(model, solver)
+
+    assert request.report is not None
+    options = {"title": name, "command": command_line(), "method": request.words, "run": run}
+    write(
+        request.report,
+        wait_for("sweeping for the report", lambda: make(objective=request.objective, **options)),
+    )
+    note(f"wrote {request.report}")
 
 
 # ---------------------------------------------------------------------- telling it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -25,7 +26,14 @@ from minfer.cli.options import (
     solver_options,
 )
 from minfer.cli.progress import wait_for
-from minfer.cli.reduce import DEFAULT_SOLVER, Report, make_request, reduction_options, run_reduced
+from minfer.cli.reduce import (
+    DEFAULT_SOLVER,
+    Report,
+    make_request,
+    reduction_options,
+    run_reduced,
+    write_report,
+)
 from minfer.cli.reduce import show as show_reduction
 
 if TYPE_CHECKING:
@@ -91,10 +99,14 @@ def run(
       minfer run grid.uai --solver bp --damping 0.3 --out grid.MAR
       minfer run grid.uai --reduce --compare full
       minfer run grid.uai --max-factors 1000 --time-limit 5 --explain x5
+      minfer run grid.uai --report grid.html
     """
     request = make_request(settings)
     save = request.save if request else None
-    check_outputs(out, pr, json, inputs=[model, *(evidence or ())], save=save)
+    inputs = [model, *(evidence or ())]
+    check_outputs(out, pr, json, inputs, save)
+    if request is not None and request.report is not None:
+        check_report(request.report, [out, pr, save], inputs)
     check_inputs(model, evidence)
     if request is None:
         solver = make_solver(settings)
@@ -111,6 +123,10 @@ def run(
         answer, answer_out = report.result.marginals, _of_full_model(report)
         if save is not None:
             _save(answer.graph, save)
+        if request.report is not None:
+            from minfer.report import report as page
+
+            write_report(request, solver, graph, Path(model).name, partial(page, graph))
     write_files(answer_out, out, pr)
     if json:
         content = answer.to_dict(chosen) if report is None else report.to_dict(chosen)
@@ -190,6 +206,15 @@ def check_outputs(
         if path is None or path == "-":
             continue
         check_writable(path, inputs)
+
+
+def check_report(path: str, others: list[str | None], inputs: list[str]) -> None:
+    """A report goes to a file of its own."""
+    if path in others:
+        raise UsageError(f"--report and another output are the same file, {path}")
+    if Path(path).suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"--report {path}: end the name in .html")
+    check_writable(path, inputs)
 
 
 def check_model_name(path: str) -> None:

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from minfer.denoising import Denoised
 from minfer.factors import Globals
 from minfer.graph import FactorGraph
+from minfer.reduction.result import Result
 from minfer.report.layout import stress_layout
 from minfer.report.sweep import moved, short
-from minfer.reduction.result import Result
 
 MOST_NODES = 120  # variables drawn of a model
 MOST_LINES = 1_000  # factors drawn of a model

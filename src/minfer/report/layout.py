@@ -60,10 +60,14 @@ def _start(d: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _upright(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Turned so that the longest side lies across, and scaled to width 1."""
-    x = x - x.mean(axis=0)
-    _, _, axes = np.linalg.svd(x, full_matrices=False)
-    axes *= np.where(axes[:, :1] + axes[:, 1:] * 1e-9 < 0, -1.0, 1.0)  # the sign is free: fix it
-    x = x @ axes.T
-    x = x - x.min(axis=0)
+    """Turned so that the box around it is smallest and lies across, and scaled to width 1."""
+
+    def turned(angle: float) -> NDArray[np.float64]:
+        c, s = np.cos(angle), np.sin(angle)
+        y = x @ np.array([[c, -s], [s, c]])
+        return y - y.min(axis=0)
+
+    x = min((turned(a) for a in np.linspace(0, np.pi / 2, 91)), key=lambda y: y.max(axis=0).prod())
+    if x[:, 1].max() > x[:, 0].max():
+        x = x[:, ::-1]
     return x / max(float(x[:, 0].max()), 1e-9)

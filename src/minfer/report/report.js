@@ -5,7 +5,6 @@
   const { steps, drawing } = data;
   const last = steps.length - 1;
   const sentence = drawing.kind === "sentence";
-  const LEAST = 1e-8; // smaller numbers are drawn here on logarithmic axes
   let current = data.start;
 
   // ---------------------------------------------------------------- small tools
@@ -31,6 +30,8 @@
     return String(Number(x.toPrecision(3)));
   }
 
+  const about = (x) => (x === 0 ? "0" : `about ${number(x)}`);
+  const tick = (x) => number(x).replace(".0e", "e");
   const count = (n) => n.toLocaleString("en-GB");
   const percent = (x) => `${(100 * x).toFixed(x < 0.0995 ? 1 : 0)}%`;
   const plural = (n, word) => `${count(n)} ${word}${n === 1 ? "" : "s"}`;
@@ -93,47 +94,50 @@
     return ticks;
   }
 
+  // on a logarithmic axis zeros lie one decade below the least other value, and say so
   function axis(given, from, to) {
-    let values = given.values.filter((v) => v !== null && v !== undefined);
-    if (given.log) values = values.map((v) => Math.max(v, LEAST));
+    const values = given.values.filter((v) => v !== null && v !== undefined && (!given.log || v > 0));
+    const zeros = given.log && given.values.includes(0);
     let low = Math.min(...values), high = Math.max(...values);
     if (!values.length) [low, high] = given.log ? [0.1, 1] : [0, 1];
-    if (given.zero) low = Math.min(low, 0);
     if (given.log) {
-      if (high / low < 3) { low /= 2; high *= 2; } else { low /= 1.25; high *= 1.25; }
+      const room = high / low < 3 ? 2 : 1.25;
+      low /= zeros ? 10 : room;
+      high *= room;
     } else if (high === low) high = low + 1;
     const place = given.log
-      ? (v) => from + ((to - from) * Math.log(Math.max(v, LEAST) / low)) / Math.log(high / low)
+      ? (v) => from + ((to - from) * Math.log(Math.max(v, low) / low)) / Math.log(high / low)
       : (v) => from + ((to - from) * (v - low)) / (high - low);
-    const ticks = given.ticks || (given.log ? logTicks(low, high) : linearTicks(low, high));
-    return { place, ticks, text: given.text || number };
+    const ticks = given.ticks || (given.log ? logTicks(zeros ? low * 5 : low, high) : linearTicks(low, high));
+    const text = given.text || tick;
+    return { place, ticks: zeros ? [low, ...ticks] : ticks, text: (t) => (zeros && t === low ? "0" : text(t)) };
   }
 
   // axes {x, y}: {values, log, label, text, ticks}; paint(svg, x, y, box) draws what lies on them
   function plot(host, x, y, label, paint) {
     host.replaceChildren();
     const width = Math.max(host.clientWidth, 240), height = 250;
-    const box = { left: 58, right: width - 14, top: 12, bottom: height - 42 };
+    const box = { left: 62, right: width - 14, top: 12, bottom: height - 42 };
     const svg = add(host, "svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
     const across = axis(x, box.left + 8, box.right - 8), up = axis(y, box.bottom - 6, box.top + 6);
     let free = -Infinity;
-    for (const tick of across.ticks) {
-      const at = across.place(tick);
+    for (const t of across.ticks) {
+      const at = across.place(t);
       add(svg, "line", { x1: at, x2: at, y1: box.top, y2: box.bottom, class: "grid" });
-      const text = across.text(tick);
+      const text = across.text(t);
       if (at - 4 * text.length < free) continue;
       add(svg, "text", { x: at, y: box.bottom + 16, "text-anchor": "middle", class: "faint" }, text);
       free = at + 4 * text.length + 4;
     }
-    for (const tick of up.ticks) {
-      const at = up.place(tick);
+    for (const t of up.ticks) {
+      const at = up.place(t);
       add(svg, "line", { x1: box.left, x2: box.right, y1: at, y2: at, class: "grid" });
-      add(svg, "text", { x: box.left - 6, y: at + 4, "text-anchor": "end", class: "faint" }, up.text(tick));
+      add(svg, "text", { x: box.left - 6, y: at + 4, "text-anchor": "end", class: "faint" }, up.text(t));
     }
     add(svg, "path", { d: `M${box.left},${box.top}V${box.bottom}H${box.right}`, fill: "none", class: "axis" });
     add(svg, "text", { x: (box.left + box.right) / 2, y: height - 6, "text-anchor": "middle" }, x.label);
     const middle = (box.top + box.bottom) / 2;
-    add(svg, "text", { x: 13, y: middle, "text-anchor": "middle", transform: `rotate(-90 13 ${middle})` }, y.label);
+    add(svg, "text", { x: 12, y: middle, "text-anchor": "middle", transform: `rotate(-90 12 ${middle})` }, y.label);
     paint(svg, across.place, up.place, box);
   }
 
@@ -185,7 +189,7 @@
 
   function sizePlot() {
     const line = (name) => steps.map((s, i) => [i, s[name], `${percent(share(i))} kept: ${number(s[name])}`]);
-    const said = steps.map((s) => (s.interval !== null && s.interval < 1 ? s.interval : null));
+    const said = steps.map((s) => (s.exact && s.interval !== null && s.interval < 1 ? s.interval : null));
     const rigorous = steps.map((s, i) => [i, said[i], `${percent(share(i))} kept: at most ${number(s.interval)}`]);
     const estimated = steps.some((s) => s.error_mean !== undefined && s.error_mean !== null);
     const values = steps.flatMap((s, i) => [s.measured_mean, s.error_mean, said[i]]);
@@ -214,7 +218,7 @@
     const reach = [edges[0], edges[edges.length - 1], ...marks.map((t) => Math.max(t, edges[0] / 3))];
     plot($("gains-plot"),
       { values: reach, log: true, label: `${data.score} of a ${sentence ? "pair" : "factor"}` },
-      { values: [0.7, ...counts], log: true, label: "how many" },
+      { values: [0.7, ...counts.filter((n) => n > 0)], log: true, label: "how many" },
       `Distribution of scores; ${count(now.kept)} are kept.`,
       (svg, x, y, box) => {
         counts.forEach((n, k) => {
@@ -294,17 +298,17 @@
       const forced = data.n_forced ? `, ${count(data.n_forced)} forced` : "";
       card("factors kept", "", count(now.kept), `of ${count(data.n_candidates)} candidates (${percent(share(current))}), beside ${count(data.n_seed)} in the seed${forced}`);
     }
-    card("time", "measured", duration(now.seconds), full ? `CPU, the whole call; all factors to the end: ${duration(full.seconds)}` : "CPU, the whole call");
+    card("time", "measured", duration(now.seconds), full ? `CPU, the whole call; full BP to its end: ${duration(full.seconds)}` : "CPU, the whole call");
     card("difference", "measured", number(now.measured_mean), `on average, ${number(now.measured_max)} at most, from ${data.reference}`);
     if (!sentence) {
-      const own = data.exact_solver ? "" : "; the solver's own error is not in it";
+      const own = now.exact ? "" : "; the solver's own error is not in it";
       const ignored = now.kept < data.n_candidates;
       if (now.error_mean === null) card("error", "estimate", "not known", "an ignored factor forbids what the reduced model allows", true);
-      else card("error", "estimate", ignored ? `about ${number(now.error_mean)}` : "0", ignored ? `on average, ${number(now.error_max)} at the worst variable${own}` : "nothing is ignored");
+      else card("error", "estimate", ignored ? about(now.error_mean) : "0", ignored ? `on average, ${number(now.error_max)} at the worst variable${own}` : "nothing is ignored");
       bound(card, now, ignored);
     }
     const what = `the sum of the ignored ${sentence ? "pairs'" : "factors'"} scores, as the seed sees them`;
-    card("divergence", "estimate", now.divergence === null ? "infinite" : `about ${number(now.divergence)}`, what);
+    card("divergence", "estimate", now.divergence === null ? "infinite" : about(now.divergence), what);
     if (sentence && now.right !== null) {
       card("heads right", "measured", `${now.right} of ${data.n_words}`, "against the heads in the file");
     }
@@ -312,9 +316,9 @@
   }
 
   function bound(card, now, ignored) {
-    if (!ignored) return card("error bound", "rigorous", "0", "nothing is ignored; a solver that is not exact has its own error");
+    if (!ignored) return card("error bound", "rigorous", "0", now.exact ? "nothing is ignored" : "nothing is ignored; the solver's own error remains");
     if (now.bound === null) return card("error bound", "rigorous", "none", now.no_bound);
-    const own = data.exact_solver ? "" : "; the solver's own error comes on top";
+    const own = now.exact ? "" : "; the solver's own error comes on top";
     if (now.interval < 1) {
       return card("error bound", "rigorous", `at most ${number(now.interval)}`, `for any probability: the divergence from the full model is at most ${number(now.bound)}${own}`);
     }
@@ -327,17 +331,16 @@
 
   function buildTable() {
     const table = $("rows");
-    const titles = sentence
-      ? ["word", "head", "probability", "", "runner-up", ""]
-      : ["variable", "state", "probability", "", "estimated error", "rigorous"];
+    const titles = sentence ? ["word", "head", "probability", "runner-up"] : ["variable", "state", "probability", "estimated error", "rigorous"];
     if (sentence && drawing.gold) titles.push("in the file");
+    const twice = sentence ? [2, 3] : [2]; // a bar and a number, a word and a number
     const head = add(add(table, "thead"), "tr");
-    titles.forEach((title, k) => add(head, "th", { scope: "col", class: k >= 3 ? "number" : "" }, title));
+    titles.forEach((title, k) => add(head, "th", { scope: "col", colspan: twice.includes(k) ? 2 : 1, class: k >= 3 ? "number" : "" }, title));
     const body = add(table, "tbody");
     for (const row of data.rows) {
       const line = add(body, "tr");
       add(line, "th", { scope: "row" }, row.name);
-      const cells = titles.slice(1).map((_, k) => add(line, "td", { class: k === 0 ? "" : k === 1 ? "bar" : "number" }));
+      const cells = Array.from({ length: titles.length - 1 + twice.length }, (_, k) => add(line, "td", { class: k === 0 ? "" : k === 1 ? "bar" : "number" }));
       rows.push({ line, cells, name: row.name.toLowerCase() });
     }
     $("filter-label").hidden = rows.length <= 12;
@@ -378,7 +381,7 @@
       cells[0].textContent = data.rows[r].states === 2 ? "1" : `${top} of ${data.rows[r].states}`;
       bar(cells[1], data.rows[r].states === 2 || many ? [value] : p, now.row_errors[r], interval);
       cells[2].textContent = value.toFixed(4);
-      cells[3].textContent = now.row_errors[r] === null ? "not known" : `about ${number(now.row_errors[r])}`;
+      cells[3].textContent = now.row_errors[r] === null ? "not known" : about(now.row_errors[r]);
       cells[4].textContent = interval === null || interval >= 1 ? "none" : `± ${number(interval)}`;
     });
   }
@@ -406,7 +409,7 @@
     const n = drawing.names.length;
     const tall = Math.max(...drawing.places.map((p) => p[1]), 0);
     const width = Math.max(host.clientWidth, 240), edge = drawing.named ? 46 : 18;
-    const scale = Math.min(width - 2 * edge, 520 / Math.max(tall, 1e-9));
+    const scale = Math.min(width - 2 * edge, 440 / Math.max(tall, 1e-9));
     const height = Math.max(tall * scale, 20) + 2 * 26;
     const left = (width - scale) / 2;
     const at = drawing.places.map(([x, y]) => [left + x * scale, 26 + y * scale]);
@@ -417,19 +420,19 @@
       if (now.kept[f] === "1") return { stroke: "var(--kept)", "stroke-width": 3 };
       return { stroke: "var(--ignored)", "stroke-width": 1.2, "stroke-dasharray": "3 4" };
     };
-    const about = (f) => {
+    const told = (f) => {
       const { label, score, seed } = drawing.factors[f];
       return `${label}; ${seed ? "seed" : `${now.kept[f] === "1" ? "kept" : "ignored"}, ${data.score} ${number(score)}`}`;
     };
     const order = [...drawing.lines].sort((a, b) => (now.kept[a[2]] > now.kept[b[2]] ? 1 : now.kept[a[2]] < now.kept[b[2]] ? -1 : 0));
     for (const [a, b, f] of order) {
       const line = add(svg, "line", { x1: at[a][0], y1: at[a][1], x2: at[b][0], y2: at[b][1], ...style(f) });
-      add(line, "title", {}, about(f));
+      add(line, "title", {}, told(f));
     }
     drawing.squares.forEach((f, k) => {
       const [x, y] = at[n + k];
       const square = add(svg, "rect", { x: x - 6, y: y - 6, width: 12, height: 12, fill: now.kept[f] === "1" ? "var(--kept)" : "var(--card)", ...style(f) });
-      add(square, "title", {}, about(f));
+      add(square, "title", {}, told(f));
     });
     const r = n <= 30 ? 13 : n <= 60 ? 10 : 7;
     for (let v = 0; v < n; v += 1) {
@@ -576,7 +579,7 @@
     const x = [];
     let width = 10;
     for (const w of wide) { x.push(width + w / 2); width += w + gap; }
-    const rise = (span) => 26 + 20 * Math.abs(span) ** 0.8;
+    const rise = (span) => 30 + 22 * Math.abs(span) ** 0.85;
     const shown = drawing.arcs.map(([h, m], k) => ({ h, m, k, p: now.p[k], tree: now.heads[m - 1] === h }))
       .filter((a) => a.tree || a.p >= 0.05).sort((a, b) => a.tree - b.tree);
     const top = Math.max(...drawing.arcs.map(([h, m]) => rise(h - m)));
@@ -585,7 +588,7 @@
     const changed = now.heads.filter((h, k) => h !== first[k]).length;
     const svg = add(box, "svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
       "aria-label": `The decoded tree; ${changed} heads differ from the tree without pairs` });
-    const tip = {};
+    const tip = {}, inTree = {};
     for (const a of shown) {
       const start = x[a.h] + (a.m > a.h ? 5 : -5), end = x[a.m] + (a.m > a.h ? -5 : 5);
       const y = base - rise(a.h - a.m) * 1.25;
@@ -595,11 +598,12 @@
         "stroke-width": a.tree ? 1.2 + 2.2 * a.p : 1.3, "stroke-dasharray": a.tree ? (moved ? "7 3" : "") : "3 4", opacity: a.tree ? 1 : 0.35 + 0.65 * a.p });
       add(line, "title", {}, `${called(a.h)} → ${called(a.m)}: ${a.p}`);
       add(svg, "path", { d: `M${end - 4},${base - 8}L${end + 4},${base - 8}L${end},${base}Z`, fill: stroke, opacity: a.tree ? 1 : 0.5 });
+      inTree[a.k] = a.tree;
       tip[a.k] = [(start + end) / 2, base - rise(a.h - a.m) * 0.94];
     }
     for (const [k, pair] of drawing.pairs.entries()) {
       const ends = pair.arcs.map((a) => tip[a]);
-      if (now.kept[k] !== "1" || !ends[0] || !ends[1]) continue;
+      if (now.kept[k] !== "1" || !pair.arcs.every((a) => inTree[a])) continue;
       const link = add(svg, "line", { x1: ends[0][0], y1: ends[0][1], x2: ends[1][0], y2: ends[1][1], stroke: "var(--measured)", "stroke-width": 1.4, opacity: 0.75 });
       add(link, "title", {}, `${pair.kind} ${pair.label}: weight ${pair.theta}, gain ${pair.gain}`);
       for (const [cx, cy] of ends) add(svg, "circle", { cx, cy, r: 2.5, fill: "var(--measured)" });
@@ -616,7 +620,7 @@
       { text: "arc of the tree", stroke: "var(--kept)" },
       { text: "arc that the tree without pairs does not have", stroke: "var(--base)", dash: "7 3" },
       { text: "other arc", stroke: "var(--ignored)", dash: "3 4", width: 1.5 },
-      { text: "kept pair of arcs", stroke: "var(--measured)", width: 1.5 },
+      { text: "kept pair of the tree's arcs", stroke: "var(--measured)", width: 1.5 },
     ]);
     pairList(host, now);
   }
@@ -653,13 +657,13 @@
     const titles = {
       graph: ["Kept factors", "Circles are variables; the dark part of each is a probability: of state 1, or of the likeliest of many."],
       picture: ["Kept pairs and the answer", "Pairs of neighbours are kept where they can change the answer."],
-      sentence: ["The tree", "Width and number of an arc tell its probability."],
+      sentence: ["The tree", "Width and number of an arc tell its probability. All kept pairs count; those of two arcs of the tree are drawn."],
     };
     [$("drawing-title").textContent, $("drawing-text").textContent] = titles[drawing.kind];
     $("rows-title").textContent = sentence ? "Heads" : "Marginals";
     $("rows-text").textContent = sentence
       ? "Rows in colour: the head differs from that of the tree without pairs."
-      : "On each bar: the estimated error above, the rigorous interval below, where there is one that says something.";
+      : `On each bar the estimated error lies above${steps.some((s) => s.exact) ? ", a rigorous interval below where one says something" : "; this solver is not exact, so there is no rigorous interval for its numbers"}.`;
     $("size-text").textContent = sentence
       ? "Measured differences of arc probabilities."
       : "What was measured beside what was estimated, and what is rigorous where that says something.";
