@@ -124,12 +124,12 @@ def denoise_report(
     if run is None:
         solver = BeliefPropagation(tol=TOL) if solver is None else solver
         run, method = _run(model, solver, options, method)
-    drawing = PictureDrawing(seen, class_means)
+    height, width = seen.shape
     sweep = Sweep(
-        model, objective, run, lambda _: drawing, drawing.name, steps=steps,
+        model, objective, run, lambda first: PictureDrawing(first, seen, class_means),
+        lambda v: f"row {v // width}, column {v % width}", steps=steps,
         no_bound="not computed for pictures: it takes longer than the inference and says nothing",
     )  # fmt: skip
-    height, width = seen.shape
     what = "black and white" if class_means is None else f"{len(class_means)} classes"
     about = f"{height} x {width} pixels, {what}; coupling {coupling:g}"
     if alpha is not None or class_means is None:

@@ -2,8 +2,8 @@
 
 * :class:`GraphDrawing`: variables as nodes, pairwise factors as lines, larger ones as squares; of
   a large model the surroundings of the variable that the kept factors moved most.
-* :class:`PictureDrawing`: the pixels, the answer, its estimated errors, and the kept pairs: as
-  lines in a small picture, as a share of each block of pixels in a large one.
+* :class:`PictureDrawing`: the pixels, the answer, its estimated errors, and the kept pairs as
+  lines; of a large picture the pairs of a part, and means over blocks of pixels.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ MOST_LINES = 1_000  # factors drawn of a model
 MOST_NAMED = 60  # nodes that get their name beside them
 LONGEST = 8  # the largest arity that is drawn
 MOST_PIXELS = 128  # on a side of a picture whose pairs are drawn one by one
-MOST_BLOCKS = 200  # on a side of any other, in blocks of pixels
+PART = 64  # pixels on a side of what is drawn so of a larger one
+MOST_BLOCKS = 200  # on a side of the rest, in blocks of pixels
 
 
 # ---------------------------------------------------------------------- graphs
@@ -163,38 +164,37 @@ class _Scopes:
 class PictureDrawing:
     """A picture with its pairs of neighbours; ``seen`` (H, W) are grey values."""
 
-    def __init__(self, seen: NDArray[np.float64], means: NDArray[np.float64] | None) -> None:
+    def __init__(
+        self, result: Result, seen: NDArray[np.float64], means: NDArray[np.float64] | None
+    ) -> None:
         self.height, self.width = seen.shape
         self.means = means
         self.notes: list[str] = []
         longest = max(seen.shape)
-        self.block = 1 if longest <= MOST_PIXELS else -(-longest // MOST_BLOCKS)
-        self.lines = longest <= MOST_PIXELS
-        if not self.lines:
-            size = f"{self.block}x{self.block} pixels" if self.block > 1 else "single pixels"
-            self.notes.append(
-                f"The picture has {self.height}x{self.width} pixels; its drawings show means over "
-                f"{'blocks of ' if self.block > 1 else ''}{size}, and of the kept pairs their "
-                "share there."
-            )
+        self.large = longest > MOST_PIXELS
+        self.block = -(-longest // MOST_BLOCKS) if self.large else 1
+        self.rows, self.columns = self._part(result)
         low, high = float(seen.min()), float(seen.max())
-        across, down = self._blocks(np.zeros(seen.shape)).shape[::-1]
+        grey = (seen - low) / max(high - low, 1e-12)
+        down, across = self._blocks(seen).shape
         self.data: dict[str, Any] = {
             "kind": "picture",
             "width": across,
             "height": down,
             "block": self.block,
-            "lines": self.lines,
             "classes": None if means is None else [short(float(m), 3) for m in means],
-            "seen": _packed(self._blocks((seen - low) / max(high - low, 1e-12))),
+            "seen": _packed(self._blocks(grey)),
+            "part": {
+                "top": self.rows.start,
+                "left": self.columns.start,
+                "height": self.rows.stop - self.rows.start,
+                "width": self.columns.stop - self.columns.start,
+                "seen": _packed(grey[self.rows, self.columns]),
+            },
         }
 
-    def name(self, v: int) -> str:
-        """What a pixel is called."""
-        return f"row {v // self.width}, column {v % self.width}"
-
     def step(self, result: Result) -> dict[str, Any]:
-        """The answer and its estimated errors as bytes, and the kept pairs."""
+        """The answer and its estimated errors as bytes, and the kept pairs as bits."""
         found = Denoised(result, (self.height, self.width), self.means)
         answer = found.marginals
         if self.means is not None:
@@ -202,15 +202,43 @@ class PictureDrawing:
             answer = (found.clean - low) / (high - low)
         errors = np.nan_to_num(result.error_estimates).reshape(found.shape)
         top = float(errors.max())
-        out = {
+        return {
             "answer": _packed(self._blocks(answer)),
             "errors": _packed(self._blocks(errors) / (top or 1.0)),
             "error_top": short(top),
+            "share": _packed(self._blocks(found.kept)) if self.large else None,
+            "kept": self._pairs(result.keep),
         }
-        if not self.lines:
-            return out | {"share": _packed(self._blocks(found.kept))}
-        pairs = result.keep[self.height * self.width :]  # the pixels' own factors come first
-        return out | {"kept": b64encode(np.packbits(pairs).tobytes()).decode()}
+
+    def _part(self, result: Result) -> tuple[slice, slice]:
+        """Rows and columns whose pairs are drawn: all, or where the answer is least certain."""
+        if not self.large:
+            return slice(0, self.height), slice(0, self.width)
+        doubt = 1 - result.marginals.max_prob().reshape(self.height, self.width)
+        tall, wide = min(PART, self.height), min(PART, self.width)
+        places = [
+            (r, c)
+            for r in range(0, self.height - tall + 1, max(1, tall // 2))
+            for c in range(0, self.width - wide + 1, max(1, wide // 2))
+        ]
+        r, c = max(places, key=lambda at: doubt[at[0] : at[0] + tall, at[1] : at[1] + wide].sum())
+        blocks = f"blocks of {self.block}x{self.block}" if self.block > 1 else "single"
+        self.notes.append(
+            f"The picture has {self.height}x{self.width} pixels. Pairs are drawn one by one in a "
+            f"part of {tall}x{wide} pixels, where the answer is least certain; the other drawings "
+            f"show means over {blocks} pixels."
+        )
+        return slice(r, r + tall), slice(c, c + wide)
+
+    def _pairs(self, keep: NDArray[np.bool_]) -> str:
+        """Kept pairs of the part as bits: those in rows, row by row, then those in columns."""
+        pairs = keep[self.height * self.width :]  # the pixels' own factors come first
+        n = self.height * (self.width - 1)
+        across = pairs[:n].reshape(self.height, self.width - 1)
+        down = pairs[n:].reshape(self.height - 1, self.width)
+        r, c = self.rows, self.columns
+        bits = [across[r, c.start : c.stop - 1].ravel(), down[r.start : r.stop - 1, c].ravel()]
+        return b64encode(np.packbits(np.concatenate(bits)).tobytes()).decode()
 
     def _blocks(self, pixels: NDArray) -> NDArray[np.float64]:
         """Means over blocks of pixels; those at the rim may be smaller."""

@@ -96,7 +96,8 @@ def values(parameter: Parameter, scores: NDArray[np.float64], steps: int = STEPS
     own = parameter.value
     if not n:
         return [own]
-    sizes = [0, *np.geomspace(max(1, n // 300), n, max(steps - 1, 1)).round().astype(int).tolist()]
+    between = np.geomspace(max(1, n // 300), n, max(steps - 1, 2))
+    sizes = [0, *between.round().astype(int).tolist()]
     proposed = [own]
     for k in dict.fromkeys(sizes):
         if parameter.name == "max_factors":
