@@ -31,9 +31,9 @@
   }
 
   const about = (x) => (x === 0 ? "0" : `about ${number(x)}`);
-  const tick = (x) => number(x).replace(".0e", "e");
+  const tick = (x) => number(x).replace(".0e", "e").replace("e+", "e");
   const count = (n) => n.toLocaleString("en-GB");
-  const percent = (x) => `${(100 * x).toFixed(x < 0.0995 ? 1 : 0)}%`;
+  const percent = (x) => `${x < 0.0995 ? Number((100 * x).toPrecision(2)) : (100 * x).toFixed(x < 1 && x > 0.995 ? 1 : 0)}%`;
   const plural = (n, word) => `${count(n)} ${word}${n === 1 ? "" : "s"}`;
 
   function duration(s) {
@@ -602,7 +602,7 @@
     const x = [];
     let width = 10;
     for (const w of wide) { x.push(width + w / 2); width += w + gap; }
-    const rise = (span) => 30 + 22 * Math.abs(span) ** 0.85;
+    const rise = (span) => 18 + 24 * Math.sqrt(Math.abs(span));
     const shown = drawing.arcs.map(([h, m], k) => ({ h, m, k, p: now.p[k], tree: now.heads[m - 1] === h }))
       .filter((a) => a.tree || a.p >= 0.05).sort((a, b) => a.tree - b.tree);
     const top = Math.max(...drawing.arcs.map(([h, m]) => rise(h - m)));
