@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from browser import Browser, find_chromium
-from minfer import FactorGraph, MinDivergence
+from minfer import FactorGraph, MinDivergence, MinJoint
 from minfer.parsing import Inference
 from minfer.pictures import base_pictures, gaussian
 from minfer.report import denoise_report, report, scores_report, write_report
@@ -49,7 +49,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             rng.normal(size=(n, n)),
             rng.normal(size=cube),
             rng.normal(size=cube),
-            inference=Inference(factor_cost=0.05),
+            inference=Inference(objective=MinJoint(0.05)),
             gold=[3, 3, 4, 0, 4, 8, 8, 4],
         ),
     }

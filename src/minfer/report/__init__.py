@@ -6,7 +6,7 @@ the objective's parameter that keep few to all factors (:mod:`minfer.report.swee
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -142,10 +142,11 @@ def denoise_report(
 
 def parse_report(
     parser: Parser,
-    sentence: Sentence | list[str],
+    sentence: Sentence | Sequence[str],
     *,
     tags: str | None = None,
     inference: Inference | None = None,
+    gold: bool = True,
     title: str = "",
     command: str = "",
     steps: int = STEPS,
@@ -155,24 +156,26 @@ def parse_report(
     Parameters
     ----------
     parser : Parser
-    sentence : as read from a file (its heads are then compared with), or a list of words
+    sentence : as read from a file, or a list of words
     tags : as in :meth:`minfer.parsing.Parser.parse`
     inference : Inference
-        Its ``factor_cost`` is where the slider starts.
+        The slider moves the parameter of its objective and starts there; without an objective it
+        is the factor cost 0.
+    gold : whether to compare with the heads of the sentence, if it has any
     title, command, steps : as for :func:`report`
     """
     words = sentence.forms if isinstance(sentence, Sentence) else tuple(sentence)
-    gold = sentence.heads if isinstance(sentence, Sentence) else None
+    heads = sentence.heads if gold and isinstance(sentence, Sentence) else None
     s = parser.model.settings
     problem = Problem(
         words, parser.scores(sentence, tags), s.gp, s.sib, s.projective, s.single_root
     )
     call = command or f"minfer.report.parse_report(parser, {list(words)!r})"
-    return _sentence_page(problem, inference or Inference(), gold, title, call, steps)
+    return _sentence_page(problem, inference or Inference(), heads, title, call, steps)
 
 
 def scores_report(
-    words: list[str],
+    words: Sequence[str],
     arc_scores: ArrayLike,
     sib: ArrayLike | None = None,
     gp: ArrayLike | None = None,

@@ -1,7 +1,7 @@
-"""The sweep behind the report of a sentence: its arcs at many factor costs.
+"""The sweep behind the report of a sentence: its arcs at many sizes of its graph.
 
-Each step is :func:`minfer.parsing.marginals` with the pairs of arcs whose gain reaches the factor
-cost. Differences are *measured*, from belief propagation with every pair and arc run to its end;
+Each step is :func:`minfer.parsing.marginals` with the pairs of arcs that the objective keeps.
+Differences are *measured*, from belief propagation with every pair and arc run to its end;
 the divergence is an *estimate*, the sum of the ignored pairs' gains; there is no bound here.
 """
 
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from minfer.errors import ModelError, SettingsError
 from minfer.parsing.graphs import Pairs, Scores, list_pairs, pair_weights
-from minfer.parsing.inference import ArcMarginals, Inference, marginals
-from minfer.reduction.objectives import MinJoint
+from minfer.parsing.inference import ArcMarginals, Inference, Reducer, marginals
+from minfer.reduction.objectives import MinDivergence, MinJoint
 from minfer.reduction.tradeoff import SWEEPS, Job, Point, Reference, measured
 from minfer.report.sweep import (
     PARAMETERS,
@@ -26,6 +26,7 @@ from minfer.report.sweep import (
     Histogram,
     parameter_of,
     short,
+    threshold,
     tradeoff_data,
     values,
 )
@@ -37,7 +38,6 @@ LEAST_ARC = 0.02  # arcs that never get this probability are not drawn
 MOST_TRACED = 20  # iterations of a convergence trace
 REFERENCE = "belief propagation with every pair and arc, run to its end"
 
-_NONE = 1e300  # a factor cost that no gain reaches
 _CONVERGED = Inference.full(max_iters=200, tol=1e-6)
 
 
@@ -69,7 +69,8 @@ class SentenceSweep:
     ----------
     problem : Problem
     inference : Inference
-        Its ``factor_cost`` is where the slider starts.
+        The slider moves the parameter of its objective; without one all pairs that are looked at
+        are kept, and it is the factor cost 0.
     gold : (n,) heads to compare with, or None
     """
 
@@ -89,12 +90,12 @@ class SentenceSweep:
             raise SettingsError(f"report: a sweep has at least 2 steps, not {steps}")
         self.problem, self.inference, self.gold = problem, inference, gold
         self.pairs = problem.pairs()
-        seed = problem.run(replace(inference, factor_cost=_NONE)).probs
+        self.tree = problem.run(replace(inference, objective=MinDivergence(0))).probs
         self.theta = pair_weights(problem.scores, self.pairs)
-        self.gains, self.seen = self._gains(seed)
-        looked_at = np.where(self.seen, self.gains, np.inf)
-        parameter = parameter_of(MinJoint(inference.factor_cost))
-        self.values = values(parameter, looked_at, steps)
+        unary = inference.seed == "unary"
+        self.gains, self.seen = self._gains(_softmax(problem.scores.arcs) if unary else self.tree)
+        self.parameter = parameter_of(inference.objective or MinJoint(0.0))
+        self.values = values(self.parameter, self.gains[self.seen], steps)
         self.histogram = Histogram(self.gains)
         self.listed = np.argsort(-self.gains, kind="stable")[:MOST_PAIRS]
 
@@ -122,7 +123,7 @@ class SentenceSweep:
         answers, points = [], []
         for value in self.values:
             answer, point = self._measure(
-                "reduced", f"{PARAMETERS['factor_cost']} {value:g}", self._at(value), reference,
+                "reduced", f"{self.label} {value:g}", self._at(value), reference,
                 there, self._kept(value).mean() if len(self.gains) else 1.0,
             )  # fmt: skip
             answers.append(answer)
@@ -138,9 +139,9 @@ class SentenceSweep:
         ]
         n = len(self.gains)
         return {
-            "parameter": "factor_cost",
-            "parameter_label": PARAMETERS["factor_cost"],
-            "start": self.values.index(self.inference.factor_cost),
+            "parameter": self.parameter.name,
+            "parameter_label": self.label,
+            "start": self.values.index(self.parameter.value),
             "score": "gain",
             "n_words": len(self.problem.words),
             "n_arcs": int(there.sum()),
@@ -154,11 +155,17 @@ class SentenceSweep:
             **tradeoff_data(points, baselines, reference.name, n, n),
         }  # fmt: skip
 
+    @property
+    def label(self) -> str:
+        return PARAMETERS[self.parameter.name]
+
     def _at(self, value: float) -> Inference:
-        return replace(self.inference, factor_cost=value)
+        return replace(self.inference, objective=cast(Reducer, self.parameter.make(value)))
 
     def _kept(self, value: float) -> NDArray[np.bool_]:
-        return self.seen & (self.gains >= value)
+        keep = np.zeros(len(self.gains), dtype=bool)
+        keep[self.seen] = self.parameter.make(value)(self.gains[self.seen])
+        return keep
 
     def _measure(
         self, method: str, setting: str, inference: Inference, reference: Reference,
@@ -195,7 +202,7 @@ class SentenceSweep:
             "measured_mean": short(point.mean_error),
             "measured_max": short(point.max_error),
             "right": right,
-            "threshold": value,
+            "threshold": short(threshold(self.parameter.name, value, self.gains[kept])),
             "histogram": self.histogram.kept(kept),
             "rows": [_row(answer, m) for m in range(1, len(answer.heads) + 1)],
             "drawing": {
@@ -208,7 +215,7 @@ class SentenceSweep:
     def _trace(self, value: float, answer: ArcMarginals) -> list[list[float | None]]:
         """Largest change of any arc probability in each iteration."""
         out: list[list[float | None]] = []
-        before = self.problem.run(self._at(_NONE)).probs
+        before = self.tree
         for k in range(1, min(answer.iterations, MOST_TRACED) + 1):
             now = self.problem.run(replace(self._at(value), max_iters=k, tol=0.0)).probs
             out.append([k, short(float(np.abs(now - before).max()))])
@@ -266,6 +273,15 @@ class SentenceSweep:
                 f"(below {self.inference.least:g}) or alone (below {self.inference.arc_least:g})."
             )
         return out
+
+
+def _softmax(arcs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Arc scores normalised over the heads of each word, (N, N): the unary seed."""
+    out = np.zeros_like(arcs)
+    top = arcs[:, 1:].max(axis=0)
+    out[:, 1:] = np.exp(arcs[:, 1:] - top)
+    out[:, 1:] /= out[:, 1:].sum(axis=0)
+    return out
 
 
 def _row(answer: ArcMarginals, m: int) -> list[float | None]:

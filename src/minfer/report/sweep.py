@@ -239,7 +239,7 @@ class Sweep:
             "no_bound": reason,
             "measured_mean": short(point.mean_error),
             "measured_max": short(point.max_error),
-            "threshold": short(self._threshold(value, result)),
+            "threshold": short(threshold(self.parameter.name, value, self.scores[result.keep])),
             "histogram": self.histogram.kept(result.keep),
             "rows": [self._row(m, v) for v in self.rows],
             "row_errors": [short(float(errors[v])) for v in self.rows],
@@ -269,13 +269,6 @@ class Sweep:
         if math.isinf(found.bound):
             return None, None, None, "an ignored factor forbids what the reduced model allows"
         return found.bound, result.interval, result.intervals, ""
-
-    def _threshold(self, value: float, result: Result) -> float | None:
-        """The score below which factors are ignored: the cost itself, or the least one kept."""
-        if self.parameter.name == "factor_cost":
-            return value
-        kept = self.scores[result.keep & np.isfinite(self.scores)]
-        return float(kept.min()) if len(kept) else None
 
     # ------------------------------------------------------------------ variables
 
@@ -346,6 +339,14 @@ class Histogram:
     def kept(self, keep: NDArray[np.bool_]) -> list[int]:
         """How many of each bin are kept."""
         return np.bincount(self.bin[keep[self.positive]], minlength=BINS).tolist()
+
+
+def threshold(name: str, value: float, kept: NDArray[np.float64]) -> float | None:
+    """The score below which factors are ignored: the cost itself, or the least one kept."""
+    if name == "factor_cost":
+        return value
+    chosen = kept[np.isfinite(kept)]
+    return float(chosen.min()) if len(chosen) else None
 
 
 def tradeoff_data(

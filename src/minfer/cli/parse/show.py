@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from minfer.cli.failures import UsageError, note
+from minfer.cli.failures import UsageError, command_line, note
 from minfer.cli.options import OUTPUT_PANEL, Json
 from minfer.cli.parse.options import (
     FactorCost,
@@ -23,7 +23,7 @@ from minfer.cli.parse.options import (
     make_inference,
 )
 from minfer.cli.progress import wait_for
-from minfer.cli.run import check_writable
+from minfer.cli.run import check_report, check_writable
 from minfer.errors import FormatError
 
 if TYPE_CHECKING:
@@ -54,6 +54,15 @@ def show(
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,
+    report: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="OUT.html",
+            help="Write one HTML file that opens offline: arcs over the sentence, and a slider "
+            "over the limit that is set, or over factor costs.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = None,
     tags: Tags = None,
     factor_cost: FactorCost = None,
     max_divergence: MaxDivergence = None,
@@ -69,11 +78,14 @@ def show(
     Examples:
       minfer parse show en.model "I saw the man with the telescope ."
       minfer parse show en.model test.conllu --sentence 7 --gold --svg seven.svg
+      minfer parse show en.model "I saw the man with the telescope ." --report saw.html
     """
     check_readable(model)
     check_choice("--tags", tags, ("predicted", "gold"))
     if svg is not None:
         check_writable(svg, [model, text])
+    if report is not None:
+        check_report(report, [svg], [model, text])
     inference = make_inference(factor_cost, max_divergence, max_factors, full)
     chosen, with_gold = _find(text, sentence, gold), gold
     if with_gold and chosen.heads is None:
@@ -87,6 +99,8 @@ def show(
 
         write_bytes(svg, drawing.svg(drawn).encode())
         note(f"wrote {svg}")
+    if report is not None:
+        _report(report, model, chosen, tags, inference, with_gold)
     if json:
         from minfer.cli import render
 
@@ -141,6 +155,22 @@ def _drawn(
         batch.second.tolist(), batch.second_probs.tolist(),
         math.exp(min(float(batch.log_p[0]), 0.0)), gold,
     )  # fmt: skip
+
+
+def _report(
+    path: str, model: str, sentence: Sentence, tags: str | None, inference: Inference, gold: bool
+) -> None:
+    from minfer.parsing.parser import Parser
+    from minfer.report import parse_report, write_report
+
+    def work() -> str:
+        return parse_report(
+            Parser.load(model), sentence, tags=tags, inference=inference, gold=gold,
+            command=command_line(),
+        )  # fmt: skip
+
+    write_report(path, wait_for("sweeping for the report", work))
+    note(f"wrote {path}")
 
 
 def _tell_tree(drawn: Drawn) -> None:
