@@ -414,6 +414,28 @@ def test_the_calibration_plot(files, tmp_path):
 # ------------------------------------------------------------------ show
 
 
+def test_show_writes_a_report(files, tmp_path):
+    from test_report import data_of
+
+    model, tiny = files
+    page = tmp_path / "saw.html"
+    result = call(
+        "parse", "show", model, tiny, "-n", 27, "--gold", "--max-factors", 5, "--report", page
+    )
+    assert notes(result.stderr) == [f"wrote {page}"]
+    told = data_of(page.read_text())
+    step = told["steps"][told["start"]]
+    assert (told["parameter"], step["value"], step["kept"]) == ("max_factors", 5, 5)
+    assert told["drawing"]["words"][:3] == ["ROOT", "The", "cat"]
+    assert told["command"].startswith("minfer parse show ")
+    right = [line for line in result.stdout.splitlines() if "heads as in the file" in line]
+    assert right == [f"{step['right']} of 10 heads as in the file"]
+    bare = call("parse", "show", model, tiny, "-n", 27, "--report", page)
+    assert bare.exit_code == 0
+    assert data_of(page.read_text())["drawing"]["gold"] is None
+    fails(call("parse", "show", model, tiny, "--report", "saw.txt"), 2, "end the name in .html")
+
+
 def test_show_draws_the_tree(files, tmp_path):
     model, tiny = files
     picture = tmp_path / "tree.svg"

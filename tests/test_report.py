@@ -101,7 +101,8 @@ def test_no_rigorous_interval_around_numbers_that_are_not_exact() -> None:
 
 
 @pytest.mark.parametrize(
-    "objective", [MinSize(0.5), MinDivergence(7), Budget(max_divergence=0.4, max_factors=20)]
+    "objective",
+    [MinSize(0.5), MinSize(np.inf), MinDivergence(7), Budget(max_divergence=0.4, max_factors=20)],
 )
 def test_other_objectives(objective: Any) -> None:
     found = data_of(report(small_grid(), objective, steps=6))
@@ -141,7 +142,7 @@ def test_a_million_factors_fit_into_15_megabytes() -> None:
     assert data_of(page)["n_candidates"] > 1_000_000
     assert len(page.encode()) < 15e6
     model = FactorGraph.grid(np.random.default_rng(0).normal(size=(708, 708)), 0.5)
-    assert len(report(model).encode()) < 15e6
+    assert len(report(model, steps=2).encode()) < 2e6
 
 
 # ---------------------------------------------------------------------- drawings

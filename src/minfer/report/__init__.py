@@ -77,10 +77,7 @@ def report(
     ('<!DOCTYPE html>', False)
     """
     objective = MinJoint(DEFAULT_FACTOR_COST) if objective is None else objective
-    if run is not None and (options or solver is not None):
-        raise SettingsError("report: give run, or a solver and options for infer, not both")
-    if run is None:
-        run, method = _run(model, solver, options, method)
+    run, words = _run(model, solver, options, run)
     sweep = Sweep(
         model, objective, run, lambda first: GraphDrawing(first, model.name), model.name,
         steps=steps,
@@ -88,7 +85,8 @@ def report(
     about = repr(model).removeprefix("FactorGraph(").removesuffix(")")
     call = command or f"minfer.report.report(model, {objective!r})"
     return page(
-        {"about": about, "method": method, "command": call, **sweep.collect()}, title or "model"
+        {"about": about, "method": method or words, "command": call, **sweep.collect()},
+        title or "model",
     )
 
 
@@ -119,11 +117,9 @@ def denoise_report(
     )
     seen = grey_values(image)
     objective = MinJoint(FACTOR_COST) if objective is None else objective
-    if run is not None and (options or solver is not None):
-        raise SettingsError("report: give run, or a solver and options for infer, not both")
-    if run is None:
-        solver = BeliefPropagation(tol=TOL) if solver is None else solver
-        run, method = _run(model, solver, options, method)
+    if run is None and solver is None:
+        solver = BeliefPropagation(tol=TOL)
+    run, words = _run(model, solver, options, run)
     height, width = seen.shape
     sweep = Sweep(
         model, objective, run, lambda first: PictureDrawing(first, seen, class_means),
@@ -136,7 +132,8 @@ def denoise_report(
         about += f", alpha {ALPHA if alpha is None else alpha:g}"
     call = command or f"minfer.report.denoise_report(image, objective={objective!r})"
     return page(
-        {"about": about, "method": method, "command": call, **sweep.collect()}, title or "picture"
+        {"about": about, "method": method or words, "command": call, **sweep.collect()},
+        title or "picture",
     )
 
 
@@ -205,17 +202,20 @@ def write_report(path: PathLike, text: str) -> None:
 
 
 def _run(
-    model: FactorGraph, solver: Solver | None, options: dict[str, Any], method: str
+    model: FactorGraph, solver: Solver | None, options: dict[str, Any], run: Run | None
 ) -> tuple[Run, str]:
-    """:func:`minfer.infer` with everything but the objective fixed, and what that is called."""
+    """What answers the model for an objective, and what that is called."""
+    if run is not None:
+        if options or solver is not None:
+            raise SettingsError("report: give run, or a solver and options for infer, not both")
+        return run, ""
     if not options.get("compensate", True):
         options = {"refreshes": 0, **options}
     options = {"compensate": True, "refreshes": REFRESHES, **options}
-    refreshes = options["refreshes"]
     words = "compensated" if options["compensate"] else "the paper's"
-    if refreshes:
-        words += f", refreshed {'twice' if refreshes == 2 else f'{refreshes} times'}"
-    return lambda objective: infer(model, objective, solver, **options), method or words
+    if times := options["refreshes"]:
+        words += f", refreshed {'twice' if times == 2 else f'{times} times'}"
+    return lambda objective: infer(model, objective, solver, **options), words
 
 
 def _sentence_page(

@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ModelError, SettingsError
+from minfer.factors import read_only
 from minfer.parsing.graphs import Pairs, Scores, list_pairs, pair_weights
 from minfer.parsing.inference import ArcMarginals, Inference, Reducer, marginals
 from minfer.reduction.objectives import MinDivergence, MinJoint
+from minfer.reduction.result import finite_or_none
 from minfer.reduction.tradeoff import SWEEPS, Job, Point, Reference, measured
 from minfer.report.sweep import (
     PARAMETERS,
@@ -103,10 +105,10 @@ class SentenceSweep:
         """Gains (P,) of all pairs under the seed, and which of them inference looks at."""
         from minfer.kernels.gains import pair_gains
 
-        on = np.ascontiguousarray(mu[self.pairs.heads, self.pairs.modifiers])
+        on = mu[self.pairs.heads, self.pairs.modifiers]
         gains = np.empty(len(self.theta))
-        truth = np.array([0.0, 0.0, 0.0, 1.0])
-        pair_gains(self.pairs.arcs, truth, self.theta, 1 - on, on, gains)
+        probs = read_only(np.stack([1 - on, on], axis=1))
+        pair_gains(self.pairs.arcs, np.array([0.0, 0.0, 0.0, 1.0]), self.theta, probs, gains)
         both = on[self.pairs.arcs]  # (P, 2)
         seen = (both.prod(axis=1) >= self.inference.least) & (both >= self.inference.arc_least).all(
             axis=1
@@ -190,7 +192,7 @@ class SentenceSweep:
         if self.gold is not None:
             right = int((answer.heads == self.gold).sum())
         return {
-            "value": value,
+            "value": finite_or_none(value),
             "label": f"{value:g}",
             "kept": answer.kept,
             "seconds": short(point.seconds),

@@ -23,7 +23,7 @@ from minfer.errors import SettingsError
 from minfer.graph import FactorGraph
 from minfer.reduction.bound import Certificate
 from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize, Objective
-from minfer.reduction.result import Result
+from minfer.reduction.result import Result, finite_or_none
 from minfer.reduction.tradeoff import (
     Job,
     Point,
@@ -174,28 +174,24 @@ class Sweep:
             steps.append(self._step(value, result, point))
         baselines = [measured(job, reference, REPEATS) for job in baseline_jobs(self.model)]
         first = self.first
-        data = {
+        outside = first.n_factors - first.n_seed
+        return {
             "parameter": self.parameter.name,
             "parameter_label": PARAMETERS[self.parameter.name],
             "start": self.values.index(self.parameter.value),
             "score": first.score,
             "solver": first.marginals.solver,
-            "compensated": first.compensation is not None,
-            "n_variables": self.model.n_variables,
-            "n_factors": first.n_factors,
             "n_seed": first.n_seed,
             "n_forced": first.n_forced,
-            "n_candidates": first.n_factors - first.n_seed - first.n_forced,
+            "n_candidates": outside - first.n_forced,
             "steps": steps,
             "seed_residuals": residuals(first.seed_marginals),
             "histogram": self.histogram.data,
             "rows": self._rows(),
             "drawing": self.drawing.data,
+            "notes": [*self.drawing.notes, *self._notes()],
+            **tradeoff_data(points, baselines, reference.name, first.n_factors, outside),
         }
-        outside = first.n_factors - first.n_seed
-        data |= tradeoff_data(points, baselines, reference.name, first.n_factors, outside)
-        data["notes"] = [*self.drawing.notes, *self._notes()]
-        return data
 
     def _warm_up(self) -> None:
         """Every kernel that is about to be timed is compiled and loaded."""
@@ -220,10 +216,9 @@ class Sweep:
         errors = result.error_estimates
         bound, interval, intervals, reason = self._rigorous(result)
         return {
-            "value": value,
+            "value": finite_or_none(value),
             "label": f"{value:g}",
             "kept": result.n_added,
-            "size": int(result.keep.sum()),
             "seconds": short(point.seconds),
             "status": m.status.value,
             "converged": bool(m.converged),
