@@ -52,7 +52,7 @@ def section(title: str, command: Any) -> str:
     usage = " ".join([title, *map(_argument, arguments), "[OPTIONS]" if options else ""]).strip()
     if hasattr(command, "commands"):
         usage = f"{title} [OPTIONS] COMMAND [ARGUMENTS]"
-    lines = [f"## {title}\n", f"```\n{usage}\n```\n", _text(command.help or "")]
+    lines = [f"## {title}\n", f"```text\n{usage}\n```\n", _text(command.help or "")]
     if arguments:
         lines.append(_table("argument", [(f"`{p.metavar}`", p) for p in arguments]))
     if options:
@@ -90,7 +90,7 @@ def _text(text: str) -> str:
             lines = paragraph.strip("\b\n").splitlines()
             if not lines[0].startswith(" "):
                 out.append(lines.pop(0))
-            out.append("```\n" + "\n".join(line.strip() for line in lines) + "\n```")
+            out.append("```sh\n" + "\n".join(line.strip() for line in lines) + "\n```")
         else:
             out.append(" ".join(paragraph.split()))
     return "\n\n".join(out) + "\n"

@@ -446,6 +446,18 @@ def test_example_then_run(tmp_path: Path, name: str, suffix: str) -> None:
     assert call("run", path).exit_code == 0
 
 
+def test_the_example_picture_as_a_picture(tmp_path: Path) -> None:
+    pytest.importorskip("PIL.Image")
+    from minfer.examples import drawing
+    from minfer.pictures import read_picture
+
+    noisy, clean = tmp_path / "noisy.png", tmp_path / "clean.png"
+    assert call("example", "picture", "-o", noisy).exit_code == 0
+    assert call("denoise", noisy, "-o", clean).exit_code == 0
+    before, after = (np.mean(read_picture(p).values != drawing()) for p in (noisy, clean))
+    assert after < before / 3
+
+
 def test_names_survive_in_the_native_format(tmp_path: Path) -> None:
     path = tmp_path / "sprinkler.minfer"
     assert call("example", "sprinkler", "-o", path).stderr.count("\n") == 1

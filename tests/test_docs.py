@@ -1,19 +1,45 @@
-"""What the documentation shows is run: Python blocks and doctests; the public API is described."""
+"""What the documentation shows is run: its blocks of code, doctests; the public API is described.
+
+A page is a script. Its blocks run in order, in one folder and one namespace:
+
+* ``python`` is executed;
+* ``sh``: ``minfer`` commands are called, other commands must name things that exist;
+* ``text`` right after one of these is what it prints, ``...`` standing for anything;
+* ``json`` and ``toml`` are read.
+
+A comment before a block says what else is to be known: ``<!-- exits with 3 -->``,
+``<!-- saved as model.uai -->``, or ``<!-- not run: why -->`` for one that is only checked:
+compiled, or read by the parser of the real command line.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import doctest
 import importlib
 import inspect
+import io
+import json
 import re
+import shlex
+import tomllib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
+import typer
+from typer.testing import CliRunner
 
 import minfer
+from minfer.cli import app
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+#: Pages whose blocks are only checked, and commands that are never called from here.
+NOT_RUN_PAGES = {"commands.md": "the examples of the help texts, about files of the reader's"}
+NOT_RUN = {"paper": "minutes", "warmup": "compiles all kernels", "doctor": "may find faults here"}
 MODULES = [
     "denoising",
     "graph",
@@ -44,17 +70,139 @@ MODULES = [
 ]
 
 
-def blocks(page: Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.M | re.S)
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    language: str
+    text: str
+    note: str  # the comment on the line before it
+    follows: bool  # nothing stands between it and the block before
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p.exists()], ids=lambda p: p.name)
-def test_python_blocks_run(page, tmp_path, monkeypatch):
-    """All blocks of a page in order, in one namespace, in an empty folder."""
+def blocks(page: Path) -> list[Block]:
+    found, last = [], -1
+    fence = r"^(?:<!-- (?P<note>[^\n]*) -->\n)?```(?P<language>[^\n]*)\n(?P<text>.*?)^```\n?"
+    content = page.read_text(encoding="utf-8")
+    for m in re.finditer(fence, content, flags=re.M | re.S):
+        follows = not content[max(last, 0) : m.start()].strip() and last >= 0
+        found.append(Block(m["language"], m["text"], m["note"] or "", follows))
+        last = m.end()
+    return found
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_page_is_a_script(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    namespace: dict = {}
+    monkeypatch.setenv("COLUMNS", "80")
+    stage()
+    namespace: dict[str, Any] = {}
+    printed = None
     for block in blocks(page):
-        exec(compile(block, f"{page.name}", "exec"), namespace)
+        run_it = not block.note.startswith("not run: ") and page.name not in NOT_RUN_PAGES
+        if block.language == "python":
+            printed = run_python(block.text, namespace, run_it)
+        elif block.language == "sh":
+            code = int(block.note.removeprefix("exits with ")) if "exits" in block.note else 0
+            printed = run_shell(block.text, code, run_it)
+        elif block.language == "text":
+            if block.note.startswith("saved as "):
+                Path(block.note.removeprefix("saved as ")).write_text(block.text)
+            elif block.follows and printed is not None:
+                assert_prints(block.text, printed)
+            printed = None
+        elif block.language in READERS:
+            READERS[block.language](block.text)
+        else:  # a directive of Sphinx: the build looks after it
+            assert re.fullmatch(r"{[a-z-]+}.*", block.language), f"say what this is: {block}"
+
+
+READERS: dict[str, Callable[[str], Any]] = {"json": json.loads, "toml": tomllib.loads}
+
+
+def stage() -> None:
+    """Files that a reader of the README and of the pages on pictures has."""
+    rng = np.random.default_rng(0)
+    model = minfer.FactorGraph.grid(2 * rng.normal(size=(5, 8)), rng.normal(size=67))
+    minfer.write(model, "model.uai")
+    Path("model.uai.evid").write_text("2 3 1 7 0\n")
+    with contextlib.suppress(ImportError):
+        pillow = importlib.import_module("PIL.Image")
+        for name in ("noisy.png", "scan.png", "photo.png"):
+            pillow.fromarray((255 * rng.random((16, 16))).astype(np.uint8)).save(name)
+
+
+def run_python(text: str, namespace: dict[str, Any], run_it: bool) -> str | None:
+    code = compile(text, "block", "exec")
+    if not run_it:
+        return None
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(code, namespace)
+    return out.getvalue()
+
+
+def run_shell(text: str, exit_code: int, run_it: bool) -> str | None:
+    """Call or check each line; what the last one printed, if it was called."""
+    printed = None
+    for line in text.replace("\\\n", " ").splitlines():
+        for words in commands_of(line):
+            if words[0] != "minfer":
+                check_command(words)
+            elif not run_it or words[1:2] == [] or words[1] in NOT_RUN or "|" in line:
+                check_call(words[1:])
+                printed = None
+            else:
+                result = CliRunner().invoke(app, words[1:])
+                assert result.exit_code == exit_code, f"{line}\n{result.output}"
+                printed = result.stdout or result.stderr
+    return printed
+
+
+def commands_of(line: str) -> Iterator[list[str]]:
+    """The commands that a line of shell joins by pipes or &&, as words; comments are left out."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|&")
+    lexer.whitespace_split = True
+    words: list[str] = []
+    for word in [*lexer, "|"]:
+        if word in ("|", "&&"):
+            if words:
+                yield words
+            words = []
+        else:
+            words.append(word)
+
+
+def check_call(words: list[str]) -> None:
+    """The real parser takes a command's words; it is not called."""
+    command: Any = typer.main.get_command(app)
+    name = "minfer"
+    while words and hasattr(command, "commands") and not words[0].startswith("-"):
+        assert words[0] in command.commands, f"{name} has no command {words[0]}"
+        name, command, words = words[0], command.commands[words[0]], words[1:]
+    command.make_context(name, list(words), resilient_parsing=hasattr(command, "commands"))
+
+
+def check_command(words: list[str]) -> None:
+    """A command that is not ours: what it names in this repository exists."""
+    for word in words:
+        if word.endswith(".py") or word.startswith((".ci/", "benchmarks/")):
+            assert (ROOT / word).exists(), f"there is no {word}"
+    if "pip" in words[0] or words[1:3] == ["-m", "pip"]:
+        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+            "optional-dependencies"
+        ]
+        for found in re.findall(r"^(?:\.|minfer)\[(.*)\]$", "\n".join(words), flags=re.M):
+            for extra in found.split(","):
+                assert extra in extras, f"there is no extra {extra}"
+
+
+def assert_prints(expected: str, printed: str) -> None:
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    same = doctest.OutputChecker().check_output(expected, printed, flags)
+    assert same, f"expected\n{expected}\nprinted\n{printed}"
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -76,6 +224,17 @@ def test_public_api_has_docstrings_and_types():
         for function in functions:
             assert inspect.getdoc(function), f"{name}.{function.__name__}"
             assert "return" in function.__annotations__, f"{name}.{function.__name__}"
+
+
+def test_the_reference_has_every_public_name():
+    pages = "\n".join(p.read_text() for p in (ROOT / "docs" / "api").glob("*.md"))
+    shown = set(re.findall(r"^\.\. auto[a-z]+:: (\S+)$", pages, flags=re.M))
+    for module in (minfer, importlib.import_module("minfer.parsing")):
+        for name in module.__all__:
+            assert f"{module.__name__}.{name}" in shown, name
+    for path in shown:  # and no name that is gone
+        module, _, name = path.rpartition(".")
+        assert hasattr(importlib.import_module(module), name), path
 
 
 def test_readme_shows_the_two_commands():

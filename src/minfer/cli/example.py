@@ -30,13 +30,15 @@ def example(
 ) -> None:
     """Write an example model to a file, or list the examples.
 
-    Names of variables are kept by the .minfer format, not by .uai and .fg.
+    Names of variables are kept by the .minfer format, not by .uai and .fg. As a .png file the
+    picture is what was seen of it, for `minfer denoise`.
 
     \b
     Examples:
       minfer example
       minfer example sprinkler -o sprinkler.minfer
       minfer example treebank -o tiny.conllu
+      minfer example picture -o noisy.png
     """
     from minfer.examples import EXAMPLES
 
@@ -71,8 +73,13 @@ def _write_treebank(out: str) -> None:
 
 def _write(name: str, out: str) -> None:
     import minfer
-    from minfer.examples import EXAMPLES
+    from minfer.examples import EXAMPLES, picture
+    from minfer.pictures import write_picture
 
+    if name == "picture" and out.lower().endswith(".png"):
+        write_picture(out, picture().noisy)
+        note(f"wrote {out}; now try `minfer denoise {out} -o clean.png`")
+        return
     graph = EXAMPLES[name].make()
     minfer.write(graph, out)
     if out != "-":
