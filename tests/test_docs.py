@@ -7,7 +7,8 @@ A page is a script. Its blocks run in order, in one folder and one namespace:
 * ``text`` right after one of these is what it prints, ``...`` standing for anything;
 * ``json`` and ``toml`` are read.
 
-A comment before a block says what else is to be known: ``<!-- exits with 3 -->``,
+A page that begins with ``<!-- needs networkx, pgmpy -->`` is left out where these are missing. A
+comment before a block says what else is to be known: ``<!-- exits with 3 -->``,
 ``<!-- saved as model.uai -->``, or ``<!-- not run: why -->`` for one that is only checked:
 compiled, or read by the parser of the real command line.
 """
@@ -96,6 +97,9 @@ def name_of(page: Path) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_page_is_a_script(page, tmp_path, monkeypatch):
+    needs = re.match(r"<!-- needs (.*) -->", page.read_text(encoding="utf-8"))
+    for module in needs[1].split(", ") if needs else ():
+        pytest.importorskip(module)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     stage()
@@ -235,6 +239,16 @@ def test_the_reference_has_every_public_name():
     for path in shown:  # and no name that is gone
         module, _, name = path.rpartition(".")
         assert hasattr(importlib.import_module(module), name), path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_what_a_page_names_is_there(page):
+    """Files of the repository and commands of ours that the text mentions."""
+    text = page.read_text(encoding="utf-8")
+    for path in re.findall(r"(?<![\w/])(?:benchmarks|docs|tests|src)/[\w/]+\.[a-z]+\b", text):
+        assert (ROOT / path).exists(), path
+    for name in re.findall(r"`minfer ([a-z]+)", text):
+        assert name in typer.main.get_command(app).commands, name
 
 
 def test_readme_shows_the_two_commands():
