@@ -96,13 +96,13 @@ def _map_apart(
     rest = iter(items)
     end: BaseException | None = None  # of the items: an error, or StopIteration
     sent = taken = 0
-    team: list[_Worker] = []
+    team: list[Worker] = []
     try:
         while True:
             while end is None and sent - taken < in_flight:
                 worker = min(team, key=lambda w: len(w.numbers), default=None)
                 if worker is None or (worker.numbers and len(team) < workers):
-                    worker = _Worker(function, setup)
+                    worker = Worker(function, setup)
                     team.append(worker)
                 if len(worker.numbers) == _AHEAD:
                     break
@@ -135,7 +135,7 @@ def _map_apart(
             worker.end()
 
 
-class _Worker:
+class Worker:
     """This end of a worker process.
 
     Attributes

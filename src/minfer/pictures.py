@@ -11,6 +11,7 @@ formulas, and so are the noise draws, all seeded:
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -178,19 +179,27 @@ def write_picture(path: str | Path, values: NDArray) -> None:
     """
     from minfer.io import atomic_write
 
-    image_module = _pillow()
     kind = check_suffix(path)
-    suffix = Path(path).suffix.lower()
+    with atomic_write(str(path)) as file:
+        _image(values, Path(path).suffix.lower()).save(file, format=kind)
+
+
+def encode_picture(values: NDArray) -> bytes:
+    """What :func:`write_picture` writes to a ``.png`` file."""
+    file = BytesIO()
+    _image(values, ".png").save(file, format="PNG")
+    return file.getvalue()
+
+
+def _image(values: NDArray, suffix: str) -> Any:
+    image_module = _pillow()
     v = np.asarray(values)
     if v.dtype == bool:
         image = image_module.fromarray(np.where(v, 255, 0).astype(np.uint8))
-        image = image.convert("1") if suffix in (".png", ".tif", ".tiff") else image
-    elif suffix in (".png", ".tif", ".tiff"):
-        image = image_module.fromarray(np.round(np.clip(v, 0, 1) * 65535).astype(np.uint16))
-    else:
-        image = image_module.fromarray(np.round(np.clip(v, 0, 1) * 255).astype(np.uint8))
-    with atomic_write(str(path)) as file:
-        image.save(file, format=kind)
+        return image.convert("1") if suffix in (".png", ".tif", ".tiff") else image
+    if suffix in (".png", ".tif", ".tiff"):
+        return image_module.fromarray(np.round(np.clip(v, 0, 1) * 65535).astype(np.uint16))
+    return image_module.fromarray(np.round(np.clip(v, 0, 1) * 255).astype(np.uint8))
 
 
 def check_suffix(path: str | Path) -> str:

@@ -18,6 +18,7 @@ from typing import Annotated
 import typer
 
 from minfer import __version__
+from minfer.cli.batch import batch
 from minfer.cli.convert import convert
 from minfer.cli.demo import demo
 from minfer.cli.denoise import denoise
@@ -81,6 +82,7 @@ def top(
 for _command in (run, plan, tradeoff, denoise, paper, convert, example, demo, warmup, doctor):
     app.command()(_command)
 app.add_typer(parse)
+app.add_typer(batch)
 
 
 def main() -> None:

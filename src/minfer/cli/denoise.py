@@ -37,7 +37,7 @@ LIMITS = ("factor_cost", "max_divergence", "max_factors")
 SWEEPING = ("bp", "trw")  # solvers that stop at a tolerance of ours
 
 
-def _shared(name: str, text: str = "") -> Any:
+def shared_option(name: str, text: str = "") -> Any:
     """An option of ``minfer run``'s reduction, here under the same name."""
     option = next(o for o in reduce.OPTIONS if o.name == name)
     return typer.Option(
@@ -102,19 +102,21 @@ def denoise(
     ] = None,
     reduce_: Annotated[
         bool,
-        _shared("reduce", "Ignore pairs of neighbours that matter little, and estimate the error."),
+        shared_option(
+            "reduce", "Ignore pairs of neighbours that matter little, and estimate the error."
+        ),
     ] = False,
     factor_cost: Annotated[
         Optional[float],  # noqa: UP045
-        _shared(
+        shared_option(
             "factor_cost",
             "Keep factors whose score is at least G. Without any of these three, 0.03.",
         ),
     ] = None,
-    max_divergence: Annotated[Optional[float], _shared("max_divergence")] = None,  # noqa: UP045
-    max_factors: Annotated[Optional[int], _shared("max_factors")] = None,  # noqa: UP045
-    method: Annotated[Optional[str], _shared("method")] = None,  # noqa: UP045
-    compare: Annotated[Optional[str], _shared("compare")] = None,  # noqa: UP045
+    max_divergence: Annotated[Optional[float], shared_option("max_divergence")] = None,  # noqa: UP045
+    max_factors: Annotated[Optional[int], shared_option("max_factors")] = None,  # noqa: UP045
+    method: Annotated[Optional[str], shared_option("method")] = None,  # noqa: UP045
+    compare: Annotated[Optional[str], shared_option("compare")] = None,  # noqa: UP045
     marginals: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(

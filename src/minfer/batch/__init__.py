@@ -1,0 +1,19 @@
+"""Millions of sentences, models and pictures: jobs over record batches, and engines to run them.
+
+A job is one function, Arrow record batch in, Arrow record batch out (:mod:`minfer.batch.jobs`);
+:func:`run` takes it over files of any size, resumes where it was stopped, and uses the processes
+of this machine or Ray. Needs the extra ``batch`` (pyarrow). docs/batch.md tells the whole story.
+"""
+
+from minfer.batch.driver import Progress, run, status
+from minfer.batch.jobs import DenoisePictures, Job, ParseSentences, RunModels
+
+__all__ = [
+    "DenoisePictures",
+    "Job",
+    "ParseSentences",
+    "Progress",
+    "RunModels",
+    "run",
+    "status",
+]

@@ -1,0 +1,282 @@
+"""A batch run: plan, hand shards to an engine, note what is done.
+
+    inputs -> shards -> [ read -> job's function -> write ] for each -> manifest
+
+The bracket is :class:`Processor`, the same under every engine: in this process, in a pool of
+processes, in Ray's actors. It leaves a shard's files complete or not at all, and doing a shard
+twice leaves the same bytes, so it does not matter when and how often anything is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import minfer
+from minfer.batch import manifest as files
+from minfer.batch.jobs import Job, check_format
+from minfer.batch.shards import SHARD_BYTES, Bad, Shard, cut, digest, find_inputs, read
+from minfer.batch.sinks import Errors, open_sink, part_name
+from minfer.errors import FormatError, MinferError, SettingsError, WorkerError
+from minfer.parallel import cores
+
+ENGINES = ("local", "ray")
+ON_ERROR = ("skip", "fail")
+
+#: What an engine does: lines for the manifest as shards are done, in any order, or an error in
+#: place of a shard that is given up.
+Outcome = dict[str, Any] | MinferError
+
+
+@dataclass(frozen=True)
+class Task:
+    """What workers are told once."""
+
+    job: Job
+    folder: str
+    format: str
+    on_error: str = "skip"
+
+
+class Processor:
+    """Does shards: loaded and warmed once, called for each."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.function = task.job.start(task.format)
+        self.schema = task.job.schema(task.format)
+        self.schema = self.schema.remove(self.schema.get_field_index("error"))
+
+    def __call__(self, shard: Shard) -> dict[str, Any]:
+        """Write a shard's output and return its line of the manifest."""
+        began, rows = time.perf_counter(), 0
+        task = self.task
+        with (
+            open_sink(task.folder, shard.number, task.format, self.schema) as sink,
+            Errors(task.folder, shard.number) as errors,
+        ):
+            for batch in self._read(shard):
+                if isinstance(batch, Bad):
+                    self._complain(errors, batch.place, None, batch.error)
+                    continue
+                answers = self.function(batch)
+                wrong = answers.column("error")
+                if wrong.null_count < len(wrong):
+                    places = answers.select(["place", "id", "error"]).to_pylist()
+                    for row in places:
+                        if row["error"] is not None:
+                            self._complain(errors, **row)
+                    answers = answers.filter(wrong.is_null())
+                if len(answers):
+                    sink(answers.select(self.schema.names))
+                rows += len(answers)
+        return {
+            "shard": shard.number,
+            "input": shard.label,
+            "sha256": digest(shard),
+            "output": part_name(shard.number, task.format),
+            "rows": rows,
+            "errors": errors.count,
+            "bytes": shard.size,
+            "seconds": round(time.perf_counter() - began, 3),
+        }
+
+    def _read(self, shard: Shard) -> Iterator[Any]:
+        """The shard's batches; if the rest of it cannot be read, that is a bad record too."""
+        try:
+            yield from read(shard, self.task.job)
+        except FormatError as error:
+            yield Bad(shard.label, f"the rest of the shard is lost: {error}")
+
+    def _complain(self, errors: Errors, place: str, id: str | None, error: str) -> None:
+        if self.task.on_error == "fail":
+            raise FormatError(f"{place}: {error}")
+        errors(place, id, error)
+
+
+# ---------------------------------------------------------------------- the run
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is.
+
+    Attributes
+    ----------
+    shards, done : planned, and done in this run or an earlier one
+    rows, errors : answers and bad records so far
+    bytes, bytes_done : of the input
+    new_rows, new_bytes, seconds : of this run alone
+    """
+
+    shards: int
+    done: int = 0
+    rows: int = 0
+    errors: int = 0
+    bytes: int = 0
+    bytes_done: int = 0
+    new_rows: int = 0
+    new_bytes: int = 0
+    seconds: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Records a second, in this run."""
+        return self.new_rows / self.seconds if self.seconds else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """By the bytes that are left; None if nothing is known yet."""
+        if not self.new_bytes:
+            return None
+        return self.seconds * (self.bytes - self.bytes_done) / self.new_bytes
+
+    def after(self, line: dict[str, Any]) -> Progress:
+        """With one more shard."""
+        return replace(
+            self,
+            done=self.done + 1,
+            rows=self.rows + line["rows"],
+            errors=self.errors + line["errors"],
+            bytes_done=self.bytes_done + line["bytes"],
+        )
+
+
+def run(
+    job: Job,
+    inputs: Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    engine: str = "local",
+    workers: int | None = None,
+    address: str | None = None,
+    on_error: str = "skip",
+    fresh: bool = False,
+    shard_bytes: int = SHARD_BYTES,
+    report: Callable[[Progress], None] | None = None,
+) -> Progress:
+    """Do a job over files of any size, from where an earlier run of it ended.
+
+    Parameters
+    ----------
+    job : ParseSentences, RunModels or DenoisePictures
+    inputs : files, or folders of them
+    out : folder of the output
+    format : of the output, see ``job.formats``
+    engine : ``local``, processes on this machine, or ``ray``
+    workers : processes or actors; by default one for each core of this machine or of the cluster
+    address : of a Ray cluster that is there already
+    on_error : ``skip`` notes bad records in errors files, ``fail`` stops at the first
+    fresh : forget an earlier run in ``out``
+    shard_bytes : input that is done in one go; what a kill can cost each worker
+    report : called at the start and after every shard
+
+    Raises
+    ------
+    RefusedError : ``out`` belongs to a run with other settings or inputs
+    """
+    _check(engine, workers, on_error, shard_bytes)
+    format = check_format(job, format)
+    settings = {**job.settings(), "format": format, "shard_bytes": shard_bytes}
+    settings["minfer"] = minfer.__version__
+    found = find_inputs([os.fspath(path) for path in inputs], job)
+    _check_names(found, format)
+    folder = files.made(Path(out))
+    with files.locked(folder):
+        if fresh:
+            files.clear(folder)
+        if (folder / files.PLAN).exists():
+            plan = files.Plan(settings, found, files.Plan.load(folder).shards)
+        else:
+            plan = files.Plan(settings, found, cut(found, job, shard_bytes))
+        manifest = files.prepare(folder, plan)
+        state = _sum(plan, manifest)
+        left = [shard for shard in plan.shards if shard.number not in manifest.done]
+        task = Task(job, str(folder), format, on_error)
+        lost: list[MinferError] = []
+        began = time.perf_counter()
+        if report:
+            report(state)
+        for outcome in _engine(engine, address)(task, left, workers) if left else ():
+            if isinstance(outcome, MinferError):
+                lost.append(outcome)
+                continue
+            manifest.add(outcome)
+            state = replace(
+                state.after(outcome),
+                new_rows=state.new_rows + outcome["rows"] + outcome["errors"],
+                new_bytes=state.new_bytes + outcome["bytes"],
+                seconds=time.perf_counter() - began,
+            )
+            if report:
+                report(state)
+    if lost:
+        raise WorkerError(
+            f"{len(lost)} of {len(plan.shards)} shards were given up, the first: {lost[0]}; "
+            "the others are done, and another run tries these again"
+        )
+    return state
+
+
+def status(out: str | os.PathLike[str]) -> tuple[Progress, bool, dict[str, Any]]:
+    """Of a run: how far it is, whether a process is at work on it, and its settings."""
+    folder = Path(out)
+    plan = files.Plan.load(folder)
+    return _sum(plan, files.Manifest(folder)), files.is_locked(folder), plan.settings
+
+
+def _sum(plan: files.Plan, manifest: files.Manifest) -> Progress:
+    state = Progress(len(plan.shards), bytes=sum(shard.size for shard in plan.shards))
+    for line in manifest.done.values():
+        state = state.after(line)
+    return state
+
+
+def _engine(
+    name: str, address: str | None
+) -> Callable[[Task, list[Shard], int | None], Iterator[Outcome]]:
+    if name == "local":
+        if address is not None:
+            raise SettingsError("an address is for the engine ray")
+        from minfer.batch.local import run_local
+
+        return lambda task, shards, workers: run_local(task, shards, workers or cores())
+    from minfer.batch.ray_engine import run_ray
+
+    return lambda task, shards, workers: run_ray(task, shards, workers, address)
+
+
+def _check(engine: str, workers: int | None, on_error: str, shard_bytes: int) -> None:
+    if engine not in ENGINES:
+        raise SettingsError(f"the engine is {' or '.join(ENGINES)}, not {engine!r}")
+    if on_error not in ON_ERROR:
+        raise SettingsError(f"on_error is {' or '.join(ON_ERROR)}, not {on_error!r}")
+    if workers is not None and workers < 1:
+        raise SettingsError(f"workers must be at least 1, not {workers}")
+    if shard_bytes < 1:
+        raise SettingsError(f"shard_bytes must be at least 1, not {shard_bytes}")
+
+
+def _check_names(inputs: Sequence[Any], format: str) -> None:
+    """Pictures are written under their own names, so there must be one for each."""
+    if format != "png":
+        return
+    seen: dict[str, str] = {}
+    for item in inputs:
+        if item.kind != "file":
+            raise SettingsError(
+                f"{item.file} is a table of pictures, which need not have names of their own: "
+                "write parquet"
+            )
+        name = os.path.splitext(item.name)[0]
+        if name in seen:
+            raise SettingsError(
+                f"{item.file} and {seen[name]} would be written under one name: give a folder "
+                "above both, or write parquet"
+            )
+        seen[name] = item.file

@@ -1,0 +1,480 @@
+"""The jobs: one function each, Arrow record batch in, Arrow record batch out.
+
+A job is a frozen settings object that pickles. ``job.start()`` loads what it needs, warms the
+kernels and returns the function. Rows stay rows: for n records come n, in order, each with its
+``place`` and ``id`` and either an answer or an ``error``. An answer depends on its own record
+alone, never on its neighbours, so it does not matter how records are batched or by whom; nothing
+that changes from run to run, such as a time, is part of it.
+
+>>> from minfer.batch.jobs import RunModels
+>>> RunModels(query=("rain",)).settings()["query"]
+['rain']
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from minfer.batch.arrow import pa
+from minfer.batch.text import hashed
+from minfer.errors import EvidenceError, FormatError, MinferError, SettingsError
+from minfer.graph import FactorGraph
+from minfer.parsing.conllu import Sentence, parse_sentence
+from minfer.parsing.inference import Inference
+from minfer.reduction.objectives import Objective
+from minfer.solvers.base import Solver
+from minfer.solvers.bp import BeliefPropagation
+
+BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+_TEXTS = pa.list_(pa.string())
+_NUMBERS = pa.list_(pa.float64())
+_HEAD = [("place", pa.string()), ("id", pa.string())]
+_ERROR = ("error", pa.string())
+
+
+class Job:
+    """What the engines need to know of a job.
+
+    Attributes
+    ----------
+    name : as the command is called
+    rows : records in a batch
+    columns : of the input, by name and type; which of them there are differs
+    paths : columns that name files, the first one that of a file given as input itself
+    tables : kinds of table it reads
+    suffixes : of files that are records themselves
+    formats : of its output, the default first
+    """
+
+    name: ClassVar[str]
+    rows: ClassVar[int]
+    columns: ClassVar[dict[str, pa.DataType]]
+    paths: ClassVar[tuple[str, ...]] = ()
+    tables: ClassVar[tuple[str, ...]] = ("jsonl", "parquet")
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    formats: ClassVar[tuple[str, ...]]
+
+    def settings(self) -> dict[str, Any]:
+        """All that the answers depend on, as JSON."""
+        raise NotImplementedError
+
+    def schema(self, format: str) -> pa.Schema:
+        """Of the function's output, ``error`` included."""
+        raise NotImplementedError
+
+    def start(self, format: str) -> BatchFunction:
+        """Load and warm up; the function, for output of a format."""
+        raise NotImplementedError
+
+    def check_columns(self, where: str, names: Sequence[str]) -> None:
+        """FormatError if there is no column to work on."""
+        raise NotImplementedError
+
+
+# ---------------------------------------------------------------------- parse sentences
+
+
+@dataclass(frozen=True)
+class ParseSentences(Job):
+    """Parse sentences: ``words`` (a list of strings), or ``conllu`` (the lines of one).
+
+    Parameters
+    ----------
+    model : file of a trained parser
+    tags : ``predicted`` or ``gold``; as in training by default
+    marginals : whether CoNLL-U gets probabilities in MISC; tables have them anyway
+    inference : :class:`minfer.parsing.Inference`
+    """
+
+    model: str
+    tags: str | None = None
+    marginals: bool = False
+    inference: Inference = field(default_factory=Inference)
+
+    name = "parse"
+    rows = 1024
+    columns: ClassVar = {"id": pa.string(), "conllu": pa.binary(), "words": _TEXTS}
+    tables = ("conllu", "jsonl", "parquet")
+    formats = ("conllu", "conllu.gz", "parquet", "jsonl", "jsonl.gz")
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "job": self.name,
+            "model": file_hash(self.model),
+            "tags": self.tags,
+            "marginals": self.marginals,
+            "inference": repr(self.inference),
+        }
+
+    def check_columns(self, where: str, names: Sequence[str]) -> None:
+        if not {"words", "conllu"} & set(names):
+            raise FormatError(f"{where}: there is neither `words`, a list of strings, nor `conllu`")
+
+    def schema(self, format: str) -> pa.Schema:
+        if format.startswith("conllu"):
+            return pa.schema([*_HEAD, ("conllu", pa.string()), _ERROR])
+        texts = [(name, _TEXTS) for name in ("words", "upos", "xpos")]
+        return pa.schema(
+            [
+                *_HEAD,
+                *texts,
+                ("heads", pa.list_(pa.int32())),
+                ("deprels", _TEXTS),
+                ("probs", _NUMBERS),
+                ("second_heads", pa.list_(pa.int32())),
+                ("second_probs", _NUMBERS),
+                ("log_prob", pa.float64()),
+                _ERROR,
+            ]
+        )
+
+    def start(self, format: str = "conllu") -> BatchFunction:
+        from minfer.parsing.parser import Parser
+
+        parser, schema = Parser.load(self.model), self.schema(format)
+        as_text = format.startswith("conllu")
+
+        def lines(sentences: Sequence[Sentence]) -> list[dict[str, Any]]:
+            parsed = parser.parse(sentences, self.tags, self.inference, self.marginals)
+            return [{"conllu": str(sentence)} for sentence in parsed]
+
+        def arrays(sentences: Sequence[Sentence]) -> list[dict[str, Any]]:
+            batch = parser.parse_batch(sentences, self.tags, self.inference)
+            return list(_parse_rows(parser, sentences, batch))
+
+        parse = lines if as_text else arrays
+
+        def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+            return _answer(batch, schema, self._sentence, parse)
+
+        parse([Sentence.from_forms(["one", "word"])])  # compiles or loads the kernels
+        return function
+
+    def _sentence(self, row: dict[str, Any]) -> Sentence:
+        if (lines := row.get("conllu")) is not None:
+            return parse_sentence(lines, source="sentence", multi_root=True)
+        words = row.get("words")
+        if not words:
+            raise FormatError("there is neither `words` nor `conllu`")
+        return Sentence.from_forms(words)
+
+
+def _parse_rows(parser: Any, sentences: Sequence[Sentence], batch: Any) -> Iterator[dict[str, Any]]:
+    """The parses as columns of lists."""
+    model, start = parser.model, batch.data.start.tolist()
+    names = [model.relations[k] for k in batch.labels.tolist()]
+    tags = None if batch.tags is None else [model.classes[k] for k in batch.tags.tolist()]
+    columns = {
+        "heads": batch.heads.tolist(),
+        "deprels": names,
+        "probs": batch.probs.tolist(),
+        "second_heads": batch.second.tolist(),
+        "second_probs": batch.second_probs.tolist(),
+    }
+    log_prob = batch.log_p.tolist()
+    for k, sentence in enumerate(sentences):
+        here = slice(start[k], start[k + 1])
+        upos, xpos = zip(*tags[here]) if tags is not None else (sentence.upos, sentence.xpos)
+        row = {"words": sentence.forms, "upos": upos, "xpos": xpos, "log_prob": log_prob[k]}
+        yield row | {name: values[here] for name, values in columns.items()}
+
+
+# ---------------------------------------------------------------------- run models
+
+
+@dataclass(frozen=True)
+class RunModels(Job):
+    """Marginals of models: a file each, or one shared model with ``evidence`` row by row.
+
+    Parameters
+    ----------
+    model : one model for all rows; None takes each row's ``model``
+    solver : any solver that pickles
+    objective : MinSize, MinDivergence, MinJoint or Budget; None infers in the whole model
+    options : of :func:`minfer.infer`, with an objective
+    query : variables whose marginals are wanted; all of them by default
+
+    ``evidence`` is a JSON object ``{"x3": 1}``, or a map in Parquet.
+    """
+
+    model: str | None = None
+    solver: Solver = field(default_factory=BeliefPropagation)
+    objective: Objective | None = None
+    options: tuple[tuple[str, Any], ...] = ()
+    query: tuple[str, ...] = ()
+
+    name = "run"
+    rows = 64
+    columns: ClassVar = {"id": pa.string(), "model": pa.string(), "evidence": pa.string()}
+    paths = ("model",)
+    suffixes = (".uai", ".fg", ".minfer")
+    formats = ("parquet", "jsonl", "jsonl.gz")
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "job": self.name,
+            "model": None if self.model is None else file_hash(self.model),
+            "solver": repr(self.solver),
+            "objective": None if self.objective is None else repr(self.objective),
+            "options": {name: repr(value) for name, value in self.options},
+            "query": list(self.query),
+        }
+
+    def check_columns(self, where: str, names: Sequence[str]) -> None:
+        wanted = "model" if self.model is None else "evidence"
+        if wanted not in names:
+            raise FormatError(f"{where}: there is no `{wanted}`")
+
+    def schema(self, format: str) -> pa.Schema:
+        reduced = [("kept_share", pa.float64()), ("divergence", pa.float64())]
+        return pa.schema(
+            [
+                *_HEAD,
+                ("variables", _TEXTS),
+                ("marginals", pa.list_(_NUMBERS)),
+                ("log_z", pa.float64()),
+                ("log_z_kind", pa.string()),
+                ("status", pa.string()),
+                ("converged", pa.bool_()),
+                ("iterations", pa.int64()),
+                *(reduced if self.objective is not None else ()),
+                _ERROR,
+            ]
+        )
+
+    def start(self, format: str = "parquet") -> BatchFunction:
+        from minfer.io import read
+
+        schema, shared = self.schema(format), None
+        if self.model is not None:
+            shared = read(self.model)
+        else:
+            self._infer(FactorGraph.pairwise([0.5, 0.0], [[0, 1]], [1.0]))  # warms the kernels
+        latest = lru_cache(maxsize=1)(read)  # rows of one model tend to follow each other
+
+        def graph_of(row: dict[str, Any]) -> FactorGraph:
+            if shared is None and row.get("model") is None:
+                raise FormatError("there is no `model`")
+            graph = latest(row["model"]) if shared is None else shared
+            return graph.with_evidence(_evidence(row.get("evidence")))
+
+        def infer(graphs: Sequence[FactorGraph]) -> list[dict[str, Any]]:
+            return [self._infer(graph) for graph in graphs]
+
+        def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+            return _answer(batch, schema, graph_of, infer)
+
+        return function
+
+    def _infer(self, graph: FactorGraph) -> dict[str, Any]:
+        from minfer.reduction.infer import infer
+
+        more: dict[str, Any] = {}
+        if self.objective is None:
+            answer = self.solver(graph)
+        else:
+            result = infer(graph, self.objective, self.solver, **dict(self.options))
+            answer = result.marginals
+            more = {
+                "log_z": _finite(result.log_z_full),
+                "log_z_kind": result.log_z_full_kind.value,
+                "kept_share": result.kept_share,
+                "divergence": result.divergence,
+            }
+        if self.query:
+            chosen = [graph.index(name) for name in self.query]
+        else:
+            chosen = list(range(graph.n_variables))
+        return {
+            "variables": [graph.name(v) for v in chosen],
+            "marginals": [answer[v].tolist() for v in chosen],
+            "log_z": _finite(answer.log_z),
+            "log_z_kind": answer.log_z_kind.value,
+            "status": answer.status.value,
+            "converged": answer.converged,
+            "iterations": answer.iterations,
+            **more,
+        }
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _evidence(text: str | None) -> dict[int | str, int]:
+    if text is None:
+        return {}
+    try:
+        evidence = json.loads(text)
+    except ValueError:
+        raise EvidenceError(f'evidence is a JSON object such as {{"x3": 1}}, not {text}') from None
+    if not isinstance(evidence, dict):
+        raise EvidenceError(f'evidence is a JSON object such as {{"x3": 1}}, not {text}')
+    return evidence
+
+
+# ---------------------------------------------------------------------- denoise pictures
+
+
+@dataclass(frozen=True)
+class DenoisePictures(Job):
+    """Clean pictures; the parameters are those of :func:`minfer.denoise`.
+
+    ``clean`` holds a PNG file of the result.
+    """
+
+    alpha: float | None = None
+    coupling: float = 1.0
+    objective: Objective | None = None
+    solver: Solver | None = None
+    level: float | None = None
+    labels: int | None = None
+    means: tuple[float, ...] | None = None
+
+    name = "denoise"
+    rows = 8
+    columns: ClassVar = {"id": pa.string(), "picture": pa.string()}
+    paths = ("picture",)
+    suffixes = (".png", ".pgm", ".pbm", ".ppm", ".bmp", ".tif", ".tiff", ".jpg", ".jpeg")
+    formats = ("png", "parquet")
+
+    def settings(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {"job": self.name, "alpha": self.alpha, "coupling": self.coupling}
+        facts |= {"level": self.level, "labels": self.labels}
+        facts["means"] = None if self.means is None else list(self.means)
+        for name in ("objective", "solver"):
+            value = getattr(self, name)
+            facts[name] = None if value is None else repr(value)
+        return facts
+
+    def check_columns(self, where: str, names: Sequence[str]) -> None:
+        if "picture" not in names:
+            raise FormatError(f"{where}: there is no `picture`")
+
+    def schema(self, format: str) -> pa.Schema:
+        return pa.schema(
+            [
+                *_HEAD,
+                ("height", pa.int64()),
+                ("width", pa.int64()),
+                ("status", pa.string()),
+                ("converged", pa.bool_()),
+                ("kept_share", pa.float64()),
+                ("clean", pa.binary()),
+                _ERROR,
+            ]
+        )
+
+    def start(self, format: str = "png") -> BatchFunction:
+        from minfer.pictures import read_picture
+
+        schema = self.schema(format)
+
+        def values(row: dict[str, Any]) -> Any:
+            if row.get("picture") is None:
+                raise FormatError("there is no `picture`")
+            try:
+                return read_picture(row["picture"]).values
+            except OSError as error:
+                raise FormatError(f"cannot read {row['picture']}: {error.strerror}") from None
+
+        def clean(pictures: Sequence[Any]) -> list[dict[str, Any]]:
+            return [self._clean(picture) for picture in pictures]
+
+        def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+            return _answer(batch, schema, values, clean)
+
+        black, white = (0.2, 0.8) if self.means is None else self.means[:2]
+        if self.labels is None:
+            self._clean(np.array([[black, white], [white, black]]))  # warms the kernels
+        return function
+
+    def _clean(self, values: Any) -> dict[str, Any]:
+        from minfer.denoising import denoise
+        from minfer.pictures import encode_picture
+
+        found = denoise(
+            values, self.alpha, self.coupling, self.objective, self.solver, level=self.level,
+            labels=self.labels, means=self.means,
+        )  # fmt: skip
+        height, width = found.shape
+        return {
+            "height": height,
+            "width": width,
+            "status": found.result.status.value,
+            "converged": found.result.marginals.converged,
+            "kept_share": found.result.kept_share,
+            "clean": encode_picture(found.clean),
+        }
+
+
+# ---------------------------------------------------------------------- what they share
+
+
+def _answer(
+    batch: pa.RecordBatch,
+    schema: pa.Schema,
+    prepare: Callable[[dict[str, Any]], Any],
+    solve: Callable[[Sequence[Any]], list[dict[str, Any]]],
+) -> pa.RecordBatch:
+    """A row for each record: what ``solve`` says of what ``prepare`` makes of it, or its error."""
+    rows: list[dict[str, Any]] = []
+    items, places = [], []
+    for row in batch.to_pylist():
+        place = {name: row.get(name) for name in ("place", "id")}
+        rows.append(place)
+        try:
+            items.append(prepare(row))
+            places.append(place)
+        except MinferError as error:
+            place["error"] = reason(error)
+    for place, answer in zip(places, _each(solve, items)):
+        place |= answer
+    columns = [pa.array([row.get(f.name) for row in rows], f.type) for f in schema]
+    return pa.record_batch(columns, schema=schema)
+
+
+def _each(
+    solve: Callable[[Sequence[Any]], list[dict[str, Any]]], items: list[Any]
+) -> Iterable[dict[str, Any]]:
+    """All at once; one by one if that fails, to find which it was."""
+    if not items:
+        return []
+    try:
+        return solve(items)
+    except MinferError as error:
+        if len(items) == 1:
+            return [{"error": reason(error)}]
+    half = len(items) // 2
+    return [*_each(solve, items[:half]), *_each(solve, items[half:])]
+
+
+def reason(error: MinferError) -> str:
+    """What an errors file says of an error."""
+    return f"{type(error).__name__}: {error}"
+
+
+def file_hash(path: str) -> str:
+    """SHA-256 of a file that the answers depend on."""
+    try:
+        with open(path, "rb") as file:
+            return hashed(iter(lambda: file.read(1 << 20), b""))
+    except OSError as error:
+        raise FormatError(f"cannot read {os.fspath(path)}: {error.strerror}") from None
+
+
+def check_format(job: Job, format: str | None) -> str:
+    """The format of the output, which must be one that the job has."""
+    if format is None:
+        return job.formats[0]
+    if format not in job.formats:
+        raise SettingsError(f"batch {job.name} writes {', '.join(job.formats)}, not {format}")
+    return format

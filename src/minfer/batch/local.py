@@ -1,0 +1,76 @@
+"""The engine that needs no engine: processes of this machine, one shard each at a time.
+
+Workers die with the driver (:mod:`minfer.parallel`). A worker that dies is replaced and its shard
+done again, up to :data:`TRIES` times.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from multiprocessing.connection import wait
+from typing import Any
+
+from minfer.batch.driver import Outcome, Processor, Task
+from minfer.batch.shards import Shard
+from minfer.errors import WorkerError
+from minfer.parallel import Worker
+
+TRIES = 3
+
+
+def run_local(task: Task, shards: list[Shard], workers: int) -> Iterator[Outcome]:
+    """The shards' outcomes as they come; one worker is this process itself."""
+    if workers == 1:
+        yield from map(Processor(task), shards)
+        return
+    waiting = deque(shards)
+    tries: dict[int, int] = {}
+    busy: dict[Any, tuple[Worker, Shard]] = {}  # by the pipe to the worker
+    team: list[Worker] = []
+
+    def hire() -> Worker:
+        team.append(Worker(_do, partial(Processor, task)))
+        return team[-1]
+
+    def give(worker: Worker) -> None:
+        if not waiting:
+            return
+        shard = waiting.popleft()
+        busy[worker.pipe] = (worker, shard)
+        with suppress(WorkerError):  # dead already: its pipe says so below
+            worker.send(shard.number, shard)
+
+    try:
+        for _ in range(min(workers, len(shards))):
+            give(hire())
+        while busy:
+            for pipe in wait(list(busy)):
+                worker, shard = busy.pop(pipe)
+                try:
+                    _, line, error = worker.receive()
+                except WorkerError as death:
+                    worker.pipe.close()
+                    tries[shard.number] = tries.get(shard.number, 0) + 1
+                    if tries[shard.number] < TRIES:
+                        waiting.append(shard)
+                    else:
+                        yield WorkerError(f"{shard.label}: {death}")
+                    if waiting:
+                        give(hire())
+                    continue
+                if error is not None:
+                    raise error
+                yield line
+                give(worker)
+    finally:
+        for worker in team:
+            worker.pipe.close()
+        for worker in team:
+            worker.end()
+
+
+def _do(processor: Processor, shard: Shard) -> dict[str, Any]:
+    return processor(shard)

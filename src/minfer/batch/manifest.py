@@ -1,0 +1,172 @@
+"""What was planned and what is done, in files that survive the process at any moment.
+
+``plan.jsonl`` is written once, whole: settings and inputs in its first line, then a line for each
+shard. ``manifest.jsonl`` gets a line for each shard that is done, after its output is in place. A
+line cut off by a crash is no line: its shard is done again, which gives the same output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from minfer.batch.shards import Input, Shard, digest
+from minfer.batch.sinks import json_line
+from minfer.errors import FormatError, MinferError, RefusedError
+from minfer.io.text import write_bytes
+
+PLAN = "plan.jsonl"
+MANIFEST = "manifest.jsonl"
+LOCK = ".lock"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Settings, inputs and shards of a run."""
+
+    settings: dict[str, Any]
+    inputs: list[Input]
+    shards: list[Shard]
+
+    def save(self, folder: Path) -> None:
+        head = {"settings": self.settings, "inputs": self.inputs}
+        lines = [json_line(head), *(json_line(shard._asdict()) for shard in self.shards)]
+        write_bytes(folder / PLAN, b"".join(lines))
+
+    @classmethod
+    def load(cls, folder: Path) -> Plan:
+        path = folder / PLAN
+        try:
+            with open(path, encoding="utf-8") as file:
+                head = json.loads(next(file))
+                shards = [Shard(**json.loads(line)) for line in file]
+        except FileNotFoundError:
+            raise FormatError(f"{folder} holds no batch run: there is no {PLAN}") from None
+        except (ValueError, TypeError, StopIteration) as error:
+            raise FormatError(f"{path} is damaged ({error}): start over with --fresh") from None
+        files = [s._replace(files=tuple((f, n) for f, n in s.files)) for s in shards]
+        return cls(head["settings"], [Input(*item) for item in head["inputs"]], files)
+
+
+class Manifest:
+    """The shards that are done, by number."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / MANIFEST
+        self.done: dict[int, dict[str, Any]] = {}
+        data = self.path.read_bytes() if self.path.exists() else b""
+        self._good = 0  # bytes of whole lines
+        for line in data.splitlines(keepends=True):
+            try:
+                content = json.loads(line) if line.endswith(b"\n") else None
+            except ValueError:
+                content = None
+            if content is None:
+                break
+            self._good += len(line)
+            self.done[content["shard"]] = content
+
+    def add(self, line: dict[str, Any]) -> None:
+        """Append a line, on disk when this returns."""
+        with open(self.path, "ab") as file:
+            file.truncate(self._good)
+            self._good += file.write(json_line(line))
+            file.flush()
+            os.fsync(file.fileno())
+        self.done[line["shard"]] = line
+
+
+def prepare(folder: Path, plan: Plan) -> Manifest:
+    """What is left to do of a plan, in a folder that is new or holds a run of the same plan."""
+    if not (folder / PLAN).exists():
+        if any(path.name != LOCK for path in folder.iterdir()):
+            raise RefusedError(f"{folder} holds other files: name a new or empty folder")
+        plan.save(folder)
+        return Manifest(folder)
+    before = Plan.load(folder)
+    manifest = Manifest(folder)
+    _compare(folder, before, plan, manifest)
+    _sweep(folder)
+    return manifest
+
+
+def _compare(folder: Path, before: Plan, plan: Plan, manifest: Manifest) -> None:
+    advice = "name another folder, or start over with --fresh"
+    for name in sorted({*before.settings, *plan.settings}):
+        old, new = before.settings.get(name), plan.settings.get(name)
+        if old != new:
+            raise RefusedError(
+                f"{folder} holds a run with other settings: {name} was {old}, is {new}; {advice}"
+            )
+    if [i.file for i in before.inputs] != [i.file for i in plan.inputs]:
+        raise RefusedError(f"{folder} holds a run over other input files: {advice}")
+    changed = set()
+    for old_input, new_input in zip(before.inputs, plan.inputs):
+        if old_input.size != new_input.size:
+            raise RefusedError(f"{new_input.file} has changed since {folder} was begun: {advice}")
+        if old_input.modified != new_input.modified:
+            changed.add(new_input.file)
+    for shard in before.shards:
+        files = {shard.file, *(file for file, _ in shard.files)}
+        line = manifest.done.get(shard.number)
+        if line and files & changed and digest(shard) != line["sha256"]:
+            raise RefusedError(f"{shard.label} has changed since it was done: {advice}")
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a killed process had begun to write."""
+    for path in folder.rglob(".minfer-*.tmp"):
+        path.unlink(missing_ok=True)
+
+
+def clear(folder: Path) -> None:
+    """Remove a run from its folder, and nothing else."""
+    if not (folder / PLAN).exists():
+        return
+    for path in [*folder.glob("part-*"), *(folder / "pictures").rglob("*.png")]:
+        path.unlink(missing_ok=True)
+    _sweep(folder)
+    (folder / MANIFEST).unlink(missing_ok=True)
+    (folder / PLAN).unlink()  # last: until then the folder is known as ours
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """The folder for one process at a time; the lock goes with the process, however it ends."""
+    with open(folder / LOCK, "ab") as file:
+        if not _take(file):
+            raise RefusedError(f"another process is at work in {folder}")
+        yield
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process is at work in a folder."""
+    with suppress(OSError), open(folder / LOCK, "rb") as file:
+        return not _take(file)
+    return False
+
+
+def _take(file: Any) -> bool:
+    try:
+        import fcntl
+    except ImportError:  # not on this system: nobody is kept out
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def made(folder: Path) -> Path:
+    """The folder, which is created if need be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MinferError(f"cannot write {folder}: {error.strerror}") from None
+    return folder

@@ -1,0 +1,118 @@
+"""The engine for clusters: Ray Data moves shards to actors that do them.
+
+``map_batches`` over the list of shards, one to a call, with an actor class: each actor loads the
+model and warms the kernels once. What travels is the description of a shard and its line of the
+manifest; an actor streams the records itself, so the corpus is never in Ray's memory. Input and
+output must be under the same paths on all machines. Ray does a lost actor's shard again, elsewhere
+if need be, which gives the same bytes.
+
+:func:`over_table` is for Ray datasets of your own: the job's function for ``map_batches`` with
+``batch_format="pyarrow"``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from minfer.batch.arrow import pa
+from minfer.batch.driver import Outcome, Processor, Task
+from minfer.batch.shards import Shard
+from minfer.errors import MinferError, RefusedError
+
+if TYPE_CHECKING:
+    from minfer.batch.jobs import Job
+
+
+def run_ray(
+    task: Task, shards: list[Shard], workers: int | None, address: str | None
+) -> Iterator[Outcome]:
+    """The shards' outcomes as they come."""
+    ray = _ray()
+    ours = not ray.is_initialized()
+    if ours:
+        _connect(ray, workers, address)
+    try:
+        if workers is None:
+            workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        numbers = ray.data.from_items(
+            [{"shard": json.dumps(shard._asdict())} for shard in shards],
+            override_num_blocks=len(shards),
+        )
+        lines = numbers.map_batches(
+            _Actor,
+            fn_constructor_args=(task, os.getcwd()),
+            batch_size=1,
+            batch_format="pyarrow",
+            compute=ray.data.ActorPoolStrategy(size=min(workers, len(shards))),
+            num_cpus=1,
+        )
+        for row in lines.iter_rows():
+            line = json.loads(row["line"])
+            if "failure" in line:
+                raise MinferError(line["failure"])
+            yield line
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+class _Actor:
+    """A processor under Ray: JSON in, JSON out."""
+
+    def __init__(self, task: Task, base: str) -> None:
+        os.chdir(base)  # the driver's folder, so that paths mean the same
+        self.process = Processor(task)
+
+    def __call__(self, batch: Any) -> dict[str, list[str]]:
+        lines = []
+        for text in batch.column("shard").to_pylist():
+            fields = json.loads(text)
+            fields["files"] = tuple((file, name) for file, name in fields["files"])
+            try:
+                line = self.process(Shard(**fields))
+            except MinferError as error:  # a bad record under on_error=fail: no use to try again
+                line = {"failure": str(error)}
+            lines.append(json.dumps(line))
+        return {"line": lines}
+
+
+class over_table:
+    """A job's function over Arrow tables, as Ray Data and Dask hand them out.
+
+    ``dataset.map_batches(over_table, fn_constructor_args=(job,), batch_format="pyarrow", ...)``
+    """
+
+    def __init__(self, job: Job, format: str = "parquet") -> None:
+        self.function, self.schema = job.start(format), job.schema(format)
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        batches = table.combine_chunks().to_batches()
+        return pa.Table.from_batches([self.function(batch) for batch in batches], self.schema)
+
+
+def _connect(ray: Any, workers: int | None, address: str | None) -> None:
+    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    try:
+        if address is not None:
+            ray.init(address=address, **quiet)
+        else:
+            ray.init(num_cpus=workers, include_dashboard=False, **quiet)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise RefusedError(f"no Ray at {address or 'this machine'}: {error}") from None
+
+
+def _ray() -> Any:
+    try:
+        import ray
+        import ray.data
+    except ImportError:
+        raise MinferError(
+            "the engine ray needs Ray, which is not installed: pip install 'minfer[ray]'"
+        ) from None
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    return ray

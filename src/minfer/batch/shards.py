@@ -1,0 +1,376 @@
+"""What is worked on at a time: inputs cut into shards, and shards read as record batches.
+
+The cut depends on the inputs and the shard size alone:
+
+* CoNLL-U and JSON lines: byte ranges of the text (:mod:`minfer.batch.text`); a compressed file has
+  at most :data:`MOST_PACKED` of them, since each is reached by decompressing what lies before;
+* Parquet: runs of row groups;
+* models and pictures: runs of files.
+
+A shard is read as a stream: what is in memory is one record batch. Rows know their ``place``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from minfer.batch.arrow import pa, pq
+from minfer.batch.text import as_file, hashed, is_compressed, text_range, text_size
+from minfer.errors import FormatError, MinferError
+from minfer.parsing.treebank import read_blocks
+
+if TYPE_CHECKING:
+    from minfer.batch.jobs import Job
+
+SHARD_BYTES = 8 << 20
+MOST_FILES = 64  # in a shard of models or pictures
+MOST_PACKED = 16  # shards of one compressed file
+
+TABLES = {
+    ".conllu": "conllu",
+    ".conllx": "conllu",
+    ".conll": "conllu",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+}
+
+
+class Input(NamedTuple):
+    """One file to read: its size and time of change tell whether it is still the same."""
+
+    file: str
+    kind: str  # conllu, jsonl, parquet, or "file": a record of its own
+    name: str  # below the folder that was given, or the file's own
+    size: int
+    modified: int  # in nanoseconds
+
+
+class Shard(NamedTuple):
+    """A part of the input that one worker does in one go.
+
+    ``start`` and ``stop`` are bytes of the text or numbers of row groups, ``stop`` None the end;
+    ``files`` are pairs of path and name.
+    """
+
+    number: int
+    kind: str
+    file: str
+    start: int
+    stop: int | None
+    size: int
+    files: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The shard as messages call it."""
+        if self.kind == "file":
+            more = f" and {len(self.files) - 1} more" if len(self.files) > 1 else ""
+            return f"{self.files[0][0]}{more}"
+        if self.kind == "parquet":
+            return f"{self.file} from row group {self.start}" if self.start else self.file
+        return f"{self.file} from byte {self.start}" if self.start else self.file
+
+
+class Bad(NamedTuple):
+    """A record that cannot be read."""
+
+    place: str
+    error: str
+
+
+# ---------------------------------------------------------------------- inputs and their cut
+
+
+def find_inputs(paths: Sequence[str], job: Job) -> list[Input]:
+    """The files that paths stand for; a folder stands for those below it that fit the job."""
+    found: list[Input] = []
+    for path in map(os.fspath, paths):
+        if os.path.isdir(path):
+            below = sorted(p for p in Path(path).rglob("*") if p.is_file())
+            fitting = [(str(p), str(p.relative_to(path))) for p in below if _kind(str(p), job)]
+            if not fitting:
+                raise FormatError(f"{path}: no file below this folder is one of {_known(job)}")
+        else:
+            fitting = [(path, os.path.basename(path))]
+        for file, name in fitting:
+            kind = _kind(file, job)
+            if kind is None:
+                raise FormatError(f"{file}: its name must end in one of {_known(job)}")
+            try:
+                facts = os.stat(file)
+            except OSError as error:
+                raise FormatError(f"cannot read {file}: {error.strerror}") from None
+            found.append(Input(file, kind, name, facts.st_size, facts.st_mtime_ns))
+    seen: set[str] = set()
+    for item in found:
+        if item.file in seen:
+            raise FormatError(f"{item.file} is given twice")
+        seen.add(item.file)
+    return found
+
+
+def _kind(file: str, job: Job) -> str | None:
+    name = file.lower().removesuffix(".gz")
+    suffix = os.path.splitext(name)[1]
+    if suffix in job.suffixes:
+        return "file"
+    kind = TABLES.get(suffix)
+    return kind if kind in job.tables else None
+
+
+def _known(job: Job) -> str:
+    known = sorted([s for s, kind in TABLES.items() if kind in job.tables] + list(job.suffixes))
+    return ", ".join(known)
+
+
+def cut(inputs: Sequence[Input], job: Job, shard_bytes: int = SHARD_BYTES) -> list[Shard]:
+    """The shards of the inputs, in order."""
+    shards: list[Shard] = []
+    waiting: list[Input] = []
+
+    def add(*fields: Any) -> None:
+        shards.append(Shard(len(shards), *fields))
+
+    def flush() -> None:
+        if waiting:
+            files = tuple((item.file, item.name) for item in waiting)
+            add("file", "", 0, None, sum(item.size for item in waiting), files)
+            waiting.clear()
+
+    for item in inputs:
+        if item.kind == "file":
+            waiting.append(item)
+            if len(waiting) == MOST_FILES or sum(w.size for w in waiting) >= shard_bytes:
+                flush()
+            continue
+        flush()
+        ranges = _row_groups if item.kind == "parquet" else _byte_ranges
+        for start, stop, size in ranges(item, job, shard_bytes):
+            add(item.kind, item.file, start, stop, size)
+    flush()
+    return shards
+
+
+def _byte_ranges(item: Input, job: Job, shard_bytes: int) -> Iterator[tuple[int, int | None, int]]:
+    size, most = item.size, item.size
+    if is_compressed(item.file):
+        try:
+            size, most = text_size(item.file), MOST_PACKED
+        except MinferError:
+            most = 1  # damaged: whoever reads it will say where
+    n = max(1, min(-(-size // shard_bytes), most))
+    step = -(-size // n)
+    for k in range(n):
+        last = k == n - 1
+        yield k * step, None if last else (k + 1) * step, (size - k * step if last else step)
+
+
+def _row_groups(item: Input, job: Job, shard_bytes: int) -> Iterator[tuple[int, int | None, int]]:
+    with _parquet(item.file) as file:
+        names = file.schema_arrow.names
+        job.check_columns(item.file, names)
+        facts, start, size = file.metadata, 0, 0
+        for k in range(facts.num_row_groups):
+            size += facts.row_group(k).total_byte_size
+            if size >= shard_bytes or k == facts.num_row_groups - 1:
+                yield start, k + 1, size
+                start, size = k + 1, 0
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def read(shard: Shard, job: Job) -> Iterator[pa.RecordBatch | Bad]:
+    """The records of a shard, ``job.rows`` at a time, in order; what cannot be read in between.
+
+    Every batch has a column ``place`` and those of ``job.columns`` that there are. FormatError if
+    the rest of the shard cannot be read at all.
+    """
+    if shard.kind == "parquet":
+        yield from _read_parquet(shard, job)
+        return
+    rows: list[dict[str, Any]] = []
+    for row in _ROWS[shard.kind](shard, job):
+        if isinstance(row, Bad):
+            if rows:
+                yield _batch(rows, job)
+                rows = []
+            yield row
+            continue
+        rows.append(row)
+        if len(rows) == job.rows:
+            yield _batch(rows, job)
+            rows = []
+    if rows:
+        yield _batch(rows, job)
+
+
+def _batch(rows: list[dict[str, Any]], job: Job) -> pa.RecordBatch:
+    names = {name for row in rows for name in row}
+    kinds = {"place": pa.string(), **{k: t for k, t in job.columns.items() if k in names}}
+    columns = [pa.array([row.get(k) for row in rows], kind) for k, kind in kinds.items()]
+    return pa.record_batch(columns, names=list(kinds))
+
+
+def _read_conllu(shard: Shard, job: Job) -> Iterator[dict[str, Any] | Bad]:
+    chunks = text_range(shard.file, "conllu", shard.start, shard.stop)
+    for block in read_blocks(as_file(chunks, shard.label)):
+        place = f"{shard.label}: line {block.line}"
+        if block.cut:
+            yield Bad(
+                place,
+                "the file ends inside a line, so it may be cut off: if it is complete, end it "
+                "with an empty line",
+            )
+            continue
+        yield {"place": place, "conllu": block.data}
+
+
+def _read_jsonl(shard: Shard, job: Job) -> Iterator[dict[str, Any] | Bad]:
+    for number, line in enumerate(_lines(shard), 1):
+        place = f"{shard.label}: line {number}"
+        if not line.strip():
+            continue
+        try:
+            yield {"place": place, **_json_record(line, os.path.dirname(shard.file), job)}
+        except FormatError as error:
+            yield Bad(place, str(error))
+
+
+def _lines(shard: Shard) -> Iterator[bytes]:
+    rest = b""
+    for chunk in text_range(shard.file, "jsonl", shard.start, shard.stop):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest
+
+
+def _json_record(line: bytes, folder: str, job: Job) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise FormatError(f"not JSON: {error}") from None
+    if not isinstance(record, dict):
+        raise FormatError(f"a record is a JSON object, not {type(record).__name__}")
+    row: dict[str, Any] = {}
+    for name, kind in job.columns.items():
+        value = record.get(name)
+        if value is None:
+            continue
+        if name == "id" or (name == "evidence" and not isinstance(value, str)):
+            value = value if isinstance(value, str) else json.dumps(value)
+        try:
+            row[name] = pa.scalar(value, kind).as_py()
+        except (pa.ArrowException, TypeError, ValueError):
+            raise FormatError(f"{name} is no {kind}: {json.dumps(value)[:60]}") from None
+    job.check_columns("the record", list(row))
+    for name in job.paths:
+        if name in row:
+            row[name] = os.path.join(folder, row[name])
+    return row
+
+
+def _read_files(shard: Shard, job: Job) -> Iterator[dict[str, Any] | Bad]:
+    for file, name in shard.files:
+        yield {"place": file, "id": name, job.paths[0]: file}
+
+
+_ROWS = {"conllu": _read_conllu, "jsonl": _read_jsonl, "file": _read_files}
+
+
+def _read_parquet(shard: Shard, job: Job) -> Iterator[pa.RecordBatch]:
+    folder = os.path.dirname(shard.file)
+    with _parquet(shard.file) as file:
+        names = [name for name in job.columns if name in file.schema_arrow.names]
+        groups = range(shard.start, _end(shard, file))
+        row = sum(file.metadata.row_group(k).num_rows for k in range(shard.start))
+        for batch in file.iter_batches(job.rows, list(groups), columns=names):
+            places = [f"{shard.file}: row {row + k + 1}" for k in range(len(batch))]
+            columns = [_column(batch.column(name), name, folder, shard, job) for name in names]
+            yield pa.record_batch([pa.array(places), *columns], names=["place", *names])
+            row += len(batch)
+
+
+def _column(values: pa.Array, name: str, folder: str, shard: Shard, job: Job) -> pa.Array:
+    """A column of the type that the job takes; maps and structs of evidence become JSON."""
+    kind = job.columns[name]
+    if name == "evidence" and not pa.types.is_string(values.type):
+        pairs = ({k: v for k, v in dict(x).items() if v is not None} if x else None
+                 for x in values.to_pylist())  # fmt: skip
+        return pa.array([None if p is None else json.dumps(p) for p in pairs], kind)
+    try:
+        values = values.cast(kind)
+    except pa.ArrowException:
+        raise FormatError(f"{shard.file}: {name} is {values.type}, not {kind}") from None
+    if name not in job.paths:
+        return values
+    paths = [None if x is None else os.path.join(folder, x) for x in values.to_pylist()]
+    return pa.array(paths, kind)
+
+
+class _parquet:
+    """An open Parquet file; what is wrong with it is a FormatError."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __enter__(self) -> Any:
+        try:
+            self.file = pq.ParquetFile(self.path)
+        except (pa.ArrowException, OSError) as error:
+            raise FormatError(f"{self.path}: not a Parquet file: {error}") from None
+        return self.file
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.file.close()
+        if isinstance(error, pa.ArrowException | OSError):
+            raise FormatError(f"{self.path}: the Parquet file is damaged: {error}") from None
+
+
+def _end(shard: Shard, file: Any) -> int:
+    return file.metadata.num_row_groups if shard.stop is None else shard.stop
+
+
+# ---------------------------------------------------------------------- what was read
+
+
+def digest(shard: Shard) -> str:
+    """SHA-256 of the bytes that a shard stands for."""
+    if shard.kind == "parquet":
+        with _parquet(shard.file) as file:
+            offsets = [_offset(file.metadata, k) for k in range(file.metadata.num_row_groups)]
+            end = _end(shard, file)
+        start = offsets[shard.start] if offsets else 0
+        stop = offsets[end] if end < len(offsets) else os.path.getsize(shard.file)
+        return hashed(_bytes(shard.file, start, stop))
+    if shard.kind == "file":
+        whole = hashlib.sha256()
+        for file, name in shard.files:
+            try:
+                content = hashed(_bytes(file, 0, os.path.getsize(file)))
+            except OSError as error:
+                content = str(error.strerror)  # its record is an error
+            whole.update(f"{name}\0{content}\n".encode())
+        return whole.hexdigest()
+    return hashed(text_range(shard.file, shard.kind, shard.start, shard.stop))
+
+
+def _offset(facts: Any, group: int) -> int:
+    columns = [facts.row_group(group).column(k) for k in range(facts.num_columns)]
+    starts = [c.dictionary_page_offset or c.data_page_offset for c in columns]
+    return min([*starts, *(c.data_page_offset for c in columns)])
+
+
+def _bytes(path: str, start: int, stop: int) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        file.seek(start)
+        while start < stop and (chunk := file.read(min(1 << 20, stop - start))):
+            start += len(chunk)
+            yield chunk

@@ -1,0 +1,97 @@
+"""Where answers go: one file per shard, complete or not there at all, and one for what went wrong.
+
+``part-000007.conllu`` holds the answers of shard 7 in the order of its records, and
+``part-000007.errors.jsonl`` its bad records with place and reason, if there are any. Equal input
+gives equal bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, BinaryIO, Protocol
+
+from minfer.batch.arrow import pa, pq
+from minfer.errors import SettingsError
+from minfer.io.text import atomic_write, write_bytes
+
+PICTURES = "pictures"
+
+
+class Sink(Protocol):
+    """Takes batches of answers."""
+
+    def __call__(self, batch: pa.RecordBatch) -> None: ...
+
+
+def part_name(number: int, format: str) -> str:
+    """The file of a shard's answers."""
+    return f"part-{number:06d}.{'jsonl' if format == 'png' else format}"
+
+
+def errors_name(number: int) -> str:
+    """The file of a shard's bad records."""
+    return f"part-{number:06d}.errors.jsonl"
+
+
+@contextmanager
+def open_sink(folder: str, number: int, format: str, schema: pa.Schema) -> Iterator[Sink]:
+    """Where to put the answers of a shard; its file is there when the block has ended."""
+    with ExitStack() as stack:
+        file = stack.enter_context(atomic_write(os.path.join(folder, part_name(number, format))))
+        if format == "parquet":
+            yield stack.enter_context(pq.ParquetWriter(file, schema)).write_batch
+        elif format.startswith("conllu"):
+            yield lambda batch: _write_conllu(file, batch)
+        elif format.startswith("jsonl"):
+            yield lambda batch: _write_jsonl(file, batch)
+        elif format == "png":
+            yield lambda batch: _write_pictures(folder, file, batch)
+        else:
+            raise SettingsError(f"there is no output format {format!r}")
+
+
+def _write_conllu(file: BinaryIO, batch: pa.RecordBatch) -> None:
+    for text in batch.column("conllu").to_pylist():
+        file.write(f"{text}\n\n".encode())
+
+
+def _write_jsonl(file: BinaryIO, batch: pa.RecordBatch) -> None:
+    for row in batch.to_pylist():
+        file.write(json_line(row))
+
+
+def _write_pictures(folder: str, file: BinaryIO, batch: pa.RecordBatch) -> None:
+    """Each picture under its own name, so that a shard done twice leaves what it left once."""
+    for row in batch.to_pylist():
+        path = os.path.join(folder, PICTURES, os.path.splitext(row["id"])[0] + ".png")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        write_bytes(path, row.pop("clean"))
+        file.write(json_line({**row, "picture": os.path.relpath(path, folder)}))
+
+
+class Errors:
+    """The bad records of a shard; no file if there are none."""
+
+    def __init__(self, folder: str, number: int) -> None:
+        self.path, self.count = os.path.join(folder, errors_name(number)), 0
+        self._stack = ExitStack()
+
+    def __call__(self, place: str, id: str | None, reason: str) -> None:
+        if not self.count:
+            self._file = self._stack.enter_context(atomic_write(self.path))
+        self.count += 1
+        self._file.write(json_line({"place": place, "id": id, "error": reason}))
+
+    def __enter__(self) -> Errors:
+        return self
+
+    def __exit__(self, *failure: Any) -> bool | None:
+        return self._stack.__exit__(*failure)
+
+
+def json_line(content: dict[str, Any]) -> bytes:
+    """One line of JSON."""
+    return json.dumps(content, ensure_ascii=False).encode() + b"\n"

@@ -1,0 +1,109 @@
+"""A byte range of a text file, moved to where records begin, so that ranges cut nothing in two.
+
+A record belongs to the range in which its first byte lies. With ``b(p)`` the first place at or
+after ``p`` where a record can begin (after an empty line in CoNLL, after a line end in JSON lines),
+the range ``[start, stop)`` reads ``[b(start), b(stop))``: neighbours agree on ``b`` without asking
+each other, and every record is read once. Places are counted in the text, so a compressed file has
+ranges too; they are reached by decompressing what lies before.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, cast
+
+from minfer.errors import FormatError
+
+#: The line end after which a record can begin, by kind of file.
+ENDS = {
+    "conllu": re.compile(rb"(?<=\n)\n|(?<=\n\r)\n"),
+    "jsonl": re.compile(rb"\n"),
+}
+
+_CHUNK = 1 << 18
+_BEHIND = 2  # bytes before a line end that the patterns look at
+
+
+def text_range(file: str, kind: str, start: int, stop: int | None) -> Iterator[bytes]:
+    """The bytes of a range, in chunks; ``stop`` None is the end of the file."""
+    pattern = ENDS[kind]
+    with opened(file) as text:
+        behind = min(start, _BEHIND + 1)
+        text.seek(start - behind)
+        base, kept, begun = start - behind, b"", start == 0
+        while chunk := text.read(_CHUNK):
+            data, new = kept + chunk, len(kept)
+            if not begun:
+                found = pattern.search(data, max(start - 1 - base, 0))
+                begun = found is not None
+                new = found.end() if found else len(data)
+                if begun and stop is not None and base + new >= stop:
+                    return
+            if begun and stop is not None and base + len(data) >= stop:
+                found = pattern.search(data, max(stop - 1 - base, new))
+                if found:
+                    yield data[new : found.end()]
+                    return
+            if begun and new < len(data):
+                yield data[new:]
+            kept = data[-_BEHIND:]
+            base += len(data) - len(kept)
+
+
+def is_compressed(file: str) -> bool:
+    """Whether a file begins as gzip does."""
+    with open(file, "rb") as raw:
+        return raw.read(2) == b"\x1f\x8b"
+
+
+def text_size(file: str) -> int:
+    """Bytes of the text of a file, decompressed."""
+    with opened(file) as text:
+        if isinstance(text, gzip.GzipFile):
+            while text.read(_CHUNK):
+                pass
+            return text.tell()
+        return text.seek(0, 2)
+
+
+@contextmanager
+def opened(file: str) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    """A file for reading, decompressed; damage is a FormatError."""
+    try:
+        with gzip.open(file) if is_compressed(file) else open(file, "rb") as text:
+            yield text
+    except EOFError:
+        raise FormatError(f"{file}: truncated: the compressed data ends too early") from None
+    except zlib.error as error:
+        raise FormatError(f"{file}: corrupt gzip data: {error}") from None
+    except OSError as error:
+        raise FormatError(f"cannot read {file}: {error.strerror or error}") from None
+
+
+class _Stream:
+    """Chunks of bytes as an open file with a name."""
+
+    def __init__(self, chunks: Iterator[bytes], name: str) -> None:
+        self._chunks, self.name = chunks, name
+
+    def read(self, size: int = -1) -> bytes:
+        """The next chunk, whatever its size; empty at the end."""
+        return next(self._chunks, b"")
+
+
+def as_file(chunks: Iterator[bytes], name: str) -> IO[bytes]:
+    """Chunks of bytes for readers that take an open file, and only read on."""
+    return cast(IO[bytes], _Stream(chunks, name))
+
+
+def hashed(chunks: Iterator[bytes]) -> str:
+    """SHA-256 of some bytes, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,370 @@
+"""``minfer batch``: jobs over more files than fit anywhere, resumed where they were stopped."""
+
+from __future__ import annotations
+
+import sys
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from minfer.cli import reduce
+from minfer.cli.denoise import LIMITS, shared_option
+from minfer.cli.failures import UsageError, note
+from minfer.cli.options import OUTPUT_PANEL, Json, make_solver, solver_options
+
+if TYPE_CHECKING:
+    from minfer.batch import Job, Progress
+
+ENGINE_PANEL = "Engine"
+_SECONDS = 10.0  # between two lines of progress where there is no terminal
+
+batch = typer.Typer(
+    name="batch",
+    help="Parse, infer or denoise over any number of files; stop and resume at any moment.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+Inputs = Annotated[list[str], typer.Argument(metavar="IN...", help="Files, or folders of them.")]
+Out = Annotated[str, typer.Option("--out", "-o", metavar="OUTDIR", help="Folder of the output.")]
+Format = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--format", metavar="WORD", help="Of the output.", rich_help_panel=OUTPUT_PANEL),
+]
+Engine = Annotated[
+    str,
+    typer.Option(
+        metavar="local|ray", help="Processes of this machine, or Ray.", rich_help_panel=ENGINE_PANEL
+    ),
+]
+Workers = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Processes or actors. Default: one for each core.",
+        rich_help_panel=ENGINE_PANEL,
+    ),
+]
+Address = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Of a Ray cluster that is there already; without it, one is started here.",
+        rich_help_panel=ENGINE_PANEL,
+    ),
+]
+OnError = Annotated[
+    str,
+    typer.Option(
+        metavar="skip|fail",
+        help="Note bad records in errors files and go on, or stop at the first.",
+        rich_help_panel=ENGINE_PANEL,
+    ),
+]
+Fresh = Annotated[
+    bool,
+    typer.Option("--fresh", help="Forget an earlier run in OUTDIR.", rich_help_panel=ENGINE_PANEL),
+]
+ShardMb = Annotated[
+    float,
+    typer.Option(
+        min=0.001,
+        metavar="MB",
+        help="Input that is done in one go, and that a kill can cost each worker.",
+        rich_help_panel=ENGINE_PANEL,
+    ),
+]
+SHARD_MB = 8.0
+
+
+@batch.command()
+def parse(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Trained parser.")],
+    inputs: Inputs,
+    out: Out,
+    tags: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="WORD", help="predicted or gold. Default: as in training."),
+    ] = None,
+    marginals: Annotated[
+        bool,
+        typer.Option("--marginals", help="Write probabilities of arcs and trees into MISC."),
+    ] = False,
+    format_: Format = None,
+    engine: Engine = "local",
+    workers: Workers = None,
+    address: Address = None,
+    on_error: OnError = "skip",
+    fresh: Fresh = False,
+    shard_mb: ShardMb = SHARD_MB,
+    json: Json = False,
+) -> None:
+    """Parse sentences: CoNLL-U (.gz), JSON lines or Parquet with a column `words`.
+
+    Each part of the input gives a part of the output, complete or not there at
+    all. Stop it at any moment; the same command goes on where it was. Formats:
+    conllu (default), conllu.gz, parquet, jsonl, jsonl.gz.
+
+    \b
+    Examples:
+      minfer batch parse en.model corpus/ -o parsed
+      minfer batch parse en.model wiki.conllu.gz -o parsed --workers 8 --marginals
+      minfer batch parse en.model s3/*.parquet -o parsed --format parquet --engine ray
+    """
+    from minfer.batch import ParseSentences
+
+    _run(
+        ParseSentences(model, tags, marginals), inputs, out, format_, json,
+        engine=engine, workers=workers, address=address, on_error=on_error, fresh=fresh,
+        shard_mb=shard_mb,
+    )  # fmt: skip
+
+
+@batch.command()
+@solver_options
+def run(
+    inputs: Inputs,
+    out: Out,
+    model: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="MODEL", help="One model for all; IN are tables of evidence then."),
+    ] = None,
+    query: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--query", "-q", metavar="x5,x9", help="These variables only."),
+    ] = None,
+    reduce_: Annotated[bool, shared_option("reduce", "Infer in the part that matters.")] = False,
+    factor_cost: Annotated[Optional[float], shared_option("factor_cost")] = None,  # noqa: UP045
+    max_divergence: Annotated[Optional[float], shared_option("max_divergence")] = None,  # noqa: UP045
+    max_factors: Annotated[Optional[int], shared_option("max_factors")] = None,  # noqa: UP045
+    method: Annotated[
+        Optional[str],  # noqa: UP045
+        shared_option("method", "compensated (default) or paper."),
+    ] = None,
+    format_: Format = None,
+    engine: Engine = "local",
+    workers: Workers = None,
+    address: Address = None,
+    on_error: OnError = "skip",
+    fresh: Fresh = False,
+    shard_mb: ShardMb = SHARD_MB,
+    json: Json = False,
+    **settings: Any,
+) -> None:
+    """Marginals of many models, or of one under many observations.
+
+    IN are model files or folders of them, or tables (JSON lines, Parquet) with
+    a column `model` that names files, and with `evidence` as in {"x3": 1}.
+    With --model only the evidence is read from the tables. Formats: parquet
+    (default), jsonl, jsonl.gz.
+
+    \b
+    Examples:
+      minfer batch run models/ -o answers
+      minfer batch run models.jsonl -o answers --solver exact --format jsonl
+      minfer batch run rows.parquet --model sprinkler.minfer -o answers --query rain
+    """
+    from minfer.batch import RunModels
+
+    objective, options = _reduction(
+        reduce_,
+        {"factor_cost": factor_cost, "max_divergence": max_divergence, "max_factors": max_factors},
+        method,
+    )
+    default = "auto" if objective is None else reduce.DEFAULT_SOLVER
+    solver = make_solver(settings, default)
+    chosen = tuple(name.strip() for text in query or () for name in text.split(",") if name.strip())
+    _run(
+        RunModels(model, solver, objective, options, chosen), inputs, out, format_, json,
+        engine=engine, workers=workers, address=address, on_error=on_error, fresh=fresh,
+        shard_mb=shard_mb,
+    )  # fmt: skip
+
+
+@batch.command()
+@partial(solver_options, default=reduce.DEFAULT_SOLVER)
+def denoise(
+    inputs: Inputs,
+    out: Out,
+    alpha: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(metavar="A", help="Trust in single pixels. Default: 5."),
+    ] = None,
+    coupling: Annotated[float, typer.Option(metavar="W", help="Weight of equal neighbours.")] = 1.0,
+    level: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(metavar="X", help="Grey value between black (0) and white (1)."),
+    ] = None,
+    labels: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(metavar="K", help="Segment into K classes, found in each picture."),
+    ] = None,
+    reduce_: Annotated[
+        bool, shared_option("reduce", "Ignore pairs of neighbours that matter little.")
+    ] = False,
+    factor_cost: Annotated[Optional[float], shared_option("factor_cost")] = None,  # noqa: UP045
+    format_: Format = None,
+    engine: Engine = "local",
+    workers: Workers = None,
+    address: Address = None,
+    on_error: OnError = "skip",
+    fresh: Fresh = False,
+    shard_mb: ShardMb = SHARD_MB,
+    json: Json = False,
+    **settings: Any,
+) -> None:
+    """Clean pictures: files, folders, or tables with a column `picture`.
+
+    The clean ones are written below OUTDIR/pictures under their own names, as
+    .png; with --format parquet into the tables instead.
+
+    \b
+    Examples:
+      minfer batch denoise scans/ -o clean
+      minfer batch denoise scans/ -o clean --factor-cost 0.03 --workers 4
+    """
+    from minfer.batch import DenoisePictures
+    from minfer.denoising import FACTOR_COST
+    from minfer.reduction.objectives import MinJoint
+
+    objective = None
+    if reduce_ or factor_cost is not None:
+        objective = MinJoint(FACTOR_COST if factor_cost is None else factor_cost)
+    asked = any(value is not None for value in settings.values())
+    solver = make_solver(settings, reduce.DEFAULT_SOLVER) if asked else None
+    _run(
+        DenoisePictures(alpha, coupling, objective, solver, level, labels), inputs, out, format_,
+        json, engine=engine, workers=workers, address=address, on_error=on_error, fresh=fresh,
+        shard_mb=shard_mb,
+    )  # fmt: skip
+
+
+@batch.command()
+def status(
+    out: Annotated[str, typer.Argument(metavar="OUTDIR", help="Folder of a batch run.")],
+    json: Json = False,
+) -> None:
+    """How far a run is, and whether somebody is at work on it.
+
+    \b
+    Example:
+      minfer batch status parsed
+    """
+    from minfer.batch import status as status_of
+
+    state, running, settings = status_of(out)
+    _tell(out, state, json, running=running, settings=settings)
+
+
+# ---------------------------------------------------------------------- inside
+
+
+def _reduction(wanted: bool, limits: dict[str, Any], method: str | None) -> tuple[Any, Any]:
+    """The objective and the options of ``infer`` that a command line asks for."""
+    if not wanted and method is None and all(limits[name] is None for name in LIMITS):
+        return None, ()
+    if method not in (None, "paper", "compensated"):
+        raise UsageError(f"--method is paper or compensated here, not {method}")
+    from minfer.reduction.tradeoff import METHODS
+
+    request = reduce.make_request({**limits, "reduce": True, "method": method})
+    assert request is not None
+    recipe = METHODS["paper" if request.method == "paper" else "refreshed"]
+    return request.objective, tuple(recipe.items())
+
+
+def _run(
+    job: Job,
+    inputs: list[str],
+    out: str,
+    format_: str | None,
+    json: bool,
+    *,
+    shard_mb: float,
+    **options: Any,
+) -> None:
+    from minfer.batch import run as run_job
+
+    meter = _Meter()
+    try:
+        state = run_job(
+            job, inputs, out, format=format_, shard_bytes=round(shard_mb * (1 << 20)),
+            report=meter, **options,
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        meter.end()
+        note("stopped; the same command goes on from here")
+        raise
+    meter.end()
+    if state.errors:
+        plural = "s" * (state.errors != 1)
+        note(f"{state.errors:,} bad record{plural}: see {out}/part-*.errors.jsonl")
+    _tell(out, state, json)
+
+
+class _Meter:
+    """Progress on stderr: a line that changes on a terminal, a line now and then elsewhere."""
+
+    def __init__(self) -> None:
+        self.live, self.last = sys.stderr.isatty(), time.perf_counter()
+
+    def __call__(self, state: Progress) -> None:
+        now = time.perf_counter()
+        if self.live:
+            sys.stderr.write(f"\r\x1b[K{progress_line(state)}")
+        elif now - self.last >= _SECONDS or state.done == state.shards:
+            sys.stderr.write(f"minfer: {progress_line(state)}\n")
+            self.last = now
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        if self.live:
+            sys.stderr.write("\n")
+
+
+def progress_line(state: Progress) -> str:
+    """Shards, records, rate and time left."""
+    from minfer.cli.render import duration
+
+    text = f"{state.done:,} of {state.shards:,} shards, {state.rows:,} records"
+    if state.errors:
+        text += f", {state.errors:,} bad"
+    if state.new_rows:
+        text += f"; {state.rate:,.0f} a second"
+    if (left := state.seconds_left) is not None and state.done < state.shards:
+        text += f", {duration(left)} left"
+    return text
+
+
+def _tell(out: str, state: Progress, json: bool, **more: Any) -> None:
+    """How far a run is, on stdout."""
+    from minfer.cli import render
+
+    if json:
+        facts = {
+            "folder": out,
+            "shards": state.shards,
+            "done": state.done,
+            "records": state.rows,
+            "errors": state.errors,
+            "seconds": state.seconds,
+            "records_per_second": state.rate,
+            **more,
+        }
+        sys.stdout.write(render.to_json(facts) + "\n")
+        return
+    running = more.get("running")
+    word = "done" if state.done == state.shards else "running" if running else "not finished"
+    lines: dict[str, Any] = {
+        "folder": out,
+        "state": word,
+        "shards": f"{state.done:,} of {state.shards:,}",
+        "records": f"{state.rows:,}",
+        "bad records": f"{state.errors:,}",
+    }
+    if state.new_rows:
+        lines["time"] = f"{render.duration(state.seconds)}, {state.rate:,.0f} records a second"
+    render.show(render.console(), render.facts(lines))
