@@ -42,6 +42,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 NOT_RUN_PAGES = {"commands.md": "the examples of the help texts, about files of the reader's"}
 NOT_RUN = {"paper": "minutes", "warmup": "compiles all kernels", "doctor": "may find faults here"}
 MODULES = [
+    "batch.jobs",
     "denoising",
     "graph",
     "interop.arrays",
@@ -64,6 +65,7 @@ MODULES = [
     "report",
     "solvers.auto",
     "solvers.bp",
+    "solvers.components",
     "solvers.exact",
     "solvers.gibbs",
     "solvers.mean_field",

@@ -16,6 +16,7 @@ from scipy.special import logsumexp
 from minfer import (
     Auto,
     BeliefPropagation,
+    Components,
     Exact,
     FactorGraph,
     Gibbs,
@@ -40,6 +41,7 @@ SOLVERS = {
     "enumerate": Exact(method="enumerate"),
     "auto": Auto(),
     "auto-bp": Auto(exact_cells=0),
+    "components": Components(BeliefPropagation(), workers=2, size=4),
 }
 PAIRWISE_ONLY = {"trw", "trw-forests", "trw-spanning-tree"}
 NO_LARGE_GLOBALS = {*PAIRWISE_ONLY, "mean-field", "gibbs"}

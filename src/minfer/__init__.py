@@ -43,6 +43,7 @@ _LATE = {
     "tradeoff": "minfer.reduction.tradeoff",
     "infer": "minfer.reduction.infer",
     "BeliefPropagation": "minfer.solvers.bp",
+    "Components": "minfer.solvers.components",
     "Exact": "minfer.solvers.exact",
     "Gibbs": "minfer.solvers.gibbs",
     "LogZ": "minfer.solvers.base",
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
     from minfer.solvers.auto import Auto
     from minfer.solvers.base import LogZ, Marginals, Solver, Status
     from minfer.solvers.bp import BeliefPropagation
+    from minfer.solvers.components import Components
     from minfer.solvers.exact import Exact
     from minfer.solvers.gibbs import Gibbs
     from minfer.solvers.mean_field import MeanField
@@ -100,6 +102,7 @@ __all__ = [
     "Auto",
     "BeliefPropagation",
     "Budget",
+    "Components",
     "ContradictionError",
     "EvidenceError",
     "Exact",

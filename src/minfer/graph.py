@@ -618,45 +618,67 @@ class FactorGraph:
 
     def components(self) -> list[Component]:
         """The connected components as graphs of their own. Constant factors go with the first."""
-        labels = self.component_labels()
+        return self.split(self.component_labels())
+
+    def split(self, labels: ArrayLike) -> list[Component]:
+        """Graphs of variables with one label each, in time that does not grow with their number.
+
+        Parameters
+        ----------
+        labels : int array (V,)
+            From 0 on, each of them used; variables that share a factor share their label.
+            Constant factors go with the first.
+        """
+        labels = np.asarray(labels, dtype=np.int64)
+        if labels.shape != (self.n_variables,):
+            raise ModelError(f"split: labels have shape {labels.shape}, not ({self.n_variables},)")
         n = int(labels.max(initial=-1)) + 1
         if n <= 1:
             return [Component(self, np.arange(self.n_variables), np.arange(self.n_factors))]
-        by_variable = np.argsort(labels, kind="stable")
-        var_ptr = np.searchsorted(labels[by_variable], np.arange(n + 1))
-        factor_label = np.zeros(self.n_factors, dtype=np.int32)
+        of_factor = self._factor_labels(labels)
+        variables, var_ptr, rank = _grouped(labels, n)
+        factors, fac_ptr, factor_number = _grouped(of_factor, n)
+        number = rank.astype(np.int32)
+        groups: list[list[FactorGroup]] = [[] for _ in range(n)]
+        for g in self.groups:
+            rows, ptr, _ = _grouped(of_factor[g._ids], n)
+            for c in np.flatnonzero(np.diff(ptr)).tolist():
+                here = rows[ptr[c] : ptr[c + 1]]
+                part = g.take(here, factor_number[g._ids[here]])
+                if isinstance(part, Globals):
+                    part = replace(part, scopes=tuple(number[s] for s in part.scopes))
+                else:
+                    part = replace(part, _scope=np.ascontiguousarray(number[part._scope]))
+                groups[c].append(part)
+        states, state_ptr, _ = _grouped(np.repeat(labels, self._n_states), n)
+        out = []
+        for c in range(n):
+            which = variables[var_ptr[c] : var_ptr[c + 1]]
+            names = tuple(self.names[v] for v in which) if self.names else None
+            log_field = None
+            if self._field is not None:
+                log_field = self._field[states[state_ptr[c] : state_ptr[c + 1]]]
+            graph = FactorGraph(self._n_states[which], tuple(groups[c]), names, log_field)
+            out.append(Component(graph, which, factors[fac_ptr[c] : fac_ptr[c + 1]]))
+        return out
+
+    def _factor_labels(self, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The label that all variables of a factor have, shape (F,)."""
+        out = np.zeros(self.n_factors, dtype=np.int64)
         for g in self.groups:
             if isinstance(g, Globals):
-                factor_label[g._ids] = [labels[s[0]] if len(s) else 0 for s in g.scopes]
+                found = [np.unique(labels[s]) for s in g.scopes]
+                agree = all(len(f) <= 1 for f in found)
+                out[g._ids] = [f[0] if len(f) else 0 for f in found]
             elif g.arity:
-                factor_label[g._ids] = labels[g._scope[:, 0]]
-        by_factor = np.argsort(factor_label, kind="stable")
-        fac_ptr = np.searchsorted(factor_label[by_factor], np.arange(n + 1))
-        return [
-            self._part(
-                by_variable[var_ptr[c] : var_ptr[c + 1]], by_factor[fac_ptr[c] : fac_ptr[c + 1]]
-            )
-            for c in range(n)
-        ]
-
-    def _part(self, variables: NDArray[np.int64], factors: NDArray[np.int64]) -> Component:
-        """The graph of some variables and of factors that touch no others, renumbered."""
-        kept = self.keep(factors)
-        number = np.full(self.n_variables, -1, dtype=np.int32)
-        number[variables] = np.arange(len(variables), dtype=np.int32)
-        groups: list[FactorGroup] = []
-        for g in kept.groups:
-            if isinstance(g, Globals):
-                groups.append(replace(g, scopes=tuple(number[s] for s in g.scopes)))
+                of_scope = labels[g._scope]
+                agree = bool((of_scope == of_scope[:, :1]).all())
+                out[g._ids] = of_scope[:, 0]
             else:
-                groups.append(replace(g, _scope=np.ascontiguousarray(number[g._scope])))
-        log_field = None
-        if self._field is not None:
-            states = [np.arange(self._offsets[v], self._offsets[v + 1]) for v in variables]
-            log_field = self._field[np.concatenate(states)]
-        names = tuple(self.names[v] for v in variables) if self.names else None
-        graph = FactorGraph(self._n_states[variables], tuple(groups), names, log_field)
-        return Component(graph, variables, factors)
+                continue
+            if not agree:
+                raise ModelError("split: the variables of a factor have different labels")
+        return out
 
     # ------------------------------------------------------------------ checking
 
@@ -761,6 +783,17 @@ class FactorGraph:
     def __getstate__(self) -> dict[str, Any]:
         cached = {"n_factors", "_offsets", "_where", "arity", "_index"}
         return {k: v for k, v in self.__dict__.items() if k not in cached}
+
+
+def _grouped(
+    labels: NDArray[np.int64], n: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Places by label: the places, where each label's begin (n+1,), and each place's rank there."""
+    order = np.argsort(labels, kind="stable")
+    ptr = np.searchsorted(labels[order], np.arange(n + 1))
+    rank = np.empty(len(labels), dtype=np.int64)
+    rank[order] = np.arange(len(labels)) - np.repeat(ptr[:-1], np.diff(ptr))
+    return order, ptr, rank
 
 
 def grid_edges(height: int, width: int) -> NDArray[np.int32]:

@@ -1,0 +1,127 @@
+"""Components solved apart: every solver, every graph, as on the whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hsettings
+
+import naive
+import zoo
+from minfer import (
+    Auto,
+    BeliefPropagation,
+    Components,
+    ContradictionError,
+    Exact,
+    FactorGraph,
+    MinJoint,
+    ModelError,
+    RefusedError,
+    SettingsError,
+    infer,
+)
+from minfer.solvers.components import pack
+
+EVERY = {**zoo.graphs(), **zoo.higher_order(), **zoo.with_globals()}
+
+
+def union(*graphs: FactorGraph) -> FactorGraph:
+    """Graphs side by side, as one; their variables alternate as far as they go."""
+    sizes = [g.n_variables for g in graphs]
+    order = [(v, k) for v in range(max(sizes)) for k in range(len(graphs)) if v < sizes[k]]
+    number = {place: i for i, place in enumerate(order)}
+    out = FactorGraph.empty([graphs[k].n_states[v] for v, k in order])
+    for k, graph in enumerate(graphs):
+        scopes = [[number[int(v), k] for v in graph.scope(i)] for i in range(graph.n_factors)]
+        out = out.add_tables(scopes, [graph.log_table(i) for i in range(graph.n_factors)])
+    return out
+
+
+@pytest.mark.parametrize("solver", zoo.SOLVERS)
+def test_every_solver_apart_is_as_on_the_whole(solver):
+    s = zoo.SOLVERS[solver]
+    apart = Components(s, workers=2, size=4)
+    for name, graph in EVERY.items():
+        try:
+            whole = s(graph)
+        except RefusedError:
+            with pytest.raises(RefusedError):
+                apart(graph)
+            continue
+        m = apart(graph)
+        atol = 0.25 if solver == "gibbs" else 2e-5
+        np.testing.assert_allclose(m.probs, whole.probs, atol=atol, err_msg=name)
+        if solver == "gibbs":
+            continue
+        assert m.converged == whole.converged
+        assert m.log_z == pytest.approx(whole.log_z, abs=1e-4), name
+        for i in range(graph.n_factors):
+            np.testing.assert_allclose(m.factor(i), whole.factor(i), atol=2e-5, err_msg=name)
+
+
+@given(zoo.table_graphs(), zoo.table_graphs(), zoo.table_graphs())
+@hsettings(max_examples=40)
+def test_drawn_unions(a, b, c):
+    graph = union(a, b, c) if a.n_variables + b.n_variables + c.n_variables else a
+    if not np.isfinite(naive.log_z(a) + naive.log_z(b) + naive.log_z(c)):
+        return
+    m = Components(Exact(), size=1)(graph)
+    expected = Exact()(graph)
+    np.testing.assert_allclose(m.probs, expected.probs, atol=1e-9)
+    assert m.log_z == pytest.approx(expected.log_z, abs=1e-8)
+    arity = np.array([len(graph.scope(i)) for i in range(graph.n_factors)])
+    pairs = [i for i in np.flatnonzero(arity == 2) if graph.log_table(i).shape == (2, 2)]
+    np.testing.assert_allclose(m.factors(pairs), expected.factors(pairs), atol=1e-9)
+
+
+def test_a_reduced_graph_falls_apart_and_its_parts_run_in_parallel():
+    rng = np.random.default_rng(0)
+    model = FactorGraph.grid(6 * rng.normal(size=(30, 30)), rng.normal(size=2 * 30 * 29))
+    for options in ({}, {"compensate": True, "refreshes": 2}):
+        whole = infer(model, MinJoint(0.02), BeliefPropagation(tol=1e-10), **options)
+        apart = infer(
+            model, MinJoint(0.02), Components(BeliefPropagation(tol=1e-10), 2, 100), **options
+        )
+        assert "parts" in apart.marginals.note
+        np.testing.assert_array_equal(apart.keep, whole.keep)
+        np.testing.assert_allclose(apart.marginals.probs, whole.marginals.probs, atol=1e-9)
+        assert apart.divergence == pytest.approx(whole.divergence)
+        assert apart.log_z_full == pytest.approx(whole.log_z_full)
+
+
+def test_packing_is_by_size_alone_and_parts_go_on_from_their_own_messages():
+    edges = np.arange(4000).reshape(-1, 2)
+    rng = np.random.default_rng(1)
+    graph = FactorGraph.pairwise(rng.normal(size=4000), edges, rng.normal(size=2000))
+    parts = graph.split(pack(graph, 1200))
+    assert [p.graph.n_variables for p in parts] == [400] * 10
+    assert sum(p.graph.n_factors for p in parts) == graph.n_factors
+    one, two = (Components(BeliefPropagation(), n, 1200)(graph) for n in (1, 3))
+    np.testing.assert_array_equal(one.probs, two.probs)
+    tilted = graph.tilt(rng.normal(size=8000) * 1e-9)
+    again = Components(BeliefPropagation(tol=1e-8), 2, 1200)(tilted, one)
+    assert again.iterations <= one.iterations
+    np.testing.assert_allclose(again.probs, BeliefPropagation()(tilted).probs, atol=1e-8)
+
+
+def test_errors_name_variables_of_the_whole():
+    graph = FactorGraph.pairwise(np.zeros(6), [[0, 1], [2, 3], [4, 5]], 1.0)
+    graph = graph.add_tables([[4, 5], [4]], [[[-np.inf, -np.inf], [0, 0]], [0, -np.inf]])
+    with pytest.raises(ContradictionError, match=r"variable x5 "):
+        Components(BeliefPropagation(), size=1)(graph)
+    with pytest.raises(ModelError, match="different labels"):
+        graph.split([0, 1, 0, 0, 0, 0])
+    with pytest.raises(SettingsError):
+        Components(BeliefPropagation)
+    with pytest.raises(SettingsError):
+        Components(workers=0)
+
+
+def test_each_part_has_the_solver_that_suits_it():
+    rng = np.random.default_rng(2)
+    islands = union(*[FactorGraph.grid(rng.normal(size=(4, 4)), 0.5) for _ in range(8)])
+    m = Components(Auto(exact_cells=2000), size=1)(islands)
+    assert m.status.value == "exact"
+    np.testing.assert_allclose(m.probs, Exact()(islands).probs, atol=1e-9)
