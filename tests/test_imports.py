@@ -24,7 +24,7 @@ LAYERS = [
     {"reduction"},
     {"io", "examples", "interop", "pictures", "plots"},
     {"denoising", "parsing"},
-    {"paper"},
+    {"paper", "batch"},
     {"report"},
     {"cli", "__main__"},
 ]
@@ -66,7 +66,10 @@ def test_numba_only_in_kernels_and_rich_only_in_cli():
             if top == "matplotlib":
                 assert layer in ("cli", "plots.py"), f"{path} imports matplotlib"
                 assert top not in module_imports(path, top_only=True), f"{path}: import it late"
-            assert top not in ("torch", "ray"), f"{path} imports {top}"
+            if top in ("ray", "pyarrow"):
+                assert layer == "batch", f"{path} imports {top}"
+                assert top != "ray" or top not in module_imports(path, top_only=True), path
+            assert top != "torch", f"{path} imports {top}"
 
 
 def test_import_loads_neither_numba_nor_scipy():

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -257,7 +257,8 @@ class RunModels(Job):
         if self.model is not None:
             shared = read(self.model)
         else:
-            self._infer(FactorGraph.pairwise([0.5, 0.0], [[0, 1]], [1.0]))  # warms the kernels
+            small = FactorGraph.pairwise([0.5, 0.0], [[0, 1]], [1.0])
+            replace(self, query=())._infer(small)  # warms the kernels
         latest = lru_cache(maxsize=1)(read)  # rows of one model tend to follow each other
 
         def graph_of(row: dict[str, Any]) -> FactorGraph:

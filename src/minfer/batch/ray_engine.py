@@ -5,9 +5,6 @@ model and warms the kernels once. What travels is the description of a shard and
 manifest; an actor streams the records itself, so the corpus is never in Ray's memory. Input and
 output must be under the same paths on all machines. Ray does a lost actor's shard again, elsewhere
 if need be, which gives the same bytes.
-
-:func:`over_table` is for Ray datasets of your own: the job's function for ``map_batches`` with
-``batch_format="pyarrow"``.
 """
 
 from __future__ import annotations
@@ -16,15 +13,12 @@ import json
 import logging
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from minfer.batch.arrow import pa
+from minfer import errors
 from minfer.batch.driver import Outcome, Processor, Task
 from minfer.batch.shards import Shard
 from minfer.errors import MinferError, RefusedError
-
-if TYPE_CHECKING:
-    from minfer.batch.jobs import Job
 
 
 def run_ray(
@@ -51,13 +45,18 @@ def run_ray(
             num_cpus=1,
         )
         for row in lines.iter_rows():
-            line = json.loads(row["line"])
-            if "failure" in line:
-                raise MinferError(line["failure"])
-            yield line
+            yield outcome_of(row["line"])
     finally:
         if ours:
             ray.shutdown()
+
+
+def outcome_of(text: str) -> dict[str, Any]:
+    """The line of the manifest that an actor sent, or the error."""
+    line = json.loads(text)
+    if "failure" in line:
+        raise getattr(errors, line["kind"], MinferError)(line["failure"])
+    return line
 
 
 class _Actor:
@@ -75,23 +74,9 @@ class _Actor:
             try:
                 line = self.process(Shard(**fields))
             except MinferError as error:  # a bad record under on_error=fail: no use to try again
-                line = {"failure": str(error)}
+                line = {"failure": str(error), "kind": type(error).__name__}
             lines.append(json.dumps(line))
         return {"line": lines}
-
-
-class over_table:
-    """A job's function over Arrow tables, as Ray Data and Dask hand them out.
-
-    ``dataset.map_batches(over_table, fn_constructor_args=(job,), batch_format="pyarrow", ...)``
-    """
-
-    def __init__(self, job: Job, format: str = "parquet") -> None:
-        self.function, self.schema = job.start(format), job.schema(format)
-
-    def __call__(self, table: pa.Table) -> pa.Table:
-        batches = table.combine_chunks().to_batches()
-        return pa.Table.from_batches([self.function(batch) for batch in batches], self.schema)
 
 
 def _connect(ray: Any, workers: int | None, address: str | None) -> None:

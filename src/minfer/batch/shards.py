@@ -267,6 +267,8 @@ def _json_record(line: bytes, folder: str, job: Job) -> dict[str, Any]:
         if name == "id" or (name == "evidence" and not isinstance(value, str)):
             value = value if isinstance(value, str) else json.dumps(value)
         try:
+            if pa.types.is_list(kind) and not isinstance(value, list):
+                raise TypeError
             row[name] = pa.scalar(value, kind).as_py()
         except (pa.ArrowException, TypeError, ValueError):
             raise FormatError(f"{name} is no {kind}: {json.dumps(value)[:60]}") from None
@@ -342,7 +344,14 @@ def _end(shard: Shard, file: Any) -> int:
 
 
 def digest(shard: Shard) -> str:
-    """SHA-256 of the bytes that a shard stands for."""
+    """SHA-256 of the bytes that a shard stands for; of the whole file if it is damaged."""
+    try:
+        return _digest(shard)
+    except FormatError:
+        return hashed(_bytes(shard.file, 0, os.path.getsize(shard.file)))
+
+
+def _digest(shard: Shard) -> str:
     if shard.kind == "parquet":
         with _parquet(shard.file) as file:
             offsets = [_offset(file.metadata, k) for k in range(file.metadata.num_row_groups)]

@@ -1,0 +1,576 @@
+"""Batch runs: nothing lost, nothing twice, whatever happens; the same under every engine."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hsettings
+from hypothesis import strategies as st
+
+from minfer import BeliefPropagation, Exact, FactorGraph, MinJoint, write
+from minfer.errors import FormatError, MinferError, RefusedError, SettingsError, WorkerError
+from minfer.examples import sprinkler
+from minfer.parsing import Parser, Recipe, Sentence, write_conllu
+from minfer.pictures import base_pictures, gaussian, read_picture, write_picture
+
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+pq = pytest.importorskip("pyarrow.parquet")
+
+from batch_jobs import Shout, write_corpus  # noqa: E402
+from minfer.batch import DenoisePictures, ParseSentences, RunModels, run, status  # noqa: E402
+from minfer.batch.shards import cut, digest, find_inputs, read  # noqa: E402
+from minfer.batch.text import ENDS, text_range  # noqa: E402
+
+HERE = Path(__file__).parent
+
+
+def outputs(folder: Path) -> dict[str, bytes]:
+    """All that a run is for: parts, errors, pictures."""
+    names = [*folder.glob("part-*"), *folder.glob("pictures/**/*.png")]
+    assert not list(folder.rglob("*.tmp"))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in names}
+
+
+def lines(folder: Path, pattern: str) -> list[dict]:
+    parts = sorted(folder.glob(pattern))
+    return [json.loads(line) for path in parts for line in path.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    """A parser of three sentences."""
+    path = tmp_path_factory.mktemp("model") / "tiny.model"
+    verbs = [("the dog saw a cat", [2, 3, 0, 5, 3]), ("a cat slept", [2, 3, 0]), ("go", [0])]
+    tags = {"the": "DET", "a": "DET", "dog": "NOUN", "cat": "NOUN"}
+    treebank = []
+    for text, heads in verbs:
+        words = text.split()
+        upos = [tags.get(word, "VERB") for word in words]
+        relations = ["root" if h == 0 else "dep" for h in heads]
+        treebank.append(Sentence.from_forms(words, upos, upos).with_parse(heads, relations))
+    recipe = Recipe(epochs=1, tag_epochs=1, label_epochs=1, bits=8, tag_bits=8, folds=2)
+    Parser.train(treebank * 2, recipe=recipe).save(path)
+    return str(path)
+
+
+def sentences(n: int) -> list[Sentence]:
+    rng = np.random.default_rng(3)
+    words = ["the", "a", "dog", "cat", "saw", "slept", "go", "über"]
+    return [Sentence.from_forms(rng.choice(words, rng.integers(1, 9)).tolist()) for _ in range(n)]
+
+
+# ------------------------------------------------------------------ shards
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b\n", "\n", "\n\n", "\r\n", "# c\n"]), max_size=30),
+    st.lists(st.integers(1, 60), max_size=4),
+    st.sampled_from(sorted(ENDS)),
+    st.booleans(),
+)
+@hsettings(max_examples=200)
+def test_byte_ranges_cut_nothing_and_lose_nothing(tmp_path_factory, texts, cuts, kind, packed):
+    data = "".join(texts).encode()
+    path = tmp_path_factory.getbasetemp() / "ranges"
+    path.write_bytes(gzip.compress(data) if packed else data)
+    edges = [0, *sorted(set(cuts)), None]
+    parts = [b"".join(text_range(str(path), kind, a, b)) for a, b in pairwise(edges)]
+    assert b"".join(parts) == data
+    blank = b"\n" if kind == "jsonl" else b"\n\n"
+    at = 0
+    for part, stop in zip(parts[:-1], edges[1:]):
+        at += len(part)
+        whole = data[:at].replace(b"\r\n", b"\n")
+        assert not part or at == len(data) or whole.endswith(blank)
+        assert at == len(data) or at >= stop or not part
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_however_it_is_cut_every_sentence_is_read_once(tmp_path, end, packed):
+    path = tmp_path / ("c.conllu.gz" if packed else "c.conllu")
+    write_corpus(tmp_path / "plain", 200, end=end)
+    data = (tmp_path / "plain").read_bytes()
+    path.write_bytes(gzip.compress(data) if packed else data)
+    inputs = find_inputs([str(path)], Shout())
+    for shard_bytes in (10**9, 5000, 777, 100):
+        shards = cut(inputs, Shout(), shard_bytes)
+        assert len(shards) <= (16 if packed else 10**6)
+        found = [row for s in shards for b in read(s, Shout()) for row in b.to_pylist()]
+        ids = [int(row["conllu"].decode().split("\n")[0].split("= ")[1]) for row in found]
+        assert ids == list(range(200))
+        assert [digest(s) for s in shards] == [digest(s) for s in cut(inputs, Shout(), shard_bytes)]
+
+
+def test_places_are_where_the_record_is(tmp_path):
+    write_corpus(tmp_path / "c.conllu", 50, bad=(3, 40))
+    run(Shout(), [tmp_path / "c.conllu"], tmp_path / "out", shard_bytes=700, workers=1)
+    data = (tmp_path / "c.conllu").read_bytes()
+    found = lines(tmp_path / "out", "*.errors.jsonl")
+    assert [f["error"] for f in found] == ["it said boom"] * 2
+    for sentence, fault in zip((3, 40), found):
+        name, line = fault["place"].rsplit(": line ", 1)
+        start = int(name.partition(" from byte ")[2] or 0)
+        if start:  # counted from the first sentence that begins there
+            start = data.index(b"\n\n", start - 2) + 2
+        place = data[start:].split(b"\n")[int(line) - 1]
+        assert place == f"# sent_id = {sentence}".encode()
+
+
+# ------------------------------------------------------------------ runs of the real jobs
+
+
+def test_parse_is_what_the_parser_says(tmp_path, model):
+    corpus = sentences(300)
+    write_conllu(corpus, tmp_path / "c.conllu.gz")
+    with open(tmp_path / "c.jsonl", "w") as file:
+        for k, s in enumerate(corpus):
+            file.write(json.dumps({"id": k, "words": s.forms, "other": 1}) + "\n")
+    ids = [str(k) for k in range(300)]
+    table = pa.table({"words": [list(s.forms) for s in corpus], "id": ids})
+    pq.write_table(table, tmp_path / "c.parquet", row_group_size=90)
+
+    expected = [str(s) for s in Parser.load(model).parse(corpus, marginals=True)]
+    job = ParseSentences(model, marginals=True)
+    for name, small in (("c.conllu.gz", 3000), ("c.jsonl", 3000), ("c.parquet", 100)):
+        out = tmp_path / f"out-{name}"
+        state = run(job, [tmp_path / name], out, shard_bytes=small, workers=1)
+        assert (state.rows, state.errors) == (300, 0)
+        assert state.shards == state.done > 3
+        text = b"".join(data for _, data in sorted(outputs(out).items())).decode()
+        assert text.split("\n\n")[:-1] == expected
+
+    tables = {}
+    for name in ("c.jsonl", "c.parquet"):
+        out = tmp_path / f"table-{name}"
+        run(job, [tmp_path / name], out, format="parquet", shard_bytes=3000, workers=1)
+        tables[name] = pa.concat_tables([pq.read_table(p) for p in sorted(out.glob("part-*"))])
+        assert tables[name].column("id").to_pylist() == ids
+    assert tables["c.jsonl"].drop_columns("place") == tables["c.parquet"].drop_columns("place")
+    heads = [s.heads.tolist() for s in Parser.load(model).parse(corpus)]
+    assert tables["c.parquet"].column("heads").to_pylist() == heads
+
+
+def test_bad_records_never_stop_a_run_unless_asked(tmp_path, model):
+    good, bad = "1\tgo" + "\t_" * 8, "1\tgo\t_"
+    path = tmp_path / "c.conllu"
+    path.write_text(f"{good}\n\n{bad}\n\n{good}\n\n2\tx" + "\t_" * 8 + f"\n\n{good}\n\n{good}")
+    state = run(ParseSentences(model), [path], tmp_path / "out", workers=1)
+    assert (state.rows, state.errors) == (3, 3)
+    reasons = lines(tmp_path / "out", "*.errors.jsonl")
+    assert [r["place"].split(": ")[1] for r in reasons] == ["line 3", "line 7", "line 11"]
+    assert "3 columns instead of 10" in reasons[0]["error"]
+    assert "cut off" in reasons[2]["error"]
+    with pytest.raises(FormatError, match="3 columns"):
+        run(ParseSentences(model), [path], tmp_path / "strict", workers=1, on_error="fail")
+    assert not list((tmp_path / "strict").glob("part-*"))
+
+    rows = [
+        {"words": ["go"]},
+        {"words": []},
+        {"words": "go"},
+        {"text": "go"},
+        [],
+        {"words": ["x\t"]},
+    ]
+    (tmp_path / "c.jsonl").write_text("\n".join([*map(json.dumps, rows), "{", json.dumps(rows[0])]))
+    state = run(ParseSentences(model), [tmp_path / "c.jsonl"], tmp_path / "rows", workers=1)
+    assert (state.rows, state.errors) == (2, 6)
+
+    packed = gzip.compress(f"{good}\n\n".encode() * 5000, mtime=0)
+    (tmp_path / "cut.conllu.gz").write_bytes(packed[: len(packed) // 2])
+    state = run(ParseSentences(model), [tmp_path / "cut.conllu.gz"], tmp_path / "cut", workers=1)
+    assert state.errors == 1
+    assert state.rows > 1000
+    assert "truncated" in lines(tmp_path / "cut", "*.errors.jsonl")[0]["error"]
+
+
+def test_models_with_evidence(tmp_path):
+    graph = sprinkler()
+    write(graph, tmp_path / "s.minfer")
+    write(FactorGraph.grid(np.ones((3, 3)), 1.0), tmp_path / "g.uai")
+    (tmp_path / "broken.uai").write_text("MARKOV 3")
+    run(RunModels(solver=Exact()), [tmp_path / "s.minfer", tmp_path / "broken.uai",
+        tmp_path / "g.uai"], tmp_path / "files", format="jsonl", workers=1)  # fmt: skip
+    first, second = lines(tmp_path / "files", "part-000000.jsonl")
+    assert first["variables"] == list(graph.names)
+    np.testing.assert_allclose(np.concatenate(first["marginals"]), Exact()(graph).probs)
+    assert len(second["marginals"]) == 9
+
+    rows = [{"rain": 1}, {"rain": 7}, {"snow": 1}, {}, {"wet_grass": 1, "sprinkler": 0}]
+    with open(tmp_path / "rows.jsonl", "w") as file:
+        file.writelines(json.dumps({"evidence": r, "model": "s.minfer"}) + "\n" for r in rows)
+    kind = pa.map_(pa.string(), pa.int64())
+    maps = pa.array([list(r.items()) for r in rows], kind)
+    pq.write_table(pa.table({"evidence": maps}), tmp_path / "rows.parquet")
+    expected = [graph.with_evidence(rows[k]) for k in (0, 3, 4)]
+    shared = RunModels(str(tmp_path / "s.minfer"), Exact(), query=("rain",))
+    for name, job in (("rows.jsonl", RunModels(solver=Exact(), query=("rain",))),
+                      ("rows.jsonl", shared), ("rows.parquet", shared)):  # fmt: skip
+        out = tmp_path / f"{name}-{job.model is None}"
+        state = run(job, [tmp_path / name], out, format="jsonl", workers=1)
+        assert (state.rows, state.errors) == (3, 2)
+        for row, conditioned in zip(lines(out, "part-000000.jsonl"), expected):
+            m = Exact()(conditioned)
+            np.testing.assert_allclose(row["marginals"], [m["rain"]])
+            assert row["log_z"] == pytest.approx(m.log_z)
+    reduced = RunModels(None, BeliefPropagation(), MinJoint(0.05), (("compensate", True),))
+    run(reduced, [tmp_path / "g.uai"], tmp_path / "reduced", format="jsonl", workers=1)
+    (row,) = lines(tmp_path / "reduced", "part-000000.jsonl")
+    assert 0 <= row["kept_share"] <= 1
+    assert row["divergence"] >= 0
+
+
+def test_pictures_keep_their_names(tmp_path):
+    pytest.importorskip("PIL", reason="Pillow is not installed")
+    clean = base_pictures(32)
+    rng = np.random.default_rng(0)
+    for k, (name, picture) in enumerate(clean.items()):
+        path = tmp_path / "in" / ("deep" if k % 2 else ".") / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_picture(path, np.clip(gaussian(picture, 0.2, rng), 0, 1))
+    (tmp_path / "in" / "z.png").write_text("no picture")
+    state = run(DenoisePictures(), [tmp_path / "in"], tmp_path / "out", workers=1)
+    assert (state.rows, state.errors) == (4, 1)
+    found = {p.stem: p for p in (tmp_path / "out" / "pictures").rglob("*.png")}
+    assert found["flower"].parent.name == "deep"
+    for name, picture in clean.items():
+        assert ((read_picture(found[name]).values > 0.5) == picture).mean() > 0.95
+    run(DenoisePictures(), [tmp_path / "in"], tmp_path / "t", workers=1, format="parquet")
+    table = pq.read_table(tmp_path / "t" / "part-000000.parquet")
+    by_id = dict(zip(table.column("id").to_pylist(), table.column("clean").to_pylist()))
+    assert by_id["house.png"] == found["house"].read_bytes()
+    files = [tmp_path / "in" / "house.png", found["house"]]
+    with pytest.raises(SettingsError, match="under one name"):
+        run(DenoisePictures(), files, tmp_path / "twice", workers=1)
+
+
+# ------------------------------------------------------------------ resuming
+
+
+def test_resuming_skips_what_is_done_and_refuses_what_has_changed(tmp_path):
+    source, out = tmp_path / "c.conllu", tmp_path / "out"
+    write_corpus(source, 200)
+    job, options = Shout(), {"shard_bytes": 1000, "workers": 1}
+    run(job, [source], out, **options)
+    before = outputs(out)
+    reports = []
+    state = run(job, [source], out, report=reports.append, **options)
+    assert len(reports) == 1
+    assert (state.done, state.new_rows, state.rows) == (state.shards, 0, 200)
+
+    kept = (out / "manifest.jsonl").read_bytes().splitlines(keepends=True)
+    for cut_off in (b"", kept[3][:20], b"\0\0\0"):  # a line that was being written when it died
+        (out / "manifest.jsonl").write_bytes(b"".join(kept[:3]) + cut_off)
+        (out / "part-000005.conllu").unlink(missing_ok=True)
+        (out / ".minfer-0123.tmp").write_text("half")
+        state = run(job, [source], out, **options)
+        assert state.new_rows == 200 - sum(json.loads(line)["rows"] for line in kept[:3])
+        assert outputs(out) == before
+        assert len(lines(out, "manifest.jsonl")) == state.shards
+
+    with pytest.raises(RefusedError, match=r"shard_bytes was 1000, is 900.*--fresh"):
+        run(job, [source], out, workers=1, shard_bytes=900)
+    os.utime(source, ns=(1, 1))  # touched, not changed
+    run(job, [source], out, **options)
+    data = source.read_bytes()
+    source.write_bytes(data.replace(b"word7\t", b"word8\t"))
+    with pytest.raises(RefusedError, match="has changed"):
+        run(job, [source], out, **options)
+    run(job, [source], out, fresh=True, **options)
+    assert b"WORD7\t" not in b"".join(outputs(out).values())
+    source.write_bytes(data + b"1\tmore" + b"\t_" * 8 + b"\n\n")
+    with pytest.raises(RefusedError, match="has changed"):
+        run(job, [source], out, **options)
+    write_corpus(tmp_path / "d.conllu", 10)
+    with pytest.raises(RefusedError, match="other input"):
+        run(job, [tmp_path / "d.conllu"], out, **options)
+    with pytest.raises(RefusedError, match="other files"):
+        run(job, [source], tmp_path, **options)
+
+
+def test_fresh_removes_a_run_and_nothing_else(tmp_path):
+    write_corpus(tmp_path / "c.conllu", 40)
+    out = tmp_path / "out"
+    run(Shout(), [tmp_path / "c.conllu"], out, shard_bytes=300, workers=1)
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(RefusedError, match="other files"):
+        run(Shout(), [tmp_path / "c.conllu"], out, workers=1, fresh=True)
+    assert (out / "notes.txt").read_text() == "mine"
+
+
+def test_one_driver_at_a_time(tmp_path):
+    write_corpus(tmp_path / "c.conllu", 40)
+    seen = []
+
+    def report(state):
+        seen.append(status(tmp_path / "out")[1])
+        with pytest.raises(RefusedError, match="another process"):
+            run(Shout(), [tmp_path / "c.conllu"], tmp_path / "out", workers=1)
+
+    run(Shout(), [tmp_path / "c.conllu"], tmp_path / "out", workers=1, report=report)
+    state, running, settings = status(tmp_path / "out")
+    assert seen == [True, True]
+    assert (state.done, running, settings["job"]) == (1, False, "shout")
+
+
+def test_a_worker_that_dies_is_replaced(tmp_path):
+    write_corpus(tmp_path / "c.conllu", 300)
+    options = {"shard_bytes": 1500}
+    run(Shout(), [tmp_path / "c.conllu"], tmp_path / "alone", workers=1, **options)
+    killed = []
+
+    def report(state):
+        if state.done in (1, 3) and len(killed) < 2:
+            victim = multiprocessing.active_children()[0]
+            os.kill(victim.pid, signal.SIGKILL)
+            killed.append(victim.pid)
+
+    pids = tmp_path / "pids"
+    job = Shout(0.02, str(pids))
+    run(job, [tmp_path / "c.conllu"], tmp_path / "out", workers=2, report=report, **options)
+    assert outputs(tmp_path / "out") == outputs(tmp_path / "alone")
+    assert len(killed) == 2
+    assert len(set(pids.read_text().split())) >= 3
+    assert not multiprocessing.active_children()
+
+
+class Deadly(Shout):
+    """Kills its process at a word."""
+
+    def start(self, format):
+        inner = super().start(format)
+
+        def function(batch):
+            if any(b"boom" in text for text in batch.column("conllu").to_pylist()):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return inner(batch)
+
+        return function
+
+
+def test_a_shard_that_kills_its_workers_is_given_up_and_the_others_are_done(tmp_path):
+    write_corpus(tmp_path / "c.conllu", 100, bad=(70,))
+    with pytest.raises(WorkerError, match=r"1 of \d+ shards were given up.*SIGKILL"):
+        run(Deadly(), [tmp_path / "c.conllu"], tmp_path / "out", workers=2, shard_bytes=1000)
+    state, _, _ = status(tmp_path / "out")
+    assert state.done == state.shards - 1
+
+
+# ------------------------------------------------------------------ killed at any moment
+
+
+def shout(source: Path, out: Path, shard_bytes: int, workers: int, seconds: float, pids: str = ""):
+    arguments = [source, out, shard_bytes, workers, seconds, pids]
+    path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.Popen(
+        [sys.executable, str(HERE / "batch_jobs.py"), *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+    )
+
+
+def test_a_driver_killed_at_random_moments_resumes_to_the_same_output(tmp_path):
+    source, out, pids = tmp_path / "c.conllu", tmp_path / "out", tmp_path / "pids"
+    write_corpus(source, 400, bad=(5, 250))
+    run(Shout(), [source], tmp_path / "alone", shard_bytes=1000, workers=1)
+    rng, kills = random.Random(7), 0
+    while True:
+        done = len(lines_of(out / "manifest.jsonl"))
+        driver = shout(source, out, 1000, 2, 0.03, str(pids))
+        until = time.monotonic() + 60
+        while (  # let it get some way, so that kills fall into the work too
+            driver.poll() is None
+            and len(lines_of(out / "manifest.jsonl")) < done + (kills > 0)
+            and time.monotonic() < until
+        ):
+            time.sleep(0.005)
+        time.sleep(rng.uniform(0, 0.25))
+        if kills == 4:
+            driver.communicate(timeout=60)
+            assert driver.returncode == 0
+            break
+        driver.kill()
+        driver.communicate()
+        kills += 1
+    assert outputs(out) == outputs(tmp_path / "alone")
+    manifest = lines(out, "manifest.jsonl")
+    assert sorted(line["shard"] for line in manifest) == list(range(len(manifest)))
+    assert sum(line["rows"] for line in manifest) == 398
+    for pid in set(pids.read_text().split()):  # workers die with their driver
+        assert not Path(f"/proc/{pid}").exists()
+
+
+def lines_of(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines() if path.exists() else []
+
+
+def test_memory_does_not_grow_with_the_input(tmp_path):
+    peaks = []
+    for n in (500, 120_000):
+        write_corpus(tmp_path / f"{n}.conllu", n)
+        driver = shout(tmp_path / f"{n}.conllu", tmp_path / f"out-{n}", 10**9, 1, 0)
+        peaks.append(int(driver.communicate()[0]))
+    size = (tmp_path / "120000.conllu").stat().st_size
+    assert size > 8 << 20
+    assert (peaks[1] - peaks[0]) * 1024 < 3 << 20
+
+
+# ------------------------------------------------------------------ other engines
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    ray = pytest.importorskip("ray", reason="Ray is not installed")
+    path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+        runtime_env={"env_vars": {"PYTHONPATH": path}},
+    )
+    yield ray
+    ray.shutdown()
+
+
+def test_ray_gives_the_same_rows_with_a_worker_killed(tmp_path, cluster, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_corpus(Path("c.conllu"), 300, bad=(10, 200))
+    run(Shout(), ["c.conllu"], "alone", shard_bytes=700, workers=1)
+    killed = []
+
+    def report(state):
+        if state.done == 2 and not killed:
+            killed.append(int(Path("pids").read_text().split()[-1]))
+            os.kill(killed[0], signal.SIGKILL)
+
+    job = Shout(0.05, str(tmp_path / "pids"))
+    options = {"shard_bytes": 700, "engine": "ray", "workers": 2}
+    state = run(job, ["c.conllu"], "out", report=report, **options)
+    assert outputs(Path("out")) == outputs(Path("alone"))
+    assert (state.rows, state.errors) == (298, 2)
+    done = lines(Path("out"), "manifest.jsonl")
+    assert sorted(line["shard"] for line in done) == list(range(state.shards))
+    pids = set(Path("pids").read_text().split())
+    assert killed
+    assert len(pids) >= 3
+
+
+def test_a_failure_under_ray_keeps_its_type(tmp_path, monkeypatch):
+    from minfer.batch.driver import Task
+    from minfer.batch.ray_engine import _Actor, outcome_of
+
+    monkeypatch.chdir(tmp_path)
+    write_corpus(Path("c.conllu"), 20, bad=(10,))
+    (shard,) = cut(find_inputs(["c.conllu"], Shout()), Shout())
+    batch = pa.table({"shard": [json.dumps(shard._asdict())]})
+    for on_error in ("skip", "fail"):
+        actor = _Actor(Task(Shout(), str(tmp_path), "conllu", on_error), str(tmp_path))
+        (line,) = actor(batch)["line"]
+        if on_error == "skip":
+            assert outcome_of(line)["errors"] == 1
+        else:
+            with pytest.raises(FormatError, match="it said boom"):
+                outcome_of(line)
+
+
+def test_any_engine_that_moves_arrow_tables(tmp_path, cluster, model):
+    """The job's function under Ray Data, and as Spark's mapInArrow and Dask call it."""
+    from minfer.batch.engines import map_in_arrow, over_table
+
+    words = [list(s.forms) for s in sentences(60)] + [[]]
+    table = pa.table({"id": [str(k) for k in range(61)], "words": words})
+    job = ParseSentences(model)
+    function = job.start("parquet")
+    expected = pa.Table.from_batches([function(b) for b in table.to_batches()])
+    assert expected.column("error").to_pylist()[:60] == [None] * 60
+    assert "neither" in expected.column("error").to_pylist()[60]
+
+    spark = map_in_arrow(job)(iter(table.to_batches(max_chunksize=7)))
+    assert pa.Table.from_batches(spark) == expected
+    dask = [over_table(job)(table.slice(k, 20)) for k in range(0, 61, 20)]
+    assert pa.concat_tables(dask) == expected
+
+    dataset = cluster.data.from_arrow([table.slice(k, 20) for k in range(0, 61, 20)])
+    mapped = dataset.map_batches(
+        over_table,
+        fn_constructor_args=(job,),
+        batch_format="pyarrow",
+        batch_size=16,
+        compute=cluster.data.ActorPoolStrategy(size=2),
+    )
+    rows = sorted(mapped.take_all(), key=lambda row: int(row["id"]))
+    assert [list(row["heads"] if row["heads"] is not None else []) for row in rows] == [
+        heads or [] for heads in expected.column("heads").to_pylist()
+    ]
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+def test_refusals(tmp_path, model):
+    write_corpus(tmp_path / "c.conllu", 3)
+    job, source, out = Shout(), [tmp_path / "c.conllu"], tmp_path / "out"
+    for options in ({"engine": "spark"}, {"workers": 0}, {"on_error": "hope"}, {"shard_bytes": 0},
+                    {"format": "xml"}, {"address": "auto", "workers": 1}):  # fmt: skip
+        with pytest.raises(SettingsError):
+            run(job, source, out, **options)
+    with pytest.raises(FormatError, match="must end in"):
+        run(job, [model], out)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(FormatError, match="no file below"):
+        run(job, [tmp_path / "none"], out)
+    with pytest.raises(FormatError, match="given twice"):
+        run(job, source * 2, out)
+    with pytest.raises(FormatError, match="cannot read"):
+        run(job, [tmp_path / "missing.conllu"], out)
+    with pytest.raises(FormatError, match="cannot read"):
+        run(ParseSentences("missing.model"), source, out)
+    pq.write_table(pa.table({"text": ["go"]}), tmp_path / "t.parquet")
+    with pytest.raises(FormatError, match="neither `words`"):
+        run(ParseSentences(model), [tmp_path / "t.parquet"], tmp_path / "t", workers=1)
+    with pytest.raises(MinferError):
+        status(tmp_path / "none")
+
+
+def test_command_line(tmp_path, model):
+    from typer.testing import CliRunner
+
+    from minfer.cli import app
+
+    write_conllu(sentences(50), tmp_path / "c.conllu")
+    out = str(tmp_path / "out")
+    command = ["batch", "parse", model, str(tmp_path / "c.conllu"), "-o", out, "--workers", "1"]
+    result = CliRunner().invoke(app, [*command, "--shard-mb", "0.001", "--json"])
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    assert facts["done"] == facts["shards"] > 3
+    assert facts["records"] == 50
+    assert "50 records" in result.stderr
+    result = CliRunner().invoke(app, [*command, "--marginals"])
+    assert result.exit_code == 4
+    assert "--fresh" in result.stderr
+    result = CliRunner().invoke(app, ["batch", "status", out])
+    assert result.exit_code == 0
+    assert "done" in result.stdout
+
+    write(sprinkler(), tmp_path / "s.minfer")
+    (tmp_path / "e.jsonl").write_text('{"evidence": {"rain": 1}}\n')
+    command = ["batch", "run", str(tmp_path / "e.jsonl"), "--model", str(tmp_path / "s.minfer")]
+    command += ["-o", str(tmp_path / "r"), "-q", "rain", "--format", "jsonl", "--workers", "1"]
+    assert CliRunner().invoke(app, [*command, "--solver", "exact"]).exit_code == 0
+    assert lines(tmp_path / "r", "part-*")[0]["marginals"] == [[0.0, 1.0]]
