@@ -196,17 +196,22 @@ def read(shard: Shard, job: Job) -> Iterator[pa.RecordBatch | Bad]:
         yield from _read_parquet(shard, job)
         return
     rows: list[dict[str, Any]] = []
-    for row in _ROWS[shard.kind](shard, job):
-        if isinstance(row, Bad):
-            if rows:
+    try:
+        for row in _ROWS[shard.kind](shard, job):
+            if isinstance(row, Bad):
+                if rows:
+                    yield _batch(rows, job)
+                    rows = []
+                yield row
+                continue
+            rows.append(row)
+            if len(rows) == job.rows:
                 yield _batch(rows, job)
                 rows = []
-            yield row
-            continue
-        rows.append(row)
-        if len(rows) == job.rows:
+    except FormatError:
+        if rows:
             yield _batch(rows, job)
-            rows = []
+        raise
     if rows:
         yield _batch(rows, job)
 

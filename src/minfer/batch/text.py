@@ -15,6 +15,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from typing import IO, cast
 
 from minfer.errors import FormatError
@@ -36,7 +37,7 @@ def text_range(file: str, kind: str, start: int, stop: int | None) -> Iterator[b
         behind = min(start, _BEHIND + 1)
         text.seek(start - behind)
         base, kept, begun = start - behind, b"", start == 0
-        while chunk := text.read(_CHUNK):
+        while chunk := text.read1(_CHUNK):  # what a damaged file still has comes through
             data, new = kept + chunk, len(kept)
             if not begun:
                 found = pattern.search(data, max(start - 1 - base, 0))
@@ -72,7 +73,7 @@ def text_size(file: str) -> int:
 
 
 @contextmanager
-def opened(file: str) -> Iterator[IO[bytes] | gzip.GzipFile]:
+def opened(file: str) -> Iterator[BufferedReader | gzip.GzipFile]:
     """A file for reading, decompressed; damage is a FormatError."""
     try:
         with gzip.open(file) if is_compressed(file) else open(file, "rb") as text:
