@@ -1,0 +1,295 @@
+"""What batch runs cost and what they survive: the facts of docs/batch.md.
+
+    python benchmarks/batch.py PART... [--work DIR] [--treebank FILE] [--model FILE] [--scale X]
+
+Parts: overhead (over a bare loop), speedup (two processes against one, on shards of a minute),
+memory (10 million tokens), kills (20 of the driver), ray (two workers, one killed), components (one
+graph of a million small ones). ``--scale 0.05`` is a quick look. Without ``--model`` a small parser
+is trained; the corpus is drawn from the treebank's sentences. Needs the extras parsing, batch, ray.
+
+Every line starts with the machine's load, since everything here is a ratio of times or an equality.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from minfer.batch import ParseSentences, run, status
+from minfer.parsing import Parser, Recipe, Sentence, read_conllu, write_conllu
+
+DATA = Path(os.environ.get("MINFER_DATA") or Path(__file__).resolve().parents[2] / "shared/data")
+TREEBANK = DATA / "treebanks" / "UD_English-EWT" / "en_ewt-ud-train.conllu.gz"
+
+
+def say(text: str) -> None:
+    print(f"[load {os.getloadavg()[0]:4.1f}] {text}", flush=True)
+
+
+def drawn(treebank: Path, tokens: int) -> Iterator[Sentence]:
+    """Sentences of a treebank, words only, drawn until there are so many tokens."""
+    known = [s.forms for s in read_conllu(treebank, on_error="skip", report=lambda _: None)]
+    rng = random.Random(0)
+    while tokens > 0:
+        sentence = Sentence.from_forms(rng.choice(known))
+        tokens -= len(sentence)
+        yield sentence
+
+
+class Bench:
+    """Model, corpora and folders of one run of this script."""
+
+    def __init__(self, work: Path, treebank: Path, model: Path | None, scale: float) -> None:
+        self.work, self.treebank, self.scale = work, treebank, scale
+        work.mkdir(parents=True, exist_ok=True)
+        self.model = model or self._trained()
+        self.job = ParseSentences(str(self.model))
+
+    def _trained(self) -> Path:
+        path = self.work / "small.model"
+        if not path.exists():
+            sentences = read_conllu(self.treebank, on_error="skip", report=lambda _: None)
+            recipe = Recipe(bits=14, tag_bits=12, epochs=1, tag_epochs=2, label_epochs=1, folds=2)
+            Parser.train(islice(sentences, 2000), recipe=recipe).save(path)
+        return path
+
+    def corpus(self, tokens: int) -> Path:
+        path = self.work / f"corpus-{tokens}.conllu"
+        if not path.exists():
+            write_conllu(drawn(self.treebank, tokens), path)
+        return path
+
+    def out(self, name: str) -> Path:
+        return self.work / name
+
+    def run(self, corpus: Path, name: str, **options: object) -> float:
+        """Seconds of a run from the start."""
+        began = time.perf_counter()
+        run(self.job, [corpus], self.out(name), fresh=True, **options)  # type: ignore[arg-type]
+        return time.perf_counter() - began
+
+    # ------------------------------------------------------------------ the parts
+
+    def tokens_per_second(self) -> float:
+        parser = Parser.load(self.model)
+        sentences = list(drawn(self.treebank, 20_000))
+        list(parser.parse(sentences[:50]))
+        began = time.perf_counter()
+        for parsed in parser.parse(sentences):
+            str(parsed)
+        return sum(map(len, sentences)) / (time.perf_counter() - began)
+
+    def overhead(self) -> None:
+        corpus = self.corpus(int(400_000 * self.scale))
+        parser = Parser.load(self.model)
+
+        def bare() -> None:
+            sentences = read_conllu(corpus)
+            write_conllu(parser.parse(sentences), self.out("bare.conllu"))
+
+        def engine() -> None:
+            self.run(corpus, "engine", workers=1, shard_bytes=4 << 20)
+
+        times: dict[str, list[float]] = {"bare": [], "engine": []}
+        for _ in range(5):
+            for name, work in (("bare", bare), ("engine", engine)):
+                began = time.process_time()
+                work()
+                times[name].append(time.process_time() - began)
+        ratio = float(np.median(np.divide(times["engine"], times["bare"])))
+        best = min(times["engine"]) / min(times["bare"])
+        parts = b"".join(p.read_bytes() for p in sorted(self.out("engine").glob("part-*")))
+        assert parts == self.out("bare.conllu").read_bytes()
+        say(
+            f"overhead: engine {min(times['engine']):.1f} s, bare loop {min(times['bare']):.1f} s "
+            f"of processor time; ratio {ratio:.3f} (median of 5 pairs), {best:.3f} (best of each); "
+            "same bytes"
+        )
+
+    def speedup(self) -> None:
+        """Four shards of a minute: by one process, by two."""
+        tokens = int(60 * self.tokens_per_second() * self.scale) * 4
+        corpus = self.corpus(tokens // 10_000 * 10_000)
+        shard = corpus.stat().st_size // 4 + 1
+        seconds = {}
+        for workers in (1, 2):
+            seconds[workers] = self.run(corpus, f"by-{workers}", workers=workers, shard_bytes=shard)
+            say(f"speedup: {workers} workers, 4 shards: {seconds[workers]:.1f} s")
+        assert digest(self.out("by-1")) == digest(self.out("by-2"))
+        say(f"speedup: {seconds[1] / seconds[2]:.2f}")
+
+    def memory(self) -> None:
+        corpus = self.corpus(int(10_000_000 * self.scale))
+        watch = Watch()
+        for shard_bytes, workers in ((1 << 40, 1), (8 << 20, 2)):
+            watch.start()
+            seconds = self.run(
+                corpus, f"memory-{workers}", workers=workers, shard_bytes=shard_bytes
+            )
+            sizes = watch.stop()
+            tenths = [max(part) for part in np.array_split(sizes, 10) if len(part)]
+            say(
+                f"memory: {corpus.stat().st_size / 2**20:,.0f} MiB of input, {workers} workers, "
+                f"{seconds:,.0f} s; peak resident MiB in each tenth of the run: "
+                + " ".join(f"{size / 2**20:.0f}" for size in tenths)
+            )
+
+    def kills(self, times: int = 20) -> None:
+        corpus = self.corpus(int(400_000 * self.scale))
+        self.run(corpus, "undisturbed", workers=1, shard_bytes=1 << 18)
+        out, rng, killed = self.out("killed"), random.Random(1), 0
+        run(self.job, [self.corpus(1000)], out, fresh=True)  # something to be forgotten
+        command = [sys.executable, "-m", "minfer", "batch", "parse", self.model, corpus, "-o", out]
+        command += ["--workers", "2", "--shard-mb", "0.25"]
+        fresh = ["--fresh"]
+        while True:
+            driver = subprocess.Popen([*map(str, command), *fresh], stderr=subprocess.DEVNULL)
+            if killed < times:
+                time.sleep(rng.uniform(0, 12))
+                if driver.poll() is not None:
+                    raise SystemExit("it was done before it could be killed: raise --scale")
+                driver.send_signal(signal.SIGKILL)
+                killed += 1
+            driver.wait()
+            done = status(out)[0] if (out / "plan.jsonl").exists() else None
+            if done is not None and done.shards > 1:
+                fresh = []
+            if driver.returncode == 0:
+                break
+        state = status(out)[0]
+        same = digest(out) == digest(self.out("undisturbed"))
+        say(
+            f"kills: {killed} SIGKILLs, {state.done} of {state.shards} shards, "
+            f"{state.rows:,} sentences; output identical: {same}"
+        )
+        assert same
+
+    def ray(self) -> None:
+        corpus = self.corpus(int(400_000 * self.scale))
+        options = {"shard_bytes": 1 << 18}
+        local = self.run(corpus, "local", workers=2, **options)
+        killed: list[int] = []
+
+        def report(state: object) -> None:
+            if getattr(state, "done", 0) == 3 and not killed:
+                killed.append(actors()[0])
+                os.kill(killed[0], signal.SIGKILL)
+
+        seconds = self.run(corpus, "ray", workers=2, engine="ray", report=report, **options)
+        same = digest(self.out("ray")) == digest(self.out("local"))
+        say(
+            f"ray: 2 workers, one killed ({len(killed)}): {seconds:.0f} s, the starting of Ray "
+            f"included; local {local:.0f} s; output identical: {same}"
+        )
+        assert same
+        assert killed
+
+    def components(self) -> None:
+        from minfer import BeliefPropagation, Components, FactorGraph
+
+        n = int(1_000_000 * self.scale)
+        rng = np.random.default_rng(0)
+        chains = np.arange(5 * n).reshape(n, 5)  # n chains of five variables
+        edges = np.stack([chains[:, :-1].ravel(), chains[:, 1:].ravel()], axis=1)
+        graph = FactorGraph.pairwise(rng.normal(size=5 * n), edges, rng.normal(size=len(edges)))
+        answers = {}
+        for name, solver in (
+            ("whole", BeliefPropagation()),
+            ("components, 1 thread", Components(BeliefPropagation())),
+            ("components, 2 threads", Components(BeliefPropagation(), workers=2)),
+        ):
+            began = time.perf_counter()
+            answers[name] = solver(graph)
+            say(f"components: {n:,} of them, {name}: {time.perf_counter() - began:.2f} s")
+        first, *others = answers.values()
+        worst = max(float(np.abs(first.probs - o.probs).max()) for o in others)
+        say(f"components: largest difference of a probability {worst:.1e}; {others[0].note}")
+
+
+# ---------------------------------------------------------------------- tools
+
+
+def digest(folder: Path) -> str:
+    """Of all parts and errors files of a run, names included."""
+    found = hashlib.sha256()
+    for path in sorted(folder.glob("part-*")):
+        found.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()
+
+
+def processes() -> Iterator[tuple[int, int, str]]:
+    """Number, parent and name of every process."""
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            _, _, rest = (path / "stat").read_text().rpartition(")")
+            yield int(path.name), int(rest.split()[1]), (path / "cmdline").read_text()
+        except (OSError, IndexError):
+            continue
+
+
+def actors() -> list[int]:
+    """Ray's actors of a batch run that this process started."""
+    found = list(processes())
+    family = {os.getpid()}
+    for _ in range(4):
+        family |= {pid for pid, parent, _ in found if parent in family}
+    return [pid for pid, _, name in found if pid in family and "MapWorker" in name]
+
+
+class Watch:
+    """Resident memory of this process and its children, twice a second."""
+
+    def start(self) -> None:
+        self.sizes: list[int] = []
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> list[int]:
+        self._end.set()
+        self._thread.join()
+        return self.sizes
+
+    def _look(self) -> None:
+        me, page = os.getpid(), resource.getpagesize()
+        while not self._end.wait(0.5):
+            family = [me, *(pid for pid, parent, _ in processes() if parent == me)]
+            total = 0
+            for pid in family:
+                try:
+                    total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page
+                except (OSError, IndexError):
+                    continue
+            self.sizes.append(total)
+
+
+def main() -> None:
+    parts = ("overhead", "speedup", "memory", "kills", "ray", "components")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="+", choices=parts)
+    parser.add_argument("--work", type=Path, default=Path("batch-bench"))
+    parser.add_argument("--treebank", type=Path, default=TREEBANK)
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--scale", type=float, default=1.0)
+    given = parser.parse_args()
+    bench = Bench(given.work, given.treebank, given.model, given.scale)
+    say(f"one process parses {bench.tokens_per_second():,.0f} tokens a second")
+    for part in given.parts:
+        getattr(bench, part)()
+
+
+if __name__ == "__main__":
+    main()
