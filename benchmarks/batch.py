@@ -2,10 +2,11 @@
 
     python benchmarks/batch.py PART... [--work DIR] [--treebank FILE] [--model FILE] [--scale X]
 
-Parts: overhead (over a bare loop), speedup (two processes against one, on shards of a minute),
-memory (10 million tokens), kills (20 of the driver), ray (two workers, one killed), components (one
-graph of a million small ones). ``--scale 0.05`` is a quick look. Without ``--model`` a small parser
-is trained; the corpus is drawn from the treebank's sentences. Needs the extras parsing, batch, ray.
+Parts: overhead (over a bare loop), costs (of starting, of a shard), speedup (two processes against
+one, on shards of a minute), memory (10 million tokens), kills (20 of the driver), ray (two workers,
+one killed), components (one graph of a million small ones). ``--scale 0.05`` is a quick look.
+Without ``--model`` a small parser is trained; the corpus is drawn from the treebank's sentences.
+Needs the extras parsing, batch and ray.
 
 Every line starts with the machine's load, since everything here is a ratio of times or an equality.
 """
@@ -119,6 +120,33 @@ class Bench:
             "same bytes"
         )
 
+    def costs(self) -> None:
+        """Of the start of a worker, and of a shard beyond its records; processor time."""
+        code = f"import minfer.batch as b; b.ParseSentences({str(self.model)!r}).start('conllu')"
+        starts = []
+        for _ in range(3):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([sys.executable, "-c", code], check=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            starts.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+        corpus = self.corpus(20_000)
+        seconds, shards = {}, {}
+        for size in (1 << 30, 1000):
+            took = []
+            for _ in range(3):
+                began = time.process_time()
+                self.run(corpus, "costs", workers=1, shard_bytes=size)
+                took.append(time.process_time() - began)
+            seconds[size], shards[size] = min(took), status(self.out("costs"))[0].shards
+        each = (seconds[1000] - seconds[1 << 30]) / (shards[1000] - 1)
+        out = self.out("costs")
+        line = (out / "manifest.jsonl").stat().st_size / shards[1000]
+        plan = (out / "plan.jsonl").stat().st_size / shards[1000]
+        say(
+            f"costs: a worker starts in {min(starts):.2f} s; a shard costs {1e3 * each:.1f} ms "
+            f"({shards[1000]} shards), {plan:.0f} bytes of plan and {line:.0f} of manifest"
+        )
+
     def speedup(self) -> None:
         """Four shards of a minute: by one process, by two."""
         tokens = int(60 * self.tokens_per_second() * self.scale) * 4
@@ -132,19 +160,19 @@ class Bench:
         say(f"speedup: {seconds[1] / seconds[2]:.2f}")
 
     def memory(self) -> None:
-        corpus = self.corpus(int(10_000_000 * self.scale))
+        """Many shards by two processes; a fifth of it as one shard, which must stream."""
         watch = Watch()
-        for shard_bytes, workers in ((1 << 40, 1), (8 << 20, 2)):
+        for tokens, shard_bytes, workers in ((10_000_000, 8 << 20, 2), (2_000_000, 1 << 40, 1)):
+            corpus = self.corpus(int(tokens * self.scale))
             watch.start()
-            seconds = self.run(
-                corpus, f"memory-{workers}", workers=workers, shard_bytes=shard_bytes
-            )
+            seconds = self.run(corpus, f"by-{workers}", workers=workers, shard_bytes=shard_bytes)
             sizes = watch.stop()
             tenths = [max(part) for part in np.array_split(sizes, 10) if len(part)]
             say(
-                f"memory: {corpus.stat().st_size / 2**20:,.0f} MiB of input, {workers} workers, "
-                f"{seconds:,.0f} s; peak resident MiB in each tenth of the run: "
-                + " ".join(f"{size / 2**20:.0f}" for size in tenths)
+                f"memory: {tokens * self.scale:,.0f} tokens, {corpus.stat().st_size / 2**20:,.0f} "
+                f"MiB in shards of {min(shard_bytes, corpus.stat().st_size) / 2**20:,.0f}, "
+                f"{workers} workers, {seconds:,.0f} s; peak resident MiB, all processes, in each "
+                "tenth of the run: " + " ".join(f"{size / 2**20:.0f}" for size in tenths)
             )
 
     def kills(self, times: int = 20) -> None:
@@ -277,7 +305,7 @@ class Watch:
 
 
 def main() -> None:
-    parts = ("overhead", "speedup", "memory", "kills", "ray", "components")
+    parts = ("overhead", "costs", "speedup", "memory", "kills", "ray", "components")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="+", choices=parts)
     parser.add_argument("--work", type=Path, default=Path("batch-bench"))
