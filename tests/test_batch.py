@@ -198,6 +198,16 @@ def test_bad_records_never_stop_a_run_unless_asked(tmp_path, model):
     assert "truncated" in lines(tmp_path / "cut", "*.errors.jsonl")[0]["error"]
 
 
+class Fussy:
+    """A solver with a bug."""
+
+    def __call__(self, graph, start=None):
+        return Exact()(graph) if graph.n_variables != 9 else 1 / 0
+
+    def __repr__(self):
+        return "Fussy()"
+
+
 def test_models_with_evidence(tmp_path):
     graph = sprinkler()
     write(graph, tmp_path / "s.minfer")
@@ -227,8 +237,16 @@ def test_models_with_evidence(tmp_path):
             m = Exact()(conditioned)
             np.testing.assert_allclose(row["marginals"], [m["rain"]])
             assert row["log_z"] == pytest.approx(m.log_z)
+    models = tmp_path / "models"
+    models.mkdir()
+    for name in ("s.minfer", "broken.uai", "g.uai"):
+        (tmp_path / name).rename(models / name)
+    for _ in range(2):  # the output may lie below the input
+        state = run(RunModels(solver=Fussy()), [models], models / "o", format="jsonl", workers=1)
+        assert (state.rows, state.errors) == (1, 2)
+    assert "ZeroDivisionError" in (models / "o" / "part-000000.errors.jsonl").read_text()
     reduced = RunModels(None, BeliefPropagation(), MinJoint(0.05), (("compensate", True),))
-    run(reduced, [tmp_path / "g.uai"], tmp_path / "reduced", format="jsonl", workers=1)
+    run(reduced, [models / "g.uai"], tmp_path / "reduced", format="jsonl", workers=1)
     (row,) = lines(tmp_path / "reduced", "part-000000.jsonl")
     assert 0 <= row["kept_share"] <= 1
     assert row["divergence"] >= 0

@@ -184,17 +184,15 @@ def run(
     format = check_format(job, format)
     settings = {**job.settings(), "format": format, "shard_bytes": shard_bytes}
     settings["minfer"] = minfer.__version__
-    found = find_inputs([os.fspath(path) for path in inputs], job)
+    found = find_inputs([os.fspath(path) for path in inputs], job, os.fspath(out))
     _check_names(found, format)
     folder = files.made(Path(out))
     with files.locked(folder):
         if fresh:
             files.clear(folder)
-        if (folder / files.PLAN).exists():
-            plan = files.Plan(settings, found, files.Plan.load(folder).shards)
-        else:
-            plan = files.Plan(settings, found, cut(found, job, shard_bytes))
-        manifest = files.prepare(folder, plan)
+        plan, manifest = files.prepare(
+            folder, settings, found, lambda: cut(found, job, shard_bytes)
+        )
         state = _sum(plan, manifest)
         left = [shard for shard in plan.shards if shard.number not in manifest.done]
         task = Task(job, str(folder), format, on_error)

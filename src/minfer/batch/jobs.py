@@ -24,7 +24,7 @@ import numpy as np
 
 from minfer.batch.arrow import pa
 from minfer.batch.text import hashed
-from minfer.errors import EvidenceError, FormatError, MinferError, SettingsError
+from minfer.errors import EvidenceError, FormatError, SettingsError
 from minfer.graph import FactorGraph
 from minfer.parsing.conllu import Sentence, parse_sentence
 from minfer.parsing.inference import Inference
@@ -253,12 +253,10 @@ class RunModels(Job):
     def start(self, format: str = "parquet") -> BatchFunction:
         from minfer.io import read
 
-        schema, shared = self.schema(format), None
-        if self.model is not None:
-            shared = read(self.model)
-        else:
-            small = FactorGraph.pairwise([0.5, 0.0], [[0, 1]], [1.0])
-            replace(self, query=())._infer(small)  # warms the kernels
+        schema = self.schema(format)
+        shared = None if self.model is None else read(self.model)
+        small = FactorGraph.pairwise([0.5, 0.0], [[0, 1]], [1.0])
+        replace(self, query=())._infer(small)  # compiles or loads the kernels
         latest = lru_cache(maxsize=1)(read)  # rows of one model tend to follow each other
 
         def graph_of(row: dict[str, Any]) -> FactorGraph:
@@ -393,9 +391,8 @@ class DenoisePictures(Job):
         def function(batch: pa.RecordBatch) -> pa.RecordBatch:
             return _answer(batch, schema, values, clean)
 
-        black, white = (0.2, 0.8) if self.means is None else self.means[:2]
-        if self.labels is None:
-            self._clean(np.array([[black, white], [white, black]]))  # warms the kernels
+        shades = max(2, self.labels or 0)
+        self._clean(np.linspace(0, 1, 2 * shades).reshape(2, shades))  # compiles or loads kernels
         return function
 
     def _clean(self, values: Any) -> dict[str, Any]:
@@ -435,7 +432,7 @@ def _answer(
         try:
             items.append(prepare(row))
             places.append(place)
-        except MinferError as error:
+        except Exception as error:
             place["error"] = reason(error)
     for place, answer in zip(places, _each(solve, items)):
         place |= answer
@@ -451,14 +448,14 @@ def _each(
         return []
     try:
         return solve(items)
-    except MinferError as error:
+    except Exception as error:  # of whatever kind: one record must not stop the others
         if len(items) == 1:
             return [{"error": reason(error)}]
     half = len(items) // 2
     return [*_each(solve, items[:half]), *_each(solve, items[half:])]
 
 
-def reason(error: MinferError) -> str:
+def reason(error: Exception) -> str:
     """What an errors file says of an error."""
     return f"{type(error).__name__}: {error}"
 

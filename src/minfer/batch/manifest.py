@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,37 +81,42 @@ class Manifest:
         self.done[line["shard"]] = line
 
 
-def prepare(folder: Path, plan: Plan) -> Manifest:
-    """What is left to do of a plan, in a folder that is new or holds a run of the same plan."""
+def prepare(
+    folder: Path, settings: dict[str, Any], inputs: list[Input], cut: Callable[[], list[Shard]]
+) -> tuple[Plan, Manifest]:
+    """The plan and what of it is done, in a folder that is new or holds a run of the same kind."""
     if not (folder / PLAN).exists():
         if any(path.name != LOCK for path in folder.iterdir()):
             raise RefusedError(f"{folder} holds other files: name a new or empty folder")
+        plan = Plan(settings, inputs, cut())
         plan.save(folder)
-        return Manifest(folder)
-    before = Plan.load(folder)
-    manifest = Manifest(folder)
-    _compare(folder, before, plan, manifest)
+        return plan, Manifest(folder)
+    plan, manifest = Plan.load(folder), Manifest(folder)
+    _compare(folder, plan, settings, inputs, manifest)
     _sweep(folder)
-    return manifest
+    return plan, manifest
 
 
-def _compare(folder: Path, before: Plan, plan: Plan, manifest: Manifest) -> None:
+def _compare(
+    folder: Path, plan: Plan, settings: dict[str, Any], inputs: list[Input], manifest: Manifest
+) -> None:
+    """Refuse to go on if anything that the answers depend on has changed."""
     advice = "name another folder, or start over with --fresh"
-    for name in sorted({*before.settings, *plan.settings}):
-        old, new = before.settings.get(name), plan.settings.get(name)
+    for name in sorted({*plan.settings, *settings}):
+        old, new = plan.settings.get(name), settings.get(name)
         if old != new:
             raise RefusedError(
                 f"{folder} holds a run with other settings: {name} was {old}, is {new}; {advice}"
             )
-    if [i.file for i in before.inputs] != [i.file for i in plan.inputs]:
+    if [i.file for i in plan.inputs] != [i.file for i in inputs]:
         raise RefusedError(f"{folder} holds a run over other input files: {advice}")
     changed = set()
-    for old_input, new_input in zip(before.inputs, plan.inputs):
-        if old_input.size != new_input.size:
-            raise RefusedError(f"{new_input.file} has changed since {folder} was begun: {advice}")
-        if old_input.modified != new_input.modified:
-            changed.add(new_input.file)
-    for shard in before.shards:
+    for then, now in zip(plan.inputs, inputs):
+        if then.size != now.size:
+            raise RefusedError(f"{now.file} has changed since {folder} was begun: {advice}")
+        if then.modified != now.modified:
+            changed.add(now.file)
+    for shard in plan.shards:
         files = {shard.file, *(file for file, _ in shard.files)}
         line = manifest.done.get(shard.number)
         if line and files & changed and digest(shard) != line["sha256"]:

@@ -87,12 +87,17 @@ class Bad(NamedTuple):
 # ---------------------------------------------------------------------- inputs and their cut
 
 
-def find_inputs(paths: Sequence[str], job: Job) -> list[Input]:
-    """The files that paths stand for; a folder stands for those below it that fit the job."""
+def find_inputs(paths: Sequence[str], job: Job, out: str | None = None) -> list[Input]:
+    """The files that paths stand for; a folder stands for those below it that fit the job.
+
+    The folder of the output may lie among them: what is below it is not taken for input.
+    """
+    own = None if out is None else Path(out).resolve()
     found: list[Input] = []
     for path in map(os.fspath, paths):
         if os.path.isdir(path):
             below = sorted(p for p in Path(path).rglob("*") if p.is_file())
+            below = [p for p in below if own not in p.resolve().parents]
             fitting = [(str(p), str(p.relative_to(path))) for p in below if _kind(str(p), job)]
             if not fitting:
                 raise FormatError(f"{path}: no file below this folder is one of {_known(job)}")
