@@ -20,12 +20,25 @@ if TYPE_CHECKING:
 ENGINE_PANEL = "Engine"
 _SECONDS = 10.0  # between two lines of progress where there is no terminal
 
-batch = typer.Typer(
-    name="batch",
-    help="Parse, infer or denoise over any number of files; stop and resume at any moment.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
+batch = typer.Typer(name="batch")
+
+
+@batch.callback(invoke_without_command=True)
+def about(context: typer.Context) -> None:
+    """Parse, infer or denoise over any number of files; stop and resume at any moment.
+
+    The input is cut into shards, done by the processes of this machine or by
+    Ray. Each gives a part of the output, complete or not there at all; bad
+    records go to a file of their own. Needs pyarrow, the extra `batch`.
+
+    \b
+    Example:
+      minfer batch parse en.model corpus/ -o parsed
+      minfer batch status parsed
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
 
 Inputs = Annotated[list[str], typer.Argument(metavar="IN...", help="Files, or folders of them.")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="OUTDIR", help="Folder of the output.")]
