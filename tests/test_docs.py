@@ -209,9 +209,6 @@ def assert_prints(expected: str, printed: str) -> None:
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     same = doctest.OutputChecker().check_output(expected, printed, flags)
     assert same, f"expected\n{expected}\nprinted\n{printed}"
-        if "minfer.batch" in block:
-            pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-        exec(compile(block, f"{page.name}", "exec"), namespace)
 
 
 @pytest.mark.parametrize("name", MODULES)

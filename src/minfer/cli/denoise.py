@@ -134,7 +134,7 @@ def denoise(
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,
-    report: Annotated[Optional[str], _shared("report")] = None,  # noqa: UP045
+    report: Annotated[Optional[str], shared_option("report")] = None,  # noqa: UP045
     json: Json = False,
     strict: Strict = False,
     **settings: Any,
