@@ -172,6 +172,12 @@ def _pair_means(scope, truth, probs, mu, nu):
 def pair_residuals(scope, theta, slope, probs, out):
     """1/2 w^2 v_a v_b, w = slope * theta; variances v from the marginals ``probs`` (V, 2)."""
     half = 0.5 * slope * slope
+    if 4 * probs.shape[0] > scope.shape[0]:  # too few factors to pay for a table of variances
+        for f in range(scope.shape[0]):
+            a, b = np.uint32(scope[f, 0]), np.uint32(scope[f, 1])
+            both = (probs[a, 0] * probs[a, 1]) * (probs[b, 0] * probs[b, 1])
+            out[f] = half * theta[f] * theta[f] * both
+        return
     variance = np.empty(probs.shape[0])
     for v in range(variance.size):
         variance[v] = probs[v, 0] * probs[v, 1]
