@@ -210,9 +210,10 @@ class Parser:
         if tags not in ("predicted", "gold"):
             raise SettingsError(f"tags is predicted or gold, not {tags!r}")
         inference = inference or Inference()
+        for sentence in sentences:
+            self.check(sentence, tags, inference)
         data, classes = self._encoded(sentences, tags)
         n, size = len(data.words), np.diff(data.start) + 1
-        self.check_length(int(size.max(initial=1)) - 1, inference)
         heads, second = np.zeros((2, n), dtype=np.int32)
         probs, second_probs = np.zeros((2, n))
         log_z, log_p, change = np.zeros((3, len(data)))
@@ -231,19 +232,24 @@ class Parser:
             change, every,
         )  # fmt: skip
 
-    def check_length(self, words: int, inference: Inference) -> None:
-        """Raise RefusedError if a sentence is too long for some settings."""
-        if words > MOST_WORDS:
+    def check(
+        self, sentence: Sentence, tags: str | None = None, inference: Inference | None = None
+    ) -> None:
+        """Raise RefusedError if a sentence is too long, ModelError if it lacks tags it needs."""
+        n, s = len(sentence), self.model.settings
+        if n > MOST_WORDS:
             raise RefusedError(
-                f"a sentence of {words:,} words is too long, at most {MOST_WORDS:,} are parsed: "
+                f"a sentence of {n:,} words is too long, at most {MOST_WORDS:,} are parsed: "
                 "split it"
             )
-        s = self.model.settings
-        if inference.least == 0 and (s.gp + s.sib) * (words + 1) ** 3 / 2 > MOST_PAIRS:
+        pairs = (s.gp + s.sib) * (n + 1) ** 3 / 2
+        if inference is not None and inference.least == 0 and pairs > MOST_PAIRS:
             raise RefusedError(
-                f"a sentence of {words:,} words has too many pairs of arcs to look at all: "
+                f"a sentence of {n:,} words has too many pairs of arcs to look at all: "
                 "use the reduced graph (Inference(least=1e-3))"
             )
+        if (tags or s.tags) == "gold" and {"_"}.issuperset(sentence.upos + sentence.xpos):
+            raise ModelError("the sentence has no tags: let them be predicted")
 
     def marginals(
         self,
@@ -270,9 +276,10 @@ class Parser:
         """All scores of a sentence: what :func:`minfer.parsing.marginals` takes."""
         from minfer.kernels import parser as k
 
-        data, _ = self._encoded([_sentence(sentence)], tags or self.model.settings.tags)
-        s, size = self.model.settings, len(data.words) + 1
-        self.check_length(size - 1, Inference.full())
+        sentence, s = _sentence(sentence), self.model.settings
+        self.check(sentence, tags, Inference.full())
+        data, _ = self._encoded([sentence], tags or s.tags)
+        size = len(data.words) + 1
         bounds, none = self._templates[3], np.zeros(0, np.float32)
         keys = np.empty(size * int(bounds[-1]), dtype=np.uint64)
         numbers = np.empty(size, dtype=np.int64)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minfer.errors import FormatError, MinferError, ModelError, SettingsError
+from minfer.errors import FormatError, MinferError, SettingsError
 from minfer.io.text import PathLike, atomic_write
 from minfer.parallel import cores, ordered_map
 from minfer.parsing.conllu import Dialect, Sentence, parse_block, parse_line
@@ -181,7 +181,6 @@ class Worker:
 
     def __init__(self, job: Job) -> None:
         self.job, self.parser = job, Parser.load(job.model)
-        self.gold = (job.tags or self.parser.model.settings.tags) == "gold"
 
     def sentence(self, block: Block) -> Sentence:
         """A sentence that the parser will take; MinferError if it is none."""
@@ -191,18 +190,12 @@ class Worker:
         else:
             sentence = parse_block(block, job.source, job.dialect, heads=False)
         try:
-            self._check(sentence)
+            self.parser.check(sentence, job.tags, job.inference)
+            if job.marginals:
+                sentence.check_room()
         except MinferError as error:
             raise type(error)(f"{job.source}: line {block.line}: {error}") from None
         return sentence
-
-    def _check(self, sentence: Sentence) -> None:
-        job = self.job
-        self.parser.check_length(len(sentence), job.inference)
-        if job.marginals:
-            sentence.check_room()
-        if self.gold and set(sentence.upos) | set(sentence.xpos) == {"_"}:
-            raise ModelError("this sentence has no tags: let them be predicted")
 
 
 def parse_part(worker: Worker, blocks: list[Block]) -> Part:

@@ -205,7 +205,8 @@ def _score_table(
         "exact": f"exact heads ({len(scores.counts):,} sentences)",
         "exact_labelled": "exact heads and relations",
     }
-    table = empty_table("", "score", *(["other", "difference"] if others is not None else []))
+    extra = ("other", "difference") if others is not None else ()
+    table = empty_table("", "score", *extra, right=("score", *extra))
     for name in MEASURES:
         row = [titles[name], f"{scores.of(name):.2f}"]
         if others is not None and differences is not None:
@@ -215,7 +216,9 @@ def _score_table(
 
 
 def _calibration_table(c: Calibration) -> Table:
-    table = empty_table("probability", "words", "mean", "right", "")
+    table = empty_table(
+        "probability", "words", "mean", "right", "", right=("words", "mean", "right")
+    )
     for k, count in enumerate(c.counts.tolist()):
         row = [f"{c.edges[k]:.1f} to {c.edges[k + 1]:.1f}", f"{count:,}"]
         if count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -117,14 +118,14 @@ def numbers(scores: Scores | None) -> dict[str, Any] | None:
     return {"words": scores.n, **{name: scores.of(name) for name in MEASURES}}
 
 
-def empty_table(first: str, *titles: str) -> Table:
+def empty_table(*titles: str, right: Collection[str]) -> Table:
+    """A table with these columns; those in ``right`` are set to the right."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    table.add_column(first)
     for title in titles:
-        table.add_column(title, justify="right" if title else "left")
+        table.add_column(title, justify="right" if title in right else "left")
     return table
 
 

@@ -87,12 +87,10 @@ def show(
     if report is not None:
         check_report(report, [svg], [model, text])
     inference = make_inference(factor_cost, max_divergence, max_factors, full)
-    chosen, with_gold = _find(text, sentence, gold), gold
-    if with_gold and chosen.heads is None:
+    chosen = _find(text, sentence, gold)
+    if gold and chosen.heads is None:
         raise UsageError("--gold compares with heads, and this sentence has none")
-    if tags == "gold" and set(chosen.upos) | set(chosen.xpos) == {"_"}:
-        raise UsageError("--tags gold: this sentence has no tags")
-    drawn = wait_for("parsing", lambda: _drawn(model, chosen, tags, inference, with_gold))
+    drawn = wait_for("parsing", lambda: _drawn(model, chosen, tags, inference))
     if svg is not None:
         from minfer.io.text import write_bytes
         from minfer.parsing import drawing
@@ -111,7 +109,7 @@ def show(
 
 
 def _find(text: str, number: int, with_heads: bool) -> Sentence:
-    """The sentence that is meant: a file's, or the text itself."""
+    """The sentence that is meant: a file's, or the text itself; its heads only if asked for."""
     from itertools import islice
 
     from minfer.errors import MinferError
@@ -138,9 +136,7 @@ def _find(text: str, number: int, with_heads: bool) -> Sentence:
         raise FormatError(f"sentence {number}: {error}") from None
 
 
-def _drawn(
-    path: str, sentence: Sentence, tags: str | None, inference: Inference, with_gold: bool
-) -> Drawn:
+def _drawn(path: str, sentence: Sentence, tags: str | None, inference: Inference) -> Drawn:
     import math
 
     from minfer.parsing.drawing import Drawn
@@ -149,7 +145,7 @@ def _drawn(
     parser = Parser.load(path)
     batch = parser.parse_batch([sentence], tags, inference)
     [parsed] = parser.sentences([sentence], batch)
-    gold = sentence.heads.tolist() if with_gold and sentence.heads is not None else None
+    gold = None if sentence.heads is None else sentence.heads.tolist()
     return Drawn(
         parsed.forms, parsed.upos, parsed.deprels, batch.heads.tolist(), batch.probs.tolist(),
         batch.second.tolist(), batch.second_probs.tolist(),
@@ -184,12 +180,10 @@ def _tell_tree(drawn: Drawn) -> None:
     for line, form in zip(tree_lines(drawn.heads, plain), drawn.forms):
         console.print(f"{line} {form}", no_wrap=True, overflow="ignore", crop=False)
     console.print()
-    table = empty_table("", "word", "tag", "head", "relation", "p", "runner-up", "p")
-    for column, side in zip(table.columns, ("right", "left", "left", "left", "left")):
-        column.justify = side  # type: ignore[assignment]
-    table.columns[6].justify = "left"
+    titles = ["", "word", "tag", "head", "relation", "p", "runner-up", "p"]
     if drawn.gold is not None:
-        table.add_column("gold")
+        titles.append("gold")
+    table = empty_table(*titles, right=("", "p"))
 
     def name(node: int) -> str:
         return f"{node} {drawn.forms[node - 1]}" if node else "0 ROOT"
