@@ -17,16 +17,30 @@ from typing import Any
 
 import minfer
 
+#: Parts of the script, in order; they share one scope of their own.
+SCRIPTS = (
+    "tools.js",
+    "plots.js",
+    "numbers.js",
+    "table.js",
+    "graph.js",
+    "picture.js",
+    "sentence.js",
+    "report.js",
+)
+
 
 def page(data: dict[str, Any], title: str) -> str:
     """The report of some data as a whole HTML page."""
-    style, script = _resource("report.css"), _resource("report.js")
+    style = _resource("report.css")
+    parts = "\n".join(_resource(name) for name in SCRIPTS)
+    script = f'"use strict";\n(() => {{\n{parts}}})();\n'
     plain = title.encode("utf-8", "replace").decode()  # file names may hold half characters
     text = json.dumps({"title": title, "minfer": minfer.__version__, **data}, allow_nan=False,
                       separators=(",", ":"))  # fmt: skip
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
-    parts = {
+    places = {
         "title": escape(plain),
         "style": style,
         "style_hash": _hash(style),
@@ -34,11 +48,11 @@ def page(data: dict[str, Any], title: str) -> str:
         "script_hash": _hash(script),
         "data": text,
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda m: parts[m[1]], _resource("report.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda m: places[m[1]], _resource("report.html"))
 
 
 def _resource(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return files(__package__).joinpath("web", name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:
