@@ -24,8 +24,8 @@ BINS = 40
 class Reliability(NamedTuple):
     """How often what was given a probability came true, in K bins of equal width.
 
-    Empty bins are left out. ``error`` is the expected calibration error, the mean of
-    |confidence - frequency| weighted by the cases.
+    Empty bins are left out. ``error`` is the expected calibration error, the mean
+    distance of confidence and frequency, weighted by the cases.
     """
 
     confidence: NDArray[np.float64]  # (K,) mean probability given

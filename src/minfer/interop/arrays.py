@@ -58,7 +58,7 @@ def from_arrays(
     Parameters
     ----------
     num_states : int array of any shape, one entry a variable
-    evidence : float array (*shape, S), S the largest number of states, optional
+    evidence : float array (..., S), S the largest number of states, optional
         One unary factor a variable; entries beyond a variable's states are not read.
     pairwise, enumerated : groups of factors, in this order
 
