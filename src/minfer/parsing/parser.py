@@ -210,8 +210,9 @@ class Parser:
         if tags not in ("predicted", "gold"):
             raise SettingsError(f"tags is predicted or gold, not {tags!r}")
         inference = inference or Inference()
-        for sentence in sentences:
-            self.check(sentence, tags, inference)
+        if not isinstance(sentences, Encoded):
+            for sentence in sentences:
+                self.check(sentence, tags, inference)
         data, classes = self._encoded(sentences, tags)
         n, size = len(data.words), np.diff(data.start) + 1
         heads, second = np.zeros((2, n), dtype=np.int32)

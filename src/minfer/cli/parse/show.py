@@ -98,7 +98,7 @@ def show(
         write_bytes(svg, drawing.svg(drawn).encode())
         note(f"wrote {svg}")
     if report is not None:
-        _report(report, model, chosen, tags, inference, with_gold)
+        _report(report, model, chosen, tags, inference, gold)
     if json:
         from minfer.cli import render
 
