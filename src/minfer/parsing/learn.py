@@ -370,6 +370,7 @@ def _learn_trees(
         tell(stage, epoch + 1, epochs, 1.0, loss, uas[-1] if uas else None)
         if checkpoint is not None:
             _save_checkpoint(checkpoint, identity, state, epoch + 1, theta, uas)
+    state.clear()  # rounding needs the memory
     info = {**model.info, "dev_uas": uas, "theta_seen": theta}
     return replace(model, info=info).rounded()
 
