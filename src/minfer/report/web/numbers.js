@@ -90,6 +90,8 @@ function cards() {
       : "nothing to iterate",
     !now.converged,
   );
+  // five in one row, seven in two
+  host.style.setProperty("--least", host.children.length <= 5 ? "11.5rem" : "15rem");
 }
 
 function bound(card, now, ignored) {

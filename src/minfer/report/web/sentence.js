@@ -18,7 +18,7 @@ function arcs() {
     x.push(width + w / 2);
     width += w + gap;
   }
-  const rise = (span) => 18 + 24 * Math.sqrt(Math.abs(span));
+  const rise = (span) => 18 + 30 * Math.sqrt(Math.abs(span));
   const shown = drawing.arcs
     .map(([h, m], k) => ({ h, m, k, p: now.p[k], tree: now.heads[m - 1] === h }))
     .filter((a) => a.tree || a.p >= 0.05)
