@@ -168,7 +168,7 @@ def run_shell(text: str, exit_code: int, run_it: bool) -> str | None:
 
 
 def commands_of(line: str) -> Iterator[list[str]]:
-    """The commands that a line of shell joins by pipes or &&, as words; without comments, > file."""
+    """The commands that a line of shell joins by pipes or &&, as words; no comments, no > file."""
     lexer = shlex.shlex(re.sub(r" >+ *\S+", "", line), posix=True, punctuation_chars="|&")
     lexer.whitespace_split = True
     words: list[str] = []

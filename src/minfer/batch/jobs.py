@@ -194,6 +194,8 @@ def _parse_rows(parser: Any, sentences: Sequence[Sentence], batch: Any) -> Itera
 class RunModels(Job):
     """Marginals of models: a file each, or one shared model with ``evidence`` row by row.
 
+    ``evidence`` is a JSON object ``{"x3": 1}``, or a map in Parquet.
+
     Parameters
     ----------
     model : one model for all rows; None takes each row's ``model``
@@ -201,8 +203,6 @@ class RunModels(Job):
     objective : MinSize, MinDivergence, MinJoint or Budget; None infers in the whole model
     options : of :func:`minfer.infer`, with an objective
     query : variables whose marginals are wanted; all of them by default
-
-    ``evidence`` is a JSON object ``{"x3": 1}``, or a map in Parquet.
     """
 
     model: str | None = None
