@@ -174,12 +174,11 @@ def _table1(folder: Path, quick: bool, data: str | None, models: Path) -> None:
     found = treebanks(data)
     if quick:
         found = found[:3]
-    assert data is not None
     began = time.process_time()
     rows: list[table1.Row] = []
     notes = []
     for treebank in found:
-        split = load(data, treebank, quick)
+        split = load(str(data), treebank, quick)
         notes.append(split_note(treebank, split))
         table = Table(treebank, split, models, passes=1 if quick else 3)
         rows += wait_for(treebank.name, lambda table=table: table.rows(note))  # type: ignore[misc]
@@ -193,10 +192,9 @@ def _fig2(folder: Path, quick: bool, data: str | None, models: Path) -> None:
     from minfer.paper.parsing import load, treebanks
 
     treebank = treebanks(data)[0]
-    assert data is not None
-    pyplot()
+    pyplot()  # before the work, not after it
     began = time.process_time()
-    figure = Figure(treebank, load(data, treebank, quick), models, passes=1 if quick else 3)
+    figure = Figure(treebank, load(str(data), treebank, quick), models, passes=1 if quick else 3)
     result = wait_for(treebank.name, lambda: figure.measure(note))
     _write_texts(folder, "fig2", records(result), page(result))
     draw_fig2(result, str(folder / "fig2.png"))

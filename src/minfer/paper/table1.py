@@ -42,14 +42,14 @@ from minfer.paper.parsing import (
     objectives,
     trained,
 )
-from minfer.parsing.evaluation import bootstrap_difference
+from minfer.parsing.evaluation import bootstrap_difference, punctuation_mask
 from minfer.parsing.inference import Inference
 from minfer.parsing.learn import Recipe
 from minfer.parsing.parser import Parser
 from minfer.parsing.projective import count_trees
 from minfer.reduction.objectives import MinJoint
 
-MIDDLE = slice(20, 40)  # words of the sentences whose times are reported apart
+MIDDLE = 20, 40  # words of the sentences whose times are reported apart
 PRUNED = "full BP, arc-pruned tree"
 
 #: The paper's Table 1: F, T, E (E* for Italian), A.
@@ -236,7 +236,7 @@ class Table:
     ) -> Row:
         mine, base = times[method.name], times["full BP"]
         same_tree = times.get(method.base, mine)
-        middle = (corpus.words >= MIDDLE.start) & (corpus.words <= MIDDLE.stop)
+        middle = (corpus.words >= MIDDLE[0]) & (corpus.words <= MIDDLE[1])
         scores = outcome.attachments
         gap = bootstrap_difference(scores, full.attachments, RNG)
 
@@ -464,14 +464,9 @@ def _n(value: float, form: str) -> str:
 
 def split_note(treebank: Treebank, split: Split) -> str:
     """What the data of a treebank are, in a line."""
-    trees = [s.heads for s in split.test if s.heads is not None]
-    words = [
-        (np.array([tag != "PUNCT" for tag in s.upos]), s.heads)
-        for s in split.test
-        if s.heads is not None
-    ]
-    bare = [_without(keep, heads) for keep, heads in words]
-    counts, rest = count_trees(trees), count_trees([h for h in bare if len(h)])
+    trees = [(~punctuation_mask(s), s.heads) for s in split.test if s.heads is not None]
+    counts = count_trees(heads for _, heads in trees)
+    rest = count_trees(_without(words, heads) for words, heads in trees if words.any())
     source = "four fifths of dev" if treebank.small else "train"
     return (
         f"{treebank.name} ({treebank.model}): trained on {source}, {len(split.train):,} sentences; "
