@@ -24,6 +24,7 @@ from minfer import BeliefPropagation, Exact, FactorGraph, MinJoint, write
 from minfer.errors import FormatError, MinferError, RefusedError, SettingsError, WorkerError
 from minfer.examples import sprinkler
 from minfer.parsing import Parser, Recipe, Sentence, write_conllu
+from minfer.parsing.tiny import tiny_treebank
 from minfer.pictures import base_pictures, gaussian, read_picture, write_picture
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -51,18 +52,10 @@ def lines(folder: Path, pattern: str) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> str:
-    """A parser of three sentences."""
+    """A parser of a few sentences."""
     path = tmp_path_factory.mktemp("model") / "tiny.model"
-    verbs = [("the dog saw a cat", [2, 3, 0, 5, 3]), ("a cat slept", [2, 3, 0]), ("go", [0])]
-    tags = {"the": "DET", "a": "DET", "dog": "NOUN", "cat": "NOUN"}
-    treebank = []
-    for text, heads in verbs:
-        words = text.split()
-        upos = [tags.get(word, "VERB") for word in words]
-        relations = ["root" if h == 0 else "dep" for h in heads]
-        treebank.append(Sentence.from_forms(words, upos, upos).with_parse(heads, relations))
     recipe = Recipe(epochs=1, tag_epochs=1, label_epochs=1, bits=8, tag_bits=8, folds=2)
-    Parser.train(treebank * 2, recipe=recipe).save(path)
+    Parser.train(tiny_treebank(), recipe=recipe).save(path)
     return str(path)
 
 

@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from minfer.parsing.inference import Inference
 from minfer.reduction.objectives import Objective
 from minfer.solvers.base import Solver
 from minfer.solvers.bp import BeliefPropagation
+
+if TYPE_CHECKING:
+    from minfer.parsing.parser import Batch, Parser
 
 BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
 
@@ -140,34 +143,42 @@ class ParseSentences(Job):
         from minfer.parsing.parser import Parser
 
         parser, schema = Parser.load(self.model), self.schema(format)
-        as_text = format.startswith("conllu")
+        settings = self.tags, self.inference, self.marginals
+
+        def sentence(row: dict[str, Any]) -> Sentence:
+            found = _sentence(row)
+            parser.check(found, self.tags, self.inference)
+            if self.marginals:
+                found.check_room()
+            return found
 
         def lines(sentences: Sequence[Sentence]) -> list[dict[str, Any]]:
-            parsed = parser.parse(sentences, self.tags, self.inference, self.marginals)
-            return [{"conllu": str(sentence)} for sentence in parsed]
+            return [{"conllu": str(parsed)} for parsed in parser.parse(sentences, *settings)]
 
         def arrays(sentences: Sequence[Sentence]) -> list[dict[str, Any]]:
             batch = parser.parse_batch(sentences, self.tags, self.inference)
             return list(_parse_rows(parser, sentences, batch))
 
-        parse = lines if as_text else arrays
+        parse = lines if format.startswith("conllu") else arrays
 
         def function(batch: pa.RecordBatch) -> pa.RecordBatch:
-            return _answer(batch, schema, self._sentence, parse)
+            return _answer(batch, schema, sentence, parse)
 
-        parse([Sentence.from_forms(["one", "word"])])  # compiles or loads the kernels
+        parse([Sentence.from_forms(["one", "word"], ["NUM", "NOUN"])])  # compiles or loads kernels
         return function
 
-    def _sentence(self, row: dict[str, Any]) -> Sentence:
-        if (lines := row.get("conllu")) is not None:
-            return parse_sentence(lines, source="sentence", multi_root=True)
-        words = row.get("words")
-        if not words:
-            raise FormatError("there is neither `words` nor `conllu`")
-        return Sentence.from_forms(words)
+
+def _sentence(row: dict[str, Any]) -> Sentence:
+    if (lines := row.get("conllu")) is not None:
+        return parse_sentence(lines, source="sentence", heads=False)
+    if not (words := row.get("words")):
+        raise FormatError("there is neither `words` nor `conllu`")
+    return Sentence.from_forms(words)
 
 
-def _parse_rows(parser: Any, sentences: Sequence[Sentence], batch: Any) -> Iterator[dict[str, Any]]:
+def _parse_rows(
+    parser: Parser, sentences: Sequence[Sentence], batch: Batch
+) -> Iterator[dict[str, Any]]:
     """The parses as columns of lists."""
     model, start = parser.model, batch.data.start.tolist()
     names = [model.relations[k] for k in batch.labels.tolist()]

@@ -13,6 +13,16 @@ from minfer.cli import reduce
 from minfer.cli.denoise import LIMITS, shared_option
 from minfer.cli.failures import UsageError, note
 from minfer.cli.options import OUTPUT_PANEL, Json, make_solver, solver_options
+from minfer.cli.parse.options import (
+    FactorCost,
+    Full,
+    MaxDivergence,
+    MaxFactors,
+    ModelFile,
+    Tags,
+    check_choice,
+    make_inference,
+)
 
 if TYPE_CHECKING:
     from minfer.batch import Job, Progress
@@ -95,17 +105,22 @@ SHARD_MB = 8.0
 
 @batch.command()
 def parse(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Trained parser.")],
+    model: ModelFile,
     inputs: Inputs,
     out: Out,
-    tags: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(metavar="WORD", help="predicted or gold. Default: as in training."),
-    ] = None,
+    tags: Tags = None,
     marginals: Annotated[
         bool,
-        typer.Option("--marginals", help="Write probabilities of arcs and trees into MISC."),
+        typer.Option(
+            "--marginals",
+            help="Write probabilities of arcs and trees into MISC; tables have them anyway.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
     ] = False,
+    factor_cost: FactorCost = None,
+    max_divergence: MaxDivergence = None,
+    max_factors: MaxFactors = None,
+    full: Full = False,
     format_: Format = None,
     engine: Engine = "local",
     workers: Workers = None,
@@ -129,8 +144,10 @@ def parse(
     """
     from minfer.batch import ParseSentences
 
+    check_choice("--tags", tags, ("predicted", "gold"))
+    inference = make_inference(factor_cost, max_divergence, max_factors, full)
     _run(
-        ParseSentences(model, tags, marginals), inputs, out, format_, json,
+        ParseSentences(model, tags, marginals, inference), inputs, out, format_, json,
         engine=engine, workers=workers, address=address, on_error=on_error, fresh=fresh,
         shard_mb=shard_mb,
     )  # fmt: skip
