@@ -213,6 +213,7 @@ def run(
             )
             if report:
                 report(state)
+        files.sweep(folder)
     if lost:
         raise WorkerError(
             f"{len(lost)} of {len(plan.shards)} shards were given up, the first: {lost[0]}; "

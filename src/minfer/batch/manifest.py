@@ -93,7 +93,7 @@ def prepare(
         return plan, Manifest(folder)
     plan, manifest = Plan.load(folder), Manifest(folder)
     _compare(folder, plan, settings, inputs, manifest)
-    _sweep(folder)
+    sweep(folder)
     return plan, manifest
 
 
@@ -123,7 +123,7 @@ def _compare(
             raise RefusedError(f"{shard.label} has changed since it was done: {advice}")
 
 
-def _sweep(folder: Path) -> None:
+def sweep(folder: Path) -> None:
     """Remove what a killed process had begun to write."""
     for path in folder.rglob(".minfer-*.tmp"):
         path.unlink(missing_ok=True)
@@ -135,7 +135,7 @@ def clear(folder: Path) -> None:
         return
     for path in [*folder.glob("part-*"), *(folder / "pictures").rglob("*.png")]:
         path.unlink(missing_ok=True)
-    _sweep(folder)
+    sweep(folder)
     (folder / MANIFEST).unlink(missing_ok=True)
     (folder / PLAN).unlink()  # last: until then the folder is known as ours
 
