@@ -18,7 +18,10 @@ from typing import Any
 from minfer import errors
 from minfer.batch.driver import Outcome, Processor, Task
 from minfer.batch.shards import Shard
-from minfer.errors import MinferError, RefusedError
+from minfer.errors import MinferError, RefusedError, WorkerError
+
+#: Shards that Ray hears of at a time; it keeps books on each.
+WAVE = 4096
 
 
 def run_ray(
@@ -32,23 +35,30 @@ def run_ray(
     try:
         if workers is None:
             workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        numbers = ray.data.from_items(
-            [{"shard": json.dumps(shard._asdict())} for shard in shards],
-            override_num_blocks=len(shards),
-        )
-        lines = numbers.map_batches(
-            _Actor,
-            fn_constructor_args=(task, os.getcwd()),
-            batch_size=1,
-            batch_format="pyarrow",
-            compute=ray.data.ActorPoolStrategy(size=min(workers, len(shards))),
-            num_cpus=1,
-        )
-        for row in lines.iter_rows():
-            yield outcome_of(row["line"])
+        for k in range(0, len(shards), WAVE):
+            lines = _dataset(ray, task, shards[k : k + WAVE], workers)
+            yield from (outcome_of(row["line"]) for row in lines.iter_rows())
+    except ray.exceptions.RayError as error:
+        raise WorkerError(f"Ray gave up: {str(error).strip().splitlines()[-1]}") from error
     finally:
         if ours:
             ray.shutdown()
+
+
+def _dataset(ray: Any, task: Task, shards: list[Shard], workers: int) -> Any:
+    """The lines of some shards, lazily: each is a block, and so a task of its own."""
+    described = ray.data.from_items(
+        [{"shard": json.dumps(shard._asdict())} for shard in shards],
+        override_num_blocks=len(shards),
+    )
+    return described.map_batches(
+        _Actor,
+        fn_constructor_args=(task, os.getcwd()),
+        batch_size=1,
+        batch_format="pyarrow",
+        compute=ray.data.ActorPoolStrategy(size=min(workers, len(shards))),
+        num_cpus=1,
+    )
 
 
 def outcome_of(text: str) -> dict[str, Any]:
