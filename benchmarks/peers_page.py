@@ -87,7 +87,8 @@ def write(results: dict[str, dict[str, Any]], machine: str) -> str:
             [[NAMES[p], *row] for p, row in FEATURES.items()],
         ),
         "## Installing and starting",
-        "Into an empty environment, with everything that the library brings along. `start` is the "
+        "Into an empty environment, with everything that the library brings along; the seconds include "
+        "the download, on a busy machine. `start` is the "
         "CPU time to import it and get ready, numpy and warm caches given. PGMax declares far more "
         "than inference needs and fails on current JAX; here it gets what it imports and the one "
         "function that JAX has dropped.",
@@ -158,7 +159,8 @@ def _installs(results: dict[str, Any]) -> list[list[str]]:
         elif "version" in trees:
             version, start = trees["version"], trees["import"]
         else:
-            version, start = f"does not start: {next((f for f in failed if f), '?')}", None
+            why = next((f for f in failed if f), None)
+            version, start = f"does not start: {why}" if why else "not run", None
         out.append(
             [name, version, str(how["packages"]), f"{how['megabytes']:,.0f}",
              f"{how['seconds']:.0f}", number(start)]
@@ -252,7 +254,8 @@ def _short(results: dict[str, Any]) -> list[str]:
         if r["tool"] == "minfer" or r["x_minfer"] is None:
             continue
         if r["x_minfer"] < 1 / NOISE:
-            losses.append(f"{r['tool']} on {what} ({1 / r['x_minfer']:.1f} times faster)")
+            off = f", differing by {r['difference']:.0e}" if "difference" in r else ""
+            losses.append(f"{r['tool']} on {what} ({1 / r['x_minfer']:.1f} times faster{off})")
         else:
             wins.append((r["x_minfer"], f"{r['tool']} on {what}"))
     lines = []

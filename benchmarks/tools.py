@@ -121,6 +121,9 @@ class Minfer(Tool):
 
     def build(self, p: Problem) -> None:
         self.p = p
+        if p.binary:  # one number for all edges, as a user would write it
+            same = (p.weights == p.weights[0]).all()
+            self.coupling = float(p.weights[0]) if same else p.weights
         self.graph = self._graph()
 
     def _graph(self) -> Any:
@@ -130,7 +133,7 @@ class Minfer(Tool):
             unary = graph.from_tables(np.full(v, s), np.arange(v)[:, None], p.unary)
             return unary.add_tables(p.edges, p.tables)
         if p.shape is not None:
-            return graph.grid(p.log_odds.reshape(p.shape), 1.0)
+            return graph.grid(p.log_odds.reshape(p.shape), self.coupling)
         return graph.pairwise(p.log_odds, p.edges, p.weights, feature=p.feature)
 
     def _solve(self, graph: Any, iters: int, tol: float = 0.0) -> Any:
