@@ -87,9 +87,9 @@ def write(results: dict[str, dict[str, Any]], machine: str) -> str:
             [[NAMES[p], *row] for p, row in FEATURES.items()],
         ),
         "## Installing and starting",
-        "Into an empty environment, with everything that the library brings along; the seconds include "
-        "the download, on a busy machine. `start` is the "
-        "CPU time to import it and get ready, numpy and warm caches given. PGMax declares far more "
+        "Into an empty environment, with everything that the library brings along; the seconds "
+        "include the download, on a busy machine. `start` is the CPU time to import it and get "
+        "ready, numpy and warm caches given. PGMax declares far more "
         "than inference needs and fails on current JAX; here it gets what it imports and the one "
         "function that JAX has dropped.",
         table(["library", "version", "packages", "MB", "seconds", "start s"], _installs(results)),
@@ -273,7 +273,7 @@ def _short(results: dict[str, Any]) -> list[str]:
         "* **Where others win by what they do:** learning models from data (pgmpy, pyAgrum, "
         "pomegranate), GPUs and gradients (PGMax, torch-struct, SuPar), MAP (PGMax, pyGMs), "
         "Bayesian networks, causality and notebooks (pyAgrum, pgmpy), trained neural parsers "
-        "(SuPar). minfer has none of these."
+        "(SuPar). minfer learns nothing but its own linear parser, and has none of the rest."
     )
     lines.append(
         "* **What only minfer does:** leaves factors out on purpose, scores each by what it would "

@@ -23,7 +23,7 @@ def _pgmpy(tool: Any) -> Any:
 
 
 def _pgmpy_messages(tool: Any) -> Any:
-    return tool.engine(tool.model.to_factor_graph()).query(["v0"], evidence={"zz": 1})
+    return tool.engine(tool.model).query(["v0"], evidence={"zz": 1})
 
 
 def _pyagrum(tool: Any) -> Any:

@@ -390,11 +390,20 @@ class PgmpyMessages(Pgmpy):
     def setup(self) -> None:
         super().setup()
         from pgmpy.inference import BeliefPropagationWithMessagePassing
+        from pgmpy.models import FactorGraph
 
-        self.engine = BeliefPropagationWithMessagePassing
+        self.engine, self.graph = BeliefPropagationWithMessagePassing, FactorGraph
+
+    def build(self, p: Problem) -> None:
+        super().build(p)
+        factors = self.model.get_factors()
+        self.model = self.graph()
+        self.model.add_nodes_from([*self.names, *factors])
+        self.model.add_edges_from((v, f) for f in factors for v in f.variables)
+        self.model.add_factors(*factors)
 
     def exact(self) -> F8:
-        engine = self.engine(self.model.to_factor_graph())
+        engine = self.engine(self.model)
         found = [engine.query([v])[v].values for v in self.names]
         return np.array([f / f.sum() for f in found])
 
