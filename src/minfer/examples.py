@@ -87,6 +87,13 @@ def drawing() -> NDArray[np.bool_]:
     return sun | hill | ((wall | roof) & ~door & ~window) | trunk | crown
 
 
+def noisy_drawing(rng: int = 7) -> NDArray[np.float64]:
+    """The drawing as grey values (64, 64) under normal noise of deviation 0.3."""
+    from minfer.pictures import gaussian
+
+    return gaussian(drawing(), 0.3, np.random.default_rng(rng))
+
+
 EXAMPLES = {
     "sprinkler": Example("7 named variables: why is the grass wet?", sprinkler, {"wet_grass": 1}),
     "picture": Example(

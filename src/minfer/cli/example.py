@@ -31,7 +31,7 @@ def example(
     """Write an example model to a file, or list the examples.
 
     Names of variables are kept by the .minfer format, not by .uai and .fg. As a .png file the
-    picture is what was seen of it, for `minfer denoise`.
+    picture is grey, under normal noise, for `minfer denoise`.
 
     \b
     Examples:
@@ -73,11 +73,11 @@ def _write_treebank(out: str) -> None:
 
 def _write(name: str, out: str) -> None:
     import minfer
-    from minfer.examples import EXAMPLES, picture
+    from minfer.examples import EXAMPLES, noisy_drawing
     from minfer.pictures import write_picture
 
     if name == "picture" and out.lower().endswith(".png"):
-        write_picture(out, picture().noisy)
+        write_picture(out, noisy_drawing())
         note(f"wrote {out}; now try `minfer denoise {out} -o clean.png`")
         return
     graph = EXAMPLES[name].make()
