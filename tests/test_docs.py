@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import doctest
 import importlib
+import importlib.util
 import inspect
 import io
 import json
@@ -41,6 +42,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 #: Pages whose blocks are only checked, and commands that are never called from here.
 NOT_RUN_PAGES = {"commands.md": "the examples of the help texts, about files of the reader's"}
 NOT_RUN = {"paper": "minutes", "warmup": "compiles all kernels", "doctor": "may find faults here"}
+if importlib.util.find_spec("pyarrow") is None:
+    NOT_RUN["batch"] = "pyarrow is not installed"
 MODULES = [
     "batch.jobs",
     "denoising",
@@ -131,10 +134,16 @@ READERS: dict[str, Callable[[str], Any]] = {"json": json.loads, "toml": tomllib.
 
 def stage() -> None:
     """Files that a reader of the README and of the pages on pictures has."""
+    from minfer.parsing.conllu import write_conllu
+    from minfer.parsing.tiny import tiny_treebank
+
     rng = np.random.default_rng(0)
     model = minfer.FactorGraph.grid(2 * rng.normal(size=(5, 8)), rng.normal(size=67))
     minfer.write(model, "model.uai")
     Path("model.uai.evid").write_text("2 3 1 7 0\n")
+    Path("corpus").mkdir()
+    for name in ("train.conllu", "in.conllu", "corpus/part.conllu"):
+        write_conllu(tiny_treebank(), name)
     with contextlib.suppress(ImportError):
         pillow = importlib.import_module("PIL.Image")
         for name in ("noisy.png", "scan.png", "photo.png"):
