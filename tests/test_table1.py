@@ -207,7 +207,7 @@ def test_the_figure(data, models, monkeypatch, tmp_path):
         assert g.factors <= max(g.factors for g in result.of("full BP"))
     ten = [t for t in result.tradeoff if t.method == "full BP" and t.parameter == 10]
     assert [t.kept for t in ten] == [100]
-    assert len(fig2.claims(result)) == 10
+    assert len(fig2.claims(result)) == 11
     text = fig2.page(result)
     assert "| growth, end to end |" in text
     content = fig2.records(result)
