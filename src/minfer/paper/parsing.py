@@ -57,8 +57,8 @@ WHERE = (
 class Treebank:
     """A treebank and the model of the paper for its language.
 
-    ``small``: there is no training file; four fifths of dev are learnt from, the last fifth is
-    where parameters are chosen.
+    ``small``: there is no training file; four of five sentences of dev are learnt from, on the
+    others parameters are chosen.
     """
 
     name: str
