@@ -19,7 +19,6 @@ release = version = __version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 source_suffix = {".md": "markdown"}
-suppress_warnings = ["toc.not_readable", "myst.xref_missing"]  # pages that are still to come
 
 html_theme = "furo"
 html_title = f"minfer {release}"

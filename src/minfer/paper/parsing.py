@@ -40,7 +40,7 @@ RECIPE = Recipe(tag_epochs=0)  # gold tags
 GAMMAS = (1e-5, 1e-4, 3e-4, 1e-3, 2e-3, 3e-3, 5e-3, 1e-2, 3e-2)
 EPSILONS = (1e-3, 1e-2, 3e-2, 0.1, 0.2, 0.3, 0.5, 1.0, 3.0)
 SIZES = (25, 50, 100, 200, 400, 800, 1600)
-LEAST = (1e-4, 3e-4, 1e-3, 2e-3, 5e-3, 1e-2)
+LEAST = (1e-4, 3e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2)
 
 WHERE = (
     "give --data DIR, a folder with treebanks of Universal Dependencies "

@@ -56,8 +56,8 @@ class Inference:
         slower. For timing.
     """
 
-    least: float = 1e-3
-    arc_least: float = 1e-3
+    least: float = 3e-3
+    arc_least: float = 3e-3
     objective: Reducer | None = None
     max_iters: int = 10
     tol: float = 1e-3

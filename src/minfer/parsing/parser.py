@@ -247,7 +247,7 @@ class Parser:
         if inference is not None and inference.least == 0 and pairs > MOST_PAIRS:
             raise RefusedError(
                 f"a sentence of {n:,} words has too many pairs of arcs to look at all: "
-                "use the reduced graph (Inference(least=1e-3))"
+                "use the reduced graph (Inference())"
             )
         if (tags or s.tags) == "gold" and {"_"}.issuperset(sentence.upos + sentence.xpos):
             raise ModelError("the sentence has no tags: let them be predicted")
