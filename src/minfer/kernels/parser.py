@@ -53,6 +53,7 @@ SCORE, DROP, UPDATE = 0, 1, 2  # what a pass over features does
 SKIP = 1e-3  # gradients below are not applied
 MOST = 1e30  # odds are kept within 1e-30 .. 1e30
 LIMIT = 1e140  # products of messages are kept within 1e-140 .. 1e140
+SAFE = 350.0  # sum of |theta| of an arc below which they stay there by themselves
 GP, SIB = 0, 1
 BOTH = np.array([0.0, 0.0, 0.0, 1.0])  # truth of a pair's feature
 
@@ -630,10 +631,16 @@ def second_order(
     d = np.empty(n * n)
     work = np.empty(float_scratch(n))
     ints = np.empty(int_scratch(n), np.int64)
+    r[:] = 0.0
     for p in range(n_pairs):
         messages[p, 0] = 1.0
         messages[p, 1] = 1.0
         messages[p, 2] = np.exp(theta[p])
+        for c in range(2):
+            r[pair_arcs[p, c]] += abs(theta[p])
+    wild = False  # whether a product of messages could leave the range of numbers
+    for a in range(n_arcs):
+        wild = wild or r[a] > SAFE
     shift = 0.0  # what the scores lose to stay in range, word by word
     for m in range(1, n):
         top = -np.inf
@@ -656,18 +663,21 @@ def second_order(
             r[a] = unary[a]
         for p in range(n_pairs):
             a, b = np.uint32(pair_arcs[p, 0]), np.uint32(pair_arcs[p, 1])
-            x = messages[p, 2]
-            qa = odds[a] / messages[p, 0]
-            qb = odds[b] / messages[p, 1]
-            to_b = (1.0 + qa * x) / (1.0 + qa)
-            to_a = (1.0 + qb * x) / (1.0 + qb)
+            from_a, from_b, x = messages[p, 0], messages[p, 1], messages[p, 2]
+            to_b = (from_a + odds[a] * x) / (from_a + odds[a])
+            to_a = (from_b + odds[b] * x) / (from_b + odds[b])
             if damping > 0.0:
-                to_a = (1.0 - damping) * to_a + damping * messages[p, 0]
-                to_b = (1.0 - damping) * to_b + damping * messages[p, 1]
+                to_a = (1.0 - damping) * to_a + damping * from_a
+                to_b = (1.0 - damping) * to_b + damping * from_b
             messages[p, 0] = to_a
             messages[p, 1] = to_b
-            r[a] = min(max(r[a] * to_a, 1.0 / LIMIT), LIMIT)
-            r[b] = min(max(r[b] * to_b, 1.0 / LIMIT), LIMIT)
+            r[a] *= to_a
+            r[b] *= to_b
+            if wild:
+                r[a] = min(max(r[a], 1.0 / LIMIT), LIMIT)
+                r[b] = min(max(r[b], 1.0 / LIMIT), LIMIT)
+        for a in range(n_arcs):
+            r[a] = min(max(r[a], 1.0 / LIMIT), LIMIT)
         log_z = tree_pass(
             projective_tree, single_root, n, sparse, heads, modifiers, start, plan, r, mass, w, d,
             work, ints,
