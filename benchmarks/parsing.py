@@ -52,7 +52,7 @@ WAYS = {
     "full BP, 3 iterations": Inference.full(max_iters=3),
     "lazy (default)": Inference(),
 }
-PHASES = ("features", "arcs", "seed", "pairs", "BP", "tree and relations")
+PHASES = ("features", "arcs", "seed", "pairs", "BP", "tree", "relations")
 
 
 class Bench:

@@ -282,11 +282,11 @@ class Corpus:
         return least_seconds(work, len(self.scores), passes)
 
     def end_to_end_seconds(
-        self, inference: Inference, passes: int = PASSES, phase: int = 5
+        self, inference: Inference, passes: int = PASSES, phase: int = 6
     ) -> NDArray[np.float64]:
         """CPU seconds (S,) from hashed tokens to labelled trees, sentences of one length at a time.
 
-        ``phase`` below 5 stops early, as the kernel ``parse`` does.
+        ``phase`` below 6 stops early, as in :meth:`Parser.parse_batch`.
         """
         parser, chunks = self.parser, self._chunks
         data = parser.parse_batch(self.sentences, "gold", inference, phase=0).data

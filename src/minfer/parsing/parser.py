@@ -198,11 +198,12 @@ class Parser:
         tags: str | None = None,
         inference: Inference | None = None,
         all_marginals: bool = False,
-        phase: int = 5,
+        phase: int = 6,
     ) -> Batch:
         """Parse some sentences at once, into arrays.
 
-        For timing: ``phase`` as for the kernel, and a batch's ``data`` instead of its sentences.
+        For timing: ``phase`` as for the kernel, 6 with relations, and a batch's ``data`` instead of
+        its sentences.
         """
         from minfer.kernels.parser import parse
 
@@ -226,7 +227,7 @@ class Parser:
             second, second_probs, log_z, log_p, counts, change, every,
         )  # fmt: skip
         labels = heads
-        if phase >= 5:
+        if phase >= 6:
             labels = predict_labels(self.model.labels, self._encoder, data, heads)
         return Batch(
             data, classes, heads, labels, probs, second, second_probs, log_z, log_p, counts,
