@@ -269,7 +269,7 @@ def _intro(result: Result) -> list[str]:
     return [
         f"Made by `minfer paper fig2 --data DIR` on {result.treebank}; the numbers are in",
         "`fig2.csv` too. (a) and (b): up to four test sentences of each length from 10 to 100",
-        f"words; those of more than {LONG} are of test or of training, where they were not learnt from.",
+        f"words; those of more than {LONG} are of test, or of training where they were left out.",
         "Variables are candidate arcs. Parameters of MinDivergence, MinSize and MinJoint are those",
         f"chosen on dev, as in Table 1; *lazy* is the parser's default: pairs and arcs above "
         f"{Inference().least:g}",
