@@ -19,7 +19,13 @@ class Finding(NamedTuple):
     ok: bool | None = None
 
 
-EXTRAS = {"plot": "matplotlib", "image": "PIL"}
+EXTRAS = {
+    "plot": "matplotlib",
+    "image": "PIL",
+    "parsing": "safetensors",
+    "batch": "pyarrow",
+    "ray": "ray",
+}
 
 
 def doctor(

@@ -20,6 +20,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,9 @@ def train_model(
 
     used, heads, skipped = _trees(sentences, settings)
     info = _info(used, skipped, settings, recipe, rng, source)
+    identity = _identity(used, heads, settings, recipe, rng)
+    if checkpoint is not None and Path(checkpoint).exists():
+        _read_checkpoint(checkpoint, identity)  # refused now rather than after the tagger
     upos = tuple(sorted({tag for s in used for tag in s.upos}))
     classes = tuple(sorted({pair for s in used for pair in zip(s.upos, s.xpos)}))
     relations = tuple(sorted({name for s in used for name in s.deprels}))
@@ -167,7 +171,9 @@ def train_model(
         np.zeros(16 << recipe.bits, np.float32), np.zeros(16 << recipe.bits, np.float32),
         tagger, labels, info,
     )  # fmt: skip
-    return _learn_trees(model, encoder, data, heads, recipe, rng, dev_uas, tell, checkpoint)
+    return _learn_trees(
+        model, encoder, data, heads, recipe, rng, dev_uas, tell, checkpoint, identity
+    )
 
 
 def _trees(
@@ -332,7 +338,7 @@ def _chunks(which: NDArray[np.int64], seed: list[int], size: int = _CHUNK):  # t
 def _learn_trees(
     model: Model, encoder: Encoder, data: Encoded, gold: NDArray[np.int32], recipe: Recipe,
     rng: int, dev_uas: Callable[[Model], float] | None, tell: Callable[..., None],
-    checkpoint: PathLike | None,
+    checkpoint: PathLike | None, identity: dict[str, Any],
 ) -> Model:  # fmt: skip
     from minfer.kernels.parser import learn
 
@@ -342,12 +348,13 @@ def _learn_trees(
     state = {"arcs": model.arcs, "pairs": model.pairs}
     state |= {f"{name} squares": np.full_like(table, _START) for name, table in state.items()}
     theta = [0.0, 0.0]
-    identity = {"rng": rng, "recipe": asdict(recipe), "settings": asdict(s),
-                "features": features_digest(), "words": len(gold)}  # fmt: skip
     done = 0
     uas: list[float] = []
     if checkpoint is not None and Path(checkpoint).exists():
-        done, theta, uas = _resume(checkpoint, identity, state)
+        tables, header = _read_checkpoint(checkpoint, identity)
+        done, theta, uas = int(header["done"]), header["theta"], header["dev_uas"]
+        for name, table in state.items():
+            table[:] = tables.pop(name)
     limit = max(abs(s.theta_low), abs(s.theta_high))
     packed = recipe.inference.packed(s.projective, s.single_root, s.gp, s.sib, limit)
     everything = np.arange(len(data), dtype=np.int64)
@@ -384,15 +391,26 @@ def _save_checkpoint(
         file.write(_safetensors().save(state, metadata={_CHECKPOINT: json.dumps(header)}))
 
 
-def _resume(
-    path: PathLike, identity: dict[str, Any], state: dict[str, NDArray]
-) -> tuple[int, list[float], list[float]]:
+def _identity(
+    used: Sequence[Sentence], heads: NDArray[np.int32], settings: Settings, recipe: Recipe, rng: int
+) -> dict[str, Any]:
+    """What a checkpoint must agree with."""
+    digest = blake2b(heads.tobytes(), digest_size=8)
+    for s in used:
+        digest.update("\t".join((*s.forms, *s.upos, *s.xpos, *s.deprels)).encode())
+    return {
+        "rng": rng, "recipe": asdict(recipe), "settings": asdict(settings),
+        "features": features_digest(), "data": digest.hexdigest(),
+    }  # fmt: skip
+
+
+def _read_checkpoint(
+    path: PathLike, identity: dict[str, Any]
+) -> tuple[dict[str, NDArray], dict[str, Any]]:
     tables, header = read_tensors(path, _CHECKPOINT)
     if header.get("identity") != json.loads(json.dumps(identity)):
         raise FormatError(
             f"{path}: a checkpoint of another training (data, settings or rng differ): "
-            "remove it to start afresh, or repeat the command it belongs to"
+            "remove it to start afresh (--fresh), or repeat the command it belongs to"
         )
-    for name, table in state.items():
-        table[:] = tables[name]
-    return int(header["done"]), header["theta"], header["dev_uas"]
+    return tables, header

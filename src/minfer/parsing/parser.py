@@ -390,7 +390,15 @@ def _misc_items(batch: Batch) -> list[str]:
 
 
 def _sentence(item: Input) -> Sentence:
-    return item if isinstance(item, Sentence) else Sentence.from_forms(item)
+    if isinstance(item, Sentence):
+        return item
+    if isinstance(item, str):
+        raise ModelError(
+            f"{item[:40]!r} is a string: give lists of words, [text.split()] for one sentence"
+        )
+    if not all(isinstance(word, str) for word in item):
+        raise ModelError(f"the words of a sentence are strings, not {list(item)[:5]!r}")
+    return Sentence.from_forms(item)
 
 
 def _batches(sentences: Iterable[Input]) -> Iterator[list[Sentence]]:

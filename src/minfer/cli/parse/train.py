@@ -154,7 +154,7 @@ def train(
     if fresh:
         checkpoint.unlink(missing_ok=True)
     elif checkpoint.exists():
-        note(f"going on from {checkpoint} (--fresh begins anew)")
+        note(f"there is {checkpoint}: going on from it (--fresh begins anew)")
     broken = Skipped("left out")
     sentences = wait_for(f"reading {treebank}", lambda: _treebank(treebank, on_error, broken))
     held_out = _treebank(dev, on_error, broken) if dev else None
