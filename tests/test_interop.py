@@ -192,11 +192,14 @@ def test_networkx_attributes():
     need("networkx")
     import networkx as nx
 
-    G = nx.path_graph(["c", "a", "b"])  # rows belong to the end that comes first: c, then a
+    G = nx.path_graph(["c", "a", "b"])
     nx.set_node_attributes(G, {"c": [0.0, 1.0, -1.0], "a": 0.5}, "unary")
     table = np.arange(6.0).reshape(3, 2)
-    G.edges["a", "c"]["pairwise"] = table
-    G.edges["a", "b"]["pairwise"] = [[0.0, 2.0], [1.0, 0.0]]
+    G.add_edge("a", "c", pairwise=table.T, scope=("a", "c"))
+    G.add_edge("b", "a", pairwise=[[0.0, 2.0], [1.0, 0.0]])
+    with pytest.raises(ModelError, match="not symmetric, and an undirected edge has no order"):
+        interop.from_networkx(G)
+    G.edges["a", "b"]["scope"] = ("a", "b")
     graph = interop.from_networkx(G)
     want = FactorGraph.named(
         {"c": 3, "a": 2, "b": 2},

@@ -124,7 +124,8 @@ OPTIONS = (
         str,
         "OUT.html",
         "Write one HTML file that opens offline: a slider over the limit above, with what is kept, "
-        "the answer, its errors, times and baselines. Takes some 20 runs.",
+        "the answer, its errors, times and baselines. Reduces, as --reduce does, with its solver. "
+        "Takes some 20 runs.",
     ),
 )
 

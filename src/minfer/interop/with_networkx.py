@@ -2,9 +2,10 @@
 
 A node's attribute ``unary`` is its log-potentials, S numbers, or one number: the log-odds of state
 1 of a binary variable. An edge's attribute ``pairwise`` is a log-table, or one number w: the model
-gains w where both ends are in the same state (Ising, Potts). In undirected graphs the rows of a
-table belong to the end that comes first in ``G.nodes``, in directed ones to the edge's source;
-parallel edges of a multigraph are factors of their own.
+gains w where both ends are in the same state (Ising, Potts). The rows of a table belong to the
+source of a directed edge. An undirected one forgets in which order its ends were given, so its
+attribute ``scope``, the two nodes, tells, and a table that is not symmetric needs it. Parallel
+edges of a multigraph are factors of their own.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ def from_networkx(G: Any, unary: str = "unary", pairwise: str = "pairwise") -> F
         table = _numbers(attributes[pairwise], where)
         if table.ndim not in (0, 2):
             raise ModelError(f"{where} has shape {table.shape}; it is one number or a table")
+        if not G.is_directed() and table.ndim:
+            a, b = _ends(a, b, attributes.get("scope"), table, where)
         scope = (number[a], number[b])
-        if not G.is_directed():
-            scope = (min(scope), max(scope))
         for v, size in zip(scope, table.shape):
             _agree(states, v, size, where)
         edges.append((scope, table))
@@ -108,8 +109,22 @@ def to_networkx(graph: FactorGraph) -> Any:
                 scope, table = scope[::-1], table.T
             a, b = names[scope[0]], names[scope[1]]
             known = G.edges[a, b]["pairwise"] if G.has_edge(a, b) else 0.0
-            G.add_edge(a, b, pairwise=known + table)
+            G.add_edge(a, b, pairwise=known + table, scope=(a, b))
     return G
+
+
+def _ends(a: Any, b: Any, scope: Any, table: NDArray[np.float64], where: str) -> tuple[Any, Any]:
+    """To which end the rows of an undirected edge's table belong, and to which the columns."""
+    if scope is None:
+        if not np.array_equal(table, table.T):
+            raise ModelError(
+                f"{where} is not symmetric, and an undirected edge has no order: give the edge "
+                "scope=(node of the rows, node of the columns), or use a DiGraph"
+            )
+        return a, b
+    if not isinstance(scope, (tuple, list)) or tuple(scope) not in ((a, b), (b, a)):
+        raise ModelError(f"{where}: its scope is {scope!r}, not the edge's two nodes")
+    return scope[0], scope[1]
 
 
 def _numbers(value: Any, where: str) -> NDArray[np.float64]:

@@ -88,8 +88,8 @@ class _SayOnce(event.Listener):
         if not _SayOnce.said and module.startswith("minfer."):
             _SayOnce.said = True
             print(
-                "minfer: compiling kernels, once for this version (10 to 40 s for a solver; "
-                "`minfer warmup` does all of it ahead of time)",
+                "minfer: compiling the kernels this needs, once for this version (10 to 40 s for a "
+                "solver, a minute or two for the parser; `minfer warmup` does all ahead of time)",
                 file=sys.stderr,
                 flush=True,
             )
