@@ -293,6 +293,17 @@ def test_resuming_skips_what_is_done_and_refuses_what_has_changed(tmp_path):
         assert outputs(out) == before
         assert len(lines(out, "manifest.jsonl")) == state.shards
 
+    (out / "part-000002.conllu").unlink()  # by somebody else, when all was done
+    with open(out / "part-000004.conllu", "r+b") as file:
+        file.truncate(10)
+    state, _, _ = status(out)
+    assert (state.done, state.missing) == (state.shards - 2, 2)
+    state = run(job, [source], out, **options)
+    assert state.new_rows == sum(json.loads(kept[k])["rows"] for k in (2, 4))
+    assert (state.done, state.rows) == (state.shards, 200)
+    assert outputs(out) == before
+    assert status(out)[0].missing == 0
+
     with pytest.raises(RefusedError, match=r"shard_bytes was 1000, is 900.*--fresh"):
         run(job, [source], out, workers=1, shard_bytes=900)
     os.utime(source, ns=(1, 1))  # touched, not changed
@@ -533,6 +544,7 @@ def test_any_engine_that_moves_arrow_tables(tmp_path, cluster, model):
 
 def test_refusals(tmp_path, model):
     write_corpus(tmp_path / "c.conllu", 3)
+    (tmp_path / "e.jsonl").write_text('{"evidence": {"rain": 1}}\n')
     job, source, out = Shout(), [tmp_path / "c.conllu"], tmp_path / "out"
     for options in ({"engine": "spark"}, {"workers": 0}, {"on_error": "hope"}, {"shard_bytes": 0},
                     {"format": "xml"}, {"address": "auto", "workers": 1}):  # fmt: skip
@@ -545,10 +557,15 @@ def test_refusals(tmp_path, model):
         run(job, [tmp_path / "none"], out)
     with pytest.raises(FormatError, match="given twice"):
         run(job, source * 2, out)
-    with pytest.raises(FormatError, match="cannot read"):
-        run(job, [tmp_path / "missing.conllu"], out)
+    for name in ("missing.conllu", "missing"):
+        with pytest.raises(FormatError, match=f"{name}: there is no such file or folder"):
+            run(job, [tmp_path / name], out)
     with pytest.raises(FormatError, match="cannot read"):
         run(ParseSentences("missing.model"), source, out)
+    for wrong in (ParseSentences(str(source[0])), RunModels(str(source[0]))):
+        with pytest.raises(FormatError):
+            run(wrong, source if wrong.name == "parse" else [tmp_path / "e.jsonl"], out)
+    assert not out.exists()  # so that the right command is not refused
     pq.write_table(pa.table({"text": ["go"]}), tmp_path / "t.parquet")
     with pytest.raises(FormatError, match="neither `words`"):
         run(ParseSentences(model), [tmp_path / "t.parquet"], tmp_path / "t", workers=1)

@@ -20,7 +20,7 @@ import minfer
 from minfer.batch import manifest as files
 from minfer.batch.jobs import Job, check_format
 from minfer.batch.shards import SHARD_BYTES, Bad, Shard, cut, digest, find_inputs, read
-from minfer.batch.sinks import Errors, open_sink, part_name
+from minfer.batch.sinks import Errors, errors_name, open_sink, part_name
 from minfer.errors import FormatError, MinferError, SettingsError, WorkerError
 from minfer.parallel import cores
 
@@ -74,11 +74,14 @@ class Processor:
                 if len(answers):
                     sink(answers.select(self.schema.names))
                 rows += len(answers)
+        written = [part_name(shard.number, task.format)]
+        if errors.count:
+            written.append(errors_name(shard.number))
         return {
             "shard": shard.number,
             "input": shard.label,
             "sha256": digest(shard),
-            "output": part_name(shard.number, task.format),
+            "files": {name: os.path.getsize(os.path.join(task.folder, name)) for name in written},
             "rows": rows,
             "errors": errors.count,
             "bytes": shard.size,
@@ -108,6 +111,7 @@ class Progress:
     Attributes
     ----------
     shards, done : planned, and done in this run or an earlier one
+    missing : done once, but their files are gone or changed, so that they are to be done again
     rows, errors : answers and bad records so far
     bytes, bytes_done : of the input
     new_rows, new_bytes, seconds : of this run alone
@@ -115,6 +119,7 @@ class Progress:
 
     shards: int
     done: int = 0
+    missing: int = 0
     rows: int = 0
     errors: int = 0
     bytes: int = 0
@@ -186,6 +191,7 @@ def run(
     settings["minfer"] = minfer.__version__
     found = find_inputs([os.fspath(path) for path in inputs], job, os.fspath(out))
     _check_names(found, format)
+    job.check()
     folder = files.made(Path(out))
     with files.locked(folder):
         if fresh:
@@ -226,7 +232,9 @@ def status(out: str | os.PathLike[str]) -> tuple[Progress, bool, dict[str, Any]]
     """Of a run: how far it is, whether a process is at work on it, and its settings."""
     folder = Path(out)
     plan = files.Plan.load(folder)
-    return _sum(plan, files.Manifest(folder)), files.is_locked(folder), plan.settings
+    manifest = files.Manifest(folder)
+    state = replace(_sum(plan, manifest), missing=len(manifest.lines) - len(manifest.done))
+    return state, files.is_locked(folder), plan.settings
 
 
 def _sum(plan: files.Plan, manifest: files.Manifest) -> Progress:

@@ -69,6 +69,9 @@ class Job:
         """All that the answers depend on, as JSON."""
         raise NotImplementedError
 
+    def check(self) -> None:
+        """MinferError if a file that the job itself needs is not what it should be."""
+
     def schema(self, format: str) -> pa.Schema:
         """Of the function's output, ``error`` included."""
         raise NotImplementedError
@@ -111,11 +114,16 @@ class ParseSentences(Job):
     def settings(self) -> dict[str, Any]:
         return {
             "job": self.name,
-            "model": file_hash(self.model),
+            "model": file_facts(self.model),
             "tags": self.tags,
             "marginals": self.marginals,
             "inference": repr(self.inference),
         }
+
+    def check(self) -> None:
+        from minfer.parsing.parser import Parser
+
+        Parser.load(self.model)
 
     def check_columns(self, where: str, names: Sequence[str]) -> None:
         if not {"words", "conllu"} & set(names):
@@ -232,12 +240,18 @@ class RunModels(Job):
     def settings(self) -> dict[str, Any]:
         return {
             "job": self.name,
-            "model": None if self.model is None else file_hash(self.model),
+            "model": None if self.model is None else file_facts(self.model),
             "solver": repr(self.solver),
             "objective": None if self.objective is None else repr(self.objective),
             "options": {name: repr(value) for name, value in self.options},
             "query": list(self.query),
         }
+
+    def check(self) -> None:
+        from minfer.io import read
+
+        if self.model is not None:
+            read(self.model)
 
     def check_columns(self, where: str, names: Sequence[str]) -> None:
         wanted = "model" if self.model is None else "evidence"
@@ -471,11 +485,12 @@ def reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def file_hash(path: str) -> str:
-    """SHA-256 of a file that the answers depend on."""
+def file_facts(path: str) -> dict[str, str]:
+    """Name and SHA-256 of a file that the answers depend on."""
     try:
         with open(path, "rb") as file:
-            return hashed(iter(lambda: file.read(1 << 20), b""))
+            content = hashed(iter(lambda: file.read(1 << 20), b""))
+        return {"file": os.path.basename(path), "sha256": content}
     except OSError as error:
         raise FormatError(f"cannot read {os.fspath(path)}: {error.strerror}") from None
 

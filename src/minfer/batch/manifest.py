@@ -2,7 +2,9 @@
 
 ``plan.jsonl`` is written once, whole: settings and inputs in its first line, then a line for each
 shard. ``manifest.jsonl`` gets a line for each shard that is done, after its output is in place. A
-line cut off by a crash is no line: its shard is done again, which gives the same output.
+line cut off by a crash is no line: its shard is done again, which gives the same output. So is a
+shard whose files are no longer there, or no longer of the size that its line tells; of two lines
+for a shard the later one counts.
 """
 
 from __future__ import annotations
@@ -16,12 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from minfer.batch.shards import Input, Shard, digest
-from minfer.batch.sinks import json_line
+from minfer.batch.sinks import MANIFEST, PLAN, json_line
 from minfer.errors import FormatError, MinferError, RefusedError
 from minfer.io.text import write_bytes
 
-PLAN = "plan.jsonl"
-MANIFEST = "manifest.jsonl"
 LOCK = ".lock"
 
 
@@ -54,11 +54,11 @@ class Plan:
 
 
 class Manifest:
-    """The shards that are done, by number."""
+    """What was noted of shards, by number: all ``lines``, and those whose files are ``done``."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / MANIFEST
-        self.done: dict[int, dict[str, Any]] = {}
+        self.lines: dict[int, dict[str, Any]] = {}
         data = self.path.read_bytes() if self.path.exists() else b""
         self._good = 0  # bytes of whole lines
         for line in data.splitlines(keepends=True):
@@ -69,7 +69,8 @@ class Manifest:
             if content is None:
                 break
             self._good += len(line)
-            self.done[content["shard"]] = content
+            self.lines[content["shard"]] = content
+        self.done = {k: line for k, line in self.lines.items() if _intact(folder, line)}
 
     def add(self, line: dict[str, Any]) -> None:
         """Append a line, on disk when this returns."""
@@ -78,7 +79,15 @@ class Manifest:
             self._good += file.write(json_line(line))
             file.flush()
             os.fsync(file.fileno())
-        self.done[line["shard"]] = line
+        self.lines[line["shard"]] = self.done[line["shard"]] = line
+
+
+def _intact(folder: Path, line: dict[str, Any]) -> bool:
+    """Whether the files of a shard are there, as large as they were written."""
+    try:
+        return all((folder / name).stat().st_size == size for name, size in line["files"].items())
+    except (OSError, KeyError):
+        return False
 
 
 def prepare(
@@ -102,12 +111,14 @@ def _compare(
 ) -> None:
     """Refuse to go on if anything that the answers depend on has changed."""
     advice = "name another folder, or start over with --fresh"
-    for name in sorted({*plan.settings, *settings}):
-        old, new = plan.settings.get(name), settings.get(name)
-        if old != new:
-            raise RefusedError(
-                f"{folder} holds a run with other settings: {name} was {old}, is {new}; {advice}"
-            )
+    pairs = {k: (plan.settings.get(k), settings.get(k)) for k in {*plan.settings, *settings}}
+    other = [
+        f"{name} was {_short(old)}, is {_short(new)}"
+        for name, (old, new) in sorted(pairs.items())
+        if _content(old) != _content(new)
+    ]
+    if other:
+        raise RefusedError(f"{folder} holds a run with other settings: {', '.join(other)}; {advice}")
     if [i.file for i in plan.inputs] != [i.file for i in inputs]:
         raise RefusedError(f"{folder} holds a run over other input files: {advice}")
     changed = set()
@@ -118,9 +129,21 @@ def _compare(
             changed.add(now.file)
     for shard in plan.shards:
         files = {shard.file, *(file for file, _ in shard.files)}
-        line = manifest.done.get(shard.number)
+        line = manifest.lines.get(shard.number)
         if line and files & changed and digest(shard) != line["sha256"]:
             raise RefusedError(f"{shard.label} has changed since it was done: {advice}")
+
+
+def _content(value: Any) -> Any:
+    """What matters of a setting: of a file its hash, whatever its name."""
+    return value["sha256"] if isinstance(value, dict) and "sha256" in value else value
+
+
+def _short(value: Any) -> str:
+    """A setting as messages tell it."""
+    if isinstance(value, dict) and "sha256" in value:
+        return f"{value['file']} ({value['sha256'][:8]})"
+    return str(value)
 
 
 def sweep(folder: Path) -> None:

@@ -95,6 +95,8 @@ def find_inputs(paths: Sequence[str], job: Job, out: str | None = None) -> list[
     own = None if out is None else Path(out).resolve()
     found: list[Input] = []
     for path in map(os.fspath, paths):
+        if not os.path.exists(path):
+            raise FormatError(f"{path}: there is no such file or folder")
         if os.path.isdir(path):
             below = sorted(p for p in Path(path).rglob("*") if p.is_file())
             below = [p for p in below if own not in p.resolve().parents]

@@ -17,6 +17,8 @@ from minfer.batch.arrow import pa, pq
 from minfer.errors import SettingsError
 from minfer.io.text import atomic_write, write_bytes
 
+PLAN = "plan.jsonl"
+MANIFEST = "manifest.jsonl"
 PICTURES = "pictures"
 
 

@@ -286,6 +286,9 @@ def status(
     from minfer.batch import status as status_of
 
     state, running, settings = status_of(out)
+    if state.missing and not running:
+        plural = "s" * (state.missing != 1)
+        note(f"{state.missing:,} part{plural} missing or changed: run the same command again")
     _tell(out, state, json, running=running, settings=settings)
 
 
@@ -378,6 +381,7 @@ def _tell(out: str, state: Progress, json: bool, **more: Any) -> None:
             "folder": out,
             "shards": state.shards,
             "done": state.done,
+            "missing": state.missing,
             "records": state.rows,
             "errors": state.errors,
             "seconds": state.seconds,
