@@ -32,6 +32,7 @@ pq = pytest.importorskip("pyarrow.parquet")
 
 from batch_jobs import Shout, write_corpus  # noqa: E402
 from minfer.batch import DenoisePictures, ParseSentences, RunModels, run, status  # noqa: E402
+from minfer.batch.jobs import file_facts  # noqa: E402
 from minfer.batch.shards import cut, digest, find_inputs, read  # noqa: E402
 from minfer.batch.text import ENDS, text_range  # noqa: E402
 
@@ -160,12 +161,13 @@ def test_parse_is_what_the_parser_says(tmp_path, model):
 def test_bad_records_never_stop_a_run_unless_asked(tmp_path, model):
     good, bad = "1\tgo" + "\t_" * 8, "1\tgo\t_"
     path = tmp_path / "c.conllu"
-    path.write_text(f"{good}\n\n{bad}\n\n{good}\n\n2\tx" + "\t_" * 8 + f"\n\n{good}\n\n{good}")
+    path.write_text(f"{good}\n\n{bad}\n\n{good}\n\n# c\n2\tx" + "\t_" * 8 + f"\n\n{good}\n\n{good}")
     state = run(ParseSentences(model), [path], tmp_path / "out", workers=1)
     assert (state.rows, state.errors) == (3, 3)
     reasons = lines(tmp_path / "out", "*.errors.jsonl")
-    assert [r["place"].split(": ")[1] for r in reasons] == ["line 3", "line 7", "line 11"]
-    assert "3 columns instead of 10" in reasons[0]["error"]
+    assert [r["place"].split(": ")[1] for r in reasons] == ["line 3", "line 8", "line 12"]
+    assert reasons[0]["error"] == "3 columns instead of 10"
+    assert reasons[1]["error"] == "ID 2 stands where word 1 should"
     assert "cut off" in reasons[2]["error"]
     with pytest.raises(FormatError, match="3 columns"):
         run(ParseSentences(model), [path], tmp_path / "strict", workers=1, on_error="fail")
@@ -571,6 +573,58 @@ def test_refusals(tmp_path, model):
         run(ParseSentences(model), [tmp_path / "t.parquet"], tmp_path / "t", workers=1)
     with pytest.raises(MinferError):
         status(tmp_path / "none")
+
+
+def test_folders_leave_out_earlier_runs_and_tell_of_evidence(tmp_path):
+    folder, notes = tmp_path / "in", []
+    (folder / "deep").mkdir(parents=True)
+    write_corpus(folder / "c.conllu", 20)
+    run(Shout(), [folder], folder / "deep" / "old", workers=1, note=notes.append)
+    assert notes == []
+    state = run(Shout(), [folder], tmp_path / "out", workers=1, note=notes.append)
+    assert state.rows == 20
+    assert notes.pop() == f"1 folder was left out as output of an earlier run: {folder}/deep/old"
+    parts = find_inputs([str(folder / "deep" / "old")], Shout(), note=notes.append)  # asked for
+    assert [item.name for item in parts] == ["part-000000.conllu"]
+    for name in ("a.uai", "a.uai.evid", "deep/b.uai.evid.gz"):
+        (folder / name).write_text("")
+    found = find_inputs([str(folder)], RunModels(), note=notes.append)
+    assert [item.name for item in found] == ["a.uai"]
+    assert notes[1].startswith("2 evidence files were not read: ")
+    assert '"evidence": {' in notes[1]
+
+
+class Versioned(Shout):
+    """Depends on a file."""
+
+    def settings(self):
+        return {"job": self.name, "model": file_facts(self.pids)}
+
+
+def test_a_refusal_names_files_in_short(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_corpus(Path("c.conllu"), 3)
+    for name in ("one", "same", "two"):
+        Path(name).write_text("1" if name != "two" else "2")
+    for name in ("one", "same"):
+        run(Versioned(pids=name), ["c.conllu"], "out", workers=1)
+    with pytest.raises(RefusedError, match=r"model was one \(\w{8}\), is two \(\w{8}\); "):
+        run(Versioned(pids="two"), ["c.conllu"], "out", workers=1)
+
+
+def test_what_is_said_at_the_end(tmp_path, capsys):
+    from minfer.cli.batch import _run
+
+    options = {"shard_mb": 8.0, "workers": 1}
+    write_corpus(tmp_path / "c.conllu", 6, bad=(1, 2))
+    _run(Shout(), [str(tmp_path / "c.conllu")], str(tmp_path / "some"), None, True, **options)
+    said = capsys.readouterr()
+    assert "4 of 6 records answered, 2 bad (see " in said.err
+    facts = json.loads(said.out)
+    assert (facts["records"], facts["answered"], facts["errors"]) == (6, 4, 2)
+    write_corpus(tmp_path / "c.conllu", 2, bad=(0, 1))
+    with pytest.raises(FormatError, match="not one record could be answered, 2 bad"):
+        _run(Shout(), [str(tmp_path / "c.conllu")], str(tmp_path / "none"), None, False, **options)
 
 
 def test_command_line(tmp_path, model):

@@ -164,6 +164,7 @@ def run(
     fresh: bool = False,
     shard_bytes: int = SHARD_BYTES,
     report: Callable[[Progress], None] | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> Progress:
     """Do a job over files of any size, from where an earlier run of it ended.
 
@@ -180,6 +181,7 @@ def run(
     fresh : forget an earlier run in ``out``
     shard_bytes : input that is done in one go; what a kill can cost each worker
     report : called at the start and after every shard
+    note : called with what is worth knowing of the inputs
 
     Raises
     ------
@@ -189,7 +191,7 @@ def run(
     format = check_format(job, format)
     settings = {**job.settings(), "format": format, "shard_bytes": shard_bytes}
     settings["minfer"] = minfer.__version__
-    found = find_inputs([os.fspath(path) for path in inputs], job, os.fspath(out))
+    found = find_inputs([os.fspath(path) for path in inputs], job, os.fspath(out), note)
     _check_names(found, format)
     job.check()
     folder = files.made(Path(out))

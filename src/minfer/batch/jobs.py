@@ -24,7 +24,7 @@ import numpy as np
 
 from minfer.batch.arrow import pa
 from minfer.batch.text import hashed
-from minfer.errors import EvidenceError, FormatError, SettingsError
+from minfer.errors import EvidenceError, FormatError, MinferError, SettingsError
 from minfer.graph import FactorGraph
 from minfer.parsing.conllu import Sentence, parse_sentence
 from minfer.parsing.inference import Inference
@@ -54,6 +54,7 @@ class Job:
     paths : columns that name files, the first one that of a file given as input itself
     tables : kinds of table it reads
     suffixes : of files that are records themselves
+    evidence_suffix : of files that lie beside these and are not read
     formats : of its output, the default first
     """
 
@@ -63,6 +64,7 @@ class Job:
     paths: ClassVar[tuple[str, ...]] = ()
     tables: ClassVar[tuple[str, ...]] = ("jsonl", "parquet")
     suffixes: ClassVar[tuple[str, ...]] = ()
+    evidence_suffix: ClassVar[str | None] = None
     formats: ClassVar[tuple[str, ...]]
 
     def settings(self) -> dict[str, Any]:
@@ -177,11 +179,27 @@ class ParseSentences(Job):
 
 
 def _sentence(row: dict[str, Any]) -> Sentence:
-    if (lines := row.get("conllu")) is not None:
-        return parse_sentence(lines, source="sentence", heads=False)
+    if row.get("conllu") is not None:
+        return _conllu_sentence(row)
     if not (words := row.get("words")):
         raise FormatError("there is neither `words` nor `conllu`")
     return Sentence.from_forms(words)
+
+
+def _conllu_sentence(row: dict[str, Any]) -> Sentence:
+    """The sentence of some lines; if one is wrong, the row's ``place`` in a file becomes its."""
+    file, _, first = (row.get("place") or "").rpartition(": line ")
+    in_file = bool(file) and first.isdecimal()
+    source = file if in_file else "sentence"
+    line = int(first) if in_file else 1
+    try:
+        return parse_sentence(row["conllu"], line=line, source=source, heads=False)
+    except FormatError as error:
+        if not in_file:
+            raise
+        number, _, fault = str(error).removeprefix(f"{source}: line ").partition(": ")
+        row["place"] = f"{file}: line {number}"
+        raise FormatError(fault) from None
 
 
 def _parse_rows(
@@ -235,6 +253,7 @@ class RunModels(Job):
     columns: ClassVar = {"id": pa.string(), "model": pa.string(), "evidence": pa.string()}
     paths = ("model",)
     suffixes = (".uai", ".fg", ".minfer")
+    evidence_suffix = ".evid"
     formats = ("parquet", "jsonl", "jsonl.gz")
 
     def settings(self) -> dict[str, Any]:
@@ -458,7 +477,7 @@ def _answer(
             items.append(prepare(row))
             places.append(place)
         except Exception as error:
-            place["error"] = reason(error)
+            place |= {"place": row.get("place"), "error": reason(error)}
     for place, answer in zip(places, _each(solve, items)):
         place |= answer
     columns = [pa.array([row.get(f.name) for row in rows], f.type) for f in schema]
@@ -481,8 +500,8 @@ def _each(
 
 
 def reason(error: Exception) -> str:
-    """What an errors file says of an error."""
-    return f"{type(error).__name__}: {error}"
+    """What an errors file says of an error; of a kind that nobody foresaw, the kind too."""
+    return str(error) if isinstance(error, MinferError) else f"{type(error).__name__}: {error}"
 
 
 def file_facts(path: str) -> dict[str, str]:

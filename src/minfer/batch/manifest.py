@@ -118,7 +118,9 @@ def _compare(
         if _content(old) != _content(new)
     ]
     if other:
-        raise RefusedError(f"{folder} holds a run with other settings: {', '.join(other)}; {advice}")
+        raise RefusedError(
+            f"{folder} holds a run with other settings: {', '.join(other)}; {advice}"
+        )
     if [i.file for i in plan.inputs] != [i.file for i in inputs]:
         raise RefusedError(f"{folder} holds a run over other input files: {advice}")
     changed = set()

@@ -15,11 +15,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minfer.batch.arrow import pa, pq
+from minfer.batch.sinks import MANIFEST, PLAN
 from minfer.batch.text import as_file, hashed, is_compressed, text_range, text_size
 from minfer.errors import FormatError, MinferError
 from minfer.parsing.treebank import read_blocks
@@ -87,19 +88,31 @@ class Bad(NamedTuple):
 # ---------------------------------------------------------------------- inputs and their cut
 
 
-def find_inputs(paths: Sequence[str], job: Job, out: str | None = None) -> list[Input]:
+def find_inputs(
+    paths: Sequence[str],
+    job: Job,
+    out: str | None = None,
+    note: Callable[[str], None] | None = None,
+) -> list[Input]:
     """The files that paths stand for; a folder stands for those below it that fit the job.
 
-    The folder of the output may lie among them: what is below it is not taken for input.
+    The folder of the output may lie among them, and those of earlier runs: what is below them is
+    not taken for input. ``note`` is told of what is left out and might have been expected.
     """
     own = None if out is None else Path(out).resolve()
     found: list[Input] = []
+    runs: list[str] = []
+    unread: list[str] = []
     for path in map(os.fspath, paths):
         if not os.path.exists(path):
             raise FormatError(f"{path}: there is no such file or folder")
         if os.path.isdir(path):
             below = sorted(p for p in Path(path).rglob("*") if p.is_file())
             below = [p for p in below if own not in p.resolve().parents]
+            earlier = _runs(below, Path(path))
+            below = [p for p in below if not earlier & {*p.parents}]
+            runs += sorted(map(str, earlier))
+            unread += [str(p) for p in below if _suffix(str(p)) == job.evidence_suffix]
             fitting = [(str(p), str(p.relative_to(path))) for p in below if _kind(str(p), job)]
             if not fitting:
                 raise FormatError(f"{path}: no file below this folder is one of {_known(job)}")
@@ -119,12 +132,37 @@ def find_inputs(paths: Sequence[str], job: Job, out: str | None = None) -> list[
         if item.file in seen:
             raise FormatError(f"{item.file} is given twice")
         seen.add(item.file)
+    if note and runs:
+        note(f"{_count(runs, 'folder')} left out as output of an earlier run: {_some(runs)}")
+    if note and unread:
+        note(
+            f"{_count(unread, 'evidence file')} not read: {_some(unread)}; to give evidence, write "
+            'a table of JSON lines such as {"model": "net.uai", "evidence": {"x3": 1}}'
+        )
     return found
 
 
+def _runs(files: Sequence[Path], top: Path) -> set[Path]:
+    """The folders below ``top`` that hold a batch run."""
+    plans = {p.parent for p in files if p.name == PLAN}
+    return (plans & {p.parent for p in files if p.name == MANIFEST}) - {top}
+
+
+def _count(items: Sequence[str], word: str) -> str:
+    return f"{len(items):,} {word} was" if len(items) == 1 else f"{len(items):,} {word}s were"
+
+
+def _some(items: Sequence[str]) -> str:
+    return ", ".join(items[:3]) + (", ..." if len(items) > 3 else "")
+
+
+def _suffix(file: str) -> str:
+    """Of the name, in small letters, compressed or not."""
+    return os.path.splitext(file.lower().removesuffix(".gz"))[1]
+
+
 def _kind(file: str, job: Job) -> str | None:
-    name = file.lower().removesuffix(".gz")
-    suffix = os.path.splitext(name)[1]
+    suffix = _suffix(file)
     if suffix in job.suffixes:
         return "file"
     kind = TABLES.get(suffix)
@@ -246,7 +284,7 @@ def _read_conllu(shard: Shard, job: Job) -> Iterator[dict[str, Any] | Bad]:
 
 def _read_jsonl(shard: Shard, job: Job) -> Iterator[dict[str, Any] | Bad]:
     for number, line in enumerate(_lines(shard), 1):
-        place = f"{shard.label}: line {number}"
+        place = f"{shard.label}: JSON line {number}"
         if not line.strip():
             continue
         try:

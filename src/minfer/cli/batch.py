@@ -23,6 +23,7 @@ from minfer.cli.parse.options import (
     check_choice,
     make_inference,
 )
+from minfer.errors import FormatError
 
 if TYPE_CHECKING:
     from minfer.batch import Job, Progress
@@ -325,17 +326,19 @@ def _run(
     try:
         state = run_job(
             job, inputs, out, format=format_, shard_bytes=round(shard_mb * (1 << 20)),
-            report=meter, **options,
+            report=meter, note=note, **options,
         )  # fmt: skip
     except KeyboardInterrupt:
         meter.end()
         note("stopped; the same command goes on from here")
         raise
     meter.end()
-    if state.errors:
-        plural = "s" * (state.errors != 1)
-        note(f"{state.errors:,} bad record{plural}: see {out}/part-*.errors.jsonl")
+    bad = f"{state.errors:,} bad (see {out}/part-*.errors.jsonl)"
     _tell(out, state, json)
+    if state.errors and not state.rows:
+        raise FormatError(f"not one record could be answered, {bad}")
+    if state.errors:
+        note(f"{state.rows:,} of {state.rows + state.errors:,} records answered, {bad}")
 
 
 class _Meter:
@@ -362,9 +365,9 @@ def progress_line(state: Progress) -> str:
     """Shards, records, rate and time left."""
     from minfer.cli.render import duration
 
-    text = f"{state.done:,} of {state.shards:,} shards, {state.rows:,} records"
+    text = f"{state.done:,} of {state.shards:,} shards, {state.rows + state.errors:,} records"
     if state.errors:
-        text += f", {state.errors:,} bad"
+        text += f" ({state.errors:,} of them bad)"
     if state.new_rows:
         text += f"; {state.rate:,.0f} a second"
     if (left := state.seconds_left) is not None and state.done < state.shards:
@@ -382,7 +385,8 @@ def _tell(out: str, state: Progress, json: bool, **more: Any) -> None:
             "shards": state.shards,
             "done": state.done,
             "missing": state.missing,
-            "records": state.rows,
+            "records": state.rows + state.errors,
+            "answered": state.rows,
             "errors": state.errors,
             "seconds": state.seconds,
             "records_per_second": state.rate,
@@ -396,8 +400,9 @@ def _tell(out: str, state: Progress, json: bool, **more: Any) -> None:
         "folder": out,
         "state": word,
         "shards": f"{state.done:,} of {state.shards:,}",
-        "records": f"{state.rows:,}",
-        "bad records": f"{state.errors:,}",
+        "records": f"{state.rows + state.errors:,}",
+        "answered": f"{state.rows:,}",
+        "bad": f"{state.errors:,}",
     }
     if state.new_rows:
         lines["time"] = f"{render.duration(state.seconds)}, {state.rate:,.0f} records a second"
