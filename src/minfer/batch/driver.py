@@ -187,7 +187,7 @@ def run(
     ------
     RefusedError : ``out`` belongs to a run with other settings or inputs
     """
-    _check(engine, workers, on_error, shard_bytes)
+    _check(engine, workers, address, on_error, shard_bytes)
     format = check_format(job, format)
     settings = {**job.settings(), "format": format, "shard_bytes": shard_bytes}
     settings["minfer"] = minfer.__version__
@@ -250,8 +250,6 @@ def _engine(
     name: str, address: str | None
 ) -> Callable[[Task, list[Shard], int | None], Iterator[Outcome]]:
     if name == "local":
-        if address is not None:
-            raise SettingsError("an address is for the engine ray")
         from minfer.batch.local import run_local
 
         return lambda task, shards, workers: run_local(task, shards, workers or cores())
@@ -260,9 +258,13 @@ def _engine(
     return lambda task, shards, workers: run_ray(task, shards, workers, address)
 
 
-def _check(engine: str, workers: int | None, on_error: str, shard_bytes: int) -> None:
+def _check(
+    engine: str, workers: int | None, address: str | None, on_error: str, shard_bytes: int
+) -> None:
     if engine not in ENGINES:
         raise SettingsError(f"the engine is {' or '.join(ENGINES)}, not {engine!r}")
+    if address is not None and engine != "ray":
+        raise SettingsError("an address is for the engine ray")
     if on_error not in ON_ERROR:
         raise SettingsError(f"on_error is {' or '.join(ON_ERROR)}, not {on_error!r}")
     if workers is not None and workers < 1:
