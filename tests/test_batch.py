@@ -262,6 +262,9 @@ def test_pictures_keep_their_names(tmp_path):
     assert found["flower"].parent.name == "deep"
     for name, picture in clean.items():
         assert ((read_picture(found[name]).values > 0.5) == picture).mean() > 0.95
+    found["house"].unlink()
+    assert status(tmp_path / "out")[0].missing == 1
+    run(DenoisePictures(), [tmp_path / "in"], tmp_path / "out", workers=1)
     run(DenoisePictures(), [tmp_path / "in"], tmp_path / "t", workers=1, format="parquet")
     table = pq.read_table(tmp_path / "t" / "part-000000.parquet")
     by_id = dict(zip(table.column("id").to_pylist(), table.column("clean").to_pylist()))
@@ -647,6 +650,10 @@ def test_command_line(tmp_path, model):
     result = CliRunner().invoke(app, ["batch", "status", out])
     assert result.exit_code == 0
     assert "done" in result.stdout
+    (tmp_path / "out" / "part-000001.conllu").unlink()
+    result = CliRunner().invoke(app, ["batch", "status", out])
+    assert "not finished" in result.stdout
+    assert "1 part missing or changed: run the same command again" in result.stdout
 
     write(sprinkler(), tmp_path / "s.minfer")
     (tmp_path / "e.jsonl").write_text('{"evidence": {"rain": 1}}\n')

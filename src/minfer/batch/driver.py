@@ -20,7 +20,7 @@ import minfer
 from minfer.batch import manifest as files
 from minfer.batch.jobs import Job, check_format
 from minfer.batch.shards import SHARD_BYTES, Bad, Shard, cut, digest, find_inputs, read
-from minfer.batch.sinks import Errors, errors_name, open_sink, part_name
+from minfer.batch.sinks import Errors, errors_name, open_sink, part_name, picture_name
 from minfer.errors import FormatError, MinferError, SettingsError, WorkerError
 from minfer.parallel import cores
 
@@ -55,6 +55,7 @@ class Processor:
         """Write a shard's output and return its line of the manifest."""
         began, rows = time.perf_counter(), 0
         task = self.task
+        written = [part_name(shard.number, task.format)]
         with (
             open_sink(task.folder, shard.number, task.format, self.schema) as sink,
             Errors(task.folder, shard.number) as errors,
@@ -74,7 +75,8 @@ class Processor:
                 if len(answers):
                     sink(answers.select(self.schema.names))
                 rows += len(answers)
-        written = [part_name(shard.number, task.format)]
+                if task.format == "png":
+                    written += map(picture_name, answers.column("id").to_pylist())
         if errors.count:
             written.append(errors_name(shard.number))
         return {

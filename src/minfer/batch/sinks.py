@@ -38,6 +38,11 @@ def errors_name(number: int) -> str:
     return f"part-{number:06d}.errors.jsonl"
 
 
+def picture_name(id: str) -> str:
+    """The file of a clean picture, below the folder of the output."""
+    return os.path.join(PICTURES, os.path.splitext(id)[0] + ".png")
+
+
 @contextmanager
 def open_sink(folder: str, number: int, format: str, schema: pa.Schema) -> Iterator[Sink]:
     """Where to put the answers of a shard; its file is there when the block has ended."""
@@ -68,10 +73,11 @@ def _write_jsonl(file: BinaryIO, batch: pa.RecordBatch) -> None:
 def _write_pictures(folder: str, file: BinaryIO, batch: pa.RecordBatch) -> None:
     """Each picture under its own name, so that a shard done twice leaves what it left once."""
     for row in batch.to_pylist():
-        path = os.path.join(folder, PICTURES, os.path.splitext(row["id"])[0] + ".png")
+        name = picture_name(row["id"])
+        path = os.path.join(folder, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         write_bytes(path, row.pop("clean"))
-        file.write(json_line({**row, "picture": os.path.relpath(path, folder)}))
+        file.write(json_line({**row, "picture": name}))
 
 
 class Errors:

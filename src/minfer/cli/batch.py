@@ -287,9 +287,6 @@ def status(
     from minfer.batch import status as status_of
 
     state, running, settings = status_of(out)
-    if state.missing and not running:
-        plural = "s" * (state.missing != 1)
-        note(f"{state.missing:,} part{plural} missing or changed: run the same command again")
     _tell(out, state, json, running=running, settings=settings)
 
 
@@ -404,6 +401,11 @@ def _tell(out: str, state: Progress, json: bool, **more: Any) -> None:
         "answered": f"{state.rows:,}",
         "bad": f"{state.errors:,}",
     }
+    if state.missing:
+        plural = "s" * (state.missing != 1)
+        lines["lost"] = (
+            f"{state.missing:,} part{plural} missing or changed: run the same command again"
+        )
     if state.new_rows:
         lines["time"] = f"{render.duration(state.seconds)}, {state.rate:,.0f} records a second"
     render.show(render.console(), render.facts(lines))
