@@ -160,6 +160,30 @@ def test_long_sentences_agree_with_logs(projective, single_root, spread):
     np.testing.assert_allclose(mu, np.exp(scaled + d - in_logs), atol=1e-9)
 
 
+@pytest.mark.parametrize("single_root", [True, False])
+def test_the_inverse_is_right_or_says_so(single_root):
+    rng = np.random.default_rng(12)
+    answered = 0
+    draws = list(itertools.product((1, 2, 3, 8, 25, 60), (0.0, 1.0, 4.0, 12.0, 40.0), (0.0, 0.7)))
+    for n, spread, holes in draws:
+        scores = clean(draw(rng, n, spread))
+        scores[rng.random(scores.shape) < holes] = -np.inf
+        size = n + 1
+        scale = logsumexp(scores, axis=0)
+        w = np.exp(scores - np.where(scale > -np.inf, scale, 0.0))
+        mu, d = np.full((2, size, size), np.nan)
+        work = np.full(kernels.float_scratch(size), np.nan)
+        z = kernels.inverse_marginals(w, single_root, mu, work)
+        d[:] = 0.0
+        ints = np.empty(kernels.int_scratch(size), np.int64)
+        true = kernels.nonprojective(w, single_root, d, work, ints)
+        if not np.isnan(z):
+            answered += 1
+            assert z == pytest.approx(true, rel=1e-12)
+            np.testing.assert_allclose(mu, w * d / true, atol=2e-11)
+    assert 0.4 * len(draws) < answered < len(draws)
+
+
 @kinds
 def test_shifting_a_word_changes_nothing(projective, single_root):
     rng = np.random.default_rng(4)

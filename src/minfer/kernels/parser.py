@@ -36,6 +36,7 @@ from minfer.kernels.trees import (
     TINY,
     float_scratch,
     int_scratch,
+    inverse_marginals,
     nonprojective,
     nonprojective_log,
     plan_arcs,
@@ -170,7 +171,7 @@ def arc_pass(
 
     ``head_keys`` and ``mod_keys`` u8 (N, T + 1): the last column is for the tags between head and
     modifier, once for each that occurs: ``tags`` i8 (N,) in 0 .. 63, ``tag_keys`` u8 (64,).
-    ``lines`` u8 (T + 64,).
+    ``lines`` u8 (T + 64,): the lines of weights of an arc that learns.
     """
     scale = 1.0 if keep >= (1 << 24) else (1 << 24) / keep
     n = head_keys.shape[0]
@@ -179,72 +180,62 @@ def arc_pass(
         head_sums[:, :] = 0.0
         mod_sums[:, :] = 0.0
     one = np.uint64(1)
+    four = np.uint64(4)
+    between = np.empty(64, np.uint64)  # keys of the tags between
     for h in range(n):
         hk = head_keys[h]
         hs = head_sums[h]
-        between_key = hk[n_templates]
         for direction in range(2):
             sign = 1 if direction == 0 else -1
-            m = h + sign
             seen = np.uint64(0)
-            while 0 < m < n:
-                if mode == UPDATE and abs(scores[h, m]) < SKIP:
-                    seen |= one << np.uint64(tags[m])
-                    m += sign
-                    continue
+            n_between = 0
+            for m in range(h + sign, n if direction == 0 else 0, sign):
                 mk = mod_keys[m]
                 ms = mod_sums[m]
                 a = np.uint64(direction)
                 b = np.uint64(2 + 7 * direction + distance_bin(abs(h - m)))
-                for t in range(n_templates):
-                    lines[t] = ((hk[t] ^ mk[t]) * ODD) >> shift
-                count = n_templates
-                left = seen
-                key = between_key ^ mk[n_templates]
-                while left:
-                    low = left & (~left + one)
-                    tag = bit_number(low)
-                    lines[count] = ((key ^ tag_keys[tag]) * ODD) >> shift
-                    count += 1
-                    left ^= low
+                key = hk[n_templates] ^ mk[n_templates]
                 if mode == SCORE:
-                    total = hs[a] + hs[b] + ms[a] + ms[b]
-                    for t in range(count):
-                        base = lines[t] << np.uint64(4)
-                        total += weights[base + a] + weights[base + b]
-                    scores[h, m] = total
-                elif mode == DROP:
-                    total = 0.0
-                    for t in range(count):
-                        if not dropped(lines[t], seed, keep):
-                            base = lines[t] << np.uint64(4)
-                            total += weights[base + a] + weights[base + b]
-                    scores[h, m] = total * scale + hs[a] + hs[b] + ms[a] + ms[b]
-                else:
-                    g = scores[h, m]
-                    hs[a] += g
-                    hs[b] += g
-                    ms[a] += g
-                    ms[b] += g
-                    g *= scale
-                    for t in range(count):
-                        if not dropped(lines[t], seed, keep):
-                            base = lines[t] << np.uint64(4)
-                            step(weights, squares, base + a, g, rate)
-                            step(weights, squares, base + b, g, rate)
-                seen |= one << np.uint64(tags[m])
-                m += sign
-
-
-@jit
-def bit_number(x):
-    """Which bit a power of two is."""
-    k = 0
-    for s in (32, 16, 8, 4, 2, 1):
-        if x >> np.uint64(s):
-            x >>= np.uint64(s)
-            k += s
-    return k
+                    x = hs[a] + ms[a]
+                    y = hs[b] + ms[b]
+                    for t in range(n_templates):
+                        base = (((hk[t] ^ mk[t]) * ODD) >> shift) << four
+                        x += weights[base + a]
+                        y += weights[base + b]
+                    for t in range(n_between):
+                        base = (((key ^ between[t]) * ODD) >> shift) << four
+                        x += weights[base + a]
+                        y += weights[base + b]
+                    scores[h, m] = x + y
+                elif mode == DROP or abs(scores[h, m]) >= SKIP:
+                    for t in range(n_templates):
+                        lines[t] = ((hk[t] ^ mk[t]) * ODD) >> shift
+                    for t in range(n_between):
+                        lines[n_templates + t] = ((key ^ between[t]) * ODD) >> shift
+                    if mode == DROP:
+                        total = 0.0
+                        for t in range(n_templates + n_between):
+                            if not dropped(lines[t], seed, keep):
+                                base = lines[t] << four
+                                total += weights[base + a] + weights[base + b]
+                        scores[h, m] = total * scale + hs[a] + hs[b] + ms[a] + ms[b]
+                    else:
+                        g = scores[h, m]
+                        hs[a] += g
+                        hs[b] += g
+                        ms[a] += g
+                        ms[b] += g
+                        g *= scale
+                        for t in range(n_templates + n_between):
+                            if not dropped(lines[t], seed, keep):
+                                base = lines[t] << four
+                                step(weights, squares, base + a, g, rate)
+                                step(weights, squares, base + b, g, rate)
+                tag = one << np.uint64(tags[m])
+                if not seen & tag:
+                    seen |= tag
+                    between[n_between] = tag_keys[tags[m]]
+                    n_between += 1
 
 
 @jit
@@ -483,6 +474,11 @@ def tree_pass(
     elif projective_tree:
         z = projective(dense, single_root, derivative, work)
     else:
+        z = inverse_marginals(dense, single_root, derivative, work)
+        if z >= TINY:
+            for a in range(n_arcs):
+                mass[a] = derivative[heads[a], modifiers[a]]
+            return base + np.log(z)
         z = nonprojective(dense, single_root, derivative, work, ints)
     floor = ONE_ROOT if single_root and not projective_tree else TINY
     if z >= floor and z < 1.0 / TINY:

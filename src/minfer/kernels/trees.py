@@ -17,7 +17,9 @@ terms: an arc is on with mass w d and off with the mass of its rivals, the other
   complement of the Laplacian whose pivots are sums (Grassmann, Taksar & Heyman 1985). With all
   words but m gone, d[0, m] is the product of the pivots and d[h, m] that times the chance that the
   walk from h along heads ends in the root. Halving the set of words gives all m in O(n^3).
-  A single root is the limit of small root weights.
+  A single root is the limit of small root weights. Where probabilities are all that is asked, the
+  inverse of the Laplacian gives them by one subtraction each (``inverse_marginals``), five times
+  faster, and tells when that subtraction is not safe.
 
 Linear kernels take and give plain weights, ``*_log`` kernels logarithms (minus infinity is a zero).
 Scratch is passed in, at least ``float_scratch(N)`` and ``int_scratch(N)`` entries, and may hold
@@ -36,6 +38,7 @@ SMALL_ROOT = 1e-60  # weight of the root for a single child; what is below ONE_R
 ONE_ROOT = 1e-40
 SPREAD = 2.6  # see scale_of
 MAX_DEPTH = 64
+LARGE_INVERSE = 1e4  # probabilities from an inverse below this are good to about 1e-12
 
 
 @jit
@@ -491,6 +494,114 @@ def nonprojective(w, single_root, d, work, ints):
         frame[depth, 2] = 0
         frame[depth, 3] = offset + width * (width + 1)
         det[depth] = product
+    return z
+
+
+@jit(fastmath={"reassoc", "contract"})
+def inverse_marginals(w, single_root, mu, work):
+    """Z, and arc probabilities ``mu`` (N, N), from the inverse of the Laplacian; NaN: not safe.
+
+    ``w`` (N, N) [head, modifier], scaled so that each word's weights sum to about 1. With L[m, m]
+    the sum of the weights of m's heads and L[m, h] = -w[h, m]
+
+        mu[h, m] = w[h, m] (L^-1[m, m] - L^-1[h, m]),   mu[0, m] = w[0, m] L^-1[m, m]
+
+    For a single root, the root is left out of L and the column of one word s is replaced by the
+    root's weights (Koo et al. 2007); what depends on that column changes accordingly. L is inverted
+    in place by Gauss-Jordan steps; their pivots are sums of positive terms as in ``nonprojective``,
+    and s, the root's favourite, comes last. Rows are padded to whole vectors; column n holds the
+    root's weights.
+    """
+    n = w.shape[0] - 1
+    width = ((n + 16) >> 4) << 4
+    q = work[: n * width].reshape(n, width)
+    row = work[n * width : (n + 1) * width]
+    diagonal = work[(n + 1) * width : (n + 2) * width]
+    s = -1
+    if single_root:
+        s = 0
+        for m in range(1, n):
+            if w[0, m + 1] > w[0, s + 1]:
+                s = m
+    for m in range(n):
+        qm = q[m]
+        for h in range(n):
+            qm[h] = -w[h + 1, m + 1]
+        for h in range(n, width):
+            qm[h] = 0.0
+        qm[n] = w[0, m + 1] if single_root else -w[0, m + 1]
+    z = 1.0
+    past = n if single_root else n + 1
+    for k in range(n):
+        if k == s:
+            continue
+        qk = q[k]
+        pivot = -qk[s] if 0 <= s < k else 0.0
+        for h in range(k + 1, past):
+            pivot -= qk[h]
+        if not pivot > 0.0:
+            return np.nan
+        z *= pivot
+        inverse = 1.0 / pivot
+        for h in range((width >> 4) << 4):
+            row[h] = qk[h] * inverse
+            qk[h] = row[h]
+        qk[k] = inverse
+        for m in range(n):
+            if m != k:
+                qm = q[m]
+                c = qm[k]
+                for h in range((width >> 4) << 4):
+                    qm[h] -= c * row[h]
+                qm[k] = -c * inverse
+    largest = 0.0
+    for m in range(n):
+        if m != s:
+            largest = max(largest, q[m, m])
+    if single_root:
+        qs = q[s]
+        pivot = qs[n]
+        if not pivot > 0.0:
+            return np.nan
+        z *= pivot
+        inverse = 1.0 / pivot
+        most = 0.0
+        for h in range((width >> 4) << 4):
+            row[h] = qs[h] * inverse
+        for h in range(n):
+            if h != s:
+                most = max(most, row[h])
+        reach = 0.0
+        for m in range(n):
+            if m != s:
+                qm = q[m]
+                c = qm[n]
+                reach = max(reach, c)
+                for h in range((width >> 4) << 4):
+                    qm[h] -= c * row[h]
+                qm[n] = -c * inverse
+        row[n] = inverse
+        largest += most * reach
+    if not largest <= LARGE_INVERSE:
+        return np.nan
+    mu[:, 0] = 0.0
+    for m in range(n):
+        diagonal[m] = q[m, m]
+    for m in range(n):
+        mu[0, m + 1] = w[0, m + 1] * (row[m] if single_root else diagonal[m])
+    for h in range(n):
+        qh = q[h]
+        for m in range(n):
+            mu[h + 1, m + 1] = w[h + 1, m + 1] * (diagonal[m] - qh[m])
+    if single_root:
+        mu[0, s + 1] = w[0, s + 1] * row[n]
+        for m in range(n):
+            mu[s + 1, m + 1] = w[s + 1, m + 1] * diagonal[m]
+            mu[m + 1, s + 1] = -w[m + 1, s + 1] * q[m, n]
+        mu[s + 1, s + 1] = 0.0
+    for h in range(n + 1):
+        for m in range(n + 1):
+            mu[h, m] = min(max(mu[h, m], 0.0), 1.0)
     return z
 
 
@@ -980,26 +1091,26 @@ def tree_marginals(projective_tree, single_root, scores, mu, w, d, work, ints):
     (N, N) are scratch, as are ``work`` and ``ints``.
     """
     n = scores.shape[0]
-    top = work[:n]
+    shift = work[:n]  # what is subtracted from the scores of the arcs into a word
     total = work[n : 2 * n]
     for m in range(n):
-        top[m] = -np.inf
+        shift[m] = -np.inf
         total[m] = 0.0
     for h in range(n):
         for m in range(n):
-            x = scores[h, m] if m > 0 and h != m else -np.inf
-            mu[h, m] = x
-            d[h, m] = 0.0
-            top[m] = max(top[m], x)
+            w[h, m] = scores[h, m]
+        w[h, 0] = -np.inf
+        w[h, h] = -np.inf
+        for m in range(n):
+            shift[m] = w[h, m] if w[h, m] > shift[m] else shift[m]
     for m in range(1, n):
-        if top[m] == -np.inf:
+        if shift[m] == -np.inf:
             mu[:, :] = 0.0
             return -np.inf
-    top[0] = 0.0
+    shift[0] = 0.0
     for h in range(n):
         for m in range(n):
-            mu[h, m] -= top[m]
-            w[h, m] = mu[h, m]
+            w[h, m] -= shift[m]
     exp_in_place(w.reshape(n * n))
     for h in range(n):
         for m in range(n):
@@ -1009,18 +1120,21 @@ def tree_marginals(projective_tree, single_root, scores, mu, w, d, work, ints):
     for m in range(1, n):
         if projective_tree:
             total[m] = min(total[m], SPREAD)
-        shift = np.log(total[m])
-        base += top[m] + shift
-        top[m] = shift
+        shift[m] += np.log(total[m])
+        base += shift[m]
         total[m] = 1.0 / total[m]
     for h in range(n):
         for m in range(n):
-            mu[h, m] -= top[m]
             w[h, m] *= total[m]
+    if not projective_tree:
+        z = inverse_marginals(w, single_root, mu, work[n:])
+        if z >= TINY:
+            return base + np.log(z)
+    d[:, :] = 0.0
     if projective_tree:
-        z = projective(w, single_root, d, work)
+        z = projective(w, single_root, d, work[n:])
     else:
-        z = nonprojective(w, single_root, d, work, ints)
+        z = nonprojective(w, single_root, d, work[n:], ints)
     floor = ONE_ROOT if single_root and not projective_tree else TINY
     if floor <= z < 1.0 / TINY:
         inverse = 1.0 / z
@@ -1028,8 +1142,10 @@ def tree_marginals(projective_tree, single_root, scores, mu, w, d, work, ints):
             for m in range(n):
                 mu[h, m] = min(w[h, m] * d[h, m] * inverse, 1.0)
         return base + np.log(z)
+    for h in range(n):
+        for m in range(n):
+            w[h, m] = scores[h, m] - shift[m] if m > 0 and h != m else -np.inf
     d[:, :] = -np.inf
-    w[:, :] = mu
     if projective_tree:
         log_z = projective_log(w, single_root, d, work)
     else:

@@ -39,7 +39,14 @@ from minfer.parsing.features import (
     tag_templates,
 )
 from minfer.parsing.inference import Inference
-from minfer.parsing.model import Model, Settings, _safetensors, features_digest, read_tensors
+from minfer.parsing.model import (
+    Model,
+    Settings,
+    _safetensors,
+    empty_table,
+    features_digest,
+    read_tensors,
+)
 from minfer.parsing.projective import count_trees, lift
 
 _CHUNK = 200  # sentences between two looks at the clock and at Ctrl-C
@@ -168,8 +175,7 @@ def train_model(
 
     model = Model(
         settings, upos, classes, relations,
-        np.zeros(16 << recipe.bits, np.float32), np.zeros(16 << recipe.bits, np.float32),
-        tagger, labels, info,
+        empty_table(16 << recipe.bits), empty_table(16 << recipe.bits), tagger, labels, info,
     )  # fmt: skip
     return _learn_trees(
         model, encoder, data, heads, recipe, rng, dev_uas, tell, checkpoint, identity

@@ -165,6 +165,13 @@ class _Packed(NamedTuple):
     values: NDArray[np.int8]
 
 
+def empty_table(size: int) -> NDArray[np.float32]:
+    """Zeros that begin where a cache line does, so that a line of 16 weights never lies in two."""
+    raw = np.zeros(size + _LINE, dtype=np.float32)
+    first = -(raw.ctypes.data // raw.itemsize) % _LINE
+    return raw[first : first + size]
+
+
 def _packed(table: NDArray[np.float32]) -> _Packed:
     lines = table.reshape(-1, _LINE) if table.ndim == 1 else table
     most = np.maximum(lines.max(axis=1), -lines.min(axis=1))
@@ -184,7 +191,7 @@ def _unpacked(
     places: NDArray[np.uint8],
     values: NDArray[np.int8],
 ) -> NDArray[np.float32]:
-    table = np.zeros(int(shape.prod()), dtype=np.float32)
+    table = empty_table(int(shape.prod()))
     table[np.unpackbits(places, count=len(table)).view(bool)] = values
     table.reshape(len(scale), -1)[:] *= scale.astype(np.float32)[:, None] / _UNIT
     return table.reshape(shape)

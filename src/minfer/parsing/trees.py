@@ -184,7 +184,7 @@ def batch_marginals(
     """
     from minfer.kernels.trees import batch_marginals as kernel
 
-    clean = np.array(scores, dtype=np.float64, order="C")
+    clean = np.ascontiguousarray(scores, dtype=np.float64)
     if clean.ndim != 3 or clean.shape[1] != clean.shape[2] or clean.shape[1] < 2:
         raise ModelError(f"arc scores of a batch must have shape (B, N, N), not {clean.shape}")
     n = clean.shape[1]
@@ -194,19 +194,20 @@ def batch_marginals(
     if ((words < 1) | (words >= n)).any():
         bad = int(np.flatnonzero((words < 1) | (words >= n))[0])
         raise ModelError(f"sentence {bad}: {words[bad]} words, but scores for 1 to {n - 1}")
-    node = np.arange(n)
-    clean[:, :, 0] = -np.inf
-    clean[:, node, node] = -np.inf
     n_nodes = words.astype(np.int64) + 1
-    inside = node < n_nodes[:, None]
-    used = inside[:, :, None] & inside[:, None, :]
-    packed = clean[used]  # sentence after sentence, row after row
-    if not (packed < np.inf).all():
-        b, h, m = (int(i) for i in np.argwhere(used & ~(clean < np.inf))[0])
-        raise ModelError(
-            f"sentence {b}, arc {h} -> {m}: score {clean[b, h, m]}; scores are finite or minus "
-            "infinity"
-        )
+    inside = np.arange(n) < n_nodes[:, None]
+    if not (clean < np.inf).all():
+        arcs = inside[:, :, None] & inside[:, None, :] & (np.arange(n) > 0) & ~np.eye(n, dtype=bool)
+        for b, h, m in np.argwhere(arcs & ~(clean < np.inf)).tolist():
+            raise ModelError(
+                f"sentence {b}, arc {h} -> {m}: score {clean[b, h, m]}; scores are finite or "
+                "minus infinity"
+            )
+    if inside.all():
+        packed = clean.reshape(-1)
+    else:  # sentence after sentence, row after row
+        used = inside[:, :, None] & inside[:, None, :]
+        packed = clean[used]
     start = np.zeros(len(clean), dtype=np.int64)
     np.cumsum(n_nodes[:-1] ** 2, out=start[1:])
     mu, log_z = np.empty_like(packed), np.empty(len(clean))
@@ -214,6 +215,8 @@ def batch_marginals(
     if (log_z == -np.inf).any():
         error = no_tree(projective, single_root)
         raise type(error)(f"sentence {int(np.argmin(log_z))}: {error}")
+    if inside.all():
+        return mu.reshape(clean.shape), log_z
     out = np.zeros(clean.shape)
     out[used] = mu
     return out, log_z
