@@ -189,8 +189,9 @@ class Bench:
             )
 
     def kills(self, times: int = 20) -> None:
-        corpus = self.corpus(int(400_000 * self.scale))
-        self.run(corpus, "undisturbed", workers=1, shard_bytes=1 << 18)
+        corpus = self.corpus(int(2_000_000 * self.scale))
+        alone = self.run(corpus, "undisturbed", workers=1, shard_bytes=1 << 18)
+        longest = 3 + alone / (2 * times)  # seconds until a kill: starting, and a little work
         out, rng, killed = self.out("killed"), random.Random(1), 0
         run(self.job, [self.corpus(1000)], out, fresh=True)  # something to be forgotten
         command = [sys.executable, "-m", "minfer", "batch", "parse", self.model, corpus, "-o", out]
@@ -201,7 +202,7 @@ class Bench:
                 [*map(str, command), *fresh], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
             if killed < times:
-                time.sleep(rng.uniform(0, 12))
+                time.sleep(rng.uniform(0, longest))
                 if driver.poll() is not None:
                     raise SystemExit("it was done before it could be killed: raise --scale")
                 driver.send_signal(signal.SIGKILL)
