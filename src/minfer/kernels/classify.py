@@ -144,13 +144,13 @@ def label(
 ):  # fmt: skip
     """Relations i4 (tokens,) of the arcs ``heads`` i4 (tokens,), in the sentences of ``order``.
 
-    ``templates``: columns, offsets and salts of the three roles, grandparent, head and modifier,
-    one after the other, and 16 keys for direction and distance; the first three templates see the
-    distance. Learning as in ``tag``.
+    ``templates``: columns, offsets and salts of the four roles, grandparent, head, modifier and the
+    modifier's first child (the root if there is none), one after the other, and 16 keys for
+    direction and distance; the first three templates see the distance. Learning as in ``tag``.
     """
     columns, offsets, salt, distances = templates
     forms, upos_keys, xpos_keys, root, tag_numbers = tables
-    n_templates = salt.shape[0] // 3
+    n_templates = salt.shape[0] // 4
     n_classes = weights.shape[1]
     shift = np.uint64(64 - line_bits(weights.shape[0]))
     scale = np.float32(1.0 if keep >= (1 << 24) else (1 << 24) / keep)
@@ -161,9 +161,12 @@ def label(
         lo, hi = start[order[k]], start[order[k] + 1]
         n = hi - lo + 1
         atoms = np.empty((n, root.shape[0]), np.uint64)
-        keys = np.empty((n, 3 * n_templates), np.uint64)
+        keys = np.empty((n, 4 * n_templates), np.uint64)
+        child = np.zeros(n, np.int64)
         load_atoms(words[lo:hi], upos[lo:hi], xpos[lo:hi], forms, upos_keys, xpos_keys, root, atoms)
         role_keys(atoms, columns, offsets, salt, keys)
+        for m in range(n - 1, 0, -1):
+            child[heads[lo + m - 1]] = m
         for m in range(1, n):
             h = heads[lo + m - 1]
             g = heads[lo + h - 1] if h > 0 else 0
@@ -171,7 +174,8 @@ def label(
             near = distances[side]
             far = distances[side + distance_bin(abs(h - m))] * ODD
             for t in range(n_templates):
-                key = keys[g, t] ^ keys[h, n_templates + t] ^ keys[m, 2 * n_templates + t]
+                key = keys[g, t] ^ keys[h, n_templates + t]
+                key ^= keys[m, 2 * n_templates + t] ^ keys[child[m], 3 * n_templates + t]
                 lines[t] = ((key ^ (far if t < 3 else near)) * ODD) >> shift
             count = n_templates
             if rate > 0.0:

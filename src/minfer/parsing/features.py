@@ -48,11 +48,12 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
         *("x | x | x", "u | u | u", "l | x | x", "x | l | x", "x | x | l", " | x | x"),
         *(" | l | x", " | x | l", " | l | l", "l | u | u", "u | u u+1 | u-1 u"),
     ),
-    "label": (  # grandparent | head | modifier; the first three see the distance
+    "label": (  # grandparent | head | modifier | its first child; the first three see the distance
         *(" | x | x", " | u | u", " | l | x", " | x | x", " | u | u", " | x | l", " | l | x"),
         *(" | l | l", " | u | w x", " | | w x", " | l | u", " | x | s x", " | s x | x"),
         *(" | x | x-1 x", " | x | x x+1", " | x x+1 | x", " | x-1 x | x", " | x | x-1 x x+1"),
         *("u | x | x", "x | l | x", "x | x | l", " | u | l x+1", " | u | l-1 x"),
+        *(" | x | x | l", " | u | u | x", " | u | u | l", " | x | l | l"),
     ),
     "tag": (  # the first three also with the tag before
         *("w", "s", "l+1", "l", "z", "p", "a", "b", "c", "d", "e", "w-1", "w+1", "l-2", "l+2"),
@@ -117,7 +118,7 @@ def tag_templates() -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray, NDAr
 
 def label_templates() -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray, NDArray]:
     """Those for relations: columns, offsets and salts role after role, and distance keys (16,)."""
-    return *_joined([_compiled("label", role, TEMPLATES["label"]) for role in range(3)]), _keys(
+    return *_joined([_compiled("label", role, TEMPLATES["label"]) for role in range(4)]), _keys(
         "distance", 16
     )
 
@@ -126,7 +127,8 @@ def _compiled(kind: str, role: int, rows: Sequence[str]) -> _Compiled:
     columns = np.full((len(rows), 4), -1, dtype=np.int64)
     offsets = np.zeros((len(rows), 4), dtype=np.int64)
     for t, row in enumerate(rows):
-        for c, name in enumerate(row.split("|")[role].split()):
+        atoms = row.split("|")[role : role + 1]  # none where a row ends before
+        for c, name in enumerate(" ".join(atoms).split()):
             columns[t, c], offsets[t, c] = ATOMS.index(name[0]), int(name[1:] or 0)
     return columns, offsets, _keys(f"template {kind} {role}", len(rows))
 
