@@ -1,28 +1,39 @@
 """minfer and the other libraries on the same problems, in one go: writes docs/peers.md.
 
     python benchmarks/peers.py                          # everything; resumes where it stopped
-    python benchmarks/peers.py --only parsing           # the tree marginals alone
+    python benchmarks/peers.py --only parsing           # the arc probabilities alone
     python benchmarks/peers.py --peers pgmpy --again    # one peer anew
     python benchmarks/peers.py --envs DIR               # keep the environments and reuse them
 
-Each peer gets an environment of its own and runs in processes of its own, pinned to one core; times
-are CPU times. Next to each, minfer runs the same problems in turns, so that a ratio compares like
-with like on a busy machine. What was found is kept in benchmarks/results/peers, a file for each
-peer, and not measured again; a peer that fails to install, dies or hangs is a result like others.
+Each peer gets an environment of its own, made with pip, and runs in processes of its own, pinned
+to one core; times are CPU times. Next to each, minfer of this checkout runs the same problems in
+turns, so that a ratio compares like with like on a busy machine. What was found is kept in
+benchmarks/results/peers, a file for each peer, with the day, the machine and a fingerprint of the
+code; what is known is not measured again without --again, and the page says where its parts come
+from several days, machines or states of the code. A peer that fails to install, dies or hangs is a
+result like others: every answer has a limit, and a process that reaches it is killed.
+
+Parts: install (packages, size, seconds), claims (the features of the table are looked up in the
+installed library), time (belief propagation to 1e-4, exact marginals), accuracy (against exact),
+input (bad input and hard cases), parsing (arc probabilities).
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import platform
 import shutil
+import signal
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event, Thread
@@ -34,28 +45,32 @@ import peers_page
 import reference
 import speed
 from peers_cases import CASES
+from peers_claims import CLAIMS
 from peers_environments import PEERS, ROOT, install, python_of
-from peers_trees import BATCHES, TREE_TOOLS
+from peers_trees import BATCHES, PAIR_BATCHES, TREE_TOOLS
 from problems import load
 from speed import Client, ToolFailed, cpu_name, say
+from tools import TOOLS, Tool
 
 HERE = Path(__file__).resolve().parent
 BP = ("P1a5", "P3", "P4i", "P4m")
 EXACT = ("P4i", "P4m")
+METHODS = {"bp": "run", "exact": "exact"}  # what a tool overrides that can do it
 SETTLED = 100  # flooding iterations after which the small problems stand still
-LIMIT = 240.0  # CPU seconds for one answer
-STARVED = 20  # times as long by the clock, on a busy machine
+LIMIT = 180.0  # CPU seconds for one answer
 CASE_LIMIT = 90.0  # for a small model
-START_LIMIT = 900.0  # the first start may compile
+COMPILE_LIMIT = 900.0  # minfer's first start may compile
+STARVED = 3  # times as long by the clock, on a busy machine or asleep
 REPS = 3
 TREE_ROUNDS = 5
-PARTS = ("install", "time", "accuracy", "input", "parsing")
+PARTS = ("install", "claims", "time", "accuracy", "input", "parsing")
 
 
 class Patient(Client):
     """A client whose process is killed when an answer takes too much CPU time."""
 
     limit = LIMIT
+    failure = ""  # the last one
 
     def ask(self, op: str, **request: Any) -> dict[str, Any]:
         done, late = Event(), []
@@ -68,7 +83,7 @@ class Patient(Client):
                     or time.monotonic() - began > STARVED * self.limit
                 ):
                     late.append(True)
-                    self.process.kill()
+                    self.kill()
                     return
 
         watcher = Thread(target=watch, daemon=True)
@@ -76,7 +91,11 @@ class Patient(Client):
         try:
             return super().ask(op, **request)
         except ToolFailed as error:
-            raise ToolFailed(f"no answer in {self.limit:g} s" if late else str(error)) from None
+            self.failure = str(error)
+            if late:
+                what = _iterations(request["iters"]) if op == "once" else "no answer in"
+                self.failure = f"{what} {self.limit:g} s"
+            raise ToolFailed(self.failure) from None
         finally:
             done.set()
             watcher.join()
@@ -89,40 +108,64 @@ class Patient(Client):
         except (OSError, IndexError):
             return time.monotonic() if not Path("/proc").exists() else 0.0
 
-    def close(self) -> None:
-        with suppress(OSError):  # a process that died has no pipe left
-            super().close()
+
+def _iterations(n: int) -> str:
+    return "one iteration >" if n == 1 else f"{n} iterations >"
 
 
 class Store:
-    """What is known of one peer, part by part, in a file."""
+    """What is known of one peer, part by part, in a file; each part has a stamp."""
 
     def __init__(self, peer: str, folder: Path, forget: Sequence[str] = ()):
         self.path = folder / f"{peer}.json"
-        self.found: dict[str, Any] = {"peer": peer}
+        self.found: dict[str, Any] = {"peer": peer, "stamps": {}}
         if self.path.exists():
             known = json.loads(self.path.read_text())
             self.found |= {k: v for k, v in known.items() if k not in forget}
 
-    def part(self, name: str, measure: Callable[[], Any]) -> Any:
+    def part(self, name: str, measure: Callable[[], Any], stamp: dict[str, str]) -> Any:
         """Measure a part, unless it is there."""
-        if name not in self.found:
+        if name in self.found:
+            say(f"{self.path.stem}: {name} is known{self._when(name, stamp)}")
+        else:
             self.found[name] = measure()
-            self.found["date"] = datetime.now(UTC).date().isoformat()
+            self.found["stamps"][name] = stamp
             temporary = self.path.with_suffix(".tmp")
             temporary.write_text(json.dumps(self.found, indent=1) + "\n")
             temporary.replace(self.path)
         return self.found[name]
 
+    def _when(self, name: str, stamp: dict[str, str]) -> str:
+        old = self.found["stamps"].get(name)
+        if old is None:
+            return ", of an unknown day; --again measures it anew"
+        other = [key for key in ("code", "machine") if old[key] != stamp[key]]
+        what = f", with other {' and '.join(other)}; --again measures it anew" if other else ""
+        return f" from {old['date']}{what}"
+
+
+def stamp() -> dict[str, str]:
+    """Day, machine, and a fingerprint of all code that bears on a result."""
+    own = (HERE / f"{name}.py" for name in ("problems", "reference", "speed", "tools"))
+    files = {*(ROOT / "src" / "minfer").rglob("*.py"), *HERE.glob("peers*.py"), *own}
+    code = hashlib.sha256()
+    for file in sorted(files - {HERE / "peers_page.py"}):
+        code.update(file.read_bytes())
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": f"{cpu_name()}, Python {platform.python_version()}",
+        "code": code.hexdigest()[:12],
+    }
+
 
 class Bench:
     """Environments and processes."""
 
-    def __init__(self, envs: Path, scratch: Path, core: int, problems: Sequence[str]):
-        self.envs, self.scratch, self.core, self.problems = envs, scratch, core, problems
+    def __init__(self, envs: Path, scratch: Path, core: int):
+        self.envs, self.scratch, self.core = envs, scratch, core
 
     def environment(self, peer: str) -> dict[str, Any]:
-        """Install a peer, unless its environment is there; a failed one is removed."""
+        """Install a peer into an empty environment; a failed one is removed."""
         env = self.envs / peer
         shutil.rmtree(env, ignore_errors=True)
         say(f"{peer}: installing")
@@ -138,143 +181,149 @@ class Bench:
             self.environment(peer)
         return python_of(self.envs / peer).exists()
 
-    def start(self, peer: str, tool: str, script: str = "peers_worker.py") -> tuple[Patient, dict]:
-        """A process of that tool, and its greeting; raises ToolFailed."""
+    @contextmanager
+    def worker(
+        self, peer: str, tool: str, limit: float = LIMIT, script: str = "peers_worker.py"
+    ) -> Iterator[tuple[Patient, dict[str, Any]]]:
+        """A process of that tool and its greeting; raises ToolFailed. Nothing outlives it."""
         python = str(python_of(self.envs / peer))
-        log = self.scratch / f"{tool}.log"
-        client = Patient(tool, python, self.core, log, HERE / script)
-        client.limit = START_LIMIT
+        client = Patient(tool, python, self.core, self.scratch / f"{tool}.log", HERE / script)
         try:
+            client.limit = COMPILE_LIMIT if tool == "minfer" else LIMIT
             hello = client.ask("hello")
-            client.limit = LIMIT
-            return client, hello
-        except ToolFailed:
+            client.limit = limit
+            yield client, hello
+        finally:
             client.close()
-            raise
+
+
+def claims(bench: Bench, peer: str) -> dict[str, Any]:
+    """Features of the page's table that the installed library does not have."""
+    command = [str(python_of(bench.envs / peer)), str(HERE / "peers_claims.py"), peer]
+    env = os.environ | ({"PYTHONPATH": str(ROOT / "src")} if peer == "minfer" else {})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=env)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return {feature: last[:200] for feature, has in CLAIMS.items() if peer in has}
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    for feature, why in found.items():
+        say(f"{peer}: claimed but not found: {feature}: {why}")
+    return found
 
 
 def times(bench: Bench, peer: str) -> dict[str, Any]:
     """Belief propagation to 1e-4 and exact marginals, each tool and minfer in turns."""
-    out: dict[str, Any] = {"hello": {}, "bp": [], "exact": [], "failed": {}}
+    out: dict[str, Any] = {"hello": {}, "bp": [], "exact": []}
     for tool in PEERS[peer][1]:
-        for problem in bench.problems:
-            if tool not in (*speed.BP[problem], *speed.EXACT.get(problem, ())):
-                continue
-            try:
-                client, hello = bench.start(peer, tool)
-                out["hello"][tool] = hello
-                clients = {tool: client}
-                if tool != "minfer":
-                    clients["minfer"] = bench.start("minfer", "minfer")[0]
-            except ToolFailed as error:
-                out["failed"][tool] = str(error)
-                break
-            try:
-                for key, rows_of in (("bp", speed.bp_rows), ("exact", speed.exact_rows)):
-                    lists = speed.BP if key == "bp" else speed.EXACT
-                    if tool not in lists.get(problem, ()):
-                        continue
-                    rows = rows_of(problem, clients, REPS, bench.scratch)
-                    mine = [r for r in rows if r.tool == tool]
-                    if not mine:
-                        out["failed"][f"{tool} {key} {problem}"] = "no result"
-                    for row in mine:
-                        ratio = speed.ratio(rows, problem, tool, "minfer")
-                        out[key].append(vars(row) | {"seconds": row.seconds, "x_minfer": ratio})
-            except (ToolFailed, OSError) as error:
-                out["failed"][f"{tool} {problem}"] = str(error)
-            finally:
-                for c in clients.values():
-                    c.close()
+        for problem in BP:
+            for key, lists in (("bp", speed.BP), ("exact", speed.EXACT)):
+                if tool in lists.get(problem, ()):
+                    row, hello = _time_row(bench, peer, tool, problem, key)
+                    out[key].append(row)
+                    out["hello"] |= {tool: hello} if hello else {}
     return out
+
+
+def _time_row(
+    bench: Bench, peer: str, tool: str, problem: str, key: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The row of one tool and its greeting; a row that failed says why."""
+    hello: dict[str, Any] = {}
+    try:
+        with ExitStack() as stack:
+            client, hello = stack.enter_context(bench.worker(peer, tool))
+            clients: dict[str, Client] = {tool: client}
+            if tool != "minfer":
+                clients["minfer"] = stack.enter_context(bench.worker("minfer", "minfer"))[0]
+            rows_of = speed.bp_rows if key == "bp" else speed.exact_rows
+            rows = rows_of(problem, clients, REPS, bench.scratch)
+            mine = next((r for r in rows if r.tool == tool), None)
+            if mine is None:
+                raise ToolFailed(client.failure)
+            ratio = speed.ratio(rows, problem, tool, "minfer")
+            return vars(mine) | {"seconds": mine.seconds, "x_minfer": ratio}, hello
+    except ToolFailed as error:
+        say(f"{tool} on {problem}: {error}")
+        return {"problem": problem, "tool": tool, "failed": str(error)}, hello
 
 
 def accuracy(bench: Bench, peer: str) -> dict[str, Any]:
     """Largest distance of settled belief propagation from the exact marginals."""
     out: dict[str, Any] = {}
-    for tool in PEERS[peer][1]:
-        for problem in EXACT:
-            target = bench.scratch / f"{problem}-exact.npy"
-            np.save(target, reference.exact_grid(load(problem)))
-            if tool not in speed.BP[problem]:
-                continue
-            try:
-                client, _ = bench.start(peer, tool)
+    for problem in EXACT:
+        target = bench.scratch / f"{problem}-exact.npy"
+        np.save(target, reference.exact_grid(load(problem)))
+        for tool in PEERS[peer][1]:
+            if tool in speed.BP[problem]:
                 request = {"problem": problem, "target": str(target), "iters": SETTLED}
-                out[f"{tool} {problem}"] = client.ask("accuracy", **request)["error"]
-                client.close()
-            except ToolFailed as error:
-                out[f"{tool} {problem}"] = str(error)
+                try:
+                    with bench.worker(peer, tool) as (client, _):
+                        out[f"{tool} {problem}"] = client.ask("accuracy", **request)["error"]
+                except ToolFailed as error:
+                    out[f"{tool} {problem}"] = str(error)
     return out
 
 
 def bad_input(bench: Bench, peer: str) -> dict[str, Any]:
-    """What happens on each trap, in a process of its own."""
+    """What happens on each trap, each in a process of its own: a hang is one cell."""
     out: dict[str, Any] = {}
     for tool in PEERS[peer][1]:
-        try:
-            client, _ = bench.start(peer, tool)
-            ways = [way for way, has in client.ask("ways").items() if has]
-            client.close()
-        except ToolFailed as error:
-            out[tool] = {"failed": str(error)}
-            continue
-        for way in ways:
-            found = out.setdefault(f"{tool}, {'exact' if way == 'exact' else 'BP'}", {})
+        for way in ("bp", "exact"):
+            if getattr(TOOLS[tool], METHODS[way]) is getattr(Tool, METHODS[way]):
+                continue  # it has none
+            found = out[f"{tool}, {'exact' if way == 'exact' else 'BP'}"] = {}
             for case in (*CASES, "unknown"):
-                say(f"{tool}, {way}: {case}")
+                ask = {"op": "unknown"} if case == "unknown" else {"op": "case", "case": case}
                 try:
-                    client, _ = bench.start(peer, tool)
-                    client.limit = CASE_LIMIT
-                    ask = {} if case == "unknown" else {"case": case, "way": way}
-                    found[case] = client.ask("unknown" if case == "unknown" else "case", **ask)
-                    client.close()
+                    with bench.worker(peer, tool, CASE_LIMIT) as (client, _):
+                        found[case] = client.ask(**ask, way=way)
                 except ToolFailed as error:
                     found[case] = {"died": str(error)}
+                say(f"{tool}, {way}: {case}: {found[case]}")
     return out
 
 
 def parsing(bench: Bench, peer: str) -> dict[str, Any]:
-    """Tree marginals: agreement with minfer's, and times in turns."""
-    out: dict[str, Any] = {"rows": []}
-    names = list(dict.fromkeys(("minfer", peer)))
-    clients: dict[str, Patient] = {}
+    """Arc probabilities: agreement with minfer's, and times in turns."""
+    out: dict[str, Any] = {"rows": [], "second": []}
     try:
-        for name in names:
-            clients[name], hello = bench.start(name, name, "peers_trees.py")
-            if name == peer:
-                out |= {"version": hello["version"], "import": hello["seconds"]}
-        for batch in BATCHES:
-            try:
+        with ExitStack() as stack:
+            clients: dict[str, Patient] = {}
+            for name in dict.fromkeys(("minfer", peer)):
+                enter = bench.worker(name, name, script="peers_trees.py")
+                clients[name], hello = stack.enter_context(enter)
+            out |= {"version": hello["version"], "import": hello["seconds"]}
+            for batch in BATCHES:
                 out["rows"].append(_tree_row(bench, clients, peer, batch))
-            except ToolFailed as error:
-                out["rows"].append({"batch": batch, "failed": str(error)})
-                say(f"{peer}: {batch}: {error}")
+            for batch in PAIR_BATCHES:
+                for form in clients[peer].ask("forms")["forms"]:
+                    out["second"].append(_pair_row(bench, clients, peer, form, batch))
     except ToolFailed as error:
         out["failed"] = str(error)
         say(f"{peer}: {error}")
-    finally:
-        for client in clients.values():
-            client.close()
     return out
 
 
+def _turns(asks: dict[Any, Callable[[], dict[str, Any]]]) -> dict[Any, list[float]]:
+    """Seconds of each in every round, there and back."""
+    seconds: dict[Any, list[float]] = {name: [] for name in asks}
+    for turn in range(TREE_ROUNDS):
+        for name in list(asks)[:: 1 if turn % 2 == 0 else -1]:
+            seconds[name].append(asks[name]()["seconds"])
+    return seconds
+
+
 def _tree_row(bench: Bench, clients: dict[str, Patient], peer: str, batch: str) -> dict[str, Any]:
-    sentences = BATCHES[batch].sentences
     files = {name: bench.scratch / f"{name}-trees.npy" for name in clients}
     for name, client in clients.items():
         client.ask("prepare", batch=batch, out=str(files[name]))
-    seconds: dict[str, list[float]] = {name: [] for name in clients}
-    for turn in range(TREE_ROUNDS):
-        for name in list(clients)[:: 1 if turn % 2 == 0 else -1]:
-            seconds[name].append(clients[name].ask("time")["seconds"])
+    seconds = _turns({n: lambda c=c: c.ask("time") for n, c in clients.items()})
     want, found = (np.load(files[n]) for n in ("minfer", peer))
-    ratios = [a / b for a, b in zip(seconds[peer], seconds["minfer"])]
     row = {
         "batch": batch,
-        "us_per_sentence": statistics.median(seconds[peer]) / sentences * 1e6,
-        "minfer_us": statistics.median(seconds["minfer"]) / sentences * 1e6,
-        "x_minfer": statistics.median(ratios),
+        "us_per_sentence": _us(seconds[peer], BATCHES[batch].sentences),
+        "minfer_us": _us(seconds["minfer"], BATCHES[batch].sentences),
+        "x_minfer": _ratio(seconds[peer], seconds["minfer"]),
         "difference": float(np.abs(found - want).max()),
     }
     say(
@@ -284,28 +333,74 @@ def _tree_row(bench: Bench, clients: dict[str, Patient], peer: str, batch: str) 
     return row
 
 
+def _pair_row(
+    bench: Bench, clients: dict[str, Patient], peer: str, form: str, batch: str
+) -> dict[str, Any]:
+    """One form of second order beside minfer with all pairs, and reduced."""
+    all_pairs, reduced = ("minfer", "BP, all pairs"), ("minfer", "BP, reduced")
+    trees = bench.scratch / "first-order.npy"
+    same = next(name for name, b in BATCHES.items() if b == PAIR_BATCHES[batch])
+    clients["minfer"].ask("prepare", batch=same, out=str(trees))
+    asks: dict[Any, Callable[[], dict[str, Any]]] = {}
+    checked, found = {}, {}
+    for key in dict.fromkeys((all_pairs, reduced, (peer, form))):
+        client, out = clients[key[0]], bench.scratch / "form.npy"
+        request = {"form": key[1], "batch": batch, "out": str(out), "trees": str(trees)}
+        checked[key] = client.ask("prepare_form", **request)
+        found[key] = np.load(out)
+        asks[key] = lambda client=client, form=key[1]: client.ask("time", form=form)
+    seconds, sentences = _turns(asks), PAIR_BATCHES[batch].sentences
+    mine = seconds[peer, form]
+    row = {
+        "batch": batch,
+        "form": form,
+        "us_per_sentence": _us(mine, sentences),
+        "x_all": _ratio(mine, seconds[all_pairs]),
+        "x_reduced": _ratio(mine, seconds[reduced]),
+        "from_all_pairs": float(np.abs(found[peer, form] - found[all_pairs]).max()),
+        **checked[peer, form],
+    }
+    say(f"{peer}: {form}, {batch}: {row['us_per_sentence']:.0f} us a sentence")
+    return row
+
+
+def _us(seconds: list[float], sentences: int) -> float:
+    return statistics.median(seconds) / sentences * 1e6
+
+
+def _ratio(one: list[float], other: list[float]) -> float:
+    return statistics.median(a / b for a, b in zip(one, other))
+
+
 def measure(bench: Bench, store: Store, peer: str, parts: list[str]) -> None:
     """All parts of one peer that are not known yet."""
-    if "install" in parts:
-        found = store.part("install", lambda: bench.environment(peer))
-        if "failed" in found:
-            return
-    work = {"time": times, "accuracy": accuracy, "input": bad_input} if PEERS[peer][1] else {}
+    now = stamp()
+    if "install" in parts and "failed" in store.part(
+        "install", lambda: bench.environment(peer), now
+    ):
+        return
+    work: dict[str, Callable[[Bench, str], Any]] = {}
+    if any(peer in has for has in CLAIMS.values()):
+        work["claims"] = claims
+    if PEERS[peer][1]:
+        work |= {"time": times, "accuracy": accuracy, "input": bad_input}
     if peer in TREE_TOOLS:
         work["parsing"] = parsing
-    missing = [part for part in work if part in parts and part not in store.found]
-    if missing and bench.ready("minfer") and bench.ready(peer):
-        for part in missing:
-            store.part(part, lambda part=part: work[part](bench, peer))
+    for part, how in work.items():
+        if part not in parts:
+            continue
+        if part in store.found or (bench.ready("minfer") and bench.ready(peer)):
+            store.part(part, lambda how=how: how(bench, peer), now)
 
 
 def main() -> int:
-    cli = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    cli = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     cli.add_argument("--peers", nargs="+", choices=list(PEERS), default=list(PEERS))
-    cli.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts")
-    cli.add_argument("--problems", nargs="+", choices=BP, default=list(BP), help="to be timed")
+    cli.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="these parts")
     cli.add_argument("--again", action="store_true", help="measure these parts anew")
-    cli.add_argument("--envs", type=Path, help="folder for the environments, kept")
+    cli.add_argument("--envs", type=Path, help="folder for the environments, kept and reused")
     cli.add_argument("--core", type=int, default=None, help="core to pin to (default the last)")
     cli.add_argument("--results", type=Path, default=HERE / "results" / "peers")
     cli.add_argument("--page", type=Path, default=ROOT / "docs" / "peers.md")
@@ -313,9 +408,10 @@ def main() -> int:
     core = args.core
     if core is None:
         core = max(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # through `finally`
     args.results.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="minfer-peers-"))
-    bench = Bench(args.envs or scratch / "envs", scratch, core, args.problems)
+    bench = Bench((args.envs or scratch / "envs").resolve(), scratch, core)
     bench.envs.mkdir(parents=True, exist_ok=True)
     try:
         for peer in args.peers:
@@ -329,8 +425,7 @@ def main() -> int:
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     results = {p: Store(p, args.results).found for p in PEERS}
-    machine = f"one core of {cpu_name()}, Python {platform.python_version()}"
-    args.page.write_text(peers_page.write(results, machine))
+    args.page.write_text(peers_page.write(results))
     say(f"wrote {args.page}")
     return 0
 

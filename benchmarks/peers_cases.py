@@ -58,6 +58,12 @@ def cycle() -> Problem:
     return ising("4-cycle", log_odds, grid_edges(2, 2), np.ones(4), (2, 2))
 
 
+def path() -> Problem:
+    """Four variables in a row: what evidence on a fifth is tried on."""
+    edges = np.array([[0, 1], [1, 2], [2, 3]])
+    return ising("path", np.random.default_rng(4).normal(0, 1, 4), edges, np.ones(3), (4, 1))
+
+
 def not_a_number() -> Problem:
     weights = np.array([1.0, np.nan])
     return ising("NaN potential", np.zeros(3), np.array([[0, 1], [1, 2]]), weights)

@@ -1,11 +1,13 @@
-"""docs/peers.md from what peers.py found. What the libraries offer is from their documentation."""
+"""docs/peers.md from what peers.py found."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 from peers_cases import CASES
+from peers_claims import CLAIMS
 from speed import number, table
 
 NAMES = {
@@ -21,89 +23,102 @@ NAMES = {
     "opengm": "OpenGM",
 }
 NOISE = 1.1  # ratios closer to one than this are no difference
+WRONG = 0.01  # probabilities that are further off are no answer
+CRASHES = ("IndexError", "KeyError", "RecursionError", "TypeError")  # errors that refuse nothing
 
-#: models, marginals by, what nobody else here has or does better
+#: models, marginals by, what it is good at and what it lacks
 FEATURES = {
     "minfer": (
         "factor graphs: tables of any arity, log-linear features, tree and other global factors",
         "BP, tree-reweighted BP, mean field, Gibbs, exact; reduced models with the cost of "
         "what was left out",
         "ignoring factors on purpose, and saying what it may cost; no GPU, no gradients, "
-        "no learning of tables",
+        "no learning of tables, no general MAP",
     ),
     "pgmax": (
         "factor graphs: enumerated, pairwise, OR, AND, pool factors",
-        "BP (flooding, damping), smooth dual LP",
-        "GPU, gradients through BP, batches by vmap, MAP; no stop rule, no log Z",
+        "BP (flooding, damping, any temperature)",
+        "GPU, gradients through BP, batches by vmap, MAP by max-product and a smooth dual LP with "
+        "bounds; no stop rule, no log Z, no files",
     ),
     "pygms": (
-        "factor graphs, some Bayesian and decision networks",
+        "factor graphs of tables; reads Bayesian networks, influence diagrams, weighted CSPs",
         "BP (fixed iterations), mean field, weighted mini-buckets, junction tree, Gibbs, AIS",
-        "many MAP and search methods, structure learning, UAI, WCSP, BIF",
+        "bounds, MAP and AND/OR search, Ising learning, many file formats; BP has no stop rule",
     ),
     "pomegranate": (
         "factor graphs of categorical distributions; mixtures, HMMs, Bayesian networks",
-        "BP (flooding)",
-        "learning, torch on a GPU, rows of evidence at once",
+        "BP (flooding, with a stop rule)",
+        "learning, torch on a GPU, rows of evidence at once; no log Z, no MAP in factor graphs",
     ),
     "pyagrum": (
         "Bayesian networks, Markov random fields, influence diagrams, credal and causal models",
         "exact (Shafer-Shenoy, lazy propagation); BP and sampling for Bayesian networks",
-        "learning, causality, explanations and notebooks of high quality, many file formats",
+        "learning, causality, notebooks of high quality, soft evidence, many file formats; "
+        "Markov random fields exactly only",
     ),
     "pgmpy": (
         "Bayesian networks, Markov networks, factor graphs, dynamic and structural models",
         "exact (variable elimination, junction tree), message passing on trees, sampling",
-        "structure and parameter learning, causal inference, many file formats",
+        "structure and parameter learning, causal inference, many file formats; no loopy BP",
     ),
     "torch-struct": (
-        "chains, trees, alignments: one structure at a time",
+        "chains, semi-Markov chains, trees, alignments: one structure at a time",
         "exact, by automatic differentiation",
-        "gradients, GPU batches, samples, entropies, best structures",
+        "gradients, GPU batches, samples, entropies, k best structures; first-order dependencies "
+        "only",
     ),
     "supar": (
         "parsers; tree, chain and span distributions",
-        "exact for first and some second order; mean field and BP for fixed second-order forms",
-        "trained neural parsers of the state of the art, gradients, GPU batches",
+        "exact for first order and adjacent siblings; mean field and BP for pairs of arcs",
+        "trained neural parsers, gradients, GPU batches, samples, k best structures",
     ),
 }
 
 
-def write(results: dict[str, dict[str, Any]], machine: str) -> str:
+def write(results: dict[str, dict[str, Any]]) -> str:
     """The whole page as Markdown."""
-    dates = sorted({r["date"] for r in results.values() if "date" in r})
-    span = dates[0] if len(set(dates)) == 1 else f"{dates[0]} to {dates[-1]}" if dates else "-"
     parts = [
         "# Against the others",
         "minfer and the libraries one might use instead, on the same problems. Written by "
-        f"`python benchmarks/peers.py`, measured {span} on {machine}. Times are CPU times; ratios "
-        "compare runs that took turns. Versions are those that install today; a library that does "
-        "not install or dies is listed with what happened.",
+        f"`python benchmarks/peers.py`, {_measured(results)}. Every tool runs on one thread of one "
+        "core; times are CPU times, and ratios compare runs that took turns. A library that does "
+        "not install, dies or gives no answer is listed with what happened.",
         "## In short",
         *_short(results),
         "## What they are for",
         table(
-            ["library", "models", "marginals by", "strong in; missing"],
+            ["library", "models", "marginals by", "good at; missing"],
             [[NAMES[p], *row] for p, row in FEATURES.items()],
         ),
+        "Looked up by name in the installed versions whenever this page is measured "
+        "(`benchmarks/peers_claims.py`):",
+        table(["", *(NAMES[p] for p in FEATURES)], _claims(results)),
         "## Installing and starting",
         "Into an empty environment, with everything that the library brings along; the seconds "
-        "include the download, on a busy machine. `start` is the CPU time to import it and get "
-        "ready, numpy and warm caches given. PGMax declares far more "
-        "than inference needs and fails on current JAX; here it gets what it imports and the one "
-        "function that JAX has dropped.",
+        "include the download. `start` is the CPU time to import it and get ready, with numpy "
+        "loaded and caches warm: minfer compiles its kernels once on each machine, 10 to 40 "
+        "seconds, and loads them afterwards. torch is the version without CUDA. PGMax declares far "
+        "more than inference needs and fails on current JAX; here it gets what it imports and the "
+        "one function that JAX has dropped.",
         table(["library", "version", "packages", "MB", "seconds", "start s"], _installs(results)),
         "## Time to the same accuracy",
-        "Belief propagation until no marginal is further than 1e-4 from its fixed point. The "
-        "number of iterations is chosen for each tool, which is generous to those without a stop "
-        "rule. minfer's time includes building the graph; the others' set-up and compilation stand "
-        "apart. Problems as in `benchmarks/problems.py`: P1a5 a 64x64 Ising grid, P3 700 variables "
-        "with 20,000 pairs, P4i a 10x10 Ising grid, P4m a 6x4 grid of 12 states.",
+        "Undamped belief propagation until no marginal is further than 1e-4 from its fixed point. "
+        "The number of iterations is chosen for each tool, which is generous to those without a "
+        "stop rule; pomegranate's, which stops too early for this, is switched off. minfer updates "
+        "in sequence, its default, and needs fewer iterations than the others, who all update at "
+        "once. minfer's time includes building the graph; the others' set-up and compilation stand "
+        "apart. PGMax and pomegranate compute in float32, as they come, the others in float64. "
+        "pyGMs' general BP also computes log Z in every iteration. Tools that are too slow "
+        "are scaled from one and two iterations. Problems as in `benchmarks/problems.py`: P1a5 a "
+        "64x64 Ising grid, P3 700 variables with 20,000 pairs, P4i a 10x10 Ising grid, P4m a 6x4 "
+        "grid of 12 states.",
         table(
             ["problem", "tool", "iterations", "ms", "times minfer's", "set-up s", "compile s"],
             _bp(results),
         ),
-        "Exact marginals of every variable:",
+        "Exact marginals of every variable. minfer's time includes building the graph, the others' "
+        "does not. pgmpy answers one variable at a time; the others answer all at once.",
         table(["problem", "tool", "ms", "times minfer's", "largest error"], _exact(results)),
         "## Accuracy against exact",
         "Largest error of any marginal once belief propagation stands still. The fixed point is "
@@ -115,8 +130,10 @@ def write(results: dict[str, dict[str, Any]], machine: str) -> str:
         + "; ".join(CASES[c].about for c in ("nan", "contradiction"))
         + "; evidence on a variable that the model does not have. Should be solved: "
         + "; ".join(CASES[c].about for c in ("degree", "chain", "cycle"))
-        + ". Numbers are the largest error of a marginal; on the ring belief propagation is not "
-        "exact for anybody.",
+        + ". The product of the chain's potentials is more than a float can hold. Numbers are the "
+        "largest error of a marginal; on the ring belief propagation is not exact for anybody, and "
+        "pgmpy's message passing is meant for trees. Each cell is a process of its own with 90 "
+        "seconds of CPU time.",
         table(
             ["tool", "NaN", "contradiction", "unknown evidence", "degree 100", "chain of 600",
              "4-cycle"],
@@ -125,15 +142,51 @@ def write(results: dict[str, dict[str, Any]], machine: str) -> str:
         "## Trees",
         "Arc probabilities of first-order dependency trees with one root, 25 words, the same "
         "normal scores of standard deviation 1, or 20 as a parser that is sure has them "
-        "(`minfer.parsing.batch_marginals`); microseconds a sentence. The torch "
-        "libraries run in float32 on one thread, minfer in float64. torch-struct's projective "
-        "charts need scores that require gradients, and its matrix-tree adds 1e-5 to every arc.",
+        "(`minfer.parsing.batch_marginals`); microseconds a sentence. The torch libraries run in "
+        "float32 on one thread unless the batch says float64, minfer in float64. They keep what "
+        "gradients need, which minfer does not have. torch-struct's projective charts need scores "
+        "that require gradients, and its matrix-tree adds 1e-5 to every arc.",
         table(
             ["library", "batch", "us a sentence", "minfer's", "times minfer's", "differs by"],
             _trees(results),
         ),
+        *_second(results),
     ]  # fmt: skip
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _measured(results: dict[str, Any]) -> str:
+    """Days, machines and states of the code of all parts."""
+    stamps = {
+        (peer, part): stamp
+        for peer, found in results.items()
+        for part, stamp in found.get("stamps", {}).items()
+    }
+    if not stamps:
+        return "not measured yet"
+    days = sorted({s["date"] for s in stamps.values()})
+    run = {key: s for key, s in stamps.items() if key[1] != "install"}
+    machines = sorted({s["machine"] for s in run.values()})
+    text = f"measured {' to '.join(sorted({days[0], days[-1]}))}"
+    text += f" on {' and on '.join(machines)}" if machines else ""
+    if len(states := {s["code"] for s in run.values()}) > 1:
+        text += (
+            f", with {len(states)} states of the code: rows of different libraries are then not "
+            "quite alike"
+        )
+    return text
+
+
+def _claims(results: dict[str, Any]) -> list[list[str]]:
+    """A cell says what the library has, unless the name was not found in it."""
+    out = []
+    for feature, has in CLAIMS.items():
+        row = [feature]
+        for peer in FEATURES:
+            lost = feature in results.get(peer, {}).get("claims", {})
+            row.append("**not found**" if lost else has[peer].says if peer in has else "-")
+        out.append(row)
+    return out
 
 
 def _rows(results: dict[str, Any], key: str) -> Iterator[dict[str, Any]]:
@@ -153,7 +206,8 @@ def _installs(results: dict[str, Any]) -> list[list[str]]:
             continue
         hello = list(found.get("time", {}).get("hello", {}).values())
         trees = found.get("parsing", {})
-        failed = [*found.get("time", {}).get("failed", {}).values(), trees.get("failed")]
+        rows = found.get("time", {}).get("bp", []) + found.get("time", {}).get("exact", [])
+        failed = [*(r.get("failed") for r in rows), trees.get("failed")]
         if hello:
             version, start = hello[0]["version"], hello[0]["seconds"]
         elif "version" in trees:
@@ -168,9 +222,17 @@ def _installs(results: dict[str, Any]) -> list[list[str]]:
     return out
 
 
+def _in_order(results: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    """By problem, the fastest first, then those that failed."""
+    return sorted(_rows(results, key), key=lambda r: (r["problem"], r.get("seconds", math.inf)))
+
+
 def _bp(results: dict[str, Any]) -> list[list[str]]:
     out = []
-    for r in sorted(_rows(results, "bp"), key=lambda r: (r["problem"], r["seconds"])):
+    for r in _in_order(results, "bp"):
+        if "failed" in r:
+            out.append([r["problem"], r["tool"], "-", r["failed"], "-", "-", "-"])
+            continue
         mine = r["tool"] == "minfer"
         ms = number(r["seconds"] * 1e3) + (" (scaled)" if r["note"] else "")
         compiled = number(r["compile"]) if (r["compile"] or 0) > 1e-3 else "-"
@@ -181,11 +243,15 @@ def _bp(results: dict[str, Any]) -> list[list[str]]:
 
 
 def _exact(results: dict[str, Any]) -> list[list[str]]:
-    return [
-        [r["problem"], r["tool"], number(r["seconds"] * 1e3),
-         "1" if r["tool"] == "minfer" else number(r["x_minfer"]), f"{r['error']:.0e}"]
-        for r in sorted(_rows(results, "exact"), key=lambda r: (r["problem"], r["seconds"]))
-    ]  # fmt: skip
+    out = []
+    for r in _in_order(results, "exact"):
+        if "failed" in r:
+            out.append([r["problem"], r["tool"], r["failed"], "-", "-"])
+            continue
+        ratio = "1" if r["tool"] == "minfer" else number(r["x_minfer"])
+        ms = number(r["seconds"] * 1e3)
+        out.append([r["problem"], r["tool"], ms, ratio, f"{r['error']:.0e}"])
+    return out
 
 
 def _accuracy(results: dict[str, Any]) -> list[list[str]]:
@@ -203,8 +269,6 @@ def _inputs(results: dict[str, Any]) -> list[list[str]]:
     out = []
     for peer in NAMES:
         for tool, found in results.get(peer, {}).get("input", {}).items():
-            if "failed" in found:
-                continue
             out.append([tool, *(_outcome(case, found.get(case)) for case in order)])
     return out
 
@@ -216,7 +280,9 @@ def _outcome(case: str, found: dict[str, Any] | None) -> str:
         return f"{found['error']:.1g}" if found["error"] > 1e-12 else "exact"
     if "raised" in found:
         kind = found["raised"].split(":")[0]
-        return f"refused ({kind})" if case in ("nan", "contradiction", "unknown") else f"**{kind}**"
+        if case not in ("nan", "contradiction", "unknown"):
+            return f"**{kind}**"
+        return f"{'error' if kind in CRASHES else 'refused'} ({kind})"
     if "not_finite" in found:
         return "**NaN, no error**"
     if "answered" in found:
@@ -231,52 +297,114 @@ def _outcome(case: str, found: dict[str, Any] | None) -> str:
 def _trees(results: dict[str, Any]) -> list[list[str]]:
     out = []
     for peer, name in NAMES.items():
-        for r in results.get(peer, {}).get("parsing", {}).get("rows", []):
-            if "failed" in r:
-                out.append([name, r["batch"], r["failed"], "-", "-", "-"])
-            elif peer != "minfer":
-                out.append(
-                    [name, r["batch"], number(r["us_per_sentence"]), number(r["minfer_us"]),
-                     number(r["x_minfer"]), f"{r['difference']:.0e}"]
-                )  # fmt: skip
+        if peer == "minfer":
+            continue
+        found = results.get(peer, {}).get("parsing", {})
+        for r in found.get("rows", []):
+            out.append(
+                [name, r["batch"], number(r["us_per_sentence"]), number(r["minfer_us"]),
+                 number(r["x_minfer"]), f"{r['difference']:.0e}"]
+            )  # fmt: skip
+        if "failed" in found:
+            out.append([name, "the rest", found["failed"], "-", "-", "-"])
     return out
+
+
+def _second(results: dict[str, Any]) -> list[str]:
+    """Forms of second order: what each computes, and how long it takes."""
+    rows = []
+    for peer, name in NAMES.items():
+        for r in results.get(peer, {}).get("parsing", {}).get("second", []):
+            mine = peer == "minfer"
+            rows.append(
+                [name, r["form"], r["batch"], number(r["us_per_sentence"]),
+                 *("-" if mine else number(r[key]) for key in ("x_all", "x_reduced")),
+                 r["limit"], f"{r['off']:.0e}",
+                 f"{r['from_all_pairs']:.2g}" if r["form"] == "BP, reduced" else "-"]
+            )  # fmt: skip
+    if not rows:
+        return []
+    return [
+        "## Second order",
+        "Pairs of arcs with scores of their own, on the same tensors: 25 words, normal pair "
+        "scores of standard deviation 1, arc scores as above. **These are different models**, so "
+        "only times are compared, and no row is an error of another. minfer: a projective tree "
+        "factor with one root, all pairs of siblings and all grandparents, approximate by BP (at "
+        "most 10 iterations, or a change below 1e-3), a sentence at a time; *all pairs* keeps "
+        "every pair, *reduced* leaves out pairs and arcs that are improbable under the first-order "
+        "trees (the parser's default thresholds), and the last column is what that changes; "
+        "*exact, grandparents* is the O(n^4) dynamic program without siblings. SuPar's "
+        "`Dependency2oCRF`: projective trees with one root and adjacent siblings, exact in O(n^3). "
+        "`DependencyLBP` and `DependencyMFVI`: each word chooses a head, all pairs of siblings, "
+        "no tree, three iterations, its default. `SemanticDependencyLBP` and "
+        "`SemanticDependencyMFVI`: each arc is there or not, siblings, grandparents and coparents "
+        "(here 0), no tree, three iterations. torch-struct has no second order.",
+        "Without pair scores a form must give the first-order answer of its kind of structure: "
+        "`differs by` is the largest difference. In `DependencyLBP` it is not small, because of "
+        "how the message adds the pair: a pair's potential is 1 + exp(score), and 0 does not mean "
+        "no influence.",
+        table(
+            ["library", "form", "batch", "us a sentence", "times all pairs", "times reduced",
+             "without pairs", "differs by", "changed by reduction"],
+            rows,
+        ),
+    ]  # fmt: skip
 
 
 def _short(results: dict[str, Any]) -> list[str]:
     """Who wins where, from the numbers."""
-    wins, losses = [], []
     rows = [(f"{r['problem']}, BP to 1e-4", r) for r in _rows(results, "bp")]
     rows += [(f"{r['problem']}, exact", r) for r in _rows(results, "exact")]
     for peer, name in NAMES.items():
-        for r in results.get(peer, {}).get("parsing", {}).get("rows", []):
-            rows.append((f"trees, {r['batch']}", {"x_minfer": None, **r, "tool": name}))
-    for what, r in rows:
-        if r["tool"] == "minfer" or r["x_minfer"] is None:
-            continue
-        if r["x_minfer"] < 1 / NOISE:
-            off = f", differing by {r['difference']:.0e}" if "difference" in r else ""
-            losses.append(f"{r['tool']} on {what} ({1 / r['x_minfer']:.1f} times faster{off})")
-        else:
-            wins.append((r["x_minfer"], f"{r['tool']} on {what}"))
+        found = results.get(peer, {}).get("parsing", {})
+        rows += [(f"trees, {r['batch']}", {**r, "tool": name}) for r in found.get("rows", [])]
+    compared = [(w, r) for w, r in rows if r["tool"].lower() != "minfer" and r.get("x_minfer")]
+    faster = [(w, r) for w, r in compared if r["x_minfer"] < 1 / NOISE]
+    slower = [(w, r) for w, r in compared if r["x_minfer"] >= 1 / NOISE]
+    right = [(w, r) for w, r in faster if r.get("difference", 0.0) <= WRONG]
+    wrong = [(w, r) for w, r in faster if r.get("difference", 0.0) > WRONG]
     lines = []
-    if losses:
-        lines.append("* **Faster than minfer:** " + "; ".join(losses) + ".")
+    if right:
+        said = "; ".join(f"{r['tool']} on {w} ({1 / r['x_minfer']:.1f} times)" for w, r in right)
+        lines.append(f"* **Faster than minfer:** {said}.")
     else:
         lines.append("* No library here was faster than minfer on these problems.")
-    if wins:
-        least = min(wins)
-        lines.append(
-            f"* In {len(wins)} other comparisons minfer was faster or level; the closest is "
-            f"{least[1]}, {number(least[0])} times minfer's time."
+    if wrong:
+        said = "; ".join(
+            f"{r['tool']} on {w} ({1 / r['x_minfer']:.1f} times, off by {r['difference']:.0e})"
+            for w, r in wrong
         )
+        lines.append(f"* Faster, but not the answer: {said}.")
+    if slower:
+        what, least = min(slower, key=lambda row: row[1]["x_minfer"])
+        lines.append(
+            f"* In the other {len(slower)} comparisons minfer was faster or level; the closest is "
+            f"{least['tool']} on {what}, {number(least['x_minfer'])} times minfer's time."
+        )
+    lines += _short_second(results)
     lines.append(
         "* **Where others win by what they do:** learning models from data (pgmpy, pyAgrum, "
-        "pomegranate), GPUs and gradients (PGMax, torch-struct, SuPar), MAP (PGMax, pyGMs), "
-        "Bayesian networks, causality and notebooks (pyAgrum, pgmpy), trained neural parsers "
-        "(SuPar). minfer learns nothing but its own linear parser, and has none of the rest."
+        "pomegranate), GPUs and gradients (PGMax, torch-struct, SuPar, pomegranate), MAP (PGMax, "
+        "pyGMs, pgmpy), Bayesian networks, causality and notebooks (pyAgrum, pgmpy), trained "
+        "neural parsers (SuPar). minfer learns nothing but its own linear parser, and has none of "
+        "the rest."
     )
     lines.append(
         "* **What only minfer does:** leaves factors out on purpose, scores each by what it would "
         "change, and says how far off the answer may be; tree factors inside any factor graph."
     )
     return ["\n".join(lines)]
+
+
+def _short_second(results: dict[str, Any]) -> list[str]:
+    said = []
+    for peer, name in NAMES.items():
+        if peer == "minfer":
+            continue
+        by_form: dict[str, list[float]] = {}
+        for r in results.get(peer, {}).get("parsing", {}).get("second", []):
+            by_form.setdefault(r["form"], []).append(r["x_all"])
+        for form, x in by_form.items():
+            span = " to ".join(dict.fromkeys(number(v) for v in (min(x), max(x))))
+            said.append(f"{name}'s {form} takes {span} times minfer's time with all pairs")
+    return [f"* Second order, by different models: {'; '.join(said)}."] if said else []

@@ -1,20 +1,28 @@
-"""First-order tree marginals: minfer, torch-struct and SuPar on the same scores.
+"""Arc probabilities: minfer, torch-struct and SuPar on the same scores.
 
 Run as a worker, `python peers_trees.py TOOL CORE`: lines of JSON as in tools.py. Scores are
 [sentence, head, modifier] with the root first; exactly one word hangs on the root. The torch
-libraries work in float32, as their users do, on one thread; minfer in float64.
+libraries work in float32, as their users do, unless the batch says otherwise, on one thread;
+minfer in float64.
+
+Second order: scores of pairs of arcs as well. The forms that the libraries have are different
+models, so only their times are compared, and each with its own limit: without pair scores a form
+must give the first-order answer of its kind of structure (see LIMITS).
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from problems import F8
 from tools import Minfer, cpu_seconds, repeats, serve
+
+Marginals = Callable[[], Any]
 
 
 class Batch(NamedTuple):
@@ -23,6 +31,7 @@ class Batch(NamedTuple):
     projective: bool
     sentences: int
     scale: float = 1.0
+    dtype: str = "float32"  # of the torch libraries
     words: int = 25
 
 
@@ -31,21 +40,100 @@ BATCHES = {
     "projective, 32 sentences": Batch(True, 32),
     "projective, 256 sentences": Batch(True, 256),
     "projective, 32 sentences, sure": Batch(True, 32, 20.0),
+    "projective, 32 sentences, sure, float64": Batch(True, 32, 20.0, "float64"),
     "non-projective, 32 sentences": Batch(False, 32),
     "non-projective, 256 sentences": Batch(False, 256),
     "non-projective, 32 sentences, sure": Batch(False, 32, 20.0),
+    "non-projective, 32 sentences, sure, float64": Batch(False, 32, 20.0, "float64"),
 }
+#: The batches of second order, pair scores of standard deviation 1.
+PAIR_BATCHES = {"32 sentences": Batch(True, 32), "32 sentences, sure": Batch(True, 32, 20.0)}
 
 
-def scores(name: str) -> F8:
+def scores(b: Batch) -> F8:
     """Seeded scores (B, n+1, n+1)."""
-    b = BATCHES[name]
     size = (b.sentences, b.words + 1, b.words + 1)
     return np.random.default_rng(25).normal(0, b.scale, size)
 
 
-class MinferTrees:
-    """Build nothing, check the scores, and answer."""
+class Pairs(NamedTuple):
+    """arcs (B, N, N) [h, m]; sib (B, N, N, N) [h, m, s], the same for m, s and s, m; gp [g, h, m].
+
+    No arc runs into the root or into its own head.
+    """
+
+    arcs: F8
+    sib: F8
+    gp: F8
+
+
+def pair_scores(b: Batch, zero: bool) -> Pairs:
+    """Seeded scores; ``zero`` those of first order alone."""
+    arcs = scores(b)
+    nodes = np.arange(b.words + 1)
+    arcs[:, :, 0] = arcs[:, nodes, nodes] = -np.inf
+    rng = np.random.default_rng(50)
+    sib, gp = (0.0 if zero else 1.0) * rng.normal(0, 1, (2, *arcs.shape, b.words + 1))
+    later = np.triu(np.ones(sib.shape[2:], bool), 1)  # m before s
+    return Pairs(arcs, np.where(later, sib, sib.swapaxes(2, 3)), gp)
+
+
+def heads_alone(arcs: F8) -> F8:
+    """Each word chooses its head by itself."""
+    p = np.exp(arcs[:, :, 1:] - arcs[:, :, 1:].max(1, keepdims=True))
+    out = np.zeros_like(arcs)
+    out[:, :, 1:] = p / p.sum(1, keepdims=True)
+    return out
+
+
+def arcs_alone(arcs: F8) -> F8:
+    """Each arc is there or not by itself."""
+    with np.errstate(over="ignore"):
+        return 1 / (1 + np.exp(-arcs))
+
+
+#: What a form's answer is without pair scores; None is that of projective trees, from a file.
+LIMITS: dict[str, Callable[[F8], F8] | None] = {
+    "projective trees": None,
+    "a head for each word": heads_alone,
+    "single arcs": arcs_alone,
+}
+
+
+class Form(NamedTuple):
+    """One kind of second-order model and inference of a library."""
+
+    limit: str
+    prepare: Callable[[Pairs], Marginals]
+
+
+class Library:
+    """First-order trees of one library, and the forms of second order that it has."""
+
+    def setup(self) -> None:
+        """Import it."""
+
+    def version(self) -> str:
+        raise NotImplementedError
+
+    def prepare(self, x: F8, b: Batch) -> None:
+        """Take the scores over; not timed."""
+        raise NotImplementedError
+
+    def run(self) -> Any:
+        """What is timed."""
+        raise NotImplementedError
+
+    def marginals(self, result: Any) -> F8:
+        """What `run` returned as [sentence, head, modifier]."""
+        raise NotImplementedError
+
+    def forms(self) -> dict[str, Form]:
+        return {}
+
+
+class MinferTrees(Library):
+    """Build nothing, check the scores, and answer; a sentence at a time in second order."""
 
     def setup(self) -> None:
         Minfer().setup()  # finds the package
@@ -58,17 +146,37 @@ class MinferTrees:
     def version(self) -> str:
         return importlib.metadata.version("minfer")
 
-    def prepare(self, x: F8, projective: bool) -> None:
-        self.x, self.projective = x, projective
+    def prepare(self, x: F8, b: Batch) -> None:
+        self.x, self.projective = x, b.projective
 
     def run(self) -> Any:
-        return self.parsing.batch_marginals(self.x, projective=self.projective)
+        return self.parsing.batch_marginals(self.x, projective=self.projective)[0]
 
     def marginals(self, result: Any) -> F8:
-        return result[0]
+        return np.stack(result)
+
+    def forms(self) -> dict[str, Form]:
+        settings = {"BP, all pairs": self.parsing.Inference.full(),
+                    "BP, reduced": self.parsing.Inference()}  # fmt: skip
+
+        def bp(inference: Any) -> Callable[[Pairs], Marginals]:
+            def prepare(x: Pairs) -> Marginals:
+                return lambda: [
+                    self.parsing.marginals(a, sib=s, gp=g, inference=inference).probs
+                    for a, s, g in zip(*x)
+                ]
+
+            return prepare
+
+        def exact(x: Pairs) -> Marginals:
+            return lambda: [self.parsing.exact_grandparent(a, g)[0] for a, g in zip(x.arcs, x.gp)]
+
+        return {name: Form("projective trees", bp(how)) for name, how in settings.items()} | {
+            "exact, grandparents": Form("projective trees", exact)
+        }
 
 
-class TorchStruct:
+class TorchStruct(Library):
     """torch-struct: charts in torch and automatic differentiation; the matrix-tree theorem."""
 
     def setup(self) -> None:
@@ -82,13 +190,13 @@ class TorchStruct:
         own = importlib.metadata.version("torch-struct")
         return f"{own} (torch {importlib.metadata.version('torch')})"
 
-    def prepare(self, x: F8, projective: bool) -> None:
+    def prepare(self, x: F8, b: Batch) -> None:
         inner = x[:, 1:, 1:].copy()
         words = np.arange(inner.shape[1])
         inner[:, words, words] = x[:, 0, 1:]  # scores of the root lie on the diagonal
-        self.x = self.torch.tensor(inner, dtype=self.torch.float32)
-        self.x.requires_grad_(projective)  # its charts raise an error on scores without
-        self.kind = self.lib.DependencyCRF if projective else self.lib.NonProjectiveDependencyCRF
+        self.x = self.torch.tensor(inner, dtype=getattr(self.torch, b.dtype))
+        self.x.requires_grad_(b.projective)  # its charts raise an error on scores without
+        self.kind = self.lib.DependencyCRF if b.projective else self.lib.NonProjectiveDependencyCRF
 
     def run(self) -> Any:
         return self.kind(self.x, multiroot=False).marginals
@@ -103,40 +211,93 @@ class TorchStruct:
         return out
 
 
-class SuPar:
-    """SuPar's structured distributions, [modifier, head]."""
+class SuPar(Library):
+    """SuPar's structured distributions, [modifier, head], and its variational layers."""
 
     def setup(self) -> None:
         import torch
         from supar import structs
+        from supar.utils.common import MIN
 
         torch.set_num_threads(1)
-        self.torch, self.lib = torch, structs
+        self.torch, self.lib, self.least = torch, structs, MIN
 
     def version(self) -> str:
         return f"{importlib.metadata.version('supar')} (torch {self.torch.__version__})"
 
-    def prepare(self, x: F8, projective: bool) -> None:
-        turned = np.ascontiguousarray(x.transpose(0, 2, 1))
-        self.x = self.torch.tensor(turned, dtype=self.torch.float32)
-        self.kind = self.lib.DependencyCRF if projective else self.lib.MatrixTree
+    def prepare(self, x: F8, b: Batch) -> None:
+        self.x = self._tensor(x.swapaxes(1, 2), b.dtype)
+        self.kind = self.lib.DependencyCRF if b.projective else self.lib.MatrixTree
 
     def run(self) -> Any:
         return self.kind(self.x, multiroot=False).marginals
 
     def marginals(self, result: Any) -> F8:
-        return result.detach().numpy().astype(np.float64).transpose(0, 2, 1)
+        out = result.detach().numpy().astype(np.float64).swapaxes(1, 2)
+        out[:, :, 0] = 0.0  # nothing is said of the root's own head
+        return out
+
+    def forms(self) -> dict[str, Form]:
+        def trees(x: Pairs) -> Marginals:
+            inputs = self._arcs(x), self._pairs(x.sib)
+            return lambda: self.lib.Dependency2oCRF(inputs, multiroot=False).marginals
+
+        def heads(kind: str) -> Callable[[Pairs], Marginals]:
+            layer = getattr(self.lib, kind)()
+
+            def prepare(x: Pairs) -> Marginals:
+                inputs = self._arcs(x), self._pairs(x.sib)
+                mask = self.torch.ones(x.arcs.shape[:2], dtype=bool)
+                mask[:, 0] = False
+                return lambda: layer(inputs, mask)
+
+            return prepare
+
+        def graphs(kind: str) -> Callable[[Pairs], Marginals]:
+            layer = getattr(self.lib, kind)()
+
+            def prepare(x: Pairs) -> Marginals:
+                none = np.zeros_like(x.sib)  # two heads of a word: trees have none
+                inputs = self._arcs(x), *(self._pairs(p) for p in (x.sib, none, x.gp))
+                mask = self.torch.ones(x.arcs.shape, dtype=bool)
+                mask[:, 0] = False
+                return lambda: layer(inputs, mask)
+
+            return prepare
+
+        words, arcs = "a head for each word", "single arcs"
+        return {
+            "Dependency2oCRF": Form("projective trees", trees),
+            "DependencyLBP": Form(words, heads("DependencyLBP")),
+            "DependencyMFVI": Form(words, heads("DependencyMFVI")),
+            "SemanticDependencyLBP": Form(arcs, graphs("SemanticDependencyLBP")),
+            "SemanticDependencyMFVI": Form(arcs, graphs("SemanticDependencyMFVI")),
+        }
+
+    def _tensor(self, x: F8, dtype: str = "float32") -> Any:
+        return self.torch.tensor(np.ascontiguousarray(x), dtype=getattr(self.torch, dtype))
+
+    def _arcs(self, x: Pairs) -> Any:
+        return self._tensor(np.where(np.isfinite(x.arcs), x.arcs, self.least).swapaxes(1, 2))
+
+    def _pairs(self, x: F8) -> Any:
+        """[head, modifier, other] as [modifier, head, other]."""
+        return self._tensor(x.swapaxes(1, 2))
 
 
-TREE_TOOLS = {"minfer": MinferTrees, "torch-struct": TorchStruct, "supar": SuPar}
+TREE_TOOLS: dict[str, type[Library]] = {
+    "minfer": MinferTrees,
+    "torch-struct": TorchStruct,
+    "supar": SuPar,
+}
 
 
 class Worker:
     """Answers for one library."""
 
-    def __init__(self, tool: Any):
+    def __init__(self, tool: Library):
         self.tool = tool
-        self.number = 1
+        self.timed: dict[str, tuple[Marginals, int]] = {}
 
     def hello(self) -> dict[str, Any]:
         seconds = cpu_seconds(self.tool.setup)
@@ -144,13 +305,32 @@ class Worker:
 
     def prepare(self, batch: str, out: str) -> dict[str, Any]:
         """Take the scores over and leave the marginals in a file; not timed."""
-        self.tool.prepare(scores(batch), BATCHES[batch].projective)
+        self.tool.prepare(scores(BATCHES[batch]), BATCHES[batch])
         np.save(out, self.tool.marginals(self.tool.run()))
-        self.number = repeats(self.tool.run)
+        self._ready("", self.tool.run)
         return {}
 
-    def time(self) -> dict[str, Any]:
-        return {"seconds": cpu_seconds(self.tool.run, self.number)}
+    def forms(self) -> dict[str, Any]:
+        return {"forms": list(self.tool.forms())}
+
+    def prepare_form(self, form: str, batch: str, out: str, trees: str) -> dict[str, Any]:
+        """As `prepare`; also how far the form is from its limit without pair scores."""
+        b, how = PAIR_BATCHES[batch], self.tool.forms()[form]
+        first = pair_scores(b, zero=True)
+        found = self.tool.marginals(how.prepare(first)())
+        limit = LIMITS[how.limit]
+        want = np.load(trees) if limit is None else limit(first.arcs)
+        run = how.prepare(pair_scores(b, zero=False))
+        np.save(out, self.tool.marginals(run()))
+        self._ready(form, run)
+        return {"limit": how.limit, "off": float(np.abs(found - want).max())}
+
+    def time(self, form: str = "") -> dict[str, Any]:
+        run, number = self.timed[form]
+        return {"seconds": cpu_seconds(run, number)}
+
+    def _ready(self, form: str, run: Marginals) -> None:
+        self.timed[form] = run, repeats(run)
 
 
 if __name__ == "__main__":

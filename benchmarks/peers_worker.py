@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 import tools
-from peers_cases import CASES, cycle
+from peers_cases import CASES, path
 from problems import load
-from tools import TOOLS, Tool, serve
+from tools import TOOLS, serve
 
 
 def _minfer(tool: Any) -> Any:
@@ -68,11 +68,6 @@ class Worker(tools.Worker):
         super().__init__(TOOLS[name]())
         self.name = name
 
-    def ways(self) -> dict[str, Any]:
-        """What the tool can do: belief propagation, exact marginals, or both."""
-        kind = type(self.tool)
-        return {"bp": kind.run is not Tool.run, "exact": kind.exact is not Tool.exact}
-
     def accuracy(self, problem: str, target: str, iters: int) -> dict[str, Any]:
         """How far belief propagation is from the exact marginals after so many iterations."""
         self.tool.build(load(problem))
@@ -97,10 +92,11 @@ class Worker(tools.Worker):
             return {"answered": np.round(found[0], 4).tolist()}
         return {"error": float(np.abs(found - trap.answer(p)).max())}
 
-    def unknown(self) -> dict[str, Any]:
+    def unknown(self, way: str) -> dict[str, Any]:
+        """Evidence on a variable that is not there; a tool takes it one way."""
         if self.name not in UNKNOWN:
             return {"no_evidence": True}
-        self.tool.build(cycle())
+        self.tool.build(path())
         try:
             UNKNOWN[self.name](self.tool)
         except Exception as error:

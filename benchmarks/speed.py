@@ -22,10 +22,12 @@ import json
 import os
 import platform
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,6 +42,7 @@ from tools import TOOLS
 
 HERE = Path(__file__).resolve().parent
 TOL = 1e-4
+CLOSE_SECONDS = 5  # for an idle process to end
 
 # What installs today. pgmax declares some 195 packages (3.7 GB) that inference does not need:
 # it goes in alone, with the few that it imports.
@@ -68,8 +71,8 @@ BP: dict[str, tuple[str, ...]] = {
 # Too slow for a full run: one and two iterations are timed and scaled.
 SCALED = {(t, p) for t in ("pygms", "pomegranate") for p in ("P1a5", "P3")}
 EXACT: dict[str, tuple[str, ...]] = {
-    "P4i": ("minfer", "pyagrum", "pgmpy"),
-    "P4m": ("minfer", "pyagrum", "pgmpy"),
+    "P4i": ("minfer", "pyagrum", "pgmpy", "pygms"),
+    "P4m": ("minfer", "pyagrum", "pgmpy", "pygms"),
 }
 SWEEPS = {"P1a5": (20, 220), "P2a5": (2, 12), "P3": (20, 220)}
 
@@ -111,6 +114,8 @@ class Client:
             "TQDM_DISABLE": "1",
             "PYTHONWARNINGS": "ignore",
         }
+        if tool == "minfer":  # of this checkout, whatever is installed
+            env["PYTHONPATH"] = str(HERE.parent / "src")
         self.tool = tool
         self.process = subprocess.Popen(
             [python, str(script), tool, str(core)],
@@ -119,6 +124,7 @@ class Client:
             stderr=log.open("a"),
             text=True,
             env=env,
+            start_new_session=True,
         )
 
     def ask(self, op: str, **request: Any) -> dict[str, Any]:
@@ -137,9 +143,22 @@ class Client:
             raise ToolFailed(answer["failed"])
         return answer
 
+    def kill(self) -> None:
+        """End the process and whatever it has started."""
+        with suppress(OSError):  # nothing is left of it
+            if hasattr(os, "killpg"):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            else:
+                self.process.kill()
+
     def close(self) -> None:
-        if self.process.stdin is not None:
-            self.process.stdin.close()
+        """Let the process end by itself, or kill it if it is still busy."""
+        with suppress(OSError):  # one that died has no pipe left
+            if self.process.stdin is not None:
+                self.process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(CLOSE_SECONDS)
+        self.kill()
         self.process.wait()
 
 

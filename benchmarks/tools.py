@@ -6,9 +6,11 @@ core and reports CPU time (time.process_time), never wall-clock time.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import json
 import os
+import signal
 import sys
 import time
 import types
@@ -20,6 +22,7 @@ import numpy as np
 
 from problems import F8, Problem, load
 
+PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 SAMPLE_SECONDS = 0.01  # short runs are repeated until a sample lasts this long
 
 
@@ -252,7 +255,7 @@ class PyGMsIsing(Tool):
 
 
 class PyGMs(Tool):
-    """pyGMs' generic loopy BP over factor objects: flooding, no stop rule.
+    """pyGMs' generic loopy BP over factor objects: flooding, no stop rule; junction tree.
 
     Unary factors send messages like any other, so that every count is one iteration longer.
     """
@@ -263,9 +266,10 @@ class PyGMs(Tool):
     def setup(self) -> None:
         import pygms
         import pygms.messagepass
+        import pygms.wmb
 
         self.mod = pygms
-        self.solve = pygms.messagepass.LBP
+        self.solve, self.junction_tree = pygms.messagepass.LBP, pygms.wmb.JTree
 
     def build(self, p: Problem) -> None:
         x = [self.mod.Var(v, p.n_states) for v in range(p.n_vars)]
@@ -280,6 +284,12 @@ class PyGMs(Tool):
 
     def marginals(self, result: Any) -> F8:
         return np.array([b.table for b in result])
+
+    def exact(self) -> F8:
+        order = self.mod.eliminationOrder(self.model, "minfill")[0]
+        each = [self.mod.VarSet([x]) for x in self.model.X]
+        found = self.junction_tree(self.model, order).beliefs(each)
+        return np.array([found[x].table for x in each])
 
 
 class Pomegranate(Tool):
@@ -510,6 +520,8 @@ def serve(worker: Any, core: int) -> None:
     """Answer the requests on stdin by the worker's methods, pinned to one core."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
+    if sys.platform == "linux":  # never outlive the one who asks, however that one ends
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a peer prints must not reach the answers
     for line in sys.stdin:
