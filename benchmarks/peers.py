@@ -339,8 +339,8 @@ def _pair_row(
     """One form of second order beside minfer with all pairs, and reduced."""
     all_pairs, reduced = ("minfer", "BP, all pairs"), ("minfer", "BP, reduced")
     trees = bench.scratch / "first-order.npy"
-    same = next(name for name, b in BATCHES.items() if b == PAIR_BATCHES[batch])
-    clients["minfer"].ask("prepare", batch=same, out=str(trees))
+    first = PAIR_BATCHES[batch].first
+    clients["minfer"].ask("prepare", batch=first, out=str(trees))
     asks: dict[Any, Callable[[], dict[str, Any]]] = {}
     checked, found = {}, {}
     for key in dict.fromkeys((all_pairs, reduced, (peer, form))):
@@ -349,7 +349,7 @@ def _pair_row(
         checked[key] = client.ask("prepare_form", **request)
         found[key] = np.load(out)
         asks[key] = lambda client=client, form=key[1]: client.ask("time", form=form)
-    seconds, sentences = _turns(asks), PAIR_BATCHES[batch].sentences
+    seconds, sentences = _turns(asks), BATCHES[first].sentences
     mine = seconds[peer, form]
     row = {
         "batch": batch,
@@ -357,9 +357,11 @@ def _pair_row(
         "us_per_sentence": _us(mine, sentences),
         "x_all": _ratio(mine, seconds[all_pairs]),
         "x_reduced": _ratio(mine, seconds[reduced]),
-        "from_all_pairs": float(np.abs(found[peer, form] - found[all_pairs]).max()),
         **checked[peer, form],
     }
+    if (peer, form) == reduced:  # the same model: how much of the probability is elsewhere
+        moved = np.abs(found[peer, form] - found[all_pairs])[:, :, 1:].sum(1) / 2
+        row |= {"moved": float(moved.mean()), "share": row["kept"] / checked[all_pairs]["kept"]}
     say(f"{peer}: {form}, {batch}: {row['us_per_sentence']:.0f} us a sentence")
     return row
 

@@ -46,12 +46,25 @@ BATCHES = {
     "non-projective, 32 sentences, sure": Batch(False, 32, 20.0),
     "non-projective, 32 sentences, sure, float64": Batch(False, 32, 20.0, "float64"),
 }
-#: The batches of second order, pair scores of standard deviation 1.
-PAIR_BATCHES = {"32 sentences": Batch(True, 32), "32 sentences, sure": Batch(True, 32, 20.0)}
 
 
-def scores(b: Batch) -> F8:
+class PairBatch(NamedTuple):
+    """Scores of pairs, normal with standard deviation ``scale``, on top of a batch."""
+
+    first: str
+    scale: float
+
+
+PAIR_BATCHES = {
+    "flat arcs": PairBatch("projective, 32 sentences", 0.3),
+    "sure arcs": PairBatch("projective, 32 sentences, sure", 0.3),
+    "flat arcs, strong pairs": PairBatch("projective, 32 sentences", 1.0),
+}
+
+
+def scores(batch: str) -> F8:
     """Seeded scores (B, n+1, n+1)."""
+    b = BATCHES[batch]
     size = (b.sentences, b.words + 1, b.words + 1)
     return np.random.default_rng(25).normal(0, b.scale, size)
 
@@ -67,13 +80,12 @@ class Pairs(NamedTuple):
     gp: F8
 
 
-def pair_scores(b: Batch, zero: bool) -> Pairs:
-    """Seeded scores; ``zero`` those of first order alone."""
-    arcs = scores(b)
-    nodes = np.arange(b.words + 1)
+def pair_scores(batch: str, scale: float) -> Pairs:
+    """Seeded scores of a first-order batch and of its pairs."""
+    arcs = scores(batch)
+    nodes = np.arange(arcs.shape[1])
     arcs[:, :, 0] = arcs[:, nodes, nodes] = -np.inf
-    rng = np.random.default_rng(50)
-    sib, gp = (0.0 if zero else 1.0) * rng.normal(0, 1, (2, *arcs.shape, b.words + 1))
+    sib, gp = scale * np.random.default_rng(50).normal(0, 1, (2, *arcs.shape, len(nodes)))
     later = np.triu(np.ones(sib.shape[2:], bool), 1)  # m before s
     return Pairs(arcs, np.where(later, sib, sib.swapaxes(2, 3)), gp)
 
@@ -131,6 +143,10 @@ class Library:
     def forms(self) -> dict[str, Form]:
         return {}
 
+    def remarks(self, result: Any) -> dict[str, float]:
+        """Whatever else is worth knowing about what a form returned."""
+        return {}
+
 
 class MinferTrees(Library):
     """Build nothing, check the scores, and answer; a sentence at a time in second order."""
@@ -153,7 +169,15 @@ class MinferTrees(Library):
         return self.parsing.batch_marginals(self.x, projective=self.projective)[0]
 
     def marginals(self, result: Any) -> F8:
-        return np.stack(result)
+        return np.stack([getattr(r, "probs", r) for r in result])
+
+    def remarks(self, result: Any) -> dict[str, float]:
+        found = [r for r in result if hasattr(r, "kept")]
+        return {
+            name: float(np.mean([getattr(r, name) for r in found]))
+            for name in ("converged", "kept", "iterations")
+            if found
+        }
 
     def forms(self) -> dict[str, Form]:
         settings = {"BP, all pairs": self.parsing.Inference.full(),
@@ -162,7 +186,7 @@ class MinferTrees(Library):
         def bp(inference: Any) -> Callable[[Pairs], Marginals]:
             def prepare(x: Pairs) -> Marginals:
                 return lambda: [
-                    self.parsing.marginals(a, sib=s, gp=g, inference=inference).probs
+                    self.parsing.marginals(a, sib=s, gp=g, inference=inference)
                     for a, s, g in zip(*x)
                 ]
 
@@ -305,7 +329,7 @@ class Worker:
 
     def prepare(self, batch: str, out: str) -> dict[str, Any]:
         """Take the scores over and leave the marginals in a file; not timed."""
-        self.tool.prepare(scores(BATCHES[batch]), BATCHES[batch])
+        self.tool.prepare(scores(batch), BATCHES[batch])
         np.save(out, self.tool.marginals(self.tool.run()))
         self._ready("", self.tool.run)
         return {}
@@ -315,15 +339,17 @@ class Worker:
 
     def prepare_form(self, form: str, batch: str, out: str, trees: str) -> dict[str, Any]:
         """As `prepare`; also how far the form is from its limit without pair scores."""
-        b, how = PAIR_BATCHES[batch], self.tool.forms()[form]
-        first = pair_scores(b, zero=True)
-        found = self.tool.marginals(how.prepare(first)())
+        (first, scale), how = PAIR_BATCHES[batch], self.tool.forms()[form]
+        alone = pair_scores(first, 0.0)
+        found = self.tool.marginals(how.prepare(alone)())
         limit = LIMITS[how.limit]
-        want = np.load(trees) if limit is None else limit(first.arcs)
-        run = how.prepare(pair_scores(b, zero=False))
-        np.save(out, self.tool.marginals(run()))
+        want = np.load(trees) if limit is None else limit(alone.arcs)
+        run = how.prepare(pair_scores(first, scale))
+        result = run()
+        np.save(out, self.tool.marginals(result))
         self._ready(form, run)
-        return {"limit": how.limit, "off": float(np.abs(found - want).max())}
+        off = float(np.abs(found - want).max())
+        return {"limit": how.limit, "off": off, **self.tool.remarks(result)}
 
     def time(self, form: str = "") -> dict[str, Any]:
         run, number = self.timed[form]

@@ -1,0 +1,103 @@
+"""The comparison with other libraries: hangs become cells, parts resume, the page is generated."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+if not FOLDER.is_dir():
+    pytest.skip("the benchmarks are not here", allow_module_level=True)
+sys.path.insert(0, str(FOLDER))
+try:
+    import peers
+    import peers_page
+    from peers_claims import CLAIMS, missing
+    from speed import ToolFailed
+finally:
+    sys.path.remove(str(FOLDER))
+
+STAMP = {"date": "2020-01-02", "machine": "a machine", "code": "abc"}
+
+HANGS = """
+import json, subprocess, sys
+for line in sys.stdin:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    open(sys.argv[1], "w").write(str(child.pid))
+    while True:
+        pass
+"""
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks at processes in /proc")
+def test_a_hang_is_a_result_and_leaves_nothing_running(tmp_path):
+    script, child = tmp_path / "hangs.py", tmp_path / "child"
+    script.write_text(HANGS)
+    core = max(os.sched_getaffinity(0))
+    client = peers.Patient(str(child), sys.executable, core, tmp_path / "log", script)
+    client.limit = 0.3
+    with pytest.raises(ToolFailed, match=r"^one iteration > 0\.3 s$"):
+        client.ask("once", iters=1)
+    client.close()
+    for _ in range(50):
+        if not alive(int(child.read_text())):
+            break
+        time.sleep(0.1)
+    assert not alive(int(child.read_text()))
+    assert client.process.returncode is not None
+
+
+def test_known_parts_are_kept_until_asked_again(tmp_path, capsys):
+    store = peers.Store("pgmpy", tmp_path)
+    assert store.part("time", lambda: 1, STAMP) == 1
+    resumed = peers.Store("pgmpy", tmp_path)
+    assert resumed.part("time", lambda: 2, STAMP | {"code": "def"}) == 1
+    assert "from 2020-01-02, with other code; --again" in capsys.readouterr().err
+    assert peers.Store("pgmpy", tmp_path, ["time"]).part("time", lambda: 3, STAMP) == 3
+
+
+def test_the_page_says_what_failed_and_where_its_parts_come_from():
+    failed = {"problem": "P3", "tool": "pomegranate", "failed": "one iteration > 180 s"}
+    later = STAMP | {"date": "2020-02-01", "code": "def"}
+    wins = {"batch": "b", "us_per_sentence": 1.0, "minfer_us": 2.0, "x_minfer": 0.5}
+    results = {
+        "pomegranate": {
+            "stamps": {"time": STAMP, "input": later},
+            "time": {"hello": {}, "bp": [failed], "exact": []},
+            "input": {"pomegranate, BP": {"chain": {"died": "no answer in 90 s"}}},
+        },
+        "torch-struct": {
+            "parsing": {"rows": [wins | {"difference": 1e-6}, wins | {"difference": 3e3}]}
+        },
+        "pgmpy": {"claims": {"exact marginals": "gone"}},
+    }
+    page = peers_page.write(results)
+    assert "| P3 | pomegranate | - | one iteration > 180 s |" in page
+    assert "**no answer in 90 s**" in page
+    assert "measured 2020-01-02 to 2020-02-01 on a machine, with 2 states of the code" in page
+    assert "**Faster than minfer:** torch-struct on trees, b (2.0 times)." in page
+    assert "Faster, but not the answer: torch-struct on trees, b (2.0 times, off by 3e+03)" in page
+    assert page.count("**not found**") == 1
+
+
+def test_the_page_in_the_docs_is_what_the_results_say():
+    folder = FOLDER / "results" / "peers"
+    results = {p: json.loads((folder / f"{p}.json").read_text()) for p in peers.PEERS}
+    assert (FOLDER.parent / "docs" / "peers.md").read_text() == peers_page.write(results)
+
+
+def test_what_the_page_claims_of_minfer_is_there():
+    pytest.importorskip("numba")
+    assert missing("minfer") == {}
+    assert {p for has in CLAIMS.values() for p in has} <= set(peers_page.FEATURES)
