@@ -116,12 +116,11 @@ def _iterations(n: int) -> str:
 class Store:
     """What is known of one peer, part by part, in a file; each part has a stamp."""
 
-    def __init__(self, peer: str, folder: Path, forget: Sequence[str] = ()):
+    def __init__(self, peer: str, folder: Path):
         self.path = folder / f"{peer}.json"
         self.found: dict[str, Any] = {"peer": peer, "stamps": {}}
         if self.path.exists():
-            known = json.loads(self.path.read_text())
-            self.found |= {k: v for k, v in known.items() if k not in forget}
+            self.found |= json.loads(self.path.read_text())
 
     def part(self, name: str, measure: Callable[[], Any], stamp: dict[str, str]) -> Any:
         """Measure a part, unless it is there."""
@@ -130,10 +129,19 @@ class Store:
         else:
             self.found[name] = measure()
             self.found["stamps"][name] = stamp
-            temporary = self.path.with_suffix(".tmp")
-            temporary.write_text(json.dumps(self.found, indent=1) + "\n")
-            temporary.replace(self.path)
+            self._save()
         return self.found[name]
+
+    def forget(self, parts: Sequence[str]) -> None:
+        for name in parts:
+            self.found.pop(name, None)
+            self.found["stamps"].pop(name, None)
+        self._save()
+
+    def _save(self) -> None:
+        temporary = self.path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(self.found, indent=1) + "\n")
+        temporary.replace(self.path)
 
     def _when(self, name: str, stamp: dict[str, str]) -> str:
         old = self.found["stamps"].get(name)
@@ -399,13 +407,21 @@ def main() -> int:
     cli = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    cli.add_argument("--peers", nargs="+", choices=list(PEERS), default=list(PEERS))
-    cli.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="these parts")
-    cli.add_argument("--again", action="store_true", help="measure these parts anew")
+    cli.add_argument("--peers", nargs="+", metavar="PEER", choices=list(PEERS), default=list(PEERS),
+                     help=f"of {', '.join(PEERS)} (default all)")  # fmt: skip
+    cli.add_argument("--only", nargs="+", metavar="PART", choices=PARTS, default=list(PARTS),
+                     help="these parts (default all)")  # fmt: skip
+    cli.add_argument(
+        "--again",
+        action="store_true",
+        help="forget these parts first; leave it out to go on after an interruption",
+    )
     cli.add_argument("--envs", type=Path, help="folder for the environments, kept and reused")
     cli.add_argument("--core", type=int, default=None, help="core to pin to (default the last)")
-    cli.add_argument("--results", type=Path, default=HERE / "results" / "peers")
-    cli.add_argument("--page", type=Path, default=ROOT / "docs" / "peers.md")
+    cli.add_argument("--results", type=Path, default=HERE / "results" / "peers",
+                     help="what was found (default benchmarks/results/peers)")  # fmt: skip
+    cli.add_argument("--page", type=Path, default=ROOT / "docs" / "peers.md",
+                     help="the page (default docs/peers.md)")  # fmt: skip
     args = cli.parse_args()
     core = args.core
     if core is None:
@@ -415,9 +431,11 @@ def main() -> int:
     scratch = Path(tempfile.mkdtemp(prefix="minfer-peers-"))
     bench = Bench((args.envs or scratch / "envs").resolve(), scratch, core)
     bench.envs.mkdir(parents=True, exist_ok=True)
+    stores = {peer: Store(peer, args.results) for peer in args.peers}
     try:
-        for peer in args.peers:
-            store = Store(peer, args.results, args.only if args.again else ())
+        for store in stores.values() if args.again else ():
+            store.forget(args.only)
+        for peer, store in stores.items():
             try:
                 measure(bench, store, peer, args.only)
             except Exception as error:  # one peer never stops the others

@@ -7,7 +7,7 @@ Ising solvers can take them too.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,7 @@ class Case(NamedTuple):
     answer: Callable[[Problem], F8] | None
 
 
-def ising(name: str, log_odds: F8, edges: F8, weights: F8, shape: Shape | None = None) -> Problem:
+def ising(name: str, log_odds: F8, edges: Any, weights: F8, shape: Shape | None = None) -> Problem:
     return Problem(
         name=name,
         about=name,

@@ -52,13 +52,14 @@ CLAIMS: dict[str, dict[str, Claim]] = {
         "pyagrum": Claim("pyagrum:GibbsSampling", BN),
         "pgmpy": Claim("pgmpy.sampling:GibbsSampling"),
         "torch-struct": Claim("torch_struct:DependencyCRF.sample", "its structures"),
-        "supar": Claim("supar.structs:DependencyCRF.sample", "its structures"),
     },
     "log Z": {
         "minfer": Claim("minfer:LogZ"),
         "pygms": Claim("pygms.wmb:JTree.msgForward"),
         "pyagrum": Claim("pyagrum:LazyPropagation.evidenceProbability", "P(evidence)"),
-        "pgmpy": Claim("pgmpy.models:DiscreteMarkovNetwork.get_partition_function", "small"),
+        "pgmpy": Claim(
+            "pgmpy.models:DiscreteMarkovNetwork.get_partition_function", "from one table of all"
+        ),
         "torch-struct": Claim("torch_struct:DependencyCRF.partition", "its structures"),
         "supar": Claim("supar.structs:DependencyCRF.log_partition", "its structures"),
     },
@@ -112,7 +113,7 @@ CLAIMS: dict[str, dict[str, Claim]] = {
     },
     "Bayesian networks": {
         "minfer": Claim("minfer.interop:from_pgmpy", "imports"),
-        "pygms": Claim("pygms.filetypes:readBif"),
+        "pygms": Claim("pygms.filetypes:readBif", "reads"),
         "pomegranate": Claim("pomegranate.bayesian_network:BayesianNetwork"),
         "pyagrum": Claim("pyagrum:BayesNet"),
         "pgmpy": Claim("pgmpy.models:DiscreteBayesianNetwork"),

@@ -44,7 +44,8 @@ FEATURES = {
     "pygms": (
         "factor graphs of tables; reads Bayesian networks, influence diagrams, weighted CSPs",
         "BP (fixed iterations), mean field, weighted mini-buckets, junction tree, Gibbs, AIS",
-        "bounds, MAP and AND/OR search, Ising learning, many file formats; BP has no stop rule",
+        "bounds, MAP and AND/OR search, Ising learning, many file formats, torch factors (not "
+        "tried here); BP has no stop rule",
     ),
     "pomegranate": (
         "factor graphs of categorical distributions; mixtures, HMMs, Bayesian networks",
@@ -71,7 +72,7 @@ FEATURES = {
     "supar": (
         "parsers; tree, chain and span distributions",
         "exact for first order and adjacent siblings; mean field and BP for pairs of arcs",
-        "trained neural parsers, gradients, GPU batches, samples, k best structures",
+        "trained neural parsers, gradients, GPU batches, entropies, k best structures",
     ),
 }
 
@@ -98,9 +99,9 @@ def write(results: dict[str, dict[str, Any]]) -> str:
         "Into an empty environment, with everything that the library brings along; the seconds "
         "include the download. `start` is the CPU time to import it and get ready, with numpy "
         "loaded and caches warm: minfer compiles its kernels once on each machine, 10 to 40 "
-        "seconds, and loads them afterwards. torch is the version without CUDA. PGMax declares far "
-        "more than inference needs and fails on current JAX; here it gets what it imports and the "
-        "one function that JAX has dropped.",
+        "seconds (the parser's a minute or two), and loads them afterwards. torch is the version "
+        "without CUDA. PGMax declares far more than inference needs and fails on current JAX; here "
+        "it gets what it imports and the one function that JAX has dropped.",
         table(["library", "version", "packages", "MB", "seconds", "start s"], _installs(results)),
         "## Time to the same accuracy",
         "Undamped belief propagation until no marginal is further than 1e-4 from its fixed point. "
@@ -419,5 +420,10 @@ def _short_second(results: dict[str, Any]) -> list[str]:
             by_form.setdefault(r["form"], []).append(r["x_all"])
         for form, x in by_form.items():
             span = " to ".join(dict.fromkeys(number(v) for v in (min(x), max(x))))
-            said.append(f"{name}'s {form} takes {span} times minfer's time with all pairs")
-    return [f"* Second order, by different models: {'; '.join(said)}."] if said else []
+            said.append(f"{name}'s {form} {span}")
+    if not said:
+        return []
+    return [
+        "* Second order, by different models, in times of minfer's with all pairs: "
+        f"{', '.join(said)}."
+    ]
