@@ -144,9 +144,9 @@ def write(results: dict[str, dict[str, Any]]) -> str:
         "Arc probabilities of first-order dependency trees with one root, 25 words, the same "
         "normal scores of standard deviation 1, or 20 as a parser that is sure has them "
         "(`minfer.parsing.batch_marginals`); microseconds a sentence. The torch libraries run in "
-        "float32 on one thread unless the batch says float64, minfer in float64. They keep what "
-        "gradients need, which minfer does not have. torch-struct's projective charts need scores "
-        "that require gradients, and its matrix-tree adds 1e-5 to every arc.",
+        "float32 on one thread unless the batch says float64, minfer in float64. They also keep "
+        "what gradients need. torch-struct's projective charts need scores that require gradients, "
+        "and its matrix-tree adds 1e-5 to every arc; SuPar's works in float64 in any case.",
         table(
             ["library", "batch", "us a sentence", "minfer's", "times minfer's", "differs by"],
             _trees(results),
