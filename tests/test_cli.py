@@ -501,6 +501,22 @@ def test_doctor_notices_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "BROKEN" in result.stdout
 
 
+@pytest.mark.parametrize("columns", [None, 60])
+def test_lines_are_broken_only_at_a_width_that_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int | None
+) -> None:
+    path = tmp_path / "sprinkler.minfer"
+    minfer.write(minfer.examples.sprinkler(), path)
+    if columns is None:
+        monkeypatch.delenv("COLUMNS", raising=False)
+    else:
+        monkeypatch.setenv("COLUMNS", str(columns))
+    lines = call("plan", path).stdout.splitlines()
+    whole = any("refuses: a factor joins 3 unobserved variables, and it" in line for line in lines)
+    assert whole == (columns is None)
+    assert max(map(len, lines)) <= (columns or 1000)
+
+
 # ---------------------------------------------------------------------- real processes
 
 

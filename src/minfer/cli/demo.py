@@ -69,15 +69,9 @@ def _network(console: Console) -> None:
 
 
 def _story_table(graph: FactorGraph, answers: dict[str, Marginals]) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     from minfer.cli import render
 
-    table = Table(box=SIMPLE_HEAD, header_style="bold")
-    table.add_column("probability of yes")
-    for title in answers:
-        table.add_column(title, justify="right")
+    table = render.empty_table("probability of yes", *answers, right=answers)
     for name in graph.names or ():
         if graph.n_states[graph.index(name)] != 2:
             continue

@@ -149,14 +149,9 @@ def _report(rows: Sequence[Row], seconds: float) -> None:
 
 
 def _report_claims(title: str, claims: Sequence[Claim], seconds: float) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     from minfer.cli import render
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for heading in (title, "comes out", "numbers"):
-        table.add_column(heading, overflow="fold")
+    table = render.empty_table(title, "comes out", "numbers")
     for claim in claims:
         table.add_row(claim.text, "yes" if claim.holds else "NO", claim.evidence)
     console = render.console()

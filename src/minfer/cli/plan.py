@@ -59,16 +59,10 @@ def _report(console: Console, model: str, made: Plan) -> None:
 
 
 def _estimates(made: Plan) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     from minfer.cli import render
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    table.add_column("solver")
-    table.add_column("time, about", justify="right")
-    table.add_column("memory", justify="right")
-    table.add_column("remark", overflow="fold")
+    costs = ("time, about", "memory")
+    table = render.empty_table("solver", *costs, "remark", right=costs)
     for one in made.estimates:
         if one.refuses:
             table.add_row(one.solver, "", "", f"refuses: {one.refuses}")

@@ -551,16 +551,10 @@ def _steps(result: Result) -> str:
 
 
 def comparison_table(result: Result, found: Comparison) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     from minfer.cli import render
 
     m, full = result.marginals, found.full
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    table.add_column("compared", overflow="fold")
-    for title in ("reduced", "full"):
-        table.add_column(title, justify="right")
+    table = render.empty_table("compared", "reduced", "full", right=("reduced", "full"))
     table.add_row("factors", f"{int(result.keep.sum()):,}", f"{result.n_factors:,}")
     table.add_row("status", m.status.value, full.status.value)
     table.add_row(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,11 +24,20 @@ if TYPE_CHECKING:
 
 MOST_COLUMNS = 6  # states shown as columns of their own
 MOST_STATES = 4  # states named in a row otherwise
+PAGE = 80  # columns that a picture may take where there is no terminal
+UNWRAPPED = 10_000  # columns of a pipe or file: no line is broken
 
 
 def console(stderr: bool = False) -> Console:
-    """Plain text: nothing is highlighted or read as markup unless asked for."""
-    return _Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    """Plain text: nothing is highlighted or read as markup unless asked for.
+
+    Lines are broken at the width of a terminal, or at COLUMNS if set; in a pipe or file they are
+    as long as they need to be.
+    """
+    made = _Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if not made.file.isatty() and not os.environ.get("COLUMNS", "").isdigit():
+        made.width = UNWRAPPED
+    return made
 
 
 class _Console(Console):
@@ -44,6 +54,14 @@ def show(to: Console, what: RenderableType) -> None:
     lines = [line.rstrip() for line in captured.get().splitlines()]
     to.file.write("\n".join(lines).strip("\n") + "\n")
     to.file.flush()
+
+
+def empty_table(*titles: str, right: Collection[str] = ()) -> Table:
+    """A table with these columns; those in ``right`` are set to the right."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for title in titles:
+        table.add_column(title, justify="right" if title in right else "left", overflow="fold")
+    return table
 
 
 def version() -> str:
@@ -85,14 +103,9 @@ def choose(marginals: Marginals, chosen: list[int] | None, rows: int) -> tuple[l
 def marginal_table(marginals: Marginals, variables: list[int]) -> Table:
     """One row per variable: its states as columns if there are few, else the likeliest ones."""
     most = int(marginals.graph.n_states[variables].max())
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    table.add_column("variable", overflow="fold")
-    if most <= MOST_COLUMNS:
-        for state in range(most):
-            table.add_column(f"p({state})", justify="right")
-    else:
-        table.add_column("states")
-        table.add_column("most probable", overflow="fold")
+    states = [f"p({state})" for state in range(most)]
+    titles = states if most <= MOST_COLUMNS else ["states", "most probable"]
+    table = empty_table("variable", *titles, right=states)
     for v in variables:
         p = marginals[v]
         cells = _by_column(p) if most <= MOST_COLUMNS else [str(len(p)), _likeliest(p)]
@@ -266,7 +279,8 @@ def _braille(pixels: NDArray) -> list[str]:
 def side_by_side(titles: list[str], pictures: list[NDArray], to: Console) -> None:
     """Pictures of one size in a row, each under its title."""
     gap = "   "
-    room = (to.width - len(gap) * (len(pictures) - 1)) // len(pictures)
+    width = PAGE if to.width == UNWRAPPED else to.width
+    room = (width - len(gap) * (len(pictures) - 1)) // len(pictures)
     drawn = [picture(p, room) for p in pictures]
     wide = len(drawn[0][0])
     rows = list(zip(*([t[:wide], *lines] for t, lines in zip(titles, drawn))))

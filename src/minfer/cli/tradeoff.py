@@ -227,17 +227,10 @@ def _report(console: Console, name: str, graph: FactorGraph, found: Tradeoff) ->
 
 
 def _table(found: Tradeoff) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     from minfer.cli import render
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    table.add_column("")
-    table.add_column("method")
-    table.add_column("setting")
-    for title in ("kept", "CPU time", "mean error", "largest"):
-        table.add_column(title, justify="right")
+    numbers = ("kept", "CPU time", "mean error", "largest")
+    table = render.empty_table("", "method", "setting", *numbers, right=numbers)
     for p, best in zip(found.points, found.best):
         table.add_row(
             "*" if best else "",

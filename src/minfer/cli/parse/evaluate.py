@@ -20,7 +20,6 @@ from minfer.cli.parse.options import (
     Tags,
     check_choice,
     check_readable,
-    empty_table,
     make_inference,
     numbers,
 )
@@ -197,6 +196,8 @@ def _tell_scores(
 def _score_table(
     scores: Scores, others: Scores | None, differences: dict[str, Any] | None
 ) -> Table:
+    from minfer.cli import render
+
     titles = {
         "uas": f"UAS ({scores.n:,} words)",
         "las": "LAS",
@@ -206,7 +207,7 @@ def _score_table(
         "exact_labelled": "exact heads and relations",
     }
     extra = ("other", "difference") if others is not None else ()
-    table = empty_table("", "score", *extra, right=("score", *extra))
+    table = render.empty_table("", "score", *extra, right=("score", *extra))
     for name in MEASURES:
         row = [titles[name], f"{scores.of(name):.2f}"]
         if others is not None and differences is not None:
@@ -216,7 +217,9 @@ def _score_table(
 
 
 def _calibration_table(c: Calibration) -> Table:
-    table = empty_table(
+    from minfer.cli import render
+
+    table = render.empty_table(
         "probability", "words", "mean", "right", "", right=("words", "mean", "right")
     )
     for k, count in enumerate(c.counts.tolist()):

@@ -1,8 +1,7 @@
-"""Options, checks and tables that the commands of ``minfer parse`` share."""
+"""Options and checks that the commands of ``minfer parse`` share."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -12,8 +11,6 @@ from minfer.cli.failures import UsageError, note
 from minfer.errors import FormatError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from minfer.parsing.conllu import BrokenSentence
     from minfer.parsing.evaluation import Scores
     from minfer.parsing.inference import Inference
@@ -116,17 +113,6 @@ def numbers(scores: Scores | None) -> dict[str, Any] | None:
     if scores is None:
         return None
     return {"words": scores.n, **{name: scores.of(name) for name in MEASURES}}
-
-
-def empty_table(*titles: str, right: Collection[str]) -> Table:
-    """A table with these columns; those in ``right`` are set to the right."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for title in titles:
-        table.add_column(title, justify="right" if title in right else "left")
-    return table
 
 
 def check_readable(path: str) -> None:

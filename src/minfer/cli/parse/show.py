@@ -19,7 +19,6 @@ from minfer.cli.parse.options import (
     Tags,
     check_choice,
     check_readable,
-    empty_table,
     make_inference,
 )
 from minfer.cli.progress import wait_for
@@ -183,7 +182,7 @@ def _tell_tree(drawn: Drawn) -> None:
     titles = ["", "word", "tag", "head", "relation", "p", "runner-up", "p"]
     if drawn.gold is not None:
         titles.append("gold")
-    table = empty_table(*titles, right=("", "p"))
+    table = render.empty_table(*titles, right=("", "p"))
 
     def name(node: int) -> str:
         return f"{node} {drawn.forms[node - 1]}" if node else "0 ROOT"
