@@ -87,7 +87,7 @@ def test_training_tells_what_it_did(files, tmp_path):
     assert "arcs and pairs 2/2: loss" in result.stderr
     assert "dev UAS" in result.stderr
     people = call("parse", "train", tiny, "--dev", tiny, "-o", out, *SMALL, "--epochs", 0)
-    assert "1 crossing arcs in 1 sentences" in people.stdout
+    assert "1 crossing arc in 1 sentence" in people.stdout
     assert "UAS" in people.stdout
     assert list(tmp_path.iterdir()) == [out]  # no checkpoint is left
 
@@ -225,7 +225,7 @@ def test_text_is_parsed_too(files, tmp_path):
     ]  # fmt: skip
     problem, closing = notes(result.stderr)
     assert "story.txt: line 4: byte 0xff is not UTF-8" in problem
-    assert "1 sentences not parsed" in closing
+    assert "1 sentence not parsed" in closing
     guessed = call("parse", "run", model, "-", stdin="The dog sleeps .\n")
     assert guessed.stdout == sentences[0] + "\n\n"
     wrong = "1 The the DET _ _ 2 det _ _\n2 dog dog NOUN _ _ 0 root _ _\n"

@@ -73,6 +73,7 @@ MODULES = [
     "solvers.gibbs",
     "solvers.mean_field",
     "solvers.trw",
+    "words",
 ]
 
 

@@ -13,7 +13,7 @@ PACKAGE = Path(minfer.__file__).parent
 
 # each layer may import from itself and from layers above it in this list
 LAYERS = [
-    {"errors", "notebook"},
+    {"errors", "notebook", "words"},
     {"factors"},
     {"checks", "parallel"},
     {"kernels"},

@@ -303,7 +303,10 @@ def test_graphs_that_cannot_go_over():
         (([2, 2], None, [], [interop.Enumerated([[0, 1]], [[0, 2]], [0.0])]), "a state"),
         (([2, 2], None, [], [interop.Enumerated([[0, 1]], [[0, 1]] * 2, [0.0] * 2)]), "twice"),
         (([2, 2], None, [], [interop.Enumerated([[0, 1]], [[0, 1]], [[0.0] * 3])]), "shape"),
-        (([2, 2], None, [], [interop.Enumerated([[0, 1]], [[0]], [0.0])]), "1 columns"),
+        (
+            ([2, 2], None, [], [interop.Enumerated([[0, 1]], [[0]], [0.0])]),
+            "1 column for 2",
+        ),
         (([2, 3, 2], None, [], [interop.Enumerated([[0, 1], [0, 2]], [[0, 1]], [0.0])]), "same"),
     ]:
         with pytest.raises(ModelError, match=words):

@@ -45,6 +45,7 @@ from minfer.factors import (
     read_only,
 )
 from minfer.notebook import card
+from minfer.words import counted
 
 
 class Component(NamedTuple):
@@ -760,9 +761,9 @@ class FactorGraph:
         states = ""
         if self.n_variables:
             lo, hi = int(self._n_states.min()), int(self._n_states.max())
-            states = f" of {lo} states" if lo == hi else f" of {lo} to {hi} states"
-        text = f"{self.n_variables:,} variable{'s' * (self.n_variables != 1)}{states}; "
-        text += f"{self.n_factors:,} factor{'s' * (self.n_factors != 1)}"
+            states = f" of {counted(lo, 'state')}" if lo == hi else f" of {lo} to {hi} states"
+        text = f"{counted(self.n_variables, 'variable')}{states}; "
+        text += counted(self.n_factors, "factor")
         if counts := self._counts():
             text += ": " + ", ".join(f"{n:,} {word}" for word, n in counts.items())
         observed = self.n_observed

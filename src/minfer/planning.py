@@ -18,6 +18,7 @@ from minfer.errors import RefusedError
 from minfer.factors import FactorGroup, Features, Globals, n_entries
 from minfer.graph import FactorGraph
 from minfer.solvers.exact import Exact, cheap_cells, expand_globals, expected_seconds
+from minfer.words import counted
 
 SWEEPS = 50  # an iterative solver is assumed to take this many
 NS_PAIR_MESSAGE = 6.0  # one message of a factor over two binary variables
@@ -92,9 +93,9 @@ class Plan:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.n_variables:,} variables of up to {self.max_states} states "
-            f"({self.observed:,} known), {self.n_factors:,} factors over up to {self.max_arity}, "
-            f"{self.n_components:,} components"
+            f"{counted(self.n_variables, 'variable')} of up to {counted(self.max_states, 'state')} "
+            f"({self.observed:,} known), {counted(self.n_factors, 'factor')} over up to "
+            f"{self.max_arity}, {counted(self.n_components, 'component')}"
         ]
         if self.width is not None:
             least = "" if self.width_known else "at least "

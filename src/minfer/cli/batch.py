@@ -24,6 +24,7 @@ from minfer.cli.parse.options import (
     make_inference,
 )
 from minfer.errors import FormatError
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.batch import Job, Progress
@@ -335,7 +336,7 @@ def _run(
     if state.errors and not state.rows:
         raise FormatError(f"not one record could be answered, {bad}")
     if state.errors:
-        note(f"{state.rows:,} of {state.rows + state.errors:,} records answered, {bad}")
+        note(f"{state.rows:,} of {counted(state.rows + state.errors, 'record')} answered, {bad}")
 
 
 class _Meter:
@@ -362,7 +363,8 @@ def progress_line(state: Progress) -> str:
     """Shards, records, rate and time left."""
     from minfer.cli.render import duration
 
-    text = f"{state.done:,} of {state.shards:,} shards, {state.rows + state.errors:,} records"
+    records = counted(state.rows + state.errors, "record")
+    text = f"{state.done:,} of {counted(state.shards, 'shard')}, {records}"
     if state.errors:
         text += f" ({state.errors:,} of them bad)"
     if state.new_rows:
@@ -402,10 +404,8 @@ def _tell(out: str, state: Progress, json: bool, **more: Any) -> None:
         "bad": f"{state.errors:,}",
     }
     if state.missing:
-        plural = "s" * (state.missing != 1)
-        lines["lost"] = (
-            f"{state.missing:,} part{plural} missing or changed: run the same command again"
-        )
+        parts = counted(state.missing, "part")
+        lines["lost"] = f"{parts} missing or changed: run the same command again"
     if state.new_rows:
         lines["time"] = f"{render.duration(state.seconds)}, {state.rate:,.0f} records a second"
     render.show(render.console(), render.facts(lines))

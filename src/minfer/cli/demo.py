@@ -8,6 +8,7 @@ import typer
 
 from minfer.cli.failures import note
 from minfer.cli.progress import wait_for
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -102,7 +103,7 @@ def _picture(console: Console) -> None:
     compiled = render.duration(min(one.seconds for one in again))
     lines = {
         "solver": answer.solver,
-        "status": f"{answer.status.value} after {answer.iterations} iterations",
+        "status": f"{answer.status.value} after {counted(answer.iterations, 'iteration')}",
         "log Z": render.log_z(answer),
         "time": f"{compiled} now that it is compiled",
     }

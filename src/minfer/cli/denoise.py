@@ -23,6 +23,7 @@ from minfer.cli.options import (
 from minfer.cli.progress import wait_for
 from minfer.cli.run import NOT_CONVERGED, check_report, check_writable
 from minfer.errors import RefusedError
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -231,7 +232,7 @@ def _infer(request: reduce.Request | None, model: Any, solver: Any) -> Result:
     import minfer.kernels._jit  # noqa: F401 (loads numba, which is no part of the method's time)
     from minfer.denoising import whole
 
-    pixels = f"{model.n_variables:,} pixels"
+    pixels = counted(model.n_variables, "pixel")
     if request is None:
         return wait_for(f"inference, {pixels}", lambda: whole(model, solver))
     return wait_for(f"reduced inference, {pixels}", lambda: request(model, solver))

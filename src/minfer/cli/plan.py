@@ -9,6 +9,7 @@ import typer
 from minfer.cli.options import Evidence, Model
 from minfer.cli.progress import wait_for
 from minfer.cli.run import check_inputs, load
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,7 +52,7 @@ def _report(console: Console, model: str, made: Plan) -> None:
     render.show(console, _estimates(made))
     console.print()
     lines = {
-        "model": f"{model}; {made.n_components:,} component{'s' * (made.n_components != 1)}",
+        "model": f"{model}; {counted(made.n_components, 'component')}",
         "width": _width(made),
         "use": f"--solver {made.recommendation}: {made.reason}",
     }

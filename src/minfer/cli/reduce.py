@@ -18,6 +18,7 @@ from minfer.cli.failures import UsageError, command_line, note
 from minfer.cli.options import variable
 from minfer.cli.progress import wait_for
 from minfer.errors import RefusedError
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -209,7 +210,7 @@ class Request:
         words = self.words
         if self.iterates:
             n = len(result.trace)
-            rounds = f"iterated, {n} round{'s' * (n != 1)} ({result.stopped})"
+            rounds = f"iterated, {counted(n, 'round')} ({result.stopped})"
             words = words.replace("iterated", rounds, 1)
         return f"{words}; {self.objective} on the {result.score} score"
 

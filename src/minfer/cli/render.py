@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 import minfer
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -133,7 +134,7 @@ def probability(p: float) -> str:
 def status(marginals: Marginals) -> Text:
     text = marginals.status.value
     if marginals.iterations:
-        text += f" after {marginals.iterations:,} iteration{'s' * (marginals.iterations != 1)}"
+        text += f" after {counted(marginals.iterations, 'iteration')}"
     if marginals.error_estimate is not None:
         text += f", estimated error {marginals.error_estimate:.1e}"
     return Text(text, style="green" if marginals.converged else "bold yellow")

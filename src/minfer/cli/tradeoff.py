@@ -16,6 +16,7 @@ from minfer.cli.progress import wait_for
 from minfer.cli.reduce import SEED_GRAPHS
 from minfer.cli.run import check_inputs, check_writable, load
 from minfer.errors import FormatError
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -159,8 +160,9 @@ def read_reference(path: str, graph: FactorGraph) -> Reference:
     sizes = [len(p) for p in marginals]
     if sizes != graph.n_states.tolist():
         raise FormatError(
-            f"{path}: it has {len(sizes)} variables with {sum(sizes)} states, the model "
-            f"{graph.n_variables} with {int(graph.n_states.sum())}"
+            f"{path}: it has {counted(len(sizes), 'variable')} with "
+            f"{counted(sum(sizes), 'state')}, the model {graph.n_variables} with "
+            f"{int(graph.n_states.sum())}"
         )
     probs = np.concatenate([*marginals, np.zeros(0)])
     return Reference(probs, path)
@@ -275,7 +277,7 @@ def draw(found: Tradeoff, path: str, title: str) -> None:
         plots.tradeoff(found, x, ax)
     axes[0].get_legend().remove()
     axes[1].set_ylabel("")
-    figure.suptitle(f"{Path(title).name}: {found.n_factors:,} factors", fontsize=10)
+    figure.suptitle(f"{Path(title).name}: {counted(found.n_factors, 'factor')}", fontsize=10)
     figure.tight_layout()
     with atomic_write(path) as file:
         figure.savefig(file, format=Path(path).suffix[1:].lower())

@@ -16,6 +16,7 @@ from minfer.checks import scope_array, unique_rows
 from minfer.errors import ModelError
 from minfer.factors import Globals
 from minfer.graph import FactorGraph
+from minfer.words import counted
 
 
 class Pairwise(NamedTuple):
@@ -139,7 +140,8 @@ def _dense(
     values = values[None] if values.ndim == 1 else values
     shapes = graph.n_states[scope]
     if configs.shape[1] != scope.shape[1]:
-        raise ModelError(f"{where}: {configs.shape[1]} columns for {scope.shape[1]} variables")
+        columns = counted(configs.shape[1], "column")
+        raise ModelError(f"{where}: {columns} for {counted(scope.shape[1], 'variable')}")
     if len(shapes) and (shapes != shapes[0]).any():
         raise ModelError(f"{where}: its factors must have the same numbers of states")
     if values.ndim != 2 or values.shape[1] != len(configs) or len(values) not in (1, len(scope)):

@@ -37,6 +37,7 @@ from minfer.solvers.base import Marginals, Solver
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.exact import Exact
 from minfer.solvers.trw import TreeReweighted
+from minfer.words import counted
 
 ALPHAS = (0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 12.0)
 #: Where the objectives' parameters are set, and to which share of the pairwise factors.
@@ -184,7 +185,7 @@ class Case:
         out["residual, compensated"] = _reduced(ours, s, compensate=True)
         out["residual, refreshed"] = _reduced(ours, s, compensate=True, refreshes=2)
         for n in SWEEPS:
-            out[f"full, {n} sweep{'s' * (n > 1)}"] = _full(self.make(tol=0.0, max_iters=n))
+            out[f"full, {counted(n, 'sweep')}"] = _full(self.make(tol=0.0, max_iters=n))
         if self.setting.solver != "bp":
             out["full BP"] = _full(BeliefPropagation(tol=TOL))
         out["seed"] = _reduced(MinJoint(np.inf), s)

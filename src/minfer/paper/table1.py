@@ -49,6 +49,7 @@ from minfer.parsing.learn import Recipe
 from minfer.parsing.parser import Parser
 from minfer.parsing.projective import count_trees
 from minfer.reduction.objectives import MinJoint
+from minfer.words import counted
 
 MIDDLE = 20, 40  # words of the sentences whose times are reported apart
 PRUNED = "full BP, arc-pruned tree"
@@ -139,7 +140,7 @@ def chosen_methods(dev: Corpus) -> list[Method]:
     """Every method of the table with its parameter as chosen on dev, full BP first."""
     aim = dev.run(FULL.inference).attachments.uas - SAME_UAS
     stopped = [
-        Method(f"full BP, {k} iteration{'s' * (k > 1)}", Inference.full(max_iters=k))
+        Method(f"full BP, {counted(k, 'iteration')}", Inference.full(max_iters=k))
         for k in (1, 2, 3)
     ]
     divergence, size, joint = (choose(family, dev, aim) for family in objectives())

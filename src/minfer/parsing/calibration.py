@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.errors import ModelError, SettingsError
 from minfer.parsing.conllu import Sentence
+from minfer.words import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +42,8 @@ class Calibration:
     brier: float
 
     def __str__(self) -> str:
-        return f"ECE {self.ece:.4f}, Brier {self.brier:.4f} ({self.counts.sum():,} words)"
+        words = counted(int(self.counts.sum()), "word")
+        return f"ECE {self.ece:.4f}, Brier {self.brier:.4f} ({words})"
 
 
 def calibration(probs: ArrayLike, right: ArrayLike, bins: int = 10) -> Calibration:

@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from minfer.errors import FormatError, ModelError, SettingsError
 from minfer.io.text import PathLike, atomic_write
 from minfer.parsing.treebank import Block, Source, read_blocks, source_name
+from minfer.words import counted
 
 Dialect = Literal["conllu", "conllx"]
 
@@ -179,7 +180,7 @@ class Sentence:
         if heads is not None:
             tree = np.array(heads, dtype=np.int32)
             if tree.shape != (n,):
-                raise ModelError(f"heads of shape {tree.shape} for {n} words")
+                raise ModelError(f"heads of shape {tree.shape} for {counted(n, 'word')}")
             numbers: list[int] = tree.tolist()
             if fault := tree_fault(numbers, multi_root=True):
                 raise ModelError(f"heads: {fault[1]}")
@@ -254,7 +255,7 @@ def _strings(name: str, values: Sequence[str], n: int) -> tuple[str, ...]:
     """n strings that may stand in a column."""
     values = tuple(values)
     if len(values) != n:
-        raise ModelError(f"{len(values)} {name} for {n} words")
+        raise ModelError(f"{len(values)} {name} for {counted(n, 'word')}")
     joined = "\n".join(values)
     if "\t" in joined or "\r" in joined or joined.count("\n") != n - 1 or "" in values:
         bad = next(k for k, v in enumerate(values) if not v or any(c in v for c in "\t\r\n"))
@@ -267,7 +268,7 @@ def _misc_items(additions: Mapping[str, Sequence[str | None]], n: int) -> list[s
     pairs = []
     for key, values in additions.items():
         if len(values) != n:
-            raise ModelError(f"{len(values)} values of {key} for {n} words")
+            raise ModelError(f"{len(values)} values of {key} for {counted(n, 'word')}")
         pairs.append(["" if v is None else f"{key}={v}" for v in values])
         if any(c in "".join(pairs[-1]) for c in "\t\r\n|") or not key or "=" in key:
             raise ModelError(f"MISC {key}: keys and values have no tab, line end or |, keys no =")
@@ -356,7 +357,7 @@ def _checked_rows(lines: list[str], first: int, source: str) -> tuple[list[int],
             fault = "only blanks: an empty line should end the sentence"
         else:
             hint = "" if len(row) > 1 else "; columns are separated by tabs"
-            fault = f"{len(row)} columns instead of 10{hint}"
+            fault = f"{counted(len(row), 'column')} instead of 10{hint}"
         _fail(source, first + place, fault)
     return places, rows
 

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from minfer.errors import ModelError, SettingsError
 from minfer.parsing.conllu import Sentence
+from minfer.words import counted
 
 Punctuation = Literal["form", "upos"]
 Measure = Literal["uas", "las", "uas_no_punct", "las_no_punct", "exact", "exact_labelled"]
@@ -111,8 +112,9 @@ class Scores:
 
     def __str__(self) -> str:
         return (
-            f"UAS {self.uas:.2f}, LAS {self.las:.2f} ({self.n:,} words); without punctuation "
-            f"UAS {self.uas_no_punct:.2f}, LAS {self.las_no_punct:.2f} ({self.n_no_punct:,})"
+            f"UAS {self.uas:.2f}, LAS {self.las:.2f} ({counted(self.n, 'word')}); "
+            f"without punctuation UAS {self.uas_no_punct:.2f}, LAS {self.las_no_punct:.2f} "
+            f"({self.n_no_punct:,})"
         )
 
 
@@ -158,7 +160,9 @@ def attachments(
     if gold.heads is None:
         raise ModelError(f"the sentence of line {gold.line} of the treebank has no heads")
     if len(heads) != len(gold):
-        raise ModelError(f"{len(heads)} heads for the {len(gold)} words of line {gold.line}")
+        raise ModelError(
+            f"{len(heads)} heads for the {counted(len(gold), 'word')} of line {gold.line}"
+        )
     right = gold.heads == np.asarray(heads)
     labelled = np.zeros(len(gold), dtype=bool)
     if deprels is not None:
@@ -200,7 +204,8 @@ def is_punctuation(form: str) -> bool:
 def _difference(k: int, gold: Sentence, predicted: Sentence) -> str:
     where = f"sentence {k + 1} (line {gold.line} and line {predicted.line})"
     if len(gold) != len(predicted):
-        return f"{where} has {len(gold)} words in the treebank, {len(predicted)} in the parse"
+        words = counted(len(gold), "word")
+        return f"{where} has {words} in the treebank, {len(predicted)} in the parse"
     word = next(i for i in range(len(gold)) if gold.forms[i] != predicted.forms[i])
     a, b = gold.forms[word], predicted.forms[word]
     return f"{where}: word {word + 1} is {a!r} in the treebank, {b!r} in the parse"

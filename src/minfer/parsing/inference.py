@@ -24,6 +24,7 @@ from minfer.parsing.graphs import Scores, list_pairs, pair_weights
 from minfer.parsing.trees import no_tree
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
 from minfer.reduction.sources import least_mean
+from minfer.words import counted
 
 _MARGIN = 1e-9  # thresholds are lowered by this much, relatively, against rounding
 
@@ -157,8 +158,9 @@ class ArcMarginals:
     def __repr__(self) -> str:
         state = "converged" if self.converged else "not converged"
         return (
-            f"ArcMarginals({len(self.heads)} words, log Z {self.log_z:.4g}; {self.kept:,} of "
-            f"{self.scored:,} scored pairs kept; {self.iterations} iterations, {state})"
+            f"ArcMarginals({counted(len(self.heads), 'word')}, log Z {self.log_z:.4g}; "
+            f"{self.kept:,} of {counted(self.scored, 'scored pair')} kept; "
+            f"{counted(self.iterations, 'iteration')}, {state})"
         )
 
 

@@ -30,6 +30,7 @@ from minfer.parsing.learn import (
     train_model,
 )
 from minfer.parsing.model import Model, Settings
+from minfer.words import counted
 
 BATCH = 8192  # words parsed at a time
 MOST_WORDS = 1200  # of one sentence: trees take time that grows with their cube
@@ -167,7 +168,7 @@ class Parser:
         order = " + ".join(name for name, on in (("GP", s.gp), ("SIB", s.sib)) if on)
         return (
             f"Parser({kind}, {order or 'first order'}, {s.tags} tags; "
-            f"trained on {info.get('sentences', 0):,} sentences)"
+            f"trained on {counted(info.get('sentences', 0), 'sentence')})"
         )
 
     # ------------------------------------------------------------------ using it

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from minfer.errors import ModelError
 from minfer.parsing.conllu import tree_fault
+from minfer.words import counted
 
 Heads = Sequence[int] | NDArray[np.integer]
 
@@ -131,8 +132,9 @@ class TreeCounts:
         share = 100 * self.non_projective / max(1, self.sentences)
         lifted = 100 * self.lifted / max(1, self.words)
         return (
-            f"{self.sentences:,} sentences, {self.words:,} words; {self.non_projective:,} "
-            f"({share:.1f} %) non-projective, {self.lifted:,} arcs ({lifted:.2f} %) to lift"
+            f"{counted(self.sentences, 'sentence')}, {counted(self.words, 'word')}; "
+            f"{self.non_projective:,} ({share:.1f} %) non-projective, "
+            f"{counted(self.lifted, 'arc')} ({lifted:.2f} %) to lift"
         )
 
 

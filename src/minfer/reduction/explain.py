@@ -33,6 +33,7 @@ from minfer.factors import Features, Globals, Tables
 from minfer.graph import FactorGraph
 from minfer.reduction.gains import rows_of
 from minfer.reduction.result import Result
+from minfer.words import counted
 
 Floats = NDArray[np.float64]
 
@@ -369,7 +370,7 @@ def explain_model(result: Result, top: int = 10) -> ModelExplanation:
         if isinstance(g, Globals):
             word = "global factors"
         else:
-            word = f"{g.kind}s over {g.arity} variable{'s' * (g.arity != 1)}"
+            word = f"{g.kind}s over {counted(g.arity, 'variable')}"
             if g.arity:
                 certainty[g._ids] = certain[g._scope].mean(axis=1)
             n_all += np.bincount(g._scope[there].ravel(), minlength=model.n_variables)

@@ -27,6 +27,7 @@ from minfer.reduction.compensation import Compensation, compensate
 from minfer.reduction.gains import binary_marginals, factor_scores, product_joints, rows_of
 from minfer.reduction.sources import FactorSource, unseen_shifts
 from minfer.solvers.base import LogZ, Marginals, Status
+from minfer.words import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -370,7 +371,7 @@ class Result:
         low, high = self.divergence_interval
         about = f"about {high:.3g}" if low == high else f"between {low:.3g} and {high:.3g}"
         return (
-            f"Result(kept {self.kept_share:.1%} of {outside:,} factors outside the seed; "
+            f"Result(kept {self.kept_share:.1%} of {counted(outside, 'factor')} outside the seed; "
             f"divergence {about}; {self.status.value}; "
             f"{self.seconds * 1e3:.3g} ms)"
         )

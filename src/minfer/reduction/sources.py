@@ -33,6 +33,7 @@ from minfer.errors import ModelError, SettingsError
 from minfer.factors import TRUTH_TABLES, Features, read_only
 from minfer.graph import FactorGraph
 from minfer.reduction.objectives import Objective
+from minfer.words import counted
 
 #: How far, relatively, thresholds are lowered so that rounding never hides a factor.
 _MARGIN = 1e-9
@@ -263,8 +264,8 @@ class JoinTemplates:
     def __repr__(self) -> str:
         n = len(self._joined)
         return (
-            f"JoinTemplates({n} template{'s' * (n != 1)}, {self.n_factors:,} factors over "
-            f"{self.n_variables:,} variables)"
+            f"JoinTemplates({counted(n, 'template')}, {counted(self.n_factors, 'factor')} over "
+            f"{counted(self.n_variables, 'variable')})"
         )
 
 

@@ -31,6 +31,7 @@ from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize, Object
 from minfer.solvers.auto import Auto
 from minfer.solvers.base import Marginals, Solver, Status
 from minfer.solvers.bp import BeliefPropagation
+from minfer.words import counted
 
 #: Settings of :func:`minfer.infer`: the paper's method and ours.
 METHODS: dict[str, dict[str, Any]] = {
@@ -329,10 +330,7 @@ def _baselines() -> list[tuple[str, str, BeliefPropagation]]:
     """Method, setting and solver of every baseline."""
     whole = BeliefPropagation()
     return [
-        *(
-            ("full BP", f"{k} sweep{'s' * (k != 1)}", BeliefPropagation(max_iters=k))
-            for k in SWEEPS
-        ),
+        *(("full BP", counted(k, "sweep"), BeliefPropagation(max_iters=k)) for k in SWEEPS),
         ("full BP", "to the end", whole),
         *(
             ("active-set BP", f"tolerance {tol:g}", BeliefPropagation(schedule="residual", tol=tol))

@@ -29,6 +29,7 @@ from minfer.report.sentence import Problem, SentenceSweep
 from minfer.report.sweep import STEPS, Sweep
 from minfer.solvers.base import Solver
 from minfer.solvers.bp import BeliefPropagation
+from minfer.words import counted
 
 __all__ = ["denoise_report", "parse_report", "report", "scores_report", "write_report"]
 
@@ -224,7 +225,7 @@ def _sentence_page(
 ) -> str:  # fmt: skip
     data = SentenceSweep(problem, inference, gold, steps).collect()
     factors = [name for name, on in (("grandparent", problem.gp), ("sibling", problem.sib)) if on]
-    about = f"{len(problem.words)} words; {' and '.join(factors) or 'no'} factors; "
+    about = f"{counted(len(problem.words), 'word')}; {' and '.join(factors) or 'no'} factors; "
     about += "projective trees" if problem.projective else "trees that may cross"
     method = (
         "belief propagation with one tree factor; the seed is the model without pairs; "

@@ -21,6 +21,7 @@ from minfer.graph import FactorGraph
 from minfer.reduction.result import Result
 from minfer.report.layout import stress_layout
 from minfer.report.sweep import moved, short
+from minfer.words import counted
 
 MOST_NODES = 120  # variables drawn of a model
 MOST_LINES = 1_000  # factors drawn of a model
@@ -104,8 +105,8 @@ class GraphDrawing:
         found = scopes.within(inside)
         if scopes.undrawn:
             self.notes.append(
-                f"Not drawn: {scopes.undrawn:,} factor{'s' * (scopes.undrawn != 1)} over more "
-                f"than {LONGEST} variables."
+                f"Not drawn: {counted(scopes.undrawn, 'factor')} over more than {LONGEST} "
+                "variables."
             )
         if len(found) > MOST_LINES:
             best = np.argsort(-result.gains[found], kind="stable")[:MOST_LINES]

@@ -33,6 +33,7 @@ from minfer.report.sweep import (
     values,
 )
 from minfer.solvers.base import Marginals
+from minfer.words import counted
 
 MOST_ARCS = 400  # drawn, the most probable ones over the whole sweep
 MOST_PAIRS = 60  # listed, those with the largest gains
@@ -298,5 +299,5 @@ def _row(answer: ArcMarginals, m: int) -> list[float | None]:
 
 def _baselines() -> list[tuple[str, Inference]]:
     """Full belief propagation stopped after so many sweeps, and to its end."""
-    early = [(f"{k} sweep{'s' * (k != 1)}", Inference.full(max_iters=k, tol=0.0)) for k in SWEEPS]
+    early = [(counted(k, "sweep"), Inference.full(max_iters=k, tol=0.0)) for k in SWEEPS]
     return [*early, ("to the end", _CONVERGED)]

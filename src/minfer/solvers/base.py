@@ -20,6 +20,7 @@ from minfer.errors import ModelError
 from minfer.factors import read_only
 from minfer.graph import FactorGraph
 from minfer.notebook import card
+from minfer.words import counted
 
 #: Standard error over Gibbs chains beyond which an answer does not count as converged.
 MAX_DISAGREEMENT = 0.05
@@ -162,14 +163,15 @@ class Marginals:
     @property
     def advice(self) -> str:
         """What to do about the status, in a sentence; empty where nothing needs doing."""
+        iterations = counted(self.iterations, "iteration")
         if self.status is Status.MAX_ITERS:
             last = float(self.residuals[-1]) if len(self.residuals) else 0.0
             if last == 0.0:
                 return "nothing moves any more: try another solver"
             damping = "add damping=0.3, " if "damping=0.0" in self.solver else ""
             return (
-                f"stopped after {self.iterations} iterations (last change {last:.1e}): raise "
-                f"max_iters, {damping}or try another solver"
+                f"stopped after {iterations} (last change {last:.1e}): raise max_iters, "
+                f"{damping}or try another solver"
             )
         if self._chains_differ:
             return (
@@ -177,9 +179,7 @@ class Marginals:
                 "another solver"
             )
         if self.status is Status.TIME_LIMIT:
-            return (
-                f"the time limit ended the run after {self.iterations} iterations: raise time_limit"
-            )
+            return f"the time limit ended the run after {iterations}: raise time_limit"
         return ""
 
     def factor(self, factor: int) -> NDArray[np.float64]:
@@ -241,9 +241,9 @@ class Marginals:
         }
 
     def __repr__(self) -> str:
-        text = f"Marginals({self.graph.n_variables:,} variables; {self.status.value}"
+        text = f"Marginals({counted(self.graph.n_variables, 'variable')}; {self.status.value}"
         if self.iterations:
-            text += f" after {self.iterations} iteration{'s' * (self.iterations != 1)}"
+            text += f" after {counted(self.iterations, 'iteration')}"
         return f"{text}; {self.solver}; {self.seconds * 1e3:.3g} ms)"
 
     def _repr_html_(self) -> str:

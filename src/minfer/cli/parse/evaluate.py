@@ -26,6 +26,7 @@ from minfer.cli.parse.options import (
 from minfer.cli.progress import wait_for
 from minfer.cli.run import check_writable
 from minfer.errors import ModelError
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -199,11 +200,11 @@ def _score_table(
     from minfer.cli import render
 
     titles = {
-        "uas": f"UAS ({scores.n:,} words)",
+        "uas": f"UAS ({counted(scores.n, 'word')})",
         "las": "LAS",
-        "uas_no_punct": f"UAS without punctuation ({scores.n_no_punct:,} words)",
+        "uas_no_punct": f"UAS without punctuation ({counted(scores.n_no_punct, 'word')})",
         "las_no_punct": "LAS without punctuation",
-        "exact": f"exact heads ({len(scores.counts):,} sentences)",
+        "exact": f"exact heads ({counted(len(scores.counts), 'sentence')})",
         "exact_labelled": "exact heads and relations",
     }
     extra = ("other", "difference") if others is not None else ()

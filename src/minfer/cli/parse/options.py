@@ -9,6 +9,7 @@ import typer
 
 from minfer.cli.failures import UsageError, note
 from minfer.errors import FormatError
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.parsing.conllu import BrokenSentence
@@ -106,7 +107,7 @@ class Skipped:
 
     def close(self) -> None:
         if self.count > REPORTED:
-            note(f"{self.fate}: {self.count - REPORTED:,} more sentences")
+            note(f"{self.fate}: {counted(self.count - REPORTED, 'more sentence')}")
 
 
 def numbers(scores: Scores | None) -> dict[str, Any] | None:

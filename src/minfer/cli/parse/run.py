@@ -25,6 +25,7 @@ from minfer.cli.parse.options import (
     make_inference,
 )
 from minfer.cli.run import check_writable
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.parsing.stream import Totals
@@ -144,19 +145,21 @@ def _running(began: float) -> Iterator[Callable[[Totals], None] | None]:
 
         def show(totals: Totals) -> None:
             rate = totals.words / (time.perf_counter() - began)
-            status.update(
-                f"{totals.sentences:,} sentences, {totals.words:,} words, {rate:,.0f} words/s"
-            )
+            status.update(f"{_size(totals)}, {rate:,.0f} words/s")
 
         yield show
 
 
+def _size(totals: Totals) -> str:
+    return f"{counted(totals.sentences, 'sentence')}, {counted(totals.words, 'word')}"
+
+
 def _closing(totals: Totals, seconds: float) -> str:
     text = (
-        f"{totals.sentences:,} sentences, {totals.words:,} words in {seconds:.1f} s "
+        f"{_size(totals)} in {seconds:.1f} s "
         f"({totals.words / seconds:,.0f} words/s, loading included)"
     )
     if totals.pairs:
         text += f"; {totals.kept / totals.pairs:.1%} of the pairs kept"
-        text += f"; {totals.unconverged:,} sentences not converged"
-    return text + (f"; {totals.skipped:,} sentences not parsed" if totals.skipped else "")
+        text += f"; {counted(totals.unconverged, 'sentence')} not converged"
+    return text + (f"; {counted(totals.skipped, 'sentence')} not parsed" if totals.skipped else "")

@@ -26,6 +26,7 @@ from minfer.cli.parse.options import (
 from minfer.cli.progress import wait_for
 from minfer.cli.run import check_writable
 from minfer.errors import FormatError, ModelError
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.parsing.conllu import Sentence
@@ -259,13 +260,13 @@ def _tell_training(
     left_out = info["skipped_several_roots"]
     lines = {
         "parser": repr(parser).removeprefix("Parser(").removesuffix(")"),
-        "data": f"{info['sentences']:,} sentences, {info['words']:,} words",
-        "lifted": f"{info['lifted_arcs']:,} crossing arcs in "
-        f"{info['non_projective_sentences']:,} sentences"
+        "data": f"{counted(info['sentences'], 'sentence')}, {counted(info['words'], 'word')}",
+        "lifted": f"{counted(info['lifted_arcs'], 'crossing arc')} in "
+        f"{counted(info['non_projective_sentences'], 'sentence')}"
         if parser.model.settings.projective
         else "",
         "left out": _joined(
-            (left_out, "sentences with several roots (--multi-root takes them)"),
+            (left_out, "with several roots (--multi-root takes them)"),
             (broken, "that could not be read"),
         ),
         "dev": str(scores) if scores is not None else "",
@@ -277,4 +278,4 @@ def _tell_training(
 
 
 def _joined(*counts: tuple[int, str]) -> str:
-    return ", ".join(f"{n:,} {what}" for n, what in counts if n)
+    return ", ".join(f"{counted(n, 'sentence')} {what}" for n, what in counts if n)
