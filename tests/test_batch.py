@@ -161,7 +161,7 @@ def test_parse_is_what_the_parser_says(tmp_path, model):
 def test_bad_records_never_stop_a_run_unless_asked(tmp_path, model):
     good, bad = "1\tgo" + "\t_" * 8, "1\tgo\t_"
     path = tmp_path / "c.conllu"
-    path.write_text(f"{good}\n\n{bad}\n\n{good}\n\n# c\n2\tx" + "\t_" * 8 + f"\n\n{good}\n\n{good}")
+    path.write_text(f"{good}\n\n{bad}\n\n{good}\n\n# c\n2\tx" + "\t_" * 8 + f"\n\n{good}\n\n{bad}")
     state = run(ParseSentences(model), [path], tmp_path / "out", workers=1)
     assert (state.rows, state.errors) == (3, 3)
     reasons = lines(tmp_path / "out", "*.errors.jsonl")

@@ -118,11 +118,24 @@ def test_columns():
         PLAIN.replace("\n", "\r\n").encode(),
         b"\n\n\n" + PLAIN.replace("\n\n", "\n\n\n\n").encode() + b"\n",
         PLAIN.encode()[:-1],  # no empty line after the last sentence
+        PLAIN.encode()[:-2],  # nor a line end
+        PLAIN.replace("\n", "\r\n").encode()[:-3],
         gzip.compress(PLAIN.encode()),
         gzip.compress(PLAIN.encode()[:100]) + gzip.compress(PLAIN.encode()[100:]) + b"\0" * 8,
         gzip.compress(b"\xef\xbb\xbf" + PLAIN.replace("\n", "\r\n").encode()),
     ],
-    ids=["plain", "bom", "crlf", "empty-lines", "end", "gzip", "members", "all"],
+    ids=[
+        "plain",
+        "bom",
+        "crlf",
+        "empty-lines",
+        "end",
+        "no-end",
+        "crlf-end",
+        "gzip",
+        "members",
+        "all",
+    ],
 )
 @pytest.mark.parametrize("chunk", [1, 2, 7, 1 << 16])
 def test_reads_what_people_have(data, chunk, tmp_path, monkeypatch):
@@ -240,6 +253,7 @@ ERRORS = {
     "no root": (table("1 2", "2 1"), 1, "no word has head 0"),
     "two roots": (table("1 0", "2 0"), 2, "words 1 and 2 both have head 0"),
     "cut off": (GOOD[:-8], 2, "ends inside a line"),
+    "cut off at a tab": (GOOD[:-3], 2, "ends inside a line"),
     "not utf-8": (GOOD.replace("w2", "\xe9"), 2, "0xe9 is not UTF-8"),
 }
 
@@ -259,7 +273,8 @@ def test_errors_name_file_and_line(name, tmp_path):
     assert message in str(error.value)
 
     # one bad sentence loses nothing of the rest
-    if name != "cut off":
+    cut = name.startswith("cut off")
+    if not cut:
         data += b"# end\n" + GOOD.encode()
         path.write_bytes(data)
     seen: list[BrokenSentence] = []
@@ -268,7 +283,7 @@ def test_errors_name_file_and_line(name, tmp_path):
     assert str(seen[0].error) == str(error.value)
     out = tmp_path / "out.conllu"
     write_conllu(kept, out)
-    tail = b"\n\n" if name == "cut off" else b""
+    tail = b"\n\n" if cut else b""
     assert out.read_bytes() == data.replace(b"\n\n\n", b"\n\n") + tail
     with pytest.warns(UserWarning, match="sentence skipped"):
         skipped = list(read_conllu(path, on_error="skip"))
@@ -313,6 +328,10 @@ def test_errors_of_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(treebank, "MAX_SENTENCE", 1000)
     with pytest.raises(FormatError, match="no empty line"):
         list(read_conllu(io.BytesIO(b"x\n" * 1000), on_error="keep"))
+    with pytest.raises(FormatError, match="this is no text"):
+        list(read_conllu(io.BytesIO(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"), on_error="keep"))
+    with pytest.raises(FormatError, match="UTF-16"):
+        list(read_conllu(io.BytesIO(PLAIN.encode("utf-16")), on_error="keep"))
     assert list(read_conllu(io.BytesIO(b""))) == []
     assert list(read_conllu(io.BytesIO(b"\n\n"))) == []
 

@@ -23,6 +23,7 @@ from minfer.batch.arrow import pa, pq
 from minfer.batch.sinks import MANIFEST, PLAN
 from minfer.batch.text import as_file, hashed, is_compressed, text_range, text_size
 from minfer.errors import FormatError, MinferError
+from minfer.parsing.conllu import CUT_OFF
 from minfer.parsing.treebank import read_blocks
 
 if TYPE_CHECKING:
@@ -273,11 +274,7 @@ def _read_conllu(shard: Shard, job: Job) -> Iterator[dict[str, Any] | Bad]:
     for block in read_blocks(as_file(chunks, shard.label)):
         place = f"{shard.label}: line {block.line}"
         if block.cut:
-            yield Bad(
-                place,
-                "the file ends inside a line, so it may be cut off: if it is complete, end it "
-                "with an empty line",
-            )
+            yield Bad(place, CUT_OFF)
             continue
         yield {"place": place, "conllu": block.data}
 

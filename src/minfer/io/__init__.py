@@ -15,7 +15,7 @@ from minfer.errors import FormatError
 from minfer.graph import FactorGraph
 from minfer.io.fg import parse_fg, read_fg, write_fg
 from minfer.io.native import MAGIC, parse_native, read_native, write_native
-from minfer.io.text import PathLike, atomic_write, format_of, read_bytes, shown
+from minfer.io.text import PathLike, atomic_write, check_text, format_of, read_bytes, shown
 from minfer.io.uai import (
     Evidence,
     parse_uai,
@@ -86,6 +86,7 @@ def _sniff(name: str, data: bytes) -> str:
         return "uai"
     if first[0].isdigit() or first[0].startswith(b"#"):
         return "fg"
+    check_text(name, data)
     raise FormatError(
         f"{name}: line 1: neither UAI (MARKOV, BAYES), nor libDAI (a number), nor native minfer"
     )

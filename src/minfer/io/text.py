@@ -35,6 +35,7 @@ MAX_TOKEN = 2000
 PathLike = str | os.PathLike[str]
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_LOOK = 1024  # bytes that tell text from binary data
 _SUFFIXES = {".uai": "uai", ".fg": "fg", ".minfer": "minfer"}
 
 
@@ -90,6 +91,15 @@ def _decompress(name: str, data: bytes) -> bytes:
             "if that is meant, decompress it first"
         )
     return out
+
+
+def check_text(name: str, start: bytes) -> None:
+    """Raise FormatError if the first bytes of a file cannot be those of a text in UTF-8."""
+    if b"\0" in start[:_LOOK]:
+        raise FormatError(
+            f"{name}: this is no text: it has zero bytes, as binary files and UTF-16 have; is it "
+            "the right file? Text should be UTF-8"
+        )
 
 
 @contextmanager
@@ -178,6 +188,8 @@ class Numbers:
             self.fail(int(np.argmax(end - begin)), f"{longest:,} characters are no number")
         self.values = _parse_floats(data[start:])
         if self.values.size != len(begin):
+            if not start:
+                check_text(name, data)
             self.fail(_first_bad(data[start:].split()), "expected a number")
 
     def __len__(self) -> int:

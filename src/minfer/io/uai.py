@@ -32,7 +32,7 @@ from minfer.io.tables import (
     table_sizes,
     to_log,
 )
-from minfer.io.text import Numbers, PathLike, place, read_bytes, shown, write_bytes
+from minfer.io.text import Numbers, PathLike, check_text, place, read_bytes, shown, write_bytes
 
 if TYPE_CHECKING:
     from minfer.solvers.base import Marginals
@@ -95,6 +95,7 @@ def _after_word(name: str, data: bytes, words: tuple[bytes, ...]) -> Numbers:
     if match is None:
         raise FormatError(f"{name}: line 1: the file is empty; it should start with {want}")
     if match[1] not in words:
+        check_text(name, data)
         where = place(data, match.start(1), match[1])
         raise FormatError(f"{name}: {where}: the file should start with {want}")
     return Numbers(name, data, match.end())

@@ -38,6 +38,7 @@ _UD_TAGS = {
     *("ADJ", "ADP", "ADV", "AUX", "CCONJ", "CONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON"),
     *("PROPN", "PUNCT", "SCONJ", "SYM", "VERB", "X", "_"),
 }
+CUT_OFF = "the file ends inside a line, which has not all its 10 columns: it may be cut off"
 _NUMBERS = {str(k): k for k in range(1000)}
 
 
@@ -569,12 +570,7 @@ def parse_block(
 ) -> Sentence:
     """The sentence of a block; parameters as in :func:`parse_sentence`."""
     if block.cut:
-        _fail(
-            source,
-            block.line + block.data.count(b"\n"),
-            "the file ends inside a line, so it may be cut off: if it is complete, end it with an "
-            "empty line",
-        )
+        _fail(source, block.line + block.data.count(b"\n"), CUT_OFF)
     return parse_sentence(
         block.data, line=block.line, source=source, dialect=dialect, multi_root=multi_root,
         heads=heads,

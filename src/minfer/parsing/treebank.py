@@ -1,10 +1,10 @@
 """The bytes of a treebank or text, sentence by sentence, in memory that does not grow with a file.
 
 Accepts what people have: gzip (by its first bytes, in several members too), standard input
-(``-``), open files, a byte order mark, Windows line ends, further empty lines, no empty line after
-the last sentence. What arrives through a pipe is passed on as soon as a sentence is complete.
-Two layouts: ``conll``, a word per line and an empty line after each sentence, and ``text``, a
-sentence per line and blanks between its words.
+(``-``), open files, a byte order mark, Windows line ends, further empty lines, no empty line or no
+line end after the last sentence. What arrives through a pipe is passed on as soon as a sentence is
+complete. Two layouts: ``conll``, a word per line and an empty line after each sentence, and
+``text``, a sentence per line and blanks between its words.
 :mod:`minfer.parsing.conllu` gives the bytes their meaning.
 """
 
@@ -19,7 +19,7 @@ from itertools import chain
 from typing import IO, Literal, NamedTuple
 
 from minfer.errors import FormatError
-from minfer.io.text import PathLike, shown
+from minfer.io.text import PathLike, check_text, shown
 
 Source = PathLike | IO[bytes] | IO[str]
 Layout = Literal["conll", "text"]
@@ -36,7 +36,10 @@ _SUFFIXES: dict[str, Layout] = {
 
 
 class Block(NamedTuple):
-    """The bytes of one sentence: its first line, its lines, whether the file ends inside one."""
+    """The bytes of one sentence: its first line, its lines, whether the file ends inside one.
+
+    A last row that has all its columns is taken to be complete, with or without a line end.
+    """
 
     line: int
     data: bytes
@@ -99,7 +102,13 @@ def _blocks(chunks: Iterable[bytes], name: str) -> Iterator[Block]:
             )
     body = rest.lstrip(b"\n")
     if body:
-        yield Block(line + len(rest) - len(body), body.rstrip(b"\n"), cut=body[-1:] != b"\n")
+        cut = not body.endswith(b"\n") and not _is_whole(body.rpartition(b"\n")[2])
+        yield Block(line + len(rest) - len(body), body.rstrip(b"\n"), cut)
+
+
+def _is_whole(row: bytes) -> bool:
+    """Whether a line has its ten columns, and something in the last one."""
+    return row.count(b"\t") >= 9 and not row.endswith(b"\t")
 
 
 def _lines(chunks: Iterable[bytes], name: str) -> Iterator[Block]:
@@ -130,6 +139,8 @@ def _text_chunks(source: Source, name: str) -> Iterator[bytes]:
     """Bytes of the text, decompressed, without byte order mark and with ``\\n`` as line end."""
     held = b""  # a carriage return at the end of a chunk waits for the next
     for k, data in enumerate(_whole_start(_unpacked(source, name))):
+        if not k:
+            check_text(name, data)
         data = held + (data if k else data.removeprefix(b"\xef\xbb\xbf"))
         held = b"\r" if data.endswith(b"\r") else b""
         if b"\r" in data:
