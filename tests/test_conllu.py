@@ -124,18 +124,7 @@ def test_columns():
         gzip.compress(PLAIN.encode()[:100]) + gzip.compress(PLAIN.encode()[100:]) + b"\0" * 8,
         gzip.compress(b"\xef\xbb\xbf" + PLAIN.replace("\n", "\r\n").encode()),
     ],
-    ids=[
-        "plain",
-        "bom",
-        "crlf",
-        "empty-lines",
-        "end",
-        "no-end",
-        "crlf-end",
-        "gzip",
-        "members",
-        "all",
-    ],
+    ids=["plain", "bom", "crlf", "blanks", "end", "no-end", "crlf-end", "gzip", "members", "all"],
 )
 @pytest.mark.parametrize("chunk", [1, 2, 7, 1 << 16])
 def test_reads_what_people_have(data, chunk, tmp_path, monkeypatch):

@@ -428,12 +428,32 @@ def test_wrong_files_are_refused(trained, tmp_path, monkeypatch):
         Parser.load(path)
     trained.save(path)
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(FormatError, match="damaged"):
+    with pytest.raises(FormatError, match=r"toy.model: .*damaged.*copy it again, or train again"):
         Parser.load(path)
     trained.save(path)
     monkeypatch.setattr("minfer.parsing.model.FORMAT", 99)
     with pytest.raises(FormatError, match="train it again, or install"):
         Parser.load(path)
+
+
+def test_no_flipped_bit_goes_unnoticed(trained, tmp_path):
+    pytest.importorskip("safetensors")
+    path = tmp_path / "toy.model"
+    trained.save(path)
+    data = path.read_bytes()
+    rng = np.random.default_rng(5)
+    header = int.from_bytes(data[:8], "little")
+    places = [*range(8), *rng.integers(8, header, 40), *rng.integers(header, len(data), 40)]
+    for place in map(int, places):
+        bad = bytearray(data)
+        bad[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(bad)
+        with pytest.raises(FormatError, match=r"toy.model: (the file is damaged|not a parser)"):
+            Parser.load(path)
+    for size in (0, 4, 20, header // 2, header + 8, len(data) - 1):
+        path.write_bytes(data[:size])
+        with pytest.raises(FormatError, match=r"toy.model: (the file is damaged|not a parser)"):
+            Parser.load(path)
 
 
 def test_without_safetensors_the_advice_is_given(trained, tmp_path, monkeypatch):
@@ -457,8 +477,10 @@ def test_an_interrupted_training_goes_on(trained, tmp_path):
         treebank(150), recipe=SMALL, rng=3, checkpoint=path,
         report=lambda p: stages.append((p.stage, p.epoch)),
     )  # fmt: skip
-    assert ("arcs", 1) not in stages
-    assert np.array_equal(resumed.model.pairs, trained.model.pairs)
+    assert {stage for stage, _ in stages} == {"pairs"}  # nothing is learnt twice
+    assert ("pairs", 2) not in stages
+    for name in ("arcs", "pairs", "tagger", "labels"):
+        assert np.array_equal(getattr(resumed.model, name), getattr(trained.model, name))
     with pytest.raises(FormatError, match="another training"):
         Parser.train(treebank(150), recipe=SMALL, rng=4, checkpoint=path)
 

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import FormatError, ModelError, SettingsError
-from minfer.io.text import PathLike, atomic_write
+from minfer.io.text import PathLike
 from minfer.parsing.conllu import Sentence
 from minfer.parsing.features import (
     Encoded,
@@ -42,10 +42,12 @@ from minfer.parsing.inference import Inference
 from minfer.parsing.model import (
     Model,
     Settings,
-    _safetensors,
     empty_table,
     features_digest,
+    pack,
     read_tensors,
+    unpack,
+    write_tensors,
 )
 from minfer.parsing.projective import count_trees, lift
 
@@ -152,34 +154,23 @@ def train_model(
 
     used, heads, skipped = _trees(sentences, settings)
     info = _info(used, skipped, settings, recipe, rng, source)
-    identity = _identity(used, heads, settings, recipe, rng)
-    if checkpoint is not None and Path(checkpoint).exists():
-        _read_checkpoint(checkpoint, identity)  # refused now rather than after the tagger
+    kept = _Checkpoint(checkpoint, _identity(used, heads, settings, recipe, rng))
     upos = tuple(sorted({tag for s in used for tag in s.upos}))
     classes = tuple(sorted({pair for s in used for pair in zip(s.upos, s.xpos)}))
     relations = tuple(sorted({name for s in used for name in s.deprels}))
     encoder = Encoder(upos)
     data = encoder.encode(used)
-    gold_tags = _numbers(classes, [pair for s in used for pair in zip(s.upos, s.xpos)])
-    gold_labels = _numbers(relations, [name for s in used for name in s.deprels])
-
-    everything = np.arange(len(used), dtype=np.int64)
-    tagger = recipe.table(len(classes))
-    _learn_tags(tagger, encoder, data, gold_tags, everything, recipe, [rng, 1], tell)
-    if settings.tags == "predicted":
-        guessed = _jackknifed(encoder, data, gold_tags, len(classes), recipe, rng, tell)
-        data = retagged(data, encoder, classes, guessed)
-    labels = recipe.table(len(relations))
-    gold_heads = np.concatenate([s.heads for s in used]).astype(np.int32)
-    _learn_labels(labels, encoder, data, gold_heads, gold_labels, recipe, rng, tell)
-
+    if not kept.classifiers:
+        kept.classifiers = _learn_classifiers(
+            used, classes, relations, encoder, data, settings.tags == "predicted", recipe, rng, tell
+        )
     model = Model(
         settings, upos, classes, relations,
-        empty_table(16 << recipe.bits), empty_table(16 << recipe.bits), tagger, labels, info,
+        empty_table(16 << recipe.bits), empty_table(16 << recipe.bits),
+        **unpack(kept.classifiers, ("tagger", "labels")), info=info,
     )  # fmt: skip
-    return _learn_trees(
-        model, encoder, data, heads, recipe, rng, dev_uas, tell, checkpoint, identity
-    )
+    data = retagged(data, encoder, classes, kept.classifiers["tags"])
+    return _learn_trees(model, encoder, data, heads, recipe, rng, dev_uas, tell, kept)
 
 
 def _trees(
@@ -254,6 +245,27 @@ def predict_tags(
         out,
     )  # fmt: skip
     return out
+
+
+def _learn_classifiers(
+    used: Sequence[Sentence], classes: Sequence[tuple[str, str]], relations: Sequence[str],
+    encoder: Encoder, data: Encoded, predicted: bool, recipe: Recipe, rng: int,
+    tell: Callable[..., None],
+) -> dict[str, NDArray]:  # fmt: skip
+    """Tagger and labeller, packed, and the ``tags`` (words,) that the rest is to learn from."""
+    gold = _numbers(classes, [pair for s in used for pair in zip(s.upos, s.xpos)])
+    everything = np.arange(len(used), dtype=np.int64)
+    tagger = recipe.table(len(classes))
+    _learn_tags(tagger, encoder, data, gold, everything, recipe, [rng, 1], tell)
+    tags = gold
+    if predicted:
+        tags = _jackknifed(encoder, data, gold, len(classes), recipe, rng, tell)
+    data = retagged(data, encoder, classes, tags)
+    heads = np.concatenate([s.heads for s in used]).astype(np.int32)
+    gold = _numbers(relations, [name for s in used for name in s.deprels])
+    labels = recipe.table(len(relations))
+    _learn_labels(labels, encoder, data, heads, gold, recipe, rng, tell)
+    return {**pack({"tagger": tagger, "labels": labels}), "tags": tags}
 
 
 def _learn_tags(
@@ -344,7 +356,7 @@ def _chunks(which: NDArray[np.int64], seed: list[int], size: int = _CHUNK):  # t
 def _learn_trees(
     model: Model, encoder: Encoder, data: Encoded, gold: NDArray[np.int32], recipe: Recipe,
     rng: int, dev_uas: Callable[[Model], float] | None, tell: Callable[..., None],
-    checkpoint: PathLike | None, identity: dict[str, Any],
+    kept: _Checkpoint,
 ) -> Model:  # fmt: skip
     from minfer.kernels.parser import learn
 
@@ -353,18 +365,14 @@ def _learn_trees(
     epochs = recipe.first_epochs + (recipe.epochs if second else 0)
     state = {"arcs": model.arcs, "pairs": model.pairs}
     state |= {f"{name} squares": np.full_like(table, _START) for name, table in state.items()}
-    theta = [0.0, 0.0]
-    done = 0
-    uas: list[float] = []
-    if checkpoint is not None and Path(checkpoint).exists():
-        tables, header = _read_checkpoint(checkpoint, identity)
-        done, theta, uas = int(header["done"]), header["theta"], header["dev_uas"]
-        for name, table in state.items():
-            table[:] = tables.pop(name)
+    for name in kept.tables:
+        state[name][:] = kept.tables[name]
+    kept.tables.clear()
+    theta, uas = kept.theta, kept.dev_uas
     limit = max(abs(s.theta_low), abs(s.theta_high))
     packed = recipe.inference.packed(s.projective, s.single_root, s.gp, s.sib, limit)
     everything = np.arange(len(data), dtype=np.int64)
-    for epoch in range(done, epochs):
+    for epoch in range(kept.done, epochs):
         stage = "pairs" if epoch >= recipe.first_epochs else "arcs"
         totals = np.zeros(6)
         for share, order, seeds in _chunks(everything, [rng, 4, epoch]):
@@ -381,20 +389,57 @@ def _learn_trees(
             uas.append(dev_uas(model))
         loss = float(totals[0] / totals[1])
         tell(stage, epoch + 1, epochs, 1.0, loss, uas[-1] if uas else None)
-        if checkpoint is not None:
-            _save_checkpoint(checkpoint, identity, state, epoch + 1, theta, uas)
+        kept.save(state, epoch + 1, theta, uas)
     state.clear()  # rounding needs the memory
     info = {**model.info, "dev_uas": uas, "theta_seen": theta}
     return replace(model, info=info).rounded()
 
 
-def _save_checkpoint(
-    path: PathLike, identity: dict[str, Any], state: dict[str, NDArray], done: int,
-    theta: list[float], uas: list[float],
-) -> None:  # fmt: skip
-    header = {"identity": identity, "done": done, "theta": theta, "dev_uas": uas}
-    with atomic_write(path) as file:
-        file.write(_safetensors().save(state, metadata={_CHECKPOINT: json.dumps(header)}))
+# ---------------------------------------------------------------------- checkpoints
+
+
+class _Checkpoint:
+    """How far training has come, in a file if it has a path.
+
+    Attributes
+    ----------
+    done : epochs of the parser
+    theta, dev_uas : bounds seen in the last one, and UAS after each
+    classifiers : tagger and labeller as a file holds them, and the ``tags`` (words,) to learn
+        from; empty at the beginning
+    tables : weights of arcs and pairs and their sums of squares; empty at the beginning
+    """
+
+    def __init__(self, path: PathLike | None, identity: dict[str, Any]) -> None:
+        self.path, self.identity = path, identity
+        self.done, self.theta, self.dev_uas = 0, [0.0, 0.0], list[float]()
+        self.classifiers: dict[str, NDArray] = {}
+        self.tables: dict[str, NDArray] = {}
+        if path is not None and Path(path).exists():
+            self._read(path)
+
+    def _read(self, path: PathLike) -> None:
+        remedy = "remove it to start afresh"
+        arrays, header = read_tensors(path, _CHECKPOINT, "checkpoint", remedy)
+        if header["identity"] != json.loads(json.dumps(self.identity)):
+            raise FormatError(
+                f"{path}: a checkpoint of another training (data, settings or rng differ): "
+                "remove it to start afresh (--fresh), or repeat the command it belongs to"
+            )
+        self.done, self.theta, self.dev_uas = header["done"], header["theta"], header["dev_uas"]
+        for name, array in arrays.items():
+            (self.tables if name in header["tables"] else self.classifiers)[name] = array
+
+    def save(
+        self, tables: dict[str, NDArray], done: int, theta: list[float], uas: list[float]
+    ) -> None:
+        if self.path is None:
+            return
+        header = {
+            "identity": self.identity, "done": done, "theta": theta, "dev_uas": uas,
+            "tables": list(tables),
+        }  # fmt: skip
+        write_tensors(self.path, _CHECKPOINT, {**tables, **self.classifiers}, header)
 
 
 def _identity(
@@ -405,18 +450,6 @@ def _identity(
     for s in used:
         digest.update("\t".join((*s.forms, *s.upos, *s.xpos, *s.deprels)).encode())
     return {
-        "rng": rng, "recipe": asdict(recipe), "settings": asdict(settings),
+        "checkpoint": 2, "rng": rng, "recipe": asdict(recipe), "settings": asdict(settings),
         "features": features_digest(), "data": digest.hexdigest(),
     }  # fmt: skip
-
-
-def _read_checkpoint(
-    path: PathLike, identity: dict[str, Any]
-) -> tuple[dict[str, NDArray], dict[str, Any]]:
-    tables, header = read_tensors(path, _CHECKPOINT)
-    if header.get("identity") != json.loads(json.dumps(identity)):
-        raise FormatError(
-            f"{path}: a checkpoint of another training (data, settings or rng differ): "
-            "remove it to start afresh (--fresh), or repeat the command it belongs to"
-        )
-    return tables, header

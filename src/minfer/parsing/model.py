@@ -3,12 +3,15 @@
 One file in the safetensors format, with what the model is and was trained on as JSON in its header:
 nothing in it is executed when it is loaded. A line of a table is kept as its scale, largest weight
 / 127, and those of its weights that are not zero as multiples of it in one byte each; training
-rounds to them at its end, so that a loaded model parses as the trained one did.
+rounds to them at its end, so that a loaded model parses as the trained one did. A checksum over all
+of it tells a damaged file.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -80,7 +83,6 @@ class Model:
         return replace(self, **tables)
 
     def save(self, path: PathLike) -> None:
-        save = _safetensors().save
         header = {
             "format": FORMAT,
             "features": features_digest(),
@@ -90,17 +92,11 @@ class Model:
             "relations": self.relations,
             "info": self.info,
         }
-        tables = {
-            f"{name}.{part}": array
-            for name in TABLES
-            for part, array in zip(_Packed._fields, _packed(getattr(self, name)))
-        }
-        with atomic_write(path) as file:
-            file.write(save(tables, metadata={_HEADER: json.dumps(header)}))
+        write_tensors(path, _HEADER, pack({name: getattr(self, name) for name in TABLES}), header)
 
     @classmethod
     def load(cls, path: PathLike) -> Model:
-        tables, header = read_tensors(path, _HEADER)
+        tables, header = read_tensors(path, _HEADER, "parser", "copy it again, or train again")
         name = shown(path)
         if header.get("format") != FORMAT or header.get("features") != features_digest():
             version = header.get("info", {}).get("minfer", "another version")
@@ -114,14 +110,11 @@ class Model:
                 tuple(header["upos"]),
                 tuple((u, x) for u, x in header["classes"]),
                 tuple(header["relations"]),
-                **{
-                    name: _unpacked(*(tables[f"{name}.{part}"] for part in _Packed._fields))
-                    for name in TABLES
-                },
+                **unpack(tables, TABLES),
                 info=header["info"],
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"{name}: the model is incomplete ({error}): train again") from None
+        except (KeyError, TypeError, ValueError):
+            raise FormatError(f"{name}: the parser is incomplete: train again") from None
 
 
 def features_digest() -> str:
@@ -130,22 +123,65 @@ def features_digest() -> str:
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def read_tensors(path: PathLike, header: str) -> tuple[dict[str, NDArray], dict[str, Any]]:
-    """Arrays of a safetensors file and the JSON in its header under a name."""
+# ---------------------------------------------------------------------- files
+
+
+def write_tensors(
+    path: PathLike, header: str, arrays: dict[str, NDArray], content: dict[str, Any]
+) -> None:
+    """Write arrays to a safetensors file, with JSON and a checksum in its header under a name."""
+    save = _safetensors().save
+    text = json.dumps({**content, "checksum": _checksum(arrays, content)})
+    with atomic_write(path) as file:
+        file.write(save(arrays, metadata={header: text}))
+
+
+def read_tensors(
+    path: PathLike, header: str, what: str, remedy: str
+) -> tuple[dict[str, NDArray], dict[str, Any]]:
+    """Arrays of a safetensors file and the JSON in its header under a name.
+
+    what, remedy : what such a file is, and what to do about one that is damaged, for messages
+    """
     load = _safetensors().load
     data = read_bytes(path)
-    wrong = FormatError(f"{shown(path)}: not a parser that minfer saved")
+    if json.dumps(header).encode() not in data:
+        raise FormatError(f"{shown(path)}: not a {what} that minfer saved")
     try:
         size = int.from_bytes(data[:8], "little")
-        meta = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][header])
-    except (ValueError, KeyError, TypeError):
-        raise wrong from None
-    if not isinstance(meta, dict):
-        raise wrong
-    try:
-        return load(data), meta
-    except Exception as error:  # the library has its own error type
-        raise FormatError(f"{shown(path)}: damaged: {error}") from None
+        content = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][header])
+        arrays = load(data)
+        checksum = content.pop("checksum", None)  # the first files had none
+        whole = checksum in (None, _checksum(arrays, content))
+    except Exception:  # the library has its own error type, and raises others too
+        whole = False
+    if not whole:
+        raise FormatError(f"{shown(path)}: the file is damaged or cut off: {remedy}")
+    return arrays, content
+
+
+def _checksum(arrays: Mapping[str, NDArray], content: dict[str, Any]) -> int:
+    total = zlib.crc32(json.dumps(content, sort_keys=True).encode())
+    for name, array in sorted(arrays.items()):
+        total = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), total)
+        total = zlib.crc32(np.ascontiguousarray(array).data, total)
+    return total
+
+
+def pack(tables: Mapping[str, NDArray[np.float32]]) -> dict[str, Any]:
+    """Tables as a file holds them, each in some arrays."""
+    return {
+        f"{name}.{part}": array
+        for name, table in tables.items()
+        for part, array in zip(_Packed._fields, _packed(table))
+    }
+
+
+def unpack(arrays: Mapping[str, NDArray], names: Iterable[str]) -> dict[str, Any]:
+    """The tables of these names, rounded."""
+    return {
+        name: _unpacked(*(arrays[f"{name}.{part}"] for part in _Packed._fields)) for name in names
+    }
 
 
 class _Packed(NamedTuple):
