@@ -455,6 +455,8 @@ def test_show_draws_the_tree(files, tmp_path):
     assert set(np.round(told["probs"], 3)) <= set(opacities)
     assert len(opacities) == 10 + sum(p >= 0.05 for p in told["second_probs"])
 
+    wrong = call("parse", "show", model, tiny, "--svg", tmp_path / "tree.png")
+    fails(wrong, 2, "end the name in .svg")
     text = call("parse", "show", model, 'The " dog " sees <b> & sleeps .', "--svg", picture)
     assert text.exit_code == 0
     ET.fromstring(picture.read_text())

@@ -217,8 +217,12 @@ def test_sentence_numbers_are_those_of_the_parser(objective: Any, seed: Any) -> 
     found = data_of(scores_report(words, arcs, sib, gp, inference=inference, gold=gold, steps=6))
     parameter = parameter_of(objective or MinJoint(0.0))
     assert found["steps"][found["start"]]["value"] == parameter.value
+    assert [step["full"] for step in found["steps"]].index(True) == len(found["steps"]) - 1
+    assert found["steps"][-1]["kept"] == found["n_candidates"]
     for step in found["steps"]:
-        settings = replace(inference, objective=parameter.make(step["value"]))
+        settings = Inference.full()
+        if not step["full"]:
+            settings = replace(inference, objective=parameter.make(step["value"]))
         answer = marginals(arcs, sib, gp, inference=settings)
         assert step["kept"] == answer.kept == sum(step["histogram"])
         assert step["drawing"]["heads"] == answer.heads.tolist()

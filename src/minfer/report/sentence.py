@@ -1,6 +1,7 @@
 """The sweep behind the report of a sentence: its arcs at many sizes of its graph.
 
-Each step is :func:`minfer.parsing.marginals` with the pairs of arcs that the objective keeps.
+Each step is :func:`minfer.parsing.marginals` with the pairs of arcs that the objective keeps, of
+those that inference looks at; the last one has every pair and arc.
 Differences are *measured*, from belief propagation with every pair and arc run to its end;
 the divergence is an *estimate*, the sum of the ignored pairs' gains; there is no bound here.
 """
@@ -40,6 +41,7 @@ MOST_PAIRS = 60  # listed, those with the largest gains
 LEAST_ARC = 0.02  # arcs that never get this probability are not drawn
 MOST_TRACED = 20  # iterations of a convergence trace
 REFERENCE = "belief propagation with every pair and arc, run to its end"
+EVERYTHING = "none (every pair and arc)"
 
 _CONVERGED = Inference.full(max_iters=200, tol=1e-6)
 
@@ -63,6 +65,15 @@ class Problem(NamedTuple):
 
     def pairs(self) -> Pairs:
         return list_pairs(self.scores.arcs, self.gp, self.sib, self.projective, self.single_root)
+
+
+class Setting(NamedTuple):
+    """One step: a value of the parameter (None: no limit), its name, how to infer, what is kept."""
+
+    value: float | None
+    name: str
+    inference: Inference
+    keep: NDArray[np.bool_]
 
 
 class SentenceSweep:
@@ -98,7 +109,12 @@ class SentenceSweep:
         unary = inference.seed == "unary"
         self.gains, self.seen = self._gains(_softmax(problem.scores.arcs) if unary else self.tree)
         self.parameter = parameter_of(inference.objective or MinJoint(0.0))
-        self.values = values(self.parameter, self.gains[self.seen], steps)
+        found = values(self.parameter, self.gains[self.seen], steps)
+        self.settings = [self._setting(value) for value in found]
+        self.start = found.index(self.parameter.value)
+        if not self.seen.all():
+            every = replace(inference, objective=None, least=0.0, arc_least=0.0)
+            self.settings.append(Setting(None, EVERYTHING, every, np.ones_like(self.seen)))
         self.histogram = Histogram(self.gains)
         self.listed = np.argsort(-self.gains, kind="stable")[:MOST_PAIRS]
 
@@ -124,10 +140,10 @@ class SentenceSweep:
         truth = self.problem.run(_CONVERGED).probs
         reference = Reference(truth[there], REFERENCE)
         answers, points = [], []
-        for value in self.values:
+        for setting in self.settings:
             answer, point = self._measure(
-                "reduced", f"{self.label} {value:g}", self._at(value), reference,
-                there, self._kept(value).mean() if len(self.gains) else 1.0,
+                "reduced", f"{self.label} {setting.name}", setting.inference, reference, there,
+                setting.keep.mean() if len(self.gains) else 1.0,
             )  # fmt: skip
             answers.append(answer)
             points.append(point)
@@ -137,14 +153,14 @@ class SentenceSweep:
         ]
         arcs = self._drawn_arcs(answers)
         steps = [
-            self._step(value, answer, point, arcs)
-            for value, answer, point in zip(self.values, answers, points)
+            self._step(setting, answer, point, arcs)
+            for setting, answer, point in zip(self.settings, answers, points)
         ]
         n = len(self.gains)
         return {
             "parameter": self.parameter.name,
             "parameter_label": self.label,
-            "start": self.values.index(self.parameter.value),
+            "start": self.start,
             "score": "gain",
             "n_words": len(self.problem.words),
             "n_arcs": int(there.sum()),
@@ -162,13 +178,11 @@ class SentenceSweep:
     def label(self) -> str:
         return PARAMETERS[self.parameter.name]
 
-    def _at(self, value: float) -> Inference:
-        return replace(self.inference, objective=cast(Reducer, self.parameter.make(value)))
-
-    def _kept(self, value: float) -> NDArray[np.bool_]:
+    def _setting(self, value: float) -> Setting:
+        objective = cast(Reducer, self.parameter.make(value))
         keep = np.zeros(len(self.gains), dtype=bool)
-        keep[self.seen] = self.parameter.make(value)(self.gains[self.seen])
-        return keep
+        keep[self.seen] = objective(self.gains[self.seen])
+        return Setting(value, f"{value:g}", replace(self.inference, objective=objective), keep)
 
     def _measure(
         self, method: str, setting: str, inference: Inference, reference: Reference,
@@ -185,27 +199,30 @@ class SentenceSweep:
         return found[0], point
 
     def _step(
-        self, value: float, answer: ArcMarginals, point: Point, arcs: NDArray[np.int64]
+        self, setting: Setting, answer: ArcMarginals, point: Point, arcs: NDArray[np.int64]
     ) -> dict[str, Any]:
-        kept = self._kept(value)
+        value, kept = setting.value, setting.keep
         p = answer.probs[self.pairs.heads[arcs], self.pairs.modifiers[arcs]]
         right = None
         if self.gold is not None:
             right = int((answer.heads == self.gold).sum())
         return {
-            "value": finite_or_none(value),
-            "label": f"{value:g}",
+            "value": None if value is None else finite_or_none(value),
+            "label": setting.name,
+            "full": value is None,
             "kept": answer.kept,
             "seconds": short(point.seconds),
             "status": "converged" if answer.converged else "not converged",
             "converged": answer.converged,
             "iterations": answer.iterations,
-            "residuals": self._trace(value, answer),
+            "residuals": self._trace(setting.inference, answer),
             "divergence": short(float(self.gains[~kept].sum())),
             "measured_mean": short(point.mean_error),
             "measured_max": short(point.max_error),
             "right": right,
-            "threshold": short(threshold(self.parameter.name, value, self.gains[kept])),
+            "threshold": None
+            if value is None
+            else short(threshold(self.parameter.name, value, self.gains[kept])),
             "histogram": self.histogram.kept(kept),
             "rows": [_row(answer, m) for m in range(1, len(answer.heads) + 1)],
             "drawing": {
@@ -215,12 +232,12 @@ class SentenceSweep:
             },
         }
 
-    def _trace(self, value: float, answer: ArcMarginals) -> list[list[float | None]]:
+    def _trace(self, inference: Inference, answer: ArcMarginals) -> list[list[float | None]]:
         """Largest change of any arc probability in each iteration."""
         out: list[list[float | None]] = []
         before = self.tree
         for k in range(1, min(answer.iterations, MOST_TRACED) + 1):
-            now = self.problem.run(replace(self._at(value), max_iters=k, tol=0.0)).probs
+            now = self.problem.run(replace(inference, max_iters=k, tol=0.0)).probs
             out.append([k, short(float(np.abs(now - before).max()))])
             before = now
         return out
@@ -272,8 +289,9 @@ class SentenceSweep:
             )
         if skipped := n - int(self.seen.sum()):
             out.append(
-                f"{skipped:,} pairs are never looked at: their arcs are too improbable together "
-                f"(below {self.inference.least:g}) or alone (below {self.inference.arc_least:g})."
+                f"{skipped:,} pairs are never looked at before the last step: their arcs are too "
+                f"improbable together (below {self.inference.least:g}) or alone (below "
+                f"{self.inference.arc_least:g}). The last step has every pair and arc."
             )
         return out
 

@@ -82,6 +82,8 @@ def show(
     check_readable(model)
     check_choice("--tags", tags, ("predicted", "gold"))
     if svg is not None:
+        if not svg.lower().endswith(".svg"):
+            raise UsageError(f"--svg {svg}: the picture is SVG: end the name in .svg")
         check_writable(svg, [model, text])
     if report is not None:
         check_report(report, [svg], [model, text])

@@ -85,8 +85,10 @@ function show() {
     max_divergence: "--max-divergence",
     max_factors: "--max-factors",
   }[data.parameter];
-  $("setting").textContent =
-    `At this setting of the slider: ${option} ${now.label}, in Python ${data.parameter}=${now.label}.`;
+  const [word, python] = now.full
+    ? ["--full", "Inference.full()"]
+    : [`${option} ${now.label}`, `${data.parameter}=${now.label}`];
+  $("setting").textContent = `At this setting of the slider: ${word}, in Python ${python}.`;
   cards();
   draw();
   table();
