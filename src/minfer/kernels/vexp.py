@@ -86,3 +86,29 @@ def log_in_place(x):
         p = g * (low + g4 * (mid + g4 * (1.0 / 19.0 + g * (1.0 / 21.0))))
         y = e * LN2_HI + (e * LN2_LO + 2.0 * (f + f * p))
         x[i] = y if v >= TINY else -np.inf
+
+
+@jit(fastmath={"contract"})
+def log_dot(a, b, x, y, length):
+    """log sum_k exp(a[x + k] + b[y + k])."""
+    top = -np.inf
+    for k in range(length):
+        v = a[x + k] + b[y + k]
+        if v > top:
+            top = v
+    if top == -np.inf:
+        return top
+    s = 0.0
+    for k in range(length):
+        s += np.exp(a[x + k] + b[y + k] - top)
+    return top + np.log(s)
+
+
+@jit
+def log_add(x, y):
+    """log(e^x + e^y)."""
+    if x < y:
+        x, y = y, x
+    if y == -np.inf:
+        return x
+    return x + np.log1p(np.exp(y - x))

@@ -277,7 +277,7 @@ class Parser:
 
     def scores(self, sentence: Input, tags: str | None = None) -> Scores:
         """All scores of a sentence: what :func:`minfer.parsing.marginals` takes."""
-        from minfer.kernels import parser as k
+        from minfer.kernels import features as k
 
         sentence, s = _sentence(sentence), self.model.settings
         self.check(sentence, tags, Inference.full())

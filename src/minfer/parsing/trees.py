@@ -79,10 +79,11 @@ class Tree:
         size = n_words + 1
         if len(heads) < n_words**2:
             from minfer.kernels import trees
+            from minfer.kernels.projective import plan_arcs
 
             if self.projective and DENSE * len(heads) < n_words**2:
                 plan = np.zeros((8, len(heads) + size + 1), dtype=np.int32)
-                trees.plan_arcs(heads, modifiers, size, plan)
+                plan_arcs(heads, modifiers, size, plan)
             trees.find_dead(
                 self.projective, bool(self.single_root), size, heads, modifiers, plan,
                 np.zeros(len(heads)), dead, np.empty(trees.float_scratch(size)),
