@@ -9,7 +9,7 @@ their weights: a Schur complement of the Laplacian whose pivots are sums of posi
   and d[h, m] that times the chance that the walk from h along heads ends in the root. Halving the
   set of words gives all m in O(n^3). A single root is the limit of small root weights.
 * ``inverse_marginals`` gives probabilities, and nothing else, by one subtraction each from the
-  inverse of the Laplacian: six times faster, and it tells when that subtraction is not safe.
+  inverse of the Laplacian: four times faster, and it tells when that subtraction is not safe.
 
 Notation and scratch as in ``minfer.kernels.trees``.
 """
@@ -32,22 +32,25 @@ def nonprojective(w, single_root, d, work, ints):
     """Z; ``d`` (N, N) is filled. ``w`` (N, N) [head, modifier]."""
     n = w.shape[0] - 1
     t = SMALL_ROOT if single_root else 1.0
-    v = work[: n * n].reshape(n, n)  # [modifier, head], words from 0
-    f = work[n * n : 2 * n * n].reshape(n, n)  # shares of the heads of an eliminated word
-    at = 2 * n * n
+    width = ((n + 15) >> 4) << 4  # of a row, in whole vectors; eliminated words have zeros
+    size = n * width
+    v = work[:size].reshape(n, width)  # [modifier, head], words from 0
+    f = work[size : 2 * size].reshape(n, width)  # shares of the heads of an eliminated word
+    at = 2 * size
+    x = work[at : at + width]
+    at += width
     r = work[at : at + n]
     pr = work[at + n : at + 2 * n]  # the root's share of an eliminated word
-    x = work[at + 2 * n : at + 3 * n]
-    det = work[at + 3 * n : at + 3 * n + MAX_DEPTH]  # product of the pivots so far
-    save = work[at + 3 * n + MAX_DEPTH :]
+    det = work[at + 2 * n : at + 2 * n + MAX_DEPTH]  # product of the pivots so far
+    save = work[at + 2 * n + MAX_DEPTH :]
     node = ints[:n]  # words in the order of elimination
-    low = ints[n : 2 * n]  # which words were left then: low .. high - 1
-    high = ints[2 * n : 3 * n]
-    frame = ints[3 * n : 3 * n + 4 * MAX_DEPTH].reshape(MAX_DEPTH, 4)
+    frame = ints[n : n + 4 * MAX_DEPTH].reshape(MAX_DEPTH, 4)
     for m in range(n):
         r[m] = w[0, m + 1] * t
         for h in range(n):
             v[m, h] = w[h + 1, m + 1]
+        for h in range(n, width):
+            v[m, h] = 0.0
         v[m, m] = 0.0
     z = 0.0
     depth = 0
@@ -63,12 +66,12 @@ def nonprojective(w, single_root, d, work, ints):
         offset = frame[depth, 3]
         gone = n - (b - a)  # eliminated so far
         if b - a == 1:
-            for h in range(n):
+            for h in range(width):
                 x[h] = 0.0
             for p in range(gone - 1, -1, -1):
                 fp = f[p]
                 s = pr[p]
-                for h in range(low[p], high[p]):
+                for h in range((width >> 4) << 4):
                     s += fp[h] * x[h]
                 x[node[p]] = s
             z = det[depth] * r[a] / t
@@ -82,7 +85,6 @@ def nonprojective(w, single_root, d, work, ints):
         if visit == 2:
             depth -= 1
             continue
-        width = b - a
         q = offset
         if visit == 0:
             for m in range(a, b):
@@ -111,32 +113,31 @@ def nonprojective(w, single_root, d, work, ints):
                 lo += 1
             vk = v[k]
             s = r[k]
-            for h in range(lo, hi):
+            for h in range((width >> 4) << 4):
                 s += vk[h]
             product *= s
             inverse = 1.0 / s if s > 0.0 else 0.0
             fp = f[gone]
-            for h in range(lo, hi):
+            for h in range((width >> 4) << 4):
                 fp[h] = vk[h] * inverse
-            pr[gone] = r[k] * inverse
+            root = r[k] * inverse
+            pr[gone] = root
             node[gone] = k
-            low[gone] = lo
-            high[gone] = hi
-            root = pr[gone]
             gone += 1
             for m in range(lo, hi):
                 vm = v[m]
                 c = vm[k]
                 if c != 0.0:
-                    for h in range(lo, hi):
+                    for h in range((width >> 4) << 4):
                         vm[h] += c * fp[h]
                     vm[m] = 0.0
+                    vm[k] = 0.0
                     r[m] += c * root
         depth += 1
         frame[depth, 0] = lo
         frame[depth, 1] = hi
         frame[depth, 2] = 0
-        frame[depth, 3] = offset + width * (width + 1)
+        frame[depth, 3] = offset + (b - a) * (b - a + 1)
         det[depth] = product
     return z
 
