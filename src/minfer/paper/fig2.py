@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import nan
 from pathlib import Path
 from typing import NamedTuple
@@ -33,6 +34,7 @@ from minfer.paper.parsing import (
     Split,
     Treebank,
     choose,
+    in_turn,
     objectives,
     trained,
 )
@@ -118,35 +120,40 @@ class Figure:
         del dev
         say("measuring growth")
         some = Corpus(parser, _by_length([*self.split.test, *self.long]))
-        growth = [g for method in methods for g in self._growth(some, method)]
+        alone = [partial(some.inference_seconds, m.inference, 1) for m in methods]
+        whole = [partial(some.end_to_end_seconds, m.inference, 1) for m in methods]
+        times = zip(methods, in_turn(alone, self.passes), in_turn(whole, self.passes))
+        growth = [g for row in times for g in _growth(some, *row)]
         del some
         say("measuring time and accuracy")
         test = Corpus(parser, self.split.test)
         stopped = [Method("full BP", Inference.full(k), float(k)) for k in (1, 2, 3, 10)]
         lazy = Family(LAZY, lambda p: Inference(p, p), LEAST)
         tried = [m for family in [*objectives(), lazy] for m in family.methods()]
-        tradeoff = [self._tradeoff(test, method) for method in [*stopped, *tried]]
+        every = [*stopped, *tried]
+        alone = [partial(test.inference_seconds, m.inference, 1) for m in every]
+        tradeoff = [_tradeoff(test, *row) for row in zip(every, in_turn(alone, self.passes))]
         return Result(self.treebank.name, growth, tradeoff)
 
-    def _growth(self, corpus: Corpus, method: Method) -> list[Growth]:
-        kept = corpus.run(method.inference).kept
-        alone = corpus.inference_seconds(method.inference, self.passes)
-        whole = corpus.end_to_end_seconds(method.inference, self.passes)
-        out = []
-        for n in np.unique(corpus.words).tolist():
-            at = corpus.words == n
-            means = float(kept[at].mean()), 1e3 * alone[at].mean(), 1e3 * whole[at].mean()
-            out.append(Growth(method.name, n, n * n, *means, int(at.sum())))
-        return out
 
-    def _tradeoff(self, corpus: Corpus, method: Method) -> Tradeoff:
-        outcome = corpus.run(method.inference)
-        seconds = corpus.inference_seconds(method.inference, self.passes)
-        kept = 100 * outcome.kept.sum() / max(int(corpus.possible.sum()), 1)
-        uas = outcome.attachments.uas
-        return Tradeoff(
-            method.name, method.parameter, float(kept), 1e3 * float(seconds.mean()), uas
-        )
+def _growth(
+    corpus: Corpus, method: Method, alone: NDArray[np.float64], whole: NDArray[np.float64]
+) -> list[Growth]:
+    """Means over the sentences of each length; seconds (S,) of inference and end to end."""
+    kept = corpus.run(method.inference).kept
+    out = []
+    for n in np.unique(corpus.words).tolist():
+        at = corpus.words == n
+        means = float(kept[at].mean()), 1e3 * alone[at].mean(), 1e3 * whole[at].mean()
+        out.append(Growth(method.name, n, n * n, *means, int(at.sum())))
+    return out
+
+
+def _tradeoff(corpus: Corpus, method: Method, seconds: NDArray[np.float64]) -> Tradeoff:
+    outcome = corpus.run(method.inference)
+    kept = 100 * outcome.kept.sum() / max(int(corpus.possible.sum()), 1)
+    uas = outcome.attachments.uas
+    return Tradeoff(method.name, method.parameter, float(kept), 1e3 * float(seconds.mean()), uas)
 
 
 def _by_length(sentences: Sequence[Sentence]) -> list[Sentence]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -33,7 +33,7 @@ from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
 
 PASSES = 3
 SAME_UAS = 0.1  # points below full BP that count as the same accuracy
-LEVEL = 0.02  # times that differ by less are the same
+LEVEL = 0.05  # times that differ by less are the same
 RNG = 1
 CHUNK = 64  # sentences timed at a time, end to end
 RECIPE = Recipe(tag_epochs=0)  # gold tags
@@ -333,6 +333,19 @@ def least_seconds(work: Callable[[int], object], n: int, passes: int) -> NDArray
     return least * 1e-9
 
 
+def in_turn(
+    jobs: Sequence[Callable[[], NDArray[np.float64]]], passes: int = PASSES
+) -> list[NDArray[np.float64]]:
+    """The least seconds (n,) that each job gives in some passes.
+
+    The jobs take turns, so that what else the machine does hits all of them.
+    """
+    least = [job() for job in jobs]
+    for _ in range(passes - 1):
+        least = [np.minimum(before, job()) for before, job in zip(least, jobs)]
+    return least
+
+
 # ---------------------------------------------------------------------- methods
 
 
@@ -385,6 +398,7 @@ def choose(family: Family, dev: Corpus, least_uas: float) -> Method:
     good = [(kept, method) for kept, uas, method in tried if uas >= least_uas]
     if not good:
         return max(tried, key=lambda t: t[1])[2]
-    seconds = [dev.inference_seconds(method.inference, 2).sum() for _, method in good]
+    jobs = [partial(dev.inference_seconds, method.inference, 1) for _, method in good]
+    seconds = [each.sum() for each in in_turn(jobs)]
     level = [g for g, s in zip(good, seconds) if s <= (1 + LEVEL) * min(seconds)]
     return min(level, key=lambda g: g[0])[1]
