@@ -1,6 +1,12 @@
-"""Hypothesis: no deadlines (kernels compile on first use), the same examples every run."""
+"""What all tests share: Hypothesis without deadlines (kernels compile), Ctrl-C that is heard."""
+
+import signal
 
 from hypothesis import settings
 
 settings.register_profile("minfer", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("minfer")
+
+# A shell script starts its background jobs deaf to Ctrl-C, and their children inherit that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
