@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from minfer.parsing import Inference, Parser, Recipe, Sentence, evaluate, read_conllu
+from minfer.parsing.calibration import calibration
 from minfer.parsing.evaluation import Scores, bootstrap_difference
 from minfer.parsing.features import Encoded
 from minfer.parsing.stream import parse_file
@@ -110,8 +111,11 @@ def accuracy(bench: Bench) -> list[dict[str, Any]]:
         gold = bench.sentences(language, "test")
         for order, tags in ((1, "gold"), (2, "gold"), (1, "predicted"), (2, "predicted")):
             for rng in RNGS:
-                found = list(bench.parser(language, order, tags, rng).parse(gold))
+                parser = bench.parser(language, order, tags, rng)
+                batch = parser.parse_batch(gold)
+                found = list(parser.sentences(gold, batch))
                 scores = evaluate(gold, found)
+                heads = np.concatenate([s.heads for s in gold])
                 upos = np.mean(
                     [a == b for s, t in zip(gold, found) for a, b in zip(s.upos, t.upos)]
                 )
@@ -119,6 +123,7 @@ def accuracy(bench: Bench) -> list[dict[str, Any]]:
                     "language": language, "order": order, "tags": tags, "rng": rng,
                     "uas": scores.uas, "las": scores.las, "uas_no_punct": scores.uas_no_punct,
                     "las_no_punct": scores.las_no_punct, "upos": 100 * float(upos),
+                    "ece": calibration(batch.probs, batch.heads == heads).ece,
                 })  # fmt: skip
                 say(f"{rows[-1]}")
     return rows

@@ -258,11 +258,15 @@ def _time_row(
                 clients["minfer"] = stack.enter_context(bench.worker("minfer", "minfer"))[0]
             rows_of = speed.bp_rows if key == "bp" else speed.exact_rows
             rows = rows_of(problem, clients, REPS, bench.scratch)
-            mine = next((r for r in rows if r.tool == tool), None)
-            if mine is None:
+            by_tool = {r.tool: r for r in rows}
+            if tool not in by_tool:
                 raise ToolFailed(client.failure)
-            ratio = speed.ratio(rows, problem, tool, "minfer")
-            return vars(mine) | {"seconds": mine.seconds, "x_minfer": ratio}, hello
+            found = vars(by_tool[tool]) | {
+                "seconds": by_tool[tool].seconds,
+                "minfer_seconds": by_tool["minfer"].seconds,
+                "x_minfer": speed.ratio(rows, problem, tool, "minfer"),
+            }
+            return found, hello
     except ToolFailed as error:
         say(f"{tool} on {problem}: {error}")
         return {"problem": problem, "tool": tool, "failed": str(error)}, hello

@@ -27,8 +27,8 @@ standard input or output. Exit codes:
 |---|---|
 | 0 | answered |
 | 1 | a bug in minfer, or `minfer doctor` found something broken |
-| 2 | usage: an unknown option, a missing file name |
-| 3 | bad input (a file, model or evidence that is wrong or contradicts itself), bad output |
+| 2 | usage: an unknown option, a missing file name, a place where nothing can be written |
+| 3 | bad input: a file, model or evidence that is wrong or contradicts itself |
 | 4 | refused: the solver cannot handle this model, or it would not fit into memory |
 | 5 | not converged, where `--strict` was given |
 | 130 | interrupted (Ctrl-C) |

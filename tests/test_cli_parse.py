@@ -142,7 +142,7 @@ def test_defaults_in_the_help_are_those_of_the_recipe():
         (table(2, 0) + "1\tword\n\n", r"line 4: 2 columns instead of 10"),
         (table(2, 0) + "# only a comment\n\n", r"line 4: a sentence without words"),
         (table("_"), r"line 1: this sentence has no heads"),
-        ("", r"no sentence to learn from"),
+        ("", r"no sentence in it"),
         (table(0, 0), r"all have several roots"),
     ],
 )

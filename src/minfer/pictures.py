@@ -172,32 +172,33 @@ def _stretch(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return (values - low) / (high - low) if high > low else values * 0.0
 
 
-def write_picture(path: str | Path, values: NDArray) -> None:
+def write_picture(path: str | Path, values: NDArray, bits: int = 16) -> None:
     """Write grey values between 0 and 1, or bools, (H, W); the suffix tells the format.
 
-    8 bits a pixel, 16 for a ``.png`` or ``.tif`` of fractions; bools as black and white.
+    8 bits a pixel, or 16 if ``bits`` says so and the suffix is ``.png`` or ``.tif``; bools as black
+    and white.
     """
     from minfer.io import atomic_write
 
     kind = check_suffix(path)
     with atomic_write(str(path)) as file:
-        _image(values, Path(path).suffix.lower()).save(file, format=kind)
+        _image(values, Path(path).suffix.lower(), bits).save(file, format=kind)
 
 
 def encode_picture(values: NDArray) -> bytes:
-    """What :func:`write_picture` writes to a ``.png`` file."""
+    """What :func:`write_picture` writes to a ``.png`` file with 8 bits."""
     file = BytesIO()
-    _image(values, ".png").save(file, format="PNG")
+    _image(values, ".png", 8).save(file, format="PNG")
     return file.getvalue()
 
 
-def _image(values: NDArray, suffix: str) -> Any:
+def _image(values: NDArray, suffix: str, bits: int) -> Any:
     image_module = _pillow()
     v = np.asarray(values)
     if v.dtype == bool:
         image = image_module.fromarray(np.where(v, 255, 0).astype(np.uint8))
         return image.convert("1") if suffix in (".png", ".tif", ".tiff") else image
-    if suffix in (".png", ".tif", ".tiff"):
+    if bits == 16 and suffix in (".png", ".tif", ".tiff"):
         return image_module.fromarray(np.round(np.clip(v, 0, 1) * 65535).astype(np.uint16))
     return image_module.fromarray(np.round(np.clip(v, 0, 1) * 255).astype(np.uint8))
 

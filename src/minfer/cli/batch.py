@@ -237,7 +237,12 @@ def denoise(
     reduce_: Annotated[
         bool, shared_option("reduce", "Ignore pairs of neighbours that matter little.")
     ] = False,
-    factor_cost: Annotated[Optional[float], shared_option("factor_cost")] = None,  # noqa: UP045
+    factor_cost: Annotated[
+        Optional[float],  # noqa: UP045
+        shared_option(
+            "factor_cost", "Keep pairs whose score is at least G; with --reduce alone, 0.03."
+        ),
+    ] = None,
     format_: Format = None,
     engine: Engine = "local",
     workers: Workers = None,

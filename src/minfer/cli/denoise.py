@@ -305,9 +305,9 @@ def _write(cleaned: Denoised, out: str | None, marginals: str | None, kept: str 
     from minfer.pictures import write_picture
 
     if out is not None:
-        write_picture(out, cleaned.clean)
+        write_picture(out, cleaned.clean, bits=8)
     if kept is not None:
-        write_picture(kept, cleaned.kept)
+        write_picture(kept, cleaned.kept, bits=8)
     if marginals is not None:
         p = cleaned.marginals
         if marginals.endswith(".npy"):

@@ -51,7 +51,9 @@ class Batch:
     heads, labels : (words,) int32
     probs : (words,) of the arcs chosen
     second, second_probs : (words,) the most probable other head (-1 if none) and its probability
-    log_z, log_p : (S,) log Z and log-probability of the tree
+    log_z, log_p : (S,) log Z and log-probability of the tree; where there are pairs both rest on
+        the Bethe approximation, and a tree is never more probable than the least probable of its
+        arcs
     counts : (S, 4) arcs in the graph, pairs looked at, pairs in the graph, iterations
     change : (S,) of arc probabilities in the last iteration
     marginals : all N x N arc probabilities, one sentence after the other, or no entry
@@ -227,6 +229,9 @@ class Parser:
             self.model.pairs, data.start, data.words, data.upos, data.xpos, phase, heads, probs,
             second, second_probs, log_z, log_p, counts, change, every,
         )  # fmt: skip
+        if len(data):
+            least = np.minimum.reduceat(probs, data.start[:-1])
+            np.minimum(log_p, np.log(np.maximum(least, np.finfo(float).tiny)), out=log_p)
         labels = heads
         if phase >= 6:
             labels = predict_labels(self.model.labels, self._encoder, data, heads)
@@ -386,7 +391,7 @@ def _misc_items(batch: Batch) -> list[str]:
     roots = np.flatnonzero(batch.heads == 0)
     owners = np.searchsorted(batch.data.start, roots, side="right") - 1
     for word, log_p in zip(roots.tolist(), batch.log_p[owners].tolist()):
-        items[word] += f"|TreeProb={np.exp(min(log_p, 0.0)):.4f}"
+        items[word] += f"|TreeProb={np.exp(log_p):.4f}"
     return items
 
 

@@ -21,6 +21,7 @@ from minfer.solvers.exact import (
     solve,
 )
 from minfer.solvers.iteration import check_settings
+from minfer.words import counted
 
 RETRY_DAMPING = 0.5
 TINY = 2**12  # assignments that are simply enumerated
@@ -71,7 +72,7 @@ class Auto:
         most = cheap_cells(model) if self.exact_cells is None else self.exact_cells
         n = count_assignments(graph)
         if n <= min(TINY, most):  # spares a first-time user the compiler
-            return Exact(method="enumerate")(graph), f"Exact: only {n:,} assignments"
+            return Exact(method="enumerate")(graph), f"Exact: only {counted(n, 'assignment')}"
         if 2 * int((model.fixed < 0).sum()) > most:
             return None, "BeliefPropagation: more variables than exact_cells allows"
         try:

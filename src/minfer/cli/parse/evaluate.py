@@ -97,8 +97,10 @@ def evaluate(
       minfer parse eval test.conllu --model en.model --calibration calibration.png
       minfer parse eval test.conllu out.conllu --compare other.conllu
     """
-    if (predicted is None) == (model is None):
+    if predicted is None and model is None:
         raise UsageError("give a parsed file, or --model to parse the treebank with")
+    if predicted is not None and model is not None:
+        raise UsageError("give a parsed file or --model, not both")
     if predicted is not None and tags is not None:
         raise UsageError("--tags goes with --model")
     check_choice("--tags", tags, ("predicted", "gold"))

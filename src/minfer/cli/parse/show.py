@@ -24,6 +24,7 @@ from minfer.cli.parse.options import (
 from minfer.cli.progress import wait_for
 from minfer.cli.run import check_report, check_writable
 from minfer.errors import FormatError
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.parsing.conllu import Sentence
@@ -128,7 +129,7 @@ def _find(text: str, number: int, with_heads: bool) -> Sentence:
     layout, blocks = read_units(text)
     block = next(islice(blocks, number - 1, number), None)
     if block is None:
-        raise UsageError(f"{text} has fewer than {number:,} sentences")
+        raise UsageError(f"{text} has fewer than {counted(number, 'sentence')}")
     if layout == "text":
         return parse_line(block, source_name(text))
     try:
@@ -150,7 +151,7 @@ def _drawn(path: str, sentence: Sentence, tags: str | None, inference: Inference
     return Drawn(
         parsed.forms, parsed.upos, parsed.deprels, batch.heads.tolist(), batch.probs.tolist(),
         batch.second.tolist(), batch.second_probs.tolist(),
-        math.exp(min(float(batch.log_p[0]), 0.0)), gold,
+        math.exp(float(batch.log_p[0])), gold,
     )  # fmt: skip
 
 

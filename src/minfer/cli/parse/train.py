@@ -193,7 +193,7 @@ def _treebank(path: str, on_error: str, broken: Skipped) -> list[Sentence]:
     mode: Any = on_error
     sentences = list(read_conllu(path, on_error=mode, report=broken.tell, multi_root=True))
     if not sentences:
-        raise ModelError(f"{path}: no sentence to learn from")
+        raise ModelError(f"{path}: no sentence in it")
     for sentence in sentences:
         if sentence.heads is None:
             raise ModelError(f"{path}: line {sentence.line}: this sentence has no heads")

@@ -97,23 +97,23 @@ function cards() {
 function bound(card, now, ignored) {
   if (!ignored)
     return card(
-      "error bound",
+      "bound of leaving out",
       "rigorous",
       "0",
       now.exact ? "nothing is ignored" : "nothing is ignored; the solver's own error remains",
     );
-  if (now.bound === null) return card("error bound", "rigorous", "none", now.no_bound);
+  if (now.bound === null) return card("bound of leaving out", "rigorous", "none", now.no_bound);
   const own = now.exact ? "" : "; the solver's own error comes on top";
   if (now.interval < 1) {
     return card(
-      "error bound",
+      "bound of leaving out",
       "rigorous",
       `at most ${number(now.interval)}`,
       `for any probability: the divergence from the full model is at most ${number(now.bound)}${own}`,
     );
   }
   return card(
-    "error bound",
+    "bound of leaving out",
     "rigorous",
     "says nothing",
     `the divergence from the full model is at most ${number(now.bound)}, too much to bound probabilities`,
