@@ -318,6 +318,8 @@ def _write(cleaned: Denoised, out: str | None, marginals: str | None, kept: str 
     for path in (out, marginals, kept):
         if path is not None:
             note(f"wrote {path}")
+    if out is None and marginals is None and kept is None:
+        note("nothing was written: -o FILE keeps the clean picture")
 
 
 class _Told(NamedTuple):

@@ -125,7 +125,11 @@ def _find(text: str, number: int, with_heads: bool) -> Sentence:
             raise UsageError(f"there is no file {text}, and a single word is no sentence")
         if not text.strip():
             raise UsageError("the sentence has no words")
-        return Sentence.from_text(text)
+        sentence = Sentence.from_text(text)
+        last = sentence.forms[-1]
+        if len(last) > 1 and last[-1] in ".?!" and last[-2].isalnum():
+            note(f"{last!r} is taken as one word: set punctuation apart by spaces")
+        return sentence
     layout, blocks = read_units(text)
     block = next(islice(blocks, number - 1, number), None)
     if block is None:
