@@ -108,10 +108,11 @@ def accuracy(bench: Bench) -> list[dict[str, Any]]:
     """Test scores of every language, order and kind of tags, three seeds each."""
     rows = []
     for language in LANGUAGES:
-        gold = bench.sentences(language, "test")
+        gold, dev = (bench.sentences(language, part) for part in ("test", "dev"))
         for order, tags in ((1, "gold"), (2, "gold"), (1, "predicted"), (2, "predicted")):
             for rng in RNGS:
                 parser = bench.parser(language, order, tags, rng)
+                fitted = parser.calibrated(dev)
                 batch = parser.parse_batch(gold)
                 found = list(parser.sentences(gold, batch))
                 scores = evaluate(gold, found)
@@ -124,6 +125,10 @@ def accuracy(bench: Bench) -> list[dict[str, Any]]:
                     "uas": scores.uas, "las": scores.las, "uas_no_punct": scores.uas_no_punct,
                     "las_no_punct": scores.las_no_punct, "upos": 100 * float(upos),
                     "ece": calibration(batch.probs, batch.heads == heads).ece,
+                    "temper": fitted.model.settings.temper,
+                    "fitted_ece": calibration(
+                        fitted.parse_batch(gold).probs, batch.heads == heads
+                    ).ece,
                 })  # fmt: skip
                 say(f"{rows[-1]}")
     return rows

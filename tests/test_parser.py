@@ -24,7 +24,7 @@ from minfer.parsing.features import Encoder, compiled_templates
 from minfer.parsing.graphs import Scores, list_pairs, pair_weights, to_graph
 from minfer.parsing.inference import Inference, marginals
 from minfer.parsing.learn import Recipe
-from minfer.parsing.parser import Parser
+from minfer.parsing.parser import TEMPERS, Parser
 from minfer.parsing.trees import nonprojective_marginals, projective_marginals
 from minfer.reduction.gains import factor_gains
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
@@ -501,3 +501,23 @@ def test_settings_are_checked():
         marginals(np.zeros((3, 3)), gp=np.zeros((2, 2, 2)))
     with pytest.raises(ContradictionError):
         marginals(np.full((3, 3), -np.inf))
+
+
+def test_calibration_changes_probabilities_alone(trained):
+    parser, gold = trained, treebank(30, seed=5)
+    fitted = parser.calibrated(gold)
+    t = fitted.model.settings.temper
+    assert t in TEMPERS
+    hot = Parser(replace(parser.model, settings=replace(parser.model.settings, temper=0.5)))
+    before, after = (p.parse_batch(gold, all_marginals=True) for p in (parser, hot))
+    np.testing.assert_array_equal(before.heads, after.heads)
+    np.testing.assert_array_equal(before.marginals, after.marginals)
+    at = word = 0
+    for sentence in gold:
+        size = len(sentence) + 1
+        mu = before.marginals[at : at + size * size].reshape(size, size)[:, 1:]
+        share = np.sqrt(mu) / np.sqrt(mu).sum(axis=0)
+        here = slice(word, word + size - 1)
+        want = share[before.heads[here], np.arange(size - 1)]
+        np.testing.assert_allclose(after.probs[here], want, rtol=1e-12)
+        at, word = at + size * size, word + size - 1

@@ -517,8 +517,8 @@ def infer_arrays(settings, scores, gp, sib, mu):
 
 @jit
 def parse(
-    settings, templates, tables, weights, pair_weights, start, words, upos, xpos, phase, heads,
-    probs, second, second_probs, log_z, log_p, counts, change, mu_out,
+    settings, templates, tables, weights, pair_weights, start, words, upos, xpos, phase, temper,
+    heads, probs, second, second_probs, log_z, log_p, counts, change, mu_out,
 ):  # fmt: skip
     """Parse B sentences, whose tokens are ``start[b] : start[b + 1]`` of the flat arrays.
 
@@ -526,10 +526,11 @@ def parse(
     least mean of a pair, least probability of an arc, objective, its parameter, whether by
     sorting (``choose``), most iterations, tolerance, damping, largest |theta|. ``heads`` i4
     (tokens,) and ``probs`` of the chosen arcs; ``second`` and ``second_probs`` of the best other
-    head; ``log_z`` and ``log_p`` (B,), the log-probability of the tree. ``counts`` i8 (B, 4):
-    arcs, pairs looked at, pairs kept, iterations. ``mu_out`` gets all N x N probabilities, one
-    sentence after the other, unless it is empty. ``phase`` below 5 stops early, to be timed: 0
-    keys, 1 arc scores, 2 the seed, 3 pairs listed and scored, 4 selection and belief propagation.
+    head, the probabilities of a word's heads to the power of ``temper`` and scaled to sum to 1;
+    ``log_z`` and ``log_p`` (B,), the log-probability of the tree. ``counts`` i8 (B, 4): arcs,
+    pairs looked at, pairs kept, iterations. ``mu_out`` gets all N x N probabilities, one sentence
+    after the other, unless it is empty. ``phase`` below 5 stops early, to be timed: 0 keys, 1 arc
+    scores, 2 the seed, 3 pairs listed and scored, 4 selection and belief propagation.
     """
     (
         projective_tree, single_root, use_gp, use_sib, from_unary, least, arc_least, objective,
@@ -612,6 +613,12 @@ def parse(
                     best = g
             second[lo + m - 1] = best
             second_probs[lo + m - 1] = mu[best, m] if best >= 0 else 0.0
+            if temper != 1.0:
+                total = 0.0
+                for g in range(n):
+                    total += mu[g, m] ** temper
+                probs[lo + m - 1] = probs[lo + m - 1] ** temper / total
+                second_probs[lo + m - 1] = second_probs[lo + m - 1] ** temper / total
         if mu_out.size > 0:
             for h in range(n):
                 for m in range(n):

@@ -41,6 +41,7 @@ class Settings:
     gp, sib : whether there are grandparent and sibling factors
     tags : ``gold`` or ``predicted``, the tags it was trained with
     theta_low, theta_high : bounds on the weights of pairs, which are clipped to them
+    temper : exponent of the probabilities that are reported, see ``Parser.calibrated``
     """
 
     projective: bool = True
@@ -50,6 +51,7 @@ class Settings:
     tags: str = "predicted"
     theta_low: float = -8.0
     theta_high: float = 8.0
+    temper: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)

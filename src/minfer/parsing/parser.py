@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from minfer.errors import ModelError, RefusedError, SettingsError
 from minfer.graph import FactorGraph
 from minfer.io.text import PathLike
+from minfer.parsing.calibration import calibration
 from minfer.parsing.conllu import DEPREL, HEAD, MISC, UPOS, XPOS, Sentence, with_misc
 from minfer.parsing.features import Encoded, Encoder, compiled_templates
 from minfer.parsing.graphs import Scores, list_pairs, to_graph
@@ -35,6 +36,7 @@ from minfer.words import counted
 BATCH = 8192  # words parsed at a time
 MOST_WORDS = 1200  # of one sentence: trees take time that grows with their cube
 MOST_PAIRS = 1 << 25  # of one sentence
+TEMPERS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4)  # exponents that are tried
 MISC_KEYS = ("ArcProb", "Head2", "Head2Prob", "TreeProb")
 
 Input = Sentence | Sequence[str]
@@ -123,7 +125,8 @@ class Parser:
 
         Parameters
         ----------
-        train, dev : sentences with heads; the UAS on ``dev`` is reported after each epoch
+        train, dev : sentences with heads; the UAS on ``dev`` is reported after each epoch, and
+            the probabilities are :meth:`calibrated` on it
         projective : trees that are not are lifted for training, and counted in ``model.info``
         single_root : sentences with several roots are left out then, and counted
         gp, sib : whether to have grandparent and sibling factors; neither is a first-order parser
@@ -153,7 +156,25 @@ class Parser:
             list(train), settings, recipe or Recipe(), int(rng),
             dev_uas if held_out else None, report, checkpoint, source,
         )  # fmt: skip
-        return cls(model)
+        return cls(model).calibrated(held_out) if held_out else cls(model)
+
+    def calibrated(self, sentences: Sequence[Sentence]) -> Parser:
+        """The same parser with probabilities as true as one number makes them on some sentences.
+
+        ``ArcProb`` and ``Head2Prob`` become p^t / sum_h p_h^t over the heads h of a word, with the
+        t of least Brier score. Trees do not change, nor do :meth:`marginals`, which are the
+        model's.
+        """
+        gold = np.concatenate([s.heads for s in sentences])
+
+        def tempered(t: float) -> Parser:
+            return Parser(replace(self.model, settings=replace(self.model.settings, temper=t)))
+
+        def brier(parser: Parser) -> float:
+            batch = parser.parse_batch(sentences)
+            return calibration(batch.probs, batch.heads == gold).brier
+
+        return min(map(tempered, TEMPERS), key=brier)
 
     @classmethod
     def load(cls, path: PathLike) -> Parser:
@@ -226,8 +247,9 @@ class Parser:
         every = np.zeros(int((size**2).sum()) if all_marginals else 0)
         parse(
             self._packed(inference), self._templates, self._encoder.tables(), self.model.arcs,
-            self.model.pairs, data.start, data.words, data.upos, data.xpos, phase, heads, probs,
-            second, second_probs, log_z, log_p, counts, change, every,
+            self.model.pairs, data.start, data.words, data.upos, data.xpos, phase,
+            self.model.settings.temper, heads, probs, second, second_probs, log_z, log_p, counts,
+            change, every,
         )  # fmt: skip
         if len(data):
             least = np.minimum.reduceat(probs, data.start[:-1])

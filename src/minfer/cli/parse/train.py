@@ -133,6 +133,9 @@ def train(
     crossing arcs are lifted, and counted. Sentences with several roots are left
     out unless --multi-root is given.
 
+    With --dev, one number is fitted on it at the end so that the probabilities
+    that are reported are as often right as they say; trees do not change.
+
     After each epoch the state is kept in MODEL.checkpoint. The same command goes
     on from there after an interruption; at the end the file is removed.
 
@@ -254,7 +257,12 @@ def _tell_training(
     if json:
         content: dict[str, Any] = {"minfer": render.version(), "model": out, "bytes": size}
         content |= {k: v for k, v in info.items() if k != "minfer"}
-        content |= {"skipped_broken": broken, "seconds": seconds, "dev": numbers(scores)}
+        content |= {
+            "temper": parser.model.settings.temper,
+            "skipped_broken": broken,
+            "seconds": seconds,
+            "dev": numbers(scores),
+        }
         sys.stdout.write(render.to_json(content) + "\n")
         return
     left_out = info["skipped_several_roots"]
@@ -270,6 +278,9 @@ def _tell_training(
             (broken, "that could not be read"),
         ),
         "dev": str(scores) if scores is not None else "",
+        "calibrated": f"on dev: probabilities to the power of {parser.model.settings.temper:g}"
+        if scores is not None
+        else "",
         "time": render.duration(seconds),
         "file": f"{out}, {size / 1e6:.1f} MB",
     }
