@@ -42,8 +42,6 @@ SEED_GRAPHS = {
 SCORES = ("gain", "residual", "reverse")
 WHOLE_MODEL = "model"  # --explain model
 MOST_KEPT = 0.9  # beyond this share the reduction is hardly worth it
-STILL = 1e-9  # estimated errors below this are those of corrections that stand still
-LOST = 1e-6  # divergence above which something was lost all the same
 MOST_BOUNDED = 50_000  # ignored factors; with more a bound takes long and says nothing
 TIMED_AGAIN = 30.0  # seconds; what took less is timed once more, with all kernels loaded
 
@@ -496,16 +494,9 @@ def divergence_line(result: Result) -> str:
 def error_line(result: Result) -> str:
     if not result.n_ignored:
         return ""
-    if not math.isfinite(result.error_estimate):
-        return "not estimated: an ignored factor forbids what the reduced model allows"
+    if reason := result.no_estimate:
+        return f"not estimated: {reason}"
     largest = result.error_estimates.max(initial=0.0)
-    if not result.marginals.converged:
-        return "not estimated: the solver has not converged"
-    if largest < STILL and result.divergence > LOST:
-        return (
-            "not estimated: one more message of each ignored factor would change nothing, and what "
-            "is lost of their correlations is not seen"
-        )
     text = (
         f"about {result.error_estimate:.2g} on average, {largest:.2g} at the worst variable "
         "(estimate: how far the ignored factors would still move the answer"

@@ -29,6 +29,9 @@ from minfer.reduction.sources import FactorSource, unseen_shifts
 from minfer.solvers.base import LogZ, Marginals, Status
 from minfer.words import counted
 
+STILL = 1e-9  # estimated errors below this are those of corrections that stand still
+LOST = 1e-6  # divergence above which something was lost all the same
+
 
 @dataclass(frozen=True, eq=False)
 class Untouched:
@@ -221,6 +224,20 @@ class Result:
     def error_estimate(self) -> float:
         """Mean of :attr:`error_estimates` over the variables; NaN where there is no telling."""
         return float(self.error_estimates.mean()) if self.model.n_variables else 0.0
+
+    @property
+    def no_estimate(self) -> str:
+        """Why :attr:`error_estimates` are not to be believed; empty where they may be."""
+        if not math.isfinite(self.error_estimate):
+            return "an ignored factor forbids what the reduced model allows"
+        if self.n_ignored and not self.marginals.converged:
+            return "the solver has not converged"
+        if self.error_estimates.max(initial=0.0) < STILL and self.divergence > LOST:
+            return (
+                "one more message of each ignored factor would change nothing, and what is lost of "
+                "their correlations is not seen"
+            )
+        return ""
 
     # ------------------------------------------------------------------ rigorous statements
 

@@ -229,6 +229,7 @@ class Sweep:
             "divergence": short(result.divergence),
             "error_mean": short(result.error_estimate),
             "error_max": short(float(errors.max(initial=0.0))),
+            "no_estimate": result.no_estimate,
             "bound": short(bound),
             "interval": short(interval),
             "no_bound": reason,

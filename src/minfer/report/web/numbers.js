@@ -59,10 +59,11 @@ function cards() {
       card(
         "error",
         "estimate",
-        ignored ? about(now.error_mean) : "0",
-        ignored
-          ? `on average, ${number(now.error_max)} at the worst variable${own}`
-          : "nothing is ignored",
+        !ignored ? "0" : now.no_estimate ? "none" : about(now.error_mean),
+        !ignored
+          ? "nothing is ignored"
+          : now.no_estimate ||
+              `on average, ${number(now.error_max)} at the worst variable${own}`,
       );
     bound(card, now, ignored);
   }
