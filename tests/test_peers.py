@@ -99,6 +99,5 @@ def test_the_page_in_the_docs_is_what_the_results_say():
 
 
 def test_what_the_page_claims_of_minfer_is_there():
-    pytest.importorskip("numba")
     assert missing("minfer") == {}
     assert {p for has in CLAIMS.values() for p in has} <= set(peers_page.FEATURES)

@@ -25,6 +25,7 @@ from minfer.batch.text import as_file, hashed, is_compressed, text_range, text_s
 from minfer.errors import FormatError, MinferError
 from minfer.parsing.conllu import CUT_OFF
 from minfer.parsing.treebank import read_blocks
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.batch.jobs import Job
@@ -150,7 +151,7 @@ def _runs(files: Sequence[Path], top: Path) -> set[Path]:
 
 
 def _count(items: Sequence[str], word: str) -> str:
-    return f"{len(items):,} {word} was" if len(items) == 1 else f"{len(items):,} {word}s were"
+    return f"{counted(len(items), word)} {'was' if len(items) == 1 else 'were'}"
 
 
 def _some(items: Sequence[str]) -> str:

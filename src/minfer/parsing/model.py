@@ -153,8 +153,7 @@ def read_tensors(
         size = int.from_bytes(data[:8], "little")
         content = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][header])
         arrays = load(data)
-        checksum = content.pop("checksum", None)  # the first files had none
-        whole = checksum in (None, _checksum(arrays, content))
+        whole = content.pop("checksum") == _checksum(arrays, content)
     except Exception:  # the library has its own error type, and raises others too
         whole = False
     if not whole:

@@ -372,6 +372,7 @@ class Result:
                 "divergence_estimate": [finite_or_none(low), finite_or_none(high)],
                 "divergence_is_infinite": math.isinf(high),
                 "error_estimate": finite_or_none(self.error_estimate),
+                "no_estimate": self.no_estimate,
                 "bound": finite_or_none(self.bound),
                 "interval": self.interval,
                 "log_z_full": finite_or_none(self.log_z_full),
@@ -402,7 +403,10 @@ class Result:
             ("kept by choice", self.n_added),
             ("ignored", self.n_ignored),
             ("divergence (estimate)", high if low == high else f"{low:.4g} to {high:.4g}"),
-            ("mean error of a marginal (estimate)", self.error_estimate),
+            (
+                "mean error of a marginal (estimate)",
+                f"none: {self.no_estimate}" if self.no_estimate else self.error_estimate,
+            ),
             ("log Z of the reduced model", self.log_z),
             ("seconds", self.seconds),
         ]

@@ -207,7 +207,7 @@ class SentenceSweep:
         if self.gold is not None:
             right = int((answer.heads == self.gold).sum())
         return {
-            "value": None if value is None else finite_or_none(value),
+            "value": finite_or_none(value),
             "label": setting.name,
             "full": value is None,
             "kept": answer.kept,
