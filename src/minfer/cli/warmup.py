@@ -136,7 +136,6 @@ def _use_trees() -> None:
     import numpy as np
 
     from minfer.graph import FactorGraph
-    from minfer.kernels import trees as k
     from minfer.parsing import decode, exact, trees
     from minfer.solvers.bp import BeliefPropagation
 
@@ -155,9 +154,7 @@ def _use_trees() -> None:
             for tree in (trees.ProjectiveTree, trees.NonProjectiveTree):
                 whole = model.add_global(np.arange(len(arcs[0])), tree(*arcs, 8))
                 BeliefPropagation(max_iters=2)(whole)
-    one = np.zeros(1, dtype=np.int64)
-    flat = rng.normal(size=36)
-    k.batch_marginals(True, True, one + 6, one, flat, np.empty(36), np.empty(1))
+        trees.batch_marginals(scale * rng.normal(size=(8, 6, 6)), projective=False)
 
 
 def _use_parser() -> None:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import numpy as np
 
 from minfer.kernels._jit import jit
+from minfer.kernels.abreast import abreast
 from minfer.kernels.nonprojective import (
     MAX_DEPTH,
     ONE_ROOT,
@@ -318,24 +319,50 @@ def tree_marginals(projective_tree, single_root, scores, mu, w, d, work, ints):
 
 
 @jit
-def batch_marginals(projective_tree, single_root, n_nodes, start, scores, mu, log_z):
-    """``tree_marginals`` of B sentences, one after the other.
+def _legal(scores):
+    """Whether all scores of arcs are numbers below infinity."""
+    n = scores.shape[0]
+    for h in range(n):
+        good = True
+        for m in range(1, n):
+            good &= scores[h, m] < np.inf or h == m
+        if not good:
+            return False
+    return True
+
+
+@jit
+def batch_marginals(projective_tree, single_root, n_nodes, start, order, scores, mu, log_z):
+    """``tree_marginals`` of B sentences, eight at a time where that is faster.
 
     ``n_nodes`` i8 (B,), words + 1; ``start`` i8 (B,): where a sentence's N x N entries begin in
-    ``scores`` and ``mu``, both flat; ``log_z`` (B,).
+    ``scores`` and ``mu``, both flat; ``order`` i8 (B,): the sentences by length; ``log_z`` (B,),
+    infinity for scores that are NaN or infinite.
     """
     most = 0
     for b in range(n_nodes.shape[0]):
         most = max(most, n_nodes[b])
-    work = np.empty(float_scratch(most), np.float64)
-    ints = np.empty(int_scratch(most), np.int64)
-    square = np.empty(2 * most * most, np.float64)
+        log_z[b] = np.nan
+    if not projective_tree:
+        abreast(single_root, n_nodes, start, order, scores, mu, log_z)
+    work = np.empty(0, np.float64)
+    ints = np.empty(0, np.int64)
+    square = work
     for b in range(n_nodes.shape[0]):
+        if log_z[b] == log_z[b]:
+            continue
+        if work.size == 0:
+            work = np.empty(float_scratch(most), np.float64)
+            ints = np.empty(int_scratch(most), np.int64)
+            square = np.empty(2 * most * most, np.float64)
         n = n_nodes[b]
         size = n * n
         at = start[b]
+        mine = scores[at : at + size].reshape(n, n)
+        if not _legal(mine):
+            log_z[b] = np.inf
+            continue
         log_z[b] = tree_marginals(
-            projective_tree, single_root,
-            scores[at : at + size].reshape(n, n), mu[at : at + size].reshape(n, n),
+            projective_tree, single_root, mine, mu[at : at + size].reshape(n, n),
             square[:size].reshape(n, n), square[size : 2 * size].reshape(n, n), work, ints,
         )  # fmt: skip

@@ -189,34 +189,29 @@ def batch_marginals(
     if clean.ndim != 3 or clean.shape[1] != clean.shape[2] or clean.shape[1] < 2:
         raise ModelError(f"arc scores of a batch must have shape (B, N, N), not {clean.shape}")
     n = clean.shape[1]
-    words = np.full(len(clean), n - 1) if lengths is None else np.asarray(lengths)
-    if words.shape != (len(clean),) or not np.issubdtype(words.dtype, np.integer):
-        raise ModelError(f"lengths must be {len(clean)} integers, not {words.dtype} {words.shape}")
-    if ((words < 1) | (words >= n)).any():
-        bad = int(np.flatnonzero((words < 1) | (words >= n))[0])
-        raise ModelError(f"sentence {bad}: {words[bad]} words, but scores for 1 to {n - 1}")
-    n_nodes = words.astype(np.int64) + 1
-    inside = np.arange(n) < n_nodes[:, None]
-    if not (clean < np.inf).all():
-        arcs = inside[:, :, None] & inside[:, None, :] & (np.arange(n) > 0) & ~np.eye(n, dtype=bool)
-        for b, h, m in np.argwhere(arcs & ~(clean < np.inf)).tolist():
-            raise ModelError(
-                f"sentence {b}, arc {h} -> {m}: score {clean[b, h, m]}; scores are finite or "
-                "minus infinity"
-            )
-    if inside.all():
-        packed = clean.reshape(-1)
-    else:  # sentence after sentence, row after row
+    batch = len(clean)
+    packed = clean.reshape(-1)
+    order = np.arange(batch)
+    start = order * (n * n)
+    if lengths is None:
+        n_nodes = np.full(batch, n)
+    else:
+        n_nodes = _checked_lengths(lengths, batch, n) + 1
+    used = None
+    if lengths is not None and (n_nodes < n).any():  # sentence after sentence, row after row
+        inside = np.arange(n) < n_nodes[:, None]
         used = inside[:, :, None] & inside[:, None, :]
         packed = clean[used]
-    start = np.zeros(len(clean), dtype=np.int64)
-    np.cumsum(n_nodes[:-1] ** 2, out=start[1:])
-    mu, log_z = np.empty_like(packed), np.empty(len(clean))
-    kernel(bool(projective), bool(single_root), n_nodes, start, packed, mu, log_z)
-    if (log_z == -np.inf).any():
-        error = no_tree(projective, single_root)
-        raise type(error)(f"sentence {int(np.argmin(log_z))}: {error}")
-    if inside.all():
+        start = np.cumsum(n_nodes**2) - n_nodes**2
+        order = np.argsort(n_nodes, kind="stable")
+    mu, log_z = np.empty_like(packed), np.empty(batch)
+    kernel(bool(projective), bool(single_root), n_nodes, start, order, packed, mu, log_z)
+    if np.isinf(log_z).any():
+        _refuse_scores(clean, n_nodes)
+        if log_z.min() == -np.inf:
+            error = no_tree(projective, single_root)
+            raise type(error)(f"sentence {int(np.argmin(log_z))}: {error}")
+    if used is None:
         return mu.reshape(clean.shape), log_z
     out = np.zeros(clean.shape)
     out[used] = mu
@@ -263,6 +258,27 @@ def no_tree(projective: bool, single_root: bool) -> ContradictionError:
     )
 
 
+def _checked_lengths(lengths: ArrayLike, batch: int, n: int) -> NDArray[np.int64]:
+    words = np.asarray(lengths)
+    if words.shape != (batch,) or not np.issubdtype(words.dtype, np.integer):
+        raise ModelError(f"lengths must be {batch} integers, not {words.dtype} {words.shape}")
+    for b in np.flatnonzero((words < 1) | (words >= n)).tolist():
+        raise ModelError(f"sentence {b}: {words[b]} words, but scores for 1 to {n - 1}")
+    return words.astype(np.int64)
+
+
+def _refuse_scores(scores: NDArray[np.float64], n_nodes: NDArray[np.int64]) -> None:
+    """An error if a score that will be read is NaN or infinite; others may be anything."""
+    node = np.arange(scores.shape[1])
+    inside = node < n_nodes[:, None]
+    arcs = inside[:, :, None] & inside[:, None, :] & (node > 0) & (node[:, None] != node)
+    for b, h, m in np.argwhere(arcs & ~(scores < np.inf)).tolist():
+        raise ModelError(
+            f"sentence {b}, arc {h} -> {m}: score {scores[b, h, m]}; scores are finite or minus "
+            "infinity"
+        )
+
+
 def _marginals(
     scores: ArrayLike, single_root: bool, projective: bool
 ) -> tuple[NDArray[np.float64], float]:
@@ -273,7 +289,8 @@ def _marginals(
     log_z = np.empty(1)
     batch_marginals(
         projective, bool(single_root), np.array([len(clean)], dtype=np.int64),
-        np.zeros(1, dtype=np.int64), clean.reshape(-1), mu.reshape(-1), log_z,
+        np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), clean.reshape(-1),
+        mu.reshape(-1), log_z,
     )  # fmt: skip
     if log_z[0] == -np.inf:
         raise no_tree(projective, single_root)
