@@ -43,6 +43,7 @@ BATCHES = {
     "projective, 32 sentences, sure, float64": Batch(True, 32, 20.0, "float64"),
     "non-projective, 32 sentences": Batch(False, 32),
     "non-projective, 256 sentences": Batch(False, 256),
+    "non-projective, 256 sentences, float64": Batch(False, 256, 1.0, "float64"),
     "non-projective, 32 sentences, sure": Batch(False, 32, 20.0),
     "non-projective, 32 sentences, sure, float64": Batch(False, 32, 20.0, "float64"),
 }
