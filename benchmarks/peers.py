@@ -342,14 +342,17 @@ def _tree_row(bench: Bench, clients: dict[str, Patient], peer: str, batch: str) 
     files = {name: bench.scratch / f"{name}-trees.npy" for name in clients}
     for name, client in clients.items():
         client.ask("prepare", batch=batch, out=str(files[name]))
+    exact = bench.scratch / "exact-trees.npy"
+    clients["minfer"].ask("exact", out=str(exact))
     seconds = _turns({n: lambda c=c: c.ask("time") for n, c in clients.items()})
-    want, found = (np.load(files[n]) for n in ("minfer", peer))
+    off = {n: float(np.abs(np.load(f) - np.load(exact)).max()) for n, f in files.items()}
     row = {
         "batch": batch,
         "us_per_sentence": _us(seconds[peer], BATCHES[batch].sentences),
         "minfer_us": _us(seconds["minfer"], BATCHES[batch].sentences),
         "x_minfer": _ratio(seconds[peer], seconds["minfer"]),
-        "difference": float(np.abs(found - want).max()),
+        "difference": off[peer],
+        "minfer_difference": off["minfer"],
     }
     say(
         f"{peer}: {batch}: {row['us_per_sentence']:.0f} us a sentence, "

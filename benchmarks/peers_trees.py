@@ -1,9 +1,8 @@
 """Arc probabilities: minfer, torch-struct and SuPar on the same scores.
 
 Run as a worker, `python peers_trees.py TOOL CORE`: lines of JSON as in tools.py. Scores are
-[sentence, head, modifier] with the root first; exactly one word hangs on the root. The torch
-libraries work in float32, as their users do, unless the batch says otherwise, on one thread;
-minfer in float64.
+[sentence, head, modifier] with the root first; exactly one word hangs on the root. They are float32,
+as users of the torch libraries have them, unless the batch says otherwise; one thread.
 
 Second order: scores of pairs of arcs as well. The forms that the libraries have are different
 models, so only their times are compared, and each with its own limit: without pair scores a form
@@ -31,7 +30,7 @@ class Batch(NamedTuple):
     projective: bool
     sentences: int
     scale: float = 1.0
-    dtype: str = "float32"  # of the torch libraries
+    dtype: str = "float32"
     words: int = 25
 
 
@@ -64,10 +63,10 @@ PAIR_BATCHES = {
 
 
 def scores(batch: str) -> F8:
-    """Seeded scores (B, n+1, n+1)."""
+    """Seeded scores (B, n+1, n+1), rounded to the batch's precision."""
     b = BATCHES[batch]
     size = (b.sentences, b.words + 1, b.words + 1)
-    return np.random.default_rng(25).normal(0, b.scale, size)
+    return np.random.default_rng(25).normal(0, b.scale, size).astype(b.dtype).astype(np.float64)
 
 
 class Pairs(NamedTuple):
@@ -158,16 +157,21 @@ class MinferTrees(Library):
 
         self.parsing = minfer.parsing
         for projective in (True, False):  # compile outside every measurement
-            self.parsing.batch_marginals(np.zeros((1, 3, 3)), projective=projective)
+            for dtype in (np.float64, np.float32):
+                self.parsing.batch_marginals(np.zeros((1, 3, 3), dtype), projective=projective)
 
     def version(self) -> str:
         return importlib.metadata.version("minfer")
 
     def prepare(self, x: F8, b: Batch) -> None:
-        self.x, self.projective = x, b.projective
+        self.x, self.projective = x.astype(b.dtype), b.projective
 
     def run(self) -> Any:
         return self.parsing.batch_marginals(self.x, projective=self.projective)[0]
+
+    def exact(self) -> F8:
+        wide = self.x.astype(np.float64)
+        return self.parsing.batch_marginals(wide, projective=self.projective)[0]
 
     def marginals(self, result: Any) -> F8:
         return np.stack([getattr(r, "probs", r) for r in result])
@@ -333,6 +337,11 @@ class Worker:
         self.tool.prepare(scores(batch), BATCHES[batch])
         np.save(out, self.tool.marginals(self.tool.run()))
         self._ready("", self.tool.run)
+        return {}
+
+    def exact(self, out: str) -> dict[str, Any]:
+        """The same in float64 by minfer."""
+        np.save(out, self.tool.exact())
         return {}
 
     def forms(self) -> dict[str, Any]:

@@ -15,55 +15,58 @@ from minfer.parsing import batch_marginals, nonprojective_marginals
 roots = pytest.mark.parametrize("single_root", [True, False])
 
 
+floats = pytest.mark.parametrize("dtype", [np.float64, np.float32])
+
+
 @numba.njit
 def each(x, y, out):
+    """Every operation, one after the other."""
     a, b = lanes.load(x, 0), lanes.load(y, 0)
-    found = (
-        a + b, a - 2.0, 2.0 * a, a / b, lanes.larger(a, b), lanes.smaller(a, b), lanes.bounded(a),
-        lanes.choose(a, b, lanes.splat(1.0), lanes.splat(0.0)),
-    )  # fmt: skip
-    lanes.store(out, 0, found[0])
-    lanes.store(out, 8, found[1])
-    lanes.store(out, 16, found[2])
-    lanes.store(out, 24, found[3])
-    lanes.store(out, 32, found[4])
-    lanes.store(out, 40, found[5])
-    lanes.store(out, 48, found[6])
-    lanes.store(out, 56, found[7])
+    n = lanes.lanes_of(x)
+    lanes.store(out, 0, a + b)
+    lanes.store(out, n, a - 2.0)
+    lanes.store(out, 2 * n, 2.0 * a)
+    lanes.store(out, 3 * n, a / b)
+    lanes.store(out, 4 * n, lanes.larger(a, b))
+    lanes.store(out, 5 * n, lanes.smaller(a, b))
+    lanes.store(out, 6 * n, lanes.bounded(a))
+    lanes.store(out, 7 * n, lanes.choose(a, b, lanes.splat(x, 1.0), lanes.splat(a, 0.0)))
 
 
 @numba.njit
-def turned(x, out):
-    rows = (
-        lanes.load(x, 0), lanes.load(x, 8), lanes.load(x, 16), lanes.load(x, 24),
-        lanes.load(x, 32), lanes.load(x, 40), lanes.load(x, 48), lanes.load(x, 56),
-    )  # fmt: skip
-    c = lanes.transpose(rows)
-    lanes.store(out, 0, c[0])
-    lanes.store(out, 8, c[1])
-    lanes.store(out, 16, c[2])
-    lanes.store(out, 24, c[3])
-    lanes.store(out, 32, c[4])
-    lanes.store(out, 40, c[5])
-    lanes.store(out, 48, c[6])
-    lanes.store(out, 56, c[7])
+def turned(x, start, line, back):
+    lanes.rows_into_lanes(x, start, 1, line)
+    lanes.rows_out_of_lanes(back, start, 1, line)
 
 
 @numba.njit
 def exponentials(x):
-    for i in range(0, x.size, 8):
+    for i in range(0, x.size, lanes.lanes_of(x)):
         lanes.store(x, i, lanes.exp(lanes.load(x, i)))
 
 
-def test_lanes():
+@floats
+def test_lanes(dtype):
     rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(2, 8))
-    out = np.empty(64)
-    each(x, y, out)
+    n = 64 // np.dtype(dtype).itemsize
+    x, y = rng.normal(size=(2, n)).astype(dtype)
+    out = np.empty((8, n), dtype)
+    each(x, y, out.reshape(-1))
     want = [x + y, x - 2, 2 * x, x / y, np.maximum(x, y), np.minimum(x, y), x.clip(0, 1), x > y]
-    np.testing.assert_array_equal(out.reshape(8, 8), want)
-    turned(np.arange(64.0), out)
-    np.testing.assert_array_equal(out.reshape(8, 8), np.arange(64).reshape(8, 8).T)
+    np.testing.assert_array_equal(out, want)
+
+
+@floats
+@pytest.mark.parametrize("stored", [np.float64, np.float32])
+def test_rows_into_lanes_and_back(dtype, stored):
+    n = 64 // np.dtype(dtype).itemsize
+    x = np.arange(float(n * 2 * n), dtype=stored).reshape(n, 2 * n)
+    start = np.arange(n) * 2 * n
+    line, back = np.empty((1 + n, n), dtype), np.zeros_like(x)
+    turned(x.reshape(-1), start, line.reshape(-1), back.reshape(-1))
+    np.testing.assert_array_equal(line[1:], x[:, 1 : 1 + n].T)
+    np.testing.assert_array_equal(back[:, 1 : 1 + n], x[:, 1 : 1 + n])
+    assert back[:, 0].sum() == back[:, 1 + n :].sum() == 0.0
 
 
 def test_exponentials():
@@ -74,6 +77,16 @@ def test_exponentials():
     ends = np.array([-np.inf, -1e300, -709.0, -708.0, np.nan, 0.0, 0.5, -0.0])
     exponentials(ends)
     np.testing.assert_allclose(ends, [0, 0, 0, np.exp(-708), np.nan, 1, np.exp(0.5), 1], rtol=8e-16)
+
+
+def test_exponentials_in_single_precision():
+    x = -np.linspace(0, 27.9, 16000, dtype=np.float32)
+    y = x.copy()
+    exponentials(y)
+    np.testing.assert_allclose(y, np.exp(x.astype(float)), rtol=2.5e-7)
+    ends = np.array([-np.inf, -1e30, -90, -28.1, np.nan, 0, 0.5, -0.0] * 2, np.float32)
+    exponentials(ends)
+    np.testing.assert_allclose(ends[:8], [0, 0, 0, 0, np.nan, 1, np.exp(0.5), 1], rtol=2.5e-7)
 
 
 def one_by_one(scores, lengths, single_root):
@@ -97,6 +110,22 @@ def test_as_one_by_one(single_root, spread, batch, n):
     for b, (want, z) in enumerate(one_by_one(scores, [n] * batch, single_root)):
         np.testing.assert_allclose(mu[b], want, atol=1e-11)
         assert log_z[b] == pytest.approx(z, rel=1e-12, abs=1e-11)
+
+
+@pytest.mark.parametrize("projective", [True, False])
+@roots
+@pytest.mark.parametrize("spread", [0.0, 1.0, 3.0, 20.0])
+@pytest.mark.parametrize(("batch", "n"), [(40, 25), (17, 15), (5, 3), (1, 30)])
+def test_single_precision(projective, single_root, spread, batch, n):
+    rng = np.random.default_rng(batch)
+    scores = rng.normal(0.0, spread, (batch, n + 1, n + 1)).astype(np.float32)
+    lengths = rng.integers(max(1, n - 3), n + 1, batch)
+    for words in (None, lengths):
+        mu, log_z = batch_marginals(scores, words, projective, single_root)
+        want, z = batch_marginals(scores.astype(float), words, projective, single_root)
+        assert (mu.dtype, log_z.dtype) == (np.float32, np.float64)
+        np.testing.assert_allclose(mu, want, atol=1e-5)
+        np.testing.assert_allclose(log_z, z, rtol=1e-7, atol=1e-5)
 
 
 @roots
@@ -130,43 +159,65 @@ def test_any_company(single_root, lengths, spread, holes, seed):
 
 
 @roots
-def test_both_ways_are_right_or_say_so(single_root):
-    """The inverse within its danger, the sums always, straight from the kernels."""
+@floats
+def test_the_inverse_is_right_or_says_so(single_root, dtype):
+    """Straight from the kernel: its errors stay within its danger, in either precision."""
     rng = np.random.default_rng(7)
+    lane = 64 // np.dtype(dtype).itemsize
+    answered = 0
+    draws = list(itertools.product((16, 17, 26, 41), (0.0, 1.0, 8.0, 40.0), (0.0, 0.7)))
+    for n, spread, holes in draws:
+        scores = rng.normal(0.0, spread, (lane, n, n)).astype(dtype)
+        scores[rng.random(scores.shape) < holes] = -np.inf
+        start, swap = np.arange(lane) * n * n, np.empty(2 * lane, np.int64)
+        work, logs = np.full(3 * lane * n * n, np.nan, dtype), np.empty(lane * n)
+        mu, (log_z, danger) = np.full_like(scores, np.nan), np.full((2, lane), np.nan)
+        abreast.inverse_abreast(
+            single_root, scores.ravel(), start, n, swap, mu.ravel(), log_z, danger, work, logs
+        )
+        for b, found in enumerate(one_by_one(scores, [n - 1] * lane, single_root)):
+            if found is None:
+                assert log_z[b] == -np.inf or not danger[b] < 1e6
+            elif log_z[b] > -np.inf and danger[b] < 0.01 / np.finfo(dtype).eps:
+                answered += 1
+                tolerance = 4 * np.finfo(dtype).eps * (danger[b] + n)
+                np.testing.assert_allclose(mu[b], found[0], atol=tolerance)
+                assert log_z[b] == pytest.approx(found[1], rel=tolerance, abs=tolerance)
+    assert lane * len(draws) / 4 < answered < lane * len(draws)
+
+
+@roots
+@floats
+def test_sums_are_right_or_say_so(single_root, dtype):
+    """Straight from the kernel, of scores in either precision."""
+    rng = np.random.default_rng(8)
     answered = 0
     draws = list(itertools.product((8, 9, 13, 26, 41), (0.0, 1.0, 8.0, 40.0), (0.0, 0.7)))
     for n, spread, holes in draws:
-        scores = rng.normal(0.0, spread, (8, n, n))
+        scores = rng.normal(0.0, spread, (8, n, n)).astype(dtype)
         scores[rng.random(scores.shape) < holes] = -np.inf
-        start, swap = np.arange(8) * n * n, np.empty(8, np.int64)
-        work, frame = np.full(20 * 8 * n * n, np.nan), np.empty((abreast.MAX_HALVINGS, 3), np.int64)
-        mu, out = np.full((2, 8, n, n), np.nan), np.full((2, 3, 8), np.nan)
-        abreast.inverse_abreast(
-            single_root, scores.ravel(), start, n, swap, mu[0].ravel(), out[0].ravel(), work
-        )
+        start, swap = np.arange(8) * n * n, np.empty(16, np.int64)
+        work, frame = np.full(12 * 8 * n * n, np.nan), np.empty((abreast.MAX_HALVINGS, 3), np.int64)
+        mu, log_z = np.full_like(scores, np.nan), np.full(8, np.nan)
         abreast.sums_abreast(
-            single_root, scores.ravel(), start, n, swap, mu[1].ravel(), out[1].ravel(), work, frame
+            single_root, scores.ravel(), start, n, swap, mu.ravel(), log_z, work, frame
         )
-        for lane, found in enumerate(one_by_one(scores, [n - 1] * 8, single_root)):
-            (z, scale, danger), (sums, sums_scale, _) = out[:, :, lane]
+        for b, found in enumerate(one_by_one(scores, [n - 1] * 8, single_root)):
             if found is None:
-                assert not z > 1e-280
-                assert not sums > 1e-40  # two children of the root weigh 1e-60
-                continue
-            if z > 1e-280 and danger < 1e4:
+                assert log_z[b] == -np.inf
+            elif log_z[b] > -np.inf:
                 answered += 1
-                np.testing.assert_allclose(mu[0, lane], found[0], atol=1e-11)
-                assert np.log(z) + scale == pytest.approx(found[1], rel=1e-12, abs=1e-11)
-            if sums > 1e-40:
-                np.testing.assert_allclose(mu[1, lane], found[0], atol=1e-11)
-                assert np.log(sums) + sums_scale == pytest.approx(found[1], rel=1e-12, abs=1e-11)
-    assert 2 * len(draws) < answered < 8 * len(draws)
+                atol = 1e-11 if dtype == np.float64 else 1e-7
+                np.testing.assert_allclose(mu[b], found[0], atol=atol)
+                assert log_z[b] == pytest.approx(found[1], rel=1e-12, abs=1e-11)
+    assert 3 * len(draws) < answered <= 8 * len(draws)
 
 
 def test_bad_scores_among_good_ones():
-    scores = np.random.default_rng(3).normal(size=(16, 10, 10))
-    for bad in (np.nan, np.inf):
+    scores = np.random.default_rng(3).normal(size=(16, 20, 20))
+    for bad, dtype in itertools.product((np.nan, np.inf), (np.float64, np.float32)):
         scores[9, 4, 7] = bad
         with pytest.raises(ModelError, match="sentence 9, arc 4 -> 7"):
-            batch_marginals(scores, projective=False)
-        batch_marginals(scores, np.r_[np.full(9, 9), 6, np.full(6, 9)], projective=False)
+            batch_marginals(scores.astype(dtype), projective=False)
+        short = np.r_[np.full(9, 19), 6, np.full(6, 19)]
+        batch_marginals(scores.astype(dtype), short, projective=False)

@@ -79,7 +79,9 @@ def test_the_page_says_what_failed_and_where_its_parts_come_from():
             "input": {"pomegranate, BP": {"chain": {"died": "no answer in 90 s"}}},
         },
         "torch-struct": {
-            "parsing": {"rows": [wins | {"difference": 1e-6}, wins | {"difference": 3e3}]}
+            "parsing": {
+                "rows": [wins | {"difference": d, "minfer_difference": 0} for d in (1e-6, 3e3)]
+            }
         },
         "pgmpy": {"claims": {"exact marginals": "gone"}},
     }

@@ -154,7 +154,9 @@ def _use_trees() -> None:
             for tree in (trees.ProjectiveTree, trees.NonProjectiveTree):
                 whole = model.add_global(np.arange(len(arcs[0])), tree(*arcs, 8))
                 BeliefPropagation(max_iters=2)(whole)
-        trees.batch_marginals(scale * rng.normal(size=(8, 6, 6)), projective=False)
+        many = scale * rng.normal(size=(8, 6, 6))
+        trees.batch_marginals(many, projective=False)
+        trees.batch_marginals(many.astype(np.float32), projective=False)
 
 
 def _use_parser() -> None:

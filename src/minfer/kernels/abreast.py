@@ -1,9 +1,9 @@
-"""Arc probabilities of eight sentences at once under the matrix-tree theorem.
+"""Arc probabilities of many sentences at once under the matrix-tree theorem.
 
 What ``minfer.kernels.nonprojective`` does for one sentence (the formulas stand there), with a
-sentence in each lane: a quarter of the time. The eight have the same number N >= 8 of nodes; a
-shorter one is filled up (``minfer.kernels.trees.batch_marginals``). Matrices have entry [i, j] of
-lane l at ``8 * (i * N + j) + l``.
+sentence in each of the L lanes of a vector, 8 in float64 and 16 in float32: a quarter of the time
+and less. They have the same number N >= L of nodes; a shorter one is filled up. Matrices have entry
+[i, j] of lane l at ``(i * N + j) * L + l``.
 
 * ``inverse_abreast`` inverts Laplacians. With b[m, h] = w[h, m] off the diagonal a Gauss-Jordan
   step for word k is
@@ -16,6 +16,9 @@ lane l at ``8 * (i * N + j) + l``.
 
 In the column of one word, the root's favourite, a single root needs the root's weights; that word
 comes last, and changes places with word N - 1 in its own lane: ``swap``.
+
+In float32 weights below 7e-13 count as 0. That changes entries of the inverse by about as much
+times their square, which ``LARGE_INVERSE_32`` bounds.
 """
 
 from __future__ import annotations
@@ -24,174 +27,165 @@ import numpy as np
 
 from minfer.kernels._jit import jit
 from minfer.kernels.lanes import (
-    LANES,
     bounded,
     choose,
     exp,
+    lanes_of,
     larger,
     load,
+    load_as,
+    rows_into_lanes,
+    rows_out_of_lanes,
     splat,
     store,
-    transpose,
 )
 from minfer.kernels.nonprojective import LARGE_INVERSE, ONE_ROOT, SMALL_ROOT
 from minfer.kernels.vexp import log_in_place
 
 MAX_HALVINGS = 10
-MOST_NODES = 256  # beyond, one sentence fills the cache, and eight of them much memory
+TINY = 1e-280  # a sum below this may have lost terms
+MOST_NODES = 256  # beyond, one sentence fills the cache, and several of them much memory
 FEWEST = 2  # fewer sentences are faster one by one
 RETRY = 8  # after a group with unsafe ones, the inverse is not tried for so many groups
-TINY = 1e-280  # as in minfer.kernels.trees
+LARGE_INVERSE_32 = 16.0  # probabilities from a float32 inverse below this are good to about 1e-5
 
 
 @jit
-def _aligned(size):
-    """An empty float64 array that begins on a cache line."""
-    floats = np.empty(size + LANES, np.float64)
-    first = (-(floats.ctypes.data >> 3)) & (LANES - 1)
-    return floats[first : first + size]
+def _aligned(size, like):
+    """An empty array of the type of ``like`` that begins on a cache line."""
+    lanes = lanes_of(like)
+    out = np.empty(size + lanes, like.dtype)
+    first = (-(out.ctypes.data // out.itemsize)) & (lanes - 1)
+    return out[first : first + size]
 
 
 @jit
-def _at(h, start, swap, n):
-    """Where the row of the word at place h begins."""
-    if h == n - 1:
-        return start + swap * n
-    return start + (n - 1 if h == swap else h) * n
-
-
-@jit
-def _row(start, swap, h, n):
-    return (
-        _at(h, start[0], swap[0], n), _at(h, start[1], swap[1], n),
-        _at(h, start[2], swap[2], n), _at(h, start[3], swap[3], n),
-        _at(h, start[4], swap[4], n), _at(h, start[5], swap[5], n),
-        _at(h, start[6], swap[6], n), _at(h, start[7], swap[7], n),
-    )  # fmt: skip
-
-
-@jit
-def _read(x, at, m, line):
-    """Eight columns from m on of one row of each sentence, into lanes."""
-    c = transpose((
-        load(x, at[0] + m), load(x, at[1] + m), load(x, at[2] + m), load(x, at[3] + m),
-        load(x, at[4] + m), load(x, at[5] + m), load(x, at[6] + m), load(x, at[7] + m),
-    ))  # fmt: skip
-    m *= LANES
-    store(line, m, c[0])
-    store(line, m + 8, c[1])
-    store(line, m + 16, c[2])
-    store(line, m + 24, c[3])
-    store(line, m + 32, c[4])
-    store(line, m + 40, c[5])
-    store(line, m + 48, c[6])
-    store(line, m + 56, c[7])
+def _rows(start, swap, h, n, at):
+    """``at``: where the row of the word at place h begins in each sentence."""
+    for lane in range(at.shape[0]):
+        word = h
+        if h == n - 1:
+            word = swap[lane]
+        elif h == swap[lane]:
+            word = n - 1
+        at[lane] = start[lane] + word * n
 
 
 @jit
 def _swap_columns(line, swap, n):
-    for lane in range(LANES):
-        i = swap[lane] * LANES + lane
-        j = (n - 1) * LANES + lane
+    lanes = lanes_of(line)
+    for lane in range(lanes):
+        i = swap[lane] * lanes + lane
+        j = (n - 1) * lanes + lane
         line[i], line[j] = line[j], line[i]
 
 
 @jit
-def _best_heads(scores, start, n, mask, top):
-    """The best score of each word's heads, into lanes; ``mask`` (2 N + 8) is scratch."""
-    for m in range(2 * n + LANES):
+def _best_heads(scores, start, n, first, rows, at, top):
+    """The best score of each word's heads from ``first`` on, into lanes; ``rows`` is scratch."""
+    lanes = lanes_of(top)
+    mask = rows[: 2 * n + lanes]
+    best = rows[2 * n + lanes :]
+    for m in range(2 * n + lanes):
         mask[m] = 0.0
     mask[n] = -np.inf  # meets the diagonal, whatever is there
-    none = splat(-np.inf)
-    for block in range(0, n, LANES):
-        m = min(block, n - LANES)  # the last one overlaps
-        t0, t1, t2, t3, t4, t5, t6, t7 = none, none, none, none, none, none, none, none
-        for h in range(n):
-            at = h * n + m
-            off = load(mask, n - h + m)
-            t0 = larger(load(scores, start[0] + at) + off, t0)
-            t1 = larger(load(scores, start[1] + at) + off, t1)
-            t2 = larger(load(scores, start[2] + at) + off, t2)
-            t3 = larger(load(scores, start[3] + at) + off, t3)
-            t4 = larger(load(scores, start[4] + at) + off, t4)
-            t5 = larger(load(scores, start[5] + at) + off, t5)
-            t6 = larger(load(scores, start[6] + at) + off, t6)
-            t7 = larger(load(scores, start[7] + at) + off, t7)
-        c = transpose((t0, t1, t2, t3, t4, t5, t6, t7))
-        at = m * LANES
-        store(top, at, c[0])
-        store(top, at + 8, c[1])
-        store(top, at + 16, c[2])
-        store(top, at + 24, c[3])
-        store(top, at + 32, c[4])
-        store(top, at + 40, c[5])
-        store(top, at + 48, c[6])
-        store(top, at + 56, c[7])
+    for lane in range(lanes):
+        at[lane] = lane * n
+        for block in range(0, n, lanes):
+            m = min(block, n - lanes)  # the last one overlaps
+            here = start[lane] + m
+            t = splat(top, -np.inf)
+            u = t
+            for h in range(first, n - 1, 2):
+                t = larger(load_as(top, scores, here + h * n) + load(mask, n - h + m), t)
+                u = larger(load_as(top, scores, here + h * n + n) + load(mask, n - h - 1 + m), u)
+            t = larger(load_as(top, scores, here + (n - 1) * n) + load(mask, 1 + m), t)
+            store(best, lane * n + m, larger(t, u))
+    for block in range(0, n, lanes):
+        rows_into_lanes(best, at, min(block, n - lanes), top)
 
 
 @jit
-def weights(scores, start, n, swap, w, b, rows):
+def weights(single_root, scores, start, n, swap, w, b, rows, at, log_scale):
     """Weights of which a word's best head has 1: ``w`` [head, modifier], ``b`` [modifier, head].
 
-    Returned is the log of what was divided. ``rows`` (32 N) is scratch.
+    A single root counts apart: all but one word have another head, and its best arc has weight 1.
+    ``swap`` gets its modifier, and ``log_scale`` f8 (L,) the log of what was divided. ``rows``
+    (4 N L) is scratch.
     """
-    row = n * LANES
+    lanes = lanes_of(w)
+    row = n * lanes
     top = rows[:row]
-    line = rows[row:]
-    none = splat(-np.inf)
-    _best_heads(scores, start, n, line, top)
-    _swap_columns(top, swap, n)
-    log_scale = splat(0.0)
-    for m in range(LANES, row, LANES):
+    line = rows[row : 2 * row]
+    root = rows[2 * row : 2 * row + lanes]
+    none = splat(w, -np.inf)
+    _best_heads(scores, start, n, 1 if single_root else 0, rows[row:], at, top)
+    for lane in range(lanes):
+        log_scale[lane] = 0.0
+        root[lane] = 0.0
+        swap[lane] = n - 1
+    for m in range(lanes, row, lanes):
         x = load(top, m)
-        x = choose(x, none, x, splat(0.0))
-        log_scale = log_scale + x
-        store(top, m, x)
+        store(top, m, choose(x, none, x, splat(x, 0.0)))
+        for lane in range(lanes):
+            log_scale[lane] += top[m + lane]
+    if single_root:
+        for lane in range(lanes):
+            best = -np.inf
+            for m in range(1, n):
+                x = scores[start[lane] + m] - top[m * lanes + lane]
+                if x > best:
+                    best = x
+                    swap[lane] = m
+            root[lane] = max(best, np.finfo(root.dtype).min)
+            log_scale[lane] += root[lane]
+    _swap_columns(top, swap, n)
     for h in range(n):
-        at = _row(start, swap, h, n)
-        for block in range(0, n, LANES):
-            _read(scores, at, min(block, n - LANES), line)
+        _rows(start, swap, h, n, at)
+        for block in range(0, n, lanes):
+            rows_into_lanes(scores, at, min(block, n - lanes), line)
         _swap_columns(line, swap, n)
-        store(line, h * LANES, none)
-        store(w, h * row, splat(0.0))
+        store(line, h * lanes, none)
+        store(w, h * row, splat(w, 0.0))
         for m in range(1, n):
-            x = exp(load(line, m * LANES) - load(top, m * LANES))
-            store(w, h * row + m * LANES, x)
-            store(b, m * row + h * LANES, x)
-    return log_scale
+            x = load(line, m * lanes) - load(top, m * lanes)
+            x = exp(x - load(root, 0) if h == 0 else x)
+            store(w, h * row + m * lanes, x)
+            store(b, m * row + h * lanes, x)
 
 
 @jit
 def _take(b, at):
     """An entry, and 0 in its place."""
     x = load(b, at)
-    store(b, at, splat(0.0))
+    store(b, at, splat(x, 0.0))
     return x
 
 
 @jit
 def _step(b, n, k, single_root, first, past):
     """A Gauss-Jordan step for word k in rows ``first`` to ``past``; returns the pivot."""
-    row = n * LANES
+    lanes = lanes_of(b)
+    row = n * lanes
     mine = k * row
-    column = k * LANES
-    pivot = splat(0.0) if single_root else load(b, mine)
-    other = splat(0.0)  # a second chain of sums
-    for h in range(column + LANES, row - LANES, 2 * LANES):
+    column = k * lanes
+    pivot = splat(b, 0.0) if single_root else load(b, mine)
+    other = splat(b, 0.0)  # a second chain of sums
+    for h in range(column + lanes, row - lanes, 2 * lanes):
         pivot = pivot + load(b, mine + h)
-        other = other + load(b, mine + h + LANES)
+        other = other + load(b, mine + h + lanes)
     if (n - k) % 2 == 0:
-        pivot = pivot + load(b, mine + row - LANES)
+        pivot = pivot + load(b, mine + row - lanes)
     pivot = pivot + other
     inverse = 1.0 / pivot
-    store(b, mine + column, splat(1.0))
-    for h in range(0, row, LANES):
+    store(b, mine + column, splat(b, 1.0))
+    for h in range(0, row, lanes):
         store(b, mine + h, load(b, mine + h) * inverse)
     for m in range(first, past):
         if m != k:
             at = m * row
             c = _take(b, at + column)
-            for h in range(0, row, LANES):
+            for h in range(0, row, lanes):
                 store(b, at + h, load(b, at + h) + c * load(b, mine + h))
     return pivot
 
@@ -199,7 +193,10 @@ def _step(b, n, k, single_root, first, past):
 @jit
 def _four_steps(b, n, k):
     """Four finished rows k to k + 3 into all other rows, two at a time."""
-    row = n * LANES
+    lanes = lanes_of(b)
+    two = 2 * lanes
+    three = 3 * lanes
+    row = n * lanes
     w = k * row
     x = w + row
     y = x + row
@@ -210,77 +207,63 @@ def _four_steps(b, n, k):
             m += 4
             continue
         p = m * row
-        at = p + k * LANES
-        p0, p1, p2, p3 = _take(b, at), _take(b, at + 8), _take(b, at + 16), _take(b, at + 24)
+        at = p + k * lanes
+        p0, p1 = _take(b, at), _take(b, at + lanes)
+        p2, p3 = _take(b, at + two), _take(b, at + three)
         if m + 1 < n and m + 1 != k:
             q = p + row
-            at = q + k * LANES
-            q0, q1, q2, q3 = _take(b, at), _take(b, at + 8), _take(b, at + 16), _take(b, at + 24)
-            for h in range(0, row, LANES):
+            at = q + k * lanes
+            q0, q1 = _take(b, at), _take(b, at + lanes)
+            q2, q3 = _take(b, at + two), _take(b, at + three)
+            for h in range(0, row, lanes):
                 c0, c1, c2, c3 = load(b, w + h), load(b, x + h), load(b, y + h), load(b, z + h)
                 store(b, p + h, load(b, p + h) + p0 * c0 + p1 * c1 + p2 * c2 + p3 * c3)
                 store(b, q + h, load(b, q + h) + q0 * c0 + q1 * c1 + q2 * c2 + q3 * c3)
             m += 2
         else:
-            for h in range(0, row, LANES):
+            for h in range(0, row, lanes):
                 c0, c1, c2, c3 = load(b, w + h), load(b, x + h), load(b, y + h), load(b, z + h)
                 store(b, p + h, load(b, p + h) + p0 * c0 + p1 * c1 + p2 * c2 + p3 * c3)
             m += 1
 
 
 @jit
-def _invert(n, single_root, b):
-    """All words, or all but the last for a single root; returns the product of the pivots."""
-    z = splat(1.0)
+def _invert(n, single_root, b, pivots):
+    """All words, or all but the last for a single root; how many products ``pivots`` has got."""
+    lanes = lanes_of(b)
+    count = 0
     past = n - 1 if single_root else n
     k = 1
     while k + 4 <= past:
-        for j in range(k, k + 4):
-            z = z * _step(b, n, j, single_root, k, k + 4)
+        product = _step(b, n, k, single_root, k, k + 4)
+        for j in range(k + 1, k + 4):
+            product = product * _step(b, n, j, single_root, k, k + 4)
         _four_steps(b, n, k)
+        store(pivots, count * lanes, product)
+        count += 1
         k += 4
     while k < past:
-        z = z * _step(b, n, k, single_root, 1, n)
+        store(pivots, count * lanes, _step(b, n, k, single_root, 1, n))
+        count += 1
         k += 1
-    return z
+    return count
 
 
 @jit
-def _entry(w, b, diagonal, root, c, at, m):
-    d = load(diagonal, m) - load(b, at + m) + c * load(root, m)
-    return bounded(load(w, at + m) * d)
-
-
-@jit
-def _write(w, b, diagonal, root, start, n, swap, mu):
+def _write(w, b, diagonal, root, start, n, swap, line, at, mu):
     """mu[h, m] = w[h, m] (diagonal[m] - b[h, m] + b[h, 0] root[m]) out of lanes."""
+    lanes = lanes_of(w)
     last = n - 1
     for h in range(n):
-        row = h * n * LANES
+        row = h * n * lanes
         c = load(b, row)
-        at = _row(start, swap, h, n)
-        for block in range(0, n, LANES):
-            m = min(block, n - LANES)
-            i = m * LANES
-            r = transpose((
-                _entry(w, b, diagonal, root, c, row, i),
-                _entry(w, b, diagonal, root, c, row, i + 8),
-                _entry(w, b, diagonal, root, c, row, i + 16),
-                _entry(w, b, diagonal, root, c, row, i + 24),
-                _entry(w, b, diagonal, root, c, row, i + 32),
-                _entry(w, b, diagonal, root, c, row, i + 40),
-                _entry(w, b, diagonal, root, c, row, i + 48),
-                _entry(w, b, diagonal, root, c, row, i + 56),
-            ))  # fmt: skip
-            store(mu, at[0] + m, r[0])
-            store(mu, at[1] + m, r[1])
-            store(mu, at[2] + m, r[2])
-            store(mu, at[3] + m, r[3])
-            store(mu, at[4] + m, r[4])
-            store(mu, at[5] + m, r[5])
-            store(mu, at[6] + m, r[6])
-            store(mu, at[7] + m, r[7])
-    for lane in range(LANES):
+        for m in range(0, n * lanes, lanes):
+            d = load(diagonal, m) - load(b, row + m) + c * load(root, m)
+            store(line, m, bounded(load(w, row + m) * d))
+        _rows(start, swap, h, n, at)
+        for block in range(0, n, lanes):
+            rows_out_of_lanes(mu, at, min(block, n - lanes), line)
+    for lane in range(lanes):
         s = swap[lane]
         if s != last:
             for row in range(start[lane], start[lane] + n * n, n):
@@ -288,35 +271,31 @@ def _write(w, b, diagonal, root, start, n, swap, mu):
 
 
 @jit
-def inverse_abreast(single_root, scores, start, n, swap, mu, out, work):
-    """``mu`` of eight sentences and, in ``out`` (3, 8), Z, the log of its scale, and the danger.
+def inverse_abreast(single_root, scores, start, n, swap, mu, log_z, danger, work, logs):
+    """``mu``, ``log_z`` f8 (L,) and ``danger`` f8 (L,) of L sentences.
 
-    ``start`` i8 (8,): where a sentence's N x N entries begin in the flat ``scores`` and ``mu``;
-    ``swap`` i8 (8,) is scratch. Rounding errors of ``mu`` are about 2e-16 times the danger, the
-    largest entry of the inverse; infinite or NaN where Z = 0.
+    ``start`` i8 (L,): where a sentence's N x N entries begin in the flat ``scores`` and ``mu``,
+    whose float type may be another than that of ``work``, the scratch; ``swap`` i8 (2 L,) and
+    ``logs`` f8 are scratch, too. Rounding errors of ``mu`` are about the float type's epsilon times
+    the danger, the largest entry of the inverse; log Z is minus infinity where there is no tree or
+    it could not be told.
     """
+    lanes = lanes_of(work)
+    at = swap[lanes:]
     last = n - 1
-    row = n * LANES
+    row = n * lanes
     w = work[: n * row]
     b = work[n * row : 2 * n * row]
-    rows = work[2 * n * row :]
-    for lane in range(LANES):
-        swap[lane] = last
-        if single_root:
-            best = -np.inf
-            for m in range(1, n):
-                x = scores[start[lane] + m]
-                if x > best:
-                    best = x
-                    swap[lane] = m
-    log_scale = weights(scores, start, n, swap, w, b, rows)
-    z = _invert(n, single_root, b)
+    rows = work[2 * n * row : 2 * n * row + 4 * row]
+    weights(single_root, scores, start, n, swap, w, b, rows, at, log_z)
     diagonal = rows[:row]
     root = rows[row : 2 * row]
-    zero = splat(0.0)
+    pivots = rows[2 * row :]
+    count = _invert(n, single_root, b, pivots)
+    zero = splat(b, 0.0)
     largest = zero
-    end = last * LANES if single_root else row
-    for m in range(0, row, LANES):
+    end = last * lanes if single_root else row
+    for m in range(0, row, lanes):
         x = load(b, m * n + m) if 0 < m < end else zero
         largest = larger(x, largest)
         store(diagonal, m, x)
@@ -324,12 +303,13 @@ def inverse_abreast(single_root, scores, start, n, swap, mu, out, work):
         store(b, m, zero)
     if single_root:  # what _write needs for the root, the last word and the others
         t = last * row
+        store(pivots, count * lanes, load(b, t))
+        count += 1
         inverse = 1.0 / load(b, t)
-        z = z * load(b, t)
         most = zero
         reach = zero
-        store(b, 0, splat(1.0))
-        for m in range(LANES, end, LANES):
+        store(b, 0, splat(b, 1.0))
+        for m in range(lanes, end, lanes):
             x = load(b, t + m) * inverse
             c = load(b, m * n)
             most = larger(x, most)
@@ -344,22 +324,30 @@ def inverse_abreast(single_root, scores, start, n, swap, mu, out, work):
         store(root, end, inverse)
         store(b, t, zero)
         store(b, t + end, zero)
-    _write(w, b, diagonal, root, start, n, swap, mu)
-    store(out, 0, z)
-    store(out, LANES, log_scale)
-    store(out, 2 * LANES, largest)
+    for i in range(count * lanes):
+        logs[i] = pivots[i]
+    log_in_place(logs[: count * lanes])
+    for i in range(0, count * lanes, lanes):
+        for lane in range(lanes):
+            log_z[lane] += logs[i + lane]
+    store(pivots, 0, largest)
+    for lane in range(lanes):
+        danger[lane] = pivots[lane]
+    _write(w, b, diagonal, root, start, n, swap, rows[3 * row :], at, mu)
 
 
 @jit
 def _leave(x, k, lo, hi, n, f):
     """The shares f[k] of k's heads, lo .. hi - 1 and the root, in row k of ``x``; the pivot."""
-    mine = k * n * LANES
+    lanes = lanes_of(x)
+    mine = k * n * lanes
     pivot = load(x, mine)
-    for h in range(mine + lo * LANES, mine + hi * LANES, LANES):
+    for h in range(mine + lo * lanes, mine + hi * lanes, lanes):
         pivot = pivot + load(x, h)
-    inverse = choose(pivot, splat(0.0), 1.0 / pivot, splat(0.0))
+    zero = splat(x, 0.0)
+    inverse = choose(pivot, zero, 1.0 / pivot, zero)
     store(f, mine, load(x, mine) * inverse)
-    for h in range(mine + lo * LANES, mine + hi * LANES, LANES):
+    for h in range(mine + lo * lanes, mine + hi * lanes, lanes):
         store(f, h, load(x, h) * inverse)
     return pivot
 
@@ -367,11 +355,12 @@ def _leave(x, k, lo, hi, n, f):
 @jit
 def _hang(x, y, m, k, lo, hi, n, f):
     """What hangs on k in row m hangs on k's heads, from ``x`` to ``y``."""
-    at = m * n * LANES
-    mine = k * n * LANES
-    c = load(x, at + k * LANES)
+    lanes = lanes_of(x)
+    at = m * n * lanes
+    mine = k * n * lanes
+    c = load(x, at + k * lanes)
     store(y, at, load(x, at) + c * load(f, mine))
-    for h in range(lo * LANES, hi * LANES, LANES):
+    for h in range(lo * lanes, hi * lanes, lanes):
         store(y, at + h, load(x, at + h) + c * load(f, mine + h))
 
 
@@ -390,8 +379,9 @@ def _eliminate(x, y, k, lo, hi, n, f):
 @jit
 def _eliminate_four(x, y, k, step, lo, hi, n, f):
     """As ``_eliminate`` four times, of k, k + step, ...; ``step`` is 1 or -1."""
-    row = n * LANES
-    product = splat(1.0)
+    lanes = lanes_of(x)
+    row = n * lanes
+    product = splat(x, 1.0)
     now = x
     for i in range(4):
         j = k + i * step
@@ -401,7 +391,7 @@ def _eliminate_four(x, y, k, step, lo, hi, n, f):
         for other in range(i + 1, 4):
             _hang(now, y, k + other * step, j, a, b, n, f)
         now = y
-    k0, k1, k2, k3 = k * LANES, (k + step) * LANES, (k + 2 * step) * LANES, (k + 3 * step) * LANES
+    k0, k1, k2, k3 = k * lanes, (k + step) * lanes, (k + 2 * step) * lanes, (k + 3 * step) * lanes
     f0, f1, f2, f3 = k0 * n, k1 * n, k2 * n, k3 * n
     f01, f02, f03 = load(f, f0 + k1), load(f, f0 + k2), load(f, f0 + k3)
     f12, f13, f23 = load(f, f1 + k2), load(f, f1 + k3), load(f, f2 + k3)
@@ -421,12 +411,12 @@ def _eliminate_four(x, y, k, step, lo, hi, n, f):
             q2 = load(x, q + k2) + q0 * f02 + q1 * f12
             q3 = load(x, q + k3) + q0 * f03 + q1 * f13 + q2 * f23
             store(y, q, load(x, q) + q0 * r0 + q1 * r1 + q2 * r2 + q3 * r3)
-            for h in range(lo * LANES, hi * LANES, LANES):
+            for h in range(lo * lanes, hi * lanes, lanes):
                 c0, c1, c2, c3 = load(f, f0 + h), load(f, f1 + h), load(f, f2 + h), load(f, f3 + h)
                 store(y, p + h, load(x, p + h) + p0 * c0 + p1 * c1 + p2 * c2 + p3 * c3)
                 store(y, q + h, load(x, q + h) + q0 * c0 + q1 * c1 + q2 * c2 + q3 * c3)
         else:
-            for h in range(lo * LANES, hi * LANES, LANES):
+            for h in range(lo * lanes, hi * lanes, lanes):
                 c0, c1, c2, c3 = load(f, f0 + h), load(f, f1 + h), load(f, f2 + h), load(f, f3 + h)
                 store(y, p + h, load(x, p + h) + p0 * c0 + p1 * c1 + p2 * c2 + p3 * c3)
         m += 2
@@ -436,20 +426,21 @@ def _eliminate_four(x, y, k, step, lo, hi, n, f):
 @jit
 def _substitute(f, k, lo, hi, first, past, n, e):
     """e[m, k] for words m from ``first`` on: k's shares of e[m, h], h from lo to hi - 1."""
-    row = n * LANES
+    lanes = lanes_of(f)
+    row = n * lanes
     mine = k * row
     root = load(f, mine)
     m = first
     while m + 4 <= past:
         at = m * row
         s0, s1, s2, s3 = root, root, root, root
-        for h in range(lo * LANES, hi * LANES, LANES):
+        for h in range(lo * lanes, hi * lanes, lanes):
             c = load(f, mine + h)
             s0 = s0 + c * load(e, at + h)
             s1 = s1 + c * load(e, at + row + h)
             s2 = s2 + c * load(e, at + 2 * row + h)
             s3 = s3 + c * load(e, at + 3 * row + h)
-        at += k * LANES
+        at += k * lanes
         store(e, at, s0)
         store(e, at + row, s1)
         store(e, at + 2 * row, s2)
@@ -457,63 +448,60 @@ def _substitute(f, k, lo, hi, first, past, n, e):
         m += 4
     while m < past:
         s0 = root
-        for h in range(lo * LANES, hi * LANES, LANES):
+        for h in range(lo * lanes, hi * lanes, lanes):
             s0 = s0 + load(f, mine + h) * load(e, m * row + h)
-        store(e, m * row + k * LANES, s0)
+        store(e, m * row + k * lanes, s0)
         m += 1
 
 
 @jit
-def sums_abreast(single_root, scores, start, n, swap, mu, out, work, frame):
-    """As ``inverse_abreast``, without a subtraction; ``out`` has no danger.
+def sums_abreast(single_root, scores, start, n, swap, mu, log_z, work, frame):
+    """``nonprojective`` of L sentences, in float64; arguments as of ``inverse_abreast``.
 
-    ``nonprojective`` of eight sentences: e[m, h] is the chance that the walk from h along heads
-    ends in the root and not in m.
+    e[m, h] is the chance that the walk from h along heads ends in the root and not in m.
     """
-    row = n * LANES
+    lanes = lanes_of(work)
+    at = swap[lanes:]
+    row = n * lanes
     size = n * row
     t = SMALL_ROOT if single_root else 1.0
     w = work[:size]
     f = work[size : 2 * size]
     e = work[2 * size : 3 * size]
     rows = work[3 * size : 3 * size + 4 * row]
-    product = work[3 * size + 4 * row : 3 * size + 4 * row + MAX_HALVINGS * LANES]
-    layers = work[3 * size + 4 * row + MAX_HALVINGS * LANES :]
+    product = work[3 * size + 4 * row : 3 * size + 4 * row + MAX_HALVINGS * lanes]
+    layers = work[3 * size + 4 * row + MAX_HALVINGS * lanes :]
     b = layers[:size]
-    for lane in range(LANES):
-        swap[lane] = n - 1
-    log_scale = weights(scores, start, n, swap, w, b, rows)
+    weights(single_root, scores, start, n, swap, w, b, rows, at, log_z)
     scale = rows[:row]
     gain = rows[row : 2 * row]
+    logs = rows[2 * row : 3 * row]
+    zero = splat(w, 0.0)
     for m in range(1, n):  # a word's weights sum to 1
-        total = splat(0.0)
-        for at in range(m * row, m * row + row, LANES):
-            total = total + load(b, at)
-        store(scale, m * LANES, total)
-        total = choose(total, splat(0.0), 1.0 / total, splat(0.0))
-        for at in range(m * row, m * row + row, LANES):
-            store(b, at, load(b, at) * total)
+        total = zero
+        for h in range(m * row, m * row + row, lanes):
+            total = total + load(b, h)
+        store(logs, m * lanes, total)
+        total = choose(total, zero, 1.0 / total, zero)
+        for h in range(m * row, m * row + row, lanes):
+            store(b, h, load(b, h) * total)
         store(b, m * row, load(b, m * row) * t)
-        store(gain, m * LANES, total)
-    log_in_place(scale[LANES:row])
-    for m in range(LANES, row, LANES):
-        log_scale = log_scale + load(scale, m)
-        store(scale, m, load(gain, m))
-    store(product, 0, splat(1.0))
+        store(scale, m * lanes, total)
+    store(product, 0, splat(w, 1.0))
     depth = 0
     frame[0, 0] = 1  # first word
     frame[0, 1] = n  # past the last
     frame[0, 2] = 0  # halves done
-    z = splat(0.0)
+    z = splat(w, 0.0)
     while depth >= 0:
         lo = frame[depth, 0]
         hi = frame[depth, 1]
         done = frame[depth, 2]
         x = layers[depth * size : (depth + 1) * size]
         if hi - lo == 1:
-            store(e, lo * (row + LANES), splat(0.0))
-            store(gain, lo * LANES, load(product, depth * LANES))
-            z = load(product, depth * LANES) * load(x, lo * row)
+            store(e, lo * (row + lanes), splat(w, 0.0))
+            store(gain, lo * lanes, load(product, depth * lanes))
+            z = load(product, depth * lanes) * load(x, lo * row)
             depth -= 1
             continue
         mid = (lo + hi) // 2
@@ -527,7 +515,7 @@ def sums_abreast(single_root, scores, start, n, swap, mu, out, work, frame):
             continue
         frame[depth, 2] = done + 1
         y = layers[(depth + 1) * size : (depth + 2) * size]
-        p = load(product, depth * LANES)
+        p = load(product, depth * lanes)
         step = -1 if done == 0 else 1
         k = hi - 1 if done == 0 else lo
         left = hi - mid if done == 0 else mid - lo
@@ -545,110 +533,113 @@ def sums_abreast(single_root, scores, start, n, swap, mu, out, work, frame):
             left -= each
             x = y
         depth += 1
-        store(product, depth * LANES, p)
+        store(product, depth * lanes, p)
         frame[depth, 0] = lo
         frame[depth, 1] = hi
         frame[depth, 2] = 0
     inverse = 1.0 / z
     for m in range(1, n):
-        g = 0.0 - load(gain, m * LANES) * inverse * load(scale, m * LANES)
-        store(b, m * LANES, g * t)
+        g = 0.0 - load(gain, m * lanes) * inverse * load(scale, m * lanes)
+        store(b, m * lanes, g * t)
         for h in range(1, n):
-            store(b, h * row + m * LANES, g * load(e, m * row + h * LANES))
-    for m in range(0, row, LANES):
-        store(b, m * n, splat(0.0))
-        store(scale, m, splat(0.0))
-    _write(w, b, scale, scale, start, n, swap, mu)
-    store(out, 0, z * (1.0 / t))
-    store(out, LANES, log_scale)
+            store(b, h * row + m * lanes, g * load(e, m * row + h * lanes))
+    for m in range(0, row, lanes):
+        store(b, m * n, zero)
+        store(scale, m, zero)
+    floor = choose(z, splat(z, ONE_ROOT * t if single_root else TINY), z * (1.0 / t), zero)
+    store(logs, 0, floor)
+    log_in_place(logs)
+    for i in range(0, row, lanes):
+        for lane in range(lanes):
+            log_z[lane] += logs[i + lane]
+    _write(w, b, scale, scale, start, n, swap, rows[3 * row :], at, mu)
 
 
 @jit
-def _pack(b, n, n_nodes, start, scores, mu, at, there, into):
-    """A sentence between its own place and a square of N nodes at ``there[at:]``.
+def _square(size, n, source, at, target, to):
+    """A sentence of ``size`` nodes at ``source[at:]`` as one of n at ``target[to:]``.
 
     A word beyond its end hangs on word 1, with weight 1, and nothing hangs on it.
     """
-    size = n_nodes[b]
     for h in range(size):
-        own = start[b] + h * size
-        if into:
-            for m in range(size):
-                there[at + h * n + m] = scores[own + m]
-            for m in range(size, n):
-                there[at + h * n + m] = 0.0 if h == 1 else -np.inf
-        else:
-            for m in range(size):
-                mu[own + m] = there[at + h * n + m]
-    if into:
-        for i in range(at + size * n, at + n * n):
-            there[i] = -np.inf
+        for m in range(size):
+            target[to + h * n + m] = source[at + h * size + m]
+        for m in range(size, n):
+            target[to + h * n + m] = 0.0 if h == 1 else -np.inf
+    for i in range(to + size * n, to + n * n):
+        target[i] = -np.inf
 
 
 @jit
-def abreast(single_root, n_nodes, start, order, scores, mu, log_z):
-    """Part of ``minfer.kernels.trees.batch_marginals``: log Z stays NaN where one by one is better.
+def abreast(single_root, n_nodes, start, order, scores, mu, log_z, like, frame):
+    """``batch_marginals`` of ``minfer.kernels.trees``, as far as it is faster abreast.
 
-    ``order`` i8 (B,) lists the sentences by length.
+    log Z is left alone for the other sentences. Computed is in the float type of ``like``. For
+    float64, ``frame`` i8 (MAX_HALVINGS, 3) is scratch; with None only inverses are tried.
     """
+    lanes = lanes_of(like)
     count = order.shape[0]
-    most = 0
+    most = lanes
     for i in range(count):
-        if n_nodes[i] <= MOST_NODES:
-            most = max(most, n_nodes[i])
-    most = max(most, LANES)
-    size = LANES * most * most
-    work = _aligned(2 * size + 4 * LANES * most)
+        if n_nodes[order[i]] <= MOST_NODES:
+            most = max(most, n_nodes[order[i]])
+    size = lanes * most * most
+    work = _aligned(2 * size + 4 * lanes * most, like)
     more = work[:0]  # for sums_abreast
-    squares = work[:0]  # for sentences that are filled up
-    which = np.empty(LANES, np.int64)
-    at = np.empty(LANES, np.int64)
-    swap = np.empty(LANES, np.int64)
-    frame = np.empty((MAX_HALVINGS, 3), np.int64)
-    out = np.empty(3 * LANES, np.float64)
-    floor = ONE_ROOT if single_root else TINY
+    squares = scores[:0]  # for sentences that are filled up
+    which = np.empty(lanes, np.int64)
+    at = np.empty(lanes, np.int64)
+    swap = np.empty(2 * lanes, np.int64)
+    found = np.empty(lanes, np.float64)
+    danger = np.empty(lanes, np.float64)
+    logs = np.empty(lanes * (most // 4 + 5), np.float64)
+    limit = LARGE_INVERSE if frame is not None else LARGE_INVERSE_32
+    many = FEWEST if frame is not None else lanes // 2  # so many unsafe ones do not pay
     skip = 0
-    for first in range(0, count, LANES):
-        past = min(first + LANES, count)
+    for first in range(0, count, lanes):
+        past = min(first + lanes, count)
         n = n_nodes[order[past - 1]]
         if past - first < FEWEST or n > MOST_NODES:
             break
-        whole = past - first == LANES and n_nodes[order[first]] == n and n >= LANES
-        n = max(n, LANES)
-        for lane in range(LANES):
+        whole = past - first == lanes and n_nodes[order[first]] == n and n >= lanes
+        n = max(n, lanes)
+        for lane in range(lanes):
             which[lane] = order[min(first + lane, past - 1)]
             at[lane] = start[which[lane]] if whole else lane * n * n
         source = scores
         target = mu
         if not whole:
             if squares.size == 0:
-                squares = _aligned(2 * size)
+                squares = _aligned(2 * size, scores)
             source = squares[:size]
             target = squares[size:]
-            for lane in range(LANES):
-                _pack(which[lane], n, n_nodes, start, scores, mu, at[lane], source, True)
-        bad = LANES
+            for lane in range(lanes):
+                b = which[lane]
+                _square(n_nodes[b], n, scores, start[b], source, at[lane])
+        bad = lanes
         if skip == 0:
-            inverse_abreast(single_root, source, at, n, swap, target, out, work)
+            inverse_abreast(single_root, source, at, n, swap, target, found, danger, work, logs)
             bad = 0
-            for lane in range(LANES):
-                if TINY <= out[lane] < 1.0 / TINY and out[2 * LANES + lane] <= LARGE_INVERSE:
-                    log_z[which[lane]] = out[LANES + lane] + np.log(out[lane])
+            for lane in range(lanes):
+                if found[lane] > -np.inf and danger[lane] <= limit:
+                    log_z[which[lane]] = found[lane]
                 else:
                     bad += 1
-            skip = RETRY if bad >= FEWEST else 0
+            skip = RETRY if bad >= many else 0
         else:
             skip -= 1
-        if bad >= FEWEST:
+        if frame is not None and bad >= FEWEST:
             if more.size == 0:
                 layers = 2
                 while 1 << (layers - 2) < most:
                     layers += 1
-                more = _aligned((3 + layers) * size + (4 * most + MAX_HALVINGS) * LANES)
-            sums_abreast(single_root, source, at, n, swap, target, out, more, frame)
-            for lane in range(LANES):
-                known = floor <= out[lane] < 1.0 / TINY
-                log_z[which[lane]] = out[LANES + lane] + np.log(out[lane]) if known else np.nan
+                more = _aligned((3 + layers) * size + (4 * most + MAX_HALVINGS) * lanes, like)
+            sums_abreast(single_root, source, at, n, swap, target, found, more, frame)
+            for lane in range(lanes):
+                log_z[which[lane]] = found[lane] if found[lane] > -np.inf else np.nan
         if not whole:
-            for lane in range(LANES):
-                _pack(which[lane], n, n_nodes, start, scores, mu, at[lane], target, False)
+            for lane in range(lanes):
+                b = which[lane]
+                for h in range(n_nodes[b]):
+                    for m in range(n_nodes[b]):
+                        mu[start[b] + h * n_nodes[b] + m] = target[at[lane] + h * n + m]

@@ -1,10 +1,10 @@
-"""Eight float64 side by side as one value: the same arithmetic on eight sentences at once.
+"""Many floats side by side as one value: the same arithmetic on many sentences at once.
 
-Small problems of one shape are faster eight abreast than one after the other: nothing is padded to
-whole vectors and no loop depends on the data. A ``Lanes`` value is LLVM's <8 x double>, which is
-one register with AVX-512, two with AVX2 and four with SSE2 or NEON; inside kernels it has ``+ - *
-/`` (also with a float), ``load``, ``store`` and what is below. Arrays hold lane l of entry i at
-``8 * i + l``.
+Small problems of one shape are faster abreast than one after the other: nothing is padded to whole
+vectors and no loop depends on the data. A ``Lanes`` value is LLVM's <8 x double> or <16 x float>,
+one register with AVX-512, two with AVX2 and four with SSE2 or NEON. Inside kernels it has
+``+ - * /`` (also with a float) and what is below. Arrays hold lane l of entry i at
+``i * lanes_of(array) + l``.
 """
 
 from __future__ import annotations
@@ -19,73 +19,142 @@ from numba.extending import intrinsic, models, overload, register_model
 from minfer.kernels._jit import jit
 from minfer.kernels.vexp import LN2_HI, LN2_LO, LOG2E, MAGIC
 
-LANES = 8
+BITS = 512
 ZERO = -709.3  # its power of two has the exponent bits 0, which is the number 0
-_VECTOR = ir.VectorType(ir.DoubleType(), LANES)
-_BITS = ir.VectorType(ir.IntType(64), LANES)
+ZERO_32 = -28.0
+MAGIC_32 = 12582912.0  # 1.5 * 2**23
+LN2_HI_32 = 0.693359375  # few bits, so that its product with an exponent is exact
+LN2_LO_32 = -2.12194440e-4
 _FUSED = ("contract",)  # a product and a sum may become one operation
 
 
 class Lanes(types.Type):
-    def __init__(self) -> None:
-        super().__init__(name="Lanes")
+    """``count`` numbers of a numba type."""
+
+    def __init__(self, dtype: types.Float) -> None:
+        super().__init__(name=f"Lanes({dtype})")
+        self.dtype = dtype
+        self.count = BITS // dtype.bitwidth
+        element = ir.DoubleType() if dtype == types.float64 else ir.FloatType()
+        self.vector = ir.VectorType(element, self.count)
+        self.bits = ir.VectorType(ir.IntType(dtype.bitwidth), self.count)
 
 
-lanes = Lanes()
+_LANES = {dtype: Lanes(dtype) for dtype in (types.float32, types.float64)}
 
 
 @register_model(Lanes)
 class _Model(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, _VECTOR)
+        super().__init__(manager, kind, kind.vector)
+
+
+def _kind(like):
+    """The kind of lanes in an array, or of a value."""
+    return like if isinstance(like, Lanes) else _LANES[like.dtype]
 
 
 def _shuffle(builder, a, b, order):
     return builder.shuffle_vector(
-        a, b, ir.Constant(ir.VectorType(ir.IntType(32), LANES), list(order))
+        a, b, ir.Constant(ir.VectorType(ir.IntType(32), len(order)), list(order))
     )
 
 
-def _all(bits, value):
-    return ir.Constant(bits, [value] * LANES)
+def _transpose(builder, x):
+    """The columns of a square matrix of rows."""
+    x = list(x)
+    bit = 1
+    while bit < len(x):
+        even = [j if not j & bit else len(x) + j - bit for j in range(len(x))]
+        odd = [j + bit if not j & bit else len(x) + j for j in range(len(x))]
+        for i in range(len(x)):
+            if not i & bit:
+                a, b = x[i], x[i | bit]
+                x[i], x[i | bit] = _shuffle(builder, a, b, even), _shuffle(builder, a, b, odd)
+        bit *= 2
+    return x
 
 
-def _place(context, builder, signature, args):
-    array = context.make_array(signature.args[0])(context, builder, args[0])
-    return builder.bitcast(builder.gep(array.data, [args[1]]), _VECTOR.as_pointer())
+class _Memory:
+    """An array of floats, for code that is being generated; its lanes are as many as ``kind``'s."""
+
+    def __init__(self, context, builder, array_type, array, kind):
+        own = _LANES[array_type.dtype]
+        self.builder, self.kind = builder, kind
+        self.vector = ir.VectorType(own.vector.element, kind.count)
+        self.align = own.dtype.bitwidth // 8
+        self.data = context.make_array(array_type)(context, builder, array).data
+
+    def _place(self, at):
+        return self.builder.bitcast(self.builder.gep(self.data, [at]), self.vector.as_pointer())
+
+    def load(self, at):
+        x = self.builder.load(self._place(at), align=self.align)
+        return self._converted(x, self.kind.vector)
+
+    def store(self, at, x):
+        self.builder.store(self._converted(x, self.vector), self._place(at), align=self.align)
+
+    def _converted(self, x, to):
+        if x.type == to:
+            return x
+        wide = isinstance(to.element, ir.DoubleType)
+        return self.builder.fpext(x, to) if wide else self.builder.fptrunc(x, to)
+
+
+@intrinsic
+def lanes_of(context, array):
+    """How many lanes a value of this array has."""
+    count = _kind(array).count
+
+    def codegen(context, builder, signature, args):
+        return context.get_constant(types.intp, count)
+
+    return types.intp(array), codegen
 
 
 @intrinsic
 def load(context, array, at):
-    """The eight entries of a flat float64 array from ``at`` on."""
+    """The lanes of a flat array from ``at`` on."""
 
     def codegen(context, builder, signature, args):
-        return builder.load(_place(context, builder, signature, args), align=8)
+        return _Memory(context, builder, array, args[0], _kind(array)).load(args[1])
 
-    return lanes(array, types.intp), codegen
+    return _kind(array)(array, types.intp), codegen
+
+
+@intrinsic
+def load_as(context, like, array, at):
+    """As many entries of an array as ``like`` has lanes, and of its kind."""
+
+    def codegen(context, builder, signature, args):
+        return _Memory(context, builder, array, args[1], _kind(like)).load(args[2])
+
+    return _kind(like)(like, array, types.intp), codegen
 
 
 @intrinsic
 def store(context, array, at, x):
-    """array[at : at + 8] = x."""
+    """array[at : at + lanes] = x."""
 
     def codegen(context, builder, signature, args):
-        builder.store(args[2], _place(context, builder, signature, args), align=8)
+        _Memory(context, builder, array, args[0], _kind(array)).store(args[1], args[2])
         return context.get_dummy_value()
 
     return types.void(array, types.intp, x), codegen
 
 
 @intrinsic
-def splat(context, x):
-    """The same number in all lanes."""
+def splat(context, like, x):
+    """The same number in all lanes, of the kind of ``like``, an array or a value."""
+    kind = _kind(like)
 
     def codegen(context, builder, signature, args):
-        none = ir.Constant(_VECTOR, ir.Undefined)
-        first = builder.insert_element(none, args[0], ir.Constant(ir.IntType(32), 0))
-        return _shuffle(builder, first, none, [0] * LANES)
+        none = ir.Constant(kind.vector, ir.Undefined)
+        first = builder.insert_element(none, args[1], ir.Constant(ir.IntType(32), 0))
+        return _shuffle(builder, first, none, [0] * kind.count)
 
-    return lanes(types.float64), codegen
+    return kind(like, kind.dtype), codegen
 
 
 @intrinsic
@@ -95,38 +164,68 @@ def choose(context, a, b, yes, no):
     def codegen(context, builder, signature, args):
         return builder.select(builder.fcmp_ordered(">", args[0], args[1]), args[2], args[3])
 
-    return lanes(lanes, lanes, lanes, lanes), codegen
+    return a(a, a, a, a), codegen
+
+
+@intrinsic
+def rows_into_lanes(context, x, start, m, line):
+    """As many columns from m on of one row of each sentence: sentence l goes to lane l.
+
+    ``start`` i8 (lanes,): where the rows begin in ``x``; column j goes to entry j of ``line``.
+    """
+
+    def codegen(context, builder, signature, args):
+        rows, columns = _both_ways(context, builder, signature, args)
+        found = _transpose(builder, [memory.load(at) for memory, at in rows])
+        for (memory, at), column in zip(columns, found, strict=True):
+            memory.store(at, column)
+        return context.get_dummy_value()
+
+    return types.void(x, start, types.intp, line), codegen
+
+
+@intrinsic
+def rows_out_of_lanes(context, x, start, m, line):
+    """The same backwards: from ``line`` to ``x``."""
+
+    def codegen(context, builder, signature, args):
+        rows, columns = _both_ways(context, builder, signature, args)
+        found = _transpose(builder, [memory.load(at) for memory, at in columns])
+        for (memory, at), row in zip(rows, found, strict=True):
+            memory.store(at, row)
+        return context.get_dummy_value()
+
+    return types.void(x, start, types.intp, line), codegen
+
+
+def _both_ways(context, builder, signature, args):
+    """Where the rows of sentences and the entries of the line are."""
+    kind = _kind(signature.args[3])
+    x = _Memory(context, builder, signature.args[0], args[0], kind)
+    line = _Memory(context, builder, signature.args[3], args[3], kind)
+    starts = context.make_array(signature.args[1])(context, builder, args[1]).data
+    rows, columns = [], []
+    for lane in range(kind.count):
+        start = builder.load(builder.gep(starts, [context.get_constant(types.intp, lane)]))
+        rows.append((x, builder.add(start, args[2])))
+        entry = builder.add(args[2], context.get_constant(types.intp, lane))
+        columns.append((line, builder.mul(entry, context.get_constant(types.intp, kind.count))))
+    return rows, columns
 
 
 @intrinsic
 def _power_of_two(context, t):
     """2^k for t = k + MAGIC."""
+    bias, mantissa = (1023, 52) if t.dtype == types.float64 else (127, 23)
 
     def codegen(context, builder, signature, args):
-        k = builder.add(builder.bitcast(args[0], _BITS), _all(_BITS, 1023))
-        return builder.bitcast(builder.shl(k, _all(_BITS, 52)), _VECTOR)
+        def everywhere(x):
+            return ir.Constant(t.bits, [x] * t.count)
 
-    return lanes(lanes), codegen
+        k = builder.add(builder.bitcast(args[0], t.bits), everywhere(bias))
+        return builder.bitcast(builder.shl(k, everywhere(mantissa)), t.vector)
 
-
-@intrinsic
-def transpose(context, rows):
-    """Eight values as the rows of a matrix, and its columns; both as tuples."""
-
-    def codegen(context, builder, signature, args):
-        x = [builder.extract_value(args[0], i) for i in range(LANES)]
-        for bit in (1, 2, 4):
-            even = [j if not j & bit else LANES + j - bit for j in range(LANES)]
-            odd = [j + bit if not j & bit else LANES + j for j in range(LANES)]
-            for i in range(LANES):
-                if not i & bit:
-                    a, b = x[i], x[i | bit]
-                    x[i] = _shuffle(builder, a, b, even)
-                    x[i | bit] = _shuffle(builder, a, b, odd)
-        return context.make_tuple(builder, signature.return_type, x)
-
-    eight = types.UniTuple(lanes, LANES)
-    return eight(eight), codegen
+    return t(t), codegen
 
 
 def _operator(symbol, instruction):
@@ -135,16 +234,16 @@ def _operator(symbol, instruction):
         def codegen(context, builder, signature, args):
             return getattr(builder, instruction)(args[0], args[1], flags=_FUSED)
 
-        return lanes(lanes, lanes), codegen
+        return a(a, a), codegen
 
     @overload(symbol)
     def infix(a, b):
         if isinstance(a, Lanes) and isinstance(b, Lanes):
             return lambda a, b: both(a, b)
         if isinstance(a, Lanes) and isinstance(b, types.Float):
-            return lambda a, b: both(a, splat(b))
+            return lambda a, b: both(a, splat(a, b))
         if isinstance(a, types.Float) and isinstance(b, Lanes):
-            return lambda a, b: both(splat(a), b)
+            return lambda a, b: both(splat(b, a), b)
         return None
 
 
@@ -168,16 +267,13 @@ def smaller(a, b):
 @jit
 def bounded(x):
     """x, at least 0 and at most 1."""
-    return larger(smaller(x, splat(1.0)), splat(0.0))
+    return larger(smaller(x, splat(x, 1.0)), splat(x, 0.0))
 
 
 @jit
-def exp(x):
-    """e^x lane by lane for x <= 1 or so, 0 below -708.7. Relative error about 5e-16.
-
-    e^r by its best polynomial of degree 10 that begins with 1 + r, |r| <= ln 2 / 2.
-    """
-    w = larger(splat(ZERO), x)  # this way round NaN stays
+def _exp_64(x):
+    """e^r by its best polynomial of degree 10 that begins with 1 + r, |r| <= ln 2 / 2."""
+    w = larger(splat(x, ZERO), x)  # this way round NaN stays
     t = w * LOG2E + MAGIC
     k = t - MAGIC
     r = (w - k * LN2_HI) - k * LN2_LO
@@ -192,3 +288,31 @@ def exp(x):
     p = p * r + 1.0
     p = p * r + 1.0
     return p * _power_of_two(t)
+
+
+@jit
+def _exp_32(x):
+    """The same with degree 6, and 0 below ZERO_32: products of such numbers would be denormal."""
+    w = larger(splat(x, ZERO_32), x)
+    t = w * LOG2E + MAGIC_32
+    k = t - MAGIC_32
+    r = (w - k * LN2_HI_32) - k * LN2_LO_32
+    p = r * 0.001392625083 + 0.008363232884
+    p = p * r + 0.04166655421
+    p = p * r + 0.1666657667
+    p = p * r + 0.5
+    p = p * r + 1.0
+    p = p * r + 1.0
+    return choose(splat(x, ZERO_32), x, splat(x, 0.0), p * _power_of_two(t))
+
+
+def exp(x):
+    """e^x lane by lane for x <= 1 or so; relative error 5e-16, in float32 2e-7.
+
+    It is 0 below -708.7, in float32 below -28.
+    """
+
+
+@overload(exp)
+def _exp(x):
+    return (lambda x: _exp_64(x)) if x.dtype == types.float64 else (lambda x: _exp_32(x))

@@ -21,7 +21,7 @@ from __future__ import annotations
 import numpy as np
 
 from minfer.kernels._jit import jit
-from minfer.kernels.abreast import abreast
+from minfer.kernels.abreast import MAX_HALVINGS, TINY, abreast
 from minfer.kernels.nonprojective import (
     MAX_DEPTH,
     ONE_ROOT,
@@ -32,7 +32,6 @@ from minfer.kernels.nonprojective import (
 from minfer.kernels.projective import projective, projective_log, projective_sparse
 from minfer.kernels.vexp import exp_in_place, log_in_place
 
-TINY = 1e-280  # a linear sum below this may have lost terms
 SPREAD = 2.6  # see scale_of
 
 
@@ -333,22 +332,23 @@ def _legal(scores):
 
 @jit
 def batch_marginals(projective_tree, single_root, n_nodes, start, order, scores, mu, log_z):
-    """``tree_marginals`` of B sentences, eight at a time where that is faster.
+    """``tree_marginals`` of many sentences, eight at a time where that is faster.
 
     ``n_nodes`` i8 (B,), words + 1; ``start`` i8 (B,): where a sentence's N x N entries begin in
-    ``scores`` and ``mu``, both flat; ``order`` i8 (B,): the sentences by length; ``log_z`` (B,),
-    infinity for scores that are NaN or infinite.
+    ``scores`` and ``mu``, both flat; ``order`` i8: the sentences that are asked for, by length;
+    ``log_z`` f8 (B,), infinity for scores that are NaN or infinite. Returns whether all are finite.
     """
     most = 0
-    for b in range(n_nodes.shape[0]):
-        most = max(most, n_nodes[b])
+    for b in order:
         log_z[b] = np.nan
-    if not projective_tree:
-        abreast(single_root, n_nodes, start, order, scores, mu, log_z)
+        most = max(most, n_nodes[b])
     work = np.empty(0, np.float64)
     ints = np.empty(0, np.int64)
     square = work
-    for b in range(n_nodes.shape[0]):
+    if not projective_tree:
+        frame = np.empty((MAX_HALVINGS, 3), np.int64)
+        abreast(single_root, n_nodes, start, order, scores, mu, log_z, work, frame)
+    for b in order:
         if log_z[b] == log_z[b]:
             continue
         if work.size == 0:
@@ -366,3 +366,27 @@ def batch_marginals(projective_tree, single_root, n_nodes, start, order, scores,
             projective_tree, single_root, mine, mu[at : at + size].reshape(n, n),
             square[:size].reshape(n, n), square[size : 2 * size].reshape(n, n), work, ints,
         )  # fmt: skip
+    return np.isfinite(log_z[order]).all()
+
+
+@jit
+def batch_marginals_32(projective_tree, single_root, n_nodes, start, order, scores, mu, log_z):
+    """The same for ``scores`` and ``mu`` in float32, computed in float32 where that can be trusted.
+
+    For projective trees that is never tried, for they are no faster in float32.
+    """
+    for b in order:
+        log_z[b] = np.nan
+    if not projective_tree:
+        abreast(single_root, n_nodes, start, order, scores, mu, log_z, scores, None)
+    rest = np.empty(order.shape[0], np.int64)
+    count = 0
+    for b in order:
+        if log_z[b] != log_z[b]:
+            rest[count] = b
+            count += 1
+    if count > 0:
+        batch_marginals(
+            projective_tree, single_root, n_nodes, start, rest[:count], scores, mu, log_z
+        )
+    return np.isfinite(log_z[order]).all()

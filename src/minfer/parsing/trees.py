@@ -170,50 +170,44 @@ def batch_marginals(
     lengths: ArrayLike | None = None,
     projective: bool = True,
     single_root: bool = True,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """Arc probabilities (B, N, N) and log Z (B,) of B sentences in one call.
 
     Parameters
     ----------
     scores : float array (B, N, N)
         As for :func:`projective_marginals`, sentence b in its first ``lengths[b] + 1`` rows and
-        columns; what lies beyond is not read, and its probabilities are 0.
+        columns; what lies beyond is not read, and its probabilities are 0. Scores in float32 give
+        probabilities in float32, good to about 1e-5; all others float64, good to about 1e-11.
     lengths : int array (B,), optional
         Words of each sentence; by default all have N - 1.
     projective : bool
     single_root : bool
     """
-    from minfer.kernels.trees import batch_marginals as kernel
-
-    clean = np.ascontiguousarray(scores, dtype=np.float64)
+    given = np.asarray(scores)
+    clean = np.ascontiguousarray(given, np.float32 if given.dtype == np.float32 else np.float64)
     if clean.ndim != 3 or clean.shape[1] != clean.shape[2] or clean.shape[1] < 2:
         raise ModelError(f"arc scores of a batch must have shape (B, N, N), not {clean.shape}")
-    n = clean.shape[1]
-    batch = len(clean)
-    packed = clean.reshape(-1)
-    order = np.arange(batch)
-    start = order * (n * n)
-    if lengths is None:
-        n_nodes = np.full(batch, n)
-    else:
+    batch, n = clean.shape[:2]
+    n_nodes, order = np.full(batch, n), np.arange(batch)
+    used, packed, start = None, clean.reshape(-1), order * (n * n)
+    if lengths is not None:
         n_nodes = _checked_lengths(lengths, batch, n) + 1
-    used = None
     if lengths is not None and (n_nodes < n).any():  # sentence after sentence, row after row
         inside = np.arange(n) < n_nodes[:, None]
         used = inside[:, :, None] & inside[:, None, :]
         packed = clean[used]
         start = np.cumsum(n_nodes**2) - n_nodes**2
         order = np.argsort(n_nodes, kind="stable")
-    mu, log_z = np.empty_like(packed), np.empty(batch)
-    kernel(bool(projective), bool(single_root), n_nodes, start, order, packed, mu, log_z)
-    if np.isinf(log_z).any():
+    mu, log_z, fine = _batch(packed, n_nodes, start, order, projective, single_root)
+    if not fine:
         _refuse_scores(clean, n_nodes)
         if log_z.min() == -np.inf:
             error = no_tree(projective, single_root)
             raise type(error)(f"sentence {int(np.argmin(log_z))}: {error}")
     if used is None:
         return mu.reshape(clean.shape), log_z
-    out = np.zeros(clean.shape)
+    out = np.zeros_like(clean)
     out[used] = mu
     return out, log_z
 
@@ -258,6 +252,23 @@ def no_tree(projective: bool, single_root: bool) -> ContradictionError:
     )
 
 
+def _batch(
+    packed: NDArray[Any],
+    n_nodes: NDArray[np.int64],
+    start: NDArray[np.int64],
+    order: NDArray[np.int64],
+    projective: bool,
+    single_root: bool,
+) -> tuple[NDArray[Any], NDArray[np.float64], bool]:
+    """mu, log Z, and whether it is finite throughout; arguments as of the kernel."""
+    from minfer.kernels import trees as k
+
+    kernel = k.batch_marginals if packed.dtype == np.float64 else k.batch_marginals_32
+    mu, log_z = np.empty_like(packed), np.empty(len(n_nodes))
+    fine = kernel(bool(projective), bool(single_root), n_nodes, start, order, packed, mu, log_z)
+    return mu, log_z, fine
+
+
 def _checked_lengths(lengths: ArrayLike, batch: int, n: int) -> NDArray[np.int64]:
     words = np.asarray(lengths)
     if words.shape != (batch,) or not np.issubdtype(words.dtype, np.integer):
@@ -267,7 +278,7 @@ def _checked_lengths(lengths: ArrayLike, batch: int, n: int) -> NDArray[np.int64
     return words.astype(np.int64)
 
 
-def _refuse_scores(scores: NDArray[np.float64], n_nodes: NDArray[np.int64]) -> None:
+def _refuse_scores(scores: NDArray[Any], n_nodes: NDArray[np.int64]) -> None:
     """An error if a score that will be read is NaN or infinite; others may be anything."""
     node = np.arange(scores.shape[1])
     inside = node < n_nodes[:, None]
@@ -282,19 +293,12 @@ def _refuse_scores(scores: NDArray[np.float64], n_nodes: NDArray[np.int64]) -> N
 def _marginals(
     scores: ArrayLike, single_root: bool, projective: bool
 ) -> tuple[NDArray[np.float64], float]:
-    from minfer.kernels.trees import batch_marginals
-
     clean = checked_scores(scores)
-    mu = np.empty_like(clean)
-    log_z = np.empty(1)
-    batch_marginals(
-        projective, bool(single_root), np.array([len(clean)], dtype=np.int64),
-        np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), clean.reshape(-1),
-        mu.reshape(-1), log_z,
-    )  # fmt: skip
+    one = np.zeros(1, dtype=np.int64)
+    mu, log_z, _ = _batch(clean.reshape(-1), one + len(clean), one, one, projective, single_root)
     if log_z[0] == -np.inf:
         raise no_tree(projective, single_root)
-    return mu, float(log_z[0])
+    return mu.reshape(clean.shape), float(log_z[0])
 
 
 def _checked_arcs(
