@@ -319,7 +319,7 @@ def _trees(results: dict[str, Any]) -> list[list[str]]:
             out.append(
                 [name, r["batch"], number(r["us_per_sentence"]), number(r["minfer_us"]),
                  number(r["x_minfer"]), f"{r['difference']:.0e}",
-                 f"{r['minfer_difference']:.0e}"]
+                 f"{r['minfer_difference']:.0e}" if r["minfer_difference"] else "-"]
             )  # fmt: skip
         if "failed" in found:
             out.append([name, "the rest", found["failed"], "-", "-", "-", "-"])

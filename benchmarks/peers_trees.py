@@ -1,8 +1,8 @@
 """Arc probabilities: minfer, torch-struct and SuPar on the same scores.
 
 Run as a worker, `python peers_trees.py TOOL CORE`: lines of JSON as in tools.py. Scores are
-[sentence, head, modifier] with the root first; exactly one word hangs on the root. They are float32,
-as users of the torch libraries have them, unless the batch says otherwise; one thread.
+[sentence, head, modifier] with the root first; exactly one word hangs on the root. They are
+float32, as users of the torch libraries have them, unless the batch says otherwise; one thread.
 
 Second order: scores of pairs of arcs as well. The forms that the libraries have are different
 models, so only their times are compared, and each with its own limit: without pair scores a form
