@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import logsumexp
 
 from minfer.errors import ContradictionError, ModelError
-from minfer.kernels import abreast, lanes
+from minfer.kernels import abreast, lanes, trees
 from minfer.parsing import batch_marginals, nonprojective_marginals
 
 roots = pytest.mark.parametrize("single_root", [True, False])
@@ -221,3 +222,115 @@ def test_bad_scores_among_good_ones():
             batch_marginals(scores.astype(dtype), projective=False)
         short = np.r_[np.full(9, 19), 6, np.full(6, 19)]
         batch_marginals(scores.astype(dtype), short, projective=False)
+
+
+def overflow_in_single_precision():
+    """Pivots of 1e-40: their inverses are infinite in float32."""
+    arcs = {
+        (0, 8): 0, (1, 3): 0, (1, 6): 0, (1, 13): 0, (2, 10): 0, (3, 2): -2, (3, 4): 0,
+        (4, 1): -23, (5, 13): -26, (6, 1): 0, (7, 1): -16, (7, 2): 0, (7, 15): 0, (8, 5): -21,
+        (10, 5): 0, (10, 11): 0, (11, 15): -19, (13, 4): -20, (14, 7): 0, (15, 14): 0,
+    }  # fmt: skip
+    scores = np.full((17, 17), -40.0)
+    for arc, score in arcs.items():
+        scores[arc] = score
+    return scores
+
+
+X = -np.inf
+HARD = {
+    "overflow in float32": overflow_in_single_precision(),
+    "overflow of sums": [
+        [0, 0, X, X, X, X, 0], [0, 0, X, X, X, X, X], [0, X, 0, 0, 0, -700, -100],
+        [0, -700, X, 0, X, X, X], [0, -800, X, X, 0, X, X], [0, X, X, X, X, 0, X],
+        [0, X, 0, X, X, X, 0],
+    ],
+    "overflow of one inverse": [
+        [0, X, -320, X, X], [0, 0, 0, -1220, 0], [0, X, 0, -1620, X], [0, 0, X, 0, X],
+        [0, X, X, X, 0],
+    ],
+    "one word can only be the root's": [[X, 0, -600], [X, X, X], [X, 0, X]],
+    "a finite mask": [[0, -1e9, 5.75], [0, 0, -1e9], [0, 4.0, 0]],
+    "a larger mask": [[0, -1e30, 5.75], [0, 0, -1e30], [0, 4.0, 0]],
+    "a mask and crossing favourites": [
+        [0, -1e30, 51.0, 4.0], [0, 0, -38.0, -1e30], [0, 8.0, 0, -1e30], [0, 4.0, -1e30, 0],
+    ],
+}  # fmt: skip
+
+
+@roots
+@floats
+@pytest.mark.parametrize("name", HARD)
+def test_hard_ones(single_root, dtype, name):
+    """Against trees one by one where there are few words, else against logarithms."""
+    scores = np.array(HARD[name], dtype)
+    clean = np.array(scores, float)
+    np.fill_diagonal(clean, -np.inf)
+    clean[:, 0] = -np.inf
+    if len(scores) < 8:
+        want, log_z = enumerated(clean, single_root)
+    else:
+        size = len(scores)
+        d, work = np.full((size, size), -np.inf), np.empty(trees.float_scratch(size))
+        shift = np.where(np.arange(size) > 0, logsumexp(clean, axis=0), 0.0)
+        ints = np.empty(trees.int_scratch(size), np.int64)
+        log_z = trees.nonprojective_log(clean - shift, single_root, d, work, ints)
+        want = np.exp(clean - shift + d - log_z)
+        log_z += shift.sum()
+    for batch in (1, 2, 16):
+        mu, z = batch_marginals(np.array([scores] * batch), None, False, single_root)
+        atol = 1e-11 if dtype == np.float64 else 1e-5
+        np.testing.assert_allclose(mu, np.array([want] * batch), atol=atol)
+        np.testing.assert_allclose(z, log_z, rtol=1e-6, atol=1e-5)
+
+
+def enumerated(scores, single_root):
+    """Arc probabilities and log Z of all trees, one by one."""
+    n = len(scores) - 1
+    found, logs = [], []
+    for heads in itertools.product(range(n + 1), repeat=n):
+        up = np.r_[0, heads]
+        above = up
+        for _ in range(n):
+            above = up[above]
+        weight = scores[list(heads), range(1, n + 1)].sum()
+        ones = heads.count(0)
+        if not above.any() and weight > -np.inf and (ones == 1 or not single_root):
+            found.append(heads)
+            logs.append(weight)
+    log_z = logsumexp(logs)
+    mu = np.zeros_like(scores)
+    for heads, weight in zip(found, logs, strict=True):
+        mu[list(heads), range(1, n + 1)] += np.exp(weight - log_z)
+    return mu, log_z
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e5, 1e7])
+def test_an_offset_of_the_root_costs_nothing(offset):
+    rng = np.random.default_rng(2)
+    scores = rng.normal(size=(16, 21, 21)).astype(np.float32)
+    scores[:, 0] += np.float32(offset)
+    mu, _ = batch_marginals(scores, projective=False)
+    near = scores.astype(float)
+    near[:, 0] -= offset
+    np.testing.assert_allclose(mu, batch_marginals(near, projective=False)[0], atol=1e-5)
+
+
+@floats
+def test_what_arrays_may_be(dtype):
+    scores = np.random.default_rng(4).normal(size=(9, 6, 6)).astype(dtype)
+    want, _ = batch_marginals(scores, projective=False)
+    frozen = scores.copy()
+    frozen.flags.writeable = False
+    for same in (frozen, np.asfortranarray(scores), scores[::-1][::-1]):
+        np.testing.assert_array_equal(batch_marginals(same, projective=False)[0], want)
+    assert batch_marginals(scores[:0], [])[0].shape == (0, 6, 6)
+    with pytest.raises(ModelError, match="N >= 2"):
+        batch_marginals(scores[:, :1, :1])
+
+
+def test_sums_that_overflow():
+    scores = np.full((2, 4, 4), -1.5e308)
+    scores[1, 0] = 1.5e308
+    with pytest.raises((ModelError, ContradictionError), match=r"sentence [01]"):
+        batch_marginals(scores, projective=False)

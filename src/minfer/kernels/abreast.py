@@ -48,6 +48,8 @@ MOST_NODES = 256  # beyond, one sentence fills the cache, and several of them mu
 FEWEST = 2  # fewer sentences are faster one by one
 RETRY = 8  # after a group with unsafe ones, the inverse is not tried for so many groups
 LARGE_INVERSE_32 = 16.0  # probabilities from a float32 inverse below this are good to about 1e-5
+LONG = 25  # words; with more of them inverses must be smaller
+FAR = 1e9  # scores of this size leave no digits to those of others
 
 
 @jit
@@ -110,36 +112,36 @@ def weights(single_root, scores, start, n, swap, w, b, rows, at, log_scale):
     """Weights of which a word's best head has 1: ``w`` [head, modifier], ``b`` [modifier, head].
 
     A single root counts apart: all but one word have another head, and its best arc has weight 1.
-    ``swap`` gets its modifier, and ``log_scale`` f8 (L,) the log of what was divided. ``rows``
-    (4 N L) is scratch.
+    ``swap`` gets its modifier, and ``log_scale`` f8 (L,) the log of what was divided. That is minus
+    infinity if a word has no head, or none but a single root, or scores too large to subtract.
+    ``rows`` (4 N L) is scratch.
     """
     lanes = lanes_of(w)
     row = n * lanes
     top = rows[:row]
     line = rows[row : 2 * row]
-    root = rows[2 * row : 2 * row + lanes]
     none = splat(w, -np.inf)
     _best_heads(scores, start, n, 1 if single_root else 0, rows[row:], at, top)
+    root = rows[2 * row : 3 * row]
     for lane in range(lanes):
         log_scale[lane] = 0.0
-        root[lane] = 0.0
         swap[lane] = n - 1
-    for m in range(lanes, row, lanes):
-        x = load(top, m)
-        store(top, m, choose(x, none, x, splat(x, 0.0)))
-        for lane in range(lanes):
-            log_scale[lane] += top[m + lane]
-    if single_root:
-        for lane in range(lanes):
+        for m in range(1, n):
+            x = np.float64(top[m * lanes + lane])
+            log_scale[lane] += x if abs(x) < FAR else -np.inf
+        if single_root:
             best = -np.inf
             for m in range(1, n):
-                x = scores[start[lane] + m] - top[m * lanes + lane]
+                x = np.float64(scores[start[lane] + m]) - top[m * lanes + lane]
                 if x > best:
                     best = x
                     swap[lane] = m
-            root[lane] = max(best, np.finfo(root.dtype).min)
-            log_scale[lane] += root[lane]
+            log_scale[lane] += best if abs(best) < FAR else -np.inf
+            for m in range(1, n):
+                x = np.float64(scores[start[lane] + m]) - top[m * lanes + lane]
+                root[m * lanes + lane] = x - best
     _swap_columns(top, swap, n)
+    _swap_columns(root, swap, n)
     for h in range(n):
         _rows(start, swap, h, n, at)
         for block in range(0, n, lanes):
@@ -147,11 +149,11 @@ def weights(single_root, scores, start, n, swap, w, b, rows, at, log_scale):
         _swap_columns(line, swap, n)
         store(line, h * lanes, none)
         store(w, h * row, splat(w, 0.0))
-        for m in range(1, n):
-            x = load(line, m * lanes) - load(top, m * lanes)
-            x = exp(x - load(root, 0) if h == 0 else x)
-            store(w, h * row + m * lanes, x)
-            store(b, m * row + h * lanes, x)
+        apart = single_root and h == 0
+        for m in range(lanes, row, lanes):
+            x = exp(load(root, m) if apart else load(line, m) - load(top, m))
+            store(w, h * row + m, x)
+            store(b, m * n + h * lanes, x)
 
 
 @jit
@@ -250,16 +252,22 @@ def _invert(n, single_root, b, pivots):
 
 
 @jit
-def _write(w, b, diagonal, root, start, n, swap, line, at, mu):
-    """mu[h, m] = w[h, m] (diagonal[m] - b[h, m] + b[h, 0] root[m]) out of lanes."""
+def _write(w, b, diagonal, root, start, n, swap, line, at, mu, log_z):
+    """mu[h, m] = w[h, m] (diagonal[m] - b[h, m] + b[h, 0] root[m]) out of lanes.
+
+    log Z becomes minus infinity where these do not add up to one head for each word: a last net.
+    """
     lanes = lanes_of(w)
     last = n - 1
+    total = splat(w, 0.0)
     for h in range(n):
         row = h * n * lanes
         c = load(b, row)
         for m in range(0, n * lanes, lanes):
             d = load(diagonal, m) - load(b, row + m) + c * load(root, m)
-            store(line, m, bounded(load(w, row + m) * d))
+            x = bounded(load(w, row + m) * d)
+            total = total + x
+            store(line, m, x)
         _rows(start, swap, h, n, at)
         for block in range(0, n, lanes):
             rows_out_of_lanes(mu, at, min(block, n - lanes), line)
@@ -268,6 +276,10 @@ def _write(w, b, diagonal, root, start, n, swap, line, at, mu):
         if s != last:
             for row in range(start[lane], start[lane] + n * n, n):
                 mu[row + s], mu[row + last] = mu[row + last], mu[row + s]
+    store(line, 0, total)
+    for lane in range(lanes):
+        if not abs(line[lane] - last) < 1e-3 * n:
+            log_z[lane] = -np.inf
 
 
 @jit
@@ -277,8 +289,8 @@ def inverse_abreast(single_root, scores, start, n, swap, mu, log_z, danger, work
     ``start`` i8 (L,): where a sentence's N x N entries begin in the flat ``scores`` and ``mu``,
     whose float type may be another than that of ``work``, the scratch; ``swap`` i8 (2 L,) and
     ``logs`` f8 are scratch, too. Rounding errors of ``mu`` are about the float type's epsilon times
-    the danger, the largest entry of the inverse; log Z is minus infinity where there is no tree or
-    it could not be told.
+    the danger, the largest entry of the inverse, NaN after an overflow; log Z is minus infinity
+    where there is no tree or it could not be told.
     """
     lanes = lanes_of(work)
     at = swap[lanes:]
@@ -294,10 +306,12 @@ def inverse_abreast(single_root, scores, start, n, swap, mu, log_z, danger, work
     count = _invert(n, single_root, b, pivots)
     zero = splat(b, 0.0)
     largest = zero
+    lost = zero  # NaN once a number is not finite
     end = last * lanes if single_root else row
     for m in range(0, row, lanes):
         x = load(b, m * n + m) if 0 < m < end else zero
         largest = larger(x, largest)
+        lost = lost + (x - x)
         store(diagonal, m, x)
         store(root, m, zero)
         store(b, m, zero)
@@ -314,6 +328,7 @@ def inverse_abreast(single_root, scores, start, n, swap, mu, log_z, danger, work
             c = load(b, m * n)
             most = larger(x, most)
             reach = larger(c, reach)
+            lost = lost + (x - x) + (c - c)
             d = load(diagonal, m) - c * x
             store(root, m, x)
             store(diagonal, m, d)
@@ -325,15 +340,15 @@ def inverse_abreast(single_root, scores, start, n, swap, mu, log_z, danger, work
         store(b, t, zero)
         store(b, t + end, zero)
     for i in range(count * lanes):
-        logs[i] = pivots[i]
+        logs[i] = pivots[i] if pivots[i] < np.inf else 0.0
     log_in_place(logs[: count * lanes])
     for i in range(0, count * lanes, lanes):
         for lane in range(lanes):
             log_z[lane] += logs[i + lane]
-    store(pivots, 0, largest)
+    store(pivots, 0, largest + lost)
     for lane in range(lanes):
         danger[lane] = pivots[lane]
-    _write(w, b, diagonal, root, start, n, swap, rows[3 * row :], at, mu)
+    _write(w, b, diagonal, root, start, n, swap, rows[3 * row :], at, mu, log_z)
 
 
 @jit
@@ -546,13 +561,13 @@ def sums_abreast(single_root, scores, start, n, swap, mu, log_z, work, frame):
     for m in range(0, row, lanes):
         store(b, m * n, zero)
         store(scale, m, zero)
-    floor = choose(z, splat(z, ONE_ROOT * t if single_root else TINY), z * (1.0 / t), zero)
-    store(logs, 0, floor)
+    known = choose(z, splat(z, ONE_ROOT * t if single_root else TINY), z * (1.0 / t), zero)
+    store(logs, 0, choose(splat(z, 1.0 / TINY), known, known, zero))
     log_in_place(logs)
     for i in range(0, row, lanes):
         for lane in range(lanes):
             log_z[lane] += logs[i + lane]
-    _write(w, b, scale, scale, start, n, swap, rows[3 * row :], at, mu)
+    _write(w, b, scale, scale, start, n, swap, rows[3 * row :], at, mu, log_z)
 
 
 @jit
@@ -574,7 +589,7 @@ def _square(size, n, source, at, target, to):
 def abreast(single_root, n_nodes, start, order, scores, mu, log_z, like, frame):
     """``batch_marginals`` of ``minfer.kernels.trees``, as far as it is faster abreast.
 
-    log Z is left alone for the other sentences. Computed is in the float type of ``like``. For
+    log Z is left alone for the other sentences. The float type of ``like`` is that of the work; for
     float64, ``frame`` i8 (MAX_HALVINGS, 3) is scratch; with None only inverses are tried.
     """
     lanes = lanes_of(like)
@@ -593,7 +608,7 @@ def abreast(single_root, n_nodes, start, order, scores, mu, log_z, like, frame):
     found = np.empty(lanes, np.float64)
     danger = np.empty(lanes, np.float64)
     logs = np.empty(lanes * (most // 4 + 5), np.float64)
-    limit = LARGE_INVERSE if frame is not None else LARGE_INVERSE_32
+    largest = LARGE_INVERSE if frame is not None else LARGE_INVERSE_32
     many = FEWEST if frame is not None else lanes // 2  # so many unsafe ones do not pay
     skip = 0
     for first in range(0, count, lanes):
@@ -619,6 +634,7 @@ def abreast(single_root, n_nodes, start, order, scores, mu, log_z, like, frame):
         bad = lanes
         if skip == 0:
             inverse_abreast(single_root, source, at, n, swap, target, found, danger, work, logs)
+            limit = largest * min(1.0, LONG / n)
             bad = 0
             for lane in range(lanes):
                 if found[lane] > -np.inf and danger[lane] <= limit:

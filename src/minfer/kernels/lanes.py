@@ -292,7 +292,7 @@ def _exp_64(x):
 
 @jit
 def _exp_32(x):
-    """The same with degree 6, and 0 below ZERO_32: products of such numbers would be denormal."""
+    """The same with degree 6, and 0 below ZERO_32: few products of such numbers are denormal."""
     w = larger(splat(x, ZERO_32), x)
     t = w * LOG2E + MAGIC_32
     k = t - MAGIC_32

@@ -33,11 +33,13 @@ from minfer.kernels.projective import projective, projective_log, projective_spa
 from minfer.kernels.vexp import exp_in_place, log_in_place
 
 SPREAD = 2.6  # see scale_of
+CUT = 1e4  # arcs so far below a word's best are tried without, and needed only if all trees
+MATTERS = 750.0  # without them weigh little more: e^-750 is 0
 
 
 @jit
 def float_scratch(n_nodes):
-    return 8 * n_nodes * n_nodes + 4 * MAX_DEPTH
+    return (8 * n_nodes + 1) * n_nodes + 4 * MAX_DEPTH
 
 
 @jit
@@ -300,14 +302,19 @@ def tree_marginals(projective_tree, single_root, scores, mu, w, d, work, ints):
             for m in range(n):
                 mu[h, m] = min(w[h, m] * d[h, m] * inverse, 1.0)
         return base + np.log(z)
-    for h in range(n):
-        for m in range(n):
-            w[h, m] = scores[h, m] - shift[m] if m > 0 and h != m else -np.inf
-    d[:, :] = -np.inf
-    if projective_tree:
-        log_z = projective_log(w, single_root, d, work)
-    else:
-        log_z = nonprojective_log(w, single_root, d, work, ints)
+    log_z = -np.inf
+    for cut in (-CUT, -np.inf):  # without arcs that are far below their rivals, or with them
+        for h in range(n):
+            for m in range(n):
+                x = scores[h, m] - shift[m] if m > 0 and h != m else -np.inf
+                w[h, m] = x if x > cut else -np.inf
+        d[:, :] = -np.inf
+        if projective_tree:
+            log_z = projective_log(w, single_root, d, work[n:])
+        else:
+            log_z = nonprojective_log(w, single_root, d, work[n:], ints)
+        if log_z > MATTERS - CUT:
+            break
     for h in range(n):
         for m in range(n):
             if log_z > -np.inf:

@@ -178,7 +178,8 @@ def batch_marginals(
     scores : float array (B, N, N)
         As for :func:`projective_marginals`, sentence b in its first ``lengths[b] + 1`` rows and
         columns; what lies beyond is not read, and its probabilities are 0. Scores in float32 give
-        probabilities in float32, good to about 1e-5; all others float64, good to about 1e-11.
+        probabilities in float32, good to about 1e-5; all others float64, good to about 1e-11. An
+        arc that cannot be has minus infinity; -1e9 will do, but costs digits.
     lengths : int array (B,), optional
         Words of each sentence; by default all have N - 1.
     projective : bool
@@ -187,7 +188,11 @@ def batch_marginals(
     given = np.asarray(scores)
     clean = np.ascontiguousarray(given, np.float32 if given.dtype == np.float32 else np.float64)
     if clean.ndim != 3 or clean.shape[1] != clean.shape[2] or clean.shape[1] < 2:
-        raise ModelError(f"arc scores of a batch must have shape (B, N, N), not {clean.shape}")
+        raise ModelError(
+            f"arc scores of a batch must have shape (B, N, N) with N >= 2, not {clean.shape}"
+        )
+    if not clean.flags.writeable:  # compiled code would take it for another type
+        clean = clean.copy()
     batch, n = clean.shape[:2]
     n_nodes, order = np.full(batch, n), np.arange(batch)
     used, packed, start = None, clean.reshape(-1), order * (n * n)
@@ -202,9 +207,14 @@ def batch_marginals(
     mu, log_z, fine = _batch(packed, n_nodes, start, order, projective, single_root)
     if not fine:
         _refuse_scores(clean, n_nodes)
-        if log_z.min() == -np.inf:
+        b = int(np.flatnonzero(~np.isfinite(log_z))[0])
+        if log_z[b] == -np.inf:
             error = no_tree(projective, single_root)
-            raise type(error)(f"sentence {int(np.argmin(log_z))}: {error}")
+            raise type(error)(f"sentence {b}: {error}")
+        raise ModelError(
+            f"sentence {b}: scores so large that their sums overflow; subtract the largest score "
+            "of a word's heads from all of them first"
+        )
     if used is None:
         return mu.reshape(clean.shape), log_z
     out = np.zeros_like(clean)
@@ -270,7 +280,7 @@ def _batch(
 
 
 def _checked_lengths(lengths: ArrayLike, batch: int, n: int) -> NDArray[np.int64]:
-    words = np.asarray(lengths)
+    words = np.asarray(lengths) if np.size(lengths) else np.zeros(0, dtype=np.int64)
     if words.shape != (batch,) or not np.issubdtype(words.dtype, np.integer):
         raise ModelError(f"lengths must be {batch} integers, not {words.dtype} {words.shape}")
     for b in np.flatnonzero((words < 1) | (words >= n)).tolist():
