@@ -167,35 +167,27 @@ def choose(context, a, b, yes, no):
     return a(a, a, a, a), codegen
 
 
-@intrinsic
-def rows_into_lanes(context, x, start, m, line):
-    """As many columns from m on of one row of each sentence: sentence l goes to lane l.
+def _rows(into):
+    @intrinsic
+    def move(context, x, start, m, line):
+        def codegen(context, builder, signature, args):
+            rows, columns = _both_ways(context, builder, signature, args)
+            source, target = (rows, columns) if into else (columns, rows)
+            found = _transpose(builder, [memory.load(at) for memory, at in source])
+            for (memory, at), vector in zip(target, found, strict=True):
+                memory.store(at, vector)
+            return context.get_dummy_value()
 
-    ``start`` i8 (lanes,): where the rows begin in ``x``; column j goes to entry j of ``line``.
-    """
+        return types.void(x, start, types.intp, line), codegen
 
-    def codegen(context, builder, signature, args):
-        rows, columns = _both_ways(context, builder, signature, args)
-        found = _transpose(builder, [memory.load(at) for memory, at in rows])
-        for (memory, at), column in zip(columns, found, strict=True):
-            memory.store(at, column)
-        return context.get_dummy_value()
-
-    return types.void(x, start, types.intp, line), codegen
+    return move
 
 
-@intrinsic
-def rows_out_of_lanes(context, x, start, m, line):
-    """The same backwards: from ``line`` to ``x``."""
-
-    def codegen(context, builder, signature, args):
-        rows, columns = _both_ways(context, builder, signature, args)
-        found = _transpose(builder, [memory.load(at) for memory, at in columns])
-        for (memory, at), row in zip(rows, found, strict=True):
-            memory.store(at, row)
-        return context.get_dummy_value()
-
-    return types.void(x, start, types.intp, line), codegen
+# (x, start, m, line): as many columns from m on as there are lanes, of one row of each sentence,
+# between ``x``, where ``start`` i8 (lanes,) tells the rows' beginnings, and ``line``, where column
+# j is entry j and sentence l is in lane l
+rows_into_lanes = _rows(True)
+rows_out_of_lanes = _rows(False)
 
 
 def _both_ways(context, builder, signature, args):

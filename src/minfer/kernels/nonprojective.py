@@ -24,6 +24,7 @@ from minfer.kernels.vexp import log_add, log_dot
 SMALL_ROOT = 1e-60  # weight of the root for a single child; what is below ONE_ROOT may be two
 ONE_ROOT = 1e-40
 MAX_DEPTH = 64
+TINY = 1e-280  # a sum below this may have lost terms
 LARGE_INVERSE = 1e4  # probabilities from an inverse below this are good to about 1e-11
 
 

@@ -21,10 +21,11 @@ from __future__ import annotations
 import numpy as np
 
 from minfer.kernels._jit import jit
-from minfer.kernels.abreast import MAX_HALVINGS, TINY, abreast
+from minfer.kernels.abreast import MAX_HALVINGS, abreast
 from minfer.kernels.nonprojective import (
     MAX_DEPTH,
     ONE_ROOT,
+    TINY,
     inverse_marginals,
     nonprojective,
     nonprojective_log,
