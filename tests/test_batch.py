@@ -26,6 +26,7 @@ from minfer.examples import sprinkler
 from minfer.parsing import Parser, Recipe, Sentence, write_conllu
 from minfer.parsing.tiny import tiny_treebank
 from minfer.pictures import base_pictures, gaussian, read_picture, write_picture
+from processes import all_end
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -435,8 +436,7 @@ def test_a_driver_killed_at_random_moments_resumes_to_the_same_output(tmp_path):
     manifest = lines(out, "manifest.jsonl")
     assert sorted(line["shard"] for line in manifest) == list(range(len(manifest)))
     assert sum(line["rows"] for line in manifest) == 398
-    for pid in set(pids.read_text().split()):  # workers die with their driver
-        assert not Path(f"/proc/{pid}").exists()
+    assert all_end({int(pid) for pid in pids.read_text().split()})  # workers die with their driver
 
 
 def lines_of(path: Path) -> list[bytes]:

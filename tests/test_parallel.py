@@ -14,6 +14,7 @@ import pytest
 
 from minfer.errors import MinferError, RefusedError, SettingsError, WorkerError
 from minfer.parallel import cores, ordered_map
+from processes import all_end, looks_at_processes
 
 
 class OddError(Exception):
@@ -118,7 +119,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks into /proc")
+@looks_at_processes
 @pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL])
 def test_workers_end_with_their_parent(tmp_path, blow):
     script = tmp_path / "slow.py"
@@ -132,15 +133,4 @@ def test_workers_end_with_their_parent(tmp_path, blow):
     workers = [int(process.stdout.readline()) for _ in range(2)]
     process.send_signal(blow)
     process.communicate(timeout=30)
-    for _ in range(100):
-        if not any(map(_alive, workers)):
-            break
-        time.sleep(0.1)
-    assert not any(map(_alive, workers))
-
-
-def _alive(process: int) -> bool:
-    try:
-        return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
-    except OSError:
-        return False
+    assert all_end(workers)

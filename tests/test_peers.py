@@ -3,10 +3,11 @@
 import json
 import os
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from processes import all_end, looks_at_processes
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 if not FOLDER.is_dir():
@@ -32,15 +33,7 @@ for line in sys.stdin:
 """
 
 
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
-
-
-@pytest.mark.skipif(not Path("/proc").exists(), reason="looks at processes in /proc")
+@looks_at_processes
 def test_a_hang_is_a_result_and_leaves_nothing_running(tmp_path):
     script, child = tmp_path / "hangs.py", tmp_path / "child"
     script.write_text(HANGS)
@@ -50,11 +43,7 @@ def test_a_hang_is_a_result_and_leaves_nothing_running(tmp_path):
     with pytest.raises(ToolFailed, match=r"^one iteration > 0\.3 s$"):
         client.ask("once", iters=1)
     client.close()
-    for _ in range(50):
-        if not alive(int(child.read_text())):
-            break
-        time.sleep(0.1)
-    assert not alive(int(child.read_text()))
+    assert all_end([int(child.read_text())])
     assert client.process.returncode is not None
 
 
