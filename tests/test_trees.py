@@ -258,6 +258,26 @@ def test_messages_by_enumeration(n, sparse, projective, single_root, monkeypatch
             assert log_z == pytest.approx(z, rel=1e-12, abs=1e-10)
 
 
+@kinds
+@pytest.mark.parametrize("mask", [-2e4, -1e9, -1e30])
+def test_messages_with_finite_masks(mask, projective, single_root):
+    """Arcs that are as good as impossible cost the others no digits."""
+    rng = np.random.default_rng(5)
+    n = 4
+    heads, modifiers = all_arcs(n)
+    factor = FACTORS[projective](heads, modifiers, n, single_root)
+    for density, scale in itertools.product((0.2, 0.5, 0.8), (1.0, 30.0, 700.0)):
+        for _ in range(20):
+            q = rng.normal(size=(len(heads), 2)) * scale
+            q[:, 0] = 0.0
+            q[rng.random(len(heads)) < density, 1] = mask
+            out = np.empty_like(q)
+            log_z = factor.messages(q.ravel(), out.reshape(-1))
+            want, z = messages(heads, modifiers, q.ravel(), n, projective, single_root)
+            np.testing.assert_allclose(out.ravel(), want, rtol=1e-12, atol=1e-10)
+            assert log_z == pytest.approx(z, rel=1e-12, abs=1e-10)
+
+
 def arcs_with_tree(scores, projective, single_root, keep=None, order=None):
     """One variable per arc with its score, and the tree factor over them."""
     n = len(scores) - 1

@@ -336,6 +336,7 @@ class _Told(NamedTuple):
 
     def as_json(self) -> None:
         from minfer.cli import render
+        from minfer.reduction.result import finite_or_none
 
         result, means = self.cleaned.result, self.cleaned.means
         height, width = self.cleaned.shape
@@ -361,7 +362,8 @@ class _Told(NamedTuple):
                 "ignored": result.n_ignored,
                 "kept_share": result.kept_share,
                 "divergence_estimate": result.divergence,
-                "error_estimate": result.error_estimate,
+                "error_estimate": finite_or_none(result.error_estimate),
+                "no_estimate": result.no_estimate,
             }
         if self.comparison is not None:
             content["compare"] = self.comparison.to_dict(result)

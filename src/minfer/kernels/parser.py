@@ -32,15 +32,17 @@ from minfer.kernels.features import (
     table_bits,
 )
 from minfer.kernels.gains import pair_gains
-from minfer.kernels.nonprojective import (
-    ONE_ROOT,
-    inverse_marginals,
-    nonprojective,
-    nonprojective_log,
-)
-from minfer.kernels.projective import plan_arcs, projective, projective_log, projective_sparse
+from minfer.kernels.nonprojective import ONE_ROOT, inverse_marginals, nonprojective
+from minfer.kernels.projective import plan_arcs, projective, projective_sparse
 from minfer.kernels.select import ALL, choose
-from minfer.kernels.trees import SPREAD, TINY, float_scratch, int_scratch, tree_marginals
+from minfer.kernels.trees import (
+    SPREAD,
+    TINY,
+    float_scratch,
+    int_scratch,
+    logs_all_through,
+    tree_marginals,
+)
 
 MOST = 1e30  # odds are kept within 1e-30 .. 1e30
 LIMIT = 1e140  # products of messages are kept within 1e-140 .. 1e140
@@ -249,15 +251,10 @@ def tree_pass(
         for a in range(n_arcs):
             mass[a] *= d[a] if sparse else derivative[heads[a], modifiers[a]]
         return base + np.log(z)
-    for q in range(size):
-        w[q] = -np.inf
-        d[q] = -np.inf
+    w[:size] = -np.inf
     for a in range(n_arcs):
         dense[heads[a], modifiers[a]] = np.log(mass[a])
-    if projective_tree:
-        log_z = projective_log(dense, single_root, derivative, work)
-    else:
-        log_z = nonprojective_log(dense, single_root, derivative, work, ints)
+    log_z = logs_all_through(projective_tree, single_root, dense, False, derivative, work, ints)
     for a in range(n_arcs):
         h, m = heads[a], modifiers[a]
         mass[a] = np.exp(dense[h, m] + derivative[h, m] - log_z) if log_z > -np.inf else 0.0

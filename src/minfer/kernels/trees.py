@@ -34,7 +34,7 @@ from minfer.kernels.projective import projective, projective_log, projective_spa
 from minfer.kernels.vexp import exp_in_place, log_in_place
 
 SPREAD = 2.6  # see scale_of
-CUT = 1e4  # arcs so far below a word's best are tried without, and needed only if all trees
+CUT = 1e4  # arcs so far below their rivals are tried without, and needed only where all trees
 MATTERS = 750.0  # without them weigh little more: e^-750 is 0
 
 
@@ -126,6 +126,49 @@ def find_dead(projective_tree, single_root, n, heads, modifiers, plan, log_w, de
 
 
 @jit
+def logs_all_through(projective_tree, single_root, w, every, d, work, ints):
+    """log Z, and ``d`` (N, N) gets log dZ/dw, for any scaled log-weights ``w`` (N, N).
+
+    Arcs far below their rivals, such as those masked by -1e9, would cost all others their digits.
+    They are left out, and put in for what cannot be told without them: log Z and, if ``every``
+    one matters, derivatives; else only those of likely arcs are right.
+    """
+    n = w.shape[0]
+    near = w.copy()
+    far = False
+    for h in range(n):
+        for m in range(n):
+            if -np.inf < w[h, m] <= -CUT:
+                near[h, m] = -np.inf
+                far = True
+    log_z = _log_sums(projective_tree, single_root, near, d, work, ints)
+    if not far:
+        return log_z
+    low = MATTERS - CUT
+    lacking = log_z <= low
+    if every:
+        for h in range(n):
+            for m in range(n):
+                lacking |= w[h, m] > -np.inf and d[h, m] <= low
+    if lacking:
+        others = np.empty((n, n))
+        other_z = _log_sums(projective_tree, single_root, w, others, work, ints)
+        log_z = log_z if log_z > low else other_z
+        for h in range(n):
+            for m in range(n):
+                d[h, m] = d[h, m] if d[h, m] > low else others[h, m]
+    return log_z
+
+
+@jit
+def _log_sums(projective_tree, single_root, w, d, work, ints):
+    d[:, :] = -np.inf
+    if projective_tree:
+        return projective_log(w, single_root, d, work)
+    return nonprojective_log(w, single_root, d, work, ints)
+
+
+@jit
 def log_derivatives(projective_tree, single_root, n, heads, modifiers, plan, dead, log_w, log_d):
     """log Z over A arcs of scaled log-weights, and log dZ/dw (A,); logs all through if need be.
 
@@ -151,13 +194,10 @@ def log_derivatives(projective_tree, single_root, n, heads, modifiers, plan, dea
                 log_d[a] = -np.inf
         return np.log(z)
     dense = np.full((n, n), -np.inf)
-    d = np.full((n, n), -np.inf)
+    d = np.empty((n, n))
     for a in range(n_arcs):
         dense[heads[a], modifiers[a]] = log_w[a]
-    if projective_tree:
-        log_z = projective_log(dense, single_root, d, work)
-    else:
-        log_z = nonprojective_log(dense, single_root, d, work, ints)
+    log_z = logs_all_through(projective_tree, single_root, dense, True, d, work, ints)
     for a in range(n_arcs):
         log_d[a] = d[heads[a], modifiers[a]]
     return log_z
@@ -179,7 +219,6 @@ def tree_messages(
     off = np.zeros(n)  # sum of the log-messages for off, forced arcs left out
     forced = np.zeros(n, np.int64)  # arcs whose message forbids off
     cap = SPREAD if projective_tree else np.inf
-    base = 0.0
     for m in range(1, n):
         for p in range(start[m], start[m + 1]):
             q0 = incoming[2 * order[p]]
@@ -197,12 +236,16 @@ def tree_messages(
         scale[m] = scale_of(log_w, order, start[m], start[m + 1], cap)
         for p in range(start[m], start[m + 1]):
             log_w[order[p]] -= scale[m]
-        base += scale[m]
+    later = np.zeros(n + 1)  # sum of the scales from a word on
+    for m in range(n - 1, 0, -1):
+        later[m] = later[m + 1] + scale[m]
     log_z = log_derivatives(
         projective_tree, single_root, n, heads, modifiers, plan, dead, log_w, log_d
     )
+    earlier = 0.0
     for m in range(1, n):
-        others = base - scale[m] + off[m]
+        others = earlier + later[m + 1] + off[m]  # no difference: one scale may dwarf the rest
+        earlier += scale[m]
         first = -1  # the heaviest arc into m
         for p in range(start[m], start[m + 1]):
             a = order[p]
@@ -241,7 +284,7 @@ def tree_messages(
                     if b != a and incoming[2 * b] == -np.inf:
                         mass = log_w[b]
             out[2 * a] = mass + without
-    return log_z + base
+    return log_z + earlier
 
 
 @jit
@@ -303,19 +346,10 @@ def tree_marginals(projective_tree, single_root, scores, mu, w, d, work, ints):
             for m in range(n):
                 mu[h, m] = min(w[h, m] * d[h, m] * inverse, 1.0)
         return base + np.log(z)
-    log_z = -np.inf
-    for cut in (-CUT, -np.inf):  # without arcs that are far below their rivals, or with them
-        for h in range(n):
-            for m in range(n):
-                x = scores[h, m] - shift[m] if m > 0 and h != m else -np.inf
-                w[h, m] = x if x > cut else -np.inf
-        d[:, :] = -np.inf
-        if projective_tree:
-            log_z = projective_log(w, single_root, d, work[n:])
-        else:
-            log_z = nonprojective_log(w, single_root, d, work[n:], ints)
-        if log_z > MATTERS - CUT:
-            break
+    for h in range(n):
+        for m in range(n):
+            w[h, m] = scores[h, m] - shift[m] if m > 0 and h != m else -np.inf
+    log_z = logs_all_through(projective_tree, single_root, w, False, d, work[n:], ints)
     for h in range(n):
         for m in range(n):
             if log_z > -np.inf:

@@ -194,8 +194,8 @@ class Result:
         and it does not see the solver's own error. Candidates of a source that were never built
         count as if their weights were drawn like those of the built ones, whatever their
         marginals; if none was built, as if each had the largest weight of its bounds, which is
-        much too careful (:func:`~minfer.reduction.sources.unseen_shifts`). NaN where there is no
-        telling: an ignored factor forbids what the answer allows.
+        much too careful (:func:`~minfer.reduction.sources.unseen_shifts`). NaN where an ignored
+        factor forbids what the answer allows; :attr:`no_estimate` says where else they mislead.
         """
         n, unseen = self.model.n_variables, self.untouched if self.n_untouched else None
         if self.divergence_interval[0] == math.inf or (unseen and unseen.source is None):
@@ -222,13 +222,15 @@ class Result:
 
     @property
     def error_estimate(self) -> float:
-        """Mean of :attr:`error_estimates` over the variables; NaN where there is no telling."""
+        """Mean of :attr:`error_estimates`; NaN where there is no telling: :attr:`no_estimate`."""
+        if self.no_estimate:
+            return math.nan
         return float(self.error_estimates.mean()) if self.model.n_variables else 0.0
 
     @property
     def no_estimate(self) -> str:
         """Why :attr:`error_estimates` are not to be believed; empty where they may be."""
-        if not math.isfinite(self.error_estimate):
+        if not np.isfinite(self.error_estimates).all():
             return "an ignored factor forbids what the reduced model allows"
         if self.n_ignored and not self.marginals.converged:
             return "the solver has not converged"

@@ -47,24 +47,16 @@ function cards() {
   if (!sentence) {
     const own = now.exact ? "" : "; the solver's own error is not in it";
     const ignored = now.kept < data.n_candidates;
-    if (now.error_mean === null)
-      card(
-        "error",
-        "estimate",
-        "not known",
-        "an ignored factor forbids what the reduced model allows",
-        true,
-      );
-    else
-      card(
-        "error",
-        "estimate",
-        !ignored ? "0" : now.no_estimate ? "none" : about(now.error_mean),
-        !ignored
-          ? "nothing is ignored"
-          : now.no_estimate ||
-              `on average, ${number(now.error_max)} at the worst variable${own}`,
-      );
+    card(
+      "error",
+      "estimate",
+      !ignored ? "0" : now.no_estimate ? "none" : about(now.error_mean),
+      !ignored
+        ? "nothing is ignored"
+        : now.no_estimate ||
+            `on average, ${number(now.error_max)} at the worst variable${own}`,
+      Boolean(ignored && now.no_estimate),
+    );
     bound(card, now, ignored);
   }
   const what = `the sum of the ignored ${sentence ? "pairs'" : "factors'"} scores, as the seed sees them`;
