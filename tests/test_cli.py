@@ -525,11 +525,9 @@ def test_ctrl_c_leaves_nothing_behind(grid: Path, tmp_path: Path) -> None:
     process = start("run", grid, *words)
     time.sleep(4)
     assert process.poll() is None
-    then = time.perf_counter()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
     assert process.returncode == 130
-    assert time.perf_counter() - then < 5
     assert out == ""
     assert "Traceback" not in err
     assert "interrupted" in err
