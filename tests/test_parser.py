@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
+from scipy.special import expit
 
 from minfer import BeliefPropagation, FactorGraph, infer
 from minfer.errors import (
@@ -17,7 +19,7 @@ from minfer.errors import (
     RefusedError,
     SettingsError,
 )
-from minfer.kernels.parser import infer_arrays
+from minfer.kernels.parser import infer_arrays, unary_seed
 from minfer.parsing.conllu import Sentence
 from minfer.parsing.evaluation import evaluate
 from minfer.parsing.features import Encoder, compiled_templates
@@ -104,10 +106,16 @@ def kept_pairs(scores, kind, inference):
     return nodes.tolist(), n_gp
 
 
-def unary_gains(scores, pairs):
-    """Gains where each word's scores are normalised over its heads, and no tree is there."""
+def unary_gains(scores, pairs, single_root):
+    """Gains where each word's scores are normalised over its heads, and no tree is there.
+
+    A single root has one child in expectation, by a number that is added to all scores of its arcs.
+    """
     p = np.exp(scores.arcs)
     np.fill_diagonal(p, 0.0)
+    if single_root:
+        odds = p[0, 1:] / p[1:, 1:].sum(axis=0)
+        p[0] *= np.exp(brentq(lambda c: expit(np.log(odds) + c).sum() - 1, -99, 99, xtol=1e-13))
     p = p[pairs.heads, pairs.modifiers] / p.sum(axis=0)[pairs.modifiers]
     graph = FactorGraph.empty(np.full(len(p), 2))
     graph = graph.add_features(np.arange(len(p))[:, None], np.log(p) - np.log1p(-p), [False, True])
@@ -136,7 +144,7 @@ def test_reduced_it_is_the_general_engine(kind, seed_graph):
                 theirs = infer(graph, objective, BeliefPropagation(tol=1e-13), seed=seed_mask)
                 keep, answer = theirs.keep[n_seed:], theirs.marginals
             else:
-                keep = objective(unary_gains(scores, pairs))
+                keep = objective(unary_gains(scores, pairs, single_root))
                 answer = BeliefPropagation(tol=1e-13)(graph.keep(np.r_[seed_mask[:n_seed], keep]))
             ways = [Inference.scan(objective, **tight)]
             ways.append(replace(ways[0], paper_order=True))
@@ -178,6 +186,47 @@ def test_shifting_the_scores_of_a_word_changes_nothing(seed):
         assert b.log_z - a.log_z == pytest.approx(shift[1:].sum())
         assert a.heads.tolist() == b.heads.tolist()
         assert (a.kept, a.scored) == (b.kept, b.scored)
+
+
+@pytest.mark.parametrize("projective", [True, False])
+@pytest.mark.parametrize("seed", ["tree", "unary"])
+@pytest.mark.parametrize("shift", [-600.0, -5.0, 5.0, 600.0])
+def test_shifting_the_scores_of_a_single_root_changes_nothing(shift, seed, projective):
+    arcs, gp, sib = draw(6, 20, strength=0.3)
+    moved = arcs.copy()
+    moved[0] += shift
+    for inference in (Inference.full(), Inference.scan(MinJoint(1e-3), seed=seed)):
+        a, b = (marginals(x, sib, gp, projective, inference=inference) for x in (arcs, moved))
+        np.testing.assert_allclose(a.probs, b.probs, atol=1e-9)
+        assert b.log_z - a.log_z == pytest.approx(shift)
+        assert a.heads.tolist() == b.heads.tolist()
+        assert (a.kept, a.scored) == (b.kept, b.scored)
+
+
+def test_the_unary_seed_where_heads_are_few():
+    """Words that only the root can head, or that it cannot; no word at all that it can."""
+    mu = np.empty((4, 4))
+    arcs = np.zeros((4, 4))
+    arcs[0, 1] = -np.inf
+    assert unary_seed(True, arcs, mu) > -np.inf
+    np.testing.assert_allclose(mu[0], [0, 0, 0.5, 0.5], atol=1e-12)
+    arcs[0, 2] = -np.inf
+    unary_seed(True, arcs, mu)
+    np.testing.assert_allclose(mu[0], [0, 0, 0, 1], atol=1e-12)
+    arcs[0] = -np.inf
+    unary_seed(True, arcs, mu)
+    assert not mu[0].any()
+    arcs = np.zeros((4, 4))
+    arcs[1:, 1] = -np.inf
+    unary_seed(True, arcs, mu)
+    np.testing.assert_allclose(mu[0], [0, 1, 0, 0], atol=1e-12)
+    arcs[0, 1] = -np.inf
+    assert unary_seed(True, arcs, mu) == -np.inf
+    assert unary_seed(True, np.array([[0.0, 3.0], [0.0, 0.0]]), mu[:2, :2].copy()) == 3.0
+    arcs = np.array([[0.0, 800.0, 0.0, -800.0], *np.zeros((3, 4))])
+    unary_seed(True, arcs, mu)
+    np.testing.assert_allclose(mu[0], [0, 1, 0, 0], atol=1e-12)
+    np.testing.assert_allclose(mu[:, 1:].sum(axis=0), 1.0)
 
 
 def test_strong_pairs_stay_finite():

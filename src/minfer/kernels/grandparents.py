@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from minfer.kernels._jit import jit
-from minfer.kernels.trees import SPREAD, scale_of
+from minfer.kernels.trees import SPREAD, root_scale, scale_of
 from minfer.kernels.vexp import exp_in_place
 
 
@@ -192,12 +192,17 @@ def grandparent_marginals(arcs, pairs, single_root, mu):
     scale = np.zeros(n)
     words = np.arange(n)
     base = 0.0
-    for m in range(1, n):
-        scale[m] = scale_of(heads[m], words, 0, n, SPREAD)
-        base += scale[m]
+    if single_root:
+        others = np.full(n, -np.inf)
+        for m in range(1, n):
+            others[m] = heads[m, 1:].max()
+        base = root_scale(heads[:, 0], others)
+        heads[:, 0] -= base
     root = np.zeros(n)
     for m in range(1, n):
-        root[m] = np.exp(arcs[0, m] - scale[m])
+        scale[m] = scale_of(heads[m], words, 0, n, SPREAD)
+        root[m] = np.exp(heads[m, 0] - scale[m])
+        base += scale[m]
     for h in range(n):
         for m in range(n):
             vm = v[h, m]

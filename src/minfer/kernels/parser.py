@@ -41,6 +41,7 @@ from minfer.kernels.trees import (
     float_scratch,
     int_scratch,
     logs_all_through,
+    scale_root,
     tree_marginals,
 )
 
@@ -302,27 +303,93 @@ def tree_seed(projective_tree, single_root, scores, mu):
 
 
 @jit
-def unary_seed(scores, mu):
+def one_child(leads):
+    """How much to take from the root's leads (N,) in log-odds for one child in expectation.
+
+    The c with sum_m 1 / (1 + exp(c - leads[m])) = 1, by Newton's steps kept in bounds; infinite if
+    a word has no head but the root, minus infinity if the root has no arc.
+    """
+    n = leads.shape[0]
+    top = -np.inf
+    second = -np.inf
+    for m in range(1, n):
+        if leads[m] > top:
+            second = top
+            top = leads[m]
+        else:
+            second = max(second, leads[m])
+    if np.isinf(top):
+        return top
+    high = 0.0
+    for m in range(1, n):
+        high += np.exp(leads[m] - top)
+    high = top + np.log(high)  # an odds is more than its probability
+    low = max(second, top - 50.0)  # two have a half or more, or one all but e^-50
+    c = high
+    for _ in range(60):
+        total = 0.0
+        slope = 0.0
+        for m in range(1, n):
+            p = 1.0 / (1.0 + np.exp(c - leads[m]))
+            total += p
+            slope -= p * (1.0 - p)
+        if total > 1.0:
+            low = c
+        else:
+            high = c
+        step = total * np.log(total) / slope if slope < 0.0 else 0.0
+        if abs(step) < 1e-13 * (1.0 + abs(c)):
+            break
+        c -= step
+        if not low <= c <= high:
+            c = 0.5 * (low + high)
+    return c
+
+
+@jit
+def unary_seed(single_root, scores, mu):
     """Arc probabilities (N, N) by each word's scores alone; the sum of the logs of what they are
-    divided by, minus infinity if a word has no head."""
+    divided by, minus infinity if a word has no head.
+
+    With a single root any number may be added to all scores of its arcs, and the model is the same.
+    So that the seed is the same too, the root gets one child in expectation.
+    """
     n = scores.shape[0]
-    mu[:, :] = 0.0
+    first = 1 if single_root else 0
+    leads = np.full(n, -np.inf)
     log_z = 0.0
+    mu[:, :] = 0.0
     for m in range(1, n):
         top = -np.inf
-        for h in range(n):
+        for h in range(first, n):
             if h != m:
                 top = max(top, scores[h, m])
-        if top == -np.inf:
-            return top
         total = 0.0
-        for h in range(n):
-            if h != m:
-                mu[h, m] = np.exp(scores[h, m] - top)
-                total += mu[h, m]
-        for h in range(n):
-            mu[h, m] /= total
-        log_z += top + np.log(total)
+        if top > -np.inf:
+            for h in range(first, n):
+                if h != m:
+                    mu[h, m] = np.exp(scores[h, m] - top)
+                    total += mu[h, m]
+            for h in range(first, n):
+                mu[h, m] /= total
+            log_z += top + np.log(total)
+            leads[m] = scores[0, m] - top - np.log(total)
+        elif single_root and scores[0, m] > -np.inf:
+            log_z += scores[0, m]
+            leads[m] = np.inf
+        else:
+            return -np.inf
+    if single_root:
+        c = one_child(leads)
+        for m in range(1, n):
+            share = 0.0
+            if leads[m] == np.inf:
+                share = 1.0
+            elif leads[m] > -np.inf:
+                share = 1.0 / (1.0 + np.exp(c - leads[m]))
+            mu[0, m] = share
+            for h in range(1, n):
+                mu[h, m] *= 1.0 - share
     return log_z
 
 
@@ -330,7 +397,7 @@ def unary_seed(scores, mu):
 def seed(from_unary, projective_tree, single_root, scores, mu):
     """log Z and arc probabilities (N, N) of the seed, the tree or the unary factors."""
     if from_unary:
-        return unary_seed(scores, mu)
+        return unary_seed(single_root, scores, mu)
     return tree_seed(projective_tree, single_root, scores, mu)
 
 
@@ -398,16 +465,19 @@ def second_order(
     wild = False  # whether a product of messages could leave the range of numbers
     for a in range(n_arcs):
         wild = wild or r[a] > SAFE
-    shift = 0.0  # what the scores lose to stay in range, word by word
+    for a in range(n_arcs):
+        unary[a] = scores[heads[a], modifiers[a]]
+    # what the scores lose to stay in range, at the root and word by word
+    shift = scale_root(n, heads, modifiers, unary) if single_root else 0.0
     for m in range(1, n):
         top = -np.inf
         for a in range(start[m], start[m + 1]):
-            top = max(top, scores[heads[a], m])
+            top = max(top, unary[a])
         if top == -np.inf:
             return 0, np.inf, -np.inf, odds, messages
         shift += top
         for a in range(start[m], start[m + 1]):
-            unary[a] = np.exp(max(scores[heads[a], m] - top, -300.0))
+            unary[a] = np.exp(max(unary[a] - top, -300.0))
             mass[a] = mu[heads[a], m]
             belief[a] = mass[a]
     belief_odds(n, start, mass, belief, odds)

@@ -7,7 +7,9 @@ Nodes are ``0 .. n``; 0 is the root and never a modifier; N = n + 1. With one we
 where every word has exactly one head and the root one child (``single_root``) or any number. A tree
 has one arc into each m, so d[h, m] does not depend on the weights of the arcs into m, a word's
 weights may be scaled at will, and all that is asked of a tree factor follows by sums of positive
-terms: an arc is on with mass w d and off with the mass of its rivals, the other arcs into m.
+terms: an arc is on with mass w d and off with the mass of its rivals, the other arcs into m. With
+a single root the weights of all arcs from it may be scaled at will too, and learnt scores make use
+of that: without a scale of their own (``root_scale``), Z would sink out of range with n.
 
 ``minfer.kernels.projective`` and ``minfer.kernels.nonprojective`` compute Z and d; here are the
 messages and probabilities. Linear kernels take and give plain weights, ``*_log`` kernels logarithms
@@ -65,6 +67,38 @@ def scale_of(log_w, arcs, lo, hi, cap):
     for p in range(lo, hi):
         total += np.exp(log_w[arcs[p]] - top)
     return top + np.log(min(total, cap))
+
+
+@jit
+def root_scale(own, others):
+    """What to subtract from the log-weights of all arcs from a single root: their largest lead.
+
+    ``own`` (N,) are these, ``others`` (N,) the largest of each word's other heads. A lead too large
+    to be a matter of scale is left alone.
+    """
+    most = -np.inf
+    for m in range(1, own.shape[0]):
+        if own[m] - others[m] < CUT:  # not so if there is no other head
+            most = max(most, own[m] - others[m])
+    return most if most > -CUT else 0.0
+
+
+@jit
+def scale_root(n, heads, modifiers, log_w):
+    """Take ``root_scale`` from the log-weights (A,) of candidate arcs, and tell it."""
+    own = np.full(n, -np.inf)
+    others = np.full(n, -np.inf)
+    for a in range(heads.shape[0]):
+        m = modifiers[a]
+        if heads[a] == 0:
+            own[m] = log_w[a]
+        else:
+            others[m] = max(others[m], log_w[a])
+    root = root_scale(own, others)
+    for a in range(heads.shape[0]):
+        if heads[a] == 0:
+            log_w[a] -= root
+    return root
 
 
 @jit
@@ -233,6 +267,8 @@ def tree_messages(
                 log_w[a] = incoming[2 * a + 1] + off[m] if forced[m] == 1 else -np.inf
             else:
                 log_w[a] = incoming[2 * a + 1] + off[m] - q0 if forced[m] == 0 else -np.inf
+    root = scale_root(n, heads, modifiers, log_w) if single_root else 0.0
+    for m in range(1, n):
         scale[m] = scale_of(log_w, order, start[m], start[m + 1], cap)
         for p in range(start[m], start[m + 1]):
             log_w[order[p]] -= scale[m]
@@ -242,6 +278,8 @@ def tree_messages(
     log_z = log_derivatives(
         projective_tree, single_root, n, heads, modifiers, plan, dead, log_w, log_d
     )
+    for a in range(n_arcs):
+        log_d[a] += root if heads[a] != 0 else 0.0  # each has one arc from the root beside it
     earlier = 0.0
     for m in range(1, n):
         others = earlier + later[m + 1] + off[m]  # no difference: one scale may dwarf the rest
@@ -284,7 +322,7 @@ def tree_messages(
                     if b != a and incoming[2 * b] == -np.inf:
                         mass = log_w[b]
             out[2 * a] = mass + without
-    return log_z + earlier
+    return log_z + root + earlier
 
 
 @jit
@@ -295,6 +333,7 @@ def tree_marginals(projective_tree, single_root, scores, mu, w, d, work, ints):
     (N, N) are scratch, as are ``work`` and ``ints``.
     """
     n = scores.shape[0]
+    first = 1 if single_root else 0
     shift = work[:n]  # what is subtracted from the scores of the arcs into a word
     total = work[n : 2 * n]
     for m in range(n):
@@ -305,8 +344,15 @@ def tree_marginals(projective_tree, single_root, scores, mu, w, d, work, ints):
             w[h, m] = scores[h, m]
         w[h, 0] = -np.inf
         w[h, h] = -np.inf
-        for m in range(n):
-            shift[m] = w[h, m] if w[h, m] > shift[m] else shift[m]
+        if h >= first:
+            for m in range(n):
+                shift[m] = w[h, m] if w[h, m] > shift[m] else shift[m]
+    root = 0.0
+    if single_root:
+        root = root_scale(w[0], shift)
+        for m in range(1, n):
+            w[0, m] -= root
+            shift[m] = max(shift[m], w[0, m])
     for m in range(1, n):
         if shift[m] == -np.inf:
             mu[:, :] = 0.0
@@ -320,7 +366,7 @@ def tree_marginals(projective_tree, single_root, scores, mu, w, d, work, ints):
         for m in range(n):
             total[m] += w[h, m]
     total[0] = 1.0
-    base = 0.0
+    base = root
     for m in range(1, n):
         if projective_tree:
             total[m] = min(total[m], SPREAD)
@@ -348,7 +394,8 @@ def tree_marginals(projective_tree, single_root, scores, mu, w, d, work, ints):
         return base + np.log(z)
     for h in range(n):
         for m in range(n):
-            w[h, m] = scores[h, m] - shift[m] if m > 0 and h != m else -np.inf
+            x = scores[h, m] - (root if h == 0 else 0.0) - shift[m]
+            w[h, m] = x if m > 0 and h != m else -np.inf
     log_z = logs_all_through(projective_tree, single_root, w, False, d, work[n:], ints)
     for h in range(n):
         for m in range(n):
