@@ -377,7 +377,13 @@ that are left are so few that a further reduction saves next to nothing.
 
 *MinJoint, lazy* keeps exactly what *MinJoint* keeps: pairs are scored only if their gain can reach
 the threshold with the largest weight the model allows. *lazy, arc-pruned tree* keeps all pairs
-whose arcs have a product of probabilities above its parameter, without computing gains."""
+whose arcs have a product of probabilities above its parameter, without computing gains.
+
+*unary seed* is the paper's: the arc scores alone, without the tree, normalised over the heads of
+each word. A tree with a single root has one arc from it, so any number may be added to the scores
+of all arcs from the root without changing the model. Learning lets that number drift, and a unary
+seed that takes it as it comes believes every word to hang on the root. Here it is chosen so that
+the root has one child in expectation. All other rows have the tree in their seed."""
 
 
 def page(rows: Sequence[Row], splits: Sequence[str] = ()) -> str:

@@ -4,7 +4,8 @@ Belief propagation on the graph of :mod:`minfer.parsing.graphs`, reduced as in t
 without pairs is answered, pairs are scored by their gain under it, an objective says which to
 keep, and belief propagation runs on the tree with these. Two seeds: ``tree`` has the tree factor,
 and is answered exactly by one tree pass, which belief propagation needs anyway; ``unary`` has the
-arc scores alone, normalised over the heads of each word.
+arc scores alone, normalised over the heads of each word (and a single root's so that it has one
+child in expectation, since the model does not depend on a number added to all of them).
 
 A pair of arcs is looked at only if mu_a mu_b >= ``least`` under the seed. With ``least`` from
 :func:`minfer.reduction.sources.least_mean` and true bounds of theta, what MinJoint keeps is what
