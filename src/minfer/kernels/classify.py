@@ -140,9 +140,11 @@ def line_bits(n_lines):
 @jit
 def label(
     templates, tables, weights, squares, start, words, upos, xpos, heads, order, gold, seeds, keep,
-    rate, classes,
+    rate, root_class, classes,
 ):  # fmt: skip
     """Relations i4 (tokens,) of the arcs ``heads`` i4 (tokens,), in the sentences of ``order``.
+
+    All arcs from the root and no others have ``root_class``, unless that is negative.
 
     ``templates``: columns, offsets and salts of the four roles, grandparent, head, modifier and the
     modifier's first child (the root if there is none), one after the other, and 16 keys for
@@ -184,7 +186,9 @@ def label(
             if rate > 0.0:
                 for c in range(n_classes):
                     scores[c] *= scale
-            classes[lo + m - 1] = best_class(scores)
+            if root_class >= 0 and h > 0:
+                scores[root_class] = -np.inf
+            classes[lo + m - 1] = root_class if root_class >= 0 and h == 0 else best_class(scores)
             if rate > 0.0:
                 loss += learn_class(
                     lines, count, weights, squares, scores, gold[lo + m - 1], np.float32(rate),

@@ -54,6 +54,7 @@ from minfer.parsing.projective import count_trees, lift
 _CHUNK = 200  # sentences between two looks at the clock and at Ctrl-C
 _START = 0.01  # of AdaGrad's sums of squares
 _CHECKPOINT = "minfer_parser_checkpoint"
+ROOT = "root"  # the relation that UD keeps for the root's child
 
 
 @dataclass(frozen=True)
@@ -286,7 +287,7 @@ def _learn_tags(
                 order, gold, seeds, recipe.keep, recipe.class_rate, out,
             )  # fmt: skip
         words = np.diff(data.start)[which].sum()
-        tell("tags", epoch + 1, recipe.tag_epochs, 1.0, loss / words)
+        tell("tags", epoch + 1, recipe.tag_epochs, 1.0, loss / max(words, 1))
 
 
 def _jackknifed(
@@ -306,16 +307,18 @@ def _jackknifed(
 
 
 def predict_labels(
-    labels: NDArray[np.float32], encoder: Encoder, data: Encoded, heads: NDArray[np.int32]
-) -> NDArray[np.int32]:
-    """Relations (tokens,) by number."""
+    labels: NDArray[np.float32], relations: Sequence[str], encoder: Encoder, data: Encoded,
+    heads: NDArray[np.int32],
+) -> NDArray[np.int32]:  # fmt: skip
+    """Relations (tokens,) by number; that of words whose head is the root is ``root``, as in UD."""
     from minfer.kernels.classify import label
 
+    root = relations.index(ROOT) if ROOT in relations else -1
     out = np.zeros(len(data.words), dtype=np.int32)
     label(
         label_templates(), encoder.tables(), labels, labels, data.start, data.words, data.upos,
         data.xpos, heads, np.arange(len(data), dtype=np.int64), out, np.zeros(0, np.uint64),
-        np.uint64(1 << 24), 0.0, out,
+        np.uint64(1 << 24), 0.0, root, out,
     )  # fmt: skip
     return out
 
@@ -335,7 +338,7 @@ def _learn_labels(
             loss += label(
                 label_templates(), encoder.tables(), weights, squares, data.start, data.words,
                 data.upos, data.xpos, heads, order, gold, seeds, recipe.keep, recipe.class_rate,
-                out,
+                -1, out,
             )  # fmt: skip
         tell("labels", epoch + 1, recipe.label_epochs, 1.0, loss / len(gold))
 

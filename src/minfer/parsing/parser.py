@@ -256,7 +256,9 @@ class Parser:
             np.minimum(log_p, np.log(np.maximum(least, np.finfo(float).tiny)), out=log_p)
         labels = heads
         if phase >= 6:
-            labels = predict_labels(self.model.labels, self._encoder, data, heads)
+            labels = predict_labels(
+                self.model.labels, self.model.relations, self._encoder, data, heads
+            )
         return Batch(
             data, classes, heads, labels, probs, second, second_probs, log_z, log_p, counts,
             change, every,
