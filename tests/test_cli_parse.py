@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import signal
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ def test_an_interrupted_training_goes_on(files, tmp_path, monkeypatch):
     assert fails_with.exit_code == 3
     assert "--fresh removes it" in fails_with.stderr
     resumed = call(*words)
-    assert "going on from" in resumed.stderr
+    assert "to go on from" in resumed.stderr
     assert "arcs 1/4" not in resumed.stderr
     assert out.read_bytes() == (tiny.parent / "tiny.model").read_bytes()
     assert not Path(f"{out}.checkpoint").exists()
@@ -153,8 +154,19 @@ def test_bad_treebanks(tmp_path, text, said):
     assert result.exit_code == 3
     assert re.search(said, result.stderr), result.stderr
     assert not (tmp_path / "bad.model").exists()
-    if "no sentence" not in said:
-        assert call("parse", "eval", path, path).exit_code == 3
+    judged = call("parse", "eval", path, path)
+    assert judged.exit_code == 3
+    if "has no heads" in said:
+        assert f"{path}: line 1: this sentence" in judged.stderr
+    if "several roots" in said:
+        assert "--multi-root" in judged.stderr
+
+
+def test_without_safetensors_nothing_is_trained(files, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    monkeypatch.setattr("minfer.parsing.parser.Parser.train", None)
+    result = call("parse", "train", files[1], "-o", tmp_path / "m.model", *SMALL)
+    fails(result, 4, "need safetensors")
 
 
 def test_broken_sentences_can_be_left_out_of_training(files, tmp_path):

@@ -541,15 +541,36 @@ def test_settings_are_checked():
     ):  # fmt: skip
         with pytest.raises(SettingsError):
             Inference(**wrong)
-    for wrong in ({"dropout": 1.0}, {"bits": 40}, {"folds": 1}, {"epochs": -1}):
+    for wrong in (
+        {"dropout": 1.0}, {"bits": 40}, {"folds": 1}, {"epochs": -1}, {"bits": "a"}, {"rate": "a"},
+        {"epochs": 1.5}, {"inference": "full"},
+    ):  # fmt: skip
         with pytest.raises(SettingsError):
             Recipe(**wrong)
+    with pytest.raises(SettingsError, match="rng must be at least 0"):
+        Parser.train(treebank(1), rng=-1)
+    with pytest.raises(ModelError, match="sentence 1 to learn from is of type list"):
+        Parser.train([["a", "b"]])
     with pytest.raises(SettingsError, match="predicted or gold"):
         Parser.train(treebank(1), tags="silver")
     with pytest.raises(ModelError, match="must have shape"):
         marginals(np.zeros((3, 3)), gp=np.zeros((2, 2, 2)))
     with pytest.raises(ContradictionError):
         marginals(np.full((3, 3), -np.inf))
+
+
+def test_the_relation_root_is_that_of_the_root(trained):
+    """And of no other word, however little a parser has learnt."""
+    labels = trained.model.labels.copy()
+    labels[:] = np.random.default_rng(3).normal(size=labels.shape)
+    model = replace(trained.model, labels=labels)
+    sentences = treebank(30, seed=6)
+    assert "root" in model.relations
+    for parse in Parser(model).parse(sentences):
+        assert [h == 0 for h in parse.heads] == [r == "root" for r in parse.deprels]
+    other = replace(model, relations=tuple("ROOT" if r == "root" else r for r in model.relations))
+    found = [r for parse in Parser(other).parse(sentences) for r in parse.deprels]
+    assert len(set(found)) > 1
 
 
 def test_calibration_changes_probabilities_alone(trained):
@@ -561,12 +582,18 @@ def test_calibration_changes_probabilities_alone(trained):
     before, after = (p.parse_batch(gold, all_marginals=True) for p in (parser, hot))
     np.testing.assert_array_equal(before.heads, after.heads)
     np.testing.assert_array_equal(before.marginals, after.marginals)
+    with pytest.raises(ModelError, match="no sentence to calibrate on"):
+        parser.calibrated([])
     at = word = 0
-    for sentence in gold:
+    for sentence, calibrated, own in zip(
+        gold, hot.marginals(gold), hot.marginals(gold, calibrated=False)
+    ):
         size = len(sentence) + 1
         mu = before.marginals[at : at + size * size].reshape(size, size)[:, 1:]
         share = np.sqrt(mu) / np.sqrt(mu).sum(axis=0)
         here = slice(word, word + size - 1)
         want = share[before.heads[here], np.arange(size - 1)]
         np.testing.assert_allclose(after.probs[here], want, rtol=1e-12)
+        np.testing.assert_allclose(calibrated.probs[:, 1:], share, rtol=1e-12)
+        np.testing.assert_array_equal(own.probs[:, 1:], mu)
         at, word = at + size * size, word + size - 1

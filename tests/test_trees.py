@@ -219,6 +219,10 @@ def test_bad_scores():
         (np.zeros((1, 1)), "shape"),
         (np.full((3, 3), np.nan), "0 -> 1"),
         (np.array([[0, 0, np.inf], [0, 0, 0], [0, 0, 0]]), "0 -> 2"),
+        (np.ma.masked_less(np.zeros((3, 3)), 1), "masked array"),
+        (np.zeros((3, 3), complex), "complex128"),
+        ([["a", "b"], ["c", "d"]], "real numbers"),
+        ([[0.0, 1.0], [2.0]], "array of numbers"),
     ]:
         for function in (*MARGINALS.values(), *DECODERS.values()):
             with pytest.raises(ModelError, match=word):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from minfer.errors import MinferError
+from minfer.errors import RefusedError
 
 try:
     import pyarrow as pa
     import pyarrow.parquet as pq
 except ImportError:
-    raise MinferError(
+    raise RefusedError(
         "batches need pyarrow, which is not installed: pip install 'minfer[batch]'"
     ) from None
 

@@ -105,7 +105,7 @@ def _ray() -> Any:
         import ray
         import ray.data
     except ImportError:
-        raise MinferError(
+        raise RefusedError(
             "the engine ray needs Ray, which is not installed: pip install 'minfer[ray]'"
         ) from None
     logging.getLogger("ray.data").setLevel(logging.ERROR)

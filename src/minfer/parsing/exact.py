@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.errors import ModelError
-from minfer.parsing.trees import checked_scores, no_tree
+from minfer.parsing.trees import checked_scores, no_tree, real_numbers
 
 
 def exact_grandparent(
@@ -30,7 +30,7 @@ def exact_grandparent(
 
     arcs = checked_scores(arc_scores)
     n = len(arcs)
-    pairs = np.array(gp_scores, dtype=np.float64, order="C")
+    pairs = np.array(real_numbers(gp_scores, "grandparent scores"), dtype=np.float64, order="C")
     if pairs.shape != (n, n, n):
         raise ModelError(f"grandparent scores must have shape {(n, n, n)}, not {pairs.shape}")
     if not (pairs < np.inf).all():

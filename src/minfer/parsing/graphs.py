@@ -18,7 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.errors import ModelError
 from minfer.graph import FactorGraph
-from minfer.parsing.trees import NonProjectiveTree, ProjectiveTree, checked_scores
+from minfer.parsing.trees import (
+    NonProjectiveTree,
+    ProjectiveTree,
+    checked_scores,
+    real_numbers,
+)
 
 
 class Scores(NamedTuple):
@@ -46,7 +51,7 @@ class Scores(NamedTuple):
 def _pair_scores(name: str, values: ArrayLike | None, n: int) -> NDArray[np.float64]:
     if values is None:
         return np.zeros((0, 0, 0))
-    array = np.require(np.asarray(values, dtype=np.float64), requirements=["C", "W"])
+    array = np.require(real_numbers(values, f"{name} scores"), np.float64, ["C", "W"])
     if array.shape != (n, n, n):
         raise ModelError(f"{name} scores must have shape {(n, n, n)}, not {array.shape}")
     if not np.isfinite(array).all():

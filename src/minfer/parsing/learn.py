@@ -17,9 +17,10 @@ on from a checkpoint ends where it would have ended.
 from __future__ import annotations
 
 import json
+import numbers
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,11 @@ class Recipe:
     folds: int = 5
 
     def __post_init__(self) -> None:
+        kinds = {"int": numbers.Integral, "float": numbers.Real, "Inference": Inference}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if not isinstance(value, kinds[str(item.type)]):
+                raise SettingsError(f"{item.name} must be of type {item.type}, not {value!r}")
         if not 0 <= self.dropout < 1:
             raise SettingsError(f"dropout must be in [0, 1), not {self.dropout}")
         for name in ("bits", "tag_bits"):
@@ -174,24 +180,37 @@ def train_model(
     return _learn_trees(model, encoder, data, heads, recipe, rng, dev_uas, tell, kept)
 
 
+def with_heads(
+    sentences: Iterable[Sentence], why: str
+) -> Iterator[tuple[Sentence, NDArray[np.int32]]]:
+    """The sentences, which must have heads, and these."""
+    for number, s in enumerate(sentences, 1):
+        if not isinstance(s, Sentence):
+            raise ModelError(
+                f"sentence {number} {why} is of type {type(s).__name__}: it must be a Sentence "
+                "with heads, from read_conllu or Sentence.from_forms"
+            )
+        if s.heads is None:
+            raise ModelError(f"the sentence of line {s.line} has no heads {why}")
+        yield s, s.heads
+
+
 def _trees(
     sentences: Sequence[Sentence], settings: Settings
 ) -> tuple[list[Sentence], NDArray[np.int32], int]:
     """The sentences that can be learnt from and their heads, lifted if trees are projective."""
-    used, heads, skipped = [], [], 0
-    for s in sentences:
-        if s.heads is None:
-            raise ModelError(f"the sentence of line {s.line} has no heads to learn from")
-        if settings.single_root and (s.heads == 0).sum() > 1:
+    used, trees, skipped = [], [], 0
+    for s, heads in with_heads(sentences, "to learn from"):
+        if settings.single_root and (heads == 0).sum() > 1:
             skipped += 1
             continue
         used.append(s)
-        heads.append(lift(s.heads) if settings.projective else s.heads)
+        trees.append(lift(heads) if settings.projective else heads)
     if not used:
         raise ModelError(
             "no sentence to learn from" + (": all have several roots" if skipped else "")
         )
-    return used, np.concatenate(heads).astype(np.int32), skipped
+    return used, np.concatenate(trees).astype(np.int32), skipped
 
 
 def _info(
@@ -427,7 +446,7 @@ class _Checkpoint:
         if header["identity"] != json.loads(json.dumps(self.identity)):
             raise FormatError(
                 f"{path}: a checkpoint of another training (data, settings or rng differ): "
-                "remove it to start afresh (--fresh), or repeat the command it belongs to"
+                "go on with that one, or remove it to start afresh"
             )
         self.done, self.theta, self.dev_uas = header["done"], header["theta"], header["dev_uas"]
         for name, array in arrays.items():

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import FormatError, MinferError
+from minfer.errors import FormatError, RefusedError
 from minfer.io.text import PathLike, atomic_write, read_bytes, shown
 from minfer.parsing.features import TEMPLATES
 
@@ -132,7 +132,7 @@ def write_tensors(
     path: PathLike, header: str, arrays: dict[str, NDArray], content: dict[str, Any]
 ) -> None:
     """Write arrays to a safetensors file, with JSON and a checksum in its header under a name."""
-    save = _safetensors().save
+    save = require_safetensors().save
     text = json.dumps({**content, "checksum": _checksum(arrays, content)})
     with atomic_write(path) as file:
         file.write(save(arrays, metadata={header: text}))
@@ -145,7 +145,7 @@ def read_tensors(
 
     what, remedy : what such a file is, and what to do about one that is damaged, for messages
     """
-    load = _safetensors().load
+    load = require_safetensors().load
     data = read_bytes(path)
     if json.dumps(header).encode() not in data:
         raise FormatError(f"{shown(path)}: not a {what} that minfer saved")
@@ -234,11 +234,12 @@ def _unpacked(
     return table.reshape(shape)
 
 
-def _safetensors() -> Any:
+def require_safetensors() -> Any:
+    """The library, or an error that says how to get it."""
     try:
         import safetensors.numpy as library
     except ImportError:
-        raise MinferError(
+        raise RefusedError(
             "parser files need safetensors, which is not installed: pip install 'minfer[parsing]'"
         ) from None
     return library

@@ -29,6 +29,7 @@ from minfer.parsing.learn import (
     predict_tags,
     retagged,
     train_model,
+    with_heads,
 )
 from minfer.parsing.model import Model, Settings
 from minfer.words import counted
@@ -141,10 +142,11 @@ class Parser:
         if tags not in ("predicted", "gold"):
             raise SettingsError(f"tags is predicted or gold, not {tags!r}")
         settings = Settings(projective, single_root, gp, sib, tags)
-        held_out = list(dev) if dev is not None else None
-        for sentence in held_out or ():
-            if sentence.heads is None:
-                raise ModelError(f"dev: the sentence of line {sentence.line} has no heads")
+        if rng < 0:
+            raise SettingsError(f"rng must be at least 0, not {rng}")
+        held_out = None
+        if dev is not None:
+            held_out = [s for s, _ in with_heads(dev, "to judge by (dev)")]
 
         def dev_uas(model: Model) -> float:
             assert held_out is not None
@@ -161,11 +163,13 @@ class Parser:
     def calibrated(self, sentences: Sequence[Sentence]) -> Parser:
         """The same parser with probabilities as true as one number makes them on some sentences.
 
-        ``ArcProb`` and ``Head2Prob`` become p^t / sum_h p_h^t over the heads h of a word, with the
-        t of least Brier score. Trees do not change, nor do :meth:`marginals`, which are the
-        model's.
+        ``ArcProb``, ``Head2Prob`` and :meth:`marginals` become p^t / sum_h p_h^t over the heads h
+        of a word, with the t of least Brier score. Trees do not change.
         """
-        gold = np.concatenate([s.heads for s in sentences])
+        heads = [heads for _, heads in with_heads(sentences, "to calibrate on")]
+        if not heads:
+            raise ModelError("no sentence to calibrate on")
+        gold = np.concatenate(heads)
 
         def tempered(t: float) -> Parser:
             return Parser(replace(self.model, settings=replace(self.model.settings, temper=t)))
@@ -278,7 +282,7 @@ class Parser:
         if inference is not None and inference.least == 0 and pairs > MOST_PAIRS:
             raise RefusedError(
                 f"a sentence of {n:,} words has too many pairs of arcs to look at all: "
-                "use the reduced graph (Inference())"
+                "leave out --full, or in Python use Inference()"
             )
         if (tags or s.tags) == "gold" and {"_"}.issuperset(sentence.upos + sentence.xpos):
             raise ModelError("the sentence has no tags: let them be predicted")
@@ -288,9 +292,15 @@ class Parser:
         sentences: Iterable[Input],
         tags: str | None = None,
         inference: Inference | None = None,
+        *,
+        calibrated: bool = True,
     ) -> Iterator[ArcMarginals]:
-        """Probabilities of all arcs of each sentence; parameters as in :meth:`parse`."""
-        inference = inference or Inference()
+        """Probabilities of all arcs of each sentence; parameters as in :meth:`parse`.
+
+        Those of a parser that was :meth:`calibrated`, as one trained with ``dev`` is, are what
+        ``ArcProb`` says; ``calibrated=False`` gives the model's own beliefs. log Z is the model's.
+        """
+        inference, temper = inference or Inference(), self.model.settings.temper
         for part in _batches(sentences):
             batch = self.parse_batch(part, tags, inference, all_marginals=True)
             at = 0
@@ -298,6 +308,9 @@ class Parser:
                 size = int(hi - lo) + 1
                 probs = batch.marginals[at : at + size**2].reshape(size, size)
                 at += size**2
+                if calibrated and temper != 1.0:
+                    probs = probs**temper
+                    probs[:, 1:] /= probs[:, 1:].sum(axis=0)
                 _, scored, kept, iterations = batch.counts[b].tolist()
                 yield ArcMarginals(
                     probs, float(batch.log_z[b]), batch.heads[lo:hi], scored, kept, iterations,

@@ -179,13 +179,14 @@ def batch_marginals(
         As for :func:`projective_marginals`, sentence b in its first ``lengths[b] + 1`` rows and
         columns; what lies beyond is not read, and its probabilities are 0. Scores in float32 give
         probabilities in float32, good to about 1e-5; all others float64, good to about 1e-11. An
-        arc that cannot be has minus infinity; -1e9 will do, but costs digits.
+        arc that cannot be has minus infinity; -1e9 will do, but digits are lost if every tree needs
+        such an arc.
     lengths : int array (B,), optional
         Words of each sentence; by default all have N - 1.
     projective : bool
     single_root : bool
     """
-    given = np.asarray(scores)
+    given = real_numbers(scores, "arc scores")
     clean = np.ascontiguousarray(given, np.float32 if given.dtype == np.float32 else np.float64)
     if clean.ndim != 3 or clean.shape[1] != clean.shape[2] or clean.shape[1] < 2:
         raise ModelError(
@@ -241,9 +242,22 @@ def is_tree(heads: NDArray[np.int64], projective: bool, single_root: bool) -> bo
     return not (inside & (high > high[:, None])).any()
 
 
+def real_numbers(values: ArrayLike, what: str) -> NDArray[Any]:
+    """An array of real numbers of any type, which a masked array is not: its mask would be lost."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise ModelError(f"{what} are a masked array: fill it first, say scores.filled(-np.inf)")
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as error:  # ragged, or a tensor with a gradient
+        raise ModelError(f"{what} must be an array of numbers: {error}") from None
+    if array.dtype.kind not in "biuf":
+        raise ModelError(f"{what} must be real numbers, not of type {array.dtype}")
+    return array
+
+
 def checked_scores(scores: ArrayLike) -> NDArray[np.float64]:
     """A copy of arc scores (n+1, n+1) for the kernels, minus infinity where no arc can be."""
-    copy = np.array(scores, dtype=np.float64, order="C")
+    copy = np.array(real_numbers(scores, "arc scores"), dtype=np.float64, order="C")
     if copy.ndim != 2 or copy.shape[0] != copy.shape[1] or len(copy) < 2:
         raise ModelError(f"arc scores must have shape (n+1, n+1) for n >= 1, not {copy.shape}")
     copy[:, 0] = -np.inf

@@ -19,6 +19,7 @@ from minfer.cli.parse.options import (
     MultiRoot,
     Tags,
     check_choice,
+    check_heads,
     check_readable,
     make_inference,
     numbers,
@@ -122,8 +123,7 @@ def evaluate(
 
     def work() -> tuple[list[Sentence], list[Sentence], list[Sentence] | None]:
         truth = read(gold)
-        if not truth:
-            raise ModelError(f"{gold}: there are no sentences")
+        check_heads(gold, truth)
         if model is None:
             parses = read(str(predicted))
         else:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from minfer.cli.failures import UsageError, note
-from minfer.errors import FormatError
+from minfer.errors import FormatError, ModelError
 from minfer.words import counted
 
 if TYPE_CHECKING:
-    from minfer.parsing.conllu import BrokenSentence
+    from minfer.parsing.conllu import BrokenSentence, Sentence
     from minfer.parsing.evaluation import Scores
     from minfer.parsing.inference import Inference
 
@@ -119,6 +119,15 @@ def numbers(scores: Scores | None) -> dict[str, Any] | None:
 def check_readable(path: str) -> None:
     if path != "-" and not Path(path).exists():
         raise FormatError(f"cannot read {path}: there is no such file")
+
+
+def check_heads(path: str, sentences: list[Sentence]) -> None:
+    """Whether the file has sentences, all of them with heads."""
+    if not sentences:
+        raise ModelError(f"{path}: no sentence in it")
+    for sentence in sentences:
+        if sentence.heads is None:
+            raise ModelError(f"{path}: line {sentence.line}: this sentence has no heads")
 
 
 def check_choice(option: str, value: str | None, choices: tuple[str, ...]) -> None:

@@ -20,12 +20,13 @@ from minfer.cli.parse.options import (
     MultiRoot,
     Skipped,
     check_choice,
+    check_heads,
     check_readable,
     numbers,
 )
 from minfer.cli.progress import wait_for
 from minfer.cli.run import check_writable
-from minfer.errors import FormatError, ModelError
+from minfer.errors import FormatError
 from minfer.words import counted
 
 if TYPE_CHECKING:
@@ -49,7 +50,10 @@ def train(
     ],
     dev: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(metavar="DEV.conllu", help="Treebank to judge by after each epoch."),
+        typer.Option(
+            metavar="DEV.conllu",
+            help="Treebank to judge by after each epoch (the last is kept), and to calibrate on.",
+        ),
     ] = None,
     projective: Annotated[
         bool,
@@ -150,15 +154,17 @@ def train(
     check_choice("--tags", tags, ("predicted", "gold"))
     check_writable(out, [path for path in (treebank, dev) if path])
     from minfer.parsing.learn import Recipe
+    from minfer.parsing.model import require_safetensors
     from minfer.parsing.parser import Parser
 
+    require_safetensors()  # before the work, not after it
     given = {"first_epochs": first_epochs, "epochs": epochs, "bits": bits, "tag_bits": tag_bits}
     recipe = Recipe(**{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
     checkpoint = Path(f"{out}.checkpoint")
     if fresh:
         checkpoint.unlink(missing_ok=True)
     elif checkpoint.exists():
-        note(f"there is {checkpoint}: going on from it (--fresh begins anew)")
+        note(f"there is {checkpoint}, to go on from (--fresh begins anew)")
     broken = Skipped("left out")
     sentences = wait_for(f"reading {treebank}", lambda: _treebank(treebank, on_error, broken))
     held_out = _treebank(dev, on_error, broken) if dev else None
@@ -175,6 +181,8 @@ def train(
         except KeyboardInterrupt:
             if checkpoint.exists():
                 note(f"the last epoch is kept in {checkpoint}: the same command goes on from it")
+            else:
+                note("nothing is kept yet: that begins with the first epoch for arcs")
             raise
         except FormatError as error:
             advice = "; --fresh removes it" if checkpoint.exists() else ""
@@ -195,11 +203,7 @@ def _treebank(path: str, on_error: str, broken: Skipped) -> list[Sentence]:
 
     mode: Any = on_error
     sentences = list(read_conllu(path, on_error=mode, report=broken.tell, multi_root=True))
-    if not sentences:
-        raise ModelError(f"{path}: no sentence in it")
-    for sentence in sentences:
-        if sentence.heads is None:
-            raise ModelError(f"{path}: line {sentence.line}: this sentence has no heads")
+    check_heads(path, sentences)
     return sentences
 
 
@@ -277,7 +281,7 @@ def _tell_training(
             (left_out, "with several roots (--multi-root takes them)"),
             (broken, "that could not be read"),
         ),
-        "dev": str(scores) if scores is not None else "",
+        "dev": f"{scores}; weights rounded as in the file" if scores is not None else "",
         "calibrated": f"on dev: probabilities to the power of {parser.model.settings.temper:g}"
         if scores is not None
         else "",
