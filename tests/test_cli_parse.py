@@ -407,6 +407,7 @@ def test_eval_scores_compares_and_calibrates(files, tmp_path):
     assert told["other"]["uas"] == 100
 
     fails(call("parse", "eval", tiny, tiny, "--calibration", "-"), 3, "no ArcProb in MISC")
+    fails(call("parse", "eval", tiny, "--model", model, "--calibration", "c.pdf"), 2, "in .png")
     fails(call("parse", "eval", tiny), 2, "--model")
     fails(call("parse", "eval", tiny, out, "--full"), 2, "go with --model")
     short = tmp_path / "short.conllu"

@@ -19,7 +19,8 @@ from minfer.errors import (
     RefusedError,
     SettingsError,
 )
-from minfer.kernels.parser import infer_arrays, unary_seed
+from minfer.kernels.parser import infer_arrays
+from minfer.kernels.seeds import unary_seed
 from minfer.parsing.conllu import Sentence
 from minfer.parsing.evaluation import evaluate
 from minfer.parsing.features import Encoder, compiled_templates

@@ -12,7 +12,7 @@ the tree gives its belief odds O_a; then for each pair f = (a, b), with q_a = O_
 
 The first tree pass is the seed of the reduction: its marginals decide which pairs are looked at
 and, with the pairs' gains, what an objective keeps. The other seed, the unary factors alone, needs
-no tree: a word's scores, normalised over its heads.
+no tree (``minfer.kernels.seeds``).
 Scratch arrays are passed in and may hold anything.
 """
 
@@ -34,6 +34,7 @@ from minfer.kernels.features import (
 from minfer.kernels.gains import pair_gains
 from minfer.kernels.nonprojective import ONE_ROOT, inverse_marginals, nonprojective
 from minfer.kernels.projective import plan_arcs, projective, projective_sparse
+from minfer.kernels.seeds import seed, tree_seed
 from minfer.kernels.select import ALL, choose
 from minfer.kernels.trees import (
     SPREAD,
@@ -42,7 +43,6 @@ from minfer.kernels.trees import (
     int_scratch,
     logs_all_through,
     scale_root,
-    tree_marginals,
 )
 
 MOST = 1e30  # odds are kept within 1e-30 .. 1e30
@@ -289,116 +289,6 @@ def pair_beliefs(n_pairs, pair_arcs, messages, odds, belief):
 
 
 # ------------------------------------------------------------------ one sentence
-
-
-@jit
-def tree_seed(projective_tree, single_root, scores, mu):
-    """log Z and arc probabilities (N, N) of the model without pairs."""
-    n = scores.shape[0]
-    work = np.empty(float_scratch(n))
-    ints = np.empty(int_scratch(n), np.int64)
-    w = np.empty((n, n))
-    d = np.empty((n, n))
-    return tree_marginals(projective_tree, single_root, scores, mu, w, d, work, ints)
-
-
-@jit
-def one_child(leads):
-    """How much to take from the root's leads (N,) in log-odds for one child in expectation.
-
-    The c with sum_m 1 / (1 + exp(c - leads[m])) = 1, by Newton's steps kept in bounds; infinite if
-    a word has no head but the root, minus infinity if the root has no arc.
-    """
-    n = leads.shape[0]
-    top = -np.inf
-    second = -np.inf
-    for m in range(1, n):
-        if leads[m] > top:
-            second = top
-            top = leads[m]
-        else:
-            second = max(second, leads[m])
-    if np.isinf(top):
-        return top
-    high = 0.0
-    for m in range(1, n):
-        high += np.exp(leads[m] - top)
-    high = top + np.log(high)  # an odds is more than its probability
-    low = max(second, top - 50.0)  # two have a half or more, or one all but e^-50
-    c = high
-    for _ in range(60):
-        total = 0.0
-        slope = 0.0
-        for m in range(1, n):
-            p = 1.0 / (1.0 + np.exp(c - leads[m]))
-            total += p
-            slope -= p * (1.0 - p)
-        if total > 1.0:
-            low = c
-        else:
-            high = c
-        step = total * np.log(total) / slope if slope < 0.0 else 0.0
-        if abs(step) < 1e-13 * (1.0 + abs(c)):
-            break
-        c -= step
-        if not low <= c <= high:
-            c = 0.5 * (low + high)
-    return c
-
-
-@jit
-def unary_seed(single_root, scores, mu):
-    """Arc probabilities (N, N) by each word's scores alone; the sum of the logs of what they are
-    divided by, minus infinity if a word has no head.
-
-    With a single root any number may be added to all scores of its arcs, and the model is the same.
-    So that the seed is the same too, the root gets one child in expectation.
-    """
-    n = scores.shape[0]
-    first = 1 if single_root else 0
-    leads = np.full(n, -np.inf)
-    log_z = 0.0
-    mu[:, :] = 0.0
-    for m in range(1, n):
-        top = -np.inf
-        for h in range(first, n):
-            if h != m:
-                top = max(top, scores[h, m])
-        total = 0.0
-        if top > -np.inf:
-            for h in range(first, n):
-                if h != m:
-                    mu[h, m] = np.exp(scores[h, m] - top)
-                    total += mu[h, m]
-            for h in range(first, n):
-                mu[h, m] /= total
-            log_z += top + np.log(total)
-            leads[m] = scores[0, m] - top - np.log(total)
-        elif single_root and scores[0, m] > -np.inf:
-            log_z += scores[0, m]
-            leads[m] = np.inf
-        else:
-            return -np.inf
-    if single_root:
-        c = one_child(leads)
-        for m in range(1, n):
-            share = 0.0
-            if leads[m] == np.inf:
-                share = 1.0
-            elif leads[m] > -np.inf:
-                share = 1.0 / (1.0 + np.exp(c - leads[m]))
-            mu[0, m] = share
-            for h in range(1, n):
-                mu[h, m] *= 1.0 - share
-    return log_z
-
-
-@jit
-def seed(from_unary, projective_tree, single_root, scores, mu):
-    """log Z and arc probabilities (N, N) of the seed, the tree or the unary factors."""
-    if from_unary:
-        return unary_seed(single_root, scores, mu)
-    return tree_seed(projective_tree, single_root, scores, mu)
 
 
 @jit

@@ -108,7 +108,11 @@ def evaluate(
     check_choice("--punctuation", punctuation, ("upos", "form"))
     for path in filter(None, (gold, predicted, model, compare)):
         check_readable(path)
-    if calibration not in (None, "-"):
+    if calibration is not None and calibration != "-":
+        if not calibration.lower().endswith(".png"):
+            raise UsageError(
+                f"--calibration {calibration}: the picture is PNG: end the name in .png"
+            )
         check_writable(calibration, [p for p in (gold, predicted, model, compare) if p])
         pyplot()  # before the work, not after it
     inference = make_inference(factor_cost, max_divergence, max_factors, full)
