@@ -108,11 +108,11 @@ def test_a_worker_that_dies_and_an_error_that_does_not_pickle():
     assert cores() >= 1
 
 
-SLOW = """
+SLOW = r"""
 import os, sys, time
 from minfer.parallel import ordered_map
 def nap(item):
-    print(os.getpid(), flush=True)
+    os.write(1, f"{os.getpid()}\n".encode())  # at once, whatever PYTHONUNBUFFERED says
     time.sleep(60)
 if __name__ == "__main__":
     list(ordered_map(nap, range(9), 2))
