@@ -297,6 +297,7 @@ def test_no_estimate_where_there_is_no_telling(model: Path, tmp_path: Path) -> N
     content = answer(path, "--max-factors", 2, "--solver", "exact")
     assert content["reduction"]["no_estimate"].startswith("one more message")
     assert content["reduction"]["error_estimate"] is None
+    assert content["reduction"]["error_estimate_largest"] is None
     still = call("run", path, "--max-factors", 2, "--solver", "exact").stdout
     assert "not estimated: one more message of each ignored factor would change nothing" in still
     early = call("run", model, "--max-factors", 20, "--max-iters", 1, "--solver", "bp").stdout

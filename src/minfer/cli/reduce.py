@@ -307,8 +307,6 @@ class Report(NamedTuple):
     explanations: dict[str, Explanation | ModelExplanation]
 
     def to_dict(self, chosen: list[int] | None) -> dict[str, Any]:
-        from minfer.reduction.result import finite_or_none
-
         result = self.result
         content = result.to_dict(chosen)
         more = {
@@ -316,9 +314,9 @@ class Report(NamedTuple):
             "seed_graph": self.request.seed_graph,
             "objective": str(self.request.objective),
             "forced_share": result.forced_share,
-            "error_estimate_largest": finite_or_none(
-                float(result.error_estimates.max(initial=0.0))
-            ),
+            "error_estimate_largest": None
+            if result.no_estimate
+            else float(result.error_estimates.max(initial=0.0)),
             "bound_is_rigorous": True,
             "no_bound_because": why_no_bound(result),
         }

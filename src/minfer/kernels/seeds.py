@@ -76,12 +76,11 @@ def one_child(leads):
 
 @jit
 def unary_seed(single_root, scores, mu):
-    """Arc probabilities (N, N) by each word's scores alone; the sum of the logs of what they are
-    divided by, minus infinity if a word has no head."""
+    """Arc probabilities (N, N) by each word's scores alone; minus infinity if a word has no head,
+    else 0, log Z of probabilities."""
     n = scores.shape[0]
     first = 1 if single_root else 0
     leads = np.full(n, -np.inf)
-    log_z = 0.0
     mu[:, :] = 0.0
     for m in range(1, n):
         top = -np.inf
@@ -96,10 +95,8 @@ def unary_seed(single_root, scores, mu):
                     total += mu[h, m]
             for h in range(first, n):
                 mu[h, m] /= total
-            log_z += top + np.log(total)
             leads[m] = scores[0, m] - top - np.log(total)
         elif single_root and scores[0, m] > -np.inf:
-            log_z += scores[0, m]
             leads[m] = np.inf
         else:
             return -np.inf
@@ -114,7 +111,7 @@ def unary_seed(single_root, scores, mu):
             mu[0, m] = share
             for h in range(1, n):
                 mu[h, m] *= 1.0 - share
-    return log_z
+    return 0.0
 
 
 @jit

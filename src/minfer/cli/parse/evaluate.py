@@ -21,6 +21,7 @@ from minfer.cli.parse.options import (
     check_choice,
     check_heads,
     check_readable,
+    check_suffix,
     make_inference,
     numbers,
 )
@@ -109,10 +110,7 @@ def evaluate(
     for path in filter(None, (gold, predicted, model, compare)):
         check_readable(path)
     if calibration is not None and calibration != "-":
-        if not calibration.lower().endswith(".png"):
-            raise UsageError(
-                f"--calibration {calibration}: the picture is PNG: end the name in .png"
-            )
+        check_suffix("--calibration", calibration, ".png")
         check_writable(calibration, [p for p in (gold, predicted, model, compare) if p])
         pyplot()  # before the work, not after it
     inference = make_inference(factor_cost, max_divergence, max_factors, full)

@@ -121,6 +121,13 @@ def check_readable(path: str) -> None:
         raise FormatError(f"cannot read {path}: there is no such file")
 
 
+def check_suffix(option: str, path: str, suffix: str) -> None:
+    """Pictures are of one kind each, whatever the name says."""
+    if not path.lower().endswith(suffix):
+        kind = suffix[1:].upper()
+        raise UsageError(f"{option} {path}: the picture is {kind}: end the name in {suffix}")
+
+
 def check_heads(path: str, sentences: list[Sentence]) -> None:
     """Whether the file has sentences, all of them with heads."""
     if not sentences:

@@ -19,6 +19,7 @@ from minfer.cli.parse.options import (
     Tags,
     check_choice,
     check_readable,
+    check_suffix,
     make_inference,
 )
 from minfer.cli.progress import wait_for
@@ -83,8 +84,7 @@ def show(
     check_readable(model)
     check_choice("--tags", tags, ("predicted", "gold"))
     if svg is not None:
-        if not svg.lower().endswith(".svg"):
-            raise UsageError(f"--svg {svg}: the picture is SVG: end the name in .svg")
+        check_suffix("--svg", svg, ".svg")
         check_writable(svg, [model, text])
     if report is not None:
         check_report(report, [svg], [model, text])
