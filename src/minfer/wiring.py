@@ -21,10 +21,11 @@ from minfer.errors import ContradictionError
 from minfer.factors import FactorGroup, Features, GlobalFactor, Globals, Tables
 
 if TYPE_CHECKING:
-    from minfer.kernels.wiring import Messages, Wiring
+    from minfer.kernels.wiring import Messages, Watch, Wiring
     from minfer.solvers.base import Marginals
 
 _NONE = np.zeros(0)
+_NO_ORDER = np.zeros(0, dtype=np.int64)
 #: Linear tables and fields must not fall below e^-345 = 1e-150 of their maximum.
 _MAX_RANGE = 345.0
 
@@ -48,6 +49,55 @@ class Mesh:
     lean: NDArray[np.float64]  # (V,) log-odds that the pair factors' unary parts add up to
     load: NDArray[np.float64]  # (V,) sum of |w|
     left_over: float  # of the constant, what the factors contributed
+    trees: Trees | None  # None: no part of the model is a tree
+
+    @property
+    def core(self) -> Wiring:
+        """The wiring with the variables of trees asleep."""
+        from minfer.kernels.wiring import ASLEEP
+
+        if self.trees is None:
+            return self.wiring
+        cls = np.where(self.trees.asleep, np.uint8(ASLEEP), self.wiring.cls)
+        return self.wiring._replace(cls=cls)
+
+
+@dataclass(frozen=True, eq=False)
+class Trees:
+    """The parts of a model that are trees: whole components, and what hangs on a loopy core."""
+
+    order: NDArray[np.int64]  # collecting order; see :func:`minfer.kernels.wiring.peel`
+    asleep: NDArray[np.bool_]  # (V,)
+    whole: bool  # nothing is left: the model is a forest
+
+    @property
+    def globals(self) -> set[int]:
+        """Global factors that answer on the way, once up and once down."""
+        return set((-1 - self.order[self.order < 0]).tolist())
+
+    def pieces(self) -> list[int | NDArray[np.int64]]:
+        """The order as runs of variables with global factors (by their number) in between."""
+        out: list[int | NDArray[np.int64]] = []
+        begin = 0
+        for cut in [*np.flatnonzero(self.order < 0).tolist(), len(self.order)]:
+            if cut > begin:
+                out.append(self.order[begin:cut])
+            if cut < len(self.order):
+                out.append(int(-1 - self.order[cut]))
+            begin = cut + 1
+        return out
+
+
+def find_trees(w: Wiring, slot: NDArray, scope: NDArray, gowner: NDArray) -> Trees | None:
+    """Everything that leaves can be peeled off to; None where there is no leaf."""
+    from minfer.kernels import wiring as k
+
+    if not k.leaves(w.ptr, w.gptr):
+        return None
+    order = np.empty(len(w.card) + len(w.fac), dtype=np.int64)
+    asleep = np.zeros(len(w.card), dtype=np.uint8)
+    count, slots = k.peel(w, slot, scope, gowner, order, asleep)
+    return Trees(order[:count].copy(), asleep.astype(bool), slots == 0) if count else None
 
 
 def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool = False) -> Mesh:
@@ -100,15 +150,14 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
     if n_general:
         field, top, in_log = _scaled_field(model, cls == k.GENERAL, parts.log)
     tab = parts.tab if in_log == parts.log else _log(parts.tab)
+    wiring = k.Wiring(
+        graph._n_states, graph._offsets, cls, prior, field, ptr, rev, W,
+        parts.gptr, parts.gslot, parts.fac, parts.fslot, tab, slot_rho, parts.grho,
+    )  # fmt: skip
     return Mesh(
-        model,
-        k.Wiring(
-            graph._n_states, graph._offsets, cls, prior, field, ptr, rev, W,
-            parts.gptr, parts.gslot, parts.fac, parts.fslot, tab, slot_rho, parts.grho,
-        ),
-        in_log, rho is not None, model.constant + left_over + top + zero_state,
+        model, wiring, in_log, rho is not None, model.constant + left_over + top + zero_state,
         pair_ids, pair_scope, slot, first, parts.ids, parts.gowner, parts.globals,
-        lean, load, left_over,
+        lean, load, left_over, find_trees(wiring, slot, pair_scope, parts.gowner),
     )  # fmt: skip
 
 
@@ -323,6 +372,8 @@ def fresh_messages(mesh: Mesh) -> Messages:
 
 
 def _largest_table(w: Wiring) -> int:
+    if not len(w.tab):
+        return 1
     starts = np.unique(w.fac[w.fac[:, 0] >= 0, 0])
     return int(np.diff(np.append(starts, len(w.tab))).max(initial=1))
 
@@ -386,12 +437,41 @@ def _ranges(starts: NDArray, sizes: NDArray) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, eq=False)
 class MessageState:
-    """What BP and TRW leave: wiring and messages, enough for log Z, factor beliefs, a new start."""
+    """What BP and TRW leave: wiring and messages, enough for log Z, factor beliefs, a new start.
+
+    Where a run has converged on a loopy core, ``before`` has the messages that the last update
+    began with (None in models of more than a million of them): computed anew from there, all at
+    once and undamped, no message and no belief moves by more than ``tol``.
+    """
 
     mesh: Mesh
     messages: Messages
+    before: Watch | None = None
+    bound: bool = False  # tree-reweighted with valid weights: log Z is an upper bound
 
     def log_z(self) -> float:
+        value = self.bethe()
+        return value + self._allowance() if self.bound and not self.is_forest else value
+
+    @property
+    def is_forest(self) -> bool:
+        return self.mesh.trees is not None and self.mesh.trees.whole
+
+    def _allowance(self) -> float:
+        """What makes the reweighted Bethe value a bound at any messages, rounding included."""
+        from minfer.kernels import bethe
+
+        mesh, w = self.mesh, self.mesh.wiring
+        if w.gslot.size:
+            refresh_cavities(mesh, self.messages)
+        slack, size = bethe.tree_slack(
+            w, self.messages, mesh.slot, mesh.pair_scope, self._log_odds
+        )  # fmt: skip
+        given, most = _given(mesh.model)
+        return slack + np.finfo(float).eps * (16 * size + (64 + most) * given)
+
+    def bethe(self) -> float:
+        """The (reweighted) Bethe value of the messages as they are."""
         from minfer.kernels import bethe
 
         mesh, w, s = self.mesh, self.mesh.wiring, self.messages
@@ -468,14 +548,42 @@ class MessageState:
         return self.mesh.model.expand(factor, _normalised(table))
 
     def __getstate__(self) -> dict:
-        return {"mesh": self.mesh, "messages": self.messages}
+        return {k: v for k, v in self.__dict__.items() if not k.startswith("_")}
+
+
+def _given(model: Conditioned) -> tuple[float, int]:
+    """The size of all numbers that a model was given by, and how many meet in one variable."""
+    field = model.field
+    total, degree = float(np.abs(field[field > -np.inf]).sum()), np.zeros(len(model.fixed), int)
+    for g in model.graph.groups:
+        if isinstance(g, Features):
+            total += float(np.abs(g._theta).sum())
+        elif isinstance(g, Tables):
+            finite = np.where(np.isfinite(g._log_psi), np.abs(g._log_psi), 0.0)
+            total += float(finite.max(axis=1).sum()) * (len(g) if g.shared else 1)
+        if not isinstance(g, Globals):
+            degree += np.bincount(g._scope.ravel(), minlength=len(degree))
+    return total, int(degree.max(initial=0))
 
 
 def refresh_cavities(mesh: Mesh, s: Messages) -> None:
     """Cavities of all general variables from the messages as they are."""
     from minfer.kernels import bp
 
-    bp.sweeps(mesh.wiring, s, s.m, bp.START, 1, -1.0, 0.0, mesh.log, 0, np.zeros(1))
+    bp.sweeps(
+        mesh.wiring, s, s.m, watch_for(-1.0), bp.START, 1, -1.0, 0.0, mesh.log, np.zeros(1)
+    )  # fmt: skip
+
+
+def watch_for(tol: float, *kept: NDArray[np.float64]) -> Watch:
+    """A watch over a run to come, with room for messages and beliefs before its last update."""
+    from minfer.kernels.bp import LAST, TRIGGER
+    from minfer.kernels.wiring import Watch
+
+    control = np.zeros(6)
+    control[TRIGGER], control[LAST] = tol, np.inf
+    m, gm, gq, bel = kept or (_NONE, _NONE, _NONE, _NONE)
+    return Watch(_NO_ORDER, control, m, gm, gq, bel)
 
 
 def slot_entries(w: Wiring, f: int) -> NDArray[np.int64]:

@@ -6,7 +6,22 @@ With Z_v = sum field * prod M^rho, Z_f = sum psi^{1/rho} prod q and Z_vf = sum q
 
 which does not depend on how messages are scaled and is stationary at fixed points, so that an error
 of the messages enters squared. rho = 1 is Yedidia, Freeman & Weiss (2005); rho from the spanning
-tree polytope gives the upper bound of Wainwright, Jaakkola & Willsky (2005).
+tree polytope gives, at the fixed point, the upper bound of Wainwright, Jaakkola & Willsky (2005).
+
+At any other messages that value, C, bounds nothing. But messages always cancel in the identity
+
+    log p~(x) = C + sum_v log b_v(x_v) + sum_f rho_f log( b_f(x_f) / prod_v b_v(x_v) ),
+
+b_v and b_f being the normalised beliefs, whether they agree or not. Averaged over the spanning
+trees behind rho, Jensen's inequality bounds log Z by C plus the mean of the trees' own log
+partition functions. Orient a tree from any root (as Globerson & Jaakkola, UAI 2007, do) and sum it
+out from its leaves: an edge multiplies the sum by at most the largest ratio of its marginal to the
+belief of the variable nearer to the root. Hence, at any messages,
+
+    log Z  <=  C + sum_f rho_f max_{v in f, x_v} log( b_f(x_v) / b_v(x_v) ),
+
+and :func:`tree_slack` is that sum, 0 at the fixed point. A state with b_v = 0 is proved impossible.
+Sums are compensated (Kahan), so that their rounding does not grow with their length.
 """
 
 import math
@@ -35,6 +50,14 @@ def log_odds(w, s, out):
 
 
 @jit
+def plus(total, lost, x):
+    """One step of a compensated sum: the new total, and what rounding lost of it."""
+    x -= lost
+    new = total + x
+    return new, (new - total) - x
+
+
+@jit
 def _log(x):
     return math.log(x) if x > 0.0 else -np.inf
 
@@ -43,7 +66,7 @@ def _log(x):
 def pair_terms(w, s, slot, scope, odds):
     """sum_f rho_f (log Z_f - log Z_af - log Z_bf) over pair factors with slots (P, 2)."""
     W, rho, m = w.W, w.rho, s.m
-    total = 0.0
+    total = lost = 0.0
     for f in range(slot.shape[0]):
         i, j = slot[f, 0], slot[f, 1]
         ma, mb, log_w = math.log(m[i]), math.log(m[j]), math.log(W[i])
@@ -58,7 +81,7 @@ def pair_terms(w, s, slot, scope, odds):
         both = ca + cb + log_w
         top = max(max(0.0, ca), max(cb, both))
         z = math.exp(-top) + math.exp(ca - top) + math.exp(cb - top) + math.exp(both - top)
-        total += weight * (top + math.log(z) - softplus(la) - softplus(lb))
+        total, lost = plus(total, lost, weight * (top + math.log(z) - softplus(la) - softplus(lb)))
     return total
 
 
@@ -67,10 +90,10 @@ def variable_terms(w, s, odds, log):
     """sum_v log Z_v; the zero state's field of pair variables is the caller's."""
     card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
     m, rl, gm, gq, bel, b, tmp, flag = s
-    total = 0.0
+    total = lost = 0.0
     for v in range(card.shape[0]):
         if cls[v] != GENERAL:
-            total += softplus(odds[v])
+            total, lost = plus(total, lost, softplus(odds[v]))
             continue
         for i in range(card[v]):
             b[i] = field[off[v] + i] if log else _log(field[off[v] + i])
@@ -87,7 +110,7 @@ def variable_terms(w, s, odds, log):
         z = 0.0
         for i in range(card[v]):
             z += math.exp(b[i] - top)
-        total += top + math.log(z)
+        total, lost = plus(total, lost, top + math.log(z))
     return total
 
 
@@ -99,10 +122,11 @@ def general_terms(w, s, log):
     """
     card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
     m, rl, gm, gq, bel, b, tmp, flag = s
-    total = 0.0
+    total = lost = 0.0
     for f in range(fac.shape[0]):
         first, arity = fac[f, FIRST], fac[f, ARITY]
         weight = grho[fslot[first]] if grho.size > 0 else 1.0
+        value = 0.0
         if fac[f, TABLE] >= 0:
             o, n = gslot[fslot[first], OFFSET], gslot[fslot[first], SIZE]
             z = 0.0
@@ -114,12 +138,12 @@ def general_terms(w, s, log):
                     top = max(top, tmp[i])
                 for i in range(n):
                     z += math.exp(tmp[i] - top)
-                total += weight * top
+                value += top
             else:
                 contract(tab, fac[f, TABLE], gq, gslot, fslot, first, arity, 0, tmp)
                 for i in range(n):
                     z += tmp[i] * gq[o + i]
-            total += weight * math.log(z)
+            value += math.log(z)
         for a in range(first, first + arity):
             o, n = gslot[fslot[a], OFFSET], gslot[fslot[a], SIZE]
             z, top = 0.0, 0.0
@@ -129,5 +153,67 @@ def general_terms(w, s, log):
                     top = max(top, gq[i] + gm[i])
             for i in range(o, o + n):
                 z += math.exp(gq[i] + gm[i] - top) if log else gq[i] * gm[i]
-            total -= weight * (top + math.log(z))
+            value -= top + math.log(z)
+        total, lost = plus(total, lost, weight * value)
     return total
+
+
+@jit
+def tree_slack(w, s, slot, scope, odds):
+    """By how much the reweighted Bethe value may lie below log Z at these messages, and why.
+
+    Returns sum_f rho_f max log(b_f(x_v) / b_v(x_v)), and the size of the numbers that the whole
+    value is made of, for its rounding. For pairwise models with messages in logs.
+    """
+    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
+    m, rl, gm, gq, bel, b, tmp, flag = s
+    slack = lost = size = 0.0
+    for f in range(slot.shape[0]):
+        i, j = slot[f, 0], slot[f, 1]
+        log_w = math.log(W[i])
+        ma, mb, la, lb = math.log(m[i]), math.log(m[j]), odds[scope[f, 0]], odds[scope[f, 1]]
+        worst = max(_excess(la, ma, lb, mb, log_w), _excess(lb, mb, la, ma, log_w))
+        slack, lost = plus(slack, lost, rho[i] * worst)
+        size += 4.0 * abs(log_w)
+    for f in range(fac.shape[0]):
+        first, arity = fac[f, FIRST], fac[f, ARITY]
+        worst = 0.0
+        for a in range(arity):
+            o, n = gslot[fslot[first + a], OFFSET], gslot[fslot[first + a], SIZE]
+            contract_log(tab, fac[f, TABLE], gq, gslot, fslot, first, arity, a, tmp)
+            high = top = low = -np.inf  # of the ratio, of the two sums
+            for i in range(n):
+                if gq[o + i] + gm[o + i] > -np.inf:
+                    high = max(high, tmp[i] - gm[o + i])
+                    top = max(top, tmp[i] + gq[o + i])
+                    low = max(low, gm[o + i] + gq[o + i])
+                    size += abs(tmp[i]) + abs(gm[o + i]) + abs(gq[o + i])
+            zf = zv = 0.0
+            for i in range(n):
+                if gq[o + i] + gm[o + i] > -np.inf:
+                    zf += math.exp(tmp[i] + gq[o + i] - top)
+                    zv += math.exp(gm[o + i] + gq[o + i] - low)
+            worst = max(worst, high + low + math.log(zv) - top - math.log(zf))
+        slack, lost = plus(slack, lost, grho[fslot[first]] * worst)
+    for v in range(card.shape[0]):
+        here = 1.0 + (abs(prior[v]) if cls[v] != GENERAL else 0.0)
+        degree = np.int64(ptr[v + 1] - ptr[v]) + gptr[v + 1] - gptr[v]
+        for e in range(ptr[v], ptr[v + 1]):
+            here += abs(rl[e])
+        for g in range(gptr[v], gptr[v + 1]):
+            for i in range(gslot[g, OFFSET], gslot[g, OFFSET] + gslot[g, SIZE]):
+                here += abs(gm[i]) if gm[i] > -np.inf else 0.0
+        size += (degree + 2.0) ** 2 * here
+    return slack, size
+
+
+@jit
+def _excess(la, ma, lb, mb, log_w):
+    """The largest log ratio of a pair's marginal of variable a to the belief of a, log-odds la."""
+    if la == np.inf or la == -np.inf:
+        return 0.0  # one state is left, in both
+    if lb == np.inf or lb == -np.inf:
+        lb = mb + math.copysign(700.0, lb)
+    cb = lb - mb
+    x = la - ma + softplus(cb + log_w) - softplus(cb)
+    return max(softplus(la) - softplus(x), softplus(-la) - softplus(-x))

@@ -10,6 +10,20 @@ and the message is the same (one exp per visit, one log per message). General va
 :mod:`minfer.kernels.general`'s. Every sweep reports the largest change of any probability between
 two visits of its variable.
 
+That change may be small long before anything has settled: messages sent later in the sweep, and
+those the other way, go unseen. So a sweep within tolerance only *triggers* a confirming update:
+every message is computed anew, undamped, from the messages as they are (one flooding iteration; in
+models so large that their messages are not copied, one sweep in each direction). The run has
+converged if in it
+
+* no message moved by more than ``tol``: a general one as a normalised vector; a pair's, of log-odds
+  l, by tanh(|l' - l| / 4), the most that p can move however the table is split into unary parts;
+* no belief did, read from the messages before and after.
+
+Otherwise the run goes on from before the update, as an undamped flooding iteration may leave what
+sequential or damped sweeps hold. Trees never need this: walked in the order of
+:func:`minfer.kernels.wiring.peel`, up and down, each message is computed once and for all.
+
 Few layers, on purpose: a kernel is compiled again into every kernel that calls it, once for every
 literal it is called with (hence ``np.int64(BOTH)``), and these are large.
 """
@@ -29,9 +43,21 @@ from minfer.kernels.general import (
     visit_log,
 )
 from minfer.kernels.tables import damped
-from minfer.kernels.wiring import ARITY, FACTOR, FIRST, GENERAL, PLAIN
+from minfer.kernels.wiring import (
+    ARITY,
+    ASLEEP,
+    FACTOR,
+    FIRST,
+    GENERAL,
+    OFFSET,
+    PLAIN,
+    SCALED,
+    Messages,
+)
 
-SEQUENTIAL, FLOODING, START = 0, 1, 2  # modes of ``sweeps``
+SEQUENTIAL, FLOODING, START, UP, DOWN = 0, 1, 2, 3, 4  # modes of ``sweeps``
+PHASE, TRIGGER, LAST, WORST, PASSED, DONE = 0, 1, 2, 3, 4, 5  # of Watch.control
+KEEP, COMPARE, WRITE = 0, 1, 2  # what ``read_beliefs`` does
 
 _BIG = 1e150  # one step of the exponent of scaled products
 _LOG_BIG = math.log(_BIG)
@@ -82,8 +108,10 @@ def visit_pairs(w, s, out, begin, end, forward):
             if e < hi:
                 odds *= m[e]
             odds *= more
-        else:
+        elif cls[v] == SCALED:
             odds = scaled_odds(prior[v], m, lo, hi)
+        else:
+            continue
         for e in range(lo, hi):
             x = m[e]
             out[rev[e]] = (x + W[e] * odds) / (x + odds)
@@ -95,11 +123,14 @@ def visit_pairs(w, s, out, begin, end, forward):
 
 
 @jit
-def visit_damped(w, s, out, begin, end, forward, damping):
-    """As ``visit_pairs``, with damped messages; apart, as the choice would cost the loop 8 %."""
+def visit_watched(w, s, out, begin, end, forward, damping):
+    """As ``visit_pairs``, damped if need be; also how far its messages move, undamped.
+
+    Apart, because the choice and the looking would cost the loop a fifth.
+    """
     _, off, cls, prior, _, ptr, rev, W, _, _, _, _, _, _, _ = w
     m, bel = s.m, s.bel
-    biggest = 0.0
+    biggest = moved = 0.0
     for k in range(begin, end):
         v = np.uint64(k if forward else begin + end - 1 - k)
         lo, hi = ptr[v], ptr[v + _ONE]
@@ -107,126 +138,391 @@ def visit_damped(w, s, out, begin, end, forward, damping):
         if cls[v] == PLAIN:
             for e in range(lo, hi):
                 odds *= m[e]
-        else:
+        elif cls[v] == SCALED:
             odds = scaled_odds(prior[v], m, lo, hi)
+        else:
+            continue
         for e in range(lo, hi):
-            x = m[e]
-            out[rev[e]] = damped((x + W[e] * odds) / (x + odds), m[rev[e]], damping)
+            x, old = m[e], m[rev[e]]
+            x = (x + W[e] * odds) / (x + odds)
+            if abs(x - old) > moved * (x + old):  # seldom: spares a division
+                moved = abs(x - old) / (x + old)
+            out[rev[e]] = x if damping == 0.0 else damped(x, old, damping)
         p = odds / (1.0 + odds)
         o = np.uint64(off[v]) + _ONE
         biggest = max(biggest, abs(p - bel[o]))
         bel[o] = p
-    return biggest
+    return biggest, half_angle(moved)
 
 
 @jit
-def visit_reweighted(w, s, begin, end, forward, damping):
-    """As ``visit_pairs``, tree-reweighted and in place."""
-    _, off, _, prior, _, ptr, rev, W, _, _, _, _, _, rho, _ = w
+def visit_reweighted(w, s, out, begin, end, forward, damping, in_place):
+    """As ``visit_watched``, tree-reweighted. Not in place, rho log m is left to the caller."""
+    _, off, cls, prior, _, ptr, rev, W, _, _, _, _, _, rho, _ = w
     m, rl, bel = s.m, s.rl, s.bel
-    biggest = 0.0
+    biggest = moved = 0.0
     for k in range(begin, end):
         v = np.uint64(k if forward else begin + end - 1 - k)
         lo, hi = ptr[v], ptr[v + _ONE]
-        if lo == hi:
+        if lo == hi or cls[v] == ASLEEP:
             continue  # nothing moves it; ``read_beliefs`` knows it
         log_odds = prior[v]
         for e in range(lo, hi):
             log_odds += rl[e]
         odds = math.exp(min(max(log_odds, -460.0), 460.0))
         for e in range(lo, hi):
+            old = m[rev[e]]
             x = (m[e] + W[e] * odds) / (m[e] + odds)
+            if abs(x - old) > moved * (x + old):
+                moved = abs(x - old) / (x + old)
             if damping > 0.0:
-                x = damped(x, m[rev[e]], damping)
-            m[rev[e]] = x
-            rl[rev[e]] = rho[e] * math.log(x)
+                x = damped(x, old, damping)
+            out[rev[e]] = x
+            if in_place:
+                rl[rev[e]] = rho[e] * math.log(x)
         p = odds / (1.0 + odds)
         o = np.uint64(off[v]) + _ONE
         biggest = max(biggest, abs(p - bel[o]))
         bel[o] = p
-    return biggest
+    return biggest, half_angle(moved)
+
+
+@jit
+def visit_listed(w, s, order, begin, end, back):
+    """Visit the pair variables order[begin:end], or the same from the other end of ``order``."""
+    _, off, cls, prior, _, ptr, rev, W, _, _, _, _, _, rho, _ = w
+    m, rl, bel = s.m, s.rl, s.bel
+    last = order.shape[0] - 1
+    for k in range(begin, end):
+        v = np.uint64(order[last - k] if back else order[k])
+        lo, hi = ptr[v], ptr[v + _ONE]
+        odds = prior[v]
+        if rl.size > 0:
+            for e in range(lo, hi):
+                odds += rl[e]
+            odds = math.exp(min(max(odds, -460.0), 460.0))
+        elif cls[v] == PLAIN:
+            for e in range(lo, hi):
+                odds *= m[e]
+        else:
+            odds = scaled_odds(odds, m, lo, hi)
+        for e in range(lo, hi):
+            x = (m[e] + W[e] * odds) / (m[e] + odds)
+            m[rev[e]] = x
+            if rl.size > 0:
+                rl[rev[e]] = rho[e] * math.log(x)
+        bel[np.uint64(off[v]) + _ONE] = odds / (1.0 + odds)
+
+
+@jit
+def half_angle(t):
+    """tanh(d / 4) from t = tanh(d / 2) = |x - y| / (x + y), the odds x and y being d nats apart."""
+    return t / (1.0 + math.sqrt(max(1.0 - t * t, 0.0)))
+
+
+@jit
+def _product(v, card, off, field, ptr, gptr, gslot, grho, m, rl, gm, log, b):
+    """The belief of a general variable into ``b``, normalised; False if nothing is left of it."""
+    n = card[v]
+    for i in range(n):
+        b[i] = field[off[v] + i]
+    for e in range(ptr[v], ptr[v + 1]):
+        if log:
+            b[1] += math.log(m[e]) if rl.size == 0 else rl[e]
+        else:
+            b[1] *= m[e]
+            scale = 1.0 / (b[0] + b[1])
+            b[0] *= scale
+            b[1] *= scale
+    for g in range(gptr[v], gptr[v + 1]):
+        power = grho[g] if grho.size > 0 else 1.0
+        total = 0.0
+        for i in range(n):
+            x = gm[gslot[g, OFFSET] + i]
+            b[i] = b[i] + power * x if log else b[i] * x
+            total += b[i]
+        if not log and total < 1e-20:
+            if total == 0.0:
+                return False
+            for i in range(n):
+                b[i] /= total
+    top, total = -np.inf, 0.0
+    for i in range(n):
+        top = max(top, b[i])
+    if top == (-np.inf if log else 0.0):
+        return False
+    for i in range(n):
+        b[i] = math.exp(b[i] - top) if log else b[i]
+        total += b[i]
+    for i in range(n):
+        b[i] /= total
+    return True
+
+
+@jit
+def read_beliefs(w, s, before, what, log):
+    """Beliefs of all variables that are awake, read from the messages as they stand.
+
+    KEEP writes them to ``before``; COMPARE too, and returns how far those there were off; WRITE
+    writes them to ``bel``. Where ``before`` is empty, all being pair variables, the first states in
+    ``bel``, which no visit writes, serve instead.
+    """
+    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
+    m, rl, gm, bel, b = s.m, s.rl, s.gm, s.bel, s.b
+    room = before.shape[0] > 0
+    worst = 0.0
+    for v in range(card.shape[0]):
+        if cls[v] == ASLEEP:
+            continue
+        o = off[v]
+        if cls[v] != GENERAL:
+            lo, hi = ptr[v], ptr[v + 1]
+            odds = prior[v]
+            if rl.size > 0:
+                for e in range(lo, hi):
+                    odds += rl[e]
+                odds = math.exp(min(max(odds, -460.0), 460.0))
+            elif cls[v] == PLAIN:
+                for e in range(lo, hi):
+                    odds *= m[e]
+            else:
+                odds = scaled_odds(prior[v], m, lo, hi)
+            p, q = 1.0 / (1.0 + odds), odds / (1.0 + odds)
+            if what == WRITE:
+                bel[o], bel[o + 1] = p, q
+            elif room:
+                worst = max(worst, abs(q - before[o + 1]))
+                before[o], before[o + 1] = p, q
+            else:
+                worst = max(worst, abs(p - bel[o]))
+                bel[o] = p
+            continue
+        if not _product(v, card, off, field, ptr, gptr, gslot, grho, m, rl, gm, log, b):
+            continue  # contradictory messages: a visit will tell
+        for i in range(card[v]):
+            if what == WRITE:
+                bel[o + i] = b[i]
+            else:
+                worst = max(worst, abs(b[i] - before[o + i]))
+                before[o + i] = b[i]
+    return worst
 
 
 @jit
 def run_end(k, n, forward, cls):
     """Where the run of pair (or of general) variables that begins at place k of a sweep ends."""
     general = cls[k if forward else n - 1 - k] == GENERAL
-    while k < n and (cls[k if forward else n - 1 - k] == GENERAL) == general:
+    while k < n:
+        c = cls[k if forward else n - 1 - k]
+        if c != ASLEEP and (c == GENERAL) != general:
+            break
         k += 1
     return k, general
 
 
 @jit
-def sweeps(w, s, out, mode, n_sweeps, tol, damping, log, first, residuals):
-    """Up to ``n_sweeps`` sweeps; returns how many were made.
+def begin_watch(w, s, watch, log):
+    """Keep what a confirming update begins with: beliefs, and what it overwrites in place."""
+    watch.control[PHASE] = 1.0
+    watch.control[WORST] = 0.0
+    for i in range(watch.m.shape[0]):  # it writes those of variables that are awake
+        watch.m[i] = s.m[i]
+    for i in range(watch.gm.shape[0]):
+        watch.gm[i] = s.gm[i]
+        watch.gq[i] = s.gq[i]
+    if w.field.size > 0 or not has_room(s, watch):
+        read_beliefs(w, s, watch.bel, np.int64(KEEP), log)  # else the update itself reads them
+
+
+@jit
+def has_room(s, watch):
+    """Whether there is a second array of messages: the confirming update floods then."""
+    return watch.m.shape[0] == s.m.shape[0] and watch.gm.shape[0] == s.gm.shape[0]
+
+
+@jit
+def is_quiet(control, change, damping):
+    """Whether a sweep that moved things by ``change`` is to be followed by a confirming update.
+
+    It is if the next one promises to move things by no more than TRIGGER.
+    """
+    last = control[LAST]
+    control[LAST] = change
+    if damping == 0.0 and change < last < np.inf:
+        change *= change / last
+    return change <= control[TRIGGER]
+
+
+@jit
+def exchange(w, s, watch, room):
+    """Pair messages before and after the confirming update change places."""
+    if room:
+        for e in range(s.m.shape[0]):
+            s.m[e], watch.m[e] = watch.m[e], s.m[e]
+        for e in range(s.rl.shape[0]):
+            s.rl[e] = w.rho[e] * math.log(s.m[e])
+
+
+@jit
+def judge(w, s, watch, mode, change, moved, tol, damping, log):
+    """After a sweep of a confirming update: has the run converged?
+
+    PHASE is 0, or which sweep of the update comes next (-1: it is to be begun). After a failure
+    sweeps must come closer (TRIGGER sinks) by about as much as was missed.
+    """
+    c = watch.control
+    c[WORST] = max(c[WORST], moved)
+    room = has_room(s, watch)
+    if room:
+        t = 0.0
+        for e in range(s.m.shape[0]):
+            x, y = s.m[e], watch.m[e]
+            if abs(x - y) > t * (x + y):  # seldom: spares divisions
+                t = abs(x - y) / (x + y)
+        c[WORST] = max(c[WORST], half_angle(t))
+    else:
+        c[WORST] = max(c[WORST], change)
+        if c[PHASE] == 1.0:
+            c[PHASE] = 2.0
+            return
+    c[PHASE] = 0.0
+    if c[WORST] <= tol or not room:
+        exchange(w, s, watch, room)
+        c[WORST] = max(c[WORST], read_beliefs(w, s, watch.bel, np.int64(COMPARE), log))
+        if c[WORST] <= tol:
+            c[PASSED] = 1.0
+            return
+        exchange(w, s, watch, room)
+    if room and mode == FLOODING and damping == 0.0:
+        exchange(w, s, watch, room)  # an iteration like any other
+    elif room:
+        for i in range(watch.gm.shape[0]):
+            s.gm[i] = watch.gm[i]
+            s.gq[i] = watch.gq[i]
+    share = min(max(0.9 * tol / c[WORST], 0.1), 0.7)
+    c[TRIGGER] = max(c[TRIGGER] * share, 0.02 * tol if damping == 0.0 else 0.0)
+    c[LAST] = np.inf
+
+
+@jit
+def sweeps(w, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
+    """Up to ``n_sweeps`` sweeps; returns how many were made, fewer if the run has converged.
 
     SEQUENTIAL: forward and backward in turn, in place (``out`` is ``s.m``); FLOODING: every message
     from those of the sweep before, through the spare array ``out``; START: no sweep, only the
-    cavities of general variables from the messages as they are, which is how every run begins.
+    cavities of general variables from the messages as they are, which is how every run begins;
+    UP and DOWN: once through ``watch.order``, forwards or backwards, undamped. ``residuals`` gets
+    the largest changes of beliefs, of confirming sweeps with a minus sign.
     """
-    n = w.card.shape[0]
+    n, cls, order, control, flag = w.card.shape[0], w.cls, watch.order, watch.control, s.flag
     mixed = w.field.size > 0  # else all are pair variables: one run
+    walk = mode in (UP, DOWN)
+    places = order.shape[0] if walk else n
     for it in range(n_sweeps):
-        forward = mode != SEQUENTIAL or (first + it) % 2 == 0
-        biggest = 0.0
-        for step in range(2 if mode == FLOODING else 1):
+        if control[PHASE] < 0.0 and mode in (SEQUENTIAL, FLOODING):  # asked for
+            begin_watch(w, s, watch, log)
+        watching = control[PHASE] > 0.0
+        at_once = mode == FLOODING
+        read, write = s, out
+        if watching and has_room(s, watch):
+            at_once, write = True, watch.m
+            if not mixed:  # beliefs before: those that visits now find
+                read = Messages(s.m, s.rl, s.gm, s.gq, watch.bel, s.b, s.tmp, s.flag)
+        share = 0.0 if watching or walk else damping
+        forward = at_once or walk or control[DONE] % 2.0 == 0.0
+        biggest = moved = 0.0
+        for step in range(2 if at_once else 1):
             phase = np.int64(BOTH)
             if mode == START:
                 phase = np.int64(CAVITIES)
-            elif mode == FLOODING:
+            elif at_once:
                 phase = np.int64(PULL) if step == 0 else np.int64(UPDATE)
             k = np.int64(0)
-            while k < n and s.flag[1] == 0:
-                end, general = run_end(k, n, forward, w.cls) if mixed else (n, mixed)
-                lo, hi = (k, end) if forward else (n - end, n - k)
-                k = end
-                change = 0.0
+            while k < places and flag[1] == 0:
+                lo, hi, end, general = k, n, n, mixed
+                if walk and mixed:
+                    lo = order[k] if mode == UP else order[places - 1 - k]
+                    hi, end, general = lo + 1, k + 1, cls[lo] == GENERAL
+                elif walk:
+                    end = places
+                elif mixed:
+                    end, general = run_end(k, n, forward, cls)
+                    lo, hi = (k, end) if forward else (n - end, n - k)
+                change = shift = 0.0
                 if general and log:
-                    change, _ = visit_log(w, s, out, lo, hi, forward, phase, damping)
+                    change, x, y = visit_log(
+                        w, read, write, lo, hi, forward, phase, share, watching
+                    )
+                    shift = max(x, y)
                 elif general:
-                    change, _ = visit_linear(w, s, out, lo, hi, forward, phase, damping)
+                    change, x, y = visit_linear(
+                        w, read, write, lo, hi, forward, phase, share, watching
+                    )
+                    shift = max(x, y)
+                elif walk:
+                    visit_listed(w, s, order, k, end, mode == DOWN)
                 elif phase in (BOTH, UPDATE):
                     if s.rl.size > 0:
-                        change = visit_reweighted(w, s, lo, hi, forward, damping)
-                    elif damping > 0.0:
-                        change = visit_damped(w, s, out, lo, hi, forward, damping)
+                        change, shift = visit_reweighted(
+                            w, read, write, lo, hi, forward, share, not at_once
+                        )
+                    elif share > 0.0 or (watching and not at_once):
+                        change, shift = visit_watched(w, read, write, lo, hi, forward, share)
                     else:
-                        change = visit_pairs(w, s, out, lo, hi, forward)
+                        change = visit_pairs(w, read, write, lo, hi, forward)
                 biggest = max(biggest, change)
-        if mode == FLOODING:
+                moved = max(moved, shift)
+                k = end
+        if at_once and not watching:
             for e in range(out.shape[0]):  # s.m[:] = out would compile 2 s of error texts
                 s.m[e] = out[e]
-        residuals[it] = biggest / (1.0 - damping)
-        if s.flag[0] != 0 or s.flag[1] != 0 or residuals[it] <= tol:
+        residuals[it] = biggest / (1.0 - share)
+        if flag[0] != 0 or flag[1] != 0:
+            control[PHASE] = 0.0
             return it + 1
+        if mode not in (SEQUENTIAL, FLOODING):
+            return it + 1
+        if watching:
+            residuals[it] = -biggest
+            judge(w, s, watch, mode, biggest, moved, tol, damping, log)
+            if control[PASSED] > 0.0:
+                return it + 1
+        else:
+            control[DONE] += 1.0
+            if is_quiet(control, max(residuals[it], moved if damping > 0.0 else 0.0), damping):
+                begin_watch(w, s, watch, log)
     return n_sweeps
 
 
 @jit
-def residual(w, s, n_sweeps, tol, damping, log, first, residuals, owner, gowner, active):
+def residual(w, s, watch, n_sweeps, damping, log, residuals, owner, gowner, active):
     """Sequential sweeps that visit only ``active`` variables, those whose messages moved.
 
-    When nothing among them moves any more, everything is woken, and only a sweep over everything
-    may report a residual within ``tol``: small changes cannot hide. Returns the sweeps made.
+    When nothing among them moves any more, everything is woken; a sweep over everything within
+    the trigger begins the confirming update, which is the caller's. Returns the sweeps made.
     """
     card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
     m, bel, flag = s.m, s.bel, s.flag
     n = card.shape[0]
+    tol = watch.control[TRIGGER]
     for it in range(n_sweeps):
-        visited = 0
+        skipped = 0
         biggest = 0.0
+        forward = watch.control[DONE] % 2.0 == 0.0
         for k in range(n):
-            v = k if (first + it) % 2 == 0 else n - 1 - k
+            v = k if forward else n - 1 - k
+            if cls[v] == ASLEEP:
+                continue
             if active[v] == 0:
+                skipped += 1
                 continue
             active[v] = 0
-            visited += 1
             if cls[v] == GENERAL:
                 yes, phase = np.bool_(True), np.int64(BOTH)
                 if log:
-                    change, moved = visit_log(w, s, m, v, v + 1, yes, phase, damping)
+                    change, moved, _ = visit_log(w, s, m, v, v + 1, yes, phase, damping, yes)
                 else:
-                    change, moved = visit_linear(w, s, m, v, v + 1, yes, phase, damping)
+                    change, moved, _ = visit_linear(w, s, m, v, v + 1, yes, phase, damping, yes)
                 if flag[1] != 0:
                     return it + 1
                 if change > tol:
@@ -257,37 +553,12 @@ def residual(w, s, n_sweeps, tol, damping, log, first, residuals, owner, gowner,
                     active[owner[rev[e]]] = 1
                 m[rev[e]] = x
         residuals[it] = biggest / (1.0 - damping)
+        watch.control[DONE] += 1.0
         if flag[0] != 0:
             return it + 1
         if residuals[it] <= tol:
-            if visited == n:
+            if skipped == 0:
+                begin_watch(w, s, watch, log)
                 return it + 1
-            residuals[it] = np.nextafter(tol, 1.0)
             active[:] = 1
     return n_sweeps
-
-
-@jit
-def read_beliefs(w, s):
-    """Beliefs of all pair variables from the messages as they stand, both states written.
-
-    General variables have theirs from their last visit.
-    """
-    _, off, cls, prior, _, ptr, _, _, _, _, _, _, _, _, _ = w
-    m, rl, bel = s.m, s.rl, s.bel
-    for v in range(off.shape[0] - 1):
-        if cls[v] == GENERAL:
-            continue
-        lo, hi = ptr[v], ptr[v + 1]
-        odds = prior[v]
-        if rl.size > 0:
-            for e in range(lo, hi):
-                odds += rl[e]
-            odds = math.exp(min(max(odds, -460.0), 460.0))
-        elif cls[v] == PLAIN:
-            for e in range(lo, hi):
-                odds *= m[e]
-        else:
-            odds = scaled_odds(prior[v], m, lo, hi)
-        bel[off[v]] = 1.0 / (1.0 + odds)
-        bel[off[v] + 1] = odds / (1.0 + odds)

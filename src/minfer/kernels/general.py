@@ -18,7 +18,7 @@ import numpy as np
 
 from minfer.kernels._jit import jit
 from minfer.kernels.tables import contract, contract_log, damped
-from minfer.kernels.wiring import ARITY, FACTOR, FIRST, OFFSET, POSITION, SIZE, TABLE
+from minfer.kernels.wiring import ARITY, ASLEEP, FACTOR, FIRST, OFFSET, POSITION, SIZE, TABLE
 
 #: Linear messages and products stay above this or the run continues in log space.
 TINY = 1e-150
@@ -30,19 +30,50 @@ _U0, _U1, _U2, _U3, _U4 = (np.uint64(i) for i in range(5))
 BOTH, PULL, UPDATE, CAVITIES = 0, 1, 2, 3  # phases; CAVITIES is UPDATE without pair messages
 
 
-@jit(fastmath={"reassoc", "contract"})
-def visit_linear(w, s, out, begin, end, forward, phase, damping):
-    """Visit general variables begin..end. Returns the largest changes of a belief and a cavity.
+@jit
+def _distance(new, old, o, n):
+    """The largest difference of two vectors, new[:n] and old[o:o+n], both taken to sum 1."""
+    a = b = 0.0
+    for i in range(n):
+        a += new[i]
+        b += old[o + i]
+    worst = 0.0
+    if a > 0.0 and b > 0.0:
+        a, b = 1.0 / a, 1.0 / b
+        for i in range(n):
+            worst = max(worst, abs(new[i] * a - old[o + i] * b))
+    return worst
 
-    The latter is found for a single variable only.
+
+@jit
+def _log_distance(new, old, o, n, top):
+    """The same for logs; ``top`` is the largest of ``new``, that of ``old`` is 0 or near."""
+    a = b = 0.0
+    for i in range(n):
+        a += math.exp(new[i] - top)
+        b += math.exp(old[o + i])
+    worst = 0.0
+    if a > 0.0 and b > 0.0:
+        for i in range(n):
+            worst = max(worst, abs(math.exp(new[i] - top) / a - math.exp(old[o + i]) / b))
+    return worst
+
+
+@jit(fastmath={"reassoc", "contract"})
+def visit_linear(w, s, out, begin, end, forward, phase, damping, watching):
+    """Visit general variables begin..end.
+
+    Returns the largest change of a belief and, if ``watching``, of a cavity and of a message into
+    the variable or, of a pair, out of it, undamped.
     """
     card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
     m, rl, gm, gq, bel, b, tmp, flag = s
-    biggest = moved = 0.0
+    biggest = moved = told = 0.0
     small = 0  # numbers too close to underflow
-    alone = begin + 1 == end  # only then the caller asks how far cavities moved
     for place in range(begin, end):
         v = place if forward else begin + end - 1 - place
+        if cls[v] == ASLEEP:
+            continue
         n, base = card[v], off[v]
         for g in range(gptr[v], gptr[v + 1]) if phase <= PULL else range(0):
             f, o = gslot[g, FACTOR], gslot[g, OFFSET]
@@ -93,6 +124,8 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping):
                         j += _U1
             else:
                 contract(tab, t, gq, gslot, fslot, first, fac[f, ARITY], k, tmp)
+            if watching:
+                told = max(told, _distance(tmp, gm, o, n))
             if damping == 0.0:  # a message is at most 1, so it needs no scaling
                 for i in range(n):
                     x = tmp[i]
@@ -104,7 +137,7 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping):
                 total += tmp[i]
             if total == 0.0:
                 flag[1] = v + 1
-                return biggest, moved
+                return biggest, moved, told
             for i in range(n):
                 x = tmp[i] / total
                 small += x < TINY and x > 0.0
@@ -130,7 +163,7 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping):
                 total += x
             if total == 0.0:
                 flag[1] = v + 1
-                return biggest, moved
+                return biggest, moved, told
             if total < 1e-20:
                 for i in range(n):
                     b[i] /= total
@@ -150,9 +183,8 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping):
                 tmp[i] = x
                 total += x
             scale = 1.0 / total
-            if alone:
-                for i in range(n):
-                    moved = max(moved, abs(tmp[i] * scale - gq[o + i]))
+            if watching:
+                moved = max(moved, _distance(tmp, gq, o, n))
             for i in range(n):
                 x = tmp[i] * scale
                 small += x < TINY and x > 0.0
@@ -160,21 +192,24 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping):
         if phase != CAVITIES and ptr[v] < ptr[v + 1]:
             odds = MAX_ODDS if b[0] == 0.0 else min(max(b[1] / b[0], 1.0 / MAX_ODDS), MAX_ODDS)
             for e in range(ptr[v], ptr[v + 1]):
-                x = (m[e] + W[e] * odds) / (m[e] + odds)
-                out[rev[e]] = damped(x, m[rev[e]], damping)
+                x, old = (m[e] + W[e] * odds) / (m[e] + odds), m[rev[e]]
+                told = max(told, abs(x - old) / (x + old))  # at least what a pair's message counts
+                out[rev[e]] = x if damping == 0.0 else damped(x, old, damping)
     if small > 0:
         flag[0] = 1
-    return biggest, moved
+    return biggest, moved, told
 
 
 @jit
-def visit_log(w, s, out, begin, end, forward, phase, damping):
+def visit_log(w, s, out, begin, end, forward, phase, damping, watching):
     """The same in logs, and with messages raised to their edge appearance where there is one."""
     card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
     m, rl, gm, gq, bel, b, tmp, flag = s
-    biggest = moved = 0.0
+    biggest = moved = told = 0.0
     for place in range(begin, end):
         v = place if forward else begin + end - 1 - place
+        if cls[v] == ASLEEP:
+            continue
         n, base = card[v], off[v]
         for g in range(gptr[v], gptr[v + 1]) if phase <= PULL else range(0):
             f, o = gslot[g, FACTOR], gslot[g, OFFSET]
@@ -189,7 +224,9 @@ def visit_log(w, s, out, begin, end, forward, phase, damping):
                 top = max(top, tmp[i])
             if top == -np.inf:
                 flag[1] = v + 1
-                return biggest, moved
+                return biggest, moved, told
+            if watching:
+                told = max(told, _log_distance(tmp, gm, o, n, top))
             for i in range(n):
                 x = tmp[i] - top
                 if damping > 0.0 and x > -np.inf and gm[o + i] > -np.inf:
@@ -210,7 +247,7 @@ def visit_log(w, s, out, begin, end, forward, phase, damping):
             top = max(top, b[i])
         if top == -np.inf:
             flag[1] = v + 1
-            return biggest, moved
+            return biggest, moved, told
         total = 0.0
         for i in range(n):
             b[i] -= top
@@ -226,19 +263,21 @@ def visit_log(w, s, out, begin, end, forward, phase, damping):
                 x = b[i] - gm[o + i] if b[i] > -np.inf else -np.inf
                 tmp[i] = x
                 top = max(top, x)
+            if watching:
+                moved = max(moved, _log_distance(tmp, gq, o, n, top))
             for i in range(n):
-                x = tmp[i] - top
-                moved = max(moved, abs(math.exp(x) - math.exp(gq[o + i])))
-                gq[o + i] = x
+                gq[o + i] = tmp[i] - top
         if phase != CAVITIES and ptr[v] < ptr[v + 1]:
             odds = math.exp(min(max(b[1] - b[0], -460.0), 460.0))
             for e in range(ptr[v], ptr[v + 1]):
-                x = (m[e] + W[e] * odds) / (m[e] + odds)
-                x = damped(x, m[rev[e]], damping)
+                x, old = (m[e] + W[e] * odds) / (m[e] + odds), m[rev[e]]
+                told = max(told, abs(x - old) / (x + old))
+                if damping > 0.0:
+                    x = damped(x, old, damping)
                 out[rev[e]] = x
                 if rl.size > 0:
                     rl[rev[e]] = rho[e] * math.log(x)
-    return biggest, moved
+    return biggest, moved, told
 
 
 @jit

@@ -387,17 +387,20 @@ def forbidden_mass(model, q):
 
 
 @jit
-def ascend(model, q, penalties, backward, until_allowed, tol, trace):
+def ascend(model, q, before, calm, penalties, backward, until_allowed, tol, trace):
     """Sweeps in alternating directions, one per penalty; returns how many were made.
 
     Parameters
     ----------
     model : Split
     q : f8 (sum S,), in and out
+    before : f8 (sum S,), in and out: q before the calm sweeps
+    calm : how many sweeps before these moved no probability by more than ``tol``
     penalties : f8 (n,), see ``_to_log_weights``
     backward : bool, direction of the first sweep
     until_allowed : bool
-        Stop once no forbidden mass is left; else once no probability changes by more than ``tol``.
+        Stop once no forbidden mass is left; else once two sweeps running, one in each direction,
+        move no probability by more than ``tol``.
     trace : f8 (3, n), out: largest change, bound, forbidden mass
     """
     n_vars = model.card.shape[0]
@@ -407,6 +410,8 @@ def ascend(model, q, penalties, backward, until_allowed, tol, trace):
             one[v] = q[model.off[v] + 1]
     only_fast = (model.kind != GENERAL).all()
     for i in range(penalties.shape[0]):
+        if calm == 0:
+            before[:] = q
         if only_fast:
             change, bound, mass = _fast_sweep(model, q, one, backward)
         else:
@@ -415,6 +420,7 @@ def ascend(model, q, penalties, backward, until_allowed, tol, trace):
         trace[1, i] = bound if mass == 0.0 else -np.inf
         trace[2, i] = mass
         backward = not backward
-        if (mass == 0.0) if until_allowed else (change <= tol):
+        calm = calm + 1 if change <= tol else 0
+        if (mass == 0.0) if until_allowed else (calm >= 2):
             return i + 1
     return penalties.shape[0]

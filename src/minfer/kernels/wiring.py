@@ -22,6 +22,7 @@ from minfer.kernels._jit import jit
 PLAIN = 0  # binary, pair slots only, products of odds stay in range
 SCALED = 1  # binary, pair slots only, products kept as mantissa and exponent; prior is log-odds
 GENERAL = 2  # anything else
+ASLEEP = 3  # part of a tree: no sweep over the core visits it (see :func:`peel`)
 
 #: |w| up to which a pair factor may be in odds form: messages then lie in e^-150 .. e^150.
 MAX_PAIR_WEIGHT = 150.0
@@ -68,22 +69,103 @@ class Messages(NamedTuple):
     flag: np.ndarray  # i8 (2,) [range too wide for linear tables, 1 + contradicted variable]
 
 
+class Watch(NamedTuple):
+    """The trees of a run, and how its sweeps over the core prove that they have converged.
+
+    See :mod:`minfer.kernels.bp`.
+    """
+
+    order: np.ndarray  # i8 a piece of the order of :func:`peel`, variables only
+    control: np.ndarray  # f8 (6,) PHASE, TRIGGER, LAST, WORST, PASSED, DONE
+    m: np.ndarray  # f8 (E,) pair messages before the confirming update, or empty: no room
+    gm: np.ndarray  # f8 general messages before it, or empty
+    gq: np.ndarray  # f8 general cavities before it, or empty
+    bel: np.ndarray  # f8 (sum S,) beliefs before it, then after it; or empty
+
+
 @jit
-def is_forest(n, edges):
-    """Whether edges (E, 2) among n nodes have no cycle; a doubled edge is one."""
-    parent = np.arange(n)
-    for e in range(edges.shape[0]):
-        u, v = edges[e, 0], edges[e, 1]
-        while parent[u] != u:
-            parent[u] = parent[parent[u]]
-            u = parent[u]
-        while parent[v] != v:
-            parent[v] = parent[parent[v]]
-            v = parent[v]
-        if u == v:
-            return False
-        parent[max(u, v)] = min(u, v)
-    return True
+def leaves(ptr, gptr):
+    """How many variables have exactly one slot: without any, nothing can be peeled."""
+    n = 0
+    for v in range(gptr.shape[0] - 1):
+        n += np.int64(ptr[v + 1] - ptr[v]) + gptr[v + 1] - gptr[v] == 1
+    return n
+
+
+@jit
+def peel(w, slot, scope, gowner, order, asleep):
+    """Strip the trees off a model: its leaves, then what has become a leaf, and so on.
+
+    A variable is taken off when one factor is left to it, a general factor when one variable is
+    left to it, so in the order of taking off every message towards the core (or the root of a
+    component that is a tree) is sent after those it depends on: forwards through ``order`` is
+    *collecting*, backwards *distributing*. Tree-reweighted edges are taken off only at weight 1,
+    where a message does not depend on the one it answers.
+
+    ``order`` (V + F,) gets a variable v as v and a global factor f, which answers in between, as
+    -1 - f; ``asleep`` (V,) is set for the variables. Pair factors have slots and scopes (P, 2),
+    general slots the variables ``gowner``. Returns the length of the order and how many
+    slots are left, all of them in the core.
+    """
+    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
+    n = card.shape[0]
+    degree = np.empty(n, np.int64)
+    left = fac[:, ARITY].copy()
+    queue = np.empty(n, np.int64)
+    owner = np.empty(rev.shape[0], np.int32)
+    for f in range(slot.shape[0]):
+        owner[slot[f, 0]] = scope[f, 0]
+        owner[slot[f, 1]] = scope[f, 1]
+    slots, tail, count = 0, 0, 0
+    for v in range(n):
+        degree[v] = np.int64(ptr[v + 1] - ptr[v]) + gptr[v + 1] - gptr[v]
+        slots += degree[v]
+        if degree[v] == 1:
+            queue[tail] = v
+            tail += 1
+    head = 0
+    while head < tail:
+        v = queue[head]
+        head += 1
+        parent, parent_factor, weight = -1, -1, 1.0
+        if degree[v] == 1:
+            for e in range(ptr[v], ptr[v + 1]):
+                u = owner[rev[e]]
+                if asleep[u] == 0:
+                    parent = u
+                    weight = rho[e] if rho.size > 0 else 1.0
+                    break
+            for g in range(gptr[v], gptr[v + 1]):
+                if parent < 0 and left[gslot[g, FACTOR]] > 1:
+                    parent_factor = gslot[g, FACTOR]
+                    weight = grho[g] if grho.size > 0 else 1.0
+                    break
+            if weight != 1.0:
+                continue
+        asleep[v] = 1
+        order[count] = v
+        count += 1
+        if parent_factor >= 0:
+            f = parent_factor
+            slots -= 1
+            left[f] -= 1
+            if left[f] > 1:
+                continue
+            if fac[f, TABLE] < 0:
+                order[count] = -1 - f
+                count += 1
+            for a in range(fac[f, FIRST], fac[f, FIRST] + fac[f, ARITY]):
+                if asleep[gowner[fslot[a]]] == 0:
+                    parent = gowner[fslot[a]]
+            slots -= 1
+        elif parent >= 0:
+            slots -= 2
+        if parent >= 0:
+            degree[parent] -= 1
+            if degree[parent] == 1:
+                queue[tail] = parent
+                tail += 1
+    return count, slots
 
 
 @jit
@@ -105,7 +187,7 @@ def pair_fill(scope, values, basis, rho, nxt, rev, W, first, slot, lean, load):
     its unary part ua is absorbed, within the messages' bounds 1 and W. Returns the sum of t00, the
     constant left over.
     """
-    constant = 0.0
+    constant = lost = 0.0  # a compensated sum
     last, odds = 0.0, 1.0  # equal weights are common, exp is not cheap
     last_a, first_a, last_b, first_b = 0.0, 1.0, 0.0, 1.0
     one = np.uint64(1)
@@ -122,7 +204,9 @@ def pair_fill(scope, values, basis, rho, nxt, rev, W, first, slot, lean, load):
         w = (t11 - t10) - (t01 - t00)
         a = scope[f, 0]
         b = scope[f, 1]
-        constant += t00
+        part = t00 - lost
+        total = constant + part
+        lost, constant = (total - constant) - part, total
         ua = t10 - t00
         ub = t01 - t00
         lean[a] += ua
@@ -165,13 +249,15 @@ def classify(card, off, field, lean, load, gptr, log_prior, cls, prior):
     variables, whose lean goes into ``field`` instead, and the sum of the others' zero-state field.
     """
     general = 0
-    constant = 0.0
+    constant = lost = 0.0
     for v in range(card.shape[0]):
         o = off[v]
         if card[v] == 2 and gptr[v] == gptr[v + 1]:
             lo = field[o + 1] - field[o] + lean[v]
             if np.isfinite(lo):
-                constant += field[o]
+                part = field[o] - lost
+                total = constant + part
+                lost, constant = (total - constant) - part, total
                 if not log_prior and abs(lo) + load[v] <= MAX_PLAIN_LOAD:
                     cls[v] = PLAIN
                     prior[v] = np.exp(lo)

@@ -85,11 +85,16 @@ class Marginals:
     log_z_kind : LogZ
     iterations : int
     residuals : float array (iterations,)
-        The largest change of any probability in each iteration.
+        The largest change of any probability in each iteration; the last one of a converged run of
+        message passing is what the update that confirmed it moved, messages included.
     timings : dict
         Wall-clock seconds of each step.
     error_estimate : float or None
         The solver's own guess of its error, where it has one (Gibbs: how far chains differ).
+    still_to_move : float or None
+        An estimate of how much further iteration would still move a probability, from how fast the
+        residuals shrink. Not an error: the fixed point itself may be off. None where it cannot
+        be told.
     note : str
         Why this solver, or what it could not do; empty if there is nothing to say.
     """
@@ -105,6 +110,7 @@ class Marginals:
     error_estimate: float | None = None
     note: str = ""
     state: State | None = None
+    still_to_move: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "probs", read_only(self.probs))
@@ -235,6 +241,7 @@ class Marginals:
             "iterations": self.iterations,
             "residual": float(self.residuals[-1]) if len(self.residuals) else None,
             "error_estimate": self.error_estimate,
+            "still_to_move": self.still_to_move,
             "seconds": self.seconds,
             "timings": dict(self.timings),
             "marginals": {self.graph.name(v): self[v].tolist() for v in chosen},

@@ -33,17 +33,17 @@ def check_settings(
 
 
 def iterate(
-    sweeps: Callable[[int, int, NDArray[np.float64]], int],
+    sweeps: Callable[[int, NDArray[np.float64]], int],
+    converged: Callable[[], bool],
     max_iters: int,
-    tol: float,
     time_limit: float | None,
     sweep_cost: float,
     max_chunk: int = 4096,
 ) -> tuple[Status, NDArray[np.float64]]:
-    """Run ``sweeps(n, done, residuals)`` until converged, out of iterations or out of time.
+    """Run ``sweeps(n, residuals)`` until converged, out of iterations or out of time.
 
-    ``sweeps`` makes up to n sweeps after ``done`` earlier ones, writes their residuals and returns
-    how many it made; fewer than n means that it has converged or wants to be called again.
+    ``sweeps`` makes up to n sweeps, writes their residuals and returns how many it made; fewer
+    than n means that it has converged or wants to be called again.
     ``sweep_cost`` guesses the seconds of a sweep, for the first call.
     """
     begin = time.perf_counter()
@@ -51,10 +51,10 @@ def iterate(
     done, chunk = 0, _chunk(sweep_cost, time_limit, min(64, max_chunk))
     while done < max_iters:
         residuals = np.zeros(min(chunk, max_iters - done))
-        made = sweeps(len(residuals), done, residuals)
+        made = sweeps(len(residuals), residuals)
         done += made
         trace.append(residuals[:made])
-        if made and residuals[made - 1] <= tol:
+        if converged():
             return Status.CONVERGED, np.concatenate(trace)
         spent = time.perf_counter() - begin
         if time_limit is not None and spent >= time_limit:
@@ -62,6 +62,25 @@ def iterate(
         left = None if time_limit is None else time_limit - spent
         chunk = _chunk(spent / max(done, 1), left, max_chunk)
     return Status.MAX_ITERS, np.concatenate(trace) if trace else np.zeros(0)
+
+
+def still_to_move(residuals: NDArray[np.float64], stride: int) -> float | None:
+    """What further iteration would still move, were the residuals to go on shrinking as they do.
+
+    With R and R' the last residual and the one before, r = R / R', it is R r / (1 - r): a geometric
+    series, an estimate. ``stride`` sweeps together (one in each direction) count as one, by the
+    larger of their residuals. None where there are not two, or where they do not shrink.
+    """
+    if len(residuals) < 2 * stride:
+        return None
+    last = float(residuals[-stride:].max())
+    before = float(residuals[-2 * stride : -stride].max())
+    if last == 0.0:
+        return 0.0
+    if last >= before:
+        return None
+    r = last / before
+    return last * r / (1.0 - r)
 
 
 def _chunk(sweep_cost: float, time_left: float | None, most: int) -> int:

@@ -5,7 +5,9 @@
 
 Jordan, Ghahramani, Jaakkola & Saul (1999), "An introduction to variational methods for graphical
 models", Machine Learning 37:183-233. Each update is the exact maximum over q_v, so F rises with
-every sweep; sweeps go forwards and backwards in turn. The start is q_v proportional to
+every sweep; sweeps go forwards and backwards in turn. F bounds log Z at any q, converged or not
+(what rounding may add to it is taken off); converged means that one sweep more in each direction
+moved no q by more than ``tol``. The start is q_v proportional to
 exp(field_v), without any random number: where the model is symmetric (an Ising model without field)
 that start is uniform, a saddle point of F, and there the answer stays.
 
@@ -50,7 +52,7 @@ class MeanField:
     max_iters : int
         Sweeps over all variables, at most.
     tol : float
-        Stop when no probability changes by more than this in a sweep.
+        Stop once two sweeps, one in each direction, move no probability by more than this.
     time_limit : float or None
         Wall-clock seconds; checked between kernel calls of about 50 ms, after at least one sweep.
 
@@ -81,20 +83,28 @@ class MeanField:
         climb.leave_forbidden_cells()
         climb.settle()
         bounds = climb.trace[1] + (model.constant + constant)
+        bounds -= _rounding(model, parts)
+        before = climb.before if climb.settled else None
         return Marginals(
             graph, climb.q, repr(self), climb.status, LogZ.LOWER,
             iterations=len(bounds), residuals=climb.trace[0],
             timings={"plan": planned - begin, "iterate": time.perf_counter() - planned},
-            note=climb.note, state=MeanFieldState(float(bounds[-1]), bounds),
+            note=climb.note,
+            state=MeanFieldState(float(bounds[-1]), bounds, before),
         )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class MeanFieldState:
-    """What mean field leaves: the bound, and how it rose (minus infinity: forbidden mass)."""
+    """What mean field leaves: the bound, and how it rose (minus infinity: forbidden mass).
+
+    Of a converged run ``before`` is q before its last two sweeps, which moved none of it by more
+    than ``tol``.
+    """
 
     value: float
     bounds: NDArray[np.float64]  # (iterations,)
+    before: NDArray[np.float64] | None = None  # (sum S,)
 
     def log_z(self) -> float:
         return self.value
@@ -108,6 +118,7 @@ class _Climb:
 
     def __init__(self, settings: MeanField, parts: Split, q: NDArray, begin: float) -> None:
         self.settings, self.parts, self.q = settings, parts, q
+        self.before = q.copy()
         self.trace = np.zeros((3, 0))
         self.deadline = begin + time_limit_of(settings)
         self.pace = Pace()
@@ -126,8 +137,14 @@ class _Climb:
         return float(self.trace[2, -1])
 
     @property
+    def calm(self) -> int:
+        """How many of the last two sweeps, from the end, moved nothing by more than ``tol``."""
+        last = self.trace[0, -2:][::-1] <= self.tol
+        return int(last.cumprod().sum())
+
+    @property
     def settled(self) -> bool:
-        return bool(self.trace[0, -1] <= self.tol)
+        return self.calm == 2
 
     def sweep(self, penalties: NDArray[np.float64], until_allowed: bool) -> int:
         """One kernel call; the number of sweeps it made."""
@@ -136,7 +153,10 @@ class _Climb:
         trace = np.zeros((3, len(penalties)))
         backward = self.n_sweeps % 2 == 1
         with self.pace:
-            n = ascend(self.parts, self.q, penalties, backward, until_allowed, self.tol, trace)
+            n = ascend(
+                self.parts, self.q, self.before, self.calm, penalties, backward, until_allowed,
+                self.tol, trace,
+            )  # fmt: skip
         self.trace = np.concatenate([self.trace, trace[:, :n]], axis=1)
         return n
 
@@ -181,6 +201,14 @@ class _Climb:
             "bound on log Z is minus infinity: start from another solver's answer (start=...), "
             "or use Exact or BeliefPropagation"
         )
+
+
+def _rounding(model: Conditioned, parts: Split) -> float:
+    """What the rounding of all sums may add to the bound, generously."""
+    sizes = [np.abs(x[np.isfinite(x)]).sum() for x in (parts.bias, parts.qweight, parts.log_psi)]
+    terms = sum(x.size for x in (parts.bias, parts.qweight, parts.gfac))
+    size = abs(model.constant) + float(sum(sizes)) + terms
+    return float(np.finfo(float).eps) * 8 * math.sqrt(terms + 64) * size
 
 
 # ---------------------------------------------------------------------- shared with Gibbs

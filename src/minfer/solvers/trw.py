@@ -4,7 +4,9 @@
     M_{f→v}(x_v) ∝ sum_{x_u} psi_f(x_v, x_u)^{1/rho_f} b_u(x_u) / M_{f→u}(x_u)
 
 rho_f is the probability that edge f lies in a random spanning tree. With rho in the spanning tree
-polytope the objective is convex and its value an upper bound on log Z. The weights come from
+polytope the objective is convex and its optimum an upper bound on log Z; what is reported as log Z
+is a bound at any messages, converged or not (:mod:`minfer.kernels.bethe`), and the optimum at
+convergence. The weights come from
 :func:`minfer.solvers.appearance.edge_appearance`, valid by construction and without random trees;
 the time they take is part of the timing. Section 5.1 of the paper runs on this solver.
 """
@@ -18,13 +20,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.conditioning import Conditioned, condition
-from minfer.errors import ContradictionError, RefusedError, SettingsError
+from minfer.errors import RefusedError, SettingsError
 from minfer.factors import Globals
 from minfer.graph import FactorGraph
 from minfer.solvers.base import LogZ, Marginals
 from minfer.solvers.independent import independent
-from minfer.solvers.iteration import check_settings, iterate
-from minfer.wiring import MessageState, refresh_cavities, rewire, start_messages, wire
+from minfer.solvers.iteration import check_settings
+from minfer.solvers.propagation import Propagation
+from minfer.wiring import rewire, wire
 
 METHODS = ("auto", "spanning-tree", "forests")
 
@@ -41,7 +44,7 @@ class TreeReweighted:
         Edge appearance probabilities: of uniform spanning trees (from the Laplacian), averaged over
         deterministic spanning forests, whichever is cheap enough ("auto"), or given per factor
         (entries of factors that are not pairwise are ignored). log Z is called an upper bound only
-        for weights known to be valid, and at convergence.
+        for weights known to be valid.
     """
 
     max_iters: int = 1000
@@ -70,8 +73,6 @@ class TreeReweighted:
         rho: NDArray[np.float64] | None = None,
     ) -> Marginals:
         """Run it; ``rho`` (F,) are edge weights known to be valid, as those of a larger graph."""
-        from minfer.kernels import bp
-
         begin = time.perf_counter()
         model = condition(graph)
         if answer := independent(model, repr(self), begin):
@@ -86,30 +87,18 @@ class TreeReweighted:
                 rho, valid = self._appearance(graph, *edges)
             weighted = time.perf_counter()
             mesh = wire(model, rho)
-        s = start_messages(mesh, start)
-        w = mesh.wiring
-        if w.field.size:
-            refresh_cavities(mesh, s)
-            _check(graph, s.flag)
+        run = Propagation(mesh, start, self.tol, self.damping, "sequential")
         ready = time.perf_counter()
-
-        tol, damping = float(self.tol), float(self.damping)
-
-        def sweeps(n: int, done: int, residuals: NDArray[np.float64]) -> int:
-            made = bp.sweeps(w, s, s.m, bp.SEQUENTIAL, n, tol, damping, True, done, residuals)
-            _check(graph, s.flag)
-            return made
-
         limit = None if self.time_limit is None else max(self.time_limit - (ready - begin), 1e-9)
-        cost = 5e-8 * len(w.rev) + 2e-7 * len(w.tab)
-        status, residuals = iterate(sweeps, self.max_iters, self.tol, limit, cost)
-        bp.read_beliefs(w, s)
+        cost = 5e-8 * len(mesh.wiring.rev) + 2e-7 * len(mesh.wiring.tab)
+        status, residuals = run.run(self.max_iters, limit, cost)
+        bound = LogZ.UPPER if valid else LogZ.ESTIMATE
         return Marginals(
             graph,
-            s.bel.copy() if w.field.size else s.bel,
+            run.probs(),
             repr(self),
             status,
-            LogZ.UPPER if valid and status.ok else LogZ.ESTIMATE,
+            LogZ.EXACT if run.is_forest else bound,
             len(residuals),
             residuals,
             {
@@ -118,7 +107,8 @@ class TreeReweighted:
                 "iterate": time.perf_counter() - ready,
             },
             note="" if valid else "log Z is no bound: the given weights are not known to be valid",
-            state=MessageState(mesh, s),
+            still_to_move=run.still_to_move,
+            state=run.state(bound=valid),
         )
 
     def _appearance(
@@ -155,11 +145,3 @@ def _edges(model: Conditioned) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         return np.zeros(0, dtype=np.int64), np.zeros((0, 2), dtype=np.int32)
     parts = [(g._ids, g._scope) for g in model.groups if not isinstance(g, Globals)]
     return np.concatenate([i for i, _ in parts]), np.concatenate([s for _, s in parts])
-
-
-def _check(graph: FactorGraph, flag: NDArray[np.int64]) -> None:
-    if flag[1]:
-        raise ContradictionError(
-            f"variable {graph.name(int(flag[1]) - 1)} has no state left: the hard constraints (and "
-            "evidence) exclude them all, so every assignment has probability zero"
-        )

@@ -1,0 +1,269 @@
+"""One run of message passing: trees up, the loopy core until confirmed, trees down.
+
+Components that are trees, and trees that hang on a loopy core, are solved by *collecting* (towards
+the core or a root) before and *distributing* (away from it) after: every message is computed once,
+after those it depends on, whatever the schedule and the damping (Pearl 1988). What is left, the
+*core*, is swept until it has converged, which is a definition a test can refute:
+
+    the last thing a converged run did is to compute every message anew from the messages as they
+    were, all at once and undamped, global factors answering within it (in models of more than a
+    million messages: by one sweep in each direction), and no message, as a normalised vector, and
+    no belief, read from the messages before and after, moved by more than ``tol``.
+
+:mod:`minfer.kernels.bp` has the sweeps and the judgement; here is what needs Python: global
+factors, the switch to log space, errors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import ContradictionError, ModelError
+from minfer.factors import GlobalFactor
+from minfer.solvers.base import Marginals, Status
+from minfer.solvers.iteration import iterate, still_to_move
+from minfer.wiring import (
+    Mesh,
+    MessageState,
+    factor_slots,
+    refresh_cavities,
+    slot_entries,
+    start_messages,
+    watch_for,
+)
+
+if TYPE_CHECKING:
+    from minfer.kernels.wiring import Watch
+
+SCHEDULES = ("sequential", "flooding", "residual")
+#: The confirming update starts from a copy of the messages up to this many numbers.
+KEEP = 2**20
+
+
+class Propagation:
+    """The mesh, its messages, and how they are brought to a fixed point.
+
+    Parameters
+    ----------
+    mesh : Mesh
+        Serves this run alone: pair messages are its own.
+    start : Marginals or None
+        An earlier answer whose messages to begin with.
+    tol, damping, schedule
+        As in :class:`~minfer.BeliefPropagation`.
+    """
+
+    def __init__(
+        self, mesh: Mesh, start: Marginals | None, tol: float, damping: float, schedule: str
+    ) -> None:
+        from minfer.kernels import bp, general
+
+        self.kernels, self.to_log = bp, general.to_log
+        self.mesh = mesh
+        self.tol, self.damping, self.schedule = float(tol), float(damping), schedule
+        self.messages = start_messages(mesh, start)
+        self.core = mesh.core
+        on_the_way = mesh.trees.globals if mesh.trees is not None else set()
+        self.globals = [(f, g) for f, g in mesh.globals if f not in on_the_way]
+        self.watch = self._new_watch(warm=start is not None and not self.globals)
+        self.residuals = np.zeros(0)
+        if mesh.wiring.field.size:
+            refresh_cavities(mesh, self.messages)
+            self._look_at_flags()
+        if schedule == "residual":
+            self.owner = np.repeat(
+                np.arange(len(mesh.wiring.card), dtype=np.int32),
+                np.diff(mesh.wiring.ptr).astype(np.int64),
+            )
+            self.active = np.ones(len(mesh.wiring.card), dtype=np.uint8)
+
+    def run(
+        self, max_iters: int, time_limit: float | None, sweep_cost: float
+    ) -> tuple[Status, NDArray[np.float64]]:
+        """Solve the trees, iterate the core; the status and the residuals.
+
+        ``sweep_cost`` guesses the seconds of a sweep. The residual of a sweep is the largest change
+        of a probability between visits, the last one of a converged run what its confirming
+        update moved.
+        """
+        self._walk(up=True)
+        if self.schedule == "flooding":
+            self.other = self.messages.m.copy()
+        if self.is_forest:
+            status, self.residuals = Status.CONVERGED, np.zeros(1)
+        else:
+            chunk = 1 if self.globals else 4096  # global factors answer between sweeps
+            status, self.residuals = iterate(
+                self._sweeps, self._has_passed, max_iters, time_limit, sweep_cost, chunk
+            )
+        self._walk(up=False)
+        residuals = np.abs(self.residuals)
+        if not self.is_forest and len(residuals):
+            worst = float(self.watch.control[self.kernels.WORST])
+            if status.ok:
+                residuals[-1] = worst
+            elif residuals[-1] <= self.tol:  # quiet, but not confirmed
+                residuals[-1] = max(worst, np.nextafter(self.tol, 1.0))
+        return status, residuals
+
+    @property
+    def is_forest(self) -> bool:
+        return self.mesh.trees is not None and self.mesh.trees.whole
+
+    @property
+    def still_to_move(self) -> float | None:
+        """See :func:`minfer.solvers.iteration.still_to_move`; of sweeps that are alike."""
+        if self.is_forest:
+            return 0.0
+        if self.schedule == "residual" or self.damping:
+            return None  # sweeps over some variables, or damped, tell too little
+        if self.schedule == "flooding":
+            return still_to_move(np.abs(self.residuals), 1)
+        return still_to_move(self.residuals[~np.signbit(self.residuals)], 2)
+
+    def probs(self) -> NDArray[np.float64]:
+        """All marginals, flat; a copy where questions to the state would still write beliefs."""
+        w, s, k = self.mesh.wiring, self.messages, self.kernels
+        read = self._has_passed() and len(self.watch.m) and not w.field.size
+        if read and self.mesh.trees is None:
+            s.bel[:] = self.watch.bel  # the confirming update has read them
+            return s.bel
+        k.read_beliefs(w, s, self.watch.bel, k.WRITE, self.mesh.log)
+        return s.bel.copy() if w.field.size else s.bel
+
+    def state(self, bound: bool = False) -> MessageState:
+        kept = self._has_passed() and (len(self.watch.m) or len(self.watch.gm))
+        return MessageState(self.mesh, self.messages, self.watch if kept else None, bound)
+
+    # ------------------------------------------------------------------ sweeps over the core
+
+    def _new_watch(self, warm: bool) -> Watch:
+        s, none = self.messages, np.zeros(0)
+        kept, before = (none, none, none), none
+        if len(s.m) + 2 * len(s.gm) <= KEEP:
+            kept = np.empty_like(s.m), np.empty_like(s.gm), np.empty_like(s.gq)
+        if len(kept[0]) or self.mesh.wiring.field.size:
+            before = np.zeros(len(s.bel))
+        watch = watch_for(self.tol, *kept, before)
+        if warm:  # perhaps nothing is left to do: begin with the confirming update
+            watch.control[self.kernels.PHASE] = -1.0
+        return watch
+
+    def _has_passed(self) -> bool:
+        return bool(self.watch.control[self.kernels.PASSED])
+
+    def _sweeps(self, n: int, residuals: NDArray[np.float64]) -> int:
+        """Up to n sweeps; see :func:`minfer.solvers.iteration.iterate`."""
+        k, s, control = self.kernels, self.messages, self.watch.control
+        confirming = control[k.PHASE] != 0.0
+        if self.globals:
+            share = 0.0 if confirming else self.damping
+            moved = max(self._answer(f, g, share) for f, g in self.globals)
+            if confirming:
+                control[k.WORST] = max(control[k.WORST], moved)
+        w, log = self.core, self.mesh.log
+        if self.schedule == "residual" and not confirming:
+            made = k.residual(
+                w, s, self.watch, n, self.damping, log, residuals,
+                self.owner, self.mesh.gowner, self.active,
+            )  # fmt: skip
+            if self.globals:
+                self.active[:] = 1
+        else:
+            flooding = self.schedule == "flooding"
+            if self.schedule == "residual":
+                room = len(self.watch.m) == len(s.m) and len(self.watch.gm) == len(s.gm)
+                n = min(n, 1 if room or control[k.PHASE] == 2.0 else 2)
+                self.active[:] = 1
+            made = k.sweeps(
+                w, s, self.other if flooding else s.m, self.watch,
+                k.FLOODING if flooding else k.SEQUENTIAL, n, self.tol, self.damping, log, residuals,
+            )  # fmt: skip
+        self._look_at_flags()
+        return made
+
+    # ------------------------------------------------------------------ trees
+
+    def _walk(self, up: bool) -> None:
+        """Collect from the trees, or distribute to them; anew in log space if need be."""
+        if self.mesh.trees is None:
+            return
+        k, s, objects = self.kernels, self.messages, dict(self.mesh.globals)
+        mode = k.UP if up else k.DOWN
+        pieces = self.mesh.trees.pieces()
+        ahead = pieces if up else pieces[::-1]
+        at = 0
+        while at < len(ahead):
+            piece, log = ahead[at], self.mesh.log
+            if isinstance(piece, int):
+                self._answer(piece, objects[piece], 0.0)
+            else:
+                w, watch = self.mesh.wiring, self.watch._replace(order=piece)
+                k.sweeps(w, s, s.m, watch, mode, 1, self.tol, 0.0, log, np.zeros(1))
+                self._look_at_flags()
+            at = at + 1 if self.mesh.log == log else 0
+
+    # ------------------------------------------------------------------ what needs Python
+
+    def _look_at_flags(self) -> None:
+        """Go on in log space if the range asks for it; a state set that emptied is an error."""
+        w, s = self.mesh.wiring, self.messages
+        if s.flag[1]:
+            v = int(s.flag[1]) - 1
+            raise ContradictionError(
+                f"variable {self.mesh.model.graph.name(v)} has no state left: the hard "
+                "constraints (and evidence) exclude them all, so every assignment has "
+                "probability zero"
+            )
+        if s.flag[0] and not self.mesh.log:
+            self.to_log(w, s)
+            self.mesh = replace(self.mesh, log=True)
+        s.flag[0] = 0
+
+    def _answer(self, f: int, factor: GlobalFactor, damping: float) -> float:
+        """Let a global factor answer its variables; how far its messages moved, undamped."""
+        w, s = self.mesh.wiring, self.messages
+        entries = slot_entries(w, f)
+        with np.errstate(divide="ignore"):
+            incoming = s.gq[entries] if self.mesh.log else np.log(s.gq[entries])
+        sizes = w.gslot[factor_slots(w, f), 3]
+        first = np.cumsum(sizes) - sizes
+        incoming -= np.repeat(np.maximum.reduceat(incoming, first), sizes)
+        out = np.full_like(incoming, np.nan)  # what is left unfilled shows
+        log_z = factor.messages(incoming, out)
+        number = int(self.mesh.general_ids[f])
+        if (
+            not isinstance(log_z, (int, float, np.number))
+            or np.isnan(log_z)
+            or not (out < np.inf).all()
+        ):
+            raise ModelError(
+                f"global factor {number} ({type(factor).__name__}) gave messages or a log "
+                "partition that are NaN or missing; they are finite or minus infinity"
+            )
+        if log_z == -np.inf:
+            raise ContradictionError(
+                f"global factor {number} forbids every assignment that is left"
+            )
+        out -= np.repeat(np.maximum.reduceat(out, first), sizes)
+        if not self.mesh.log and (out[out > -np.inf] < -345.0).any():
+            s.flag[0] = 1
+            self._look_at_flags()
+        old = s.gm[entries]
+        moved = _distance(np.exp(out), np.exp(old) if self.mesh.log else old, first, sizes)
+        new = out if self.mesh.log else np.exp(out)
+        if damping:
+            alive = (out > -np.inf) & np.isfinite(old)
+            new[alive] += damping * (old[alive] - new[alive])
+        s.gm[entries] = new
+        return moved
+
+
+def _distance(new: NDArray, old: NDArray, first: NDArray, sizes: NDArray) -> float:
+    """The largest difference of messages, each of ``sizes`` entries and taken to sum 1."""
+    a, b = np.add.reduceat(new, first), np.add.reduceat(old, first)
+    return float(np.abs(new / np.repeat(a, sizes) - old / np.repeat(b, sizes)).max())
