@@ -1,4 +1,9 @@
-"""Oracles one can check by eye: sums over all assignments. Slow and obvious on purpose."""
+"""Oracles one can check by eye: sums over all assignments. Slow and obvious on purpose.
+
+They share no arithmetic with the package. A model is its scopes and log-tables as plain numpy
+(:func:`factors_of`), added up over one array of all assignments (:func:`log_weights`); that a graph
+hands out the very scopes and tables it was built from is a test of its own (``test_graph.py``).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,46 @@ import itertools
 import numpy as np
 from scipy.special import logsumexp
 
-from minfer import FactorGraph
+from minfer import FactorGraph, Globals
+
+Factor = tuple[tuple[int, ...], np.ndarray]  # scope (A,) and log-table (S_1, ..., S_A)
+
+
+def log_weights(n_states: tuple[int, ...], factors: list[Factor]) -> np.ndarray:
+    """log of the unnormalised probability of every assignment, shape (S_0, ..., S_V-1)."""
+    total = np.zeros(n_states)
+    for scope, table in factors:
+        by_variable = np.transpose(table, np.argsort(scope))
+        shape = [s if v in scope else 1 for v, s in enumerate(n_states)]
+        total = total + by_variable.reshape(shape)
+    return total
+
+
+def factors_of(graph: FactorGraph) -> list[Factor]:
+    """Every factor in turn, then the field as one table per variable."""
+    objects = {
+        int(i): factor
+        for group in graph.groups
+        if isinstance(group, Globals)
+        for i, factor in zip(group.ids, group.factors)
+    }
+    found = []
+    for i in range(graph.n_factors):
+        scope = tuple(graph.scope(i).tolist())
+        table = global_table(graph, scope, objects[i]) if i in objects else graph.log_table(i)
+        found.append((scope, table))
+    starts = np.cumsum([0, *graph.n_states.tolist()])
+    for v in range(graph.n_variables):
+        found.append(((v,), graph.field[starts[v] : starts[v + 1]]))
+    return found
+
+
+def global_table(graph: FactorGraph, scope: tuple[int, ...], factor) -> np.ndarray:
+    """A global factor by its definition, ``score``, at every assignment of its scope."""
+    table = np.empty([int(graph.n_states[v]) for v in scope])
+    for cell in np.ndindex(table.shape):
+        table[cell] = factor.score(np.array(cell, dtype=np.int64))
+    return table
 
 
 def assignments(graph: FactorGraph) -> np.ndarray:
@@ -16,15 +60,19 @@ def assignments(graph: FactorGraph) -> np.ndarray:
     return np.array(every, dtype=np.int64).reshape(len(every), graph.n_variables)
 
 
+def log_scores(graph: FactorGraph) -> np.ndarray:
+    """log of the unnormalised probability, shape (N,), in the order of :func:`assignments`."""
+    return log_weights(tuple(graph.n_states.tolist()), factors_of(graph)).ravel()
+
+
 def log_z(graph: FactorGraph) -> float:
-    return float(logsumexp(graph.log_score(assignments(graph))))
+    return float(logsumexp(log_scores(graph)))
 
 
 def joint(graph: FactorGraph) -> tuple[np.ndarray, np.ndarray]:
     """All assignments and their probabilities."""
-    x = assignments(graph)
-    score = graph.log_score(x)
-    return x, np.exp(score - logsumexp(score))
+    score = log_scores(graph)
+    return assignments(graph), np.exp(score - logsumexp(score))
 
 
 def marginals(graph: FactorGraph) -> np.ndarray:

@@ -65,7 +65,7 @@ def product_bound(graph, probs):
     """F(q) by definition, over all assignments."""
     x = naive.assignments(graph)
     q = probs[graph.offsets[:-1] + x].prod(axis=1)
-    score = graph.log_score(x)
+    score = naive.log_scores(graph)
     entropy = -(probs[probs > 0] * np.log(probs[probs > 0])).sum()
     return (q[q > 0] * score[q > 0]).sum() + entropy
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -159,8 +160,23 @@ def with_globals() -> dict[str, FactorGraph]:
 SCALES = st.sampled_from([0.0, 0.1, 1.0, 3.0, 40.0, 700.0])
 
 
+class Drawn(NamedTuple):
+    """A model as it was drawn, before any code of the package has seen it."""
+
+    n_states: list[int]
+    scopes: list[list[int]]
+    tables: list[np.ndarray]
+    evidence: dict[int, int]
+
+    def graph(self) -> FactorGraph:
+        states = np.array(self.n_states, dtype=np.int64)
+        return FactorGraph.from_tables(states, self.scopes, self.tables).with_evidence(
+            self.evidence
+        )
+
+
 @st.composite
-def table_graphs(draw, max_variables=5, max_states=3, max_arity=3, zeros=True, tree=False):
+def drawn_tables(draw, max_variables=5, max_states=3, max_arity=3, zeros=True, tree=False):
     """Mixed states, one-state variables, ties, zeros, huge weights, disconnected, empty."""
     n = draw(st.integers(0 if not tree else 1, max_variables))
     states = draw(st.lists(st.integers(1, max_states), min_size=n, max_size=n))
@@ -182,25 +198,35 @@ def table_graphs(draw, max_variables=5, max_states=3, max_arity=3, zeros=True, t
         if zeros and table.size > 1 and rng.random() < 0.3:
             table = np.where(rng.random(table.shape) < 0.25, -np.inf, table)
         tables.append(table)
-    graph = FactorGraph.from_tables(np.array(states, dtype=np.int64), scopes, tables)
+    evidence = {}
     if n and draw(st.booleans()) and rng.random() < 0.5:
         v = int(rng.integers(n))
-        graph = graph.with_evidence({v: int(rng.integers(states[v]))})
-    return graph
+        evidence = {v: int(rng.integers(states[v]))}
+    return Drawn(states, scopes, tables, evidence)
+
+
+def table_graphs(**limits):
+    """The graphs of :func:`drawn_tables`."""
+    return drawn_tables(**limits).map(Drawn.graph)
 
 
 @st.composite
-def binary_graphs(draw, max_variables=7, scale=None):
-    """Pairwise binary models with bridges, tails and cycles; features of either kind."""
+def drawn_pairs(draw, max_variables=7, scale=None):
+    """What ``FactorGraph.pairwise`` takes: bridges, tails and cycles; features of either kind."""
     n = draw(st.integers(1, max_variables))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     spread = draw(SCALES) if scale is None else scale
     density = draw(st.sampled_from([0.2, 0.5, 0.9]))
     edges = [[a, b] for a in range(n) for b in range(a) if rng.random() < density]
     edges = np.array(edges, dtype=np.int32).reshape(-1, 2)
-    return FactorGraph.pairwise(
+    return (
         rng.normal(size=n) * spread,
         edges,
         rng.normal(size=len(edges)) * spread,
         draw(st.sampled_from(["and", "equal", "or", "implies"])),
     )
+
+
+def binary_graphs(**limits):
+    """The graphs of :func:`drawn_pairs`."""
+    return drawn_pairs(**limits).map(lambda drawn: FactorGraph.pairwise(*drawn))
