@@ -82,9 +82,10 @@ class Parser:
     Examples
     --------
     >>> from minfer.parsing.parser import Parser
-    >>> parser = Parser.load("en.model")  # doctest: +SKIP
-    >>> [parse] = parser.parse([["Birds", "sing"]])  # doctest: +SKIP
-    >>> parse.heads.tolist(), parse.deprels  # doctest: +SKIP
+    >>> from minfer.parsing.tiny import tiny_treebank
+    >>> parser = Parser.train(tiny_treebank())
+    >>> [parse] = parser.parse([["Birds", "sing"]])
+    >>> parse.heads.tolist(), parse.deprels
     ([2, 0], ('nsubj', 'root'))
     """
 

@@ -142,7 +142,7 @@ def count_trees(trees: Iterable[Heads]) -> TreeCounts:
     """Count words, roots and non-projectivity.
 
     >>> print(count_trees([[2, 0], [3, 4, 0, 3]]))
-    2 sentences, 6 words; 1 (50.0 %) non-projective, 1 arcs (16.67 %) to lift
+    2 sentences, 6 words; 1 (50.0 %) non-projective, 1 arc (16.67 %) to lift
     """
     totals = np.zeros(6, dtype=np.int64)
     longest = 0
