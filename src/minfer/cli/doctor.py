@@ -6,9 +6,14 @@ import os
 import platform
 from collections.abc import Callable, Iterator
 from importlib import metadata, util
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
+
+from minfer.words import counted
+
+if TYPE_CHECKING:
+    from minfer.kernels._cache import Fault
 
 
 class Finding(NamedTuple):
@@ -33,7 +38,9 @@ def doctor(
         bool, typer.Option("--json", help="One JSON object on standard output.")
     ] = False,
 ) -> None:
-    """Check the installation: versions, cache folder, and whether the kernels are right.
+    """Check the installation: versions, the compiled kernels, and whether they are right.
+
+    Every kernel in the cache is loaded; a damaged one is removed, to be compiled anew.
 
     Exits with code 1 if something is broken. Add its output to a bug report.
 
@@ -87,12 +94,32 @@ def _versions() -> Iterator[Finding]:
 
 
 def _cache() -> Finding:
-    from minfer.kernels._jit import CACHE_DIR
+    """Loads every compiled kernel; what is damaged is removed, as any run would do."""
+    from minfer.kernels import _cache, _jit
 
-    files = sum(1 for _ in CACHE_DIR.glob("**/*.nbc"))
-    kept = "warm" if files else "empty: the first run compiles; `minfer warmup` does so now"
-    writable = os.access(CACHE_DIR, os.W_OK)
-    return Finding("cache", f"{CACHE_DIR} ({kept if writable else 'not writable'})", writable)
+    if not os.access(_jit.CACHE_DIR, os.W_OK):
+        return Finding("cache", f"{_jit.CACHE_DIR} (not writable)", False)
+    before = len(_cache.FAULTS)
+    loaded = _cache.load_all(_jit.CACHE_DIR, _jit.kernels())
+    faults = {fault.path: fault for fault in _cache.FAULTS[before:]}.values()
+    removed = [fault for fault in faults if fault.removed]
+    stuck = [fault for fault in faults if not fault.removed]
+    parts = [f"{counted(loaded, 'compiled kernel')}, all loaded"]
+    if not loaded:
+        parts = ["empty: the first run compiles; `minfer warmup` does so now"]
+    if removed:
+        damaged = counted(len(removed), "damaged file")
+        parts.append(f"{damaged} removed, compiled anew when needed: {_shown(removed)}")
+    if stuck:
+        parts.append(f"damaged and in the way, remove by hand: {_shown(stuck, whole=True)}")
+    return Finding("cache", f"{_jit.CACHE_DIR} ({'; '.join(parts)})", not stuck)
+
+
+def _shown(faults: list[Fault], whole: bool = False, most: int = 3) -> str:
+    """The first few damaged files and what is wrong with them."""
+    shown = [f"{f.path if whole else f.path.name}: {f.why}" for f in faults[:most]]
+    more = len(faults) - most
+    return ", ".join([*shown, *([f"and {more:,} more"] if more > 0 else [])])
 
 
 def _exact() -> Finding:
@@ -111,7 +138,8 @@ def _right(name: str, solver: str, tolerance: float) -> Finding:
 
     graph = minfer.FactorGraph.pairwise([0.5, -1.0, 0.25], [[0, 1], [1, 2]], [2.0, -1.5])
     x = np.array(list(np.ndindex(2, 2, 2)))
-    weight = np.exp(graph.log_score(x))
+    a, b, c = x.T
+    weight = np.exp(0.5 * a - b + 0.25 * c + 2.0 * a * b - 1.5 * b * c)
     truth = (weight @ x) / weight.sum()
     answer = getattr(minfer, solver)()(graph)
     off = float(np.abs(answer.probs[1::2] - truth).max())

@@ -54,6 +54,7 @@ def warmup(
     parts["parser"] = _use_parser
     if part is not None and part not in parts:
         raise UsageError(f"there is no part {part!r}; choose from {', '.join(parts)}")
+    from minfer.kernels._cache import UNSAVED
     from minfer.kernels._jit import CACHE_DIR
 
     began = time.perf_counter()
@@ -62,7 +63,13 @@ def warmup(
             _use_solvers()
         else:
             wait_for(f"compiling: {name}", parts[name])
-    typer.echo(f"Ready after {time.perf_counter() - began:.1f} s. The cache is {CACHE_DIR}")
+    seconds = time.perf_counter() - began
+    if UNSAVED:
+        typer.echo(
+            f"Compiled in {seconds:.1f} s, but not kept in {CACHE_DIR}: {UNSAVED[0]}", err=True
+        )
+        raise typer.Exit(1)
+    typer.echo(f"Ready after {seconds:.1f} s. The cache is {CACHE_DIR}")
 
 
 def _use_solvers() -> None:

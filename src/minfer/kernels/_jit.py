@@ -1,10 +1,11 @@
 """How every kernel is compiled: one decorator, one cache folder, one notice.
 
-``jit`` is ``numba.njit(cache=True, nogil=True)`` with two traps closed:
+``jit`` is ``numba.njit(cache=True, nogil=True)`` with three traps closed:
 
 * the cache lives in a folder named after the version and a hash of all kernel sources, so an edit
   to a helper in one file never leaves a stale kernel of another behind, and an install (or a home)
   that cannot be written to still works, from a temporary folder if need be;
+* a damaged file in it costs a compilation, not the run (:mod:`minfer.kernels._cache`);
 * the first real compilation says so once on stderr, because silence for ten seconds looks like a
   hang.
 
@@ -20,12 +21,16 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import numba
 from numba.core import config as _config
 from numba.core import event
+
+from minfer.kernels._cache import KernelCache
 
 config: Any = _config  # its settings are made at run time, unseen by type checkers
 _HERE = Path(__file__).parent
@@ -100,6 +105,8 @@ class _SayOnce(event.Listener):
 
 event.register("numba:compile", _SayOnce())
 
+_KERNELS: list[Any] = []  # every one that was decorated
+
 
 def jit(function: Callable | None = None, /, **options: Any) -> Any:
     """``numba.njit`` as every kernel here uses it; options such as ``fastmath={...}``."""
@@ -108,6 +115,16 @@ def jit(function: Callable | None = None, /, **options: Any) -> Any:
     before = config.CACHE_DIR
     config.CACHE_DIR = str(CACHE_DIR)
     try:
-        return numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+        kernel = numba.njit(nogil=True, error_model="numpy", **options)(function)
+        kernel._cache = KernelCache(function)
     finally:
         config.CACHE_DIR = before
+    _KERNELS.append(kernel)
+    return kernel
+
+
+def kernels() -> list[Any]:
+    """Every kernel of the package; all its modules are imported for that."""
+    for module in iter_modules([str(_HERE)]):
+        import_module(f"minfer.kernels.{module.name}")
+    return list(_KERNELS)
