@@ -95,13 +95,14 @@ def _versions() -> Iterator[Finding]:
 
 def _cache() -> Finding:
     """Loads every compiled kernel; what is damaged is removed, as any run would do."""
-    from minfer.kernels import _cache, _jit
+    from minfer.kernels import _jit
+    from minfer.kernels._cache import FAULTS, load_all
 
     if not os.access(_jit.CACHE_DIR, os.W_OK):
         return Finding("cache", f"{_jit.CACHE_DIR} (not writable)", False)
-    before = len(_cache.FAULTS)
-    loaded = _cache.load_all(_jit.CACHE_DIR, _jit.kernels())
-    faults = {fault.path: fault for fault in _cache.FAULTS[before:]}.values()
+    before = len(FAULTS)
+    loaded = load_all(_jit.CACHE_DIR, _jit.kernels())
+    faults = {fault.path: fault for fault in FAULTS[before:]}.values()
     removed = [fault for fault in faults if fault.removed]
     stuck = [fault for fault in faults if not fault.removed]
     parts = [f"{counted(loaded, 'compiled kernel')}, all loaded"]
