@@ -369,6 +369,20 @@ def test_missing_model(tmp_path: Path) -> None:
     fails(call("run", tmp_path), 3, str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["run a\0b.uai", "run MODEL --out a\0b", "run MODEL --pr a\0b", "run MODEL -e a\0b",
+     "run MODEL --reduce --report a\0b.html", "plan a\0b.uai", "tradeoff MODEL --csv a\0b.csv",
+     "convert a\0b.uai x.uai", "convert MODEL a\0b.uai", "example sprinkler -o a\0b.minfer",
+     "example treebank -o a\0b.conllu", "parse run a\0b MODEL", "denoise a\0b.png -o x.png"],
+)  # fmt: skip
+def test_a_nul_in_a_name(chain: Path, words: str) -> None:
+    if words.startswith("denoise"):
+        pytest.importorskip("PIL", reason="Pillow is not installed")
+    result = call(*(chain if word == "MODEL" else word for word in words.split(" ")))
+    fails(result, 3)
+
+
 def test_contradictory_evidence_for_every_solver(chain: Path) -> None:
     for solver in SOLVERS:
         fails(call("run", chain, "--solver", solver, "--evidence", "x1=1,x2=0"), 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import io
 import json
 import math
@@ -30,10 +31,12 @@ from minfer import (
     MinferError,
     RefusedError,
 )
+from minfer.errors import DiskFullError
 from minfer.io import atomic_write, read_mar, read_pr
 from minfer.io import text as text_module
 from minfer.io.fg import format_fg, parse_fg
 from minfer.io.native import _PREFIX, VERSION, format_native, parse_native, seal
+from minfer.io.text import write_bytes
 from minfer.io.uai import format_uai, parse_uai
 from minfer.solvers.base import Marginals
 
@@ -411,6 +414,28 @@ def test_unreadable_paths(tmp_path):
     _error("nul\0.uai", FormatError, "cannot read")
 
 
+@pytest.mark.parametrize("name", ["a\0b.uai", "a\0b.minfer.gz", "\0", "a\ud800.fg"])
+def test_a_name_that_no_file_can_have(tmp_path, name):
+    """The operating system's own complaint is a ValueError without a place."""
+    from minfer.parsing import read_conllu, write_conllu
+    from minfer.pictures import read_picture, write_picture
+
+    path, graph = f"{tmp_path}/{name}", FactorGraph.pairwise([0.0], [], [])
+    calls = [lambda: minfer.read(path), lambda: minfer.read_evidence(path, graph),
+             lambda: minfer.write_uai(graph, path), lambda: minfer.write_native(graph, Path(path)),
+             lambda: write_bytes(path, b""), lambda: list(read_conllu(path)),
+             lambda: write_conllu([], path)]  # fmt: skip
+    if minfer.io.text.format_of(path):
+        calls.append(lambda: minfer.write(graph, path))
+    if importlib.util.find_spec("PIL"):
+        picture = f"{path}.png"
+        calls += [lambda: read_picture(picture), lambda: write_picture(picture, np.eye(2))]
+    for call in calls:
+        with pytest.raises(FormatError, match=r"cannot (read|write) .* hold a (NUL|character)"):
+            call()
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read all")
 def test_no_permission(tmp_path):
     (tmp_path / "m.uai").write_bytes(UAI)
@@ -737,6 +762,18 @@ def test_mode_and_links_survive(tmp_path):
 def test_devices_are_not_replaced():
     minfer.write_uai(parse_uai("m", UAI), "/dev/null")
     assert not Path("/dev/null").is_file()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_a_full_disk_is_an_error_of_its_own(tmp_path):
+    os.symlink("/dev/full", tmp_path / "x.uai")
+    with pytest.raises(DiskFullError, match=r"x\.uai: the disk is full"):
+        minfer.write(FactorGraph.pairwise([0.0], [], []), tmp_path / "x.uai")
+    command = [sys.executable, "-m", "minfer", "--version"]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 6
+    assert ended.stderr == "minfer: error: the disk is full\n"
 
 
 def test_unwritable_paths(tmp_path):

@@ -5,6 +5,8 @@ All derive from :class:`MinferError`; the command line maps them to exit codes.
 
 from __future__ import annotations
 
+import errno
+
 
 class MinferError(Exception):
     """Base of every error minfer raises on purpose."""
@@ -44,3 +46,22 @@ class WorkerError(MinferError):
     """A worker process died, of its own accord or because the system killed it."""
 
     exit_code = 1
+
+
+class DiskFullError(MinferError):
+    """There is no room left to write: on the disk, or in what its owner may use of it."""
+
+    exit_code = 6
+
+
+_FULL = {
+    errno.ENOSPC: "the disk is full",
+    getattr(errno, "EDQUOT", -1): "the disk quota is used up",
+}
+
+
+def fullness(error: BaseException) -> str | None:
+    """What a full disk is called in messages; None if the error is of another kind."""
+    if isinstance(error, DiskFullError):
+        return str(error)
+    return _FULL.get(error.errno or 0) if isinstance(error, OSError) else None

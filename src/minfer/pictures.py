@@ -118,7 +118,10 @@ def read_picture(path: str | Path) -> Loaded:
     Transparent pixels are laid over white, with a note. A file of several frames is refused.
     Needs the extra ``image`` (Pillow).
     """
+    from minfer.io.text import check_path
+
     image_module = _pillow()
+    check_path(path)
     try:
         with image_module.open(path) as image:
             frames = getattr(image, "n_frames", 1)

@@ -4,7 +4,7 @@ Every command is a function in a file of its own, listed in :data:`app` below; t
 them together and turns errors into one line and an exit code:
 
     0 answered    2 usage    3 bad input    4 refused    5 not converged, under --strict
-    1 a bug, or something broken (doctor)   130 interrupted
+    6 disk full   1 a bug, or something broken (doctor)   130 interrupted
 
 Data goes to stdout, everything else to stderr. Nothing here imports numba or rich before a command
 needs it, so that ``minfer --version`` is quick.
@@ -73,7 +73,8 @@ def top(
       minfer run sprinkler.minfer
       minfer run sprinkler.minfer --reduce
 
-    Exit codes: 0 answered, 2 usage, 3 bad input, 4 refused, 5 not converged (with --strict).
+    Exit codes: 0 answered, 2 usage, 3 bad input, 4 refused, 5 not converged (with --strict),
+    6 disk full.
     """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from minfer.errors import MinferError
+from minfer.errors import DiskFullError, MinferError, fullness
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -82,10 +82,16 @@ def exit_code(command: Callable[[], Any], debug: bool = False) -> int:
     except MinferError as error:
         return say(str(error), error.exit_code)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the last flush has somewhere to go
+        _drop_stdout()
         return BROKEN_PIPE
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
+        if full := fullness(error):
+            try:
+                sys.stdout.flush()
+            except OSError:
+                _drop_stdout()
+            return say(f"{place}{full}", DiskFullError.exit_code)
         return say(f"{place}{error.strerror or error}", BAD_INPUT)
     except MemoryError as error:
         return say(f"not enough memory: {error}" if str(error) else "not enough memory", REFUSED)
@@ -98,6 +104,11 @@ def exit_code(command: Callable[[], Any], debug: bool = False) -> int:
             "shows",
             1,
         )
+
+
+def _drop_stdout() -> None:
+    """So that the last flush, of what could not be written, has somewhere to go."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _flushed(command: Callable[[], Any]) -> Any:

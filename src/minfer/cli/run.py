@@ -227,6 +227,9 @@ def check_model_name(path: str) -> None:
 
 def check_writable(path: str, inputs: list[str]) -> None:
     """A file in an existing folder that is none of the inputs."""
+    from minfer.io.text import check_path
+
+    check_path(path, "write")
     folder = Path(path).parent
     if not folder.is_dir():
         raise UsageError(f"cannot write {path}: there is no folder {folder}")

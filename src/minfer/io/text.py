@@ -24,7 +24,7 @@ from typing import BinaryIO, NoReturn, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import FormatError, MinferError
+from minfer.errors import DiskFullError, FormatError, MinferError, fullness
 
 #: What compressed or piped input may unfold to: 1 GiB. Larger models are read from plain files.
 MAX_BYTES = 1 << 30
@@ -47,6 +47,19 @@ def shown(path: PathLike) -> str:
     return "<stdin>" if os.fspath(path) == "-" else os.fspath(path)
 
 
+def check_path(path: PathLike, verb: str = "read") -> None:
+    """FormatError if no file can have that name."""
+    name, wrong = os.fspath(path), None
+    if "\0" in name:
+        wrong = "a NUL character"
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        wrong = "a character that cannot be encoded"
+    if wrong:
+        raise FormatError(f"cannot {verb} {name}: a file name cannot hold {wrong}; take it out")
+
+
 def format_of(path: PathLike) -> str | None:
     """``uai``, ``fg`` or ``minfer`` by the suffix (before ``.gz``); None if it says nothing."""
     name = os.fspath(path).lower().removesuffix(".gz")
@@ -55,6 +68,7 @@ def format_of(path: PathLike) -> str | None:
 
 def read_bytes(path: PathLike) -> bytes:
     """The whole content of a file or of standard input, decompressed."""
+    check_path(path)
     try:
         data, piped = _raw_bytes(path)
     except (OSError, ValueError) as error:
@@ -117,6 +131,7 @@ def atomic_write(path: PathLike) -> Iterator[BinaryIO]:
     >>> open("whole.txt").read()
     'text'
     """
+    check_path(path, "write")
     try:
         if os.fspath(path) == "-":
             yield sys.stdout.buffer
@@ -132,7 +147,15 @@ def atomic_write(path: PathLike) -> Iterator[BinaryIO]:
     except BrokenPipeError:
         raise  # the reader of a pipe went away: the caller's business
     except OSError as error:
-        raise MinferError(f"cannot write {os.fspath(path)}: {error.strerror or error}") from None
+        raise cannot_write(path, error) from None
+
+
+def cannot_write(path: PathLike, error: OSError) -> MinferError:
+    """The error to raise where the operating system did not let us write."""
+    name = "<stdout>" if os.fspath(path) == "-" else os.fspath(path)
+    if full := fullness(error):
+        return DiskFullError(f"cannot write {name}: {full}")
+    return MinferError(f"cannot write {name}: {error.strerror or error}")
 
 
 @contextmanager

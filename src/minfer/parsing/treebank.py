@@ -19,7 +19,7 @@ from itertools import chain
 from typing import IO, Literal, NamedTuple
 
 from minfer.errors import FormatError
-from minfer.io.text import PathLike, check_text, shown
+from minfer.io.text import PathLike, check_path, check_text, shown
 
 Source = PathLike | IO[bytes] | IO[str]
 Layout = Literal["conll", "text"]
@@ -202,5 +202,6 @@ def _opened(source: Source) -> Iterator[Callable[[int], bytes | str]]:
     elif os.fspath(source) == "-":
         yield getattr(sys.stdin.buffer, "read1", sys.stdin.buffer.read)
     else:
+        check_path(source)
         with open(source, "rb") as file:
             yield file.read1
