@@ -123,6 +123,10 @@ def test_an_interrupted_training_goes_on(files, tmp_path, monkeypatch):
     assert not Path(f"{out}.checkpoint").exists()
     (tmp_path / "tiny.model.checkpoint").write_bytes(b"something else")
     assert call(*words).exit_code == 3
+    (tmp_path / "bad.conllu").write_text("no treebank")
+    refused = call("parse", "train", tmp_path / "bad.conllu", "-o", out, "--fresh")
+    assert refused.exit_code == 3
+    assert Path(f"{out}.checkpoint").exists()  # nothing goes before all is checked
     assert call(*words, "--fresh").exit_code == 0
 
 

@@ -161,14 +161,14 @@ def train(
     given = {"first_epochs": first_epochs, "epochs": epochs, "bits": bits, "tag_bits": tag_bits}
     recipe = Recipe(**{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
     checkpoint = Path(f"{out}.checkpoint")
-    if fresh:
-        checkpoint.unlink(missing_ok=True)
-    elif checkpoint.exists():
+    if checkpoint.exists() and not fresh:
         note(f"there is {checkpoint}, to go on from (--fresh begins anew)")
     broken = Skipped("left out")
     sentences = wait_for(f"reading {treebank}", lambda: _treebank(treebank, on_error, broken))
     held_out = _treebank(dev, on_error, broken) if dev else None
     broken.close()
+    if fresh:  # nothing speaks against it now
+        checkpoint.unlink(missing_ok=True)
 
     began = time.perf_counter()
     with _training() as report:
