@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -21,7 +24,14 @@ from hypothesis import settings as hsettings
 from hypothesis import strategies as st
 
 from minfer import BeliefPropagation, Exact, FactorGraph, MinJoint, write
-from minfer.errors import FormatError, MinferError, RefusedError, SettingsError, WorkerError
+from minfer.errors import (
+    DiskFullError,
+    FormatError,
+    MinferError,
+    RefusedError,
+    SettingsError,
+    WorkerError,
+)
 from minfer.examples import sprinkler
 from minfer.parsing import Parser, Recipe, Sentence, write_conllu
 from minfer.parsing.tiny import tiny_treebank
@@ -32,7 +42,14 @@ pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet")
 
 from batch_jobs import Shout, write_corpus  # noqa: E402
-from minfer.batch import DenoisePictures, ParseSentences, RunModels, run, status  # noqa: E402
+from minfer.batch import (  # noqa: E402
+    DenoisePictures,
+    Job,
+    ParseSentences,
+    RunModels,
+    run,
+    status,
+)
 from minfer.batch.jobs import file_facts  # noqa: E402
 from minfer.batch.shards import cut, digest, find_inputs, read  # noqa: E402
 from minfer.batch.text import ENDS, text_range  # noqa: E402
@@ -330,16 +347,6 @@ def test_resuming_skips_what_is_done_and_refuses_what_has_changed(tmp_path):
         run(job, [source], tmp_path, **options)
 
 
-def test_fresh_removes_a_run_and_nothing_else(tmp_path):
-    write_corpus(tmp_path / "c.conllu", 40)
-    out = tmp_path / "out"
-    run(Shout(), [tmp_path / "c.conllu"], out, shard_bytes=300, workers=1)
-    (out / "notes.txt").write_text("mine")
-    with pytest.raises(RefusedError, match="other files"):
-        run(Shout(), [tmp_path / "c.conllu"], out, workers=1, fresh=True)
-    assert (out / "notes.txt").read_text() == "mine"
-
-
 def test_one_driver_at_a_time(tmp_path):
     write_corpus(tmp_path / "c.conllu", 40)
     seen = []
@@ -394,6 +401,402 @@ def test_a_shard_that_kills_its_workers_is_given_up_and_the_others_are_done(tmp_
         run(Deadly(), [tmp_path / "c.conllu"], tmp_path / "out", workers=2, shard_bytes=1000)
     state, _, _ = status(tmp_path / "out")
     assert state.done == state.shards - 1
+
+
+# ------------------------------------------------------------------ starting over
+
+
+def everything(folder: Path) -> dict[str, bytes | str]:
+    """All that lies below a folder: contents, where links lead, and folders."""
+    found: dict[str, bytes | str] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.name != ".lock":
+            kind = "folder" if path.is_dir() else path.read_bytes() if path.is_file() else "gone"
+            found[str(path.relative_to(folder))] = (
+                f"-> {os.readlink(path)}" if path.is_symlink() else kind
+            )
+    return found
+
+
+class Begun(NamedTuple):
+    """A finished run, and how to start it over."""
+
+    job: Job
+    other: Job  # with other settings
+    inputs: list[Path]
+    out: Path
+    listed: list[str]  # one part, and one picture if there are any
+
+    def fresh(self, **changed):
+        options = {"job": self.other, "inputs": self.inputs, "out": self.out, "workers": 1}
+        options |= {"fresh": True, "shard_bytes": 200, **changed}
+        return run(options.pop("job"), options.pop("inputs"), options.pop("out"), **options)
+
+
+@pytest.fixture(params=["parse", "run", "denoise"])
+def begun(request, tmp_path, model) -> Begun:
+    source, out = tmp_path / "in", tmp_path / "out"
+    (source / "deep").mkdir(parents=True)
+    if request.param == "parse":
+        write_conllu(sentences(12), source / "c.conllu")
+        job, other = ParseSentences(model), ParseSentences(model, marginals=True)
+    elif request.param == "run":
+        for k in range(3):
+            write(sprinkler(), source / f"{k}.minfer")
+        job, other = RunModels(solver=Exact()), RunModels(solver=Exact(), query=("rain",))
+    else:
+        pytest.importorskip("PIL", reason="Pillow is not installed")
+        for k, name in enumerate(("a", "deep/b", "deep/c")):
+            noisy = np.random.default_rng(k).random((48, 48)) > 0.5
+            write_picture(source / f"{name}.png", noisy)
+        job, other = DenoisePictures(), DenoisePictures(alpha=2.0)
+    state = run(job, [source], out, workers=1, shard_bytes=200)
+    assert state.done == state.shards > 1
+    listed = [name for line in lines(out, "manifest.jsonl") for name in line["files"]]
+    assert len(listed) == state.shards + (3 if request.param == "denoise" else 0)
+    part, picture = min(listed), max(listed)
+    return Begun(job, other, [source], out, [part, picture] if picture > "pi" else [part])
+
+
+def test_fresh_starts_over(begun, tmp_path):
+    before = outputs(begun.out)
+    begun.fresh(out=tmp_path / "alone")
+    (begun.out / ".minfer-0123.tmp").write_text("half")
+    begun.fresh()
+    assert outputs(begun.out) == outputs(tmp_path / "alone") != before
+    assert everything(begun.out).keys() == everything(tmp_path / "alone").keys()
+    whole = begun.fresh(shard_bytes=10**9)  # fewer parts: none of the old ones is left
+    assert whole.shards == 1
+    assert [name for name in outputs(begun.out) if name.startswith("part")] == [
+        name for name in lines(begun.out, "manifest.jsonl")[0]["files"] if name.startswith("part")
+    ]
+    if begun.job.name == "denoise":  # a folder of its own that is empty now has no reason to stay
+        begun.fresh(format="parquet")
+        assert not (begun.out / "pictures").exists()
+
+
+def plant(begun: Begun, what: str, outside: Path) -> None:
+    """Put something into the folder of a run that the run did not put there."""
+    out = begun.out
+    outside.mkdir()
+    for name in ("a.png", "b.png", "part"):
+        (outside / name).write_text("precious")
+    if what.endswith("link"):
+        name = begun.listed[0] if what.startswith("part") else begun.listed[-1]
+        path = out / name if what.startswith(("part", "picture ")) else out / what.split()[0]
+        if what.startswith("pictures"):
+            (out / "pictures").rename(outside / "moved")
+            path.symlink_to(outside / "moved")
+        elif what.startswith("deep"):
+            path = out / "pictures" / "deep"
+            path.rename(outside / "moved")
+            path.symlink_to(outside / "moved")
+        else:
+            path.rename(outside / "moved")
+            path.symlink_to(outside / "moved")
+    elif what.endswith("folder"):
+        (out / what.split()[0]).mkdir()
+    else:
+        (out / what).write_text("mine")
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["notes.txt", "part-notes.txt", "part-000999.conllu", "part-000000.errors.jsonl.old",
+     "pictures/mine.png", "pictures/deep/mine.png", "pictures/notes.txt", "empty folder",
+     "pictures/empty folder", "part link", "picture link", "pictures link", "deep link",
+     "plan.jsonl link", "manifest.jsonl link"],
+)  # fmt: skip
+def test_fresh_keeps_what_is_not_its_own(begun, tmp_path, what):
+    if begun.job.name != "denoise" and what.startswith(("pic", "deep")):
+        pytest.skip("this job writes no pictures")
+    plant(begun, what, tmp_path / "outside")
+    before = everything(tmp_path)
+    with pytest.raises(RefusedError, match="link" if what.endswith("link") else "other files"):
+        begun.fresh()
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "name", ["../outside", "{tmp}/outside", "pictures/../../outside", "pictures/../../x.png", "",
+             ".", "pictures", "pictures/a\0.png", "notes.txt", "plan.jsonl", "part-000000.x/../x"]
+)  # fmt: skip
+def test_a_crafted_manifest_names_no_file_of_others(begun, tmp_path, name):
+    for path in (tmp_path / "outside", tmp_path / "x.png"):
+        path.write_text("precious")
+    path = begun.out / "manifest.jsonl"
+    *others, last = lines(begun.out, "manifest.jsonl")
+    last["files"][name.format(tmp=tmp_path)] = 8
+    path.write_text("".join(json.dumps(line) + "\n" for line in [*others, last]))
+    before = everything(tmp_path)
+    for call in (begun.fresh, lambda: begun.fresh(job=begun.job, fresh=False),
+                 lambda: status(begun.out)):  # fmt: skip
+        with pytest.raises(FormatError, match=rf"manifest.jsonl: line {len(others) + 1}: "):
+            call()
+    assert everything(tmp_path) == before
+
+
+def test_fresh_refuses_before_it_deletes(begun, tmp_path, monkeypatch):
+    (tmp_path / "t.jsonl").write_text('{"id": 1}\n')
+    pq.write_table(pa.table({"text": ["go"]}), tmp_path / "t.parquet")
+    (tmp_path / "bad.model").write_text("no model")
+    before = everything(tmp_path)
+    wrong = {
+        "parse": [ParseSentences(str(tmp_path / "bad.model")), ParseSentences("missing")],
+        "run": [RunModels(str(tmp_path / "bad.model")), RunModels("missing")],
+        "denoise": [DenoisePictures(labels=1), DenoisePictures(alpha=-1.0)],
+    }[begun.job.name]
+    for workers in (1, 2):
+        for job in wrong:
+            with pytest.raises(MinferError):
+                begun.fresh(job=job, workers=workers)
+    for changed in ({"format": "xml"}, {"workers": 0}, {"engine": "spark"},
+                    {"inputs": [tmp_path / "missing"]}, {"inputs": [tmp_path / "t.parquet"]},
+                    {"inputs": [tmp_path / "out" / "part-000000.conllu"]},
+                    {"inputs": [tmp_path / "bad.model"]}, {"address": "nowhere:1"}):  # fmt: skip
+        with pytest.raises(MinferError):
+            begun.fresh(**changed)
+    with pytest.raises(MinferError):  # its own output, which would be gone before it is read
+        begun.fresh(inputs=[begun.out / begun.listed[-1]])
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(RefusedError, match="needs Ray"):
+        begun.fresh(engine="ray")
+    assert everything(tmp_path) == before
+
+
+def test_fresh_refuses_a_query_that_the_model_does_not_know(tmp_path):
+    write(sprinkler(), tmp_path / "s.minfer")
+    (tmp_path / "e.jsonl").write_text('{"evidence": {"rain": 1}}\n')
+    job = RunModels(str(tmp_path / "s.minfer"), Exact(), query=("rain",))
+    run(job, [tmp_path / "e.jsonl"], tmp_path / "out", workers=1)
+    before = everything(tmp_path)
+    wrong = RunModels(job.model, Exact(), query=("ran",))
+    with pytest.raises(MinferError, match="ran"):
+        run(wrong, [tmp_path / "e.jsonl"], tmp_path / "out", workers=1, fresh=True)
+    assert everything(tmp_path) == before
+
+
+def test_what_a_stopped_run_left_is_its_own_and_nothing_else(begun, tmp_path, monkeypatch):
+    """A shard's files are there before its line in the manifest: a kill may fall between."""
+    from minfer.batch.manifest import Manifest
+
+    out = tmp_path / "killed"
+    add = Manifest.add
+
+    def killed(self, line):
+        if line["shard"] == 1:
+            raise KeyboardInterrupt
+        add(self, line)
+
+    monkeypatch.setattr(Manifest, "add", killed)
+    with pytest.raises(KeyboardInterrupt):
+        begun.fresh(out=out, fresh=False)
+    monkeypatch.undo()
+    assert len(lines(out, "manifest.jsonl")) == 1
+    assert len(list(out.glob("part-*"))) == 2
+    suffix = next(out.glob("part-000000.*")).name.partition(".")[2]
+    (out / f"part-000002.{suffix}").write_text("mine")  # planned, but never begun
+    before = everything(out)
+    with pytest.raises(RefusedError, match="other files, such as part-000002"):
+        begun.fresh(out=out, shard_bytes=10**9)
+    assert everything(out) == before
+    (out / f"part-000002.{suffix}").unlink()
+    begun.fresh(out=out, shard_bytes=10**9)
+    begun.fresh(out=tmp_path / "alone", shard_bytes=10**9)
+    assert everything(out).keys() == everything(tmp_path / "alone").keys()
+    assert outputs(out) == outputs(tmp_path / "alone")
+
+
+@pytest.mark.parametrize("moment", [1, 2, 5])
+def test_starting_over_can_itself_be_stopped(begun, tmp_path, monkeypatch, moment):
+    from minfer.batch import folder
+
+    act, calls = folder._act, []
+
+    def stopped(*arguments):
+        calls.append(arguments)
+        if len(calls) > moment:
+            raise KeyboardInterrupt
+        act(*arguments)
+
+    monkeypatch.setattr(folder, "_act", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        begun.fresh()
+    monkeypatch.undo()
+    begun.fresh()
+    begun.fresh(out=tmp_path / "alone")
+    assert outputs(begun.out) == outputs(tmp_path / "alone")
+
+
+def test_a_run_writes_through_no_link(begun, tmp_path):
+    """What is lost is written again; not through a link that lies there instead."""
+    name = begun.listed[-1]
+    outside = tmp_path / "outside"
+    if name.startswith("pictures"):
+        shutil.move(begun.out / "pictures", outside)
+        (outside / Path(name).relative_to("pictures")).write_text("precious")
+        (begun.out / "pictures").symlink_to(outside)
+    else:
+        outside.write_text("precious")
+        (begun.out / name).unlink()
+        (begun.out / name).symlink_to(outside)
+    before = everything(tmp_path)
+    with pytest.raises(RefusedError, match="link"):
+        begun.fresh(job=begun.job, fresh=False)
+    assert {k: v for k, v in everything(tmp_path).items() if "out/" not in k} == {
+        k: v for k, v in before.items() if "out/" not in k
+    }
+
+
+# ------------------------------------------------------------------ a manifest that is none
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["[]", "7", "null", '"text"', "{}", "[" * 100_000, "nonsense", {"shard": None}, {"shard": "1"},
+     {"shard": True}, {"shard": -1}, {"files": None}, {"files": []}, {"files": {}},
+     {"files": {"part-000000.conllu": "8"}}, {"files": {"part-000000.conllu": -8}},
+     {"rows": 1.5}, {"rows": -1}, {"errors": None}, {"bytes": "many"}, {"sha256": 5}],
+)  # fmt: skip
+def test_a_line_that_is_no_record_is_an_error_with_its_place(tmp_path, line):
+    source, out = tmp_path / "c.conllu", tmp_path / "out"
+    write_corpus(source, 30)
+    run(Shout(), [source], out, shard_bytes=300, workers=1)
+    kept = (out / "manifest.jsonl").read_text().splitlines()
+    wrong = line if isinstance(line, str) else json.dumps(json.loads(kept[1]) | line)
+    (out / "manifest.jsonl").write_text("\n".join([kept[0], wrong, *kept[2:]]) + "\n")
+    before = everything(out)
+    for call in (lambda: status(out), lambda: run(Shout(), [source], out, shard_bytes=300),
+                 lambda: run(Shout(), [source], out, workers=1, fresh=True)):  # fmt: skip
+        with pytest.raises(FormatError, match=r"manifest\.jsonl: line 2: .*remove the line"):
+            call()
+    assert everything(out) == before
+    (out / "manifest.jsonl").write_text("\n".join([kept[0], *kept[2:]]) + "\n")  # as it says
+    run(Shout(), [source], out, shard_bytes=300, workers=1)
+    assert status(out)[0].done == len(kept)
+
+
+@pytest.mark.parametrize("key", ["shard", "sha256", "files", "rows", "errors", "bytes"])
+def test_a_record_that_lacks_something(tmp_path, key):
+    write_corpus(tmp_path / "c.conllu", 3)
+    run(Shout(), [tmp_path / "c.conllu"], tmp_path / "out", workers=1)
+    (line,) = lines(tmp_path / "out", "manifest.jsonl")
+    del line[key]
+    (tmp_path / "out" / "manifest.jsonl").write_text(json.dumps(line) + "\n")
+    with pytest.raises(FormatError, match=f"manifest.jsonl: line 1: .*{key}"):
+        status(tmp_path / "out")
+    line |= {"shard": 7, "rows": 3, "errors": 0, "bytes": 9, "sha256": "0"}
+    line["files"] = {"part-000007.conllu": 8}
+    (tmp_path / "out" / "manifest.jsonl").write_text(json.dumps(line) + "\n")
+    with pytest.raises(FormatError, match="line 1: shard 7 is none of the 1 of the plan"):
+        status(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "head", ["[]", "{}", "7", "", '{"settings": 1, "inputs": []}', '{"settings": {}, "inputs": 5}',
+             '{"settings": {}, "inputs": [[1]]}', "[" * 100_000]
+)  # fmt: skip
+@pytest.mark.parametrize("where", [0, 1])
+def test_a_damaged_plan_is_an_error_with_its_place_and_can_be_started_over(tmp_path, head, where):
+    source, out = tmp_path / "c.conllu", tmp_path / "out"
+    write_corpus(source, 3)
+    run(Shout(), [source], out, workers=1)
+    text = (out / "plan.jsonl").read_text().splitlines()
+    text[where] = head
+    (out / "plan.jsonl").write_text("\n".join(text) + "\n")
+    for call in (lambda: status(out), lambda: run(Shout(), [source], out, workers=1)):
+        with pytest.raises(FormatError, match=rf"plan\.jsonl: line {where + 1}: .*--fresh"):
+            call()
+    assert run(Shout(), [source], out, workers=1, fresh=True).rows == 3
+
+
+# ------------------------------------------------------------------ a full disk
+
+
+class Full(Shout):
+    """Finds the disk full at a word."""
+
+    def start(self, format):
+        inner = super().start(format)
+
+        def function(batch):
+            if any(b"boom" in text for text in batch.column("conllu").to_pylist()):
+                raise OSError(errno.ENOSPC, "No space left on device", "cache")
+            return inner(batch)
+
+        return function
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_full_disk_says_so_and_the_run_resumes(tmp_path, workers):
+    source, out = tmp_path / "c.conllu", tmp_path / "out"
+    write_corpus(source, 100, bad=(70,))
+    options = {"workers": workers, "shard_bytes": 1000}
+    run(Shout(), [source], tmp_path / "alone", **options)
+    with pytest.raises(DiskFullError, match=r"disk is full; .*stays \(\d of \d+ shards\).*same"):
+        run(Full(), [source], out, **options)
+    assert not list(out.rglob("*.tmp"))  # they take room
+    run(Shout(), [source], out, **options)
+    assert outputs(out) == outputs(tmp_path / "alone")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("target", ["minfer.io.text.os.fsync", "minfer.batch.manifest.os.fsync"])
+def test_a_full_disk_has_an_exit_code_of_its_own(tmp_path, monkeypatch, capsys, number, target):
+    from minfer.cli.batch import _run
+    from minfer.cli.failures import exit_code
+
+    write_corpus(tmp_path / "c.conllu", 100)
+    words = [str(tmp_path / "c.conllu")], str(tmp_path / "out"), None, True
+    calls = []
+
+    def fsync(file):
+        calls.append(file)
+        if len(calls) > 6:
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(target, fsync)
+    assert exit_code(lambda: _run(Shout(), *words, shard_mb=0.001, workers=1)) == 6
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert ("the disk is full" if number == errno.ENOSPC else "quota") in said
+    assert "goes on" in said
+    monkeypatch.undo()
+    assert 0 < status(tmp_path / "out")[0].done < status(tmp_path / "out")[0].shards
+    assert exit_code(lambda: _run(Shout(), *words, shard_mb=0.001, workers=1)) == 0
+    run(Shout(), words[0], tmp_path / "alone", shard_bytes=1049, workers=1)
+    assert outputs(tmp_path / "out") == outputs(tmp_path / "alone")
+
+
+def test_a_full_disk_is_no_bad_record(tmp_path, monkeypatch):
+    """Whatever a job catches: a record that found the disk full would stay an error for good."""
+    write(sprinkler(), tmp_path / "s.minfer")
+
+    def full(self, graph):
+        if graph.n_variables > 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return {}
+
+    monkeypatch.setattr(RunModels, "_infer", full)
+    with pytest.raises(DiskFullError):
+        run(RunModels(), [tmp_path / "s.minfer"], tmp_path / "out", workers=1)
+    assert not list((tmp_path / "out").glob("part-*"))
+
+
+# ------------------------------------------------------------------ names that are none
+
+
+def test_a_nul_in_a_name_is_an_error_with_a_type(tmp_path, model):
+    write_corpus(tmp_path / "c.conllu", 3)
+    good, bad = tmp_path / "c.conllu", f"{tmp_path}/a\0b"
+    for call in (lambda: run(Shout(), [bad], tmp_path / "out"), lambda: run(Shout(), [good], bad),
+                 lambda: run(ParseSentences(bad), [good], tmp_path / "out"), lambda: status(bad),
+                 lambda: run(RunModels(bad), [good], tmp_path / "out")):  # fmt: skip
+        with pytest.raises(FormatError, match="NUL"):
+            call()
+    rows = [{"picture": "a\0b.png"}, {"picture": "missing.png"}]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run(DenoisePictures(), [tmp_path / "p.jsonl"], tmp_path / "p", format="parquet", workers=1)
+    assert ["NUL" in e["error"] for e in lines(tmp_path / "p", "*.errors.jsonl")] == [True, False]
 
 
 # ------------------------------------------------------------------ killed at any moment

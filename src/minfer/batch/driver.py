@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,16 +21,26 @@ import minfer
 from minfer.batch import manifest as files
 from minfer.batch.jobs import Job, check_format
 from minfer.batch.shards import SHARD_BYTES, Bad, Shard, cut, digest, find_inputs, read
-from minfer.batch.sinks import Errors, errors_name, open_sink, part_name, picture_name
-from minfer.errors import FormatError, MinferError, SettingsError, WorkerError
+from minfer.batch.sinks import Errors, errors_name, names_of, open_sink, part_name, picture_name
+from minfer.errors import DiskFullError, FormatError, MinferError, SettingsError, WorkerError
+from minfer.io.text import check_path
 from minfer.parallel import cores
+from minfer.words import counted
 
 ENGINES = ("local", "ray")
 ON_ERROR = ("skip", "fail")
 
-#: What an engine does: lines for the manifest as shards are done, in any order, or an error in
-#: place of a shard that is given up.
+#: Lines for the manifest as shards are done, in any order, or an error in place of a shard that is
+#: given up.
 Outcome = dict[str, Any] | MinferError
+
+#: Called with each shard before anything of it is written.
+Begin = Callable[[Shard], None]
+
+Outcomes = Generator[Outcome, None, None]
+
+#: Does shards. It is handed out by a context, which has found all that it needs when it is entered.
+Engine = Callable[[list[Shard], Begin], Outcomes]
 
 
 @dataclass(frozen=True)
@@ -180,16 +191,18 @@ def run(
     workers : processes or actors; by default one for each core of this machine or of the cluster
     address : of a Ray cluster that is there already
     on_error : ``skip`` notes bad records in errors files, ``fail`` stops at the first
-    fresh : forget an earlier run in ``out``
+    fresh : start over: remove what an earlier run wrote to ``out``, once nothing else is amiss
     shard_bytes : input that is done in one go; what a kill can cost each worker
     report : called at the start and after every shard
     note : called with what is worth knowing of the inputs
 
     Raises
     ------
-    RefusedError : ``out`` belongs to a run with other settings or inputs
+    RefusedError : ``out`` belongs to a run with other settings or inputs, or holds other files
+    DiskFullError : what is done is kept, and the same call goes on from there
     """
     _check(engine, workers, address, on_error, shard_bytes)
+    check_path(out, "write")
     format = check_format(job, format)
     settings = {**job.settings(), "format": format, "shard_bytes": shard_bytes}
     settings["minfer"] = minfer.__version__
@@ -198,35 +211,56 @@ def run(
     job.check()
     folder = files.made(Path(out))
     with files.locked(folder):
-        if fresh:
-            files.clear(folder)
-        plan, manifest = files.prepare(
-            folder, settings, found, lambda: cut(found, job, shard_bytes)
-        )
-        state = _sum(plan, manifest)
-        left = [shard for shard in plan.shards if shard.number not in manifest.done]
+        start = files.prepare(folder, settings, found, lambda: cut(found, job, shard_bytes), fresh)
         task = Task(job, str(folder), format, on_error)
-        lost: list[MinferError] = []
-        began = time.perf_counter()
-        if report:
-            report(state)
-        for outcome in _engine(engine, address)(task, left, workers) if left else ():
-            if isinstance(outcome, MinferError):
-                lost.append(outcome)
-                continue
-            manifest.add(outcome)
-            state = replace(
-                state.after(outcome),
-                new_rows=state.new_rows + outcome["rows"] + outcome["errors"],
-                new_bytes=state.new_bytes + outcome["bytes"],
-                seconds=time.perf_counter() - began,
-            )
+        return _go_on(start, task, _engine(engine, task, workers, address), report)
+
+
+def _go_on(
+    start: files.Start,
+    task: Task,
+    engine: AbstractContextManager[Engine],
+    report: Callable[[Progress], None] | None,
+) -> Progress:
+    """Do what is left of a run."""
+    left, state = start.left, Progress(len(start.plan.shards))
+    manifest: files.Manifest | None = None
+    lost: list[MinferError] = []
+    try:
+        with engine if left else nullcontext(_nothing) as do:
+            if start.removes:
+                task.job.start(task.format)  # it may refuse, and nothing is gone yet
+            manifest = start.ready()
+            state, began = _sum(start.plan, manifest), time.perf_counter()
             if report:
                 report(state)
-        files.sweep(folder)
+            with closing(do(left, _noting(manifest, task.format))) as outcomes:
+                for outcome in outcomes:
+                    if isinstance(outcome, MinferError):
+                        lost.append(outcome)
+                        continue
+                    manifest.add(outcome)
+                    state = replace(
+                        state.after(outcome),
+                        new_rows=state.new_rows + outcome["rows"] + outcome["errors"],
+                        new_bytes=state.new_bytes + outcome["bytes"],
+                        seconds=time.perf_counter() - began,
+                    )
+                    if report:
+                        report(state)
+            if not lost:
+                manifest.end()
+    except DiskFullError as error:
+        raise DiskFullError(
+            f"{error}; what is done stays ({state.done:,} of {counted(state.shards, 'shard')}): "
+            "make room, and the same command goes on from there"
+        ) from None
+    finally:
+        if manifest is not None:
+            start.sweep()
     if lost:
         raise WorkerError(
-            f"{len(lost)} of {len(plan.shards)} shards were given up, the first: {lost[0]}; "
+            f"{len(lost)} of {state.shards} shards were given up, the first: {lost[0]}; "
             "the others are done, and another run tries these again"
         )
     return state
@@ -236,7 +270,7 @@ def status(out: str | os.PathLike[str]) -> tuple[Progress, bool, dict[str, Any]]
     """Of a run: how far it is, whether a process is at work on it, and its settings."""
     folder = Path(out)
     plan = files.Plan.load(folder)
-    manifest = files.Manifest(folder)
+    manifest = files.Manifest(folder, len(plan.shards))
     state = replace(_sum(plan, manifest), missing=len(manifest.lines) - len(manifest.done))
     return state, files.is_locked(folder), plan.settings
 
@@ -248,16 +282,25 @@ def _sum(plan: files.Plan, manifest: files.Manifest) -> Progress:
     return state
 
 
+def _noting(manifest: files.Manifest, format: str) -> Begin:
+    return lambda shard: manifest.begin(names_of(shard, format))
+
+
+def _nothing(shards: list[Shard], begin: Begin) -> Outcomes:
+    """The engine for nothing at all."""
+    yield from ()
+
+
 def _engine(
-    name: str, address: str | None
-) -> Callable[[Task, list[Shard], int | None], Iterator[Outcome]]:
+    name: str, task: Task, workers: int | None, address: str | None
+) -> AbstractContextManager[Engine]:
     if name == "local":
-        from minfer.batch.local import run_local
+        from minfer.batch.local import local_engine
 
-        return lambda task, shards, workers: run_local(task, shards, workers or cores())
-    from minfer.batch.ray_engine import run_ray
+        return local_engine(task, workers or cores())
+    from minfer.batch.ray_engine import ray_engine
 
-    return lambda task, shards, workers: run_ray(task, shards, workers, address)
+    return ray_engine(task, workers, address)
 
 
 def _check(

@@ -24,8 +24,9 @@ import numpy as np
 
 from minfer.batch.arrow import pa
 from minfer.batch.text import hashed
-from minfer.errors import EvidenceError, FormatError, MinferError, SettingsError
+from minfer.errors import EvidenceError, FormatError, MinferError, SettingsError, fullness
 from minfer.graph import FactorGraph
+from minfer.io.text import check_path
 from minfer.parsing.conllu import Sentence, parse_sentence
 from minfer.parsing.inference import Inference
 from minfer.reduction.objectives import Objective
@@ -270,7 +271,9 @@ class RunModels(Job):
         from minfer.io import read
 
         if self.model is not None:
-            read(self.model)
+            graph = read(self.model)
+            for name in self.query:
+                graph.index(name)
 
     def check_columns(self, where: str, names: Sequence[str]) -> None:
         wanted = "model" if self.model is None else "evidence"
@@ -477,6 +480,8 @@ def _answer(
             items.append(prepare(row))
             places.append(place)
         except Exception as error:
+            if fullness(error):
+                raise  # no fault of the record
             place |= {"place": row.get("place"), "error": reason(error)}
     for place, answer in zip(places, _each(solve, items)):
         place |= answer
@@ -493,6 +498,8 @@ def _each(
     try:
         return solve(items)
     except Exception as error:  # of whatever kind: one record must not stop the others
+        if fullness(error):
+            raise
         if len(items) == 1:
             return [{"error": reason(error)}]
     half = len(items) // 2
@@ -506,6 +513,7 @@ def reason(error: Exception) -> str:
 
 def file_facts(path: str) -> dict[str, str]:
     """Name and SHA-256 of a file that the answers depend on."""
+    check_path(path)
     try:
         with open(path, "rb") as file:
             content = hashed(iter(lambda: file.read(1 << 20), b""))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import wait
 from typing import Any
 
-from minfer.batch.driver import Outcome, Processor, Task
+from minfer.batch.driver import Begin, Engine, Outcomes, Processor, Task
 from minfer.batch.shards import Shard
 from minfer.errors import WorkerError
 from minfer.parallel import Worker
@@ -21,11 +21,22 @@ from minfer.parallel import Worker
 TRIES = 3
 
 
-def run_local(task: Task, shards: list[Shard], workers: int) -> Iterator[Outcome]:
-    """The shards' outcomes as they come; one worker is this process itself."""
+@contextmanager
+def local_engine(task: Task, workers: int) -> Iterator[Engine]:
+    """The engine; one worker is this process itself."""
     if workers == 1:
-        yield from map(Processor(task), shards)
-        return
+        yield partial(_run_here, Processor(task))
+    else:
+        yield partial(_run_apart, task, workers)
+
+
+def _run_here(processor: Processor, shards: list[Shard], begin: Begin) -> Outcomes:
+    for shard in shards:
+        begin(shard)
+        yield processor(shard)
+
+
+def _run_apart(task: Task, workers: int, shards: list[Shard], begin: Begin) -> Outcomes:
     waiting = deque(shards)
     tries: dict[int, int] = {}
     busy: dict[Any, tuple[Worker, Shard]] = {}  # by the pipe to the worker
@@ -39,6 +50,7 @@ def run_local(task: Task, shards: list[Shard], workers: int) -> Iterator[Outcome
         if not waiting:
             return
         shard = waiting.popleft()
+        begin(shard)
         busy[worker.pipe] = (worker, shard)
         with suppress(WorkerError):  # dead already: its pipe says so below
             worker.send(shard.number, shard)

@@ -1,28 +1,41 @@
-"""What was planned and what is done, in files that survive the process at any moment.
+"""What was planned, begun and done, in files that survive the process at any moment.
 
 ``plan.jsonl`` is written once, whole: settings and inputs in its first line, then a line for each
 shard. ``manifest.jsonl`` gets a line for each shard that is done, after its output is in place. A
 line cut off by a crash is no line: its shard is done again, which gives the same output. So is a
 shard whose files are no longer there, or no longer of the size that its line tells; of two lines
 for a shard the later one counts.
+
+``begun.jsonl`` names the files of a shard before any of them is written, so that what a killed
+process leaves without a line in the manifest is still known as its own; it goes when all is done.
+No file is ever removed that neither of the two names.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minfer.batch.shards import Input, Shard, digest
-from minfer.batch.sinks import MANIFEST, PLAN, json_line
-from minfer.errors import FormatError, MinferError, RefusedError
-from minfer.io.text import write_bytes
-
-LOCK = ".lock"
+from minfer.batch.folder import (
+    BEGUN,
+    LOCK,
+    MANIFEST,
+    PLAN,
+    Contents,
+    folders_of,
+    inside,
+    look,
+    sweep,
+)
+from minfer.batch.shards import KINDS, Input, Shard, digest
+from minfer.batch.sinks import json_line, names_of
+from minfer.errors import FormatError, RefusedError
+from minfer.io.text import cannot_write, check_path, write_bytes
 
 
 @dataclass(frozen=True)
@@ -41,69 +54,253 @@ class Plan:
     @classmethod
     def load(cls, folder: Path) -> Plan:
         path = folder / PLAN
+        check_path(path)
         try:
-            with open(path, encoding="utf-8") as file:
-                head = json.loads(next(file))
-                shards = [Shard(**json.loads(line)) for line in file]
-        except FileNotFoundError:
+            lines = path.read_bytes().splitlines()
+        except (FileNotFoundError, NotADirectoryError):
             raise FormatError(f"{folder} holds no batch run: there is no {PLAN}") from None
-        except (ValueError, TypeError, StopIteration) as error:
-            raise FormatError(f"{path} is damaged ({error}): start over with --fresh") from None
-        files = [s._replace(files=tuple((f, n) for f, n in s.files)) for s in shards]
-        return cls(head["settings"], [Input(*item) for item in head["inputs"]], files)
+        except OSError as error:
+            raise FormatError(f"cannot read {path}: {error.strerror}") from None
+        number, shards = 1, list[Shard]()
+        try:
+            head = json.loads(lines[0] if lines else b"")
+            settings, inputs = dict(head["settings"]), [Input(*item) for item in head["inputs"]]
+            for line in lines[1:]:
+                number += 1
+                shards.append(_shard(json.loads(line), len(shards)))
+                if not all(map(_is_output, names_of(shards[-1], settings["format"]))):
+                    raise ValueError("a name leads out of the folder")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise FormatError(
+                f"{path}: line {number}: damaged ({type(error).__name__}: {error}): start over "
+                "with --fresh"
+            ) from None
+        return cls(settings, inputs, shards)
+
+
+def _shard(fields: dict[str, Any], number: int) -> Shard:
+    shard = Shard(**fields)
+    files = tuple((file, name) for file, name in shard.files)
+    counts = shard.start, shard.size, *(() if shard.stop is None else (shard.stop,))
+    texts = shard.file, *(text for pair in files for text in pair)
+    if shard.number != number or not all(map(_is_count, counts)):
+        raise ValueError(f"shard {number} is expected")
+    if not all(isinstance(text, str) for text in texts) or (shard.kind == "file") != bool(files):
+        raise ValueError("a shard has the names of its files")
+    if shard.kind not in KINDS:
+        raise ValueError(f"there is no kind {shard.kind!r}")
+    return shard._replace(files=files)
+
+
+class _Lines:
+    """A file of JSON lines that only grows; a last line that a crash cut off is no line.
+
+    Attributes
+    ----------
+    content : of the lines, in order
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.content: list[Any] = []
+        self._good = 0  # bytes of whole lines
+        data = path.read_bytes() if path.exists() else b""
+        lines = data.split(b"\n")[:-1]
+        for number, line in enumerate(lines, 1):
+            try:
+                self.content.append(json.loads(line))
+            except (ValueError, RecursionError) as error:
+                if number == len(lines) and self._good + len(line) + 1 == len(data):
+                    break
+                raise self.wrong(number, f"not JSON ({error})") from None
+            self._good += len(line) + 1
+
+    def wrong(self, number: int, what: str) -> FormatError:
+        """The error to raise about a line."""
+        return FormatError(
+            f"{self.path}: line {number}: {what}: remove the line, and its shard is done again"
+        )
+
+    def add(self, line: Any, sync: bool = False) -> None:
+        """Append a line; ``sync`` has it on disk when this returns."""
+        try:
+            with open(self.path, "ab") as file:
+                file.truncate(self._good)
+                self._good += file.write(json_line(line))
+                file.flush()
+                if sync:
+                    os.fsync(file.fileno())
+        except OSError as error:
+            raise cannot_write(self.path, error) from None
 
 
 class Manifest:
-    """What was noted of shards, by number: all ``lines``, and those whose files are ``done``."""
+    """What was noted of shards.
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / MANIFEST
+    Parameters
+    ----------
+    folder : of the run
+    shards : how many it has; None if that is not known
+
+    Attributes
+    ----------
+    lines : by number of shard, the latest
+    done : those of the lines whose files are there
+    names : of all files that any line lists, or that were begun
+    """
+
+    def __init__(self, folder: Path, shards: int | None = None) -> None:
+        self._done, self._begun = _Lines(folder / MANIFEST), _Lines(folder / BEGUN)
         self.lines: dict[int, dict[str, Any]] = {}
-        data = self.path.read_bytes() if self.path.exists() else b""
-        self._good = 0  # bytes of whole lines
-        for line in data.splitlines(keepends=True):
-            try:
-                content = json.loads(line) if line.endswith(b"\n") else None
-            except ValueError:
-                content = None
-            if content is None:
-                break
-            self._good += len(line)
-            self.lines[content["shard"]] = content
+        self.names: set[str] = set()
+        for number, line in enumerate(self._done.content, 1):
+            if fault := _fault(line, shards):
+                raise self._done.wrong(number, fault)
+            self.lines[line["shard"]] = line
+            self.names.update(line["files"])
+        for number, names in enumerate(self._begun.content, 1):
+            if not isinstance(names, list) or not all(map(_is_output, names)):
+                raise self._begun.wrong(number, "no list of names of output files")
+            self.names.update(names)
         self.done = {k: line for k, line in self.lines.items() if _intact(folder, line)}
+
+    def begin(self, names: Iterable[str]) -> None:
+        """Note files before they are written."""
+        new = [name for name in names if name not in self.names]
+        if new:
+            self._begun.add(new)
+            self.names.update(new)
 
     def add(self, line: dict[str, Any]) -> None:
         """Append a line, on disk when this returns."""
-        with open(self.path, "ab") as file:
-            file.truncate(self._good)
-            self._good += file.write(json_line(line))
-            file.flush()
-            os.fsync(file.fileno())
+        self._done.add(line, sync=True)
         self.lines[line["shard"]] = self.done[line["shard"]] = line
+
+    def end(self) -> None:
+        """All is done, and every file has its line."""
+        self._begun.path.unlink(missing_ok=True)
+
+
+def _fault(line: Any, shards: int | None) -> str | None:
+    """What is wrong with a line of the manifest, if anything."""
+    if not isinstance(line, dict):
+        return f"a record is a JSON object, not {json.dumps(line)[:40]}"
+    for key in ("shard", "rows", "errors", "bytes"):
+        if not _is_count(line.get(key)):
+            return f"a record has a number `{key}`, 0 or more; here is {_told(line, key)}"
+    if not isinstance(line.get("sha256"), str):
+        return f"a record has a text `sha256`; here is {_told(line, 'sha256')}"
+    if shards is not None and line["shard"] >= shards:
+        return f"shard {line['shard']} is none of the {shards} of the plan"
+    files = line.get("files")
+    if not isinstance(files, dict) or not files:
+        return f"a record has an object `files`, names and sizes; here is {_told(line, 'files')}"
+    for name, size in files.items():
+        if not _is_output(name):
+            return f"{name!r} is no name of an output file"
+        if not _is_count(size):
+            return f"the size of {name!r} is a number, 0 or more, not {json.dumps(size)[:40]}"
+    return None
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_output(name: Any) -> bool:
+    return isinstance(name, str) and inside(name) is not None
+
+
+def _told(line: dict[str, Any], key: str) -> str:
+    return json.dumps(line[key])[:40] if key in line else "none"
 
 
 def _intact(folder: Path, line: dict[str, Any]) -> bool:
     """Whether the files of a shard are there, as large as they were written."""
     try:
         return all((folder / name).stat().st_size == size for name, size in line["files"].items())
-    except (OSError, KeyError):
+    except OSError:
         return False
 
 
+# ---------------------------------------------------------------------- beginning a run
+
+
+@dataclass(frozen=True)
+class Start:
+    """A run that nothing speaks against, before anything was written or removed for it.
+
+    Attributes
+    ----------
+    folder : of the run
+    plan : new, or what the folder holds
+    manifest : of a run that goes on; None if there is none
+    old : of a new run, what is to be removed first
+    """
+
+    folder: Path
+    plan: Plan
+    manifest: Manifest | None
+    old: Contents | None
+
+    @property
+    def left(self) -> list[Shard]:
+        """Shards to be done."""
+        done = {} if self.manifest is None else self.manifest.done
+        return [shard for shard in self.plan.shards if shard.number not in done]
+
+    @property
+    def removes(self) -> bool:
+        """Whether output of an earlier run goes."""
+        return self.old is not None and bool(self.old.files)
+
+    def ready(self) -> Manifest:
+        """Make the folder ready to go on."""
+        if self.old is not None:
+            self.old.remove()
+            self.plan.save(self.folder)
+        self.sweep()
+        return self.manifest or Manifest(self.folder)
+
+    def sweep(self) -> None:
+        """Remove what is half written."""
+        format = self.plan.settings["format"]
+        names = (name for shard in self.plan.shards for name in names_of(shard, format))
+        sweep(self.folder, folders_of(filter(None, map(inside, names))))
+
+
 def prepare(
-    folder: Path, settings: dict[str, Any], inputs: list[Input], cut: Callable[[], list[Shard]]
-) -> tuple[Plan, Manifest]:
-    """The plan and what of it is done, in a folder that is new or holds a run of the same kind."""
-    if not (folder / PLAN).exists():
-        if any(path.name != LOCK for path in folder.iterdir()):
-            raise RefusedError(f"{folder} holds other files: name a new or empty folder")
-        plan = Plan(settings, inputs, cut())
-        plan.save(folder)
-        return plan, Manifest(folder)
-    plan, manifest = Plan.load(folder), Manifest(folder)
+    folder: Path,
+    settings: dict[str, Any],
+    inputs: list[Input],
+    cut: Callable[[], list[Shard]],
+    fresh: bool = False,
+) -> Start:
+    """How to begin in a folder that is new or holds a run of the same kind; ``fresh``, of any.
+
+    RefusedError if it holds anything else; nothing is changed here.
+    """
+    there = [name for name in (PLAN, MANIFEST, BEGUN) if look(folder, name)]
+    if fresh or PLAN not in there:
+        old = Contents(folder, Manifest(folder).names if PLAN in there else ())
+        _check_apart(folder, old, inputs)
+        return Start(folder, Plan(settings, inputs, cut()), None, old)
+    plan = Plan.load(folder)
+    manifest = Manifest(folder, len(plan.shards))
     _compare(folder, plan, settings, inputs, manifest)
-    sweep(folder)
-    return plan, manifest
+    return Start(folder, plan, manifest, None)
+
+
+def _check_apart(folder: Path, old: Contents, inputs: list[Input]) -> None:
+    """Refuse inputs that would be removed before they are read."""
+    top = folder.resolve()
+    going = {str(top.joinpath(*parts)) for parts in old.files}
+    for item in inputs:
+        if going and os.path.realpath(item.file) in going:
+            raise RefusedError(
+                f"{item.file} is output of the run that {folder} holds, and input of this one: "
+                "name another folder"
+            )
 
 
 def _compare(
@@ -144,31 +341,19 @@ def _content(value: Any) -> Any:
 def _short(value: Any) -> str:
     """A setting as messages tell it."""
     if isinstance(value, dict) and "sha256" in value:
-        return f"{value['file']} ({value['sha256'][:8]})"
+        return f"{value.get('file')} ({str(value['sha256'])[:8]})"
     return str(value)
-
-
-def sweep(folder: Path) -> None:
-    """Remove what a killed process had begun to write."""
-    for path in folder.rglob(".minfer-*.tmp"):
-        path.unlink(missing_ok=True)
-
-
-def clear(folder: Path) -> None:
-    """Remove a run from its folder, and nothing else."""
-    if not (folder / PLAN).exists():
-        return
-    for path in [*folder.glob("part-*"), *(folder / "pictures").rglob("*.png")]:
-        path.unlink(missing_ok=True)
-    sweep(folder)
-    (folder / MANIFEST).unlink(missing_ok=True)
-    (folder / PLAN).unlink()  # last: until then the folder is known as ours
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """The folder for one process at a time; the lock goes with the process, however it ends."""
-    with open(folder / LOCK, "ab") as file:
+    look(folder, LOCK)
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(open(folder / LOCK, "ab"))
+        except OSError as error:
+            raise cannot_write(folder / LOCK, error) from None
         if not _take(file):
             raise RefusedError(f"another process is at work in {folder}")
         yield
@@ -198,5 +383,5 @@ def made(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise MinferError(f"cannot write {folder}: {error.strerror}") from None
+        raise cannot_write(folder, error) from None
     return folder

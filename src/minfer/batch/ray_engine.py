@@ -13,10 +13,12 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from minfer import errors
-from minfer.batch.driver import Outcome, Processor, Task
+from minfer.batch.driver import Begin, Engine, Outcomes, Processor, Task
 from minfer.batch.shards import Shard
 from minfer.errors import MinferError, RefusedError, WorkerError
 
@@ -24,10 +26,9 @@ from minfer.errors import MinferError, RefusedError, WorkerError
 WAVE = 4096
 
 
-def run_ray(
-    task: Task, shards: list[Shard], workers: int | None, address: str | None
-) -> Iterator[Outcome]:
-    """The shards' outcomes as they come."""
+@contextmanager
+def ray_engine(task: Task, workers: int | None, address: str | None) -> Iterator[Engine]:
+    """The engine, connected."""
     ray = _ray()
     ours = not ray.is_initialized()
     if ours:
@@ -35,14 +36,21 @@ def run_ray(
     try:
         if workers is None:
             workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        for k in range(0, len(shards), WAVE):
-            lines = _dataset(ray, task, shards[k : k + WAVE], workers)
-            yield from (outcome_of(row["line"]) for row in lines.iter_rows())
+        yield partial(_run, ray, task, workers)
     except ray.exceptions.RayError as error:
         raise WorkerError(f"Ray gave up: {str(error).strip().splitlines()[-1]}") from error
     finally:
         if ours:
             ray.shutdown()
+
+
+def _run(ray: Any, task: Task, workers: int, shards: list[Shard], begin: Begin) -> Outcomes:
+    for k in range(0, len(shards), WAVE):
+        wave = shards[k : k + WAVE]
+        for shard in wave:
+            begin(shard)
+        lines = _dataset(ray, task, wave, workers)
+        yield from (outcome_of(row["line"]) for row in lines.iter_rows())
 
 
 def _dataset(ray: Any, task: Task, shards: list[Shard], workers: int) -> Any:

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minfer.batch.arrow import pa, pq
-from minfer.batch.sinks import MANIFEST, PLAN
+from minfer.batch.folder import MANIFEST, PLAN
 from minfer.batch.text import as_file, hashed, is_compressed, text_range, text_size
 from minfer.errors import FormatError, MinferError
+from minfer.io.text import check_path
 from minfer.parsing.conllu import CUT_OFF
 from minfer.parsing.treebank import read_blocks
 from minfer.words import counted
@@ -43,12 +44,14 @@ TABLES = {
     ".parquet": "parquet",
 }
 
+KINDS = {*TABLES.values(), "file"}
+
 
 class Input(NamedTuple):
     """One file to read: its size and time of change tell whether it is still the same."""
 
     file: str
-    kind: str  # conllu, jsonl, parquet, or "file": a record of its own
+    kind: str  # one of KINDS; "file" is a record of its own
     name: str  # below the folder that was given, or the file's own
     size: int
     modified: int  # in nanoseconds
@@ -106,6 +109,7 @@ def find_inputs(
     runs: list[str] = []
     unread: list[str] = []
     for path in map(os.fspath, paths):
+        check_path(path)
         if not os.path.exists(path):
             raise FormatError(f"{path}: there is no such file or folder")
         if os.path.isdir(path):
@@ -124,6 +128,7 @@ def find_inputs(
             kind = _kind(file, job)
             if kind is None:
                 raise FormatError(f"{file}: its name must end in one of {_known(job)}")
+            _check_utf8(file)
             try:
                 facts = os.stat(file)
             except OSError as error:
@@ -142,6 +147,14 @@ def find_inputs(
             'a table of JSON lines such as {"model": "net.uai", "evidence": {"x3": 1}}'
         )
     return found
+
+
+def _check_utf8(file: str) -> None:
+    """Names go into tables and JSON lines, which are UTF-8."""
+    try:
+        file.encode()
+    except UnicodeEncodeError:
+        raise FormatError(f"{file!r}: the name is not UTF-8; rename the file") from None
 
 
 def _runs(files: Sequence[Path], top: Path) -> set[Path]:

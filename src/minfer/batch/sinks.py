@@ -11,15 +11,14 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from minfer.batch.arrow import pa, pq
+from minfer.batch.folder import PICTURES, written
 from minfer.errors import SettingsError
-from minfer.io.text import atomic_write, write_bytes
 
-PLAN = "plan.jsonl"
-MANIFEST = "manifest.jsonl"
-PICTURES = "pictures"
+if TYPE_CHECKING:
+    from minfer.batch.shards import Shard
 
 
 class Sink(Protocol):
@@ -43,11 +42,17 @@ def picture_name(id: str) -> str:
     return os.path.join(PICTURES, os.path.splitext(id)[0] + ".png")
 
 
+def names_of(shard: Shard, format: str) -> list[str]:
+    """All files that a shard may write."""
+    pictures = [picture_name(name) for _, name in shard.files] if format == "png" else []
+    return [part_name(shard.number, format), errors_name(shard.number), *pictures]
+
+
 @contextmanager
 def open_sink(folder: str, number: int, format: str, schema: pa.Schema) -> Iterator[Sink]:
     """Where to put the answers of a shard; its file is there when the block has ended."""
     with ExitStack() as stack:
-        file = stack.enter_context(atomic_write(os.path.join(folder, part_name(number, format))))
+        file = stack.enter_context(written(folder, part_name(number, format)))
         if format == "parquet":
             yield stack.enter_context(pq.ParquetWriter(file, schema)).write_batch
         elif format.startswith("conllu"):
@@ -74,9 +79,8 @@ def _write_pictures(folder: str, file: BinaryIO, batch: pa.RecordBatch) -> None:
     """Each picture under its own name, so that a shard done twice leaves what it left once."""
     for row in batch.to_pylist():
         name = picture_name(row["id"])
-        path = os.path.join(folder, name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        write_bytes(path, row.pop("clean"))
+        with written(folder, name) as picture:
+            picture.write(row.pop("clean"))
         file.write(json_line({**row, "picture": name}))
 
 
@@ -84,12 +88,12 @@ class Errors:
     """The bad records of a shard; no file if there are none."""
 
     def __init__(self, folder: str, number: int) -> None:
-        self.path, self.count = os.path.join(folder, errors_name(number)), 0
+        self.folder, self.name, self.count = folder, errors_name(number), 0
         self._stack = ExitStack()
 
     def __call__(self, place: str, id: str | None, reason: str) -> None:
         if not self.count:
-            self._file = self._stack.enter_context(atomic_write(self.path))
+            self._file = self._stack.enter_context(written(self.folder, self.name))
         self.count += 1
         self._file.write(json_line({"place": place, "id": id, "error": reason}))
 
@@ -100,6 +104,6 @@ class Errors:
         return self._stack.__exit__(*failure)
 
 
-def json_line(content: dict[str, Any]) -> bytes:
+def json_line(content: Any) -> bytes:
     """One line of JSON."""
     return json.dumps(content, ensure_ascii=False).encode() + b"\n"

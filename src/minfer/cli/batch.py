@@ -23,7 +23,7 @@ from minfer.cli.parse.options import (
     check_choice,
     make_inference,
 )
-from minfer.errors import FormatError
+from minfer.errors import FormatError, MinferError
 from minfer.words import counted
 
 if TYPE_CHECKING:
@@ -91,7 +91,11 @@ OnError = Annotated[
 ]
 Fresh = Annotated[
     bool,
-    typer.Option("--fresh", help="Forget an earlier run in OUTDIR.", rich_help_panel=ENGINE_PANEL),
+    typer.Option(
+        "--fresh",
+        help="Start over: remove what an earlier run wrote to OUTDIR, and nothing else.",
+        rich_help_panel=ENGINE_PANEL,
+    ),
 ]
 ShardMb = Annotated[
     float,
@@ -334,6 +338,9 @@ def _run(
     except KeyboardInterrupt:
         meter.end()
         note("stopped; the same command goes on from here")
+        raise
+    except MinferError:
+        meter.end()
         raise
     meter.end()
     bad = f"{state.errors:,} bad (see {out}/part-*.errors.jsonl)"
