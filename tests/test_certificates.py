@@ -3,18 +3,41 @@
 from __future__ import annotations
 
 import itertools
+import json
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
 import naive
 import zoo
-from minfer import FactorGraph, ModelError, RefusedError
+from minfer import (
+    Auto,
+    BeliefPropagation,
+    Components,
+    ContradictionError,
+    Exact,
+    FactorGraph,
+    Gibbs,
+    LogZ,
+    Marginals,
+    MeanField,
+    MinDivergence,
+    MinJoint,
+    MinSize,
+    ModelError,
+    RefusedError,
+    Result,
+    TreeReweighted,
+    infer,
+    relax,
+)
 from minfer.reduction import bound as bounds
 from minfer.reduction import seeds
 from minfer.reduction.bound import (
@@ -480,3 +503,268 @@ def test_thousands_of_cases():
         report["rows"], 0
     )
     assert all(row["cases"] for row in report["rows"].values())
+
+
+# ------------------------------------------------------------------ all that a result promises
+
+
+class Drawn(NamedTuple):
+    """A model as plain data, so that the oracle shares nothing with the graph's own scoring."""
+
+    states: list[int]
+    scopes: list[list[int]]
+    tables: list[np.ndarray]
+    field: list[np.ndarray]  # of each variable: evidence and tilts
+    one_of: tuple[int, ...]  # exactly one of these is on; empty: no such factor
+
+    @property
+    def graph(self) -> FactorGraph:
+        graph = FactorGraph.empty(np.array(self.states, dtype=np.int64))
+        for scope, table in zip(self.scopes, self.tables):  # one by one: features are features
+            theta = table.flat[-1]
+            if set(table.shape) == {2} and not table.flat[:-1].any() and np.isfinite(theta):
+                on = np.zeros(table.shape, dtype=bool)
+                on.flat[-1] = True
+                graph = graph.add_features([scope], [theta], on)
+            else:
+                graph = graph.add_tables([scope], [table])
+        if self.one_of:
+            graph = graph.add_global(self.one_of, zoo.ExactlyOne())
+        return graph.tilt(np.concatenate(self.field)) if self.field else graph
+
+    def log_weights(self, kept: np.ndarray, field: list[np.ndarray]) -> np.ndarray:
+        """The product of the kept tables and the field, log, at every assignment in turn."""
+        out = []
+        for x in itertools.product(*map(range, self.states)):
+            total = sum(field[v][s] for v, s in enumerate(x))
+            for scope, table, here in zip(self.scopes, self.tables, kept):
+                total += table[tuple(x[v] for v in scope)] if here else 0.0
+            if self.one_of and sum(x[v] for v in self.one_of) != 1:
+                total = -np.inf
+            out.append(total)
+        return np.array(out, dtype=float)
+
+
+@st.composite
+def drawn_models(draw):
+    """Constants, features, tables of arity 1 to 3, zeros, evidence, tilts, one-state variables."""
+    n = draw(st.integers(0, 4))
+    states = [draw(st.sampled_from([1, 2, 2, 2, 3])) for _ in range(n)]
+    rng = np.random.default_rng(draw(SEEDS))
+    scale = draw(st.sampled_from([0.1, 1.0, 1.0, 4.0, 300.0]))
+    zeros = draw(st.booleans())
+    scopes, tables = [], []
+    for _ in range(draw(st.integers(0, 7))):
+        arity = int(rng.choice(min(n, 3) + 1))
+        scope = [int(v) for v in rng.permutation(n)[:arity]]
+        table = scale * rng.normal(size=[states[v] for v in scope])
+        if rng.random() < 0.4:  # a feature, or its like
+            table = np.zeros_like(table)
+            table.flat[-1] = scale * rng.normal()
+        if zeros and arity and rng.random() < 0.4:
+            table = np.where(rng.random(table.shape) < 0.3, -np.inf, table)
+        scopes.append(scope)
+        tables.append(np.asarray(table))
+    field = [rng.normal(size=s) * rng.choice([0.0, 1.0]) for s in states]
+    for v in np.flatnonzero(rng.random(n) < 0.15):
+        field[v][np.arange(states[v]) != rng.integers(states[v])] = -np.inf
+    on = [v for v in range(n) if states[v] == 2]
+    one_of = tuple(on) if len(on) > 1 and draw(st.integers(0, 5)) == 0 else ()
+    return Drawn(states, scopes, tables, field, one_of)
+
+
+PROMISING = {
+    "exact": Exact(),
+    "bp": BeliefPropagation(),
+    "bp-damped": BeliefPropagation(damping=0.3, max_iters=300),
+    "trw": TreeReweighted(max_iters=300),
+    "mean-field": MeanField(),
+    "gibbs": Gibbs(n_sweeps=30, burn_in=5, n_chains=2),
+    "auto": Auto(),
+    "components-exact": Components(Exact(), size=1),
+    "components-bp": Components(BeliefPropagation(), size=1),
+    "components-trw": Components(TreeReweighted(max_iters=300), size=1),
+    "components-mean-field": Components(MeanField(), size=1),
+}
+OBJECTIVES = st.one_of(
+    st.builds(MinJoint, st.sampled_from([0.0, 0.05, 10.0, np.inf])),
+    st.builds(MinSize, st.sampled_from([0.0, 0.3, np.inf])),
+    st.builds(MinDivergence, st.integers(0, 4)),
+)
+
+
+def total(log_weights: np.ndarray) -> float:
+    return float(logsumexp(log_weights)) if (log_weights > -np.inf).any() else -np.inf
+
+
+def by_variable(states: list[int], p: np.ndarray) -> np.ndarray:
+    x = np.array(list(itertools.product(*map(range, states)))).reshape(len(p), len(states))
+    parts = [np.bincount(x[:, v], p, minlength=s) for v, s in enumerate(states)]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def keeps_its_word(result: Result, drawn: Drawn, sure_solver: bool = True) -> None:
+    """Every rigorous statement of a result against sums over all assignments."""
+    every = np.ones(len(drawn.tables), dtype=bool)
+    f = drawn.log_weights(every, drawn.field)
+    field, offsets = drawn.field, result.model.offsets
+    if result.compensation is not None:
+        left = result.compensation.field
+        field = [a + left[o : o + len(a)] for a, o in zip(drawn.field, offsets)]
+    h = drawn.log_weights(result.keep, field)
+    log_z_f, log_z_h = total(f), total(h)
+    magnitude = np.abs(np.concatenate([f[np.isfinite(f)], h[np.isfinite(h)], [1.0]])).max()
+    slack = 1e-9 * magnitude
+    alive = h > -np.inf
+    assert not (alive < (f > -np.inf)).any(), "the reduced model forbids no more than the full one"
+
+    kinds = [(result.log_z_full, result.log_z_full_kind, log_z_f)]
+    if sure_solver:
+        kinds.append((result.log_z, result.marginals.log_z_kind, log_z_h))
+    for value, kind, truth in kinds:
+        if kind is LogZ.EXACT:
+            assert value == pytest.approx(truth, abs=slack)
+        elif kind is LogZ.LOWER:
+            assert value <= truth + slack
+        elif kind is LogZ.UPPER:
+            assert value >= truth - slack - 1e-6  # TRW stops at its tolerance
+    assert (result.log_z_full_kind is LogZ.NONE) == bool(result.no_log_z_full)
+    assert np.isfinite(result.log_z_full) or result.log_z_full_kind in (LogZ.NONE, LogZ.LOWER)
+
+    found = result.certificate
+    assert result.bound is not None, "so small a model has a bound"
+    assert found.log_z == pytest.approx(log_z_h, abs=slack)
+    low, high = result.log_z_bounds
+    assert low <= log_z_f + slack
+    assert log_z_f <= high + slack
+    p = np.exp(h - log_z_h)
+    if log_z_f == -np.inf or (alive & (f == -np.inf)).any():
+        assert result.bound == np.inf
+        return
+    q = np.exp(f - log_z_f)
+    exact = float((p[alive] * (h[alive] - log_z_h - f[alive] + log_z_f)).sum())
+    assert exact <= result.bound + slack
+    assert np.abs(p - q).sum() / 2 <= result.interval + 1e-9, "of any event"
+    off = np.abs(by_variable(drawn.states, p) - by_variable(drawn.states, q))
+    assert (off <= np.repeat(result.intervals, drawn.states) + 1e-9).all()
+    if sure_solver and result.marginals.log_z_kind is LogZ.EXACT:
+        np.testing.assert_allclose(result.marginals.probs, by_variable(drawn.states, p), atol=1e-5)
+
+
+@given(
+    drawn_models(),
+    st.sampled_from(sorted(PROMISING)),
+    OBJECTIVES,
+    st.sampled_from(["none", "unary", "forest", "some"]),
+    st.sampled_from([None, "gain", "residual", "reverse"]),
+    st.booleans(),
+    st.integers(0, 2),
+    st.booleans(),
+    SEEDS,
+)
+@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_results_promise_only_what_holds(
+    drawn, solver, objective, seed, score, compensated, refreshes, relaxed, rng
+):
+    graph = drawn.graph
+    always = seeds.unary_and_globals(graph) & ~seeds.unary(graph)
+    masks = {
+        "none": always,
+        "unary": seeds.unary_and_globals(graph),
+        "forest": seeds.spanning_forest(graph) | seeds.unary_and_globals(graph),
+        "some": random_keep(graph, rng, 0.5)
+        | (seeds.unary_and_globals(graph) & ~seeds.unary(graph)),
+    }
+    options = {"compensate": compensated, "score": score, "seed": masks[seed]}
+    options |= {"rounds": 1 + refreshes} if relaxed else {"refreshes": refreshes * compensated}
+    try:
+        result = (relax if relaxed else infer)(graph, objective, PROMISING[solver], **options)
+    except (RefusedError, ContradictionError):
+        return
+    keeps_its_word(result, drawn)
+    json.dumps(result.to_dict(), allow_nan=False)
+
+
+def test_a_constant_that_is_ignored_leaves_nothing_behind():
+    drawn = Drawn(
+        [2, 2],
+        [[], [0, 1]],
+        [np.array(-5.0), np.array([[0.3, 0], [0, 0.2]])],
+        [np.zeros(2)] * 2,
+        (),
+    )
+    options = {"seed": np.zeros(2, bool), "compensate": True}
+    for solver in (Exact(), MeanField(), Components(MeanField())):
+        for refreshes in (0, 2):
+            result = infer(drawn.graph, MinJoint(10.0), solver, refreshes=refreshes, **options)
+            keeps_its_word(result, drawn)
+            assert result.log_z_full_kind is LogZ.LOWER
+            assert result.log_z_full == pytest.approx(-3.48, abs=0.02)
+
+
+def test_corrections_beyond_the_largest_odds():
+    """Messages are cut at e^300, beliefs at e^575: their sum is not what stands in the field."""
+    edges = [[0, v] for v in range(1, 5)]
+    tables = [np.array([[0.0, 0.0], [0.0, 290.0]])] * 4
+    field = [np.zeros(2)] + [np.array([0.0, 300.0])] * 4
+    drawn = Drawn([2] * 5, edges, tables, field, ())
+    result = infer(drawn.graph, MinDivergence(0), Exact(), compensate=True, refreshes=1)
+    keeps_its_word(result, drawn)
+
+
+def test_rigour_does_not_hang_on_a_name():
+    """Any callable may call itself mean field, and mean field may hide inside another."""
+    drawn = Drawn(
+        [2, 2, 2],
+        [[0, 1], [1, 2], [2, 0]],
+        [np.array([[0.0, 0], [0, w]]) for w in (0.4, 0.3, -0.5)],
+        [np.array([0.0, 0.3])] * 3,
+        (),
+    )
+
+    def liar(graph, start=None):
+        honest = BeliefPropagation()(graph)
+        return Marginals.from_probs(graph, honest.probs, "MeanField(tol=0)", log_z=1000.0)
+
+    result = infer(drawn.graph, MinDivergence(1), liar)
+    assert result.log_z_full_kind is LogZ.ESTIMATE
+    keeps_its_word(result, drawn)
+
+    def boaster(graph, start=None):
+        return replace(liar(graph), log_z_kind=LogZ.LOWER)
+
+    keeps_its_word(infer(drawn.graph, MinDivergence(1), boaster), drawn, sure_solver=False)
+
+    def sure(graph, start=None):
+        return replace(liar(graph), log_z_kind=LogZ.EXACT, graph=graph.tilt(np.ones(6)))
+
+    keeps_its_word(infer(drawn.graph, MinDivergence(1), sure), drawn, sure_solver=False)
+
+    def wrapped(graph, start=None):
+        return replace(MeanField()(graph, start), solver="mine")
+
+    for solver in (MeanField(), wrapped, Components(MeanField(), size=1)):
+        result = infer(drawn.graph, MinDivergence(1), solver)
+        assert result.log_z_full_kind is LogZ.LOWER
+        keeps_its_word(result, drawn)
+
+
+def test_log_z_of_the_full_model_is_an_estimate_only_where_something_supports_it():
+    rng = np.random.default_rng(0)
+    weak = FactorGraph.grid(3 * rng.normal(size=(6, 6)), 1.0)
+    result = infer(weak, MinJoint(0.01), compensate=True, refreshes=2)
+    assert result.log_z_full_kind is LogZ.ESTIMATE
+    assert result.log_z_full == pytest.approx(Exact()(weak).log_z, abs=0.2)
+    low, high = result.log_z_bounds
+    assert low <= Exact()(weak).log_z <= high
+    strong = FactorGraph.grid(rng.normal(size=(6, 6)), 2.0, "equal")
+    result = infer(strong, MinDivergence(40))
+    assert result.log_z_full_kind is LogZ.NONE
+    assert np.isnan(result.log_z_full)
+    assert "nats open" in result.no_log_z_full
+    found = result.to_dict()["reduction"]
+    assert found["log_z_full"] is None
+    assert found["no_log_z_full"] == result.no_log_z_full
+    gibbs = infer(weak, MinJoint(0.01), Gibbs(n_sweeps=20))
+    assert gibbs.log_z_full_kind is LogZ.NONE
+    assert "gives none" in gibbs.no_log_z_full

@@ -16,6 +16,7 @@ import zoo
 from minfer import (
     BeliefPropagation,
     Budget,
+    Components,
     Exact,
     FactorGraph,
     LogZ,
@@ -340,6 +341,56 @@ def test_bound_and_log_z_of_results(graph, m, compensated):
     mean_field = infer(graph, MinDivergence(m), MeanField(), **options)
     assert mean_field.log_z_full_kind is LogZ.LOWER
     assert mean_field.log_z_full <= log_z + 1e-9
+
+
+@pytest.mark.parametrize("solver", [BeliefPropagation(), Exact(), TreeReweighted()])
+def test_refreshes_that_still_move_the_answer_are_not_converged(solver):
+    graph = grid(2)
+    short = infer(graph, MinDivergence(5), solver, compensate=True, refreshes=2)
+    assert short.marginals.converged
+    assert short.last_change > 1e-3
+    assert not short.settled
+    assert not short.converged
+    assert short.status is Status.MAX_ITERS
+    assert "refresh" in short.advice
+    assert "not converged" in repr(short)
+    found = short.to_dict()
+    assert (found["status"], found["converged"]) == ("not converged", False)
+    assert found["reduction"]["solver_status"] == short.marginals.status.value
+    long = infer(graph, MinDivergence(5), solver, compensate=True, refreshes=60)
+    assert long.last_change < 1e-6
+    assert long.converged
+    assert long.status is long.marginals.status
+    once = infer(graph, MinDivergence(5), solver, compensate=True)
+    assert once.last_change == 0.0
+    assert once.status is once.marginals.status
+    apart = infer(graph, MinDivergence(5), Components(solver), compensate=True, refreshes=2)
+    assert apart.status is Status.MAX_ITERS
+
+
+def test_rounds_that_still_move_the_answer_are_not_converged():
+    graph = grid(2)
+    short = relax(graph, MinDivergence(5), rounds=2)
+    assert short.marginals.converged
+    assert short.status is Status.MAX_ITERS
+    assert "raise rounds" in short.advice
+    assert relax(graph, MinDivergence(5), rounds=60).status is Status.CONVERGED
+    assert relax(graph, MinJoint(0.0), rounds=1).status is Status.CONVERGED, "all is kept"
+    assert relax(graph, MinJoint(0.05), compensate=False).status is Status.CONVERGED
+    timed = relax(graph, MinJoint(0.05), time_limit=1e-6)
+    assert timed.stopped == "the time is up"
+    assert timed.status is Status.TIME_LIMIT
+    assert "time_limit" in timed.advice
+
+
+def test_nothing_stays_behind_of_factors_that_are_kept_at_last():
+    """Corrections of factors that iteration adds later go to the last digit."""
+    rng = np.random.default_rng(1)
+    graph = FactorGraph.grid(rng.normal(size=(3, 3)), rng.normal(size=12) * 200)
+    result = relax(graph, MinDivergence(12), Exact(), rounds=10)
+    assert result.keep.all()
+    assert result.compensation is None
+    np.testing.assert_allclose(result.marginals.probs, naive.marginals(graph), atol=1e-9)
 
 
 def test_results_say_everything_in_plain_values():

@@ -14,7 +14,7 @@ import numpy as np
 
 from minfer.conditioning import Conditioned, condition
 from minfer.elimination import CliqueTree, clique_tree
-from minfer.errors import RefusedError
+from minfer.errors import ContradictionError, RefusedError
 from minfer.factors import FactorGroup, Features, Globals, n_entries
 from minfer.graph import FactorGraph
 from minfer.solvers.exact import Exact, cheap_cells, expand_globals, expected_seconds
@@ -28,6 +28,8 @@ LOG_SPACE_RANGE = 600.0
 NS_GIBBS_VISIT = 8.0  # one factor seen from one variable, in one sweep of one chain
 GIBBS_SWEEPS = 4 * 2200  # chains times sweeps, by default
 NS_GLOBAL = 5.0  # per squared number of variables
+SOON = 2.0**24  # clique cells that take about a quarter of a second
+MOST_SEARCHED = 20_000  # variables beyond which the search for an order takes long by itself
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,27 @@ def plan(graph: FactorGraph) -> Plan:
         recommendation=recommendation,
         reason=reason,
     )
+
+
+def exact_seconds(graph: FactorGraph, cells: float | None = SOON) -> float | None:
+    """What the exact answer should take if its cliques have at most so many cells, else None.
+
+    ``cells=None`` stands for what :class:`~minfer.Auto` allows, some seconds' worth. Found out in
+    half a second at most; None also for models of so many variables that it would take longer.
+    """
+    try:
+        model = condition(graph)
+        free = int((model.fixed < 0).sum())
+        most = float(cheap_cells(model)) if cells is None else cells
+        if free > MOST_SEARCHED or 2 * free > most:
+            return None
+        tree = clique_tree(expand_globals(model), most)
+        if not tree.complete or tree.cells > most:
+            return None
+        Exact().check(tree)
+    except (RefusedError, ContradictionError):
+        return None
+    return expected_seconds(tree)
 
 
 def _exact(model: Conditioned) -> tuple[Estimate, CliqueTree | None]:

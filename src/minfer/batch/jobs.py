@@ -334,6 +334,8 @@ class RunModels(Job):
                 "log_z_kind": result.log_z_full_kind.value,
                 "kept_share": result.kept_share,
                 "divergence": result.divergence,
+                "status": result.status.value,
+                "converged": result.converged,
             }
         if self.query:
             chosen = [graph.index(name) for name in self.query]
@@ -455,7 +457,7 @@ class DenoisePictures(Job):
             "height": height,
             "width": width,
             "status": found.result.status.value,
-            "converged": found.result.marginals.converged,
+            "converged": found.result.converged,
             "kept_share": found.result.kept_share,
             "clean": encode_picture(found.clean),
         }

@@ -200,7 +200,7 @@ def denoise(
         told.as_json()
     else:
         told.as_table()
-    if strict and not result.marginals.converged:
+    if strict and not result.converged:
         raise typer.Exit(NOT_CONVERGED)
 
 
@@ -347,7 +347,7 @@ class _Told(NamedTuple):
             "picture": info,
             "solver": result.marginals.solver,
             "status": result.status.value,
-            "converged": result.marginals.converged,
+            "converged": result.converged,
             "seconds": result.seconds,
             "timings": dict(result.timings),
             "read_seconds": self.read,
@@ -378,12 +378,12 @@ class _Told(NamedTuple):
             "picture": self._picture(),
             "solver": m.solver,
             "method": self.request.describe(result) if self.request else "",
-            "status": render.status(m),
-            "advice": render.options_in(result.advice) or self._little_ignored(),
+            "status": reduce.status_line(result),
+            "advice": reduce.advice_line(self.request, result) or self._little_ignored(),
             "pairs": f"{pairs:,}: {result.n_added:,} kept ({result.kept_share:.1%}), "
             f"{result.n_ignored:,} ignored",
             "divergence": reduce.divergence_line(result) if self.request else "",
-            "error": reduce.error_line(result) if self.request else "",
+            "error of leaving out": reduce.error_line(result) if self.request else "",
             "time": f"{render.duration(result.seconds)}, compiling or loading kernels included; "
             f"reading the picture {render.duration(self.read)}",
         }

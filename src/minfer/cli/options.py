@@ -126,7 +126,8 @@ Strict = Annotated[
 
 
 def solver_options(
-    command: Callable[..., None], default: str = "auto; bp with --reduce"
+    command: Callable[..., None],
+    default: str = "auto; with --reduce bp, or exact where that is cheap",
 ) -> Callable[..., None]:
     """Add ``--solver`` and the options of all solvers to a command; they come as ``**settings``."""
     signature = inspect.signature(command, eval_str=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Optional
@@ -15,6 +16,7 @@ import numpy as np
 import typer
 
 from minfer.cli.failures import UsageError, command_line, note
+from minfer.cli.options import OPTIONS as SOLVER_OPTIONS
 from minfer.cli.options import variable
 from minfer.cli.progress import wait_for
 from minfer.errors import RefusedError
@@ -105,7 +107,8 @@ OPTIONS = (
         "compare",
         str,
         "full",
-        "Run the full inference too: size, time and difference side by side.",
+        "Run the full inference too, exactly where that fits: size, time and difference side by "
+        "side.",
     ),
     ReductionOption(
         "explain",
@@ -267,33 +270,75 @@ def _objective(given: dict[str, Any]) -> Objective:
 # ---------------------------------------------------------------------- running it
 
 
-class Comparison(NamedTuple):
-    """The full inference by the same solver, beside the reduced one."""
+class Difference(NamedTuple):
+    """How far two answers for the same variables are apart."""
 
-    full: Marginals
-    reduced_seconds: float
-    full_seconds: float
     mean: float
     largest: float
     where: str  # the variable of the largest difference
 
+    @classmethod
+    def between(cls, model: FactorGraph, a: Marginals, b: Marginals) -> Difference:
+        off = np.abs(np.asarray(a.probs) - np.asarray(b.probs))
+        if not len(off):
+            return cls(0.0, 0.0, "")
+        v = int(np.searchsorted(model._offsets, int(np.argmax(off)), side="right")) - 1
+        return cls(float(off.mean()), float(off.max()), model.name(v))
+
+
+class Full(NamedTuple):
+    """One inference in the full model."""
+
+    marginals: Marginals
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        plain = self.marginals.to_dict([])
+        del plain["marginals"]
+        return plain
+
+
+class Comparison(NamedTuple):
+    """The full inference beside the reduced one: exact where that fits, else by the same solver."""
+
+    full: Full
+    reduced_seconds: float
+    difference: Difference
+    same: Full | None = None  # by the same solver, where ``full`` is not
+    same_difference: Difference | None = None  # of that from ``full``
+
     @property
-    def speed_up(self) -> float:
-        return self.full_seconds / self.reduced_seconds if self.reduced_seconds > 0 else math.inf
+    def is_exact(self) -> bool:
+        return self.full.marginals.status.value == "exact"
+
+    def speed_up(self, full: Full) -> float:
+        return full.seconds / self.reduced_seconds if self.reduced_seconds > 0 else math.inf
 
     def to_dict(self, result: Result) -> dict[str, Any]:
-        plain = self.full.to_dict([])
-        del plain["marginals"]
         return {
+            "compared_with": self.full.marginals.solver,
             "reduced_factors": int(result.keep.sum()),
             "full_factors": result.n_factors,
             "reduced_seconds": self.reduced_seconds,
-            "full_seconds": self.full_seconds,
-            "speed_up": self.speed_up,
-            "mean_difference": self.mean,
-            "largest_difference": self.largest,
-            "largest_at": self.where,
-            "full": plain,
+            "full_seconds": self.full.seconds,
+            "speed_up": self.speed_up(self.full),
+            "mean_difference": self.difference.mean,
+            "largest_difference": self.difference.largest,
+            "largest_at": self.difference.where,
+            "full": self.full.to_dict(),
+            "same_solver": self._same(),
+        }
+
+    def _same(self) -> dict[str, Any] | None:
+        if self.same is None or self.same_difference is None:
+            return None
+        return {
+            **self.same.to_dict(),
+            "seconds": self.same.seconds,
+            "speed_up": self.speed_up(self.same),
+            "mean_difference": self.same_difference.mean,
+            "largest_difference": self.same_difference.largest,
+            "largest_at": self.same_difference.where,
         }
 
 
@@ -329,6 +374,32 @@ class Report(NamedTuple):
         if self.explanations:
             content["explain"] = {name: e.to_dict() for name, e in self.explanations.items()}
         return content
+
+
+def say_if_exact_is_cheap(
+    solver: Solver, settings: dict[str, Any], model: FactorGraph, file: str, evidence: list[str]
+) -> Solver:
+    """Say first that no reduction is needed, if so; and solve the parts exactly then, too.
+
+    Unless a solver, or an option of one, was asked for: that is used, whatever it costs.
+    """
+    from minfer.cli import render
+    from minfer.planning import exact_seconds
+    from minfer.solvers.exact import Exact
+
+    seconds = wait_for("planning", lambda: exact_seconds(model))
+    if seconds is None:
+        return solver
+    words = ["minfer", "run", file, *(word for e in evidence for word in ("--evidence", e))]
+    asked = settings.get("solver") or any(
+        settings.get(o.key) is not None for o in SOLVER_OPTIONS if o.key != "time_limit"
+    )
+    used = "" if asked else "; the reduced model is solved exactly, too"
+    note(
+        f"the exact answer for the whole model takes about {render.duration(seconds)}, without "
+        f"--reduce: {shlex.join(words)}{used}"
+    )
+    return solver if asked else Exact()
 
 
 def run_reduced(request: Request, solver: Solver, model: FactorGraph) -> Report:
@@ -385,25 +456,49 @@ def _look(result: Result, request: Request) -> None:
 def compare(
     request: Request, result: Result, solver: Solver, model: FactorGraph
 ) -> tuple[Result, Comparison]:
-    """The full inference; both are timed on a second call where the first was short."""
-    full = wait_for("running the full inference", lambda: solver(model))
-    _ = wait_for("log Z of the full model", lambda: full.log_z)
-    reduced_seconds, full_seconds = result.seconds, full.seconds
+    """The full inference; all is timed on a second call where the first was short.
+
+    Exact where that takes seconds at most; then also by the same solver, whose own error shows.
+    """
+    from minfer.planning import exact_seconds
+    from minfer.solvers.exact import Exact
+
+    reduced_seconds = result.seconds
     if reduced_seconds < TIMED_AGAIN and request.time_limit is None:
         reduced_seconds = _timed(request, solver, model).seconds
-    if full_seconds < TIMED_AGAIN:
-        full_seconds = wait_for("running the full inference", lambda: solver(model)).seconds
-    off = np.abs(np.asarray(full.probs) - np.asarray(result.marginals.probs))
-    worst = int(np.argmax(off)) if len(off) else 0
-    v = int(np.searchsorted(model._offsets, worst, side="right")) - 1
+    exact: Full | None = None
+    if not isinstance(solver, Exact) and (
+        wait_for("planning", lambda: exact_seconds(model, None)) is not None
+    ):
+        exact = _full(Exact(), model)
+    same: Full | None = None
+    try:
+        same = _full(solver, model)
+    except RefusedError:
+        if exact is None:
+            raise
+    if exact is None or (same is not None and same.marginals.status.value == "exact"):
+        assert same is not None
+        return result, Comparison(
+            same, reduced_seconds, Difference.between(model, result.marginals, same.marginals)
+        )
     return result, Comparison(
-        full,
+        exact,
         reduced_seconds,
-        full_seconds,
-        float(off.mean()) if len(off) else 0.0,
-        float(off.max(initial=0.0)),
-        model.name(v) if len(off) else "",
+        Difference.between(model, result.marginals, exact.marginals),
+        same,
+        same and Difference.between(model, same.marginals, exact.marginals),
     )
+
+
+def _full(solver: Solver, model: FactorGraph) -> Full:
+    """One inference in the full model, timed again where it was short."""
+    found = wait_for("running the full inference", lambda: solver(model))
+    _ = wait_for("log Z of the full model", lambda: found.log_z)
+    seconds = found.seconds
+    if seconds < TIMED_AGAIN:
+        seconds = wait_for("running the full inference", lambda: solver(model)).seconds
+    return Full(found, seconds)
 
 
 def write_report(
@@ -450,20 +545,50 @@ def summary(name: str, report: Report, read: float) -> dict[str, str | Text]:
         "solver": m.solver,
         "why": m.note,
         "method": report.request.describe(result),
-        "status": render.status(m),
-        "advice": render.options_in(result.advice) or _little_ignored(result),
+        "status": status_line(result),
+        "advice": advice_line(report.request, result) or _little_ignored(result),
         "factors": f"{result.n_factors:,} in all: {result.n_seed:,} seed, {result.n_forced:,} "
         f"forced, {result.n_added:,} added, {result.n_ignored:,} ignored; "
         f"{result.kept_share:.1%} of those outside the seed kept",
         "divergence": divergence_line(result),
-        "error": error_line(result),
-        "bound": bound_line(result),
+        "error of leaving out": error_line(result),
+        "bound of leaving out": bound_line(result),
         "log Z": f"{render.log_z(m)}; of the reduced model",
         "": full_log_z(result),
         "time": f"{render.duration(result.seconds)} ({_steps(result)}), compiling or loading "
         f"kernels included; reading the model {render.duration(read)}",
     }
     return {key: value for key, value in lines.items() if value}
+
+
+def status_line(result: Result) -> Text:
+    """The solver's status, or that refreshes still move its answer."""
+    from rich.text import Text
+
+    from minfer.cli import render
+
+    inner = render.status(result.marginals)
+    if result.settled or not result.marginals.status.ok:
+        return inner
+    step = "round" if result.trace else "refresh"
+    return Text(
+        f"{result.status.value}: the last {step} still moved a probability by "
+        f"{result.last_change:.1g}; the solver itself: {inner}",
+        style="bold yellow",
+    )
+
+
+def advice_line(request: Request | None, result: Result) -> str:
+    """The result's advice in the words of the command line."""
+    from minfer.cli import render
+
+    forced = result.forced_share > 0.5 and result.score != "reverse"
+    if request is None or forced or result.settled or result.marginals.advice:
+        return render.options_in(result.advice)
+    if not request.iterates:
+        return "--method iterated goes on until the answer stands still"
+    more = "raise --time-limit" if request.time_limit is not None else "keep more factors"
+    return f"{more}, or leave --reduce out"
 
 
 def _little_ignored(result: Result) -> str:
@@ -499,9 +624,13 @@ def error_line(result: Result) -> str:
         f"about {result.error_estimate:.2g} on average, {largest:.2g} at the worst variable "
         "(estimate: how far the ignored factors would still move the answer"
     )
-    if result.marginals.log_z_kind.value != "exact":
-        text += "; the solver's own error is not in it"
-    return text + ")"
+    return text + _without_solver(result) + ")"
+
+
+def _without_solver(result: Result) -> str:
+    """Said beside every number that is about leaving out only."""
+    exact = result.marginals.log_z_kind.value == "exact"
+    return "" if exact else "; the solver's own error is not in it, and is not known"
 
 
 def bound_line(result: Result) -> str:
@@ -517,12 +646,10 @@ def bound_line(result: Result) -> str:
         f"the divergence of the reduced model from the full one is at most {bound:.3g} (rigorous)"
     )
     if interval < 1:
-        text += f", so no probability of it is off by more than {interval:.2g} (rigorous)"
+        text += f", so leaving out moves no probability by more than {interval:.2g} (rigorous)"
     else:
         text += ", which says nothing about single probabilities"
-    if result.marginals.log_z_kind.value != "exact":
-        text += "; the solver's own error in the reduced model comes on top"
-    return text
+    return text + _without_solver(result)
 
 
 def why_no_bound(result: Result) -> str:
@@ -535,12 +662,17 @@ def why_no_bound(result: Result) -> str:
 
 
 def full_log_z(result: Result) -> str:
-    value = result.log_z_full
-    if not math.isfinite(value):
-        return ""
-    kind = result.log_z_full_kind.value
-    rigorous = ", rigorous" if kind == "lower bound" else ""
-    return f"{value:.8g} ({kind}{rigorous}); of the full model"
+    """What is known of log Z of the full model, or why nothing is."""
+    if not result.n_ignored:
+        return "the same; of the full model, as nothing was ignored"
+    value, estimate, bounds = result.log_z_full, result.log_z_estimate, result.log_z_bounds
+    known = [f"about {estimate:.8g} (estimate)"] if math.isfinite(estimate) else []
+    if bounds is not None and all(map(math.isfinite, bounds)):
+        known.append(f"between {bounds[0]:.8g} and {bounds[1]:.8g} (rigorous)")
+    elif math.isfinite(value) and result.log_z_full_kind.value == "lower bound":
+        known.append(f"at least {value:.8g} (rigorous)")
+    told = ", ".join(known) or f"unknown: {result.no_log_z_full}"
+    return f"{told}; of the full model"
 
 
 def _steps(result: Result) -> str:
@@ -550,20 +682,32 @@ def _steps(result: Result) -> str:
 
 
 def comparison_table(result: Result, found: Comparison) -> Table:
+    """The reduced answer, full ones beside it, and how far they are from the last of them."""
     from minfer.cli import render
 
-    m, full = result.marginals, found.full
-    table = render.empty_table("compared", "reduced", "full", right=("reduced", "full"))
-    table.add_row("factors", f"{int(result.keep.sum()):,}", f"{result.n_factors:,}")
-    table.add_row("status", m.status.value, full.status.value)
+    full = [("full", found.full)]
+    if found.same is not None:
+        full = [("full, by the same solver", found.same), ("full, exact", found.full)]
+    elif found.is_exact:
+        full = [("full, exact", found.full)]
+    titles = ["reduced", *(title for title, _ in full)]
+    table = render.empty_table("compared", *titles, right=titles)
+    table.add_row("factors", f"{int(result.keep.sum()):,}", *[f"{result.n_factors:,}"] * len(full))
+    table.add_row("status", result.status.value, *(f.marginals.status.value for _, f in full))
     table.add_row(
         "time, kernels loaded",
         render.duration(found.reduced_seconds),
-        render.duration(found.full_seconds),
+        *(render.duration(f.seconds) for _, f in full),
     )
-    table.add_row("speed-up", f"{found.speed_up:.3g}", "1")
-    if math.isfinite(result.log_z_full) and math.isfinite(full.log_z):
-        table.add_row("log Z of the full model", f"{result.log_z_full:.6g}", f"{full.log_z:.6g}")
-    table.add_row("mean difference of probabilities", f"{found.mean:.2g}", "")
-    table.add_row(f"largest, at {found.where}", f"{found.largest:.2g}", "")
+    table.add_row("speed-up over it", "", *(f"{found.speed_up(f):.3g}" for _, f in full))
+    z = [result.log_z_estimate, *(f.marginals.log_z for _, f in full)]
+    cells = [f"{x:.6g}" if math.isfinite(x) else "unknown" for x in z]
+    table.add_row("log Z of the full model", *cells)
+    differences = [found.difference]
+    if found.same_difference is not None:
+        differences.append(found.same_difference)
+    blank = [""] * (len(titles) - len(differences))
+    of = "exact" if found.is_exact else "full"
+    table.add_row(f"mean difference from {of}", *(f"{d.mean:.2g}" for d in differences), *blank)
+    table.add_row("largest", *(f"{d.largest:.2g} at {d.where}" for d in differences), *blank)
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from functools import partial
@@ -29,12 +30,15 @@ from minfer.cli.progress import wait_for
 from minfer.cli.reduce import (
     DEFAULT_SOLVER,
     Report,
+    full_log_z,
     make_request,
     reduction_options,
     run_reduced,
+    say_if_exact_is_cheap,
     write_report,
 )
 from minfer.cli.reduce import show as show_reduction
+from minfer.errors import RefusedError
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -66,8 +70,8 @@ def run(
         Optional[str],  # noqa: UP045
         typer.Option(
             metavar="F.PR",
-            help="Write log10 Z in UAI PR format; - is standard output. Reduced: the estimate for "
-            "the full model.",
+            help="Write log10 Z in UAI PR format; - is standard output. Reduced: an estimate of "
+            "the full model's, refused where nothing supports one.",
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,
@@ -119,6 +123,7 @@ def run(
         text = f"running {solver_name(settings)}"
         answer = answer_out = wait_for(text, lambda: _solve(solver, graph))
     else:
+        solver = say_if_exact_is_cheap(solver, settings, graph, model, evidence or [])
         report = run_reduced(request, solver, graph)
         answer, answer_out = report.result.marginals, _of_full_model(report)
         if save is not None:
@@ -127,7 +132,10 @@ def run(
             from minfer.report import report as page
 
             write_report(request, solver, graph, Path(model).name, partial(page, graph))
-    write_files(answer_out, out, pr)
+    write_files(answer_out, out, None)
+    if report is not None and pr is not None:
+        check_log_z(report, pr)
+    write_files(answer_out, None, pr)
     if json:
         content = answer.to_dict(chosen) if report is None else report.to_dict(chosen)
         show_json(model, graph, content, seconds)
@@ -140,7 +148,7 @@ def run(
         else:
             render.probabilities(console, answer, chosen, rows)
             show_reduction(console, model, report, seconds)
-    if strict and not answer.converged:
+    if strict and not (answer if report is None else report.result).converged:
         raise typer.Exit(NOT_CONVERGED)
 
 
@@ -159,7 +167,16 @@ def _of_full_model(report: Report) -> Marginals:
 
     result = report.result
     m = result.marginals
-    return Marginals.from_probs(result.model, m.probs, m.solver, result.log_z_full)
+    return Marginals.from_probs(result.model, m.probs, m.solver, result.log_z_estimate)
+
+
+def check_log_z(report: Report, pr: str) -> None:
+    """A file of one number cannot say that the number is worth nothing."""
+    if not math.isfinite(report.result.log_z_estimate):
+        raise RefusedError(
+            f"--pr {pr}: log Z is {full_log_z(report.result)}; keep more factors (--factor-cost), "
+            "or leave --reduce out"
+        )
 
 
 def _save(graph: FactorGraph, path: str) -> None:

@@ -33,7 +33,7 @@ error of an approximate solver on H comes on top and is not bounded here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -46,6 +46,7 @@ from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ModelError, RefusedError
 from minfer.factors import FactorGroup, Features, Globals, Tables, n_entries
 from minfer.graph import FactorGraph
+from minfer.reduction.gains import product_joints
 from minfer.solvers.exact import calibrate, expand_globals
 
 #: Cells of all cliques together that a certificate may visit: about a second.
@@ -176,6 +177,64 @@ def ignored(model: FactorGraph, keep: NDArray[np.bool_]) -> list[Dropped]:
         tables = g._log_psi if isinstance(g, Tables) and shared else g.log_tables(rows)
         batches.append(Dropped(g._scope[rows], tables, g.shape))
     return batches
+
+
+def product_bound(model: FactorGraph, probs: ArrayLike) -> float | None:
+    """A lower bound on log Z that holds at any product distribution q (Gibbs' inequality).
+
+        log Z  >=  sum_v E_q[field_v] + sum_f E_q[log Psi_f] + sum_v H(q_v)
+
+    It rests on the numbers alone, whoever gave them. Minus infinity where q has mass on what the
+    model forbids; None for global factors, whose expectations cannot be had.
+
+    Parameters
+    ----------
+    model : FactorGraph
+    probs : float array (sum of states,)
+        Marginals q of all variables; scaled to sum to 1 each.
+    """
+    if model.has_globals:
+        return None
+    q = np.maximum(np.asarray(probs, dtype=np.float64), 0.0)
+    if len(q):
+        q = q / np.repeat(np.add.reduceat(q, model._offsets[:-1]), model._n_states)
+    alive = q > 0
+    total = float((q[alive] * (model.field[alive] - np.log(q[alive]))).sum())
+    for expected, _ in _under_products(model, ignored(model, np.zeros(model.n_factors, bool)), q):
+        total += expected
+    return total
+
+
+def product_estimates(
+    model: FactorGraph, dropped: Sequence[Dropped], probs: NDArray[np.float64]
+) -> tuple[float, float]:
+    """log Z_F - log Z_H as products of marginals see it: sum_i E[log Psi_i], sum_i log E[Psi_i].
+
+    The second is what the Bethe free energy of F makes of the dropped factors once compensation is
+    refreshed to its end. They differ by the sum of the dropped factors' gains.
+    """
+    sums = [*_under_products(model, dropped, probs)]
+    return sum(s[0] for s in sums), sum(s[1] for s in sums)
+
+
+def _under_products(
+    model: FactorGraph, dropped: Sequence[Dropped], probs: NDArray[np.float64]
+) -> Iterator[tuple[float, float]]:
+    """Sums of E[log Psi] and of log E[Psi] over each batch, under products of marginals."""
+    for d in dropped:
+        n = len(d.scope)
+        tables = np.broadcast_to(d.log_psi, (n, d.log_psi.shape[1]))
+        mean, log_mean, done = 0.0, 0.0, 0
+        batch = Tables(np.arange(n), d.scope, d.shape, d.log_psi)
+        for joint in product_joints(model, batch, probs):
+            x = np.where(joint > 0, tables[done : done + len(joint)], -np.inf)
+            done += len(joint)
+            mean += float((joint * np.where(joint > 0, x, 0.0)).sum())
+            top = x.max(axis=1, keepdims=True)
+            top = np.where(top > -np.inf, top, 0.0)
+            with np.errstate(divide="ignore"):
+                log_mean += float((top[:, 0] + np.log((joint * np.exp(x - top)).sum(axis=1))).sum())
+        yield mean, log_mean
 
 
 def certificate(

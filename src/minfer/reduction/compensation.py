@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from minfer.factors import FactorGroup, Features, Globals, Tables, n_entries
 from minfer.graph import FactorGraph
+from minfer.reduction.bound import Dropped
 from minfer.reduction.gains import binary_marginals, rows_of
 
 _MAX_ODDS = 1e100
@@ -71,11 +72,42 @@ class Compensation:
         assert old.messages is not None
         messages = tuple(m.copy() for m in old.messages)
         field = self.field
-        if keep is None:
+        if keep is None or np.array_equal(keep, self.keep):
             keep = self.keep
-        else:
-            field = field - _left_behind(self.model, old.messages, keep & ~self.keep, self.rho)
+        else:  # anew, so that nothing stays of those that are kept by now, not even rounding
+            field = _left_behind(self.model, old.messages, ~keep, self.rho)
         return _send(self.model, probs, keep, messages, damping, field, self.rho)
+
+    def residues(self) -> list[Dropped]:
+        """What is left of the ignored factors: with the reduced model, exactly the full one.
+
+        Every rigorous statement rests on F = H' + residues, H' the kept factors tilted by
+        ``field``; so it holds by construction. Each table is taken less its own messages, which
+        keeps bounds tight; a constant left nothing behind and stays whole; and where ``field`` is
+        not the sum of the messages (odds are cut at 1e250) the difference is a residue of its own.
+        """
+        old = self.remembered()
+        assert old.messages is not None
+        out = []
+        for g, m in zip(self.model.groups, old.messages):
+            rows = np.flatnonzero(~rows_of(g, self.keep))
+            if isinstance(g, Globals) or not len(rows) or g.arity == 1:
+                continue
+            tables = np.array(g.log_tables(rows)).reshape(len(rows), *g.shape)
+            for axis, part in enumerate(_log_messages(g, m, rows, self.rho)):
+                tables -= part.reshape(len(rows), *(-1 if b == axis else 1 for b in range(g.arity)))
+            out.append(Dropped(g._scope[rows], tables.reshape(len(rows), -1), g.shape))
+        told = _left_behind(self.model, old.messages, ~self.keep, self.rho)
+        with np.errstate(invalid="ignore"):
+            rest = np.where(told == self.field, 0.0, told - self.field)
+        sizes = self.model._n_states
+        for size in np.unique(sizes):
+            variables = np.flatnonzero(sizes == size).astype(np.int32)
+            tables = rest[self.model._offsets[variables][:, None] + np.arange(size)]
+            some = tables.any(axis=1)
+            if some.any():
+                out.append(Dropped(variables[some, None], tables[some], (int(size),)))
+        return out
 
 
 def compensate(
@@ -177,18 +209,29 @@ def _left_behind(
     field = np.zeros(int(model._offsets[-1]))
     for g, m in zip(model.groups, messages):
         rows = np.flatnonzero(rows_of(g, which))
-        if isinstance(g, Globals) or not len(rows) or g.arity == 0:
+        if isinstance(g, Globals) or not len(rows):
             continue
         first = model._offsets[g._scope[rows]]  # (n, A)
-        power = np.ones((len(rows), 1)) if rho is None else rows_of(g, rho)[rows][:, None]
-        if g.arity == 1:
-            np.add.at(field, first + np.arange(g.shape[0]), g.log_tables(rows))
-        elif _is_pair(g):
-            np.add.at(field, first + 1, power * np.log(m[rows]))
-        else:
-            start = 0
-            for a, size in enumerate(g.shape):
-                part = power * m[rows, start : start + size]
-                np.add.at(field, first[:, a, None] + np.arange(size), part)
-                start += size
+        for a, part in enumerate(_log_messages(g, m, rows, rho)):
+            where = first[:, a, None] + np.arange(g.shape[a])
+            field += np.bincount(where.ravel(), part.ravel(), minlength=len(field))
     return field
+
+
+def _log_messages(
+    group: Features | Tables,
+    messages: NDArray[np.float64],
+    rows: NDArray[np.int64],
+    rho: NDArray[np.float64] | None,
+) -> list[NDArray[np.float64]]:
+    """What some factors of a group told each of their variables, A arrays (n, S_a)."""
+    if group.arity == 0:
+        return []
+    if group.arity == 1:
+        return [np.asarray(group.log_tables(rows))]
+    power = np.ones((len(rows), 1)) if rho is None else rows_of(group, rho)[rows][:, None]
+    if _is_pair(group):
+        odds = power * np.log(messages[rows])
+        return [np.stack([np.zeros(len(rows)), odds[:, a]], axis=1) for a in range(2)]
+    ends = np.cumsum(group.shape)[:-1]
+    return [power * part for part in np.split(messages[rows], ends, axis=1)]

@@ -80,7 +80,7 @@ def delete(
     clock.lap("select")
     part, left = model.keep(keep), None
     if compensate and not keep.all():
-        rho = edge_weights(solver, model)
+        rho = edge_weights(solver, model, keep)
         left = compensation_of(model, full.probs, keep, store=True, rho=rho)
         solver = with_weights(solver, rho, keep)
         for _ in range(_PASSES):

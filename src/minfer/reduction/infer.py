@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.errors import ModelError, SettingsError
+from minfer.factors import Tables
 from minfer.graph import FactorGraph
 from minfer.reduction import seeds
 from minfer.reduction.compensation import compensate as compensation_of
@@ -24,9 +26,8 @@ from minfer.reduction.gains import binary_marginals, factor_scores
 from minfer.reduction.objectives import Objective
 from minfer.reduction.result import Result, Untouched
 from minfer.reduction.sources import FactorSource, scan
-from minfer.solvers.base import Marginals, Solver
+from minfer.solvers.base import MAX_DISAGREEMENT, Marginals, Solver, Status
 from minfer.solvers.bp import BeliefPropagation
-from minfer.solvers.trw import TreeReweighted
 
 #: The recommended recipe: MinJoint at this cost on residual scores (a hundredth of a nat of mutual
 #: information between a factor's variables), compensated, refreshed twice.
@@ -34,6 +35,8 @@ DEFAULT_FACTOR_COST = 0.01
 REFRESHES = 2
 #: Share of the old messages that a refresh keeps once refreshes move the answer more and more.
 DAMPING = 0.3
+#: What counts as standing still for solvers without a tolerance of their own.
+TOLERANCE = 1e-6
 
 Seed = NDArray[np.bool_] | Callable[[FactorGraph], NDArray[np.bool_]]
 
@@ -63,7 +66,9 @@ def infer(
     compensate : bool
         Ignored factors leave their unary part behind. False is the paper's method.
     refreshes : int
-        How often these parts are brought up to date; each is another call of the solver.
+        How often these parts are brought up to date; each is another call of the solver. If the
+        last one still moves a probability by more than the solver's tolerance, the result's
+        status is "not converged"; its error estimate says how much that matters.
     damping : float in [0, 1)
         Share of the old messages that a refresh keeps, from the first one on that moved the
         answer more than the one before.
@@ -87,7 +92,7 @@ def infer(
     score = score or ("residual" if compensate else "gain")
     check_callable(objective, solver)
     _check(refreshes, damping, compensate)
-    clock = Clock()
+    clock, still = Clock(), tolerance_of(solver)
     mask = seed_mask(model, seed if source is None else np.ones(model.n_factors, dtype=bool))
     start = solver(model.keep(mask))  # 1: infer in the seed
     clock.lap("seed")
@@ -101,7 +106,7 @@ def infer(
     clock.lap("select")
     part, left = model.keep(keep), None  # 2: the factors that the objective picked
     if compensate and not keep.all():
-        rho = edge_weights(solver, model)
+        rho = edge_weights(solver, model, keep)
         left = compensation_of(model, start.probs, keep, store=refreshes > 0, rho=rho)
         solver = with_weights(solver, rho, keep)
     clock.lap("compensate")
@@ -116,8 +121,11 @@ def infer(
         before, answer = answer, solver(part.tilt(left.field), answer)
         damper.look(before, answer)
     clock.lap("infer")
+    if answer.status is Status.SAMPLED:
+        still = max(still, MAX_DISAGREEMENT)
     return Result(model, answer, start, keep, mask, gains, score, clock.laps, left,
-                  untouched=untouched, gap=_gap(objective, gains, costs, keep))  # fmt: skip
+                  untouched=untouched, gap=_gap(objective, gains, costs, keep),
+                  last_change=damper.largest, settled=damper.largest <= still)  # fmt: skip
 
 
 def _touch(
@@ -168,18 +176,48 @@ def seed_mask(model: FactorGraph, seed: Seed) -> NDArray[np.bool_]:
     return mask
 
 
-def edge_weights(solver: Solver, model: FactorGraph) -> NDArray[np.float64] | None:
-    """Edge appearance probabilities of the full model (F,), if the solver is tree-reweighted."""
-    return solver.appearance(model) if isinstance(solver, TreeReweighted) else None
+def edge_weights(
+    solver: Solver, model: FactorGraph, keep: NDArray[np.bool_]
+) -> NDArray[np.float64] | None:
+    """Edge appearance probabilities of the full model (F,), if the solver is tree-reweighted.
+
+    That is one with a method ``appearance``, which takes them as ``rho`` when it is called. Zeros
+    of factors that are not kept do not count: an edge that they fix an end of is an edge of the
+    reduced model all the same, and must have its weight.
+    """
+    appearance = getattr(solver, "appearance", None)
+    return None if appearance is None else appearance(_without_zeros(model, ~keep))
+
+
+def _without_zeros(model: FactorGraph, which: NDArray[np.bool_]) -> FactorGraph:
+    """The model with zeros of some factors (a mask) turned into ones; itself if there are none."""
+    groups = []
+    for g in model.groups:
+        if isinstance(g, Tables) and np.isneginf(g._log_psi).any() and which[g._ids].any():
+            zero = np.isneginf(g.log_psi) & which[g._ids][:, None]
+            g = replace(g, _log_psi=np.where(zero, 0.0, g.log_psi))
+        groups.append(g)
+    same = all(a is b for a, b in zip(groups, model.groups))
+    return model if same else replace(model, groups=tuple(groups))
 
 
 def with_weights(
     solver: Solver, rho: NDArray[np.float64] | None, keep: NDArray[np.bool_]
 ) -> Solver:
     """The solver with the full model's edge weights on the kept factors, so that both agree."""
-    if rho is None or not isinstance(solver, TreeReweighted):
-        return solver
-    return partial(solver, rho=rho[keep])
+    return solver if rho is None else partial(cast(Any, solver), rho=rho[keep])
+
+
+def tolerance_of(solver: object) -> float:
+    """How far a probability may move in a step that counts as standing still.
+
+    The solver's own, or that of the solver inside it.
+    """
+    own = getattr(solver, "tol", None)
+    if own is not None:
+        return float(own)
+    inside = getattr(solver, "solver", None)
+    return TOLERANCE if inside is None else tolerance_of(inside)
 
 
 class Damper:
@@ -187,10 +225,13 @@ class Damper:
 
     def __init__(self, damping: float) -> None:
         self.damping, self.share, self.step = damping, 0.0, np.inf
+        self.largest = 0.0  # change of any probability in the last step
 
     def look(self, before: Marginals, after: Marginals) -> float:
         """The mean change of the marginals, which decides how the next refresh is damped."""
-        step = float(np.abs(after.probs - before.probs).mean()) if len(after.probs) else 0.0
+        change = np.abs(after.probs - before.probs)
+        step = float(change.mean()) if len(change) else 0.0
+        self.largest = float(change.max(initial=0.0))
         if step > self.step:
             self.share = self.damping
         self.step = step

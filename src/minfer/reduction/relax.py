@@ -36,9 +36,10 @@ from minfer.reduction.infer import (
     with_weights,
 )
 from minfer.reduction.objectives import MinDivergence, Objective
-from minfer.reduction.result import Result, Step
+from minfer.reduction.result import OUT_OF_TIME, Result, Step
 from minfer.solvers.base import Solver, Status
 from minfer.solvers.bp import BeliefPropagation
+from minfer.solvers.components import Components
 
 #: Mean change of the marginals in a round at which an iterated answer is said to stand still.
 STILL = 1e-4
@@ -102,6 +103,7 @@ def relax(
     part, damper = model, Damper(damping)
     trace: list[Step] = []
     stopped, previous = "the rounds are used up", time.perf_counter()
+    settled = False
     for r in range(rounds):
         scores = factor_scores(model, answer, keep, score)
         gains[~keep] = scores[~keep]
@@ -115,10 +117,13 @@ def relax(
         clock.lap("select")
         if not grown and (not compensate or bigger.all()) and r:
             stopped = "every factor is kept" if bigger.all() else "nothing left is worth adding"
+            settled = True
             break
         rest = left
-        if compensate and rest is None:
-            rho = edge_weights(solver, model)
+        if bigger.all():
+            rest = None  # nobody is left to leave anything behind
+        elif compensate and rest is None:
+            rho = edge_weights(solver, model, bigger)
             rest = compensation_of(model, answer.probs, bigger, store=True, rho=rho)
         elif rest is not None:
             rest = rest.refreshed(answer.probs, damper.share, bigger)
@@ -133,6 +138,7 @@ def relax(
             break
         clock.lap("infer")
         change = damper.look(answer, new)
+        settled = bool(bigger.all()) or (not grown and change <= max_error)
         keep, left, answer = bigger, rest, new
         result = Result(model, answer, start, keep, mask, gains.copy(), score,
                         dict(clock.laps), left)  # fmt: skip
@@ -152,10 +158,11 @@ def relax(
         if time_limit is not None and (
             answer.status is Status.TIME_LIMIT or spent + last > time_limit
         ):
-            stopped = "the time is up"
+            stopped = OUT_OF_TIME
             break
     return Result(model, answer, start, keep, mask, gains, score, clock.laps, left,
-                  tuple(trace), stopped)  # fmt: skip
+                  tuple(trace), stopped, last_change=damper.largest,
+                  settled=settled)  # fmt: skip
 
 
 def _this_round(objective: Objective, added: int, rounds_left: int) -> Objective:
@@ -169,6 +176,8 @@ def _this_round(objective: Objective, added: int, rounds_left: int) -> Objective
 
 def _limited(solver: Solver, time_limit: float | None, began: float) -> Solver:
     """The solver held to the time that is left, if it has a time limit of its own."""
+    if isinstance(solver, Components):
+        return replace(solver, solver=_limited(solver.solver, time_limit, began))
     has = is_dataclass(solver) and any(f.name == "time_limit" for f in fields(solver))
     if time_limit is None or not has:
         return solver

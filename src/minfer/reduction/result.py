@@ -1,11 +1,12 @@
 """The answer of ignorant inference, and what ignoring may have cost.
 
 Two kinds of statements, never mixed. *Rigorous*: ``bound`` (an upper bound on D(p_H || p_F)),
-``interval`` (no probability under p_H is further off than this) and the bounds on log Z_F made
-from them; None where they cannot be had. *Estimates*: ``divergence`` (the surrogate D1 = sum of
-the ignored factors' scores) and ``error_estimate`` (how far the ignored factors' messages would
-still move the marginals). Rigorous ones are about p_H itself; a solver that is not exact adds its
-own error.
+``interval`` (no probability under p_H is further off than this) and ``log_z_bounds`` on log Z_F;
+None where they cannot be had. They are computed here, from the model and what was kept of it, and
+take nothing on trust from a solver. *Estimates*: ``divergence`` (the surrogate D1 = sum of the
+ignored factors' scores) and ``error_estimate`` (how far the ignored factors' messages would still
+move the marginals). All of them are about leaving out alone: a solver that is not exact on H adds
+its own error.
 """
 
 from __future__ import annotations
@@ -19,18 +20,29 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.factors import Globals, Tables
 from minfer.graph import FactorGraph
 from minfer.notebook import card
-from minfer.reduction.bound import Certificate, Dropped, certificate, ignored, pinsker
+from minfer.reduction.bound import (
+    Certificate,
+    Dropped,
+    certificate,
+    ignored,
+    pinsker,
+    product_bound,
+    product_estimates,
+)
 from minfer.reduction.compensation import Compensation, compensate
-from minfer.reduction.gains import binary_marginals, factor_scores, product_joints, rows_of
+from minfer.reduction.gains import binary_marginals, factor_scores
 from minfer.reduction.sources import FactorSource, unseen_shifts
 from minfer.solvers.base import LogZ, Marginals, Status
 from minfer.words import counted
 
 STILL = 1e-9  # estimated errors below this are those of corrections that stand still
 LOST = 1e-6  # divergence above which something was lost all the same
+#: Nats that the ignored factors may leave open for an estimate of the full model's log Z.
+OPEN = 1.0
+#: Why :func:`minfer.relax` stopped, if for time.
+OUT_OF_TIME = "the time is up"
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +98,11 @@ class Result:
     untouched : Untouched or None
     gap : float
         With costs: how much better the optimum of the objective could be at most.
+    last_change : float
+        How far the last refresh, or the last round of iterated inference, moved any probability.
+    settled : bool
+        Whether that is within the solver's tolerance (of iterated inference: whether it had
+        nothing left to do). Without refreshes there is nothing to settle.
     """
 
     model: FactorGraph
@@ -101,6 +118,8 @@ class Result:
     stopped: str = ""
     untouched: Untouched | None = None
     gap: float = 0.0
+    last_change: float = 0.0
+    settled: bool = True
 
     # ------------------------------------------------------------------ what was kept
 
@@ -152,7 +171,19 @@ class Result:
 
     @property
     def status(self) -> Status:
-        return self.marginals.status
+        """The solver's, unless refreshes or rounds still moved the answer: then not converged.
+
+        ``marginals.status`` is the solver's alone.
+        """
+        inner = self.marginals.status
+        if self.settled or not inner.ok:
+            return inner
+        return Status.TIME_LIMIT if self.stopped == OUT_OF_TIME else Status.MAX_ITERS
+
+    @property
+    def converged(self) -> bool:
+        """Whether the solver finished and no refresh or round was still moving the answer."""
+        return self.settled and self.marginals.converged
 
     @property
     def advice(self) -> str:
@@ -162,7 +193,13 @@ class Result:
                 f"{self.forced_share:.0%} of the factors have zeros where the seed has mass and "
                 "must be kept: score='reverse' ranks them too, without a finite divergence"
             )
-        return self.marginals.advice
+        if self.settled or self.marginals.advice:
+            return self.marginals.advice
+        moved = f"still moved a probability by {self.last_change:.1g}"
+        if not self.trace:
+            return f"the last refresh {moved}: raise refreshes, or use relax"
+        more = "time_limit" if self.stopped == OUT_OF_TIME else "rounds"
+        return f"the last round {moved} ({self.stopped}): raise {more}"
 
     # ------------------------------------------------------------------ estimates
 
@@ -216,7 +253,9 @@ class Result:
             binary = size == 2
             step[first[binary] + 1] += mean[binary]
             spread = np.minimum(off * on * np.sqrt(variance), 1.0)
-        moved = p * np.exp(step - np.repeat(np.maximum.reduceat(step, first), size))
+        with np.errstate(divide="ignore"):
+            step += np.log(p)
+        moved = np.exp(step - np.repeat(np.maximum.reduceat(step, first), size))
         moved /= np.repeat(np.add.reduceat(moved, first), size)
         return np.hypot(np.maximum.reduceat(np.abs(moved - p), first), spread)
 
@@ -243,10 +282,19 @@ class Result:
 
     # ------------------------------------------------------------------ rigorous statements
 
+    @property
+    def reduced(self) -> FactorGraph:
+        """H: the kept factors, tilted by what the ignored ones left behind."""
+        part = self.model.keep(self.keep)
+        return part if self.compensation is None else part.tilt(self.compensation.field)
+
     @cached_property
     def certificate(self) -> Certificate:
-        """Everything rigorous about p_H against p_F; computed on first access."""
-        return certificate(self.marginals.graph, self._dropped())
+        """Everything rigorous about p_H against p_F; computed on first access.
+
+        From the model itself: what the solver said of H does not enter.
+        """
+        return certificate(self.reduced, self._dropped())
 
     @property
     def bound(self) -> float | None:
@@ -271,38 +319,19 @@ class Result:
         """The same for the marginals of each variable, shape (V,), from its own component of F."""
         return None if self.bound is None else self.certificate.intervals
 
-    def _dropped(self) -> list[Dropped]:
-        """The ignored factors; of compensated ones the tables minus what they left behind.
+    @property
+    def log_z_bounds(self) -> tuple[float, float] | None:
+        """log Z_F lies between these two; None where there is no :attr:`bound`."""
+        found = None if self.n_untouched else self.certificate
+        if found is None or found.log_z_lower is None or found.log_z_upper is None:
+            return None
+        return found.log_z_lower, found.log_z_upper
 
-        F = H' + ignored - corrections: taking each factor's corrections off its own table, not as
-        factors of their own, keeps the bound tight.
-        """
+    def _dropped(self) -> list[Dropped]:
+        """What H lacks of F: the ignored factors, of compensated ones less what they left."""
         if self.compensation is None:
             return ignored(self.model, self.keep)
-        out = []
-        left = self.compensation.remembered()
-        assert left.messages is not None
-        for g, m in zip(self.model.groups, left.messages):
-            rows = np.flatnonzero(~rows_of(g, self.keep))
-            if isinstance(g, Globals) or not len(rows):
-                continue
-            tables = np.array(g.log_tables(rows)).reshape(len(rows), *g.shape)
-            power = 1.0 if left.rho is None else rows_of(g, left.rho)[rows][:, None]
-            if g.arity < 2:
-                tables[:] = 0.0  # left behind whole
-            elif g.shape == (2, 2):
-                log_m = power * np.log(m[rows])
-                tables[:, 1, :] -= log_m[:, 0, None]
-                tables[:, :, 1] -= log_m[:, 1, None]
-            else:
-                start = 0
-                for a, size in enumerate(g.shape):
-                    part = power * m[rows, start : start + size]
-                    shape = [len(rows), *(size if b == a else 1 for b in range(g.arity))]
-                    tables -= part.reshape(shape)
-                    start += size
-            out.append(Dropped(g._scope[rows], tables.reshape(len(rows), -1), g.shape))
-        return out
+        return self.compensation.residues()
 
     # ------------------------------------------------------------------ log Z
 
@@ -312,36 +341,72 @@ class Result:
         return self.marginals.log_z
 
     @cached_property
-    def _log_z_full(self) -> tuple[float, LogZ]:
-        from minfer.solvers.mean_field import MeanField
+    def _log_z_full(self) -> tuple[float, LogZ, str]:
+        """log Z of F, what it is to the true one, and why there is none."""
+        kind = self.marginals.log_z_kind
+        if not self.n_ignored and self.compensation is None:
+            return self.log_z, kind, "" if kind is not LogZ.NONE else "the solver gives none"
+        if not self.n_untouched:
+            if kind is LogZ.EXACT and self.log_z_bounds is not None:
+                return self.log_z_bounds[0], LogZ.LOWER, ""
+            if kind is LogZ.LOWER:
+                value = product_bound(self.model, self.marginals.probs)
+                if value is not None:
+                    return value, LogZ.LOWER, ""
+        value, why = self._estimated_log_z
+        return (math.nan, LogZ.NONE, why) if why else (value, LogZ.ESTIMATE, "")
 
-        if self.keep.all() and not self.n_untouched:
-            return self.log_z, self.marginals.log_z_kind
-        exact = self.marginals.log_z_kind is LogZ.EXACT
-        if exact and not self.n_untouched:
-            found = self.certificate
-            if found.log_z_lower is not None:
-                return found.log_z_lower, LogZ.LOWER
+    @property
+    def log_z_estimate(self) -> float:
+        """An estimate of log Z of the full model, also where :attr:`log_z_full` is a bound.
+
+        NaN where nothing supports one: see :attr:`no_log_z_full`.
+        """
+        return self._estimated_log_z[0]
+
+    @cached_property
+    def _estimated_log_z(self) -> tuple[float, str]:
+        """log Z_H + sum of log E[Psi_i] over the ignored factors, or why that is worth nothing."""
+        if not math.isfinite(self.log_z):
+            return math.nan, "the solver gives none of the reduced model"
+        if not self.n_ignored and self.compensation is None:
+            return self.log_z, ""
+        if not self.marginals.converged:
+            return math.nan, "the solver has not converged"
+        if self.n_untouched:
+            return math.nan, f"{counted(self.n_untouched, 'factor')} of the source were never built"
         p = np.asarray(self.marginals.probs)
-        mean = 0.0
-        for d in self._dropped():
-            mean += _expectation(self.model, d, p)
-        by_product = self.marginals.solver.startswith(MeanField.__name__ + "(")
-        kind = LogZ.LOWER if by_product and self.untouched is None else LogZ.ESTIMATE
-        return self.log_z + mean, kind
+        mean, log_mean = product_estimates(self.model, self._dropped(), p)
+        if not math.isfinite(mean):
+            return math.nan, "an ignored factor forbids what the reduced model allows"
+        if log_mean - mean > OPEN:
+            return math.nan, f"the ignored factors leave about {log_mean - mean:.2g} nats open"
+        return self.log_z + log_mean, ""
 
     @property
     def log_z_full(self) -> float:
-        """log Z_H + E_H[log of the ignored factors (minus corrections)].
+        """log Z of the full model; :attr:`log_z_full_kind` says what it is to the true one.
 
-        A lower bound on log Z_F where H is solved exactly or by mean field (then the expectation
-        is exact too), an estimate otherwise: see :attr:`log_z_full_kind`.
+        Where H is solved exactly, the lower bound log Z_H + E_H[log of what H lacks]. Where the
+        solver's own log Z is a lower bound (mean field, also inside another solver), that of its
+        marginals as a product distribution, which holds whoever gave them. Elsewhere an estimate,
+        log Z_H + sum of log E[Psi_i] under products of marginals: refreshed to the end, the Bethe
+        value of the full model. NaN where nothing supports one: see :attr:`no_log_z_full`.
         """
         return self._log_z_full[0]
 
     @property
     def log_z_full_kind(self) -> LogZ:
         return self._log_z_full[1]
+
+    @property
+    def no_log_z_full(self) -> str:
+        """Why there is no :attr:`log_z_full`; empty where there is one.
+
+        An estimate is given only if the ignored factors leave less than a nat open: so much do
+        log E[Psi] and E[log Psi] differ, summed over them.
+        """
+        return self._log_z_full[2]
 
     # ------------------------------------------------------------------ the rest
 
@@ -357,8 +422,12 @@ class Result:
     def to_dict(self, variables: list[int] | None = None) -> dict[str, Any]:
         """Plain Python values, ready for JSON; what is not finite becomes None."""
         low, high = self.divergence_interval
+        bounds = self.log_z_bounds
         return {
             **self.marginals.to_dict(variables),
+            "status": self.status.value,
+            "converged": self.converged,
+            "advice": self.advice,
             "seconds": self.seconds,
             "timings": dict(self.timings),
             "reduction": {
@@ -379,9 +448,18 @@ class Result:
                 "interval": self.interval,
                 "log_z_full": finite_or_none(self.log_z_full),
                 "log_z_full_kind": self.log_z_full_kind.value,
+                "no_log_z_full": self.no_log_z_full,
+                "log_z_estimate": finite_or_none(self.log_z_estimate),
+                "log_z_bounds": None if bounds is None else [finite_or_none(z) for z in bounds],
+                "solver_status": self.marginals.status.value,
+                "last_change": self.last_change,
+                "settled": self.settled,
                 "gap": self.gap,
                 "stopped": self.stopped,
-                "trace": [step._asdict() for step in self.trace],
+                "trace": [
+                    {name: finite_or_none(x) for name, x in step._asdict().items()}
+                    for step in self.trace
+                ],
                 "advice": self.advice,
             },
         }
@@ -406,7 +484,7 @@ class Result:
             ("ignored", self.n_ignored),
             ("divergence (estimate)", high if low == high else f"{low:.4g} to {high:.4g}"),
             (
-                "mean error of a marginal (estimate)",
+                "mean error of leaving out (estimate)",
                 f"none: {self.no_estimate}" if self.no_estimate else self.error_estimate,
             ),
             ("log Z of the reduced model", self.log_z),
@@ -429,16 +507,3 @@ class Result:
 def finite_or_none(x: float | None) -> float | None:
     """A number that JSON can hold."""
     return x if x is not None and math.isfinite(x) else None
-
-
-def _expectation(model: FactorGraph, dropped: Dropped, probs: NDArray) -> float:
-    """Sum of the dropped factors' expected log-tables under product marginals."""
-    ids = np.arange(len(dropped.scope))
-    group = Tables(ids, dropped.scope, dropped.shape, dropped.log_psi)
-    done, total = 0, 0.0
-    for joint in product_joints(model, group, probs):
-        tables = dropped.log_psi[done : done + len(joint)]
-        with np.errstate(invalid="ignore"):
-            total += float(np.where(joint > 0, joint * tables, 0.0).sum())
-        done += len(joint)
-    return total

@@ -63,4 +63,5 @@ def spanning_forest(graph: FactorGraph, scores: NDArray | None = None) -> NDArra
 
 def _spread(group) -> NDArray[np.float64]:  # type: ignore[no-untyped-def]
     tables = group.log_tables()
-    return tables.max(axis=1) - tables.min(axis=1)
+    top, least = tables.max(axis=1), tables.min(axis=1)
+    return np.where(least > -np.inf, top - np.where(least > -np.inf, least, 0.0), np.inf)

@@ -48,7 +48,7 @@ function cards() {
     const own = now.exact ? "" : "; the solver's own error is not in it";
     const ignored = now.kept < data.n_candidates;
     card(
-      "error",
+      "error of leaving out",
       "estimate",
       !ignored ? "0" : now.no_estimate ? "none" : about(now.error_mean),
       !ignored
@@ -78,9 +78,10 @@ function cards() {
     "status",
     "",
     now.status,
-    now.iterations
+    (now.iterations
       ? `${plural(now.iterations, "iteration")} in its last call`
-      : "nothing to iterate",
+      : "nothing to iterate") +
+      (now.moved ? `; the last refresh still moved a probability by ${number(now.moved)}` : ""),
     !now.converged,
   );
   // five in one row, seven in two
