@@ -97,9 +97,11 @@ def test_without_the_options_nothing_changes(model: Path) -> None:
     ],
 )
 def test_json_agrees_with_python(model: Path, words: list[str], settings: dict[str, Any]) -> None:
-    content = answer(model, "--factor-cost", 0.01, *words)
+    content = answer(model, "--factor-cost", 0.01, "--solver", "bp", *words)
     result = infer(minfer.read(model), MinJoint(0.01), **settings)
     assert content["solver"].startswith("BeliefPropagation")
+    assert content["status"] == result.status.value
+    assert content["converged"] == result.converged
     np.testing.assert_allclose(probs(content), result.marginals.probs, atol=1e-12)
     found = content["reduction"]
     assert found["added"] == result.n_added > 0
@@ -139,9 +141,15 @@ def test_limits_hold_together(model: Path) -> None:
 
 
 def test_the_panel(model: Path) -> None:
-    result = call("run", model, "--max-factors", 20)
+    loopy = " ".join(call("run", model, "--max-factors", 80, "--solver", "bp").stdout.split())
+    assert loopy.count("the solver's own error is not in it") == 2
+    result = call("run", model, "--max-factors", 20, "--solver", "bp")
     assert result.exit_code == 0, result
     text = " ".join(result.stdout.split())
+    assert "own error" not in text, "a forest, on which belief propagation is exact"
+    assert "error of leaving out about" in text
+    assert "not converged: the last refresh still moved a probability by" in text
+    assert "--method iterated" in text
     assert "p(0)" in text
     for part in ("176 in all: 64 seed, 0 forced, 20 added, 92 ignored", "17.9%", "compensated"):
         assert part in text
@@ -161,7 +169,7 @@ def test_no_bound_says_why(tmp_path: Path) -> None:
     minfer.write(graph, tmp_path / "dense.uai")
     result = call("run", tmp_path / "dense.uai", "--max-factors", 1500, "--rows", 0)
     text = " ".join(result.stdout.split())
-    assert "bound none: exact inference in the reduced model needs more than" in text
+    assert "bound of leaving out none: exact inference in the reduced model needs more than" in text
     found = answer(tmp_path / "dense.uai", "--max-factors", 1500)["reduction"]
     assert found["bound"] is None
     assert "cells" in found["no_bound_because"]
@@ -186,23 +194,87 @@ def test_hard_constraints_and_reverse_scores(hard: Path) -> None:
     words = ["--method", "paper", "--score", "reverse", "--max-factors", 1]
     text = " ".join(call("run", hard, *words).stdout.split())
     assert "divergence infinite" in text
-    assert "bound none" in text
+    assert "bound of leaving out none" in text
 
 
 def test_compare_full(model: Path) -> None:
-    words = ["--max-factors", 20, "--compare", "full"]
+    """With exact inference where it fits, and with the same solver beside it."""
+    words = ["--max-factors", 20, "--compare", "full", "--solver", "bp"]
     content = answer(model, *words)
-    full = minfer.BeliefPropagation()(minfer.read(model))
-    off = np.abs(probs(content) - full.probs)
+    graph = minfer.read(model)
+    exact, full = minfer.Exact()(graph), minfer.BeliefPropagation()(graph)
     found = content["compare"]
-    assert found["mean_difference"] == pytest.approx(off.mean(), abs=1e-9)
-    assert found["largest_difference"] == pytest.approx(off.max(), abs=1e-9)
+    assert found["compared_with"].startswith("Exact(")
+    for part, p in ((found, probs(content)), (found["same_solver"], full.probs)):
+        off = np.abs(p - exact.probs)
+        assert part["mean_difference"] == pytest.approx(off.mean(), abs=1e-9)
+        assert part["largest_difference"] == pytest.approx(off.max(), abs=1e-9)
     assert (found["reduced_factors"], found["full_factors"]) == (84, 176)
     assert found["speed_up"] == pytest.approx(found["full_seconds"] / found["reduced_seconds"])
-    assert found["full"]["log_z"] == pytest.approx(full.log_z)
+    assert found["full"]["log_z"] == pytest.approx(exact.log_z)
+    assert found["same_solver"]["log_z"] == pytest.approx(full.log_z)
     text = call("run", model, *words).stdout
-    for part in ("compared", "speed-up", "mean difference", "largest, at "):
+    for part in ("compared", "full, by the same solver", "full, exact", "speed-up",
+                 "mean difference from exact", "largest"):  # fmt: skip
         assert part in text
+    by_exact = answer(model, *words[:-1], "exact")["compare"]
+    assert by_exact["same_solver"] is None
+    assert by_exact["compared_with"].startswith("Exact(")
+
+
+def test_compare_where_exact_does_not_fit(tmp_path: Path) -> None:
+    path = tmp_path / "large.minfer"
+    rng = np.random.default_rng(0)
+    minfer.write(minfer.FactorGraph.grid(rng.normal(size=(40, 40)), 0.3), path)
+    result = call("run", path, "--max-factors", 20, "--compare", "full", "--json", "-q", "x0")
+    assert "takes about" not in result.stderr
+    found = json.loads(result.stdout)["compare"]
+    assert found["compared_with"].startswith("BeliefPropagation(")
+    assert found["same_solver"] is None
+    text = call("run", path, "--max-factors", 20, "--compare", "full").stdout
+    assert "mean difference from full" in text
+
+
+def test_where_exact_is_cheap_it_says_so_first_and_uses_it(model: Path) -> None:
+    """Unless a solver, or an option of one, is asked for."""
+    plain = call("run", model, "--max-factors", 20, "--json")
+    assert "note: the exact answer for the whole model takes about" in plain.stderr
+    assert f"minfer run {model}" in plain.stderr
+    assert "solved exactly, too" in plain.stderr
+    content = json.loads(plain.stdout)
+    assert content["solver"].startswith("Exact(")
+    assert content["log_z_kind"] == "exact"
+    assert content["reduction"]["log_z_full_kind"] == "lower bound"
+    truth = minfer.Exact()(minfer.read(model)).log_z
+    low, high = content["reduction"]["log_z_bounds"]
+    assert low <= truth <= high
+    text = " ".join(call("run", model, "--max-factors", 20).stdout.split())
+    assert "own error" not in text, "there is none"
+    assert "(rigorous); of the full model" in text
+    for words in (["--solver", "bp"], ["--damping", "0.3"], ["--max-iters", "99"]):
+        asked = call("run", model, "--max-factors", 20, *words, "-e", "x0=1", "--json")
+        assert f"minfer run {model} --evidence x0=1" in asked.stderr
+        assert json.loads(asked.stdout)["solver"].startswith("BeliefPropagation(")
+
+
+def test_log_z_of_the_full_model_is_not_guessed(model: Path, tmp_path: Path) -> None:
+    path, pr, mar = tmp_path / "strong.minfer", tmp_path / "a.PR", tmp_path / "a.MAR"
+    rng = np.random.default_rng(0)
+    minfer.write(minfer.FactorGraph.grid(rng.normal(size=(40, 40)), 1.2, "equal"), path)
+    words = ["--factor-cost", 0.1, "--time-limit", 60]  # no bounds under a time limit
+    found = answer(path, *words, "-q", "x0")["reduction"]
+    assert found["log_z_full"] is None
+    assert found["log_z_full_kind"] == "none"
+    assert "nats open" in found["no_log_z_full"]
+    assert found["log_z_bounds"] is None
+    text = " ".join(call("run", path, *words, "--rows", 0).stdout.split())
+    assert "unknown: the ignored factors leave about" in text
+    refused = call("run", path, *words, "--pr", pr, "--out", mar)
+    assert refused.exit_code == 4
+    assert "error: --pr" in refused.stderr
+    assert "nats open" in refused.stderr
+    assert mar.exists()
+    assert not pr.exists()
 
 
 def test_compare_where_the_full_inference_refuses(tmp_path: Path) -> None:
@@ -241,7 +313,7 @@ def test_files(model: Path, tmp_path: Path) -> None:
     content = answer(model, "--max-factors", 20, "--out", mar, "--pr", pr)
     written = np.concatenate(minfer.io.read_mar(mar))
     np.testing.assert_allclose(written, probs(content), atol=1e-9)
-    log_z = content["reduction"]["log_z_full"]
+    log_z = content["reduction"]["log_z_estimate"]
     assert float(pr.read_text().split()[1]) * np.log(10) == pytest.approx(log_z)
     result = call("run", model, "--max-factors", 20, "--save-reduced", "-")
     assert result.stdout.startswith("MARKOV\n64\n")
@@ -251,6 +323,9 @@ def test_files(model: Path, tmp_path: Path) -> None:
 def test_strict(model: Path) -> None:
     words = ["--max-factors", 100, "--max-iters", 1, "--strict"]
     assert call("run", model, *words).exit_code == 5
+    assert call("run", model, "--max-factors", 20, "--strict").exit_code == 5, "refreshes move it"
+    assert call("run", model, "--max-factors", 20, "--method", "paper", "--strict").exit_code == 0
+    assert call("run", model, "--method", "iterated", "--strict").exit_code == 0
 
 
 # ---------------------------------------------------------------------- errors

@@ -177,6 +177,11 @@ class Request:
     def iterates(self) -> bool:
         return self.method == "iterated" or self.time_limit is not None
 
+    def check_names(self, model: FactorGraph) -> None:
+        """Fail before the work if there is no variable that is to be explained."""
+        for text in self.explain:
+            _explained(text, model)
+
     def __call__(self, model: FactorGraph, solver: Solver) -> Result:
         """Run it."""
         from minfer.reduction import seeds
@@ -220,6 +225,8 @@ class Request:
 
 def make_request(settings: dict[str, Any]) -> Request | None:
     """What the reduction is asked for; None if it is not."""
+    from minfer.solvers.iteration import check_settings
+
     values = {o.name: settings.get(o.name) for o in OPTIONS}
     given = {k: v for k, v in values.items() if not (v is None or v is False or v == [])}
     if not given:
@@ -228,6 +235,7 @@ def make_request(settings: dict[str, Any]) -> Request | None:
     _check_word("--seed-graph", given.get("seed_graph"), tuple(SEED_GRAPHS))
     _check_word("--score", given.get("score"), SCORES)
     _check_word("--compare", given.get("compare"), ("full",))
+    check_settings(1, 0.0, time_limit=settings.get("time_limit"))
     return Request(
         objective=_objective(given),
         method=given.get("method", "compensated"),

@@ -123,6 +123,7 @@ def run(
         text = f"running {solver_name(settings)}"
         answer = answer_out = wait_for(text, lambda: _solve(solver, graph))
     else:
+        request.check_names(graph)
         solver = say_if_exact_is_cheap(solver, settings, graph, model, evidence or [])
         report = run_reduced(request, solver, graph)
         answer, answer_out = report.result.marginals, _of_full_model(report)

@@ -242,7 +242,8 @@ class Result:
         p = self.marginals.probs
         step, spread = np.zeros(len(p)), np.zeros(n)
         if self.compensation is not None:
-            step = self.compensation.refreshed(p).field - self.compensation.field
+            old, new = self.compensation.field, self.compensation.refreshed(p).field
+            step = np.where(p > 0, new, 0.0) - np.where(p > 0, old, 0.0)
         elif not self.keep.all():
             step = compensate(self.model, p, self.keep).field
         offsets = self.model._offsets
