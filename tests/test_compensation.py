@@ -35,6 +35,7 @@ from minfer.reduction import seeds
 from minfer.reduction.compensation import compensate
 from minfer.reduction.deletion import delete, deletion_costs
 from minfer.reduction.gains import factor_scores
+from minfer.reduction.infer import edge_weights
 from minfer.reduction.sources import Join, JoinTemplates, ground
 
 
@@ -168,6 +169,21 @@ def test_refreshed_to_the_end_it_is_tree_reweighted_propagation(relaxed):
             result = infer(graph, MinDivergence(3), solver, compensate=True, refreshes=80)
         assert result.n_added == 3
         np.testing.assert_allclose(result.marginals.probs, full.probs, atol=1e-5)
+
+
+def test_edges_have_weights_though_an_ignored_factor_would_fix_their_ends():
+    """A triangle, an observed variable, and a constraint between them that is left out."""
+    scopes, hard = [[0, 1], [1, 2], [2, 0], [3, 0]], [[0.0, 0.0], [-np.inf, 0.0]]
+    equal = [[1.0, 0.0], [0.0, 1.0]]
+    graph = FactorGraph.from_tables([2] * 4, scopes, [equal, equal, equal, hard])
+    graph = graph.with_evidence({3: 1})
+    solver = TreeReweighted()
+    assert (edge_weights(solver, graph, np.ones(4, bool)) == 1).all(), (
+        "x0 is fixed: no loop is left"
+    )
+    weights = edge_weights(solver, graph, np.arange(4) < 3)
+    np.testing.assert_allclose(weights[:3], 2 / 3, atol=1e-9)
+    assert edge_weights(BeliefPropagation(), graph, np.ones(4, bool)) is None
 
 
 def test_compensation_helps_and_refreshes_help_more():

@@ -135,8 +135,8 @@ def plan(graph: FactorGraph) -> Plan:
 def exact_seconds(graph: FactorGraph, cells: float | None = SOON) -> float | None:
     """What the exact answer should take if its cliques have at most so many cells, else None.
 
-    ``cells=None`` stands for what :class:`~minfer.Auto` allows, some seconds' worth. Found out in
-    half a second at most; None also for models of so many variables that it would take longer.
+    ``cells=None`` stands for what :class:`~minfer.Auto` allows, some seconds' worth. Finding out
+    takes a second or two at most; None also for models of so many variables that it would be more.
     """
     try:
         model = condition(graph)
