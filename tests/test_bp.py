@@ -58,7 +58,7 @@ def test_features_equal_their_tables(graph):
 def test_log_space_agrees_with_linear(graph):
     """The same sweeps in linear numbers and in logs, sweep by sweep."""
     from minfer.kernels import bp
-    from minfer.wiring import fresh_messages, refresh_cavities
+    from minfer.wiring import fresh_messages, refresh_cavities, watch_for
 
     try:
         runs = []
@@ -67,11 +67,12 @@ def test_log_space_agrees_with_linear(graph):
             s = fresh_messages(mesh)
             refresh_cavities(mesh, s)
             bp.sweeps(
-                mesh.wiring, s, s.m, bp.SEQUENTIAL, 7, -1.0, 0.0, mesh.log, 0, np.zeros(7)
+                mesh.wiring, s, s.m, watch_for(-1.0), bp.SEQUENTIAL, 7, -1.0, 0.0, mesh.log,
+                np.zeros(7),
             )  # fmt: skip
             if s.flag.any():
                 return  # contradiction, or a range that asks for logs: covered elsewhere
-            bp.read_beliefs(mesh.wiring, s)
+            bp.read_beliefs(mesh.wiring, s, np.zeros(0), bp.WRITE, mesh.log)
             runs.append(s.bel.copy())
     except ContradictionError:
         return

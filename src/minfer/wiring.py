@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.conditioning import Conditioned
-from minfer.errors import ContradictionError
+from minfer.errors import ContradictionError, ModelError
 from minfer.factors import FactorGroup, Features, GlobalFactor, Globals, Tables
 
 if TYPE_CHECKING:
@@ -436,6 +436,19 @@ def _ranges(starts: NDArray, sizes: NDArray) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True, eq=False)
+class Vectors:
+    """Messages by (factor number, variable), each of one entry per state, summing to 1.
+
+    Into a variable from ``pair`` factors (two binary variables, no zeros) and from ``general``
+    ones, which also remember what the variable last said to them, its ``cavity``.
+    """
+
+    pair: dict[tuple[int, int], NDArray[np.float64]]
+    general: dict[tuple[int, int], NDArray[np.float64]]
+    cavity: dict[tuple[int, int], NDArray[np.float64]]
+
+
+@dataclass(frozen=True, eq=False)
 class MessageState:
     """What BP and TRW leave: wiring and messages, enough for log Z, factor beliefs, a new start.
 
@@ -452,6 +465,32 @@ class MessageState:
     def log_z(self) -> float:
         value = self.bethe()
         return value + self._allowance() if self.bound and not self.is_forest else value
+
+    def vectors(self, before: bool = False) -> Vectors:
+        """All messages as normalised vectors, as the model's own tables define them.
+
+        ``before``: those that the confirming update began with.
+        """
+        mesh, w, s = self.mesh, self.mesh.wiring, self.before if before else self.messages
+        if s is None:
+            raise ModelError("this run kept no messages: it has not converged, or is too large")
+        out = Vectors({}, {}, {})
+        for g in mesh.model.groups:  # a pair's unary parts were absorbed: give them back
+            if isinstance(g, Globals) or g.shape != (2, 2):
+                continue
+            for i, t in zip(g._ids.tolist(), g.log_tables()):
+                for f in np.flatnonzero(mesh.pair_ids == i):
+                    for k, lean in enumerate((t[2] - t[0], t[1] - t[0])):
+                        e = int(mesh.slot[f, k])
+                        x = np.log(s.m[e]) + lean / (w.rho[e] if len(w.rho) else 1.0)
+                        key = i, int(mesh.pair_scope[f, k])
+                        out.pair[key] = _normalised(np.array([0.0, x]))
+        for g, (f, _, o, n) in enumerate(w.gslot.tolist()):
+            key = int(mesh.general_ids[f]), int(mesh.gowner[g])
+            for kind, x in ((out.general, s.gm), (out.cavity, s.gq)):
+                x = x[o : o + n] if mesh.log else _log(x[o : o + n])
+                kind[key] = _normalised(x)
+        return out
 
     @property
     def is_forest(self) -> bool:

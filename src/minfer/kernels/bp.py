@@ -367,8 +367,8 @@ def exchange(w, s, watch, room):
 def judge(w, s, watch, mode, change, moved, tol, damping, log):
     """After a sweep of a confirming update: has the run converged?
 
-    PHASE is 0, or which sweep of the update comes next (-1: it is to be begun). After a failure
-    sweeps must come closer (TRIGGER sinks) by about as much as was missed.
+    PHASE is 0, or which sweep of the update comes next. After a failure sweeps must come closer
+    (TRIGGER sinks) by about as much as was missed.
     """
     c = watch.control
     c[WORST] = max(c[WORST], moved)
@@ -419,8 +419,6 @@ def sweeps(w, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
     walk = mode in (UP, DOWN)
     places = order.shape[0] if walk else n
     for it in range(n_sweeps):
-        if control[PHASE] < 0.0 and mode in (SEQUENTIAL, FLOODING):  # asked for
-            begin_watch(w, s, watch, log)
         watching = control[PHASE] > 0.0
         at_once = mode == FLOODING
         read, write = s, out

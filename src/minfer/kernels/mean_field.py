@@ -387,6 +387,26 @@ def forbidden_mass(model, q):
 
 
 @jit
+def expected_size(model, q):
+    """Sum over general factors of E_q |log Psi|, forbidden cells apart."""
+    card, off, scope = model.card, model.off, model.scope
+    part = np.empty((2, card.max()))
+    digit, prefix = _scratch(model.fptr)
+    size = np.abs(model.log_psi)
+    for c in range(size.shape[0]):
+        if size[c] == np.inf:
+            size[c] = -np.inf
+    total = 0.0
+    for f in range(model.toff.shape[0]):
+        if model.general[f]:
+            lo, hi = model.fptr[f], model.fptr[f + 1]
+            _message(card, off, scope, lo, hi, 0, model.toff[f], size, q, part, digit, prefix)
+            for s in range(card[scope[lo]]):
+                total += q[off[scope[lo]] + s] * part[0, s]
+    return total
+
+
+@jit
 def ascend(model, q, before, calm, penalties, backward, until_allowed, tol, trace):
     """Sweeps in alternating directions, one per penalty; returns how many were made.
 

@@ -83,7 +83,7 @@ class MeanField:
         climb.leave_forbidden_cells()
         climb.settle()
         bounds = climb.trace[1] + (model.constant + constant)
-        bounds -= _rounding(model, parts)
+        bounds -= _rounding(model, parts, climb.q)
         before = climb.before if climb.settled else None
         return Marginals(
             graph, climb.q, repr(self), climb.status, LogZ.LOWER,
@@ -203,11 +203,17 @@ class _Climb:
         )
 
 
-def _rounding(model: Conditioned, parts: Split) -> float:
-    """What the rounding of all sums may add to the bound, generously."""
-    sizes = [np.abs(x[np.isfinite(x)]).sum() for x in (parts.bias, parts.qweight, parts.log_psi)]
-    terms = sum(x.size for x in (parts.bias, parts.qweight, parts.gfac))
-    size = abs(model.constant) + float(sum(sizes)) + terms
+def _rounding(model: Conditioned, parts: Split, q: NDArray[np.float64]) -> float:
+    """What the rounding of its sums may have added to the bound at q, generously; 0 if exact."""
+    from minfer.kernels.mean_field import expected_size
+
+    terms = len(parts.qweight) + len(parts.gfac)
+    if not terms:
+        return 0.0
+    size = abs(model.constant) + float(np.abs(q[q > 0] * parts.bias[q > 0]).sum()) + len(q)
+    size += float(np.abs(parts.qweight).sum()) + terms
+    if len(parts.gfac):
+        size += expected_size(parts, q)
     return float(np.finfo(float).eps) * 8 * math.sqrt(terms + 64) * size
 
 

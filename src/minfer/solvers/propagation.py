@@ -69,7 +69,7 @@ class Propagation:
         self.core = mesh.core
         on_the_way = mesh.trees.globals if mesh.trees is not None else set()
         self.globals = [(f, g) for f, g in mesh.globals if f not in on_the_way]
-        self.watch = self._new_watch(warm=start is not None and not self.globals)
+        self.watch = self._new_watch()
         self.residuals = np.zeros(0)
         if mesh.wiring.field.size:
             refresh_cavities(mesh, self.messages)
@@ -141,17 +141,14 @@ class Propagation:
 
     # ------------------------------------------------------------------ sweeps over the core
 
-    def _new_watch(self, warm: bool) -> Watch:
+    def _new_watch(self) -> Watch:
         s, none = self.messages, np.zeros(0)
         kept, before = (none, none, none), none
         if len(s.m) + 2 * len(s.gm) <= KEEP:
             kept = np.empty_like(s.m), np.empty_like(s.gm), np.empty_like(s.gq)
         if len(kept[0]) or self.mesh.wiring.field.size:
             before = np.zeros(len(s.bel))
-        watch = watch_for(self.tol, *kept, before)
-        if warm:  # perhaps nothing is left to do: begin with the confirming update
-            watch.control[self.kernels.PHASE] = -1.0
-        return watch
+        return watch_for(self.tol, *kept, before)
 
     def _has_passed(self) -> bool:
         return bool(self.watch.control[self.kernels.PASSED])

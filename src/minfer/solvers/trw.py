@@ -72,7 +72,9 @@ class TreeReweighted:
         start: Marginals | None = None,
         rho: NDArray[np.float64] | None = None,
     ) -> Marginals:
-        """Run it; ``rho`` (F,) are edge weights known to be valid, as those of a larger graph."""
+        """Run it; ``rho`` (F,) are edge weights to use instead, as those of a larger graph."""
+        from minfer.solvers.appearance import appearance_is_valid
+
         begin = time.perf_counter()
         model = condition(graph)
         if answer := independent(model, repr(self), begin):
@@ -80,11 +82,15 @@ class TreeReweighted:
         valid, mesh = True, None
         if isinstance(self.weights, str) and start is not None and start.solver == repr(self):
             mesh = rewire(model, start)
+            if mesh is not None and not mesh.reweighted:
+                mesh = None  # another solver of that name
         weighted = time.perf_counter()
         if mesh is None:
             edges = _edges(model)
             if rho is None:
                 rho, valid = self._appearance(graph, *edges)
+            elif not isinstance(self.weights, str):
+                valid = bool(appearance_is_valid(graph.n_variables, edges[1], rho[edges[0]]))
             weighted = time.perf_counter()
             mesh = wire(model, rho)
         run = Propagation(mesh, start, self.tol, self.damping, "sequential")
