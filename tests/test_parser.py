@@ -103,7 +103,7 @@ OBJECTIVES = [
 def kept_pairs(scores, kind, inference):
     """Numbers (g, h, m) or (h, m, s) of the pairs that the kernel keeps, and how many are gp."""
     mu = np.empty_like(scores.arcs)
-    *_, nodes, n_gp = infer_arrays(inference.packed(*kind), *scores, mu)
+    *_, nodes, n_gp, _ = infer_arrays(inference.packed(*kind), *scores, mu)
     return nodes.tolist(), n_gp
 
 

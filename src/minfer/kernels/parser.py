@@ -10,6 +10,13 @@ the tree gives its belief odds O_a; then for each pair f = (a, b), with q_a = O_
 
     log Z = log Z_tree(r) + sum_f log (1 + q_a + q_b + q_a q_b e^theta) / ((1 + O_a) (1 + O_b))
 
+An iteration computes every message anew: of all pairs, each from the beliefs before it, and then of
+the tree. Arc scores count as the tree's, whose message to an arc is O_a / prod_f m_{f -> a}; so a
+number added to all scores of a word, which changes no tree, changes no message. The run is
+converged once an undamped iteration moved neither a message, as a probability m / (1 + m), nor a
+belief by more than the tolerance. Numbers beyond the bounds below are left to logarithms
+(``minfer.kernels.parser_logs``), with the same messages.
+
 The first tree pass is the seed of the reduction: its marginals decide which pairs are looked at
 and, with the pairs' gains, what an objective keeps. The other seed, the unary factors alone, needs
 no tree (``minfer.kernels.seeds``).
@@ -33,6 +40,7 @@ from minfer.kernels.features import (
 )
 from minfer.kernels.gains import pair_gains
 from minfer.kernels.nonprojective import ONE_ROOT, inverse_marginals, nonprojective
+from minfer.kernels.parser_logs import judged, pair_beliefs_logs, second_order_logs
 from minfer.kernels.projective import plan_arcs, projective, projective_sparse
 from minfer.kernels.seeds import seed, tree_seed
 from minfer.kernels.select import ALL, choose
@@ -45,9 +53,14 @@ from minfer.kernels.trees import (
     scale_root,
 )
 
-MOST = 1e30  # odds are kept within 1e-30 .. 1e30
-LIMIT = 1e140  # products of messages are kept within 1e-140 .. 1e140
-SAFE = 350.0  # sum of |theta| of an arc below which they stay there by themselves
+MOST = 1e100  # odds are cut to 1e-100 .. 1e100, which is harmless while
+MOST_PRODUCT = 1e80  # - the messages to an arc have a product within 1e-80 .. 1e80,
+LEAST_ONE_ROOT = 1e-20  # - or not below this, if trees have a single root and may cross,
+MOST_THETA = 60.0  # - no pair is stronger,
+FAR = 500.0  # - and where scores are cut, so far below the best of their word,
+UNLIKELY = 1e-100  # no arc is more probable than this
+SAFE = 600.0  # sum of |theta| of an arc below which its product stays a number by itself
+NOISE = 1e-10  # ten times what probabilities from an inverse may be off
 BOTH = np.array([0.0, 0.0, 0.0, 1.0])  # truth of a pair's feature
 
 
@@ -181,8 +194,12 @@ def keep_pairs(
 
 
 @jit
-def belief_odds(n_nodes, start, mass, mu, odds):
-    """Probabilities and odds (A,) of arcs from their masses: those into a word are rivals."""
+def belief_odds(n_nodes, start, mass, product, mu, odds, from_tree):
+    """Probabilities and odds (A,) of arcs from their masses: those into a word are rivals.
+
+    ``product`` (A,) of the pairs' messages to an arc; ``from_tree`` (A,) gets the tree's, as
+    probabilities. Returns the largest movement of one of these or of a belief.
+    """
     change = 0.0
     for m in range(1, n_nodes):
         top = -1.0
@@ -203,17 +220,22 @@ def belief_odds(n_nodes, start, mass, mu, odds):
             mu[a] = p
             off = rest if a == first else total - mass[a]
             x = mass[a] / off if off > 0.0 else MOST
-            odds[a] = min(max(x, 1.0 / MOST), MOST)
+            x = min(max(x, 1.0 / MOST), MOST)
+            odds[a] = x
+            p = x / (x + product[a])
+            change = max(change, abs(p - from_tree[a]))
+            from_tree[a] = p
     return change
 
 
 @jit
 def tree_pass(
     projective_tree, single_root, n_nodes, sparse, heads, modifiers, start, plan, r, mass,
-    w, d, work, ints,
+    w, d, work, ints, to_last_digit,
 ):  # fmt: skip
     """log Z of the tree factor for odds r (A,); ``mass`` (A,) gets what the arcs' beliefs are
-    proportional to, among the arcs into one word. Minus infinity: no tree."""
+    proportional to, among the arcs into one word. Minus infinity: no tree. ``to_last_digit``:
+    small masses are good relative to themselves, as they always are if trees are projective."""
     n_arcs = start[n_nodes]
     base = 0.0
     size = n_nodes * n_nodes
@@ -241,7 +263,7 @@ def tree_pass(
     elif projective_tree:
         z = projective(dense, single_root, derivative, work)
     else:
-        z = inverse_marginals(dense, single_root, derivative, work)
+        z = np.nan if to_last_digit else inverse_marginals(dense, single_root, derivative, work)
         if z >= TINY:
             for a in range(n_arcs):
                 mass[a] = derivative[heads[a], modifiers[a]]
@@ -279,8 +301,11 @@ def pair_log_z(n_pairs, pair_arcs, messages, odds):
 
 
 @jit
-def pair_beliefs(n_pairs, pair_arcs, messages, odds, belief):
-    """Probability (P,) that both arcs of a pair are on."""
+def pair_beliefs(n_pairs, pair_arcs, logs, messages, odds, belief):
+    """Probability (P,) that both arcs of a pair are on; the rest as from ``second_order``."""
+    if logs:
+        pair_beliefs_logs(n_pairs, pair_arcs, messages, odds, belief)
+        return
     for p in range(n_pairs):
         qa = odds[pair_arcs[p, 0]] / messages[p, 0]
         qb = odds[pair_arcs[p, 1]] / messages[p, 1]
@@ -323,10 +348,11 @@ def second_order(
     projective_tree, single_root, max_iters, tol, damping, scores, mu, heads, modifiers, start,
     pair_arcs, theta, n_pairs,
 ):  # fmt: skip
-    """Belief propagation from the seed's ``mu`` (N, N), which gets the answer.
+    """Belief propagation from the tree's ``mu`` (N, N), which gets the answer.
 
-    An iteration is an update of all pairs and a tree pass. Returns iterations, the last change of
-    a probability, log Z, odds of the arcs (A,) and messages f8 (P, 3): to both arcs of a pair, and
+    An iteration is an update of all pairs and a tree pass. Returns iterations; the residual, and
+    the ratio by which movements shrank last (``judged``); log Z; and the messages: whether what
+    follows are logarithms, odds of the arcs (A,), messages f8 (P, 3) to both arcs of a pair, and
     e^theta. Where there is no tree log Z is minus infinity and ``mu`` stays.
     """
     n = scores.shape[0]
@@ -335,10 +361,13 @@ def second_order(
     plan = np.empty((8, n_arcs + n + 1 if sparse else 0), np.int32)
     if sparse:
         plan_arcs(heads, modifiers, n, plan)
+    log_unary = np.empty(n_arcs)
     unary = np.empty(n_arcs)
     r = np.empty(n_arcs)
+    product = np.empty(n_arcs)  # of the messages to an arc
     mass = np.empty(n_arcs)
     belief = np.empty(n_arcs)
+    from_tree = np.empty(n_arcs)
     odds = np.empty(n_arcs)
     messages = np.empty((n_pairs, 3))
     w = np.empty(n * n)
@@ -346,67 +375,103 @@ def second_order(
     work = np.empty(float_scratch(n))
     ints = np.empty(int_scratch(n), np.int64)
     r[:] = 0.0
+    product[:] = 1.0
+    logs = False
+    least = 0.0
     for p in range(n_pairs):
         messages[p, 0] = 1.0
         messages[p, 1] = 1.0
         messages[p, 2] = np.exp(theta[p])
+        least = min(least, theta[p])
+        logs |= not abs(theta[p]) <= MOST_THETA
         for c in range(2):
             r[pair_arcs[p, c]] += abs(theta[p])
+    least = np.exp(least)  # no message is smaller
+    floor = 1.0 / MOST_PRODUCT if projective_tree or not single_root else LEAST_ONE_ROOT
     wild = False  # whether a product of messages could leave the range of numbers
     for a in range(n_arcs):
         wild = wild or r[a] > SAFE
-    for a in range(n_arcs):
-        unary[a] = scores[heads[a], modifiers[a]]
+        log_unary[a] = scores[heads[a], modifiers[a]]
     # what the scores lose to stay in range, at the root and word by word
-    shift = scale_root(n, heads, modifiers, unary) if single_root else 0.0
+    shift = scale_root(n, heads, modifiers, log_unary) if single_root else 0.0
+    far = False
     for m in range(1, n):
         top = -np.inf
         for a in range(start[m], start[m + 1]):
-            top = max(top, unary[a])
+            top = max(top, log_unary[a])
         if top == -np.inf:
-            return 0, np.inf, -np.inf, odds, messages
+            return 0, np.inf, np.inf, -np.inf, logs, odds, messages
         shift += top
         for a in range(start[m], start[m + 1]):
-            unary[a] = np.exp(max(unary[a] - top, -300.0))
+            log_unary[a] -= top
+            far |= log_unary[a] < -FAR
+            unary[a] = np.exp(max(log_unary[a], -FAR))
             mass[a] = mu[heads[a], m]
             belief[a] = mass[a]
-    belief_odds(n, start, mass, belief, odds)
+    belief_odds(n, start, mass, product, belief, odds, from_tree)
     iters = 0
-    change = np.inf
+    residual = ratio = moved = np.inf
     log_z = -np.inf
-    while iters < max_iters and change > tol:
+    rest, look, trigger = damping, damping > 0.0, tol
+    while iters < max_iters and not residual <= tol and not logs:
         iters += 1
-        for a in range(n_arcs):
-            r[a] = unary[a]
+        worst = 0.0
+        product[:] = 1.0
         for p in range(n_pairs):
             a, b = np.uint32(pair_arcs[p, 0]), np.uint32(pair_arcs[p, 1])
             from_a, from_b, x = messages[p, 0], messages[p, 1], messages[p, 2]
             to_b = (from_a + odds[a] * x) / (from_a + odds[a])
             to_a = (from_b + odds[b] * x) / (from_b + odds[b])
-            if damping > 0.0:
-                to_a = (1.0 - damping) * to_a + damping * from_a
-                to_b = (1.0 - damping) * to_b + damping * from_b
+            if rest > 0.0:
+                to_a = (1.0 - rest) * to_a + rest * from_a
+                to_b = (1.0 - rest) * to_b + rest * from_b
             messages[p, 0] = to_a
             messages[p, 1] = to_b
-            r[a] *= to_a
-            r[b] *= to_b
+            product[a] *= to_a
+            product[b] *= to_b
+            if look:  # |to / (1 + to) - from / (1 + from)|, divided only where it is the largest
+                scale = (1.0 + to_a) * (1.0 + from_a)
+                if abs(to_a - from_a) > worst * scale:
+                    worst = abs(to_a - from_a) / scale
+                scale = (1.0 + to_b) * (1.0 + from_b)
+                if abs(to_b - from_b) > worst * scale:
+                    worst = abs(to_b - from_b) / scale
             if wild:
-                r[a] = min(max(r[a], 1.0 / LIMIT), LIMIT)
-                r[b] = min(max(r[b], 1.0 / LIMIT), LIMIT)
+                logs |= not floor < product[a] < MOST_PRODUCT
+                logs |= not floor < product[b] < MOST_PRODUCT
+        small = least
         for a in range(n_arcs):
-            r[a] = min(max(r[a], 1.0 / LIMIT), LIMIT)
+            logs |= not floor < product[a] < MOST_PRODUCT
+            small = min(small, product[a])
+            r[a] = unary[a] * product[a]
+        if logs:
+            break
         log_z = tree_pass(
             projective_tree, single_root, n, sparse, heads, modifiers, start, plan, r, mass, w, d,
-            work, ints,
+            work, ints, (tol if tol > 0.0 else 1e-3) * small < NOISE,
+        )  # fmt: skip
+        if not log_z > -np.inf:
+            return iters, np.inf, np.inf, -np.inf, logs, odds, messages
+        before = moved
+        moved = belief_odds(n, start, mass, product, belief, odds, from_tree)
+        for a in range(n_arcs if far else 0):
+            logs |= log_unary[a] < -FAR and not belief[a] <= UNLIKELY
+        residual, ratio, rest, look, trigger = judged(
+            tol, damping, rest, look, max(worst, moved), moved, before, trigger
+        )
+    if logs:
+        iters, residual, ratio, log_z = second_order_logs(
+            projective_tree, single_root, max_iters, tol, damping, log_unary, heads, modifiers,
+            start, pair_arcs, theta, n_pairs, belief, odds, messages,
         )  # fmt: skip
         if log_z == -np.inf:
-            return iters, change, log_z, odds, messages
-        change = belief_odds(n, start, mass, belief, odds)
-    log_z += shift + pair_log_z(n_pairs, pair_arcs, messages, odds)
+            return iters, np.inf, np.inf, log_z, logs, odds, messages
+    else:
+        log_z += pair_log_z(n_pairs, pair_arcs, messages, odds)
     mu[:, :] = 0.0
     for a in range(n_arcs):
         mu[heads[a], modifiers[a]] = belief[a]
-    return iters, change, log_z, odds, messages
+    return iters, residual, ratio, log_z + shift, logs, odds, messages
 
 
 @jit
@@ -435,17 +500,22 @@ def array_weights(gp, sib, pair_nodes, n_gp, theta):
 def infer_arrays(settings, scores, gp, sib, mu):
     """Inference for given scores: arcs (N, N), pairs (N, N, N) or of no entries.
 
-    ``mu`` (N, N) is filled. Returns log Z, pairs looked at, iterations, last change, nodes i4
-    (P, 3) of the pairs kept, and how many of these are grandparents. ``settings`` as for
-    ``parse``.
+    ``mu`` (N, N) is filled. Returns log Z, pairs looked at, iterations, residual and ratio
+    (``second_order``; 0 without pairs), nodes i4 (P, 3) of the pairs kept, how many of these are
+    grandparents, and the messages: heads and modifiers of the arcs, arcs of the pairs, theta, and
+    what ``second_order`` tells. ``settings`` as for ``parse``.
     """
     (
         projective_tree, single_root, use_gp, use_sib, from_unary, least, arc_least, objective,
         parameter, by_sorting, max_iters, tol, damping, limit,
     ) = settings  # fmt: skip
     log_z = seed(from_unary, projective_tree, single_root, scores, mu)
+    odds = np.empty(0)
+    messages = np.empty((0, 3))
     if log_z == -np.inf:
-        return log_z, 0, 0, 0.0, np.empty((0, 3), np.int32), 0
+        none = np.empty(0, np.int32)
+        state = none, none, np.empty((0, 2), np.int32), odds, False, odds, messages
+        return log_z, 0, 0, 0.0, 0.0, np.empty((0, 3), np.int32), 0, state
     arc_heads, modifiers, start, pair_arcs, pair_nodes, n_gp = candidates(
         projective_tree, single_root, use_gp, use_sib, least, arc_least, scores, mu
     )
@@ -458,15 +528,17 @@ def infer_arrays(settings, scores, gp, sib, mu):
     if from_unary:
         log_z = tree_seed(projective_tree, single_root, scores, mu)
     iters = 0
-    change = 0.0
+    residual = ratio = 0.0
+    logs = False
     if n_pairs > 0 and log_z > -np.inf:
-        iters, change, z, odds, messages = second_order(
+        iters, residual, ratio, z, logs, odds, messages = second_order(
             projective_tree, single_root, max_iters, tol, damping, scores, mu, arc_heads,
             modifiers, start, pair_arcs, theta, n_pairs,
         )  # fmt: skip
         if z > -np.inf:
             log_z = z
-    return log_z, theta.shape[0], iters, change, pair_nodes[:n_pairs], n_gp
+    state = arc_heads, modifiers, pair_arcs[:n_pairs], theta[:n_pairs], logs, odds, messages
+    return log_z, theta.shape[0], iters, residual, ratio, pair_nodes[:n_pairs], n_gp, state
 
 
 # ------------------------------------------------------------------ the model on a batch
@@ -475,7 +547,7 @@ def infer_arrays(settings, scores, gp, sib, mu):
 @jit
 def parse(
     settings, templates, tables, weights, pair_weights, start, words, upos, xpos, phase, temper,
-    heads, probs, second, second_probs, log_z, log_p, counts, change, mu_out,
+    heads, probs, second, second_probs, log_z, log_p, counts, residuals, mu_out,
 ):  # fmt: skip
     """Parse B sentences, whose tokens are ``start[b] : start[b + 1]`` of the flat arrays.
 
@@ -485,9 +557,10 @@ def parse(
     (tokens,) and ``probs`` of the chosen arcs; ``second`` and ``second_probs`` of the best other
     head, the probabilities of a word's heads to the power of ``temper`` and scaled to sum to 1;
     ``log_z`` and ``log_p`` (B,), the log-probability of the tree. ``counts`` i8 (B, 4): arcs,
-    pairs looked at, pairs kept, iterations. ``mu_out`` gets all N x N probabilities, one sentence
-    after the other, unless it is empty. ``phase`` below 5 stops early, to be timed: 0 keys, 1 arc
-    scores, 2 the seed, 3 pairs listed and scored, 4 selection and belief propagation.
+    pairs looked at, pairs kept, iterations. ``residuals`` (B, 2): residual and ratio
+    (``second_order``; 0 without pairs). ``mu_out`` gets all N x N probabilities, one sentence after
+    the other, unless it is empty. ``phase`` below 5 stops early, to be timed: 0 keys, 1 arc scores,
+    2 the seed, 3 pairs listed and scored, 4 selection and belief propagation.
     """
     (
         projective_tree, single_root, use_gp, use_sib, from_unary, least, arc_least, objective,
@@ -517,7 +590,8 @@ def parse(
         if phase < 3:
             continue
         n_arcs = n_pairs = scored = iters = n_gp = 0
-        change[b] = 0.0
+        residuals[b, 0] = 0.0
+        residuals[b, 1] = 0.0
         pair_nodes = np.empty((0, 3), np.int32)
         theta = np.empty(0)
         if use_gp or use_sib:
@@ -540,7 +614,7 @@ def parse(
             if from_unary:
                 log_z[b] = tree_seed(projective_tree, single_root, scores, mu)
             if n_pairs > 0:
-                iters, change[b], z, odds, messages = second_order(
+                iters, residuals[b, 0], residuals[b, 1], z, _, odds, messages = second_order(
                     projective_tree, single_root, max_iters, tol, damping, scores, mu, arc_heads,
                     modifiers, first, pair_arcs, theta, n_pairs,
                 )  # fmt: skip
@@ -631,14 +705,14 @@ def learn(
             if from_unary:
                 log_z = tree_seed(projective_tree, single_root, scores, mu)
             if n_pairs > 0:
-                iters, change, z, odds, messages = second_order(
+                iters, _, _, z, logs, odds, messages = second_order(
                     projective_tree, single_root, max_iters, tol, damping, scores, mu, arc_heads,
                     modifiers, first, pair_arcs, theta, n_pairs,
                 )  # fmt: skip
                 if z > -np.inf:
                     log_z = z
                     belief = np.empty(n_pairs)
-                    pair_beliefs(n_pairs, pair_arcs, messages, odds, belief)
+                    pair_beliefs(n_pairs, pair_arcs, logs, messages, odds, belief)
                     for p in range(n_pairs):
                         i, j, s = pair_nodes[p, 0], pair_nodes[p, 1], pair_nodes[p, 2]
                         totals[4] = min(totals[4], theta[p])

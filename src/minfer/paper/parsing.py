@@ -239,10 +239,9 @@ class Corpus:
         rows, probs = [], []
         for x in self.scores:
             mu = np.empty_like(x.arcs)
-            _, scored, iterations, change, kept, _ = infer_arrays(packed, *x, mu)
+            _, scored, iterations, residual, _, kept, _, _ = infer_arrays(packed, *x, mu)
             probs.append(mu)
-            good = len(kept) == 0 or change <= inference.tol
-            rows.append((len(kept), scored, iterations, good))
+            rows.append((len(kept), scored, iterations, residual <= inference.tol))
         return self._outcome(probs, rows)
 
     def run_exact(self) -> Outcome:

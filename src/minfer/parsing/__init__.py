@@ -9,7 +9,7 @@ from minfer.parsing.decode import chu_liu_edmonds, eisner
 from minfer.parsing.evaluation import bootstrap_difference, evaluate
 from minfer.parsing.exact import exact_grandparent
 from minfer.parsing.graphs import to_graph
-from minfer.parsing.inference import ArcMarginals, Inference, marginals
+from minfer.parsing.inference import ArcMarginals, Inference, Messages, marginals
 from minfer.parsing.learn import Recipe
 from minfer.parsing.parser import Parser
 from minfer.parsing.trees import (
@@ -24,6 +24,7 @@ __all__ = [
     "ArcMarginals",
     "BrokenSentence",
     "Inference",
+    "Messages",
     "NonProjectiveTree",
     "Parser",
     "ProjectiveTree",

@@ -10,12 +10,16 @@ child in expectation, since the model does not depend on a number added to all o
 A pair of arcs is looked at only if mu_a mu_b >= ``least`` under the seed. With ``least`` from
 :func:`minfer.reduction.sources.least_mean` and true bounds of theta, what MinJoint keeps is what
 it would keep after a scan of all pairs. Arcs below ``arc_least`` are left out of the trees.
+
+Without pairs one pass over the trees is exact. With pairs the graph has cycles, and *converged*
+says what its last iteration did: it computed every message anew, undamped, the tree's among them,
+and neither a message, as a probability, nor a belief moved by more than ``tol``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,9 +52,10 @@ class Inference:
     max_iters : int
         Iterations of belief propagation at most.
     tol : float
-        Stop when no arc probability changed by more.
+        Stop when an undamped iteration moved no message, as a probability, and no arc's
+        probability by more. It bounds this residual, not the error.
     damping : float in [0, 1)
-        Share of the old message kept.
+        Share of the old message kept, in all but the iterations that look whether it may stop.
     seed : "tree" or "unary"
         The graph under whose marginals pairs are judged.
     paper_order : bool
@@ -104,14 +109,16 @@ class Inference:
         return cls(least, arc_least, MinJoint(factor_cost), **settings)
 
     def packed(
-        self, projective: bool, single_root: bool, gp: bool, sib: bool, limit: float = 30.0
-    ) -> tuple[Any, ...]:
-        """As the kernels take it; ``limit`` bounds |theta|."""
+        self, projective: bool, single_root: bool, gp: bool, sib: bool, limit: float = 30.0,
+        max_iters: int | None = None,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        """As the kernels take it; ``limit`` bounds |theta|, ``max_iters`` here may be 0."""
         objective, parameter = _numbers(self.objective)
         return (
             bool(projective), bool(single_root), bool(gp), bool(sib),
             self.seed == "unary" and bool(gp or sib), float(self.least), float(self.arc_least),
-            objective, parameter, bool(self.paper_order), int(self.max_iters), float(self.tol),
+            objective, parameter, bool(self.paper_order),
+            int(self.max_iters if max_iters is None else max_iters), float(self.tol),
             float(self.damping), float(limit),
         )  # fmt: skip
 
@@ -131,6 +138,29 @@ def _numbers(objective: Reducer | None) -> tuple[int, float]:
             return k.ALL, 0.0
 
 
+class Messages(NamedTuple):
+    """All messages of belief propagation to arcs, as log-odds of an arc being on.
+
+    An iteration computes those of all pairs from the beliefs before it, and then the tree's. The
+    arc scores are the tree's, so the log-odds of an arc are the sum of its messages.
+
+    Attributes
+    ----------
+    heads, modifiers : (A,) int32, the arcs
+    pairs : (P, 2) int32, numbers of the two arcs of each pair
+    theta : (P,) weights of the pairs
+    from_pairs : (P, 2) to both arcs of each pair
+    from_tree : (A,)
+    """
+
+    heads: NDArray[np.int32]
+    modifiers: NDArray[np.int32]
+    pairs: NDArray[np.int32]
+    theta: NDArray[np.float64]
+    from_pairs: NDArray[np.float64]
+    from_tree: NDArray[np.float64]
+
+
 @dataclass(frozen=True, eq=False)
 class ArcMarginals:
     """Arc probabilities of one sentence and the tree decoded from them.
@@ -146,6 +176,16 @@ class ArcMarginals:
         Pairs looked at, and pairs in the graph.
     iterations : int
     converged : bool
+        Whether the residual is within the tolerance.
+    residual : float
+        The largest movement of a message or a belief in the last iteration, messages as
+        probabilities; 0 without pairs, where the answer is exact. Of a run that has not converged
+        pairs' messages may be left out, and a damped iteration is scaled to an undamped one.
+    still_moves : float or None
+        What further iterations would still move, by the ratio of what the last two moved; None if
+        that says nothing: it is not below 1, or there was only one undamped iteration.
+    messages : Messages or None
+        Those before the last iteration, if asked for.
     """
 
     probs: NDArray[np.float64]
@@ -155,6 +195,9 @@ class ArcMarginals:
     kept: int
     iterations: int
     converged: bool
+    residual: float = 0.0
+    still_moves: float | None = 0.0
+    messages: Messages | None = None
 
     def __repr__(self) -> str:
         state = "converged" if self.converged else "not converged"
@@ -174,6 +217,7 @@ def marginals(
     single_root: bool = True,
     objective: Reducer | None = None,
     inference: Inference | None = None,
+    keep_messages: bool = False,
 ) -> ArcMarginals:
     """Arc probabilities, log Z and the decoded tree for your own scores of one sentence.
 
@@ -186,6 +230,8 @@ def marginals(
     single_root : whether the root has exactly one child
     objective : MinJoint, MinSize or MinDivergence: keep only the pairs it chooses by their gains
     inference : all settings instead; by default every pair and every arc is used
+    keep_messages : whether to tell the messages before the last iteration, which can so be
+        repeated; everything is computed twice then
 
     Examples
     --------
@@ -204,17 +250,40 @@ def marginals(
     if inference is None:
         inference = _inference(objective, scores, *uses, projective, single_root)
     mu = np.empty_like(scores.arcs)
-    log_z, scored, iterations, change, kept, _ = infer_arrays(
-        inference.packed(projective, single_root, *uses), *scores, mu
-    )
+    packed = inference.packed(projective, single_root, *uses)
+    log_z, scored, iterations, residual, ratio, kept, _, _ = infer_arrays(packed, *scores, mu)
     if log_z == -np.inf:
         raise no_tree(projective, single_root)
     heads = np.empty(len(mu), dtype=np.int64)
     decode(bool(projective), bool(single_root), mu, heads)
+    messages = None
+    if keep_messages and iterations:
+        packed = inference.packed(projective, single_root, *uses, max_iters=iterations - 1)
+        messages = _messages(infer_arrays(packed, *scores, np.empty_like(mu))[-1])
     return ArcMarginals(
         mu, float(log_z), heads[1:].astype(np.int32), int(scored), len(kept), int(iterations),
-        bool(len(kept) == 0 or change <= inference.tol),
+        bool(residual <= inference.tol), float(residual), still_moves(residual, ratio), messages,
     )  # fmt: skip
+
+
+def still_moves(residual: float, ratio: float) -> float | None:
+    """What iterations would move in all whose movements go on to shrink by a ratio.
+
+    >>> still_moves(0.01, 0.5), still_moves(0.01, 1.5)
+    (0.01, None)
+    """
+    if residual == 0.0:
+        return 0.0
+    return float(residual * ratio / (1.0 - ratio)) if ratio < 1.0 else None
+
+
+def _messages(state: tuple[Any, ...]) -> Messages:
+    """Messages as the kernel tells them, in logarithms or not."""
+    heads, modifiers, pairs, theta, logs, odds, messages = state
+    log = np.asarray if logs else np.log
+    from_pairs, from_tree = log(messages[:, :2]), log(odds).copy()
+    np.subtract.at(from_tree, pairs, from_pairs)
+    return Messages(heads, modifiers, pairs, theta, from_pairs, from_tree)
 
 
 def _inference(

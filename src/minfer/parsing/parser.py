@@ -21,7 +21,7 @@ from minfer.parsing.calibration import calibration
 from minfer.parsing.conllu import DEPREL, HEAD, MISC, UPOS, XPOS, Sentence, with_misc
 from minfer.parsing.features import Encoded, Encoder, compiled_templates
 from minfer.parsing.graphs import Scores, list_pairs, to_graph
-from minfer.parsing.inference import ArcMarginals, Inference
+from minfer.parsing.inference import ArcMarginals, Inference, still_moves
 from minfer.parsing.learn import (
     Recipe,
     Report,
@@ -58,7 +58,7 @@ class Batch:
         the Bethe approximation, and a tree is never more probable than the least probable of its
         arcs
     counts : (S, 4) arcs in the graph, pairs looked at, pairs in the graph, iterations
-    change : (S,) of arc probabilities in the last iteration
+    residuals : (S, 2) as in :class:`ArcMarginals`, and the ratio by which movements shrank last
     marginals : all N x N arc probabilities, one sentence after the other, or no entry
     """
 
@@ -72,7 +72,7 @@ class Batch:
     log_z: NDArray[np.float64]
     log_p: NDArray[np.float64]
     counts: NDArray[np.int64]
-    change: NDArray[np.float64]
+    residuals: NDArray[np.float64]
     marginals: NDArray[np.float64]
 
 
@@ -247,14 +247,15 @@ class Parser:
         n, size = len(data.words), np.diff(data.start) + 1
         heads, second = np.zeros((2, n), dtype=np.int32)
         probs, second_probs = np.zeros((2, n))
-        log_z, log_p, change = np.zeros((3, len(data)))
+        log_z, log_p = np.zeros((2, len(data)))
+        residuals = np.zeros((len(data), 2))
         counts = np.zeros((len(data), 4), dtype=np.int64)
         every = np.zeros(int((size**2).sum()) if all_marginals else 0)
         parse(
             self._packed(inference), self._templates, self._encoder.tables(), self.model.arcs,
             self.model.pairs, data.start, data.words, data.upos, data.xpos, phase,
             self.model.settings.temper, heads, probs, second, second_probs, log_z, log_p, counts,
-            change, every,
+            residuals, every,
         )  # fmt: skip
         if len(data):
             least = np.minimum.reduceat(probs, data.start[:-1])
@@ -266,7 +267,7 @@ class Parser:
             )
         return Batch(
             data, classes, heads, labels, probs, second, second_probs, log_z, log_p, counts,
-            change, every,
+            residuals, every,
         )  # fmt: skip
 
     def check(
@@ -313,9 +314,10 @@ class Parser:
                     probs = probs**temper
                     probs[:, 1:] /= probs[:, 1:].sum(axis=0)
                 _, scored, kept, iterations = batch.counts[b].tolist()
+                residual, ratio = batch.residuals[b].tolist()
                 yield ArcMarginals(
                     probs, float(batch.log_z[b]), batch.heads[lo:hi], scored, kept, iterations,
-                    bool(kept == 0 or batch.change[b] <= inference.tol),
+                    bool(residual <= inference.tol), residual, still_moves(residual, ratio),
                 )  # fmt: skip
 
     def scores(self, sentence: Input, tags: str | None = None) -> Scores:

@@ -37,7 +37,7 @@ class Totals:
     sentences, words : parsed
     skipped : sentences that stayed as they were
     kept, pairs : pairs of arcs in the graphs, and all that trees may contain
-    unconverged : sentences whose belief propagation stopped at its last iteration
+    unconverged : sentences whose belief propagation stopped before it had converged
     """
 
     sentences: int = 0
@@ -225,7 +225,7 @@ def _totals(parser: Parser, batch: Batch, job: Job, skipped: int) -> Totals:
     s = parser.model.settings
     pairs = count_pairs(np.diff(batch.data.start), s.gp, s.sib, s.projective, s.single_root)
     kept = batch.counts[:, 2]
-    waiting = (kept > 0) & (batch.change > job.inference.tol)
+    waiting = ~(batch.residuals[:, 0] <= job.inference.tol)
     return Totals(
         len(batch.data), len(batch.heads), skipped, int(kept.sum()), int(pairs.sum()),
         int(waiting.sum()),
