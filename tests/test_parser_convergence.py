@@ -15,7 +15,7 @@ from minfer.kernels import parser as kernels
 from minfer.kernels.parser_logs import second_order_logs
 from minfer.kernels.seeds import tree_seed
 from minfer.parsing.graphs import to_graph
-from minfer.parsing.inference import Inference, Messages, marginals, still_moves
+from minfer.parsing.inference import Inference, Messages, marginals, still_to_move
 from minfer.reduction.objectives import MinJoint
 from test_trees import FACTORS
 from test_trees import messages as by_enumeration
@@ -147,7 +147,7 @@ def test_damped_messages_are_not_taken_for_settled():
     assert plain.converged
     assert damped.converged
     assert damped.residual <= 1e-2
-    assert damped.still_moves is None  # there is only one undamped iteration
+    assert damped.still_to_move is None  # there is only one undamped iteration
     np.testing.assert_allclose(damped.probs, plain.probs, atol=0.02)
 
 
@@ -178,17 +178,17 @@ def test_the_messages_told_are_those_before_the_last_iteration():
     assert marginals(arcs, gp=gp).messages is None
 
 
-def test_what_still_moves_is_told_of_a_run_that_ends_slowly():
+def test_what_still_to_move_is_told_of_a_run_that_ends_slowly():
     rng = np.random.default_rng(2)
     arcs, gp = rng.normal(size=(7, 7)), rng.normal(size=(7, 7, 7))
     tight = marginals(arcs, gp=gp, inference=Inference.full(1000, 1e-13))
     loose = marginals(arcs, gp=gp, inference=Inference.full(1000, 1e-4))
-    assert 0 < loose.still_moves < 1e-2
-    assert np.abs(loose.probs - tight.probs).max() < 3 * loose.still_moves
-    assert still_moves(0.1, 1.0) is None
-    assert still_moves(0.1, np.inf) is None
-    assert still_moves(0.0, np.inf) == 0.0
-    assert marginals(arcs).still_moves == 0.0
+    assert 0 < loose.still_to_move < 1e-2
+    assert np.abs(loose.probs - tight.probs).max() < 3 * loose.still_to_move
+    assert still_to_move(0.1, 1.0) is None
+    assert still_to_move(0.1, np.inf) is None
+    assert still_to_move(0.0, np.inf) == 0.0
+    assert marginals(arcs).still_to_move == 0.0
 
 
 @pytest.mark.parametrize("projective", [True, False])

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _NONE = np.zeros(0)
 _NO_ORDER = np.zeros(0, dtype=np.int64)
+_STAND_IN = -1e6  # for minus infinity, where a global factor cannot bear it
 #: Linear tables and fields must not fall below e^-345 = 1e-150 of their maximum.
 _MAX_RANGE = 345.0
 
@@ -521,7 +522,7 @@ class MessageState:
             total += bethe.general_terms(w, s, mesh.log)
         for f, factor in mesh.globals:
             incoming = self._incoming(f)
-            total += factor.messages(incoming, np.empty_like(incoming))
+            total += ask_global(factor, incoming, np.empty_like(incoming))
         return total
 
     @cached_property
@@ -623,6 +624,30 @@ def watch_for(tol: float, *kept: NDArray[np.float64]) -> Watch:
     control[TRIGGER], control[LAST] = tol, np.inf
     m, gm, gq, bel = kept or (_NONE, _NONE, _NONE, _NONE)
     return Watch(_NO_ORDER, control, m, gm, gq, bel)
+
+
+def ask_global(factor: GlobalFactor, incoming: NDArray, out: NDArray) -> float:
+    """The messages of a global factor into ``out`` (NaN where it leaves them so), and its log Z.
+
+    Minus infinity is legal in what comes in, but a formula that takes a message off a sum meets
+    (-inf) - (-inf) there. Where that shows, the factor is asked again with -1e6 in its place: e to
+    that is 0, and 1e6 costs a number six of its sixteen digits.
+    """
+    out[:] = np.nan
+    with np.errstate(invalid="ignore"):
+        log_z = factor.messages(incoming.copy(), out)
+    hard = incoming == -np.inf
+    if hard.any() and (_is_nan(log_z) or np.isnan(out).any()):
+        out[:] = np.nan
+        log_z = factor.messages(np.where(hard, _STAND_IN, incoming), out)
+        if not _is_nan(log_z) and log_z < _STAND_IN / 2:
+            log_z = -np.inf
+        out[out < _STAND_IN / 2] = -np.inf
+    return log_z
+
+
+def _is_nan(x: object) -> bool:
+    return not isinstance(x, (int, float, np.number)) or bool(np.isnan(x))
 
 
 def slot_entries(w: Wiring, f: int) -> NDArray[np.int64]:

@@ -412,7 +412,7 @@ def sweeps(w, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
     from those of the sweep before, through the spare array ``out``; START: no sweep, only the
     cavities of general variables from the messages as they are, which is how every run begins;
     UP and DOWN: once through ``watch.order``, forwards or backwards, undamped. ``residuals`` gets
-    the largest changes of beliefs, of confirming sweeps with a minus sign.
+    the largest changes of beliefs, and with a minus sign what confirming sweeps moved.
     """
     n, cls, order, control, flag = w.card.shape[0], w.cls, watch.order, watch.control, s.flag
     mixed = w.field.size > 0  # else all are pair variables: one run
@@ -481,8 +481,8 @@ def sweeps(w, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
         if mode not in (SEQUENTIAL, FLOODING):
             return it + 1
         if watching:
-            residuals[it] = -biggest
             judge(w, s, watch, mode, biggest, moved, tol, damping, log)
+            residuals[it] = -control[WORST]
             if control[PASSED] > 0.0:
                 return it + 1
         else:

@@ -181,7 +181,7 @@ class ArcMarginals:
         The largest movement of a message or a belief in the last iteration, messages as
         probabilities; 0 without pairs, where the answer is exact. Of a run that has not converged
         pairs' messages may be left out, and a damped iteration is scaled to an undamped one.
-    still_moves : float or None
+    still_to_move : float or None
         What further iterations would still move, by the ratio of what the last two moved; None if
         that says nothing: it is not below 1, or there was only one undamped iteration.
     messages : Messages or None
@@ -196,7 +196,7 @@ class ArcMarginals:
     iterations: int
     converged: bool
     residual: float = 0.0
-    still_moves: float | None = 0.0
+    still_to_move: float | None = 0.0
     messages: Messages | None = None
 
     def __repr__(self) -> str:
@@ -262,14 +262,14 @@ def marginals(
         messages = _messages(infer_arrays(packed, *scores, np.empty_like(mu))[-1])
     return ArcMarginals(
         mu, float(log_z), heads[1:].astype(np.int32), int(scored), len(kept), int(iterations),
-        bool(residual <= inference.tol), float(residual), still_moves(residual, ratio), messages,
+        bool(residual <= inference.tol), float(residual), still_to_move(residual, ratio), messages,
     )  # fmt: skip
 
 
-def still_moves(residual: float, ratio: float) -> float | None:
+def still_to_move(residual: float, ratio: float) -> float | None:
     """What iterations would move in all whose movements go on to shrink by a ratio.
 
-    >>> still_moves(0.01, 0.5), still_moves(0.01, 1.5)
+    >>> still_to_move(0.01, 0.5), still_to_move(0.01, 1.5)
     (0.01, None)
     """
     if residual == 0.0:

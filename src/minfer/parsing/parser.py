@@ -21,7 +21,7 @@ from minfer.parsing.calibration import calibration
 from minfer.parsing.conllu import DEPREL, HEAD, MISC, UPOS, XPOS, Sentence, with_misc
 from minfer.parsing.features import Encoded, Encoder, compiled_templates
 from minfer.parsing.graphs import Scores, list_pairs, to_graph
-from minfer.parsing.inference import ArcMarginals, Inference, still_moves
+from minfer.parsing.inference import ArcMarginals, Inference, still_to_move
 from minfer.parsing.learn import (
     Recipe,
     Report,
@@ -317,7 +317,7 @@ class Parser:
                 residual, ratio = batch.residuals[b].tolist()
                 yield ArcMarginals(
                     probs, float(batch.log_z[b]), batch.heads[lo:hi], scored, kept, iterations,
-                    bool(residual <= inference.tol), residual, still_moves(residual, ratio),
+                    bool(residual <= inference.tol), residual, still_to_move(residual, ratio),
                 )  # fmt: skip
 
     def scores(self, sentence: Input, tags: str | None = None) -> Scores:

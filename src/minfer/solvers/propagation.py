@@ -29,6 +29,7 @@ from minfer.solvers.iteration import iterate, still_to_move
 from minfer.wiring import (
     Mesh,
     MessageState,
+    ask_global,
     factor_slots,
     refresh_cavities,
     slot_entries,
@@ -87,8 +88,7 @@ class Propagation:
         """Solve the trees, iterate the core; the status and the residuals.
 
         ``sweep_cost`` guesses the seconds of a sweep. The residual of a sweep is the largest change
-        of a probability between visits, the last one of a converged run what its confirming
-        update moved.
+        of a probability between visits, that of a confirming update the most that it moved.
         """
         self._walk(up=True)
         if self.schedule == "flooding":
@@ -103,11 +103,8 @@ class Propagation:
         self._walk(up=False)
         residuals = np.abs(self.residuals)
         if not self.is_forest and len(residuals):
-            worst = float(self.watch.control[self.kernels.WORST])
-            if status.ok:
-                residuals[-1] = worst
-            elif residuals[-1] <= self.tol:  # quiet, but not confirmed
-                residuals[-1] = max(worst, np.nextafter(self.tol, 1.0))
+            if not status.ok and residuals[-1] <= self.tol:  # quiet, but not confirmed
+                residuals[-1] = np.nextafter(self.tol, 1.0)
         return status, residuals
 
     @property
@@ -121,9 +118,8 @@ class Propagation:
             return 0.0
         if self.schedule == "residual" or self.damping:
             return None  # sweeps over some variables, or damped, tell too little
-        if self.schedule == "flooding":
-            return still_to_move(np.abs(self.residuals), 1)
-        return still_to_move(self.residuals[~np.signbit(self.residuals)], 2)
+        alike = self.residuals[~np.signbit(self.residuals)]  # not those that confirm
+        return still_to_move(alike, 1 if self.schedule == "flooding" else 2)
 
     def probs(self) -> NDArray[np.float64]:
         """All marginals, flat; a copy where questions to the state would still write beliefs."""
@@ -230,8 +226,8 @@ class Propagation:
         sizes = w.gslot[factor_slots(w, f), 3]
         first = np.cumsum(sizes) - sizes
         incoming -= np.repeat(np.maximum.reduceat(incoming, first), sizes)
-        out = np.full_like(incoming, np.nan)  # what is left unfilled shows
-        log_z = factor.messages(incoming, out)
+        out = np.empty_like(incoming)
+        log_z = ask_global(factor, incoming, out)
         number = int(self.mesh.general_ids[f])
         if (
             not isinstance(log_z, (int, float, np.number))

@@ -1,0 +1,183 @@
+"""Converged, exact, bound: what an answer is called is a theorem, and these try to refute it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import naive
+import promises
+from minfer import (
+    BeliefPropagation,
+    Exact,
+    FactorGraph,
+    LogZ,
+    Marginals,
+    MeanField,
+    Status,
+    TreeReweighted,
+)
+
+SCHEDULES = ["sequential", "flooding", "residual"]
+
+
+@pytest.mark.parametrize("block", range(20))
+def test_drawn_answers_promise_only_what_holds(block):
+    """A hundred cases each; ``python benchmarks/promises.py`` runs any number."""
+    for number in range(100 * block, 100 * block + 100):
+        promises.check(number)
+
+
+def solvers() -> list:
+    return [*(BeliefPropagation(schedule=s) for s in SCHEDULES), TreeReweighted()]
+
+
+def right(answer: Marginals, atol: float = 1e-9) -> None:
+    """Converged, and equal to the sums over all assignments."""
+    assert answer.status is Status.CONVERGED
+    assert answer.log_z_kind is LogZ.EXACT
+    np.testing.assert_allclose(answer.probs, naive.marginals(answer.graph), atol=atol)
+    assert answer.log_z == pytest.approx(naive.log_z(answer.graph), abs=1e-9)
+
+
+@pytest.mark.parametrize("solver", solvers(), ids=repr)
+def test_a_uniform_root_hides_nothing(solver):
+    """The first sweep moved no belief: it was called converged after 1, p(x1) = .5 for .7025."""
+    tables = [np.log([[0.05, 0.95], [0.5, 0.5]]), np.log([[0.95, 0.05], [0.05, 0.95]])]
+    graph = FactorGraph.from_tables([2] * 3, [[2, 0], [0, 1]], tables)
+    answer = solver(graph)
+    right(answer)
+    assert answer[1][1] == pytest.approx(0.7025)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_zero_fields_hide_nothing(schedule):
+    solver = BeliefPropagation(schedule=schedule)
+    right(solver(FactorGraph.pairwise([0, 0, 0], [[0, 1], [1, 2]], [-4, -9.9], "implies")))
+    grid = FactorGraph.grid(np.zeros((10, 10)), 1.0, "and")
+    answer = solver(grid)
+    assert answer.converged
+    assert answer.log_z == pytest.approx(Exact()(grid).log_z, abs=1e-3)  # it was off by 2.35
+
+
+def test_damping_hides_nothing():
+    right(
+        BeliefPropagation(damping=0.3)(FactorGraph.pairwise([-7, 18.9], [[0, 1]], [8.2], "equal"))
+    )
+    edges = [[1, 0], [2, 0], [3, 0], [3, 2]]
+    graph = FactorGraph.pairwise([34.1, 7.8, 11.8, -24.5], edges, 20.8, "and")
+    for max_iters in (1, 2, 3, 10, 1000):  # it said 106.68
+        bound = TreeReweighted(damping=0.3, max_iters=max_iters)(graph)
+        assert bound.log_z_kind is LogZ.UPPER
+        assert bound.log_z >= naive.log_z(graph)
+
+
+@pytest.mark.parametrize(
+    "solver", [BeliefPropagation(tol=1e-3), TreeReweighted(tol=1e-3)], ids=repr
+)
+def test_tiny_pulls_that_add_up(solver):
+    """A hub with 2,000 leaves, each within the tolerance: p(hub) is 0.98, not 0.5."""
+    leaves = 2000
+    fields = np.r_[0.0, np.full(leaves, 3e-3)]
+    hub = FactorGraph.pairwise(fields, [[0, v] for v in range(1, leaves + 1)], 10.0, "equal")
+    answer = solver(hub)
+    on = leaves * np.logaddexp(10.0 + 3e-3, 0.0)
+    off = leaves * np.logaddexp(10.0, 3e-3)
+    assert answer[0][1] == pytest.approx(1 / (1 + np.exp(off - on)), abs=1e-9)
+    assert answer.log_z == pytest.approx(np.logaddexp(on, off), rel=1e-12)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("core", [0, 3])
+def test_branches_are_collected_and_distributed(schedule, core):
+    """2,000 branches leaf-mid-root of tiny fields pass any test of one update; on a triangle too."""
+    fields, edges = [0.0] * max(core, 1), []
+    for _ in range(2000):
+        n = len(fields)
+        fields += [3e-3, 0.0]
+        edges += [[n, n + 1], [n + 1, 0]]
+    weights = np.full(len(edges), 10.0)
+    if core:
+        edges += [[0, 1], [1, 2], [2, 0]]
+        weights = np.r_[weights, 0.3, 0.3, 0.3]
+    graph = FactorGraph.pairwise(fields, edges, weights, "equal")
+    answer, truth = BeliefPropagation(tol=1e-3, schedule=schedule)(graph), Exact()(graph)
+    assert answer.converged
+    np.testing.assert_allclose(answer.probs, truth.probs, atol=1e-3 if core else 1e-9)
+    assert (answer.log_z_kind is LogZ.EXACT) == (core == 0)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_beliefs_alone_are_not_enough(schedule):
+    """A 4-cycle whose first flooding iteration moves no belief, and whose second moves .355."""
+    cycle = [[0, 1], [1, 2], [2, 3], [3, 0]]
+    graph = FactorGraph.pairwise([2, 0, -2, 0], cycle, 2.0, "equal")
+    answer = BeliefPropagation(schedule=schedule)(graph)
+    assert answer.converged
+    assert answer.iterations > 3
+    assert promises.Plain.of(graph, answer).repeat(answer) <= 1e-6
+    more = BeliefPropagation(schedule=schedule, tol=1e-12)(graph)
+    np.testing.assert_allclose(answer.probs, more.probs, atol=1e-5)
+
+
+def test_large_models_are_confirmed_in_place():
+    """Without room for a second set of messages: one sweep in each direction."""
+    import minfer.solvers.propagation as propagation
+
+    rng = np.random.default_rng(0)
+    graph = FactorGraph.grid(rng.normal(size=(12, 12)), 0.7)
+    tables = FactorGraph.from_tables(
+        [3] * 9, [[i, (i + 1) % 9] for i in range(9)], [rng.normal(size=(3, 3)) for _ in range(9)]
+    )
+    keep = propagation.KEEP
+    for model in (graph, tables):
+        for damping in (0.0, 0.5):
+            for schedule in SCHEDULES:
+                solver = BeliefPropagation(tol=1e-7, schedule=schedule, damping=damping)
+                with_room = solver(model)
+                try:
+                    propagation.KEEP = 0
+                    without = solver(model)
+                finally:
+                    propagation.KEEP = keep
+                assert with_room.converged
+                assert without.converged
+                assert without.state.before is None
+                np.testing.assert_allclose(with_room.probs, without.probs, atol=1e-5)
+
+
+def test_what_further_iteration_would_move_is_estimated():
+    rng = np.random.default_rng(1)
+    for coupling in (0.3, 0.6, 1.0):
+        graph = FactorGraph.grid(rng.normal(size=(20, 20)), coupling)
+        for schedule in ("sequential", "flooding"):
+            rough = BeliefPropagation(tol=1e-4, schedule=schedule)(graph)
+            fine = BeliefPropagation(tol=1e-13, max_iters=5000)(graph)
+            off = np.abs(rough.probs - fine.probs).max()
+            assert rough.still_to_move is not None
+            assert off / 20 <= rough.still_to_move
+            assert rough.to_dict()["still_to_move"] == rough.still_to_move
+    assert BeliefPropagation(max_iters=1)(graph).still_to_move is None
+    assert BeliefPropagation()(FactorGraph.pairwise([1, 0], [[0, 1]], [1.0])).still_to_move == 0
+
+
+def test_mean_field_settles_in_both_directions():
+    """Leaves that move within the tolerance move their hub further on the way back."""
+    leaves = 200
+    fields = np.r_[0.0, np.full(leaves, 3e-3)]
+    hub = FactorGraph.pairwise(fields, [[0, v] for v in range(1, leaves + 1)], 0.05, "equal")
+    answer = MeanField(tol=1e-3)(hub)
+    further = MeanField(tol=1e-12)(hub)
+    assert answer.converged
+    np.testing.assert_allclose(answer.probs, further.probs, atol=5e-3)
+
+
+def test_invalid_weights_bound_nothing():
+    """Edge weights that no distribution over trees has, lent for a part of the model too."""
+    n = 6
+    edges = np.array([[a, b] for a in range(n) for b in range(a)])
+    graph = FactorGraph.pairwise(np.zeros(n), edges, 1.0, "equal")
+    ones = np.ones(graph.n_factors)
+    solver = TreeReweighted(weights=ones)
+    assert solver(graph).log_z_kind is LogZ.ESTIMATE
+    assert solver(graph, rho=ones).log_z_kind is LogZ.ESTIMATE
