@@ -73,9 +73,9 @@ def arc_matrix(answer, n):
 def test_fixed_point_is_that_of_the_general_engine(kind, no_arcs):
     for n in (1, 2, 4, 6):
         arcs, gp, sib, settings = draw_kind(n, n, kind, no_arcs=no_arcs)
-        graph = to_graph(arcs, gp, sib, **settings)
+        graph = to_graph(arcs, gp=gp, sib=sib, **settings)
         theirs = BeliefPropagation(tol=1e-13)(graph)
-        ours = marginals(arcs, sib, gp, inference=TIGHT, **settings)
+        ours = marginals(arcs, sib=sib, gp=gp, inference=TIGHT, **settings)
         assert theirs.status.ok
         assert ours.converged
         np.testing.assert_allclose(ours.probs, arc_matrix(theirs, n), atol=1e-9)
@@ -137,7 +137,7 @@ def test_reduced_it_is_the_general_engine(kind, seed_graph):
         scores = Scores.checked(arcs, gp, sib)
         pairs = list_pairs(scores.arcs, use_gp, use_sib, projective, single_root)
         theta = pair_weights(scores, pairs)
-        graph = to_graph(arcs, gp, sib, **settings)
+        graph = to_graph(arcs, gp=gp, sib=sib, **settings)
         n_seed = graph.n_variables + 1  # unary factors and the tree come first
         seed_mask = np.arange(graph.n_factors) < n_seed
         for objective in OBJECTIVES:
@@ -155,14 +155,14 @@ def test_reduced_it_is_the_general_engine(kind, seed_graph):
             expected = pairs.nodes[keep].tolist(), int(keep[: pairs.n_gp].sum())
             for way in ways:
                 assert kept_pairs(scores, kind, way) == expected
-            ours = marginals(arcs, sib, gp, inference=ways[-1], **settings)
+            ours = marginals(arcs, sib=sib, gp=gp, inference=ways[-1], **settings)
             assert ours.kept == keep.sum()
             assert ours.scored <= len(keep)
             if ours.converged and answer.status.ok:
                 compared += 1
                 np.testing.assert_allclose(ours.probs, arc_matrix(answer, 7), atol=1e-8)
             if seed_graph == "tree":
-                direct = marginals(arcs, sib, gp, objective=objective, **settings)
+                direct = marginals(arcs, sib=sib, gp=gp, objective=objective, **settings)
                 assert direct.kept == ours.kept
     assert compared > len(OBJECTIVES)
 
@@ -171,8 +171,12 @@ def test_reduced_it_is_the_general_engine(kind, seed_graph):
 def test_arc_pruning_is_a_small_change(projective):
     arcs, gp, sib = draw(5, 30, strength=0.3)
     arcs *= 3
-    whole = marginals(arcs, sib, gp, projective, inference=Inference.full(50, 1e-6))
-    cut = marginals(arcs, sib, gp, projective, inference=Inference(1e-6, 1e-5, None, 50, 1e-6))
+    whole = marginals(
+        arcs, sib=sib, gp=gp, projective=projective, inference=Inference.full(50, 1e-6)
+    )
+    cut = marginals(
+        arcs, sib=sib, gp=gp, projective=projective, inference=Inference(1e-6, 1e-5, None, 50, 1e-6)
+    )
     assert cut.kept < whole.kept / 2
     assert np.abs(whole.probs - cut.probs).max() < 0.02
 
@@ -182,7 +186,7 @@ def test_shifting_the_scores_of_a_word_changes_nothing(seed):
     arcs, gp, sib = draw(6, 6)
     shift = np.linspace(-300, 300, 7)
     for inference in (Inference.full(), Inference.scan(MinJoint(1e-2), seed=seed)):
-        a, b = (marginals(x, sib, gp, inference=inference) for x in (arcs, arcs + shift))
+        a, b = (marginals(x, sib=sib, gp=gp, inference=inference) for x in (arcs, arcs + shift))
         np.testing.assert_allclose(a.probs, b.probs, atol=1e-9)
         assert b.log_z - a.log_z == pytest.approx(shift[1:].sum())
         assert a.heads.tolist() == b.heads.tolist()
@@ -197,7 +201,10 @@ def test_shifting_the_scores_of_a_single_root_changes_nothing(shift, seed, proje
     moved = arcs.copy()
     moved[0] += shift
     for inference in (Inference.full(), Inference.scan(MinJoint(1e-3), seed=seed)):
-        a, b = (marginals(x, sib, gp, projective, inference=inference) for x in (arcs, moved))
+        a, b = (
+            marginals(x, sib=sib, gp=gp, projective=projective, inference=inference)
+            for x in (arcs, moved)
+        )
         np.testing.assert_allclose(a.probs, b.probs, atol=1e-9)
         assert b.log_z - a.log_z == pytest.approx(shift)
         assert a.heads.tolist() == b.heads.tolist()
@@ -235,7 +242,7 @@ def test_the_unary_seed_where_heads_are_few():
 def test_strong_pairs_stay_finite():
     arcs, gp, sib = draw(7, 40, strength=8.0)
     for projective in (True, False):
-        answer = marginals(50 * arcs, sib, gp, projective)
+        answer = marginals(50 * arcs, sib=sib, gp=gp, projective=projective)
         assert np.isfinite(answer.probs).all()
         assert np.isfinite(answer.log_z)
         np.testing.assert_allclose(answer.probs[:, 1:].sum(axis=0), 1.0, atol=1e-6)
@@ -249,9 +256,11 @@ def test_where_linear_numbers_underflow_logarithms_do(projective):
     arcs[np.arange(2, n + 1), np.arange(1, n)] = 40.0  # a chain to the last word ...
     arcs[0] = -40.0
     arcs[0, n] = -200.0  # ... which is a costly root
-    graph = to_graph(arcs, gp, sib, projective=projective)
+    graph = to_graph(arcs, gp=gp, sib=sib, projective=projective)
     theirs = BeliefPropagation(tol=1e-10)(graph)
-    ours = marginals(arcs, sib, gp, projective, inference=Inference.full(300, 1e-10))
+    ours = marginals(
+        arcs, sib=sib, gp=gp, projective=projective, inference=Inference.full(300, 1e-10)
+    )
     np.testing.assert_allclose(ours.probs, arc_matrix(theirs, n), atol=1e-6)
     assert ours.log_z == pytest.approx(theirs.log_z, rel=1e-6)
 
@@ -352,8 +361,8 @@ def test_parsing_in_full_is_the_general_engine_on_the_graph(kind):
         assert answer.log_z == pytest.approx(theirs.log_z, abs=1e-7)
         scores = parser.scores(sentence)
         ours = marginals(
-            scores.arcs, scores.sib if sib else None, scores.gp if gp else None, projective,
-            single_root=single_root, inference=tight,
+            scores.arcs, sib=scores.sib if sib else None, gp=scores.gp if gp else None,
+            projective=projective, single_root=single_root, inference=tight,
         )  # fmt: skip
         np.testing.assert_allclose(ours.probs, answer.probs, atol=1e-12)
         assert graph.n_factors == graph.n_variables + 1 + answer.scored
@@ -378,7 +387,7 @@ def test_parsing_is_inference_for_its_scores(trained, objective, seed):
     sentences = treebank(5, 9)
     for sentence, answer in zip(sentences, trained.marginals(sentences, inference=inference)):
         scores = trained.scores(sentence)
-        ours = marginals(scores.arcs, scores.sib, scores.gp, inference=inference)
+        ours = marginals(scores.arcs, sib=scores.sib, gp=scores.gp, inference=inference)
         np.testing.assert_allclose(ours.probs, answer.probs, atol=1e-12)
         assert ours.heads.tolist() == answer.heads.tolist()
         assert (ours.scored, ours.kept) == (answer.scored, answer.kept)
@@ -550,7 +559,7 @@ def test_settings_are_checked():
     ):  # fmt: skip
         with pytest.raises(SettingsError):
             Recipe(**wrong)
-    with pytest.raises(SettingsError, match="rng must be at least 0"):
+    with pytest.raises(SettingsError, match="rng must be a whole number of at least 0"):
         Parser.train(treebank(1), rng=-1)
     with pytest.raises(ModelError, match="sentence 1 to learn from is of type list"):
         Parser.train([["a", "b"]])

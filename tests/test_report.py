@@ -214,7 +214,9 @@ def test_sentence_numbers_are_those_of_the_parser(objective: Any, seed: Any) -> 
     arcs, sib, gp = rng.normal(size=(n, n)), rng.normal(size=(n,) * 3), rng.normal(size=(n,) * 3)
     words, gold = list("abcdefg"), [2, 0, 2, 3, 4, 5, 6]
     inference = Inference(objective=objective, least=1e-3, seed=seed)
-    found = data_of(scores_report(words, arcs, sib, gp, inference=inference, gold=gold, steps=6))
+    found = data_of(
+        scores_report(words, arcs, sib=sib, gp=gp, inference=inference, gold=gold, steps=6)
+    )
     parameter = parameter_of(objective or MinJoint(0.0))
     assert found["steps"][found["start"]]["value"] == parameter.value
     assert [step["full"] for step in found["steps"]].index(True) == len(found["steps"]) - 1
@@ -223,7 +225,7 @@ def test_sentence_numbers_are_those_of_the_parser(objective: Any, seed: Any) -> 
         settings = Inference.full()
         if not step["full"]:
             settings = replace(inference, objective=parameter.make(step["value"]))
-        answer = marginals(arcs, sib, gp, inference=settings)
+        answer = marginals(arcs, sib=sib, gp=gp, inference=settings)
         assert step["kept"] == answer.kept == sum(step["histogram"])
         assert step["drawing"]["heads"] == answer.heads.tolist()
         heads = np.array([row[0] for row in step["rows"]])

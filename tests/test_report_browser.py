@@ -47,8 +47,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "sentence": scores_report(
             ["The", "old", "man", "saw", "birds", "by", "the", "lake"],
             rng.normal(size=(n, n)),
-            rng.normal(size=cube),
-            rng.normal(size=cube),
+            sib=rng.normal(size=cube),
+            gp=rng.normal(size=cube),
             inference=Inference(objective=MinJoint(0.05)),
             gold=[3, 3, 4, 0, 4, 8, 8, 4],
         ),

@@ -1,22 +1,180 @@
-"""Checks of what users hand in: a clean copy comes back, or an error that names the place."""
+"""Checks of what users hand in: a clean copy comes back, or an error that names the place.
+
+Numbers of things (variables, factors, states, iterations) are integers: 0.9 is not rounded and True
+is not 1. Settings objects check every field when they are made, with the functions below.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import operator
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.errors import ModelError
+from minfer.errors import MinferError, ModelError, SettingsError
 from minfer.factors import MAX_FEATURE_ARITY, TRUTH_TABLES, read_only
+
+# ---------------------------------------------------------------------- settings
+
+
+def check_whole(name: str, value: object, least: int = 0, most: float = math.inf) -> None:
+    """A count: an integer, no bool, within limits."""
+    if _is_whole(value) and least <= value <= most:  # type: ignore[operator]
+        return
+    limits = f"of at least {least}" if most == math.inf else f"from {least} to {most:g}"
+    raise SettingsError(f"{name} must be a whole number {limits}, not {told(value)}")
+
+
+def check_number(
+    name: str,
+    value: object,
+    least: float = -math.inf,
+    most: float = math.inf,
+    *,
+    below: float = math.inf,
+    above: float = -math.inf,
+    infinite: bool = False,
+    what: str = "",
+) -> None:
+    """A real number x, no bool and not NaN: least <= x <= most, above < x < below.
+
+    Infinity is one of them only with ``infinite``; ``what`` says in words what is wanted.
+    """
+    if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
+        if value == math.inf:
+            if infinite:
+                return
+        elif least <= value <= most and above < value < below:
+            return
+    if not what:
+        what = "a finite number" if least == -math.inf else f"{least:g} or more"
+    raise SettingsError(f"{name} must be {what}, not {told(value)}")
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """One of some words."""
+    if not isinstance(value, str) or value not in choices:
+        words = " or ".join([", ".join(choices[:-1]), choices[-1]] if choices[1:] else choices)
+        raise SettingsError(f"{name} must be {words}, not {told(value)}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """True or False, and nothing that happens to be one of them in a condition."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise SettingsError(f"{name} must be True or False, not {told(value)}")
+
+
+def check_seconds(name: str, value: object) -> None:
+    """A time limit, or None for none."""
+    if value is not None:
+        check_number(name, value, above=0.0, infinite=True, what="positive seconds or None")
+
+
+def check_settings(
+    max_iters: object, tol: object, damping: object = 0.0, time_limit: object = None
+) -> None:
+    """What the iterative solvers share."""
+    check_whole("max_iters", max_iters, 1)
+    check_number("tol", tol, 0.0, infinite=True)
+    check_number("damping", damping, 0.0, below=1.0, what="in [0, 1)")
+    check_seconds("time_limit", time_limit)
+
+
+def check_solver(solver: object) -> None:
+    """A solver: ready to be called, not a class of solvers."""
+    if not callable(solver) or isinstance(solver, type):
+        raise SettingsError(f"{told(solver)} is no solver: take BeliefPropagation()")
+
+
+def check_type(
+    value: object,
+    kind: type | tuple[type, ...],
+    what: str,
+    error: type[MinferError] = SettingsError,
+) -> None:
+    """Refuse what is of another type; ``what`` begins the sentence, as in "infer takes a model"."""
+    if not isinstance(value, kind):
+        raise error(f"{what}, not {told(value)}")
+
+
+def check_graph(value: object, who: str = "a solver") -> None:
+    """A model, where one is expected."""
+    from minfer.graph import FactorGraph  # which needs this module
+
+    if not isinstance(value, FactorGraph):
+        raise ModelError(
+            f"{who} takes a FactorGraph, not {type(value).__name__}; `minfer.read` reads a file"
+        )
+
+
+def told(value: object) -> str:
+    """A refused value in a message: short, and with advice where a model stands for a setting."""
+    if type(value).__name__ == "FactorGraph":
+        return f"{value!r}; settings come first and the model second, as in Exact()(model)"
+    text = repr(value)
+    return text if len(text) <= 80 and "\n" not in text else f"this {type(value).__name__}"
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+# ---------------------------------------------------------------------- arrays
+
+
+def real_numbers(
+    values: ArrayLike, what: str, error: type[MinferError] = ModelError
+) -> NDArray[Any]:
+    """An array of real numbers of any type, which a masked array is not: its mask would be lost."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise error(f"{what} are a masked array: fill it first, say scores.filled(-np.inf)")
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as reason:  # ragged, or a tensor with a gradient
+        raise error(f"{what} must be an array of numbers: {reason}") from None
+    if array.dtype.kind not in "biuf":
+        raise error(f"{what} must be real numbers, not of type {array.dtype}")
+    return array
+
+
+def integers(
+    values: ArrayLike, what: str, error: type[MinferError] = ModelError, bools: bool = False
+) -> NDArray[Any]:
+    """An array of integers of any type; floats are refused, whole or not. Empty is fine."""
+    array = real_numbers(values, what, error)
+    if array.size and array.dtype.kind not in ("iub" if bools else "iu"):
+        raise error(f"{what} must be integers, not {array.dtype}")
+    return array if array.size else array.astype(np.int64)
+
+
+def integer(value: object) -> int | None:
+    """A Python or numpy integer as an int; None for anything else, bools and floats included."""
+    if isinstance(value, (bool, np.bool_)):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def bool_mask(mask: ArrayLike, n: int, what: str, error: type[MinferError] = ModelError) -> NDArray:
+    """A mask (n,) of bools and of nothing else."""
+    array = real_numbers(mask, what, error)
+    if array.dtype != bool or array.shape != (n,):
+        raise error(f"{what}: a bool mask of shape ({n},) is needed")
+    return array
+
+
+# ---------------------------------------------------------------------- models
 
 
 def checked_states(n_states: ArrayLike) -> NDArray[np.int32]:
-    raw = np.asarray(n_states)
+    raw = integers(n_states, "n_states")
     if raw.ndim != 1:
         raise ModelError(f"n_states must have shape (V,), not {raw.shape}")
-    if raw.size and not np.issubdtype(raw.dtype, np.integer):
-        raise ModelError(f"n_states must be integers, not {raw.dtype}")
     if raw.size and (raw.min() < 1 or raw.max() > 2**31 - 1):
         bad = int(np.flatnonzero((raw < 1) | (raw > 2**31 - 1))[0])
         raise ModelError(f"variable {bad}: {raw[bad]} states; every variable needs at least one")
@@ -28,15 +186,17 @@ def checked_names(
 ) -> tuple[str, ...] | None:
     if names is None:
         return None
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise ModelError(f"names are a list of strings, one for each variable, not {names!r}")
     names = tuple(names)
     if len(names) != n_variables:
         raise ModelError(f"{len(names)} names for {n_variables} variables")
+    if not all(isinstance(n, str) for n in names):
+        raise ModelError("names must be strings")
     if len(set(names)) != len(names):
         seen: set[str] = set()
         twice = next(n for n in names if n in seen or seen.add(n))  # type: ignore[func-returns-value]
         raise ModelError(f"two variables are called {twice!r}")
-    if not all(isinstance(n, str) for n in names):
-        raise ModelError("names must be strings")
     return names
 
 
@@ -46,8 +206,9 @@ def truth_table(feature: str | ArrayLike, arity: int) -> NDArray[np.bool_]:
             raise ModelError(f"unknown feature {feature!r}; choose from {', '.join(TRUTH_TABLES)}")
         truth = TRUTH_TABLES[feature]
     else:
-        truth = np.array(feature).astype(bool)
-        if not np.array_equal(truth, np.asarray(feature)):
+        given = real_numbers(feature, "truth tables")
+        truth = given.astype(bool)
+        if not np.array_equal(truth, given):
             raise ModelError("a truth table has entries 0 and 1 only; use a table for other values")
     if not 1 <= arity <= MAX_FEATURE_ARITY:
         raise ModelError(f"features have 1 to {MAX_FEATURE_ARITY} variables, not {arity}")
@@ -73,19 +234,58 @@ def check_log_psi(log_psi: NDArray, table_ptr: NDArray, first: int) -> None:
 
 def scope_array(scope: ArrayLike) -> NDArray[np.int32]:
     """A copy of scopes (F, A)."""
-    raw = np.asarray(scope)
+    raw = _variable_numbers(scope, "scopes")
     if raw.ndim != 2:
-        raise ModelError(f"scopes must have shape (F, A), not {raw.shape}")
-    if raw.size and not np.issubdtype(raw.dtype, np.integer):
-        raise ModelError(f"scopes must be integers, not {raw.dtype}")
+        one = f"; write [{raw.tolist()}] for one factor" if raw.ndim == 1 and raw.size < 8 else ""
+        raise ModelError(f"scopes must have shape (F, A), not {raw.shape}{one}")
     if raw.size and raw.dtype.itemsize > 4 and (raw.max() > 2**31 - 1 or raw.min() < -(2**31)):
         raise ModelError("a scope names a variable number beyond 2**31")
     return np.array(raw, dtype=np.int32, order="C")
 
 
+def scope_list(scopes: Any, first: int) -> list[NDArray[np.int64]]:
+    """Scopes of any lengths as arrays; ``first`` numbers the factors for messages."""
+    try:
+        given = list(scopes)
+    except TypeError:
+        raise ModelError(
+            f"scopes are F sequences of variable numbers, such as [[0, 1], [2]], not {scopes!r}"
+        ) from None
+    out = []
+    for i, scope in enumerate(given):
+        found = _variable_numbers(scope, f"factor {first + i}: its scope")
+        if found.ndim != 1:
+            raise ModelError(
+                f"factor {first + i}: a scope is a sequence of variables, not {told(scope)}; one "
+                "factor over variables 0 and 1 has scopes [[0, 1]], one factor on each [[0], [1]]"
+            )
+        out.append(found.astype(np.int64))
+    return out
+
+
+def _variable_numbers(scope: Any, what: str) -> NDArray[Any]:
+    """Integers; names get advice of their own."""
+    try:
+        return integers(scope, what)
+    except ModelError:
+        if not _has_text(scope):
+            raise
+    raise ModelError(
+        f"{what} must be variable numbers, not names such as in {told(scope)}: graph.index(name) "
+        "gives the number, and FactorGraph.named takes names"
+    )
+
+
+def _has_text(values: Any) -> bool:
+    values = values.tolist() if isinstance(values, np.ndarray) else values
+    return isinstance(values, str) or (
+        isinstance(values, (list, tuple)) and any(_has_text(v) for v in values)
+    )
+
+
 def edge_array(edges: ArrayLike) -> NDArray[np.int32]:
     """A copy of edges (E, 2); an empty list is no edges."""
-    raw = np.asarray(edges)
+    raw = _variable_numbers(edges, "edges")
     if raw.size == 0:
         raw = np.zeros((0, 2), dtype=np.int32)
     if raw.ndim != 2 or raw.shape[1] != 2:

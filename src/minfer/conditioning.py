@@ -18,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import ContradictionError, ModelError
+from minfer.checks import check_graph
+from minfer.errors import ContradictionError
 from minfer.factors import FactorGroup, Features, Globals, Tables, n_entries
 from minfer.graph import FactorGraph
 
@@ -46,10 +47,7 @@ class Conditioned:
 
 def condition(graph: FactorGraph) -> Conditioned:
     """Absorb unary factors and fixed variables; a variable with no state left is an error."""
-    if not isinstance(graph, FactorGraph):
-        raise ModelError(
-            f"a solver takes a FactorGraph, not {type(graph).__name__}; `minfer.read` reads a file"
-        )
+    check_graph(graph)
     offsets = graph._offsets
     log_field = np.zeros(int(offsets[-1])) if graph._field is None else graph._field.copy()
     constant, groups = _absorb_small(graph, graph.groups, log_field)

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from minfer.checks import check_number, check_whole, real_numbers
 from minfer.errors import ModelError, SettingsError
 from minfer.graph import FactorGraph, grid_edges
 from minfer.reduction import seeds
@@ -202,9 +203,8 @@ def picture_model(
     """
     x = grey_values(image)
     for name, value in (("alpha", alpha), ("coupling", coupling), ("level", level)):
-        number = isinstance(value, (int, float, np.number))
-        if value is not None and not (number and np.isfinite(value)):
-            raise SettingsError(f"denoise: {name} must be a finite number, not {value!r}")
+        if value is not None:
+            check_number(f"denoise: {name}", value)
         if name != "level" and value is not None and value < 0:
             raise SettingsError(f"denoise: {name} must be 0 or more, not {value}")
     if level is not None and not min(x.min(), 0.0) <= level <= max(x.max(), 1.0):
@@ -218,6 +218,7 @@ def picture_model(
     if level is not None:
         raise SettingsError("denoise: level is for black and white; class means have no use for it")
     if means is None:
+        check_whole("denoise: labels", labels, 2)
         found = class_means(x, int(labels or 0))
     elif labels is not None:
         raise SettingsError("denoise: give labels or means, not both")
@@ -235,7 +236,10 @@ def picture_model(
 
 def grey_values(image: ArrayLike) -> NDArray[np.float64]:
     """A picture as floats (H, W); what cannot be one is refused."""
-    raw = np.asarray(image)
+    try:
+        raw = np.asarray(image)
+    except ValueError as error:
+        raise ModelError(f"denoise: this is no picture: {error}") from None
     if raw.dtype.kind in "US" and not raw.ndim:
         raise ModelError(
             "denoise: this is a text, not a picture; minfer.pictures.read_picture(path).values "
@@ -289,7 +293,7 @@ def class_means(x: NDArray[np.float64], k: int) -> NDArray[np.float64]:
 
 
 def _checked_means(means: ArrayLike) -> NDArray[np.float64]:
-    found = np.asarray(means, dtype=np.float64)
+    found = real_numbers(means, "denoise: means", SettingsError).astype(np.float64)
     if found.ndim != 1 or len(found) < 2 or not np.isfinite(found).all():
         raise SettingsError("denoise: means are at least two finite numbers")
     if len(np.unique(found)) < len(found):

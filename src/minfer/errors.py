@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import errno
 
+from minfer.words import visible
+
 
 class MinferError(Exception):
-    """Base of every error minfer raises on purpose."""
+    """Base of every error minfer raises on purpose. Its text is one line, safe to print."""
 
     exit_code = 3
+
+    def __str__(self) -> str:
+        return visible(super().__str__())
 
 
 class ModelError(MinferError, ValueError):
@@ -37,7 +42,7 @@ class RefusedError(MinferError):
 
 
 class SettingsError(MinferError, ValueError):
-    """A solver's setting is out of its range or unknown."""
+    """A setting or argument is of the wrong type, out of its range or unknown."""
 
     exit_code = 2
 

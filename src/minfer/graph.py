@@ -14,7 +14,6 @@ a *lineage* and remember their factors' numbers in it, so that messages of one c
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +29,12 @@ from minfer.checks import (
     checked_states,
     concatenate,
     edge_array,
+    integer,
+    integers,
+    real_numbers,
     scope_array,
+    scope_list,
+    told,
     truth_table,
     unique_rows,
 )
@@ -111,8 +115,9 @@ class FactorGraph:
         weights : float or float array (E,)
         feature : "and" (y_i y_j), "equal" ([y_i = y_j]), "or", "implies", or a 2x2 truth table
         """
-        if np.ndim(log_odds) != 1:
-            raise ModelError(f"log_odds must have shape (V,), not {np.shape(log_odds)}")
+        log_odds = real_numbers(log_odds, "log_odds")
+        if log_odds.ndim != 1:
+            raise ModelError(f"log_odds must have shape (V,), not {log_odds.shape}")
         return cls._pairwise(log_odds, edge_array(edges), weights, feature, names)
 
     @classmethod
@@ -144,7 +149,7 @@ class FactorGraph:
         coupling : float, or array (H*(W-1) + (H-1)*W,)
             Weight of [y_i = y_j]; horizontal edges first, row by row, then the vertical ones.
         """
-        log_odds = np.asarray(log_odds, dtype=np.float64)
+        log_odds = real_numbers(log_odds, "grid: log_odds")
         if log_odds.ndim != 2:
             raise ModelError(f"grid: log_odds must have shape (H, W), not {log_odds.shape}")
         return cls._pairwise(log_odds, grid_edges(*log_odds.shape), coupling, feature)
@@ -182,11 +187,20 @@ class FactorGraph:
         >>> FactorGraph.named({"rain": 2, "wet": 2}, tables)
         FactorGraph(2 variables of 2 states; 2 factors: 1 unary, 1 pairwise)
         """
+        if not isinstance(n_states, Mapping):
+            raise ModelError(f"named: states are a mapping {{name: number}}, not {told(n_states)}")
         pairs = log_tables.items() if isinstance(log_tables, Mapping) else log_tables
         graph = cls.empty(list(n_states.values()), list(n_states))
         scopes, tables = [], []
-        for scope, table in pairs:
-            names = (scope,) if isinstance(scope, str) else scope  # a string is one name
+        for pair in pairs if np.iterable(pairs) else [pairs]:
+            if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
+                raise ModelError(
+                    "named: tables are a mapping {(name, ...): log-table}, or pairs of the two, "
+                    f"not {told(pair)}"
+                )
+            scope, table = pair
+            one = isinstance(scope, str) or not np.iterable(scope)  # a string is one name
+            names: Any = [scope] if one else scope
             scopes.append([graph.index(name) for name in names])
             tables.append(table)
         return graph.add_tables(scopes, tables)
@@ -210,12 +224,13 @@ class FactorGraph:
         """Check and append; the graph keeps ``scope`` itself, so it must be nobody else's."""
         n, arity = scope.shape
         truth = truth_table(feature, arity)
+        weights = real_numbers(theta, "add_features: weights")
         theta_ = np.empty(n)
         try:
-            theta_[:] = np.asarray(theta, dtype=np.float64)
+            theta_[:] = weights
         except ValueError:
             raise ModelError(
-                f"add_features: {n} scopes but weights of shape {np.shape(theta)}"
+                f"add_features: {n} scopes but weights of shape {weights.shape}"
             ) from None
         first = self.n_factors
         self._check_scopes(scope, first)
@@ -244,11 +259,16 @@ class FactorGraph:
         """Append dense log-tables; arguments as in :meth:`from_tables`."""
         if isinstance(scopes, np.ndarray) and scopes.ndim == 2:
             return self._add_table_batch(scopes, log_tables)
-        scope_list = [np.atleast_1d(np.asarray(s, dtype=np.int64)) for s in scopes]  # type: ignore[union-attr]
-        table_list = [np.asarray(t, dtype=np.float64) for t in log_tables]  # type: ignore[union-attr]
-        if len(scope_list) != len(table_list):
-            raise ModelError(f"{len(scope_list)} scopes but {len(table_list)} tables")
-        for i, (s, t) in enumerate(zip(scope_list, table_list)):
+        listed = scope_list(scopes, self.n_factors)
+        if not np.iterable(log_tables):
+            raise ModelError(f"log-tables are F arrays, one for each scope, not {log_tables!r}")
+        tables = [
+            real_numbers(t, f"factor {self.n_factors + i}: log-tables")
+            for i, t in enumerate(log_tables)
+        ]
+        if len(listed) != len(tables):
+            raise ModelError(f"{len(listed)} scopes but {len(tables)} tables")
+        for i, (s, t) in enumerate(zip(listed, tables)):
             if s.size and (s.min() < 0 or s.max() >= self.n_variables):
                 raise ModelError(
                     f"factor {self.n_factors + i}: scope {s.tolist()} names a variable outside "
@@ -260,9 +280,9 @@ class FactorGraph:
                     f"factor {self.n_factors + i}: table has shape {t.shape}, but its scope "
                     f"{self._scope_text(s)} needs {want}"
                 )
-        arity = np.array([s.size for s in scope_list], dtype=np.int64)
+        arity = np.array([s.size for s in listed], dtype=np.int64)
         return self.add_flat_tables(
-            arity, concatenate(scope_list, np.int32), concatenate(table_list, np.float64)
+            arity, concatenate(listed, np.int32), concatenate(tables, np.float64)
         )
 
     def add_flat_tables(
@@ -276,7 +296,11 @@ class FactorGraph:
         scopes : int array (sum of arity,), the scopes one after the other
         log_psi : float array (sum of table sizes,), each table with its last variable fastest
         """
+        arity, scopes = integers(arity, "arity").ravel(), integers(scopes, "scopes").ravel()
+        log_psi = real_numbers(log_psi, "log_psi").ravel()
         first, n = self.n_factors, len(arity)
+        if (n and arity.min() < 0) or arity.sum() != len(scopes):
+            raise ModelError(f"arities of {arity.sum()} in all, but {len(scopes)} variables")
         scope_ptr = np.concatenate([[0], np.cumsum(arity)])
         if scopes.size and (scopes.min() < 0 or scopes.max() >= self.n_variables):
             bad = int(np.flatnonzero((scopes < 0) | (scopes >= self.n_variables))[0])
@@ -318,12 +342,12 @@ class FactorGraph:
         n, arity = scope.shape
         first = self.n_factors
         self._check_scopes(scope, first)
-        log_psi = np.array(log_tables, dtype=np.float64)
+        log_psi = np.array(real_numbers(log_tables, "add_tables: log-tables"), dtype=np.float64)
         shapes = self._n_states[scope]
         if n == 0:
             return self
         if (shapes != shapes[0]).any():
-            if log_psi.shape[0] != n:
+            if log_psi.ndim == 0 or log_psi.shape[0] != n:
                 raise ModelError("add_tables: a shared table needs scopes of one shape")
             return self.add_flat_tables(np.full(n, arity), scope.ravel(), log_psi.ravel())
         shape = tuple(int(s) for s in shapes[0])
@@ -340,7 +364,7 @@ class FactorGraph:
 
     def add_global(self, scope: ArrayLike, factor: GlobalFactor) -> FactorGraph:
         """Append one global factor over the variables in ``scope`` (n,)."""
-        scope_ = np.array(scope, dtype=np.int32).ravel()
+        scope_ = scope_array(np.ravel(integers(scope, "add_global: a scope"))[None, :])[0]
         if not (hasattr(factor, "messages") and hasattr(factor, "score")):
             raise ModelError("add_global: a global factor has methods messages() and score()")
         self._check_scopes(scope_[None, :], self.n_factors)
@@ -425,10 +449,18 @@ class FactorGraph:
         return group.log_tables(slice(row, row + 1))[0].reshape(group.shape)
 
     def _locate(self, factor: int) -> tuple[FactorGroup, int]:
-        if not -self.n_factors <= factor < self.n_factors:
-            raise ModelError(f"there is no factor {factor}; the graph has {self.n_factors}")
+        factor = self.factor_index(factor)
         group, row = self._where
         return self.groups[group[factor]], int(row[factor])
+
+    def factor_index(self, factor: int) -> int:
+        """The number of a factor, from 0; negative ones count from the end."""
+        number = integer(factor)
+        if number is None:
+            raise ModelError(f"a factor is given by its number, an integer, not {told(factor)}")
+        if not -self.n_factors <= number < self.n_factors:
+            raise ModelError(f"there is no factor {number}; the graph has {self.n_factors}")
+        return number % self.n_factors
 
     @cached_property
     def _index(self) -> dict[str, int]:
@@ -443,21 +475,19 @@ class FactorGraph:
             if found is None or found >= self.n_variables:
                 raise ModelError(f"there is no variable {variable!r}; {self._names_hint(variable)}")
             return found
-        try:
-            variable = operator.index(variable)
-        except TypeError:
+        number = integer(variable)
+        if number is None:
+            raise ModelError(f"a variable is an integer or a name, not {told(variable)}")
+        if not 0 <= number < self.n_variables:
             raise ModelError(
-                f"a variable is a number or a name, not {type(variable).__name__}"
-            ) from None
-        if not 0 <= variable < self.n_variables:
-            raise ModelError(
-                f"there is no variable {variable}; the graph has {self.n_variables}, counted from 0"
+                f"there is no variable {number}; the graph has {self.n_variables}, counted from 0"
             )
-        return int(variable)
+        return number
 
-    def name(self, variable: int) -> str:
+    def name(self, variable: int | str) -> str:
         """A variable's name, or ``x`` and its number."""
-        return self.names[variable] if self.names else f"x{variable}"
+        number = self.index(variable)
+        return self.names[number] if self.names else f"x{number}"
 
     def _names_hint(self, wanted: str) -> str:
         from difflib import get_close_matches
@@ -478,11 +508,14 @@ class FactorGraph:
         -------
         float array () or (N,)
         """
-        x = np.asarray(assignments, dtype=np.int64)
+        x = integers(assignments, "assignments", bools=True).astype(np.int64)
         single = x.ndim == 1
         x = np.atleast_2d(x)
-        if x.shape[1] != self.n_variables:
-            raise ModelError(f"assignments have {x.shape[1]} columns, not {self.n_variables}")
+        if x.ndim != 2 or x.shape[1] != self.n_variables:
+            raise ModelError(
+                f"assignments must have shape ({self.n_variables},) or (N, {self.n_variables}), "
+                f"not {np.shape(assignments)}"
+            )
         if ((x < 0) | (x >= self._n_states)).any():
             raise ModelError("an assignment names a state that its variable does not have")
         total = np.zeros(len(x))
@@ -516,30 +549,38 @@ class FactorGraph:
                 v = self.index(variable)
             except ModelError as error:
                 raise EvidenceError(f"evidence: {error}") from None
-            if isinstance(state, bool) or int(state) != state or not 0 <= state < self._n_states[v]:
+            number = integer(state)
+            if number is None or not 0 <= number < self._n_states[v]:
+                why = "; states are integers" if number is None else ""
                 raise EvidenceError(
-                    f"evidence: {self.name(v)} has states 0 to {self._n_states[v] - 1}, not {state}"
+                    f"evidence: {self.name(v)} has states 0 to {self._n_states[v] - 1}, "
+                    f"not {told(state)}{why}"
                 )
             lo, hi = self._offsets[v], self._offsets[v + 1]
-            seen = log_field[lo + int(state)]
+            seen = log_field[lo + number]
             if seen == -np.inf:
                 raise ContradictionError(
                     f"evidence {self.name(v)}={state} contradicts earlier evidence on "
                     f"{self.name(v)}, which excludes that state"
                 )
             log_field[lo:hi] = -np.inf
-            log_field[lo + int(state)] = seen
+            log_field[lo + number] = seen
         return replace(self, _field=log_field)
 
     def with_soft_evidence(self, likelihoods: Mapping[int | str, ArrayLike]) -> FactorGraph:
         """Multiply in per-state likelihoods: ``{variable or name: S non-negative numbers}``."""
+        if not isinstance(likelihoods, Mapping):
+            raise EvidenceError(
+                "soft evidence is a mapping {variable: likelihoods}, as in {'x3': [0.2, 0.8]}"
+            )
         delta = np.zeros(int(self._offsets[-1]))
         for variable, values in likelihoods.items():
             try:
                 v = self.index(variable)
             except ModelError as error:
                 raise EvidenceError(f"soft evidence: {error}") from None
-            like = np.asarray(values, dtype=np.float64)
+            what = f"soft evidence: likelihoods of {self.name(v)}"
+            like = real_numbers(values, what, EvidenceError).astype(np.float64)
             if like.shape != (self._n_states[v],):
                 raise EvidenceError(
                     f"soft evidence: {self.name(v)} has {self._n_states[v]} states, "
@@ -547,8 +588,7 @@ class FactorGraph:
                 )
             if not np.isfinite(like).all() or (like < 0).any() or not like.any():
                 raise EvidenceError(
-                    f"soft evidence: likelihoods of {self.name(v)} must be finite, not negative "
-                    f"and not all zero, not {like.tolist()}"
+                    f"{what} must be finite, not negative and not all zero, not {like.tolist()}"
                 )
             with np.errstate(divide="ignore"):
                 delta[self._offsets[v] : self._offsets[v + 1]] = np.log(like)
@@ -556,12 +596,12 @@ class FactorGraph:
 
     def tilt(self, delta: ArrayLike) -> FactorGraph:
         """Add log-weights to the states of all variables, shape (sum of states,)."""
-        delta = np.asarray(delta, dtype=np.float64)
+        delta = real_numbers(delta, "tilt: log-weights").astype(np.float64)
         if delta.shape != (int(self._offsets[-1]),):
             raise ModelError(f"tilt needs shape ({int(self._offsets[-1])},), not {delta.shape}")
         if np.isnan(delta).any() or (delta == np.inf).any():
             raise ModelError("tilt: NaN and plus infinity are not log-weights")
-        return replace(self, _field=delta.copy() if self._field is None else self._field + delta)
+        return replace(self, _field=delta if self._field is None else self._field + delta)
 
     def keep(self, which: ArrayLike) -> FactorGraph:
         """The same variables with fewer factors.
@@ -570,13 +610,15 @@ class FactorGraph:
         ----------
         which : bool array (F,), or increasing int array of factor numbers
         """
-        which = np.asarray(which)
+        which = integers(which, "keep: factor numbers", bools=True)
+        if which.ndim != 1:
+            raise ModelError(f"keep: a mask or factor numbers have one axis, not {which.shape}")
         if which.dtype == bool:
             if which.shape != (self.n_factors,):
                 raise ModelError(f"keep: the mask has shape {which.shape}, not ({self.n_factors},)")
             kept = np.flatnonzero(which)
         else:
-            kept = which.astype(np.int64).ravel()
+            kept = which.astype(np.int64)
             if kept.size and (
                 kept[0] < 0 or kept[-1] >= self.n_factors or (np.diff(kept) <= 0).any()
             ):
@@ -630,9 +672,11 @@ class FactorGraph:
             From 0 on, each of them used; variables that share a factor share their label.
             Constant factors go with the first.
         """
-        labels = np.asarray(labels, dtype=np.int64)
+        labels = integers(labels, "split: labels").astype(np.int64)
         if labels.shape != (self.n_variables,):
             raise ModelError(f"split: labels have shape {labels.shape}, not ({self.n_variables},)")
+        if labels.size and labels.min() < 0:
+            raise ModelError(f"split: labels are numbers from 0 on, not {labels.min()}")
         n = int(labels.max(initial=-1)) + 1
         if n <= 1:
             return [Component(self, np.arange(self.n_variables), np.arange(self.n_factors))]

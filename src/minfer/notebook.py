@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from minfer.words import visible
+
 
 def card(
     title: str, text: str, head: Sequence[str], rows: Iterable[Sequence[object]], foot: str = ""
@@ -16,13 +18,13 @@ def card(
 
     Numbers are set right, an int with its thousands apart and a float with four digits.
     """
-    parts = [f"<div><b>{escape(title)}</b> {escape(text)}", "<table>"]
+    parts = [f"<div><b>{escape(title)}</b> {_safe(text)}", "<table>"]
     if head:
         parts.append(f"<thead><tr>{''.join(f'<th>{escape(h)}</th>' for h in head)}</tr></thead>")
     body = "".join(f"<tr>{''.join(_cell(x) for x in row)}</tr>" for row in rows)
     parts.append(f"<tbody>{body}</tbody></table>")
     if foot:
-        parts.append(f"<p>{escape(foot)}</p>")
+        parts.append(f"<p>{_safe(foot)}</p>")
     return "".join(parts) + "</div>"
 
 
@@ -31,4 +33,8 @@ def _cell(value: object) -> str:
         return f"<td style='text-align:right'>{value:,}</td>"
     if isinstance(value, float):
         return f"<td style='text-align:right'>{value:.4g}</td>"
-    return f"<td style='text-align:left'>{escape(str(value))}</td>"
+    return f"<td style='text-align:left'>{_safe(str(value))}</td>"
+
+
+def _safe(text: str) -> str:
+    return escape(visible(text))

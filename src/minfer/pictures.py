@@ -18,7 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.checks import check_choice, check_number, check_type, check_whole, real_numbers
 from minfer.errors import FormatError, ModelError, RefusedError
+from minfer.io.text import path_text
 
 SIDE = 64
 
@@ -33,6 +35,7 @@ _FIRST_SEED = 2010
 
 def base_pictures(side: int = SIDE) -> dict[str, NDArray[np.bool_]]:
     """Four black-and-white pictures by name, each (side, side); True is foreground."""
+    check_whole("side", side, 1)
     y, x = (np.mgrid[0:side, 0:side] + 0.5) / side
     r = np.hypot(x - 0.5, y - 0.5)
     turn = np.arctan2(y - 0.5, x - 0.5)
@@ -52,15 +55,26 @@ def gaussian(
     clean: NDArray[np.bool_], sigma: float, rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """A picture with independent normal noise of standard deviation ``sigma``."""
+    clean = real_numbers(clean, "pixels")
+    check_number("sigma", sigma, 0.0)
+    _check_rng(rng)
     return clean + sigma * rng.standard_normal(clean.shape)
 
 
 def bimodal(clean: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.float64]:
     """A picture seen through the bimodal noise of :data:`BIMODAL`."""
+    clean = real_numbers(clean, "pixels")
+    if not np.isin(clean, (0, 1)).all():
+        raise ModelError("the clean picture is black and white: bools, or 0 and 1")
+    _check_rng(rng)
     table = np.array([BIMODAL[0], BIMODAL[1]])  # (class, part, mean and deviation)
     part = rng.integers(0, 2, clean.shape)
     mean, deviation = np.moveaxis(table[clean.astype(int), part], -1, 0)
     return mean + deviation * rng.standard_normal(clean.shape)
+
+
+def _check_rng(rng: object) -> None:
+    check_type(rng, np.random.Generator, "rng must be a numpy Generator, as default_rng(0)")
 
 
 class Collection(NamedTuple):
@@ -121,6 +135,7 @@ def read_picture(path: str | Path) -> Loaded:
     from minfer.io.text import check_path
 
     image_module = _pillow()
+    path_text(path)
     check_path(path)
     try:
         with image_module.open(path) as image:
@@ -183,7 +198,9 @@ def write_picture(path: str | Path, values: NDArray, bits: int = 16) -> None:
     """
     from minfer.io import atomic_write
 
+    path_text(path)
     kind = check_suffix(path)
+    check_choice("bits", str(bits), ("8", "16"))
     with atomic_write(str(path)) as file:
         _image(values, Path(path).suffix.lower(), bits).save(file, format=kind)
 
@@ -197,7 +214,9 @@ def encode_picture(values: NDArray) -> bytes:
 
 def _image(values: NDArray, suffix: str, bits: int) -> Any:
     image_module = _pillow()
-    v = np.asarray(values)
+    v = real_numbers(values, "pixels")
+    if v.ndim != 2 or not v.size or np.isnan(v).any():
+        raise ModelError(f"a picture has shape (H, W), no side 0, and no NaN; not {v.shape}")
     if v.dtype == bool:
         image = image_module.fromarray(np.where(v, 255, 0).astype(np.uint8))
         return image.convert("1") if suffix in (".png", ".tif", ".tiff") else image

@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from minfer.checks import check_choice, check_type, check_whole, real_numbers
 from minfer.errors import ModelError, RefusedError, SettingsError
 from minfer.reduction.result import Result
 from minfer.reduction.tradeoff import Tradeoff
 from minfer.solvers.base import Marginals
+from minfer.words import visible
 
 #: Smaller errors, scores and changes are drawn here: an axis of logs has no place for 0.
 LEAST_DRAWN = 1e-8
@@ -51,6 +53,7 @@ def pyplot(what: str = "plots need", headless: bool = False) -> Any:
 
 def result(answer: Result) -> NDArray[Any]:
     """What was kept and how the solver converged: axes (2,), or (3,) with a trace over time."""
+    check_type(answer, Result, "this plot takes a Result")
     panels = [gains, convergence, *([trace] if answer.trace else [])]
     size = (4.6 * len(panels), 3.6)
     figure, axes = pyplot().subplots(1, len(panels), figsize=size, layout="constrained")
@@ -70,6 +73,7 @@ def gains(answer: Result, ax: Any = None) -> Any:
     The line is at the largest score ignored, the threshold of an objective without costs. Factors
     with an infinite score, which must be kept, are counted in the legend only.
     """
+    check_type(answer, Result, "this plot takes a Result")
     ax = _axes(ax)
     scored = ~answer.seed & np.isfinite(answer.gains)
     values = np.maximum(answer.gains, LEAST_DRAWN)
@@ -96,6 +100,7 @@ def convergence(answer: Marginals | Result, ax: Any = None) -> Any:
     """The largest change of any probability in each iteration: of a result two lines, the solver
     on the seed and on the reduced model.
     """
+    check_type(answer, (Result, Marginals), "this plot takes a Result or Marginals")
     ax = _axes(ax)
     runs = {"solver": answer}
     if isinstance(answer, Result):
@@ -115,6 +120,7 @@ def trace(answer: Result, ax: Any = None) -> Any:
     """Iterated inference over time: the estimated divergence, the change of the marginals in each
     round, and the rigorous bound where it was asked for.
     """
+    check_type(answer, Result, "this plot takes a Result")
     if not answer.trace:
         raise SettingsError("only answers of minfer.relax have a trace")
     ax = _axes(ax)
@@ -141,8 +147,8 @@ def tradeoff(found: Tradeoff, x: str = "seconds", ax: Any = None) -> Any:
     found : Tradeoff
     x : "seconds" or "kept_share"
     """
-    if x not in ("seconds", "kept_share"):
-        raise SettingsError(f"x must be seconds or kept_share, not {x!r}")
+    check_type(found, Tradeoff, "this plot takes a Tradeoff")
+    check_choice("x", x, ("seconds", "kept_share"))
     ax = _axes(ax)
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
@@ -163,7 +169,8 @@ def tradeoff(found: Tradeoff, x: str = "seconds", ax: Any = None) -> Any:
         ax.set_xscale("symlog", linthresh=0.01)
         ax.set(xlabel="share of the factors outside the seed kept", xlim=(-0.002, 1.3))
     ax.set_yscale("log")
-    ax.set_ylabel(f"mean error against {found.reference}", fontsize=8)
+    against = visible(f"mean error against {found.reference}")
+    ax.set_ylabel(against, fontsize=8, parse_math=False)
     ax.grid(alpha=0.3)
     ax.legend(fontsize=8)
     return ax
@@ -178,16 +185,15 @@ def reliability(probs: ArrayLike, truth: ArrayLike, bins: int = 10) -> Reliabili
     truth : bool array (N,), whether it did
     bins : int
     """
-    p = np.asarray(probs, dtype=np.float64).ravel()
-    came = np.asarray(truth).ravel()
+    p = real_numbers(probs, "probabilities").astype(np.float64).ravel()
+    came = real_numbers(truth, "outcomes").ravel()
     if not len(p) or p.shape != came.shape:
         raise ModelError(f"{p.size} probabilities for {came.size} outcomes; both need (N,), N > 0")
     if not ((p >= 0) & (p <= 1 + 1e-9)).all():
         raise ModelError("probabilities lie between 0 and 1")
     if not np.isin(came, (0, 1)).all():
         raise ModelError("outcomes are true or false")
-    if bins < 1 or int(bins) != bins:
-        raise SettingsError(f"bins must be a whole number of at least 1, not {bins}")
+    check_whole("bins", bins, 1)
     which = np.minimum((p * bins).astype(np.int64), int(bins) - 1)
     count = np.bincount(which, minlength=int(bins))
     some = count > 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from minfer.words import counted
+from minfer.words import counted, visible
 
 if TYPE_CHECKING:
     from minfer.kernels._cache import Fault
@@ -53,7 +53,7 @@ def doctor(
         findings.append(finding)
         if not json:
             mark = {True: "ok", False: "BROKEN", None: ""}[finding.ok]
-            typer.echo(f"{finding.name:<12}{mark:<8}{finding.text}".rstrip())
+            typer.echo(visible(f"{finding.name:<12}{mark:<8}{finding.text}").rstrip())
     broken = [f.name for f in findings if f.ok is False]
     if json:
         from minfer.cli.render import to_json

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from minfer.errors import DiskFullError, MinferError, fullness
+from minfer.words import visible
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -121,14 +122,14 @@ def _flushed(command: Callable[[], Any]) -> Any:
 
 
 def say(message: str, code: int, kind: str = "error: ") -> int:
-    line = " ".join(message.split())
+    line = visible(" ".join(message.split()))
     print(f"minfer: {kind}{line}", file=sys.stderr, flush=True)
     return code
 
 
 def note(message: str) -> None:
     """Something worth knowing that is neither the answer nor an error."""
-    print(f"minfer: note: {message}", file=sys.stderr, flush=True)
+    print(f"minfer: note: {visible(message)}", file=sys.stderr, flush=True)
 
 
 def _sentence(message: str) -> str:

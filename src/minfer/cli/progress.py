@@ -57,10 +57,17 @@ def _join(thread: threading.Thread, text: str) -> None:
                 spinner = stack.enter_context(_spinner(text))
             thread.join(_STEP)
             if spinner is not None:
-                spinner.update(f"{text} {time.perf_counter() - began:.0f} s")
+                spinner.update(_plain(f"{text} {time.perf_counter() - began:.0f} s"))
 
 
 def _spinner(text: str) -> Any:
-    from rich.console import Console
+    from minfer.cli.render import console
 
-    return Console(stderr=True).status(text)
+    return console(stderr=True).status(_plain(text))
+
+
+def _plain(text: str) -> Any:
+    """Not as a string, which the spinner would read as markup."""
+    from minfer.cli.render import line
+
+    return line(text)

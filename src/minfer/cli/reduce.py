@@ -20,7 +20,7 @@ from minfer.cli.options import OPTIONS as SOLVER_OPTIONS
 from minfer.cli.options import variable
 from minfer.cli.progress import wait_for
 from minfer.errors import RefusedError
-from minfer.words import counted
+from minfer.words import counted, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -539,7 +539,7 @@ def show(console: Console, name: str, report: Report, read: float) -> None:
         console.print()
         render.show(console, comparison_table(report.result, report.comparison))
     for text, explanation in report.explanations.items():
-        console.print(f"\nexplain {text}")
+        console.print(f"\nexplain {visible(text)}")
         console.print(str(explanation))
 
 

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 import minfer
-from minfer.words import counted
+from minfer.words import counted, visible
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -42,10 +42,32 @@ def console(stderr: bool = False) -> Console:
 
 
 class _Console(Console):
-    """A console that leaves a closed pipe to :mod:`minfer.cli.failures`."""
+    """A console that leaves a closed pipe to :mod:`minfer.cli.failures`.
+
+    Of what is printed as a string only line ends act on the terminal.
+    """
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*map(_printable, objects), **options)
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
+
+
+def _printable(what: Any) -> Any:
+    return "\n".join(map(visible, what.split("\n"))) if isinstance(what, str) else what
+
+
+class _Table(Table):
+    """A table whose cells are plain text, one line each as far as the text goes."""
+
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        super().add_row(*map(line, cells), **options)
+
+
+def line(text: Any) -> Any:
+    """A string as plain text of one line, safe to show; anything else as it is."""
+    return Text(visible(text)) if isinstance(text, str) else text
 
 
 def show(to: Console, what: RenderableType) -> None:
@@ -59,7 +81,7 @@ def show(to: Console, what: RenderableType) -> None:
 
 def empty_table(*titles: str, right: Collection[str] = ()) -> Table:
     """A table with these columns; those in ``right`` are set to the right."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    table = _Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for title in titles:
         table.add_column(title, justify="right" if title in right else "left", overflow="fold")
     return table
@@ -110,7 +132,7 @@ def marginal_table(marginals: Marginals, variables: list[int]) -> Table:
     for v in variables:
         p = marginals[v]
         cells = _by_column(p) if most <= MOST_COLUMNS else [str(len(p)), _likeliest(p)]
-        table.add_row(Text(marginals.graph.name(v)), *cells)
+        table.add_row(marginals.graph.name(v), *cells)
     return table
 
 
@@ -174,7 +196,7 @@ def facts(lines: Mapping[str, str | Text]) -> Table:
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for key, value in lines.items():
-        grid.add_row(key, value if isinstance(value, Text) else Text(value))
+        grid.add_row(key, line(value))
     return grid
 
 

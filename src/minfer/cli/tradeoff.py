@@ -16,7 +16,7 @@ from minfer.cli.progress import wait_for
 from minfer.cli.reduce import SEED_GRAPHS
 from minfer.cli.run import check_inputs, check_writable, load
 from minfer.errors import FormatError
-from minfer.words import counted
+from minfer.words import counted, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -277,7 +277,11 @@ def draw(found: Tradeoff, path: str, title: str) -> None:
         plots.tradeoff(found, x, ax)
     axes[0].get_legend().remove()
     axes[1].set_ylabel("")
-    figure.suptitle(f"{Path(title).name}: {counted(found.n_factors, 'factor')}", fontsize=10)
+    figure.suptitle(
+        f"{visible(Path(title).name)}: {counted(found.n_factors, 'factor')}",
+        fontsize=10,
+        parse_math=False,  # a dollar sign in a name is one
+    )
     figure.tight_layout()
     with atomic_write(path) as file:
         figure.savefig(file, format=Path(path).suffix[1:].lower())

@@ -11,6 +11,7 @@ import typer
 from minfer.cli.failures import UsageError
 from minfer.cli.progress import wait_for
 from minfer.errors import RefusedError, SettingsError
+from minfer.words import visible
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -65,11 +66,10 @@ def warmup(
             wait_for(f"compiling: {name}", parts[name])
     seconds = time.perf_counter() - began
     if UNSAVED:
-        typer.echo(
-            f"Compiled in {seconds:.1f} s, but not kept in {CACHE_DIR}: {UNSAVED[0]}", err=True
-        )
+        text = f"Compiled in {seconds:.1f} s, but not kept in {CACHE_DIR}: {UNSAVED[0]}"
+        typer.echo(visible(text), err=True)
         raise typer.Exit(1)
-    typer.echo(f"Ready after {seconds:.1f} s. The cache is {CACHE_DIR}")
+    typer.echo(visible(f"Ready after {seconds:.1f} s. The cache is {CACHE_DIR}"))
 
 
 def _use_solvers() -> None:

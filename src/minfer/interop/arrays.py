@@ -7,12 +7,12 @@ row-major order, ``np.arange(H * W).reshape(H, W)[row, column]``. All potentials
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import scope_array, unique_rows
+from minfer.checks import check_graph, check_type, integers, real_numbers, scope_array, unique_rows
 from minfer.errors import ModelError
 from minfer.factors import Globals
 from minfer.graph import FactorGraph
@@ -72,10 +72,10 @@ def from_arrays(
     >>> from_arrays([2, 2, 2], np.zeros((3, 2)), [alike], [one_of_three])
     FactorGraph(3 variables of 2 states; 6 factors: 3 unary, 2 pairwise, 1 of arity 3)
     """
-    states = np.asarray(num_states)
+    states = integers(num_states, "num_states")
     graph = FactorGraph.empty(states.ravel(), names)
     if evidence is not None:
-        given = np.asarray(evidence, dtype=np.float64)
+        given = real_numbers(evidence, "evidence").astype(np.float64)
         want = (*states.shape, int(states.max(initial=0)))
         if given.shape != want:
             raise ModelError(f"evidence has shape {given.shape}, not {want}")
@@ -84,14 +84,21 @@ def from_arrays(
             [[v] for v in range(graph.n_variables)],
             [row[:size] for row, size in zip(rows, graph.n_states)],
         )
-    for group in pairwise:
+    for group in _groups(pairwise, Pairwise):
         scope = scope_array(group.variables)
-        matrix = np.asarray(group.log_potential_matrix, dtype=np.float64)
+        matrix = real_numbers(group.log_potential_matrix, "log_potential_matrix")
         graph = graph.add_tables(scope, matrix[None] if matrix.ndim == 2 else matrix)
-    for number, listed in enumerate(enumerated):
+    for number, listed in enumerate(_groups(enumerated, Enumerated)):
         scope = scope_array(listed.variables)
         graph = graph.add_tables(scope, _dense(graph, scope, listed, number))
     return graph
+
+
+def _groups(given: Any, kind: Any) -> Iterable[Any]:
+    check_type(given, Iterable, f"groups of factors are a list of {kind.__name__}", ModelError)
+    for group in given:
+        check_type(group, kind, f"a group of factors is a {kind.__name__}", ModelError)
+        yield group
 
 
 def to_arrays(graph: FactorGraph) -> Arrays:
@@ -101,6 +108,7 @@ def to_arrays(graph: FactorGraph) -> Arrays:
     of variable 0. Two variables and no zeros make a ``Pairwise``, everything else an ``Enumerated``
     without the impossible configurations: PGMax has no minus infinity. Global factors are errors.
     """
+    check_graph(graph, "to_arrays")
     n, most = graph.n_variables, int(graph.n_states.max(initial=0))
     evidence = np.full((n, most), -np.inf)
     evidence[np.arange(most) < graph.n_states[:, None]] = graph.field

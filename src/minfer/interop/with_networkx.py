@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.checks import check_graph
 from minfer.errors import ModelError
 from minfer.graph import FactorGraph
 from minfer.interop._shared import load, names_of
@@ -88,6 +89,7 @@ def to_networkx(graph: FactorGraph) -> Any:
     variables are an error.
     """
     nx = load("networkx")
+    check_graph(graph, "to_networkx")
     large = np.flatnonzero(graph.arity > 2)
     if len(large):
         raise ModelError(

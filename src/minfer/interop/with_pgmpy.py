@@ -10,6 +10,7 @@ from collections.abc import Hashable
 from itertools import combinations
 from typing import Any
 
+from minfer.checks import check_graph
 from minfer.errors import ModelError
 from minfer.graph import FactorGraph
 from minfer.interop._shared import (
@@ -53,6 +54,7 @@ def to_pgmpy(graph: FactorGraph, state_names: StateNames | None = None) -> Any:
     """
     make = load("pgmpy.factors.discrete").DiscreteFactor
     model = load("pgmpy.models").DiscreteMarkovNetwork()
+    check_graph(graph, "to_pgmpy")
     names = [graph.name(v) for v in range(graph.n_variables)]
     states = checked_state_names(graph, state_names)
     model.add_nodes_from(names)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
+from minfer.checks import check_graph
 from minfer.errors import ModelError
 from minfer.graph import FactorGraph
 from minfer.interop._shared import (
@@ -52,6 +53,7 @@ def to_pyagrum(graph: FactorGraph, state_names: StateNames | None = None) -> Any
         By default states are called by their numbers.
     """
     gum = load("pyagrum")
+    check_graph(graph, "to_pyagrum")
     model = gum.MarkovRandomField()
     states = checked_state_names(graph, state_names)
     for v in range(graph.n_variables):

@@ -9,13 +9,19 @@ atomically.
 
 from __future__ import annotations
 
-import os
-
 from minfer.errors import FormatError
 from minfer.graph import FactorGraph
 from minfer.io.fg import parse_fg, read_fg, write_fg
 from minfer.io.native import MAGIC, parse_native, read_native, write_native
-from minfer.io.text import PathLike, atomic_write, check_text, format_of, read_bytes, shown
+from minfer.io.text import (
+    PathLike,
+    atomic_write,
+    check_text,
+    format_of,
+    path_text,
+    read_bytes,
+    shown,
+)
 from minfer.io.uai import (
     Evidence,
     parse_uai,
@@ -66,7 +72,7 @@ def read(path: PathLike, evidence: Evidence | None = None) -> FactorGraph:
 
 def write(graph: FactorGraph, path: PathLike) -> None:
     """Write a model in the format of the suffix; standard output gets UAI."""
-    kind = "uai" if os.fspath(path) == "-" else format_of(path)
+    kind = "uai" if path_text(path) == "-" else format_of(path)
     if kind is None:
         raise FormatError(
             f"cannot write {shown(path)}: the name should end in .uai, .fg or .minfer, or that and "

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.checks import check_graph
 from minfer.errors import FormatError
 from minfer.graph import FactorGraph
 from minfer.io.tables import (
@@ -221,6 +222,7 @@ def _entries(row: list[float]) -> str:
 
 def _labels(graph: FactorGraph) -> list[int]:
     """The numbers in names x2, x7, ... if they increase, else 0, 1, 2, ..."""
+    check_graph(graph, "a .fg file")
     names = graph.names or ()
     if all(re.fullmatch("x(0|[1-9][0-9]{0,8})", name) for name in names):
         labels = [int(name[1:]) for name in names]

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.checks import check_graph
 from minfer.errors import FormatError, ModelError, RefusedError
 from minfer.factors import MAX_FEATURE_ARITY, FactorGroup, Features, Globals, Tables
 from minfer.graph import FactorGraph
@@ -46,6 +47,7 @@ def write_native(graph: FactorGraph, path: PathLike) -> None:
 
 def format_native(graph: FactorGraph) -> bytes:
     """The bytes of a native file: the same for the same model."""
+    check_graph(graph, "a native file")
     arrays: dict[str, NDArray] = {"n_states": graph._n_states.astype(_I4)}
     if graph._field is not None:
         arrays["field"] = graph._field.astype(_F8)

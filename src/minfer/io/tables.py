@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.checks import check_graph
 from minfer.errors import ContradictionError, RefusedError
 from minfer.factors import Globals, Tables
 from minfer.graph import FactorGraph
@@ -41,6 +42,7 @@ class LinearGroup(NamedTuple):
 
 def linear_groups(graph: FactorGraph, kind: str) -> Iterator[LinearGroup]:
     """Every factor as a linear table; the field as further unary tables after the last factor."""
+    check_graph(graph, f"a {kind} file")
     for g in graph.groups:
         if isinstance(g, Globals):
             raise RefusedError(

@@ -24,7 +24,7 @@ from typing import BinaryIO, NoReturn, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import DiskFullError, FormatError, MinferError, fullness
+from minfer.errors import DiskFullError, FormatError, MinferError, SettingsError, fullness
 
 #: What compressed or piped input may unfold to: 1 GiB. Larger models are read from plain files.
 MAX_BYTES = 1 << 30
@@ -44,7 +44,16 @@ _SUFFIXES = {".uai": "uai", ".fg": "fg", ".minfer": "minfer"}
 
 def shown(path: PathLike) -> str:
     """A path as messages call it."""
-    return "<stdin>" if os.fspath(path) == "-" else os.fspath(path)
+    name = path_text(path)
+    return "<stdin>" if name == "-" else name
+
+
+def path_text(path: PathLike) -> str:
+    """A path as a string; what is none is refused."""
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(name, str):
+        raise SettingsError(f"a file is named by a string or a Path, not {type(path).__name__}")
+    return name
 
 
 def check_path(path: PathLike, verb: str = "read") -> None:
@@ -62,7 +71,7 @@ def check_path(path: PathLike, verb: str = "read") -> None:
 
 def format_of(path: PathLike) -> str | None:
     """``uai``, ``fg`` or ``minfer`` by the suffix (before ``.gz``); None if it says nothing."""
-    name = os.fspath(path).lower().removesuffix(".gz")
+    name = path_text(path).lower().removesuffix(".gz")
     return _SUFFIXES.get(os.path.splitext(name)[1])
 
 
@@ -83,7 +92,7 @@ def read_bytes(path: PathLike) -> bytes:
 
 def _raw_bytes(path: PathLike) -> tuple[bytes, bool]:
     """The bytes as they are, and whether they came through a pipe or device."""
-    if os.fspath(path) == "-":
+    if path_text(path) == "-":
         return sys.stdin.buffer.read(MAX_BYTES + 1), True
     with open(path, "rb") as file:
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -131,9 +140,10 @@ def atomic_write(path: PathLike) -> Iterator[BinaryIO]:
     >>> open("whole.txt").read()
     'text'
     """
+    name = path_text(path)
     check_path(path, "write")
     try:
-        if os.fspath(path) == "-":
+        if name == "-":
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
             return
@@ -179,7 +189,7 @@ def _temporary(target: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _compressed(path: PathLike, file: BinaryIO) -> Iterator[BinaryIO]:
-    if not os.fspath(path).lower().endswith(".gz"):
+    if not path_text(path).lower().endswith(".gz"):
         yield file
         return
     with gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:

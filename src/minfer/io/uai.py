@@ -15,12 +15,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import ContradictionError, EvidenceError, FormatError, RefusedError
+from minfer.checks import check_graph, check_type
+from minfer.errors import ContradictionError, EvidenceError, FormatError, ModelError, RefusedError
 from minfer.graph import FactorGraph
 from minfer.io.tables import (
     MAX_ARITY,
@@ -33,9 +33,7 @@ from minfer.io.tables import (
     to_log,
 )
 from minfer.io.text import Numbers, PathLike, check_text, place, read_bytes, shown, write_bytes
-
-if TYPE_CHECKING:
-    from minfer.solvers.base import Marginals
+from minfer.solvers.base import Marginals
 
 Evidence = PathLike | Mapping[int | str, int]
 
@@ -175,6 +173,7 @@ def _read_tables(
 
 def read_evidence(path: PathLike, graph: FactorGraph) -> dict[int, int]:
     """Read an evidence file in either variant; they differ in the parity of the token count."""
+    check_graph(graph, "read_evidence")
     text = Numbers(shown(path), read_bytes(path))
     if not len(text):
         raise FormatError(f"{text.name}: line 1: the file is empty; no evidence is written as 0")
@@ -258,6 +257,7 @@ def format_uai(graph: FactorGraph) -> bytes:
 
 def write_mar(marginals: Marginals, path: PathLike) -> None:
     """Write all marginals, evidence variables too, with the digits that make them exact."""
+    check_type(marginals, Marginals, "write_mar takes Marginals", ModelError)
     words = [str(marginals.graph.n_variables)]
     probs, at = marginals.probs.tolist(), 0
     for n in marginals.graph._n_states.tolist():
@@ -268,6 +268,7 @@ def write_mar(marginals: Marginals, path: PathLike) -> None:
 
 def write_pr(marginals: Marginals, path: PathLike) -> None:
     """Write log10 of the partition function, evidence applied."""
+    check_type(marginals, Marginals, "write_pr takes Marginals", ModelError)
     log_z = marginals.log_z
     if not math.isfinite(log_z):
         raise RefusedError(f"log Z is {log_z}: {marginals.solver} gives none; use another solver")

@@ -25,6 +25,7 @@ from typing import IO, Literal, NoReturn, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from minfer.checks import check_choice, check_type, told
 from minfer.errors import FormatError, ModelError, SettingsError
 from minfer.io.text import PathLike, atomic_write
 from minfer.parsing.treebank import Block, Source, read_blocks, source_name
@@ -93,6 +94,7 @@ class Sentence:
         >>> print(Sentence.from_forms(["Birds", "sing"], upos=["NOUN", "VERB"]).forms)
         ('Birds', 'sing')
         """
+        check_type(forms, Sequence, "words are a list of strings", ModelError)
         n = len(forms)
         if not n:
             raise ModelError("a sentence needs at least one word")
@@ -112,6 +114,7 @@ class Sentence:
         >>> print(Sentence.from_text("Birds sing").comments)
         ['# text = Birds sing']
         """
+        check_type(text, str, "a sentence is text", ModelError)
         words = text.replace("\t", " ").replace("\r", " ").split(" ")
         plain = cls.from_forms([word for word in words if word])
         comment = f"# text = {' '.join(plain.forms)}\n"
@@ -254,9 +257,12 @@ class BrokenSentence:
 
 def _strings(name: str, values: Sequence[str], n: int) -> tuple[str, ...]:
     """n strings that may stand in a column."""
+    check_type(values, Sequence, f"{name} are a list of strings", ModelError)
     values = tuple(values)
     if len(values) != n:
         raise ModelError(f"{len(values)} {name} for {counted(n, 'word')}")
+    for value in values:
+        check_type(value, str, f"{name} are strings", ModelError)
     joined = "\n".join(values)
     if "\t" in joined or "\r" in joined or joined.count("\n") != n - 1 or "" in values:
         bad = next(k for k, v in enumerate(values) if not v or any(c in v for c in "\t\r\n"))
@@ -528,10 +534,9 @@ def read_conllu(
     ------
     FormatError : with file, line, and what is wrong; always if the file itself cannot be read
     """
-    if on_error not in ("fail", "skip", "keep"):
-        raise SettingsError(f"on_error is fail, skip or keep, not {on_error!r}")
-    if dialect not in (None, "conllu", "conllx"):
-        raise SettingsError(f"dialect is conllu or conllx, not {dialect!r}")
+    check_choice("on_error", on_error, ("fail", "skip", "keep"))
+    if dialect is not None:
+        check_choice("dialect", dialect, ("conllu", "conllx"))
     return _sentences(source, on_error, report, multi_root, dialect)
 
 
@@ -593,7 +598,10 @@ def write_conllu(
 
     A file appears under its name only when complete; ``-`` is standard output, ``.gz`` compresses.
     """
+    check_type(sentences, Iterable, "write_conllu takes sentences", ModelError)
     if not isinstance(target, str | os.PathLike):
+        if not hasattr(target, "write"):
+            raise SettingsError(f"the target is a path or an open file, not {told(target)}")
         text = isinstance(target, io.TextIOBase)
         return _write(sentences, target.write, text)
     with atomic_write(target) as file:

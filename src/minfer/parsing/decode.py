@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from minfer.checks import check_flag
 from minfer.parsing.trees import checked_scores, no_tree
 
 
@@ -20,6 +21,7 @@ def eisner(scores: ArrayLike, single_root: bool = True) -> NDArray[np.int64]:
     """
     from minfer.kernels.decode import eisner as kernel
 
+    check_flag("single_root", single_root)
     clean = checked_scores(scores)
     n = len(clean)
     heads = np.empty(n, dtype=np.int64)
@@ -37,6 +39,7 @@ def chu_liu_edmonds(scores: ArrayLike, single_root: bool = True) -> NDArray[np.i
     """
     from minfer.kernels.decode import chu_liu_edmonds as kernel
 
+    check_flag("single_root", single_root)
     clean = checked_scores(scores)
     n = len(clean)
     heads = np.empty(n, dtype=np.int64)

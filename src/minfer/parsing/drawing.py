@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
+from minfer.words import visible
+
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
 _LINES = " ╵╷│╴┘┐┤╶└┌├─┴┬┼"  # by the sum of the directions in which there is a line
 _ASCII = " '.|-'.|-'.|-''+"
@@ -111,6 +113,13 @@ class Drawn(NamedTuple):
     tree_prob: float
     gold: Sequence[int] | None = None
 
+    def visible(self) -> Drawn:
+        """The same with words, tags and relations as they can be shown, on one line each."""
+        forms, tags, deprels = (
+            list(map(visible, texts)) for texts in (self.forms, self.tags, self.deprels)
+        )
+        return self._replace(forms=forms, tags=tags, deprels=deprels)
+
 
 class _Arc(NamedTuple):
     head: int
@@ -122,6 +131,7 @@ class _Arc(NamedTuple):
 
 def svg(parse: Drawn) -> str:
     """A picture of one sentence that needs no other file."""
+    parse = parse.visible()
     arcs = _arcs(parse)
     levels = _levels(arcs)
     centres = [30.0]  # of the root and of the words

@@ -34,6 +34,7 @@ from unicodedata import category
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.checks import check_type
 from minfer.errors import ModelError, SettingsError
 from minfer.parsing.conllu import Sentence
 from minfer.words import counted
@@ -133,6 +134,8 @@ def evaluate(
     punctuation : which words are left out of the scores without punctuation
     subtypes : whether relations must agree after the colon too (``nmod:poss``)
     """
+    for sentences in (gold, predicted):
+        check_type(sentences, Iterable, "evaluate takes sentences twice", ModelError)
     rows = []
     for k, (one, other) in enumerate(zip_longest(gold, predicted)):
         if one is None or other is None:

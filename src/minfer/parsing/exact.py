@@ -12,8 +12,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from minfer.checks import check_flag, real_numbers
 from minfer.errors import ModelError
-from minfer.parsing.trees import checked_scores, no_tree, real_numbers
+from minfer.parsing.trees import checked_scores, no_tree
 
 
 def exact_grandparent(
@@ -28,6 +29,7 @@ def exact_grandparent(
     from minfer.kernels.grandparents import grandparent_marginals
     from minfer.kernels.trees import TINY
 
+    check_flag("single_root", single_root)
     arcs = checked_scores(arc_scores)
     n = len(arcs)
     pairs = np.array(real_numbers(gp_scores, "grandparent scores"), dtype=np.float64, order="C")

@@ -16,14 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from minfer.checks import check_flag, real_numbers
 from minfer.errors import ModelError
 from minfer.graph import FactorGraph
-from minfer.parsing.trees import (
-    NonProjectiveTree,
-    ProjectiveTree,
-    checked_scores,
-    real_numbers,
-)
+from minfer.parsing.trees import NonProjectiveTree, ProjectiveTree, checked_scores
 
 
 class Scores(NamedTuple):
@@ -82,6 +78,8 @@ def list_pairs(
     arc_scores: NDArray[np.float64], gp: bool, sib: bool, projective: bool, single_root: bool
 ) -> Pairs:
     """All candidate arcs and all pairs that a tree may contain, in the order of the graph."""
+    check_flag("projective", projective)
+    check_flag("single_root", single_root)
     from minfer.kernels.parser import candidates
 
     heads, modifiers, _, arcs, nodes, n_gp = candidates(
@@ -113,9 +111,9 @@ def count_pairs(
 
 def to_graph(
     arc_scores: ArrayLike,
-    gp: ArrayLike | None = None,
-    sib: ArrayLike | None = None,
     *,
+    sib: ArrayLike | None = None,
+    gp: ArrayLike | None = None,
     projective: bool = True,
     single_root: bool = True,
 ) -> FactorGraph:
@@ -124,8 +122,8 @@ def to_graph(
     Parameters
     ----------
     arc_scores : (N, N) [head, modifier], minus infinity where there is no arc
-    gp : (N, N, N) [grandparent, head, modifier]
     sib : (N, N, N) [head, modifier, modifier further right]
+    gp : (N, N, N) [grandparent, head, modifier]
     """
     scores = Scores.checked(arc_scores, gp, sib)
     pairs = list_pairs(scores.arcs, gp is not None, sib is not None, projective, single_root)

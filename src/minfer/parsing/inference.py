@@ -19,11 +19,20 @@ and neither a message, as a probability, nor a belief moved by more than ``tol``
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from minfer.checks import (
+    check_choice,
+    check_flag,
+    check_number,
+    check_settings,
+    check_type,
+    told,
+)
 from minfer.errors import SettingsError
 from minfer.parsing.graphs import Scores, list_pairs, pair_weights
 from minfer.parsing.trees import no_tree
@@ -74,18 +83,13 @@ class Inference:
 
     def __post_init__(self) -> None:
         for name in ("least", "arc_least", "tol"):
-            value = getattr(self, name)
-            if not 0 <= value < np.inf:
-                raise SettingsError(f"{name} must be at least 0 and finite, not {value}")
-        if not 0 <= self.damping < 1:
-            raise SettingsError(f"damping must be in [0, 1), not {self.damping}")
-        if self.max_iters < 1:
-            raise SettingsError(f"max_iters must be at least 1, not {self.max_iters}")
-        if self.seed not in ("tree", "unary"):
-            raise SettingsError(f"seed is tree or unary, not {self.seed!r}")
+            check_number(name, getattr(self, name), 0.0, what="at least 0 and finite")
+        check_settings(self.max_iters, self.tol, self.damping)
+        check_choice("seed", self.seed, ("tree", "unary"))
+        check_flag("paper_order", self.paper_order)
         if self.objective is not None and not isinstance(self.objective, Reducer):
             raise SettingsError(
-                f"objective is MinJoint, MinSize, MinDivergence or None, not {self.objective!r}"
+                f"objective is MinJoint, MinSize, MinDivergence or None, not {told(self.objective)}"
             )
 
     @classmethod
@@ -210,10 +214,10 @@ class ArcMarginals:
 
 def marginals(
     arc_scores: ArrayLike,
+    *,
     sib: ArrayLike | None = None,
     gp: ArrayLike | None = None,
     projective: bool = True,
-    *,
     single_root: bool = True,
     objective: Reducer | None = None,
     inference: Inference | None = None,
@@ -243,10 +247,13 @@ def marginals(
     """
     from minfer.kernels.parser import decode, infer_arrays
 
+    check_flag("projective", projective)
+    check_flag("single_root", single_root)
     scores = Scores.checked(arc_scores, gp, sib)
     uses = gp is not None, sib is not None
     if inference is not None and objective is not None:
         raise SettingsError("give objective or inference, not both")
+    check_type(inference, (Inference, NoneType), "inference is an Inference or None")
     if inference is None:
         inference = _inference(objective, scores, *uses, projective, single_root)
     mu = np.empty_like(scores.arcs)

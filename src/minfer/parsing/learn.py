@@ -17,10 +17,9 @@ on from a checkpoint ends where it would have ended.
 from __future__ import annotations
 
 import json
-import numbers
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import FormatError, ModelError, SettingsError
+from minfer.checks import check_number, check_type, check_whole
+from minfer.errors import FormatError, ModelError
 from minfer.io.text import PathLike
 from minfer.parsing.conllu import Sentence
 from minfer.parsing.features import (
@@ -90,20 +90,15 @@ class Recipe:
     folds: int = 5
 
     def __post_init__(self) -> None:
-        kinds = {"int": numbers.Integral, "float": numbers.Real, "Inference": Inference}
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if not isinstance(value, kinds[str(item.type)]):
-                raise SettingsError(f"{item.name} must be of type {item.type}, not {value!r}")
-        if not 0 <= self.dropout < 1:
-            raise SettingsError(f"dropout must be in [0, 1), not {self.dropout}")
+        for name in ("first_epochs", "epochs", "tag_epochs", "label_epochs"):
+            check_whole(name, getattr(self, name))
+        for name in ("rate", "pair_rate", "class_rate"):
+            check_number(name, getattr(self, name), 0.0, what="0 or more and finite")
+        check_number("dropout", self.dropout, 0.0, below=1.0, what="in [0, 1)")
+        check_type(self.inference, Inference, "inference must be an Inference")
         for name in ("bits", "tag_bits"):
-            if not 4 <= getattr(self, name) <= 26:
-                raise SettingsError(f"{name} must be from 4 to 26, not {getattr(self, name)}")
-        if min(self.first_epochs, self.epochs, self.tag_epochs, self.label_epochs) < 0:
-            raise SettingsError("numbers of epochs cannot be negative")
-        if self.folds < 2:
-            raise SettingsError(f"folds must be at least 2, not {self.folds}")
+            check_whole(name, getattr(self, name), 4, 26)
+        check_whole("folds", self.folds, 2)
 
     def table(self, n_classes: int) -> NDArray[np.float32]:
         """An empty table of a classifier, at most 128 MB."""

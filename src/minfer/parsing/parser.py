@@ -10,11 +10,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import NoneType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import ModelError, RefusedError, SettingsError
+from minfer.checks import check_choice, check_flag, check_type, check_whole
+from minfer.errors import ModelError, RefusedError
 from minfer.graph import FactorGraph
 from minfer.io.text import PathLike
 from minfer.parsing.calibration import calibration
@@ -38,6 +40,7 @@ BATCH = 8192  # words parsed at a time
 MOST_WORDS = 1200  # of one sentence: trees take time that grows with their cube
 MOST_PAIRS = 1 << 25  # of one sentence
 TEMPERS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4)  # exponents that are tried
+TAGS = ("predicted", "gold")
 MISC_KEYS = ("ArcProb", "Head2", "Head2Prob", "TreeProb")
 
 Input = Sentence | Sequence[str]
@@ -140,11 +143,14 @@ class Parser:
         checkpoint : a file in which training is kept after each epoch and from which it goes on
         source : what the data are, kept in the model
         """
-        if tags not in ("predicted", "gold"):
-            raise SettingsError(f"tags is predicted or gold, not {tags!r}")
+        for name, flag in {
+            "projective": projective, "single_root": single_root, "gp": gp, "sib": sib,
+        }.items():  # fmt: skip
+            check_flag(name, flag)
+        check_choice("tags", tags, TAGS)
+        check_whole("rng", rng)
+        check_type(recipe, (Recipe, NoneType), "recipe must be a Recipe or None")
         settings = Settings(projective, single_root, gp, sib, tags)
-        if rng < 0:
-            raise SettingsError(f"rng must be at least 0, not {rng}")
         held_out = None
         if dev is not None:
             held_out = [s for s, _ in with_heads(dev, "to judge by (dev)")]
@@ -236,10 +242,10 @@ class Parser:
         """
         from minfer.kernels.parser import parse
 
-        tags = tags or self.model.settings.tags
-        if tags not in ("predicted", "gold"):
-            raise SettingsError(f"tags is predicted or gold, not {tags!r}")
-        inference = inference or Inference()
+        tags = self.model.settings.tags if tags is None else tags
+        check_choice("tags", tags, TAGS)
+        inference = Inference() if inference is None else inference
+        check_type(inference, Inference, "inference must be an Inference or None")
         if not isinstance(sentences, Encoded):
             for sentence in sentences:
                 self.check(sentence, tags, inference)
@@ -365,7 +371,7 @@ class Parser:
         """The sentence as a factor graph with all its factors, for any solver."""
         scores, s = self.scores(sentence, tags), self.model.settings
         return to_graph(
-            scores.arcs, scores.gp if s.gp else None, scores.sib if s.sib else None,
+            scores.arcs, sib=scores.sib if s.sib else None, gp=scores.gp if s.gp else None,
             projective=s.projective, single_root=s.single_root,
         )  # fmt: skip
 

@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import IO, Literal, NamedTuple
 
-from minfer.errors import FormatError
+from minfer.checks import told
+from minfer.errors import FormatError, SettingsError
 from minfer.io.text import PathLike, check_path, check_text, shown
 
 Source = PathLike | IO[bytes] | IO[str]
@@ -198,6 +199,8 @@ def _gunzip(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
 def _opened(source: Source) -> Iterator[Callable[[int], bytes | str]]:
     """A function that reads up to so many bytes; files opened here are closed."""
     if not isinstance(source, str | os.PathLike):
+        if not hasattr(source, "read"):
+            raise SettingsError(f"a treebank is a path or an open file, not {told(source)}")
         yield getattr(source, "read1", source.read)
     elif os.fspath(source) == "-":
         yield getattr(sys.stdin.buffer, "read1", sys.stdin.buffer.read)

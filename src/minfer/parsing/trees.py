@@ -26,9 +26,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from minfer.checks import check_flag, integer, integers, real_numbers, told
 from minfer.errors import ContradictionError, ModelError
 from minfer.factors import read_only
 
+MOST_WORDS = 2**15 - 1  # arcs are numbered in 32 bits
 DENSE = 3  # the sparse chart pays below n^2 / DENSE candidate arcs
 
 
@@ -68,9 +70,12 @@ class Tree:
     projective: ClassVar[bool]
 
     def __post_init__(self) -> None:
-        n_words = int(self.n_words)
-        if n_words < 1:
-            raise ModelError(f"a tree needs at least one word, not {n_words}")
+        n_words = integer(self.n_words)
+        if n_words is None or n_words < 1:
+            raise ModelError(f"a tree needs at least one word, not {told(self.n_words)}")
+        if n_words > MOST_WORDS:
+            raise ModelError(f"a tree of {n_words:,} words is too large: at most {MOST_WORDS:,}")
+        check_flag("single_root", self.single_root)
         heads, modifiers = _checked_arcs(self.heads, self.modifiers, n_words)
         dead = np.zeros(len(heads), dtype=np.uint8)
         order = np.argsort(modifiers, kind="stable").astype(np.int64)
@@ -242,19 +247,6 @@ def is_tree(heads: NDArray[np.int64], projective: bool, single_root: bool) -> bo
     return not (inside & (high > high[:, None])).any()
 
 
-def real_numbers(values: ArrayLike, what: str) -> NDArray[Any]:
-    """An array of real numbers of any type, which a masked array is not: its mask would be lost."""
-    if isinstance(values, np.ma.MaskedArray):
-        raise ModelError(f"{what} are a masked array: fill it first, say scores.filled(-np.inf)")
-    try:
-        array = np.asarray(values)
-    except (ValueError, TypeError, RuntimeError) as error:  # ragged, or a tensor with a gradient
-        raise ModelError(f"{what} must be an array of numbers: {error}") from None
-    if array.dtype.kind not in "biuf":
-        raise ModelError(f"{what} must be real numbers, not of type {array.dtype}")
-    return array
-
-
 def checked_scores(scores: ArrayLike) -> NDArray[np.float64]:
     """A copy of arc scores (n+1, n+1) for the kernels, minus infinity where no arc can be."""
     copy = np.array(real_numbers(scores, "arc scores"), dtype=np.float64, order="C")
@@ -285,6 +277,8 @@ def _batch(
     single_root: bool,
 ) -> tuple[NDArray[Any], NDArray[np.float64], bool]:
     """mu, log Z, and whether it is finite throughout; arguments as of the kernel."""
+    check_flag("projective", projective)
+    check_flag("single_root", single_root)
     from minfer.kernels import trees as k
 
     kernel = k.batch_marginals if packed.dtype == np.float64 else k.batch_marginals_32
@@ -294,8 +288,8 @@ def _batch(
 
 
 def _checked_lengths(lengths: ArrayLike, batch: int, n: int) -> NDArray[np.int64]:
-    words = np.asarray(lengths) if np.size(lengths) else np.zeros(0, dtype=np.int64)
-    if words.shape != (batch,) or not np.issubdtype(words.dtype, np.integer):
+    words = integers(lengths, "lengths")
+    if words.shape != (batch,):
         raise ModelError(f"lengths must be {batch} integers, not {words.dtype} {words.shape}")
     for b in np.flatnonzero((words < 1) | (words >= n)).tolist():
         raise ModelError(f"sentence {b}: {words[b]} words, but scores for 1 to {n - 1}")
@@ -328,12 +322,9 @@ def _marginals(
 def _checked_arcs(
     heads: ArrayLike, modifiers: ArrayLike, n_words: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    h, m = np.asarray(heads), np.asarray(modifiers)
+    h, m = integers(heads, "heads"), integers(modifiers, "modifiers")
     if h.ndim != 1 or h.shape != m.shape:
         raise ModelError(f"heads and modifiers must both have shape (A,), not {h.shape}, {m.shape}")
-    for name, array in (("heads", h), ("modifiers", m)):
-        if array.size and not np.issubdtype(array.dtype, np.integer):
-            raise ModelError(f"{name} must be integers, not {array.dtype}")
     bad = (h < 0) | (h > n_words) | (m < 1) | (m > n_words) | (h == m)
     if bad.any():
         a = int(np.flatnonzero(bad)[0])

@@ -40,7 +40,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import unique_rows
+from minfer.checks import (
+    check_flag,
+    check_graph,
+    check_number,
+    check_type,
+    real_numbers,
+    unique_rows,
+)
 from minfer.conditioning import Conditioned, condition, slice_known
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ModelError, RefusedError
@@ -131,7 +138,13 @@ def feature_bound(mu: ArrayLike, theta: ArrayLike, loose: bool = False) -> float
     loose : bool
         Leave out C: the bound of Riedel & Smith (2010).
     """
-    mean, weight = np.asarray(mu, dtype=np.float64), np.asarray(theta, dtype=np.float64)
+    mean = real_numbers(mu, "mu").astype(np.float64)
+    weight = real_numbers(theta, "theta").astype(np.float64)
+    if mean.ndim != 1 or mean.shape != weight.shape:
+        raise ModelError(f"mu and theta must have one shape (L,), not {mean.shape}, {weight.shape}")
+    if not ((mean > -1e-9) & (mean < 1 + 1e-9) & np.isfinite(weight)).all():
+        raise ModelError("means lie between 0 and 1, and weights are finite")
+    check_flag("loose", loose)
     mean, weight = np.where(weight < 0, 1 - mean, mean), np.abs(weight)
     first = float(((1 - mean) * weight).sum())
     if loose:
@@ -145,6 +158,10 @@ def quantile_bound(joints: Sequence[NDArray], log_tables: Sequence[NDArray]) -> 
 
     Infinite if a dropped table has a zero where H has mass.
     """
+    if not np.iterable(joints) or not np.iterable(log_tables):
+        raise ModelError("quantile_bound takes joint marginals and log-tables, a list of each")
+    joints = [real_numbers(j, "joint marginals") for j in joints]
+    log_tables = [real_numbers(t, "log-tables") for t in log_tables]
     sizes = np.array([np.size(j) for j in joints], dtype=np.int64)
     if len(joints) != len(log_tables) or any(np.size(t) != s for t, s in zip(log_tables, sizes)):
         raise ModelError("quantile_bound: every joint marginal needs a log-table of its size")
@@ -260,7 +277,12 @@ def certificate(
     max_cells : float, optional
         Clique cells to visit at most, 2**26 by default.
     """
-    budget = float(MAX_CELLS if max_cells is None else max_cells)
+    check_graph(part, "certificate")
+    budget = MAX_CELLS if max_cells is None else max_cells
+    check_number("max_cells", budget, infinite=True)
+    budget = float(budget)
+    if not np.iterable(dropped):
+        raise ModelError("certificate takes a list of Dropped, as ignored(model, keep) gives it")
     for d in dropped:
         _check(part, d)
     try:
@@ -435,6 +457,7 @@ class _Masses(NamedTuple):
 
 
 def _check(part: FactorGraph, d: Dropped) -> None:
+    check_type(d, Dropped, "certificate takes Dropped factors", ModelError)
     n = len(d.scope)
     if d.scope.shape[1:] != (len(d.shape),) or (part._n_states[d.scope] != d.shape).any():
         raise ModelError(f"dropped factors of shape {d.shape} do not fit their variables")

@@ -15,10 +15,11 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.checks import check_number
 from minfer.errors import SettingsError
 from minfer.graph import FactorGraph
 from minfer.reduction import seeds
-from minfer.reduction.infer import Seed, infer
+from minfer.reduction.infer import Seed, checked_score, infer
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize, Objective
 from minfer.solvers.base import Solver
 from minfer.solvers.bp import BeliefPropagation
@@ -69,15 +70,15 @@ def calibrate(
     >>> sum(infer(g, half).n_added for g in graphs), 3 * 112 // 2
     (168, 168)
     """
-    if objective not in (MinSize, MinDivergence, MinJoint):
+    if not any(objective is known for known in (MinSize, MinDivergence, MinJoint)):
         raise SettingsError("calibrate: objective is the class MinSize, MinDivergence or MinJoint")
     if (kept is None) == (error is None):
         raise SettingsError("calibrate: give exactly one of kept and error")
-    if kept is not None and not 0 <= kept <= 1:
-        raise SettingsError(f"calibrate: kept must be a share between 0 and 1, not {kept}")
-    if error is not None and not error >= 0:
-        raise SettingsError(f"calibrate: error must be 0 or more, not {error}")
-    if isinstance(graphs, FactorGraph):
+    if kept is not None:
+        check_number("calibrate: kept", kept, 0.0, 1.0, what="a share between 0 and 1")
+    if error is not None:
+        check_number("calibrate: error", error, 0.0, infinite=True)
+    if isinstance(graphs, FactorGraph) or not np.iterable(graphs):
         raise SettingsError("calibrate: graphs is a collection; put the one graph into a list")
     for name in ("costs", "source"):
         if name in options:
@@ -103,7 +104,7 @@ def _scores(
     graph: FactorGraph, solver: Solver, seed: Seed, options: dict[str, Any]
 ) -> NDArray[np.float64]:
     """Scores (F,) as the objective will see them, from one inference in the seed."""
-    score = options.get("score") or ("residual" if options.get("compensate") else "gain")
+    score = checked_score(options.get("score"), bool(options.get("compensate")))
     return infer(graph, MinJoint(np.inf), solver, seed, score=score).gains
 
 

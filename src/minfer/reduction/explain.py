@@ -28,12 +28,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.checks import check_type, check_whole
 from minfer.errors import SettingsError
 from minfer.factors import Features, Globals, Tables
 from minfer.graph import FactorGraph
 from minfer.reduction.gains import rows_of
 from minfer.reduction.result import Result
-from minfer.words import counted
+from minfer.solvers.base import Marginals
+from minfer.words import counted, visible
 
 Floats = NDArray[np.float64]
 
@@ -101,7 +103,7 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [
-            f"p({self.variable} = {self.state}) = {self.probability:.4f}, "
+            f"p({visible(self.variable)} = {self.state}) = {self.probability:.4f}, "
             f"in the seed {self.seed_probability:.4f}"
         ]
         if self.n_global:
@@ -140,8 +142,7 @@ def explain(result: Result, variable: int | str, top: int = 10) -> Explanation:
     ignored factors that could still move it (estimates), 1 of 1:
       factor 4 with x2: +0.0030, score 0.000645
     """
-    if top < 0:
-        raise SettingsError(f"top must be 0 or more, not {top}")
+    _check(result, top)
     model, p = result.model, np.asarray(result.marginals.probs)
     v = model.index(variable)
     here = slice(int(model._offsets[v]), int(model._offsets[v + 1]))
@@ -184,6 +185,16 @@ def explain(result: Result, variable: int | str, top: int = 10) -> Explanation:
     )
 
 
+def _check(result: object, top: object) -> None:
+    if isinstance(result, Marginals):
+        raise SettingsError(
+            "explain takes the result of minfer.infer or minfer.relax, not Marginals: "
+            "infer(model, MinJoint(0.01)) keeps what matters and can be explained"
+        )
+    check_type(result, Result, "explain takes the result of minfer.infer or minfer.relax")
+    check_whole("top", top)
+
+
 def _effect(result: Result, v: int, factor: int, effect: float) -> Effect:
     model, full = result.model, result.untouched
     others = tuple(model.name(int(b)) for b in model.scope(factor) if b != v)
@@ -197,7 +208,7 @@ def _plain(effect: Effect) -> dict[str, Any]:
 
 
 def _line(e: Effect, score: str) -> str:
-    others = f"with {', '.join(e.others)}" if e.others else "alone"
+    others = f"with {', '.join(map(visible, e.others))}" if e.others else "alone"
     why = f"{'score' if score == 'gain' else score} {e.score:.3g}"
     if e.seed:
         why = "seed"
@@ -353,12 +364,15 @@ class ModelExplanation:
             ("variables with most kept factors", self.variables),
         ):
             lines.append(f"{title}:" if shares else f"{title}: none")
-            lines += [f"  {s.what}: {s.kept:,} of {s.factors:,} ({s.share:.1%})" for s in shares]
+            lines += [
+                f"  {visible(s.what)}: {s.kept:,} of {s.factors:,} ({s.share:.1%})" for s in shares
+            ]
         return "\n".join(lines)
 
 
 def explain_model(result: Result, top: int = 10) -> ModelExplanation:
     """Where the kept factors lie: by certainty of the seed, by kind, and at which variables."""
+    _check(result, top)
     model = result.model
     outside, kept = ~result.seed, result.keep & ~result.seed
     certain = result.seed_marginals.max_prob()

@@ -27,7 +27,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import ModelError, SettingsError
+from minfer.checks import bool_mask, check_choice, check_graph, check_type
+from minfer.errors import ModelError
 from minfer.factors import FactorGroup, Features, Globals, Tables, n_entries, read_only
 from minfer.graph import FactorGraph
 from minfer.solvers.base import Marginals
@@ -61,12 +62,14 @@ def factor_scores(
     score: str = "gain",
 ) -> NDArray[np.float64]:
     """As :func:`factor_gains` for any of the scores ``gain``, ``residual`` and ``reverse``."""
-    if score not in SCORES:
-        raise SettingsError(f"score must be one of {SCORES}, not {score!r}")
+    check_choice("score", score, SCORES)
+    check_graph(model, "factor_gains")
+    check_type(marginals, Marginals, "factor_gains takes the seed's Marginals", ModelError)
     probs = np.ascontiguousarray(marginals.probs)
     if probs.shape != (int(model._offsets[-1]),):
         raise ModelError("factor_gains: the marginals are of a model with other variables")
-    skip = np.zeros(model.n_factors, dtype=bool) if seed is None else np.asarray(seed, dtype=bool)
+    n = model.n_factors
+    skip = np.zeros(n, dtype=bool) if seed is None else bool_mask(seed, n, "seed")
     out = np.empty(model.n_factors)
     for g in model.groups:
         here = rows_of(g, skip)

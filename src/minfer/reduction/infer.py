@@ -12,17 +12,30 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from types import NoneType
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.errors import ModelError, SettingsError
+from minfer.checks import (
+    bool_mask,
+    check_choice,
+    check_flag,
+    check_graph,
+    check_number,
+    check_solver,
+    check_type,
+    check_whole,
+    real_numbers,
+    told,
+)
+from minfer.errors import SettingsError
 from minfer.factors import Tables
 from minfer.graph import FactorGraph
 from minfer.reduction import seeds
 from minfer.reduction.compensation import compensate as compensation_of
-from minfer.reduction.gains import binary_marginals, factor_scores
+from minfer.reduction.gains import SCORES, binary_marginals, factor_scores
 from minfer.reduction.objectives import Objective
 from minfer.reduction.result import Result, Untouched
 from minfer.reduction.sources import FactorSource, scan
@@ -89,11 +102,14 @@ def infer(
     (True, True)
     """
     solver = BeliefPropagation() if solver is None else solver
-    score = score or ("residual" if compensate else "gain")
     check_callable(objective, solver)
     _check(refreshes, damping, compensate)
+    score = checked_score(score, compensate)
+    check_type(source, (FactorSource, NoneType), "source must be a FactorSource or None")
+    if costs is not None:
+        costs = np.asarray(real_numbers(costs, "costs", SettingsError), float)
     clock, still = Clock(), tolerance_of(solver)
-    mask = seed_mask(model, seed if source is None else np.ones(model.n_factors, dtype=bool))
+    mask = seed_mask(model, seed if source is None else _everything)
     start = solver(model.keep(mask))  # 1: infer in the seed
     clock.lap("seed")
     untouched = None
@@ -102,7 +118,7 @@ def infer(
     else:
         model, mask, gains, untouched = _touch(model, source, objective, start, score)
     clock.lap("gains")
-    keep = objective(gains) if costs is None else objective(gains, np.asarray(costs, float))
+    keep = objective(gains) if costs is None else objective(gains, costs)
     clock.lap("select")
     part, left = model.keep(keep), None  # 2: the factors that the objective picked
     if compensate and not keep.all():
@@ -145,35 +161,43 @@ def _touch(
     return model, mask, gains, untouched
 
 
+def _everything(model: FactorGraph) -> NDArray[np.bool_]:
+    return np.ones(model.n_factors, dtype=bool)
+
+
 def _gap(objective: Objective, gains: NDArray, costs: ArrayLike | None, keep: NDArray) -> float:
     if costs is None or not hasattr(objective, "gap"):
         return 0.0
-    return float(objective.gap(gains, np.asarray(costs, float), keep))
+    return float(objective.gap(gains, costs, keep))
 
 
 def _check(refreshes: int, damping: float, compensate: bool) -> None:
-    if refreshes < 0 or int(refreshes) != refreshes:
-        raise SettingsError(f"refreshes must be a whole number >= 0, not {refreshes}")
+    check_flag("compensate", compensate)
+    check_whole("refreshes", refreshes)
     if refreshes and not compensate:
         raise SettingsError("refreshes bring compensations up to date: set compensate=True")
-    if not 0 <= damping < 1:
-        raise SettingsError(f"damping must be in [0, 1), not {damping}")
+    check_number("damping", damping, 0.0, below=1.0, what="in [0, 1)")
+
+
+def checked_score(score: str | None, compensate: bool) -> str:
+    """What factors are scored by: as asked for, or as the method needs it."""
+    if score is None:
+        return "residual" if compensate else "gain"
+    check_choice("score", score, SCORES)
+    return score
 
 
 def check_callable(objective: object, solver: object) -> None:
     """Refuse what is no objective or no solver before anything is computed."""
-    if not callable(objective):
-        raise SettingsError(f"{objective!r} is no objective: take MinJoint(factor_cost=0.01)")
-    if not callable(solver) or isinstance(solver, type):
-        raise SettingsError(f"{solver!r} is no solver: take BeliefPropagation()")
+    if not callable(objective) or isinstance(objective, type):
+        raise SettingsError(f"{told(objective)} is no objective: take MinJoint(factor_cost=0.01)")
+    check_solver(solver)
 
 
 def seed_mask(model: FactorGraph, seed: Seed) -> NDArray[np.bool_]:
     """The seed as a mask (F,)."""
-    mask = np.asarray(seed(model) if callable(seed) else seed)
-    if mask.dtype != bool or mask.shape != (model.n_factors,):
-        raise ModelError(f"seed: a bool mask of shape ({model.n_factors},) is needed")
-    return mask
+    check_graph(model, "inference")
+    return bool_mask(seed(model) if callable(seed) else seed, model.n_factors, "seed")
 
 
 def edge_weights(

@@ -31,6 +31,7 @@ from typing import Protocol, TypeGuard, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from minfer.checks import bool_mask, check_number, check_whole, real_numbers
 from minfer.errors import SettingsError
 
 Mask = NDArray[np.bool_]
@@ -57,8 +58,7 @@ class MinSize:
     max_divergence: float
 
     def __post_init__(self) -> None:
-        if not self.max_divergence >= 0:
-            raise SettingsError(f"max_divergence must be 0 or more, not {self.max_divergence}")
+        check_number("max_divergence", self.max_divergence, 0.0, infinite=True)
 
     @property
     def _limit(self) -> float:
@@ -108,8 +108,7 @@ class MinDivergence:
     max_factors: int
 
     def __post_init__(self) -> None:
-        if not self.max_factors >= 0 or self.max_factors % 1:
-            raise SettingsError(f"max_factors must be a whole number >= 0, not {self.max_factors}")
+        check_whole("max_factors", self.max_factors)
 
     def __call__(
         self, gains: ArrayLike, costs: ArrayLike | None = None, *, paper_order: bool = False
@@ -158,8 +157,7 @@ class MinJoint:
     factor_cost: float
 
     def __post_init__(self) -> None:
-        if not self.factor_cost >= 0:
-            raise SettingsError(f"factor_cost must be 0 or more, not {self.factor_cost}")
+        check_number("factor_cost", self.factor_cost, 0.0, infinite=True)
 
     def __call__(self, gains: ArrayLike, costs: ArrayLike | None = None) -> Mask:
         gains, costs = _checked(gains, costs)
@@ -300,12 +298,12 @@ def _relaxed(value: Floats, weight: Floats, room: float) -> float:
 
 
 def _checked(gains: ArrayLike, costs: ArrayLike | None) -> tuple[Floats, Floats | None]:
-    gains = np.asarray(gains, dtype=np.float64)
+    gains = np.asarray(real_numbers(gains, "gains", SettingsError), dtype=np.float64)
     if gains.ndim != 1:
         raise SettingsError(f"gains must have shape (F,), not {gains.shape}")
     if costs is None:
         return gains, None
-    costs = np.asarray(costs, dtype=np.float64)
+    costs = np.asarray(real_numbers(costs, "costs", SettingsError), dtype=np.float64)
     if costs.shape != gains.shape:
         raise SettingsError(f"costs must have the gains' shape {gains.shape}, not {costs.shape}")
     good = (costs > 0) & (costs < np.inf)
@@ -320,7 +318,4 @@ def _differ(costs: Floats | None) -> TypeGuard[Floats]:
 
 
 def _mask(keep: ArrayLike, gains: Floats) -> Mask:
-    mask = np.asarray(keep)
-    if mask.dtype != bool or mask.shape != gains.shape:
-        raise SettingsError(f"keep must be a bool mask of shape {gains.shape}")
-    return mask
+    return bool_mask(keep, len(gains), "keep", SettingsError)

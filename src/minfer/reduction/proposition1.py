@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.checks import bool_mask, check_graph
 from minfer.errors import ContradictionError, ModelError, RefusedError
 from minfer.factors import Globals
 from minfer.graph import FactorGraph
@@ -75,7 +76,8 @@ def split(model: FactorGraph, seed: NDArray[np.bool_], keep: NDArray[np.bool_]) 
     """
     from scipy.special import logsumexp
 
-    seed, keep = _mask(model, seed, "seed"), _mask(model, keep, "keep")
+    check_graph(model, "split")
+    seed, keep = (bool_mask(m, model.n_factors, w) for m, w in ((seed, "seed"), (keep, "keep")))
     if (seed & ~keep).any():
         raise ModelError(f"split: factor {np.flatnonzero(seed & ~keep)[0]} of the seed is not kept")
     n = math.prod(model.n_states.tolist())
@@ -112,13 +114,6 @@ def split(model: FactorGraph, seed: NDArray[np.bool_], keep: NDArray[np.bool_]) 
     both = float(logsumexp(log_p + log_n[alive] + log_r))
     shift = float((p_h - p_g) @ log_r)  # Cov(log Psi_R, Psi_N) / E[Psi_N] = E_H - E_G of log Psi_R
     return Split(gains, both - e_n - e_r - shift, e_r - float(means.sum()), divergence)
-
-
-def _mask(model: FactorGraph, mask: NDArray[np.bool_], name: str) -> NDArray[np.bool_]:
-    mask = np.asarray(mask)
-    if mask.dtype != bool or mask.shape != (model.n_factors,):
-        raise ModelError(f"{name}: a bool mask of shape ({model.n_factors},) is needed")
-    return mask
 
 
 def _state(model: FactorGraph, variable: int, n: int) -> NDArray[np.int64]:

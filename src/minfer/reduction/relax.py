@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from minfer.checks import check_flag, check_number, check_seconds, check_whole, told
 from minfer.errors import RefusedError, SettingsError
 from minfer.graph import FactorGraph
 from minfer.reduction import seeds
@@ -31,6 +32,7 @@ from minfer.reduction.infer import (
     Damper,
     Seed,
     check_callable,
+    checked_score,
     edge_weights,
     seed_mask,
     with_weights,
@@ -87,13 +89,18 @@ def relax(
     >>> result.stopped
     'the answer stands still'
     """
-    if rounds < 1 or int(rounds) != rounds:
-        raise SettingsError(f"rounds must be a whole number of at least 1, not {rounds}")
-    if time_limit is not None and not time_limit > 0:
-        raise SettingsError(f"time_limit must be positive seconds or None, not {time_limit}")
+    check_flag("compensate", compensate)
+    check_whole("rounds", rounds, 1)
+    check_number("damping", damping, 0.0, below=1.0, what="in [0, 1)")
+    check_seconds("time_limit", time_limit)
+    check_number("max_error", max_error, 0.0, infinite=True)
+    if max_bound is not None:
+        check_number("max_bound", max_bound, 0.0, infinite=True)
     solver = BeliefPropagation() if solver is None else solver
     check_callable(objective, solver)
-    score = score or ("residual" if compensate else "gain")
+    score = checked_score(score, compensate)
+    if on_step is not None and not callable(on_step):
+        raise SettingsError(f"on_step must be a function of a Step, not {told(on_step)}")
     clock, began = Clock(), time.perf_counter()
     mask = seed_mask(model, seed)
     start = solver(model.keep(mask))

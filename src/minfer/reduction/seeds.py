@@ -8,12 +8,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.checks import check_graph, real_numbers
+from minfer.errors import ModelError
 from minfer.factors import Globals
 from minfer.graph import FactorGraph
 
 
 def unary(graph: FactorGraph) -> NDArray[np.bool_]:
     """Factors over at most one variable, shape (F,)."""
+    check_graph(graph, "a seed")
     mask = np.zeros(graph.n_factors, dtype=bool)
     for g in graph.groups:
         if isinstance(g, Globals):
@@ -49,7 +52,10 @@ def spanning_forest(graph: FactorGraph, scores: NDArray | None = None) -> NDArra
     if scores is None:
         score = np.concatenate([_spread(g) for g in groups])
     else:
-        score = np.asarray(scores, dtype=np.float64)[ids]
+        given = real_numbers(scores, "scores").astype(np.float64)
+        if given.shape != (graph.n_factors,):
+            raise ModelError(f"scores must have shape ({graph.n_factors},), not {given.shape}")
+        score = given[ids]
     # the forest takes the smallest weights: ranks, the best first, and one edge per pair
     order = np.lexsort((ids, -score))
     _, first = np.unique(ends[order] @ np.array([graph.n_variables, 1]), return_index=True)

@@ -29,6 +29,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from minfer.checks import check_flag, check_graph, check_type, real_numbers, told
 from minfer.errors import ModelError, SettingsError
 from minfer.factors import TRUTH_TABLES, Features, read_only
 from minfer.graph import FactorGraph
@@ -193,10 +194,14 @@ class JoinTemplates:
         joins: Sequence[Join],
         weights: Callable[[int, NDArray[np.int32]], ArrayLike],
     ) -> None:
+        if not np.iterable(joins) or not all(isinstance(j, Join) for j in joins):
+            raise SettingsError(f"joins are a list of Join, not {told(joins)}")
+        if not callable(weights):
+            raise SettingsError(f"weights are a function (template, scope), not {told(weights)}")
         self._weights = weights
         self._joined = []
         self._first = [0]  # number of each template's first factor
-        self.n_variables = int(np.size(joins[0].left)) if joins else 0
+        self.n_variables = real_numbers(joins[0].left, "template 0: left").size if joins else 0
         for t, join in enumerate(joins):
             joined, n = _joined(join, t, self.n_variables, self._first[-1])
             self._joined.append(joined)
@@ -272,13 +277,18 @@ class JoinTemplates:
 def _joined(join: Join, template: int, n_variables: int, first: int) -> tuple[_Joined, int]:
     """Members by value, and the numbers of their factors from ``first`` on; how many there are."""
     where = f"template {template}"
-    on_left, on_right = np.asarray(join.left), np.asarray(join.right)
+    on_left = real_numbers(join.left, f"{where}: left")
+    on_right = real_numbers(join.right, f"{where}: right")
     for side in (on_left, on_right):
         if side.shape != (n_variables,) or (side.size and side.dtype.kind not in "iu"):
             raise ModelError(
                 f"{where}: left and right must be int arrays of shape ({n_variables},), "
                 f"not {side.dtype} of shape {side.shape}"
             )
+    for name in ("theta_low", "theta_high"):
+        number = (int, float, np.integer, np.floating)
+        check_type(getattr(join, name), number, f"{where}: {name} is a number", ModelError)
+    check_flag(f"{where}: symmetric", join.symmetric)
     low, high = float(join.theta_low), float(join.theta_high)
     if not -math.inf < low <= high < math.inf:
         raise ModelError(f"{where}: [{low}, {high}] is not a finite interval of weights")
@@ -359,6 +369,8 @@ class Materialised:
 
 def ground(base: FactorGraph, source: FactorSource) -> FactorGraph:
     """The model with all factors of the source: its factor k is factor F + k of the new model."""
+    check_graph(base, "ground")
+    check_type(source, FactorSource, "ground takes a FactorSource")
     parts = _fetch(source, np.ones(base.n_variables), [0.0] * len(source.theta_bounds))
     found = _whole(parts)
     if not np.array_equal(found.ids, np.arange(source.n_factors)):

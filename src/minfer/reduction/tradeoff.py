@@ -13,17 +13,19 @@ Times are CPU seconds of the whole call, preparation included.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
 from statistics import median
+from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import ModelError, SettingsError
+from minfer.checks import check_choice, check_graph, check_number, check_type, check_whole
+from minfer.errors import ModelError
 from minfer.graph import FactorGraph
 from minfer.reduction import seeds
 from minfer.reduction.infer import REFRESHES, Seed, infer, seed_mask
@@ -225,14 +227,19 @@ class Sweep:
         reference: Reference | None = None,
         repeats: int = REPEATS,
     ) -> None:
-        if repeats < 1:
-            raise SettingsError(f"repeats must be at least 1, not {repeats}")
-        if objective not in VALUES:
-            raise SettingsError(f"objective must be one of {', '.join(VALUES)}, not {objective!r}")
+        check_graph(model, "tradeoff")
+        check_whole("repeats", repeats, 1)
+        check_choice("objective", objective, tuple(VALUES))
+        check_type(reference, (Reference, NoneType), "reference must be a Reference or None")
+        check_type(values, (Iterable, NoneType), "values must be numbers or None")
+        values = VALUES[objective] if values is None else tuple(values)
+        for value in values:
+            most = inf if objective == "min-joint" else 1.0
+            check_number("values", value, 0.0, most, what=f"numbers from 0 to {most:g}")
         if reference is not None and reference.probs.shape != (int(model._offsets[-1]),):
             raise ModelError("tradeoff: the reference has other variables or states than the model")
         self.model, self.objective, self.repeats = model, objective, repeats
-        self.values = VALUES[objective] if values is None else tuple(values)
+        self.values = values
         self.seed = seed_mask(model, seed)
         self.reference = reference
         self.points: list[Point] = []

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from minfer.checks import check_graph, check_type, integers
 from minfer.denoising import ALPHA, COUPLING, FACTOR_COST, TOL, grey_values, picture_model
-from minfer.errors import SettingsError
+from minfer.errors import ModelError, SettingsError
 from minfer.graph import FactorGraph
 from minfer.io.text import PathLike, write_bytes
 from minfer.parsing.conllu import Sentence
@@ -77,6 +78,9 @@ def report(
     >>> text[:15], "https:" in text
     ('<!DOCTYPE html>', False)
     """
+    check_graph(model, "report")
+    for name, text in (("title", title), ("command", command), ("method", method)):
+        check_type(text, str, f"report: {name} is text")
     objective = MinJoint(DEFAULT_FACTOR_COST) if objective is None else objective
     run, words = _run(model, solver, options, run)
     sweep = Sweep(
@@ -169,16 +173,16 @@ def parse_report(
         words, parser.scores(sentence, tags), s.gp, s.sib, s.projective, s.single_root
     )
     call = command or f"minfer.report.parse_report(parser, {list(words)!r})"
-    return _sentence_page(problem, inference or Inference(), heads, title, call, steps)
+    return _sentence_page(problem, inference, heads, title, call, steps)
 
 
 def scores_report(
     words: Sequence[str],
     arc_scores: ArrayLike,
+    *,
     sib: ArrayLike | None = None,
     gp: ArrayLike | None = None,
     projective: bool = True,
-    *,
     single_root: bool = True,
     inference: Inference | None = None,
     gold: ArrayLike | None = None,
@@ -188,17 +192,23 @@ def scores_report(
 ) -> str:
     """The report of a sentence with your own scores, as :func:`minfer.parsing.marginals` takes
     them; ``gold`` (n,) are heads to compare with, the rest as for :func:`parse_report`."""
+    check_type(words, Sequence, "words are a list of strings", ModelError)
+    for word in words:
+        check_type(word, str, "words are strings", ModelError)
     scores = Scores.checked(arc_scores, gp, sib)
     problem = Problem(
         tuple(words), scores, gp is not None, sib is not None, projective, single_root
     )
-    heads: NDArray[np.int32] | None = None if gold is None else np.asarray(gold, dtype=np.int32)
-    call = command or "minfer.report.scores_report(words, arc_scores, sib, gp)"
-    return _sentence_page(problem, inference or Inference(), heads, title, call, steps)
+    heads: NDArray[np.int32] | None = None
+    if gold is not None:
+        heads = integers(gold, "gold").ravel().astype(np.int32)
+    call = command or "minfer.report.scores_report(words, arc_scores, sib=sib, gp=gp)"
+    return _sentence_page(problem, inference, heads, title, call, steps)
 
 
 def write_report(path: PathLike, text: str) -> None:
     """Write a report to a file, atomically; ``-`` is standard output."""
+    check_type(text, str, "a report is text")
     write_bytes(path, text.encode())
 
 
@@ -220,9 +230,11 @@ def _run(
 
 
 def _sentence_page(
-    problem: Problem, inference: Inference, gold: NDArray[np.int32] | None, title: str,
+    problem: Problem, inference: Inference | None, gold: NDArray[np.int32] | None, title: str,
     command: str, steps: int,
 ) -> str:  # fmt: skip
+    inference = Inference() if inference is None else inference
+    check_type(inference, Inference, "inference must be an Inference or None")
     data = SentenceSweep(problem, inference, gold, steps).collect()
     factors = [name for name, on in (("grandparent", problem.gp), ("sibling", problem.sib)) if on]
     about = f"{counted(len(problem.words), 'word')}; {' and '.join(factors) or 'no'} factors; "

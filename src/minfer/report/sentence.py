@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import ModelError, SettingsError
+from minfer.checks import check_whole
+from minfer.errors import ModelError
 from minfer.factors import read_only
 from minfer.parsing.graphs import Pairs, Scores, list_pairs, pair_weights
 from minfer.parsing.inference import ArcMarginals, Inference, Reducer, marginals
@@ -59,8 +60,8 @@ class Problem(NamedTuple):
     def run(self, inference: Inference) -> ArcMarginals:
         arcs, gp, sib = self.scores
         return marginals(
-            arcs, sib if self.sib else None, gp if self.gp else None, self.projective,
-            single_root=self.single_root, inference=inference,
+            arcs, sib=sib if self.sib else None, gp=gp if self.gp else None,
+            projective=self.projective, single_root=self.single_root, inference=inference,
         )  # fmt: skip
 
     def pairs(self) -> Pairs:
@@ -100,8 +101,7 @@ class SentenceSweep:
             raise ModelError(f"report: {n} words, but scores of {len(problem.scores.arcs) - 1}")
         if gold is not None and len(gold) != n:
             raise ModelError(f"report: {n} words, but {len(gold)} heads to compare with")
-        if steps < 2:
-            raise SettingsError(f"report: a sweep has at least 2 steps, not {steps}")
+        check_whole("steps", steps, 2)
         self.problem, self.inference, self.gold = problem, inference, gold
         self.pairs = problem.pairs()
         self.tree = problem.run(replace(inference, objective=MinDivergence(0))).probs

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.checks import check_whole
 from minfer.errors import SettingsError
 from minfer.graph import FactorGraph
 from minfer.reduction.bound import Certificate
@@ -151,8 +152,7 @@ class Sweep:
         no_bound: str = "",
         steps: int = STEPS,
     ) -> None:
-        if steps < 2:
-            raise SettingsError(f"report: a sweep has at least 2 steps, not {steps}")
+        check_whole("steps", steps, 2)
         self.model, self.run, self.name, self.no_bound = model, run, name, no_bound
         self.parameter = parameter_of(objective)
         self.first = run(objective)

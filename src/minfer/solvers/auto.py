@@ -6,6 +6,7 @@ import math
 import time
 from dataclasses import dataclass, replace
 
+from minfer.checks import check_settings, check_whole
 from minfer.conditioning import condition
 from minfer.elimination import clique_tree
 from minfer.errors import RefusedError
@@ -20,7 +21,6 @@ from minfer.solvers.exact import (
     expected_seconds,
     solve,
 )
-from minfer.solvers.iteration import check_settings
 from minfer.words import counted
 
 RETRY_DAMPING = 0.5
@@ -54,6 +54,8 @@ class Auto:
 
     def __post_init__(self) -> None:
         check_settings(self.max_iters, self.tol, 0.0, self.time_limit)
+        if self.exact_cells is not None:
+            check_whole("exact_cells", self.exact_cells)
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
         began = time.perf_counter()

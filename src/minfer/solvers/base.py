@@ -8,7 +8,7 @@ a solver.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol, runtime_checkable
@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from minfer.checks import check_graph, check_type, integer, integers, real_numbers
 from minfer.errors import ModelError
 from minfer.factors import read_only
 from minfer.graph import FactorGraph
@@ -120,7 +121,9 @@ class Marginals:
         cls, graph: FactorGraph, probs: ArrayLike, solver: str, log_z: float = math.nan
     ) -> Marginals:
         """Wrap another library's marginals, flat (sum of states,), so that it can be a solver."""
-        p = np.array(probs, dtype=np.float64).ravel()
+        check_graph(graph, "from_probs")
+        check_type(log_z, (int, float, np.number), f"{solver}: log_z is a number", ModelError)
+        p = np.array(real_numbers(probs, f"{solver}: probabilities"), dtype=np.float64).ravel()
         if p.shape != (int(graph._offsets[-1]),):
             raise ModelError(f"{solver}: {p.size} probabilities for {graph._offsets[-1]} states")
         if not np.isfinite(p).all() or (p < -1e-9).any():
@@ -142,8 +145,26 @@ class Marginals:
         return self.graph.n_variables
 
     def __iter__(self) -> Iterator[NDArray[np.float64]]:
-        """The marginals of all variables in turn."""
+        """The marginals of all variables in turn; :meth:`items` has their names too."""
         return (self[v] for v in range(self.graph.n_variables))
+
+    def __contains__(self, variable: object) -> bool:
+        """Whether there is a variable of this number or name."""
+        if not isinstance(variable, str) and integer(variable) is None:
+            return False
+        try:
+            self.graph.index(variable)  # type: ignore[arg-type]
+        except ModelError:
+            return False
+        return True
+
+    def keys(self) -> list[str]:
+        """The names of all variables in turn, so that ``dict(m)`` is the marginals by name."""
+        return [self.graph.name(v) for v in range(self.graph.n_variables)]
+
+    def items(self) -> Iterator[tuple[str, NDArray[np.float64]]]:
+        """Name and marginal of every variable in turn."""
+        return zip(self.keys(), self)
 
     @property
     def log_z(self) -> float:
@@ -193,25 +214,27 @@ class Marginals:
 
         The solver's own belief where it has one, else the product of the variables' marginals.
         """
-        n = self.graph.n_factors
-        if not -n <= factor < n:
-            raise ModelError(f"there is no factor {factor}; the graph has {n}")
-        factor = int(factor) % n  # negative numbers count from the end
+        factor = self.graph.factor_index(factor)
         joint = self.state.factor(factor) if self.state is not None else None
         return self.product(self.graph.scope(factor)) if joint is None else joint
 
     def factors(self, factors: ArrayLike) -> NDArray[np.float64]:
         """Joint marginals of several factors of one shape, shape (n, S_1 * ... * S_A)."""
-        many = np.asarray(factors, dtype=np.int64).ravel()
+        many = integers(factors, "factor numbers").astype(np.int64).ravel()
+        n = self.graph.n_factors
+        if many.size and (many.min() < -n or many.max() >= n):
+            bad = int(many[(many < -n) | (many >= n)][0])
+            raise ModelError(f"there is no factor {bad}; the graph has {n}")
+        many = np.where(many < 0, many + n, many)
         batch = getattr(self.state, "factors", None)
         joints = batch(many) if batch else None
         return np.array([self.factor(int(i)).ravel() for i in many]) if joints is None else joints
 
-    def product(self, scope: ArrayLike) -> NDArray[np.float64]:
-        """Product of the marginals of some variables, shape (S_1, ..., S_A)."""
+    def product(self, scope: Any) -> NDArray[np.float64]:
+        """Product of the marginals of some variables (numbers or names), shape (S_1, ..., S_A)."""
         out = np.ones(())
-        for v in np.asarray(scope, dtype=np.int64).ravel():
-            out = out[..., None] * self[int(v)]
+        for v in [scope] if isinstance(scope, str) or not np.iterable(scope) else scope:
+            out = out[..., None] * self[v]
         return out
 
     def mpm(self) -> NDArray[np.int64]:
@@ -224,9 +247,10 @@ class Marginals:
             return np.zeros(0)
         return np.maximum.reduceat(self.probs, self.graph._offsets[:-1])
 
-    def to_dict(self, variables: list[int] | None = None) -> dict[str, Any]:
+    def to_dict(self, variables: Iterable[int | str] | None = None) -> dict[str, Any]:
         """Plain Python values, ready for JSON; minus infinity and NaN become None."""
         chosen = range(self.graph.n_variables) if variables is None else variables
+        check_type(chosen, Iterable, "to_dict takes a list of variables", ModelError)
         log_z = self.log_z
         finite = math.isfinite(log_z)
         return {

@@ -19,12 +19,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property, partial
+from types import NoneType
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import MinferError, SettingsError
+from minfer.checks import check_solver, check_type, check_whole
+from minfer.errors import MinferError
 from minfer.factors import Globals
 from minfer.graph import Component, FactorGraph
 from minfer.solvers.base import LogZ, Marginals, Solver, Status
@@ -67,10 +69,9 @@ class Components:
     size: int = SIZE
 
     def __post_init__(self) -> None:
-        if not callable(self.solver) or isinstance(self.solver, type):
-            raise SettingsError(f"{self.solver!r} is no solver: take BeliefPropagation()")
-        if self.workers < 1 or self.size < 1:
-            raise SettingsError(f"workers {self.workers} and size {self.size} must be at least 1")
+        check_solver(self.solver)
+        check_whole("workers", self.workers, 1)
+        check_whole("size", self.size, 1)
 
     def __call__(
         self,
@@ -106,6 +107,7 @@ class Components:
         self, graph: FactorGraph, start: Marginals | None
     ) -> tuple[list[Component], Sequence[Marginals | None], NDArray[np.int64]]:
         """The parts, what to start them from, and the part of each variable."""
+        check_type(start, (Marginals, NoneType), "a run starts from Marginals or None")
         old = start.state if start is not None else None
         if start is not None and isinstance(old, Parts) and start.graph.groups is graph.groups:
             places = _places(graph, old.labels, len(old.parts))

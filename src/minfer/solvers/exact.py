@@ -22,9 +22,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.checks import check_choice, check_graph, check_number, check_seconds
 from minfer.conditioning import Conditioned, Flat, condition, flatten
 from minfer.elimination import CliqueTree, clique_tree
-from minfer.errors import ContradictionError, RefusedError, SettingsError
+from minfer.errors import ContradictionError, RefusedError
 from minfer.factors import FactorGroup, GlobalFactor, Globals, Tables
 from minfer.graph import FactorGraph
 from minfer.solvers.base import LogZ, Marginals, Status
@@ -63,11 +64,13 @@ class Exact:
     method: str = "clique-tree"
 
     def __post_init__(self) -> None:
-        if self.method not in ("clique-tree", "enumerate"):
-            raise SettingsError(f"Exact: method is clique-tree or enumerate, not {self.method!r}")
+        check_number("max_gib", self.max_gib, 0.0, infinite=True)
+        check_seconds("time_limit", self.time_limit)
+        check_choice("method", self.method, ("clique-tree", "enumerate"))
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
         """Marginals of every variable; ``start`` has no use here."""
+        check_graph(graph)
         if self.method == "enumerate":
             return _enumerate(self, graph)
         began = time.perf_counter()

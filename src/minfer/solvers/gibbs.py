@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.checks import check_seconds, check_whole
 from minfer.conditioning import Conditioned, Flat, condition, flatten
-from minfer.errors import RefusedError, SettingsError
+from minfer.errors import RefusedError
 from minfer.graph import FactorGraph
 from minfer.solvers.base import LogZ, Marginals, Status
-from minfer.solvers.iteration import check_settings
 from minfer.solvers.mean_field import (
     Pace,
     initial_probs,
@@ -84,19 +84,15 @@ class Gibbs:
 
     def __post_init__(self) -> None:
         for name, least in (("n_sweeps", 1), ("n_chains", 1), ("burn_in", 0), ("rng", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or value < least:
-                raise SettingsError(
-                    f"{name} must be a whole number of at least {least}, not {value!r}"
-                )
-        check_settings(1, 0.0, 0.0, self.time_limit)
+            check_whole(name, getattr(self, name), least)
+        check_seconds("time_limit", self.time_limit)
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
         from minfer.kernels.mean_field import split
 
         begin = time.perf_counter()
-        refuse_globals(graph, "Gibbs")
         model = condition(graph)
+        refuse_globals(graph, "Gibbs")
         flat = flatten(model)
         parts, _ = split(flat)
         run = _Chains(self, flat, parts, begin)

@@ -176,11 +176,10 @@ def _report(
 
 
 def _tell_tree(drawn: Drawn) -> None:
-    from rich.text import Text
-
     from minfer.cli import render
     from minfer.parsing.drawing import tree_lines
 
+    drawn = drawn.visible()
     console = render.console()
     plain = not render.can_print("┼→")
     for line, form in zip(tree_lines(drawn.heads, plain), drawn.forms):
@@ -201,7 +200,7 @@ def _tell_tree(drawn: Drawn) -> None:
         row += [name(other), render.probability(drawn.second_probs[k])] if other >= 0 else ["", ""]
         if drawn.gold is not None:
             row.append("" if drawn.gold[k] == head else name(drawn.gold[k]))
-        table.add_row(*map(Text, row), style="" if p >= 0.5 else "yellow")
+        table.add_row(*row, style="" if p >= 0.5 else "yellow")
     render.show(console, table)
     console.print(f"\nprobability of the tree {render.probability(drawn.tree_prob)}")
     if drawn.gold is not None:

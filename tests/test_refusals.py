@@ -1,0 +1,669 @@
+"""What is refused, and how: names that act on a terminal, silent misreadings, wrong types.
+
+Every wrong argument of the public API ends in a typed error or in an answer, never in an error from
+somewhere deep inside; every settings object refuses a wrong field when it is made.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import warnings
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minfer
+from minfer import (
+    Auto,
+    BeliefPropagation,
+    Budget,
+    Components,
+    EvidenceError,
+    Exact,
+    FactorGraph,
+    Gibbs,
+    Join,
+    JoinTemplates,
+    Marginals,
+    MeanField,
+    MinDivergence,
+    MinferError,
+    MinJoint,
+    MinSize,
+    ModelError,
+    SettingsError,
+    TreeReweighted,
+    infer,
+    interop,
+    parsing,
+    pictures,
+    planning,
+    plots,
+    report,
+)
+from minfer.reduction import bound, proposition1, seeds
+from minfer.words import visible
+from test_cli import call
+
+NAMES = ["rain", "wet", "street", "sky"]
+MODEL = FactorGraph.pairwise(
+    [0.5, -1.0, 0.2, 0.1], [[0, 1], [1, 2], [2, 3], [3, 0]], [1.0, 0.5, -0.3, 0.2], names=NAMES
+)
+TABLE = np.zeros((2, 2))
+ARCS, CUBE = np.zeros((3, 3)), np.zeros((3, 3, 3))
+NAN, INF = float("nan"), float("inf")
+
+
+# ---------------------------------------------------------------------- silent misreadings
+
+
+REFUSED: dict[str, tuple[type[MinferError], str, Callable[[], Any]]] = {
+    "a flat scope": (ModelError, r"\[\[0, 1\]\]", lambda: MODEL.add_tables((0, 1), TABLE)),
+    "a flat scope, array": (ModelError, "sequence", lambda: MODEL.add_tables(np.arange(2), TABLE)),
+    "a flat scope, features": (ModelError, r"\[\[0, 1\]\]", lambda: MODEL.add_features([0, 1], 1)),
+    "float scopes": (ModelError, "integers", lambda: MODEL.add_tables([[0.9, 1.9]], [TABLE])),
+    "whole floats": (ModelError, "integers", lambda: MODEL.add_tables([[0.0, 1.0]], [TABLE])),
+    "float scopes of features": (ModelError, "integers", lambda: MODEL.add_features([[0.9, 2]], 1)),
+    "bool scopes": (ModelError, "integers", lambda: MODEL.add_tables([[False, True]], [TABLE])),
+    "float global": (ModelError, "integers", lambda: MODEL.add_global([0.5, 1.5], TREE)),
+    "float flat tables": (
+        ModelError,
+        "integers",
+        lambda: MODEL.add_flat_tables(np.array([1]), np.array([0.5]), np.zeros(2)),
+    ),
+    "arities and scopes": (
+        ModelError,
+        "arities of 3",
+        lambda: MODEL.add_flat_tables(np.array([3]), np.array([0]), np.zeros(2)),
+    ),
+    "float factors": (ModelError, "integers", lambda: MODEL.keep([0.7, 1.2])),
+    "whole float factors": (ModelError, "integers", lambda: MODEL.keep([0.0, 1.0])),
+    "factors in a square": (ModelError, "one axis", lambda: MODEL.keep([[0, 1], [2, 3]])),
+    "float labels": (ModelError, "integers", lambda: MODEL.split([0.0, 0.5, 0.9, 0.1])),
+    "negative labels": (ModelError, "from 0", lambda: MODEL.split([-1, -1, -1, -1])),
+    "float assignments": (ModelError, "integers", lambda: MODEL.log_score([0.5, 0, 0, 1])),
+    "names in one string": (ModelError, "list of strings", lambda: FactorGraph.empty([2, 2], "ab")),
+    "a bool as a variable": (ModelError, "True", lambda: MODEL.index(True)),
+    "names in add_tables": (
+        ModelError,
+        "FactorGraph.named",
+        lambda: MODEL.add_tables([["rain", "wet"]], [TABLE]),
+    ),
+    "a name as scope": (ModelError, "FactorGraph.named", lambda: MODEL.add_tables(["rain"], [[0]])),
+    "names in add_features": (
+        ModelError,
+        "FactorGraph.named",
+        lambda: MODEL.add_features([["rain", "wet"]], 1.0),
+    ),
+    "evidence by a word": (EvidenceError, "wet has states 0 to 1", lambda: evidence(wet="yes")),
+    "NaN as evidence": (EvidenceError, "wet has states 0 to 1", lambda: evidence(wet=NAN)),
+    "None as evidence": (EvidenceError, "wet has states 0 to 1", lambda: evidence(wet=None)),
+    "half a state": (EvidenceError, "integers", lambda: evidence(wet=1.0)),
+    "a bool as evidence": (EvidenceError, "integers", lambda: evidence(wet=np.True_)),
+    "soft evidence": (EvidenceError, "wet", lambda: MODEL.with_soft_evidence({"wet": "ab"})),
+    "no mapping": (EvidenceError, "mapping", lambda: MODEL.with_soft_evidence([1, 2])),
+    "a factor by name": (ModelError, "number", lambda: answer().factor("rain")),
+    "half a factor": (ModelError, "number", lambda: answer().factor(0.5)),
+    "a factor's scope by name": (ModelError, "number", lambda: MODEL.scope("rain")),
+    "float factor numbers": (ModelError, "integers", lambda: answer().factors([4.5])),
+    "factors out of range": (ModelError, "no factor 99", lambda: answer().factors([4, 99])),
+    "explain an answer": (
+        SettingsError,
+        r"minfer\.infer",
+        lambda: minfer.explain(answer(), "rain"),
+    ),
+    "explain a model": (SettingsError, r"minfer\.infer", lambda: minfer.explain_model(MODEL)),
+    "a class as solver": (SettingsError, "no solver", lambda: infer(MODEL, MinJoint(1.0), Exact)),
+    "a class as objective": (SettingsError, "no objective", lambda: infer(MODEL, MinJoint)),
+    "a path as model": (ModelError, "FactorGraph", lambda: infer("grid.uai", MinJoint(1.0))),
+    "labels of a picture": (
+        SettingsError,
+        "whole number",
+        lambda: minfer.denoise(np.eye(4), labels=2.7),
+    ),
+    "no path": (SettingsError, "string or a Path", lambda: minfer.read(None)),
+    "half a word": (ModelError, "one word", lambda: parsing.ProjectiveTree([0], [1], 1.5)),
+}
+TREE = parsing.ProjectiveTree([0, 1], [1, 2], 2)
+
+
+def evidence(**seen: Any) -> FactorGraph:
+    return MODEL.with_evidence(seen)
+
+
+def answer() -> Marginals:
+    return Marginals.from_probs(MODEL, np.full(8, 0.5), "by hand")
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_is_refused_with_the_place_and_the_remedy(name: str) -> None:
+    error, words, wrong = REFUSED[name]
+    with pytest.raises(error, match=words):
+        wrong()
+
+
+def test_pair_scores_are_given_by_name() -> None:
+    for function in (parsing.marginals, parsing.to_graph):
+        with pytest.raises(TypeError, match="positional"):
+            function(ARCS, CUBE, CUBE)
+    with pytest.raises(TypeError, match="positional"):
+        report.scores_report(["a", "b"], ARCS, CUBE)
+
+
+def test_marginals_are_a_mapping_by_name() -> None:
+    m = Marginals.from_probs(MODEL, [0.1, 0.9, 0.2, 0.8, 0.3, 0.7, 0.4, 0.6], "by hand")
+    assert {name: p.tolist() for name, p in dict(m).items()} == {
+        "rain": [0.1, 0.9], "wet": [0.2, 0.8], "street": [0.3, 0.7], "sky": [0.4, 0.6],
+    }  # fmt: skip
+    assert [name for name, _ in m.items()] == m.keys() == NAMES
+    assert "rain" in m
+    assert 3 in m
+    assert "snow" not in m
+    assert 4 not in m
+    assert None not in m
+    assert [p.tolist() for p in m] == [m[v].tolist() for v in range(4)]
+    np.testing.assert_array_equal(m.product(["rain", "sky"]), m.product([0, 3]))
+    unnamed = Marginals.from_probs(FactorGraph.empty([2, 3]), [0.5] * 2 + [1 / 3] * 3, "by hand")
+    assert list(dict(unnamed)) == ["x0", "x1"]
+
+
+def test_scopes_that_are_lists_arrays_or_empty_are_read_as_before() -> None:
+    for scopes in ([[0, 1]], [(0, 1)], [np.array([0, 1])], np.array([[0, 1]], dtype=np.uint8)):
+        assert MODEL.add_tables(scopes, [TABLE]).scope(8).tolist() == [0, 1]
+    assert MODEL.add_tables([[]], [1.5]).arity[-1] == 0
+    assert MODEL.add_tables([], []).n_factors == MODEL.n_factors
+    assert MODEL.keep([]).n_factors == 0
+
+
+# ---------------------------------------------------------------------- settings
+
+
+COUNT = (None, "3", NAN, 2.5, 3.0, -1, True, [3], MODEL, Exact)  # no value of a count
+NUMBER = (None, "0.1", NAN, -0.5, True, [0.5], 1j, MODEL, Exact)  # none of a number >= 0
+LIMIT = ("1", NAN, -1.0, 0.0, True, MODEL)  # none of a time limit
+WORD = (None, 1, "no such word", True, MODEL)
+FLAG = (None, "yes", 1, 0.0, MODEL)
+SETTINGS: dict[type, tuple[dict[str, Any], dict[str, tuple[Any, ...]]]] = {
+    Exact: ({}, {"max_gib": NUMBER, "time_limit": LIMIT, "method": WORD}),
+    BeliefPropagation: (
+        {},
+        {
+            "max_iters": (*COUNT, 0), "tol": NUMBER, "damping": (*NUMBER, 1.0),
+            "schedule": WORD, "time_limit": LIMIT,
+        },
+    ),
+    TreeReweighted: (
+        {},
+        {
+            "max_iters": (*COUNT, 0), "tol": NUMBER, "damping": (*NUMBER, 1.0),
+            "weights": (None, "no such word", ["a"], MODEL), "time_limit": LIMIT,
+        },
+    ),
+    MeanField: ({}, {"max_iters": (*COUNT, 0), "tol": NUMBER, "time_limit": LIMIT}),
+    Gibbs: (
+        {},
+        {
+            "n_sweeps": (*COUNT, 0), "burn_in": COUNT, "n_chains": (*COUNT, 0), "rng": COUNT,
+            "time_limit": LIMIT,
+        },
+    ),
+    Auto: (
+        {},
+        {
+            "max_iters": (*COUNT, 0), "tol": NUMBER, "time_limit": LIMIT,
+            "exact_cells": COUNT[1:],
+        },
+    ),
+    Components: ({}, {"solver": (None, "bp", 3, Exact), "workers": (*COUNT, 0), "size": COUNT}),
+    MinSize: ({}, {"max_divergence": NUMBER}),
+    MinDivergence: ({}, {"max_factors": (*COUNT, INF)}),
+    MinJoint: ({}, {"factor_cost": NUMBER}),
+    Budget: (
+        {"max_factors": 3},
+        {"max_divergence": NUMBER[1:], "max_factors": COUNT[1:], "factor_cost": NUMBER[1:]},
+    ),
+    parsing.Inference: (
+        {},
+        {
+            "least": (*NUMBER, INF), "arc_least": (*NUMBER, INF), "tol": (*NUMBER, INF),
+            "objective": (0.1, "joint", MinJoint), "max_iters": (*COUNT, 0),
+            "damping": (*NUMBER, 1.0), "seed": WORD, "paper_order": FLAG,
+        },
+    ),
+    parsing.Recipe: (
+        {},
+        {
+            "first_epochs": COUNT, "epochs": COUNT, "tag_epochs": COUNT, "label_epochs": COUNT,
+            "rate": NUMBER, "pair_rate": NUMBER, "class_rate": NUMBER, "dropout": (*NUMBER, 1.0),
+            "inference": (None, "full", 3), "bits": (*COUNT, 3, 27), "tag_bits": (*COUNT, 3, 27),
+            "folds": (*COUNT, 1),
+        },
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SETTINGS, ids=lambda kind: kind.__name__)
+def test_settings_check_every_field(kind: type) -> None:
+    given, fields = SETTINGS[kind]
+    assert set(fields) == set(kind.__dataclass_fields__), "every field is in the table"
+    for field, wrong in fields.items():
+        for value in wrong:
+            with pytest.raises(SettingsError, match=field if field != "solver" else "solver"):
+                kind(**{**given, field: value})
+
+
+def test_a_model_in_place_of_settings_gets_advice() -> None:
+    for kind in (Exact, BeliefPropagation, TreeReweighted, MeanField, Gibbs, Auto):
+        with pytest.raises(SettingsError, match=r"settings come first .* Exact\(\)\(model\)"):
+            kind(MODEL)
+
+
+def test_numpy_numbers_are_numbers() -> None:
+    assert BeliefPropagation(np.int64(7), np.float32(0.1)).max_iters == 7
+    assert MinDivergence(np.int32(3))([0.1, 0.2, 0.3, 0.4]).sum() == 3
+    assert MinJoint(np.float64(0.15))([0.1, 0.2]).tolist() == [False, True]
+    assert MinJoint(INF)([0.1, 0.2]).tolist() == [False, False]
+
+
+FUNCTION_SETTINGS: dict[str, tuple[Callable[..., Any], dict[str, Any], dict[str, Any]]] = {
+    "infer": (
+        infer,
+        {"model": MODEL, "objective": MinJoint(0.01), "solver": Exact(), "compensate": True},
+        {
+            "compensate": FLAG, "refreshes": COUNT, "damping": (*NUMBER, 1.0),
+            "score": ("no such word", 3), "costs": ("a", ["a"] * 8),
+        },
+    ),
+    "relax": (
+        minfer.relax,
+        {"model": MODEL, "objective": MinJoint(0.01), "solver": Exact()},
+        {
+            "compensate": FLAG, "rounds": (*COUNT, 0), "damping": (*NUMBER, 1.0),
+            "time_limit": LIMIT, "max_error": NUMBER, "max_bound": NUMBER[1:],
+            "score": ("no such word", 3),
+        },
+    ),
+    "calibrate": (
+        minfer.calibrate,
+        {"objective": MinJoint, "graphs": [MODEL], "kept": 0.5, "solver": Exact()},
+        {"kept": (*NUMBER[1:], 1.5), "graphs": (MODEL, 3)},
+    ),
+    "tradeoff": (
+        minfer.tradeoff,
+        {"model": MODEL},
+        {"objective": WORD, "repeats": (*COUNT, 0), "values": ([2.0], ["a"], [NAN], [-1.0])},
+    ),
+    "denoise": (
+        minfer.denoise,
+        {"image": np.eye(4)},
+        {
+            "alpha": ("5", NAN, -1.0, True), "coupling": ("5", NAN, -1.0, True),
+            "level": ("a", NAN, 7.0, True), "labels": ("2", 2.5, 1, True),
+            "means": (["a", "b"], [NAN, 1.0]),
+        },
+    ),
+    "train": (
+        parsing.Parser.train,
+        {"train": []},
+        {
+            "projective": FLAG, "single_root": FLAG, "gp": FLAG, "sib": FLAG, "tags": WORD,
+            "rng": COUNT, "recipe": ("quick", 3),
+        },
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTION_SETTINGS)
+def test_functions_check_their_settings_before_they_compute(name: str) -> None:
+    function, given, fields = FUNCTION_SETTINGS[name]
+    for field, wrong in fields.items():
+        for value in wrong:
+            with pytest.raises(SettingsError):
+                function(**{**given, field: value})
+
+
+# ---------------------------------------------------------------------- typed errors
+
+
+class Thing:
+    pass
+
+
+LARGE = 10**30
+COUNTED = {"refreshes", "rounds", "steps", "bins", "side"}
+
+
+JUNK: list[Any] = [
+    None, "x", b"x", NAN, INF, -1, -1.5, 1.5, True, 1j, LARGE, [], {}, (), Thing(), ["x"], [None],
+    [NAN], [0.5, 1.5], [[1, 2], [3]], np.zeros((2, 2, 2)), np.array(["a"]), MODEL, Exact,
+    np.ma.masked_array([1.0, 2.0], [True, False]),
+]  # fmt: skip
+
+
+def _source(**join: Any) -> JoinTemplates:
+    return JoinTemplates([Join(**join)], lambda template, scope: np.ones(len(scope)))
+
+
+def _calls(folder: Path) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
+    """Public functions with arguments that are right; each of them is then replaced by junk."""
+    m, ok = answer(), np.ones(8, dtype=bool)
+    result = infer(MODEL, MinJoint(0.01), Exact())
+    seed = seeds.unary(MODEL)
+    calls: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+        "empty": (FactorGraph.empty, {"n_states": [2, 2], "names": ["a", "b"]}),
+        "pairwise": (
+            FactorGraph.pairwise,
+            {
+                "log_odds": [0.0, 1.0], "edges": [[0, 1]], "weights": [1.0], "feature": "and",
+                "names": ["a", "b"],
+            },
+        ),
+        "grid": (FactorGraph.grid, {"log_odds": TABLE, "coupling": 1.0, "feature": "equal"}),
+        "from_tables": (
+            FactorGraph.from_tables,
+            {"n_states": [2, 2], "scopes": [[0, 1]], "log_tables": [TABLE], "names": ["a", "b"]},
+        ),
+        "named": (FactorGraph.named, {"n_states": {"a": 2}, "log_tables": {("a",): [0, 1]}}),
+        "add_features": (MODEL.add_features, {"scope": [[0, 1]], "theta": 1.0, "feature": "and"}),
+        "add_tables": (MODEL.add_tables, {"scopes": [[0, 1]], "log_tables": [TABLE]}),
+        "batch": (MODEL.add_tables, {"scopes": np.array([[0, 1]]), "log_tables": [TABLE]}),
+        "add_flat_tables": (
+            MODEL.add_flat_tables,
+            {"arity": np.array([1]), "scopes": np.array([0]), "log_psi": np.zeros(2)},
+        ),
+        "add_global": (MODEL.add_global, {"scope": [0, 1], "factor": TREE}),
+        "scope": (MODEL.scope, {"factor": 0}),
+        "log_table": (MODEL.log_table, {"factor": 0}),
+        "index": (MODEL.index, {"variable": 0}),
+        "name": (MODEL.name, {"variable": 0}),
+        "log_score": (MODEL.log_score, {"assignments": [0, 0, 0, 0]}),
+        "with_evidence": (MODEL.with_evidence, {"evidence": {"wet": 1}}),
+        "with_soft_evidence": (MODEL.with_soft_evidence, {"likelihoods": {"wet": [1, 2]}}),
+        "soft values": (lambda x: MODEL.with_soft_evidence({"wet": x}), {"x": [1, 2]}),
+        "states": (lambda x: MODEL.with_evidence({"wet": x}), {"x": 1}),
+        "tilt": (MODEL.tilt, {"delta": np.zeros(8)}),
+        "keep": (MODEL.keep, {"which": [0]}),
+        "split": (MODEL.split, {"labels": [0, 0, 0, 0]}),
+        "from_probs": (
+            Marginals.from_probs,
+            {"graph": MODEL, "probs": np.full(8, 0.5), "solver": "s", "log_z": 0.0},
+        ),
+        "getitem": (m.__getitem__, {"variable": 0}),
+        "factor": (m.factor, {"factor": 0}),
+        "factors": (m.factors, {"factors": [4, 5]}),
+        "product": (m.product, {"scope": [0, 1]}),
+        "to_dict": (m.to_dict, {"variables": [0]}),
+        "infer": (
+            infer,
+            {
+                "model": MODEL, "objective": MinJoint(0.01), "solver": Exact(), "seed": seed,
+                "compensate": True, "refreshes": 1, "damping": 0.1, "score": "gain",
+                "costs": np.ones(8), "source": None,
+            },
+        ),
+        "relax": (
+            minfer.relax,
+            {
+                "model": MODEL, "objective": MinJoint(0.01), "solver": Exact(), "seed": seed,
+                "rounds": 1, "on_step": None,
+            },
+        ),
+        "calibrate": (
+            minfer.calibrate,
+            {
+                "objective": MinJoint, "graphs": [MODEL], "error": 0.1, "solver": Exact(),
+                "seed": seeds.unary,
+            },
+        ),
+        "factor_gains": (minfer.factor_gains, {"model": MODEL, "marginals": m, "seed": seed}),
+        "explain": (minfer.explain, {"result": result, "variable": "wet", "top": 3}),
+        "explain_model": (minfer.explain_model, {"result": result, "top": 3}),
+        "unary": (seeds.unary, {"graph": MODEL}),
+        "unary_and_globals": (seeds.unary_and_globals, {"graph": MODEL}),
+        "spanning_forest": (seeds.spanning_forest, {"graph": MODEL, "scores": np.ones(8)}),
+        "certificate": (bound.certificate, {"part": MODEL, "dropped": [], "max_cells": 100.0}),
+        "feature_bound": (bound.feature_bound, {"mu": [0.5], "theta": [1.0], "loose": False}),
+        "quantile_bound": (
+            bound.quantile_bound,
+            {"joints": [np.full(4, 0.25)], "log_tables": [np.zeros(4)]},
+        ),
+        "proposition1": (proposition1.split, {"model": MODEL, "seed": seed, "keep": ok}),
+        "plan": (planning.plan, {"graph": MODEL}),
+        "join": (
+            _source,
+            {
+                "left": [0, 1], "right": [1, 0], "theta_low": -1.0, "theta_high": 1.0,
+                "symmetric": False,
+            },
+        ),
+        "joins": (JoinTemplates, {"joins": [], "weights": lambda template, scope: None}),
+        "ground": (
+            minfer.ground,
+            {
+                "base": MODEL,
+                "source": _source(left=[0, 1, 2, 3], right=[1, 0, 2, 3], theta_low=0, theta_high=1),
+            },
+        ),
+        "picture": (minfer.denoise, {"image": np.eye(4), "objective": None, "solver": Exact()}),
+        "base_pictures": (pictures.base_pictures, {"side": 16}),
+        "gaussian": (
+            pictures.gaussian,
+            {"clean": np.eye(3) > 0, "sigma": 0.3, "rng": np.random.default_rng(0)},
+        ),
+        "bimodal": (
+            pictures.bimodal,
+            {"clean": np.eye(3) > 0, "rng": np.random.default_rng(0)},
+        ),
+        "tree": (
+            parsing.ProjectiveTree,
+            {"heads": [0, 1], "modifiers": [1, 2], "n_words": 2, "single_root": True},
+        ),
+        "from_forms": (
+            parsing.Sentence.from_forms,
+            {"forms": ["a", "b"], "upos": ["A", "B"], "xpos": ["A", "B"]},
+        ),
+        "from_text": (parsing.Sentence.from_text, {"text": "a b"}),
+        "read_conllu": (
+            lambda **given: list(parsing.read_conllu(**given)),
+            {"source": folder / "none.conllu", "on_error": "skip"},
+        ),
+        "write_conllu": (
+            parsing.write_conllu,
+            {"sentences": [parsing.Sentence.from_text("a b")], "target": folder / "x.conllu"},
+        ),
+        "evaluate": (parsing.evaluate, {"gold": [], "predicted": []}),
+        "marginals": (
+            parsing.marginals,
+            {"arc_scores": ARCS, "sib": CUBE, "gp": CUBE, "inference": parsing.Inference()},
+        ),
+        "to_graph": (parsing.to_graph, {"arc_scores": ARCS, "sib": CUBE, "gp": CUBE}),
+        "batch_marginals": (parsing.batch_marginals, {"scores": ARCS[None], "lengths": [2]}),
+        "grandparent": (parsing.exact_grandparent, {"arc_scores": ARCS, "gp_scores": CUBE}),
+        "projective": (parsing.projective_marginals, {"scores": ARCS}),
+        "nonprojective": (parsing.nonprojective_marginals, {"scores": ARCS}),
+        "eisner": (parsing.eisner, {"scores": ARCS}),
+        "chu_liu_edmonds": (parsing.chu_liu_edmonds, {"scores": ARCS}),
+        "read": (minfer.read, {"path": folder / "none.uai", "evidence": None}),
+        "read_evidence": (
+            minfer.read_evidence,
+            {"path": folder / "none.evid", "graph": MODEL},
+        ),
+        "write": (minfer.write, {"graph": MODEL, "path": folder / "x.uai"}),
+        "write_uai": (minfer.write_uai, {"graph": MODEL, "path": folder / "x.uai"}),
+        "write_fg": (minfer.write_fg, {"graph": MODEL, "path": folder / "x.fg"}),
+        "write_native": (minfer.write_native, {"graph": MODEL, "path": folder / "x.minfer"}),
+        "write_mar": (minfer.write_mar, {"marginals": m, "path": folder / "x.MAR"}),
+        "write_pr": (minfer.write_pr, {"marginals": Exact()(MODEL), "path": folder / "x.PR"}),
+        "to_arrays": (interop.to_arrays, {"graph": MODEL}),
+        "from_arrays": (
+            interop.from_arrays,
+            {"num_states": [2, 2], "evidence": None, "pairwise": (), "enumerated": ()},
+        ),
+        "reliability": (plots.reliability, {"probs": [0.5], "truth": [True], "bins": 3}),
+        "report": (report.report, {"model": MODEL, "objective": MinJoint(0.1), "steps": 2}),
+        "denoise_report": (report.denoise_report, {"image": np.eye(4), "steps": 2}),
+        "scores_report": (
+            report.scores_report,
+            {"words": ["a", "b"], "arc_scores": ARCS, "gold": [0, 1], "steps": 2},
+        ),
+        "write_report": (report.write_report, {"path": folder / "x.html", "text": "x"}),
+    }  # fmt: skip
+    for solver in (
+        Exact(), Exact(method="enumerate"), BeliefPropagation(), TreeReweighted(),
+        Gibbs(n_sweeps=3, burn_in=1), Auto(), Components(),
+    ):  # fmt: skip
+        calls[repr(solver)] = (solver, {"graph": MODEL})
+    for objective in (MinSize(0.1), MinDivergence(1), MinJoint(0.1), Budget(0.1, 1, 0.1)):
+        gains = {"gains": np.ones(3), "costs": np.array([1.0, 2.0, 3.0])}
+        calls[repr(objective)] = (objective, gains)
+        calls[f"gap of {objective!r}"] = (objective.gap, {**gains, "keep": np.ones(3, dtype=bool)})
+    return calls
+
+
+def test_no_argument_ends_in_an_untyped_error(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)  # "x" is a fine name for a file
+    untyped = []
+    for name, (function, given) in _calls(tmp_path).items():
+        for argument in given:
+            for value in JUNK:
+                if value is LARGE and argument in COUNTED:
+                    continue  # as good as any other, but it takes a while
+                try:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        function(**{**given, argument: value})
+                except (MinferError, OSError):
+                    pass
+                except Exception as error:
+                    untyped.append(f"{name}({argument}={value!r}): {error!r}")
+    assert not untyped, "\n".join(untyped)
+
+
+# ---------------------------------------------------------------------- names on a terminal
+
+
+HOSTILE = [
+    "\x1b[31mred\x1b[0m",
+    "two\nlines",
+    "bell\x07\x9b2J\x7f",
+    "\u202eevil\u2066",
+    "[red]x[/red]",
+]
+ACTING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def test_visible_escapes_what_acts_and_leaves_what_is_read() -> None:
+    assert visible("\x1b[31m\r\n\t\x00") == r"\x1b[31m\r\n\t\x00"
+    assert (
+        visible("\x85\x9b\x7f\u2028\u202e\ufeff\ud800") == r"\x85\x9b\x7f\u2028\u202e\ufeff\ud800"
+    )
+    plain = (
+        "naïve Übermaß 東京 \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 👩\u200d🔬 C:\\new [b]"
+    )
+    assert visible(plain) == plain
+    for name in HOSTILE:
+        assert visible(visible(name)) == visible(name)
+        assert not ACTING.search(visible(name))
+        assert "\n" not in visible(name)
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A model whose variables have hostile names, in a file with one."""
+    tables = {(name,): [0.0, 0.3 * k] for k, name in enumerate(HOSTILE)}
+    tables |= {(a, b): [[1.0, 0.0], [0.0, 1.0]] for a, b in itertools.pairwise(HOSTILE)}
+    graph = FactorGraph.named(dict.fromkeys(HOSTILE, 2), tables)
+    path = tmp_path / "[bold]\x1b[2J\nmodel.minfer"
+    minfer.write(graph, path)
+    assert minfer.read(path).names == tuple(HOSTILE), "files keep the true names"
+    return path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run",),
+        ("run", "--query", HOSTILE[0]),
+        ("run", "--evidence", f"{HOSTILE[0]}=1"),
+        ("run", "--evidence", f"{HOSTILE[0]}=7"),
+        ("run", "--query", "\x1b[31mnobody"),
+        ("run", "--evidence", "\x1b[31mnobody"),
+        ("run", "--reduce", "--explain", HOSTILE[0], "--explain", "model", "--compare", "full"),
+        ("run", "--solver", "\x1b[31m"),
+        ("run", "--out", "\x1b[31m/x"),
+        ("plan",),
+        ("tradeoff", "--values", "0.1", "--repeats", "1"),
+        ("convert", "/nowhere\x1b[2J/x.uai"),
+        ("parse", "run"),
+    ],
+)
+def test_no_name_acts_on_the_terminal(hostile: Path, words: tuple[str, ...]) -> None:
+    n = 2 if words[0] == "parse" else 1
+    found = call(*words[:n], hostile, *words[n:])
+    for text in (found.stdout, found.stderr):
+        assert not ACTING.search(text), text
+        assert "two\nlines" not in text
+        assert "\nmodel.minfer" not in text
+    if words == ("run",):
+        for name in HOSTILE:
+            assert visible(name) in found.stdout
+
+
+def test_json_has_the_true_names(hostile: Path) -> None:
+    found = call("run", hostile, "--json")
+    assert list(json.loads(found.stdout)["marginals"]) == HOSTILE
+    assert not ACTING.search(found.stdout)
+
+
+def test_errors_explanations_and_notebooks_show_names_escaped() -> None:
+    graph = FactorGraph.named(dict.fromkeys(HOSTILE, 2), {(n,): [0.0, 1.0] for n in HOSTILE})
+    for wrong in (
+        lambda: graph.with_evidence({HOSTILE[0]: 7}),
+        lambda: graph.add_features([[0]], [1.0], [0, 1]).add_tables([[1]], [np.zeros(3)]),
+        lambda: graph.index("\x1b[31mred"),
+        lambda: Exact()(graph.add_tables([[0], [0]], [[-np.inf, 0.0], [0.0, -np.inf]])),
+    ):
+        with pytest.raises(MinferError) as caught:
+            wrong()
+        assert not ACTING.search(str(caught.value))
+        assert "\n" not in str(caught.value)
+    result = infer(graph.add_features([[0, 1]], [1.0], "and"), MinJoint(0.0), Exact())
+    for text in (str(minfer.explain(result, 0)), str(minfer.explain_model(result))):
+        assert not ACTING.search(text)
+        assert "two\nlines" not in text
+    assert not ACTING.search(result.marginals._repr_html_())
+
+
+def test_words_of_a_sentence_are_shown_escaped() -> None:
+    from minfer.parsing.drawing import Drawn, svg
+
+    words = ["\x1b[31mred", "\u202eevil", "[b]x[/b]"]
+    drawn = Drawn(words, words, words, [2, 0, 2], [0.9] * 3, [-1] * 3, [0.0] * 3, 0.5)
+    assert drawn.visible().forms == [visible(word) for word in words]
+    picture = svg(drawn)
+    assert not ACTING.search(picture)
+    assert visible(words[0]) in "".join(ET.fromstring(picture).itertext())
+
+
+def test_the_tree_of_a_sentence_has_one_line_for_each_word(capsys: Any) -> None:
+    from minfer.cli.parse.show import _tell_tree
+    from minfer.parsing.drawing import Drawn
+
+    words = ["\x1b[31mred", "\u202eevil", "[b]x[/b]"]
+    _tell_tree(Drawn(words, words, words, [2, 0, 2], [0.9] * 3, [-1] * 3, [0.0] * 3, 0.5))
+    text = capsys.readouterr().out
+    assert not ACTING.search(text)
+    for word in words:
+        assert visible(word) in text
+
+
+def test_a_spinner_reads_no_markup_in_a_file_name() -> None:
+    from minfer.cli.progress import _plain
+
+    assert _plain("reading [red]\x1b[2J.uai 3 s").plain == r"reading [red]\x1b[2J.uai 3 s"
