@@ -90,7 +90,7 @@ def test_tiny_pulls_that_add_up(solver):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("core", [0, 3])
 def test_branches_are_collected_and_distributed(schedule, core):
-    """2,000 branches leaf-mid-root of tiny fields pass any test of one update; on a triangle too."""
+    """2,000 branches leaf-mid-root of tiny fields pass any test of one update."""
     fields, edges = [0.0] * max(core, 1), []
     for _ in range(2000):
         n = len(fields)

@@ -15,12 +15,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from minfer.checks import check_choice, check_settings
 from minfer.conditioning import condition
-from minfer.errors import SettingsError
 from minfer.graph import FactorGraph
 from minfer.solvers.base import LogZ, Marginals
 from minfer.solvers.independent import independent
-from minfer.solvers.iteration import check_settings
 from minfer.solvers.propagation import SCHEDULES, Propagation
 from minfer.wiring import rewire, wire
 
@@ -61,8 +60,7 @@ class BeliefPropagation:
 
     def __post_init__(self) -> None:
         check_settings(self.max_iters, self.tol, self.damping, self.time_limit)
-        if self.schedule not in SCHEDULES:
-            raise SettingsError(f"schedule must be one of {SCHEDULES}, not {self.schedule!r}")
+        check_choice("schedule", self.schedule, SCHEDULES)
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
         begin = time.perf_counter()

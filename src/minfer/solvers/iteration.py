@@ -11,25 +11,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import SettingsError
 from minfer.solvers.base import Status
 
 #: How long a kernel may run before the loop looks at the clock again, in seconds.
 _GLANCE = 0.05
-
-
-def check_settings(
-    max_iters: int, tol: float, damping: float = 0.0, time_limit: float | None = None
-) -> None:
-    """Refuse settings that make no sense, naming them."""
-    if max_iters < 1 or int(max_iters) != max_iters:
-        raise SettingsError(f"max_iters must be a whole number of at least 1, not {max_iters}")
-    if not tol >= 0:
-        raise SettingsError(f"tol must be 0 or more, not {tol}")
-    if not 0 <= damping < 1:
-        raise SettingsError(f"damping must be in [0, 1), not {damping}")
-    if time_limit is not None and not time_limit > 0:
-        raise SettingsError(f"time_limit must be positive seconds or None, not {time_limit}")
 
 
 def iterate(

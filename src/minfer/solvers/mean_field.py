@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.checks import check_settings
 from minfer.conditioning import Conditioned, condition, flatten
 from minfer.errors import RefusedError
 from minfer.factors import Globals
 from minfer.graph import FactorGraph
 from minfer.solvers.base import LogZ, Marginals, Status, first_argmax
-from minfer.solvers.iteration import check_settings
 
 if TYPE_CHECKING:
     from minfer.kernels.mean_field import Split

@@ -102,9 +102,8 @@ class Propagation:
             )
         self._walk(up=False)
         residuals = np.abs(self.residuals)
-        if not self.is_forest and len(residuals):
-            if not status.ok and residuals[-1] <= self.tol:  # quiet, but not confirmed
-                residuals[-1] = np.nextafter(self.tol, 1.0)
+        if not status.ok and len(residuals) and residuals[-1] <= self.tol:
+            residuals[-1] = np.nextafter(self.tol, 1.0)  # quiet, but not confirmed
         return status, residuals
 
     @property

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from minfer.checks import check_choice, check_settings, real_numbers
 from minfer.conditioning import Conditioned, condition
 from minfer.errors import RefusedError, SettingsError
 from minfer.factors import Globals
 from minfer.graph import FactorGraph
 from minfer.solvers.base import LogZ, Marginals
 from minfer.solvers.independent import independent
-from minfer.solvers.iteration import check_settings
 from minfer.solvers.propagation import Propagation
 from minfer.wiring import rewire, wire
 
@@ -56,10 +56,9 @@ class TreeReweighted:
     def __post_init__(self) -> None:
         check_settings(self.max_iters, self.tol, self.damping, self.time_limit)
         if isinstance(self.weights, str):
-            if self.weights not in METHODS:
-                raise SettingsError(f"weights must be one of {METHODS} or numbers")
+            check_choice("weights", self.weights, METHODS)
         else:  # a tuple, so that settings stay immutable and comparable
-            values = np.asarray(self.weights, dtype=np.float64).ravel()
+            values = real_numbers(self.weights, "weights", SettingsError).astype(np.float64).ravel()
             object.__setattr__(self, "weights", tuple(values.tolist()))
 
     def appearance(self, graph: FactorGraph) -> NDArray[np.float64]:
