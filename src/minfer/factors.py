@@ -57,7 +57,8 @@ class GlobalFactor(Protocol):
         With q the incoming log-messages (each variable's scaled so that its largest entry is 0;
         minus infinity is legal, and comes with evidence: a factor that answers NaN to it is asked
         again with -1e6 in its place),
-        ``out[i, s] = log sum_{x: x_i = s} psi(x) prod_{j != i} q_j(x_j)`` and the result is ``log sum_x psi(x) prod_j q_j(x_j)``.
+        ``out[i, s] = log sum_{x: x_i = s} psi(x) prod_{j != i} q_j(x_j)``
+        and the result is ``log sum_x psi(x) prod_j q_j(x_j)``.
         """
         ...
 

@@ -486,11 +486,10 @@ class MessageState:
                         x = np.log(s.m[e]) + lean / (w.rho[e] if len(w.rho) else 1.0)
                         key = i, int(mesh.pair_scope[f, k])
                         out.pair[key] = _normalised(np.array([0.0, x]))
-        for g, (f, _, o, n) in enumerate(w.gslot.tolist()):
-            key = int(mesh.general_ids[f]), int(mesh.gowner[g])
+        for v, (f, _, o, n) in zip(mesh.gowner.tolist(), w.gslot.tolist()):
             for kind, x in ((out.general, s.gm), (out.cavity, s.gq)):
                 x = x[o : o + n] if mesh.log else _log(x[o : o + n])
-                kind[key] = _normalised(x)
+                kind[int(mesh.general_ids[f]), v] = _normalised(x)
         return out
 
     @property

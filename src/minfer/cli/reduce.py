@@ -225,7 +225,7 @@ class Request:
 
 def make_request(settings: dict[str, Any]) -> Request | None:
     """What the reduction is asked for; None if it is not."""
-    from minfer.solvers.iteration import check_settings
+    from minfer.checks import check_settings
 
     values = {o.name: settings.get(o.name) for o in OPTIONS}
     given = {k: v for k, v in values.items() if not (v is None or v is False or v == [])}

@@ -11,7 +11,7 @@ from minfer.conditioning import condition
 from minfer.elimination import clique_tree
 from minfer.errors import RefusedError
 from minfer.graph import FactorGraph
-from minfer.solvers.base import Marginals
+from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.exact import (
     Exact,
@@ -59,6 +59,7 @@ class Auto:
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
         began = time.perf_counter()
+        check_start(start)
         answer, why = self._try_exact(graph, began)
         timings = {}
         if answer is None:

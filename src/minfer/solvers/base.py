@@ -296,6 +296,11 @@ class Marginals:
         )
 
 
+def check_start(start: object) -> None:
+    """What a run starts from is an earlier answer, or nothing."""
+    check_type(start, (Marginals, type(None)), "a run starts from Marginals or None")
+
+
 @dataclass(frozen=True)
 class Plain:
     """State of a solver that leaves nothing but log Z."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from minfer.checks import check_choice, check_settings
 from minfer.conditioning import condition
 from minfer.graph import FactorGraph
-from minfer.solvers.base import LogZ, Marginals
+from minfer.solvers.base import LogZ, Marginals, check_start
 from minfer.solvers.independent import independent
 from minfer.solvers.propagation import SCHEDULES, Propagation
 from minfer.wiring import rewire, wire
@@ -65,6 +65,7 @@ class BeliefPropagation:
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
         begin = time.perf_counter()
         model = condition(graph)
+        check_start(start)
         if answer := independent(model, repr(self), begin):
             return answer
         mesh = rewire(model, start)

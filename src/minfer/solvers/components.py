@@ -19,17 +19,16 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property, partial
-from types import NoneType
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_solver, check_type, check_whole
+from minfer.checks import check_solver, check_whole
 from minfer.errors import MinferError
 from minfer.factors import Globals
 from minfer.graph import Component, FactorGraph
-from minfer.solvers.base import LogZ, Marginals, Solver, Status
+from minfer.solvers.base import LogZ, Marginals, Solver, Status, check_start
 from minfer.solvers.bp import BeliefPropagation
 
 SIZE = 1 << 16
@@ -107,7 +106,7 @@ class Components:
         self, graph: FactorGraph, start: Marginals | None
     ) -> tuple[list[Component], Sequence[Marginals | None], NDArray[np.int64]]:
         """The parts, what to start them from, and the part of each variable."""
-        check_type(start, (Marginals, NoneType), "a run starts from Marginals or None")
+        check_start(start)
         old = start.state if start is not None else None
         if start is not None and isinstance(old, Parts) and start.graph.groups is graph.groups:
             places = _places(graph, old.labels, len(old.parts))

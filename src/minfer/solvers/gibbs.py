@@ -32,7 +32,7 @@ from minfer.checks import check_seconds, check_whole
 from minfer.conditioning import Conditioned, Flat, condition, flatten
 from minfer.errors import RefusedError
 from minfer.graph import FactorGraph
-from minfer.solvers.base import LogZ, Marginals, Status
+from minfer.solvers.base import LogZ, Marginals, Status, check_start
 from minfer.solvers.mean_field import (
     Pace,
     initial_probs,
@@ -92,6 +92,7 @@ class Gibbs:
 
         begin = time.perf_counter()
         model = condition(graph)
+        check_start(start)
         refuse_globals(graph, "Gibbs")
         flat = flatten(model)
         parts, _ = split(flat)

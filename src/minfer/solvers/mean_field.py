@@ -33,7 +33,7 @@ from minfer.conditioning import Conditioned, condition, flatten
 from minfer.errors import RefusedError
 from minfer.factors import Globals
 from minfer.graph import FactorGraph
-from minfer.solvers.base import LogZ, Marginals, Status, first_argmax
+from minfer.solvers.base import LogZ, Marginals, Status, check_start, first_argmax
 
 if TYPE_CHECKING:
     from minfer.kernels.mean_field import Split
@@ -74,8 +74,9 @@ class MeanField:
         from minfer.kernels.mean_field import split
 
         begin = time.perf_counter()
-        refuse_globals(graph, "MeanField")
         model = condition(graph)
+        check_start(start)
+        refuse_globals(graph, "MeanField")
         parts, constant = split(flatten(model))
         q = initial_probs(model, parts, start)
         planned = time.perf_counter()

@@ -24,7 +24,7 @@ from minfer.conditioning import Conditioned, condition
 from minfer.errors import RefusedError, SettingsError
 from minfer.factors import Globals
 from minfer.graph import FactorGraph
-from minfer.solvers.base import LogZ, Marginals
+from minfer.solvers.base import LogZ, Marginals, check_start
 from minfer.solvers.independent import independent
 from minfer.solvers.propagation import Propagation
 from minfer.wiring import rewire, wire
@@ -76,6 +76,7 @@ class TreeReweighted:
 
         begin = time.perf_counter()
         model = condition(graph)
+        check_start(start)
         if answer := independent(model, repr(self), begin):
             return answer
         valid, mesh = True, None
