@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -159,6 +160,35 @@ def test_input_is_copied_and_views_are_read_only():
 def test_bad_models_are_named(build, message):
     with pytest.raises(ModelError, match=message):
         build()
+
+
+HUGE = np.array([4]), np.arange(4, dtype=np.int32), np.zeros(0)
+
+
+@pytest.mark.parametrize("build", [
+    lambda: FactorGraph.empty([65536] * 4).add_flat_tables(*HUGE),
+    lambda: FactorGraph.empty([65536] * 4).add_tables([[0, 1, 2, 3]], [[]]),
+    lambda: FactorGraph.empty([65536] * 4).add_tables(np.array([[0, 1, 2, 3]]), np.zeros((1, 0))),
+    lambda: FactorGraph.from_tables([2] * 5000, [list(range(5000))], [[0.0]]),
+])  # fmt: skip
+def test_table_sizes_beyond_64_bits_are_named(build):
+    """2^16 to the fourth power is 0 for an integer of 64 bits, the size of no entries."""
+    with pytest.raises(ModelError, match=r"factor 0: .* about 2\^\d+ entries.*add_global"):
+        build()
+
+
+@pytest.mark.parametrize("n", [2**31, 2**40, 2**63, 2**64, 2**70])
+def test_numbers_of_states_beyond_32_bits_are_named(n):
+    with pytest.raises(ModelError, match=rf"variable 1: {n} states; .* at most 2,147,483,647"):
+        FactorGraph.empty([2, n])
+
+
+def test_groups_made_by_hand_are_checked():
+    graph = FactorGraph.from_tables([2, 3], [[0, 1]], [np.zeros((2, 3))])
+    (group,) = graph.groups
+    for wrong in ({"_log_psi": np.zeros((1, 5))}, {"_scope": np.zeros((1, 1), np.int32)}):
+        with pytest.raises(ModelError):
+            replace(graph, groups=(replace(group, **wrong),)).validate()
 
 
 def test_evidence():

@@ -302,6 +302,7 @@ def test_graphs_that_cannot_go_over():
         (([2, 2], None, [], [interop.Enumerated([[0, 5]], [[0, 0]], [0.0])]), "outside 0..1"),
         (([2, 2], None, [], [interop.Enumerated([[0, 1]], [[0, 2]], [0.0])]), "a state"),
         (([2, 2], None, [], [interop.Enumerated([[0, 1]], [[0, 1]] * 2, [0.0] * 2)]), "twice"),
+        (([2] * 70, None, [], [interop.Enumerated([range(70)], [[0] * 70], [0.0])]), r"2\^70"),
         (([2, 2], None, [], [interop.Enumerated([[0, 1]], [[0, 1]], [[0.0] * 3])]), "shape"),
         (
             ([2, 2], None, [], [interop.Enumerated([[0, 1]], [[0]], [0.0])]),

@@ -12,6 +12,8 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -32,10 +34,11 @@ from minfer import (
     RefusedError,
 )
 from minfer.errors import DiskFullError
-from minfer.io import atomic_write, read_mar, read_pr
+from minfer.io import atomic_write, read, read_mar, read_pr, write
 from minfer.io import text as text_module
 from minfer.io.fg import format_fg, parse_fg
-from minfer.io.native import _PREFIX, VERSION, format_native, parse_native, seal
+from minfer.io.native import _PREFIX, VERSION, format_native, lay_out, parse_native, seal
+from minfer.io.npz import read_npz
 from minfer.io.text import write_bytes
 from minfer.io.uai import format_uai, parse_uai
 from minfer.solvers.base import Marginals
@@ -318,10 +321,10 @@ UAI_ERRORS = {
     "many variables": (b"MARKOV 1000000000 2", FormatError, "token '1000000000'", "can hold"),
     "many factors": (b"MARKOV 1 2 1000000000 1", FormatError, "token '1000000000'", "can hold"),
     "huge count": (b"MARKOV 9" + b"9" * 30, FormatError, "line 1", "can hold"),
-    "huge states": (b"MARKOV 1 2000000000 0", FormatError, "token '2000000000'", "absurd"),
+    "huge states": (b"MARKOV 1 2000000000 0", FormatError, "token '2000000000'", "14.9 GiB"),
     "huge table": (
-        b"MARKOV 3 2000000000 2000000000 2000000000 1 3 0 1 2 8 1", FormatError, "token '8'",
-        "8e+27 entries",
+        b"MARKOV 3 1000000 1000000 1000000 1 3 0 1 2 8 1", FormatError, "token '8'",
+        "1e+18 entries",
     ),
     "wide": (
         b"MARKOV 40" + b" 1" * 40 + b" 1 40 " + b" ".join(b"%d" % i for i in range(40)) + b" 1 1",
@@ -497,6 +500,98 @@ def test_native_errors(tmp_path, name):
         data, part = seal(VERSION, json.dumps(header).encode(), arrays), "in range"
     (tmp_path / "bad.minfer").write_bytes(data)
     _error(tmp_path / "bad.minfer", FormatError, part)
+
+
+def test_a_small_file_asks_for_little_memory(tmp_path):
+    """Everything is compared with the bytes there are, also what only an answer would need."""
+    arrays = {"n_states": np.array([2**31 - 1], "<i4")}
+    (tmp_path / "m.minfer").write_bytes(lay_out({"names": None, "groups": []}, arrays))
+    assert os.path.getsize(tmp_path / "m.minfer") < 300
+    (tmp_path / "m.uai").write_bytes(b"MARKOV 2 2147483647 2 0")
+    (tmp_path / "m.fg").write_bytes(b"1\n1\n0\n2147483647\n1\n0 1.0\n")
+    table = {"kind": "table", "count": 3000, "shape": [30000], "rows": 1}
+    shared = {  # 3,000 variables share one table: 0.3 MB that stand for 0.7 GB
+        "n_states": np.full(3000, 30000, "<i4"),
+        "group0.ids": np.arange(3000, dtype="<i8"),
+        "group0.scope": np.arange(3000, dtype="<i4")[:, None],
+        "group0.log_psi": np.zeros((1, 30000), "<f8"),
+    }
+    (tmp_path / "shared.minfer").write_bytes(lay_out({"groups": [table]}, shared))
+    tracemalloc.start()
+    try:
+        for name in ("m.minfer", "m.uai", "m.fg", "shared.minfer"):
+            with pytest.raises(FormatError, match=r"may declare .*: .*build the model in Python"):
+                read(tmp_path / name)
+        assert tracemalloc.get_traced_memory()[1] < 20e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_states_without_a_table_are_legal_up_to_a_size(tmp_path):
+    for suffix in ("uai", "fg", "minfer"):
+        path = tmp_path / f"m.{suffix}"
+        write(FactorGraph.empty([100_000, 2]), path)
+        assert read(path).n_states.tolist() == [100_000, 2]
+    for suffix in ("uai", "minfer"):  # .fg writes a table of ones
+        with pytest.raises(RefusedError, match="could not be read back"):
+            write(FactorGraph.empty([10**7]), tmp_path / f"no.{suffix}")
+    table = np.full(1 << 23, -np.inf)
+    table[5] = 0.0
+    with pytest.raises(RefusedError, match=r"nearly all of them zeros: write .*\.minfer"):
+        write(FactorGraph.from_tables([1 << 23], [[0]], [table]), tmp_path / "no.fg")
+    wide = FactorGraph.empty([10**7]).with_evidence({0: 3})  # its field is written down
+    write(wide, tmp_path / "m.minfer")
+    assert read(tmp_path / "m.minfer").n_observed == 1
+
+
+def test_native_arrays_may_not_share_bytes(tmp_path):
+    header, arrays = _header(format_native(FactorGraph.pairwise([1.0, 2.0], [[0, 1]], 0.5)))
+    one = {**header["arrays"]["n_states"], "offset": 0}
+    groups = [{"kind": "feature", "count": 2, "shape": [2]}] * 500
+    table = {"n_states": one}
+    for k in range(500):
+        table[f"group{k}.ids"] = {"dtype": "<i8", "shape": [2], "offset": 0}
+        table[f"group{k}.scope"] = {"dtype": "<i4", "shape": [2, 1], "offset": 0}
+        table[f"group{k}.truth"] = {"dtype": "|u1", "shape": [2], "offset": 1}
+        table[f"group{k}.theta"] = {"dtype": "<f8", "shape": [2], "offset": 0}
+    content = {**header, "groups": groups, "arrays": table}
+    (tmp_path / "m.minfer").write_bytes(seal(VERSION, json.dumps(content).encode(), arrays))
+    _error(tmp_path / "m.minfer", FormatError, "over one another")
+
+
+@pytest.mark.parametrize("data", [
+    b"MARKOV 4 65536 65536 65536 65536 1 4 0 1 2 3 0",
+    b"MARKOV 4 65536 65536 65536 65536 1 4 0 1 2 3 18446744073709551616 1",
+    b"1\n4\n0 1 2 3\n65536 65536 65536 65536\n0\n",
+    b"1\n32\n" + b" ".join(b"%d" % k for k in range(32)) + b"\n" + b"99999 " * 32 + b"\n0\n",
+])  # fmt: skip
+def test_table_sizes_beyond_64_bits(tmp_path, data):
+    """2^16 to the fourth power is 0 for an integer of 64 bits."""
+    path = tmp_path / "m"
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match=r"m: line \d+.*(entries|incomplete)"):
+        read(path)
+
+
+def test_npz_files_are_believed_as_far_as_their_bytes_go(tmp_path):
+    np.savez(tmp_path / "a.npz", labels=np.zeros(3), noisy=np.ones(2))
+    labels, noisy = read_npz(tmp_path / "a.npz", ("labels", "noisy"))
+    assert len(labels), len(noisy) == (3, 2)
+    file = io.BytesIO()
+    np.save(file, np.zeros(3))
+    for data, message in (
+        (file.getvalue().replace(b"(3,)", b"(%d,)" % 2**34), "declares (17179869184,)"),
+        (file.getvalue()[:50], "array"),
+        (b"text", "magic"),
+    ):
+        with zipfile.ZipFile(tmp_path / "a.npz", "w") as packed:
+            packed.writestr("labels.npy", data)
+        with pytest.raises(FormatError, match=r"a\.npz: .*labels") as caught:
+            read_npz(tmp_path / "a.npz", ("labels",))
+        assert message in str(caught.value)
+    (tmp_path / "a.npz").write_bytes(b"no zip")
+    with pytest.raises(FormatError, match="not a zip file"):
+        read_npz(tmp_path / "a.npz", ("labels",))
 
 
 def test_native_outside_the_file(tmp_path):

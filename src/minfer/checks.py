@@ -15,7 +15,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.errors import MinferError, ModelError, SettingsError
-from minfer.factors import MAX_FEATURE_ARITY, TRUTH_TABLES, read_only
+from minfer.factors import MAX_FEATURE_ARITY, TRUTH_TABLES, n_entries, read_only
+
+MAX_STATES = 2**31 - 1  # of one variable
+
+MAX_ENTRIES = 2**40  # of a table; more fit into no memory
 
 # ---------------------------------------------------------------------- settings
 
@@ -175,9 +179,10 @@ def checked_states(n_states: ArrayLike) -> NDArray[np.int32]:
     raw = integers(n_states, "n_states")
     if raw.ndim != 1:
         raise ModelError(f"n_states must have shape (V,), not {raw.shape}")
-    if raw.size and (raw.min() < 1 or raw.max() > 2**31 - 1):
-        bad = int(np.flatnonzero((raw < 1) | (raw > 2**31 - 1))[0])
-        raise ModelError(f"variable {bad}: {raw[bad]} states; every variable needs at least one")
+    if raw.size and (raw.min() < 1 or raw.max() > MAX_STATES):
+        bad = int(np.flatnonzero((raw < 1) | (raw > MAX_STATES))[0])
+        limit = "needs at least one" if raw[bad] < 1 else f"has at most {MAX_STATES:,}"
+        raise ModelError(f"variable {bad}: {raw[bad]} states; every variable {limit}")
     return raw.astype(np.int32)
 
 
@@ -230,6 +235,30 @@ def check_log_psi(log_psi: NDArray, table_ptr: NDArray, first: int) -> None:
         f"factor {first + factor}: entry {bad - int(table_ptr[factor])} of its log-table is "
         f"{log_psi[bad]}; log-tables are finite or minus infinity (a zero)"
     )
+
+
+def table_sizes(states: NDArray, arity: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Entries of each factor's table as floats, which saturate instead of overflowing.
+
+    states : (sum of arity,) of the variables of one scope after the other
+    """
+    sizes = np.ones(len(arity))
+    has = np.flatnonzero(arity)
+    if len(has):
+        begin = np.cumsum(arity) - arity
+        with np.errstate(over="ignore"):
+            sizes[has] = np.multiply.reduceat(states.astype(np.float64), begin[has])
+    return sizes
+
+
+def check_entries(where: str, shape: Sequence[int]) -> None:
+    """Raise ModelError about a table that no machine can hold."""
+    if n_entries(shape) > MAX_ENTRIES:
+        raise ModelError(
+            f"{where}: a table over its {len(shape)} variables has about "
+            f"2^{math.log2(n_entries(shape)):.0f} entries, which fit into no memory: use features, "
+            "smaller factors, or a global factor (add_global)"
+        )
 
 
 def scope_array(scope: ArrayLike) -> NDArray[np.int32]:

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import (
+    check_entries,
     check_log_psi,
     checked_names,
     checked_states,
@@ -34,6 +35,7 @@ from minfer.checks import (
     real_numbers,
     scope_array,
     scope_list,
+    table_sizes,
     told,
     truth_table,
     unique_rows,
@@ -276,6 +278,7 @@ class FactorGraph:
                 )
             want = tuple(int(k) for k in self._n_states[s])
             if t.shape != want and t.shape != (n_entries(want),):
+                check_entries(f"factor {self.n_factors + i}", want)
                 raise ModelError(
                     f"factor {self.n_factors + i}: table has shape {t.shape}, but its scope "
                     f"{self._scope_text(s)} needs {want}"
@@ -309,14 +312,13 @@ class FactorGraph:
                 f"factor {first + factor}: variable {int(scopes[bad])} is outside "
                 f"0..{self.n_variables - 1}"
             )
-        states = self._n_states[scopes].astype(np.int64)
-        sizes = np.ones(n, dtype=np.int64)
-        for a in range(int(arity.max(initial=0))):
-            has = arity > a
-            sizes[has] *= states[scope_ptr[:-1][has] + a]
-        table_ptr = np.concatenate([[0], np.cumsum(sizes)])
-        if table_ptr[-1] != log_psi.size:
-            raise ModelError(f"tables need {int(table_ptr[-1])} entries, {log_psi.size} were given")
+        sizes = table_sizes(self._n_states[scopes], arity)
+        if sizes.sum() != log_psi.size:
+            largest = int(np.argmax(sizes))
+            states = self._n_states[scopes[scope_ptr[largest] : scope_ptr[largest + 1]]]
+            check_entries(f"factor {first + largest}", states.tolist())
+            raise ModelError(f"tables need {sizes.sum():.0f} entries, {log_psi.size} were given")
+        table_ptr = np.concatenate([[0], np.cumsum(sizes.astype(np.int64))])
         check_log_psi(log_psi, table_ptr, first)
         groups: list[FactorGroup] = []
         for a in np.unique(arity):
@@ -353,6 +355,7 @@ class FactorGraph:
         shape = tuple(int(s) for s in shapes[0])
         rows = log_psi.shape[0] if log_psi.ndim else 0
         if rows not in (1, n) or log_psi.shape[1:] not in (shape, (n_entries(shape),)):
+            check_entries(f"factor {first}", shape)
             raise ModelError(
                 f"add_tables: {n} scopes with {list(shape)} states need tables of shape "
                 f"{(n, *shape)}, or {(1, *shape)} for one shared table; got {log_psi.shape}"
@@ -740,14 +743,20 @@ class FactorGraph:
                 for i, scope in zip(g._ids, g.scopes):
                     self._check_scopes(scope[None, :], int(i))
                 continue
+            if g._scope.shape != (len(g), len(g.shape)):
+                raise ModelError(f"scopes of shape {g._scope.shape} for {len(g)} factors {g.shape}")
             self._check_scopes(g._scope, g._ids)
             if (self._n_states[g._scope] != np.array(g.shape, dtype=np.int32)).any():
                 raise ModelError(f"a table of shape {g.shape} does not fit its variables")
             if isinstance(g, Features):
-                if not np.isfinite(g._theta).all():
-                    raise ModelError("a feature weight is not finite")
+                if g._theta.shape != (len(g),) or not np.isfinite(g._theta).all():
+                    raise ModelError("features need one finite weight each")
             else:
                 n, size = g._log_psi.shape
+                if n not in (1, len(g)) or size != n_entries(g.shape):
+                    raise ModelError(
+                        f"{len(g)} tables of shape {g.shape} have entries of shape {(n, size)}"
+                    )
                 check_log_psi(g._log_psi.ravel(), np.arange(n + 1) * size, int(g._ids[0]))
         if not seen.all():
             raise ModelError(f"factor {int(np.flatnonzero(~seen)[0])} is in no group")

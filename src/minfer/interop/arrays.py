@@ -12,7 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_graph, check_type, integers, real_numbers, scope_array, unique_rows
+from minfer.checks import (
+    check_entries,
+    check_graph,
+    check_type,
+    integers,
+    real_numbers,
+    scope_array,
+    unique_rows,
+)
 from minfer.errors import ModelError
 from minfer.factors import Globals
 from minfer.graph import FactorGraph
@@ -162,6 +170,7 @@ def _dense(
     if len(np.unique(configs, axis=0)) != len(configs):
         raise ModelError(f"{where} lists a configuration twice")
     shape = tuple(int(s) for s in shapes[0]) if len(shapes) else (1,) * scope.shape[1]
+    check_entries(where, shape)
     out = np.full((len(values), *shape), -np.inf)
     out[(slice(None), *configs.T)] = values
     return out

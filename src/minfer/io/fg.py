@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_graph
-from minfer.errors import FormatError
+from minfer.checks import check_graph, table_sizes
+from minfer.errors import FormatError, RefusedError
 from minfer.graph import FactorGraph
 from minfer.io.tables import (
     MAX_ARITY,
@@ -28,15 +28,12 @@ from minfer.io.tables import (
     check_distinct,
     check_not_zero,
     linear_groups,
+    most_declared,
     pointers,
     ranges,
-    table_sizes,
     to_log,
 )
 from minfer.io.text import Numbers, PathLike, read_bytes, shown, write_bytes
-
-#: Zeros may be left out, so tables may be larger than the file: up to this, or 1000 per number.
-_DENSE_ENTRIES, _DENSE_PER_NUMBER = 1 << 22, 1000
 
 
 class _Layout(NamedTuple):
@@ -132,13 +129,14 @@ def _read_entries(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Dense tables end to end, last variable fastest, and where each begins."""
     size = table_sizes(states, layout.arity)
-    most = max(_DENSE_ENTRIES, _DENSE_PER_NUMBER * len(text))
+    most = most_declared(text.n_bytes)  # zeros may be left out
     if size.sum() > most:
         factor = int(np.argmax(np.cumsum(size) > most))
         text.fail(
             int(layout.first[factor]),
             f"the tables up to factor {factor} have {size[: factor + 1].sum():.6g} entries, "
-            f"of which this file may declare {most:,}",
+            f"of which this file of {text.n_bytes:,} bytes may declare {most:,}: is a number of "
+            "states wrong? If not, build the model in Python",
         )
     owner = np.repeat(np.arange(len(size)), layout.n_entries)
     index = text.values[layout.index_at]
@@ -212,7 +210,16 @@ def format_fg(graph: FactorGraph) -> bytes:
         for i, scope, entries in zip(group.ids.tolist(), group.scope.tolist(), rows):
             names = " ".join(str(labels[v]) for v in scope)
             blocks[i] = f"\n{arity}\n{names}\n{shape}\n{entries}"
-    return "\n".join([str(len(blocks)), *(blocks[i] for i in range(len(blocks))), ""]).encode()
+    lines = [str(len(blocks)), *(blocks[i] for i in range(len(blocks))), ""]
+    data = "\n".join(lines).encode()
+    entries = sum(len(group.ids) * group.tables.shape[1] for group in groups)
+    if entries > most_declared(len(data)):
+        raise RefusedError(
+            f"a libDAI file could not be read back: its {len(data):,} bytes may declare "
+            f"{most_declared(len(data)):,} entries, but the tables have {entries:,}, nearly all "
+            "of them zeros: write the native format, .minfer"
+        )
+    return data
 
 
 def _entries(row: list[float]) -> str:

@@ -27,6 +27,7 @@ from minfer.checks import check_graph
 from minfer.errors import FormatError, ModelError, RefusedError
 from minfer.factors import MAX_FEATURE_ARITY, FactorGroup, Features, Globals, Tables
 from minfer.graph import FactorGraph
+from minfer.io.tables import check_readable, states_complaint
 from minfer.io.text import PathLike, read_bytes, shown, write_bytes
 
 MAGIC = b"MINFER\r\n"
@@ -53,13 +54,19 @@ def format_native(graph: FactorGraph) -> bytes:
         arrays["field"] = graph._field.astype(_F8)
     groups = [_describe(g, f"group{k}", arrays) for k, g in enumerate(graph.groups)]
     names = None if graph.names is None else list(graph.names)
+    data = lay_out({"names": names, "groups": groups}, arrays)
+    return check_readable(graph, "native", data)
+
+
+def lay_out(content: dict[str, Any], arrays: dict[str, NDArray]) -> bytes:
+    """The bytes of a file with these arrays, whatever they are."""
     table, blobs, offset = {}, [], 0
     for name, array in arrays.items():
         table[name] = {"dtype": array.dtype.str, "shape": list(array.shape), "offset": offset}
         blob = array.tobytes()
         blobs.append(blob + bytes(-len(blob) % _ALIGN))
         offset += len(blobs[-1])
-    content = {"length": offset, "names": names, "groups": groups, "arrays": table}
+    content = {"length": offset, **content, "arrays": table}
     header = json.dumps(content, separators=(",", ":")).encode("ascii")
     return seal(VERSION, header, b"".join(blobs))
 
@@ -98,7 +105,7 @@ def read_native(path: PathLike) -> FactorGraph:
 def parse_native(name: str, data: bytes) -> FactorGraph:
     """The model in ``data``; ``name`` is the file for messages."""
     try:
-        return _Reader(*_unseal(data)).graph()
+        return _Reader(*_unseal(data), len(data)).graph()
     except (FormatError, ModelError) as error:
         raise FormatError(f"{name}: {error}") from None
 
@@ -131,8 +138,9 @@ def _unseal(data: bytes) -> tuple[Any, memoryview]:
 class _Reader:
     """Takes a header apart, believing nothing."""
 
-    def __init__(self, header: Any, arrays: memoryview) -> None:
-        self._header, self._data = header, arrays
+    def __init__(self, header: Any, arrays: memoryview, n_bytes: int) -> None:
+        self._header, self._data, self._n_bytes = header, arrays, n_bytes
+        self._left = len(arrays)  # bytes that no array has taken yet
         if self._item(header, "length", int) != len(arrays):
             raise FormatError(f"the header announces {header['length']} bytes, not {len(arrays)}")
         self._table = self._item(header, "arrays", dict)
@@ -145,6 +153,8 @@ class _Reader:
         n_states = self._array("n_states", _I4, n)
         if n_states.size and n_states.min() < 1:
             raise FormatError(f"variable {int(np.argmin(n_states))} has no state")
+        if complaint := states_complaint(n_states, self._n_bytes):
+            raise FormatError(complaint)
         field = None
         if "field" in self._table:
             field = self._array("field", _F8, [int(n_states.sum(dtype=np.int64))])
@@ -163,7 +173,8 @@ class _Reader:
         kind = self._item(entry, "kind", str)
         count = self._item(entry, "count", int)
         shape = self._item(entry, "shape", list)
-        if count < 1 or not all(type(s) is int and s >= 1 for s in shape):
+        most = len(self._data)  # so that sizes stay numbers that are quickly multiplied
+        if count < 1 or not all(type(s) is int and 1 <= s <= most for s in shape):
             raise FormatError(f"{name}: a wrong count or shape")
         ids = self._array(f"{name}.ids", _I8, [count])
         if ids.min() < 0:
@@ -195,6 +206,9 @@ class _Reader:
         size = prod(shape) * np.dtype(dtype).itemsize
         if offset < 0 or offset + size > len(self._data):
             raise FormatError(f"{name} lies outside the file")
+        self._left -= size
+        if self._left < 0:
+            raise FormatError(f"{name} and the arrays before it lie over one another")
         if size == 0:
             return np.zeros(shape, dtype=dtype)
         flat = np.frombuffer(self._data, dtype=dtype, count=prod(shape), offset=offset)

@@ -25,6 +25,10 @@ from minfer.io.text import Numbers
 #: Variables of one table in a text format; more could only have one state each.
 MAX_ARITY = 32
 
+#: Numbers that a file may declare without writing them down, states of variables or zeros of
+#: tables: this many, or so many for each of its bytes. Who reads it needs 8 bytes for each.
+DECLARED, DECLARED_PER_BYTE = 1 << 22, 64
+
 #: Natural logs of the normal doubles, rounded inwards.
 _LOWEST, _HIGHEST = -708.39, 709.78
 
@@ -140,6 +144,37 @@ def to_log(x: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.log(x)
 
 
+# ---------------------------------------------------------------------- declared sizes
+
+
+def most_declared(n_bytes: int) -> int:
+    """How many numbers a file of this size may declare."""
+    return max(DECLARED, DECLARED_PER_BYTE * n_bytes)
+
+
+def states_complaint(n_states: NDArray, n_bytes: int) -> str:
+    """What is wrong with the numbers of states in a file of so many bytes; empty if nothing.
+
+    An answer has a number for each state, whether or not a table mentions it, so their number is
+    held against the bytes of the file although reading alone would not need them.
+    """
+    total = int(n_states.sum(dtype=np.int64))
+    if total <= most_declared(n_bytes):
+        return ""
+    return (
+        f"the variables have {total:,} states together, for which an answer takes "
+        f"{total / 2**27:,.1f} GiB; a file of {n_bytes:,} bytes may declare "
+        f"{most_declared(n_bytes):,}: if that many are meant, build the model in Python"
+    )
+
+
+def check_readable(graph: FactorGraph, kind: str, data: bytes) -> bytes:
+    """The bytes of a file, unless they declare more states than a reader accepts."""
+    if complaint := states_complaint(graph._n_states, len(data)):
+        raise RefusedError(f"a {kind} file could not be read back: {complaint}")
+    return data
+
+
 # ---------------------------------------------------------------------- checks of read scopes
 
 
@@ -154,15 +189,6 @@ def ranges(first: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int
     """first[0], first[0]+1, ..., (sizes[0] of them), then first[1], ...: shape (sum of sizes,)."""
     ptr = pointers(sizes)
     return np.arange(ptr[-1]) + np.repeat(first - ptr[:-1], sizes)
-
-
-def table_sizes(states: NDArray[np.int64], arity: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Entries of each factor's table as floats, which saturate instead of overflowing."""
-    sizes = np.ones(len(arity))
-    has = np.flatnonzero(arity)
-    if len(has):
-        sizes[has] = np.multiply.reduceat(states.astype(np.float64), pointers(arity)[has])
-    return sizes
 
 
 def check_distinct(

@@ -230,6 +230,11 @@ class Numbers:
     def __len__(self) -> int:
         return self.values.size
 
+    @property
+    def n_bytes(self) -> int:
+        """Size of the whole text."""
+        return len(self._data)
+
     def require_finite(self) -> None:
         """Refuse NaN, infinities and negative numbers anywhere."""
         if not self.values.size:

@@ -19,26 +19,24 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_graph, check_type
+from minfer.checks import check_graph, check_type, table_sizes
 from minfer.errors import ContradictionError, EvidenceError, FormatError, ModelError, RefusedError
 from minfer.graph import FactorGraph
 from minfer.io.tables import (
     MAX_ARITY,
     check_distinct,
     check_not_zero,
+    check_readable,
     linear_groups,
     pointers,
     ranges,
-    table_sizes,
+    states_complaint,
     to_log,
 )
 from minfer.io.text import Numbers, PathLike, check_text, place, read_bytes, shown, write_bytes
 from minfer.solvers.base import Marginals
 
 Evidence = PathLike | Mapping[int | str, int]
-
-#: States that variables outside every table may declare together, beyond the size of the file.
-_FREE_STATES = 1_000_000
 
 
 # ---------------------------------------------------------------------- reading models
@@ -79,7 +77,6 @@ def parse_uai(name: str, data: bytes) -> FactorGraph:
         bad = int(np.argmax(scopes >= len(n_states)))
         text.fail(int(where[bad]), f"there is no such variable; they are 0 to {len(n_states) - 1}")
     check_distinct(text, scopes, arity, where)
-    _check_free_states(text, n_states, scopes)
     tables, ptr, where = _read_tables(text, at, table_sizes(n_states[scopes], arity))
     check_not_zero(text, tables, ptr, where)
     graph = FactorGraph.empty(n_states)
@@ -105,6 +102,8 @@ def _read_states(text: Numbers) -> tuple[NDArray[np.int64], int]:
     n_states = text.integers(np.arange(1, n + 1), "a number of states")
     if n and n_states.min() < 1:
         text.fail(1 + int(np.argmin(n_states)), "a variable needs at least one state")
+    if complaint := states_complaint(n_states, text.n_bytes):
+        text.fail(1 + int(np.argmax(n_states)), complaint)
     return n_states, n + 1
 
 
@@ -132,15 +131,6 @@ def _read_scopes(
     if at > total:
         text.ends(f"the scope of factor {n - 1} of {n} is incomplete")
     return np.array(arities, dtype=np.int64), np.array(first, dtype=np.int64), at
-
-
-def _check_free_states(text: Numbers, n_states: NDArray, scopes: NDArray) -> None:
-    """States of variables in a table are bounded by the file's size; those of others are not."""
-    free = np.ones(len(n_states), dtype=bool)
-    free[scopes] = False
-    if int(n_states[free].sum()) > len(text) + _FREE_STATES:
-        v = int(np.argmax(np.where(free, n_states, 0)))
-        text.fail(1 + v, f"variable {v} is in no table, and has an absurd number of states")
 
 
 def _read_tables(
@@ -249,7 +239,7 @@ def format_uai(graph: FactorGraph) -> bytes:
     head = ["MARKOV", str(graph.n_variables), " ".join(map(str, graph._n_states.tolist()))]
     order = range(len(scopes))
     lines = [*head, str(len(scopes)), *(scopes[i] for i in order), "", *(tables[i] for i in order)]
-    return ("\n".join(lines).rstrip("\n") + "\n").encode()
+    return check_readable(graph, "UAI", ("\n".join(lines).rstrip("\n") + "\n").encode())
 
 
 # ---------------------------------------------------------------------- results

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from minfer.errors import FormatError
 from minfer.graph import FactorGraph
+from minfer.io.npz import read_npz
 from minfer.pictures import Collection, base_pictures, collection
 from minfer.reduction.calibrate import calibrate
 from minfer.reduction.infer import infer
@@ -289,10 +290,10 @@ def _swept(m: Marginals) -> float:
 
 
 def _from_file(path: str, versions: int) -> Collection:
-    with np.load(path) as file:
-        if not {"labels", "noisy"} <= set(file):
-            raise FormatError(f"{path}: arrays labels (P, H, W) and noisy (P, N, H, W) are needed")
-        labels, noisy = file["labels"].astype(bool), file["noisy"].astype(np.float64)
+    labels, noisy = read_npz(path, ("labels", "noisy"))
+    if labels.dtype.kind not in "biuf" or noisy.dtype.kind not in "biuf":
+        raise FormatError(f"{path}: labels {labels.dtype} and noisy {noisy.dtype} are no numbers")
+    labels, noisy = labels.astype(bool), noisy.astype(np.float64)
     if noisy.ndim != 4 or labels.shape != noisy.shape[:1] + noisy.shape[2:]:
         raise FormatError(f"{path}: labels {labels.shape} and noisy {noisy.shape} do not match")
     picked = noisy[:, :versions]
