@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -324,6 +326,16 @@ def test_bad_files(tmp_path, pil):
         read_picture(tmp_path / "none.png")
     with pytest.raises(FormatError, match="suffix"):
         write_picture(tmp_path / "a.xyz", np.zeros((2, 2)))
+
+
+def test_a_declared_size_is_held_against_the_bytes(tmp_path, pil):
+    write_picture(tmp_path / "a.png", np.zeros((6, 7)), bits=8)
+    data = (tmp_path / "a.png").read_bytes()
+    header = b"IHDR" + (9000).to_bytes(4, "big") * 2 + data[24:29]
+    crafted = data[:12] + header + zlib.crc32(header).to_bytes(4, "big") + data[33:]
+    (tmp_path / "a.png").write_bytes(crafted)
+    with pytest.raises(RefusedError, match=r"a\.png: 9,000 x 9,000 pixels in \d+ bytes"):
+        read_picture(tmp_path / "a.png")
 
 
 def test_without_pillow(monkeypatch, tmp_path):

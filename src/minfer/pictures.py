@@ -11,6 +11,7 @@ formulas, and so are the noise draws, all seeded:
 
 from __future__ import annotations
 
+import os
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +29,10 @@ SIDE = 64
 BIMODAL = {0: ((0.08, 0.03), (0.46, 0.03)), 1: ((0.55, 0.02), (0.42, 0.10))}
 
 _FIRST_SEED = 2010
+
+#: Pixels that a picture file may declare: this many, or so many for each of its bytes. Blank pages
+#: compress to almost nothing, a scan of A4 at 800 dpi fits into the first number.
+_PIXELS, _PIXELS_PER_BYTE = 1 << 26, 10_000
 
 
 # ---------------------------------------------------------------------- drawn and noisy
@@ -142,6 +147,7 @@ def read_picture(path: str | Path) -> Loaded:
             frames = getattr(image, "n_frames", 1)
             if frames != 1:
                 raise RefusedError(f"{path}: it has {frames} frames; save one of them as a file")
+            _check_size(image, path)
             return _grey(image, image_module)
     except image_module.UnidentifiedImageError:
         raise FormatError(f"{path}: this is no picture file that Pillow can read") from None
@@ -149,12 +155,22 @@ def read_picture(path: str | Path) -> Loaded:
         raise RefusedError(
             f"{path}: more pixels than Pillow opens; pass an array instead"
         ) from None
-    except (SyntaxError, EOFError, ValueError) as error:
-        raise FormatError(f"{path}: the picture file is damaged: {error}") from None
-    except OSError as error:
-        if error.filename is not None or error.errno is not None:
+    except (RefusedError, MemoryError):
+        raise
+    except Exception as error:  # Pillow's readers raise almost anything over a damaged file
+        if isinstance(error, OSError) and (error.filename is not None or error.errno is not None):
             raise  # no such file, no permission: the operating system says it best
         raise FormatError(f"{path}: the picture file is damaged: {error}") from None
+
+
+def _check_size(image: Any, path: str | Path) -> None:
+    """Refuse a size that the bytes of the file can hardly fill, before memory is asked for."""
+    n_bytes, pixels = os.path.getsize(path), image.width * image.height
+    if pixels > max(_PIXELS, _PIXELS_PER_BYTE * n_bytes):
+        raise RefusedError(
+            f"{path}: {image.width:,} x {image.height:,} pixels in {n_bytes:,} bytes: the file is "
+            "damaged or blank; if the size is right, pass an array instead"
+        )
 
 
 def _grey(image: Any, pillow: Any) -> Loaded:
