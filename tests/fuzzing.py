@@ -1,7 +1,7 @@
 """Broken files by the thousand: seeded mutations of small valid files of every format.
 
-``case(rng, number)`` is reproducible on its own; ``check`` reads one and says what happened. Only a
-MinferError may escape from a reader, and none may take long.
+``case(rng, number)`` is reproducible on its own; ``check`` reads one, has a solver answer what was
+accepted, and says what happened. Only a MinferError may escape, and none may take long.
 """
 
 from __future__ import annotations
@@ -12,13 +12,22 @@ import random
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import minfer
-from minfer import FactorGraph, MinferError
+from minfer import (
+    BeliefPropagation,
+    Exact,
+    FactorGraph,
+    Gibbs,
+    MeanField,
+    MinferError,
+    TreeReweighted,
+)
 from minfer.io import read_mar, read_pr
 from minfer.io.fg import format_fg
 from minfer.io.native import _PREFIX, VERSION, format_native, seal
@@ -170,19 +179,19 @@ def resealed(r: random.Random, data: bytes) -> bytes:
     elif how == 1:
         arrays = flip(r, arrays) if r.random() < 0.8 else r.choice(BYTES)(r, arrays)
     else:
-        header = json.dumps(_other_json(r, json.loads(header))).encode()
+        header = json.dumps(other_json(r, json.loads(header))).encode()
     return seal(VERSION, header, arrays)
 
 
-def _other_json(r: random.Random, value: Any) -> Any:
+def other_json(r: random.Random, value: Any) -> Any:
     """The same JSON with one value somewhere replaced."""
     odd = [None, True, -1, 0, 1, 2, 7, 10**30, 0.5, "x", [], {}, [[]], float("nan"), 2**31]
     if isinstance(value, dict) and value and r.random() < 0.9:
         key = r.choice(list(value))
-        return {**value, key: _other_json(r, value[key])}
+        return {**value, key: other_json(r, value[key])}
     if isinstance(value, list) and value and r.random() < 0.9:
         k = r.randrange(len(value))
-        return [*value[:k], _other_json(r, value[k]), *value[k + 1 :]]
+        return [*value[:k], other_json(r, value[k]), *value[k + 1 :]]
     return r.choice(odd)
 
 
@@ -216,10 +225,25 @@ def _well_sealed(data: bytes) -> bool:
         return False
 
 
-def _read_model(path: Path) -> None:
-    graph = minfer.read(path).validate()
+SOLVERS = [
+    BeliefPropagation(max_iters=30),
+    TreeReweighted(max_iters=30),
+    MeanField(max_iters=30),
+    Exact(),
+    Gibbs(n_sweeps=4, burn_in=2, n_chains=2),
+]
+
+
+def answered(graph: FactorGraph, number: int) -> None:
+    """Ask one of the solvers about a model that a reader accepted."""
     with np.errstate(all="ignore"):  # a native file may hold weights whose sum overflows
         graph.log_score(np.zeros(graph.n_variables, dtype=np.int64))
+        answer = SOLVERS[number % len(SOLVERS)](graph)
+    assert answer.probs.shape == (graph.offsets[-1],)
+
+
+def _read_model(path: Path) -> FactorGraph:
+    return minfer.read(path).validate()
 
 
 READERS: dict[str, Callable[[Path], Any]] = {
@@ -234,15 +258,18 @@ READERS: dict[str, Callable[[Path], Any]] = {
 
 
 def check(broken: Case, folder: Path) -> tuple[str, float]:
-    """Read one case; the error's class name or ``accepted``, and the seconds it took."""
+    """Read one case and use it; the error's class name or ``accepted``, and seconds of reading."""
     path = folder / broken.name
     path.write_bytes(broken.data)
     start = time.perf_counter()
+    content, outcome, message = None, "accepted", str(path)
     try:
-        READERS[broken.kind](path)
-        outcome, message = "accepted", str(path)
+        content = READERS[broken.kind](path)
     except MinferError as error:
         outcome, message = type(error).__name__, str(error)
     seconds = time.perf_counter() - start
     assert str(path) in message, f"the message does not name the file: {message}"
+    if isinstance(content, FactorGraph):
+        with suppress(MinferError):
+            answered(content, len(broken.data))
     return outcome, seconds

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import tracemalloc
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.optimize import brentq
 from scipy.special import expit
 
+import crafting
 from minfer import BeliefPropagation, FactorGraph, infer
 from minfer.errors import (
     ContradictionError,
@@ -27,6 +32,7 @@ from minfer.parsing.features import Encoder, compiled_templates
 from minfer.parsing.graphs import Scores, list_pairs, pair_weights, to_graph
 from minfer.parsing.inference import Inference, marginals
 from minfer.parsing.learn import Recipe
+from minfer.parsing.model import read_tensors
 from minfer.parsing.parser import TEMPERS, Parser
 from minfer.parsing.trees import nonprojective_marginals, projective_marginals
 from minfer.reduction.gains import factor_gains
@@ -517,6 +523,166 @@ def test_no_flipped_bit_goes_unnoticed(trained, tmp_path):
             Parser.load(path)
 
 
+CRASH = """
+import sys
+import numpy as np
+import crafting
+from minfer.errors import FormatError
+from minfer.parsing.parser import Parser
+
+arrays, header = crafting.parser_parts()
+header["relations"] = [f"r{k}" for k in range(24)] + ["root"]
+packed = crafting._packed(np.ones((262144, 3), np.float32))
+arrays |= {f"labels.{part}": array for part, array in packed._asdict().items()}
+with open(sys.argv[1], "wb") as file:
+    file.write(crafting._tensors(crafting._HEADER, (arrays, header)))
+try:
+    parser = Parser.load(sys.argv[1])
+    for _ in range(20):
+        list(parser.parse(crafting.sentences()))
+except FormatError as error:
+    print(error)
+"""
+
+
+def test_a_crafted_file_ends_in_an_error_and_not_in_the_process(tmp_path):
+    """A labeller with 3 columns for 25 relations: the kernel wrote far beyond its scores."""
+    pytest.importorskip("safetensors")
+    path = tmp_path / "crafted.model"
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    done = subprocess.run(
+        [sys.executable, "-c", CRASH, path], env=here, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"{path}: labels has shape (262144, 3), not (lines, 25)" in done.stdout
+
+
+def _packed_as(name, size, /, **parts):
+    """Arrays of a table of ones, with some of its parts exchanged."""
+    arrays = crafting._packed(np.ones(size, np.float32))._asdict() | parts
+    return {f"{name}.{part}": np.asarray(array) for part, array in arrays.items()}
+
+
+EVEN = np.full(8, 1000, np.float16)
+
+#: Arrays or header entries of a sealed file, and what the error says about them.
+CRAFTED = {
+    "columns": (_packed_as("labels", (16, 3)), {}, "labels has shape (16, 3), not (lines, 6)"),
+    "classes": (_packed_as("tagger", (16, 3)), {}, "tagger has shape (16, 3), not (lines, 6)"),
+    "no power of two": (_packed_as("arcs", 16 * 3), {}, "power of two from 2"),
+    "a single line": (_packed_as("pairs", 16), {}, "power of two from 2"),
+    "flat": (_packed_as("labels", 16 * 6), {}, "labels has shape (96,)"),
+    "declared": (
+        _packed_as("arcs", 128, shape=np.array([2**34])), {}, "declares 17,179,869,184 weights",
+    ),
+    "overflowing": (_packed_as("labels", (16, 6), shape=np.array([2**32, 2**32])), {}, "declares"),
+    "negative": (_packed_as("arcs", 128, shape=np.array([-128])), {}, "positive numbers"),
+    "dimensions": (_packed_as("arcs", 128, shape=np.array([2, 4, 16])), {}, "one or two"),
+    "type of shape": (_packed_as("arcs", 128, shape=np.array([128.0])), {}, "row of int64"),
+    "type of scale": (_packed_as("arcs", 128, scale=EVEN.astype("f4")), {}, "row of float16"),
+    "few values": (_packed_as("arcs", 128, values=np.ones(5, np.int8)), {}, "5 values"),
+    "few scales": (_packed_as("arcs", 128, scale=EVEN[:3]), {}, "3 scales"),
+    "infinite": (_packed_as("arcs", 128, scale=EVEN * np.inf), {}, "not finite"),
+    "nan": (_packed_as("arcs", 128, scale=EVEN * np.nan), {}, "not finite"),
+    "tab": ({}, {"upos": ["NO\tUN"]}, "cannot stand in a column"),
+    "surrogate": ({}, {"relations": ["a"] * 5 + ["\ud800"]}, "cannot stand in a column"),
+    "number": ({}, {"upos": [7]}, "cannot stand in a column"),
+    "no relation": (_packed_as("labels", (16, 1)), {"relations": []}, "at least one"),
+    "text for list": ({}, {"relations": "abcdef"}, "relations is no list"),
+    "triples": ({}, {"classes": [["a", "b", "c"]]}, "incomplete"),
+    "no settings": ({}, {"settings": None}, "incomplete"),
+    "temper": ({}, {"settings": {"temper": "hot"}}, "temper must be a finite number"),
+    "theta": ({}, {"settings": {"theta_high": 1e9}}, "increase within +-100"),
+    "projective": ({}, {"settings": {"projective": 2}}, "True or False"),
+    "info": ({}, {"info": ["a"]}, "info must be a dict"),
+    "version": ({}, {"info": ["a"], "format": 1}, "of another version"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_files_with_a_right_checksum_and_wrong_content(tmp_path, name):
+    pytest.importorskip("safetensors")
+    other_arrays, other_header, message = CRAFTED[name]
+    arrays, header = crafting.parser_parts()
+    data = crafting._tensors(crafting._HEADER, (arrays | other_arrays, header | other_header))
+    (tmp_path / "p.model").write_bytes(data)
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError) as caught:
+            Parser.load(tmp_path / "p.model")
+        assert tracemalloc.get_traced_memory()[1] < 20e6  # nothing is made of what is only declared
+    finally:
+        tracemalloc.stop()
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(f"{tmp_path / 'p.model'}: ")
+
+
+def test_models_and_sentences_made_by_hand_are_checked_too(trained):
+    model = trained.model
+    for wrong in (
+        {"labels": np.ones((1 << 18, 3), np.float32)},
+        {"labels": model.labels.astype(float)},
+        {"labels": np.asfortranarray(model.labels)},
+        {"arcs": model.arcs[: 16 * 100]},
+        {"arcs": np.full_like(model.arcs, np.nan)},
+        {"pairs": np.full_like(model.pairs, 1e30)},
+        {"tagger": model.tagger.tolist()},
+        {"relations": ()},
+        {"upos": ["NOUN"]},
+        {"settings": {}},
+    ):  # fmt: skip
+        with pytest.raises(ModelError, match=next(iter(wrong))):
+            replace(model, **wrong)
+    with pytest.raises(ModelError, match=r"labels has shape"):
+        replace(model, relations=model.relations[:-1])
+    with pytest.raises(ModelError, match=r"tagger has shape"):
+        replace(model, classes=(*model.classes, ("X", "Y")))
+    for wrong in ({"temper": 0.0}, {"theta_low": 9.0}, {"tags": "silver"}, {"gp": None}):
+        with pytest.raises(SettingsError, match=next(iter(wrong))):
+            replace(model.settings, **wrong)
+    with pytest.raises(ModelError, match="made of a Model"):
+        Parser("en.model")
+    data = trained.parse_batch(treebank(5)).data
+    stranger = Parser(model)
+    with pytest.raises(ModelError, match="another encoder"):
+        stranger.parse_batch(data)
+    for wrong in (
+        {"start": data.start[1:]}, {"start": np.repeat(data.start, 2)}, {"words": data.words[:-1]},
+        {"upos": data.upos - 9}, {"xpos": data.xpos.astype(np.int64)},
+    ):  # fmt: skip
+        with pytest.raises(ModelError):
+            trained.parse_batch(replace(data, **wrong))
+
+
+def test_crafted_checkpoints_are_refused(tmp_path):
+    pytest.importorskip("safetensors")
+    path = tmp_path / "p.checkpoint"
+    crafting.checkpoint_bytes(tmp_path)
+    honest = read_tensors(tmp_path / "honest.checkpoint", crafting._CHECKPOINT, "", "")
+    squares, tags = honest[0]["arcs squares"], honest[0]["tags"]
+    for arrays, header, message in (
+        ({"arcs": np.ones(1, np.float32)}, {}, "arcs should have shape"),
+        ({"arcs": honest[0]["arcs"].astype(float)}, {}, "float32"),
+        ({"arcs": honest[0]["arcs"] * np.nan}, {}, "must be finite"),
+        ({"arcs squares": squares * 0}, {}, "at least 0.01"),
+        ({"tags": tags + 1000}, {}, "tags should be from 0"),
+        ({"tags": tags[:-1]}, {}, "tags should be int32"),
+        (_packed_as("labels", (16, 2)), {}, "labels has shape"),
+        (_packed_as("tagger", (16, 2), shape=np.array([2**40, 2**40])), {}, "declares"),
+        ({}, {"done": 7}, "7 epochs are done of 2"),
+        ({}, {"done": "x"}, "epochs are done"),
+        ({}, {"theta": None}, "finite numbers"),
+        ({}, {"dev_uas": [1.0, 2.0, 3.0]}, "too long"),
+    ):
+        data = crafting._tensors(crafting._CHECKPOINT, (honest[0] | arrays, honest[1] | header))
+        path.write_bytes(data)
+        with pytest.raises(FormatError, match="remove it to start afresh") as caught:
+            crafting.train(path)
+        assert message in str(caught.value)
+    path.write_bytes(crafting._tensors(crafting._CHECKPOINT, honest))
+    crafting.train(path)
+
+
 def test_without_safetensors_the_advice_is_given(trained, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
     with pytest.raises(MinferError, match=r"pip install 'minfer\[parsing\]'"):
@@ -555,7 +721,7 @@ def test_settings_are_checked():
             Inference(**wrong)
     for wrong in (
         {"dropout": 1.0}, {"bits": 40}, {"folds": 1}, {"epochs": -1}, {"bits": "a"}, {"rate": "a"},
-        {"epochs": 1.5}, {"inference": "full"},
+        {"epochs": 1.5}, {"inference": "full"}, {"rate": np.inf}, {"class_rate": -1.0},
     ):  # fmt: skip
         with pytest.raises(SettingsError):
             Recipe(**wrong)

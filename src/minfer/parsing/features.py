@@ -20,6 +20,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.errors import ModelError
 from minfer.parsing.conllu import Sentence
 
 FORM_ATOMS = "wlpszabcde"
@@ -208,6 +209,29 @@ class Encoder:
             self._upos.numbers(tags),
             self._xpos.numbers(fine),
         )
+
+    def check(self, data: Encoded) -> None:
+        """Raise ModelError unless kernels can read these sentences in this encoder's tables.
+
+        They take for granted that every sentence has a word, that all arrays are as long as
+        ``start`` says, and that each number in them is a row of its table.
+        """
+        start, n = data.start, len(data.words)
+        ends = len(start) > 0 and start[0] == 0 and start[-1] == n
+        if start.dtype != np.int64 or not ends or (np.diff(start) < 1).any():
+            raise ModelError("sentences must have at least one word each, one after the other")
+        for what, numbers, table in (
+            ("words", data.words, self._forms),
+            ("upos", data.upos, self._upos),
+            ("xpos", data.xpos, self._xpos),
+        ):
+            if numbers.dtype != np.int32 or numbers.shape != (n,):
+                raise ModelError(f"{what} must be int32 of shape ({n},), one for each word")
+            if n and (numbers.min() < 0 or numbers.max() >= len(table)):
+                raise ModelError(
+                    f"{what} has numbers of another encoder: encode the sentences with this one, "
+                    "in this thread"
+                )
 
     def tag_numbers(
         self, classes: Sequence[tuple[str, str]]

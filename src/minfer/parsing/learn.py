@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_number, check_type, check_whole
-from minfer.errors import FormatError, ModelError
-from minfer.io.text import PathLike
+from minfer.errors import FormatError, MinferError, ModelError
+from minfer.io.text import PathLike, shown
 from minfer.parsing.conllu import Sentence
 from minfer.parsing.features import (
     Encoded,
@@ -43,6 +43,7 @@ from minfer.parsing.inference import Inference
 from minfer.parsing.model import (
     Model,
     Settings,
+    check_table,
     empty_table,
     features_digest,
     pack,
@@ -55,6 +56,8 @@ from minfer.parsing.projective import count_trees, lift
 _CHUNK = 200  # sentences between two looks at the clock and at Ctrl-C
 _START = 0.01  # of AdaGrad's sums of squares
 _CHECKPOINT = "minfer_parser_checkpoint"
+_STATE = ("arcs", "pairs", "arcs squares", "pairs squares")
+_AFRESH = "remove it to start afresh"
 ROOT = "root"  # the relation that UD keeps for the root's child
 
 
@@ -93,7 +96,7 @@ class Recipe:
         for name in ("first_epochs", "epochs", "tag_epochs", "label_epochs"):
             check_whole(name, getattr(self, name))
         for name in ("rate", "pair_rate", "class_rate"):
-            check_number(name, getattr(self, name), 0.0, what="0 or more and finite")
+            check_number(name, getattr(self, name), 0.0, 10.0, what="from 0 to 10")
         check_number("dropout", self.dropout, 0.0, below=1.0, what="in [0, 1)")
         check_type(self.inference, Inference, "inference must be an Inference")
         for name in ("bits", "tag_bits"):
@@ -162,6 +165,7 @@ def train_model(
     relations = tuple(sorted({name for s in used for name in s.deprels}))
     encoder = Encoder(upos)
     data = encoder.encode(used)
+    kept.resume(settings, recipe, len(data.words), len(classes), len(relations))
     if not kept.classifiers:
         kept.classifiers = _learn_classifiers(
             used, classes, relations, encoder, data, settings.tags == "predicted", recipe, rng, tell
@@ -370,6 +374,11 @@ def _chunks(which: NDArray[np.int64], seed: list[int], size: int = _CHUNK):  # t
 # ---------------------------------------------------------------------- trees
 
 
+def _n_epochs(settings: Settings, recipe: Recipe) -> int:
+    second = settings.gp or settings.sib
+    return recipe.first_epochs + (recipe.epochs if second else 0)
+
+
 def _learn_trees(
     model: Model, encoder: Encoder, data: Encoded, gold: NDArray[np.int32], recipe: Recipe,
     rng: int, dev_uas: Callable[[Model], float] | None, tell: Callable[..., None],
@@ -378,8 +387,7 @@ def _learn_trees(
     from minfer.kernels.parser import learn
 
     s = model.settings
-    second = s.gp or s.sib
-    epochs = recipe.first_epochs + (recipe.epochs if second else 0)
+    epochs = _n_epochs(s, recipe)
     state = {"arcs": model.arcs, "pairs": model.pairs}
     state |= {f"{name} squares": np.full_like(table, _START) for name, table in state.items()}
     for name in kept.tables:
@@ -432,20 +440,67 @@ class _Checkpoint:
         self.done, self.theta, self.dev_uas = 0, [0.0, 0.0], list[float]()
         self.classifiers: dict[str, NDArray] = {}
         self.tables: dict[str, NDArray] = {}
+        self._header: dict[str, Any] = {}
         if path is not None and Path(path).exists():
             self._read(path)
 
     def _read(self, path: PathLike) -> None:
-        remedy = "remove it to start afresh"
-        arrays, header = read_tensors(path, _CHECKPOINT, "checkpoint", remedy)
-        if header["identity"] != json.loads(json.dumps(self.identity)):
+        arrays, header = read_tensors(path, _CHECKPOINT, "checkpoint", _AFRESH)
+        if header.get("identity") != json.loads(json.dumps(self.identity)):
             raise FormatError(
-                f"{path}: a checkpoint of another training (data, settings or rng differ): "
+                f"{shown(path)}: a checkpoint of another training (data, settings or rng differ): "
                 "go on with that one, or remove it to start afresh"
             )
-        self.done, self.theta, self.dev_uas = header["done"], header["theta"], header["dev_uas"]
+        self._header = header
         for name, array in arrays.items():
-            (self.tables if name in header["tables"] else self.classifiers)[name] = array
+            (self.tables if name in _STATE else self.classifiers)[name] = array
+
+    def resume(
+        self, settings: Settings, recipe: Recipe, n_words: int, n_classes: int, n_relations: int
+    ) -> None:
+        """Go on from what was read; FormatError if it is not what such a training leaves behind.
+
+        The kernels rely on it as on a model, see :func:`minfer.parsing.model.validate`; further
+        on a class for each word, and on sums of squares that no step makes infinite.
+        """
+        if not self._header:
+            return
+        try:
+            self._set_progress(_n_epochs(settings, recipe))
+            for name, n in (("tagger", n_classes), ("labels", n_relations)):
+                check_table(name, unpack(self.classifiers, [name])[name], n)
+            tags = self.classifiers.get("tags")
+            if tags is None or tags.dtype != np.int32 or tags.shape != (n_words,):
+                raise FormatError(f"tags should be int32 of shape ({n_words},)")
+            if tags.min() < 0 or tags.max() >= n_classes:
+                raise FormatError(f"tags should be from 0 to {n_classes - 1}")
+            for name in _STATE:
+                table = self.tables.get(name)
+                if table is None or table.shape != (16 << recipe.bits,):
+                    raise FormatError(f"{name} should have shape ({16 << recipe.bits},)")
+                if name.endswith("squares"):
+                    low = np.float32(_START)
+                    if table.dtype != np.float32 or not low <= table.min() <= table.max() < np.inf:
+                        raise FormatError(f"{name} should be float32, finite, at least {_START}")
+                else:
+                    check_table(name, table)
+        except MinferError as error:
+            assert self.path is not None
+            raise FormatError(f"{shown(self.path)}: {error}: {_AFRESH}") from None
+
+    def _set_progress(self, epochs: int) -> None:
+        header: dict[str, Any] = {"done": None, "theta": None, "dev_uas": None, **self._header}
+        done, theta, uas = header["done"], header["theta"], header["dev_uas"]
+        if type(done) is not int or not 1 <= done <= epochs:
+            raise FormatError(f"{done!r} epochs are done of {epochs}")
+        for name, values in (("theta", theta), ("dev_uas", uas)):
+            if not isinstance(values, list) or not all(
+                isinstance(x, float) and np.isfinite(x) for x in values
+            ):
+                raise FormatError(f"{name} should be a list of finite numbers")
+        if len(theta) != 2 or len(uas) > done:
+            raise FormatError("theta or dev_uas is too long or too short")
+        self.done, self.theta, self.dev_uas = done, theta, uas
 
     def save(
         self, tables: dict[str, NDArray], done: int, theta: list[float], uas: list[float]

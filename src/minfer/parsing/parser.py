@@ -93,6 +93,11 @@ class Parser:
     """
 
     def __init__(self, model: Model) -> None:
+        if not isinstance(model, Model):
+            raise ModelError(
+                f"a parser is made of a Model, not of {type(model).__name__}: use "
+                "Parser.load(path) or Parser.train(sentences)"
+            )
         self.model = model
         self._local = threading.local()
         self._templates = compiled_templates()
@@ -260,8 +265,8 @@ class Parser:
         parse(
             self._packed(inference), self._templates, self._encoder.tables(), self.model.arcs,
             self.model.pairs, data.start, data.words, data.upos, data.xpos, phase,
-            self.model.settings.temper, heads, probs, second, second_probs, log_z, log_p, counts,
-            residuals, every,
+            float(self.model.settings.temper), heads, probs, second, second_probs, log_z, log_p,
+            counts, residuals, every,
         )  # fmt: skip
         if len(data):
             least = np.minimum.reduceat(probs, data.start[:-1])
@@ -389,9 +394,10 @@ class Parser:
     def _encoded(
         self, sentences: Sequence[Sentence] | Encoded, tags: str
     ) -> tuple[Encoded, NDArray[np.int32] | None]:
+        data = sentences if isinstance(sentences, Encoded) else self._encoder.encode(sentences)
+        self._encoder.check(data)
         if isinstance(sentences, Encoded):
-            return sentences, None
-        data = self._encoder.encode(sentences)
+            return data, None
         if tags == "gold":
             return data, None
         classes = predict_tags(self.model.tagger, self._encoder, data)
