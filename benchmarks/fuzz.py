@@ -1,7 +1,11 @@
-"""Feed broken files to every reader: ``python benchmarks/fuzz.py --n 100000 --rng 0``.
+"""Feed bad files to every reader: ``python benchmarks/fuzz.py --n 100000 --rng 0``.
 
-Passes if only typed errors escape, no file takes longer than 2 s, and memory stays small. A failure
-prints the case, which ``fuzzing.case(rng, number)`` makes again.
+So many files broken at random (``tests/fuzzing.py``), and as many crafted ones with right checksums
+(``tests/crafting.py``), each read in a child process and, if it is accepted, put through the
+kernels. Passes if only typed errors escape, no answer is nonsense, no child dies, no file takes
+longer than 2 s, and memory stays small. A failure prints the case, which ``case(rng, number)`` of
+these modules makes again. ``--bounds`` compiles the kernels anew, into a cache of its own, with a
+check at every index: a wrong one is then seen even where it would have gone unnoticed.
 """
 
 from __future__ import annotations
@@ -9,7 +13,9 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import json
+import os
 import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -17,63 +23,144 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
 
-import fuzzing
-
+KINDS = ("broken", "crafted")
 MAX_GROWTH_MIB = 512
+MAX_ADDRESSES = 8 << 30  # bytes that a child may ask for: a declared size that is believed fails
+LIMIT_SECONDS = 2.0
+HANGS_AFTER = 120.0
 
 
 def peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def run(n: int, rng: int, first: int = 0) -> int:
-    """Number of failures among ``n`` cases."""
-    outcomes: Counter[str] = Counter()
-    failures, slowest, before, begin = 0, (0.0, -1), peak_mib(), time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
+# ---------------------------------------------------------------------- the child
+
+
+def child(kind: str, n: int, rng: int, first: int) -> None:
+    """Read the cases and say what happened, a line before and a line after each."""
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESSES, MAX_ADDRESSES))
+    import crafting
+    import fuzzing
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for k in range(len(fuzzing.SOLVERS)):  # compiles or loads what the cases need, untimed
+            fuzzing.answered(fuzzing.model(), k)
+        for case in crafting.honest(folder):
+            outcome, _ = crafting.check(case, folder)
+            if outcome != "accepted":
+                raise SystemExit(f"the honest {case.kind} file is refused: {outcome}")
+        before = peak_mib()
         for number in range(first, first + n):
-            faulthandler.dump_traceback_later(60, exit=True)
-            broken = fuzzing.case(rng, number)
+            faulthandler.dump_traceback_later(HANGS_AFTER, exit=True)
+            print(f"begin {number}", flush=True)
+            if kind == "crafted":
+                case, check = crafting.case(rng, number, folder), crafting.check
+            else:
+                case, check = fuzzing.case(rng, number), fuzzing.check
             try:
-                outcome, seconds = fuzzing.check(broken, Path(folder))
-            except Exception:
-                failures += 1
-                print(f"case {rng}/{number}: {broken.kind} {broken.data[:300]!r}", file=sys.stderr)
-                traceback.print_exc(limit=-4)
-                continue
-            outcomes[f"{broken.kind}: {outcome}"] += 1
-            slowest = max(slowest, (seconds, number))
-            if seconds > fuzzing.LIMIT_SECONDS:
-                failures += 1
-                print(f"case {rng}/{number}: took {seconds:.1f} s", file=sys.stderr)
-    faulthandler.cancel_dump_traceback_later()
-    growth = peak_mib() - before
-    if growth > MAX_GROWTH_MIB:
-        failures += 1
-        print(f"memory grew by {growth:.0f} MiB", file=sys.stderr)
-    report = {
+                outcome, seconds = check(case, folder)
+            except Exception as error:
+                print(f"{kind} {rng}/{number}: {case.kind} {case.data[:200]!r}", file=sys.stderr)
+                traceback.print_exc(limit=-5)
+                outcome, seconds = f"FAILED {type(error).__name__}", 0.0
+            line = {"kind": case.kind, "outcome": outcome, "seconds": round(seconds, 4)}
+            print(json.dumps({**line, "growth": round(peak_mib() - before, 1)}), flush=True)
+        faulthandler.cancel_dump_traceback_later()
+
+
+# ---------------------------------------------------------------------- the parent
+
+
+class Tally:
+    """What happened so far."""
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self.failures, self.slowest, self.growth = 0, (0.0, -1), 0.0
+        self.number = -1
+
+    def hear(self, text: str) -> None:
+        """One line of a child."""
+        word, _, rest = text.partition(" ")
+        if word == "begin":
+            self.number = int(rest)
+            return
+        line = json.loads(text)
+        self.outcomes[f"{line['kind']}: {line['outcome']}"] += 1
+        self.slowest = max(self.slowest, (line["seconds"], self.number))
+        self.growth = max(self.growth, line["growth"])
+        if line["outcome"].startswith("FAILED"):
+            self.failures += 1
+        elif line["seconds"] > LIMIT_SECONDS:
+            self.fail(f"took {line['seconds']:.1f} s")
+
+    def fail(self, what: str) -> None:
+        self.failures += 1
+        print(f"case {self.number}: {what}", file=sys.stderr)
+
+
+def run(kind: str, n: int, rng: int, first: int = 0, bounds: bool = False) -> dict:
+    """All cases of one kind, in one child, and in another after one that died."""
+    tally, begin, end = Tally(), time.perf_counter(), first + n
+    environment = dict(os.environ)
+    if bounds:
+        environment["NUMBA_BOUNDSCHECK"] = "1"
+        environment["MINFER_CACHE_DIR"] = str(Path(tempfile.gettempdir()) / "minfer-bounds-checked")
+    while first < end:
+        command = [sys.executable, __file__, "--child", kind, "--n", str(end - first)]
+        command += ["--rng", str(rng), "--first", str(first)]
+        tally.number = first - 1
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=environment
+        ) as process:
+            assert process.stdout is not None
+            for text in process.stdout:
+                tally.hear(text)
+        if process.returncode == 0:
+            break
+        tally.fail(f"the process ended with {process.returncode}")
+        if tally.number < first:
+            break  # it did not even begin
+        first = tally.number + 1
+    if tally.growth > MAX_GROWTH_MIB:
+        tally.fail(f"memory grew by {tally.growth:.0f} MiB")
+    return {
+        "what": kind,
         "cases": n,
         "rng": rng,
-        "failures": failures,
+        "bounds_checked": bounds,
+        "failures": tally.failures,
         "seconds": round(time.perf_counter() - begin, 1),
-        "slowest_ms": round(slowest[0] * 1e3, 1),
-        "slowest_case": slowest[1],
-        "memory_growth_mib": round(growth, 1),
-        "outcomes": dict(sorted(outcomes.items())),
+        "slowest_ms": round(tally.slowest[0] * 1e3, 1),
+        "slowest_case": tally.slowest[1],
+        "memory_growth_mib": tally.growth,
+        "outcomes": dict(sorted(tally.outcomes.items())),
     }
-    print(json.dumps(report, indent=2))
-    return failures
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--n", type=int, default=100_000, help="number of broken files")
+    parser.add_argument("--n", type=int, default=100_000, help="number of files of each kind")
     parser.add_argument("--rng", type=int, default=0, help="which stream of them")
     parser.add_argument("--first", type=int, default=0, help="number of the first one")
+    parser.add_argument("--what", choices=KINDS, action="append", help="both by default")
+    parser.add_argument("--bounds", action="store_true", help="check every index of the kernels")
+    parser.add_argument("--child", choices=KINDS, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    sys.exit(run(options.n, options.rng, options.first) > 0)
+    if options.child:
+        child(options.child, options.n, options.rng, options.first)
+        return
+    reports = [
+        run(kind, options.n, options.rng, options.first, options.bounds)
+        for kind in options.what or KINDS
+    ]
+    print(json.dumps(reports, indent=2))
+    sys.exit(any(report["failures"] for report in reports))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,21 @@
-"""Readers against broken files: typed errors only, and quickly. benchmarks/fuzz.py runs more."""
+"""Readers against bad files: typed errors only, and quickly. benchmarks/fuzz.py runs more."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
+import pytest
+
+import crafting
 import fuzzing
 
 N = 5000
+CRAFTED = 300
+FUZZ = Path(__file__).parents[1] / "benchmarks" / "fuzz.py"
 
 
 def test_valid_seeds_are_accepted(tmp_path):
@@ -33,3 +42,29 @@ def test_only_typed_errors_escape(tmp_path):
     assert outcomes["FormatError"] > N / 2
     assert outcomes["ContradictionError"] > 0
     assert outcomes["EvidenceError"] > 0
+
+
+def test_honest_files_are_accepted(tmp_path):
+    pytest.importorskip("safetensors")
+    for case in crafting.honest(tmp_path):
+        assert crafting.check(case, tmp_path)[0] == "accepted", case.kind
+
+
+def test_crafted_files_are_reproducible(tmp_path):
+    pytest.importorskip("safetensors")
+    a, b = ([crafting.case(3, k, tmp_path) for k in range(30)] for _ in range(2))
+    assert a == b
+
+
+def test_no_crafted_file_ends_the_process():
+    """In a child: what is accepted goes through the kernels, where a wrong index would end it."""
+    pytest.importorskip("safetensors")
+    pytest.importorskip("PIL")
+    command = [sys.executable, FUZZ, "--what", "crafted", "--n", str(CRAFTED), "--rng", "1"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    outcomes = json.loads(done.stdout)[0]["outcomes"]
+    assert sum(outcomes.values()) == CRAFTED
+    for kind in ("parser", "checkpoint", "native"):
+        assert outcomes[f"{kind}: accepted"] >= 5  # the kernels were reached
+        assert outcomes[f"{kind}: FormatError"] >= 20
