@@ -57,17 +57,13 @@ Parts = tuple[Arrays, dict[str, Any]]  # arrays and JSON: what a sealed file is 
 
 def sentences() -> list[Sentence]:
     """A few words: one alone, a chain, a tree of several levels."""
-    trees = [
-        ("yes/INTJ/0/root"),
-        ("the/DET/2/det dog/NOUN/3/nsubj sleeps/VERB/0/root"),
-        (
-            "a/DET/2/det cat/NOUN/3/nsubj sees/VERB/0/root the/DET/6/det old/ADJ/6/amod "
-            "dog/NOUN/3/obj"
-        ),
-        ("dogs/NOUN/2/nsubj see/VERB/0/root cats/NOUN/2/obj now/ADV/2/advmod"),
-    ]
     out = []
-    for tree in trees:
+    for tree in (
+        "yes/INTJ/0/root",
+        "the/DET/2/det dog/NOUN/3/nsubj sleeps/VERB/0/root",
+        "a/DET/2/det cat/NOUN/3/nsubj sees/VERB/0/root the/DET/6/det old/ADJ/6/amod dog/NOUN/3/obj",
+        "dogs/NOUN/2/nsubj see/VERB/0/root cats/NOUN/2/obj now/ADV/2/advmod",
+    ):
         forms, upos, heads, deprels = zip(*(word.split("/") for word in tree.split(" ")))
         plain = Sentence.from_forms(forms, upos)
         out.append(plain.with_parse([int(h) for h in heads], deprels))
@@ -125,7 +121,7 @@ def checkpoint_bytes(folder: Path) -> bytes:
 
 
 def native_parts() -> Parts:
-    """The model of ``fuzzing``, with a variable in no factor; every other one without evidence."""
+    """The model of ``fuzzing`` without its evidence, and with a variable in no factor."""
     graph = model()
     n_states = np.append(graph.n_states, 3)
     graph = minfer.FactorGraph(n_states, graph.groups, (*(graph.names or ()), "free"))

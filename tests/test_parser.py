@@ -652,6 +652,15 @@ def test_models_and_sentences_made_by_hand_are_checked_too(trained):
     ):  # fmt: skip
         with pytest.raises(ModelError):
             trained.parse_batch(replace(data, **wrong))
+    sentence = treebank(1)[0]
+    short = (*sentence.columns[:3], sentence.upos[:1], *sentence.columns[4:])
+    with pytest.raises(ModelError, match="upos"):
+        trained.parse_batch([sentence.replaced(short, None)])
+    with pytest.raises(ModelError, match="upos"):
+        Parser.train([sentence.replaced(short, sentence.heads)], recipe=SMALL)
+    for heads in (sentence.heads + 10**6, sentence.heads - 10**6, sentence.heads[1:]):
+        with pytest.raises(ModelError, match="heads that are not theirs"):
+            Parser.train([sentence.replaced(sentence.columns, heads)], recipe=SMALL)
 
 
 def test_crafted_checkpoints_are_refused(tmp_path):

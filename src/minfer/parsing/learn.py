@@ -165,6 +165,7 @@ def train_model(
     relations = tuple(sorted({name for s in used for name in s.deprels}))
     encoder = Encoder(upos)
     data = encoder.encode(used)
+    encoder.check(data)
     kept.resume(settings, recipe, len(data.words), len(classes), len(relations))
     if not kept.classifiers:
         kept.classifiers = _learn_classifiers(
@@ -191,6 +192,11 @@ def with_heads(
             )
         if s.heads is None:
             raise ModelError(f"the sentence of line {s.line} has no heads {why}")
+        n = len(s)
+        if not n or s.heads.shape != (n,) or s.heads.min() < 0 or s.heads.max() > n:
+            raise ModelError(
+                f"the sentence of line {s.line} {why} has {n} words, and heads that are not theirs"
+            )
         yield s, s.heads
 
 
