@@ -318,6 +318,10 @@ def test_bad_files(tmp_path, pil):
     (tmp_path / "half.png").write_bytes((tmp_path / "a.png").read_bytes()[:2000])
     with pytest.raises(FormatError, match="damaged"):
         read_picture(tmp_path / "half.png")
+    far = (2**56).to_bytes(8, "little")  # where a BigTIFF says that its directory is
+    (tmp_path / "far.tiff").write_bytes(b"II+\0\x08\0\0\0" + far)
+    with pytest.raises(FormatError, match=r"far\.tiff"):
+        read_picture(tmp_path / "far.tiff")
     frames = [pil.fromarray(np.full((4, 4), v, np.uint8)) for v in (0, 255)]
     frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
     with pytest.raises(RefusedError, match="2 frames"):

@@ -11,6 +11,7 @@ formulas, and so are the noise draws, all seeded:
 
 from __future__ import annotations
 
+import errno
 import os
 from io import BytesIO
 from pathlib import Path
@@ -158,7 +159,9 @@ def read_picture(path: str | Path) -> Loaded:
     except (RefusedError, MemoryError):
         raise
     except Exception as error:  # Pillow's readers raise almost anything over a damaged file
-        if isinstance(error, OSError) and (error.filename is not None or error.errno is not None):
+        if isinstance(error, OSError) and (
+            error.filename is not None or error.errno not in (None, errno.EINVAL)
+        ):  # an impossible place to seek is damage, too
             raise  # no such file, no permission: the operating system says it best
         raise FormatError(f"{path}: the picture file is damaged: {error}") from None
 
