@@ -280,7 +280,7 @@ def other_groups(r: random.Random, parts: Parts) -> Parts:
             arrays["n_states"][row] = np.minimum(shape, 2**31 - 1)
         group["shape"] = shape
         size = int(np.prod(np.minimum(shape, 8)))
-        arrays[f"group{k}.log_psi"] = np.zeros((group.get("rows", 1), size))
+        arrays[f"group{k}.log_psi"] = np.zeros((min(group.get("rows", 1), 1000), size))
     elif how == 2:
         n = r.choice((0, 1, 2, 3, 1000))
         group["count"] = n
@@ -305,7 +305,7 @@ def _mutated(r: random.Random, parts: Parts, mutations: list[Mutation]) -> Parts
     for _ in range(r.choice((1, 1, 2, 3))):
         try:
             parts = r.choice(mutations)(r, parts)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError):
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError):
             break  # too strange already for this one
     return parts
 
