@@ -2,10 +2,10 @@
 
 So many files broken at random (``tests/fuzzing.py``), and as many crafted ones with right checksums
 (``tests/crafting.py``), each read in a child process and, if it is accepted, put through the
-kernels. Passes if only typed errors escape, no answer is nonsense, no child dies, no file takes
-longer than 2 s, and memory stays small. A failure prints the case, which ``case(rng, number)`` of
-these modules makes again. ``--bounds`` compiles the kernels anew, into a cache of its own, with a
-check at every index: a wrong one is then seen even where it would have gone unnoticed.
+kernels. Passes if only typed errors escape, no answer is nonsense, no child dies, no file is read
+for longer than 2 s, and memory stays small. A failure prints the case, which ``case(rng, number)``
+of these modules makes again. ``--bounds`` compiles the kernels anew, into a cache of its own, with
+a check at every index: a wrong one is then seen even where it would have gone unnoticed.
 """
 
 from __future__ import annotations
