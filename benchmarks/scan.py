@@ -33,7 +33,7 @@ from minfer import BeliefPropagation, FactorGraph
 from minfer.conditioning import condition
 from minfer.factors import Features
 from minfer.reduction.gains import _score, factor_scores
-from minfer.solvers.bp import _Run
+from minfer.solvers.propagation import Propagation
 from minfer.wiring import wire
 
 LIMITS = {"gain / sweep": 2.0, "residual / gain": 1 / 3}
@@ -55,12 +55,12 @@ def runs(graph: FactorGraph) -> dict[str, Callable[[], Any]]:
     """What is timed: one sweep, the passes for gains and residuals, the whole calls."""
     seed = graph.arity <= 1
     marginals = BeliefPropagation()(graph.keep(seed))
-    bp = _Run(wire(condition(graph)), BeliefPropagation(tol=0), None)
+    bp = Propagation(wire(condition(graph)), None, 0.0, 0.0, "sequential")
     residuals = np.zeros(1)
     pairs = next(g for g in graph.groups if isinstance(g, Features) and g.arity == 2)
     out, probs = np.zeros(len(pairs)), np.ascontiguousarray(marginals.probs)
     return {
-        "sweep": lambda: bp.sweeps(1, 0, residuals),
+        "sweep": lambda: bp._sweeps(1, residuals),
         "gain": lambda: _score(graph, pairs, probs, "gain", out),
         "residual": lambda: _score(graph, pairs, probs, "residual", out),
         "gain call": lambda: factor_scores(graph, marginals, seed),

@@ -58,7 +58,7 @@ OPTIONS = (
     SolverOption(
         "tol",
         float,
-        "Stop when no probability changes by more than this.",
+        "Stop once an update of everything moves nothing by more than this.",
         ("auto", "bp", "trw", "mean-field"),
     ),
     SolverOption("damping", float, "Share of the old message to keep, 0 to <1.", ("bp", "trw")),
