@@ -104,16 +104,6 @@ def check_type(
         raise error(f"{what}, not {told(value)}")
 
 
-def check_graph(value: object, who: str = "a solver") -> None:
-    """A model, where one is expected."""
-    from minfer.graph import FactorGraph  # which needs this module
-
-    if not isinstance(value, FactorGraph):
-        raise ModelError(
-            f"{who} takes a FactorGraph, not {type(value).__name__}; `minfer.read` reads a file"
-        )
-
-
 def told(value: object) -> str:
     """A refused value in a message: short, and with advice where a model stands for a setting."""
     if type(value).__name__ == "FactorGraph":
@@ -176,7 +166,11 @@ def bool_mask(mask: ArrayLike, n: int, what: str, error: type[MinferError] = Mod
 
 
 def checked_states(n_states: ArrayLike) -> NDArray[np.int32]:
-    raw = integers(n_states, "n_states")
+    given = n_states if isinstance(n_states, (list, tuple)) else ()
+    if any(type(n) is int and n > MAX_STATES for n in given):  # perhaps beyond 64 bits
+        raw: NDArray[Any] = np.array(given, dtype=object)
+    else:
+        raw = integers(n_states, "n_states")
     if raw.ndim != 1:
         raise ModelError(f"n_states must have shape (V,), not {raw.shape}")
     if raw.size and (raw.min() < 1 or raw.max() > MAX_STATES):

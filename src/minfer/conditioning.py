@@ -18,10 +18,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_graph
 from minfer.errors import ContradictionError
 from minfer.factors import FactorGroup, Features, Globals, Tables, n_entries
-from minfer.graph import FactorGraph
+from minfer.graph import FactorGraph, check_graph
 
 _MAX_ROUNDS = 20
 

@@ -860,3 +860,11 @@ def grid_edges(height: int, width: int) -> NDArray[np.int32]:
     edges[across:, 0] = pixel[:-1].ravel()
     edges[across:, 1] = pixel[1:].ravel()
     return edges
+
+
+def check_graph(value: object, who: str = "a solver") -> None:
+    """A model, where one is expected."""
+    if not isinstance(value, FactorGraph):
+        raise ModelError(
+            f"{who} takes a FactorGraph, not {type(value).__name__}; `minfer.read` reads a file"
+        )

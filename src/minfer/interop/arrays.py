@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import (
     check_entries,
-    check_graph,
     check_type,
     integers,
     real_numbers,
@@ -23,7 +22,7 @@ from minfer.checks import (
 )
 from minfer.errors import ModelError
 from minfer.factors import Globals
-from minfer.graph import FactorGraph
+from minfer.graph import FactorGraph, check_graph
 from minfer.words import counted
 
 

@@ -10,9 +10,8 @@ from collections.abc import Hashable
 from itertools import combinations
 from typing import Any
 
-from minfer.checks import check_graph
 from minfer.errors import ModelError
-from minfer.graph import FactorGraph
+from minfer.graph import FactorGraph, check_graph
 from minfer.interop._shared import (
     StateNames,
     checked_state_names,

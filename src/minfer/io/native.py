@@ -23,10 +23,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_graph
 from minfer.errors import FormatError, ModelError, RefusedError
 from minfer.factors import MAX_FEATURE_ARITY, FactorGroup, Features, Globals, Tables
-from minfer.graph import FactorGraph
+from minfer.graph import FactorGraph, check_graph
 from minfer.io.tables import check_readable, states_complaint
 from minfer.io.text import PathLike, read_bytes, shown, write_bytes
 

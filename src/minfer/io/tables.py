@@ -16,10 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_graph
 from minfer.errors import ContradictionError, RefusedError
 from minfer.factors import Globals, Tables
-from minfer.graph import FactorGraph
+from minfer.graph import FactorGraph, check_graph
 from minfer.io.text import Numbers
 
 #: Variables of one table in a text format; more could only have one state each.

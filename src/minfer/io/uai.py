@@ -19,9 +19,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_graph, check_type, table_sizes
+from minfer.checks import check_type, table_sizes
 from minfer.errors import ContradictionError, EvidenceError, FormatError, ModelError, RefusedError
-from minfer.graph import FactorGraph
+from minfer.graph import FactorGraph, check_graph
 from minfer.io.tables import (
     MAX_ARITY,
     check_distinct,

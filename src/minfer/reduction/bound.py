@@ -42,7 +42,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import (
     check_flag,
-    check_graph,
     check_number,
     check_type,
     real_numbers,
@@ -52,7 +51,7 @@ from minfer.conditioning import Conditioned, condition, slice_known
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ModelError, RefusedError
 from minfer.factors import FactorGroup, Features, Globals, Tables, n_entries
-from minfer.graph import FactorGraph
+from minfer.graph import FactorGraph, check_graph
 from minfer.reduction.gains import product_joints
 from minfer.solvers.exact import calibrate, expand_globals
 

@@ -27,10 +27,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import bool_mask, check_choice, check_graph, check_type
+from minfer.checks import bool_mask, check_choice, check_type
 from minfer.errors import ModelError
 from minfer.factors import FactorGroup, Features, Globals, Tables, n_entries, read_only
-from minfer.graph import FactorGraph
+from minfer.graph import FactorGraph, check_graph
 from minfer.solvers.base import Marginals
 
 SCORES = ("gain", "residual", "reverse")

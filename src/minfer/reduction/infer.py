@@ -22,7 +22,6 @@ from minfer.checks import (
     bool_mask,
     check_choice,
     check_flag,
-    check_graph,
     check_number,
     check_solver,
     check_type,
@@ -32,7 +31,7 @@ from minfer.checks import (
 )
 from minfer.errors import SettingsError
 from minfer.factors import Tables
-from minfer.graph import FactorGraph
+from minfer.graph import FactorGraph, check_graph
 from minfer.reduction import seeds
 from minfer.reduction.compensation import compensate as compensation_of
 from minfer.reduction.gains import SCORES, binary_marginals, factor_scores

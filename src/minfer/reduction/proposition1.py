@@ -24,10 +24,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import bool_mask, check_graph
+from minfer.checks import bool_mask
 from minfer.errors import ContradictionError, ModelError, RefusedError
 from minfer.factors import Globals
-from minfer.graph import FactorGraph
+from minfer.graph import FactorGraph, check_graph
 
 MAX_ASSIGNMENTS = 1 << 20
 

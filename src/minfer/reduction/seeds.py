@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_graph, real_numbers
+from minfer.checks import real_numbers
 from minfer.errors import ModelError
 from minfer.factors import Globals
-from minfer.graph import FactorGraph
+from minfer.graph import FactorGraph, check_graph
 
 
 def unary(graph: FactorGraph) -> NDArray[np.bool_]:

@@ -29,10 +29,10 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_flag, check_graph, check_type, real_numbers, told
+from minfer.checks import check_flag, check_type, real_numbers, told
 from minfer.errors import ModelError, SettingsError
 from minfer.factors import TRUTH_TABLES, Features, read_only
-from minfer.graph import FactorGraph
+from minfer.graph import FactorGraph, check_graph
 from minfer.reduction.objectives import Objective
 from minfer.words import counted
 

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_choice, check_graph, check_number, check_type, check_whole
+from minfer.checks import check_choice, check_number, check_type, check_whole
 from minfer.errors import ModelError
-from minfer.graph import FactorGraph
+from minfer.graph import FactorGraph, check_graph
 from minfer.reduction import seeds
 from minfer.reduction.infer import REFRESHES, Seed, infer, seed_mask
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize, Objective

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_graph, check_type, integers
+from minfer.checks import check_type, integers
 from minfer.denoising import ALPHA, COUPLING, FACTOR_COST, TOL, grey_values, picture_model
 from minfer.errors import ModelError, SettingsError
-from minfer.graph import FactorGraph
+from minfer.graph import FactorGraph, check_graph
 from minfer.io.text import PathLike, write_bytes
 from minfer.parsing.conllu import Sentence
 from minfer.parsing.graphs import Scores

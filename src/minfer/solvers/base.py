@@ -16,10 +16,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_graph, check_type, integer, integers, real_numbers
+from minfer.checks import check_type, integer, integers, real_numbers
 from minfer.errors import ModelError
 from minfer.factors import read_only
-from minfer.graph import FactorGraph
+from minfer.graph import FactorGraph, check_graph
 from minfer.notebook import card
 from minfer.words import counted
 

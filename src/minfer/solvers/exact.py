@@ -22,12 +22,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_choice, check_graph, check_number, check_seconds
+from minfer.checks import check_choice, check_number, check_seconds
 from minfer.conditioning import Conditioned, Flat, condition, flatten
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, RefusedError
 from minfer.factors import FactorGroup, GlobalFactor, Globals, Tables
-from minfer.graph import FactorGraph
+from minfer.graph import FactorGraph, check_graph
 from minfer.solvers.base import LogZ, Marginals, Status
 
 MAX_GLOBAL_CELLS = 1 << 16  # a global factor with more is not written out as a table
