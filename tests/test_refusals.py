@@ -516,9 +516,9 @@ def _calls(folder: Path) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]
     }  # fmt: skip
     for solver in (
         Exact(), Exact(method="enumerate"), BeliefPropagation(), TreeReweighted(),
-        Gibbs(n_sweeps=3, burn_in=1), Auto(), Components(),
+        MeanField(), Gibbs(n_sweeps=3, burn_in=1), Auto(), Components(),
     ):  # fmt: skip
-        calls[repr(solver)] = (solver, {"graph": MODEL})
+        calls[repr(solver)] = (solver, {"graph": MODEL, "start": m})
     for objective in (MinSize(0.1), MinDivergence(1), MinJoint(0.1), Budget(0.1, 1, 0.1)):
         gains = {"gains": np.ones(3), "costs": np.array([1.0, 2.0, 3.0])}
         calls[repr(objective)] = (objective, gains)
