@@ -603,8 +603,11 @@ def by_variable(states: list[int], p: np.ndarray) -> np.ndarray:
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
-def keeps_its_word(result: Result, drawn: Drawn) -> None:
-    """Every rigorous statement of a result against sums over all assignments."""
+def keeps_its_word(result: Result, drawn: Drawn, honest: bool = True) -> None:
+    """Every rigorous statement of a result against sums over all assignments.
+
+    What the solver says of the reduced model itself is one of them if it is ``honest``.
+    """
     every = np.ones(len(drawn.tables), dtype=bool)
     f = drawn.log_weights(every, drawn.field)
     field, offsets = drawn.field, result.model.offsets
@@ -618,10 +621,9 @@ def keeps_its_word(result: Result, drawn: Drawn) -> None:
     alive = h > -np.inf
     assert not (alive < (f > -np.inf)).any(), "the reduced model forbids no more than the full one"
 
-    kinds = [
-        (result.log_z_full, result.log_z_full_kind, log_z_f),
-        (result.log_z, result.marginals.log_z_kind, log_z_h),
-    ]
+    kinds = [(result.log_z_full, result.log_z_full_kind, log_z_f)]
+    if honest:
+        kinds.append((result.log_z, result.marginals.log_z_kind, log_z_h))
     for value, kind, truth in kinds:
         if kind is LogZ.EXACT:
             assert value == pytest.approx(truth, abs=slack)
@@ -648,7 +650,7 @@ def keeps_its_word(result: Result, drawn: Drawn) -> None:
     assert np.abs(p - q).sum() / 2 <= result.interval + 1e-9, "of any event"
     off = np.abs(by_variable(drawn.states, p) - by_variable(drawn.states, q))
     assert (off <= np.repeat(result.intervals, drawn.states) + 1e-9).all()
-    if result.marginals.log_z_kind is LogZ.EXACT:
+    if honest and result.marginals.log_z_kind is LogZ.EXACT:
         np.testing.assert_allclose(result.marginals.probs, by_variable(drawn.states, p), atol=1e-5)
 
 
@@ -734,12 +736,12 @@ def test_rigour_does_not_hang_on_a_name():
     def boaster(graph, start=None):
         return replace(liar(graph), log_z_kind=LogZ.LOWER)
 
-    keeps_its_word(infer(drawn.graph, MinDivergence(1), boaster), drawn, sure_solver=False)
+    keeps_its_word(infer(drawn.graph, MinDivergence(1), boaster), drawn, honest=False)
 
     def sure(graph, start=None):
         return replace(liar(graph), log_z_kind=LogZ.EXACT, graph=graph.tilt(np.ones(6)))
 
-    keeps_its_word(infer(drawn.graph, MinDivergence(1), sure), drawn, sure_solver=False)
+    keeps_its_word(infer(drawn.graph, MinDivergence(1), sure), drawn, honest=False)
 
     def wrapped(graph, start=None):
         return replace(MeanField()(graph, start), solver="mine")
