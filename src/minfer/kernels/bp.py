@@ -164,8 +164,8 @@ def visit_reweighted(w, s, out, begin, end, forward, damping, in_place):
     for k in range(begin, end):
         v = np.uint64(k if forward else begin + end - 1 - k)
         lo, hi = ptr[v], ptr[v + _ONE]
-        if lo == hi or cls[v] == ASLEEP:
-            continue  # nothing moves it; ``read_beliefs`` knows it
+        if cls[v] == ASLEEP:
+            continue
         log_odds = prior[v]
         for e in range(lo, hi):
             log_odds += rl[e]

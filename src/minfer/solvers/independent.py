@@ -35,5 +35,6 @@ def independent(model: Conditioned, solver: str, begin: float) -> Marginals | No
     log_z = model.constant + float(log_z)
     timings = {"iterate": time.perf_counter() - begin}
     return Marginals(
-        graph, probs, solver, Status.CONVERGED, LogZ.EXACT, timings=timings, state=Plain(log_z)
-    )
+        graph, probs, solver, Status.CONVERGED, LogZ.EXACT, timings=timings, state=Plain(log_z),
+        still_to_move=0.0,
+    )  # fmt: skip

@@ -140,7 +140,7 @@ class Propagation:
         s, none = self.messages, np.zeros(0)
         kept, before = (none, none, none), none
         if len(s.m) + 2 * len(s.gm) <= KEEP:
-            kept = np.empty_like(s.m), np.empty_like(s.gm), np.empty_like(s.gq)
+            kept = np.empty_like(s.m), np.ones_like(s.gm), np.ones_like(s.gq)
         if len(kept[0]) or self.mesh.wiring.field.size:
             before = np.zeros(len(s.bel))
         return watch_for(self.tol, *kept, before)
@@ -214,6 +214,10 @@ class Propagation:
         if s.flag[0] and not self.mesh.log:
             self.to_log(w, s)
             self.mesh = replace(self.mesh, log=True)
+            self.watch.control[self.kernels.PHASE] = 0.0  # what is confirmed is begun anew
+            with np.errstate(divide="ignore", invalid="ignore"):
+                for x in (self.watch.gm, self.watch.gq):
+                    np.log(x, out=x)
         s.flag[0] = 0
 
     def _answer(self, f: int, factor: GlobalFactor, damping: float) -> float:
