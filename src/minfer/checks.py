@@ -90,7 +90,7 @@ def check_settings(
 def check_solver(solver: object) -> None:
     """A solver: ready to be called, not a class of solvers."""
     if not callable(solver) or isinstance(solver, type):
-        raise SettingsError(f"{told(solver)} is no solver: take BeliefPropagation()")
+        raise SettingsError(f"{brief(solver)} is not a solver: take BeliefPropagation()")
 
 
 def check_type(
@@ -101,13 +101,18 @@ def check_type(
 ) -> None:
     """Refuse what is of another type; ``what`` begins the sentence, as in "infer takes a model"."""
     if not isinstance(value, kind):
-        raise error(f"{what}, not {told(value)}")
+        raise error(f"{what}, not {brief(value)}")
 
 
 def told(value: object) -> str:
     """A refused value in a message: short, and with advice where a model stands for a setting."""
     if type(value).__name__ == "FactorGraph":
         return f"{value!r}; settings come first and the model second, as in Exact()(model)"
+    return brief(value)
+
+
+def brief(value: object) -> str:
+    """A value in a message, or its type where that would be long."""
     text = repr(value)
     return text if len(text) <= 80 and "\n" not in text else f"this {type(value).__name__}"
 

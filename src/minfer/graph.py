@@ -81,6 +81,13 @@ class FactorGraph:
     _origin: NDArray[np.int64] | None = None
     lineage: str = field(default_factory=lambda: os.urandom(8).hex())
 
+    def __post_init__(self) -> None:
+        if not isinstance(self._n_states, np.ndarray) or not isinstance(self.groups, tuple):
+            raise ModelError(
+                "a FactorGraph is made by FactorGraph.from_tables(n_states, scopes, log_tables), "
+                "named, pairwise, grid or empty"
+            )
+
     # ------------------------------------------------------------------ building
 
     @classmethod

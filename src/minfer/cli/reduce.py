@@ -576,6 +576,8 @@ def status_line(result: Result) -> Text:
     from minfer.cli import render
 
     inner = render.status(result.marginals)
+    if result.status is not result.marginals.status and result.settled:
+        return Text(f"{result.status.value}: the reduced model is solved exactly", style="green")
     if result.settled or not result.marginals.status.ok:
         return inner
     step = "round" if result.trace else "refresh"
@@ -594,7 +596,7 @@ def advice_line(request: Request | None, result: Result) -> str:
     if request is None or forced or result.settled or result.marginals.advice:
         return render.options_in(result.advice)
     if not request.iterates:
-        return "--method iterated goes on until the answer stands still"
+        return "--method iterated goes on until the answer stops changing"
     more = "raise --time-limit" if request.time_limit is not None else "keep more factors"
     return f"{more}, or leave --reduce out"
 
@@ -622,6 +624,10 @@ def divergence_line(result: Result) -> str:
     )
 
 
+def _times(ratio: float) -> str:
+    return f"{ratio:.3g} times as fast" if ratio >= 1 else f"{1 / ratio:.3g} times as slow"
+
+
 def error_line(result: Result) -> str:
     if not result.n_ignored:
         return ""
@@ -632,13 +638,16 @@ def error_line(result: Result) -> str:
         f"about {result.error_estimate:.2g} on average, {largest:.2g} at the worst variable "
         "(estimate: how far the ignored factors would still move the answer"
     )
+    if result.compensation is not None and result.marginals.log_z_kind.value == "exact":
+        text += "; messages are all it sees, and the correlations lost are often ten times that"
     return text + _without_solver(result) + ")"
 
 
 def _without_solver(result: Result) -> str:
     """Said beside every number that is about leaving out only."""
-    exact = result.marginals.log_z_kind.value == "exact"
-    return "" if exact else "; the solver's own error is not in it, and is not known"
+    if result.marginals.log_z_kind.value != "exact":
+        return "; the solver's own error is not in it, and is not known"
+    return ""
 
 
 def bound_line(result: Result) -> str:
@@ -707,7 +716,7 @@ def comparison_table(result: Result, found: Comparison) -> Table:
         render.duration(found.reduced_seconds),
         *(render.duration(f.seconds) for _, f in full),
     )
-    table.add_row("speed-up over it", "", *(f"{found.speed_up(f):.3g}" for _, f in full))
+    table.add_row("against it", "", *(_times(found.speed_up(f)) for _, f in full))
     z = [result.log_z_estimate, *(f.marginals.log_z for _, f in full)]
     cells = [f"{x:.6g}" if math.isfinite(x) else "unknown" for x in z]
     table.add_row("log Z of the full model", *cells)

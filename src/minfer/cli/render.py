@@ -159,6 +159,8 @@ def status(marginals: Marginals) -> Text:
         text += f" after {counted(marginals.iterations, 'iteration')}"
     if marginals.error_estimate is not None:
         text += f", estimated error {marginals.error_estimate:.1e}"
+    if marginals.still_to_move:
+        text += f"; more iterations would move it by about {marginals.still_to_move:.1g}"
     return Text(text, style="green" if marginals.converged else "bold yellow")
 
 

@@ -58,7 +58,7 @@ def path_text(path: PathLike) -> str:
 
 def check_path(path: PathLike, verb: str = "read") -> None:
     """FormatError if no file can have that name."""
-    name, wrong = os.fspath(path), None
+    name, wrong = path_text(path), None
     if "\0" in name:
         wrong = "a NUL character"
     try:

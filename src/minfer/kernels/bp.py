@@ -354,21 +354,11 @@ def is_quiet(control, change, damping):
 
 
 @jit
-def exchange(w, s, watch, room):
-    """Pair messages before and after the confirming update change places."""
-    if room:
-        for e in range(s.m.shape[0]):
-            s.m[e], watch.m[e] = watch.m[e], s.m[e]
-        for e in range(s.rl.shape[0]):
-            s.rl[e] = w.rho[e] * math.log(s.m[e])
-
-
-@jit
 def judge(w, s, watch, mode, change, moved, tol, damping, log):
     """After a sweep of a confirming update: has the run converged?
 
-    PHASE is 0, or which sweep of the update comes next. After a failure sweeps must come closer
-    (TRIGGER sinks) by about as much as was missed.
+    PHASE is 0, or -1 where an update is to begin, or which sweep of it comes next. After a failure
+    sweeps must come closer (TRIGGER sinks) by about as much as was missed.
     """
     c = watch.control
     c[WORST] = max(c[WORST], moved)
@@ -386,19 +376,23 @@ def judge(w, s, watch, mode, change, moved, tol, damping, log):
             c[PHASE] = 2.0
             return
     c[PHASE] = 0.0
-    if c[WORST] <= tol or not room:
-        exchange(w, s, watch, room)
-        c[WORST] = max(c[WORST], read_beliefs(w, s, watch.bel, np.int64(COMPARE), log))
-        if c[WORST] <= tol:
-            c[PASSED] = 1.0
-            return
-        exchange(w, s, watch, room)
-    if room and mode == FLOODING and damping == 0.0:
-        exchange(w, s, watch, room)  # an iteration like any other
-    elif room:
-        for i in range(watch.gm.shape[0]):
-            s.gm[i] = watch.gm[i]
-            s.gq[i] = watch.gq[i]
+    back = mode != FLOODING or damping > 0.0  # else the update is an iteration like any other
+    for turn in range(2):
+        if room:  # messages before and after change places, and perhaps back again
+            for e in range(s.m.shape[0]):
+                s.m[e], watch.m[e] = watch.m[e], s.m[e]
+            for e in range(s.rl.shape[0]):
+                s.rl[e] = w.rho[e] * math.log(s.m[e])
+        if turn == 0 and c[WORST] <= tol:
+            c[WORST] = max(c[WORST], read_beliefs(w, s, watch.bel, np.int64(COMPARE), log))
+            if c[WORST] <= tol:
+                c[PASSED] = 1.0
+                return
+        if not back:
+            break
+    for i in range(watch.gm.shape[0] if room and back else 0):
+        s.gm[i] = watch.gm[i]
+        s.gq[i] = watch.gq[i]
     share = min(max(0.9 * tol / c[WORST], 0.1), 0.7)
     c[TRIGGER] = max(c[TRIGGER] * share, 0.02 * tol if damping == 0.0 else 0.0)
     c[LAST] = np.inf
@@ -419,6 +413,8 @@ def sweeps(w, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
     walk = mode in (UP, DOWN)
     places = order.shape[0] if walk else n
     for it in range(n_sweeps):
+        if control[PHASE] < 0.0:
+            begin_watch(w, s, watch, log)
         watching = control[PHASE] > 0.0
         at_once = mode == FLOODING
         read, write = s, out
@@ -488,7 +484,7 @@ def sweeps(w, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
         else:
             control[DONE] += 1.0
             if is_quiet(control, max(residuals[it], moved if damping > 0.0 else 0.0), damping):
-                begin_watch(w, s, watch, log)
+                control[PHASE] = -1.0
     return n_sweeps
 
 
@@ -556,7 +552,7 @@ def residual(w, s, watch, n_sweeps, damping, log, residuals, owner, gowner, acti
             return it + 1
         if residuals[it] <= tol:
             if skipped == 0:
-                begin_watch(w, s, watch, log)
+                watch.control[PHASE] = -1.0
                 return it + 1
             active[:] = 1
     return n_sweeps

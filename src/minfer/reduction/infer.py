@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import (
     bool_mask,
+    brief,
     check_choice,
     check_flag,
     check_number,
@@ -27,7 +28,6 @@ from minfer.checks import (
     check_type,
     check_whole,
     real_numbers,
-    told,
 )
 from minfer.errors import SettingsError
 from minfer.factors import Tables
@@ -110,6 +110,7 @@ def infer(
     clock, still = Clock(), tolerance_of(solver)
     mask = seed_mask(model, seed if source is None else _everything)
     start = solver(model.keep(mask))  # 1: infer in the seed
+    check_type(start, Marginals, "a solver returns Marginals")
     clock.lap("seed")
     untouched = None
     if source is None:
@@ -118,6 +119,7 @@ def infer(
         model, mask, gains, untouched = _touch(model, source, objective, start, score)
     clock.lap("gains")
     keep = objective(gains) if costs is None else objective(gains, costs)
+    keep = bool_mask(keep, len(gains), "what the objective keeps")
     clock.lap("select")
     part, left = model.keep(keep), None  # 2: the factors that the objective picked
     if compensate and not keep.all():
@@ -189,7 +191,9 @@ def checked_score(score: str | None, compensate: bool) -> str:
 def check_callable(objective: object, solver: object) -> None:
     """Refuse what is no objective or no solver before anything is computed."""
     if not callable(objective) or isinstance(objective, type):
-        raise SettingsError(f"{told(objective)} is no objective: take MinJoint(factor_cost=0.01)")
+        raise SettingsError(
+            f"{brief(objective)} is not an objective: infer(model, MinJoint(0.01), Exact())"
+        )
     check_solver(solver)
 
 

@@ -173,9 +173,12 @@ class Result:
     def status(self) -> Status:
         """The solver's, unless refreshes or rounds still moved the answer: then not converged.
 
+        An exact answer of a model that lacks factors is not the model's, and is called converged.
         ``marginals.status`` is the solver's alone.
         """
         inner = self.marginals.status
+        if inner is Status.EXACT and self.n_ignored and self.settled:
+            return Status.CONVERGED
         if self.settled or not inner.ok:
             return inner
         return Status.TIME_LIMIT if self.stopped == OUT_OF_TIME else Status.MAX_ITERS

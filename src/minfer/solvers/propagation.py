@@ -153,6 +153,8 @@ class Propagation:
         k, s, control = self.kernels, self.messages, self.watch.control
         confirming = control[k.PHASE] != 0.0
         if self.globals:
+            if control[k.PHASE] < 0.0:
+                k.begin_watch(self.core, s, self.watch, self.mesh.log)
             share = 0.0 if confirming else self.damping
             moved = max(self._answer(f, g, share) for f, g in self.globals)
             if confirming:
@@ -234,12 +236,12 @@ class Propagation:
         number = int(self.mesh.general_ids[f])
         if (
             not isinstance(log_z, (int, float, np.number))
-            or np.isnan(log_z)
+            or not log_z < np.inf
             or not (out < np.inf).all()
         ):
             raise ModelError(
                 f"global factor {number} ({type(factor).__name__}) gave messages or a log "
-                "partition that are NaN or missing; they are finite or minus infinity"
+                "partition that are NaN, infinite or missing; they are finite or minus infinity"
             )
         if log_z == -np.inf:
             raise ContradictionError(
