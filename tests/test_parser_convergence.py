@@ -200,7 +200,7 @@ def test_where_every_tree_needs_an_arc_far_below_its_rivals(projective, single_r
     arcs[0, 1], arcs[0, 2], arcs[0, 3] = -1.0, 1.0, -700.0
     arcs[3, 1] = arcs[3, 2] = -900.0
     gp[0, 2, 1] = -1.5
-    graph = to_graph(arcs, gp, projective=projective, single_root=single_root)
+    graph = to_graph(arcs, gp=gp, projective=projective, single_root=single_root)
     theirs = BeliefPropagation(tol=1e-10)(graph)
     ours = marginals(
         arcs, gp=gp, projective=projective, single_root=single_root,

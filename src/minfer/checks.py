@@ -19,6 +19,8 @@ from minfer.factors import MAX_FEATURE_ARITY, TRUTH_TABLES, n_entries, read_only
 
 MAX_STATES = 2**31 - 1  # of one variable
 
+MAX_LOG = 1e300  # of an entry of a log-table or a weight: larger ones overflow when added up
+
 MAX_ENTRIES = 2**40  # of a table; more fit into no memory
 
 # ---------------------------------------------------------------------- settings
@@ -26,7 +28,7 @@ MAX_ENTRIES = 2**40  # of a table; more fit into no memory
 
 def check_whole(name: str, value: object, least: int = 0, most: float = math.inf) -> None:
     """A count: an integer, no bool, within limits."""
-    if _is_whole(value) and least <= value <= most:  # type: ignore[operator]
+    if _is_whole(value) and least <= value <= min(most, 2**62):  # type: ignore[operator]
         return
     limits = f"of at least {least}" if most == math.inf else f"from {least} to {most:g}"
     raise SettingsError(f"{name} must be a whole number {limits}, not {told(value)}")
@@ -47,11 +49,12 @@ def check_number(
 
     Infinity is one of them only with ``infinite``; ``what`` says in words what is wanted.
     """
+    fits = not isinstance(value, int) or abs(value) < 2**1000  # as a float
     if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
         if value == math.inf:
             if infinite:
                 return
-        elif least <= value <= most and above < value < below:
+        elif fits and least <= value <= most and above < value < below:
             return
     if not what:
         what = "a finite number" if least == -math.inf else f"{least:g} or more"
@@ -226,13 +229,16 @@ def truth_table(feature: str | ArrayLike, arity: int) -> NDArray[np.bool_]:
 
 def check_log_psi(log_psi: NDArray, table_ptr: NDArray, first: int) -> None:
     """One pass for the usual case: the sum of the positive parts is NaN or inf iff an entry is."""
-    if not log_psi.size or log_psi.max() < np.inf:  # max() is NaN if an entry is
+    if not log_psi.size or (log_psi.max() < MAX_LOG and log_psi.min() > -MAX_LOG):
+        return  # max() is NaN if an entry is
+    wrong = ~(np.abs(log_psi) < MAX_LOG) & (log_psi != -np.inf)
+    if not wrong.any():
         return
-    bad = int(np.flatnonzero(~(log_psi < np.inf))[0])
+    bad = int(np.flatnonzero(wrong)[0])
     factor = int(np.searchsorted(table_ptr, bad, side="right")) - 1
     raise ModelError(
         f"factor {first + factor}: entry {bad - int(table_ptr[factor])} of its log-table is "
-        f"{log_psi[bad]}; log-tables are finite or minus infinity (a zero)"
+        f"{log_psi[bad]}; log-tables are finite (within 1e300) or minus infinity (a zero)"
     )
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import ContradictionError
+from minfer.errors import ContradictionError, ModelError
 from minfer.factors import FactorGroup, Features, Globals, Tables, n_entries
 from minfer.graph import FactorGraph, check_graph
 
@@ -63,6 +63,11 @@ def condition(graph: FactorGraph) -> Conditioned:
     else:
         fixed_late = _new_fixed(graph, log_field, fixed)  # propagation stopped: leave them free
         fixed[fixed_late] = -1
+    if not constant < np.inf or (len(log_field) and not log_field.max() < np.inf):
+        raise ModelError(
+            "the numbers of this model are too large: added up, they leave the range of floats "
+            "(1.8e308); scale them down, and write -inf for what is impossible"
+        )
     if constant == -np.inf:
         raise ContradictionError(
             "every assignment has probability zero: a factor forbids the observed states of all "

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import (
+    MAX_LOG,
     check_entries,
     check_log_psi,
     checked_names,
@@ -243,10 +244,10 @@ class FactorGraph:
             ) from None
         first = self.n_factors
         self._check_scopes(scope, first)
-        if not np.isfinite(theta_).all():
-            bad = int(np.flatnonzero(~np.isfinite(theta_))[0])
+        if not (np.abs(theta_) < MAX_LOG).all():
+            bad = int(np.flatnonzero(~(np.abs(theta_) < MAX_LOG))[0])
             raise ModelError(
-                f"factor {first + bad}: weight {theta_[bad]} is not finite; "
+                f"factor {first + bad}: weight {theta_[bad]} is not finite (within 1e300); "
                 "use a table for a hard constraint, or evidence for a known value"
             )
         if n and self._n_states.size and not (self._n_states == 2).all():
@@ -609,8 +610,8 @@ class FactorGraph:
         delta = real_numbers(delta, "tilt: log-weights").astype(np.float64)
         if delta.shape != (int(self._offsets[-1]),):
             raise ModelError(f"tilt needs shape ({int(self._offsets[-1])},), not {delta.shape}")
-        if np.isnan(delta).any() or (delta == np.inf).any():
-            raise ModelError("tilt: NaN and plus infinity are not log-weights")
+        if not ((np.abs(delta) < MAX_LOG) | (delta == -np.inf)).all():
+            raise ModelError("tilt: log-weights are within 1e300, or minus infinity, and not NaN")
         return replace(self, _field=delta if self._field is None else self._field + delta)
 
     def keep(self, which: ArrayLike) -> FactorGraph:

@@ -470,7 +470,8 @@ class MessageState:
     def vectors(self, before: bool = False) -> Vectors:
         """All messages as normalised vectors, as the model's own tables define them.
 
-        ``before``: those that the confirming update began with.
+        ``before``: those that the confirming update began with. It renews the messages of the core;
+        those into trees are then still the ones of collecting.
         """
         mesh, w, s = self.mesh, self.mesh.wiring, self.before if before else self.messages
         if s is None:

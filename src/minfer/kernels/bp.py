@@ -66,7 +66,11 @@ _ONE, _TWO = np.uint64(1), np.uint64(2)
 
 @jit
 def scaled_odds(prior, m, lo, hi):
-    """Belief odds where plain products could overflow: a mantissa and an exponent, then clamped."""
+    """Belief odds where plain products could overflow: a mantissa and an exponent, then clamped.
+
+    Log-odds beyond 1e12 are the same as 1e12: messages of e^150 at most do not count there.
+    """
+    prior = min(max(prior, -1e12), 1e12)
     steps = round(prior / _LOG_BIG)
     odds = math.exp(prior - steps * _LOG_BIG)
     for e in range(lo, hi):

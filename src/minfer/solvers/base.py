@@ -229,7 +229,12 @@ class Marginals:
         many = np.where(many < 0, many + n, many)
         batch = getattr(self.state, "factors", None)
         joints = batch(many) if batch else None
-        return np.array([self.factor(int(i)).ravel() for i in many]) if joints is None else joints
+        if joints is None:
+            each = [self.factor(int(i)).ravel() for i in many]
+            if len({len(x) for x in each}) > 1:
+                raise ModelError("factors: take factors of one shape, or m.factor(i) one by one")
+            joints = np.array(each)
+        return joints
 
     def product(self, scope: Any) -> NDArray[np.float64]:
         """Product of the marginals of some variables (numbers or names), shape (S_1, ..., S_A)."""

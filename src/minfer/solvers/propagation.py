@@ -117,7 +117,10 @@ class Propagation:
             return 0.0
         if self.schedule == "residual" or self.damping:
             return None  # sweeps over some variables, or damped, tell too little
-        alike = self.residuals[~np.signbit(self.residuals)]  # not those that confirm
+        confirms = np.signbit(self.residuals)
+        alike = self.residuals[~confirms]
+        if len(alike) and confirms[-1] and -self.residuals[-1] > alike[-1]:
+            return None  # the update that confirmed moved more: nothing shrinks
         return still_to_move(alike, 1 if self.schedule == "flooding" else 2)
 
     def probs(self) -> NDArray[np.float64]:
