@@ -13,8 +13,8 @@ import numpy as np
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from minfer import BeliefPropagation
-from minfer.denoising import denoise, picture_model
+from minfer import BeliefPropagation, MinJoint
+from minfer.denoising import FACTOR_COST, denoise, picture_model
 from minfer.pictures import base_pictures, gaussian
 
 PAGE = Path(__file__).with_name("picture.png")
@@ -23,8 +23,9 @@ PAGE = Path(__file__).with_name("picture.png")
 def main() -> None:
     clean = base_pictures()["house"]
     noisy = gaussian(clean, 0.45, np.random.default_rng(7))
-    found = denoise(noisy)
-    full = BeliefPropagation(tol=1e-8)(picture_model(noisy)[0])
+    paper = {"alpha": 5.0, "level": noisy.mean()}
+    found = denoise(noisy, objective=MinJoint(FACTOR_COST), **paper)
+    full = BeliefPropagation(tol=1e-8)(picture_model(noisy, **paper)[0])
     off = np.abs(found.result.marginals.probs - full.probs).mean()
     seen = ((noisy > noisy.mean()) == clean).mean()
     panels = [

@@ -27,10 +27,14 @@ from minfer.pictures import (
     base_pictures,
     bimodal,
     collection,
+    flipped,
     gaussian,
+    night,
     read_picture,
+    text_page,
     write_picture,
 )
+from minfer.shades import _sample, two_means
 
 
 def noisy(name="house", side=32, sigma=0.3, rng=0):
@@ -44,7 +48,7 @@ def noisy(name="house", side=32, sigma=0.3, rng=0):
 def test_the_model_is_the_papers():
     """log p(y) = coupling * sum [y_i = y_j] + alpha * sum x_i y_i, written out."""
     x = np.random.default_rng(0).normal(size=(3, 4))
-    graph, means = picture_model(x, alpha=2.0, coupling=0.7)
+    graph, means = picture_model(x, alpha=2.0, coupling=0.7, level=x.mean())
     assert means is None
     centred = x - x.mean()
     for y in np.random.default_rng(1).integers(0, 2, (20, 3, 4)):
@@ -107,14 +111,20 @@ def test_the_answer_is_that_of_full_inference():
 def test_strips_against_exact_marginals():
     x, _ = noisy("rings", 64)
     strip = x[26:38]
-    exact = Exact()(picture_model(strip)[0]).probs
-    seed = denoise(strip, objective=MinJoint(np.inf), compensate=False).result.marginals.probs
-    plain = denoise(strip, objective=MinDivergence(700), compensate=False).result.marginals.probs
-    ours = denoise(strip, objective=MinJoint(0.03)).result.marginals.probs
+    model = {"alpha": 5.0, "level": strip.mean()}
+    exact = Exact()(picture_model(strip, **model)[0]).probs
+    seed, plain, ours = (
+        denoise(strip, objective=objective, compensate=compensate, **model).result.marginals.probs
+        for objective, compensate in (
+            (MinJoint(np.inf), False),
+            (MinDivergence(700), False),
+            (MinJoint(0.03), True),
+        )
+    )
     errors = [np.abs(p - exact).mean() for p in (seed, plain, ours)]
     assert errors[0] > 3 * errors[1] > 3 * errors[2]
     assert errors[2] < 0.01, "what is left is that of belief propagation itself"
-    solved = denoise(strip, solver=Exact(), objective=MinJoint(0.0)).result.marginals.probs
+    solved = denoise(strip, solver=Exact(), objective=MinJoint(0.0), **model).result.marginals.probs
     np.testing.assert_allclose(solved, exact, atol=1e-12)
 
 
@@ -159,6 +169,156 @@ def test_any_size(shape):
         assert found.clean.shape == found.kept.shape == shape
         exact = Exact()(picture_model(x, **options)[0])
         assert np.abs(found.result.marginals.probs - exact.probs).mean() < 0.03
+
+
+# ------------------------------------------------------------------ alpha and level
+
+
+def mistakes(clean, x, **options):
+    return int((denoise(x, **options).clean != clean).sum())
+
+
+def unbalanced(kind, side=160):
+    if kind == "night":
+        return night(side)
+    pytest.importorskip("PIL.Image")
+    return text_page(side, side, scale=int(kind[-1]))
+
+
+@pytest.mark.parametrize("kind", ["text 1", "text 2", "text 3", "night"])
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.2])
+def test_the_default_is_as_good_as_the_best_fixed_level(kind, share):
+    """Of pictures that are mostly paper or mostly dark; benchmarks/denoise_levels.py has more."""
+    clean = unbalanced(kind)
+    x = flipped(clean, share, np.random.default_rng(1))
+    best = min(mistakes(clean, x, alpha=5.0, level=level) for level in np.arange(0.3, 0.71, 0.05))
+    ours = mistakes(clean, x)
+    assert ours <= 1.1 * best
+    assert ours < (x != clean).sum() < 2.5 * mistakes(clean, x, alpha=5.0, level=x.mean())
+
+
+@pytest.mark.parametrize("kind", ["text 2", "night"])
+def test_the_negative_has_the_same_answer(kind):
+    clean = unbalanced(kind, 96)
+    for x in (
+        flipped(clean, 0.1, np.random.default_rng(2)).astype(float),
+        gaussian(clean, 0.3, np.random.default_rng(2)),
+    ):
+        a, b = denoise(x), denoise(1 - x)
+        assert a.shades.told
+        assert a.shades.level + b.shades.level == pytest.approx(1.0)
+        assert a.shades.alpha == pytest.approx(b.shades.alpha)
+        assert (a.clean != b.clean).mean() > 0.999
+
+
+@pytest.mark.parametrize(("dark", "light"), [(0.0, 1.0), (0.1, 0.3), (-40.0, 210.0)])
+def test_any_two_shades(dark, light):
+    """Scale and offset of the grey values make no difference."""
+    clean = night(96)
+    x = flipped(clean, 0.1, np.random.default_rng(3))
+    plain = denoise(x)
+    found = denoise(dark + (light - dark) * x)
+    np.testing.assert_array_equal(found.clean, plain.clean)
+    assert found.shades.alpha * (light - dark) == pytest.approx(plain.shades.alpha)
+    assert found.shades.level == pytest.approx(dark + (light - dark) * plain.shades.level)
+    grey = gaussian(clean, 0.25, np.random.default_rng(3))
+    found = denoise(dark + (light - dark) * grey)
+    assert found.shades.dark == pytest.approx(dark, abs=0.1 * (light - dark))
+    assert found.shades.light == pytest.approx(light, abs=0.1 * (light - dark))
+    assert (found.clean != clean).mean() < 0.01
+
+
+def test_sixteen_bits_are_as_good_as_eight():
+    x = flipped(night(96), 0.1, np.random.default_rng(0))
+    found = [
+        denoise((x * np.array(top)).astype(kind)) for kind, top in (("u1", 255), ("u2", 65535))
+    ]
+    np.testing.assert_array_equal(found[0].clean, found[1].clean)
+    assert found[0].shades == found[1].shades
+
+
+def test_a_rare_shade_is_found_under_normal_noise():
+    """Two classes of least variance would split the noise of the common one."""
+    clean = np.zeros((120, 120), dtype=bool)
+    clean[50:62, 50:62] = True  # 1 %
+    x = gaussian(clean, 0.3, np.random.default_rng(0))
+    assert two_means(x)[1] < 0.5
+    found = denoise(x)
+    assert found.shades.level == pytest.approx(0.5, abs=0.2)
+    assert (found.clean != clean).sum() < 20
+
+
+def test_little_noise_keeps_what_is_there():
+    for clean in (*base_pictures().values(), unbalanced("text 1"), unbalanced("text 2")):
+        found = denoise(clean)
+        np.testing.assert_array_equal(found.clean, clean)
+        assert found.shades.alpha > 5
+
+
+def test_more_noise_less_trust():
+    clean = night(128)
+    trust = [
+        denoise(gaussian(clean, sigma, np.random.default_rng(0))).shades.alpha
+        for sigma in (0.1, 0.3, 0.9)
+    ]
+    assert trust[0] > trust[1] > trust[2]
+
+
+def test_what_is_given_stays():
+    x, _ = noisy()
+    found = denoise(x, alpha=3.0)
+    assert found.shades.alpha == 3.0
+    assert found.shades.told
+    found = denoise(x, level=0.4)
+    assert found.shades.level == 0.4
+    both = denoise(x, alpha=3.0, level=0.4).shades
+    assert (both.alpha, both.level) == (3.0, 0.4)
+    assert denoise(x, labels=2).shades is None
+    assert denoise(x, coupling=0.0).shades.level == pytest.approx(0.5, abs=0.1)
+    assert denoise(x, alpha=0.0).shades.alpha == 0.0
+
+
+def test_pictures_that_tell_nothing():
+    """One grey, one pixel, two pixels, pure noise: an error, or a guess that says so."""
+    for image in (np.full((5, 5), 0.3), [[1]], np.zeros((1, 9), dtype=np.uint16)):
+        with pytest.raises(ModelError, match="two shades"):
+            denoise(image)
+        found = denoise(image, level=0.5)
+        assert not found.shades.told
+        assert (found.clean == (np.asarray(image) > 0.5)).all()
+    for image in ([[0, 1]], [[0.2], [0.3]], np.random.default_rng(0).random((30, 30))):
+        found = denoise(image)
+        assert not found.shades.told
+        x = np.asarray(image, dtype=float)
+        assert x.min() < found.shades.level < x.max()
+    single = np.zeros((20, 20))
+    single[7, 9] = 1
+    assert denoise(single).clean.sum() <= 1
+
+
+def test_a_large_picture_is_judged_by_tiles():
+    clean = np.kron(night(128), np.ones((4, 5), dtype=bool))  # 512x640
+    x = flipped(clean, 0.15, np.random.default_rng(0)).astype(float)
+    sample, counted = _sample(x)
+    assert sample.size <= 2**16
+    assert counted.shape == sample.shape
+    assert 0.8 < counted.mean() < 1
+    best = min(mistakes(clean, x, alpha=a, level=0.5) for a in (1.5, 2.0, 2.5, 3.0, 4.0, 5.0))
+    assert mistakes(clean, x) <= 1.1 * best
+    for shape in ((1, 100_000), (100_000, 1), (3, 40_000), (70, 1000), (257, 257)):
+        sample, counted = _sample(np.zeros(shape))
+        assert 2**14 < sample.size <= 2**16
+        assert counted.any()
+
+
+def test_a_photograph_is_parted_near_half_way_between_its_shades():
+    y, x = np.mgrid[0:120, 0:120] / 120
+    photo = 0.3 + 0.25 * np.sin(5 * x) * np.cos(4 * y) + 0.3 * (np.hypot(x - 0.5, y - 0.5) < 0.3)
+    photo = np.clip(photo + 0.02 * np.random.default_rng(0).normal(size=photo.shape), 0, 1)
+    dark, light = two_means(photo)
+    found = denoise(photo)
+    assert dark < found.shades.level < light
+    assert ((photo > (dark + light) / 2) == found.clean).mean() > 0.85
 
 
 # ------------------------------------------------------------------ what is taken as a picture
@@ -241,6 +401,24 @@ def test_base_pictures_and_noise_are_fixed():
     assert np.std(a.noisy[0] - a.clean[0]) == pytest.approx(0.3, rel=0.05)
     with pytest.raises(MinferError, match="noise"):
         collection("salt")
+
+
+def test_unbalanced_pictures_are_fixed(pil):
+    """Mostly paper, mostly dark; the same at every call."""
+    for scale in (1, 2, 3):
+        page = text_page(200, 240, scale)
+        assert page.shape == (200, 240)
+        assert 0.75 < page.mean() < 0.95
+        np.testing.assert_array_equal(page, text_page(200, 240, scale))
+    assert 0.03 < night().mean() < 0.15
+    np.testing.assert_array_equal(night(64), night(64))
+    assert text_page(9, 5).shape == (9, 5)
+
+
+def test_flips():
+    x = flipped(np.zeros((200, 200), dtype=bool), 0.15, np.random.default_rng(0))
+    assert x.mean() == pytest.approx(0.15, abs=0.01)
+    np.testing.assert_array_equal(flipped(x, 1.0, np.random.default_rng(0)), ~x)
 
 
 def test_bimodal_noise():
@@ -395,16 +573,29 @@ def test_command_infers_in_the_whole_model_unless_asked(run):
     assert "divergence" not in answer.output
 
 
-def test_command_says_where_the_mean_is_a_bad_level(run):
-    page = np.ones((32, 32))
-    page[8:10, 4:28] = 0.0
-    write_picture(
-        "page.png", np.clip(page + 0.1 * np.random.default_rng(0).normal(size=(32, 32)), 0, 1)
-    )
-    answer = run("denoise", "page.png")
+def test_command_cleans_a_page_of_text(run):
+    """The mean lies among the paper's greys there; as a level it doubles the errors."""
+    page = text_page(160, 160)
+    write_picture("page.png", flipped(page, 0.1, np.random.default_rng(0)))
+    answer = run("denoise", "page.png", "-o", "clean.png")
     assert answer.exit_code == 0, answer.output
-    assert "--level 0.5" in answer.output
-    assert "--level" not in run("denoise", "noisy.png").output
+    assert "told apart at level" in answer.output
+    assert "guess" not in answer.output
+    assert ((read_picture("clean.png").values > 0.5) != page).mean() < 0.05
+
+
+def test_command_says_what_it_used_and_what_it_guessed(run):
+    import json
+
+    answer = run("denoise", "noisy.png", "--alpha", 7, "--json")
+    content = json.loads(next(line for line in answer.output.splitlines() if line[0] == "{"))
+    assert content["picture"]["alpha"] == 7
+    assert 0.3 < content["picture"]["level"] < 0.7
+    write_picture("noise.png", np.random.default_rng(0).random((20, 20)))
+    assert "are guesses" in run("denoise", "noise.png").output
+    given = run("denoise", "noise.png", "--alpha", 5, "--level", 0.5)
+    assert "guess" not in given.output
+    assert "level 0.5 with alpha 5" in given.output
 
 
 def test_settings_that_make_no_sense_are_refused():

@@ -25,7 +25,7 @@ LAYERS = [
     {"solvers", "planning"},
     {"reduction"},
     {"io", "examples", "interop", "pictures", "plots"},
-    {"denoising", "parsing"},
+    {"denoising", "shades", "parsing"},
     {"paper", "batch"},
     {"report"},
     {"cli", "__main__"},

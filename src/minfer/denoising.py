@@ -4,8 +4,10 @@ Black and white, the paper's model of the true picture y given the seen one x:
 
     p(y | x)  proportional to  exp( coupling * sum_(i,j) [y_i = y_j] + alpha * sum_i x_i y_i ),
 
-(i, j) over pixels next to each other, x with its mean (or a given ``level``) subtracted. With class
-means m_1, ..., m_K the states are K labels instead, by squared distance:
+(i, j) over pixels next to each other, x with a ``level`` subtracted. The paper's level is the mean,
+which suits pictures that are half black; here level and alpha are those that ``shades.py`` expects
+the fewest errors of. With class means m_1, ..., m_K the states are K labels instead, by squared
+distance:
 
     p(y | x)  proportional to  exp( coupling * sum_(i,j) [y_i = y_j]
                                     - alpha/2 * sum_i (x_i - m_{y_i})^2 ).
@@ -32,10 +34,10 @@ from minfer.reduction import seeds
 from minfer.reduction.infer import REFRESHES, check_callable, infer
 from minfer.reduction.objectives import MinJoint, Objective
 from minfer.reduction.result import Result
+from minfer.shades import STRENGTH, Shades, estimate
 from minfer.solvers.base import Solver
 from minfer.solvers.bp import BeliefPropagation
 
-ALPHA = 5.0
 COUPLING = 1.0
 #: A factor cost that suits most pictures, where the reduction is asked for.
 FACTOR_COST = 0.03
@@ -56,11 +58,15 @@ class Denoised:
     shape : (H, W)
     means : float array (K,) or None
         The class means; None for black and white.
+    shades : Shades or None
+        For black and white: the ``alpha`` and ``level`` that were used, and how ``dark`` and
+        ``light`` the two look.
     """
 
     result: Result
     shape: tuple[int, int]
     means: NDArray[np.float64] | None = None
+    shades: Shades | None = None
 
     @cached_property
     def clean(self) -> NDArray:
@@ -127,8 +133,8 @@ def denoise(
         Unsigned integers are divided by the largest value of their type, unless they are all 0
         and 1; other numbers are taken as they are, best on a scale from 0 to 1.
     alpha : float, optional
-        Trust in single pixels. 5 by default; with class means 5 over the square of their least
-        distance.
+        Trust in single pixels. By default it is estimated from the picture; with class means 5
+        over the square of their least distance.
     coupling : float
         Weight of two neighbours being equal.
     objective : MinSize, MinDivergence, MinJoint or Budget, optional
@@ -136,7 +142,8 @@ def denoise(
     solver : any solver, optional
         ``BeliefPropagation(tol=1e-4)`` by default.
     level : float, optional
-        Grey value that is half way between black and white; the mean of the picture by default.
+        Grey value that speaks for neither black nor white. By default it is estimated from the
+        picture, with alpha or for a given one; the paper's is the mean.
     labels : int, optional
         Segment into so many classes, whose means are found in the picture.
     means : floats (K,), optional
@@ -160,6 +167,9 @@ def denoise(
     >>> reduced.kept.shape, bool(reduced.result.kept_share < 0.5)
     ((64, 64), True)
     """
+    shades = picture_shades(image, alpha, coupling, level=level, labels=labels, means=means)
+    if shades is not None:
+        alpha, level = shades.alpha, shades.level
     model, class_means = picture_model(
         image, alpha, coupling, level=level, labels=labels, means=means
     )
@@ -174,7 +184,7 @@ def denoise(
         options = {"compensate": True, "refreshes": REFRESHES, **options}
         result = infer(model, objective, solver, **options)
     height, width = np.shape(image)
-    return Denoised(result, (height, width), class_means)
+    return Denoised(result, (height, width), class_means, shades)
 
 
 def whole(model: FactorGraph, solver: Solver) -> Result:
@@ -185,6 +195,50 @@ def whole(model: FactorGraph, solver: Solver) -> Result:
     gains = np.broadcast_to(np.nan, (model.n_factors,))
     timings = {"infer": answer.seconds}
     return Result(model, answer, answer, keep, seed, gains, "none", timings)
+
+
+def picture_shades(
+    image: ArrayLike,
+    alpha: float | None = None,
+    coupling: float = COUPLING,
+    *,
+    level: float | None = None,
+    labels: int | None = None,
+    means: ArrayLike | None = None,
+) -> Shades | None:
+    """Alpha and level of a black-and-white picture, as given or estimated; None with classes.
+
+    Arguments are those of :func:`denoise`, and are checked.
+    """
+    x = grey_values(image)
+    for name, value in (("alpha", alpha), ("coupling", coupling), ("level", level)):
+        if value is not None:
+            check_number(f"denoise: {name}", value)
+        if name != "level" and value is not None and value < 0:
+            raise SettingsError(f"denoise: {name} must be 0 or more, not {value}")
+    if level is not None and not min(x.min(), 0.0) <= level <= max(x.max(), 1.0):
+        raise SettingsError(
+            f"denoise: level {level} is not among the picture's values, {x.min():.3g} to "
+            f"{x.max():.3g}; files and unsigned integers are on a scale from 0 to 1"
+        )
+    if labels is not None or means is not None:
+        if level is not None:
+            raise SettingsError(
+                "denoise: level is for black and white; class means have no use for it"
+            )
+        return None
+    if x.min() == x.max():
+        only = float(x.flat[0])
+        if level is None:
+            raise ModelError(
+                "denoise: all pixels have the same value, so there are no two shades to tell "
+                "apart; say what is half way between black and white, as in level=0.5 or "
+                "--level 0.5"
+            )
+        return Shades(STRENGTH if alpha is None else alpha, level, only, only, told=False)
+    if alpha is not None and level is not None:
+        return Shades(alpha, level, float(x.min()), float(x.max()), told=True)
+    return estimate(x, coupling, alpha, level)
 
 
 def picture_model(
@@ -201,22 +255,10 @@ def picture_model(
     Variable ``r * W + c`` is a pixel; factors are one per pixel, then the pairs, those in a row
     before those in a column.
     """
+    shades = picture_shades(image, alpha, coupling, level=level, labels=labels, means=means)
     x = grey_values(image)
-    for name, value in (("alpha", alpha), ("coupling", coupling), ("level", level)):
-        if value is not None:
-            check_number(f"denoise: {name}", value)
-        if name != "level" and value is not None and value < 0:
-            raise SettingsError(f"denoise: {name} must be 0 or more, not {value}")
-    if level is not None and not min(x.min(), 0.0) <= level <= max(x.max(), 1.0):
-        raise SettingsError(
-            f"denoise: level {level} is not among the picture's values, {x.min():.3g} to "
-            f"{x.max():.3g}; files and unsigned integers are on a scale from 0 to 1"
-        )
-    if labels is None and means is None:
-        x = x - _level(x, level)
-        return FactorGraph.grid((ALPHA if alpha is None else alpha) * x, coupling), None
-    if level is not None:
-        raise SettingsError("denoise: level is for black and white; class means have no use for it")
+    if shades is not None:
+        return FactorGraph.grid(shades.alpha * (x - shades.level), coupling), None
     if means is None:
         check_whole("denoise: labels", labels, 2)
         found = class_means(x, int(labels or 0))
@@ -225,7 +267,7 @@ def picture_model(
     else:
         found = _checked_means(means)
     if alpha is None:
-        alpha = ALPHA / float(np.diff(np.sort(found)).min()) ** 2
+        alpha = STRENGTH / float(np.diff(np.sort(found)).min()) ** 2
     height, width = x.shape
     k = len(found)
     graph = FactorGraph.empty(np.full(x.size, k))
@@ -299,14 +341,3 @@ def _checked_means(means: ArrayLike) -> NDArray[np.float64]:
     if len(np.unique(found)) < len(found):
         raise SettingsError("denoise: two class means are equal")
     return found
-
-
-def _level(x: NDArray[np.float64], level: float | None) -> float:
-    if level is not None:
-        return level
-    if x.min() == x.max():
-        raise ModelError(
-            "denoise: all pixels have the same value, so their mean separates nothing; "
-            "say what is half way between black and white, as in level=0.5 or --level 0.5"
-        )
-    return float(x.mean())

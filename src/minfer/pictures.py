@@ -1,4 +1,4 @@
-"""Pictures: four that are drawn here, noise to put on them, and picture files.
+"""Pictures: some that are drawn here, noise to put on them, and picture files.
 
 Section 5.1 of the paper denoises 4 black-and-white pictures of 64x64 pixels, 50 noisy versions of
 each (the set of Kumar & Hebert 2004). The pictures below are this package's own, drawn from
@@ -6,7 +6,10 @@ formulas, and so are the noise draws, all seeded:
 
 * ``gaussian``: x = y + N(0, sigma^2) with y in {0, 1};
 * ``bimodal``: each class an equal mixture of two normal distributions, one of which lies among
-  the other class, so that single pixels mislead.
+  the other class, so that single pixels mislead;
+* ``flipped``: each pixel turned into the other with some probability.
+
+:func:`text_page` and :func:`night` are far from half black and half white.
 """
 
 from __future__ import annotations
@@ -34,6 +37,10 @@ _FIRST_SEED = 2010
 #: Pixels that a picture file may declare: this many, or so many for each of its bytes. Blank pages
 #: compress to almost nothing, a scan of A4 at 800 dpi fits into the first number.
 _PIXELS, _PIXELS_PER_BYTE = 1 << 26, 10_000
+_TEXT = (
+    "a few factors of the model matter and most do not so that we may leave them out when a query "
+    "asks for one marginal only Good graphs Keep their Beliefs, messages. (Pairs) 1 20 357 -- i; j?"
+)
 
 
 # ---------------------------------------------------------------------- drawn and noisy
@@ -55,6 +62,49 @@ def base_pictures(side: int = SIDE) -> dict[str, NDArray[np.bool_]]:
     column = (np.abs(x - 0.25) < 0.07) | (np.abs(x - 0.75) < 0.07)
     letter = (column | (np.abs(y - 0.5) < 0.07) & (x > 0.2) & (x < 0.8)) & (np.abs(y - 0.5) < 0.38)
     return {"house": house, "flower": flower, "rings": rings, "letter": letter}
+
+
+def night(side: int = 256) -> NDArray[np.bool_]:
+    """A mostly dark drawing, (side, side): a moon, stars, and the outlines of hills and a house."""
+    y, x = (np.mgrid[0:side, 0:side] + 0.5) / side
+    moon = (np.hypot(x - 0.78, y - 0.2) < 0.09) & (np.hypot(x - 0.74, y - 0.17) > 0.08)
+    line = 0.008
+    hills = np.zeros((side, side), dtype=bool)
+    for base, height, waves, shift in ((0.72, 0.06, 1.7, 0.3), (0.82, 0.04, 2.6, 2.0)):
+        ridge = base + height * np.sin(2 * np.pi * waves * x + shift)
+        hills |= np.abs(y - ridge) < line
+    wall = np.maximum(np.abs(x - 0.3) / 0.09, np.abs(y - 0.58) / 0.06)
+    house = np.abs(wall - 1) < line / 0.075
+    roof = (np.abs(np.abs(x - 0.3) - 0.9 * (y - 0.42)) < line) & (y > 0.42) & (y < 0.52)
+    stars = np.zeros((side, side), dtype=bool)
+    rng = np.random.default_rng([_FIRST_SEED, 2])
+    for a, b, size in zip(rng.random(24), 0.45 * rng.random(24), 0.004 + 0.008 * rng.random(24)):
+        stars |= np.abs(x - a) + np.abs(y - b) < size
+    return moon | hills | house | roof | stars
+
+
+def text_page(height: int = 400, width: int = 400, scale: int = 2) -> NDArray[np.bool_]:
+    """A page of black text on white, (height, width), in small letters ``scale`` times enlarged.
+
+    The words are drawn at random, always the same; the letters are those that Pillow brings along.
+    Needs the extra ``image`` (Pillow).
+    """
+    image_module = _pillow()
+    from PIL import ImageDraw, ImageFont
+
+    # older versions have one font, the small one of fixed pixels
+    font = getattr(ImageFont, "load_default_imagefont", ImageFont.load_default)()
+    rng = np.random.default_rng([_FIRST_SEED, 3])
+    rows, columns = -(-height // scale), -(-width // scale)
+    page = image_module.new("1", (columns, rows), 1)
+    draw = ImageDraw.Draw(page)
+    letters = max((columns - 12) // 6, 0)
+    for number, top in enumerate(range(6, rows - 16, 14)):
+        words = rng.choice(_TEXT.split(), size=letters // 2 + 1)
+        line = " ".join(words)[: letters if number % 6 < 5 else letters // 2]
+        draw.text((6, top), line, font=font, fill=0)
+    ink = np.kron(np.asarray(page), np.ones((scale, scale), dtype=bool))
+    return ink[:height, :width]
 
 
 def gaussian(
@@ -81,6 +131,12 @@ def bimodal(clean: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.fl
 
 def _check_rng(rng: object) -> None:
     check_type(rng, np.random.Generator, "rng must be a numpy Generator, as default_rng(0)")
+
+
+def flipped(clean: NDArray[np.bool_], share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """A picture of which each pixel is turned into the other with probability ``share``."""
+    _check_rng(rng)
+    return clean ^ (rng.random(clean.shape) < share)
 
 
 class Collection(NamedTuple):

@@ -376,7 +376,8 @@ def _evidence(text: str | None) -> dict[int | str, int]:
 class DenoisePictures(Job):
     """Clean pictures; the parameters are those of :func:`minfer.denoise`.
 
-    ``clean`` holds a PNG file of the result.
+    ``clean`` holds a PNG file of the result, ``alpha`` and ``level`` what was used for black and
+    white.
     """
 
     alpha: float | None = None
@@ -413,6 +414,8 @@ class DenoisePictures(Job):
                 *_HEAD,
                 ("height", pa.int64()),
                 ("width", pa.int64()),
+                ("alpha", pa.float64()),
+                ("level", pa.float64()),
                 ("status", pa.string()),
                 ("converged", pa.bool_()),
                 ("kept_share", pa.float64()),
@@ -456,6 +459,8 @@ class DenoisePictures(Job):
         return {
             "height": height,
             "width": width,
+            "alpha": None if found.shades is None else found.shades.alpha,
+            "level": None if found.shades is None else found.shades.level,
             "status": found.result.status.value,
             "converged": found.result.converged,
             "kept_share": found.result.kept_share,

@@ -227,12 +227,18 @@ def denoise(
     out: Out,
     alpha: Annotated[
         Optional[float],  # noqa: UP045
-        typer.Option(metavar="A", help="Trust in single pixels. Default: 5."),
+        typer.Option(
+            metavar="A", help="Trust in single pixels. Default: estimated in each picture."
+        ),
     ] = None,
     coupling: Annotated[float, typer.Option(metavar="W", help="Weight of equal neighbours.")] = 1.0,
     level: Annotated[
         Optional[float],  # noqa: UP045
-        typer.Option(metavar="X", help="Grey value between black (0) and white (1)."),
+        typer.Option(
+            metavar="X",
+            help="Grey value that speaks for neither black (0) nor white (1). Default: estimated "
+            "in each picture.",
+        ),
     ] = None,
     labels: Annotated[
         Optional[int],  # noqa: UP045

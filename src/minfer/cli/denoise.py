@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from minfer.denoising import Denoised
     from minfer.pictures import Loaded
     from minfer.reduction.result import Result
+    from minfer.shades import Shades
 
 PICTURE_PANEL = "Picture"
-MISPLACED = 0.15  # of the distance between two shades: the mean is then no good level
 LIMITS = ("factor_cost", "max_divergence", "max_factors")
 SWEEPING = ("bp", "trw")  # solvers that stop at a tolerance of ours
 
@@ -66,8 +66,8 @@ def denoise(
         Optional[float],  # noqa: UP045
         typer.Option(
             metavar="A",
-            help="Trust in single pixels. Default: 5, or with classes 5 over the square of the "
-            "least distance of their means.",
+            help="Trust in single pixels. Default: estimated from the picture, or with classes 5 "
+            "over the square of the least distance of their means.",
             rich_help_panel=PICTURE_PANEL,
         ),
     ] = None,
@@ -81,7 +81,8 @@ def denoise(
         Optional[float],  # noqa: UP045
         typer.Option(
             metavar="X",
-            help="Grey value half way between black (0) and white (1). Default: the mean.",
+            help="Grey value that speaks for neither black (0) nor white (1). Default: estimated "
+            "from the picture.",
             rich_help_panel=PICTURE_PANEL,
         ),
     ] = None,
@@ -168,13 +169,15 @@ def denoise(
     solver = make_solver(_with_tol(settings, request is not None), reduce.DEFAULT_SOLVER)
 
     began = time.perf_counter()
-    loaded, model, found = wait_for(
+    loaded, shades, model, found = wait_for(
         f"reading {noisy}", lambda: _model(noisy, alpha, coupling, level, labels, given)
     )
     for text in loaded.notes:
         note(f"{noisy}: {text}")
-    if found is None and level is None:
-        _look_at_level(loaded.values)
+    if shades is not None:
+        if not shades.told and None in (alpha, level):
+            _admit_guess(shades)
+        alpha, level = shades.alpha, shades.level
     seconds = time.perf_counter() - began
     result = _infer(request, model, solver)
     comparison = None
@@ -187,7 +190,7 @@ def denoise(
     from minfer.denoising import Denoised
 
     height, width = loaded.values.shape
-    cleaned = Denoised(result, (height, width), found)
+    cleaned = Denoised(result, (height, width), found, shades)
     _write(cleaned, out, marginals, kept)
     if report is not None and request is not None:
         from minfer.report import denoise_report
@@ -272,30 +275,26 @@ def _model(
     level: float | None,
     labels: int | None,
     means: Any,
-) -> tuple[Loaded, Any, Any]:
-    from minfer.denoising import picture_model
+) -> tuple[Loaded, Shades | None, Any, Any]:
+    from minfer.denoising import picture_model, picture_shades
     from minfer.pictures import read_picture
 
     loaded = read_picture(path)
-    model, found = picture_model(
-        loaded.values, alpha, coupling, level=level, labels=labels, means=means
+    classes = {"labels": labels, "means": means}
+    shades = picture_shades(loaded.values, alpha, coupling, level=level, **classes)
+    if shades is not None:
+        alpha, level = shades.alpha, shades.level
+    model, found = picture_model(loaded.values, alpha, coupling, level=level, **classes)
+    return loaded, shades, model, found
+
+
+def _admit_guess(shades: Shades) -> None:
+    """Say so where a picture does not show two shades."""
+    note(
+        "neighbouring pixels do not tell two shades of this picture apart: "
+        f"level {shades.level:.3g} and alpha {shades.alpha:.3g} are guesses; --level and --alpha "
+        "set them"
     )
-    return loaded, model, found
-
-
-def _look_at_level(values: Any) -> None:
-    """Say so where the mean, the paper's level, lies close to one of two shades."""
-    from minfer.denoising import class_means
-
-    if values.min() == values.max():
-        return
-    dark, light = class_means(values, 2)
-    level, middle = float(values.mean()), float(dark + light) / 2
-    if abs(level - middle) > MISPLACED * (light - dark):
-        note(
-            f"black and white are told apart at the mean, {level:.2f}; half way between the two "
-            f"shades of this picture is {middle:.2f}: --level {middle:.2f} may be better"
-        )
 
 
 def _write(cleaned: Denoised, out: str | None, marginals: str | None, kept: str | None) -> None:
@@ -340,8 +339,11 @@ class _Told(NamedTuple):
 
         result, means = self.cleaned.result, self.cleaned.means
         height, width = self.cleaned.shape
-        info = {"file": self.noisy, "height": height, "width": width}
+        info: dict[str, Any] = {"file": self.noisy, "height": height, "width": width}
         info["means"] = None if means is None else means.tolist()
+        shades = self.cleaned.shades
+        info["alpha"] = None if shades is None else shades.alpha
+        info["level"] = None if shades is None else shades.level
         content: dict[str, Any] = {
             "minfer": render.version(),
             "picture": info,
@@ -376,6 +378,7 @@ class _Told(NamedTuple):
         pairs = result.n_factors - result.n_seed
         lines: dict[str, str | Text] = {
             "picture": self._picture(),
+            "shades": self._shades(),
             "solver": m.solver,
             "method": self.request.describe(result) if self.request else "",
             "status": reduce.status_line(result),
@@ -397,6 +400,12 @@ class _Told(NamedTuple):
         if self.request is None or self.cleaned.result.kept_share <= reduce.MOST_KEPT:
             return ""
         return "little was ignored: raise --factor-cost, or --alpha for a picture of little noise"
+
+    def _shades(self) -> str:
+        shades = self.cleaned.shades
+        if shades is None:
+            return ""
+        return f"told apart at level {shades.level:.3g} with alpha {shades.alpha:.3g}"
 
     def _picture(self) -> str:
         cleaned = self.cleaned

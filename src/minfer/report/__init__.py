@@ -13,7 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import check_type, integers
-from minfer.denoising import ALPHA, COUPLING, FACTOR_COST, TOL, grey_values, picture_model
+from minfer.denoising import (
+    COUPLING,
+    FACTOR_COST,
+    TOL,
+    grey_values,
+    picture_model,
+    picture_shades,
+)
 from minfer.errors import ModelError, SettingsError
 from minfer.graph import FactorGraph, check_graph
 from minfer.io.text import PathLike, write_bytes
@@ -117,6 +124,9 @@ def denoise_report(
     The first parameters are those of :func:`minfer.denoise`, with ``MinJoint(0.03)`` as the default
     objective; the others as for :func:`report`.
     """
+    shades = picture_shades(image, alpha, coupling, level=level, labels=labels, means=means)
+    if shades is not None:
+        alpha, level = shades.alpha, shades.level
     model, class_means = picture_model(
         image, alpha, coupling, level=level, labels=labels, means=means
     )
@@ -133,8 +143,10 @@ def denoise_report(
     )  # fmt: skip
     what = "black and white" if class_means is None else f"{len(class_means)} classes"
     about = f"{height} x {width} pixels, {what}; coupling {coupling:g}"
-    if alpha is not None or class_means is None:
-        about += f", alpha {ALPHA if alpha is None else alpha:g}"
+    if alpha is not None:
+        about += f", alpha {alpha:.3g}"
+    if level is not None:
+        about += f", level {level:.3g}"
     call = command or f"minfer.report.denoise_report(image, objective={objective!r})"
     return page(
         {"about": about, "method": method or words, "command": call, **sweep.collect()},
