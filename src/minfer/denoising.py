@@ -163,7 +163,7 @@ def denoise(
     >>> bool((found.clean == clean).mean() > 0.98)
     True
     >>> from minfer import MinJoint
-    >>> reduced = denoise(noisy, objective=MinJoint(0.03))
+    >>> reduced = denoise(noisy, alpha=5.0, objective=MinJoint(0.03))
     >>> reduced.kept.shape, bool(reduced.result.kept_share < 0.5)
     ((64, 64), True)
     """

@@ -50,8 +50,8 @@ _ALIKE = 1.5  # at most this ratio of standard deviations
 _FEW = 8  # sure pixels of a shade tell nothing if they are fewer
 _CLEAR = 4.0  # standard errors between two shades
 _DOUBT = 1.0  # standard errors between two estimates of errors
-_LEVEL_DOUBT = 2.0  # the same for levels, of which the one half way between the shades is preferred
-_BLUR = 3e-4  # share of pixels that no estimate tells
+_LEVEL_DOUBT = 1.5  # the same for levels, of which the one half way between the shades is preferred
+_ECHO = 0.006  # times the variance of the noise: what a pixel's echo in its neighbours may fake
 _ROUNDS = 5
 _PIXELS, _TILE = 2**16, 32  # a larger picture is judged by tiles
 _SOLVER = BeliefPropagation(tol=1e-2, max_iters=12)
@@ -76,6 +76,12 @@ class _Noise(NamedTuple):
     @property
     def means(self) -> tuple[float, float]:
         return float(self.dark.mean()), float(self.light.mean())
+
+    @property
+    def variance(self) -> float:
+        """Within the shades, where their distance is 1."""
+        m0, m1 = self.means
+        return float(self.dark.var() + self.light.var()) / (2 * (m1 - m0) ** 2)
 
     @property
     def none(self) -> bool:
@@ -213,8 +219,8 @@ class _Judge:
     ) -> tuple[tuple[float, float], _Noise]:
         """The (alpha, level) with the least estimate of errors, and the noise that it shows.
 
-        An estimate is itself a mean over noisy pixels, and what a pixel hears is not quite free of
-        itself, since there are loops: of trials that are not clearly worse than the best, the one
+        An estimate is itself a mean over noisy pixels, and what a pixel hears is in part its own
+        echo, since there are loops: of trials that are not clearly worse than the best, the one
         that comes first is taken.
         """
         heard = [self.neighbours(*trial) for trial in trials]
@@ -223,7 +229,9 @@ class _Judge:
             errors = [self.errors(c, *trial, noise) for c, trial in zip(heard, trials)]
             best = int(np.argmin([e.mean() for e in errors]))
             worse = [e - errors[best] for e in errors]
-            close = [w.mean() < max(doubt * w.std() / np.sqrt(len(w)), _BLUR) for w in worse]
+            echo = _ECHO * noise.variance
+            close = [w.mean() < max(doubt * w.std() / np.sqrt(len(w)), echo) for w in worse]
+            close[best] = True
             last, chosen = chosen, close.index(True)
             if chosen == last:
                 break
