@@ -287,6 +287,8 @@ def test_pictures_keep_their_names(tmp_path):
     table = pq.read_table(tmp_path / "t" / "part-000000.parquet")
     by_id = dict(zip(table.column("id").to_pylist(), table.column("clean").to_pylist()))
     assert by_id["house.png"] == found["house"].read_bytes()
+    for name, low, high in (("alpha", 1, 20), ("level", 0.4, 0.6)):  # estimated for each picture
+        assert all(low < value < high for value in table.column(name).to_pylist())
     files = [tmp_path / "in" / "house.png", found["house"]]
     with pytest.raises(SettingsError, match="under one name"):
         run(DenoisePictures(), files, tmp_path / "twice", workers=1)

@@ -288,7 +288,8 @@ def test_pictures_that_tell_nothing():
         found = denoise(image, level=0.5)
         assert not found.shades.told
         assert (found.clean == (np.asarray(image) > 0.5)).all()
-    for image in ([[0, 1]], [[0.2], [0.3]], np.random.default_rng(0).random((30, 30))):
+    rng = np.random.default_rng(0)
+    for image in ([[0, 1]], [[0.2], [0.3]], rng.random((30, 30)), rng.normal(size=(200, 200))):
         found = denoise(image)
         assert not found.shades.told
         x = np.asarray(image, dtype=float)
@@ -594,7 +595,10 @@ def test_command_says_what_it_used_and_what_it_guessed(run):
     assert content["picture"]["alpha"] == 7
     assert 0.3 < content["picture"]["level"] < 0.7
     write_picture("noise.png", np.random.default_rng(0).random((20, 20)))
-    assert "are guesses" in run("denoise", "noise.png").output
+    assert "a guess: --level 0.5" in run("denoise", "noise.png").output
+    answer = run("denoise", "noise.png", "--alpha", 5)
+    assert "a guess: --level 0.5" in answer.output
+    assert "--alpha" not in answer.output
     given = run("denoise", "noise.png", "--alpha", 5, "--level", 0.5)
     assert "guess" not in given.output
     assert "level 0.5 with alpha 5" in given.output

@@ -171,6 +171,8 @@ def test_parts_that_are_not_joined_do_not_overlap() -> None:
 def test_picture_pairs_and_answers() -> None:
     noisy = gaussian(base_pictures(16)["house"], 0.4, np.random.default_rng(3))
     found = data_of(denoise_report(noisy, steps=5))
+    shades = minfer.denoise(noisy).shades
+    assert f"alpha {shades.alpha:.3g}, level {shades.level:.3g}" in found["about"]
     for step in found["steps"]:
         result = minfer.denoise(noisy, objective=MinJoint(step["value"])).result
         bits = np.unpackbits(np.frombuffer(b64decode(step["drawing"]["kept"]), np.uint8))

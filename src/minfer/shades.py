@@ -48,7 +48,8 @@ _SURE = 2.8  # log-odds from the neighbours, for a coupling of 1 or more
 _INSIDE = 1 / 8  # of the pixels that neighbours call black are sure, or black has no inside
 _ALIKE = 1.5  # at most this ratio of standard deviations
 _FEW = 8  # sure pixels of a shade tell nothing if they are fewer
-_CLEAR = 4.0  # standard errors between two shades
+_CLEAR = 4.0  # standard errors between two shades,
+_APART = 0.3  # and standard deviations of a pixel: pure noise has an echo too
 _DOUBT = 1.0  # standard errors between two estimates of errors
 _LEVEL_DOUBT = 1.5  # the same for levels, of which the one half way between the shades is preferred
 _ECHO = 0.006  # times the variance of the noise: what a pixel's echo in its neighbours may fake
@@ -95,7 +96,8 @@ class _Noise(NamedTuple):
             return False
         m0, m1 = self.means
         error = np.hypot(*(part.std() / np.sqrt(len(part)) for part in self))
-        return m1 - m0 > _CLEAR * float(error)
+        least = _APART * max(part.std() for part in self)
+        return m1 - m0 > max(_CLEAR * float(error), float(least))
 
 
 def estimate(

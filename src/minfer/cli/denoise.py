@@ -175,8 +175,7 @@ def denoise(
     for text in loaded.notes:
         note(f"{noisy}: {text}")
     if shades is not None:
-        if not shades.told and None in (alpha, level):
-            _admit_guess(shades)
+        _admit_guesses(shades, alpha, level)
         alpha, level = shades.alpha, shades.level
     seconds = time.perf_counter() - began
     result = _infer(request, model, solver)
@@ -288,13 +287,15 @@ def _model(
     return loaded, shades, model, found
 
 
-def _admit_guess(shades: Shades) -> None:
-    """Say so where a picture does not show two shades."""
-    note(
-        "neighbouring pixels do not tell two shades of this picture apart: "
-        f"level {shades.level:.3g} and alpha {shades.alpha:.3g} are guesses; --level and --alpha "
-        "set them"
-    )
+def _admit_guesses(shades: Shades, alpha: float | None, level: float | None) -> None:
+    """Say so where a picture does not show two shades and something was not given."""
+    guessed = [f"--level {shades.level:.3g}"] if level is None else []
+    guessed += [f"--alpha {shades.alpha:.3g}"] if alpha is None else []
+    if guessed and not shades.told:
+        note(
+            "neighbouring pixels do not tell two shades of this picture apart; a guess: "
+            + " ".join(guessed)
+        )
 
 
 def _write(cleaned: Denoised, out: str | None, marginals: str | None, kept: str | None) -> None:
@@ -388,7 +389,7 @@ class _Told(NamedTuple):
             "divergence": reduce.divergence_line(result) if self.request else "",
             "error of leaving out": reduce.error_line(result) if self.request else "",
             "time": f"{render.duration(result.seconds)}, compiling or loading kernels included; "
-            f"reading the picture {render.duration(self.read)}",
+            f"reading the picture and making its model {render.duration(self.read)}",
         }
         console = render.console()
         render.show(console, render.facts({k: v for k, v in lines.items() if v}))
