@@ -37,8 +37,9 @@ from minfer.solvers.bp import BeliefPropagation
 #: Alpha, times the distance of the two shades, where the picture does not tell a better one.
 STRENGTH = 5.0
 
-# What is tried, in the order in which it is preferred where the picture leaves it open.
-_STRENGTHS = tuple(2.0 ** (k / 2) for k in (2, 3, 1, 4, 0, 5, 6, 7, 8))  # 1 to 16
+_STRENGTHS = tuple(
+    2.0 ** (k / 2) for k in (2, 3, 1, 4, 0, 5, 6, 7, 8)
+)  # 1 to 16; the first by rank
 _STARTS = tuple(k / 8 for k in range(1, 8))  # of the way from the darkest to the lightest pixels
 _START_STRENGTH = 3.0
 _FINER = tuple(2.0 ** (k / 4) for k in (0, 1, -1, 2))  # times the best of these
@@ -51,8 +52,9 @@ _FEW = 8  # sure pixels of a shade tell nothing if they are fewer
 _CLEAR = 4.0  # standard errors between two shades,
 _APART = 0.3  # and standard deviations of a pixel: pure noise has an echo too
 _DOUBT = 1.0  # standard errors between two estimates of errors
-_LEVEL_DOUBT = 1.5  # the same for levels, of which the one half way between the shades is preferred
-_ECHO = 0.006  # times the variance of the noise: what a pixel's echo in its neighbours may fake
+_LEVEL_DOUBT = 1.5  # the same for levels, of which half way between the shades is preferred
+_ECHO = 0.004  # times the variance of the noise: what a pixel's echo in its neighbours may fake
+_TIE = 1e-4  # share of pixels; of equal estimates the first is taken
 _ROUNDS = 5
 _PIXELS, _TILE = 2**16, 32  # a larger picture is judged by tiles
 _SOLVER = BeliefPropagation(tol=1e-2, max_iters=12)
@@ -66,6 +68,14 @@ class Shades(NamedTuple):
     dark: float  # mean of black pixels as they are seen
     light: float
     told: bool  # False: the picture does not tell, and what was not given is a guess
+
+
+class _Trial(NamedTuple):
+    """Two numbers to try; the lower the rank the better, where the picture leaves it open."""
+
+    alpha: float
+    level: float
+    rank: float
 
 
 class _Noise(NamedTuple):
@@ -118,23 +128,19 @@ def estimate(
         return _guess(x, alpha, level)
     if alpha is None:
         strengths = (max(_STRENGTHS),) if noise.none else _STRENGTHS
-        trials = [(s / judge.distance, middle) for s in strengths]
-        (best, _), noise = judge.choose(trials, noise, _DOUBT)
-        alphas = [best * finer for finer in _FINER]
+        trials = [_Trial(s / judge.distance, middle, k) for k, s in enumerate(strengths)]
+        coarse, noise = judge.choose(trials, noise, _DOUBT)
+        alphas = [coarse.alpha * finer for finer in _FINER]
     else:
         alphas = [alpha * span]
-    if level is None:
-        steps = _STEPS if alpha is None else _WIDE_STEPS
-        levels = [middle + step * judge.distance for step in steps]
-        levels = [one for one in levels if 0 < one < 1]
-    else:
-        levels = [middle]
-    trials = [(a, one) for one in levels for a in alphas]
-    (best, middle), noise = judge.choose(trials, noise, _LEVEL_DOUBT)
+    steps = _STEPS if alpha is None else _WIDE_STEPS
+    levels = {middle + s * judge.distance: abs(s) for s in (steps if level is None else (0.0,))}
+    trials = [_Trial(a, one, far) for one, far in levels.items() for a in alphas]
+    best, noise = judge.choose(trials, noise, _LEVEL_DOUBT)
     m0, m1 = noise.means
     return Shades(
-        alpha=best / span if alpha is None else alpha,
-        level=low + span * middle if level is None else level,
+        alpha=best.alpha / span if alpha is None else alpha,
+        level=low + span * best.level if level is None else level,
         dark=low + span * m0,
         light=low + span * m1,
         told=True,
@@ -217,24 +223,28 @@ class _Judge:
         return _Noise(dark, light)
 
     def choose(
-        self, trials: Sequence[tuple[float, float]], noise: _Noise, doubt: float
-    ) -> tuple[tuple[float, float], _Noise]:
-        """The (alpha, level) with the least estimate of errors, and the noise that it shows.
+        self, trials: Sequence[_Trial], noise: _Noise, doubt: float
+    ) -> tuple[_Trial, _Noise]:
+        """The trial with the least estimate of errors, and the noise that it shows.
 
         An estimate is itself a mean over noisy pixels, and what a pixel hears is in part its own
-        echo, since there are loops: of trials that are not clearly worse than the best, the one
-        that comes first is taken.
+        echo, since there are loops: of trials that are not clearly worse than the best, one of the
+        lowest rank is taken.
         """
-        heard = [self.neighbours(*trial) for trial in trials]
+        heard = [self.neighbours(trial.alpha, trial.level) for trial in trials]
         chosen = -1
         for _ in range(_ROUNDS):
-            errors = [self.errors(c, *trial, noise) for c, trial in zip(heard, trials)]
-            best = int(np.argmin([e.mean() for e in errors]))
+            errors = [self.errors(c, t.alpha, t.level, noise) for c, t in zip(heard, trials)]
+            means = [float(e.mean()) for e in errors]
+            best = int(np.argmin(means))
             worse = [e - errors[best] for e in errors]
             echo = _ECHO * noise.variance
             close = [w.mean() < max(doubt * w.std() / np.sqrt(len(w)), echo) for w in worse]
             close[best] = True
-            last, chosen = chosen, close.index(True)
+            rank = min(t.rank for t, one in zip(trials, close) if one)
+            likely = [k for k, t in enumerate(trials) if close[k] and t.rank == rank]
+            least = min(means[k] for k in likely)
+            last, chosen = chosen, next(k for k in likely if means[k] <= least + _TIE)
             if chosen == last:
                 break
             found = self.noise(heard[chosen])
