@@ -14,7 +14,8 @@ the middle is taken, unless ``--whole``.
 ``.npz`` files below DIR with arrays labels (P, H, W) and noisy (P, N, H, W) are taken as they are,
 the first versions of each; the median filter's threshold is then the best one.
 
-Leaves with an error if the default makes more than 1.1 times the errors of the best fixed level.
+Leaves with an error if the default makes more than 1.1 times the errors of the best fixed level
+under any of the flips; where it does under the noise of a file it only says so.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ SHARES = (0.05, 0.1, 0.15, 0.2)
 BAR = 1.1
 OLD_ALPHA = 5.0  # what alpha was before it was estimated
 STEP = 0.05
+OWN = "its own noise"
 SMALL, DRAWS = 128 * 128, 20
 LARGE = 1024
 SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".pgm", ".pbm")
@@ -83,7 +85,7 @@ def cases(args: argparse.Namespace) -> Iterator[Case]:
         with np.load(path) as file:
             labels, noisy = file["labels"].astype(bool), file["noisy"].astype(float)
         for i, clean in enumerate(labels):
-            yield Case(f"{path.stem} {i + 1}", "its own", clean, list(noisy[i, :DRAWS]))
+            yield Case(f"{path.stem} {i + 1}", OWN, clean, list(noisy[i, :DRAWS]))
 
 
 def best_level(case: Case, alphas: list[float]) -> int:
@@ -184,13 +186,11 @@ def main() -> None:
     print(table(rows) + "\n")
     lost = [f"{r.name}, {r.noise}" for r in rows if r.default > r.median]
     print(f"{len(rows)} cases; the median filter is better in {len(lost)}: {'; '.join(lost)}")
-    over = [
-        f"{r.name}, {r.noise}: {r.default / max(r.best, 1e-9):.2f}"
-        for r in rows
-        if r.default > BAR * r.best
-    ]
-    if over:
-        sys.exit(f"more than {BAR:g} times the errors of the best level: " + "; ".join(over))
+    over = [row for row in rows if row.default > BAR * row.best]
+    told = "; ".join(f"{r.name}, {r.noise}: {r.default / max(r.best, 1e-9):.2f}" for r in over)
+    print(f"more than {BAR:g} times the errors of the best level in {len(over)}: {told}")
+    if any(row.noise != OWN for row in over):
+        sys.exit(1)
 
 
 if __name__ == "__main__":
