@@ -214,7 +214,7 @@ def test_compare_full(model: Path) -> None:
     assert found["full"]["log_z"] == pytest.approx(exact.log_z)
     assert found["same_solver"]["log_z"] == pytest.approx(full.log_z)
     text = call("run", model, *words).stdout
-    for part in ("compared", "full, by the same solver", "full, exact", "speed-up",
+    for part in ("compared", "full, by the same solver", "full, exact", "speed against it",
                  "mean difference from exact", "largest"):  # fmt: skip
         assert part in text
     by_exact = answer(model, *words[:-1], "exact")["compare"]

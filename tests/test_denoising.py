@@ -561,7 +561,7 @@ def test_command_writes_what_it_is_asked_for(run):
     words = ["--alpha", 10, "--marginals", "p.png", "--kept", "k.png", "--compare", "full"]
     answer = run("denoise", "noisy.png", "-o", "clean.png", *words)
     assert answer.exit_code == 0, answer.output
-    for text in ("32 x 32", "white", "kept", "ignored", "speed-up", "wrote clean.png"):
+    for text in ("32 x 32", "white", "kept", "ignored", "speed against it", "wrote clean.png"):
         assert text in answer.output
     clean = read_picture("clean.png").values
     assert (clean == noisy()[1]).mean() > 0.95

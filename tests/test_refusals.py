@@ -119,8 +119,12 @@ REFUSED: dict[str, tuple[type[MinferError], str, Callable[[], Any]]] = {
         lambda: minfer.explain(answer(), "rain"),
     ),
     "explain a model": (SettingsError, r"minfer\.infer", lambda: minfer.explain_model(MODEL)),
-    "a class as solver": (SettingsError, "no solver", lambda: infer(MODEL, MinJoint(1.0), Exact)),
-    "a class as objective": (SettingsError, "no objective", lambda: infer(MODEL, MinJoint)),
+    "a class as solver": (
+        SettingsError,
+        "not a solver",
+        lambda: infer(MODEL, MinJoint(1.0), Exact),
+    ),
+    "a class as objective": (SettingsError, "not an objective", lambda: infer(MODEL, MinJoint)),
     "a path as model": (ModelError, "FactorGraph", lambda: infer("grid.uai", MinJoint(1.0))),
     "labels of a picture": (
         SettingsError,

@@ -716,7 +716,7 @@ def comparison_table(result: Result, found: Comparison) -> Table:
         render.duration(found.reduced_seconds),
         *(render.duration(f.seconds) for _, f in full),
     )
-    table.add_row("against it", "", *(_times(found.speed_up(f)) for _, f in full))
+    table.add_row("speed against it", "", *(_times(found.speed_up(f)) for _, f in full))
     z = [result.log_z_estimate, *(f.marginals.log_z for _, f in full)]
     cells = [f"{x:.6g}" if math.isfinite(x) else "unknown" for x in z]
     table.add_row("log Z of the full model", *cells)
