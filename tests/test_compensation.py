@@ -376,10 +376,10 @@ def test_refreshes_that_still_move_the_answer_are_not_converged(solver):
     long = infer(graph, MinDivergence(5), solver, compensate=True, refreshes=60)
     assert long.last_change < 1e-6
     assert long.converged
-    assert long.status is long.marginals.status
+    assert long.status is Status.CONVERGED  # of a model that lacks factors, exact or not
     once = infer(graph, MinDivergence(5), solver, compensate=True)
     assert once.last_change == 0.0
-    assert once.status is once.marginals.status
+    assert once.status is Status.CONVERGED
     apart = infer(graph, MinDivergence(5), Components(solver), compensate=True, refreshes=2)
     assert apart.status is Status.MAX_ITERS
 
