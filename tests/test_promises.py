@@ -217,3 +217,21 @@ def test_lost_digits_do_not_make_an_interval_of_zero():
     off = np.abs(result.marginals.probs - naive.marginals(graph)).max()
     assert result.n_ignored == 1
     assert off <= result.interval
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_trees_are_right_wherever_the_core_is_stopped(schedule):
+    """Also where the limit falls between a quiet sweep and the update that would confirm it."""
+    rng = np.random.default_rng(3)
+    loop = [[0, 1], [1, 2], [2, 0], [2, 3], [3, 0]]
+    chain = [[4, 5], [5, 6], [6, 7], [7, 8]]
+    graph = FactorGraph.from_tables(
+        [3] * 9,
+        [*loop, *chain, [8]],
+        [rng.normal(size=(3, 3)) for _ in (*loop, *chain)] + [rng.normal(size=3)],
+    )
+    truth = naive.marginals(graph)
+    for max_iters in range(1, 25):
+        answer = BeliefPropagation(max_iters, tol=1e-4, schedule=schedule)(graph)
+        np.testing.assert_allclose(answer.probs[12:], truth[12:], atol=1e-9, err_msg=str(max_iters))
+    assert answer.converged

@@ -417,9 +417,9 @@ def sweeps(w, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
     walk = mode in (UP, DOWN)
     places = order.shape[0] if walk else n
     for it in range(n_sweeps):
-        if control[PHASE] < 0.0:
+        watching = control[PHASE] != 0.0 and mode in (SEQUENTIAL, FLOODING)
+        if watching and control[PHASE] < 0.0:
             begin_watch(w, s, watch, log)
-        watching = control[PHASE] > 0.0
         at_once = mode == FLOODING
         read, write = s, out
         if watching and has_room(s, watch):
