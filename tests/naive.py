@@ -33,7 +33,7 @@ def factors_of(graph: FactorGraph) -> list[Factor]:
         int(i): factor
         for group in graph.groups
         if isinstance(group, Globals)
-        for i, factor in zip(group.ids, group.factors)
+        for i, factor in zip(group.ids, [group.factor] * len(group))
     }
     found = []
     for i in range(graph.n_factors):
@@ -50,7 +50,7 @@ def global_table(graph: FactorGraph, scope: tuple[int, ...], factor) -> np.ndarr
     """A global factor by its definition, ``score``, at every assignment of its scope."""
     table = np.empty([int(graph.n_states[v]) for v in scope])
     for cell in np.ndindex(table.shape):
-        table[cell] = factor.score(np.array(cell, dtype=np.int64))
+        table[cell] = factor.score(np.array([cell], dtype=np.int64))[0]
     return table
 
 

@@ -37,10 +37,10 @@ class Parity:
     def __init__(self, odd: float) -> None:
         self.odd = odd
 
-    def score(self, assignment: np.ndarray) -> float:
-        return 0.0 if int(assignment.sum()) % 2 == 0 else self.odd
+    def score(self, assignments: np.ndarray) -> np.ndarray:
+        return np.where(assignments.sum(axis=1) % 2 == 0, 0.0, self.odd)
 
-    def messages(self, incoming: np.ndarray, out: np.ndarray) -> float:
+    def messages(self, incoming: np.ndarray, out: np.ndarray) -> np.ndarray:
         raise NotImplementedError
 
 

@@ -617,10 +617,10 @@ def test_native_every_truncation_and_damage_is_noticed():
 class Anything:
     def messages(self, incoming, out):
         out[:] = 0.0
-        return 0.0
+        return np.zeros(len(out))
 
-    def score(self, assignment):
-        return 0.0
+    def score(self, assignments):
+        return np.zeros(len(assignments))
 
 
 @pytest.mark.parametrize("suffix", ["uai", "fg", "minfer"])

@@ -247,10 +247,10 @@ def test_refuses_global_factors():
     class Anything:
         def messages(self, incoming, out):
             out[:] = 0
-            return 0.0
+            return np.zeros(len(out))
 
-        def score(self, assignment):
-            return 0.0
+        def score(self, assignments):
+            return np.zeros(len(assignments))
 
     graph = FactorGraph.empty([2, 2]).add_global([0, 1], Anything())
     with pytest.raises(RefusedError, match=r"factor 0.*BeliefPropagation"):

@@ -52,7 +52,7 @@ def naive_iteration(state, arcs, projective, single_root):
     else:  # held equal to enumeration in test_trees.py
         out = np.empty(incoming.size)
         tree = FACTORS[projective](state.heads, state.modifiers, n, single_root)
-        tree.messages(incoming.ravel(), out)
+        tree.messages(incoming.reshape(1, -1), out[None])
     off, on = out.reshape(-1, 2).T
     return state._replace(from_tree=np.clip(on - off, -1e100, 1e100) + scores)
 

@@ -154,7 +154,7 @@ def test_a_broken_global_factor_is_named():
     class Broken(zoo.ExactlyOne):
         def messages(self, incoming, out):
             out[:] = np.nan
-            return 0.0
+            return np.zeros(len(out))
 
     graph = FactorGraph.pairwise(np.zeros(3), [], []).add_global([0, 1, 2], Broken())
     with pytest.raises(MinferError, match=r"global factor 3 \(Broken\)"):

@@ -251,7 +251,7 @@ def test_messages_by_enumeration(n, sparse, projective, single_root, monkeypatch
         q -= q.max(axis=1, keepdims=True)
         factor = FACTORS[projective](heads, modifiers, n, single_root)
         out = np.full(2 * len(heads), np.nan)
-        log_z = factor.messages(q.ravel(), out)
+        log_z = factor.messages(q.reshape(1, -1), out[None])[0]
         expected, z = messages(heads, modifiers, q.ravel(), n, projective, single_root)
         np.testing.assert_array_equal(out == -np.inf, expected == -np.inf)
         alive = expected > -np.inf
@@ -276,7 +276,7 @@ def test_messages_with_finite_masks(mask, projective, single_root):
             q[:, 0] = 0.0
             q[rng.random(len(heads)) < density, 1] = mask
             out = np.empty_like(q)
-            log_z = factor.messages(q.ravel(), out.reshape(-1))
+            log_z = factor.messages(q.reshape(1, -1), out.reshape(1, -1))[0]
             want, z = messages(heads, modifiers, q.ravel(), n, projective, single_root)
             np.testing.assert_allclose(out.ravel(), want, rtol=1e-12, atol=1e-10)
             assert log_z == pytest.approx(z, rel=1e-12, abs=1e-10)
@@ -376,7 +376,7 @@ def test_messages_of_long_sentences(projective, single_root, per_word):
         q = rng.normal(size=(len(heads), 2)) * scale
         q -= q.max(axis=1, keepdims=True)
         out = np.empty_like(q)
-        log_z = factor.messages(q.ravel(), out.reshape(-1))
+        log_z = factor.messages(q.reshape(1, -1), out.reshape(1, -1))[0]
         both = logsumexp(out + q, axis=1)
         np.testing.assert_allclose(both, log_z, rtol=1e-12, atol=1e-9)
         scores = np.full((n + 1, n + 1), -np.inf)
@@ -389,7 +389,7 @@ def test_messages_of_long_sentences(projective, single_root, per_word):
             for own in ([0.0, -np.inf], [-np.inf, 0.0], [0.0, -3.0]):
                 other, moved = q.copy(), np.empty_like(q)
                 other[a] = own
-                factor.messages(other.ravel(), moved.reshape(-1))
+                factor.messages(other.reshape(1, -1), moved.reshape(1, -1))
                 np.testing.assert_allclose(moved[a], out[a], rtol=1e-12, atol=1e-9)
 
 
@@ -399,7 +399,7 @@ def test_score_is_the_definition(projective, single_root):
     factor = FACTORS[projective](heads, modifiers, 3, single_root=single_root)
     on = {tuple(tree[modifiers] == heads) for tree in trees(3, projective, single_root)}
     for arcs in itertools.product([0, 1], repeat=len(heads)):
-        assert factor.score(np.array(arcs)) == (0.0 if arcs in on else -np.inf)
+        assert factor.score(np.array([arcs]))[0] == (0.0 if arcs in on else -np.inf)
 
 
 def test_factor_objects():
@@ -408,7 +408,7 @@ def test_factor_objects():
         factor = kind(heads, modifiers, 3)
         assert isinstance(factor, GlobalFactor)
         again = pickle.loads(pickle.dumps(factor))
-        q, out, out2 = np.zeros(18), np.empty(18), np.empty(18)
+        q, out, out2 = np.zeros((1, 18)), np.empty((1, 18)), np.empty((1, 18))
         assert factor.messages(q, out) == again.messages(q, out2)
         np.testing.assert_array_equal(out, out2)
         with pytest.raises(AttributeError):

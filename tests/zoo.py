@@ -52,6 +52,9 @@ class ExactlyOne:
     """A global factor: exactly one of n binary variables is on."""
 
     def messages(self, incoming, out):
+        return np.array([self._one(q, m) for q, m in zip(incoming, out)])
+
+    def _one(self, incoming, out):
         q = incoming.reshape(-1, 2)
         n = len(q)
         table = out.reshape(-1, 2)
@@ -65,8 +68,8 @@ class ExactlyOne:
             singles[i] = rest_off + q[i, 1]
         return float(logsumexp(singles))
 
-    def score(self, assignment):
-        return 0.0 if assignment.sum() == 1 else -np.inf
+    def score(self, assignments):
+        return np.where(assignments.sum(axis=1) == 1, 0.0, -np.inf)
 
 
 def pyagrum_solver(graph: FactorGraph, start: Marginals | None = None) -> Marginals:

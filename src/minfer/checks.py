@@ -19,8 +19,6 @@ from minfer.factors import MAX_FEATURE_ARITY, TRUTH_TABLES, n_entries, read_only
 
 MAX_STATES = 2**31 - 1  # of one variable
 
-MAX_LOG = 1e300  # of an entry of a log-table or a weight: larger ones overflow when added up
-
 MAX_ENTRIES = 2**40  # of a table; more fit into no memory
 
 # ---------------------------------------------------------------------- settings
@@ -225,21 +223,6 @@ def truth_table(feature: str | ArrayLike, arity: int) -> NDArray[np.bool_]:
             f"not {truth.shape}"
         )
     return read_only(truth)
-
-
-def check_log_psi(log_psi: NDArray, table_ptr: NDArray, first: int) -> None:
-    """One pass for the usual case: the sum of the positive parts is NaN or inf iff an entry is."""
-    if not log_psi.size or (log_psi.max() < MAX_LOG and log_psi.min() > -MAX_LOG):
-        return  # max() is NaN if an entry is
-    wrong = ~(np.abs(log_psi) < MAX_LOG) & (log_psi != -np.inf)
-    if not wrong.any():
-        return
-    bad = int(np.flatnonzero(wrong)[0])
-    factor = int(np.searchsorted(table_ptr, bad, side="right")) - 1
-    raise ModelError(
-        f"factor {first + factor}: entry {bad - int(table_ptr[factor])} of its log-table is "
-        f"{log_psi[bad]}; log-tables are finite (within 1e300) or minus infinity (a zero)"
-    )
 
 
 def table_sizes(states: NDArray, arity: NDArray[np.int64]) -> NDArray[np.float64]:

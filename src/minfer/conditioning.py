@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ContradictionError, ModelError
-from minfer.factors import FactorGroup, Features, Globals, Tables, n_entries
+from minfer.factors import FactorGroup
 from minfer.graph import FactorGraph, check_graph
 
 _MAX_ROUNDS = 20
@@ -57,7 +57,7 @@ def condition(graph: FactorGraph) -> Conditioned:
             break
         touched = np.zeros(graph.n_variables, dtype=bool)
         touched[newly] = True
-        groups = [part for g in groups for part in slice_known(g, touched, fixed)]
+        groups = [part for g in groups for part in g.sliced(touched, fixed)]
         more, groups = _absorb_small(graph, groups, log_field)
         constant += more
     else:
@@ -82,7 +82,7 @@ def _absorb_small(
     """Add arity-0 factors to the constant and arity-1 factors to the field, in place."""
     constant, rest = 0.0, []
     for g in groups:
-        if isinstance(g, Globals) or g.arity >= 2:
+        if g.form == "messages" or g.arity >= 2:
             rest.append(g)
         elif g.arity == 0:
             constant += float(g.log_tables().sum())
@@ -90,12 +90,9 @@ def _absorb_small(
             first = graph._offsets[g._scope[:, 0]]
             once = bool((first[1:] > first[:-1]).all())  # no variable twice
             for s in range(g.shape[0]):
-                if isinstance(g, Features):
-                    if not g.truth[s]:
-                        continue
-                    column = g._theta
-                else:
-                    column = g.log_psi[:, s]
+                column = g.column(s)
+                if column is None:
+                    continue
                 if once:
                     log_field[first + s] += column
                 else:
@@ -125,36 +122,6 @@ def _new_fixed(graph: FactorGraph, log_field: NDArray, fixed: NDArray) -> NDArra
     return newly
 
 
-def slice_known(
-    group: FactorGroup, touched: NDArray[np.bool_], fixed: NDArray
-) -> list[FactorGroup]:
-    """A group split by which of its positions just became fixed, each part sliced there."""
-    if isinstance(group, Globals):
-        return [group]  # a global factor sees a fixed variable as an incoming message
-    hit = touched[group._scope]  # (F, A)
-    is_hit = hit.any(axis=1)
-    if not is_hit.any():
-        return [group]
-    parts: list[FactorGroup] = []
-    rest = np.flatnonzero(~is_hit)
-    if len(rest):
-        parts.append(group.take(rest, group._ids[rest]))
-    rows_hit = np.flatnonzero(is_hit)
-    patterns, which = np.unique(hit[rows_hit], axis=0, return_inverse=True)
-    strides = np.array([n_entries(group.shape[k + 1 :]) for k in range(group.arity)])
-    for p, pattern in enumerate(patterns):
-        rows = rows_hit[which.ravel() == p]
-        base = (fixed[group._scope[rows]][:, pattern] * strides[pattern]).sum(axis=1)
-        cells = np.zeros(1, dtype=np.int64)
-        for k in np.flatnonzero(~pattern):
-            cells = (cells[:, None] + np.arange(group.shape[k]) * strides[k]).ravel()
-        entries = group.log_tables(rows)[np.arange(len(rows))[:, None], base[:, None] + cells]
-        shape = tuple(s for s, f in zip(group.shape, pattern) if not f)
-        scope = np.ascontiguousarray(group._scope[rows][:, ~pattern])
-        parts.append(Tables(group._ids[rows], scope, shape, np.ascontiguousarray(entries)))
-    return parts
-
-
 class Flat(NamedTuple):
     """All tables end to end, for kernels. F factors, E = sum of arities."""
 
@@ -172,17 +139,16 @@ class Flat(NamedTuple):
 
 
 def flatten(model: Conditioned) -> Flat:
-    """Lay all tables (global factors have none) end to end."""
+    """Lay all factors that are tables end to end."""
     graph = model.graph
-    tables = [g for g in model.groups if not isinstance(g, Globals)]
+    tables = [g for g in model.groups if g.form == "table"]
     arity = [np.full(len(g), g.arity, dtype=np.int64) for g in tables]
     scope = [g._scope.ravel() for g in tables]
     toff, psi, start = [], [], 0
     for g in tables:
-        size = n_entries(g.shape)
-        shared = isinstance(g, Tables) and g.shared
-        toff.append(start + (np.zeros(len(g), np.int64) if shared else np.arange(len(g)) * size))
-        psi.append(g._log_psi.ravel() if isinstance(g, Tables) else g.log_tables().ravel())
+        rows = np.zeros(len(g), np.int64) if g.shared else np.arange(len(g))
+        toff.append(start + rows * g.n_cells)
+        psi.append(g.stored_tables().ravel())
         start += psi[-1].size
     n = sum(len(g) for g in tables)
     fptr = np.zeros(n + 1, dtype=np.int64)

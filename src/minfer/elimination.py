@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.conditioning import Conditioned
-from minfer.factors import Globals
 
 #: An elimination stops when a clique has more than 2**HOPELESS cells: no machine will hold it.
 HOPELESS = 48.0
@@ -97,7 +96,7 @@ def adjacency(model: Conditioned) -> Adjacency:
     n_variables = model.graph.n_variables
     keys = []
     for g in model.groups:
-        if isinstance(g, Globals):
+        if g.form == "messages":
             continue
         scope = g._scope.astype(np.int64)
         for a in range(g.arity):

@@ -15,7 +15,7 @@ a *lineage* and remember their factors' numbers in it, so that messages of one c
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -24,9 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import (
-    MAX_LOG,
     check_entries,
-    check_log_psi,
     checked_names,
     checked_states,
     concatenate,
@@ -43,11 +41,13 @@ from minfer.checks import (
 )
 from minfer.errors import ContradictionError, EvidenceError, ModelError
 from minfer.factors import (
+    MAX_LOG,
     FactorGroup,
     Features,
     GlobalFactor,
     Globals,
     Tables,
+    check_log_psi,
     n_entries,
     read_only,
 )
@@ -374,13 +374,33 @@ class FactorGraph:
         return self._append(Tables(np.arange(first, first + n), scope, shape, log_psi))
 
     def add_global(self, scope: ArrayLike, factor: GlobalFactor) -> FactorGraph:
-        """Append one global factor over the variables in ``scope`` (n,)."""
-        scope_ = scope_array(np.ravel(integers(scope, "add_global: a scope"))[None, :])[0]
+        """Append one global factor over the variables in ``scope`` (A,), or F over (F, A)."""
+        scope_ = scope_array(np.atleast_2d(integers(scope, "add_global: a scope")))
         if not (hasattr(factor, "messages") and hasattr(factor, "score")):
             raise ModelError("add_global: a global factor has methods messages() and score()")
-        self._check_scopes(scope_[None, :], self.n_factors)
-        ids = np.array([self.n_factors], dtype=np.int64)
-        return self._append(Globals(ids, (scope_,), (factor,)))
+        self._check_scopes(scope_, self.n_factors)
+        return self.add_groups(lambda ids, scope, shape: Globals(ids, scope, shape, factor), scope_)
+
+    def add_groups(
+        self,
+        make: Callable[[NDArray[np.int64], NDArray[np.int32], tuple[int, ...]], FactorGroup],
+        scope: NDArray[np.int32],
+    ) -> FactorGraph:
+        """Append factors of a kind of your own over ``scope`` (F, A): see :mod:`minfer.factors`.
+
+        ``make(ids, scope, shape)`` makes a group of those whose variables have the states
+        ``shape``; it is called once for each shape there is. What it makes is checked.
+        """
+        first = self.n_factors
+        self._check_scopes(scope, first)
+        groups = []
+        shapes, which = unique_rows(self._n_states[scope]) if len(scope) else ((), np.zeros(0))
+        for k, shape in enumerate(shapes):
+            rows = np.flatnonzero(which == k)
+            ids = first + rows
+            groups.append(make(ids, scope[rows], tuple(int(s) for s in shape)))
+            groups[-1].check(self._n_states)
+        return self._append(*groups)
 
     def _append(self, *groups: FactorGroup) -> FactorGraph:
         """A new graph with more factors; a new lineage, since the numbers mean something new."""
@@ -440,23 +460,24 @@ class FactorGraph:
         """Number of variables of each factor, shape (F,)."""
         out = np.empty(self.n_factors, dtype=np.int64)
         for g in self.groups:
-            out[g._ids] = [len(s) for s in g.scopes] if isinstance(g, Globals) else g.arity
+            out[g._ids] = g.arity
         return read_only(out)
 
     @property
     def has_globals(self) -> bool:
-        return any(isinstance(g, Globals) for g in self.groups)
+        """Whether some factors only give messages (:class:`~minfer.Globals` and their like)."""
+        return any(g.form == "messages" for g in self.groups)
 
     def scope(self, factor: int) -> NDArray[np.int32]:
         """The variables of one factor, in the order of its table."""
         group, row = self._locate(factor)
-        return read_only(group.scopes[row] if isinstance(group, Globals) else group._scope[row])
+        return read_only(group._scope[row])
 
     def log_table(self, factor: int) -> NDArray[np.float64]:
         """One factor as a dense log-table of shape (S_1, ..., S_A)."""
         group, row = self._locate(factor)
-        if isinstance(group, Globals):
-            raise ModelError(f"factor {factor} is a global factor and has no table")
+        if not group.has_tables:
+            raise ModelError(f"factor {factor} is a {group.noun} too large for a table")
         return group.log_tables(slice(row, row + 1))[0].reshape(group.shape)
 
     def _locate(self, factor: int) -> tuple[FactorGroup, int]:
@@ -533,17 +554,7 @@ class FactorGraph:
         if self._field is not None:
             total += self._field[self._offsets[:-1] + x].sum(axis=1)
         for g in self.groups:
-            if isinstance(g, Globals):
-                for scope, factor in zip(g.scopes, g.factors):
-                    total += [factor.score(row) for row in x[:, scope]]
-                continue
-            cell = np.zeros((len(x), len(g)), dtype=np.int64)
-            for k, s in enumerate(g.shape):
-                cell = cell * s + x[:, g._scope[:, k]]
-            if isinstance(g, Features):
-                total += g.truth.ravel()[cell] @ g._theta
-            else:
-                total += g.log_psi[np.arange(len(g)), cell].sum(axis=1)
+            total += g.log_score(x)
         return total[0] if single else total
 
     # ------------------------------------------------------------------ new graphs from old
@@ -614,6 +625,48 @@ class FactorGraph:
             raise ModelError("tilt: log-weights are within 1e300, or minus infinity, and not NaN")
         return replace(self, _field=delta if self._field is None else self._field + delta)
 
+    @cached_property
+    def weight_offsets(self) -> NDArray[np.int64]:
+        """Where each factor's numbers begin in :attr:`weights`, shape (F+1,)."""
+        each = np.zeros(self.n_factors + 1, dtype=np.int64)
+        for g in self.groups:
+            each[g._ids + 1] = g.n_weights
+        return np.cumsum(each)
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """The numbers of all factors, one factor after the other, shape (n_weights,).
+
+        A feature has one, its weight; a table its cells, the last variable fastest; a logical
+        factor what its kind says; a global factor none.
+        """
+        out = np.empty(int(self.weight_offsets[-1]))
+        for g in self.groups:
+            out[self._weight_places(g)] = g.weights
+        return out
+
+    def with_weights(self, weights: ArrayLike) -> FactorGraph:
+        """The same structure with other numbers, shape (n_weights,) as :attr:`weights` has them.
+
+        It shares its lineage with this graph: messages of one can start the other, and what a
+        solver has prepared for one serves the other.
+        """
+        values = real_numbers(weights, "with_weights: weights").astype(np.float64)
+        n = int(self.weight_offsets[-1])
+        if values.shape != (n,):
+            raise ModelError(f"with_weights: {n} weights are wanted, not {values.shape}")
+        groups = []
+        for g in self.groups:
+            if g.n_weights:
+                g = g.with_weights(values[self._weight_places(g)])
+                g.check(self._n_states)
+            groups.append(g)
+        return replace(self, groups=tuple(groups))
+
+    def _weight_places(self, group: FactorGroup) -> NDArray[np.int64]:
+        """Where the numbers of a group's factors lie in :attr:`weights`, shape (F, k)."""
+        return self.weight_offsets[group._ids][:, None] + np.arange(group.n_weights)
+
     def keep(self, which: ArrayLike) -> FactorGraph:
         """The same variables with fewer factors.
 
@@ -646,7 +699,7 @@ class FactorGraph:
                 found = g._ids[np.minimum(rows, len(g) - 1)] == here
                 rows, new = rows[found], (np.arange(lo, hi))[found]
             if len(rows) == len(g):
-                groups.append(replace(g, _ids=new))
+                groups.append(g.replace(_ids=new))
             elif len(rows):
                 groups.append(g.take(rows, new))
         origin = kept if self._origin is None else self._origin[kept]
@@ -659,11 +712,9 @@ class FactorGraph:
 
         rows, cols = [], []
         for g in self.groups:
-            for scope in g.scopes if isinstance(g, Globals) else [g._scope]:
-                scope = np.atleast_2d(scope)
-                for k in range(1, scope.shape[1]):
-                    rows.append(scope[:, 0])
-                    cols.append(scope[:, k])
+            for k in range(1, g.arity):
+                rows.append(g._scope[:, 0])
+                cols.append(g._scope[:, k])
         i, j = concatenate(rows, np.int32), concatenate(cols, np.int32)
         n = self.n_variables
         links = coo_array((np.ones(len(i), dtype=np.int8), (i, j)), shape=(n, n))
@@ -701,11 +752,7 @@ class FactorGraph:
             for c in np.flatnonzero(np.diff(ptr)).tolist():
                 here = rows[ptr[c] : ptr[c + 1]]
                 part = g.take(here, factor_number[g._ids[here]])
-                if isinstance(part, Globals):
-                    part = replace(part, scopes=tuple(number[s] for s in part.scopes))
-                else:
-                    part = replace(part, _scope=np.ascontiguousarray(number[part._scope]))
-                groups[c].append(part)
+                groups[c].append(part.replace(_scope=np.ascontiguousarray(number[part._scope])))
         states, state_ptr, _ = _grouped(np.repeat(labels, self._n_states), n)
         out = []
         for c in range(n):
@@ -722,17 +769,11 @@ class FactorGraph:
         """The label that all variables of a factor have, shape (F,)."""
         out = np.zeros(self.n_factors, dtype=np.int64)
         for g in self.groups:
-            if isinstance(g, Globals):
-                found = [np.unique(labels[s]) for s in g.scopes]
-                agree = all(len(f) <= 1 for f in found)
-                out[g._ids] = [f[0] if len(f) else 0 for f in found]
-            elif g.arity:
-                of_scope = labels[g._scope]
-                agree = bool((of_scope == of_scope[:, :1]).all())
-                out[g._ids] = of_scope[:, 0]
-            else:
+            if not g.arity:
                 continue
-            if not agree:
+            of_scope = labels[g._scope]
+            out[g._ids] = of_scope[:, 0]
+            if (of_scope != of_scope[:, :1]).any():
                 raise ModelError("split: the variables of a factor have different labels")
         return out
 
@@ -747,25 +788,10 @@ class FactorGraph:
             if len(g) == 0 or (np.diff(g._ids) <= 0).any() or g._ids[-1] >= self.n_factors:
                 raise ModelError("factor numbers of a group must increase and be in range")
             seen[g._ids] = True
-            if isinstance(g, Globals):
-                for i, scope in zip(g._ids, g.scopes):
-                    self._check_scopes(scope[None, :], int(i))
-                continue
-            if g._scope.shape != (len(g), len(g.shape)):
-                raise ModelError(f"scopes of shape {g._scope.shape} for {len(g)} factors {g.shape}")
+            if g._scope.ndim != 2 or len(g._scope) != len(g):
+                raise ModelError(f"scopes of shape {g._scope.shape} for {len(g)} factors")
             self._check_scopes(g._scope, g._ids)
-            if (self._n_states[g._scope] != np.array(g.shape, dtype=np.int32)).any():
-                raise ModelError(f"a table of shape {g.shape} does not fit its variables")
-            if isinstance(g, Features):
-                if g._theta.shape != (len(g),) or not np.isfinite(g._theta).all():
-                    raise ModelError("features need one finite weight each")
-            else:
-                n, size = g._log_psi.shape
-                if n not in (1, len(g)) or size != n_entries(g.shape):
-                    raise ModelError(
-                        f"{len(g)} tables of shape {g.shape} have entries of shape {(n, size)}"
-                    )
-                check_log_psi(g._log_psi.ravel(), np.arange(n + 1) * size, int(g._ids[0]))
+            g.check(self._n_states)
         if not seen.all():
             raise ModelError(f"factor {int(np.flatnonzero(~seen)[0])} is in no group")
         if self._field is not None:
@@ -809,12 +835,12 @@ class FactorGraph:
     def _counts(self) -> dict[str, int]:
         counts: dict[str, int] = {}
         for g in self.groups:
-            if isinstance(g, Globals):
-                word = "global"
-            else:
+            if g.form == "table":
                 word = {0: "constant", 1: "unary", 2: "pairwise"}.get(
                     g.arity, f"of arity {g.arity}"
                 )
+            else:
+                word = g.kind
             counts[word] = counts.get(word, 0) + len(g)
         return counts
 
@@ -843,7 +869,7 @@ class FactorGraph:
         return card("FactorGraph", about, ("factors", "count"), self._counts().items())
 
     def __getstate__(self) -> dict[str, Any]:
-        cached = {"n_factors", "_offsets", "_where", "arity", "_index"}
+        cached = {"n_factors", "_offsets", "_where", "arity", "_index", "weight_offsets"}
         return {k: v for k, v in self.__dict__.items() if k not in cached}
 
 

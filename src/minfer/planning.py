@@ -15,7 +15,7 @@ import numpy as np
 from minfer.conditioning import Conditioned, condition
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, RefusedError
-from minfer.factors import FactorGroup, Features, Globals, n_entries
+from minfer.factors import FactorGroup
 from minfer.graph import FactorGraph
 from minfer.solvers.exact import Exact, cheap_cells, expand_globals, expected_seconds
 from minfer.words import counted
@@ -117,7 +117,7 @@ def plan(graph: FactorGraph) -> Plan:
     return Plan(
         n_variables=graph.n_variables,
         n_factors=graph.n_factors,
-        n_globals=sum(len(g) for g in graph.groups if isinstance(g, Globals)),
+        n_globals=sum(len(g) for g in graph.groups if g.form == "messages"),
         max_states=int(graph._n_states.max(initial=0)),
         max_arity=int(graph.arity.max(initial=0)),
         n_components=int(graph.component_labels().max(initial=-1)) + 1,
@@ -171,11 +171,10 @@ def _iterative(model: Conditioned) -> tuple[Estimate, ...]:
     sweep, states, visits, wide, has_globals = 0.0, 0.0, 0.0, 0, False
     for g in model.groups:
         sweep += _sweep_ns(g) * 1e-9
-        scopes = g.scopes if isinstance(g, Globals) else [g._scope.ravel()]
-        states += sum(float(model.graph._n_states[s].sum()) for s in scopes)
-        visits += sum(len(s) for s in scopes)
-        has_globals = has_globals or isinstance(g, Globals)
-        wide = max(wide, 0 if isinstance(g, Globals) else g.arity)
+        states += float(sum(g.shape) * len(g))
+        visits += g._scope.size
+        has_globals = has_globals or g.form == "messages"
+        wide = max(wide, 0 if g.form == "messages" else g.arity)
     n = model.graph.n_variables
     sweep += 5e-9 * n
     gibbs = GIBBS_SWEEPS * 1e-9 * (NS_GIBBS_VISIT * visits + 15.0 * n)
@@ -194,14 +193,13 @@ def _iterative(model: Conditioned) -> tuple[Estimate, ...]:
 
 def _sweep_ns(group: FactorGroup) -> float:
     """Nanoseconds of all messages of a group, once."""
-    if isinstance(group, Globals):
-        return sum(NS_GLOBAL * len(s) ** 2 for s in group.scopes)
-    cells = n_entries(group.shape)
+    if group.form == "messages":
+        return NS_GLOBAL * group.arity**2 * len(group)
     if group.shape == (2, 2):
         each = 2.0 * NS_PAIR_MESSAGE
     else:
-        each = NS_CELL * cells * group.arity
-    if not isinstance(group, Features) and _is_extreme(group._log_psi):
+        each = NS_CELL * group.n_cells * group.arity
+    if group.kind == "table" and _is_extreme(group.stored_tables()):
         each *= LOG_SPACE
     return each * len(group)
 

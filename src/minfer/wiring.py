@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from minfer.conditioning import Conditioned
 from minfer.errors import ContradictionError, ModelError
-from minfer.factors import FactorGroup, Features, GlobalFactor, Globals, Tables
+from minfer.factors import FactorGroup, interaction
 
 if TYPE_CHECKING:
     from minfer.kernels.wiring import Messages, Watch, Wiring
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _NONE = np.zeros(0)
 _NO_ORDER = np.zeros(0, dtype=np.int64)
-_STAND_IN = -1e6  # for minus infinity, where a global factor cannot bear it
 #: Linear tables and fields must not fall below e^-345 = 1e-150 of their maximum.
 _MAX_RANGE = 345.0
 
@@ -46,7 +45,7 @@ class Mesh:
     first: NDArray[np.float64]  # (E,) pair messages to begin with; the first run changes them
     general_ids: NDArray[np.int64]  # (F,) factor numbers of the general factors
     gowner: NDArray[np.int32]  # (G,) variable of each general slot
-    globals: tuple[tuple[int, GlobalFactor], ...]  # (general factor, object)
+    speakers: tuple[Speakers, ...]  # groups that compute their own messages
     lean: NDArray[np.float64]  # (V,) log-odds that the pair factors' unary parts add up to
     load: NDArray[np.float64]  # (V,) sum of |w|
     left_over: float  # of the constant, what the factors contributed
@@ -72,12 +71,12 @@ class Trees:
     whole: bool  # nothing is left: the model is a forest
 
     @property
-    def globals(self) -> set[int]:
-        """Global factors that answer on the way, once up and once down."""
-        return set((-1 - self.order[self.order < 0]).tolist())
+    def speakers(self) -> NDArray[np.int64]:
+        """General factors that answer on the way, once up and once down."""
+        return -1 - self.order[self.order < 0]
 
     def pieces(self) -> list[int | NDArray[np.int64]]:
-        """The order as runs of variables with global factors (by their number) in between."""
+        """The order as runs of variables with such factors (by their number) in between."""
         out: list[int | NDArray[np.int64]] = []
         begin = 0
         for cut in [*np.flatnonzero(self.order < 0).tolist(), len(self.order)]:
@@ -87,6 +86,30 @@ class Trees:
                 out.append(int(-1 - self.order[cut]))
             begin = cut + 1
         return out
+
+
+@dataclass(frozen=True, eq=False)
+class Speakers:
+    """A group of factors that compute their own messages, as general factors ``first`` and on."""
+
+    group: FactorGroup
+    first: int
+    entries: NDArray[np.int64]  # (F, sum S) where the entries of their messages lie
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """States of each variable, (A,)."""
+        return np.array(self.group.shape, dtype=np.int64)
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Where each variable's states begin in a row of messages, (A,)."""
+        return np.cumsum(self.sizes) - self.sizes
+
+    def rows(self, factors: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Which of some general factors are of this group, as its rows."""
+        mine = (factors >= self.first) & (factors < self.first + len(self.group))
+        return factors[mine] - self.first
 
 
 def find_trees(w: Wiring, slot: NDArray, scope: NDArray, gowner: NDArray) -> Trees | None:
@@ -117,7 +140,7 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
     n = graph.n_variables
     pairs, general = _split(model.groups, rho)
     ptr = np.zeros(n + 1, dtype=np.uint64)
-    for g, _ in pairs:
+    for g, _, _ in pairs:
         k.pair_degrees(g._scope, ptr)
     np.cumsum(ptr, out=ptr)
     slots = int(ptr[-1])
@@ -126,8 +149,7 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
     lean, load, nxt = np.zeros(n), np.zeros(n), ptr[:-1].copy()
     left_over, done = 0.0, 0
     slot_rho = _NONE
-    for g, values in pairs:
-        basis = g.truth.reshape(1, 4).astype(float) if isinstance(g, Features) else np.eye(4)
+    for g, values, basis in pairs:
         weights = _NONE if rho is None else rho[g._ids]
         here = slot[done : done + len(g)]
         left_over += k.pair_fill(
@@ -135,8 +157,8 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
         )
         done += len(g)
     del nxt
-    pair_ids = _only([g._ids for g, _ in pairs], np.zeros(0, np.int64))
-    pair_scope = _only([g._scope for g, _ in pairs], np.zeros((0, 2), np.int32))
+    pair_ids = _only([g._ids for g, _, _ in pairs], np.zeros(0, np.int64))
+    pair_scope = _only([g._scope for g, _, _ in pairs], np.zeros((0, 2), np.int32))
     if rho is not None:
         slot_rho = np.empty(slots)
         slot_rho[slot.ravel()] = np.repeat(rho[pair_ids], 2)
@@ -157,7 +179,7 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
     )  # fmt: skip
     return Mesh(
         model, wiring, in_log, rho is not None, model.constant + left_over + top + zero_state,
-        pair_ids, pair_scope, slot, first, parts.ids, parts.gowner, parts.globals,
+        pair_ids, pair_scope, slot, first, parts.ids, parts.gowner, parts.speakers,
         lean, load, left_over, find_trees(wiring, slot, pair_scope, parts.gowner),
     )  # fmt: skip
 
@@ -202,46 +224,36 @@ def _only(parts: list[NDArray], empty: NDArray) -> NDArray:
 
 def _split(
     groups: tuple[FactorGroup, ...], rho: NDArray | None
-) -> tuple[list[tuple[Features | Tables, NDArray]], list[FactorGroup]]:
-    """Binary pair factors in odds form, with their values; and all the others."""
+) -> tuple[list[tuple[FactorGroup, NDArray, NDArray]], list[FactorGroup]]:
+    """Binary pair factors in odds form, with their values and basis; and all the others."""
     from minfer.kernels.wiring import MAX_PAIR_WEIGHT
 
-    pairs: list[tuple[Features | Tables, NDArray]] = []
+    pairs: list[tuple[FactorGroup, NDArray, NDArray]] = []
     general: list[FactorGroup] = []
     for g in groups:
-        if isinstance(g, Globals) or g.shape != (2, 2):
+        if g.form != "table" or g.shape != (2, 2):
             general.append(g)
             continue
-        if isinstance(g, Features):
-            values, weight = g._theta[:, None], g._theta
-            t = g.truth.astype(float)
-            slope = abs(t[1, 1] - t[1, 0] - t[0, 1] + t[0, 0])
-            spread = slope * max(-weight.min(), weight.max())
-            if spread > MAX_PAIR_WEIGHT or rho is not None:
-                weight = weight * slope
-        else:
-            values = g._log_psi
-            with np.errstate(invalid="ignore"):
-                weight = (values[:, 3] - values[:, 2]) - (values[:, 1] - values[:, 0])
-            spread = np.abs(weight).max()  # NaN or inf where the table has zeros
+        values, basis = g.pair_values()
+        with np.errstate(invalid="ignore"):
+            if len(basis) == 1:
+                weight = values[:, 0] * interaction(basis[0])
+            else:
+                weight = interaction(values @ basis if len(basis) != 4 else values)
         if rho is not None:
             weight = weight / rho[g._ids]
-            spread = np.abs(weight).max()
-        if spread <= MAX_PAIR_WEIGHT:
-            pairs.append((g, values))
+        fits = np.abs(weight) <= MAX_PAIR_WEIGHT  # not where it is NaN or infinite: zeros
+        if fits.all():
+            pairs.append((g, values, basis))
             continue
-        fits = np.abs(weight) <= MAX_PAIR_WEIGHT
-        if isinstance(g, Tables):
-            fits &= np.isfinite(values).all(axis=1)
-        fits = np.broadcast_to(fits, len(g))
-        for rows, target in ((np.flatnonzero(fits), pairs), (np.flatnonzero(~fits), general)):
+        fits = np.broadcast_to(fits & np.isfinite(values).all(axis=1), len(g))
+        for rows, odds in ((np.flatnonzero(fits), True), (np.flatnonzero(~fits), False)):
             if len(rows):
                 part = g.take(rows, g._ids[rows])
-                if target is general:
-                    general.append(part)
+                if odds:
+                    pairs.append((part, *part.pair_values()))
                 else:
-                    kept = part._theta[:, None] if isinstance(part, Features) else part._log_psi
-                    pairs.append((part, kept))
+                    general.append(part)
     return pairs, general
 
 
@@ -257,7 +269,7 @@ class _General:
     grho: NDArray[np.float64]
     ids: NDArray[np.int64]
     gowner: NDArray[np.int32]
-    globals: tuple[tuple[int, GlobalFactor], ...]
+    speakers: tuple[Speakers, ...]
     constant: float
     log: bool
 
@@ -272,14 +284,11 @@ def _general(
         none, slots, fac = np.zeros(0, i8), np.zeros((0, 4), i8), np.zeros((0, 3), i8)
         owner = np.zeros(0, np.int32)
         return _General(gptr, slots, fac, none, _NONE, _NONE, none, owner, (), 0.0, log)
-    tables = [g for g in groups if not isinstance(g, Globals)]
-    big = [(int(i), s, f) for g in groups if isinstance(g, Globals)
-           for i, s, f in zip(g._ids, g.scopes, g.factors)]  # fmt: skip
-    ids = np.concatenate([*(g._ids for g in tables), np.array([i for i, _, _ in big], i8)])
-    arity = np.concatenate(
-        [*(np.full(len(g), g.arity) for g in tables), np.array([len(s) for _, s, _ in big], i8)]
-    )
-    scope = np.concatenate([*(g._scope.ravel() for g in tables), *(s for _, s, _ in big)])
+    tables = [g for g in groups if g.form == "table"]
+    speaking = [g for g in groups if g.form == "messages"]
+    ids = np.concatenate([g._ids for g in (*tables, *speaking)])
+    arity = np.concatenate([np.full(len(g), g.arity) for g in (*tables, *speaking)])
+    scope = np.concatenate([g._scope.ravel() for g in (*tables, *speaking)])
     parts = [_scaled_tables(g, rho) for g in tables]
     log = log or any(low < -_MAX_RANGE for _, _, low in parts)
     start, toff = 0, np.full(len(ids), -1, i8)
@@ -301,11 +310,15 @@ def _general(
     fslot[order] = np.arange(len(order))
     if not log:
         np.exp(tab, out=tab)
+    speakers = []
+    for g, begin in zip(speaking, _starts([*tables, *speaking])[len(tables) :]):
+        slots = fslot[first[begin] : first[begin] + len(g) * g.arity]
+        entries = _ranges(gslot[slots, 2], gslot[slots, 3]).reshape(len(g), -1)
+        speakers.append(Speakers(g, begin, entries))
     return _General(
         gptr, gslot, np.stack([toff, first, arity], axis=1), fslot, tab,
         _NONE if rho is None else rho[ids][owner[order]], ids, scope[order],
-        tuple((len(ids) - len(big) + j, f) for j, (_, _, f) in enumerate(big)),
-        sum(scale for _, scale, _ in parts), log,
+        tuple(speakers), sum(scale for _, scale, _ in parts), log,
     )  # fmt: skip
 
 
@@ -315,10 +328,10 @@ def _starts(groups: list) -> list[int]:
 
 
 def _scaled_tables(
-    group: Features | Tables, rho: NDArray | None
+    group: FactorGroup, rho: NDArray | None
 ) -> tuple[NDArray[np.float64], float, float]:
     """A group's log-tables (psi^{1/rho}) scaled to maximum 0, the sum of scales, the lowest."""
-    values = group._log_psi if isinstance(group, Tables) else group.log_tables()
+    values = group.stored_tables()
     weight = np.ones(1) if rho is None else rho[group._ids]
     if rho is not None:
         values = values / weight[:, None]
@@ -478,7 +491,7 @@ class MessageState:
             raise ModelError("this run kept no messages: it has not converged, or is too large")
         out = Vectors({}, {}, {})
         for g in mesh.model.groups:  # a pair's unary parts were absorbed: give them back
-            if isinstance(g, Globals) or g.shape != (2, 2):
+            if g.form != "table" or g.shape != (2, 2):
                 continue
             for i, t in zip(g._ids.tolist(), g.log_tables()):
                 for f in np.flatnonzero(mesh.pair_ids == i):
@@ -520,9 +533,11 @@ class MessageState:
         if len(w.gslot):
             refresh_cavities(mesh, s)
             total += bethe.general_terms(w, s, mesh.log)
-        for f, factor in mesh.globals:
-            incoming = self._incoming(f)
-            total += ask_global(factor, incoming, np.empty_like(incoming))
+        for speakers in mesh.speakers:
+            incoming = s.gq[speakers.entries]
+            incoming = incoming if mesh.log else _log(incoming)
+            every = np.arange(len(speakers.group))
+            total += float(speakers.group.messages(every, incoming, np.empty_like(incoming)).sum())
         return total
 
     @cached_property
@@ -532,11 +547,6 @@ class MessageState:
         out = np.zeros(self.mesh.model.graph.n_variables)
         bethe.log_odds(self.mesh.wiring, self.messages, out)
         return out
-
-    def _incoming(self, f: int) -> NDArray[np.float64]:
-        """Log cavities of a general factor's variables, one after the other."""
-        q = self.messages.gq[slot_entries(self.mesh.wiring, f)]
-        return q if self.mesh.log else _log(q)
 
     def factor(self, factor: int) -> NDArray[np.float64] | None:
         """The factor's belief: its table times the cavities, normalised."""
@@ -596,13 +606,8 @@ def _given(model: Conditioned) -> tuple[float, int]:
     field = model.field
     total, degree = float(np.abs(field[field > -np.inf]).sum()), np.zeros(len(model.fixed), int)
     for g in model.graph.groups:
-        if isinstance(g, Features):
-            total += float(np.abs(g._theta).sum())
-        elif isinstance(g, Tables):
-            finite = np.where(np.isfinite(g._log_psi), np.abs(g._log_psi), 0.0)
-            total += float(finite.max(axis=1).sum()) * (len(g) if g.shared else 1)
-        if not isinstance(g, Globals):
-            degree += np.bincount(g._scope.ravel(), minlength=len(degree))
+        total += float(g.magnitude().sum())
+        degree += np.bincount(g._scope.ravel(), minlength=len(degree))
     return total, int(degree.max(initial=0))
 
 
@@ -624,41 +629,6 @@ def watch_for(tol: float, *kept: NDArray[np.float64]) -> Watch:
     control[TRIGGER], control[LAST] = tol, np.inf
     m, gm, gq, bel = kept or (_NONE, _NONE, _NONE, _NONE)
     return Watch(_NO_ORDER, control, m, gm, gq, bel)
-
-
-def ask_global(factor: GlobalFactor, incoming: NDArray, out: NDArray) -> float:
-    """The messages of a global factor into ``out`` (NaN where it leaves them so), and its log Z.
-
-    Minus infinity is legal in what comes in, but a formula that takes a message off a sum meets
-    (-inf) - (-inf) there. Where that shows, the factor is asked again with -1e6 in its place: e to
-    that is 0, and 1e6 costs a number six of its sixteen digits.
-    """
-    out[:] = np.nan
-    with np.errstate(invalid="ignore"):
-        log_z = factor.messages(incoming.copy(), out)
-    hard = incoming == -np.inf
-    if hard.any() and (_is_nan(log_z) or np.isnan(out).any()):
-        out[:] = np.nan
-        log_z = factor.messages(np.where(hard, _STAND_IN, incoming), out)
-        if not _is_nan(log_z) and log_z < _STAND_IN / 2:
-            log_z = -np.inf
-        out[out < _STAND_IN / 2] = -np.inf
-    return log_z
-
-
-def _is_nan(x: object) -> bool:
-    return not isinstance(x, (int, float, np.number)) or bool(np.isnan(x))
-
-
-def slot_entries(w: Wiring, f: int) -> NDArray[np.int64]:
-    """Where the message entries of a general factor's slots lie, in scope order."""
-    slots = factor_slots(w, f)
-    return _ranges(w.gslot[slots, 2], w.gslot[slots, 3])
-
-
-def factor_slots(w: Wiring, f: int) -> NDArray[np.int64]:
-    """A general factor's slots in scope order."""
-    return w.fslot[w.fac[f, 1] : w.fac[f, 1] + w.fac[f, 2]]
 
 
 def _normalised(log_table: NDArray) -> NDArray[np.float64]:

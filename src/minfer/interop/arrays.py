@@ -21,7 +21,6 @@ from minfer.checks import (
     unique_rows,
 )
 from minfer.errors import ModelError
-from minfer.factors import Globals
 from minfer.graph import FactorGraph, check_graph
 from minfer.words import counted
 
@@ -121,8 +120,8 @@ def to_arrays(graph: FactorGraph) -> Arrays:
     evidence[np.arange(most) < graph.n_states[:, None]] = graph.field
     pairwise, enumerated = [], []
     for g in graph.groups:
-        if isinstance(g, Globals):
-            raise ModelError(f"factor {g.ids[0]} is a global factor and has no table")
+        if g.form == "messages" or not g.has_tables:
+            raise ModelError(f"factor {g.ids[0]} is a {g.noun} and has no table")
         tables = g.log_tables()
         if g.arity == 0:
             if not n:

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import FormatError, ModelError, RefusedError
-from minfer.factors import MAX_FEATURE_ARITY, FactorGroup, Features, Globals, Tables
+from minfer.errors import FormatError, ModelError
+from minfer.factors import KINDS, FactorGroup
 from minfer.graph import FactorGraph, check_graph
 from minfer.io.tables import check_readable, states_complaint
 from minfer.io.text import PathLike, read_bytes, shown, write_bytes
@@ -79,18 +79,10 @@ def seal(version: int, header: bytes, arrays: bytes) -> bytes:
 
 def _describe(group: FactorGroup, name: str, arrays: dict[str, NDArray]) -> dict[str, Any]:
     """A group's entry in the header; its arrays are added to ``arrays``."""
-    if isinstance(group, Globals):
-        raise RefusedError("a global factor is code, not numbers: the native format cannot hold it")
     arrays[f"{name}.ids"] = group._ids.astype(_I8)
     arrays[f"{name}.scope"] = group._scope.astype(_I4)
     entry = {"kind": group.kind, "count": len(group), "shape": [int(s) for s in group.shape]}
-    if isinstance(group, Features):
-        arrays[f"{name}.truth"] = group.truth.astype(_U1)
-        arrays[f"{name}.theta"] = group._theta.astype(_F8)
-    else:
-        arrays[f"{name}.log_psi"] = group._log_psi.astype(_F8)
-        entry["rows"] = len(group._log_psi)
-    return entry
+    return entry | group.describe(lambda key, array: arrays.update({f"{name}.{key}": array}))
 
 
 # ---------------------------------------------------------------------- reading
@@ -179,20 +171,16 @@ class _Reader:
         if ids.min() < 0:
             raise FormatError(f"{name}: a negative factor number")
         scope = self._array(f"{name}.scope", _I4, [count, len(shape)])
-        if kind == "table":
-            rows = self._item(entry, "rows", int)
-            if rows not in (1, count):
-                raise FormatError(f"{name}: {rows} tables for {count} factors")
-            log_psi = self._array(f"{name}.log_psi", _F8, [rows, prod(shape)])
-            return Tables(ids, scope, tuple(shape), log_psi)
-        if kind != "feature":
+        if kind not in KINDS:
             raise FormatError(f"{name}: unknown kind of factor {kind[:40]!r}")
-        if not 1 <= len(shape) <= MAX_FEATURE_ARITY or any(s != 2 for s in shape):
-            raise FormatError(f"{name}: features have 1 to {MAX_FEATURE_ARITY} binary variables")
-        truth = self._array(f"{name}.truth", _U1, shape)
-        if truth.max() > 1:
-            raise FormatError(f"{name}: a truth table has entries 0 and 1 only")
-        return Features(ids, scope, truth.astype(bool), self._array(f"{name}.theta", _F8, [count]))
+
+        def get(key: str, dtype: str, size: list[int]) -> NDArray:
+            return self._array(f"{name}.{key}", dtype, size)
+
+        try:
+            return KINDS[kind].restore(ids, scope, tuple(shape), get, entry)
+        except ModelError as error:
+            raise FormatError(f"{name}: {error}") from None
 
     def _array(self, name: str, dtype: str, shape: list[int]) -> NDArray:
         """A writable copy of one array, if the header and the bytes agree that it is there."""

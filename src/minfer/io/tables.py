@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ContradictionError, RefusedError
-from minfer.factors import Globals, Tables
 from minfer.graph import FactorGraph, check_graph
 from minfer.io.text import Numbers
 
@@ -47,18 +46,16 @@ def linear_groups(graph: FactorGraph, kind: str) -> Iterator[LinearGroup]:
     """Every factor as a linear table; the field as further unary tables after the last factor."""
     check_graph(graph, f"a {kind} file")
     for g in graph.groups:
-        if isinstance(g, Globals):
+        if g.form == "messages" or not g.has_tables:
             raise RefusedError(
-                f"factor {g._ids[0]} is a global factor: it has no table that a {kind} file "
-                "could hold"
+                f"factor {g._ids[0]} is a {g.noun}: it has no table that a {kind} file could hold"
             )
         if g.arity > MAX_ARITY:
             raise RefusedError(
                 f"factor {g._ids[0]} has {g.arity} variables; a {kind} file is limited to "
                 f"{MAX_ARITY}: write the native format, .minfer"
             )
-        shared = isinstance(g, Tables) and g.shared
-        log_tables = g.log_tables(slice(0, 1) if shared else slice(None))
+        log_tables = g.log_tables(slice(0, 1) if g.shared else slice(None))
         names = [f"factor {i}" for i in g._ids[: len(log_tables)]]
         yield LinearGroup(g._ids, g._scope, g.shape, to_linear(log_tables, names, kind))
     yield from _field_groups(graph, kind)

@@ -105,21 +105,26 @@ class Tree:
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._heads, self._modifiers, self.n_words, self.single_root)
 
-    def messages(self, incoming: NDArray[np.float64], out: NDArray[np.float64]) -> float:
+    def messages(
+        self, incoming: NDArray[np.float64], out: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
         """See :meth:`minfer.factors.GlobalFactor.messages`."""
         from minfer.kernels.trees import tree_messages
 
-        result = np.empty(2 * len(self._heads))
-        log_z = tree_messages(
-            self.projective, self.single_root, self.n_words + 1, self._heads, self._modifiers,
-            self._plan, self._dead, self._order, self._start,
-            np.require(incoming, np.float64, ["C", "W"]), result,
-        )  # fmt: skip
-        out[:] = result
-        return float(log_z)
+        log_z, result = np.empty(len(incoming)), np.empty(2 * len(self._heads))
+        for i, row in enumerate(np.require(incoming, np.float64, ["C", "W"])):
+            log_z[i] = tree_messages(
+                self.projective, self.single_root, self.n_words + 1, self._heads, self._modifiers,
+                self._plan, self._dead, self._order, self._start, row, result,
+            )  # fmt: skip
+            out[i] = result
+        return log_z
 
-    def score(self, assignment: NDArray[np.int64]) -> float:
-        """0 if the arcs that are on form a tree, minus infinity otherwise."""
+    def score(self, assignments: NDArray[np.int64]) -> NDArray[np.float64]:
+        """0 where the arcs that are on form a tree, minus infinity elsewhere."""
+        return np.array([self._score(row) for row in np.asarray(assignments)])
+
+    def _score(self, assignment: NDArray[np.int64]) -> float:
         on = np.flatnonzero(assignment)
         if len(on) != self.n_words:
             return -np.inf

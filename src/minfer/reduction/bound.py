@@ -47,12 +47,11 @@ from minfer.checks import (
     real_numbers,
     unique_rows,
 )
-from minfer.conditioning import Conditioned, condition, slice_known
+from minfer.conditioning import Conditioned, condition
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ModelError, RefusedError
-from minfer.factors import FactorGroup, Features, Globals, Tables, n_entries
+from minfer.factors import Tables, n_entries
 from minfer.graph import FactorGraph, check_graph
-from minfer.reduction.gains import product_joints
 from minfer.solvers.exact import calibrate, expand_globals
 
 #: Cells of all cliques together that a certificate may visit: about a second.
@@ -185,12 +184,12 @@ def ignored(model: FactorGraph, keep: NDArray[np.bool_]) -> list[Dropped]:
         rows = np.flatnonzero(~keep[g._ids])
         if not len(rows):
             continue
-        if isinstance(g, Globals):
+        if g.form == "messages":
             raise ModelError(
-                f"factor {int(g._ids[rows[0]])} is global and has no table: it cannot be dropped"
+                f"factor {int(g._ids[rows[0]])} is a {g.noun} and has no table: it cannot be "
+                "dropped"
             )
-        shared = isinstance(g, Tables) and g.shared
-        tables = g._log_psi if isinstance(g, Tables) and shared else g.log_tables(rows)
+        tables = g.stored_tables() if g.shared else g.log_tables(rows)
         batches.append(Dropped(g._scope[rows], tables, g.shape))
     return batches
 
@@ -242,7 +241,7 @@ def _under_products(
         tables = np.broadcast_to(d.log_psi, (n, d.log_psi.shape[1]))
         mean, log_mean, done = 0.0, 0.0, 0
         batch = Tables(np.arange(n), d.scope, d.shape, d.log_psi)
-        for joint in product_joints(model, batch, probs):
+        for joint in batch.product_joints(probs, model._offsets):
             x = np.where(joint > 0, tables[done : done + len(joint)], -np.inf)
             done += len(joint)
             mean += float((joint * np.where(joint > 0, x, 0.0)).sum())
@@ -478,14 +477,14 @@ def _pieces(model: Conditioned, dropped: Sequence[Dropped]) -> list[Tables]:
         if len(d.scope):
             ids, scope = np.arange(len(d.scope)), np.ascontiguousarray(d.scope, dtype=np.int32)
             log_psi = np.ascontiguousarray(d.log_psi, dtype=np.float64)
-            pieces += slice_known(Tables(ids, scope, d.shape, log_psi), known, model.fixed)  # type: ignore[arg-type]
+            pieces += Tables(ids, scope, d.shape, log_psi).sliced(known, model.fixed)  # type: ignore[arg-type]
     return pieces
 
 
 def _components(model: Conditioned, pieces: list[Tables]) -> NDArray[np.int64]:
     """Connected components of the free variables under H's factors and the pieces, (V,)."""
     states = model.graph._n_states
-    links = tuple(g for g in (*model.groups, *pieces) if isinstance(g, Globals) or g.arity > 1)
+    links = tuple(g for g in (*model.groups, *pieces) if g.form == "messages" or g.arity > 1)
     if not links:
         return np.arange(len(states))
     return FactorGraph(states, links).component_labels().astype(np.int64)
@@ -595,14 +594,9 @@ def _run(
 
 def _support(model: Conditioned) -> Conditioned:
     """The same zeros; everything else has weight 1."""
-    groups: list[FactorGroup] = []
-    for g in model.groups:
-        if isinstance(g, Features):
-            groups.append(replace(g, _theta=np.zeros(len(g))))
-        elif isinstance(g, Tables):
-            groups.append(replace(g, _log_psi=np.where(g._log_psi > -np.inf, 0.0, -np.inf)))
+    groups = tuple(g.support() for g in model.groups)
     log_field = np.where(model.field > -np.inf, 0.0, -np.inf)
-    return replace(model, groups=tuple(groups), field=log_field)
+    return replace(model, groups=groups, field=log_field)
 
 
 def _product(states: NDArray, offsets: NDArray, piece: Tables) -> NDArray[np.float64]:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.factors import FactorGroup, Features, Globals, Tables, n_entries
+from minfer.factors import FactorGroup, n_entries
 from minfer.graph import FactorGraph
 from minfer.reduction.bound import Dropped
 from minfer.reduction.gains import binary_marginals, rows_of
@@ -91,7 +91,7 @@ class Compensation:
         out = []
         for g, m in zip(self.model.groups, old.messages):
             rows = np.flatnonzero(~rows_of(g, self.keep))
-            if isinstance(g, Globals) or not len(rows) or g.arity == 1:
+            if g.form == "messages" or not len(rows) or g.arity == 1:
                 continue
             tables = np.array(g.log_tables(rows)).reshape(len(rows), *g.shape)
             for axis, part in enumerate(_log_messages(g, m, rows, self.rho)):
@@ -139,11 +139,11 @@ def compensate(
 
 
 def _is_pair(group: FactorGroup) -> bool:
-    return not isinstance(group, Globals) and group.shape == (2, 2)
+    return group.form == "table" and group.shape == (2, 2)
 
 
 def _silence(group: FactorGroup) -> NDArray[np.float64]:
-    if isinstance(group, Globals) or group.arity < 2:
+    if group.form == "messages" or group.arity < 2:
         return np.zeros((0, 0))
     return np.ones((len(group), 2)) if _is_pair(group) else np.zeros((len(group), sum(group.shape)))
 
@@ -170,14 +170,13 @@ def _send(
     none = np.zeros((0, 0))
     for i, g in enumerate(model.groups):
         here = np.ascontiguousarray(rows_of(g, keep))
-        if isinstance(g, Globals) or g.arity < 2 or here.all():
+        if g.form == "messages" or g.arity < 2 or here.all():
             continue
         m = none if messages is None else messages[i]
         weight = np.zeros(0) if rho is None else np.ascontiguousarray(rows_of(g, rho))
         if _is_pair(g):
-            features = isinstance(g, Features)
-            values = g._theta[:, None] if features else g._log_psi  # type: ignore[union-attr]
-            truth = g.truth.ravel() if features else np.zeros(4, dtype=bool)  # type: ignore[union-attr]
+            values, basis = g.pair_values()
+            truth = basis[0] > 0 if len(basis) == 1 else np.zeros(4, dtype=bool)
             off, on = binary_marginals(model, now).T
             before = np.clip(on / np.maximum(off, 1 / _MAX_ODDS), 1 / _MAX_ODDS, _MAX_ODDS)
             belief = before.copy()
@@ -190,8 +189,7 @@ def _send(
             step = max(1, _CHUNK // n_entries(g.shape))
             for a in range(0, len(g), step):
                 rows = slice(a, a + step)
-                shared = isinstance(g, Tables) and g.shared
-                tables = g._log_psi if shared else g.log_tables(rows)  # type: ignore[union-attr]
+                tables = g.stored_tables() if g.shared else g.log_tables(rows)
                 k.table_messages(
                     g._scope[rows], np.require(tables, requirements=["C", "W"]), sizes, here[rows],
                     weight[rows], model._offsets, now, m[rows], damping, field,
@@ -209,7 +207,7 @@ def _left_behind(
     field = np.zeros(int(model._offsets[-1]))
     for g, m in zip(model.groups, messages):
         rows = np.flatnonzero(rows_of(g, which))
-        if isinstance(g, Globals) or not len(rows):
+        if g.form == "messages" or not len(rows):
             continue
         first = model._offsets[g._scope[rows]]  # (n, A)
         for a, part in enumerate(_log_messages(g, m, rows, rho)):
@@ -219,7 +217,7 @@ def _left_behind(
 
 
 def _log_messages(
-    group: Features | Tables,
+    group: FactorGroup,
     messages: NDArray[np.float64],
     rows: NDArray[np.int64],
     rho: NDArray[np.float64] | None,

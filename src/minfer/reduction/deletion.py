@@ -14,12 +14,11 @@ from __future__ import annotations
 import numpy as np
 
 from minfer.errors import ModelError
-from minfer.factors import Features, Globals, Tables
 from minfer.graph import FactorGraph
 from minfer.reduction import seeds
 from minfer.reduction.compensation import compensate as compensation_of
 from minfer.reduction.gains import rows_of
-from minfer.reduction.infer import Clock, Seed, edge_weights, seed_mask, with_weights
+from minfer.reduction.infer import Clock, Seed, edge_weights, seed_mask, with_edge_weights
 from minfer.reduction.objectives import Objective
 from minfer.reduction.result import Result
 from minfer.solvers.base import Marginals, Solver
@@ -29,24 +28,16 @@ _PASSES = 5  # of the deleted factors' messages towards those of the full model
 
 def deletion_costs(model: FactorGraph, full: Marginals, seed: np.ndarray) -> np.ndarray:
     """D(p_F || p_{F - i}) of every factor outside the seed, shape (F,); infinite on the seed."""
-    from minfer.kernels import gains as k
-
     if full.graph.n_factors != model.n_factors:
         raise ModelError("deletion_costs: the marginals must be those of the full model")
     out = np.full(model.n_factors, np.inf)
     for g in model.groups:
         rows = np.flatnonzero(~rows_of(g, seed))
-        if isinstance(g, Globals) or not len(rows):
+        if g.form == "messages" or not len(rows):
             continue
         part = g.take(rows, g._ids[rows])
-        joint = full.factors(part._ids)
         values = np.empty(len(part))
-        if isinstance(part, Features):
-            on = part.truth.ravel()
-            mu, nu = joint[:, on].sum(axis=1), joint[:, ~on].sum(axis=1)
-            k.feature_gains(mu, nu, -part._theta, values)
-        elif isinstance(part, Tables):
-            k.table_gains(np.ascontiguousarray(joint), -part._log_psi, values)
+        part.removal_costs(np.ascontiguousarray(full.factors(part._ids)), values)
         out[part._ids] = values
     return out
 
@@ -82,7 +73,7 @@ def delete(
     if compensate and not keep.all():
         rho = edge_weights(solver, model, keep)
         left = compensation_of(model, full.probs, keep, store=True, rho=rho)
-        solver = with_weights(solver, rho, keep)
+        solver = with_edge_weights(solver, rho, keep)
         for _ in range(_PASSES):
             left = left.refreshed(full.probs)
         part = part.tilt(left.field)

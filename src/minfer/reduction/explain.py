@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from minfer.checks import check_type, check_whole
 from minfer.errors import SettingsError
-from minfer.factors import Features, Globals, Tables
+from minfer.factors import FactorGroup
 from minfer.graph import FactorGraph
 from minfer.reduction.gains import rows_of
 from minfer.reduction.result import Result
@@ -176,10 +176,7 @@ def explain(result: Result, variable: int | str, top: int = 10) -> Explanation:
         n_kept=int(keep.sum()),
         n_ignored=int((~keep).sum()),
         n_global=sum(
-            int((scope == v).any())
-            for g in model.groups
-            if isinstance(g, Globals)
-            for scope in g.scopes
+            int((g._scope == v).any(axis=1).sum()) for g in model.groups if g.form == "messages"
         ),
         score=result.score,
     )
@@ -237,7 +234,7 @@ def _factors_of(result: Result, v: int) -> Iterator[_Part]:
     if result.compensation is not None:
         messages = result.compensation.remembered().messages
     for i, g in enumerate(model.groups):
-        if isinstance(g, Globals):
+        if g.form == "messages":
             continue
         for a in range(g.arity):
             rows = np.flatnonzero(g._scope[:, a] == v)
@@ -259,7 +256,7 @@ def _at(model: FactorGraph, values: Floats, variables: NDArray, size: int) -> Fl
     return values[model._offsets[variables][:, None] + np.arange(size)]
 
 
-def _left_behind(g: Features | Tables, stored: Floats, rows: NDArray, axis: int) -> Floats:
+def _left_behind(g: FactorGroup, stored: Floats, rows: NDArray, axis: int) -> Floats:
     """Log-messages that factors left with one of their variables, shape (n, S)."""
     if g.arity < 2:
         return np.asarray(g.log_tables(rows))  # left whole
@@ -381,8 +378,8 @@ def explain_model(result: Result, top: int = 10) -> ModelExplanation:
     kinds: dict[str, list[int]] = {}
     for g in model.groups:
         there, here = rows_of(g, outside), rows_of(g, kept)
-        if isinstance(g, Globals):
-            word = "global factors"
+        if g.form == "messages":
+            word = f"{g.noun}s"
         else:
             word = f"{g.kind}s over {counted(g.arity, 'variable')}"
             if g.arity:

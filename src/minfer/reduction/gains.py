@@ -22,20 +22,16 @@ Scores of different kinds do not compare, nor do their thresholds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import bool_mask, check_choice, check_type
 from minfer.errors import ModelError
-from minfer.factors import FactorGroup, Features, Globals, Tables, n_entries, read_only
+from minfer.factors import FactorGroup, binary_pairs
 from minfer.graph import FactorGraph, check_graph
 from minfer.solvers.base import Marginals
 
 SCORES = ("gain", "residual", "reverse")
-
-_CHUNK = 1 << 22  # cells of joints held at a time
 
 
 def factor_gains(
@@ -76,9 +72,9 @@ def factor_scores(
         if here.all():
             out[_span(g)] = np.inf
             continue
-        if isinstance(g, Globals):
+        if g.form == "messages":
             number = int(g._ids[np.flatnonzero(~here)[0]])
-            raise ModelError(f"factor {number} is global and has no gain: put it into the seed")
+            raise ModelError(f"factor {number} is a {g.noun} and has no gain: put it into the seed")
         if not here.any():
             part, into = g, _span(g)
         else:
@@ -87,10 +83,10 @@ def factor_scores(
             part = g.take(rows, g._ids[rows])
             into = part._ids
         if isinstance(into, slice):
-            _score(model, part, probs, score, out[into])
+            part.scores(probs, model._offsets, score, out[into])
         else:
             values = np.empty(len(part))
-            _score(model, part, probs, score, values)
+            part.scores(probs, model._offsets, score, values)
             out[into] = values
     if score != "residual":
         _use_known_joints(model, marginals, skip, score, out)
@@ -108,78 +104,8 @@ def _span(group: FactorGroup) -> slice | NDArray[np.int64]:
 
 
 def binary_marginals(model: FactorGraph, probs: NDArray) -> NDArray[np.float64]:
-    """P(y_v = 0) and P(y_v = 1), shape (V, 2), read-only; (1, 0) for variables not binary.
-
-    A view where all are binary.
-    """
-    binary = model._n_states == 2
-    if binary.all():
-        return read_only(probs.reshape(-1, 2))
-    out = np.tile([1.0, 0.0], (model.n_variables, 1))
-    out[binary] = probs[model._offsets[:-1][binary][:, None] + np.arange(2)]
-    return read_only(out)
-
-
-def _score(
-    model: FactorGraph, part: Features | Tables, probs: NDArray, score: str, out: NDArray
-) -> None:
-    """Scores of one group's factors under product marginals, into ``out`` (F,)."""
-    from minfer.kernels import gains as k
-
-    if isinstance(part, Features) and part.arity == 2 and score != "reverse":
-        pairs = binary_marginals(model, probs)
-        t = part.truth.ravel().astype(np.float64)
-        if score == "gain":
-            k.pair_gains(part._scope, t, part._theta, pairs, out)
-        else:
-            k.pair_residuals(part._scope, part._theta, t[3] - t[2] - t[1] + t[0], pairs, out)
-        return
-    done = 0
-    for joint in product_joints(model, part, probs):
-        rows = slice(done, done + len(joint))
-        _score_joints(part, rows, joint, score, out[rows])
-        done += len(joint)
-
-
-def _score_joints(
-    part: Features | Tables, rows: slice, joint: NDArray, score: str, out: NDArray
-) -> None:
-    """Scores of some rows of a group from the joints of their variables (rows, cells)."""
-    from minfer.kernels import gains as k
-
-    if isinstance(part, Features) and score != "residual":
-        on = part.truth.ravel().astype(float)
-        mu, nu = joint @ on, joint @ (1.0 - on)
-        theta = part._theta[rows]
-        if score == "reverse":  # the gain of going back: from mu e^theta / Z, by -theta
-            up, down = np.exp(np.minimum(theta, 0.0)), np.exp(-np.maximum(theta, 0.0))
-            mu, nu = mu * up, nu * down
-            mu, nu, theta = mu / (mu + nu), nu / (mu + nu), -theta
-        k.feature_gains(mu, nu, theta, out)
-        return
-    shared = isinstance(part, Tables) and part.shared
-    tables = part._log_psi if shared else part.log_tables(rows)  # type: ignore[union-attr]
-    tables = np.require(tables, requirements=["C", "W"])
-    if score == "gain":
-        k.table_gains(joint, tables, out)
-    elif score == "reverse":
-        k.table_reverse_gains(joint, tables, out)
-    else:
-        k.table_residuals(joint, tables, np.array(part.shape, dtype=np.int64), out)
-
-
-def product_joints(
-    model: FactorGraph, group: Features | Tables, probs: NDArray
-) -> Iterator[NDArray[np.float64]]:
-    """Product marginals over each factor's scope, (rows, cells), a chunk of rows at a time."""
-    step = max(1, _CHUNK // n_entries(group.shape))
-    for start in range(0, len(group), step):
-        scope = group._scope[start : start + step]
-        joint = np.ones((len(scope), 1))
-        for a, size in enumerate(group.shape):
-            p = probs[model._offsets[scope[:, a]][:, None] + np.arange(size)]
-            joint = (joint[:, :, None] * p[:, None, :]).reshape(len(scope), -1)
-        yield joint
+    """P(y_v = 0) and P(y_v = 1), shape (V, 2), read-only; (1, 0) for variables not binary."""
+    return binary_pairs(probs, model._offsets)
 
 
 def _use_known_joints(
@@ -190,7 +116,7 @@ def _use_known_joints(
     if not len(seed.arity) or seed.arity.max() < 2:
         return
     for g in model.groups:
-        if isinstance(g, Globals) or g.arity < 2:
+        if g.form != "table" or g.arity < 2:
             continue
         rows = np.flatnonzero(~rows_of(g, skip))
         if not len(rows):
@@ -202,7 +128,7 @@ def _use_known_joints(
         part = g.take(rows, g._ids[rows])
         joints = _reordered(marginals.factors(twin), order, part.shape)
         values = np.empty(len(part))
-        _score_joints(part, slice(0, len(part)), joints, score, values)
+        part.joint_scores(slice(0, len(part)), joints, score, values)
         out[part._ids] = values
 
 
@@ -213,7 +139,7 @@ def _same_scope(seed: FactorGraph, scope: NDArray) -> tuple[NDArray[np.int64], N
     """
     arity = scope.shape[1]
     twin = np.full(len(scope), -1, dtype=np.int64)
-    groups = [g for g in seed.groups if not isinstance(g, Globals) and g.arity == arity]
+    groups = [g for g in seed.groups if g.form == "table" and g.arity == arity]
     axes = np.tile(np.arange(arity), (len(scope), 1))
     if not groups:
         return twin, axes

@@ -30,7 +30,6 @@ from minfer.checks import (
     real_numbers,
 )
 from minfer.errors import SettingsError
-from minfer.factors import Tables
 from minfer.graph import FactorGraph, check_graph
 from minfer.reduction import seeds
 from minfer.reduction.compensation import compensate as compensation_of
@@ -125,7 +124,7 @@ def infer(
     if compensate and not keep.all():
         rho = edge_weights(solver, model, keep)
         left = compensation_of(model, start.probs, keep, store=refreshes > 0, rho=rho)
-        solver = with_weights(solver, rho, keep)
+        solver = with_edge_weights(solver, rho, keep)
     clock.lap("compensate")
     answer = start
     if left is not None or (keep & ~mask).any():  # 3, 4: infer again if anything changed
@@ -220,15 +219,12 @@ def _without_zeros(model: FactorGraph, which: NDArray[np.bool_]) -> FactorGraph:
     """The model with zeros of some factors (a mask) turned into ones; itself if there are none."""
     groups = []
     for g in model.groups:
-        if isinstance(g, Tables) and np.isneginf(g._log_psi).any() and which[g._ids].any():
-            zero = np.isneginf(g.log_psi) & which[g._ids][:, None]
-            g = replace(g, _log_psi=np.where(zero, 0.0, g.log_psi))
-        groups.append(g)
+        groups.append(g if g.form == "messages" else g.without_zeros(which[g._ids]))
     same = all(a is b for a, b in zip(groups, model.groups))
     return model if same else replace(model, groups=tuple(groups))
 
 
-def with_weights(
+def with_edge_weights(
     solver: Solver, rho: NDArray[np.float64] | None, keep: NDArray[np.bool_]
 ) -> Solver:
     """The solver with the full model's edge weights on the kept factors, so that both agree."""

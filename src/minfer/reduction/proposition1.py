@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 from minfer.checks import bool_mask
 from minfer.errors import ContradictionError, ModelError, RefusedError
-from minfer.factors import Globals
 from minfer.graph import FactorGraph, check_graph
 
 MAX_ASSIGNMENTS = 1 << 20
@@ -125,13 +124,7 @@ def _state(model: FactorGraph, variable: int, n: int) -> NDArray[np.int64]:
 def _log_psi(model: FactorGraph, factor: int, n: int) -> NDArray[np.float64]:
     """One factor's value in every assignment."""
     scope = model.scope(factor)
-    group, row = model._locate(factor)
-    if isinstance(group, Globals):
-        shape = tuple(model.n_states[scope].tolist())
-        cells = [group.factors[row].score(np.array(x, dtype=np.int64)) for x in np.ndindex(shape)]
-        table = np.array(cells)
-    else:
-        table = model.log_table(factor).ravel()
+    table = model.log_table(factor).ravel()
     cell = np.zeros(n, dtype=np.int64)
     for v in scope:
         cell = cell * int(model.n_states[v]) + _state(model, int(v), n)

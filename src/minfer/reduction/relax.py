@@ -35,7 +35,7 @@ from minfer.reduction.infer import (
     checked_score,
     edge_weights,
     seed_mask,
-    with_weights,
+    with_edge_weights,
 )
 from minfer.reduction.objectives import MinDivergence, Objective
 from minfer.reduction.result import OUT_OF_TIME, Result, Step
@@ -137,7 +137,7 @@ def relax(
         clock.lap("compensate")
         part = model.keep(bigger) if grown or not r else part
         run = _limited(solver, time_limit, began)
-        run = run if rest is None else with_weights(run, rest.rho, bigger)
+        run = run if rest is None else with_edge_weights(run, rest.rho, bigger)
         try:
             new = run(part if rest is None else part.tilt(rest.field), answer)
         except RefusedError as refusal:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from minfer.checks import real_numbers
 from minfer.errors import ModelError
-from minfer.factors import Globals
 from minfer.graph import FactorGraph, check_graph
 
 
@@ -19,9 +18,7 @@ def unary(graph: FactorGraph) -> NDArray[np.bool_]:
     check_graph(graph, "a seed")
     mask = np.zeros(graph.n_factors, dtype=bool)
     for g in graph.groups:
-        if isinstance(g, Globals):
-            mask[g._ids] = [len(scope) <= 1 for scope in g.scopes]
-        elif g.arity <= 1:
+        if g.arity <= 1:
             mask[g._ids] = True
     return mask
 
@@ -30,7 +27,7 @@ def unary_and_globals(graph: FactorGraph) -> NDArray[np.bool_]:
     """Unary factors and all global factors: one iteration of BP makes their answer exact."""
     mask = unary(graph)
     for g in graph.groups:
-        if isinstance(g, Globals):
+        if g.form == "messages":
             mask[g._ids] = True
     return mask
 
@@ -44,7 +41,7 @@ def spanning_forest(graph: FactorGraph, scores: NDArray | None = None) -> NDArra
     from scipy.sparse.csgraph import minimum_spanning_tree
 
     mask = unary(graph)
-    groups = [g for g in graph.groups if not isinstance(g, Globals) and g.arity == 2]
+    groups = [g for g in graph.groups if g.form == "table" and g.arity == 2]
     if not groups:
         return mask
     ids = np.concatenate([g._ids for g in groups])

@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import check_flag, check_type, real_numbers, told
 from minfer.errors import ModelError, SettingsError
-from minfer.factors import TRUTH_TABLES, Features, read_only
+from minfer.factors import TRUTH_TABLES, conjunctions, read_only
 from minfer.graph import FactorGraph, check_graph
 from minfer.reduction.objectives import Objective
 from minfer.words import counted
@@ -330,11 +330,7 @@ class Materialised:
     """
 
     def __init__(self, model: FactorGraph) -> None:
-        groups = [
-            g
-            for g in model.groups
-            if isinstance(g, Features) and np.array_equal(g.truth, TRUTH_TABLES["and"])
-        ]
+        groups = conjunctions(model.groups)
         factors = np.concatenate([np.zeros(0, dtype=np.int64), *(g._ids for g in groups)])
         order = np.argsort(factors)
         self.factors = factors[order]

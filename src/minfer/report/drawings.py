@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.denoising import Denoised
-from minfer.factors import Globals
 from minfer.graph import FactorGraph
 from minfer.reduction.result import Result
 from minfer.report.layout import stress_layout
@@ -126,11 +125,7 @@ class _Scopes:
         self.parts: list[tuple[NDArray, NDArray]] = []  # numbers (F,) and scopes (F, A)
         self.undrawn = 0
         for g in model.groups:
-            if isinstance(g, Globals):
-                for i, scope in zip(g._ids, g.scopes):
-                    self._add(np.array([i]), scope[None])
-            else:
-                self._add(g._ids, g._scope)
+            self._add(g._ids, g._scope)
 
     def _add(self, ids: NDArray, scope: NDArray) -> None:
         if scope.shape[1] > LONGEST:

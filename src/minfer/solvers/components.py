@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 from minfer.checks import check_solver, check_whole
 from minfer.errors import MinferError
-from minfer.factors import Globals
 from minfer.graph import Component, FactorGraph
 from minfer.solvers.base import LogZ, Marginals, Solver, Status, check_start
 from minfer.solvers.bp import BeliefPropagation
@@ -194,8 +193,7 @@ def pack(graph: FactorGraph, size: int) -> NDArray[np.int64]:
     component = graph.component_labels().astype(np.int64)
     weight = np.bincount(component)
     for g in graph.groups:
-        for scope in g.scopes if isinstance(g, Globals) else [g._scope.ravel()]:
-            weight += np.bincount(component[scope], minlength=len(weight))
+        weight += np.bincount(component[g._scope.ravel()], minlength=len(weight))
     end = np.cumsum(weight)
     labels = (end - weight) // size  # by where a component begins
     return np.unique(labels, return_inverse=True)[1].ravel()[component]
@@ -203,7 +201,7 @@ def pack(graph: FactorGraph, size: int) -> NDArray[np.int64]:
 
 def _is_independent(graph: FactorGraph) -> bool:
     """No factor joins two variables: nothing to be gained by splitting."""
-    return not any(isinstance(g, Globals) or g.arity > 1 for g in graph.groups)
+    return not any(g.form == "messages" or g.arity > 1 for g in graph.groups)
 
 
 def _places(graph: FactorGraph, labels: NDArray[np.int64], n: int) -> list[NDArray[np.int64]]:

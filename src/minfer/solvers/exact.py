@@ -26,11 +26,10 @@ from minfer.checks import check_choice, check_number, check_seconds
 from minfer.conditioning import Conditioned, Flat, condition, flatten
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, RefusedError
-from minfer.factors import FactorGroup, GlobalFactor, Globals, Tables
+from minfer.factors import MAX_TABLE_CELLS, FactorGroup, Tables, all_cells
 from minfer.graph import FactorGraph, check_graph
 from minfer.solvers.base import LogZ, Marginals, Status
 
-MAX_GLOBAL_CELLS = 1 << 16  # a global factor with more is not written out as a table
 MAX_ASSIGNMENTS = 1 << 24  # enumeration refuses beyond
 NS_PER_CELL, NS_PER_CLIQUE = 14.0, 5000.0  # both passes, measured; 8 to 20 ns a cell
 _SLICE_CELLS = float(1 << 24)  # cells between two looks at the clock
@@ -147,24 +146,25 @@ def _duration(seconds: float) -> str:
 
 def expand_globals(model: Conditioned) -> Conditioned:
     """Write small global factors out as tables over their free variables."""
-    if not any(isinstance(g, Globals) for g in model.groups):
+    if not any(g.form == "messages" for g in model.groups):
         return model
     groups: list[FactorGroup] = []
     field, constant = model.field.copy(), model.constant
     for g in model.groups:
-        if not isinstance(g, Globals):
+        if g.form != "messages":
             groups.append(g)
             continue
-        for number, scope, factor in zip(g._ids, g.scopes, g.factors):
+        for row in range(len(g)):
+            scope = g._scope[row]
             free = scope[model.fixed[scope] < 0]
-            table = _global_table(model, int(number), scope, factor)
+            table = _global_table(model, g, row)
             if len(free) == 0:
                 constant += float(table)
             elif len(free) == 1:
                 lo = model.graph._offsets[free[0]]
                 field[lo : lo + table.size] += table
             else:
-                ids = np.array([number], dtype=np.int64)
+                ids = g._ids[row : row + 1]
                 groups.append(Tables(ids, free[None, :], table.shape, table.reshape(1, -1)))
     if constant == -np.inf:
         raise ContradictionError("every assignment has probability zero: a global factor forbids "
@@ -172,23 +172,20 @@ def expand_globals(model: Conditioned) -> Conditioned:
     return replace(model, groups=tuple(groups), field=field, constant=constant)
 
 
-def _global_table(
-    model: Conditioned, number: int, scope: NDArray, factor: GlobalFactor
-) -> NDArray[np.float64]:
+def _global_table(model: Conditioned, group: FactorGroup, row: int) -> NDArray[np.float64]:
     """log psi over the free variables of a global factor, by asking for every assignment."""
+    scope = group._scope[row]
     free = model.fixed[scope] < 0
     shape = tuple(int(s) for s in model.graph._n_states[scope[free]])
-    if math.prod(shape) > MAX_GLOBAL_CELLS:
+    if math.prod(shape) > MAX_TABLE_CELLS:
         raise RefusedError(
-            f"Exact: global factor {number} has {len(shape)} unobserved variables, too many to "
-            f"write it out as a table ({MAX_GLOBAL_CELLS} cells); use BeliefPropagation"
+            f"Exact: {group.noun} {int(group._ids[row])} has {len(shape)} unobserved variables, "
+            f"too many to write it out as a table ({MAX_TABLE_CELLS} cells); use BeliefPropagation"
         )
-    table = np.empty(shape)
-    x = model.fixed[scope].astype(np.int64)
-    for cell in np.ndindex(shape):
-        x[free] = cell
-        table[cell] = factor.score(x)
-    return table
+    cells = all_cells(shape)
+    x = np.tile(model.fixed[scope].astype(np.int64), (len(cells), 1))
+    x[:, free] = cells
+    return group.score(np.full(len(cells), row), x).reshape(shape)
 
 
 # ---------------------------------------------------------------- the two passes

@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 from minfer.checks import check_settings
 from minfer.conditioning import Conditioned, condition, flatten
 from minfer.errors import RefusedError
-from minfer.factors import Globals
 from minfer.graph import FactorGraph
 from minfer.solvers.base import LogZ, Marginals, Status, check_start, first_argmax
 
@@ -245,9 +244,9 @@ def time_limit_of(solver: object) -> float:
 
 def refuse_globals(graph: FactorGraph, solver: str) -> None:
     for group in graph.groups:
-        if isinstance(group, Globals):
+        if group.form == "messages":
             raise RefusedError(
-                f"{solver} cannot use factor {int(group._ids[0])}: it is a global factor, which "
+                f"{solver} cannot use factor {int(group._ids[0])}: it is a {group.noun}, which "
                 "only gives messages; use BeliefPropagation, or Exact if the model is small"
             )
 

@@ -22,17 +22,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import ContradictionError, ModelError
-from minfer.factors import GlobalFactor
+from minfer.errors import ContradictionError
 from minfer.solvers.base import Marginals, Status
 from minfer.solvers.iteration import iterate, still_to_move
 from minfer.wiring import (
     Mesh,
     MessageState,
-    ask_global,
-    factor_slots,
+    Speakers,
     refresh_cavities,
-    slot_entries,
     start_messages,
     watch_for,
 )
@@ -68,8 +65,7 @@ class Propagation:
         self.tol, self.damping, self.schedule = float(tol), float(damping), schedule
         self.messages = start_messages(mesh, start)
         self.core = mesh.core
-        on_the_way = mesh.trees.globals if mesh.trees is not None else set()
-        self.globals = [(f, g) for f, g in mesh.globals if f not in on_the_way]
+        self.speakers = self._in_core()
         self.watch = self._new_watch()
         self.residuals = np.zeros(0)
         if mesh.wiring.field.size:
@@ -96,7 +92,7 @@ class Propagation:
         if self.is_forest:
             status, self.residuals = Status.CONVERGED, np.zeros(1)
         else:
-            chunk = 1 if self.globals else 4096  # global factors answer between sweeps
+            chunk = 1 if self.speakers else 4096  # they answer between sweeps
             status, self.residuals = iterate(
                 self._sweeps, self._has_passed, max_iters, time_limit, sweep_cost, chunk
             )
@@ -155,11 +151,11 @@ class Propagation:
         """Up to n sweeps; see :func:`minfer.solvers.iteration.iterate`."""
         k, s, control = self.kernels, self.messages, self.watch.control
         confirming = control[k.PHASE] != 0.0
-        if self.globals:
+        if self.speakers:
             if control[k.PHASE] < 0.0:
                 k.begin_watch(self.core, s, self.watch, self.mesh.log)
             share = 0.0 if confirming else self.damping
-            moved = max(self._answer(f, g, share) for f, g in self.globals)
+            moved = max(self._answer(g, rows, share) for g, rows in self.speakers)
             if confirming:
                 control[k.WORST] = max(control[k.WORST], moved)
         w, log = self.core, self.mesh.log
@@ -168,7 +164,7 @@ class Propagation:
                 w, s, self.watch, n, self.damping, log, residuals,
                 self.owner, self.mesh.gowner, self.active,
             )  # fmt: skip
-            if self.globals:
+            if self.speakers:
                 self.active[:] = 1
         else:
             flooding = self.schedule == "flooding"
@@ -189,7 +185,7 @@ class Propagation:
         """Collect from the trees, or distribute to them; anew in log space if need be."""
         if self.mesh.trees is None:
             return
-        k, s, objects = self.kernels, self.messages, dict(self.mesh.globals)
+        k, s = self.kernels, self.messages
         mode = k.UP if up else k.DOWN
         pieces = self.mesh.trees.pieces()
         ahead = pieces if up else pieces[::-1]
@@ -197,7 +193,10 @@ class Propagation:
         while at < len(ahead):
             piece, log = ahead[at], self.mesh.log
             if isinstance(piece, int):
-                self._answer(piece, objects[piece], 0.0)
+                for group in self.mesh.speakers:
+                    rows = group.rows(np.array([piece]))
+                    if len(rows):
+                        self._answer(group, rows, 0.0)
             else:
                 w, watch = self.mesh.wiring, self.watch._replace(order=piece)
                 k.sweeps(w, s, s.m, watch, mode, 1, self.tol, 0.0, log, np.zeros(1))
@@ -225,32 +224,32 @@ class Propagation:
                     np.log(x, out=x)
         s.flag[0] = 0
 
-    def _answer(self, f: int, factor: GlobalFactor, damping: float) -> float:
-        """Let a global factor answer its variables; how far its messages moved, undamped."""
-        w, s = self.mesh.wiring, self.messages
-        entries = slot_entries(w, f)
+    def _in_core(self) -> list[tuple[Speakers, NDArray[np.int64]]]:
+        """Groups that compute their own messages, and their rows that no tree asks on the way."""
+        found = []
+        for group in self.mesh.speakers:
+            core = np.ones(len(group.group), dtype=bool)
+            if self.mesh.trees is not None:
+                core[group.rows(self.mesh.trees.speakers)] = False
+            if core.any():
+                found.append((group, np.flatnonzero(core)))
+        return found
+
+    def _answer(self, speakers: Speakers, rows: NDArray[np.int64], damping: float) -> float:
+        """Let some factors of a group answer; how far their messages moved, undamped."""
+        s, entries = self.messages, speakers.entries[rows]
         with np.errstate(divide="ignore"):
             incoming = s.gq[entries] if self.mesh.log else np.log(s.gq[entries])
-        sizes = w.gslot[factor_slots(w, f), 3]
-        first = np.cumsum(sizes) - sizes
-        incoming -= np.repeat(np.maximum.reduceat(incoming, first), sizes)
+        sizes, first = speakers.sizes, speakers.starts
+        incoming -= np.repeat(np.maximum.reduceat(incoming, first, axis=1), sizes, axis=1)
         out = np.empty_like(incoming)
-        log_z = ask_global(factor, incoming, out)
-        number = int(self.mesh.general_ids[f])
-        if (
-            not isinstance(log_z, (int, float, np.number))
-            or not log_z < np.inf
-            or not (out < np.inf).all()
-        ):
-            raise ModelError(
-                f"global factor {number} ({type(factor).__name__}) gave messages or a log "
-                "partition that are NaN, infinite or missing; they are finite or minus infinity"
-            )
-        if log_z == -np.inf:
+        log_z = speakers.group.messages(rows, incoming, out)
+        if (log_z == -np.inf).any():
+            number = int(speakers.group._ids[rows[np.argmin(log_z)]])
             raise ContradictionError(
-                f"global factor {number} forbids every assignment that is left"
+                f"{speakers.group.noun} {number} forbids every assignment that is left"
             )
-        out -= np.repeat(np.maximum.reduceat(out, first), sizes)
+        out -= np.repeat(np.maximum.reduceat(out, first, axis=1), sizes, axis=1)
         if not self.mesh.log and (out[out > -np.inf] < -345.0).any():
             s.flag[0] = 1
             self._look_at_flags()
@@ -266,5 +265,6 @@ class Propagation:
 
 def _distance(new: NDArray, old: NDArray, first: NDArray, sizes: NDArray) -> float:
     """The largest difference of messages, each of ``sizes`` entries and taken to sum 1."""
-    a, b = np.add.reduceat(new, first), np.add.reduceat(old, first)
-    return float(np.abs(new / np.repeat(a, sizes) - old / np.repeat(b, sizes)).max())
+    a, b = np.add.reduceat(new, first, axis=1), np.add.reduceat(old, first, axis=1)
+    a, b = np.repeat(a, sizes, axis=1), np.repeat(b, sizes, axis=1)
+    return float(np.abs(new / a - old / b).max())

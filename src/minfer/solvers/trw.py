@@ -22,7 +22,6 @@ from numpy.typing import ArrayLike, NDArray
 from minfer.checks import check_choice, check_settings, real_numbers
 from minfer.conditioning import Conditioned, condition
 from minfer.errors import RefusedError, SettingsError
-from minfer.factors import Globals
 from minfer.graph import FactorGraph
 from minfer.solvers.base import LogZ, Marginals, check_start
 from minfer.solvers.independent import independent
@@ -141,13 +140,13 @@ class TreeReweighted:
 def _edges(model: Conditioned) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Numbers and ends of the pairwise factors that are left; anything larger is refused."""
     for g in model.groups:
-        if isinstance(g, Globals) or g.arity > 2:
-            what = "global factors" if isinstance(g, Globals) else f"factors of arity {g.arity}"
+        if g.form != "table" or g.arity > 2:
+            what = f"factors of arity {g.arity}" if g.form == "table" else f"{g.noun}s"
             raise RefusedError(
                 f"TreeReweighted handles pairwise models; this one has {what} (factor "
                 f"{int(g._ids[0])}); use BeliefPropagation, or Exact where it fits"
             )
     if not model.groups:
         return np.zeros(0, dtype=np.int64), np.zeros((0, 2), dtype=np.int32)
-    parts = [(g._ids, g._scope) for g in model.groups if not isinstance(g, Globals)]
+    parts = [(g._ids, g._scope) for g in model.groups]
     return np.concatenate([i for i, _ in parts]), np.concatenate([s for _, s in parts])

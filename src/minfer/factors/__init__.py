@@ -1,0 +1,42 @@
+"""Kinds of factors, each a file; :mod:`minfer.factors.group` says what a kind is."""
+
+from minfer.factors.features import (
+    MAX_FEATURE_ARITY,
+    TRUTH_TABLES,
+    Features,
+    binary_pairs,
+    conjunctions,
+)
+from minfer.factors.globals import GlobalFactor, Globals
+from minfer.factors.group import (
+    KINDS,
+    MAX_TABLE_CELLS,
+    FactorGroup,
+    Machine,
+    all_cells,
+    interaction,
+    n_entries,
+    read_only,
+)
+from minfer.factors.tables import MAX_LOG, Tables, check_log_psi
+
+__all__ = [
+    "KINDS",
+    "MAX_FEATURE_ARITY",
+    "MAX_LOG",
+    "MAX_TABLE_CELLS",
+    "TRUTH_TABLES",
+    "FactorGroup",
+    "Features",
+    "GlobalFactor",
+    "Globals",
+    "Machine",
+    "Tables",
+    "all_cells",
+    "binary_pairs",
+    "check_log_psi",
+    "conjunctions",
+    "interaction",
+    "n_entries",
+    "read_only",
+]

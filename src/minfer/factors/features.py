@@ -1,0 +1,178 @@
+"""Log-linear features: Psi_i(y) = exp(theta_i * phi(y)) with one truth table phi for the batch.
+
+Riedel, Smith & McCallum (2010), section 2. Weight and truth table are kept apart because a factor's
+gain depends on phi: with mu = E[phi] it is log(1 - mu + mu e^theta) - mu theta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import ModelError
+from minfer.factors.group import FactorGroup, Rows, interaction, read_only
+
+MAX_FEATURE_ARITY = 6
+
+#: Truth tables by name, as `FactorGraph.pairwise(feature=...)` takes them.
+TRUTH_TABLES: dict[str, NDArray[np.bool_]] = {
+    "and": np.array([[False, False], [False, True]]),
+    "equal": np.array([[True, False], [False, True]]),
+    "or": np.array([[False, True], [True, True]]),
+    "implies": np.array([[True, True], [False, True]]),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Features(FactorGroup):
+    """F log-linear features exp(theta * phi) that share one truth table over A binary variables."""
+
+    truth: NDArray[np.bool_]  # (2,) * A
+    _theta: NDArray[np.float64]  # (F,)
+
+    kind = "feature"
+    per_factor = ("_theta",)
+
+    @property
+    def theta(self) -> NDArray[np.float64]:
+        """Weights, shape (F,)."""
+        return read_only(self._theta)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.truth.shape
+
+    @property
+    def has_tables(self) -> bool:
+        return True
+
+    @property
+    def n_weights(self) -> int:
+        return 1
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return read_only(self._theta[:, None])
+
+    def with_weights(self, weights: NDArray[np.float64]) -> Features:
+        return self.replace(_theta=np.ascontiguousarray(weights[:, 0]))
+
+    def statistics(self, joint: NDArray[np.float64]) -> NDArray[np.float64]:
+        return joint @ self.truth.reshape(-1, 1).astype(np.float64)
+
+    def without_zeros(self, which: NDArray[np.bool_]) -> Features:
+        return self
+
+    def support(self) -> Features:
+        return self.replace(_theta=np.zeros(len(self)))
+
+    def score(self, rows: NDArray[np.int64], states: NDArray[np.int64]) -> NDArray[np.float64]:
+        return self._theta[rows] * self.truth[tuple(states.T)]
+
+    def log_score(self, assignments: NDArray[np.int64]) -> NDArray[np.float64]:
+        cell = np.zeros((len(assignments), len(self)), dtype=np.int64)
+        for k in range(self.arity):
+            cell = cell * 2 + assignments[:, self._scope[:, k]]
+        return self.truth.ravel()[cell] @ self._theta
+
+    def log_tables(self, rows: Rows = slice(None)) -> NDArray[np.float64]:
+        return self._theta[rows, None] * self.truth.reshape(1, -1)
+
+    def column(self, state: int) -> NDArray[np.float64] | None:
+        return self._theta if self.truth[state] else None
+
+    def forbids(self) -> NDArray[np.bool_]:
+        return np.zeros(len(self), dtype=bool)
+
+    def magnitude(self) -> NDArray[np.float64]:
+        return np.abs(self._theta)
+
+    def pair_values(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return self._theta[:, None], self.truth.reshape(1, 4).astype(np.float64)
+
+    def scores(
+        self, probs: NDArray[np.float64], offsets: NDArray[np.int64], score: str, out: NDArray
+    ) -> None:
+        if self.arity != 2 or score == "reverse":
+            return super().scores(probs, offsets, score, out)
+        from minfer.kernels import gains as k
+
+        pairs = binary_pairs(probs, offsets)
+        t = self.truth.ravel().astype(np.float64)
+        if score == "gain":
+            k.pair_gains(self._scope, t, self._theta, pairs, out)
+        else:
+            k.pair_residuals(self._scope, self._theta, interaction(t), pairs, out)
+        return None
+
+    def joint_scores(self, rows: slice, joint: NDArray, score: str, out: NDArray) -> None:
+        if score == "residual":
+            return super().joint_scores(rows, joint, score, out)
+        from minfer.kernels import gains as k
+
+        on = self.truth.ravel().astype(float)
+        mu, nu = joint @ on, joint @ (1.0 - on)
+        theta = self._theta[rows]
+        if score == "reverse":  # the gain of going back: from mu e^theta / Z, by -theta
+            up, down = np.exp(np.minimum(theta, 0.0)), np.exp(-np.maximum(theta, 0.0))
+            mu, nu = mu * up, nu * down
+            mu, nu, theta = mu / (mu + nu), nu / (mu + nu), -theta
+        k.feature_gains(mu, nu, theta, out)
+        return None
+
+    def removal_costs(self, joint: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        from minfer.kernels import gains as k
+
+        on = self.truth.ravel()
+        k.feature_gains(joint[:, on].sum(axis=1), joint[:, ~on].sum(axis=1), -self._theta, out)
+
+    def check(self, n_states: NDArray[np.int32]) -> None:
+        super().check(n_states)
+        if self._theta.shape != (len(self),) or not np.isfinite(self._theta).all():
+            raise ModelError("features need one finite weight each")
+
+    def describe(self, put: Callable[[str, NDArray], None]) -> dict[str, Any]:
+        put("truth", self.truth.astype("|u1"))
+        put("theta", self._theta.astype("<f8"))
+        return {}
+
+    @classmethod
+    def restore(
+        cls,
+        ids: NDArray[np.int64],
+        scope: NDArray[np.int32],
+        shape: tuple[int, ...],
+        get: Callable[[str, str, list[int]], NDArray],
+        entry: dict[str, Any],
+    ) -> Features:
+        if not 1 <= len(shape) <= MAX_FEATURE_ARITY or any(s != 2 for s in shape):
+            raise ModelError(f"features have 1 to {MAX_FEATURE_ARITY} binary variables")
+        truth = get("truth", "|u1", list(shape))
+        if truth.max() > 1:
+            raise ModelError("a truth table has entries 0 and 1 only")
+        return cls(ids, scope, truth.astype(bool), get("theta", "<f8", [len(ids)]))
+
+
+def conjunctions(groups: Sequence[FactorGroup]) -> list[Features]:
+    """Those groups that are features y_i y_j."""
+    return [
+        g for g in groups
+        if isinstance(g, Features) and np.array_equal(g.truth, TRUTH_TABLES["and"])
+    ]  # fmt: skip
+
+
+def binary_pairs(probs: NDArray, offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """P(y_v = 0) and P(y_v = 1), shape (V, 2), read-only; (1, 0) for variables not binary.
+
+    A view where all are binary.
+    """
+    binary = np.diff(offsets) == 2
+    if binary.all():
+        return read_only(probs.reshape(-1, 2))
+    out = np.tile([1.0, 0.0], (len(offsets) - 1, 1))
+    out[binary] = probs[offsets[:-1][binary][:, None] + np.arange(2)]
+    return read_only(out)

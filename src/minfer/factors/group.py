@@ -1,0 +1,391 @@
+"""What every kind of factor is: a group of factors of one shape that owns its mathematics.
+
+A group is a struct of arrays over F factors: their numbers ``ids``, their ``scope`` (F, A) and
+whatever numbers the kind has. No object per factor. Solvers iterate over groups and ask them, by
+the methods below, for one of three *forms*, and have compiled code for each:
+
+* ``table``: dense log-tables (:meth:`FactorGroup.log_tables`), row-major over the scope, the last
+  variable fastest; minus infinity is legal (a hard constraint). Those over two binary variables
+  without zeros go on as odds (:meth:`FactorGroup.pair_values`);
+* ``machine``: a finite automaton that reads one literal of each variable in turn
+  (:class:`Machine`); all messages of a factor take time linear in its arity;
+* ``messages``: neither, but the group computes its own messages, all its factors in one call
+  (:meth:`FactorGroup.messages`). Only belief propagation can use these (and ``Exact`` where they
+  are small enough for a table); other solvers refuse them with advice.
+
+A new kind is a subclass in a file of its own. It must say its ``shape`` and :meth:`score`; every
+other method has a default that goes through ``score`` or tables, so a kind overrides what it knows
+better. Subclasses register themselves under their ``kind``, the name files use.
+
+Arrays handed out are read-only views; kernels get the writable base arrays (names with an
+underscore), because numba compiles a second version of a kernel for read-only input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import ModelError
+
+if TYPE_CHECKING:
+    from minfer.factors.tables import Tables
+
+#: Cells up to which a factor that is not a table may be written out as one.
+MAX_TABLE_CELLS = 1 << 16
+_CHUNK = 1 << 22  # cells of joints held at a time
+
+#: Every kind of factor by the name files use.
+KINDS: dict[str, type[FactorGroup]] = {}
+
+Group = TypeVar("Group", bound="FactorGroup")
+Rows = NDArray[np.int64] | slice
+
+
+def read_only(array: NDArray) -> NDArray:
+    """A view that cannot be written through."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def n_entries(shape: Sequence[int]) -> int:
+    """Entries of a table of this shape, as a Python integer that cannot overflow."""
+    return prod(int(s) for s in shape)
+
+
+def all_cells(shape: Sequence[int]) -> NDArray[np.int64]:
+    """The states of every cell of a table, shape (cells, A)."""
+    return np.indices(shape).reshape(len(shape), n_entries(shape)).T
+
+
+def interaction(log_tables: NDArray) -> NDArray:
+    """w = (t11 - t10) - (t01 - t00) of log-tables (..., 4): what of a 2x2 table is no unary part.
+
+    With e^w = psi11 psi00 / (psi01 psi10) and two unaries it is all of a positive table
+    (:func:`minfer.kernels.pairs.split_pair` is the same for kernels).
+    """
+    t = log_tables
+    return (t[..., 3] - t[..., 2]) - (t[..., 1] - t[..., 0])
+
+
+class Machine(NamedTuple):
+    """A group of factors as finite automata with K states over A literals.
+
+        log psi(x) = final[ step[A-1, ... step[1, step[0, start, l_0], l_1] ..., l_{A-1}] ]
+
+    l_a is 1 where the variable at position a is in its state ``literal[a]``. Positions that share
+    their ``step`` may be read in any order.
+    """
+
+    step: NDArray[np.int32]  # (A, K, 2) the state after reading l = 0 or 1; -1: forbidden
+    literal: NDArray[np.int32]  # (F, A) the state of each variable that makes its literal true
+    start: NDArray[np.int32]  # (F,)
+    final: NDArray[np.float64]  # (F, K) log-weights, or (1, K) for all
+
+
+@dataclass(frozen=True, eq=False)
+class FactorGroup:
+    """F factors of one kind and shape; see the module's text."""
+
+    _ids: NDArray[np.int64]  # (F,) numbers in the graph, increasing
+    _scope: NDArray[np.int32]  # (F, A)
+
+    kind: ClassVar[str] = ""
+    form: ClassVar[str] = "table"
+    #: Fields with one row per factor beside ids and scope, for :meth:`take`.
+    per_factor: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__dict__.get("kind"):
+            KINDS[cls.kind] = cls
+
+    # ------------------------------------------------------------------ looking
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        return read_only(self._ids)
+
+    @property
+    def scope(self) -> NDArray[np.int32]:
+        return read_only(self._scope)
+
+    @property
+    def arity(self) -> int:
+        return self._scope.shape[1]
+
+    if TYPE_CHECKING:  # a field of some kinds, a property of others
+
+        @property
+        def shape(self) -> tuple[int, ...]:
+            """States of the variables, (S_1, ..., S_A)."""
+            ...
+
+    @property
+    def n_cells(self) -> int:
+        """Cells of a table of this shape."""
+        return n_entries(self.shape)
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether these factors are tables, or small enough to be written as such."""
+        return self.n_cells <= MAX_TABLE_CELLS
+
+    @property
+    def noun(self) -> str:
+        """What one of these is called."""
+        return self.kind
+
+    # ------------------------------------------------------------------ new groups from old
+
+    def take(self: Group, rows: NDArray[np.int64], ids: NDArray[np.int64]) -> Group:
+        """Some rows as a group of their own, under new numbers."""
+        return self.replace(
+            _ids=ids,
+            _scope=self._scope[rows],
+            **{name: getattr(self, name)[rows] for name in self.per_factor},
+        )
+
+    def replace(self: Group, **changes: Any) -> Group:
+        """The same group with other fields."""
+        return replace(self, **changes)
+
+    @property
+    def n_weights(self) -> int:
+        """How many numbers of each factor learning may change."""
+        return 0
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """The numbers that learning may change, shape (F, k)."""
+        return np.zeros((len(self), 0))
+
+    def with_weights(self: Group, weights: NDArray[np.float64]) -> Group:
+        """The same factors with other numbers (F, k)."""
+        return self
+
+    def statistics(self, joint: NDArray[np.float64]) -> NDArray[np.float64]:
+        """d log psi / d weights, expected under joints (n, cells): shape (n, k)."""
+        return np.zeros((len(joint), 0))
+
+    def as_tables(self, rows: Rows = slice(None)) -> Tables:
+        """Some of these factors as dense tables."""
+        from minfer.factors.tables import Tables
+
+        tables = np.require(self.log_tables(rows), np.float64, ["C", "W"])
+        return Tables(self._ids[rows], self._scope[rows], self.shape, tables)
+
+    def simplified(self) -> list[FactorGroup]:
+        """The same factors in forms that solvers know better, where there are some."""
+        return [self]
+
+    def without_zeros(self, which: NDArray[np.bool_]) -> FactorGroup:
+        """The same, but what the factors of a mask (F,) forbid they allow; itself if nothing."""
+        if not (self.forbids() & which).any():
+            return self
+        return self.as_tables().without_zeros(which)
+
+    def support(self) -> FactorGroup:
+        """The same zeros; everything else has weight 1."""
+        return self.as_tables().support()
+
+    # ------------------------------------------------------------------ values
+
+    def score(self, rows: NDArray[np.int64], states: NDArray[np.int64]) -> NDArray[np.float64]:
+        """log psi of the factors in ``rows`` (n,) at ``states`` (n, A) of their scopes, (n,)."""
+        raise NotImplementedError(f"{type(self).__name__} does not say its score")
+
+    def log_score(self, assignments: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The sum of all log psi at whole assignments (N, V), shape (N,)."""
+        n = len(assignments)
+        rows = np.tile(np.arange(len(self)), n)
+        states = assignments[:, self._scope].reshape(-1, self.arity)
+        return self.score(rows, states).reshape(n, len(self)).sum(axis=1)
+
+    def log_tables(self, rows: Rows = slice(None)) -> NDArray[np.float64]:
+        """Dense log-tables of some rows, shape (n, S_1 * ... * S_A)."""
+        if not self.has_tables:
+            raise ModelError(
+                f"factor {int(self._ids[0])}, a {self.noun} over {self.arity} variables, is too "
+                f"large for a table ({MAX_TABLE_CELLS:,} cells)"
+            )
+        which = np.arange(len(self))[rows]
+        cells = all_cells(self.shape)
+        every = np.repeat(which, len(cells))
+        return self.score(every, np.tile(cells, (len(which), 1))).reshape(len(which), -1)
+
+    def stored_tables(self) -> NDArray[np.float64]:
+        """Log-tables (F, cells), or (1, cells) where one serves all."""
+        return self.log_tables()
+
+    @property
+    def shared(self) -> bool:
+        """Whether one stored table serves all factors."""
+        return False
+
+    def column(self, state: int) -> NDArray[np.float64] | None:
+        """log psi at one state of factors over one variable, (F,); None for zero throughout."""
+        return self.log_tables()[:, state]
+
+    def forbids(self) -> NDArray[np.bool_]:
+        """Which factors have a zero somewhere, (F,)."""
+        return np.broadcast_to(np.isneginf(self.stored_tables()).any(axis=1), (len(self),))
+
+    def magnitude(self) -> NDArray[np.float64]:
+        """The size of each factor's largest finite number, (F,): for bounds on rounding."""
+        tables = self.stored_tables()
+        size = np.where(np.isfinite(tables), np.abs(tables), 0.0).max(axis=1, initial=0.0)
+        return np.broadcast_to(size, (len(self),))
+
+    # ------------------------------------------------------------------ forms
+
+    def pair_values(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """2x2 log-tables as ``values @ basis``: values (F or 1, k), basis (k, 4)."""
+        return self.stored_tables(), np.eye(4)
+
+    def machine(self) -> Machine:
+        """The factors as automata, where that is their form."""
+        raise NotImplementedError(f"{type(self).__name__} is no automaton")
+
+    def messages(
+        self, rows: NDArray[np.int64], incoming: NDArray[np.float64], out: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """All messages of the factors in ``rows`` (n,), where that is their form.
+
+        ``incoming`` and ``out`` are logs of shape (n, S_1 + ... + S_A); see
+        :meth:`GlobalFactor.messages`. Returns the log-partitions (n,).
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no messages of its own")
+
+    # ------------------------------------------------------------------ evidence
+
+    def sliced(self, touched: NDArray[np.bool_], fixed: NDArray[np.int32]) -> list[FactorGroup]:
+        """The group after some variables became known: parts by which positions, each sliced there.
+
+        ``touched`` (V,) marks variables that have just become known, ``fixed`` (V,) their states.
+        """
+        hit = touched[self._scope]  # (F, A)
+        is_hit = hit.any(axis=1)
+        if not is_hit.any():
+            return [self]
+        parts: list[FactorGroup] = []
+        rest = np.flatnonzero(~is_hit)
+        if len(rest):
+            parts.append(self.take(rest, self._ids[rest]))
+        rows_hit = np.flatnonzero(is_hit)
+        patterns, which = np.unique(hit[rows_hit], axis=0, return_inverse=True)
+        for p, pattern in enumerate(patterns):
+            rows = rows_hit[which.ravel() == p]
+            parts += self._slice(rows, pattern, fixed[self._scope[rows][:, pattern]])
+        return parts
+
+    def _slice(
+        self, rows: NDArray[np.int64], known: NDArray[np.bool_], states: NDArray[np.int32]
+    ) -> list[FactorGroup]:
+        """Factors in ``rows`` with positions ``known`` (A,) at ``states`` (n, positions)."""
+        from minfer.factors.tables import Tables
+
+        strides = np.array([n_entries(self.shape[k + 1 :]) for k in range(self.arity)])
+        base = (states * strides[known]).sum(axis=1)
+        cells = np.zeros(1, dtype=np.int64)
+        for k in np.flatnonzero(~known):
+            cells = (cells[:, None] + np.arange(self.shape[k]) * strides[k]).ravel()
+        entries = self.log_tables(rows)[np.arange(len(rows))[:, None], base[:, None] + cells]
+        shape = tuple(s for s, f in zip(self.shape, known) if not f)
+        scope = np.ascontiguousarray(self._scope[rows][:, ~known])
+        return [Tables(self._ids[rows], scope, shape, np.ascontiguousarray(entries))]
+
+    # ------------------------------------------------------------------ scores of left-out factors
+
+    def scores(
+        self, probs: NDArray[np.float64], offsets: NDArray[np.int64], score: str, out: NDArray
+    ) -> None:
+        """Gain, residual or reverse divergence under product marginals, into ``out`` (F,).
+
+        ``probs`` (sum S,) and ``offsets`` (V+1,) are the marginals; the formulas are
+        :mod:`minfer.reduction.gains`'.
+        """
+        done = 0
+        for joint in self.product_joints(probs, offsets):
+            rows = slice(done, done + len(joint))
+            self.joint_scores(rows, joint, score, out[rows])
+            done += len(joint)
+
+    def product_joints(
+        self, probs: NDArray[np.float64], offsets: NDArray[np.int64]
+    ) -> Iterator[NDArray[np.float64]]:
+        """Product marginals over each factor's scope, (rows, cells), a chunk of rows at a time."""
+        step = max(1, _CHUNK // self.n_cells)
+        for start in range(0, len(self), step):
+            scope = self._scope[start : start + step]
+            joint = np.ones((len(scope), 1))
+            for a, size in enumerate(self.shape):
+                p = probs[offsets[scope[:, a]][:, None] + np.arange(size)]
+                joint = (joint[:, :, None] * p[:, None, :]).reshape(len(scope), -1)
+            yield joint
+
+    def joint_scores(self, rows: slice, joint: NDArray, score: str, out: NDArray) -> None:
+        """The same for some rows from the joints (rows, cells) of their variables."""
+        from minfer.kernels import gains as k
+
+        tables = self.stored_tables() if self.shared else self.log_tables(rows)
+        tables = np.require(tables, requirements=["C", "W"])
+        if score == "gain":
+            k.table_gains(joint, tables, out)
+        elif score == "reverse":
+            k.table_reverse_gains(joint, tables, out)
+        else:
+            k.table_residuals(joint, tables, np.array(self.shape, dtype=np.int64), out)
+
+    def removal_costs(self, joint: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        """D(p || p without the factor) from the joints (F, cells) under p, into ``out`` (F,)."""
+        from minfer.kernels import gains as k
+
+        k.table_gains(joint, np.require(-self.stored_tables(), requirements=["C", "W"]), out)
+
+    # ------------------------------------------------------------------ checks and files
+
+    def check(self, n_states: NDArray[np.int32]) -> None:
+        """Raise ModelError if the group's numbers do not fit together or its variables."""
+        if self._scope.shape != (len(self), len(self.shape)):
+            raise ModelError(
+                f"scopes of shape {self._scope.shape} for {len(self)} factors {self.shape}"
+            )
+        if (n_states[self._scope] != np.array(self.shape, dtype=np.int32)).any():
+            raise ModelError(f"a {self.noun} of shape {self.shape} does not fit its variables")
+
+    def describe(self, put: Callable[[str, NDArray], None]) -> dict[str, Any]:
+        """What a native file holds beside kind, count, shape, ids and scope.
+
+        Arrays go to ``put(name, array)``, small numbers into the mapping returned.
+        """
+        from minfer.errors import RefusedError
+
+        raise RefusedError(
+            f"factor {int(self._ids[0])} is a {self.noun}: that is code, not numbers, and the "
+            "native format cannot hold it"
+        )
+
+    @classmethod
+    def restore(
+        cls,
+        ids: NDArray[np.int64],
+        scope: NDArray[np.int32],
+        shape: tuple[int, ...],
+        get: Callable[[str, str, list[int]], NDArray],
+        entry: dict[str, Any],
+    ) -> FactorGroup:
+        """The group that :meth:`describe` described; ``get(name, dtype, shape)`` reads an array.
+
+        A file may say anything: wrong values must raise ModelError.
+        """
+        raise ModelError(f"a {cls.kind} cannot be read from a file")
