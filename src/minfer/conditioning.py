@@ -12,14 +12,16 @@ propagation are made. Factors keep their numbers, so every answer maps back to t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.checks import unique_rows
 from minfer.errors import ContradictionError, ModelError
-from minfer.factors import FactorGroup
+from minfer.factors import FactorGroup, n_entries
 from minfer.graph import FactorGraph, check_graph
 
 _MAX_ROUNDS = 20
@@ -41,6 +43,45 @@ class Conditioned:
         out = np.zeros(tuple(int(s) for s in self.graph._n_states[whole]))
         index = tuple(int(f) if f >= 0 else slice(None) for f in self.fixed[whole])
         out[index] = joint
+        return out
+
+    def joints(
+        self,
+        factors: NDArray[np.int64],
+        probs: NDArray[np.float64],
+        ask: Callable[[NDArray[np.int64], tuple[int, ...]], NDArray[np.float64] | None],
+    ) -> NDArray[np.float64]:
+        """Joint marginals of factors of one shape over their whole scopes, shape (n, cells).
+
+        ``ask(factors, shape)`` gives those over two or more free variables, (n, cells of the
+        shape), or None where there are none: then they are products of the marginals ``probs``.
+        """
+        graph = self.graph
+        scope = graph.scopes(factors)
+        free = self.fixed[scope] < 0
+        shape = [int(s) for s in graph._n_states[scope[0]]]
+        if free.all() and len(shape) > 1:
+            found = ask(factors, tuple(shape))
+            if found is not None:
+                return found
+        out = np.zeros((len(factors), n_entries(shape)))
+        strides = np.array([n_entries(shape[k + 1 :]) for k in range(len(shape))], dtype=np.int64)
+        patterns, which = unique_rows(free)
+        for p, pattern in enumerate(patterns):
+            rows = np.flatnonzero(which == p)
+            left = tuple(s for s, f in zip(shape, pattern) if f)
+            inside = scope[rows][:, pattern]
+            joint = ask(factors[rows], left) if len(left) > 1 else None
+            if joint is None:
+                joint = np.ones((len(rows), 1))
+                for a, size in enumerate(left):
+                    q = probs[graph._offsets[inside[:, a]][:, None] + np.arange(size)]
+                    joint = (joint[:, :, None] * q[:, None, :]).reshape(len(rows), -1)
+            base = (np.maximum(self.fixed[scope[rows]], 0) * ~pattern * strides).sum(axis=1)
+            cells = np.zeros(1, dtype=np.int64)
+            for size, step in zip(left, strides[pattern]):
+                cells = (cells[:, None] + np.arange(size) * step).ravel()
+            out[rows[:, None], base[:, None] + cells] = joint
         return out
 
 

@@ -473,6 +473,23 @@ class FactorGraph:
         group, row = self._locate(factor)
         return read_only(group._scope[row])
 
+    def scopes(self, factors: NDArray[np.int64]) -> NDArray[np.int32]:
+        """The variables of several factors of one arity, shape (n, A)."""
+        group, row = self._where
+        of = group[factors]
+        first = self.groups[of[0]] if len(of) else None
+        if first is None:
+            return np.zeros((0, 0), dtype=np.int32)
+        if (of == of[0]).all():
+            return first._scope[row[factors]]
+        out = np.empty((len(factors), first.arity), dtype=np.int32)
+        for k in np.unique(of):
+            here = of == k
+            if self.groups[k].arity != first.arity:
+                raise ModelError("take factors of one arity at a time")
+            out[here] = self.groups[k]._scope[row[factors[here]]]
+        return out
+
     def log_table(self, factor: int) -> NDArray[np.float64]:
         """One factor as a dense log-table of shape (S_1, ..., S_A)."""
         group, row = self._locate(factor)

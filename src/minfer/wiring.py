@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from minfer.conditioning import Conditioned
 from minfer.errors import ContradictionError, ModelError
-from minfer.factors import FactorGroup, interaction
+from minfer.factors import FactorGroup, interaction, n_entries
 
 if TYPE_CHECKING:
     from minfer.kernels.wiring import Messages, Watch, Wiring
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 _NONE = np.zeros(0)
 _NO_ORDER = np.zeros(0, dtype=np.int64)
+_PAIR, _TABLE, _SPEAKS = 1, 2, 3  # how a factor takes part; 0: absorbed
+_NO_CLASS = np.zeros(0, dtype=np.uint8)
+#: Beyond these log-odds (1e200) a pair message equals its limit to the last bit.
+_CERTAIN = 461.0
 #: Linear tables and fields must not fall below e^-345 = 1e-150 of their maximum.
 _MAX_RANGE = 345.0
 
@@ -50,6 +54,14 @@ class Mesh:
     load: NDArray[np.float64]  # (V,) sum of |w|
     left_over: float  # of the constant, what the factors contributed
     trees: Trees | None  # None: no part of the model is a tree
+    odds: tuple[int, ...]  # which of the model's groups are in odds form, in the order of the slots
+    whole: bool  # no group is partly in odds form: other numbers fit the same wiring
+    known: NDArray[np.int32] | None = None  # (V,) state that evidence of a run leaves, or -1
+    valid: bool = True  # edge weights, if reweighted, are known to give a bound
+
+    def for_a_run(self) -> Mesh:
+        """The mesh with first messages of its own, so that this one stays as it is."""
+        return replace(self, first=self.first.copy())
 
     @property
     def core(self) -> Wiring:
@@ -136,85 +148,200 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
     """
     from minfer.kernels import wiring as k
 
-    graph = model.graph
-    n = graph.n_variables
-    pairs, general = _split(model.groups, rho)
+    n = model.graph.n_variables
+    pairs, general, whole = _split(model.groups, rho)
     ptr = np.zeros(n + 1, dtype=np.uint64)
-    for g, _, _ in pairs:
+    for _, g in pairs:
         k.pair_degrees(g._scope, ptr)
     np.cumsum(ptr, out=ptr)
     slots = int(ptr[-1])
-    rev, W, first = np.empty(slots, dtype=np.uint32), np.empty(slots), np.empty(slots)
+    rev = np.empty(slots, dtype=np.uint32)
     slot = np.empty((slots // 2, 2), dtype=np.int32)
-    lean, load, nxt = np.zeros(n), np.zeros(n), ptr[:-1].copy()
-    left_over, done = 0.0, 0
-    slot_rho = _NONE
-    for g, values, basis in pairs:
-        weights = _NONE if rho is None else rho[g._ids]
-        here = slot[done : done + len(g)]
-        left_over += k.pair_fill(
-            g._scope, values, basis, weights, nxt, rev, W, first, here, lean, load
-        )
+    nxt, done = ptr[:-1].copy(), 0
+    for _, g in pairs:
+        k.pair_slots(g._scope, nxt, rev, slot[done : done + len(g)])
         done += len(g)
     del nxt
-    pair_ids = _only([g._ids for g, _, _ in pairs], np.zeros(0, np.int64))
-    pair_scope = _only([g._scope for g, _, _ in pairs], np.zeros((0, 2), np.int32))
+    pair_ids = _only([g._ids for _, g in pairs], np.zeros(0, np.int64))
+    pair_scope = _only([g._scope for _, g in pairs], np.zeros((0, 2), np.int32))
+    slot_rho = _NONE
     if rho is not None:
         slot_rho = np.empty(slots)
         slot_rho[slot.ravel()] = np.repeat(rho[pair_ids], 2)
     parts = _general(model, general, rho, log or rho is not None)
-    left_over += parts.constant
-    cls, prior = np.empty(n, dtype=np.uint8), np.empty(n)
-    n_general, zero_state = k.classify(
-        graph._n_states, graph._offsets, model.field, lean, load, parts.gptr, rho is not None,
-        cls, prior,
-    )  # fmt: skip
-    field, top, in_log = _NONE, 0.0, parts.log
-    if n_general:
-        field, top, in_log = _scaled_field(model, cls == k.GENERAL, parts.log)
-    tab = parts.tab if in_log == parts.log else _log(parts.tab)
     wiring = k.Wiring(
-        graph._n_states, graph._offsets, cls, prior, field, ptr, rev, W,
-        parts.gptr, parts.gslot, parts.fac, parts.fslot, tab, slot_rho, parts.grho,
+        model.graph._n_states, model.graph._offsets, _NO_CLASS, _NONE, _NONE, ptr, rev, _NONE,
+        parts.gptr, parts.gslot, parts.fac, parts.fslot, parts.tab, slot_rho, parts.grho,
     )  # fmt: skip
-    return Mesh(
-        model, wiring, in_log, rho is not None, model.constant + left_over + top + zero_state,
-        pair_ids, pair_scope, slot, first, parts.ids, parts.gowner, parts.speakers,
-        lean, load, left_over, find_trees(wiring, slot, pair_scope, parts.gowner),
+    mesh = Mesh(
+        model, wiring, parts.log, rho is not None, 0.0, pair_ids, pair_scope, slot, _NONE,
+        parts.ids, parts.gowner, parts.speakers, _NONE, _NONE, parts.constant,
+        find_trees(wiring, slot, pair_scope, parts.gowner), tuple(i for i, _ in pairs), whole,
     )  # fmt: skip
+    return _absorb(_weigh(mesh, [g for _, g in pairs], rho), None)
 
 
-def rewire(model: Conditioned, start: Marginals | None) -> Mesh | None:
-    """The mesh and messages of an earlier run, for the same pair factors under another field.
+def refill(mesh: Mesh, model: Conditioned, known: NDArray[np.int32] | None = None) -> Mesh | None:
+    """The same wiring with other numbers: weights, field, evidence. None where it does not fit.
 
-    None unless the factors are the very same (``tilt`` shares them) and all in odds form: then
-    only the priors change, and nothing of the wiring need be made again.
+    It fits if the model has the same groups over the same variables, and each is in the form it
+    was: what is fixed, or beyond odds, must not have changed. Nothing but numbers is made anew,
+    and of these only what changed.
+
+    Parameters
+    ----------
+    known : int array (V,), optional
+        States that evidence leaves to variables, -1 elsewhere. Their slots stay: their messages are
+        what they tell the others.
     """
+    from minfer.kernels.wiring import MAX_PAIR_WEIGHT
+
+    old = mesh.model
+    if not mesh.whole or len(old.groups) != len(model.groups):
+        return None
+    if not np.array_equal(old.graph._n_states, model.graph._n_states):
+        return None
+    moved = [a is not b for a, b in zip(old.groups, model.groups)]
+    same = zip(old.groups, model.groups, moved)
+    if not all(a.has_structure_of(b) for a, b, new in same if new):
+        return None
+    mesh = replace(mesh, model=model, known=known)
+    if any(moved):
+        rho = _rho_by_factor(mesh) if mesh.reweighted else None
+        pairs = [model.groups[i] for i in mesh.odds]
+        for g in pairs:
+            weight = pair_weight(g, rho)
+            if not (np.abs(weight) <= MAX_PAIR_WEIGHT).all():
+                return None
+        general = [g for i, g in enumerate(model.groups) if i not in set(mesh.odds)]
+        again = _retabled(mesh, general, rho)
+        if again is None:
+            return None
+        mesh = _weigh(again, pairs, rho)
+    return _absorb(mesh, known)
+
+
+def rewire(model: Conditioned, start: Marginals | None, reweighted: bool) -> Mesh | None:
+    """The wiring of an earlier run where it fits this model, which shares its lineage, too."""
+    old = start.state if start is not None else None
+    if not isinstance(old, MessageState) or old.mesh.reweighted != reweighted or start is None:
+        return None
+    if start.graph.lineage != model.graph.lineage or old.mesh.known is not None:
+        return None
+    mesh = refill(old.mesh, model)
+    return mesh if mesh is None or mesh.first is not old.mesh.first else mesh.for_a_run()
+
+
+def _rho_by_factor(mesh: Mesh) -> NDArray[np.float64]:
+    """Edge appearance probabilities by factor number (1 where there is no edge)."""
+    w = mesh.wiring
+    rho = np.ones(mesh.model.graph.n_factors)
+    rho[mesh.pair_ids] = w.rho[mesh.slot[:, 0]]
+    rho[mesh.general_ids[w.gslot[:, 0]]] = w.grho
+    return rho
+
+
+def _weigh(mesh: Mesh, pairs: list[FactorGroup], rho: NDArray | None) -> Mesh:
+    """The mesh with the numbers of its pair factors: W, their unary parts, first messages."""
     from minfer.kernels import wiring as k
 
-    old = start.state if start is not None else None
-    if not isinstance(old, MessageState) or len(old.mesh.wiring.gslot):
-        return None
-    mesh, graph = old.mesh, model.graph
-    same = len(mesh.model.groups) == len(model.groups) and all(
-        a is b for a, b in zip(mesh.model.groups, model.groups)
-    )
-    if not same or mesh.wiring.field.size or mesh.model.graph._n_states is not graph._n_states:
-        return None
-    cls, prior = np.empty_like(mesh.wiring.cls), np.empty_like(mesh.wiring.prior)
-    n_general, zero_state = k.classify(
-        graph._n_states, graph._offsets, model.field, mesh.lean, mesh.load, mesh.wiring.gptr,
-        mesh.reweighted, cls, prior,
-    )  # fmt: skip
-    if n_general:
-        return None
+    n, slots = mesh.model.graph.n_variables, len(mesh.wiring.rev)
+    W, first, lean, load = np.empty(slots), np.empty(slots), np.zeros(n), np.zeros(n)
+    left_over, done = 0.0, 0
+    for g in pairs:
+        values, basis = g.pair_values()
+        weights = _NONE if rho is None else rho[g._ids]
+        here = mesh.slot[done : done + len(g)]
+        left_over += k.pair_fill(g._scope, values, basis, weights, here, W, first, lean, load)
+        done += len(g)
     return replace(
         mesh,
-        model=model,
-        wiring=mesh.wiring._replace(cls=cls, prior=prior),
-        constant=model.constant + mesh.left_over + zero_state,
-        first=old.messages.m.copy(),
+        wiring=mesh.wiring._replace(W=W),
+        first=first,
+        lean=lean,
+        load=load,
+        left_over=mesh.left_over + left_over,
     )
+
+
+def _retabled(mesh: Mesh, general: list[FactorGroup], rho: NDArray | None) -> Mesh | None:
+    """The mesh with the numbers of its general factors; None if tables lie differently."""
+    tables = [g for g in general if g.form == "table"]
+    parts = [_scaled_tables(g, rho) for g in tables]
+    if sum(v.size for v, _, _ in parts) != len(mesh.wiring.tab):
+        return None
+    tab = _only([v.ravel() for v, _, _ in parts], _NONE)
+    log = mesh.reweighted or any(low < -_MAX_RANGE for _, _, low in parts)
+    speaking = [g for g in general if g.form == "messages"]
+    return replace(
+        mesh,
+        wiring=mesh.wiring._replace(tab=tab if log else np.exp(tab)),
+        log=log,
+        left_over=sum(scale for _, scale, _ in parts),
+        speakers=tuple(replace(s, group=g) for s, g in zip(mesh.speakers, speaking)),
+    )
+
+
+def _absorb(mesh: Mesh, known: NDArray[np.int32] | None) -> Mesh:
+    """The mesh with the model's field (and evidence of this run) in its priors and classes."""
+    from minfer.kernels import wiring as k
+
+    model, w = mesh.model, mesh.wiring
+    n, off = model.graph.n_variables, model.graph._offsets
+    log_field, told = model.field, np.zeros(0, dtype=np.int64)
+    if known is not None:
+        told = np.flatnonzero(known >= 0)
+        log_field = _with_known(mesh, log_field, known, told)
+    log_field = log_field.copy()  # general variables' lean is added to it
+    cls, prior = np.empty(n, dtype=np.uint8), np.empty(n)
+    n_general, zero_state = k.classify(
+        model.graph._n_states, off, log_field, mesh.lean, mesh.load, w.gptr, mesh.reweighted,
+        cls, prior,
+    )  # fmt: skip
+    constant = model.constant + mesh.left_over + zero_state
+    if known is not None:
+        pair = told[cls[told] != k.GENERAL]
+        up = known[pair] == 1
+        cls[pair] = k.SCALED
+        prior[pair] = np.where(up, 1.0, -1.0) * (_CERTAIN + mesh.load[pair])
+        constant += float(mesh.lean[pair[up]].sum())
+    field, top, in_log = _NONE, 0.0, mesh.log
+    if n_general:
+        field, top, in_log = _scaled_field(model, log_field, cls == k.GENERAL, mesh.log)
+    tab = w.tab if in_log == mesh.log else _log(w.tab)
+    return replace(
+        mesh,
+        wiring=w._replace(cls=cls, prior=prior, field=field, tab=tab),
+        log=in_log,
+        constant=constant + top,
+    )
+
+
+def _with_known(
+    mesh: Mesh, log_field: NDArray, known: NDArray[np.int32], told: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """The field once evidence has spoken.
+
+    A variable of pairs alone gets its state's number in both places: how certain it is goes into
+    its prior. Elsewhere the other states are excluded.
+    """
+    graph = mesh.model.graph
+    own = log_field[graph._offsets[told] + known[told]]
+    if (own == -np.inf).any():
+        v = int(told[np.argmin(own)])
+        raise ContradictionError(
+            f"variable {graph.name(v)} has no state left: the model excludes the state "
+            f"{known[v]} that was observed"
+        )
+    pairs = np.diff(mesh.wiring.gptr)[told] == 0
+    pairs &= graph._n_states[told] == 2
+    out = log_field.copy()
+    places = _ranges(graph._offsets[told], graph._n_states[told].astype(np.int64))
+    out[places] = np.where(np.repeat(pairs, graph._n_states[told]), 0.0, -np.inf)
+    out[graph._offsets[told] + known[told]] = own
+    other = graph._offsets[told[pairs]] + 1 - known[told[pairs]]
+    out[other] = own[pairs]
+    return out
 
 
 def _only(parts: list[NDArray], empty: NDArray) -> NDArray:
@@ -222,39 +349,47 @@ def _only(parts: list[NDArray], empty: NDArray) -> NDArray:
     return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else empty
 
 
+def pair_weight(group: FactorGroup, rho: NDArray | None) -> NDArray[np.float64]:
+    """w (over rho) of 2x2 tables, shape (F,) or (1,); NaN or infinite where there are zeros."""
+    values, basis = group.pair_values()
+    with np.errstate(invalid="ignore"):
+        if len(basis) == 1:
+            weight = values[:, 0] * interaction(basis[0])
+        else:
+            weight = interaction(values @ basis if len(basis) != 4 else values)
+    return weight if rho is None else weight / rho[group._ids]
+
+
 def _split(
     groups: tuple[FactorGroup, ...], rho: NDArray | None
-) -> tuple[list[tuple[FactorGroup, NDArray, NDArray]], list[FactorGroup]]:
-    """Binary pair factors in odds form, with their values and basis; and all the others."""
+) -> tuple[list[tuple[int, FactorGroup]], list[FactorGroup], bool]:
+    """Binary pair factors in odds form, with the number of their group; and all the others.
+
+    Also whether no group had to be divided.
+    """
     from minfer.kernels.wiring import MAX_PAIR_WEIGHT
 
-    pairs: list[tuple[FactorGroup, NDArray, NDArray]] = []
+    pairs: list[tuple[int, FactorGroup]] = []
     general: list[FactorGroup] = []
-    for g in groups:
+    whole = True
+    for i, g in enumerate(groups):
         if g.form != "table" or g.shape != (2, 2):
             general.append(g)
             continue
-        values, basis = g.pair_values()
-        with np.errstate(invalid="ignore"):
-            if len(basis) == 1:
-                weight = values[:, 0] * interaction(basis[0])
-            else:
-                weight = interaction(values @ basis if len(basis) != 4 else values)
-        if rho is not None:
-            weight = weight / rho[g._ids]
-        fits = np.abs(weight) <= MAX_PAIR_WEIGHT  # not where it is NaN or infinite: zeros
+        fits = np.abs(pair_weight(g, rho)) <= MAX_PAIR_WEIGHT  # False where NaN: zeros
         if fits.all():
-            pairs.append((g, values, basis))
+            pairs.append((i, g))
             continue
-        fits = np.broadcast_to(fits & np.isfinite(values).all(axis=1), len(g))
+        whole &= not fits.any()
+        fits = np.broadcast_to(fits & np.isfinite(g.stored_tables()).all(axis=1), len(g))
         for rows, odds in ((np.flatnonzero(fits), True), (np.flatnonzero(~fits), False)):
             if len(rows):
                 part = g.take(rows, g._ids[rows])
                 if odds:
-                    pairs.append((part, *part.pair_values()))
+                    pairs.append((i, part))
                 else:
                     general.append(part)
-    return pairs, general
+    return pairs, general, whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -347,10 +482,10 @@ def _scaled_tables(
 
 
 def _scaled_field(
-    model: Conditioned, general: NDArray[np.bool_], log: bool
+    model: Conditioned, log_field: NDArray, general: NDArray[np.bool_], log: bool
 ) -> tuple[NDArray, float, bool]:
     """The field of general variables scaled to maximum 1 (or log 0), and the sum of the scales."""
-    offsets, log_field = model.graph._offsets, model.field
+    offsets = model.graph._offsets
     tops = np.maximum.reduceat(log_field, offsets[:-1])
     scaled = log_field - np.repeat(tops, np.diff(offsets))
     mine = np.repeat(general, np.diff(offsets))
@@ -368,7 +503,7 @@ def _log(values: NDArray) -> NDArray:
 def fresh_messages(mesh: Mesh) -> Messages:
     """Messages that say nothing yet: uniform, seen from the tables as they were given.
 
-    A mesh serves one run: pair messages are ``mesh.first`` itself.
+    A mesh serves one run: pair messages are ``mesh.first`` itself (:meth:`Mesh.for_a_run`).
     """
     from minfer.kernels.wiring import Messages
 
@@ -377,6 +512,8 @@ def fresh_messages(mesh: Mesh) -> Messages:
     start = 0.0 if mesh.log else 1.0
     widest = int(w.card.max(initial=2))
     m = mesh.first
+    if mesh.known is not None:
+        _speak_of_known(mesh, m)
     rl = w.rho * np.log(m) if len(w.rho) else np.zeros(0)
     return Messages(
         m, rl, np.full(size, start), np.full(size, start),
@@ -399,14 +536,34 @@ def start_messages(mesh: Mesh, start: Marginals | None) -> Messages:
     """
     s = fresh_messages(mesh)
     old = start.state if start is not None else None
-    if not isinstance(old, MessageState) or start is None or mesh.slot is old.mesh.slot:
-        return s  # nothing to take over, or rewired: taken over already
+    if not isinstance(old, MessageState) or start is None:
+        return s
     graph, before = mesh.model.graph, start.graph
     if before.lineage != graph.lineage or old.mesh.reweighted != mesh.reweighted:
         return s
-    _copy_pairs(mesh, s, old, graph.origin, before.origin)
+    if mesh.slot is old.mesh.slot:
+        s.m[:] = old.messages.m
+    else:
+        _copy_pairs(mesh, s, old, graph.origin, before.origin)
+    if mesh.wiring.W is not old.mesh.wiring.W:  # other weights have other bounds
+        W = mesh.wiring.W
+        np.clip(s.m, np.minimum(W, 1.0), np.maximum(W, 1.0), out=s.m)
+    if mesh.known is not None:
+        _speak_of_known(mesh, s.m)
+    if len(s.rl):
+        s.rl[:] = mesh.wiring.rho * np.log(s.m)
     _copy_general(mesh, s, old, graph.origin, before.origin)
     return s
+
+
+def _speak_of_known(mesh: Mesh, m: NDArray[np.float64]) -> None:
+    """What known variables of pairs tell the others: 1 or W, from the beginning."""
+    assert mesh.known is not None
+    w = mesh.wiring
+    told = np.flatnonzero(mesh.known >= 0)
+    degree = np.diff(w.ptr).astype(np.int64)[told]
+    mine = _ranges(w.ptr.astype(np.int64)[told], degree)
+    m[w.rev[mine]] = np.where(np.repeat(mesh.known[told] == 1, degree), w.W[mine], 1.0)
 
 
 def _match(new: NDArray, old: NDArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -418,8 +575,6 @@ def _match(new: NDArray, old: NDArray) -> tuple[NDArray[np.int64], NDArray[np.in
 def _copy_pairs(mesh: Mesh, s: Messages, old: MessageState, now: NDArray, then: NDArray) -> None:
     i, j = _match(now[mesh.pair_ids], then[old.mesh.pair_ids])
     s.m[mesh.slot[i].ravel()] = old.messages.m[old.mesh.slot[j].ravel()]
-    if len(s.rl):
-        s.rl[:] = mesh.wiring.rho * np.log(s.m)
 
 
 def _copy_general(mesh: Mesh, s: Messages, old: MessageState, now: NDArray, then: NDArray) -> None:
@@ -528,7 +683,17 @@ class MessageState:
         from minfer.kernels import bethe
 
         mesh, w, s = self.mesh, self.mesh.wiring, self.messages
-        total = mesh.constant + bethe.variable_terms(w, s, self._log_odds, mesh.log)
+        odds = self._log_odds
+        total = mesh.constant
+        if mesh.known is not None:  # a known variable says its state's part of each message
+            pair = self._known_pairs
+            odds = odds.copy()
+            odds[pair] = -np.inf  # log(1 + 0): nothing more
+            up = pair[mesh.known[pair] == 1]
+            degree = np.diff(w.ptr).astype(np.int64)[up]
+            slots = _ranges(w.ptr.astype(np.int64)[up], degree)
+            total += float((s.rl[slots] if len(s.rl) else np.log(s.m[slots])).sum())
+        total += bethe.variable_terms(w, s, odds, mesh.log)
         total += bethe.pair_terms(w, s, mesh.slot, mesh.pair_scope, self._log_odds)
         if len(w.gslot):
             refresh_cavities(mesh, s)
@@ -546,56 +711,76 @@ class MessageState:
 
         out = np.zeros(self.mesh.model.graph.n_variables)
         bethe.log_odds(self.mesh.wiring, self.messages, out)
+        if self.mesh.known is not None:
+            pair = self._known_pairs
+            out[pair] = np.where(self.mesh.known[pair] == 1, np.inf, -np.inf)
         return out
+
+    @property
+    def _known_pairs(self) -> NDArray[np.int64]:
+        """Variables in odds form that evidence of this run has fixed."""
+        from minfer.kernels.wiring import GENERAL
+
+        known, w = self.mesh.known, self.mesh.wiring
+        assert known is not None
+        return np.flatnonzero((known >= 0) & (w.cls != GENERAL))
 
     def factor(self, factor: int) -> NDArray[np.float64] | None:
         """The factor's belief: its table times the cavities, normalised."""
-        mesh, graph = self.mesh, self.mesh.model.graph
-        hits = np.flatnonzero(mesh.pair_ids == factor)
-        if len(hits):
-            belief = self._pair_beliefs(hits)[0].reshape(2, 2)
-            return mesh.model.expand(factor, belief)
-        hits = np.flatnonzero(mesh.general_ids == factor)
-        if len(hits):
-            f = int(hits[0])
-            return None if mesh.wiring.fac[f, 0] < 0 else self._table_belief(f, factor)
-        free = [v for v in graph.scope(factor) if mesh.model.fixed[v] < 0]
-        if len(free) > 1:
-            return None
-        bel, off = self.messages.bel, graph._offsets
-        joint = bel[off[free[0]] : off[free[0] + 1]] if free else np.ones(())
-        return mesh.model.expand(factor, joint)
+        graph = self.mesh.model.graph
+        shape = tuple(int(s) for s in graph._n_states[graph.scope(factor)])
+        found = self.factors(np.array([factor]))
+        return None if found is None else found[0].reshape(shape)
 
     def factors(self, factors: NDArray[np.int64]) -> NDArray[np.float64] | None:
-        """Beliefs of several factors at once, shape (n, 4), if all are binary pairs."""
-        row = np.full(self.mesh.model.graph.n_factors, -1, dtype=np.int64)
-        row[self.mesh.pair_ids] = np.arange(len(self.mesh.pair_ids))
-        plain = (row[factors] >= 0) & (self.mesh.model.graph.arity[factors] == 2)
-        return self._pair_beliefs(row[factors]) if plain.all() else None
+        """Beliefs of factors of one shape, (n, cells); None if one gives nothing but messages."""
+        graph, form = self.mesh.model.graph, self._form
+        if not len(factors) or (form[factors] == _SPEAKS).any():
+            return None
+        if graph.arity[factors[0]] == 0:
+            return np.ones((len(factors), 1))
+        return self.mesh.model.joints(factors, self.messages.bel, self._joints)
 
-    def _pair_beliefs(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Beliefs of pair factors over their two free variables, shape (n, 4)."""
-        mesh, s = self.mesh, self.messages
-        slot, scope = mesh.slot[rows], mesh.pair_scope[rows]
-        cavity = np.clip(self._log_odds[scope] - np.log(s.m[slot]), -700.0, 700.0)
-        table = np.zeros((len(rows), 4))
-        table[:, 1], table[:, 2] = cavity[:, 1], cavity[:, 0]
-        table[:, 3] = cavity.sum(axis=1) + np.log(mesh.wiring.W[slot[:, 0]])
-        table = np.exp(table - table.max(axis=1, keepdims=True))
-        return table / table.sum(axis=1, keepdims=True)
+    def _joints(self, factors: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
+        """Beliefs of factors over two or more free variables, of one shape, (n, cells)."""
+        from minfer.kernels import beliefs
 
-    def _table_belief(self, f: int, factor: int) -> NDArray[np.float64]:
-        w = self.mesh.wiring
-        start, first, arity = w.fac[f]
-        slots = w.fslot[first : first + arity]
-        shape = tuple(int(n) for n in w.gslot[slots, 3])
-        table = w.tab[start : start + int(np.prod(shape))].reshape(shape)
-        table = table.copy() if self.mesh.log else _log(table)
-        for a, g in enumerate(slots):
-            q = self.messages.gq[w.gslot[g, 2] : w.gslot[g, 2] + w.gslot[g, 3]]
-            q = q if self.mesh.log else _log(q)
-            table += q.reshape([-1 if b == a else 1 for b in range(len(shape))])
-        return self.mesh.model.expand(factor, _normalised(table))
+        mesh, w, s = self.mesh, self.mesh.wiring, self.messages
+        out = np.empty((len(factors), n_entries(shape)))
+        pairs = self._form[factors] == _PAIR
+        rows = self._row[factors]
+        if pairs.all():
+            beliefs.pair_beliefs(rows, mesh.slot, mesh.pair_scope, w.off, s.bel, s.m, w.W, out)
+            return out
+        if pairs.any():
+            some = np.empty((int(pairs.sum()), 4))
+            beliefs.pair_beliefs(
+                rows[pairs], mesh.slot, mesh.pair_scope, w.off, s.bel, s.m, w.W, some
+            )
+            out[pairs] = some
+        some = out if not pairs.any() else np.empty((int((~pairs).sum()), out.shape[1]))
+        refresh_cavities(mesh, s)
+        beliefs.table_beliefs(w, s.gq, rows[~pairs], mesh.log, some)
+        if some is not out:
+            out[~pairs] = some
+        return out
+
+    @cached_property
+    def _form(self) -> NDArray[np.int8]:
+        """How each factor of the graph takes part, (F,)."""
+        mesh = self.mesh
+        out = np.zeros(mesh.model.graph.n_factors, dtype=np.int8)
+        out[mesh.pair_ids] = _PAIR
+        out[mesh.general_ids] = np.where(mesh.wiring.fac[:, 0] < 0, _SPEAKS, _TABLE)
+        return out
+
+    @cached_property
+    def _row(self) -> NDArray[np.int64]:
+        """Where each factor is among the pairs or the general factors, (F,)."""
+        out = np.full(self.mesh.model.graph.n_factors, -1, dtype=np.int64)
+        out[self.mesh.pair_ids] = np.arange(len(self.mesh.pair_ids))
+        out[self.mesh.general_ids] = np.arange(len(self.mesh.general_ids))
+        return out
 
     def __getstate__(self) -> dict:
         return {k: v for k, v in self.__dict__.items() if not k.startswith("_")}

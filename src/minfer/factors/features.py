@@ -46,6 +46,13 @@ class Features(FactorGroup):
     def shape(self) -> tuple[int, ...]:
         return self.truth.shape
 
+    def has_structure_of(self, other: FactorGroup) -> bool:
+        return (
+            super().has_structure_of(other)
+            and isinstance(other, Features)
+            and (self.truth is other.truth or np.array_equal(self.truth, other.truth))
+        )
+
     @property
     def has_tables(self) -> bool:
         return True

@@ -145,6 +145,15 @@ class FactorGroup:
         """What one of these is called."""
         return self.kind
 
+    def has_structure_of(self, other: FactorGroup) -> bool:
+        """Whether only numbers differ: the same kind of factors, in order, over the same scopes."""
+        return (
+            type(self) is type(other)
+            and self.shape == other.shape
+            and (self._ids is other._ids or np.array_equal(self._ids, other._ids))
+            and (self._scope is other._scope or np.array_equal(self._scope, other._scope))
+        )
+
     # ------------------------------------------------------------------ new groups from old
 
     def take(self: Group, rows: NDArray[np.int64], ids: NDArray[np.int64]) -> Group:

@@ -278,11 +278,3 @@ def visit_log(w, s, out, begin, end, forward, phase, damping, watching):
                 if rl.size > 0:
                     rl[rev[e]] = rho[e] * math.log(x)
     return biggest, moved, told
-
-
-@jit
-def to_log(w, s):
-    """Go on in log space: tables, fields and messages of general factors, in place."""
-    for x in (w.tab, w.field, s.gm, s.gq):
-        for i in range(x.shape[0]):
-            x[i] = math.log(x[i]) if x[i] > 0.0 else -np.inf

@@ -178,19 +178,31 @@ def pair_degrees(scope, ptr):
 
 
 @jit
-def pair_fill(scope, values, basis, rho, nxt, rev, W, first, slot, lean, load):
-    """Wire a batch of binary pair factors whose log-tables are ``values @ basis`` (00, 01, 10, 11).
+def pair_slots(scope, nxt, rev, slot):
+    """Wire a batch of pair factors: each one's two slots (P, 2), and which answers which."""
+    one = np.uint64(1)
+    for f in range(scope.shape[0]):
+        a, b = scope[f, 0], scope[f, 1]
+        i, j = nxt[a], nxt[b]
+        nxt[a] += one
+        nxt[b] += one
+        rev[i], rev[j] = j, i
+        slot[f, 0], slot[f, 1] = i, j
+
+
+@jit
+def pair_fill(scope, values, basis, rho, slot, W, first, lean, load):
+    """Numbers of a batch of pair factors with log-tables ``values @ basis`` (00, 01, 10, 11).
 
     ``values`` has one row per factor or one for all; ``rho`` one weight per factor or is empty.
-    Adds the unary parts to ``lean`` (log-odds per variable) and |w| to ``load``; writes each
-    factor's two slots and ``first``, the uniform message of the table as it was given: e^-ua once
-    its unary part ua is absorbed, within the messages' bounds 1 and W. Returns the sum of t00, the
-    constant left over.
+    Adds the unary parts to ``lean`` (log-odds per variable) and |w| to ``load``; writes W and
+    ``first`` of each factor's two slots, the uniform message of the table as it was given: e^-ua
+    once its unary part ua is absorbed, within the messages' bounds 1 and W. Returns the sum of
+    t00, the constant left over.
     """
     constant = lost = 0.0  # a compensated sum
     last, odds = 0.0, 1.0  # equal weights are common, exp is not cheap
     last_a, first_a, last_b, first_b = 0.0, 1.0, 0.0, 1.0
-    one = np.uint64(1)
     single = values.shape[0] == 1
     for f in range(scope.shape[0]):
         row = 0 if single else f
@@ -217,12 +229,8 @@ def pair_fill(scope, values, basis, rho, nxt, rev, W, first, slot, lean, load):
             ub /= rho[f]
         load[a] += abs(w)
         load[b] += abs(w)
-        i = nxt[a]
-        j = nxt[b]
-        nxt[a] += one
-        nxt[b] += one
-        rev[i] = j
-        rev[j] = i
+        i = slot[f, 0]
+        j = slot[f, 1]
         if w != last:
             last, odds = w, np.exp(w)
         W[i] = odds
@@ -236,8 +244,6 @@ def pair_fill(scope, values, basis, rho, nxt, rev, W, first, slot, lean, load):
             last_b, first_b = ub, first_a if ub == ua else np.exp(ub)
         first[i] = first_a
         first[j] = first_b
-        slot[f, 0] = i
-        slot[f, 1] = j
     return constant
 
 

@@ -227,14 +227,33 @@ class Marginals:
             bad = int(many[(many < -n) | (many >= n)][0])
             raise ModelError(f"there is no factor {bad}; the graph has {n}")
         many = np.where(many < 0, many + n, many)
+        if not len(many):
+            return np.zeros((0, 0))
+        self._check_one_shape(many)
         batch = getattr(self.state, "factors", None)
         joints = batch(many) if batch else None
         if joints is None:
-            each = [self.factor(int(i)).ravel() for i in many]
-            if len({len(x) for x in each}) > 1:
-                raise ModelError("factors: take factors of one shape, or m.factor(i) one by one")
-            joints = np.array(each)
+            joints = np.array([self.factor(int(i)).ravel() for i in many])
         return joints
+
+    def _check_one_shape(self, factors: NDArray[np.int64]) -> None:
+        which = self.graph._where[0][factors]
+        if len({self.graph.groups[k].shape for k in np.unique(which)}) > 1:
+            raise ModelError("factors: take factors of one shape, or m.factor(i) one by one")
+
+    def statistics(self) -> NDArray[np.float64]:
+        """Expected statistics: E[d log p~ / d weight] of every weight, shape (n_weights,).
+
+        In the order of ``graph.weights``: of a feature P(phi), of a table its joint marginal. That
+        is the gradient of log Z, if the marginals are exact; of the (reweighted) Bethe value, if
+        they are converged messages'.
+        """
+        graph = self.graph
+        out = np.empty(int(graph.weight_offsets[-1]))
+        for g in graph.groups:
+            if g.n_weights:
+                out[graph._weight_places(g)] = g.statistics(self.factors(g._ids))
+        return out
 
     def product(self, scope: Any) -> NDArray[np.float64]:
         """Product of the marginals of some variables (numbers or names), shape (S_1, ..., S_A)."""

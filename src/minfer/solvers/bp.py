@@ -14,14 +14,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from minfer.checks import check_choice, check_settings
-from minfer.conditioning import condition
+from minfer.conditioning import Conditioned, condition
 from minfer.graph import FactorGraph
 from minfer.solvers.base import LogZ, Marginals, check_start
 from minfer.solvers.independent import independent
 from minfer.solvers.propagation import SCHEDULES, Propagation
-from minfer.wiring import rewire, wire
+from minfer.wiring import Mesh, rewire, wire
+
+if TYPE_CHECKING:
+    from minfer.solvers.prepared import Prepared
 
 
 @dataclass(frozen=True)
@@ -68,9 +72,23 @@ class BeliefPropagation:
         check_start(start)
         if answer := independent(model, repr(self), begin):
             return answer
-        mesh = rewire(model, start)
-        if mesh is None or mesh.reweighted:
-            mesh = wire(model)
+        mesh = rewire(model, start, reweighted=False) or wire(model)
+        return self.propagate(graph, mesh, start, begin)
+
+    def prepare(self, graph: FactorGraph) -> Prepared:
+        """Everything that depends on the structure alone, done once; see :class:`Prepared`."""
+        from minfer.solvers.prepared import PreparedPropagation
+
+        return PreparedPropagation(self, graph)
+
+    def wired(self, model: Conditioned) -> Mesh:
+        """A model of this structure, laid out."""
+        return wire(model)
+
+    def propagate(
+        self, graph: FactorGraph, mesh: Mesh, start: Marginals | None, begin: float
+    ) -> Marginals:
+        """The answer from a mesh, which serves this run alone."""
         run = Propagation(mesh, start, self.tol, self.damping, self.schedule)
         ready = time.perf_counter()
         limit = None if self.time_limit is None else max(self.time_limit - (ready - begin), 1e-9)

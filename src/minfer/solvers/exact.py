@@ -17,6 +17,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -351,7 +352,6 @@ class CliqueTreeState:
     tree: CliqueTree
     probs: NDArray[np.float64]
     value: float
-    joints: dict[int, NDArray[np.float64]] | None = None
 
     def log_z(self) -> float:
         return self.value
@@ -359,26 +359,27 @@ class CliqueTreeState:
     def factor(self, factor: int) -> NDArray[np.float64]:
         """Exact joint marginal over a factor's scope."""
         graph = self.model.graph
-        factor = factor + graph.n_factors if factor < 0 else factor
-        scope = graph.scope(factor)
-        free = scope[self.model.fixed[scope] < 0]
-        joint: NDArray[np.float64]
-        if len(free) == 0:
-            joint = np.ones(())
-        elif len(free) == 1:
-            joint = self.probs[graph._offsets[free[0]] : graph._offsets[free[0] + 1]]
-        else:
-            if self.joints is None:
-                self.joints = self._all_joints()
-            joint = self.joints[factor].reshape(graph._n_states[free])
-        return self.model.expand(factor, joint)
+        shape = tuple(int(s) for s in graph._n_states[graph.scope(factor)])
+        return self.factors(np.array([factor]))[0].reshape(shape)
 
-    def _all_joints(self) -> dict[int, NDArray[np.float64]]:
+    def factors(self, factors: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Exact joint marginals of factors of one shape, (n, cells)."""
+        if self.model.graph.arity[factors[0]] == 0:
+            return np.ones((len(factors), 1))
+        return self.model.joints(factors, self.probs, self._joints)
+
+    def _joints(self, factors: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
+        joints, first = self._all
+        return joints[first[factors][:, None] + np.arange(math.prod(shape))]
+
+    @cached_property
+    def _all(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """The tables' marginals end to end, and where each factor's begin (F,)."""
         flat = flatten(self.model)
-        parts = np.split(
-            calibrate(self.model, self.tree, joints=True).joints, np.cumsum(table_sizes(flat))[:-1]
-        )
-        return dict(zip(flat.ids.tolist(), parts))
+        sizes = table_sizes(flat)
+        first = np.full(self.model.graph.n_factors, -1, dtype=np.int64)
+        first[flat.ids] = np.cumsum(sizes) - sizes
+        return calibrate(self.model, self.tree, joints=True).joints, first
 
 
 # ---------------------------------------------------------------- enumeration

@@ -58,9 +58,9 @@ class Propagation:
     def __init__(
         self, mesh: Mesh, start: Marginals | None, tol: float, damping: float, schedule: str
     ) -> None:
-        from minfer.kernels import bp, general
+        from minfer.kernels import bp
 
-        self.kernels, self.to_log = bp, general.to_log
+        self.kernels = bp
         self.mesh = mesh
         self.tol, self.damping, self.schedule = float(tol), float(damping), schedule
         self.messages = start_messages(mesh, start)
@@ -121,6 +121,14 @@ class Propagation:
 
     def probs(self) -> NDArray[np.float64]:
         """All marginals, flat; a copy where questions to the state would still write beliefs."""
+        probs, known = self._probs(), self.mesh.known
+        if known is not None:  # certain to 1e-200 so far
+            offsets, told = self.mesh.wiring.off, np.flatnonzero(known >= 0)
+            probs[np.repeat(known >= 0, self.mesh.wiring.card)] = 0.0
+            probs[offsets[told] + known[told]] = 1.0
+        return probs
+
+    def _probs(self) -> NDArray[np.float64]:
         w, s, k = self.mesh.wiring, self.messages, self.kernels
         read = self._has_passed() and len(self.watch.m) and not w.field.size
         if read and self.mesh.trees is None:
@@ -216,12 +224,13 @@ class Propagation:
                 "probability zero"
             )
         if s.flag[0] and not self.mesh.log:
-            self.to_log(w, s)
-            self.mesh = replace(self.mesh, log=True)
-            self.watch.control[self.kernels.PHASE] = 0.0  # what is confirmed is begun anew
             with np.errstate(divide="ignore", invalid="ignore"):
-                for x in (self.watch.gm, self.watch.gq):
+                w = w._replace(tab=np.log(w.tab), field=np.log(w.field))
+                for x in (s.gm, s.gq, self.watch.gm, self.watch.gq):
                     np.log(x, out=x)
+            self.mesh = replace(self.mesh, wiring=w, log=True)
+            self.core = self.mesh.core
+            self.watch.control[self.kernels.PHASE] = 0.0  # what is confirmed is begun anew
         s.flag[0] = 0
 
     def _in_core(self) -> list[tuple[Speakers, NDArray[np.int64]]]:

@@ -14,7 +14,8 @@ the time they take is part of the timing. Section 5.1 of the paper runs on this 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,7 +27,10 @@ from minfer.graph import FactorGraph
 from minfer.solvers.base import LogZ, Marginals, check_start
 from minfer.solvers.independent import independent
 from minfer.solvers.propagation import Propagation
-from minfer.wiring import rewire, wire
+from minfer.wiring import Mesh, rewire, wire
+
+if TYPE_CHECKING:
+    from minfer.solvers.prepared import Prepared
 
 METHODS = ("auto", "spanning-tree", "forests")
 
@@ -71,32 +75,50 @@ class TreeReweighted:
         rho: NDArray[np.float64] | None = None,
     ) -> Marginals:
         """Run it; ``rho`` (F,) are edge weights to use instead, as those of a larger graph."""
-        from minfer.solvers.appearance import appearance_is_valid
-
         begin = time.perf_counter()
         model = condition(graph)
         check_start(start)
         if answer := independent(model, repr(self), begin):
             return answer
-        valid, mesh = True, None
         if isinstance(self.weights, str) and start is not None and start.solver == repr(self):
-            mesh = rewire(model, start)
-            if mesh is not None and not mesh.reweighted:
-                mesh = None  # another solver of that name
-        weighted = time.perf_counter()
-        if mesh is None:
-            edges = _edges(model)
-            if rho is None:
-                rho, valid = self._appearance(graph, *edges)
-            elif not isinstance(self.weights, str):
-                valid = bool(appearance_is_valid(graph.n_variables, edges[1], rho[edges[0]]))
-            weighted = time.perf_counter()
-            mesh = wire(model, rho)
+            mesh = rewire(model, start, reweighted=True)
+            if mesh is not None:
+                return self.propagate(graph, mesh, start, begin)
+        mesh = self.wired(model, rho)
+        return self.propagate(graph, mesh, start, begin, time.perf_counter() - begin)
+
+    def prepare(self, graph: FactorGraph) -> Prepared:
+        """Everything that depends on the structure alone, done once; see :class:`Prepared`."""
+        from minfer.solvers.prepared import PreparedPropagation
+
+        return PreparedPropagation(self, graph)
+
+    def wired(self, model: Conditioned, rho: NDArray[np.float64] | None = None) -> Mesh:
+        """A model laid out, with edge weights of its own or ``rho`` (F,)."""
+        from minfer.solvers.appearance import appearance_is_valid
+
+        edges, valid = _edges(model), True
+        if rho is None:
+            rho, valid = self._appearance(model.graph, *edges)
+        elif not isinstance(self.weights, str):
+            valid = bool(appearance_is_valid(model.graph.n_variables, edges[1], rho[edges[0]]))
+        return replace(wire(model, rho), valid=valid)
+
+    def propagate(
+        self,
+        graph: FactorGraph,
+        mesh: Mesh,
+        start: Marginals | None,
+        begin: float,
+        weighing: float = 0.0,
+    ) -> Marginals:
+        """The answer from a mesh, which serves this run alone."""
         run = Propagation(mesh, start, self.tol, self.damping, "sequential")
         ready = time.perf_counter()
         limit = None if self.time_limit is None else max(self.time_limit - (ready - begin), 1e-9)
         cost = 5e-8 * len(mesh.wiring.rev) + 2e-7 * len(mesh.wiring.tab)
         status, residuals = run.run(self.max_iters, limit, cost)
+        valid = mesh.valid
         bound = LogZ.UPPER if valid else LogZ.ESTIMATE
         return Marginals(
             graph,
@@ -107,8 +129,8 @@ class TreeReweighted:
             len(residuals),
             residuals,
             {
-                "weights": weighted - begin,
-                "plan": ready - weighted,
+                "weights": weighing,
+                "plan": ready - begin - weighing,
                 "iterate": time.perf_counter() - ready,
             },
             note="" if valid else "log Z is no bound: the given weights are not known to be valid",

@@ -1,0 +1,241 @@
+"""Many answers over one structure, as arrays.
+
+A row is one set of numbers (evidence, weights, field) for a structure that was prepared once
+(:mod:`minfer.solvers.prepared`). Rows do not depend on one another: which rows share a call, and
+how many threads there are, changes no bit of an answer. A row that the model excludes, such as
+contradictory evidence, has ``log_z`` minus infinity and NaN for probabilities; the others go on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minfer.checks import integers, real_numbers, told
+from minfer.errors import ContradictionError, EvidenceError, ModelError
+from minfer.factors import read_only
+from minfer.graph import FactorGraph
+from minfer.solvers.base import LogZ, Status
+from minfer.words import counted
+
+if TYPE_CHECKING:
+    from minfer.solvers.prepared import Prepared
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Batch:
+    """N answers.
+
+    Attributes
+    ----------
+    graph : FactorGraph
+        The structure, with its own numbers.
+    probs : float array (N, sum of states)
+        All marginals of each row, laid out like ``Marginals.probs``; NaN in impossible rows.
+    log_z : float array (N,)
+    log_z_kind : LogZ
+    status : N of Status
+        None for a row that is impossible.
+    iterations : int array (N,)
+    residuals : float array (N,)
+        The last residual of each row.
+    statistics : float array (N, n_weights) or None
+        Expected statistics of each row, if they were asked for (``Marginals.statistics``).
+    seconds : float
+        Wall-clock time of the whole batch.
+    """
+
+    graph: FactorGraph
+    probs: NDArray[np.float64]
+    log_z: NDArray[np.float64]
+    log_z_kind: LogZ
+    status: tuple[Status | None, ...]
+    iterations: NDArray[np.int64]
+    residuals: NDArray[np.float64]
+    solver: str
+    seconds: float
+    statistics: NDArray[np.float64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.probs)
+
+    def __getitem__(self, variable: int | str) -> NDArray[np.float64]:
+        """p(x_v) in every row, shape (N, S_v), by number or name."""
+        v = self.graph.index(variable)
+        return read_only(self.probs[:, self.graph._offsets[v] : self.graph._offsets[v + 1]])
+
+    @property
+    def impossible(self) -> NDArray[np.bool_]:
+        """Rows that the model excludes, shape (N,)."""
+        return np.array([s is None for s in self.status], dtype=bool)
+
+    @property
+    def converged(self) -> NDArray[np.bool_]:
+        """Rows whose run finished what it set out to do, shape (N,)."""
+        return np.array([s is not None and s.ok for s in self.status], dtype=bool)
+
+    def __repr__(self) -> str:
+        text = f"Batch({counted(len(self), 'row')} of {counted(self.graph.n_variables, 'variable')}"
+        done, out = int(self.converged.sum()), int(self.impossible.sum())
+        if done < len(self) - out:
+            text += f"; {len(self) - out - done:,} not converged"
+        if out:
+            text += f"; {out:,} impossible"
+        return f"{text}; {self.solver}; {self.seconds * 1e3:.3g} ms)"
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The numbers of N rows, checked; None where they are the graph's own."""
+
+    n: int
+    evidence: NDArray[np.int32] | None  # (N, V), -1 where nothing is known
+    weights: NDArray[np.float64] | None  # (N, n_weights), or (1, n_weights) for all
+    field: NDArray[np.float64] | None  # (N, sum S), or (1, sum S)
+
+    @classmethod
+    def of(
+        cls,
+        graph: FactorGraph,
+        evidence: Sequence[Any] | Mapping[Any, ArrayLike] | NDArray | None,
+        weights: ArrayLike | None,
+        field: ArrayLike | None,
+    ) -> Rows:
+        """What a caller gave, as arrays with as many rows as the longest has."""
+        known = None if evidence is None else _states(graph, evidence)
+        theta = _numbers(weights, int(graph.weight_offsets[-1]), "weights")
+        more = _numbers(field, int(graph._offsets[-1]), "field")
+        if more is not None and (np.isnan(more).any() or (more == np.inf).any()):
+            raise ModelError("batch: the field has a NaN or plus infinity")
+        if theta is not None and np.isnan(theta).any():
+            raise ModelError("batch: a weight is NaN")
+        given = {"evidence": known, "weights": theta, "field": more}
+        sizes = {name: len(a) for name, a in given.items() if a is not None}
+        if not sizes:
+            raise ModelError("batch: give rows of evidence, weights or field")
+        n = max(sizes.values())
+        for name, size in sizes.items():
+            if size not in (1, n):
+                raise ModelError(f"batch: {size} rows of {name}, but {n} of others")
+        if known is not None and len(known) != n:
+            known = np.broadcast_to(known, (n, known.shape[1]))
+        return cls(n, known, theta, more)
+
+    def at(self, row: int) -> dict[str, Any]:
+        """The arguments of one call."""
+        out: dict[str, Any] = {}
+        for name in ("evidence", "weights", "field"):
+            values = getattr(self, name)
+            if values is not None:
+                out[name] = values[row if len(values) > 1 else 0]
+        return out
+
+    def take(self, rows: NDArray[np.int64]) -> Rows:
+        """Some of the rows."""
+
+        def part(values: NDArray | None) -> NDArray | None:
+            return values if values is None or len(values) == 1 < self.n else values[rows]
+
+        return Rows(len(rows), part(self.evidence), part(self.weights), part(self.field))
+
+
+def one_by_one(run: Prepared, rows: Rows, workers: int, statistics: bool) -> Batch:
+    """A batch by single calls, in threads."""
+    began = time.perf_counter()
+    graph = run.graph
+    probs = np.full((rows.n, int(graph._offsets[-1])), np.nan)
+    log_z = np.full(rows.n, -np.inf)
+    iterations, residuals = np.zeros(rows.n, dtype=np.int64), np.zeros(rows.n)
+    status: list[Status | None] = [None] * rows.n
+    kinds: set[LogZ] = set()
+    expected = np.full((rows.n, int(graph.weight_offsets[-1])), np.nan) if statistics else None
+
+    def solve(row: int) -> None:
+        try:
+            answer = run(**rows.at(row))
+        except ContradictionError:
+            return
+        probs[row], log_z[row], status[row] = answer.probs, answer.log_z, answer.status
+        iterations[row] = answer.iterations
+        residuals[row] = answer.residuals[-1] if len(answer.residuals) else 0.0
+        kinds.add(answer.log_z_kind)
+        if expected is not None:
+            expected[row] = answer.statistics()
+
+    if workers > 1:
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(solve, range(rows.n)))
+    else:
+        for row in range(rows.n):
+            solve(row)
+    return Batch(
+        graph, probs, log_z, joint_kind(kinds), tuple(status), iterations, residuals,
+        repr(run.solver), time.perf_counter() - began, expected,
+    )  # fmt: skip
+
+
+def joint_kind(kinds: set[LogZ]) -> LogZ:
+    """What all log Zs of a batch are to the true ones."""
+    for kind in (LogZ.EXACT, LogZ.LOWER, LogZ.UPPER):
+        if kinds <= {LogZ.EXACT, kind}:
+            return kind
+    return LogZ.NONE if LogZ.NONE in kinds else LogZ.ESTIMATE
+
+
+def _numbers(values: ArrayLike | None, n: int, what: str) -> NDArray[np.float64] | None:
+    if values is None:
+        return None
+    out = np.atleast_2d(real_numbers(values, f"batch: {what}")).astype(np.float64, copy=False)
+    if out.ndim != 2 or out.shape[1] != n:
+        raise ModelError(f"batch: {what} have shape (N, {n}), not {np.shape(values)}")
+    return np.ascontiguousarray(out)
+
+
+def _states(
+    graph: FactorGraph, evidence: Sequence[Any] | Mapping[Any, ArrayLike] | NDArray
+) -> NDArray[np.int32]:
+    """Evidence as states (N, V), -1 where nothing is known."""
+    n = graph.n_variables
+    if isinstance(evidence, Mapping):  # columns
+        columns = {}
+        for variable, states in evidence.items():
+            columns[_index(graph, variable)] = integers(states, "batch: evidence").ravel()
+        sizes = {len(c) for c in columns.values()}
+        if len(sizes) != 1:
+            raise EvidenceError("batch: columns of evidence are of one length")
+        out = np.full((sizes.pop(), n), -1, dtype=np.int64)
+        for v, column in columns.items():
+            out[:, v] = column
+    elif len(evidence) and all(isinstance(row, Mapping) for row in evidence):
+        out = np.full((len(evidence), n), -1, dtype=np.int64)
+        for i, row in enumerate(evidence):
+            for variable, state in row.items():
+                out[i, _index(graph, variable)] = integers(state, f"batch: row {i}: a state")
+    else:
+        out = np.atleast_2d(integers(evidence, "batch: evidence"))
+        if out.ndim != 2 or out.shape[1] != n:
+            raise EvidenceError(
+                f"batch: evidence has shape (N, {n}), not {np.shape(evidence)}; or give mappings "
+                "{variable: state}, or one of columns {variable: states}"
+            )
+    wrong = (out < -1) | (out >= graph._n_states)
+    if wrong.any():
+        i, v = (int(x) for x in np.argwhere(wrong)[0])
+        raise EvidenceError(
+            f"batch: row {i}: {graph.name(v)} has states 0 to {graph._n_states[v] - 1}, not "
+            f"{told(int(out[i, v]))}; -1 is nothing known"
+        )
+    return np.ascontiguousarray(out, dtype=np.int32)
+
+
+def _index(graph: FactorGraph, variable: Any) -> int:
+    try:
+        return graph.index(variable)
+    except ModelError as error:
+        raise EvidenceError(f"batch: evidence: {error}") from None

@@ -1,0 +1,210 @@
+"""Structure prepared once, numbers many: what ``solver.prepare(graph)`` gives.
+
+    run = solver.prepare(graph)
+    run(evidence=..., weights=..., field=..., start=...)     one answer
+    run.batch(evidence=..., weights=..., field=...)          many, as arrays
+
+A model's structure is its variables, the scopes of its factors and what its own zeros fix; all else
+are numbers. Conditioning, wiring, clique trees and edge appearance probabilities depend on the
+structure alone. A call moves numbers only and answers what the solver would on the model with
+these numbers: it is the same run, in another place. Where new numbers change the structure after
+all (a zero where there was none, a weight beyond what odds hold) the model is laid out afresh.
+
+Evidence of a call is not sliced out of the tables, which would make another structure: a known
+variable stays where it is and tells the others its state.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minfer.checks import integers, told
+from minfer.conditioning import Conditioned, condition
+from minfer.errors import ContradictionError, EvidenceError
+from minfer.graph import FactorGraph, check_graph
+from minfer.solvers.base import Marginals, Solver, check_start
+from minfer.wiring import Mesh, refill
+
+if TYPE_CHECKING:
+    from minfer.solvers.batch import Batch
+    from minfer.solvers.bp import BeliefPropagation
+    from minfer.solvers.trw import TreeReweighted
+
+#: Evidence of one call: {variable or name: state}, or states (V,) with -1 where nothing is known.
+Evidence = Mapping[Any, int] | ArrayLike
+
+
+class Prepared:
+    """A solver with a structure to run on, for any numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from minfer import BeliefPropagation, FactorGraph
+    >>> run = BeliefPropagation().prepare(FactorGraph.grid(np.zeros((4, 4)), 0.5))
+    >>> run(evidence={0: 1})[1].round(3).tolist()
+    [0.365, 0.635]
+    """
+
+    def __init__(self, solver: Solver, graph: FactorGraph) -> None:
+        check_graph(graph, "prepare")
+        self.solver, self.graph = solver, graph
+
+    def __call__(
+        self,
+        evidence: Evidence | None = None,
+        weights: ArrayLike | None = None,
+        field: ArrayLike | None = None,
+        start: Marginals | None = None,
+    ) -> Marginals:
+        """The answer for other numbers of the same structure.
+
+        Parameters
+        ----------
+        evidence : {variable or name: state}, or int array (V,) with -1 where nothing is known
+            In addition to the graph's own.
+        weights : float array (n_weights,), optional
+            Instead of ``graph.weights``.
+        field : float array (sum of states,), optional
+            Log-weights to add to every state.
+        start : Marginals, optional
+            An earlier answer to begin with, for these weights or others.
+        """
+        check_start(start)
+        return self.solver(self.instance(evidence, weights, field), start)
+
+    def batch(
+        self,
+        evidence: Sequence[Evidence] | Mapping[Any, ArrayLike] | NDArray | None = None,
+        weights: ArrayLike | None = None,
+        field: ArrayLike | None = None,
+        *,
+        dtype: str = "float64",
+        workers: int = 1,
+        statistics: bool = False,
+    ) -> Batch:
+        """Many answers at once, as arrays: see :class:`~minfer.solvers.batch.Batch`.
+
+        Each of ``evidence`` (N, V), ``weights`` (N, n_weights) and ``field`` (N, sum of states)
+        may be left out, or given once for all rows.
+        """
+        from minfer.solvers.batch import Rows, one_by_one
+
+        rows = Rows.of(self.graph, evidence, weights, field)
+        return one_by_one(self, rows, workers, statistics)
+
+    def instance(
+        self,
+        evidence: Evidence | None = None,
+        weights: ArrayLike | None = None,
+        field: ArrayLike | None = None,
+    ) -> FactorGraph:
+        """The graph that a call with these numbers is about."""
+        graph = self.graph
+        if weights is not None:
+            graph = graph.with_weights(weights)
+        if field is not None:
+            graph = graph.tilt(field)
+        return graph if evidence is None else graph.with_evidence(as_mapping(graph, evidence))
+
+    def __repr__(self) -> str:
+        return f"Prepared({self.solver!r}, {self.graph!r})"
+
+
+class PreparedPropagation(Prepared):
+    """Belief propagation and its tree-reweighted kin, wired once."""
+
+    solver: BeliefPropagation | TreeReweighted
+
+    def __init__(self, solver: BeliefPropagation | TreeReweighted, graph: FactorGraph) -> None:
+        super().__init__(solver, graph)
+        self.model = condition(graph)
+        self.mesh: Mesh | None = solver.wired(self.model) if self.model.groups else None
+
+    def __call__(
+        self,
+        evidence: Evidence | None = None,
+        weights: ArrayLike | None = None,
+        field: ArrayLike | None = None,
+        start: Marginals | None = None,
+    ) -> Marginals:
+        begin = time.perf_counter()
+        check_start(start)
+        graph = self.instance(None, weights, field)
+        whole = graph
+        known = None
+        if evidence is not None:
+            asked = as_mapping(graph, evidence)
+            whole = graph.with_evidence(asked)
+            known = self._known(graph, asked)
+        mesh = self._mesh(graph, weights is not None, field, known)
+        if mesh is None:
+            return self.solver(whole, start)
+        return self.solver.propagate(whole, mesh, start, begin)
+
+    def _mesh(
+        self,
+        graph: FactorGraph,
+        weighted: bool,
+        field: ArrayLike | None,
+        known: NDArray[np.int32] | None,
+    ) -> Mesh | None:
+        """The wiring with a call's numbers; None where it does not fit them."""
+        if self.mesh is None:
+            return None
+        model = self._conditioned(graph, weighted, field)
+        mesh = refill(self.mesh, model, known)
+        if mesh is not None and mesh.first is self.mesh.first:
+            mesh = mesh.for_a_run()
+        return mesh
+
+    def _conditioned(
+        self, graph: FactorGraph, weighted: bool, field: ArrayLike | None
+    ) -> Conditioned:
+        """The model with a call's weights and field."""
+        if weighted:
+            return condition(graph)
+        if field is None:
+            return self.model
+        more = np.asarray(field, dtype=np.float64)
+        if not np.isfinite(more).all():
+            return condition(graph)  # a state that is excluded may fix more
+        return replace(self.model, graph=graph, field=self.model.field + more)
+
+    def _known(self, graph: FactorGraph, evidence: Mapping[Any, int]) -> NDArray[np.int32] | None:
+        """The states (V,) that evidence leaves to variables that are free without it."""
+        known = np.full(graph.n_variables, -1, dtype=np.int32)
+        for variable, state in evidence.items():
+            known[graph.index(variable)] = state
+        fixed = self.model.fixed
+        wrong = (known >= 0) & (fixed >= 0) & (known != fixed)
+        if wrong.any():
+            v = int(np.flatnonzero(wrong)[0])
+            raise ContradictionError(
+                f"variable {graph.name(v)} has no state left: the model leaves it {fixed[v]} only, "
+                f"and {known[v]} was observed"
+            )
+        known[fixed >= 0] = -1
+        return known if (known >= 0).any() else None
+
+
+def as_mapping(graph: FactorGraph, evidence: Evidence) -> Mapping[Any, int]:
+    """Evidence of one call as {variable: state}."""
+    if isinstance(evidence, Mapping):
+        return evidence
+    states = integers(evidence, "evidence")
+    if states.shape != (graph.n_variables,):
+        raise EvidenceError(
+            f"evidence: states have shape {states.shape}, not ({graph.n_variables},); give -1 "
+            "where nothing is known, or a mapping {variable: state}"
+        )
+    if states.size and states.min() < -1:
+        raise EvidenceError(f"evidence: {told(int(states.min()))} is no state; -1 is nothing known")
+    seen = np.flatnonzero(states >= 0)
+    return dict(zip(seen.tolist(), states[seen].tolist()))

@@ -1,0 +1,292 @@
+"""Structure prepared once, numbers many: every answer equals the solver's on that very model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import zoo
+from minfer import (
+    BeliefPropagation,
+    ContradictionError,
+    EvidenceError,
+    Exact,
+    FactorGraph,
+    Gibbs,
+    MeanField,
+    MinferError,
+    ModelError,
+    TreeReweighted,
+)
+
+GRAPHS = {**zoo.graphs(), **zoo.higher_order()}
+FINE = {
+    "bp": BeliefPropagation(tol=1e-12),
+    "trw": TreeReweighted(tol=1e-12),
+    "mean-field": MeanField(tol=1e-12),
+    "exact": Exact(),
+    "gibbs": Gibbs(n_sweeps=40, burn_in=10, n_chains=2),
+}
+
+
+def numbers_for(graph: FactorGraph, seed: int, evidence: bool = True) -> dict:
+    """Other weights, field and evidence for a graph; zeros stay where they are."""
+    rng = np.random.default_rng(seed)
+    weights = graph.weights + 0.3 * rng.normal(size=graph.weights.shape)
+    field = rng.normal(size=len(graph.field))
+    out = {"weights": weights, "field": field}
+    open_ = [v for v in range(graph.n_variables) if graph.n_states[v] > 1]
+    if evidence and open_:
+        v = int(rng.choice(open_))
+        allowed = np.flatnonzero(graph.field[graph.offsets[v] : graph.offsets[v + 1]] > -np.inf)
+        out["evidence"] = {v: int(rng.choice(allowed))}
+    return out
+
+
+def directly(graph: FactorGraph, numbers: dict) -> FactorGraph:
+    graph = graph.with_weights(numbers["weights"]) if "weights" in numbers else graph
+    graph = graph.tilt(numbers["field"]) if "field" in numbers else graph
+    return graph.with_evidence(numbers.get("evidence", {}))
+
+
+def attempt(call):
+    try:
+        return call()
+    except MinferError as error:
+        return type(error)
+
+
+@pytest.mark.parametrize("solver", FINE)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_prepared_run_equals_a_call(name, solver):
+    graph, run = GRAPHS[name], None
+    try:
+        run = FINE[solver].prepare(graph)
+    except MinferError as error:
+        with pytest.raises(type(error)):
+            FINE[solver](graph)
+        return
+    for seed in range(3):
+        for pick in (("weights",), ("field",), ("evidence",), ("weights", "field", "evidence")):
+            numbers = numbers_for(graph, seed)
+            numbers = {k: v for k, v in numbers.items() if k in pick}
+            other = directly(graph, numbers)
+            want, got = attempt(lambda: FINE[solver](other)), attempt(lambda: run(**numbers))
+            if isinstance(want, type) or isinstance(got, type):
+                assert want == got
+                continue
+            if solver == "trw" and "evidence" in numbers:
+                continue  # the edge weights of the whole structure: another bound
+            if not (want.converged and got.converged):
+                continue
+            np.testing.assert_allclose(got.probs, want.probs, atol=1e-9)
+            if solver != "gibbs":
+                np.testing.assert_allclose(got.log_z, want.log_z, rtol=1e-9, atol=1e-9)
+            np.testing.assert_array_equal(got.graph.field, other.field)
+
+
+@settings(max_examples=60)
+@given(zoo.drawn_tables(), st.integers(0, 2**16))
+def test_drawn_models_with_other_numbers(drawn, seed):
+    """Zeros, one-state variables, huge weights: exact on the same model, or the same error."""
+    graph = attempt(drawn.graph)
+    if isinstance(graph, type):
+        return
+    run = attempt(lambda: Exact().prepare(graph))
+    if isinstance(run, type):
+        assert attempt(lambda: Exact()(graph)) == run
+        return
+    numbers = numbers_for(graph, seed)
+    want = attempt(lambda: Exact()(directly(graph, numbers)))
+    got = attempt(lambda: run(**numbers))
+    if isinstance(want, type) or isinstance(got, type):
+        assert want == got
+        return
+    np.testing.assert_allclose(got.probs, want.probs, atol=1e-9)
+    np.testing.assert_allclose(got.log_z, want.log_z, rtol=1e-9, atol=1e-6)
+
+
+@settings(max_examples=60)
+@given(zoo.drawn_tables(max_arity=2, tree=True), st.integers(0, 2**16))
+def test_prepared_propagation_is_exact_on_drawn_trees(drawn, seed):
+    graph = attempt(drawn.graph)
+    if isinstance(graph, type) or isinstance(attempt(lambda: Exact()(graph)), type):
+        return
+    for solver in (BeliefPropagation(), TreeReweighted()):
+        run = solver.prepare(graph)
+        numbers = numbers_for(graph, seed)
+        want, got = attempt(lambda: Exact()(directly(graph, numbers))), attempt(
+            lambda: run(**numbers)
+        )
+        if isinstance(want, type) or isinstance(got, type):
+            assert want == got
+            continue
+        np.testing.assert_allclose(got.probs, want.probs, atol=1e-8)
+        np.testing.assert_allclose(got.log_z, want.log_z, rtol=1e-8, atol=1e-6)
+
+
+def test_messages_of_old_weights_start_the_new_ones():
+    graph = FactorGraph.grid(np.random.default_rng(0).normal(size=(8, 8)), 0.8)
+    solver = BeliefPropagation(tol=1e-9)
+    run = solver.prepare(graph)
+    first = run()
+    weights = graph.weights * 1.001
+    cold, warm = run(weights=weights), run(weights=weights, start=first)
+    assert warm.iterations < cold.iterations
+    np.testing.assert_allclose(warm.probs, cold.probs, atol=1e-8)
+    again = solver(graph.with_weights(weights), start=first)
+    assert again.iterations == warm.iterations
+    np.testing.assert_array_equal(again.probs, warm.probs)
+    assert again.state.mesh.slot is first.state.mesh.slot  # nothing was wired again
+
+
+def test_one_run_does_not_touch_the_next():
+    graph = FactorGraph.from_tables(
+        [2, 3, 2, 2],
+        [[0, 1], [1, 2], [2, 3], [3, 0], [0]],
+        [np.random.default_rng(k).normal(size=s) for k, s in
+         enumerate([(2, 3), (3, 2), (2, 2), (2, 2), 2])],
+    )  # fmt: skip
+    run = BeliefPropagation().prepare(graph)
+    before = run()
+    wide = np.zeros(len(graph.field))
+    wide[0] = -800.0  # goes on in log space
+    run(field=wide)
+    run(weights=graph.weights * 100)
+    run(evidence={0: 1})
+    np.testing.assert_array_equal(run().probs, before.probs)
+
+
+def test_numbers_that_change_the_structure_are_laid_out_afresh():
+    graph = FactorGraph.pairwise([0.1, 0.2, 0.3], [[0, 1], [1, 2], [2, 0]], 1.0)
+    run = BeliefPropagation(tol=1e-12).prepare(graph)
+    heavy = graph.weights.copy()
+    heavy[3] = 400.0  # beyond odds
+    want = BeliefPropagation(tol=1e-12)(graph.with_weights(heavy))
+    np.testing.assert_allclose(run(weights=heavy).probs, want.probs, atol=1e-10)
+    shut = np.zeros(6)
+    shut[0] = -np.inf
+    want = BeliefPropagation(tol=1e-12)(graph.tilt(shut))
+    np.testing.assert_allclose(run(field=shut).probs, want.probs, atol=1e-10)
+
+
+def test_weights_are_in_the_order_of_the_factors():
+    graph = FactorGraph.from_tables([2, 2], [[0, 1], [1]], [np.arange(4.0), [5.0, 6.0]])
+    graph = graph.add_features([[0, 1]], [7.0])
+    np.testing.assert_array_equal(graph.weights, [0, 1, 2, 3, 5, 6, 7])
+    other = graph.with_weights(np.arange(7.0))
+    np.testing.assert_array_equal(other.weights, np.arange(7.0))
+    assert other.lineage == graph.lineage
+    for wrong in (np.zeros(6), np.full(7, np.nan), "no"):
+        with pytest.raises(ModelError):
+            graph.with_weights(wrong)
+
+
+@pytest.mark.parametrize("solver", FINE)
+def test_statistics_are_the_gradient_or_the_joints(solver):
+    graph = FactorGraph.grid(np.random.default_rng(3).normal(size=(3, 3)), 0.4)
+    m = FINE[solver](graph)
+    want = np.concatenate(
+        [[m[v][1] for v in range(9)], [m.factor(i)[0, 0] + m.factor(i)[1, 1] for i in range(9, 21)]]
+    )
+    np.testing.assert_allclose(m.statistics(), want, atol=1e-12)
+    if solver != "exact":
+        return
+    w, step = graph.weights, 1e-5
+    for i in range(0, len(w), 5):
+        e = np.zeros(len(w))
+        e[i] = step
+        up, down = (Exact()(graph.with_weights(w + s * e)).log_z for s in (1, -1))
+        assert m.statistics()[i] == pytest.approx((up - down) / (2 * step), abs=1e-8)
+
+
+@pytest.mark.parametrize("name", [n for n in GRAPHS if n != "empty"])
+def test_all_factors_at_once_are_the_factors_one_by_one(name):
+    graph = GRAPHS[name]
+    for m in (BeliefPropagation()(graph), Exact()(graph)):
+        for g in graph.groups:
+            many = m.factors(g.ids)
+            for i, row in zip(g.ids, many):
+                np.testing.assert_allclose(row, m.factor(int(i)).ravel(), atol=1e-12)
+
+
+# ------------------------------------------------------------------ batches
+
+
+@pytest.mark.parametrize("solver", FINE)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_batch_is_its_rows(solver, workers):
+    graph = FactorGraph.grid(np.random.default_rng(1).normal(size=(3, 4)), 0.5)
+    rng = np.random.default_rng(2)
+    run = FINE[solver].prepare(graph)
+    field = rng.normal(size=(7, 24))
+    evidence = np.full((7, 12), -1)
+    evidence[::2, 3] = 1
+    evidence[3, 5] = 0
+    batch = run.batch(evidence, field=field, workers=workers)
+    assert batch.probs.shape == (7, 24)
+    for i in range(7):
+        one = run(evidence=evidence[i], field=field[i])
+        np.testing.assert_allclose(batch.probs[i], one.probs, atol=1e-10)
+        if solver != "gibbs":
+            assert batch.log_z[i] == pytest.approx(one.log_z, abs=1e-9)
+        assert batch.status[i] is one.status
+    np.testing.assert_array_equal(batch["x3"][0], [0.0, 1.0])
+
+
+def test_weights_and_statistics_of_a_batch():
+    graph = FactorGraph.grid(np.random.default_rng(1).normal(size=(3, 3)), 0.5)
+    rng = np.random.default_rng(2)
+    weights = graph.weights + rng.normal(size=(5, len(graph.weights)))
+    for solver in (BeliefPropagation(tol=1e-12), Exact()):
+        batch = solver.prepare(graph).batch(weights=weights, statistics=True)
+        for i in range(5):
+            m = solver(graph.with_weights(weights[i]))
+            np.testing.assert_allclose(batch.probs[i], m.probs, atol=1e-9)
+            np.testing.assert_allclose(batch.statistics[i], m.statistics(), atol=1e-9)
+
+
+@pytest.mark.parametrize("solver", ["bp", "exact"])
+def test_impossible_rows_do_not_stop_the_others(solver):
+    table = [[0.0, -np.inf], [-np.inf, 0.0]]
+    graph = FactorGraph.from_tables([2, 2, 2], [[0, 1], [1, 2]], [table, np.eye(2)])
+    batch = FINE[solver].prepare(graph).batch([{0: 1, 1: 0}, {0: 1}, {}])
+    assert batch.impossible.tolist() == [True, False, False]
+    assert batch.log_z[0] == -np.inf and np.isnan(batch.probs[0]).all()
+    np.testing.assert_allclose(batch["x1"][1], [0, 1], atol=1e-12)
+    assert "1 impossible" in repr(batch)
+    with pytest.raises(ContradictionError):
+        FINE[solver].prepare(graph)({0: 1, 1: 0})
+
+
+def test_evidence_of_a_batch_in_three_ways():
+    graph = FactorGraph.named({"a": 2, "b": 3}, {("a", "b"): [[0, 1, 2], [2, 0, 0]]})
+    run = Exact().prepare(graph)
+    by_rows = run.batch([{"a": 0}, {"b": 2}])
+    by_array = run.batch(np.array([[0, -1], [-1, 2]]))
+    by_columns = run.batch({"a": [0, -1], "b": [-1, 2]})
+    np.testing.assert_array_equal(by_rows.probs, by_array.probs)
+    np.testing.assert_array_equal(by_rows.probs, by_columns.probs)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "give rows"),
+        ({"evidence": [{"z": 0}]}, "no variable"),
+        ({"evidence": np.array([[0, 3]])}, "row 0: b has states 0 to 2, not 3"),
+        ({"evidence": np.array([[0, -2]])}, "not -2"),
+        ({"evidence": np.zeros((2, 3), int)}, "shape"),
+        ({"evidence": {"a": [0, 1], "b": [0]}}, "one length"),
+        ({"field": np.zeros((2, 4))}, "shape"),
+        ({"field": np.full((2, 5), np.nan)}, "NaN"),
+        ({"weights": np.zeros((2, 7))}, "shape"),
+        ({"field": np.zeros((2, 5)), "weights": np.zeros((3, 6))}, "rows"),
+    ],
+)
+def test_wrong_rows_are_named(arguments, message):
+    graph = FactorGraph.named({"a": 2, "b": 3}, {("a", "b"): [[0, 1, 2], [2, 0, 0]]})
+    with pytest.raises((ModelError, EvidenceError), match=message):
+        Exact().prepare(graph).batch(**arguments)
