@@ -46,6 +46,7 @@ from minfer.solvers.mean_field import (
 
 if TYPE_CHECKING:
     from minfer.kernels.mean_field import Split
+    from minfer.solvers.prepared import Prepared
 
 _TRIES = 3  # fresh draws per chain in the search for an allowed assignment
 
@@ -113,6 +114,12 @@ class Gibbs:
                 model, flat.ids, flat.fptr, flat.scope, run.counts, chain_probs, run.states
             ),
         )  # fmt: skip
+
+    def prepare(self, graph: FactorGraph) -> Prepared:
+        """Everything that depends on the structure alone, done once; see :class:`Prepared`."""
+        from minfer.solvers.prepared import Prepared
+
+        return Prepared(self, graph)
 
 
 @dataclass(frozen=True, eq=False)

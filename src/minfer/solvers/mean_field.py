@@ -36,6 +36,7 @@ from minfer.solvers.base import LogZ, Marginals, Status, check_start, first_argm
 
 if TYPE_CHECKING:
     from minfer.kernels.mean_field import Split
+    from minfer.solvers.prepared import Prepared
 
 #: Penalties per unit of forbidden mass, sweep by sweep, before the ascent proper.
 _PENALTIES = np.concatenate([2.0 ** np.arange(1, 13), np.full(12, np.inf)])
@@ -92,6 +93,12 @@ class MeanField:
             note=climb.note,
             state=MeanFieldState(float(bounds[-1]), bounds, before),
         )  # fmt: skip
+
+    def prepare(self, graph: FactorGraph) -> Prepared:
+        """Everything that depends on the structure alone, done once; see :class:`Prepared`."""
+        from minfer.solvers.prepared import Prepared
+
+        return Prepared(self, graph)
 
 
 @dataclass(frozen=True, eq=False)

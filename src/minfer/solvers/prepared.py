@@ -16,6 +16,7 @@ variable stays where it is and tells the others its state.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,9 +27,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import integers, told
 from minfer.conditioning import Conditioned, condition
+from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, EvidenceError
 from minfer.graph import FactorGraph, check_graph
 from minfer.solvers.base import Marginals, Solver, check_start
+from minfer.solvers.exact import Exact, expand_globals, solve
 from minfer.wiring import Mesh, refill
 
 if TYPE_CHECKING:
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from minfer.solvers.bp import BeliefPropagation
     from minfer.solvers.trw import TreeReweighted
 
+#: Cells of all cliques beyond which another plan for the evidence at hand may pay.
+WORTH_PLANNING = 2.0**16
 #: Evidence of one call: {variable or name: state}, or states (V,) with -1 where nothing is known.
 Evidence = Mapping[Any, int] | ArrayLike
 
@@ -142,7 +147,8 @@ class PreparedPropagation(Prepared):
         if evidence is not None:
             asked = as_mapping(graph, evidence)
             whole = graph.with_evidence(asked)
-            known = self._known(graph, asked)
+            known = known_states(self.model, asked)
+            known = known if (known >= 0).any() else None
         mesh = self._mesh(graph, weights is not None, field, known)
         if mesh is None:
             return self.solver(whole, start)
@@ -177,21 +183,93 @@ class PreparedPropagation(Prepared):
             return condition(graph)  # a state that is excluded may fix more
         return replace(self.model, graph=graph, field=self.model.field + more)
 
-    def _known(self, graph: FactorGraph, evidence: Mapping[Any, int]) -> NDArray[np.int32] | None:
-        """The states (V,) that evidence leaves to variables that are free without it."""
-        known = np.full(graph.n_variables, -1, dtype=np.int32)
-        for variable, state in evidence.items():
-            known[graph.index(variable)] = state
-        fixed = self.model.fixed
-        wrong = (known >= 0) & (fixed >= 0) & (known != fixed)
-        if wrong.any():
-            v = int(np.flatnonzero(wrong)[0])
-            raise ContradictionError(
-                f"variable {graph.name(v)} has no state left: the model leaves it {fixed[v]} only, "
-                f"and {known[v]} was observed"
-            )
-        known[fixed >= 0] = -1
-        return known if (known >= 0).any() else None
+
+class PreparedExact(Prepared):
+    """Exact inference with a clique tree that is planned once, without the evidence of a call.
+
+    Evidence enters as zeros. That costs the cells of the whole tree; where known variables cut them
+    to less than an eighth, and there are more than 65,536, a call plans again for its evidence.
+    """
+
+    solver: Exact
+
+    def __init__(self, solver: Exact, graph: FactorGraph) -> None:
+        super().__init__(solver, graph)
+        self.tree: CliqueTree | None = None
+        if solver.method == "clique-tree":
+            self.model = expand_globals(condition(graph))
+            self.tree = clique_tree(self.model)
+            solver.check(self.tree)
+
+    def __call__(
+        self,
+        evidence: Evidence | None = None,
+        weights: ArrayLike | None = None,
+        field: ArrayLike | None = None,
+        start: Marginals | None = None,
+    ) -> Marginals:
+        began = time.perf_counter()
+        check_start(start)
+        graph = self.instance(None, weights, field)
+        whole = graph if evidence is None else graph.with_evidence(as_mapping(graph, evidence))
+        if self.tree is None:
+            return self.solver(whole)
+        model = expand_globals(condition(graph)) if graph is not self.graph else self.model
+        if not same_structure(self.model, model):
+            return self.solver(whole)
+        if evidence is not None:
+            known = known_states(model, as_mapping(graph, evidence))
+            if self._pays_to_plan_again(known):
+                return self.solver(whole)
+            model = replace(model, graph=whole, field=excluded(model, known))
+        limit = self.solver.time_limit
+        deadline = math.inf if limit is None else began + limit
+        return solve(repr(self.solver), model, self.tree, began, deadline)
+
+    def _pays_to_plan_again(self, known: NDArray[np.int32]) -> bool:
+        """The rule of the class, by the cells that are left of each clique."""
+        tree = self.tree
+        assert tree is not None
+        if tree.cells <= WORTH_PLANNING:
+            return False
+        seen = known[tree.variables] >= 0
+        bits = np.log2(self.graph._n_states[tree.variables]) * seen
+        less = np.add.reduceat(bits, tree.ptr[:-1])
+        return float((tree.clique_cells * 2.0**-less).sum()) < tree.cells / 8.0
+
+
+def same_structure(a: Conditioned, b: Conditioned) -> bool:
+    """Whether two models differ in numbers only."""
+    return (
+        len(a.groups) == len(b.groups)
+        and np.array_equal(a.fixed, b.fixed)
+        and all(x is y or x.has_structure_of(y) for x, y in zip(a.groups, b.groups))
+    )
+
+
+def known_states(model: Conditioned, evidence: Mapping[Any, int]) -> NDArray[np.int32]:
+    """The states (V,) that evidence leaves to variables that are free without it, -1 elsewhere."""
+    graph, fixed = model.graph, model.fixed
+    known = np.full(graph.n_variables, -1, dtype=np.int32)
+    for variable, state in evidence.items():
+        known[graph.index(variable)] = state
+    wrong = (known >= 0) & (fixed >= 0) & (known != fixed)
+    if wrong.any():
+        v = int(np.flatnonzero(wrong)[0])
+        raise ContradictionError(
+            f"variable {graph.name(v)} has no state left: the model leaves it {fixed[v]} only, "
+            f"and {known[v]} was observed"
+        )
+    known[fixed >= 0] = -1
+    return known
+
+
+def excluded(model: Conditioned, known: NDArray[np.int32]) -> NDArray[np.float64]:
+    """The field without the states that known variables are not in."""
+    graph = model.graph
+    own = np.arange(len(model.field)) - np.repeat(graph._offsets[:-1], graph._n_states)
+    state = np.repeat(known, graph._n_states)
+    return np.where((state >= 0) & (own != state), -np.inf, model.field)
 
 
 def as_mapping(graph: FactorGraph, evidence: Evidence) -> Mapping[Any, int]:
