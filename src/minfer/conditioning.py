@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +38,10 @@ class Conditioned:
     fixed: NDArray[np.int32]  # (V,) the only state left, or -1
     groups: tuple[FactorGroup, ...]  # arity >= 2 over free variables; ids are the graph's
 
+    @cached_property
+    def has_fixed(self) -> bool:
+        return bool((self.fixed >= 0).any())
+
     def expand(self, factor: int, joint: NDArray) -> NDArray[np.float64]:
         """A joint marginal over a factor's free variables, put back onto its whole scope."""
         whole = self.graph.scope(factor)
@@ -58,9 +63,11 @@ class Conditioned:
         """
         graph = self.graph
         scope = graph.scopes(factors)
-        free = self.fixed[scope] < 0
         shape = [int(s) for s in graph._n_states[scope[0]]]
-        if free.all() and len(shape) > 1:
+        if len(shape) == 1:
+            return probs[graph._offsets[scope] + np.arange(shape[0])]  # fixed ones are 0 and 1
+        free = self.fixed[scope] < 0 if self.has_fixed else np.ones(scope.shape, dtype=bool)
+        if not self.has_fixed or free.all():
             found = ask(factors, tuple(shape))
             if found is not None:
                 return found

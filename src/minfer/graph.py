@@ -54,6 +54,9 @@ from minfer.factors import (
 from minfer.notebook import card
 from minfer.words import counted
 
+#: What a graph computes once about its structure.
+_CACHED = ("n_factors", "_offsets", "_where", "arity", "_index", "weight_offsets")
+
 
 class Component(NamedTuple):
     """A connected component: its own graph, and what its variables and factors were called."""
@@ -475,6 +478,9 @@ class FactorGraph:
 
     def scopes(self, factors: NDArray[np.int64]) -> NDArray[np.int32]:
         """The variables of several factors of one arity, shape (n, A)."""
+        for g in self.groups:
+            if factors is g._ids:
+                return g._scope
         group, row = self._where
         of = group[factors]
         first = self.groups[of[0]] if len(of) else None
@@ -604,7 +610,7 @@ class FactorGraph:
                 )
             log_field[lo:hi] = -np.inf
             log_field[lo + number] = seen
-        return replace(self, _field=log_field)
+        return self._renumbered(_field=log_field)
 
     def with_soft_evidence(self, likelihoods: Mapping[int | str, ArrayLike]) -> FactorGraph:
         """Multiply in per-state likelihoods: ``{variable or name: S non-negative numbers}``."""
@@ -640,7 +646,7 @@ class FactorGraph:
             raise ModelError(f"tilt needs shape ({int(self._offsets[-1])},), not {delta.shape}")
         if not ((np.abs(delta) < MAX_LOG) | (delta == -np.inf)).all():
             raise ModelError("tilt: log-weights are within 1e300, or minus infinity, and not NaN")
-        return replace(self, _field=delta if self._field is None else self._field + delta)
+        return self._renumbered(_field=delta if self._field is None else self._field + delta)
 
     @cached_property
     def weight_offsets(self) -> NDArray[np.int64]:
@@ -659,7 +665,7 @@ class FactorGraph:
         """
         out = np.empty(int(self.weight_offsets[-1]))
         for g in self.groups:
-            out[self._weight_places(g)] = g.weights
+            self._put_weights(g, g.weights, out)
         return out
 
     def with_weights(self, weights: ArrayLike) -> FactorGraph:
@@ -675,13 +681,32 @@ class FactorGraph:
         groups = []
         for g in self.groups:
             if g.n_weights:
-                g = g.with_weights(values[self._weight_places(g)])
-                g.check(self._n_states)
+                g = g.with_weights(self._weights_of(g, values))
+                g.check_numbers()
             groups.append(g)
-        return replace(self, groups=tuple(groups))
+        return self._renumbered(groups=tuple(groups))
 
-    def _weight_places(self, group: FactorGroup) -> NDArray[np.int64]:
-        """Where the numbers of a group's factors lie in :attr:`weights`, shape (F, k)."""
+    def _renumbered(self, **changes: Any) -> FactorGraph:
+        """The same structure with other numbers; what is known of the structure goes along."""
+        graph = replace(self, **changes)
+        for name in _CACHED:
+            if name in self.__dict__:
+                graph.__dict__[name] = self.__dict__[name]
+        return graph
+
+    def _weights_of(self, group: FactorGroup, values: NDArray) -> NDArray:
+        """A group's own of the numbers of all factors, shape (F, k); a view where it can be."""
+        return values[self._weight_places(group)].reshape(len(group), group.n_weights)
+
+    def _put_weights(self, group: FactorGroup, values: NDArray, out: NDArray) -> None:
+        """The opposite: a group's numbers (F, k) to their places among all."""
+        places = self._weight_places(group)
+        out[places] = values.ravel() if isinstance(places, slice) else values
+
+    def _weight_places(self, group: FactorGroup) -> slice | NDArray[np.int64]:
+        first, last = int(group._ids[0]), int(group._ids[-1])
+        if last - first + 1 == len(group):  # consecutive numbers
+            return slice(int(self.weight_offsets[first]), int(self.weight_offsets[last + 1]))
         return self.weight_offsets[group._ids][:, None] + np.arange(group.n_weights)
 
     def keep(self, which: ArrayLike) -> FactorGraph:
@@ -886,8 +911,7 @@ class FactorGraph:
         return card("FactorGraph", about, ("factors", "count"), self._counts().items())
 
     def __getstate__(self) -> dict[str, Any]:
-        cached = {"n_factors", "_offsets", "_where", "arity", "_index", "weight_offsets"}
-        return {k: v for k, v in self.__dict__.items() if k not in cached}
+        return {k: v for k, v in self.__dict__.items() if k not in _CACHED}
 
 
 def _grouped(

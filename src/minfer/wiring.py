@@ -54,6 +54,7 @@ class Mesh:
     load: NDArray[np.float64]  # (V,) sum of |w|
     left_over: float  # of the constant, what the factors contributed
     trees: Trees | None  # None: no part of the model is a tree
+    places: Places
     odds: tuple[int, ...]  # which of the model's groups are in odds form, in the order of the slots
     whole: bool  # no group is partly in odds form: other numbers fit the same wiring
     known: NDArray[np.int32] | None = None  # (V,) state that evidence of a run leaves, or -1
@@ -72,6 +73,32 @@ class Mesh:
             return self.wiring
         cls = np.where(self.trees.asleep, np.uint8(ASLEEP), self.wiring.cls)
         return self.wiring._replace(cls=cls)
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where the graph's factors are in a wiring; made when first asked for."""
+
+    n_factors: int
+    pair_ids: NDArray[np.int64]
+    general_ids: NDArray[np.int64]
+    tables: NDArray[np.int64]  # (F general,) where their tables begin, or negative
+
+    @cached_property
+    def form(self) -> NDArray[np.int8]:
+        """How each factor of the graph takes part, (F,)."""
+        out = np.zeros(self.n_factors, dtype=np.int8)
+        out[self.pair_ids] = _PAIR
+        out[self.general_ids] = np.where(self.tables < 0, _SPEAKS, _TABLE)
+        return out
+
+    @cached_property
+    def row(self) -> NDArray[np.int64]:
+        """Where each factor is among the pairs or the general factors, (F,)."""
+        out = np.full(self.n_factors, -1, dtype=np.int64)
+        out[self.pair_ids] = np.arange(len(self.pair_ids))
+        out[self.general_ids] = np.arange(len(self.general_ids))
+        return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,12 +203,19 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
     mesh = Mesh(
         model, wiring, parts.log, rho is not None, 0.0, pair_ids, pair_scope, slot, _NONE,
         parts.ids, parts.gowner, parts.speakers, _NONE, _NONE, parts.constant,
-        find_trees(wiring, slot, pair_scope, parts.gowner), tuple(i for i, _ in pairs), whole,
+        find_trees(wiring, slot, pair_scope, parts.gowner),
+        Places(model.graph.n_factors, pair_ids, parts.ids, parts.fac[:, 0]),
+        tuple(i for i, _ in pairs), whole,
     )  # fmt: skip
     return _absorb(_weigh(mesh, [g for _, g in pairs], rho), None)
 
 
-def refill(mesh: Mesh, model: Conditioned, known: NDArray[np.int32] | None = None) -> Mesh | None:
+def refill(
+    mesh: Mesh,
+    model: Conditioned,
+    known: NDArray[np.int32] | None = None,
+    start: Marginals | None = None,
+) -> Mesh | None:
     """The same wiring with other numbers: weights, field, evidence. None where it does not fit.
 
     It fits if the model has the same groups over the same variables, and each is in the form it
@@ -193,6 +227,8 @@ def refill(mesh: Mesh, model: Conditioned, known: NDArray[np.int32] | None = Non
     known : int array (V,), optional
         States that evidence leaves to variables, -1 elsewhere. Their slots stay: their messages are
         what they tell the others.
+    start : Marginals, optional
+        What the run starts from: no first messages are made where all are taken over from it.
     """
     from minfer.kernels.wiring import MAX_PAIR_WEIGHT
 
@@ -217,8 +253,20 @@ def refill(mesh: Mesh, model: Conditioned, known: NDArray[np.int32] | None = Non
         again = _retabled(mesh, general, rho)
         if again is None:
             return None
-        mesh = _weigh(again, pairs, rho)
+        mesh = _weigh(again, pairs, rho, first=not _gives_all(start, mesh))
     return _absorb(mesh, known)
+
+
+def _gives_all(start: Marginals | None, mesh: Mesh) -> bool:
+    """Whether every pair message is taken over from an earlier run on the same wiring."""
+    old = start.state if start is not None else None
+    return (
+        isinstance(old, MessageState)
+        and start is not None
+        and old.mesh.slot is mesh.slot
+        and old.mesh.reweighted == mesh.reweighted
+        and start.graph.lineage == mesh.model.graph.lineage
+    )
 
 
 def rewire(model: Conditioned, start: Marginals | None, reweighted: bool) -> Mesh | None:
@@ -228,7 +276,7 @@ def rewire(model: Conditioned, start: Marginals | None, reweighted: bool) -> Mes
         return None
     if start.graph.lineage != model.graph.lineage or old.mesh.known is not None:
         return None
-    mesh = refill(old.mesh, model)
+    mesh = refill(old.mesh, model, None, start)
     return mesh if mesh is None or mesh.first is not old.mesh.first else mesh.for_a_run()
 
 
@@ -241,23 +289,24 @@ def _rho_by_factor(mesh: Mesh) -> NDArray[np.float64]:
     return rho
 
 
-def _weigh(mesh: Mesh, pairs: list[FactorGroup], rho: NDArray | None) -> Mesh:
-    """The mesh with the numbers of its pair factors: W, their unary parts, first messages."""
+def _weigh(mesh: Mesh, pairs: list[FactorGroup], rho: NDArray | None, first: bool = True) -> Mesh:
+    """The mesh with the numbers of its pair factors: W, their unary parts, ``first`` messages."""
     from minfer.kernels import wiring as k
 
     n, slots = mesh.model.graph.n_variables, len(mesh.wiring.rev)
-    W, first, lean, load = np.empty(slots), np.empty(slots), np.zeros(n), np.zeros(n)
+    W, lean, load = np.empty(slots), np.zeros(n), np.zeros(n)
+    messages = np.empty(slots if first else 0)
     left_over, done = 0.0, 0
     for g in pairs:
         values, basis = g.pair_values()
         weights = _NONE if rho is None else rho[g._ids]
         here = mesh.slot[done : done + len(g)]
-        left_over += k.pair_fill(g._scope, values, basis, weights, here, W, first, lean, load)
+        left_over += k.pair_fill(g._scope, values, basis, weights, here, W, messages, lean, load)
         done += len(g)
     return replace(
         mesh,
         wiring=mesh.wiring._replace(W=W),
-        first=first,
+        first=messages if first else np.empty(slots),
         lean=lean,
         load=load,
         left_over=mesh.left_over + left_over,
@@ -503,7 +552,8 @@ def _log(values: NDArray) -> NDArray:
 def fresh_messages(mesh: Mesh) -> Messages:
     """Messages that say nothing yet: uniform, seen from the tables as they were given.
 
-    A mesh serves one run: pair messages are ``mesh.first`` itself (:meth:`Mesh.for_a_run`).
+    A mesh serves one run: pair messages are ``mesh.first`` itself (:meth:`Mesh.for_a_run`). What
+    tree-reweighted runs keep beside them is the caller's.
     """
     from minfer.kernels.wiring import Messages
 
@@ -511,12 +561,8 @@ def fresh_messages(mesh: Mesh) -> Messages:
     size = int(w.gslot[:, 3].sum())
     start = 0.0 if mesh.log else 1.0
     widest = int(w.card.max(initial=2))
-    m = mesh.first
-    if mesh.known is not None:
-        _speak_of_known(mesh, m)
-    rl = w.rho * np.log(m) if len(w.rho) else np.zeros(0)
     return Messages(
-        m, rl, np.full(size, start), np.full(size, start),
+        mesh.first, np.empty(len(w.rho)), np.full(size, start), np.full(size, start),
         np.full(int(w.off[-1]), 0.5), np.zeros(max(widest, 2)),
         np.zeros(max(_largest_table(w), widest)), np.zeros(2, dtype=np.int64),
     )  # fmt: skip
@@ -534,25 +580,25 @@ def start_messages(mesh: Mesh, start: Marginals | None) -> Messages:
 
     A message with a zero is not taken over: the factor or evidence behind it may be gone.
     """
-    s = fresh_messages(mesh)
+    from minfer.kernels import wiring as k
+
+    s, w = fresh_messages(mesh), mesh.wiring
     old = start.state if start is not None else None
-    if not isinstance(old, MessageState) or start is None:
-        return s
-    graph, before = mesh.model.graph, start.graph
-    if before.lineage != graph.lineage or old.mesh.reweighted != mesh.reweighted:
-        return s
-    if mesh.slot is old.mesh.slot:
-        s.m[:] = old.messages.m
-    else:
-        _copy_pairs(mesh, s, old, graph.origin, before.origin)
-    if mesh.wiring.W is not old.mesh.wiring.W:  # other weights have other bounds
-        W = mesh.wiring.W
-        np.clip(s.m, np.minimum(W, 1.0), np.maximum(W, 1.0), out=s.m)
+    done = False
+    if isinstance(old, MessageState) and start is not None:
+        graph, before = mesh.model.graph, start.graph
+        if before.lineage == graph.lineage and old.mesh.reweighted == mesh.reweighted:
+            if mesh.slot is old.mesh.slot:
+                k.take_over(old.messages.m, old.messages.rl, w.W, w.rho, s.m, s.rl)
+                done = mesh.known is None
+            else:
+                _copy_pairs(mesh, s, old, graph.origin, before.origin)
+            _copy_general(mesh, s, old, graph.origin, before.origin)
     if mesh.known is not None:
         _speak_of_known(mesh, s.m)
-    if len(s.rl):
-        s.rl[:] = mesh.wiring.rho * np.log(s.m)
-    _copy_general(mesh, s, old, graph.origin, before.origin)
+    if len(s.rl) and not done:
+        np.log(s.m, out=s.rl)
+        s.rl[:] *= w.rho
     return s
 
 
@@ -575,6 +621,8 @@ def _match(new: NDArray, old: NDArray) -> tuple[NDArray[np.int64], NDArray[np.in
 def _copy_pairs(mesh: Mesh, s: Messages, old: MessageState, now: NDArray, then: NDArray) -> None:
     i, j = _match(now[mesh.pair_ids], then[old.mesh.pair_ids])
     s.m[mesh.slot[i].ravel()] = old.messages.m[old.mesh.slot[j].ravel()]
+    W = mesh.wiring.W
+    np.clip(s.m, np.minimum(W, 1.0), np.maximum(W, 1.0), out=s.m)
 
 
 def _copy_general(mesh: Mesh, s: Messages, old: MessageState, now: NDArray, then: NDArray) -> None:
@@ -673,7 +721,7 @@ class MessageState:
         if w.gslot.size:
             refresh_cavities(mesh, self.messages)
         slack, size = bethe.tree_slack(
-            w, self.messages, mesh.slot, mesh.pair_scope, self._log_odds
+            w, self.messages, mesh.slot, mesh.pair_scope, self._log_odds, self._odds
         )  # fmt: skip
         given, most = _given(mesh.model)
         return slack + np.finfo(float).eps * (16 * size + (64 + most) * given)
@@ -694,7 +742,7 @@ class MessageState:
             slots = _ranges(w.ptr.astype(np.int64)[up], degree)
             total += float((s.rl[slots] if len(s.rl) else np.log(s.m[slots])).sum())
         total += bethe.variable_terms(w, s, odds, mesh.log)
-        total += bethe.pair_terms(w, s, mesh.slot, mesh.pair_scope, self._log_odds)
+        total += bethe.pair_terms(w, s, mesh.slot, mesh.pair_scope, self._log_odds, self._odds)
         if len(w.gslot):
             refresh_cavities(mesh, s)
             total += bethe.general_terms(w, s, mesh.log)
@@ -705,15 +753,26 @@ class MessageState:
             total += float(speakers.group.messages(every, incoming, np.empty_like(incoming)).sum())
         return total
 
-    @cached_property
+    @property
     def _log_odds(self) -> NDArray[np.float64]:
+        """Belief log-odds of binary variables, (V,); infinite where evidence knows."""
+        return self._both_odds[0]
+
+    @property
+    def _odds(self) -> NDArray[np.float64]:
+        """The odds themselves where they multiply safely, NaN elsewhere, (V,)."""
+        return self._both_odds[1]
+
+    @cached_property
+    def _both_odds(self) -> NDArray[np.float64]:
         from minfer.kernels import bethe
 
-        out = np.zeros(self.mesh.model.graph.n_variables)
-        bethe.log_odds(self.mesh.wiring, self.messages, out)
+        out = np.zeros((2, self.mesh.model.graph.n_variables))
+        bethe.log_odds(self.mesh.wiring, self.messages, out[0], out[1])
         if self.mesh.known is not None:
             pair = self._known_pairs
-            out[pair] = np.where(self.mesh.known[pair] == 1, np.inf, -np.inf)
+            out[0, pair] = np.where(self.mesh.known[pair] == 1, np.inf, -np.inf)
+            out[1, pair] = np.nan
         return out
 
     @property
@@ -734,7 +793,7 @@ class MessageState:
 
     def factors(self, factors: NDArray[np.int64]) -> NDArray[np.float64] | None:
         """Beliefs of factors of one shape, (n, cells); None if one gives nothing but messages."""
-        graph, form = self.mesh.model.graph, self._form
+        graph, form = self.mesh.model.graph, self.mesh.places.form
         if not len(factors) or (form[factors] == _SPEAKS).any():
             return None
         if graph.arity[factors[0]] == 0:
@@ -747,8 +806,8 @@ class MessageState:
 
         mesh, w, s = self.mesh, self.mesh.wiring, self.messages
         out = np.empty((len(factors), n_entries(shape)))
-        pairs = self._form[factors] == _PAIR
-        rows = self._row[factors]
+        pairs = self.mesh.places.form[factors] == _PAIR
+        rows = self.mesh.places.row[factors]
         if pairs.all():
             beliefs.pair_beliefs(rows, mesh.slot, mesh.pair_scope, w.off, s.bel, s.m, w.W, out)
             return out
@@ -763,23 +822,6 @@ class MessageState:
         beliefs.table_beliefs(w, s.gq, rows[~pairs], mesh.log, some)
         if some is not out:
             out[~pairs] = some
-        return out
-
-    @cached_property
-    def _form(self) -> NDArray[np.int8]:
-        """How each factor of the graph takes part, (F,)."""
-        mesh = self.mesh
-        out = np.zeros(mesh.model.graph.n_factors, dtype=np.int8)
-        out[mesh.pair_ids] = _PAIR
-        out[mesh.general_ids] = np.where(mesh.wiring.fac[:, 0] < 0, _SPEAKS, _TABLE)
-        return out
-
-    @cached_property
-    def _row(self) -> NDArray[np.int64]:
-        """Where each factor is among the pairs or the general factors, (F,)."""
-        out = np.full(self.mesh.model.graph.n_factors, -1, dtype=np.int64)
-        out[self.mesh.pair_ids] = np.arange(len(self.mesh.pair_ids))
-        out[self.mesh.general_ids] = np.arange(len(self.mesh.general_ids))
         return out
 
     def __getstate__(self) -> dict:

@@ -69,7 +69,7 @@ class Features(FactorGroup):
         return self.replace(_theta=np.ascontiguousarray(weights[:, 0]))
 
     def statistics(self, joint: NDArray[np.float64]) -> NDArray[np.float64]:
-        return joint @ self.truth.reshape(-1, 1).astype(np.float64)
+        return (joint @ self.truth.ravel().astype(np.float64))[:, None]
 
     def without_zeros(self, which: NDArray[np.bool_]) -> Features:
         return self
@@ -137,8 +137,7 @@ class Features(FactorGroup):
         on = self.truth.ravel()
         k.feature_gains(joint[:, on].sum(axis=1), joint[:, ~on].sum(axis=1), -self._theta, out)
 
-    def check(self, n_states: NDArray[np.int32]) -> None:
-        super().check(n_states)
+    def check_numbers(self) -> None:
         if self._theta.shape != (len(self),) or not np.isfinite(self._theta).all():
             raise ModelError("features need one finite weight each")
 

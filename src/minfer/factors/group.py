@@ -363,6 +363,9 @@ class FactorGroup:
 
     # ------------------------------------------------------------------ checks and files
 
+    def check_numbers(self) -> None:
+        """Raise ModelError if the group's numbers are not what they must be."""
+
     def check(self, n_states: NDArray[np.int32]) -> None:
         """Raise ModelError if the group's numbers do not fit together or its variables."""
         if self._scope.shape != (len(self), len(self.shape)):
@@ -371,6 +374,7 @@ class FactorGroup:
             )
         if (n_states[self._scope] != np.array(self.shape, dtype=np.int32)).any():
             raise ModelError(f"a {self.noun} of shape {self.shape} does not fit its variables")
+        self.check_numbers()
 
     def describe(self, put: Callable[[str, NDArray], None]) -> dict[str, Any]:
         """What a native file holds beside kind, count, shape, ids and scope.

@@ -82,8 +82,7 @@ class Tables(FactorGroup):
     def stored_tables(self) -> NDArray[np.float64]:
         return self._log_psi
 
-    def check(self, n_states: NDArray[np.int32]) -> None:
-        super().check(n_states)
+    def check_numbers(self) -> None:
         n, size = self._log_psi.shape
         if n not in (1, len(self)) or size != n_entries(self.shape):
             raise ModelError(

@@ -32,21 +32,37 @@ from minfer.kernels._jit import jit
 from minfer.kernels.tables import contract, contract_log, softplus
 from minfer.kernels.wiring import ARITY, FIRST, GENERAL, OFFSET, PLAIN, SIZE, TABLE
 
+#: Odds within 1e-50 .. 1e50, messages and W between multiply without leaving the doubles.
+_SAFE = 1e50
+
 
 @jit
-def log_odds(w, s, out):
-    """Belief log-odds of all binary variables, exact where the odds themselves would overflow."""
+def log_odds(w, s, out, linear):
+    """Belief log-odds of all binary variables, exact where the odds themselves would overflow.
+
+    ``linear`` gets the odds where they and messages multiply safely, else NaN.
+    """
     card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
     m, rl, gm, gq, bel, b, tmp, flag = s
     for v in range(card.shape[0]):
+        linear[v] = np.nan
         if cls[v] == GENERAL:
             if card[v] == 2:
                 out[v] = _log(bel[off[v] + 1]) - _log(bel[off[v]])
-            continue
-        total = math.log(prior[v]) if cls[v] == PLAIN else prior[v]
-        for e in range(ptr[v], ptr[v + 1]):
-            total += math.log(m[e]) if rl.size == 0 else rl[e]
-        out[v] = total
+        elif cls[v] == PLAIN:
+            odds = prior[v]
+            for e in range(ptr[v], ptr[v + 1]):
+                odds *= m[e]
+            out[v] = math.log(odds)
+            linear[v] = odds
+        else:
+            total = prior[v]
+            for e in range(ptr[v], ptr[v + 1]):
+                total += math.log(m[e]) if rl.size == 0 else rl[e]
+            out[v] = total
+            linear[v] = math.exp(total) if abs(total) < 150.0 else np.nan
+        if not 1.0 / _SAFE <= linear[v] <= _SAFE:
+            linear[v] = np.nan
 
 
 @jit
@@ -63,12 +79,30 @@ def _log(x):
 
 
 @jit
-def pair_terms(w, s, slot, scope, odds):
-    """sum_f rho_f (log Z_f - log Z_af - log Z_bf) over pair factors with slots (P, 2)."""
+def pair_terms(w, s, slot, scope, odds, linear):
+    """sum_f rho_f (log Z_f - log Z_af - log Z_bf) over pair factors with slots (P, 2).
+
+    With B the belief odds, c = B / m the cavities' and Z_vf = 1 + B, a factor's term is the log of
+    (1 + c_a + c_b + c_a c_b W) / ((1 + B_a)(1 + B_b)): one logarithm, or, without rho, one for
+    many factors.
+    """
     W, rho, m = w.W, w.rho, s.m
     total = lost = 0.0
+    product = 1.0
     for f in range(slot.shape[0]):
         i, j = slot[f, 0], slot[f, 1]
+        a, b = linear[scope[f, 0]], linear[scope[f, 1]]
+        if a > 0.0 and b > 0.0 and abs(W[i] - 1.0) < _SAFE and W[i] * _SAFE > 1.0:
+            ca, cb = a / m[i], b / m[j]
+            ratio = (1.0 + ca + cb + ca * cb * W[i]) / ((1.0 + a) * (1.0 + b))
+            if rho.size > 0:
+                total, lost = plus(total, lost, rho[i] * math.log(ratio))
+                continue
+            product *= ratio
+            if not 1.0 / _SAFE < product < _SAFE:
+                total, lost = plus(total, lost, math.log(product))
+                product = 1.0
+            continue
         ma, mb, log_w = math.log(m[i]), math.log(m[j]), math.log(W[i])
         la, lb = odds[scope[f, 0]], odds[scope[f, 1]]
         weight = rho[i] if rho.size > 0 else 1.0
@@ -82,7 +116,7 @@ def pair_terms(w, s, slot, scope, odds):
         top = max(max(0.0, ca), max(cb, both))
         z = math.exp(-top) + math.exp(ca - top) + math.exp(cb - top) + math.exp(both - top)
         total, lost = plus(total, lost, weight * (top + math.log(z) - softplus(la) - softplus(lb)))
-    return total
+    return total + math.log(product)
 
 
 @jit
@@ -159,7 +193,7 @@ def general_terms(w, s, log):
 
 
 @jit
-def tree_slack(w, s, slot, scope, odds):
+def tree_slack(w, s, slot, scope, odds, linear):
     """By how much the reweighted Bethe value may lie below log Z at these messages, and why.
 
     Returns sum_f rho_f max log(b_f(x_v) / b_v(x_v)), and the size of the numbers that the whole
@@ -171,6 +205,12 @@ def tree_slack(w, s, slot, scope, odds):
     for f in range(slot.shape[0]):
         i, j = slot[f, 0], slot[f, 1]
         log_w = math.log(W[i])
+        xa, xb = linear[scope[f, 0]], linear[scope[f, 1]]
+        if xa > 0.0 and xb > 0.0 and abs(log_w) < 80.0:
+            ratio = max(_ratio(xa, m[i], xb, m[j], W[i]), _ratio(xb, m[j], xa, m[i], W[i]))
+            slack, lost = plus(slack, lost, rho[i] * math.log(ratio))
+            size += 4.0 * abs(log_w)
+            continue
         ma, mb, la, lb = math.log(m[i]), math.log(m[j]), odds[scope[f, 0]], odds[scope[f, 1]]
         worst = max(_excess(la, ma, lb, mb, log_w), _excess(lb, mb, la, ma, log_w))
         slack, lost = plus(slack, lost, rho[i] * worst)
@@ -205,6 +245,15 @@ def tree_slack(w, s, slot, scope, odds):
                 here += abs(gm[i]) if gm[i] > -np.inf else 0.0
         size += (degree + 2.0) ** 2 * here
     return slack, size
+
+
+@jit
+def _ratio(a, ma, b, mb, W):
+    """The largest ratio of a pair's marginal of variable a to its belief, of odds a."""
+    c = b / mb
+    x = a / ma * (1.0 + c * W) / (1.0 + c)
+    low = (1.0 + a) / (1.0 + x)
+    return max(low, low * x / a)
 
 
 @jit

@@ -195,10 +195,10 @@ def pair_fill(scope, values, basis, rho, slot, W, first, lean, load):
     """Numbers of a batch of pair factors with log-tables ``values @ basis`` (00, 01, 10, 11).
 
     ``values`` has one row per factor or one for all; ``rho`` one weight per factor or is empty.
-    Adds the unary parts to ``lean`` (log-odds per variable) and |w| to ``load``; writes W and
-    ``first`` of each factor's two slots, the uniform message of the table as it was given: e^-ua
-    once its unary part ua is absorbed, within the messages' bounds 1 and W. Returns the sum of
-    t00, the constant left over.
+    Adds the unary parts to ``lean`` (log-odds per variable) and |w| to ``load``; writes W of each
+    factor's two slots and, if there is room, ``first``, the uniform message of the table as it was
+    given: e^-ua once its unary part ua is absorbed, within the messages' bounds 1 and W. Returns
+    the sum of t00, the constant left over.
     """
     constant = lost = 0.0  # a compensated sum
     last, odds = 0.0, 1.0  # equal weights are common, exp is not cheap
@@ -235,6 +235,8 @@ def pair_fill(scope, values, basis, rho, slot, W, first, lean, load):
             last, odds = w, np.exp(w)
         W[i] = odds
         W[j] = odds
+        if first.size == 0:
+            continue
         low, high = min(0.0, w), max(0.0, w)
         ua = min(max(-ua, low), high)
         ub = min(max(-ub, low), high)
@@ -245,6 +247,16 @@ def pair_fill(scope, values, basis, rho, slot, W, first, lean, load):
         first[i] = first_a
         first[j] = first_b
     return constant
+
+
+@jit
+def take_over(old, old_rl, W, rho, m, rl):
+    """Messages of other weights, brought within the bounds 1 and W of these; and rho log m."""
+    for e in range(m.shape[0]):
+        x = min(max(old[e], min(W[e], 1.0)), max(W[e], 1.0))
+        m[e] = x
+        if rl.size > 0:
+            rl[e] = old_rl[e] if x == old[e] else rho[e] * np.log(x)
 
 
 @jit

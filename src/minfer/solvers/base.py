@@ -221,7 +221,7 @@ class Marginals:
 
     def factors(self, factors: ArrayLike) -> NDArray[np.float64]:
         """Joint marginals of several factors of one shape, shape (n, S_1 * ... * S_A)."""
-        many = integers(factors, "factor numbers").astype(np.int64).ravel()
+        many = integers(factors, "factor numbers").astype(np.int64, copy=False).ravel()
         n = self.graph.n_factors
         if many.size and (many.min() < -n or many.max() >= n):
             bad = int(many[(many < -n) | (many >= n)][0])
@@ -252,7 +252,11 @@ class Marginals:
         out = np.empty(int(graph.weight_offsets[-1]))
         for g in graph.groups:
             if g.n_weights:
-                out[graph._weight_places(g)] = g.statistics(self.factors(g._ids))
+                batch = getattr(self.state, "factors", None)
+                joint = batch(g._ids) if batch and len(g) else None
+                if joint is None:
+                    joint = self.factors(g._ids)
+                graph._put_weights(g, g.statistics(joint), out)
         return out
 
     def product(self, scope: Any) -> NDArray[np.float64]:
