@@ -233,10 +233,9 @@ def naive_table(graph: FactorGraph, factor: int) -> np.ndarray:
     """A factor's log-table, a global one's from its scores."""
     for group in graph.groups:
         if group.kind == "global" and factor in group.ids:
-            score = group.factors[int(np.flatnonzero(group.ids == factor)[0])].score
             shape = [int(s) for s in graph.n_states[graph.scope(factor)]]
-            cells = itertools.product(*(range(s) for s in shape))
-            return np.array([score(np.array(x)) for x in cells]).reshape(shape)
+            cells = list(itertools.product(*(range(s) for s in shape)))
+            return group.factor.score(np.array(cells)).reshape(shape)
     return np.array(graph.log_table(factor))
 
 
