@@ -3,9 +3,10 @@
     log p(x) = constant + sum_v field_v(x_v) + sum_{i, arity >= 2} log Psi_i(x_free) - log Z
 
 Arity-0 and arity-1 factors go into the constant and the field; a variable with a single state left
-(one state by nature, evidence, or a hard unary factor) is *fixed*, and the tables it touches are
-sliced. A slice may forbid states of its other variables and so fix more; a few rounds of that
-propagation are made. Factors keep their numbers, so every answer maps back to the graph.
+(one state by nature, evidence, or a hard unary factor) is *fixed*, and the factors it touches are
+sliced. A slice may forbid states of its other variables and so fix more (a true literal of an
+exactly-one all the others); a few rounds of that propagation are made. Factors keep their numbers,
+so every answer maps back to the graph.
 
 :func:`flatten` lays the remaining tables end to end for the solvers that walk over tables.
 """
@@ -97,7 +98,10 @@ def condition(graph: FactorGraph) -> Conditioned:
     check_graph(graph)
     offsets = graph._offsets
     log_field = np.zeros(int(offsets[-1])) if graph._field is None else graph._field.copy()
-    constant, groups = _absorb_small(graph, graph.groups, log_field)
+    simple = [part for g in graph.groups for part in g.simplified()]
+    constant, groups = _absorb_small(graph, simple, log_field)
+    for g in groups:
+        g.exclude(log_field, offsets)
     fixed = np.full(graph.n_variables, -1, dtype=np.int32)
     for _ in range(_MAX_ROUNDS):
         newly = _new_fixed(graph, log_field, fixed)
@@ -105,8 +109,13 @@ def condition(graph: FactorGraph) -> Conditioned:
             break
         touched = np.zeros(graph.n_variables, dtype=bool)
         touched[newly] = True
-        groups = [part for g in groups for part in g.sliced(touched, fixed)]
-        more, groups = _absorb_small(graph, groups, log_field)
+        before = {id(g) for g in groups}
+        sliced = [part for g in groups for part in g.sliced(touched, fixed)]
+        more, new = _absorb_small(graph, sliced, log_field)
+        for g in new:
+            if id(g) not in before:
+                g.exclude(log_field, offsets)
+        groups = new
         constant += more
     else:
         fixed_late = _new_fixed(graph, log_field, fixed)  # propagation stopped: leave them free

@@ -42,10 +42,18 @@ from minfer.checks import (
 from minfer.errors import ContradictionError, EvidenceError, ModelError
 from minfer.factors import (
     MAX_LOG,
+    Ands,
+    AtMostOne,
+    Cardinalities,
+    Clauses,
+    ExactlyOne,
     FactorGroup,
     Features,
     GlobalFactor,
     Globals,
+    Logical,
+    Ors,
+    Parities,
     Tables,
     check_log_psi,
     n_entries,
@@ -383,6 +391,247 @@ class FactorGraph:
             raise ModelError("add_global: a global factor has methods messages() and score()")
         self._check_scopes(scope_, self.n_factors)
         return self.add_groups(lambda ids, scope, shape: Globals(ids, scope, shape, factor), scope_)
+
+    # ------------------------------------------------------------------ logical factors
+
+    def add_clauses(
+        self,
+        scopes: ArrayLike | Sequence[Sequence[int]],
+        weights: ArrayLike = np.inf,
+        signs: ArrayLike | Sequence[Sequence[int]] | None = None,
+        states: ArrayLike | Sequence[Sequence[int]] | None = None,
+    ) -> FactorGraph:
+        """Append clauses: log-weight w where at least one literal is true, 0 where none is.
+
+        Parameters
+        ----------
+        scopes : int array (F, A), or F sequences of variable numbers of any lengths
+        weights : float or float array (F,)
+            Infinity makes a clause hard; a negative weight prefers it false.
+        signs : as scopes, of 1 and -1 (or of bools), optional
+            -1 negates a literal; all are positive by default.
+        states : as scopes, or one int, optional
+            A literal says that its variable is in this state, 1 by default.
+
+        Examples
+        --------
+        >>> from minfer import BeliefPropagation, FactorGraph
+        >>> graph = FactorGraph.empty([2, 2, 2]).add_clauses([[0, 1, 2]], 2.0, [[1, 1, -1]])
+        >>> BeliefPropagation()(graph)[2].round(3).tolist()
+        [0.532, 0.468]
+        """
+        return self._add_weighted(Clauses, scopes, weights, signs, states)
+
+    def add_parity(
+        self,
+        scopes: ArrayLike | Sequence[Sequence[int]],
+        weights: ArrayLike = np.inf,
+        odd: ArrayLike = False,
+        signs: ArrayLike | Sequence[Sequence[int]] | None = None,
+        states: ArrayLike | Sequence[Sequence[int]] | None = None,
+    ) -> FactorGraph:
+        """Append parity checks: log-weight w where an even number of literals is true, else 0.
+
+        ``odd``, a bool or bool array (F,): an odd number; the rest as in :meth:`add_clauses`.
+        """
+        flags = real_numbers(odd, "add_parity: odd")
+        if flags.dtype != bool:
+            raise ModelError(f"add_parity: odd is True or False, not {told(odd)}")
+
+        def more(rows: NDArray[np.int64], n: int) -> dict[str, Any]:
+            return {"_odd": _per_factor(flags, n, "odd", bool)[rows]}
+
+        return self._add_weighted(Parities, scopes, weights, signs, states, more)
+
+    def add_or(
+        self,
+        inputs: ArrayLike | Sequence[Sequence[int]],
+        output: ArrayLike,
+        weights: ArrayLike = np.inf,
+        signs: ArrayLike | Sequence[Sequence[int]] | None = None,
+        states: ArrayLike | Sequence[Sequence[int]] | None = None,
+    ) -> FactorGraph:
+        """Append gates whose output is true if and only if some input is: log-weight w, else 0.
+
+        Parameters
+        ----------
+        inputs : int array (F, A), or F sequences of variable numbers of any lengths
+        output : int array (F,)
+            The scope of a factor is its inputs, then its output.
+        weights, signs, states
+            As in :meth:`add_clauses`; signs and states are of inputs and output.
+        """
+        return self._add_weighted(Ors, _gates(inputs, output), weights, signs, states)
+
+    def add_and(
+        self,
+        inputs: ArrayLike | Sequence[Sequence[int]],
+        output: ArrayLike,
+        weights: ArrayLike = np.inf,
+        signs: ArrayLike | Sequence[Sequence[int]] | None = None,
+        states: ArrayLike | Sequence[Sequence[int]] | None = None,
+    ) -> FactorGraph:
+        """As :meth:`add_or`; the output is true if and only if all inputs are."""
+        return self._add_weighted(Ands, _gates(inputs, output), weights, signs, states)
+
+    def add_exactly_one(
+        self,
+        scopes: ArrayLike | Sequence[Sequence[int]],
+        signs: ArrayLike | Sequence[Sequence[int]] | None = None,
+        states: ArrayLike | Sequence[Sequence[int]] | None = None,
+    ) -> FactorGraph:
+        """Append constraints: exactly one literal is true. Arguments as in :meth:`add_clauses`."""
+        return self.add_logical(ExactlyOne, scopes, signs, states)
+
+    def add_at_most_one(
+        self,
+        scopes: ArrayLike | Sequence[Sequence[int]],
+        signs: ArrayLike | Sequence[Sequence[int]] | None = None,
+        states: ArrayLike | Sequence[Sequence[int]] | None = None,
+    ) -> FactorGraph:
+        """Append constraints: at most one literal is true. Arguments as in :meth:`add_clauses`."""
+        return self.add_logical(AtMostOne, scopes, signs, states)
+
+    def add_cardinality(
+        self,
+        scopes: ArrayLike | Sequence[Sequence[int]],
+        log_weights: ArrayLike | None = None,
+        signs: ArrayLike | Sequence[Sequence[int]] | None = None,
+        states: ArrayLike | Sequence[Sequence[int]] | None = None,
+        *,
+        at_most: int | None = None,
+    ) -> FactorGraph:
+        """Append factors of the number of true literals.
+
+        Parameters
+        ----------
+        scopes, signs, states
+            As in :meth:`add_clauses`.
+        log_weights : float array (C,) for all factors, or (F, C)
+            By count, from 0 on; the last one serves all larger counts too. Minus infinity forbids.
+            A count costs time, so end the list where nothing changes any more.
+        at_most : int
+            Instead of log-weights: no more literals than this are true.
+        """
+        if (log_weights is None) == (at_most is None):
+            raise ModelError("add_cardinality takes log_weights by count, or at_most=k")
+        if at_most is not None:
+            most = integer(at_most)
+            if most is None or most < 0:
+                raise ModelError(f"add_cardinality: at_most is a count, not {told(at_most)}")
+            table = np.append(np.zeros(most + 1), -np.inf)[None]
+        else:
+            given = real_numbers(log_weights, "add_cardinality: log-weights")  # type: ignore[arg-type]
+            table = np.atleast_2d(given.astype(np.float64))
+        if table.ndim != 2 or not table.shape[1]:
+            raise ModelError(
+                f"add_cardinality: log-weights have shape (C,) or (F, C), not {table.shape}"
+            )
+
+        def more(rows: NDArray[np.int64], n: int, arity: int) -> dict[str, Any]:
+            if len(table) not in (1, n):
+                raise ModelError(
+                    f"add_cardinality: {n} scopes but log-weights of shape {table.shape}"
+                )
+            values = table if len(table) == 1 else table[rows]
+            if values.shape[1] > arity + 1 and (log_weights is None or np.ndim(log_weights) == 1):
+                values = values[:, : arity + 1]  # counts that cannot be
+            return {"_log_weights": np.ascontiguousarray(values)}
+
+        return self.add_logical(Cardinalities, scopes, signs, states, more)
+
+    def _add_weighted(
+        self,
+        kind: type[Logical],
+        scopes: Any,
+        weights: ArrayLike,
+        signs: Any,
+        states: Any,
+        more: Callable[..., dict[str, Any]] | None = None,
+    ) -> FactorGraph:
+        theta = real_numbers(weights, f"{kind.kind}: weights")
+
+        def numbers(rows: NDArray[np.int64], n: int, arity: int) -> dict[str, Any]:
+            mine = {"_theta": _per_factor(theta, n, "weights", float)[rows]}
+            return mine | (more(rows, n) if more else {})
+
+        return self.add_logical(kind, scopes, signs, states, numbers)
+
+    def add_logical(
+        self,
+        kind: type[Logical],
+        scopes: ArrayLike | Sequence[Sequence[int]],
+        signs: ArrayLike | Sequence[Sequence[int]] | None = None,
+        states: ArrayLike | Sequence[Sequence[int]] | None = None,
+        fields: Callable[[NDArray[np.int64], int, int], dict[str, Any]] | None = None,
+    ) -> FactorGraph:
+        """Append factors of a logical kind, of your own perhaps; see :mod:`minfer.factors.logical`.
+
+        Parameters
+        ----------
+        kind : a subclass of :class:`minfer.factors.Logical`
+        scopes, signs, states
+            As in :meth:`add_clauses`.
+        fields : callable, optional
+            ``fields(rows, n, arity)`` gives the further fields of the group that holds the factors
+            ``rows`` of the n given here, all over ``arity`` literals.
+        """
+        first = self.n_factors
+        listed = _logical_scopes(scopes, first)
+        if isinstance(listed, np.ndarray):
+            arities = np.full(len(listed), listed.shape[1])
+        else:
+            arities = np.array([s.size for s in listed], dtype=np.int64)
+        groups: list[FactorGroup] = []
+        for arity in np.unique(arities).tolist():
+            rows = np.flatnonzero(arities == arity)
+            if isinstance(listed, np.ndarray):
+                scope = listed
+            else:
+                scope = scope_array(np.array([listed[i] for i in rows]).reshape(len(rows), arity))
+            self._check_scopes(scope, first + rows)
+            literal, flip = self._literals(scope, signs, states, rows, len(listed))
+            key = np.concatenate([self._n_states[scope], flip], axis=1)
+            for_all, which = unique_rows(key)
+            for k, pattern in enumerate(for_all):
+                r = np.flatnonzero(which == k)
+                more = fields(rows[r], len(listed), arity) if fields else {}
+                group = kind(
+                    _ids=first + rows[r], _scope=scope[r],
+                    shape=tuple(int(s) for s in pattern[:arity]), _literal=literal[r],
+                    flip=pattern[arity:].astype(bool), **more,
+                )  # fmt: skip
+                group.check(self._n_states)
+                groups.append(group)
+        return self._append(*groups)
+
+    def _literals(
+        self, scope: NDArray[np.int32], signs: Any, states: Any, rows: NDArray[np.int64], n: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        """States that make literals true, and which are to be negated all the same, (F, A)."""
+        first = self.n_factors + rows
+        cards = self._n_states[scope]
+        literal = _like_scopes(1 if states is None else states, scope, rows, n, first, "states")
+        bad = ((literal < 0) | (literal >= cards)).any(axis=1)
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            raise ModelError(
+                f"factor {int(first[row])}: its literals are states {literal[row].tolist()}, but "
+                f"its variables {self._scope_text(scope[row])} have {cards[row].tolist()} states, "
+                "counted from 0; states= says which state makes a literal true"
+            )
+        sign = _like_scopes(1 if signs is None else signs, scope, rows, n, first, "signs")
+        if sign.dtype == bool:
+            sign = np.where(sign, 1, -1)
+        bad = (np.abs(sign) != 1).any(axis=1)
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            raise ModelError(
+                f"factor {int(first[row])}: signs are 1 and -1, or bools, not {sign[row].tolist()}"
+            )
+        negative = sign < 0
+        literal = np.where(negative & (cards == 2), 1 - literal, literal)
+        return literal.astype(np.int32), negative & (cards != 2)
 
     def add_groups(
         self,
@@ -912,6 +1161,60 @@ class FactorGraph:
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in _CACHED}
+
+
+def _logical_scopes(scopes: Any, first: int) -> Any:
+    """Scopes (F, A) as one array, scopes of different lengths as a list of arrays."""
+    try:
+        array = scopes if isinstance(scopes, np.ndarray) else np.asarray(scopes)
+    except (ValueError, TypeError):
+        array = np.zeros(0)
+    if array.ndim == 2 and array.size:
+        return scope_array(scopes)
+    return scope_list(scopes, first)
+
+
+def _like_scopes(
+    values: Any, scope: NDArray, rows: NDArray[np.int64], n: int, first: NDArray, what: str
+) -> NDArray:
+    """One number for all literals, or numbers of the same shape as the scopes, at some rows."""
+    if np.isscalar(values) or not hasattr(values, "__len__"):
+        return np.broadcast_to(integers(values, what, bools=True), scope.shape)
+    if len(values) != n:
+        raise ModelError(f"{n} scopes but {len(values)} rows of {what}")
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        picked: Any = values[rows]
+    else:
+        picked = [values[i] for i in rows.tolist()]
+        for k, row in enumerate(picked):
+            if np.shape(row) != scope[k].shape:
+                raise ModelError(
+                    f"factor {int(first[k])}: {scope.shape[1]} literals but {what} of shape "
+                    f"{np.shape(row)}"
+                )
+    array = integers(picked, what, bools=True).reshape(len(rows), -1)
+    if array.shape != scope.shape:
+        raise ModelError(f"{what} have shape {array.shape[1:]} a factor, not {scope.shape[1:]}")
+    return array
+
+
+def _per_factor(values: NDArray, n: int, what: str, dtype: type) -> NDArray:
+    """One number for each of n factors, from one for all or from n."""
+    try:
+        return np.broadcast_to(values, (n,)).astype(dtype)
+    except ValueError:
+        raise ModelError(f"{n} scopes but {what} of shape {values.shape}") from None
+
+
+def _gates(inputs: Any, output: ArrayLike) -> Any:
+    """Scopes of gates: the inputs, then the output."""
+    out = integers(output, "output")
+    listed = _logical_scopes(inputs, 0)
+    if out.shape != (len(listed),):
+        raise ModelError(f"{len(listed)} gates but outputs of shape {out.shape}")
+    if isinstance(listed, np.ndarray):
+        return np.concatenate([listed, out[:, None]], axis=1)
+    return [np.append(s, o) for s, o in zip(listed, out)]
 
 
 def _grouped(

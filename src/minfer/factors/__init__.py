@@ -1,5 +1,7 @@
 """Kinds of factors, each a file; :mod:`minfer.factors.group` says what a kind is."""
 
+from minfer.factors.clause import Clauses
+from minfer.factors.counting import AtMostOne, Cardinalities, ExactlyOne
 from minfer.factors.features import (
     MAX_FEATURE_ARITY,
     TRUTH_TABLES,
@@ -18,6 +20,9 @@ from minfer.factors.group import (
     n_entries,
     read_only,
 )
+from minfer.factors.logical import Automata, Logical
+from minfer.factors.output import Ands, Ors
+from minfer.factors.parity import Parities
 from minfer.factors.tables import MAX_LOG, Tables, check_log_psi
 
 __all__ = [
@@ -26,11 +31,20 @@ __all__ = [
     "MAX_LOG",
     "MAX_TABLE_CELLS",
     "TRUTH_TABLES",
+    "Ands",
+    "AtMostOne",
+    "Automata",
+    "Cardinalities",
+    "Clauses",
+    "ExactlyOne",
     "FactorGroup",
     "Features",
     "GlobalFactor",
     "Globals",
+    "Logical",
     "Machine",
+    "Ors",
+    "Parities",
     "Tables",
     "all_cells",
     "binary_pairs",

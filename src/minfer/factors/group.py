@@ -297,6 +297,9 @@ class FactorGroup:
             parts += self._slice(rows, pattern, fixed[self._scope[rows][:, pattern]])
         return parts
 
+    def exclude(self, log_field: NDArray[np.float64], offsets: NDArray[np.int64]) -> None:
+        """Set states that these factors forbid by themselves to minus infinity, in place."""
+
     def _slice(
         self, rows: NDArray[np.int64], known: NDArray[np.bool_], states: NDArray[np.int32]
     ) -> list[FactorGroup]:

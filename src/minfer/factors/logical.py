@@ -1,0 +1,547 @@
+"""Logical factors: everything that follows from a finite automaton over literals.
+
+A *literal* is "this variable is in that state", or not. A logical factor reads its literals one
+after the other with a finite automaton, and its value is a log-weight of the state the automaton
+ends in (:class:`~minfer.factors.group.Machine`). Two states do for clauses, exactly-one, parity and
+for gates with an output; counting needs one for each count that matters.
+
+A kind says its automaton (:meth:`Logical.automaton`) and what its numbers are; the rest is here.
+All messages of a factor cost time linear in its arity (:mod:`minfer.kernels.machines`): sums of
+products of probabilities, no 1 - prod q, so nothing cancels.
+
+Evidence leaves an automaton: a known literal that may be read first moves the start, one that may
+be read last is folded into the weights of the end states (:class:`Automata`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import ModelError
+from minfer.factors.group import FactorGroup, Machine, all_cells, read_only
+from minfer.factors.tables import MAX_LOG, Tables
+
+_CHUNK = 1 << 25  # entries of one boolean array of :meth:`Logical.possible`
+_AT_ONCE = 1 << 22  # entries of steps in a file, states times positions
+
+L = TypeVar("L", bound="Logical")
+
+
+@dataclass(frozen=True, eq=False)
+class Logical(FactorGroup):
+    """F factors over literals that one automaton reads; subclasses say which.
+
+    Literal a of factor f is "its variable a is in state ``literal[f, a]``", negated where
+    ``flip[a]``; a negated literal of a binary variable is written as the other state.
+    """
+
+    shape: tuple[int, ...]  # (S_1, ..., S_A)
+    _literal: NDArray[np.int32]  # (F, A)
+    flip: NDArray[np.bool_]  # (A,)
+
+    form = "machine"
+    per_factor: ClassVar[tuple[str, ...]] = ("_literal",)
+    #: Names of the arrays with a row per factor that files hold beside the literals, all float64.
+    numbers: ClassVar[tuple[str, ...]] = ()
+
+    # ------------------------------------------------------------------ what a kind says
+
+    def automaton(self) -> tuple[NDArray, NDArray[np.float64]]:
+        """Steps (A, K, 2), or (K, 2) for all positions, from state 0 on; end weights (F or 1, K).
+
+        ``step[a, k, l]`` is the state after literal a is read as l in state k, -1: forbidden.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say its automaton")
+
+    def end_statistics(self, ends: NDArray[np.float64]) -> NDArray[np.float64]:
+        """d log psi / d weights, expected under distributions of the end state (F, K): (F, k)."""
+        return np.zeros((len(ends), 0))
+
+    # ------------------------------------------------------------------ the machine
+
+    @property
+    def literal(self) -> NDArray[np.int32]:
+        """The states that make the literals true (false where ``flip``), shape (F, A)."""
+        return read_only(self._literal)
+
+    def machine(self) -> Machine:
+        step, final = self.automaton()
+        step = np.asarray(step, dtype=np.int32)
+        if step.ndim == 2:
+            step = np.broadcast_to(step, (self.arity, *step.shape))
+        if self.flip.any():
+            step = np.where(self.flip[:, None, None], step[:, :, ::-1], step)
+        start = np.zeros(len(self), dtype=np.int32)
+        return Machine(step, self._literal, start, np.asarray(final, dtype=np.float64))
+
+    def ends(self, rows: NDArray[np.int64], states: NDArray[np.int64]) -> NDArray[np.int32]:
+        """The state the automata of ``rows`` (n,) end in at ``states`` (n, A); -1: forbidden."""
+        step, literal, start, _ = self.machine()
+        at = start[rows]
+        read = (states == literal[rows]).astype(np.int64)
+        for a in range(self.arity):
+            at = np.where(at < 0, np.int32(-1), step[a, at, read[:, a]])
+        return at
+
+    def score(self, rows: NDArray[np.int64], states: NDArray[np.int64]) -> NDArray[np.float64]:
+        final, at = self.machine().final, self.ends(rows, states)
+        which = np.zeros(len(rows), dtype=np.int64) if len(final) == 1 else rows
+        return np.where(at < 0, -np.inf, final[which, at])
+
+    def statistics(self, joint: NDArray[np.float64]) -> NDArray[np.float64]:
+        cells, n_ends = all_cells(self.shape), self.machine().final.shape[1] + 1
+        out = np.zeros((len(self), n_ends))  # the last one: forbidden
+        some = max(1, _CHUNK // max(len(cells) * self.arity, 1))
+        for lo in range(0, len(self), some):
+            rows = np.arange(lo, min(lo + some, len(self)))
+            at = self.ends(np.repeat(rows, len(cells)), np.tile(cells, (len(rows), 1)))
+            place = np.repeat(rows - lo, len(cells)) * n_ends + at % n_ends
+            mass = np.bincount(place, joint[rows].ravel(), minlength=len(rows) * n_ends)
+            out[rows] = mass.reshape(len(rows), n_ends)
+        return self.end_statistics(np.ascontiguousarray(out[:, :-1]))
+
+    def _may_forbid(self, machine: Machine) -> bool:
+        return bool((machine.step < 0).any() or np.isneginf(machine.final).any())
+
+    def possible(self, allowed: NDArray[np.bool_] | None = None) -> NDArray[np.bool_] | None:
+        """Which values of each literal some allowed assignment has, shape (F, A, 2).
+
+        ``allowed`` (F, A, 2) are the values that the literals may have. None where nothing is
+        forbidden, now or ever.
+        """
+        machine = self.machine()
+        if not self._may_forbid(machine):
+            return None
+        if allowed is None:
+            allowed = np.ones((len(self), self.arity, 2), dtype=bool)
+        out = np.empty_like(allowed)
+        n_ends = machine.final.shape[1]
+        some = max(1, _CHUNK // max((self.arity + 1) * n_ends, 1))
+        for lo in range(0, len(self), some):
+            rows = slice(lo, min(lo + some, len(self)))
+            _possible(machine, rows, allowed[rows], out[rows])
+        return out
+
+    def forbids(self) -> NDArray[np.bool_]:
+        machine = self.machine()
+        if not self._may_forbid(machine):
+            return np.zeros(len(self), dtype=bool)
+        reach = machine.start[:, None] == np.arange(machine.final.shape[1])
+        dead = np.zeros(len(self), dtype=bool)
+        for step in machine.step:
+            reach, fell = _advance(reach, step, np.ones((len(self), 2), dtype=bool))
+            dead |= fell
+        return dead | (reach & np.isneginf(machine.final)).any(axis=1)
+
+    def magnitude(self) -> NDArray[np.float64]:
+        final = self.machine().final
+        size = np.where(np.isfinite(final), np.abs(final), 0.0).max(axis=1, initial=0.0)
+        return np.broadcast_to(size, (len(self),))
+
+    # ------------------------------------------------------------------ new groups from old
+
+    def simplified(self) -> list[FactorGroup]:
+        return [self.as_tables()] if self.arity <= 2 else [self]
+
+    def as_automata(self) -> Automata:
+        """The same factors, known by their automaton alone."""
+        step, literal, start, final = self.machine()
+        return Automata(
+            self._ids, self._scope, self.shape, literal, np.zeros(self.arity, dtype=bool), step,
+            start, final,
+        )  # fmt: skip
+
+    def without_zeros(self, which: NDArray[np.bool_]) -> FactorGroup:
+        if not (self.forbids() & which).any():
+            return self
+        auto = self.as_automata()
+        n_ends = auto._final.shape[1]  # one more state: what was forbidden
+        step = np.where(auto._step < 0, n_ends, auto._step)
+        step = np.concatenate([step, np.full((self.arity, 1, 2), n_ends, np.int32)], axis=1)
+        final = np.broadcast_to(auto._final, (len(self), n_ends))
+        final = np.concatenate([final, np.full((len(self), 1), -np.inf)], axis=1)
+        final = np.where(np.isneginf(final) & which[:, None], 0.0, final)
+        return auto.replace(_step=step.astype(np.int32), _final=final)
+
+    def support(self) -> FactorGroup:
+        auto = self.as_automata()
+        return auto.replace(_final=np.where(auto._final > -np.inf, 0.0, -np.inf))
+
+    # ------------------------------------------------------------------ evidence
+
+    def sliced(self, touched: NDArray[np.bool_], fixed: NDArray[np.int32]) -> list[FactorGroup]:
+        """As every group's; where all literals are alike, one part for each number that is left."""
+        step = self.machine().step
+        hit = touched[self._scope]
+        if len(set(self.shape)) > 1 or not _alike(step) or not hit.any():
+            return super().sliced(touched, fixed)
+        parts: list[FactorGroup] = []
+        left = self.arity - hit.sum(axis=1)
+        for n in np.unique(left).tolist():
+            rows = np.flatnonzero(left == n)
+            if n == self.arity:
+                parts.append(self.take(rows, self._ids[rows]))
+                continue
+            order = np.argsort(~hit[rows], axis=1, kind="stable")  # the known ones first
+            part = self.as_automata().take(rows, self._ids[rows])
+            part = part.replace(
+                _scope=np.take_along_axis(part._scope, order, axis=1),
+                _literal=np.take_along_axis(part._literal, order, axis=1),
+            )
+            known = np.arange(self.arity) < self.arity - n
+            parts += part._slice(np.arange(len(rows)), known, fixed[part._scope[:, known]])
+        return parts
+
+    def exclude(self, log_field: NDArray[np.float64], offsets: NDArray[np.int64]) -> None:
+        first = offsets[self._scope]  # (F, A)
+        allowed = np.zeros((*first.shape, 2), dtype=bool)
+        for a, size in enumerate(self.shape):
+            for s in range(size):
+                here = log_field[first[:, a] + s] > -np.inf
+                is_literal = self._literal[:, a] == s
+                allowed[:, a, 1] |= here & is_literal
+                allowed[:, a, 0] |= here & ~is_literal
+        possible = self.possible(allowed)
+        if possible is None or np.array_equal(possible, allowed):
+            return
+        for a, size in enumerate(self.shape):
+            for s in range(size):
+                value = (self._literal[:, a] == s).astype(np.int64)
+                never = ~possible[np.arange(len(self)), a, value]
+                log_field[first[never, a] + s] = -np.inf
+
+    def _slice(
+        self, rows: NDArray[np.int64], known: NDArray[np.bool_], states: NDArray[np.int32]
+    ) -> list[FactorGroup]:
+        part = self.as_automata().take(rows, self._ids[rows])
+        read = (states == part._literal[:, known]).astype(np.int32)  # (n, positions)
+        return [g for sliced in part.after(known, read) for g in sliced.simplified()]
+
+    # ------------------------------------------------------------------ scores of left-out factors
+
+    def end_distribution(
+        self, probs: NDArray[np.float64], offsets: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Of the end state under product marginals, (F, K + 1); the last one: forbidden."""
+        from minfer.kernels import machines as k
+
+        step, literal, start, final = self.machine()
+        out = np.zeros((len(self), final.shape[1] + 1))
+        k.end_distributions(
+            np.ascontiguousarray(step), literal, start, self._scope, probs, offsets, out
+        )
+        return out
+
+    def scores(
+        self, probs: NDArray[np.float64], offsets: NDArray[np.int64], score: str, out: NDArray
+    ) -> None:
+        from minfer.kernels import gains
+        from minfer.kernels import machines as k
+
+        step, literal, start, final = self.machine()
+        ends = self.end_distribution(probs, offsets)
+        if score == "residual":
+            final = np.broadcast_to(final, (len(self), final.shape[1])).copy()
+            k.residuals(
+                np.ascontiguousarray(step), literal, start, final, self._scope, probs, offsets,
+                ends, out,
+            )  # fmt: skip
+            return
+        if score == "gain" and final.shape[1] == 2 and not self._may_forbid(self.machine()):
+            theta = np.broadcast_to(final[:, 1] - final[:, 0], (len(self),)).copy()
+            gains.feature_gains(ends[:, 1].copy(), ends[:, 0].copy(), theta, out)
+            return
+        final = np.concatenate([final, np.full((len(final), 1), -np.inf)], axis=1)
+        (gains.table_gains if score == "gain" else gains.table_reverse_gains)(ends, final, out)
+
+    # ------------------------------------------------------------------ checks and files
+
+    def check(self, n_states: NDArray[np.int32]) -> None:
+        super().check(n_states)
+        n, arity = self._scope.shape
+        if self._literal.shape != (n, arity) or self.flip.shape != (arity,):
+            raise ModelError(f"{n} {self.noun}s of {arity} literals: literals do not fit")
+        bad = ((self._literal < 0) | (self._literal >= n_states[self._scope])).any(axis=1)
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            raise ModelError(
+                f"factor {int(self._ids[row])}: its literals are states "
+                f"{self._literal[row].tolist()}, but its variables have "
+                f"{n_states[self._scope[row]].tolist()} states, counted from 0"
+            )
+        self._check_numbers()
+        step, _, start, final = self.machine()
+        n_ends = step.shape[1]
+        if step.shape != (arity, n_ends, 2) or final.shape not in ((1, n_ends), (n, n_ends)):
+            raise ModelError(f"{self.noun}: steps {step.shape} and weights {final.shape}")
+        if start.shape != (n,) or (n and not 0 <= start.min() <= start.max() < n_ends):
+            raise ModelError(f"{self.noun}: an automaton starts in a state it does not have")
+        if step.size and not -1 <= step.min() <= step.max() < n_ends:
+            raise ModelError(f"{self.noun}: a step leads to a state that is not there")
+        if not ((np.abs(final) < MAX_LOG) | (final == -np.inf)).all():
+            bad = ~((np.abs(final) < MAX_LOG) | (final == -np.inf))
+            row = int(np.flatnonzero(bad.any(axis=1))[0])
+            raise ModelError(
+                f"factor {int(self._ids[row])}: a weight of this {self.noun} is "
+                f"{final[row][bad[row]][0]}; weights are within 1e300, or minus infinity"
+            )
+
+    def _check_numbers(self) -> None:
+        """Raise ModelError if the kind's own numbers are wrong."""
+
+    def describe(self, put: Callable[[str, NDArray], None]) -> dict[str, Any]:
+        put("literal", self._literal.astype("<i4"))
+        put("flip", self.flip.astype("|u1"))
+        for name in self.numbers:
+            put(name.lstrip("_"), getattr(self, name).astype("<f8"))
+        return {}
+
+    @classmethod
+    def restore(
+        cls,
+        ids: NDArray[np.int64],
+        scope: NDArray[np.int32],
+        shape: tuple[int, ...],
+        get: Callable[[str, str, list[int]], NDArray],
+        entry: dict[str, Any],
+    ) -> FactorGroup:
+        literal, flip = restored_literals(ids, shape, get)
+        values = [get(name.lstrip("_"), "<f8", [len(ids)]) for name in cls.numbers]
+        return cls(ids, scope, shape, literal, flip, *values)
+
+
+def restored_literals(
+    ids: NDArray[np.int64], shape: tuple[int, ...], get: Callable[[str, str, list[int]], NDArray]
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Literals and signs as files hold them."""
+    literal = get("literal", "<i4", [len(ids), len(shape)])
+    flip = get("flip", "|u1", [len(shape)])
+    if flip.size and flip.max() > 1:
+        raise ModelError("signs of literals are 0 or 1")
+    return literal, flip.astype(bool)
+
+
+@dataclass(frozen=True, eq=False)
+class Weighted(Logical):
+    """Two end states, 0 and 1; weight w where the factor ends in 1 (it is *true*), else 0.
+
+    Infinite: hard, and the weight is 0 where it is true and minus infinity where it is false.
+    """
+
+    _theta: NDArray[np.float64]  # (F,)
+
+    per_factor: ClassVar[tuple[str, ...]] = ("_literal", "_theta")
+    numbers = ("_theta",)
+
+    @property
+    def theta(self) -> NDArray[np.float64]:
+        """Weights, shape (F,)."""
+        return read_only(self._theta)
+
+    def end_weights(self) -> NDArray[np.float64]:
+        """Of the two end states, (F, 2)."""
+        final, hard = np.zeros((len(self), 2)), np.isinf(self._theta)
+        final[:, 1] = np.where(hard, 0.0, self._theta)
+        final[hard, 0] = -np.inf
+        return final
+
+    @property
+    def n_weights(self) -> int:
+        return 1
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return read_only(self._theta[:, None])
+
+    def with_weights(self: L, weights: NDArray[np.float64]) -> L:
+        return self.replace(_theta=np.ascontiguousarray(weights[:, 0]))
+
+    def end_statistics(self, ends: NDArray[np.float64]) -> NDArray[np.float64]:
+        return ends[:, 1:2]
+
+    def _check_numbers(self) -> None:
+        good = (np.abs(self._theta) < MAX_LOG) | (self._theta == np.inf)
+        if self._theta.shape != (len(self),) or not good.all():
+            row = int(np.flatnonzero(~good)[0]) if self._theta.shape == good.shape else 0
+            raise ModelError(
+                f"factor {int(self._ids[row])}: the weight of a {self.noun} is a number within "
+                f"1e300, or infinity for a hard one, not {self._theta.ravel()[row]}"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Automata(Logical):
+    """Logical factors given by their automaton: what evidence leaves of the other kinds."""
+
+    _step: NDArray[np.int32]  # (A, K, 2)
+    _start: NDArray[np.int32]  # (F,)
+    _final: NDArray[np.float64]  # (F or 1, K)
+
+    kind = "automaton"
+    per_factor = ("_literal", "_start")
+
+    def machine(self) -> Machine:
+        return Machine(self._step, self._literal, self._start, self._final)
+
+    def take(self, rows: NDArray[np.int64], ids: NDArray[np.int64]) -> Automata:
+        part = super().take(rows, ids)
+        return part if len(self._final) == 1 else part.replace(_final=self._final[rows])
+
+    @property
+    def n_weights(self) -> int:
+        return self._final.shape[1]
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return read_only(np.broadcast_to(self._final, (len(self), self.n_weights)))
+
+    def with_weights(self, weights: NDArray[np.float64]) -> Automata:
+        return self.replace(_final=np.ascontiguousarray(weights))
+
+    def end_statistics(self, ends: NDArray[np.float64]) -> NDArray[np.float64]:
+        return ends
+
+    def simplified(self) -> list[FactorGroup]:
+        """Tables for up to two variables and for factors that have become constant."""
+        if self.arity <= 2:
+            return [self.as_tables()]
+        n, (step, _, start, final) = len(self), self.machine()
+        reach, dead = start[:, None] == np.arange(final.shape[1]), np.zeros(n, dtype=bool)
+        for a in range(self.arity):
+            reach, fell = _advance(reach, step[a], np.ones((n, 2), dtype=bool))
+            dead |= fell
+        high = np.where(reach, final, -np.inf).max(axis=1)
+        low = np.where(reach, final, np.inf).min(axis=1)
+        constant = (~dead & (high == low)) | ~reach.any(axis=1)
+        if not constant.any():
+            return [self]
+        value = np.where(reach.any(axis=1), high, -np.inf)
+        rows, rest = np.flatnonzero(constant), np.flatnonzero(~constant)
+        table = Tables(self._ids[rows], self._scope[rows][:, :0], (), value[rows, None])
+        return [table, self.take(rest, self._ids[rest])] if len(rest) else [table]
+
+    def after(self, known: NDArray[np.bool_], read: NDArray[np.int32]) -> list[Automata]:
+        """With the literals ``known`` (A,) read as ``read`` (F, known), and gone."""
+        step, literal, start, final = self.machine()
+        arity, n = self.arity, len(self)
+        value = np.zeros((n, arity), dtype=np.int32)
+        value[:, known] = read
+        free = [a for a in range(arity) if not known[a]]
+        kept = {a: step[a] for a in free}
+        split: list[int] = []  # may be read neither first nor last
+        late: list[int] = []
+        for a in np.flatnonzero(known).tolist():
+            if all(_commute(step[a], step[b]) for b in free if b < a):
+                start = np.where(start < 0, np.int32(-1), step[a, start, value[:, a]])
+            elif all(_commute(step[a], step[b]) for b in free if b > a):
+                late.append(a)
+            else:
+                split.append(a)
+        if split:  # the same values throughout: part of the step before
+            patterns, which = np.unique(value[:, split], axis=0, return_inverse=True)
+            if len(patterns) > 1:
+                parts = []
+                for p in range(len(patterns)):
+                    rows = np.flatnonzero(which.ravel() == p)
+                    parts += self.take(rows, self._ids[rows]).after(known, read[rows])
+                return parts
+            for a in split:
+                before = max(b for b in free if b < a)
+                then = np.append(step[a][:, patterns[0, split.index(a)]], np.int32(-1))
+                kept[before] = then[kept[before]].astype(np.int32)
+        for a in reversed(late):
+            final = np.broadcast_to(final, (n, final.shape[1]))
+            then = step[a][:, value[:, a]].T  # (n, K)
+            here = np.take_along_axis(final, np.maximum(then, 0), axis=1)
+            final = np.where(then < 0, -np.inf, here)
+        dead = start < 0
+        if dead.any():  # nothing is allowed any more
+            final = np.where(dead[:, None], -np.inf, np.broadcast_to(final, (n, final.shape[1])))
+            start = np.where(dead, np.int32(0), start)
+        steps = np.array([kept[a] for a in free], dtype=np.int32)
+        return [
+            Automata(
+                self._ids, np.ascontiguousarray(self._scope[:, ~known]),
+                tuple(s for s, k in zip(self.shape, known) if not k),
+                np.ascontiguousarray(literal[:, ~known]), np.zeros(len(free), dtype=bool),
+                steps.reshape(len(free), *step.shape[1:]), start.astype(np.int32),
+                np.ascontiguousarray(final),
+            )
+        ]  # fmt: skip
+
+    def describe(self, put: Callable[[str, NDArray], None]) -> dict[str, Any]:
+        put("literal", self._literal.astype("<i4"))
+        put("step", self._step.astype("<i4"))
+        put("start", self._start.astype("<i4"))
+        put("final", self._final.astype("<f8"))
+        return {"rows": len(self._final), "states": self._final.shape[1]}
+
+    @classmethod
+    def restore(
+        cls,
+        ids: NDArray[np.int64],
+        scope: NDArray[np.int32],
+        shape: tuple[int, ...],
+        get: Callable[[str, str, list[int]], NDArray],
+        entry: dict[str, Any],
+    ) -> Automata:
+        rows, n_ends = entry.get("rows"), entry.get("states")
+        if type(rows) is not int or rows not in (1, len(ids)):
+            raise ModelError(f"{str(rows)[:40]} rows of end weights for {len(ids)} factors")
+        if type(n_ends) is not int or not 1 <= n_ends * max(len(shape), 1) <= _AT_ONCE:
+            raise ModelError(f"an automaton of {str(n_ends)[:40]} states")
+        literal = get("literal", "<i4", [len(ids), len(shape)])
+        step = get("step", "<i4", [len(shape), n_ends, 2])
+        start, final = get("start", "<i4", [len(ids)]), get("final", "<f8", [rows, n_ends])
+        return cls(ids, scope, shape, literal, np.zeros(len(shape), dtype=bool), step, start, final)
+
+
+# ---------------------------------------------------------------------- sets of states
+
+
+def _advance(
+    reach: NDArray[np.bool_], step: NDArray[np.int32], allowed: NDArray[np.bool_]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """States (n, K) that one step leads to, and which rows may have died in it."""
+    out, dead = np.zeros_like(reach), np.zeros(len(reach), dtype=bool)
+    for k in range(reach.shape[1]):
+        for value in range(2):
+            here = reach[:, k] & allowed[:, value]
+            if step[k, value] < 0:
+                dead |= here
+            else:
+                out[:, step[k, value]] |= here
+    return out, dead
+
+
+def _possible(machine: Machine, rows: slice, allowed: NDArray, out: NDArray) -> None:
+    """Of some rows, into ``out``: forward over the states, then back."""
+    step, _, start, final = machine
+    n_ends, arity = final.shape[1], len(step)
+    reach = [start[rows][:, None] == np.arange(n_ends)]
+    for a in range(arity):
+        reach.append(_advance(reach[-1], step[a], allowed[:, a])[0])
+    good = np.broadcast_to(final if len(final) == 1 else final[rows], reach[0].shape) > -np.inf
+    nowhere = np.zeros((len(out), 1), dtype=bool)
+    for a in range(arity - 1, -1, -1):
+        good = np.concatenate([good, nowhere], axis=1)  # state -1 is the last column
+        each = [good[:, step[a, :, value]] & allowed[:, a, value, None] for value in range(2)]
+        for value in range(2):
+            out[:, a, value] = (reach[a] & each[value]).any(axis=1)
+        good = each[0] | each[1]
+
+
+def _alike(step: NDArray[np.int32]) -> bool:
+    """Whether all positions have one step, and it commutes with itself."""
+    return bool(len(step)) and bool((step == step[:1]).all()) and _commute(step[0], step[0])
+
+
+def _commute(a: NDArray[np.int32], b: NDArray[np.int32]) -> bool:
+    """Whether two literals may be read in either order, from whatever state."""
+    a_, b_ = np.vstack([a, [-1, -1]]), np.vstack([b, [-1, -1]])  # state -1 stays
+    return all(np.array_equal(b_[a[:, i], j], a_[b[:, j], i]) for i in range(2) for j in range(2))

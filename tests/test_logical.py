@@ -1,0 +1,277 @@
+"""Logical factors against their definitions: each kind by plain Python over its literals."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import own_kind
+from minfer import ContradictionError, FactorGraph, Marginals, ModelError
+from minfer.conditioning import condition
+from minfer.io.native import format_native, parse_native
+from minfer.reduction.gains import factor_scores
+
+# ---------------------------------------------------------------------- definitions, by literals
+
+
+def _weight(w: float, true: bool) -> float:
+    if w == np.inf:
+        return 0.0 if true else -np.inf
+    return w if true else 0.0
+
+
+#: Log psi of a tuple of truth values, and how the factor is added to a graph.
+KINDS = {
+    "clause": (
+        lambda x: _weight(1.3, any(x)),
+        lambda g, s, **o: g.add_clauses(s, 1.3, **o),
+    ),
+    "clause-negative": (
+        lambda x: _weight(-0.9, any(x)),
+        lambda g, s, **o: g.add_clauses(s, -0.9, **o),
+    ),
+    "clause-hard": (
+        lambda x: _weight(np.inf, any(x)),
+        lambda g, s, **o: g.add_clauses(s, **o),
+    ),
+    "clause-huge": (
+        lambda x: _weight(1e3, any(x)),
+        lambda g, s, **o: g.add_clauses(s, 1e3, **o),
+    ),
+    "clause-impossible": (
+        lambda x: _weight(-1e3, any(x)),
+        lambda g, s, **o: g.add_clauses(s, -1e3, **o),
+    ),
+    "exactly-one": (
+        lambda x: 0.0 if sum(x) == 1 else -np.inf,
+        lambda g, s, **o: g.add_exactly_one(s, **o),
+    ),
+    "at-most-one": (
+        lambda x: 0.0 if sum(x) <= 1 else -np.inf,
+        lambda g, s, **o: g.add_at_most_one(s, **o),
+    ),
+    "parity": (
+        lambda x: 0.0 if sum(x) % 2 == 0 else -np.inf,
+        lambda g, s, **o: g.add_parity(s, **o),
+    ),
+    "parity-odd-soft": (
+        lambda x: 0.7 if sum(x) % 2 else 0.0,
+        lambda g, s, **o: g.add_parity(s, 0.7, True, **o),
+    ),
+    "cardinality": (
+        lambda x: [0.5, -1.0, 0.25, -np.inf, 2.0][min(sum(x), 4)],
+        lambda g, s, **o: g.add_cardinality(s, [0.5, -1.0, 0.25, -np.inf, 2.0], **o),
+    ),
+    "cardinality-huge": (
+        lambda x: [-1e3, 0.0, 1e3][min(sum(x), 2)],
+        lambda g, s, **o: g.add_cardinality(s, [-1e3, 0.0, 1e3], **o),
+    ),
+    "at-most-2": (
+        lambda x: 0.0 if sum(x) <= 2 else -np.inf,
+        lambda g, s, **o: g.add_cardinality(s, at_most=2, **o),
+    ),
+    "or": (
+        lambda x: _weight(np.inf, any(x[:-1]) == x[-1]),
+        lambda g, s, **o: g.add_or(np.array(s)[:, :-1], np.array(s)[:, -1], **o),
+    ),
+    "and-soft": (
+        lambda x: _weight(1.1, all(x[:-1]) == x[-1]),
+        lambda g, s, **o: g.add_and(np.array(s)[:, :-1], np.array(s)[:, -1], 1.1, **o),
+    ),
+    "own": (own_kind.log_psi, own_kind.add),
+}
+
+
+def table(kind: str, cards, states, signs) -> np.ndarray:
+    """A factor's log-table, cell by cell."""
+    psi = KINDS[kind][0]
+    out = np.empty(tuple(cards))
+    for cell in itertools.product(*(range(c) for c in cards)):
+        out[cell] = psi(tuple((x == s) == (g > 0) for x, s, g in zip(cell, states, signs)))
+    return out
+
+
+def drawn(kind: str, arity: int, rng, most: int = 2):
+    """A graph with one such factor over the last variables, and its log-table."""
+    cards = rng.integers(2, most + 1, size=arity)
+    states = [int(rng.integers(c)) for c in cards]
+    signs = rng.choice([-1, 1], size=arity)
+    scope = rng.permutation(arity) + 1
+    all_cards = np.full(arity + 1, 2)
+    all_cards[scope] = cards
+    graph = FactorGraph.empty(all_cards)
+    graph = KINDS[kind][1](graph, [scope.tolist()], states=[states], signs=[signs.tolist()])
+    return graph, table(kind, cards, states, signs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("most", [2, 3])
+def test_tables_are_the_definition(kind, most):
+    rng = np.random.default_rng(3)
+    for arity in (1, 2, 3, 5):
+        graph, want = drawn(kind, arity, rng, most)
+        np.testing.assert_array_equal(graph.log_table(0), want)
+        graph.validate()
+        x = np.array(list(itertools.product(*(range(c) for c in graph.n_states))))
+        scores = graph.log_score(x)
+        np.testing.assert_array_equal(scores, want[tuple(x[:, graph.scope(0)].T)])
+        group = graph.groups[0]
+        assert group.forbids()[0] == np.isneginf(want).any()
+        np.testing.assert_array_equal(
+            group.without_zeros(np.ones(1, bool)).log_tables()[0].reshape(want.shape),
+            np.where(np.isneginf(want), 0.0, want),
+        )
+        np.testing.assert_array_equal(
+            group.support().log_tables()[0].reshape(want.shape),
+            np.where(np.isneginf(want), -np.inf, 0.0),
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_slices_are_slices_of_the_table(kind):
+    rng = np.random.default_rng(4)
+    for most in (2, 3):
+        graph, want = drawn(kind, 5, rng, most)
+        group, scope = graph.groups[0], graph.scope(0)
+        for known in itertools.product([False, True], repeat=5):
+            touched = np.zeros(graph.n_variables, dtype=bool)
+            touched[scope] = known
+            fixed = rng.integers(graph.n_states).astype(np.int32)
+            (part,) = group.sliced(touched, fixed)
+            index = tuple(int(fixed[v]) if touched[v] else slice(None) for v in scope)
+            got = part.log_tables()[0].reshape(part.shape)
+            if part.arity == 0:  # constant in what is left
+                assert (want[index] == got).all()
+            else:
+                np.testing.assert_array_equal(got, want[index])
+            assert part.form == ("table" if part.arity <= 2 else "machine")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_native_files(kind):
+    graph, want = drawn(kind, 4, np.random.default_rng(5), 3)
+    data = format_native(graph)
+    back = parse_native("file", data)
+    np.testing.assert_array_equal(back.log_table(0), want)
+    assert back.groups[0].kind == graph.groups[0].kind
+    assert format_native(back) == data
+    condensed = graph.groups[0].as_automata()
+    graph = FactorGraph(graph._n_states, (condensed,))
+    np.testing.assert_array_equal(parse_native("file", format_native(graph)).log_table(0), want)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_are_those_of_the_table(kind):
+    rng = np.random.default_rng(6)
+    for arity in (2, 3, 6):
+        graph, want = drawn(kind, arity, rng, 3)
+        plain = FactorGraph.from_tables(graph.n_states, [graph.scope(0)], [want])
+        probs = np.concatenate([rng.dirichlet(np.ones(s)) for s in graph.n_states])
+        for score in ("gain", "reverse", "residual"):
+            values = [
+                factor_scores(g, Marginals.from_probs(g, probs, "drawn"), None, score)[0]
+                for g in (graph, plain)
+            ]
+            np.testing.assert_allclose(*values, rtol=1e-9, atol=1e-12)
+
+
+def test_small_gains_keep_their_digits():
+    """A clause of three literals, all but surely true, and a tiny weight: u w^2 / 2 and p_i p_j."""
+    graph = FactorGraph.empty([2] * 3).add_clauses([[0, 1, 2]], 1e-6)
+    off = np.array([1e-5, 2e-5, 3e-5])
+    probs = np.stack([off, 1 - off], axis=1).ravel()
+    m = Marginals.from_probs(graph, probs, "drawn")
+    u = off.prod()
+    np.testing.assert_allclose(factor_scores(graph, m)[0], u * 1e-12 / 2, rtol=1e-6)
+    probs = np.stack([1 - off, off], axis=1).ravel()  # literals all but surely false
+    m = Marginals.from_probs(graph, probs, "drawn")
+    pairs = off[0] * off[1] + off[0] * off[2] + off[1] * off[2]
+    got = factor_scores(graph, m, None, "residual")[0]
+    np.testing.assert_allclose(got, 0.5 * 1e-12 * pairs, rtol=1e-3)
+
+
+def test_evidence_propagates():
+    one = FactorGraph.empty([2] * 6).add_exactly_one([[0, 1, 2, 3, 4]])
+    assert condition(one.with_evidence({2: 1})).fixed.tolist() == [0, 0, 1, 0, 0, -1]
+    two = FactorGraph.empty([2] * 6).add_cardinality([[5, 4, 3, 2, 1]], at_most=2)
+    assert condition(two.with_evidence({2: 1, 4: 1})).fixed.tolist() == [-1, 0, 1, 0, 1, 0]
+    chain = FactorGraph.empty([2] * 9).add_and([[0, 1, 2], [3, 4, 5]], [3, 6])
+    chain = chain.add_clauses([[6, 7, 8]], signs=[[-1, 1, 1]])
+    fixed = condition(chain.with_evidence({6: 1, 7: 0})).fixed
+    assert fixed.tolist() == [1, 1, 1, 1, 1, 1, 1, 0, 1]
+    with pytest.raises(ContradictionError):
+        condition(chain.with_evidence({6: 1, 2: 0}))
+    with pytest.raises(ContradictionError):
+        condition(one.with_evidence({2: 1, 3: 1}))
+    colours = FactorGraph.empty([3] * 4).add_exactly_one([[0, 1, 2, 3]], states=2)
+    fixed = condition(colours.with_evidence({0: 2})).fixed
+    assert fixed.tolist() == [2, -1, -1, -1]
+    field = condition(colours.with_evidence({0: 2})).field
+    assert field[3:].tolist() == [0, 0, -np.inf] * 3
+
+
+def test_scopes_of_any_lengths_keep_their_numbers():
+    scopes = [[0, 1, 2], [3], [], [2, 0], [1, 2, 3]]
+    graph = FactorGraph.empty([2] * 4).add_clauses(scopes, np.arange(5.0))
+    for i, scope in enumerate(scopes):
+        assert graph.scope(i).tolist() == scope
+    assert graph.log_table(2) == 0.0
+    assert graph.weights.tolist() == [0, 1, 2, 3, 4]
+    again = graph.with_weights(graph.weights + 1)
+    assert again.lineage == graph.lineage
+    assert again.log_table(1).tolist() == [0, 2]
+    assert graph.keep([0, 4]).log_table(1).max() == 4.0
+    hard = graph.add_clauses([[0, 1, 2]])
+    assert hard.with_weights(hard.weights).log_table(5).min() == -np.inf
+
+
+@pytest.mark.parametrize(
+    ("add", "says"),
+    [
+        (lambda g: g.add_clauses([[0, 1, 9]]), "factor 1: scope .* outside 0..3"),
+        (lambda g: g.add_clauses([[0, 1, 2]], np.nan), "factor 1: the weight of a clause"),
+        (lambda g: g.add_clauses([[0, 1, 2]], -np.inf), "factor 1: the weight of a clause"),
+        (lambda g: g.add_clauses([[0, 1, 2], [1, 2, 3]], [1.0, 2.0, 3.0]), "2 scopes"),
+        (lambda g: g.add_clauses([[0, 1]], 1.0, [[1, 2]]), "factor 1: signs are 1 and -1"),
+        (lambda g: g.add_clauses([[0, 1], [1]], 1.0, [[1, 1], [1, 1]]), "factor 2: 1 literals"),
+        (lambda g: g.add_clauses([[0, 1]], states=2), r"factor 1: .*\(x0, x1\) have \[2, 2\]"),
+        (lambda g: g.add_clauses([[0, 0, 1]]), "factor 1: .* twice"),
+        (lambda g: g.add_clauses(3), "scopes are F sequences"),
+        (lambda g: g.add_parity([[0, 1]], odd=3), "odd is True or False"),
+        (lambda g: g.add_cardinality([[0, 1]]), "at_most=k"),
+        (lambda g: g.add_cardinality([[0, 1]], at_most=-1), "a count"),
+        (lambda g: g.add_cardinality([[0, 1]], [np.inf, 0.0]), "factor 1: a weight"),
+        (lambda g: g.add_cardinality([[0, 1]], np.zeros((2, 3))), "1 scopes"),
+        (lambda g: g.add_cardinality([[0, 1]], np.zeros((1, 4))), "counts 0 to 2"),
+        (lambda g: g.add_or([[0, 1]], [2, 3]), "1 gates"),
+    ],
+)
+def test_wrong_factors_are_named(add, says):
+    with pytest.raises(ModelError, match=says):
+        add(FactorGraph.from_tables([2] * 4, [[0]], [[0.0, 0.0]]))
+
+
+def test_files_that_lie_are_refused():
+    """Literals, steps and weights that do not fit are errors, not crashes later."""
+    graph = FactorGraph.empty([2] * 3).add_cardinality([[0, 1, 2]], [0.0, 1.0, 0.0])
+    group = graph.groups[0]
+    auto = group.as_automata()
+    wrong = [
+        group.replace(_literal=group._literal + 2),
+        group.replace(_log_weights=np.array([[np.nan, 0.0]])),
+        group.replace(_log_weights=np.zeros((1, 9))),
+        auto.replace(_step=auto._step + 7),
+        auto.replace(_step=auto._step - 3),
+        auto.replace(_start=auto._start - 1),
+        auto.replace(_final=np.full((1, 3), np.inf)),
+    ]
+    for bad in wrong:
+        data = format_native_unchecked(graph, bad)
+        with pytest.raises(ModelError):
+            data.validate()
+
+
+def format_native_unchecked(graph: FactorGraph, group) -> FactorGraph:
+    return FactorGraph(graph._n_states, (group,))
