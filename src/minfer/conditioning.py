@@ -7,8 +7,6 @@ Arity-0 and arity-1 factors go into the constant and the field; a variable with 
 sliced. A slice may forbid states of its other variables and so fix more (a true literal of an
 exactly-one all the others); a few rounds of that propagation are made. Factors keep their numbers,
 so every answer maps back to the graph.
-
-:func:`flatten` lays the remaining tables end to end for the solvers that walk over tables.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -177,51 +174,3 @@ def _new_fixed(graph: FactorGraph, log_field: NDArray, fixed: NDArray) -> NDArra
         state[owner] = where - graph._offsets[owner]
         fixed[newly] = state[newly]
     return newly
-
-
-class Flat(NamedTuple):
-    """All tables end to end, for kernels. F factors, E = sum of arities."""
-
-    card: NDArray[np.int32]  # (V,) number of states
-    off: NDArray[np.int64]  # (V+1,) where a variable's states begin
-    field: NDArray[np.float64]  # (sum S,)
-    fptr: NDArray[np.int64]  # (F+1,) where a factor's scope begins
-    scope: NDArray[np.int32]  # (E,)
-    toff: NDArray[np.int64]  # (F,) where its table begins; shared tables share it
-    log_psi: NDArray[np.float64]  # row-major tables, last variable fastest
-    vptr: NDArray[np.int64]  # (V+1,) where a variable's (factor, position) pairs begin
-    vfac: NDArray[np.int32]  # (E,) factor
-    vpos: NDArray[np.int32]  # (E,) position in that factor's scope
-    ids: NDArray[np.int64]  # (F,) the factor's number in the graph
-
-
-def flatten(model: Conditioned) -> Flat:
-    """Lay all factors that are tables end to end."""
-    graph = model.graph
-    tables = [g for g in model.groups if g.form == "table"]
-    arity = [np.full(len(g), g.arity, dtype=np.int64) for g in tables]
-    scope = [g._scope.ravel() for g in tables]
-    toff, psi, start = [], [], 0
-    for g in tables:
-        rows = np.zeros(len(g), np.int64) if g.shared else np.arange(len(g))
-        toff.append(start + rows * g.n_cells)
-        psi.append(g.stored_tables().ravel())
-        start += psi[-1].size
-    n = sum(len(g) for g in tables)
-    fptr = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(_join(arity, np.int64), out=fptr[1:])
-    flat_scope = _join(scope, np.int32)
-    order = np.argsort(flat_scope, kind="stable")
-    vptr = np.zeros(graph.n_variables + 1, dtype=np.int64)
-    np.cumsum(np.bincount(flat_scope, minlength=graph.n_variables), out=vptr[1:])
-    owner = np.repeat(np.arange(n, dtype=np.int32), np.diff(fptr))
-    return Flat(
-        graph._n_states, graph._offsets, model.field, fptr, flat_scope,
-        _join(toff, np.int64), _join(psi, np.float64), vptr, owner[order],
-        (order - fptr[owner[order]]).astype(np.int32),
-        _join([g._ids for g in tables], np.int64),
-    )  # fmt: skip
-
-
-def _join(parts: list[NDArray], dtype: type) -> NDArray:
-    return np.concatenate(parts).astype(dtype, copy=False) if parts else np.zeros(0, dtype=dtype)

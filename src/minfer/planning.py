@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from minfer.conditioning import Conditioned, condition
+from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, RefusedError
 from minfer.factors import FactorGroup
 from minfer.graph import FactorGraph
-from minfer.solvers.exact import Exact, cheap_cells, expand_globals, expected_seconds
+from minfer.solvers.exact import Exact, cheap_cells, expected_seconds
 from minfer.words import counted
 
 SWEEPS = 50  # an iterative solver is assumed to take this many
@@ -144,7 +145,7 @@ def exact_seconds(graph: FactorGraph, cells: float | None = SOON) -> float | Non
         most = float(cheap_cells(model)) if cells is None else cells
         if free > MOST_SEARCHED or 2 * free > most:
             return None
-        tree = clique_tree(expand_globals(model), most)
+        tree = clique_tree(only_tables(model), most)
         if not tree.complete or tree.cells > most:
             return None
         Exact().check(tree)
@@ -155,7 +156,7 @@ def exact_seconds(graph: FactorGraph, cells: float | None = SOON) -> float | Non
 
 def _exact(model: Conditioned) -> tuple[Estimate, CliqueTree | None]:
     try:
-        tree = clique_tree(expand_globals(model))
+        tree = clique_tree(only_tables(model))
     except RefusedError as error:
         return Estimate("exact", math.inf, math.inf, refuses=str(error)), None
     refuses = ""

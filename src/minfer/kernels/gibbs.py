@@ -1,4 +1,4 @@
-"""Single-site Gibbs chains on a :class:`~minfer.kernels.mean_field.Split`, and feasible starts.
+"""Single-site Gibbs chains on a :class:`~minfer.kernels.layout.Layout`, and feasible starts.
 
 Random numbers come from xoshiro256++ (Blackman & Vigna 2021, "Scrambled linear pseudorandom number
 generators", ACM TOMS 47:36), whose four words are passed in: nothing global is touched.
@@ -9,7 +9,17 @@ from __future__ import annotations
 import numpy as np
 
 from minfer.kernels._jit import jit
-from minfer.kernels.mean_field import FAST, GENERAL, IDLE
+from minfer.kernels.layout import (
+    ASCENDING,
+    FAST,
+    FINAL,
+    GENERAL,
+    IDLE,
+    START,
+    STATES,
+    STEP,
+    machine_room,
+)
 
 _R11, _R17, _R23, _R41 = np.uint64(11), np.uint64(17), np.uint64(23), np.uint64(41)
 _R45, _R19 = np.uint64(45), np.uint64(19)
@@ -47,8 +57,30 @@ def draw(off, probs, words, states):
 
 
 @jit
+def _walk(scope, literal, step, x, lo, first, stop, t, n, state):
+    """The state of a machine after positions ``first`` to ``stop``; -1 if that is forbidden.
+
+    Its scope begins at ``lo``, its steps at ``t``; it has n states.
+    """
+    for i in range(first, stop):
+        if state < 0:
+            break
+        on = x[scope[lo + i]] == literal[lo + i]
+        state = step[t + 2 * (i * n + state) + on]
+    return state
+
+
+@jit
 def _is_broken(model, f, x):
-    """Whether the assignment x falls into a forbidden cell of factor f."""
+    """Whether factor f forbids the assignment x."""
+    if model.toff[f] < 0:
+        row = model.machine[f - (model.toff.shape[0] - model.machine.shape[0])]
+        lo, hi = model.fptr[f], model.fptr[f + 1]
+        state = _walk(
+            model.scope, model.literal, model.step, x, lo, 0, hi - lo, row[STEP], row[STATES],
+            row[START],
+        )  # fmt: skip
+        return state < 0 or model.final[row[FINAL] + state] == -np.inf
     cell = 0
     for k in range(model.fptr[f], model.fptr[f + 1]):
         cell = cell * model.card[model.scope[k]] + x[model.scope[k]]
@@ -59,8 +91,8 @@ def _is_broken(model, f, x):
 def _n_broken(model, v, x):
     """How many factors of v the assignment breaks."""
     count = 0
-    for k in range(model.gptr[v], model.gptr[v + 1]):
-        count += _is_broken(model, model.gfac[k], x)
+    for k in range(model.vptr[v], model.vptr[v + 1]):
+        count += _is_broken(model, model.vfac[k], x)
     return count
 
 
@@ -98,7 +130,7 @@ def repair(model, x, words, max_moves):
     place = np.full(n_facs, -1, np.int64)  # position in ``broken``
     n = 0
     for f in range(n_facs):
-        if model.general[f] and _is_broken(model, f, x):
+        if _is_broken(model, f, x):
             broken[n], place[f] = f, n
             n += 1
     for _ in range(max_moves):
@@ -109,8 +141,8 @@ def repair(model, x, words, max_moves):
         if v < 0:
             continue
         x[v] = state
-        for k in range(model.gptr[v], model.gptr[v + 1]):
-            g = model.gfac[k]
+        for k in range(model.vptr[v], model.vptr[v + 1]):
+            g = model.vfac[k]
             bad = _is_broken(model, g, x)
             if bad and place[g] < 0:
                 broken[n], place[g] = g, n
@@ -121,6 +153,23 @@ def repair(model, x, words, max_moves):
                 broken[place[g]], place[last] = last, place[g]
                 place[g] = -1
     return n
+
+
+@jit
+def yield_to(model, x, target):
+    """Move variables of broken factors to their ``target``, in place, until no factor is broken.
+
+    For models that allow every allowed assignment with any variable moved to its target. Returns
+    a factor that is broken even at the target, or -1.
+    """
+    for f in range(model.toff.shape[0]):
+        k = model.fptr[f]
+        while _is_broken(model, f, x):
+            if k == model.fptr[f + 1]:
+                return f
+            x[model.scope[k]] = target[model.scope[k]]
+            k += 1
+    return -1
 
 
 @jit
@@ -185,12 +234,40 @@ def _fast_sweep(model, x, words, total, t):
 
 
 @jit
-def _sweep(model, x, words, e, total, t):
-    """The same with variables of every kind."""
+def _foresee(model, x, at, state, behind):
+    """Bring every machine with a sorted scope to its start, and its log-weights to x.
+
+    Row i of ``behind``, from ``at[m]``, is the log-weight by the state before position i.
+    """
+    fptr, scope, literal, machine = model.fptr, model.scope, model.literal, model.machine
+    step, final = model.step, model.final
+    n_tables = fptr.shape[0] - 1 - machine.shape[0]
+    for m in range(machine.shape[0]):
+        state[m] = machine[m, START]
+        if not machine[m, ASCENDING]:
+            continue
+        lo, hi = fptr[n_tables + m], fptr[n_tables + m + 1]
+        n, t = machine[m, STATES], machine[m, STEP]
+        row = at[m] + (hi - lo) * n
+        for k in range(n):
+            behind[row + k] = final[machine[m, FINAL] + k]
+        for i in range(hi - lo - 1, 0, -1):
+            on = x[scope[lo + i]] == literal[lo + i]
+            for k in range(n):
+                after = step[t + 2 * (i * n + k) + on]
+                behind[row - n + k] = behind[row + after] if after >= 0 else -np.inf
+            row -= n
+
+
+@jit
+def _sweep(model, x, words, e, total, t, at, state, behind):
+    """The same with variables of every kind; ``at``, ``state``, ``behind`` as they are foreseen."""
     card, off, bias, kind = model.card, model.off, model.bias, model.kind
     qptr, qvar, qweight = model.qptr, model.qvar, model.qweight
-    gptr, gfac, gpos, gvar, gown = model.gptr, model.gfac, model.gpos, model.gvar, model.gown
+    vptr, vfac, vpos, vother, vown = model.vptr, model.vfac, model.vpos, model.vother, model.vown
     fptr, scope, toff, log_psi = model.fptr, model.scope, model.toff, model.log_psi
+    literal, machine, step, final = model.literal, model.machine, model.step, model.final
+    n_tables = toff.shape[0] - machine.shape[0]
     worst = 0.0
     for v in range(card.shape[0]):
         if kind[v] == IDLE:
@@ -207,18 +284,46 @@ def _sweep(model, x, words, e, total, t):
             e[s] = bias[o + s]
         if n == 2:
             e[1] += log_odds
-        for k in range(gptr[v], gptr[v + 1]):
-            f, u = gfac[k], gvar[k]
+        for k in range(vptr[v], vptr[v + 1]):
+            f, u = vfac[k], vother[k]
+            if toff[f] < 0:
+                m, pos, lo = f - n_tables, vpos[k], fptr[f]
+                n_k, first, here = machine[m, STATES], machine[m, STEP], state[m]
+                if not machine[m, ASCENDING]:
+                    here = _walk(scope, literal, step, x, lo, 0, pos, first, n_k, here)
+                row = at[m] + (pos + 1) * n_k
+                for on in range(2):
+                    after = step[first + 2 * (pos * n_k + here) + on] if here >= 0 else -1
+                    if machine[m, ASCENDING]:
+                        weight = behind[row + after] if after >= 0 else -np.inf
+                    else:
+                        hi = fptr[f + 1] - lo
+                        after = _walk(
+                            scope, literal, step, x, lo, pos + 1, hi, first, n_k, after
+                        )  # fmt: skip
+                        weight = final[machine[m, FINAL] + after] if after >= 0 else -np.inf
+                    for s in range(n):
+                        if (s == literal[lo + pos]) == (on == 1):
+                            e[s] += weight
+                continue
             cell = 0
             if u >= 0:
-                cell = x[u] * (1 if gpos[k] == 0 else n)
+                cell = x[u] * (1 if vpos[k] == 0 else n)
             else:
                 for i in range(fptr[f], fptr[f + 1]):
                     cell = cell * card[scope[i]] + (x[scope[i]] if scope[i] != v else 0)
             cell += toff[f]
             for s in range(n):
-                e[s] += log_psi[cell + s * gown[k]]
+                e[s] += log_psi[cell + s * vown[k]]
         worst = max(worst, _choose(x, v, e, n, words, total, o, t))
+        for k in range(vptr[v], vptr[v + 1]):
+            f, pos = vfac[k], vpos[k]
+            if toff[f] < 0 and machine[f - n_tables, ASCENDING]:
+                m, lo = f - n_tables, fptr[f]
+                state[m] = _walk(
+                    scope, literal, step, x, lo, pos, pos + 1, machine[m, STEP],
+                    machine[m, STATES], state[m],
+                )  # fmt: skip
     return worst
 
 
@@ -233,7 +338,7 @@ def _count(card, fptr, scope, x, count_ptr, counts):
 
 
 @jit
-def sample(model, states, words, n_sweeps, t, totals, count_ptr, counts, residuals):
+def sample(model, states, words, n_sweeps, t, totals, fptr, scope, count_ptr, counts, residuals):
     """Sweep every chain; ``t`` is the number of recorded sweeps so far, or -1 for burn-in.
 
     Parameters
@@ -241,6 +346,7 @@ def sample(model, states, words, n_sweeps, t, totals, count_ptr, counts, residua
     states : i4 (C, V), in and out
     words : u8 (C, 4), in and out: the generators
     totals : f8 (C, sum S), in and out: sums of conditional distributions; not of IDLE variables
+    fptr, scope : the scopes of the factors whose joint states are counted, end to end
     count_ptr : i8 (F+1,), where a factor's cells begin in ``counts``
     counts : i8, in and out: joint states seen, all chains together
     residuals : f8 (n_sweeps,), in and out: largest change of a chain's mean in each sweep
@@ -250,6 +356,8 @@ def sample(model, states, words, n_sweeps, t, totals, count_ptr, counts, residua
         most = max(most, n)
     e = np.empty(most)
     only_fast = (model.kind != GENERAL).all()
+    at, behind, _ = machine_room(model.fptr, model.machine)
+    machine_states = np.empty(at.shape[0], np.int64)
     for c in range(states.shape[0]):
         x, generator, total = states[c], words[c], totals[c]
         for i in range(n_sweeps):
@@ -257,8 +365,9 @@ def sample(model, states, words, n_sweeps, t, totals, count_ptr, counts, residua
             if only_fast:
                 change = _fast_sweep(model, x, generator, total, done)
             else:
-                change = _sweep(model, x, generator, e, total, done)
+                _foresee(model, x, at, machine_states, behind)
+                change = _sweep(model, x, generator, e, total, done, at, machine_states, behind)
             if t >= 0:
                 change = change / (done * (done + 1.0)) if done > 0 else 1.0
                 residuals[i] = max(residuals[i], change)
-                _count(model.card, model.fptr, model.scope, x, count_ptr, counts)
+                _count(model.card, fptr, scope, x, count_ptr, counts)

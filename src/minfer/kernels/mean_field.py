@@ -1,138 +1,31 @@
-"""Coordinate ascent on the mean-field bound, and the split of a model it shares with Gibbs.
+"""Coordinate ascent on the mean-field bound, over a :class:`~minfer.kernels.layout.Layout`.
 
-Finite 2x2 tables of moderate size are a quadratic form: with y in {0, 1} and T the log-table,
-
-    T(y_i, y_j) = T_00 + (T_10 - T_00) y_i + (T_01 - T_00) y_j + W y_i y_j,
-    W = T_11 - T_10 - T_01 + T_00,
-
-so the first three terms go into a constant and the field (``bias``) and what a sweep reads per
-factor and variable is one weight and one neighbour. Every other table keeps its cells; a cell of
-minus infinity is a *forbidden* cell, and its expected mass is kept apart from the finite energies.
+Of a quadratic pair a sweep reads one weight and one neighbour. Every other table keeps its cells; a
+cell of minus infinity is a *forbidden* cell, and its expected mass is kept apart from the finite
+energies. Of a machine, which forbids nothing, the distribution over its states before each position
+and the expected log-weight after it, given the state, are kept in step with the sweep: a variable's
+message takes time in the number of states.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
 from minfer.kernels._jit import jit
+from minfer.kernels.layout import (
+    ASCENDING,
+    FAST,
+    FINAL,
+    GENERAL,
+    IDLE,
+    START,
+    STATES,
+    STEP,
+    machine_room,
+)
 
-#: Larger entries keep their table: in T_11 - T_10 - T_01 + T_00 they would swallow small ones.
-MAX_QUADRATIC = 1e5
-IDLE = 0  # no factor left: its marginal is that of its field, and no sweep touches it
-FAST = 1  # binary, finite bias, quadratic edges only
-GENERAL = 2
 _TINY = 1e-300  # forbidden mass below this is underflow, not mass
 _TIE = 1.0 + 1e-9
-
-
-class Split(NamedTuple):
-    """A model as quadratic edges and general factors. V variables, F factors.
-
-    Kernels take the arrays out of it once, at the top: handing the tuple itself to a helper in an
-    inner loop costs a reference count per array and call.
-    """
-
-    card: Any  # i4 (V,)
-    off: Any  # i8 (V+1,) where a variable's states begin
-    bias: Any  # f8 (sum S,) field, with the linear terms of the quadratic edges
-    kind: Any  # i1 (V,) IDLE, FAST or GENERAL
-    qptr: Any  # i8 (V+1,) a variable's quadratic edges
-    qvar: Any  # i4 the neighbour
-    qweight: Any  # f8 W
-    gptr: Any  # i8 (V+1,) a variable's general factors
-    gfac: Any  # i4 factor
-    gpos: Any  # i4 the variable's position in its scope
-    gvar: Any  # i4 the other variable of a pair; -1 for a larger scope
-    gown: Any  # i4 stride of the variable's own state in the table
-    fptr: Any  # i8 (F+1,) where a factor's scope begins
-    scope: Any  # i4
-    toff: Any  # i8 (F,) where a factor's table begins
-    log_psi: Any  # f8
-    general: Any  # bool (F,)
-
-
-@jit
-def _is_general(flat, f):
-    lo = flat.fptr[f]
-    if flat.fptr[f + 1] - lo != 2:
-        return True
-    if flat.card[flat.scope[lo]] != 2 or flat.card[flat.scope[lo + 1]] != 2:
-        return True
-    for c in range(flat.toff[f], flat.toff[f] + 4):
-        if not abs(flat.log_psi[c]) <= MAX_QUADRATIC:
-            return True
-    return False
-
-
-@jit
-def _log_sum_exp(values, lo, hi):
-    top, z = -np.inf, 0.0
-    for s in range(lo, hi):
-        top = max(top, values[s])
-    for s in range(lo, hi):
-        z += np.exp(values[s] - top)
-    return top + np.log(z)
-
-
-@jit
-def split(flat):
-    """The model as a :class:`Split`, and a constant: all T_00, and log Z of the idle variables."""
-    n_vars, n_facs = flat.card.shape[0], flat.toff.shape[0]
-    general = np.empty(n_facs, np.bool_)
-    constant = 0.0
-    for f in range(n_facs):
-        general[f] = _is_general(flat, f)
-        if not general[f]:
-            constant += flat.log_psi[flat.toff[f]]
-    qptr = np.zeros(n_vars + 1, np.int64)
-    gptr = np.zeros(n_vars + 1, np.int64)
-    for v in range(n_vars):
-        n_general = 0
-        for k in range(flat.vptr[v], flat.vptr[v + 1]):
-            n_general += general[flat.vfac[k]]
-        gptr[v + 1] = gptr[v] + n_general
-        qptr[v + 1] = qptr[v] + flat.vptr[v + 1] - flat.vptr[v] - n_general
-    qvar = np.empty(qptr[n_vars], np.int32)
-    qweight = np.empty(qptr[n_vars], np.float64)
-    gfac = np.empty(gptr[n_vars], np.int32)
-    gpos = np.empty(gptr[n_vars], np.int32)
-    gvar = np.empty(gptr[n_vars], np.int32)
-    gown = np.empty(gptr[n_vars], np.int32)
-    bias = flat.field.copy()
-    kind = np.empty(n_vars, np.int8)
-    q, g = 0, 0
-    for v in range(n_vars):
-        o = flat.off[v]
-        for k in range(flat.vptr[v], flat.vptr[v + 1]):
-            f, pos = flat.vfac[k], flat.vpos[k]
-            if general[f]:
-                gfac[g] = f
-                gpos[g] = pos
-                lo, hi = flat.fptr[f], flat.fptr[f + 1]
-                gvar[g] = flat.scope[lo + 1 - pos] if hi - lo == 2 else -1
-                gown[g] = 1
-                for i in range(lo + pos + 1, hi):
-                    gown[g] *= flat.card[flat.scope[i]]
-                g += 1
-                continue
-            t = flat.log_psi[flat.toff[f] : flat.toff[f] + 4]
-            bias[o + 1] += t[2 - pos] - t[0]
-            qvar[q] = flat.scope[flat.fptr[f] + 1 - pos]
-            qweight[q] = (t[3] - t[2]) - (t[1] - t[0])
-            q += 1
-        kind[v] = GENERAL
-        if flat.vptr[v + 1] == flat.vptr[v]:
-            kind[v] = IDLE
-            constant += _log_sum_exp(bias, o, flat.off[v + 1])
-        elif gptr[v + 1] == gptr[v] and bias[o] > -np.inf and bias[o + 1] > -np.inf:
-            kind[v] = FAST
-    model = Split(
-        flat.card, flat.off, bias, kind, qptr, qvar, qweight, gptr, gfac, gpos,
-        gvar, gown, flat.fptr, flat.scope, flat.toff, flat.log_psi, general,
-    )  # fmt: skip
-    return model, constant
 
 
 @jit
@@ -142,6 +35,62 @@ def _scratch(fptr):
     for f in range(fptr.shape[0] - 1):
         most = max(most, fptr[f + 1] - fptr[f])
     return np.empty(most + 1, np.int64), np.empty(most + 1)
+
+
+@jit
+def _literal_probs(q, o, n, state):
+    """How probable a literal is to be false and to be true."""
+    rest = 0.0
+    for s in range(n):
+        rest += q[o + s] if s != state else 0.0
+    return rest, q[o + state]
+
+
+@jit
+def _step_forth(step, t, at, n, q0, q1, ahead):
+    """The distribution over n states after a position, row at + n, from that before, row at."""
+    for k in range(at + n, at + 2 * n):
+        ahead[k] = 0.0
+    for k in range(n):
+        p = ahead[at + k]
+        if p > 0.0:
+            off, on = step[t + 2 * k], step[t + 2 * k + 1]
+            if off >= 0:
+                ahead[at + n + off] += p * q0
+            if on >= 0:
+                ahead[at + n + on] += p * q1
+
+
+@jit
+def _step_back(step, t, at, n, q0, q1, behind):
+    """The expected log-weight given the state before a position from that given the state after."""
+    for k in range(n):
+        off, on = step[t + 2 * k], step[t + 2 * k + 1]
+        x = q0 * behind[at + n + off] if off >= 0 else 0.0
+        behind[at + k] = x + (q1 * behind[at + n + on] if on >= 0 else 0.0)
+
+
+@jit
+def _read(card, off, scope, literal, step, final, q, lo, hi, row, at, pos, ahead, behind):
+    """Read one machine from both ends up to position ``pos``, itself unread.
+
+    Rows 0 to pos of ``ahead`` are distributions over the states before each position; rows pos + 1
+    to the last of ``behind`` are E_q[log-weight | state]. Minus infinity is out of reach here.
+    """
+    n = row[STATES]
+    last = at + (hi - lo) * n
+    for k in range(n):
+        ahead[at + k] = k == row[START]
+        weight = final[row[FINAL] + k]
+        behind[last + k] = weight if weight > -np.inf else 0.0
+    for i in range(pos):
+        u = scope[lo + i]
+        q0, q1 = _literal_probs(q, off[u], card[u], literal[lo + i])
+        _step_forth(step, row[STEP] + 2 * n * i, at + n * i, n, q0, q1, ahead)
+    for i in range(hi - lo - 1, pos, -1):
+        u = scope[lo + i]
+        q0, q1 = _literal_probs(q, off[u], card[u], literal[lo + i])
+        _step_back(step, row[STEP] + 2 * n * i, at + n * i, n, q0, q1, behind)
 
 
 @jit
@@ -301,12 +250,18 @@ def _fast_sweep(model, q, one, backward):
 
 
 @jit
-def _sweep(model, q, one, penalty, backward):
-    """The same with variables of every kind; also the forbidden mass at the end."""
+def _sweep(model, q, one, penalty, backward, at, ahead, behind):
+    """The same with variables of every kind; also the forbidden mass at the end.
+
+    ``at``, ``ahead`` and ``behind`` are of the machines, see :func:`_read`. Where the scope is
+    sorted, ``behind`` is right before a sweep forwards, which renews ``ahead``, and the reverse.
+    """
     card, off, bias, kind = model.card, model.off, model.bias, model.kind
     qptr, qvar, qweight = model.qptr, model.qvar, model.qweight
-    gptr, gfac, gpos, gvar, gown = model.gptr, model.gfac, model.gpos, model.gvar, model.gown
+    vptr, vfac, vpos, vother, vown = model.vptr, model.vfac, model.vpos, model.vother, model.vown
     fptr, scope, toff, log_psi = model.fptr, model.scope, model.toff, model.log_psi
+    literal, machine, step, final = model.literal, model.machine, model.step, model.final
+    n_tables = toff.shape[0] - machine.shape[0]
     n_vars, n_states = card.shape[0], 2
     for n in card:
         n_states = max(n_states, n)
@@ -342,16 +297,40 @@ def _sweep(model, q, one, penalty, backward):
         if n == 2:
             total[0, 1] += x
             closing[0, 1] = close
-        for k in range(gptr[v], gptr[v + 1]):
-            f, u, pos = gfac[k], gvar[k], gpos[k]
+        for k in range(vptr[v], vptr[v + 1]):
+            f, u, pos = vfac[k], vother[k], vpos[k]
             if u >= 0:
                 closes = (u < v) != backward
                 other, first = 1 if pos == 0 else n, off[u]
                 _add_pair_message(
-                    n, gown[k], card[u], other, toff[f], log_psi, q, first, total, closing, closes
+                    n, vown[k], card[u], other, toff[f], log_psi, q, first, total, closing, closes
                 )
                 continue
             lo, hi = fptr[f], fptr[f + 1]
+            if toff[f] < 0:
+                m = f - n_tables
+                row, k0 = machine[m], at[m]
+                if row[ASCENDING]:
+                    closes = pos == (0 if backward else hi - lo - 1)
+                else:
+                    closes = _closes(scope, lo, hi, v, backward)
+                    _read(
+                        card, off, scope, literal, step, final, q, lo, hi, row, k0, pos,
+                        ahead, behind,
+                    )  # fmt: skip
+                n_k = row[STATES]
+                k0 += pos * n_k
+                e0, e1 = 0.0, 0.0
+                for j in range(n_k):
+                    t = row[STEP] + 2 * (pos * n_k + j)
+                    if ahead[k0 + j] > 0.0:
+                        e0 += ahead[k0 + j] * behind[k0 + n_k + step[t]]
+                        e1 += ahead[k0 + j] * behind[k0 + n_k + step[t + 1]]
+                for s in range(n):
+                    e = e1 if s == literal[lo + pos] else e0
+                    total[0, s] += e
+                    closing[0, s] += e if closes else 0.0
+                continue
             closes = _closes(scope, lo, hi, v, backward)
             _message(card, off, scope, lo, hi, pos, toff[f], log_psi, q, part, digit, prefix)
             for s in range(n):
@@ -361,6 +340,17 @@ def _sweep(model, q, one, penalty, backward):
                     closing[0, s] += part[0, s]
                     closing[1, s] += part[1, s]
         change, value, more = _renew(bias, q, o, n, penalty, total, closing)
+        for k in range(vptr[v], vptr[v + 1]):
+            f, pos = vfac[k], vpos[k]
+            if toff[f] < 0 and machine[f - n_tables, ASCENDING]:
+                row = machine[f - n_tables]
+                n_k = row[STATES]
+                t, k0 = row[STEP] + 2 * n_k * pos, at[f - n_tables] + n_k * pos
+                q0, q1 = _literal_probs(q, o, n, literal[fptr[f] + pos])
+                if backward:
+                    _step_back(step, t, k0, n_k, q0, q1, behind)
+                else:
+                    _step_forth(step, t, k0, n_k, q0, q1, ahead)
         worst = max(worst, change)
         bound += value
         mass += more
@@ -376,19 +366,18 @@ def forbidden_mass(model, q):
     part = np.empty((2, card.max()))
     digit, prefix = _scratch(model.fptr)
     total = 0.0
-    for f in range(model.toff.shape[0]):
-        if model.general[f]:
-            lo, hi = model.fptr[f], model.fptr[f + 1]
-            table, psi = model.toff[f], model.log_psi
-            _message(card, off, scope, lo, hi, 0, table, psi, q, part, digit, prefix)
-            for s in range(card[scope[lo]]):
-                total += q[off[scope[lo]] + s] * part[1, s]
+    for f in range(model.toff.shape[0] - model.machine.shape[0]):
+        lo, hi = model.fptr[f], model.fptr[f + 1]
+        table, psi = model.toff[f], model.log_psi
+        _message(card, off, scope, lo, hi, 0, table, psi, q, part, digit, prefix)
+        for s in range(card[scope[lo]]):
+            total += q[off[scope[lo]] + s] * part[1, s]
     return total if total >= _TINY else 0.0
 
 
 @jit
 def expected_size(model, q):
-    """Sum over general factors of E_q |log Psi|, forbidden cells apart."""
+    """Sum over tables of E_q |log Psi|, forbidden cells apart; machines count once per variable."""
     card, off, scope = model.card, model.off, model.scope
     part = np.empty((2, card.max()))
     digit, prefix = _scratch(model.fptr)
@@ -397,12 +386,23 @@ def expected_size(model, q):
         if size[c] == np.inf:
             size[c] = -np.inf
     total = 0.0
-    for f in range(model.toff.shape[0]):
-        if model.general[f]:
-            lo, hi = model.fptr[f], model.fptr[f + 1]
-            _message(card, off, scope, lo, hi, 0, model.toff[f], size, q, part, digit, prefix)
-            for s in range(card[scope[lo]]):
-                total += q[off[scope[lo]] + s] * part[0, s]
+    n_tables = model.toff.shape[0] - model.machine.shape[0]
+    for f in range(n_tables):
+        lo, hi = model.fptr[f], model.fptr[f + 1]
+        _message(card, off, scope, lo, hi, 0, model.toff[f], size, q, part, digit, prefix)
+        for s in range(card[scope[lo]]):
+            total += q[off[scope[lo]] + s] * part[0, s]
+    at, ahead, behind = machine_room(model.fptr, model.machine)
+    for m in range(model.machine.shape[0]):
+        lo, hi = model.fptr[n_tables + m], model.fptr[n_tables + m + 1]
+        row = model.machine[m]
+        _read(
+            card, off, scope, model.literal, model.step, model.final, q, lo, hi, row, at[m],
+            hi - lo, ahead, behind,
+        )  # fmt: skip
+        last = at[m] + (hi - lo) * row[STATES]
+        for k in range(row[STATES]):  # a sum of products of so many numbers
+            total += (hi - lo) * ahead[last + k] * abs(behind[last + k])
     return total
 
 
@@ -412,7 +412,7 @@ def ascend(model, q, before, calm, penalties, backward, until_allowed, tol, trac
 
     Parameters
     ----------
-    model : Split
+    model : Layout
     q : f8 (sum S,), in and out
     before : f8 (sum S,), in and out: q before the calm sweeps
     calm : how many sweeps before these moved no probability by more than ``tol``
@@ -429,13 +429,21 @@ def ascend(model, q, before, calm, penalties, backward, until_allowed, tol, trac
         if model.card[v] == 2:
             one[v] = q[model.off[v] + 1]
     only_fast = (model.kind != GENERAL).all()
+    at, ahead, behind = machine_room(model.fptr, model.machine)
+    n_tables = model.toff.shape[0] - model.machine.shape[0]
+    for m in range(model.machine.shape[0]):
+        lo, hi = model.fptr[n_tables + m], model.fptr[n_tables + m + 1]
+        _read(
+            model.card, model.off, model.scope, model.literal, model.step, model.final, q, lo, hi,
+            model.machine[m], at[m], hi - lo if backward else -1, ahead, behind,
+        )  # fmt: skip
     for i in range(penalties.shape[0]):
         if calm == 0:
             before[:] = q
         if only_fast:
             change, bound, mass = _fast_sweep(model, q, one, backward)
         else:
-            change, bound, mass = _sweep(model, q, one, penalties[i], backward)
+            change, bound, mass = _sweep(model, q, one, penalties[i], backward, at, ahead, behind)
         trace[0, i] = change
         trace[1, i] = bound if mass == 0.0 else -np.inf
         trace[2, i] = mass

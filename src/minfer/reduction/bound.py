@@ -48,11 +48,12 @@ from minfer.checks import (
     unique_rows,
 )
 from minfer.conditioning import Conditioned, condition
+from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ModelError, RefusedError
 from minfer.factors import Tables, n_entries
 from minfer.graph import FactorGraph, check_graph
-from minfer.solvers.exact import calibrate, expand_globals
+from minfer.solvers.exact import calibrate
 
 #: Cells of all cliques together that a certificate may visit: about a second.
 MAX_CELLS = 1 << 26
@@ -284,7 +285,7 @@ def certificate(
     for d in dropped:
         _check(part, d)
     try:
-        model = expand_globals(condition(part))
+        model = only_tables(condition(part))
     except RefusedError as error:
         return Certificate(reason=str(error))
     pieces = _pieces(model, dropped)
@@ -314,7 +315,7 @@ def certificate(
         log_z=found.log_z,
         expectation=float(groups.mean.sum()) + constant,
         log_z_upper=found.log_z + float(groups.upper.sum()) + constant,
-        by_variable=groups.bound[whole],
+        by_variable=groups.bound[whole[: part.n_variables]],
         n_enveloped=n_enveloped,
         cells=found.cells,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from minfer.checks import check_settings, check_whole
 from minfer.conditioning import condition
+from minfer.decomposition import only_tables
 from minfer.elimination import clique_tree
 from minfer.errors import RefusedError
 from minfer.graph import FactorGraph
@@ -17,7 +18,6 @@ from minfer.solvers.exact import (
     Exact,
     cheap_cells,
     count_assignments,
-    expand_globals,
     expected_seconds,
     solve,
 )
@@ -79,9 +79,9 @@ class Auto:
         if 2 * int((model.fixed < 0).sum()) > most:
             return None, "BeliefPropagation: more variables than exact_cells allows"
         try:
-            model = expand_globals(model)
+            model = only_tables(model)
         except RefusedError:
-            return None, "BeliefPropagation: a global factor is too large to solve exactly"
+            return None, "BeliefPropagation: a factor is too large to solve exactly"
         tree = clique_tree(model, float(most))
         if not tree.complete or tree.cells > most:
             return None, f"BeliefPropagation: exact inference needs more than {most:,} cells"
@@ -95,7 +95,7 @@ class Auto:
         why = f"Exact: its cliques have only {tree.cells:,.0f} cells"
         deadline = math.inf if self.time_limit is None else began + self.time_limit
         try:
-            return solve(repr(Exact()), model, tree, began, deadline), why
+            return solve(repr(Exact()), graph, model, tree, began, deadline), why
         except RefusedError:
             return None, "BeliefPropagation: exact inference did not end within time_limit"
 

@@ -17,21 +17,23 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_choice, check_number, check_seconds
-from minfer.conditioning import Conditioned, Flat, condition, flatten
+from minfer.conditioning import Conditioned, condition
+from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, RefusedError
-from minfer.factors import MAX_TABLE_CELLS, FactorGroup, Tables, all_cells
+from minfer.factors import MAX_TABLE_CELLS, n_entries
 from minfer.graph import FactorGraph, check_graph
+from minfer.layout import lay_out
 from minfer.solvers.base import LogZ, Marginals, Status
 
 if TYPE_CHECKING:
+    from minfer.kernels.layout import Layout
     from minfer.solvers.prepared import Prepared
 
 MAX_ASSIGNMENTS = 1 << 24  # enumeration refuses beyond
@@ -77,11 +79,11 @@ class Exact:
         if self.method == "enumerate":
             return _enumerate(self, graph)
         began = time.perf_counter()
-        model = expand_globals(condition(graph))
+        model = only_tables(condition(graph))
         tree = clique_tree(model)
         self.check(tree)
         deadline = math.inf if self.time_limit is None else began + self.time_limit
-        return solve(repr(self), model, tree, began, deadline)
+        return solve(repr(self), graph, model, tree, began, deadline)
 
     def prepare(self, graph: FactorGraph) -> Prepared:
         """Everything that depends on the structure alone, done once; see :class:`Prepared`."""
@@ -128,16 +130,22 @@ def expected_seconds(tree: CliqueTree) -> float:
 
 
 def solve(
-    name: str, model: Conditioned, tree: CliqueTree, began: float, deadline: float = math.inf
+    name: str,
+    graph: FactorGraph,
+    model: Conditioned,
+    tree: CliqueTree,
+    began: float,
+    deadline: float = math.inf,
 ) -> Marginals:
-    """The exact answer from a clique tree already built."""
+    """The exact answer from a clique tree already built over ``only_tables(condition(graph))``."""
     planned = time.perf_counter()
     answer = calibrate(model, tree, deadline=deadline)
     done = time.perf_counter()
+    probs = answer.probs[: int(graph._offsets[-1])]  # auxiliary variables lie behind
     return Marginals(
-        model.graph, answer.probs, name, Status.EXACT, LogZ.EXACT,
+        graph, probs, name, Status.EXACT, LogZ.EXACT,
         timings={"order": planned - began, "messages": done - planned},
-        state=CliqueTreeState(model, tree, answer.probs, answer.log_z),
+        state=CliqueTreeState(graph, model, tree, answer.probs, answer.log_z),
     )  # fmt: skip
 
 
@@ -151,57 +159,10 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 3600.0:.2g} hours" if seconds < 3e5 else f"{seconds / 86400.0:.2g} days"
 
 
-# ---------------------------------------------------------------- global factors as tables
-
-
-def expand_globals(model: Conditioned) -> Conditioned:
-    """Write small global factors out as tables over their free variables."""
-    if not any(g.form == "messages" for g in model.groups):
-        return model
-    groups: list[FactorGroup] = []
-    field, constant = model.field.copy(), model.constant
-    for g in model.groups:
-        if g.form != "messages":
-            groups.append(g)
-            continue
-        for row in range(len(g)):
-            scope = g._scope[row]
-            free = scope[model.fixed[scope] < 0]
-            table = _global_table(model, g, row)
-            if len(free) == 0:
-                constant += float(table)
-            elif len(free) == 1:
-                lo = model.graph._offsets[free[0]]
-                field[lo : lo + table.size] += table
-            else:
-                ids = g._ids[row : row + 1]
-                groups.append(Tables(ids, free[None, :], table.shape, table.reshape(1, -1)))
-    if constant == -np.inf:
-        raise ContradictionError("every assignment has probability zero: a global factor forbids "
-                                 "the observed states of all its variables")  # fmt: skip
-    return replace(model, groups=tuple(groups), field=field, constant=constant)
-
-
-def _global_table(model: Conditioned, group: FactorGroup, row: int) -> NDArray[np.float64]:
-    """log psi over the free variables of a global factor, by asking for every assignment."""
-    scope = group._scope[row]
-    free = model.fixed[scope] < 0
-    shape = tuple(int(s) for s in model.graph._n_states[scope[free]])
-    if math.prod(shape) > MAX_TABLE_CELLS:
-        raise RefusedError(
-            f"Exact: {group.noun} {int(group._ids[row])} has {len(shape)} unobserved variables, "
-            f"too many to write it out as a table ({MAX_TABLE_CELLS} cells); use BeliefPropagation"
-        )
-    cells = all_cells(shape)
-    x = np.tile(model.fixed[scope].astype(np.int64), (len(cells), 1))
-    x[:, free] = cells
-    return group.score(np.full(len(cells), row), x).reshape(shape)
-
-
 # ---------------------------------------------------------------- the two passes
 
 
-class Wiring(NamedTuple):
+class Inputs(NamedTuple):
     """The clique tree as the kernels read it. C cliques, I inputs (fields, tables, messages)."""
 
     card: NDArray[np.int32]  # (V,)
@@ -232,43 +193,43 @@ def calibrate(
     """Run both passes; with ``joints`` also the marginals of the tables, ordered as flattened."""
     from minfer.kernels.cliques import SPARE, collect, distribute
 
-    flat = flatten(model)
+    flat = lay_out(model)
     sizes = table_sizes(flat) if joints else np.zeros(0, dtype=np.int64)
-    wiring = _wire(flat, tree, sizes if joints else None)
-    n_given = len(flat.field) + len(flat.log_psi)
+    inputs = _inputs(flat, tree, sizes if joints else None)
+    n_given = len(flat.bias) + len(flat.log_psi)
     spare = SPARE if tree.largest > 11.0 else 0  # small cliques have nothing to bundle
-    values = np.empty(int(wiring.message[-1]) + spare)
-    values[: len(flat.field)] = flat.field
-    values[len(flat.field) : n_given] = flat.log_psi
-    out = np.zeros(wiring.n_out + int(tree.scratch_cells) + spare)
+    values = np.empty(int(inputs.message[-1]) + spare)
+    values[: len(flat.bias)] = flat.bias
+    values[len(flat.bias) : n_given] = flat.log_psi
+    out = np.zeros(inputs.n_out + int(tree.scratch_cells) + spare)
     scale = np.zeros(len(tree.parent))
     for first, stop in _slices(tree):
         _check_clock(deadline)
-        if collect(wiring, first, stop, values, scale) >= 0:
+        if collect(inputs, first, stop, values, scale) >= 0:
             raise ContradictionError(
                 "every assignment has probability zero: the model's zeros, or the model's zeros "
                 "and the evidence, contradict each other"
             )
     for first, stop in reversed(_slices(tree)):
         _check_clock(deadline)
-        distribute(wiring, first, stop, values, scale, out)
-    probs = _normalise(model, out[: len(flat.field)])
-    joint = _normalise_joints(out[len(flat.field) : wiring.n_out].copy(), sizes)
+        distribute(inputs, first, stop, values, scale, out)
+    probs = _normalise(model, out[: len(flat.bias)])
+    joint = _normalise_joints(out[len(flat.bias) : inputs.n_out].copy(), sizes)
     known = np.flatnonzero(model.fixed >= 0)
     constant = model.constant + float(model.field[flat.off[known] + model.fixed[known]].sum())
     return Calibrated(probs, constant + float(scale.sum()), joint)
 
 
-def table_sizes(flat: Flat) -> NDArray[np.int64]:
+def table_sizes(flat: Layout) -> NDArray[np.int64]:
     """Cells of each table, shape (F,)."""
     if len(flat.ids) == 0:
         return np.zeros(0, dtype=np.int64)
     return np.multiply.reduceat(flat.card[flat.scope].astype(np.int64), flat.fptr[:-1])
 
 
-def _wire(flat: Flat, tree: CliqueTree, sizes: NDArray[np.int64] | None) -> Wiring:
+def _inputs(flat: Layout, tree: CliqueTree, sizes: NDArray[np.int64] | None) -> Inputs:
     """Lay out inputs by clique. ``sizes``: of the tables, if their marginals are wanted."""
-    n_states, n_psi, n_scope = len(flat.field), len(flat.log_psi), len(flat.scope)
+    n_states, n_psi, n_scope = len(flat.bias), len(flat.log_psi), len(flat.scope)
     n_cliques, n_tables = len(tree.parent), len(flat.ids)
     message = np.zeros(n_cliques + 1, dtype=np.int64)
     np.cumsum(tree.separator_cells, out=message[1:])
@@ -300,7 +261,7 @@ def _wire(flat: Flat, tree: CliqueTree, sizes: NDArray[np.int64] | None) -> Wiri
     def join(*parts: NDArray) -> NDArray[np.int64]:
         return np.concatenate(parts)[by_clique].astype(np.int64, copy=False)
 
-    return Wiring(
+    return Inputs(
         card=flat.card,
         clique_ptr=tree.ptr,
         clique_var=tree.variables,
@@ -357,38 +318,61 @@ def _normalise_joints(joints: NDArray, sizes: NDArray[np.int64]) -> NDArray[np.f
 class CliqueTreeState:
     """Model and tree. The factors' marginals are computed, all at once, when one is asked for."""
 
-    model: Conditioned
+    graph: FactorGraph
+    model: Conditioned  # in tables, perhaps with auxiliary variables
     tree: CliqueTree
     probs: NDArray[np.float64]
     value: float
+    _all: tuple[NDArray[np.float64], NDArray[np.int64]] | None = None
 
     def log_z(self) -> float:
         return self.value
 
     def factor(self, factor: int) -> NDArray[np.float64]:
         """Exact joint marginal over a factor's scope."""
-        graph = self.model.graph
+        graph = self.graph
+        factor = graph.factor_index(factor)
         shape = tuple(int(s) for s in graph._n_states[graph.scope(factor)])
         return self.factors(np.array([factor]))[0].reshape(shape)
 
     def factors(self, factors: NDArray[np.int64]) -> NDArray[np.float64]:
         """Exact joint marginals of factors of one shape, (n, cells)."""
-        if self.model.graph.arity[factors[0]] == 0:
+        if self.graph.arity[factors[0]] == 0:
             return np.ones((len(factors), 1))
-        return self.model.joints(factors, self.probs, self._joints)
+        return replace(self.model, graph=self.graph).joints(factors, self.probs, self._joints)
 
     def _joints(self, factors: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
-        joints, first = self._all
-        return joints[first[factors][:, None] + np.arange(math.prod(shape))]
+        joints, first = _all_joints(self.model, self.tree) if self._all is None else self._all
+        self._all = joints, first
+        at = first[factors]
+        found = joints[np.maximum(at, 0)[:, None] + np.arange(math.prod(shape))]
+        for k in np.flatnonzero(at < 0):
+            found[k] = self._whole(int(factors[k]), shape)
+        return found
 
-    @cached_property
-    def _all(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """The tables' marginals end to end, and where each factor's begin (F,)."""
-        flat = flatten(self.model)
-        sizes = table_sizes(flat)
-        first = np.full(self.model.graph.n_factors, -1, dtype=np.int64)
-        first[flat.ids] = np.cumsum(sizes) - sizes
-        return calibrate(self.model, self.tree, joints=True).joints, first
+    def _whole(self, factor: int, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        """Of a factor that became a chain: once more, with the factor as one table."""
+        if n_entries(shape) > MAX_TABLE_CELLS:
+            raise RefusedError(
+                f"factor {factor} has {len(shape)} unobserved variables: a joint marginal over "
+                f"them is too large ({MAX_TABLE_CELLS:,} cells); ask for its variables'"
+            )
+        model = only_tables(condition(self.graph), whole=factor)
+        tree = clique_tree(model)
+        Exact().check(tree)
+        joints, first = _all_joints(model, tree)
+        return joints[first[factor] : first[factor] + n_entries(shape)]
+
+
+def _all_joints(
+    model: Conditioned, tree: CliqueTree
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """The tables' marginals end to end, and where each factor's begin (F,), -1 for none."""
+    flat = lay_out(model)
+    sizes = table_sizes(flat)
+    first = np.full(max(model.graph.n_factors, int(flat.ids.max(initial=-1)) + 1), -1)
+    first[flat.ids] = np.cumsum(sizes) - sizes
+    return calibrate(model, tree, joints=True).joints, first
 
 
 # ---------------------------------------------------------------- enumeration

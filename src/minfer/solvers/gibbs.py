@@ -29,10 +29,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_seconds, check_whole
-from minfer.conditioning import Conditioned, Flat, condition, flatten
-from minfer.errors import RefusedError
+from minfer.conditioning import Conditioned, condition
+from minfer.errors import ContradictionError, RefusedError
 from minfer.graph import FactorGraph
+from minfer.layout import Scopes, lay_out, scopes
 from minfer.solvers.base import LogZ, Marginals, Status, check_start
+from minfer.solvers.irreducible import haven
 from minfer.solvers.mean_field import (
     Pace,
     initial_probs,
@@ -40,14 +42,15 @@ from minfer.solvers.mean_field import (
     make_feasible,
     max_moves,
     random_words,
-    refuse_globals,
     time_limit_of,
 )
 
 if TYPE_CHECKING:
-    from minfer.kernels.mean_field import Split
+    from minfer.kernels.layout import Layout
     from minfer.solvers.prepared import Prepared
 
+#: Joint states of a factor that is no table up to which they are counted.
+MAX_COUNTED = 1 << 10
 _TRIES = 3  # fresh draws per chain in the search for an allowed assignment
 
 
@@ -74,7 +77,10 @@ class Gibbs:
     ``start`` (any earlier answer for a graph with the same variables) gives the distribution of
     the first states. In a model with zeros the first states are then moved into the allowed set by
     a min-conflicts search: for each chain at most 3 tries of 20,000 + 200 V moves. If that finds
-    nothing, the model is refused. Global factors are refused, too.
+    nothing, the model is refused. Global factors are refused, too, and so are hard logical factors
+    unless single moves are known to reach everything: if every variable has a state that it may
+    take in any allowed assignment without breaking a factor (say false, where some numbers of
+    variables are at most so many), each assignment can be led there and back.
     """
 
     n_sweeps: int = 2000
@@ -89,17 +95,17 @@ class Gibbs:
         check_seconds("time_limit", self.time_limit)
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
-        from minfer.kernels.mean_field import split
-
         begin = time.perf_counter()
         model = condition(graph)
         check_start(start)
-        refuse_globals(graph, "Gibbs")
-        flat = flatten(model)
-        parts, _ = split(flat)
-        run = _Chains(self, flat, parts, begin)
+        target, why = haven(model)
+        if why:
+            raise RefusedError(f"Gibbs {why}")
+        parts = lay_out(model, quadratic=True)
+        counted = scopes([g for g in model.groups if g.form == "table" or g.n_cells <= MAX_COUNTED])
+        run = _Chains(self, counted, parts, begin)
         first = initial_probs(model, parts, start)
-        run.find_first_states(first)
+        run.find_first_states(first, target)
         planned = time.perf_counter()
         residuals = run.sample()
         idle = np.repeat(is_idle(parts), graph._n_states)  # their first marginals are exact
@@ -111,7 +117,7 @@ class Gibbs:
             timings={"plan": planned - begin, "iterate": time.perf_counter() - planned},
             error_estimate=standard_error(chain_probs),
             state=GibbsState(
-                model, flat.ids, flat.fptr, flat.scope, run.counts, chain_probs, run.states
+                model, *counted, run.counts, chain_probs, run.states
             ),
         )  # fmt: skip
 
@@ -150,7 +156,10 @@ class GibbsState:
         return count_ptr(self.model.graph._n_states, self.scope_ptr, self.scope)
 
     def factor(self, factor: int) -> NDArray[np.float64] | None:
-        """Frequencies of a factor's joint states; None if at most one of its variables is free."""
+        """Frequencies of a factor's joint states.
+
+        None if at most one of its variables is free, or it is no table and has too many states.
+        """
         graph = self.model.graph
         graph._locate(factor)
         factor %= graph.n_factors
@@ -166,23 +175,31 @@ class GibbsState:
 class _Chains:
     """The arrays of one run, filled by the kernel."""
 
-    def __init__(self, settings: Gibbs, flat: Flat, parts: Split, begin: float) -> None:
-        self.settings, self.parts = settings, parts
+    def __init__(self, settings: Gibbs, counted: Scopes, parts: Layout, begin: float) -> None:
+        self.settings, self.parts, self.counted = settings, parts, counted
         self.deadline = begin + time_limit_of(settings)
         n_chains = settings.n_chains
         self.words = random_words(settings.rng, n_chains)
-        self.states = np.zeros((n_chains, len(flat.card)), dtype=np.int32)
-        self.totals = np.zeros((n_chains, len(flat.field)))
-        self.count_ptr = count_ptr(flat.card, flat.fptr, flat.scope)
+        self.states = np.zeros((n_chains, len(parts.card)), dtype=np.int32)
+        self.totals = np.zeros((n_chains, len(parts.bias)))
+        self.count_ptr = count_ptr(parts.card, counted.fptr, counted.scope)
         self.counts = np.zeros(int(self.count_ptr[-1]), dtype=np.int64)
         self.was_cut_short = False
 
-    def find_first_states(self, probs: NDArray[np.float64]) -> None:
+    def find_first_states(
+        self, probs: NDArray[np.float64], target: NDArray[np.int32] | None
+    ) -> None:
         """Independent draws from ``probs``, moved to where nothing is forbidden."""
-        from minfer.kernels.gibbs import draw
+        from minfer.kernels.gibbs import draw, yield_to
 
-        if not np.isneginf(self.parts.log_psi).any():
+        if target is not None or not np.isneginf(self.parts.log_psi).any():
             draw(self.parts.off, probs, self.words, self.states)
+            for x in self.states if target is not None else ():
+                if (f := yield_to(self.parts, x, target)) >= 0:
+                    raise ContradictionError(
+                        f"every assignment has probability zero: factor {int(self.parts.ids[f])} "
+                        "forbids what the others leave"
+                    )
             return
         for c in range(self.settings.n_chains):
             x, words = self.states[c : c + 1], self.words[c : c + 1]
@@ -228,7 +245,8 @@ class _Chains:
         with pace:
             sample(
                 self.parts, self.states, self.words, n, t,
-                self.totals, self.count_ptr, self.counts, residuals,
+                self.totals, self.counted.fptr, self.counted.scope, self.count_ptr, self.counts,
+                residuals,
             )  # fmt: skip
         return residuals
 

@@ -29,13 +29,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_settings
-from minfer.conditioning import Conditioned, condition, flatten
+from minfer.conditioning import Conditioned, condition
 from minfer.errors import RefusedError
 from minfer.graph import FactorGraph
+from minfer.layout import lay_out
 from minfer.solvers.base import LogZ, Marginals, Status, check_start, first_argmax
+from minfer.solvers.irreducible import no_messages
 
 if TYPE_CHECKING:
-    from minfer.kernels.mean_field import Split
+    from minfer.kernels.layout import Layout
     from minfer.solvers.prepared import Prepared
 
 #: Penalties per unit of forbidden mass, sweep by sweep, before the ascent proper.
@@ -60,7 +62,7 @@ class MeanField:
     -----
     ``start`` (any earlier answer for a graph with the same variables) gives the first q. If q
     keeps mass on forbidden cells to the end, log Z is minus infinity, the status is not converged
-    and ``note`` says what to do. Global factors are refused.
+    and ``note`` says what to do. Global factors and hard logical factors are refused.
     """
 
     max_iters: int = 1000
@@ -71,19 +73,18 @@ class MeanField:
         check_settings(self.max_iters, self.tol, 0.0, self.time_limit)
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
-        from minfer.kernels.mean_field import split
-
         begin = time.perf_counter()
         model = condition(graph)
         check_start(start)
-        refuse_globals(graph, "MeanField")
-        parts, constant = split(flatten(model))
+        if why := refusal(model):
+            raise RefusedError(f"MeanField {why}")
+        parts = lay_out(model, quadratic=True)
         q = initial_probs(model, parts, start)
         planned = time.perf_counter()
         climb = _Climb(self, parts, q, begin)
         climb.leave_forbidden_cells()
         climb.settle()
-        bounds = climb.trace[1] + (model.constant + constant)
+        bounds = climb.trace[1] + (model.constant + float(parts.constant[0]))
         bounds -= _rounding(model, parts, climb.q)
         before = climb.before if climb.settled else None
         return Marginals(
@@ -123,7 +124,7 @@ class MeanFieldState:
 class _Climb:
     """One run: q, and for every sweep the largest change, the bound and the forbidden mass."""
 
-    def __init__(self, settings: MeanField, parts: Split, q: NDArray, begin: float) -> None:
+    def __init__(self, settings: MeanField, parts: Layout, q: NDArray, begin: float) -> None:
         self.settings, self.parts, self.q = settings, parts, q
         self.before = q.copy()
         self.trace = np.zeros((3, 0))
@@ -210,16 +211,16 @@ class _Climb:
         )
 
 
-def _rounding(model: Conditioned, parts: Split, q: NDArray[np.float64]) -> float:
+def _rounding(model: Conditioned, parts: Layout, q: NDArray[np.float64]) -> float:
     """What the rounding of its sums may have added to the bound at q, generously; 0 if exact."""
     from minfer.kernels.mean_field import expected_size
 
-    terms = len(parts.qweight) + len(parts.gfac)
+    terms = len(parts.qweight) + len(parts.vfac)
     if not terms:
         return 0.0
     size = abs(model.constant) + float(np.abs(q[q > 0] * parts.bias[q > 0]).sum()) + len(q)
     size += float(np.abs(parts.qweight).sum()) + terms
-    if len(parts.gfac):
+    if len(parts.vfac):
         size += expected_size(parts, q)
     return float(np.finfo(float).eps) * 8 * math.sqrt(terms + 64) * size
 
@@ -249,16 +250,25 @@ def time_limit_of(solver: object) -> float:
     return math.inf if limit is None else float(limit)
 
 
-def refuse_globals(graph: FactorGraph, solver: str) -> None:
-    for group in graph.groups:
-        if group.form == "messages":
-            raise RefusedError(
-                f"{solver} cannot use factor {int(group._ids[0])}: it is a {group.noun}, which "
-                "only gives messages; use BeliefPropagation, or Exact if the model is small"
+def refusal(model: Conditioned) -> str:
+    """Why mean field declines a model and what to do, or nothing."""
+    if why := no_messages(model):
+        return why
+    for g in model.groups:
+        if g.form == "machine" and (hard := g.forbids()).any():
+            i = int(g._ids[np.flatnonzero(hard)[0]])
+            return (
+                f"cannot use factor {i}: it is a hard {model.graph._locate(i)[0].noun} over "
+                f"{g.arity} unobserved variables, and a product of marginals would have to give no "
+                "mass at all to what it forbids; use BeliefPropagation or Exact, or give the "
+                "factor a finite weight"
             )
+    return ""
 
 
-def initial_probs(model: Conditioned, parts: Split, start: Marginals | None) -> NDArray[np.float64]:
+def initial_probs(
+    model: Conditioned, parts: Layout, start: Marginals | None
+) -> NDArray[np.float64]:
     """Marginals to start from, (sum S,): of ``start`` if they fit, else of the field alone.
 
     Idle variables, without any factor left, always get those of the field: that is the answer.
@@ -276,9 +286,9 @@ def initial_probs(model: Conditioned, parts: Split, start: Marginals | None) -> 
     return weights / np.repeat(np.add.reduceat(weights, off[:-1]), sizes)
 
 
-def is_idle(parts: Split) -> NDArray[np.bool_]:
+def is_idle(parts: Layout) -> NDArray[np.bool_]:
     """Variables without any factor left, (V,)."""
-    from minfer.kernels.mean_field import IDLE
+    from minfer.kernels.layout import IDLE
 
     return parts.kind == IDLE
 
@@ -303,7 +313,7 @@ def max_moves(n_variables: int) -> int:
     return 20_000 + 200 * n_variables
 
 
-def make_feasible(parts: Split, x: NDArray, words: NDArray, deadline: float) -> bool:
+def make_feasible(parts: Layout, x: NDArray, words: NDArray, deadline: float) -> bool:
     """Move x (V,), in place, until no factor forbids it; False if the effort or time is spent."""
     from minfer.kernels.gibbs import repair
 

@@ -27,11 +27,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import integers, told
 from minfer.conditioning import Conditioned, condition
+from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, EvidenceError
 from minfer.graph import FactorGraph, check_graph
 from minfer.solvers.base import Marginals, Solver, check_start
-from minfer.solvers.exact import Exact, expand_globals, solve
+from minfer.solvers.exact import Exact, solve
 from minfer.wiring import Mesh, refill
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class PreparedPropagation(Prepared):
         if evidence is not None:
             asked = as_mapping(graph, evidence)
             whole = graph.with_evidence(asked)
-            known = known_states(self.model, asked)
+            known = known_states(graph, self.model.fixed, asked)
             known = known if (known >= 0).any() else None
         mesh = self._mesh(graph, weights is not None, field, known, start)
         if mesh is None:
@@ -198,7 +199,7 @@ class PreparedExact(Prepared):
         super().__init__(solver, graph)
         self.tree: CliqueTree | None = None
         if solver.method == "clique-tree":
-            self.model = expand_globals(condition(graph))
+            self.model = only_tables(condition(graph))
             self.tree = clique_tree(self.model)
             solver.check(self.tree)
 
@@ -215,17 +216,17 @@ class PreparedExact(Prepared):
         whole = graph if evidence is None else graph.with_evidence(as_mapping(graph, evidence))
         if self.tree is None:
             return self.solver(whole)
-        model = expand_globals(condition(graph)) if graph is not self.graph else self.model
+        model = only_tables(condition(graph)) if graph is not self.graph else self.model
         if not same_structure(self.model, model):
             return self.solver(whole)
         if evidence is not None:
-            known = known_states(model, as_mapping(graph, evidence))
+            known = known_states(graph, model.fixed, as_mapping(graph, evidence))
             if self._pays_to_plan_again(known):
                 return self.solver(whole)
-            model = replace(model, graph=whole, field=excluded(model, known))
+            model = replace(model, field=excluded(model, known))
         limit = self.solver.time_limit
         deadline = math.inf if limit is None else began + limit
-        return solve(repr(self.solver), model, self.tree, began, deadline)
+        return solve(repr(self.solver), whole, model, self.tree, began, deadline)
 
     def _pays_to_plan_again(self, known: NDArray[np.int32]) -> bool:
         """The rule of the class, by the cells that are left of each clique."""
@@ -234,7 +235,7 @@ class PreparedExact(Prepared):
         if tree.cells <= WORTH_PLANNING:
             return False
         seen = known[tree.variables] >= 0
-        bits = np.log2(self.graph._n_states[tree.variables]) * seen
+        bits = np.log2(self.model.graph._n_states[tree.variables]) * seen
         less = np.add.reduceat(bits, tree.ptr[:-1])
         return float((tree.clique_cells * 2.0**-less).sum()) < tree.cells / 8.0
 
@@ -248,10 +249,14 @@ def same_structure(a: Conditioned, b: Conditioned) -> bool:
     )
 
 
-def known_states(model: Conditioned, evidence: Mapping[Any, int]) -> NDArray[np.int32]:
-    """The states (V,) that evidence leaves to variables that are free without it, -1 elsewhere."""
-    graph, fixed = model.graph, model.fixed
-    known = np.full(graph.n_variables, -1, dtype=np.int32)
+def known_states(
+    graph: FactorGraph, fixed: NDArray[np.int32], evidence: Mapping[Any, int]
+) -> NDArray[np.int32]:
+    """The states that evidence leaves to variables that are free without it, -1 elsewhere.
+
+    As long as ``fixed``, which may go on with auxiliary variables behind the graph's.
+    """
+    known = np.full(len(fixed), -1, dtype=np.int32)
     for variable, state in evidence.items():
         known[graph.index(variable)] = state
     wrong = (known >= 0) & (fixed >= 0) & (known != fixed)

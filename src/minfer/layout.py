@@ -1,0 +1,205 @@
+"""From a conditioned model to arrays, once for all solvers.
+
+:func:`lay_out` makes what mean field, Gibbs and the exact solver run on
+(:class:`minfer.kernels.layout.Layout`): binary pairs in quadratic form where they are wanted so,
+everything else end to end. Message passing shares its parts, :func:`split_pairs` and
+:func:`places`, and adds odds and message slots of its own (:mod:`minfer.wiring`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.conditioning import Conditioned
+from minfer.factors import FactorGroup, Machine
+
+if TYPE_CHECKING:
+    from minfer.kernels.layout import Layout
+
+#: Larger entries keep their table: in w = t11 - t10 - t01 + t00 they would swallow small ones.
+MAX_QUADRATIC = 1e5
+
+
+class Pairs(NamedTuple):
+    """Factors over two binary variables that go on as quadratic forms."""
+
+    group: FactorGroup
+    values: NDArray[np.float64]  # (F or 1, k); log-tables are values @ basis
+    basis: NDArray[np.float64]  # (k, 4)
+
+
+class Scopes(NamedTuple):
+    """Scopes of F factors end to end, E places."""
+
+    ids: NDArray[np.int64]  # (F,) the factors' numbers in the graph
+    fptr: NDArray[np.int64]  # (F+1,)
+    scope: NDArray[np.int32]  # (E,)
+
+
+class Places(NamedTuple):
+    """The places of each variable in scopes that lie end to end."""
+
+    order: NDArray[np.int64]  # (E,) all places, by variable
+    vptr: NDArray[np.int64]  # (V+1,)
+    vfac: NDArray[np.int32]  # (E,) factor
+    vpos: NDArray[np.int32]  # (E,) position in its scope
+
+
+def split_pairs(
+    groups: Sequence[FactorGroup],
+    fits: Callable[[FactorGroup, NDArray, NDArray], NDArray[np.bool_]],
+) -> tuple[list[Pairs], list[FactorGroup]]:
+    """Tables over two binary variables that fit a quadratic form, and everything else.
+
+    ``fits(group, values, basis)`` says it of each factor, (F,) or (1,) for all.
+    """
+    pairs: list[Pairs] = []
+    others: list[FactorGroup] = []
+    for g in groups:
+        if g.form != "table" or g.shape != (2, 2):
+            others.append(g)
+            continue
+        values, basis = g.pair_values()
+        which = fits(g, values, basis)
+        if which.all():
+            pairs.append(Pairs(g, values, basis))
+            continue
+        which = np.broadcast_to(which, len(g))
+        rows = np.flatnonzero(which)
+        if len(rows):
+            part = g.take(rows, g._ids[rows])
+            pairs.append(Pairs(part, *part.pair_values()))
+        rows = np.flatnonzero(~which)
+        others.append(g.take(rows, g._ids[rows]))
+    return pairs, others
+
+
+def scopes(groups: Sequence[FactorGroup], given: Sequence[NDArray] | None = None) -> Scopes:
+    """All scopes end to end; ``given``: those to take instead of the groups' own."""
+    arity = [np.full(len(g), g.arity, dtype=np.int64) for g in groups]
+    fptr = np.zeros(sum(map(len, arity)) + 1, dtype=np.int64)
+    np.cumsum(join(arity, np.int64), out=fptr[1:])
+    parts = [g._scope for g in groups] if given is None else given
+    return Scopes(
+        join([g._ids for g in groups], np.int64), fptr, join([s.ravel() for s in parts], np.int32)
+    )
+
+
+def places(flat: Scopes, n_variables: int) -> Places:
+    """Where each variable occurs, factors in order."""
+    order = np.argsort(flat.scope, kind="stable")
+    vptr = np.zeros(n_variables + 1, dtype=np.int64)
+    np.cumsum(np.bincount(flat.scope, minlength=n_variables), out=vptr[1:])
+    owner = np.repeat(np.arange(len(flat.ids), dtype=np.int32), np.diff(flat.fptr))[order]
+    return Places(order, vptr, owner, (order - flat.fptr[owner]).astype(np.int32))
+
+
+def lay_out(model: Conditioned, quadratic: bool = False) -> Layout:
+    """The arrays of a model; ``quadratic``: binary pairs of moderate size in quadratic form."""
+    from minfer.kernels.layout import Layout, fill_pairs, finish
+
+    graph = model.graph
+    card, off, n = graph._n_states, graph._offsets, graph.n_variables
+    pairs, others = split_pairs(model.groups, _moderate) if quadratic else ([], model.groups)
+    bias, constant = model.field.copy() if pairs else model.field, np.zeros(1)
+    qptr = np.zeros(n + 1, dtype=np.int64)
+    for p in pairs:
+        qptr[1:] += np.bincount(p.group._scope.ravel(), minlength=n)
+    np.cumsum(qptr, out=qptr)
+    qvar, qweight = np.empty(int(qptr[-1]), dtype=np.int32), np.empty(int(qptr[-1]))
+    nxt = qptr[:-1].copy()
+    for p in pairs:
+        fill_pairs(p.group._scope, p.values, p.basis, off, nxt, bias, qvar, qweight, constant)
+    tables = [g for g in others if g.form == "table"]
+    machines = [g for g in others if g.form == "machine"]
+    automata = [in_order(g) for g in machines]
+    flat = scopes([*tables, *machines], [g._scope for g in tables] + [s for _, s in automata])
+    where = places(flat, n)
+    toff, log_psi = _tables(tables)
+    toff = np.concatenate([toff, np.full(len(flat.ids) - len(toff), -1, dtype=np.int64)])
+    kind = np.empty(n, dtype=np.int8)
+    vother, vown = np.empty_like(where.vfac), np.empty_like(where.vfac)
+    constant += finish(
+        card, off, bias, qptr, flat.fptr, flat.scope, *where[1:], toff, kind, vother, vown
+    )
+    return Layout(
+        card, off, bias, kind, qptr, qvar, qweight, *flat, *where[1:], vother, vown, toff, log_psi,
+        *_machines(automata, len(flat.scope)), constant,
+    )  # fmt: skip
+
+
+def _moderate(group: FactorGroup, values: NDArray, basis: NDArray) -> NDArray[np.bool_]:
+    tables = values if len(basis) == 4 else values * np.abs(basis).max()
+    return np.asarray((np.abs(tables) <= MAX_QUADRATIC).all(axis=1))
+
+
+def _tables(groups: list[FactorGroup]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Where each factor's table begins, and all tables end to end."""
+    toff, psi, start = [], [], 0
+    for g in groups:
+        rows = np.zeros(len(g), np.int64) if g.shared else np.arange(len(g))
+        toff.append(start + rows * g.n_cells)
+        psi.append(g.stored_tables().ravel())
+        start += psi[-1].size
+    return join(toff, np.int64), join(psi, np.float64)
+
+
+def _machines(
+    automata: list[tuple[Machine, NDArray]], n_places: int
+) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+    """Literals by place, and the automata end to end; see :class:`minfer.kernels.layout.Layout`."""
+    rows, first, last = [], 0, 0
+    for m, scope in automata:
+        row = np.empty((len(scope), 5), dtype=np.int64)
+        row[:, 0], row[:, 1], row[:, 2] = first, m.step.shape[1], m.start
+        row[:, 3] = last + (np.arange(len(scope)) * m.final.shape[1] if len(m.final) > 1 else 0)
+        row[:, 4] = (scope[:, 1:] > scope[:, :-1]).all(axis=1)
+        first, last = first + m.step.size, last + m.final.size
+        rows.append(row)
+    literal = join([m.literal.ravel() for m, _ in automata], np.int32)
+    return (
+        np.concatenate([np.zeros(n_places - len(literal), np.int32), literal]),
+        np.concatenate(rows) if rows else np.zeros((0, 5), dtype=np.int64),
+        join([m.step.ravel() for m, _ in automata], np.int32),
+        join([m.final.ravel() for m, _ in automata], np.float64),
+    )
+
+
+def in_order(group: FactorGroup) -> tuple[Machine, NDArray[np.int32]]:
+    """A group's automata and scopes, positions that commute in the order of their variables.
+
+    Neighbours that share their step commute if reading 0, 1 leads where 1, 0 does. In a scope that
+    is sorted, sweeps over the variables need not read it anew for each.
+    """
+    m = group.machine()
+    scope, literal = group._scope, m.literal
+    if not (scope[:, 1:] < scope[:, :-1]).any():
+        return m, scope
+    scope, literal = scope.copy(), literal.copy()
+    for begin, end, commute in same_steps(m.step):
+        if commute:
+            by = np.argsort(scope[:, begin:end], axis=1, kind="stable")
+            for array in (scope, literal):
+                array[:, begin:end] = np.take_along_axis(array[:, begin:end], by, axis=1)
+    return m._replace(literal=literal), scope
+
+
+def same_steps(step: NDArray[np.int32]) -> list[tuple[int, int, bool]]:
+    """Runs of positions with the same step, as (first, stop, whether the positions commute)."""
+    new = np.flatnonzero((step[1:] != step[:-1]).any(axis=(1, 2))) + 1
+    runs = []
+    for begin, end in zip([0, *new.tolist()], [*new.tolist(), len(step)]):
+        one = np.concatenate([step[begin], [[-1, -1]]])  # what follows -1 is -1
+        runs.append((begin, end, np.array_equal(one[one[:, 0], 1], one[one[:, 1], 0])))
+    return runs
+
+
+def join(parts: list[NDArray], dtype: type) -> NDArray:
+    """One array after the other; a single one is not copied."""
+    if len(parts) == 1:
+        return parts[0].astype(dtype, copy=False)
+    return np.concatenate(parts).astype(dtype, copy=False) if parts else np.zeros(0, dtype=dtype)
