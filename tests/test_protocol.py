@@ -28,6 +28,7 @@ from minfer import (
 GRAPHS = zoo.graphs()
 HIGHER = zoo.higher_order()
 GLOBALS = zoo.with_globals()
+LOGICAL = zoo.logical()
 
 
 def check_answer(graph: FactorGraph, m: Marginals) -> None:
@@ -101,6 +102,28 @@ def test_global_factors(solver, name):
         assert m.log_z == pytest.approx(naive.log_z(graph), abs=1e-6)
     else:
         np.testing.assert_allclose(m.probs, naive.marginals(graph), atol=0.1)
+
+
+@pytest.mark.parametrize("name", LOGICAL)
+@pytest.mark.parametrize("solver", zoo.SOLVERS)
+def test_logical_factors(solver, name):
+    graph, s = LOGICAL[name], zoo.SOLVERS[solver]
+    hard = name in zoo.HAVENS | zoo.TRAPS
+    if (
+        solver in zoo.PAIRWISE_ONLY
+        or (solver in zoo.SOFT_ONLY and hard)
+        or (solver == "gibbs" and name in zoo.TRAPS)
+    ):
+        with pytest.raises(RefusedError, match="BeliefPropagation"):
+            s(graph)
+        return
+    m = s(graph)
+    check_answer(graph, m)
+    if solver in ("exact", "enumerate", "auto"):
+        np.testing.assert_allclose(m.probs, naive.marginals(graph), atol=1e-9)
+        assert m.log_z == pytest.approx(naive.log_z(graph), abs=1e-9)
+    elif solver != "mean-field":
+        np.testing.assert_allclose(m.probs, naive.marginals(graph), atol=0.15)
 
 
 def test_global_factor_with_evidence():

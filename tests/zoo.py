@@ -158,6 +158,51 @@ def with_globals() -> dict[str, FactorGraph]:
     }
 
 
+def logical() -> dict[str, FactorGraph]:
+    """Logical factors: soft ones, hard ones with a haven (see HAVENS), and hard ones without."""
+    rng = np.random.default_rng(9)
+    six = FactorGraph.pairwise(rng.normal(size=6), [[0, 1], [2, 5], [3, 4]], [0.5, -0.8, 1.0])
+    mixed = FactorGraph.from_tables(
+        [2, 3, 2, 2, 3, 2],
+        [[0], [1], [4], [1, 2], [4, 5]],
+        [rng.normal(size=s) for s in [(2,), (3,), (3,), (3, 2), (3, 2)]],
+    )
+    return {
+        "clauses": six.add_clauses(
+            [[0, 1, 2], [5, 3, 1, 0], [4, 2, 0, 1, 3, 5]],
+            [1.5, -0.7, 0.9],
+            [[1, -1, 1], [1, 1, -1, -1], [1, 1, 1, -1, 1, -1]],
+        ),
+        "counts": six.add_cardinality([[5, 0, 3, 1, 4, 2]], [0.3, -1.0, 0.5, 0.0, 2.0])
+        .add_parity([[1, 2, 3, 4, 5]], 0.6, odd=True)
+        .add_cardinality([[0, 1, 2]], [1.0, 0.0], signs=[[1, -1, 1]]),
+        "gates": six.add_or([[1, 2, 3, 4]], [0], 1.2).add_and([[0, 5, 2, 4, 1]], [3], 0.8),
+        "states": mixed.add_clauses([[5, 4, 1, 0, 2]], 1.1, states=[[1, 2, 0, 0, 1]])
+        .add_cardinality([[0, 1, 2, 3, 4, 5]], [0.0, 0.7, -0.4], states=0)
+        .add_clauses([[1, 4, 3]], 0.8, [[-1, 1, -1]], states=[[2, 1, 1]]),
+        "evidence": six.add_clauses([[0, 1, 2, 3, 4], [1, 3, 5]], 1.0)
+        .add_parity([[0, 1, 2, 3, 4, 5]], 0.5)
+        .with_evidence({1: 0, 4: 1}),
+        "at-most": six.add_cardinality([[5, 4, 3, 2, 1, 0]], at_most=2).add_at_most_one(
+            [[0, 2, 4]]
+        ),
+        "hard-clauses": six.add_clauses([[0, 1, 2], [1, 2, 3, 4, 5]], np.inf, states=1).add_clauses(
+            [[0, 3, 5, 1]], 0.7, [[-1, -1, 1, 1]]
+        ),
+        "exactly-one": six.add_exactly_one([[0, 1, 2, 3, 4]]),
+        "parity-checks": six.add_parity([[0, 1, 2, 3, 4], [1, 3, 5]]),
+        "hard-gate": six.add_or([[1, 2, 3, 4, 5]], [0]),
+        "opposed": six.add_clauses([[0, 1, 2]]).add_at_most_one([[0, 4, 5], [1, 2, 3]]),
+    }
+
+
+#: Of the hard ones, those in which chains of single moves are known to reach everything.
+HAVENS = {"at-most", "hard-clauses"}
+TRAPS = {"exactly-one", "parity-checks", "hard-gate", "opposed"}
+#: Solvers that take no hard logical factors at all.
+SOFT_ONLY = {"mean-field"}
+
+
 # ------------------------------------------------------------------ strategies
 
 SCALES = st.sampled_from([0.0, 0.1, 1.0, 3.0, 40.0, 700.0])

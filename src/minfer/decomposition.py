@@ -29,11 +29,10 @@ MAX_WRITTEN_ARITY, MAX_WRITTEN_CELLS = 4, 256
 MAX_CHAIN_CELLS = 1 << 26
 
 
-def only_tables(model: Conditioned, whole: int = -1) -> Conditioned:
+def only_tables(model: Conditioned) -> Conditioned:
     """The same model in tables, with auxiliary variables behind its own where there must be.
 
-    ``whole``: the number of a factor to be written out as one table even if it is large. Raises
-    RefusedError where a factor cannot be written so.
+    Raises RefusedError where a factor cannot be written so.
     """
     if all(g.form == "table" for g in model.groups):
         return model
@@ -44,13 +43,10 @@ def only_tables(model: Conditioned, whole: int = -1) -> Conditioned:
         if g.form == "table":
             groups.append(g)
         elif g.form == "machine":
-            small = g.arity <= MAX_WRITTEN_ARITY and g.n_cells <= MAX_WRITTEN_CELLS
-            written = np.full(len(g), small) | (g._ids == whole)
-            if written.any():
-                groups.append(g.as_tables(np.flatnonzero(written)))
-            if not written.all():
-                rows = np.flatnonzero(~written)
-                chains.add(g.take(rows, g._ids[rows]))
+            if g.arity <= MAX_WRITTEN_ARITY and g.n_cells <= MAX_WRITTEN_CELLS:
+                groups.append(g.as_tables())
+            else:
+                chains.add(g)
         else:
             for row in range(len(g)):
                 scope = g._scope[row]

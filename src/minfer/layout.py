@@ -172,8 +172,9 @@ def _machines(
 def in_order(group: FactorGroup) -> tuple[Machine, NDArray[np.int32]]:
     """A group's automata and scopes, positions that commute in the order of their variables.
 
-    Neighbours that share their step commute if reading 0, 1 leads where 1, 0 does. In a scope that
-    is sorted, sweeps over the variables need not read it anew for each.
+    Neighbours that share their step commute if reading 0, 1 leads where 1, 0 does; only those with
+    equally many states change places, so that the group's shape stays. In a scope that is sorted,
+    sweeps over the variables need not read it anew for each.
     """
     m = group.machine()
     scope, literal = group._scope, m.literal
@@ -181,7 +182,7 @@ def in_order(group: FactorGroup) -> tuple[Machine, NDArray[np.int32]]:
         return m, scope
     scope, literal = scope.copy(), literal.copy()
     for begin, end, commute in same_steps(m.step):
-        if commute:
+        if commute and len(set(group.shape[begin:end])) == 1:
             by = np.argsort(scope[:, begin:end], axis=1, kind="stable")
             for array in (scope, literal):
                 array[:, begin:end] = np.take_along_axis(array[:, begin:end], by, axis=1)

@@ -19,6 +19,8 @@ from minfer.errors import ContradictionError, RefusedError
 from minfer.factors import FactorGroup
 from minfer.graph import FactorGraph
 from minfer.solvers.exact import Exact, cheap_cells, expected_seconds
+from minfer.solvers.irreducible import haven, no_messages
+from minfer.solvers.mean_field import refusal
 from minfer.words import counted
 
 SWEEPS = 50  # an iterative solver is assumed to take this many
@@ -29,6 +31,7 @@ LOG_SPACE_RANGE = 600.0
 NS_GIBBS_VISIT = 8.0  # one factor seen from one variable, in one sweep of one chain
 GIBBS_SWEEPS = 4 * 2200  # chains times sweeps, by default
 NS_GLOBAL = 5.0  # per squared number of variables
+NS_MACHINE = 6.0  # a state of an automaton at one literal, forth and back
 SOON = 2.0**24  # clique cells that take about a quarter of a second
 MOST_SEARCHED = 20_000  # variables beyond which the search for an order takes long by itself
 
@@ -169,26 +172,31 @@ def _exact(model: Conditioned) -> tuple[Estimate, CliqueTree | None]:
 
 def _iterative(model: Conditioned) -> tuple[Estimate, ...]:
     """Belief propagation, tree-reweighted, mean field, Gibbs."""
-    sweep, states, visits, wide, has_globals = 0.0, 0.0, 0.0, 0, False
+    sweep, states, visits, wide = 0.0, 0.0, 0.0, 0
     for g in model.groups:
         sweep += _sweep_ns(g) * 1e-9
         states += float(sum(g.shape) * len(g))
-        visits += g._scope.size
-        has_globals = has_globals or g.form == "messages"
+        visits += g._scope.size * (1 if g.form != "machine" else g.machine().final.shape[1])
         wide = max(wide, 0 if g.form == "messages" else g.arity)
     n = model.graph.n_variables
     sweep += 5e-9 * n
     gibbs = GIBBS_SWEEPS * 1e-9 * (NS_GIBBS_VISIT * visits + 15.0 * n)
     memory = 16.0 * states + 8.0 * float(model.graph._offsets[-1])
-    no_globals = "it has no messages for global factors" if has_globals else ""
+    no_globals = "it has no messages for global factors" if no_messages(model) else ""
     pairs_only = no_globals or (
         f"a factor joins {wide} unobserved variables, and it takes pairs only" if wide > 2 else ""
     )
     return (
         Estimate("bp", SWEEPS * sweep, memory, sweep),
         Estimate("trw", SWEEPS * 3.0 * sweep, 1.5 * memory, 3.0 * sweep, pairs_only),
-        Estimate("mean-field", SWEEPS * 0.7 * sweep, memory / 2.0, 0.7 * sweep, no_globals),
-        Estimate("gibbs", gibbs, memory, gibbs / GIBBS_SWEEPS, no_globals),
+        Estimate(
+            "mean-field",
+            SWEEPS * 0.7 * sweep,
+            memory / 2.0,
+            0.7 * sweep,
+            no_globals or refusal(model),
+        ),
+        Estimate("gibbs", gibbs, memory, gibbs / GIBBS_SWEEPS, no_globals or haven(model)[1]),
     )
 
 
@@ -196,6 +204,8 @@ def _sweep_ns(group: FactorGroup) -> float:
     """Nanoseconds of all messages of a group, once."""
     if group.form == "messages":
         return NS_GLOBAL * group.arity**2 * len(group)
+    if group.form == "machine":
+        return NS_MACHINE * group.arity * group.machine().final.shape[1] * len(group)
     if group.shape == (2, 2):
         each = 2.0 * NS_PAIR_MESSAGE
     else:

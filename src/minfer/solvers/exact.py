@@ -27,7 +27,7 @@ from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, RefusedError
-from minfer.factors import MAX_TABLE_CELLS, n_entries
+from minfer.factors import MAX_TABLE_CELLS, Tables, n_entries
 from minfer.graph import FactorGraph, check_graph
 from minfer.layout import lay_out
 from minfer.solvers.base import LogZ, Marginals, Status
@@ -345,23 +345,29 @@ class CliqueTreeState:
         joints, first = _all_joints(self.model, self.tree) if self._all is None else self._all
         self._all = joints, first
         at = first[factors]
-        found = joints[np.maximum(at, 0)[:, None] + np.arange(math.prod(shape))]
+        found = np.empty((len(factors), math.prod(shape)))
+        found[at >= 0] = joints[at[at >= 0][:, None] + np.arange(math.prod(shape))]
         for k in np.flatnonzero(at < 0):
-            found[k] = self._whole(int(factors[k]), shape)
+            scope = self.graph.scope(int(factors[k]))
+            found[k] = self._joint(scope[self.model.fixed[scope] < 0])
         return found
 
-    def _whole(self, factor: int, shape: tuple[int, ...]) -> NDArray[np.float64]:
-        """Of a factor that became a chain: once more, with the factor as one table."""
+    def _joint(self, free: NDArray[np.int32]) -> NDArray[np.float64]:
+        """Of a factor that became a chain, or a constant: in a tree that covers its scope."""
+        shape = tuple(int(s) for s in self.graph._n_states[free])
         if n_entries(shape) > MAX_TABLE_CELLS:
             raise RefusedError(
-                f"factor {factor} has {len(shape)} unobserved variables: a joint marginal over "
-                f"them is too large ({MAX_TABLE_CELLS:,} cells); ask for its variables'"
+                f"Exact: a joint marginal over {len(free)} unobserved variables is too large "
+                f"({MAX_TABLE_CELLS:,} cells); ask for those of the variables"
             )
-        model = only_tables(condition(self.graph), whole=factor)
+        nothing = np.zeros((1, n_entries(shape)))
+        extra = Tables(np.full(1, self.graph.n_factors), free[None, :], shape, nothing)
+        model = replace(self.model, groups=(*self.model.groups, extra))
         tree = clique_tree(model)
         Exact().check(tree)
         joints, first = _all_joints(model, tree)
-        return joints[first[factor] : first[factor] + n_entries(shape)]
+        at = first[self.graph.n_factors]
+        return joints[at : at + n_entries(shape)]
 
 
 def _all_joints(
@@ -371,7 +377,8 @@ def _all_joints(
     flat = lay_out(model)
     sizes = table_sizes(flat)
     first = np.full(max(model.graph.n_factors, int(flat.ids.max(initial=-1)) + 1), -1)
-    first[flat.ids] = np.cumsum(sizes) - sizes
+    own = flat.ids >= 0  # not those of chains
+    first[flat.ids[own]] = (np.cumsum(sizes) - sizes)[own]
     return calibrate(model, tree, joints=True).joints, first
 
 
