@@ -1,7 +1,8 @@
 """From a graph to the arrays message passing runs on, and the state it leaves.
 
 :func:`wire` sorts the factors by counting: binary pairwise ones with positive tables into odds
-slots, everything else into general slots (see :mod:`minfer.kernels.wiring`). :class:`MessageState`
+slots, everything else into general slots (see :mod:`minfer.kernels.wiring`; what it shares with
+other solvers is :mod:`minfer.layout`). :class:`MessageState`
 keeps wiring and messages to answer later questions (log Z, joint marginals of factors) or to start
 the next run: messages are found again by the factor's number in the lineage, so a warm start
 survives ``keep`` and new evidence.
@@ -9,6 +10,7 @@ survives ``keep`` and new evidence.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 from minfer.conditioning import Conditioned
 from minfer.errors import ContradictionError, ModelError
 from minfer.factors import FactorGroup, interaction, n_entries
+from minfer.layout import split_pairs
 
 if TYPE_CHECKING:
     from minfer.kernels.wiring import Messages, Watch, Wiring
@@ -54,7 +57,7 @@ class Mesh:
     load: NDArray[np.float64]  # (V,) sum of |w|
     left_over: float  # of the constant, what the factors contributed
     trees: Trees | None  # None: no part of the model is a tree
-    places: Places
+    roles: Roles
     odds: tuple[int, ...]  # which of the model's groups are in odds form, in the order of the slots
     whole: bool  # no group is partly in odds form: other numbers fit the same wiring
     known: NDArray[np.int32] | None = None  # (V,) state that evidence of a run leaves, or -1
@@ -76,7 +79,7 @@ class Mesh:
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class Roles:
     """Where the graph's factors are in a wiring; made when first asked for."""
 
     n_factors: int
@@ -176,21 +179,24 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
     from minfer.kernels import wiring as k
 
     n = model.graph.n_variables
-    pairs, general, whole = _split(model.groups, rho)
+    split, general = split_pairs(model.groups, _fits_odds(rho))
+    pairs = [p.group for p in split]
+    number = {id(g): i for i, g in enumerate(model.groups)}
+    whole = all(id(g) in number for g in pairs)
     ptr = np.zeros(n + 1, dtype=np.uint64)
-    for _, g in pairs:
+    for g in pairs:
         k.pair_degrees(g._scope, ptr)
     np.cumsum(ptr, out=ptr)
     slots = int(ptr[-1])
     rev = np.empty(slots, dtype=np.uint32)
     slot = np.empty((slots // 2, 2), dtype=np.int32)
     nxt, done = ptr[:-1].copy(), 0
-    for _, g in pairs:
+    for g in pairs:
         k.pair_slots(g._scope, nxt, rev, slot[done : done + len(g)])
         done += len(g)
     del nxt
-    pair_ids = _only([g._ids for _, g in pairs], np.zeros(0, np.int64))
-    pair_scope = _only([g._scope for _, g in pairs], np.zeros((0, 2), np.int32))
+    pair_ids = _only([g._ids for g in pairs], np.zeros(0, np.int64))
+    pair_scope = _only([g._scope for g in pairs], np.zeros((0, 2), np.int32))
     slot_rho = _NONE
     if rho is not None:
         slot_rho = np.empty(slots)
@@ -204,10 +210,10 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
         model, wiring, parts.log, rho is not None, 0.0, pair_ids, pair_scope, slot, _NONE,
         parts.ids, parts.gowner, parts.speakers, _NONE, _NONE, parts.constant,
         find_trees(wiring, slot, pair_scope, parts.gowner),
-        Places(model.graph.n_factors, pair_ids, parts.ids, parts.fac[:, 0]),
-        tuple(i for i, _ in pairs), whole,
+        Roles(model.graph.n_factors, pair_ids, parts.ids, parts.fac[:, 0]),
+        tuple(number.get(id(g), -1) for g in pairs), whole,
     )  # fmt: skip
-    return _absorb(_weigh(mesh, [g for _, g in pairs], rho), None)
+    return _absorb(_weigh(mesh, pairs, rho), None)
 
 
 def refill(
@@ -409,36 +415,16 @@ def pair_weight(group: FactorGroup, rho: NDArray | None) -> NDArray[np.float64]:
     return weight if rho is None else weight / rho[group._ids]
 
 
-def _split(
-    groups: tuple[FactorGroup, ...], rho: NDArray | None
-) -> tuple[list[tuple[int, FactorGroup]], list[FactorGroup], bool]:
-    """Binary pair factors in odds form, with the number of their group; and all the others.
-
-    Also whether no group had to be divided.
-    """
+def _fits_odds(
+    rho: NDArray | None,
+) -> Callable[[FactorGroup, NDArray, NDArray], NDArray[np.bool_]]:
+    """Whether a 2x2 table may be in odds form: no zeros, and |w| not too large."""
     from minfer.kernels.wiring import MAX_PAIR_WEIGHT
 
-    pairs: list[tuple[int, FactorGroup]] = []
-    general: list[FactorGroup] = []
-    whole = True
-    for i, g in enumerate(groups):
-        if g.form != "table" or g.shape != (2, 2):
-            general.append(g)
-            continue
-        fits = np.abs(pair_weight(g, rho)) <= MAX_PAIR_WEIGHT  # False where NaN: zeros
-        if fits.all():
-            pairs.append((i, g))
-            continue
-        whole &= not fits.any()
-        fits = np.broadcast_to(fits & np.isfinite(g.stored_tables()).all(axis=1), len(g))
-        for rows, odds in ((np.flatnonzero(fits), True), (np.flatnonzero(~fits), False)):
-            if len(rows):
-                part = g.take(rows, g._ids[rows])
-                if odds:
-                    pairs.append((i, part))
-                else:
-                    general.append(part)
-    return pairs, general, whole
+    def fits(group: FactorGroup, values: NDArray, basis: NDArray) -> NDArray[np.bool_]:
+        return np.abs(pair_weight(group, rho)) <= MAX_PAIR_WEIGHT  # not where NaN: zeros
+
+    return fits
 
 
 @dataclass(frozen=True, eq=False)
@@ -793,7 +779,7 @@ class MessageState:
 
     def factors(self, factors: NDArray[np.int64]) -> NDArray[np.float64] | None:
         """Beliefs of factors of one shape, (n, cells); None if one gives nothing but messages."""
-        graph, form = self.mesh.model.graph, self.mesh.places.form
+        graph, form = self.mesh.model.graph, self.mesh.roles.form
         if not len(factors) or (form[factors] == _SPEAKS).any():
             return None
         if graph.arity[factors[0]] == 0:
@@ -806,8 +792,8 @@ class MessageState:
 
         mesh, w, s = self.mesh, self.mesh.wiring, self.messages
         out = np.empty((len(factors), n_entries(shape)))
-        pairs = self.mesh.places.form[factors] == _PAIR
-        rows = self.mesh.places.row[factors]
+        pairs = self.mesh.roles.form[factors] == _PAIR
+        rows = self.mesh.roles.row[factors]
         if pairs.all():
             beliefs.pair_beliefs(rows, mesh.slot, mesh.pair_scope, w.off, s.bel, s.m, w.W, out)
             return out

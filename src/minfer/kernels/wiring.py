@@ -1,10 +1,7 @@
 """Arrays that message passing runs on, and the kernels that lay them out.
 
-A positive 2x2 table is two unaries and one conjunction,
-
-    log psi = t00 + ua x_a + ub x_b + w x_a x_b,   W = e^w = psi11 psi00 / (psi01 psi10),
-
-so once the unaries are absorbed, one number W and one odds message per direction describe every
+A positive 2x2 table is two unaries and one conjunction (:mod:`minfer.kernels.pairs`), so once the
+unaries are absorbed, one number W = e^w and one odds message per direction describe every
 binary pairwise factor. All other factors (more states, more variables, zeros, very wide weights,
 global factors) are *general*: one vector per direction and slot.
 
@@ -18,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minfer.kernels._jit import jit
+from minfer.kernels.pairs import pair_table, split_pair
 
 PLAIN = 0  # binary, pair slots only, products of odds stay in range
 SCALED = 1  # binary, pair slots only, products kept as mantissa and exponent; prior is log-odds
@@ -206,21 +204,13 @@ def pair_fill(scope, values, basis, rho, slot, W, first, lean, load):
     single = values.shape[0] == 1
     for f in range(scope.shape[0]):
         row = 0 if single else f
-        t00 = t01 = t10 = t11 = 0.0
-        for k in range(values.shape[1]):
-            x = values[row, k]
-            t00 += x * basis[k, 0]
-            t01 += x * basis[k, 1]
-            t10 += x * basis[k, 2]
-            t11 += x * basis[k, 3]
-        w = (t11 - t10) - (t01 - t00)
+        t00, t01, t10, t11 = pair_table(values, basis, row)
+        ua, ub, w = split_pair(t00, t01, t10, t11)
         a = scope[f, 0]
         b = scope[f, 1]
         part = t00 - lost
         total = constant + part
         lost, constant = (total - constant) - part, total
-        ua = t10 - t00
-        ub = t01 - t00
         lean[a] += ua
         lean[b] += ub
         if rho.size > 0:
