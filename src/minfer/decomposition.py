@@ -111,13 +111,20 @@ class _Chains:
                 f"every assignment has probability zero: factor {int(group._ids[0])}, a "
                 f"{group.noun}, forbids them all"
             )
+        n = useful.sum(axis=1)
+        self.cells += int((n[:-1] * n[1:] * group.shape).sum()) * len(group)
+        if self.cells > MAX_CHAIN_CELLS:
+            raise RefusedError(
+                f"Exact: factor {int(group._ids[0])}, a {group.noun} over {group.arity} unobserved "
+                f"variables, has too many states in between (chains of more than "
+                f"{MAX_CHAIN_CELLS:,} cells); use BeliefPropagation"
+            )
         first = self.model.graph.n_variables + len(self.states)
         before: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         for a in range(group.arity):
             size = group.shape[a]
             states = np.flatnonzero(useful[a])
             after = np.flatnonzero(useful[a + 1])
-            self._count(group, len(states) * size * len(after))
             # moves[f, x, k]: the state after state k of ``states`` and the variable in state x
             is_literal = (np.arange(size) == m.literal[:, a, None]).astype(np.int64)
             moves = m.step[a][states][:, is_literal].transpose(1, 2, 0)
@@ -143,15 +150,6 @@ class _Chains:
             part = members, table.reshape(len(group), -1)
             self.parts.setdefault(shape, []).append(part)
             before = new[:, 0] if new.size else before
-
-    def _count(self, group: FactorGroup, cells: int) -> None:
-        self.cells += cells * len(group)
-        if self.cells > MAX_CHAIN_CELLS:
-            raise RefusedError(
-                f"Exact: factor {int(group._ids[0])}, a {group.noun} over {group.arity} unobserved "
-                f"variables, has too many states in between (chains of more than "
-                f"{MAX_CHAIN_CELLS:,} cells); use BeliefPropagation"
-            )
 
     def tables(self) -> list[FactorGroup]:
         out: list[FactorGroup] = []
