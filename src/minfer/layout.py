@@ -116,11 +116,17 @@ def lay_out(model: Conditioned, quadratic: bool = False) -> Layout:
         fill_pairs(p.group._scope, p.values, p.basis, off, nxt, bias, qvar, qweight, constant)
     tables = [g for g in others if g.form == "table"]
     machines = [g for g in others if g.form == "machine"]
-    automata = [in_order(g) for g in machines]
-    flat = scopes([*tables, *machines], [g._scope for g in tables] + [s for _, s in automata])
+    ordered = [in_order(g) for g in machines]
+    auto = automata([m for m, _ in ordered])
+    flat = scopes([*tables, *machines], [g._scope for g in tables] + [s for _, s in ordered])
     where = places(flat, n)
     toff, log_psi = _tables(tables)
-    toff = np.concatenate([toff, np.full(len(flat.ids) - len(toff), -1, dtype=np.int64)])
+    is_sorted = join([np.all(s[:, 1:] > s[:, :-1], axis=1) for _, s in ordered], np.int64)
+    machine = np.stack([auto.n_states, auto.start, auto.final_at, is_sorted], axis=1)
+    toff = np.concatenate([toff, np.full(len(machine), -1, dtype=np.int64)])
+    none = np.zeros(len(flat.scope) - len(auto.literal), dtype=np.int64)  # places of tables
+    literal = np.concatenate([none.astype(np.int32), auto.literal])
+    step_at = np.concatenate([none, auto.step_at])
     kind = np.empty(n, dtype=np.int8)
     vother, vown = np.empty_like(where.vfac), np.empty_like(where.vfac)
     constant += finish(
@@ -128,7 +134,7 @@ def lay_out(model: Conditioned, quadratic: bool = False) -> Layout:
     )
     return Layout(
         card, off, bias, kind, qptr, qvar, qweight, *flat, *where[1:], vother, vown, toff, log_psi,
-        *_machines(automata, len(flat.scope)), constant,
+        literal, step_at, auto.step, machine.astype(np.int64), auto.final, constant,
     )  # fmt: skip
 
 
@@ -148,24 +154,45 @@ def _tables(groups: list[FactorGroup]) -> tuple[NDArray[np.int64], NDArray[np.fl
     return join(toff, np.int64), join(psi, np.float64)
 
 
-def _machines(
-    automata: list[tuple[Machine, NDArray]], n_places: int
-) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-    """Literals by place, and the automata end to end; see :class:`minfer.kernels.layout.Layout`."""
-    rows, first, last = [], 0, 0
-    for m, scope in automata:
-        row = np.empty((len(scope), 5), dtype=np.int64)
-        row[:, 0], row[:, 1], row[:, 2] = first, m.step.shape[1], m.start
-        row[:, 3] = last + (np.arange(len(scope)) * m.final.shape[1] if len(m.final) > 1 else 0)
-        row[:, 4] = (scope[:, 1:] > scope[:, :-1]).all(axis=1)
-        first, last = first + m.step.size, last + m.final.size
-        rows.append(row)
-    literal = join([m.literal.ravel() for m, _ in automata], np.int32)
-    return (
-        np.concatenate([np.zeros(n_places - len(literal), np.int32), literal]),
-        np.concatenate(rows) if rows else np.zeros((0, 5), dtype=np.int64),
-        join([m.step.ravel() for m, _ in automata], np.int32),
-        join([m.final.ravel() for m, _ in automata], np.float64),
+class Automata(NamedTuple):
+    """M machines end to end, over E places."""
+
+    literal: NDArray[np.int32]  # (E,)
+    step_at: NDArray[np.int64]  # (E,) where the steps of a place begin
+    step: NDArray[np.int32]  # (K, 2) each, those that are alike once
+    start: NDArray[np.int32]  # (M,)
+    n_states: NDArray[np.int32]  # (M,)
+    final_at: NDArray[np.int64]  # (M,) where the log-weights of its end states begin
+    final: NDArray[np.float64]
+
+
+def automata(machines: Sequence[Machine]) -> Automata:
+    """Groups of machines one after the other."""
+    known: dict[bytes, int] = {}
+    steps: list[NDArray] = []
+    step_at, final_at = [], []
+    n_steps = n_final = 0
+    for m in machines:
+        where = np.empty(len(m.step), dtype=np.int64)
+        for begin, end, _ in same_steps(m.step):
+            key = m.step[begin].tobytes()
+            if key not in known:
+                known[key] = n_steps
+                steps.append(m.step[begin].ravel())
+                n_steps += steps[-1].size
+            where[begin:end] = known[key]
+        n = len(m.start)
+        step_at.append(np.tile(where, n))
+        final_at.append(n_final + np.arange(n) * (m.final.shape[1] if len(m.final) > 1 else 0))
+        n_final += m.final.size
+    return Automata(
+        join([m.literal.ravel() for m in machines], np.int32),
+        join(step_at, np.int64),
+        join(steps, np.int32),
+        join([m.start for m in machines], np.int32),
+        join([np.full(len(m.start), m.final.shape[1]) for m in machines], np.int32),
+        join(final_at, np.int64),
+        join([m.final.ravel() for m in machines], np.float64),
     )
 
 

@@ -17,7 +17,6 @@ from minfer.kernels.layout import (
     IDLE,
     START,
     STATES,
-    STEP,
     machine_room,
 )
 
@@ -57,16 +56,12 @@ def draw(off, probs, words, states):
 
 
 @jit
-def _walk(scope, literal, step, x, lo, first, stop, t, n, state):
-    """The state of a machine after positions ``first`` to ``stop``; -1 if that is forbidden.
-
-    Its scope begins at ``lo``, its steps at ``t``; it has n states.
-    """
+def _walk(scope, literal, step_at, step, x, first, stop, state):
+    """The state of a machine after places ``first`` to ``stop``; -1 if that is forbidden."""
     for i in range(first, stop):
         if state < 0:
             break
-        on = x[scope[lo + i]] == literal[lo + i]
-        state = step[t + 2 * (i * n + state) + on]
+        state = step[step_at[i] + 2 * state + (x[scope[i]] == literal[i])]
     return state
 
 
@@ -75,10 +70,9 @@ def _is_broken(model, f, x):
     """Whether factor f forbids the assignment x."""
     if model.toff[f] < 0:
         row = model.machine[f - (model.toff.shape[0] - model.machine.shape[0])]
-        lo, hi = model.fptr[f], model.fptr[f + 1]
         state = _walk(
-            model.scope, model.literal, model.step, x, lo, 0, hi - lo, row[STEP], row[STATES],
-            row[START],
+            model.scope, model.literal, model.step_at, model.step, x, model.fptr[f],
+            model.fptr[f + 1], row[START],
         )  # fmt: skip
         return state < 0 or model.final[row[FINAL] + state] == -np.inf
     cell = 0
@@ -240,21 +234,21 @@ def _foresee(model, x, at, state, behind):
     Row i of ``behind``, from ``at[m]``, is the log-weight by the state before position i.
     """
     fptr, scope, literal, machine = model.fptr, model.scope, model.literal, model.machine
-    step, final = model.step, model.final
+    step_at, step, final = model.step_at, model.step, model.final
     n_tables = fptr.shape[0] - 1 - machine.shape[0]
     for m in range(machine.shape[0]):
         state[m] = machine[m, START]
         if not machine[m, ASCENDING]:
             continue
         lo, hi = fptr[n_tables + m], fptr[n_tables + m + 1]
-        n, t = machine[m, STATES], machine[m, STEP]
+        n = machine[m, STATES]
         row = at[m] + (hi - lo) * n
         for k in range(n):
             behind[row + k] = final[machine[m, FINAL] + k]
         for i in range(hi - lo - 1, 0, -1):
-            on = x[scope[lo + i]] == literal[lo + i]
+            t = step_at[lo + i] + (x[scope[lo + i]] == literal[lo + i])
             for k in range(n):
-                after = step[t + 2 * (i * n + k) + on]
+                after = step[t + 2 * k]
                 behind[row - n + k] = behind[row + after] if after >= 0 else -np.inf
             row -= n
 
@@ -266,7 +260,8 @@ def _sweep(model, x, words, e, total, t, at, state, behind):
     qptr, qvar, qweight = model.qptr, model.qvar, model.qweight
     vptr, vfac, vpos, vother, vown = model.vptr, model.vfac, model.vpos, model.vother, model.vown
     fptr, scope, toff, log_psi = model.fptr, model.scope, model.toff, model.log_psi
-    literal, machine, step, final = model.literal, model.machine, model.step, model.final
+    literal, machine, final = model.literal, model.machine, model.final
+    step_at, step = model.step_at, model.step
     n_tables = toff.shape[0] - machine.shape[0]
     worst = 0.0
     for v in range(card.shape[0]):
@@ -288,19 +283,17 @@ def _sweep(model, x, words, e, total, t, at, state, behind):
             f, u = vfac[k], vother[k]
             if toff[f] < 0:
                 m, pos, lo = f - n_tables, vpos[k], fptr[f]
-                n_k, first, here = machine[m, STATES], machine[m, STEP], state[m]
+                n_k, here = machine[m, STATES], state[m]
                 if not machine[m, ASCENDING]:
-                    here = _walk(scope, literal, step, x, lo, 0, pos, first, n_k, here)
+                    here = _walk(scope, literal, step_at, step, x, lo, lo + pos, here)
                 row = at[m] + (pos + 1) * n_k
                 for on in range(2):
-                    after = step[first + 2 * (pos * n_k + here) + on] if here >= 0 else -1
+                    after = step[step_at[lo + pos] + 2 * here + on] if here >= 0 else -1
                     if machine[m, ASCENDING]:
                         weight = behind[row + after] if after >= 0 else -np.inf
                     else:
-                        hi = fptr[f + 1] - lo
-                        after = _walk(
-                            scope, literal, step, x, lo, pos + 1, hi, first, n_k, after
-                        )  # fmt: skip
+                        first, stop = lo + pos + 1, fptr[f + 1]
+                        after = _walk(scope, literal, step_at, step, x, first, stop, after)
                         weight = final[machine[m, FINAL] + after] if after >= 0 else -np.inf
                     for s in range(n):
                         if (s == literal[lo + pos]) == (on == 1):
@@ -320,10 +313,8 @@ def _sweep(model, x, words, e, total, t, at, state, behind):
             f, pos = vfac[k], vpos[k]
             if toff[f] < 0 and machine[f - n_tables, ASCENDING]:
                 m, lo = f - n_tables, fptr[f]
-                state[m] = _walk(
-                    scope, literal, step, x, lo, pos, pos + 1, machine[m, STEP],
-                    machine[m, STATES], state[m],
-                )  # fmt: skip
+                here = lo + pos
+                state[m] = _walk(scope, literal, step_at, step, x, here, here + 1, state[m])
     return worst
 
 

@@ -23,7 +23,7 @@ FAST = 1  # binary, finite bias, quadratic pairs only
 GENERAL = 2
 
 # columns of Layout.machine
-STEP, STATES, START, FINAL, ASCENDING = 0, 1, 2, 3, 4
+STATES, START, FINAL, ASCENDING = 0, 1, 2, 3
 
 
 class Layout(NamedTuple):
@@ -47,9 +47,11 @@ class Layout(NamedTuple):
     toff: Any  # i8 (F,) where a factor's table begins (shared tables share it); -1: a machine
     log_psi: Any  # f8
     literal: Any  # i4 (E,) the state that makes a machine's literal true
-    machine: Any  # i8 (M, 5) STEP, STATES, START, FINAL, ASCENDING (scope sorted) of the last M
-    step: Any  # i4 (A, K, 2) of each group of machines
-    final: Any  # f8 (F or 1, K) log-weights of each group of machines
+    step_at: Any  # i8 (E,) where the steps of a machine's place begin
+    step: Any  # i4 (K, 2) each, those that are alike once
+    machine: Any  # i8 (M, 4) of the last M factors: states, start, where the log-weights of its
+    # end states begin, whether its scope is sorted
+    final: Any  # f8 log-weights
     constant: Any  # f8 (1,) the pairs' t00, and log Z of the idle variables
 
 

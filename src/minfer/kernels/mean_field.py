@@ -20,7 +20,6 @@ from minfer.kernels.layout import (
     IDLE,
     START,
     STATES,
-    STEP,
     machine_room,
 )
 
@@ -71,7 +70,7 @@ def _step_back(step, t, at, n, q0, q1, behind):
 
 
 @jit
-def _read(card, off, scope, literal, step, final, q, lo, hi, row, at, pos, ahead, behind):
+def _read(card, off, scope, literal, step_at, step, final, q, lo, hi, row, at, pos, ahead, behind):
     """Read one machine from both ends up to position ``pos``, itself unread.
 
     Rows 0 to pos of ``ahead`` are distributions over the states before each position; rows pos + 1
@@ -86,11 +85,11 @@ def _read(card, off, scope, literal, step, final, q, lo, hi, row, at, pos, ahead
     for i in range(pos):
         u = scope[lo + i]
         q0, q1 = _literal_probs(q, off[u], card[u], literal[lo + i])
-        _step_forth(step, row[STEP] + 2 * n * i, at + n * i, n, q0, q1, ahead)
+        _step_forth(step, step_at[lo + i], at + n * i, n, q0, q1, ahead)
     for i in range(hi - lo - 1, pos, -1):
         u = scope[lo + i]
         q0, q1 = _literal_probs(q, off[u], card[u], literal[lo + i])
-        _step_back(step, row[STEP] + 2 * n * i, at + n * i, n, q0, q1, behind)
+        _step_back(step, step_at[lo + i], at + n * i, n, q0, q1, behind)
 
 
 @jit
@@ -260,7 +259,8 @@ def _sweep(model, q, one, penalty, backward, at, ahead, behind):
     qptr, qvar, qweight = model.qptr, model.qvar, model.qweight
     vptr, vfac, vpos, vother, vown = model.vptr, model.vfac, model.vpos, model.vother, model.vown
     fptr, scope, toff, log_psi = model.fptr, model.scope, model.toff, model.log_psi
-    literal, machine, step, final = model.literal, model.machine, model.step, model.final
+    literal, machine, final = model.literal, model.machine, model.final
+    step_at, step = model.step_at, model.step
     n_tables = toff.shape[0] - machine.shape[0]
     n_vars, n_states = card.shape[0], 2
     for n in card:
@@ -315,14 +315,14 @@ def _sweep(model, q, one, penalty, backward, at, ahead, behind):
                 else:
                     closes = _closes(scope, lo, hi, v, backward)
                     _read(
-                        card, off, scope, literal, step, final, q, lo, hi, row, k0, pos,
+                        card, off, scope, literal, step_at, step, final, q, lo, hi, row, k0, pos,
                         ahead, behind,
                     )  # fmt: skip
                 n_k = row[STATES]
                 k0 += pos * n_k
                 e0, e1 = 0.0, 0.0
                 for j in range(n_k):
-                    t = row[STEP] + 2 * (pos * n_k + j)
+                    t = step_at[lo + pos] + 2 * j
                     if ahead[k0 + j] > 0.0:
                         e0 += ahead[k0 + j] * behind[k0 + n_k + step[t]]
                         e1 += ahead[k0 + j] * behind[k0 + n_k + step[t + 1]]
@@ -345,7 +345,7 @@ def _sweep(model, q, one, penalty, backward, at, ahead, behind):
             if toff[f] < 0 and machine[f - n_tables, ASCENDING]:
                 row = machine[f - n_tables]
                 n_k = row[STATES]
-                t, k0 = row[STEP] + 2 * n_k * pos, at[f - n_tables] + n_k * pos
+                t, k0 = step_at[fptr[f] + pos], at[f - n_tables] + n_k * pos
                 q0, q1 = _literal_probs(q, o, n, literal[fptr[f] + pos])
                 if backward:
                     _step_back(step, t, k0, n_k, q0, q1, behind)
@@ -397,8 +397,8 @@ def expected_size(model, q):
         lo, hi = model.fptr[n_tables + m], model.fptr[n_tables + m + 1]
         row = model.machine[m]
         _read(
-            card, off, scope, model.literal, model.step, model.final, q, lo, hi, row, at[m],
-            hi - lo, ahead, behind,
+            card, off, scope, model.literal, model.step_at, model.step, model.final, q, lo, hi,
+            row, at[m], hi - lo, ahead, behind,
         )  # fmt: skip
         last = at[m] + (hi - lo) * row[STATES]
         for k in range(row[STATES]):  # a sum of products of so many numbers
@@ -434,8 +434,9 @@ def ascend(model, q, before, calm, penalties, backward, until_allowed, tol, trac
     for m in range(model.machine.shape[0]):
         lo, hi = model.fptr[n_tables + m], model.fptr[n_tables + m + 1]
         _read(
-            model.card, model.off, model.scope, model.literal, model.step, model.final, q, lo, hi,
-            model.machine[m], at[m], hi - lo if backward else -1, ahead, behind,
+            model.card, model.off, model.scope, model.literal, model.step_at, model.step,
+            model.final, q, lo, hi, model.machine[m], at[m], hi - lo if backward else -1,
+            ahead, behind,
         )  # fmt: skip
     for i in range(penalties.shape[0]):
         if calm == 0:
