@@ -16,12 +16,13 @@ PACKAGE = Path(minfer.__file__).parent
 # each layer may import from itself and from layers above it in this list
 LAYERS = [
     {"errors", "notebook", "words"},
+    {"kernels"},
     {"factors"},
     {"checks", "parallel"},
-    {"kernels"},
     {"graph"},
     {"conditioning"},
-    {"wiring", "elimination"},
+    {"layout"},
+    {"wiring", "elimination", "decomposition"},
     {"solvers", "planning"},
     {"reduction"},
     {"io", "examples", "interop", "pictures", "plots"},

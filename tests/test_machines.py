@@ -87,6 +87,54 @@ def test_a_chain_of_an_impossible_factor_is_a_contradiction():
         Exact()(graph)
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_drawn_logical_models(seed):
+    """Kinds, signs, states and evidence by lot: exact by sums, the others as with tables."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(4, 8))
+    states = rng.integers(2, 4, size=n)
+    graph = FactorGraph.from_tables(
+        states, [[v] for v in range(n)], [rng.normal(size=s) for s in states]
+    )
+    for _ in range(int(rng.integers(1, 4))):
+        scope = rng.permutation(n)[: int(rng.integers(3, n + 1))]
+        literals = {"signs": rng.choice([1, -1], size=(1, len(scope)))}
+        literals["states"] = (rng.integers(100, size=len(scope)) % states[scope])[None]
+        weight = [np.inf, 0.7, -1.2][rng.integers(3)]
+        kind = rng.integers(7)
+        if kind == 0:
+            graph = graph.add_clauses([scope], weight, **literals)
+        elif kind == 1:
+            graph = graph.add_parity([scope], weight, bool(rng.integers(2)), **literals)
+        elif kind == 2:
+            graph = graph.add_or([scope[:-1]], scope[-1:], weight, **literals)
+        elif kind == 3:
+            graph = graph.add_and([scope[:-1]], scope[-1:], weight, **literals)
+        elif kind == 4:
+            graph = graph.add_cardinality([scope], rng.normal(size=4), **literals)
+        elif kind == 5:
+            graph = graph.add_cardinality([scope], at_most=2, **literals)
+        else:
+            graph = graph.add_exactly_one([scope], **literals)
+    if rng.random() < 0.5:
+        v = int(rng.integers(n))
+        graph = graph.with_evidence({v: int(rng.integers(states[v]))})
+    log_z = naive.log_z(graph)
+    if log_z == -np.inf:
+        with pytest.raises(ContradictionError):
+            Exact()(graph)
+        return
+    m = Exact()(graph)
+    np.testing.assert_allclose(m.probs, naive.marginals(graph), atol=1e-10)
+    assert m.log_z == pytest.approx(log_z, abs=1e-10)
+    hard = any(g.forbids().any() for g in condition(graph).groups)
+    for solver in (MeanField(tol=1e-10, max_iters=3000), Gibbs(n_sweeps=400, burn_in=40)):
+        if not hard:
+            np.testing.assert_allclose(
+                solver(graph).probs, solver(as_tables(graph)).probs, atol=1e-6
+            )
+
+
 # ---------------------------------------------------------------------- mean field
 
 
@@ -216,6 +264,14 @@ def test_positions_that_commute_are_sorted_and_others_are_not():
     )
     assert same_steps(no_two.step) == [(0, 3, False)]
     assert same_steps(m.step) == [(0, 4, True), (4, 5, same_steps(m.step[4:])[0][2])]
+
+
+def test_a_joint_of_a_thousand_variables_is_refused():
+    n = 1000
+    graph = FactorGraph.pairwise(np.zeros(n), [], []).add_clauses([np.arange(n)], 1.0)
+    for m in (MeanField()(graph), Gibbs(n_sweeps=5, burn_in=0)(graph)):
+        with pytest.raises(RefusedError, match=r"over 1000 variables has 2\^1000 cells"):
+            m.factor(n)
 
 
 def test_a_plan_for_logical_factors():

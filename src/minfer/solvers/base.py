@@ -17,11 +17,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import check_type, integer, integers, real_numbers
-from minfer.errors import ModelError
+from minfer.errors import ModelError, RefusedError
 from minfer.factors import read_only
 from minfer.graph import FactorGraph, check_graph
 from minfer.notebook import card
 from minfer.words import counted
+
+_MAX_JOINT_BITS = 26.0  # of the cells of a product of marginals
 
 #: Standard error over Gibbs chains beyond which an answer does not count as converged.
 MAX_DISAGREEMENT = 0.05
@@ -261,8 +263,16 @@ class Marginals:
 
     def product(self, scope: Any) -> NDArray[np.float64]:
         """Product of the marginals of some variables (numbers or names), shape (S_1, ..., S_A)."""
+        single = isinstance(scope, str) or not np.iterable(scope)
+        variables = [self.graph.index(v) for v in ([scope] if single else scope)]
+        bits = float(np.log2(self.graph._n_states[variables]).sum())
+        if bits > _MAX_JOINT_BITS:
+            raise RefusedError(
+                f"a joint marginal over {len(variables)} variables has 2^{bits:.0f} cells: ask for "
+                "fewer of them"
+            )
         out = np.ones(())
-        for v in [scope] if isinstance(scope, str) or not np.iterable(scope) else scope:
+        for v in variables:
             out = out[..., None] * self[v]
         return out
 
