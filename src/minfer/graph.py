@@ -1178,7 +1178,7 @@ def _like_scopes(
     values: Any, scope: NDArray, rows: NDArray[np.int64], n: int, first: NDArray, what: str
 ) -> NDArray:
     """One number for all literals, or numbers of the same shape as the scopes, at some rows."""
-    if np.isscalar(values) or not hasattr(values, "__len__"):
+    if getattr(values, "ndim", 1) == 0 or not hasattr(values, "__len__"):
         return np.broadcast_to(integers(values, what, bools=True), scope.shape)
     if len(values) != n:
         raise ModelError(f"{n} scopes but {len(values)} rows of {what}")

@@ -24,12 +24,13 @@ from minfer.factors import FactorGroup, interaction, n_entries
 from minfer.layout import split_pairs
 
 if TYPE_CHECKING:
+    from minfer.kernels.machines import Machines
     from minfer.kernels.wiring import Messages, Watch, Wiring
     from minfer.solvers.base import Marginals
 
 _NONE = np.zeros(0)
 _NO_ORDER = np.zeros(0, dtype=np.int64)
-_PAIR, _TABLE, _SPEAKS = 1, 2, 3  # how a factor takes part; 0: absorbed
+_PAIR, _TABLE, _MACHINE, _SPEAKS = 1, 2, 3, 4  # how a factor takes part; 0: absorbed
 _NO_CLASS = np.zeros(0, dtype=np.uint8)
 #: Beyond these log-odds (1e200) a pair message equals its limit to the last bit.
 _CERTAIN = 461.0
@@ -53,6 +54,7 @@ class Mesh:
     general_ids: NDArray[np.int64]  # (F,) factor numbers of the general factors
     gowner: NDArray[np.int32]  # (G,) variable of each general slot
     speakers: tuple[Speakers, ...]  # groups that compute their own messages
+    machines: Machines  # factors that are automata, all of them in the core
     lean: NDArray[np.float64]  # (V,) log-odds that the pair factors' unary parts add up to
     load: NDArray[np.float64]  # (V,) sum of |w|
     left_over: float  # of the constant, what the factors contributed
@@ -64,8 +66,11 @@ class Mesh:
     valid: bool = True  # edge weights, if reweighted, are known to give a bound
 
     def for_a_run(self) -> Mesh:
-        """The mesh with first messages of its own, so that this one stays as it is."""
-        return replace(self, first=self.first.copy())
+        """The mesh with first messages and scratch of its own, so that this one stays as it is."""
+        ma = self.machines
+        if len(ma.code):
+            ma = ma._replace(work=ma.work.copy(), logs=ma.logs.copy(), one=ma.one.copy())
+        return replace(self, first=self.first.copy(), machines=ma)
 
     @property
     def core(self) -> Wiring:
@@ -77,6 +82,32 @@ class Mesh:
         cls = np.where(self.trees.asleep, np.uint8(ASLEEP), self.wiring.cls)
         return self.wiring._replace(cls=cls)
 
+    @property
+    def core_machines(self) -> Machines:
+        """The machines with those left out that answer on the way through the trees."""
+        ma, w = self.machines, self.wiring
+        if not len(ma.code):
+            return ma
+        if self.trees is not None:
+            rest = np.ones(len(ma.code), dtype=bool)
+            answer = self.trees.speakers - ma.base
+            rest[answer[(answer >= 0) & (answer < len(rest))]] = False
+            ma = ma._replace(mine=np.flatnonzero(rest).astype(np.int32))
+        literals = np.zeros(len(w.card), dtype=np.int64)
+        first = w.fac[ma.base : ma.base + len(ma.code), 1]
+        arity = w.fac[ma.base : ma.base + len(ma.code), 2]
+        slots = w.fslot[_ranges(first, arity)]
+        np.add.at(literals, self.gowner[slots], 1)
+        alone = (literals > 0) & (literals == np.diff(w.gptr)) & (np.diff(w.ptr) == 0)
+        seen = np.zeros(len(w.card), dtype=bool)
+        slots = w.fslot[_ranges(first[ma.mine], arity[ma.mine])]
+        seen[self.gowner[slots]] = True
+        if self.trees is not None:
+            alone &= ~self.trees.asleep
+        return ma._replace(
+            vars=np.flatnonzero(seen).astype(np.int32), alone=np.flatnonzero(alone).astype(np.int32)
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Roles:
@@ -85,14 +116,14 @@ class Roles:
     n_factors: int
     pair_ids: NDArray[np.int64]
     general_ids: NDArray[np.int64]
-    tables: NDArray[np.int64]  # (F general,) where their tables begin, or negative
+    general: NDArray[np.int8]  # (F general,) how these take part
 
     @cached_property
     def form(self) -> NDArray[np.int8]:
         """How each factor of the graph takes part, (F,)."""
         out = np.zeros(self.n_factors, dtype=np.int8)
         out[self.pair_ids] = _PAIR
-        out[self.general_ids] = np.where(self.tables < 0, _SPEAKS, _TABLE)
+        out[self.general_ids] = self.general
         return out
 
     @cached_property
@@ -117,11 +148,11 @@ class Trees:
         """General factors that answer on the way, once up and once down."""
         return -1 - self.order[self.order < 0]
 
-    def pieces(self) -> list[int | NDArray[np.int64]]:
-        """The order as runs of variables with such factors (by their number) in between."""
+    def pieces(self, first: int) -> list[int | NDArray[np.int64]]:
+        """The order as runs with factors number ``first`` and on, which Python asks, in between."""
         out: list[int | NDArray[np.int64]] = []
         begin = 0
-        for cut in [*np.flatnonzero(self.order < 0).tolist(), len(self.order)]:
+        for cut in [*np.flatnonzero(-1 - self.order >= first).tolist(), len(self.order)]:
             if cut > begin:
                 out.append(self.order[begin:cut])
             if cut < len(self.order):
@@ -208,9 +239,9 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
     )  # fmt: skip
     mesh = Mesh(
         model, wiring, parts.log, rho is not None, 0.0, pair_ids, pair_scope, slot, _NONE,
-        parts.ids, parts.gowner, parts.speakers, _NONE, _NONE, parts.constant,
+        parts.ids, parts.gowner, parts.speakers, parts.machines, _NONE, _NONE, parts.constant,
         find_trees(wiring, slot, pair_scope, parts.gowner),
-        Roles(model.graph.n_factors, pair_ids, parts.ids, parts.fac[:, 0]),
+        Roles(model.graph.n_factors, pair_ids, parts.ids, parts.roles()),
         tuple(number.get(id(g), -1) for g in pairs), whole,
     )  # fmt: skip
     return _absorb(_weigh(mesh, pairs, rho), None)
@@ -326,13 +357,19 @@ def _retabled(mesh: Mesh, general: list[FactorGroup], rho: NDArray | None) -> Me
     if sum(v.size for v, _, _ in parts) != len(mesh.wiring.tab):
         return None
     tab = _only([v.ravel() for v, _, _ in parts], _NONE)
-    log = mesh.reweighted or any(low < -_MAX_RANGE for _, _, low in parts)
+    ends, scale, lowest = _scaled_ends([g for g in general if g.form == "machine"])
+    final = _only([e.ravel() for e in ends], _NONE)
+    if len(final) != len(mesh.machines.final):
+        return None
+    log = mesh.reweighted or lowest < -_MAX_RANGE
+    log = log or any(low < -_MAX_RANGE for _, _, low in parts)
     speaking = [g for g in general if g.form == "messages"]
     return replace(
         mesh,
         wiring=mesh.wiring._replace(tab=tab if log else np.exp(tab)),
         log=log,
-        left_over=sum(scale for _, scale, _ in parts),
+        left_over=scale + sum(scale for _, scale, _ in parts),
+        machines=mesh.machines._replace(final=final if log else np.exp(final)),
         speakers=tuple(replace(s, group=g) for s, g in zip(mesh.speakers, speaking)),
     )
 
@@ -363,10 +400,13 @@ def _absorb(mesh: Mesh, known: NDArray[np.int32] | None) -> Mesh:
     field, top, in_log = _NONE, 0.0, mesh.log
     if n_general:
         field, top, in_log = _scaled_field(model, log_field, cls == k.GENERAL, mesh.log)
-    tab = w.tab if in_log == mesh.log else _log(w.tab)
+    tab, machines = w.tab, mesh.machines
+    if in_log != mesh.log:
+        tab, machines = _log(tab), machines._replace(final=_log(machines.final))
     return replace(
         mesh,
         wiring=w._replace(cls=cls, prior=prior, field=field, tab=tab),
+        machines=machines,
         log=in_log,
         constant=constant + top,
     )
@@ -440,27 +480,37 @@ class _General:
     ids: NDArray[np.int64]
     gowner: NDArray[np.int32]
     speakers: tuple[Speakers, ...]
+    machines: Machines
     constant: float
     log: bool
+
+    def roles(self) -> NDArray[np.int8]:
+        """How each of them takes part, (F,)."""
+        out = np.where(self.fac[:, 0] < 0, _SPEAKS, _TABLE).astype(np.int8)
+        out[self.machines.base : self.machines.base + len(self.machines.code)] = _MACHINE
+        return out
 
 
 def _general(
     model: Conditioned, groups: list[FactorGroup], rho: NDArray | None, log: bool
 ) -> _General:
-    """Slots of all factors that are not in odds form: tables first, then global factors."""
+    """Slots of all factors that are not in odds form: tables, automata, then global factors."""
     n, i8 = model.graph.n_variables, np.int64
     gptr = np.zeros(n + 1, i8)
     if not groups:
         none, slots, fac = np.zeros(0, i8), np.zeros((0, 4), i8), np.zeros((0, 3), i8)
-        owner = np.zeros(0, np.int32)
-        return _General(gptr, slots, fac, none, _NONE, _NONE, none, owner, (), 0.0, log)
+        owner, ma = np.zeros(0, np.int32), no_machines()
+        return _General(gptr, slots, fac, none, _NONE, _NONE, none, owner, (), ma, 0.0, log)
     tables = [g for g in groups if g.form == "table"]
+    automata = [g for g in groups if g.form == "machine"]
     speaking = [g for g in groups if g.form == "messages"]
-    ids = np.concatenate([g._ids for g in (*tables, *speaking)])
-    arity = np.concatenate([np.full(len(g), g.arity) for g in (*tables, *speaking)])
-    scope = np.concatenate([g._scope.ravel() for g in (*tables, *speaking)])
+    every = [*tables, *automata, *speaking]
+    ids = np.concatenate([g._ids for g in every])
+    arity = np.concatenate([np.full(len(g), g.arity) for g in every])
+    scope = np.concatenate([g._scope.ravel() for g in every])
     parts = [_scaled_tables(g, rho) for g in tables]
-    log = log or any(low < -_MAX_RANGE for _, _, low in parts)
+    ends, scale, lowest = _scaled_ends(automata)
+    log = log or lowest < -_MAX_RANGE or any(low < -_MAX_RANGE for _, _, low in parts)
     start, toff = 0, np.full(len(ids), -1, i8)
     for g, done, (values, _, _) in zip(tables, _starts(tables), parts):
         step = 0 if len(values) == 1 else values.shape[1]
@@ -478,18 +528,116 @@ def _general(
     gslot[:, 2] = np.cumsum(gslot[:, 3]) - gslot[:, 3]
     fslot = np.empty(len(order), i8)
     fslot[order] = np.arange(len(order))
+    base, n_automata = sum(map(len, tables)), sum(map(len, automata))
+    if n_automata:  # their messages lie in the order of their literals, after all others
+        literals = fslot[_ranges(first[base : base + n_automata], arity[base : base + n_automata])]
+        is_literal = np.zeros(len(gslot), dtype=bool)
+        is_literal[literals] = True
+        others = np.flatnonzero(~is_literal)
+        gslot[others, 2] = np.cumsum(gslot[others, 3]) - gslot[others, 3]
+        sizes = gslot[literals, 3]
+        gslot[literals, 2] = gslot[others, 3].sum() + np.cumsum(sizes) - sizes
     if not log:
         np.exp(tab, out=tab)
+        ends = [np.exp(e) for e in ends]
     speakers = []
-    for g, begin in zip(speaking, _starts([*tables, *speaking])[len(tables) :]):
+    for g, begin in zip(speaking, _starts(every)[len(tables) + len(automata) :]):
         slots = fslot[first[begin] : first[begin] + len(g) * g.arity]
         entries = _ranges(gslot[slots, 2], gslot[slots, 3]).reshape(len(g), -1)
         speakers.append(Speakers(g, begin, entries))
+    machines = no_machines()
+    if n_automata:
+        machines = _machines(model, automata, ends, base, int(gslot[literals[0], 2]))
     return _General(
         gptr, gslot, np.stack([toff, first, arity], axis=1), fslot, tab,
         _NONE if rho is None else rho[ids][owner[order]], ids, scope[order],
-        tuple(speakers), sum(scale for _, scale, _ in parts), log,
+        tuple(speakers), machines, scale + sum(scale for _, scale, _ in parts), log,
     )  # fmt: skip
+
+
+def no_machines() -> Machines:
+    """For models without automata."""
+    from minfer.kernels.machines import Machines
+
+    i4, i8 = np.zeros(0, np.int32), np.zeros(0, np.int64)
+    return Machines(
+        0, i4, i4, i4, i4, np.zeros(0, np.uint8), i8, i8, i4, i4, i4, i8, i4, i4, i4, i8, _NONE,
+        _NONE, _NONE,
+    )  # fmt: skip
+
+
+def _scaled_ends(groups: list[FactorGroup]) -> tuple[list[NDArray], float, float]:
+    """Log-weights of end states (F or 1, K) scaled to maximum 0, the sum of scales, the lowest."""
+    out, scale, lowest = [], 0.0, 0.0
+    for g in groups:
+        final = g.machine().final
+        tops = final.max(axis=1, initial=-np.inf)
+        if (tops == -np.inf).any():
+            number = int(g._ids[int(np.argmin(tops)) if len(tops) > 1 else 0])
+            raise ContradictionError(
+                f"factor {number}, a {g.noun}, forbids every assignment that is left"
+            )
+        final = final - tops[:, None]
+        out.append(final)
+        scale += float(tops.sum()) * (len(g) if len(final) == 1 else 1)
+        lowest = min(lowest, float(final.min(where=final > -np.inf, initial=0.0)))
+    return out, scale, lowest
+
+
+def _machines(
+    model: Conditioned, groups: list[FactorGroup], ends: list[NDArray], base: int, place: int
+) -> Machines:
+    """Automata one after the other; their messages begin at ``place``."""
+    from minfer.kernels import machines as k
+
+    graph = model.graph
+    steps: dict[bytes, int] = {}
+    flat: list[NDArray] = []
+    n_flat = n_final = 0
+    code, stp, fin, n_ends, most = [], [], [], [], 0
+    for g, final in zip(groups, ends):
+        machine, n = g.machine(), len(g)
+        where = np.empty(g.arity, np.int64)
+        for a in range(g.arity):
+            key = machine.step[a].tobytes()
+            if key not in steps:
+                steps[key] = n_flat
+                flat.append(machine.step[a].ravel())
+                n_flat += flat[-1].size
+            where[a] = steps[key]
+        stp.append(np.tile(where, n))
+        code.append(np.full(n, _code(machine.step, g.shape), np.uint8))
+        states = final.shape[1]
+        fin.append(n_final + np.arange(n) * (0 if len(final) == 1 else states))
+        n_final += final.size
+        n_ends.append(np.full(n, states, np.int32))
+        most = max(most, (g.arity + 3) * (states + 1) + 2 * g.arity)
+    arity = np.concatenate([np.full(len(g), g.arity) for g in groups])
+    scope = np.concatenate([g._scope.ravel() for g in groups])
+    first = np.concatenate([[0], np.cumsum(arity)])
+    card = graph._n_states[scope]
+    begin = np.concatenate([[0], np.cumsum(card, dtype=np.int64)])
+    everyone = np.arange(len(arity), dtype=np.int32)
+    return k.Machines(
+        base, everyone, np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(1, np.int32),
+        np.concatenate(code), first, place + begin[first[:-1]],
+        graph._offsets[scope].astype(np.int32), card,
+        np.concatenate([g.machine().literal.ravel() for g in groups]).astype(np.int32),
+        np.concatenate(stp), np.concatenate(flat).astype(np.int32),
+        np.concatenate([g.machine().start for g in groups]).astype(np.int32),
+        np.concatenate(n_ends), np.concatenate(fin), np.concatenate([e.ravel() for e in ends]),
+        np.zeros(max(most, 64)), np.zeros(int(graph._offsets[-1])),
+    )  # fmt: skip
+
+
+def _code(step: NDArray[np.int32], shape: tuple[int, ...]) -> int:
+    """Which of the automata that kernels write out these are, or OTHER."""
+    from minfer.kernels import machines as k
+
+    alike = step.shape[1] == 2 and (step == step[:1]).all() and all(s == 2 for s in shape)
+    if alike and step[0].ravel()[:3].tolist() == [0, 1, 1]:
+        return {1: k.STAY, 0: k.BACK, -1: k.DEAD}[int(step[0, 1, 1])]
+    return k.OTHER
 
 
 def _starts(groups: list) -> list[int]:
@@ -732,6 +880,10 @@ class MessageState:
         if len(w.gslot):
             refresh_cavities(mesh, s)
             total += bethe.general_terms(w, s, mesh.log)
+        if len(mesh.machines.code):
+            from minfer.kernels import machines
+
+            total += machines.partitions(mesh.machines, s, mesh.log, _NONE)
         for speakers in mesh.speakers:
             incoming = s.gq[speakers.entries]
             incoming = incoming if mesh.log else _log(incoming)
@@ -778,12 +930,14 @@ class MessageState:
         return None if found is None else found[0].reshape(shape)
 
     def factors(self, factors: NDArray[np.int64]) -> NDArray[np.float64] | None:
-        """Beliefs of factors of one shape, (n, cells); None if one gives nothing but messages."""
+        """Beliefs of factors of one shape, (n, cells); None if one has no table."""
         graph, form = self.mesh.model.graph, self.mesh.roles.form
         if not len(factors) or (form[factors] == _SPEAKS).any():
             return None
         if graph.arity[factors[0]] == 0:
             return np.ones((len(factors), 1))
+        if (form[factors] == _MACHINE).any() and not graph._locate(int(factors[0]))[0].has_tables:
+            return None
         return self.mesh.model.joints(factors, self.messages.bel, self._joints)
 
     def _joints(self, factors: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
@@ -792,22 +946,69 @@ class MessageState:
 
         mesh, w, s = self.mesh, self.mesh.wiring, self.messages
         out = np.empty((len(factors), n_entries(shape)))
-        pairs = self.mesh.roles.form[factors] == _PAIR
-        rows = self.mesh.roles.row[factors]
-        if pairs.all():
-            beliefs.pair_beliefs(rows, mesh.slot, mesh.pair_scope, w.off, s.bel, s.m, w.W, out)
-            return out
-        if pairs.any():
-            some = np.empty((int(pairs.sum()), 4))
-            beliefs.pair_beliefs(
-                rows[pairs], mesh.slot, mesh.pair_scope, w.off, s.bel, s.m, w.W, some
-            )
-            out[pairs] = some
-        some = out if not pairs.any() else np.empty((int((~pairs).sum()), out.shape[1]))
-        refresh_cavities(mesh, s)
-        beliefs.table_beliefs(w, s.gq, rows[~pairs], mesh.log, some)
-        if some is not out:
-            out[~pairs] = some
+        form, row = mesh.roles.form[factors], mesh.roles.row[factors]
+        if (form != _PAIR).any():
+            refresh_cavities(mesh, s)
+        for kind in np.unique(form):
+            rows = row[form == kind]
+            found = out if len(rows) == len(out) else np.empty((len(rows), out.shape[1]))
+            if kind == _PAIR:
+                beliefs.pair_beliefs(
+                    rows, mesh.slot, mesh.pair_scope, w.off, s.bel, s.m, w.W, found
+                )
+            elif kind == _TABLE:
+                beliefs.table_beliefs(w, s.gq, rows, mesh.log, found)
+            else:
+                beliefs.table_beliefs(
+                    self._written_out(factors[form == kind], rows), s.gq, rows, mesh.log, found
+                )
+            if found is not out:
+                out[form == kind] = found
+        return out
+
+    def _written_out(self, factors: NDArray[np.int64], rows: NDArray[np.int64]) -> Wiring:
+        """The wiring with some automata, of one shape, as tables."""
+        w, fac, start, parts = self.mesh.wiring, self.mesh.wiring.fac.copy(), 0, []
+        for g in self.mesh.model.groups:
+            mine = np.isin(factors, g._ids) if g.form == "machine" else np.zeros(0, dtype=bool)
+            if mine.any():
+                tables = g.log_tables(np.searchsorted(g._ids, factors[mine]))
+                fac[rows[mine], 0] = start + np.arange(len(tables)) * tables.shape[1]
+                start += tables.size
+                parts.append(tables.ravel())
+        tab = np.concatenate(parts)
+        return w._replace(fac=fac, tab=tab if self.mesh.log else np.exp(tab))
+
+    def ends(self, group: FactorGroup) -> NDArray[np.float64] | None:
+        """Beliefs over the end states of a group of automata of the graph, (F, K).
+
+        None where evidence has left something else of them.
+        """
+        found = [(g, ends) for g, ends in self.end_beliefs() if np.isin(g._ids, group._ids).all()]
+        ids = np.concatenate([np.zeros(0, dtype=np.int64), *(g._ids for g, _ in found)])
+        if len(ids) != len(group) or any(type(g) is not type(group) for g, _ in found):
+            return None
+        return np.concatenate([ends for _, ends in found])[np.argsort(ids)]
+
+    def end_beliefs(self) -> list[tuple[FactorGroup, NDArray[np.float64]]]:
+        """For every group of automata, as conditioned, the beliefs over its end states (F, K).
+
+        With :meth:`minfer.factors.Logical.end_statistics` they are the expected statistics.
+        """
+        from minfer.kernels import machines
+
+        mesh, out = self.mesh, []
+        if not len(mesh.machines.code):
+            return []
+        refresh_cavities(mesh, self.messages)
+        ends = np.empty(int(mesh.machines.n_ends.sum()))
+        machines.partitions(mesh.machines, self.messages, mesh.log, ends)
+        done = 0
+        for g in mesh.model.groups:
+            if g.form == "machine":
+                size = len(g) * g.machine().final.shape[1]
+                out.append((g, ends[done : done + size].reshape(len(g), -1)))
+                done += size
         return out
 
     def __getstate__(self) -> dict:
@@ -829,7 +1030,8 @@ def refresh_cavities(mesh: Mesh, s: Messages) -> None:
     from minfer.kernels import bp
 
     bp.sweeps(
-        mesh.wiring, s, s.m, watch_for(-1.0), bp.START, 1, -1.0, 0.0, mesh.log, np.zeros(1)
+        mesh.wiring, mesh.machines, s, s.m, watch_for(-1.0), bp.START, 1, -1.0, 0.0, mesh.log,
+        np.zeros(1),
     )  # fmt: skip
 
 

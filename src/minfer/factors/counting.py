@@ -86,7 +86,7 @@ class Cardinalities(Logical):
         out[:, : ends.shape[1]] = ends
         return out
 
-    def _check_numbers(self) -> None:
+    def check_numbers(self) -> None:
         shape = self._log_weights.shape
         if len(shape) != 2 or shape[0] not in (1, len(self)) or not 1 <= shape[1] <= self.arity + 1:
             raise ModelError(

@@ -186,6 +186,10 @@ class FactorGroup:
         """d log psi / d weights, expected under joints (n, cells): shape (n, k)."""
         return np.zeros((len(joint), 0))
 
+    def end_statistics(self, ends: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The same from the distributions (n, K) of an automaton's end state."""
+        return np.zeros((len(ends), 0))
+
     def as_tables(self, rows: Rows = slice(None)) -> Tables:
         """Some of these factors as dense tables."""
         from minfer.factors.tables import Tables

@@ -69,6 +69,14 @@ class Logical(FactorGroup):
         """The states that make the literals true (false where ``flip``), shape (F, A)."""
         return read_only(self._literal)
 
+    def has_structure_of(self, other: FactorGroup) -> bool:
+        if not super().has_structure_of(other):
+            return False
+        a, b = self.machine(), other.machine()
+        return all(np.array_equal(x, y) for x, y in zip(a[:3], b[:3])) and a.final.shape == (
+            b.final.shape
+        )
+
     def machine(self) -> Machine:
         step, final = self.automaton()
         step = np.asarray(step, dtype=np.int32)
@@ -274,7 +282,6 @@ class Logical(FactorGroup):
                 f"{self._literal[row].tolist()}, but its variables have "
                 f"{n_states[self._scope[row]].tolist()} states, counted from 0"
             )
-        self._check_numbers()
         step, _, start, final = self.machine()
         n_ends = step.shape[1]
         if step.shape != (arity, n_ends, 2) or final.shape not in ((1, n_ends), (n, n_ends)):
@@ -290,9 +297,6 @@ class Logical(FactorGroup):
                 f"factor {int(self._ids[row])}: a weight of this {self.noun} is "
                 f"{final[row][bad[row]][0]}; weights are within 1e300, or minus infinity"
             )
-
-    def _check_numbers(self) -> None:
-        """Raise ModelError if the kind's own numbers are wrong."""
 
     def describe(self, put: Callable[[str, NDArray], None]) -> dict[str, Any]:
         put("literal", self._literal.astype("<i4"))
@@ -364,7 +368,7 @@ class Weighted(Logical):
     def end_statistics(self, ends: NDArray[np.float64]) -> NDArray[np.float64]:
         return ends[:, 1:2]
 
-    def _check_numbers(self) -> None:
+    def check_numbers(self) -> None:
         good = (np.abs(self._theta) < MAX_LOG) | (self._theta == np.inf)
         if self._theta.shape != (len(self),) or not good.all():
             row = int(np.flatnonzero(~good)[0]) if self._theta.shape == good.shape else 0

@@ -29,8 +29,8 @@ class Parities(Weighted):
     def end_statistics(self, ends: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.where(self._odd, ends[:, 1], ends[:, 0])[:, None]
 
-    def _check_numbers(self) -> None:
-        super()._check_numbers()
+    def check_numbers(self) -> None:
+        super().check_numbers()
         if self._odd.shape != (len(self),) or self._odd.dtype != bool:
             raise ModelError(f"factor {int(self._ids[0])}: a parity is odd or not, by a bool each")
 

@@ -152,7 +152,7 @@ def variable_terms(w, s, odds, log):
 def general_terms(w, s, log):
     """sum_f rho_f (log Z_f - sum_v log Z_vf) over table factors; the cavities must be fresh.
 
-    Global factors get only their - log Z_vf here; their log Z_f is the caller's.
+    Others get only their - log Z_vf here; their log Z_f is the caller's.
     """
     card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
     m, rl, gm, gq, bel, b, tmp, flag = s

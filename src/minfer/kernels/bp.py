@@ -8,7 +8,8 @@ the outgoing message (1 + W c) / (1 + c) is computed with one division as
 Tree-reweighted pair slots keep rho * log m beside m: log B is their sum, W stands for psi^{1/rho},
 and the message is the same (one exp per visit, one log per message). General variables are
 :mod:`minfer.kernels.general`'s. Every sweep reports the largest change of any probability between
-two visits of its variable.
+two visits of its variable. Automata (:mod:`minfer.kernels.machines`) take their turn after the
+variables, factor by factor and in place.
 
 That change may be small long before anything has settled: messages sent later in the sweep, and
 those the other way, go unseen. So a sweep within tolerance only *triggers* a confirming update:
@@ -32,6 +33,7 @@ import math
 
 import numpy as np
 
+from minfer.kernels import machines
 from minfer.kernels._jit import jit
 from minfer.kernels.general import (
     BOTH,
@@ -63,6 +65,7 @@ KEEP, COMPARE, WRITE = 0, 1, 2  # what ``read_beliefs`` does
 _BIG = 1e150  # one step of the exponent of scaled products
 _LOG_BIG = math.log(_BIG)
 _ONE, _TWO = np.uint64(1), np.uint64(2)
+_AFRESH = 32.0  # sweeps after which running beliefs are computed anew, so that they do not drift
 
 
 @jit
@@ -314,6 +317,47 @@ def read_beliefs(w, s, before, what, log):
 
 
 @jit
+def machine_beliefs(w, ma, s, log):
+    """The running beliefs of the variables of machines from the messages as they are."""
+    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
+    m, rl, gm, bel, b, logs = s.m, s.rl, s.gm, s.bel, s.b, ma.logs
+    for v in ma.vars:
+        o, n = off[v], card[v]
+        if log:
+            for i in range(n):
+                logs[o + i] = field[o + i]
+            for e in range(ptr[v], ptr[v + 1]):
+                logs[o + 1] += math.log(m[e])
+            for g in range(gptr[v], gptr[v + 1]):
+                for i in range(n):
+                    logs[o + i] += gm[gslot[g, OFFSET] + i]
+        elif _product(v, card, off, field, ptr, gptr, gslot, grho, m, rl, gm, log, b):
+            for i in range(n):
+                bel[o + i] = b[i]
+
+
+@jit
+def normalise_logs(ma, s, off):
+    """Probabilities from the log-beliefs that a pass has left; their largest change."""
+    biggest = 0.0
+    for v in ma.vars:
+        lo, hi = off[v], off[v + 1]
+        top, total = -np.inf, 0.0
+        for i in range(lo, hi):
+            top = max(top, ma.logs[i])
+        if top == -np.inf:
+            s.flag[1] = v + 1
+            break
+        for i in range(lo, hi):
+            total += math.exp(ma.logs[i] - top)
+        for i in range(lo, hi):
+            p = math.exp(ma.logs[i] - top) / total
+            biggest = max(biggest, abs(p - s.bel[i]))
+            s.bel[i] = p
+    return biggest
+
+
+@jit
 def run_end(k, n, forward, cls):
     """Where the run of pair (or of general) variables that begins at place k of a sweep ends."""
     general = cls[k if forward else n - 1 - k] == GENERAL
@@ -404,7 +448,7 @@ def judge(w, s, watch, mode, change, moved, tol, damping, log):
 
 
 @jit
-def sweeps(w, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
+def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
     """Up to ``n_sweeps`` sweeps; returns how many were made, fewer if the run has converged.
 
     SEQUENTIAL: forward and backward in turn, in place (``out`` is ``s.m``); FLOODING: every message
@@ -417,10 +461,10 @@ def sweeps(w, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
     mixed = w.field.size > 0  # else all are pair variables: one run
     walk = mode in (UP, DOWN)
     places = order.shape[0] if walk else n
+    automata = ma.mine.shape[0] > 0 and not walk and mode != START
+    fresh = 0.0  # sweeps for which the running beliefs still serve
     for it in range(n_sweeps):
         watching = control[PHASE] != 0.0 and mode in (SEQUENTIAL, FLOODING)
-        if watching and control[PHASE] < 0.0:
-            begin_watch(w, s, watch, log)
         at_once = mode == FLOODING
         read, write = s, out
         if watching and has_room(s, watch):
@@ -430,9 +474,22 @@ def sweeps(w, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
         share = 0.0 if watching or walk else damping
         forward = at_once or walk or control[DONE] % 2.0 == 0.0
         biggest = moved = 0.0
-        for step in range(2 if at_once else 1):
+        first = 0
+        if automata and not at_once:  # a pass visits them
+            for v in ma.alone:
+                cls[v] = ASLEEP
+        elif automata and mode == SEQUENTIAL:
+            first = -1  # passes left cavities as they were
+        for step in range(first, 2 if at_once else 1):
+            if step == 0 and watching and control[PHASE] < 0.0:
+                begin_watch(w, s, watch, log)
+            if automata and at_once and step == 0:
+                _, moved = machines.visit(
+                    ma, s, ma.mine, np.int64(0), ma.mine.shape[0], forward, np.bool_(False), share,
+                    watching, log,
+                )  # fmt: skip
             phase = np.int64(BOTH)
-            if mode == START:
+            if mode == START or step < 0:
                 phase = np.int64(CAVITIES)
             elif at_once:
                 phase = np.int64(PULL) if step == 0 else np.int64(UPDATE)
@@ -441,6 +498,22 @@ def sweeps(w, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
                 lo, hi, end, general = k, n, n, mixed
                 if walk and mixed:
                     lo = order[k] if mode == UP else order[places - 1 - k]
+                    if lo < 0:
+                        ma.one[0] = -1 - lo - ma.base
+                        machines.visit(
+                            ma,
+                            s,
+                            ma.one,
+                            np.int64(0),
+                            np.int64(1),
+                            forward,
+                            np.bool_(False),
+                            share,
+                            watching,
+                            log,
+                        )
+                        k += 1
+                        continue
                     hi, end, general = lo + 1, k + 1, cls[lo] == GENERAL
                 elif walk:
                     end = places
@@ -472,6 +545,32 @@ def sweeps(w, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
                 biggest = max(biggest, change)
                 moved = max(moved, shift)
                 k = end
+        if automata and not at_once:
+            for v in ma.alone:
+                cls[v] = GENERAL
+        if automata and not at_once and flag[1] == 0:
+            if fresh == 0.0 or log:
+                machine_beliefs(w, ma, s, log)
+                fresh = _AFRESH
+            fresh -= 1.0
+            change, shift = machines.visit(
+                ma,
+                s,
+                ma.mine,
+                np.int64(0),
+                ma.mine.shape[0],
+                forward,
+                np.bool_(True),
+                share,
+                watching,
+                log,
+            )
+            if log:
+                change = normalise_logs(ma, s, w.off)
+            biggest = max(biggest, change)
+            moved = max(moved, shift)
+        elif automata:
+            fresh = 0.0
         if at_once and not watching:
             for e in range(out.shape[0]):  # s.m[:] = out would compile 2 s of error texts
                 s.m[e] = out[e]
@@ -494,20 +593,27 @@ def sweeps(w, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
 
 
 @jit
-def residual(w, s, watch, n_sweeps, damping, log, residuals, owner, gowner, active):
+def residual(w, ma, s, watch, n_sweeps, damping, log, residuals, owner, gowner, active):
     """Sequential sweeps that visit only ``active`` variables, those whose messages moved.
 
     When nothing among them moves any more, everything is woken; a sweep over everything within
-    the trigger begins the confirming update, which is the caller's. Returns the sweeps made.
+    the trigger begins the confirming update, which is the caller's. Machines are passed over in
+    every sweep. Returns the sweeps made.
     """
+    automata = ma.mine.shape[0] > 0
+    if automata and not log:
+        machine_beliefs(w, ma, s, log)
     card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
     m, bel, flag = s.m, s.bel, s.flag
     n = card.shape[0]
     tol = watch.control[TRIGGER]
+    before = bel.copy() if automata else np.zeros(0)
     for it in range(n_sweeps):
         skipped = 0
         biggest = 0.0
         forward = watch.control[DONE] % 2.0 == 0.0
+        for v in ma.alone:
+            cls[v] = ASLEEP
         for k in range(n):
             v = k if forward else n - 1 - k
             if cls[v] == ASLEEP:
@@ -551,6 +657,26 @@ def residual(w, s, watch, n_sweeps, damping, log, residuals, owner, gowner, acti
                 if abs(x - old) > tol * old:
                     active[owner[rev[e]]] = 1
                 m[rev[e]] = x
+        if automata:
+            for v in ma.alone:
+                cls[v] = GENERAL
+            for i in range(bel.shape[0]):
+                before[i] = bel[i]
+            if log:
+                machine_beliefs(w, ma, s, log)
+            change, _ = machines.visit(
+                ma, s, ma.mine, np.int64(0), ma.mine.shape[0], forward, np.bool_(True), damping,
+                np.bool_(False), log,
+            )  # fmt: skip
+            if log:
+                change = normalise_logs(ma, s, w.off)
+            if flag[1] != 0:
+                return it + 1
+            biggest = max(biggest, change)
+            for v in ma.vars:
+                for i in range(off[v], off[v + 1]):
+                    if abs(bel[i] - before[i]) > tol:
+                        active[v] = 1
         residuals[it] = biggest / (1.0 - damping)
         watch.control[DONE] += 1.0
         if flag[0] != 0:

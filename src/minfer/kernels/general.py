@@ -80,7 +80,7 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping, watching):
             f, o = gslot[g, FACTOR], gslot[g, OFFSET]
             t = fac[f, TABLE]
             if t < 0:
-                continue  # a global factor: the driver has filled it in
+                continue  # a machine or a global factor: filled in already
             first, k = fac[f, FIRST], gslot[g, POSITION]
             if fac[f, ARITY] == 2:  # most factors: written out, unsigned, four at a time
                 other = fslot[first + 1 - k]

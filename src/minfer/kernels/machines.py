@@ -7,11 +7,407 @@ With q_a(l) the weight of literal a being l, alpha the forward and beta the back
     M_a(l) = sum_k alpha_a[k] beta_{a+1}[step(k, l)],
 
 all of them sums of products of numbers that are not negative: nothing cancels, whatever the arity.
+
+A factor's messages are computed together, and in sequential sweeps *in place*: the cavities come
+from the running beliefs, q = belief / message, and the beliefs change with the messages. A pass
+goes over the factors forwards or backwards. Where every message is to come from those as they
+were (flooding, confirming updates, trees), cavities are ``gq`` as for all general factors.
+
+``visit_linear`` raises ``flag[0]`` where a number comes close to underflow; the run then goes on
+with ``visit_log``, which does the same in logs. A factor i that allows nothing sets
+``flag[1]`` to -1 - i.
 """
+
+import math
+from typing import NamedTuple
 
 import numpy as np
 
 from minfer.kernels._jit import jit
+
+TINY = 1e-150  # as in :mod:`minfer.kernels.general`
+SHORT = 8  # literals up to which sums need no scaling on the way
+#: Codes of automata over binary variables with two states and steps [[0, 1], [1, x]].
+OTHER, STAY, BACK, DEAD = 0, 1, 2, 3  # x = 1 (clause), 0 (parity), -1 (exactly one)
+
+_U0, _U1, _U2, _U3, _U4 = (np.uint64(i) for i in range(5))
+
+
+class Machines(NamedTuple):
+    """Factors that are automata. M of them, L literals in all; general factors ``base`` and on."""
+
+    base: int
+    mine: np.ndarray  # i4 those that sweeps over the core visit
+    vars: np.ndarray  # i4 the variables of those
+    alone: np.ndarray  # i4 those of them that have no other slots: sequential visits leave them out
+    one: np.ndarray  # i4 (1,) scratch
+    code: np.ndarray  # u1 (M,)
+    first: np.ndarray  # i8 (M+1,) where its literals begin
+    gfirst: np.ndarray  # i8 (M,) where its messages begin, in the order of its literals
+    at: np.ndarray  # i4 (L,) where the variable's states begin
+    card: np.ndarray  # i4 (L,) states of the variable
+    lit: np.ndarray  # i4 (L,) the state that makes the literal true
+    stp: np.ndarray  # i8 (L,) where its step begins
+    step: np.ndarray  # i4 steps (K, 2), one after the other
+    start: np.ndarray  # i4 (M,)
+    n_ends: np.ndarray  # i4 (M,) K
+    fin: np.ndarray  # i8 (M,) where its end weights begin
+    final: np.ndarray  # f8 end weights, scaled to maximum 1 (or log 0)
+    work: np.ndarray  # f8 scratch
+    logs: np.ndarray  # f8 (sum S,) log-beliefs of a pass in logs, not normalised
+
+
+@jit
+def visit_linear(ma, s, order, begin, end, forward, in_place, damping, watching):
+    """Messages of the machines order[begin:end] in turn; see the module's text.
+
+    Returns the largest change of a belief (in place) and, if ``watching``, of a message, undamped.
+    """
+    code, first, gfirst, at, card, lit = ma.code, ma.first, ma.gfirst, ma.at, ma.card, ma.lit
+    stp, step, start, n_ends = ma.stp, ma.step, ma.start, ma.n_ends
+    fin, final, work = ma.fin, ma.final, ma.work
+    gm, gq, bel, flag = s.gm, s.gq, s.bel, s.flag
+    biggest = moved = 0.0
+    small = 0
+    plain = in_place and damping == 0.0 and not watching
+    for place in range(begin, end):
+        i = order[place if forward else begin + end - 1 - place]
+        lo, hi = first[i], first[i + 1]
+        if plain and code[i] != OTHER and hi - lo <= SHORT:  # most factors: written out
+            c11 = 1.0 if code[i] == STAY else 0.0
+            c10 = 1.0 if code[i] == BACK else 0.0
+            a0 = 1.0 if start[i] == 0 else 0.0
+            a1 = 1.0 - a0
+            g, r = np.uint64(gfirst[i]), _U0
+            for j in range(lo, hi):
+                t, o = np.uint64(lit[j]), np.uint64(at[j])
+                f = _U1 - t
+                bt, bf, mt, mf = bel[o + t], bel[o + f], gm[g + t], gm[g + f]
+                if mt > 0.0 and mf > 0.0:  # bt / mt and bf / mf, both times mt mf
+                    qt, qf = bt * mf, bf * mt
+                else:
+                    qt, qf = bt if mt > 0.0 else 0.0, bf if mf > 0.0 else 0.0
+                total = qt + qf
+                if total < 1e-10:
+                    if total == 0.0:
+                        flag[1] = -1 - i
+                        return biggest, moved
+                    qt, qf = qt / total, qf / total
+                work[r], work[r + _U1], work[r + _U2], work[r + _U3] = a0, a1, qt, qf
+                x = a0 * qt
+                a0 = a0 * qf + c10 * (a1 * qt)
+                a1 = a1 * (qf + c11 * qt) + x
+                g += _U2
+                r += _U4
+            b0, b1 = final[fin[i]], final[fin[i] + 1]
+            z = a0 * b0 + a1 * b1
+            if not z > 0.0:
+                flag[1] = -1 - i
+                return biggest, moved
+            z = 1.0 / z  # of all literals: q M sums to it
+            for j in range(hi - 1, lo - 1, -1):
+                g -= _U2
+                r -= _U4
+                a0, a1, qt, qf = work[r], work[r + _U1], work[r + _U2], work[r + _U3]
+                b2 = c11 * b1 + c10 * b0
+                mt, mf = a0 * b1 + a1 * b2, a0 * b0 + a1 * b1
+                b0, b1 = qf * b0 + qt * b1, qf * b1 + qt * b2
+                t, o = np.uint64(lit[j]), np.uint64(at[j])
+                f = _U1 - t
+                bt, bf = qt * mt * z, qf * mf * z
+                x = 1.0 / (mt + mf)
+                mt, mf = mt * x, mf * x
+                if min(min(mt, mf), min(bt, bf)) < TINY:
+                    small += (0.0 < mt < TINY) + (0.0 < mf < TINY)
+                    small += (0.0 < bt < TINY) + (0.0 < bf < TINY)
+                gm[g + t], gm[g + f] = mt, mf
+                biggest = max(biggest, abs(bt - bel[o + t]))
+                bel[o + t], bel[o + f] = bt, bf
+            continue
+        arity, n = hi - lo, np.int64(n_ends[i])
+        q = (arity + 1) * n  # where cavities lie in the scratch, then the backward sums
+        back = q + 2 * arity
+        for k in range(n):
+            work[k] = 0.0
+        work[start[i]] = 1.0
+        g = gfirst[i]
+        for a in range(arity):
+            j = lo + a
+            t, size, o = lit[j], card[j], at[j]
+            qf = 0.0
+            if in_place:
+                qt, mt, mf = bel[o + t], gm[g + t], gm[g + (1 if t == 0 else 0)]
+                for x in range(size):
+                    qf += bel[o + x] if x != t else 0.0
+                qt = qt / mt if mt > 0.0 else 0.0
+                qf = qf / mf if mf > 0.0 else 0.0
+            else:
+                qt = gq[g + t]
+                for x in range(size):
+                    qf += gq[g + x] if x != t else 0.0
+            total = qt + qf
+            if total == 0.0:
+                flag[1] = -1 - i
+                return biggest, moved
+            qt, qf = qt / total, qf / total
+            small += (0.0 < qt < TINY) + (0.0 < qf < TINY)
+            work[q + 2 * a], work[q + 2 * a + 1] = qf, qt
+            old = a * n
+            new = old + n
+            for k in range(n):
+                work[new + k] = 0.0
+            for k in range(n):
+                x = work[old + k]
+                if x > 0.0:
+                    l0, l1 = step[stp[j] + 2 * k], step[stp[j] + 2 * k + 1]
+                    if l0 >= 0:
+                        work[new + l0] += x * qf
+                    if l1 >= 0:
+                        work[new + l1] += x * qt
+            small += rescaled(work, new, n)
+            g += size
+        z = 0.0
+        for k in range(n):
+            work[back + k] = final[fin[i] + k]
+            z += work[back + k] * work[arity * n + k]
+        work[back + n] = 0.0  # state -1
+        if not z > 0.0:
+            flag[1] = -1 - i
+            return biggest, moved
+        for a in range(arity - 1, -1, -1):
+            j = lo + a
+            t, size, o = lit[j], card[j], at[j]
+            g -= size
+            qf, qt = work[q + 2 * a], work[q + 2 * a + 1]
+            mt = mf = 0.0
+            ahead = back if (arity - 1 - a) % 2 == 0 else back + n + 1
+            behind = back + n + 1 if ahead == back else back
+            for k in range(n):
+                l0, l1 = step[stp[j] + 2 * k], step[stp[j] + 2 * k + 1]
+                b0 = work[ahead + (l0 if l0 >= 0 else n)]
+                b1 = work[ahead + (l1 if l1 >= 0 else n)]
+                mf += work[a * n + k] * b0
+                mt += work[a * n + k] * b1
+                work[behind + k] = qf * b0 + qt * b1
+            work[behind + n] = 0.0
+            small += rescaled(work, behind, n)
+            total = mt + mf
+            if not total > 0.0:
+                flag[1] = -1 - i
+                return biggest, moved
+            mt, mf = mt / total, mf / total
+            small += (0.0 < mt < TINY) + (0.0 < mf < TINY)
+            if watching or damping > 0.0:
+                total = 0.0
+                for x in range(size):
+                    total += gm[g + x]
+                whole = mt + (size - 1) * mf
+                ot, of = gm[g + t] / total, gm[g + (1 if t == 0 else 0)] / total
+                mt, mf = mt / whole, mf / whole
+                moved = max(moved, max(abs(mt - ot), abs(mf - of)))
+                if damping > 0.0:
+                    mt = mt + damping * (ot - mt) if mt > 0.0 else 0.0
+                    mf = mf + damping * (of - mf) if mf > 0.0 else 0.0
+            if in_place:  # before the messages are overwritten
+                rest = 0.0
+                for x in range(size):
+                    rest += bel[o + x] if x != t else 0.0
+                total = qt * mt + qf * mf
+                if not total > 0.0:
+                    flag[1] = -1 - i
+                    return biggest, moved
+                qt, qf = qt * mt / total, qf * mf / total
+                small += (0.0 < qt < TINY) + (0.0 < qf < TINY)
+                biggest = max(biggest, abs(qt - bel[o + t]))
+                for x in range(size):
+                    if x == t:
+                        bel[o + x] = qt
+                    elif rest > 0.0:
+                        bel[o + x] = qf * (bel[o + x] / rest)
+            for x in range(size):
+                gm[g + x] = mt if x == t else mf
+    if small > 0:
+        flag[0] = 1
+    return biggest, moved
+
+
+@jit
+def rescaled(work, begin, n):
+    """Scale n numbers up where all have become small; how many are now too close to underflow."""
+    top = 0.0
+    for k in range(begin, begin + n):
+        top = max(top, work[k])
+    if top == 0.0 or top > 1e-30:
+        top = 1.0
+    small = 0
+    for k in range(begin, begin + n):
+        x = work[k]
+        if x > 0.0:
+            x /= top
+            small += x < TINY
+            work[k] = x
+    return small
+
+
+@jit
+def plus(x, y):
+    """log(e^x + e^y)."""
+    if x < y:
+        x, y = y, x
+    return x if y == -np.inf else x + math.log1p(math.exp(y - x))
+
+
+@jit
+def visit_log(ma, s, order, begin, end, forward, in_place, damping, watching):
+    """The same in logs; in place, the running beliefs are ``ma.logs``."""
+    first, gfirst, at, card, lit = ma.first, ma.gfirst, ma.at, ma.card, ma.lit
+    stp, step, start, n_ends = ma.stp, ma.step, ma.start, ma.n_ends
+    fin, final, work, logs = ma.fin, ma.final, ma.work, ma.logs
+    gm, gq, flag = s.gm, s.gq, s.flag
+    moved = 0.0
+    for place in range(begin, end):
+        i = order[place if forward else begin + end - 1 - place]
+        lo, hi = first[i], first[i + 1]
+        arity, n = hi - lo, np.int64(n_ends[i])
+        q = (arity + 1) * n
+        back = q + 2 * arity
+        for k in range(n):
+            work[k] = -np.inf
+        work[start[i]] = 0.0
+        g = gfirst[i]
+        for a in range(arity):
+            j = lo + a
+            t, size, o = lit[j], card[j], at[j]
+            qt = qf = -np.inf
+            for x in range(size):
+                y = gq[g + x]
+                if in_place:
+                    y = logs[o + x] - gm[g + x] if logs[o + x] > -np.inf else -np.inf
+                if x == t:
+                    qt = y
+                else:
+                    qf = plus(qf, y)
+            top = max(qt, qf)
+            if top == -np.inf:
+                flag[1] = -1 - i
+                return moved
+            qt, qf = qt - top, qf - top
+            work[q + 2 * a], work[q + 2 * a + 1] = qf, qt
+            old = a * n
+            new = old + n
+            for k in range(n):
+                work[new + k] = -np.inf
+            for k in range(n):
+                x = work[old + k]
+                if x > -np.inf:
+                    l0, l1 = step[stp[j] + 2 * k], step[stp[j] + 2 * k + 1]
+                    if l0 >= 0:
+                        work[new + l0] = plus(work[new + l0], x + qf)
+                    if l1 >= 0:
+                        work[new + l1] = plus(work[new + l1], x + qt)
+            g += size
+        for k in range(n):
+            work[back + k] = final[fin[i] + k]
+        work[back + n] = -np.inf
+        for a in range(arity - 1, -1, -1):
+            j = lo + a
+            t, size, o = lit[j], card[j], at[j]
+            g -= size
+            qf, qt = work[q + 2 * a], work[q + 2 * a + 1]
+            mt = mf = -np.inf
+            ahead = back if (arity - 1 - a) % 2 == 0 else back + n + 1
+            behind = back + n + 1 if ahead == back else back
+            for k in range(n):
+                l0, l1 = step[stp[j] + 2 * k], step[stp[j] + 2 * k + 1]
+                b0 = work[ahead + (l0 if l0 >= 0 else n)]
+                b1 = work[ahead + (l1 if l1 >= 0 else n)]
+                mf = plus(mf, work[a * n + k] + b0)
+                mt = plus(mt, work[a * n + k] + b1)
+                work[behind + k] = plus(qf + b0, qt + b1)
+            work[behind + n] = -np.inf
+            top = max(mt, mf)
+            if top == -np.inf or max(qt + mt, qf + mf) == -np.inf:
+                flag[1] = -1 - i
+                return moved
+            mt, mf = mt - top, mf - top
+            if watching:
+                whole, total = math.exp(mt) + (size - 1) * math.exp(mf), 0.0
+                for x in range(size):
+                    total += math.exp(gm[g + x])
+                for x in range(size):
+                    y = math.exp(mt if x == t else mf) / whole
+                    moved = max(moved, abs(y - math.exp(gm[g + x]) / total))
+            for x in range(size):
+                y, old_message = mt if x == t else mf, gm[g + x]
+                if damping > 0.0 and y > -np.inf and old_message > -np.inf:
+                    y += damping * (old_message - y)
+                if in_place and logs[o + x] > -np.inf:
+                    logs[o + x] = logs[o + x] - old_message + y
+                gm[g + x] = y
+    return moved
+
+
+@jit
+def visit(ma, s, order, begin, end, forward, in_place, damping, watching, log):
+    """``visit_linear`` or ``visit_log``; in logs, changes of beliefs are the caller's."""
+    if log:
+        moved = visit_log(ma, s, order, begin, end, forward, in_place, damping, watching)
+        return 0.0, moved
+    return visit_linear(ma, s, order, begin, end, forward, in_place, damping, watching)
+
+
+@jit
+def partitions(ma, s, log, ends):
+    """sum_f log Z_f from the cavities ``gq`` as they are, of all machines.
+
+    ``ends`` gets their beliefs over end states, K numbers each, one after the other; or is empty.
+    """
+    first, gfirst, card, lit, stp, step = ma.first, ma.gfirst, ma.card, ma.lit, ma.stp, ma.step
+    start, n_ends, fin, final, work, gq = ma.start, ma.n_ends, ma.fin, ma.final, ma.work, s.gq
+    total, done = 0.0, 0
+    for i in range(start.shape[0]):
+        n = np.int64(n_ends[i])
+        g = gfirst[i]
+        for k in range(n):
+            work[k] = -np.inf
+        work[start[i]] = 0.0
+        for j in range(first[i], first[i + 1]):
+            qt = qf = -np.inf
+            for x in range(card[j]):
+                y = gq[g + x]
+                if not log:
+                    y = math.log(y) if y > 0.0 else -np.inf
+                if x == lit[j]:
+                    qt = y
+                else:
+                    qf = plus(qf, y)
+            for k in range(n):
+                work[n + k] = -np.inf
+            for k in range(n):
+                x = work[k]
+                if x > -np.inf:
+                    l0, l1 = step[stp[j] + 2 * k], step[stp[j] + 2 * k + 1]
+                    if l0 >= 0:
+                        work[n + l0] = plus(work[n + l0], x + qf)
+                    if l1 >= 0:
+                        work[n + l1] = plus(work[n + l1], x + qt)
+            for k in range(n):
+                work[k] = work[n + k]
+            g += card[j]
+        z = -np.inf
+        for k in range(n):
+            x = final[fin[i] + k]
+            if not log:
+                x = math.log(x) if x > 0.0 else -np.inf
+            work[k] += x
+            z = plus(z, work[k])
+        total += z
+        if ends.size > 0:
+            for k in range(n):
+                ends[done + k] = math.exp(work[k] - z)
+            done += n
+    return total
+
 
 # ---------------------------------------------------------------------- product marginals
 

@@ -47,7 +47,7 @@ class Wiring(NamedTuple):
     gslot: (
         np.ndarray
     )  # i8 (G, 4) general factor, position in its scope, offset and size of messages
-    fac: np.ndarray  # i8 (F, 3) offset of the table (-1: a global factor), first in fslot, arity
+    fac: np.ndarray  # i8 (F, 3) offset of the table (-1: no table), first in fslot, arity
     fslot: np.ndarray  # i8 (G,) each factor's slots in scope order
     tab: np.ndarray  # f8 tables scaled to maximum 1 (linear) or 0 (log)
     rho: np.ndarray  # f8 (E,) edge appearance of pair slots (tree-reweighted), else empty
@@ -64,7 +64,8 @@ class Messages(NamedTuple):
     bel: np.ndarray  # f8 (sum S,) probabilities
     b: np.ndarray  # f8 scratch, one variable
     tmp: np.ndarray  # f8 scratch, one table
-    flag: np.ndarray  # i8 (2,) [range too wide for linear tables, 1 + contradicted variable]
+    flag: np.ndarray  # i8 (2,) [range too wide for linear tables, 1 + contradicted variable,
+    # or -1 - contradicted machine]
 
 
 class Watch(NamedTuple):
@@ -100,10 +101,10 @@ def peel(w, slot, scope, gowner, order, asleep):
     *collecting*, backwards *distributing*. Tree-reweighted edges are taken off only at weight 1,
     where a message does not depend on the one it answers.
 
-    ``order`` (V + F,) gets a variable v as v and a global factor f, which answers in between, as
-    -1 - f; ``asleep`` (V,) is set for the variables. Pair factors have slots and scopes (P, 2),
-    general slots the variables ``gowner``. Returns the length of the order and how many
-    slots are left, all of them in the core.
+    ``order`` (V + F,) gets a variable v as v and a factor f without a table, which answers in
+    between, as -1 - f; ``asleep`` (V,) is set for the variables. Pair factors have slots and
+    scopes (P, 2), general slots the variables ``gowner``. Returns the length of the order and how
+    many slots are left, all of them in the core.
     """
     card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
     n = card.shape[0]

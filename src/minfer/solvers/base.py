@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import check_type, integer, integers, real_numbers
 from minfer.errors import ModelError, RefusedError
-from minfer.factors import read_only
+from minfer.factors import FactorGroup, read_only
 from minfer.graph import FactorGraph, check_graph
 from minfer.notebook import card
 from minfer.words import counted
@@ -254,12 +254,18 @@ class Marginals:
         out = np.empty(int(graph.weight_offsets[-1]))
         for g in graph.groups:
             if g.n_weights:
-                batch = getattr(self.state, "factors", None)
-                joint = batch(g._ids) if batch and len(g) else None
-                if joint is None:
-                    joint = self.factors(g._ids)
-                graph._put_weights(g, g.statistics(joint), out)
+                graph._put_weights(g, self._statistics(g), out)
         return out
+
+    def _statistics(self, group: FactorGroup) -> NDArray[np.float64]:
+        """Those of a group, (F, k): from its end states if it is automata, else from its joints."""
+        ends = getattr(self.state, "ends", None)
+        found = ends(group) if ends is not None and group.form == "machine" else None
+        if found is not None:
+            return group.end_statistics(found)
+        batch = getattr(self.state, "factors", None)
+        joint = batch(group._ids) if batch is not None else None
+        return group.statistics(self.factors(group._ids) if joint is None else joint)
 
     def product(self, scope: Any) -> NDArray[np.float64]:
         """Product of the marginals of some variables (numbers or names), shape (S_1, ..., S_A)."""

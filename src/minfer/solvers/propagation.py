@@ -64,7 +64,9 @@ class Propagation:
         self.mesh = mesh
         self.tol, self.damping, self.schedule = float(tol), float(damping), schedule
         self.messages = start_messages(mesh, start)
-        self.core = mesh.core
+        self.core, self.machines = mesh.core, mesh.core_machines
+        if len(self.machines.alone):
+            self.core = self.core._replace(cls=self.core.cls.copy())  # sweeps write there
         self.speakers = self._in_core()
         self.watch = self._new_watch()
         self.residuals = np.zeros(0)
@@ -169,7 +171,7 @@ class Propagation:
         w, log = self.core, self.mesh.log
         if self.schedule == "residual" and not confirming:
             made = k.residual(
-                w, s, self.watch, n, self.damping, log, residuals,
+                w, self.machines, s, self.watch, n, self.damping, log, residuals,
                 self.owner, self.mesh.gowner, self.active,
             )  # fmt: skip
             if self.speakers:
@@ -181,7 +183,7 @@ class Propagation:
                 n = min(n, 1 if room or control[k.PHASE] == 2.0 else 2)
                 self.active[:] = 1
             made = k.sweeps(
-                w, s, self.other if flooding else s.m, self.watch,
+                w, self.machines, s, self.other if flooding else s.m, self.watch,
                 k.FLOODING if flooding else k.SEQUENTIAL, n, self.tol, self.damping, log, residuals,
             )  # fmt: skip
         self._look_at_flags()
@@ -195,7 +197,8 @@ class Propagation:
             return
         k, s = self.kernels, self.messages
         mode = k.UP if up else k.DOWN
-        pieces = self.mesh.trees.pieces()
+        ma = self.mesh.machines
+        pieces = self.mesh.trees.pieces(ma.base + len(ma.code))
         ahead = pieces if up else pieces[::-1]
         at = 0
         while at < len(ahead):
@@ -207,7 +210,7 @@ class Propagation:
                         self._answer(group, rows, 0.0)
             else:
                 w, watch = self.mesh.wiring, self.watch._replace(order=piece)
-                k.sweeps(w, s, s.m, watch, mode, 1, self.tol, 0.0, log, np.zeros(1))
+                k.sweeps(w, ma, s, s.m, watch, mode, 1, self.tol, 0.0, log, np.zeros(1))
                 self._look_at_flags()
             at = at + 1 if self.mesh.log == log else 0
 
@@ -216,6 +219,12 @@ class Propagation:
     def _look_at_flags(self) -> None:
         """Go on in log space if the range asks for it; a state set that emptied is an error."""
         w, s = self.mesh.wiring, self.messages
+        if s.flag[1] < 0:
+            number = int(self.mesh.general_ids[self.mesh.machines.base - 1 - int(s.flag[1])])
+            raise ContradictionError(
+                f"factor {number} forbids every assignment that is left: the hard constraints "
+                "(and evidence) contradict"
+            )
         if s.flag[1]:
             v = int(s.flag[1]) - 1
             raise ContradictionError(
@@ -226,10 +235,13 @@ class Propagation:
         if s.flag[0] and not self.mesh.log:
             with np.errstate(divide="ignore", invalid="ignore"):
                 w = w._replace(tab=np.log(w.tab), field=np.log(w.field))
+                final = np.log(self.mesh.machines.final)
                 for x in (s.gm, s.gq, self.watch.gm, self.watch.gq):
                     np.log(x, out=x)
-            self.mesh = replace(self.mesh, wiring=w, log=True)
-            self.core = self.mesh.core
+            machines = self.mesh.machines._replace(final=final)
+            self.mesh = replace(self.mesh, wiring=w, machines=machines, log=True)
+            self.core = self.core._replace(tab=w.tab, field=w.field)
+            self.machines = self.machines._replace(final=final)
             self.watch.control[self.kernels.PHASE] = 0.0  # what is confirmed is begun anew
         s.flag[0] = 0
 
