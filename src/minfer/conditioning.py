@@ -19,11 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import unique_rows
-from minfer.errors import ContradictionError, ModelError
+from minfer.errors import ContradictionError, ModelError, RefusedError
 from minfer.factors import FactorGroup, n_entries
 from minfer.graph import FactorGraph, check_graph
 
 _MAX_ROUNDS = 20
+#: Cells of joint marginals that are written out together.
+MAX_JOINT_CELLS = 1 << 28
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +71,11 @@ class Conditioned:
             found = ask(factors, tuple(shape))
             if found is not None:
                 return found
+        if n_entries(shape) * len(factors) > MAX_JOINT_CELLS:
+            raise RefusedError(
+                f"{len(factors)} joint marginals over {len(shape)} variables each are too large to "
+                "be written out; ask for fewer at a time, or for the variables' own"
+            )
         out = np.zeros((len(factors), n_entries(shape)))
         strides = np.array([n_entries(shape[k + 1 :]) for k in range(len(shape))], dtype=np.int64)
         patterns, which = unique_rows(free)

@@ -345,6 +345,8 @@ class CliqueTreeState:
         joints, first = _all_joints(self.model, self.tree) if self._all is None else self._all
         self._all = joints, first
         at = first[factors]
+        if (at < 0).any():
+            _check_cells(len(shape), n_entries(shape))
         found = np.empty((len(factors), math.prod(shape)))
         found[at >= 0] = joints[at[at >= 0][:, None] + np.arange(math.prod(shape))]
         for k in np.flatnonzero(at < 0):
@@ -355,11 +357,6 @@ class CliqueTreeState:
     def _joint(self, free: NDArray[np.int32]) -> NDArray[np.float64]:
         """Of a factor that became a chain, or a constant: in a tree that covers its scope."""
         shape = tuple(int(s) for s in self.graph._n_states[free])
-        if n_entries(shape) > MAX_TABLE_CELLS:
-            raise RefusedError(
-                f"Exact: a joint marginal over {len(free)} unobserved variables is too large "
-                f"({MAX_TABLE_CELLS:,} cells); ask for those of the variables"
-            )
         nothing = np.zeros((1, n_entries(shape)))
         extra = Tables(np.full(1, self.graph.n_factors), free[None, :], shape, nothing)
         model = replace(self.model, groups=(*self.model.groups, extra))
@@ -368,6 +365,14 @@ class CliqueTreeState:
         joints, first = _all_joints(model, tree)
         at = first[self.graph.n_factors]
         return joints[at : at + n_entries(shape)]
+
+
+def _check_cells(n_variables: int, n_cells: int) -> None:
+    if n_cells > MAX_TABLE_CELLS:
+        raise RefusedError(
+            f"Exact: a joint marginal over {n_variables} unobserved variables is too large "
+            f"({MAX_TABLE_CELLS:,} cells); ask for those of the variables"
+        )
 
 
 def _all_joints(
