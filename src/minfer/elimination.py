@@ -120,16 +120,19 @@ def _unique(keys: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def clique_tree(model: Conditioned, max_cells: float = math.inf) -> CliqueTree:
     """The cheapest clique tree found; gives up early where all cost more than ``max_cells``."""
-    links = adjacency(model)
+    return tree_over(adjacency(model), model.graph.n_variables, max_cells)
+
+
+def tree_over(links: Adjacency, n: int, max_cells: float = math.inf) -> CliqueTree:
+    """The same from the interaction graph of the free ones of ``n`` variables."""
     best = find_order(links, max_cells)
     if best.n_done < len(links.variables):
-        return _unfinished(model, best)
+        return _unfinished(best)
     from minfer.kernels.elimination import build_cliques
 
     ptr, vertices, n_eliminated, parent, home = build_cliques(
         best.order, best.pool, best.start, best.length
     )
-    n = model.graph.n_variables
     home_of = np.full(n, -1, dtype=np.int32)
     home_of[links.variables] = home
     position = np.full(n, -1, dtype=np.int64)
@@ -145,7 +148,7 @@ def clique_tree(model: Conditioned, max_cells: float = math.inf) -> CliqueTree:
     )  # fmt: skip
 
 
-def _unfinished(model: Conditioned, best: Order) -> CliqueTree:
+def _unfinished(best: Order) -> CliqueTree:
     none, none32, nothing = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0)
     return CliqueTree(
         False, len(best.order) - best.n_done, best.method, best.width, best.largest, best.cells,

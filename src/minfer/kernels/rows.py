@@ -1,0 +1,626 @@
+"""Both passes over a clique tree for many rows at once, a row in each of the L = 8 lanes of a vector.
+
+A *node* is a clique, or a place where some inputs of a clique meet before they meet the clique. Its
+cells x have a product psi(x) of tables and *inputs* m_i: the messages of its children and the
+fields of some of its variables. With the separator s outermost and the rest r innermost,
+
+    up(s)  = sum_r b(s, r),    b(x) = psi(x) prod_i m_i(x)              towards the roots
+    p(x)   = b(x) top(s) / up(s),    top_i(.) = sum_{x ~ .} p(x)        back
+
+where ``top`` of a root is 1. What an input's marginal is (a separator's, a variable's) goes where
+the input came from, in a second array, so that one map from cells to entries serves both passes.
+
+Numbers are linear: tables and fields have maximum 1, messages are scaled by powers of two if their
+maximum leaves 1e-30..1e30, and a node has at most ``MOST_INPUTS``. So products never overflow. What
+underflow may have cost is bounded along the way: with M_i the maximum of an input, mu_i its
+smallest positive entry and R = max_s sum_r psi(s, r),
+
+    r_c = R prod M_i (prod (1 + r_i) - 1) / max up    +    cells of a sum * LOST / max up
+
+bounds the mass that up(s) lacks, relative to its maximum; the second term only where the product of
+all mu_i is below FLOOR, since else no product of positive numbers is lost. All marginals are those
+of the measure without the lost mass, so they are wrong by no more than the r of the roots, and a
+root without mass means a contradiction if its r is 0. Rows for which r is not tiny are *unsafe*.
+
+Arrays: ``nodes`` i8 (C, 8) and ``inputs`` i8 (I, 3) with the columns named below; ``maps`` i4 has
+the maps of inputs and, for each separator entry of a node, where its cells end.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minfer.kernels._jit import jit
+from minfer.kernels.abreast import _aligned
+from minfer.kernels.lanes import choose, exp, larger, load, smaller, splat, store
+
+L = 8  # lanes of a vector of doubles
+MOST_INPUTS = 8
+#: Columns of ``nodes``: its cells, entries of its message, first cell, where the ends of the
+#: entries' cells lie, where its message lies, its inputs, whether it is a root.
+CELLS, ENTRIES, FIRST, ENDS, MESSAGE, INPUTS, INPUTS_END, ROOT = range(8)
+#: Columns of ``inputs``: where its entries lie, its map, the number of the source in ``bounds``.
+SOURCE, MAP, BOUND = range(3)
+#: Columns of ``tables``: node, map over all its cells, first entry, entries.
+T_NODE, T_MAP, T_FIRST, T_SIZE = range(4)
+#: Columns of ``slices`` (tables of which rows select a part): first entry, entries of the part, its
+#: map into the table, where the part goes, its observed variables (in ``picks``).
+S_FIRST, S_SIZE, S_MAP, S_INTO, S_PICKS, S_PICKS_END = range(6)
+
+SMALLEST = -640.0  # logarithms below this count as lost: e^-640 < LOST
+LOST = 1e-277
+FLOOR = 1e-280
+SMALL, LARGE = 1e-30, 1e30  # maxima of messages
+
+
+# ---------------------------------------------------------------- structure
+
+
+@jit
+def index_maps(card, node_ptr, node_var, which, scope_ptr, scope_var, start, maps):
+    """maps[start[i] + x] = where cell x of node which[i] lies in a table over scope i.
+
+    Cells and entries are row-major, the last variable fastest.
+    """
+    stride = np.zeros(card.size, np.int64)
+    for i in range(which.size):
+        lo, hi = scope_ptr[i], scope_ptr[i + 1]
+        step = 1
+        for k in range(hi - 1, lo - 1, -1):
+            stride[scope_var[k]] = step
+            step *= card[scope_var[k]]
+        at = start[i]
+        maps[at] = 0
+        size = 1
+        for k in range(node_ptr[which[i] + 1] - 1, node_ptr[which[i]] - 1, -1):
+            v = node_var[k]
+            for q in range(1, card[v]):
+                for j in range(size):
+                    maps[at + q * size + j] = maps[at + j] + q * stride[v]
+            size *= card[v]
+        for k in range(lo, hi):
+            stride[scope_var[k]] = 0
+
+
+# ---------------------------------------------------------------- numbers that all rows share
+
+
+@jit
+def shared_products(nodes, tables, maps, log_psi, psi, live, top, low, most):
+    """psi of all cells with maximum 1, and which are not zero.
+
+    By node: the log of what psi was divided by (minus infinity if there is nothing), the smallest
+    positive entry (0 if some are lost), R.
+    """
+    psi[:] = 0.0
+    live[:] = 0
+    for t in range(tables.shape[0]):
+        node = tables[t, T_NODE]
+        at, first, to = tables[t, T_MAP], tables[t, T_FIRST], nodes[node, FIRST]
+        for j in range(nodes[node, CELLS]):
+            psi[to + j] += log_psi[first + maps[at + j]]
+    for c in range(nodes.shape[0]):
+        part = psi[nodes[c, FIRST] : nodes[c, FIRST] + nodes[c, CELLS]]
+        most[c] = 0.0
+        low[c] = 1.0
+        top[c] = part.max()
+        if top[c] == -np.inf:
+            part[:] = 0.0
+            continue
+        width = part.size // nodes[c, ENTRIES]
+        total = 0.0
+        for j in range(part.size):
+            x = part[j] - top[c]
+            if j % width == 0:
+                total = 0.0
+            part[j] = np.exp(x) if x >= SMALLEST else 0.0
+            total += part[j]
+            most[c] = max(most[c], total)
+            if x > -np.inf:
+                live[nodes[c, FIRST] + j] = 1
+                low[c] = min(low[c], part[j])
+
+
+@jit
+def shared_fields(off, log_field, field, top, low, lost):
+    """The same for fields; ``lost``: LOST where an entry is."""
+    for v in range(off.size - 1):
+        lo, hi = off[v], off[v + 1]
+        top[v] = -np.inf
+        for k in range(lo, hi):
+            top[v] = max(top[v], log_field[k])
+        low[v] = 1.0
+        lost[v] = 0.0
+        for k in range(lo, hi):
+            field[k] = 0.0
+            if log_field[k] > -np.inf:
+                x = log_field[k] - top[v]
+                if x >= SMALLEST:
+                    field[k] = np.exp(x)
+                    low[v] = min(low[v], field[k])
+                else:
+                    lost[v] = LOST
+
+
+@jit
+def live_cells(nodes, inputs, maps, log_field, live):
+    """Cells that some row may reach: those that are not zero and agree with such of neighbours.
+
+    ``live`` u1 of all cells: those of positive psi before. Returns how many are left.
+    """
+    n_fields = log_field.size
+    n = nodes.shape[0]
+    size = n_fields
+    for c in range(n):
+        size = max(size, nodes[c, MESSAGE] + nodes[c, ENTRIES])
+    up = np.ones(size, np.uint8)
+    for k in range(n_fields):
+        up[k] = log_field[k] > -np.inf
+    for c in range(n):
+        first, width = nodes[c, FIRST], nodes[c, CELLS] // nodes[c, ENTRIES]
+        for j in range(nodes[c, CELLS]):
+            alive = live[first + j] > 0
+            for i in range(nodes[c, INPUTS], nodes[c, INPUTS_END]):
+                alive = alive and up[inputs[i, SOURCE] + maps[inputs[i, MAP] + j]] > 0
+            live[first + j] = alive
+        for s in range(nodes[c, ENTRIES]):
+            alive = False
+            for j in range(s * width, (s + 1) * width):
+                alive = alive or live[first + j] > 0
+            up[nodes[c, MESSAGE] + s] = alive
+    for c in range(n):  # from here on: what the parents have
+        if not nodes[c, ROOT]:
+            for s in range(nodes[c, ENTRIES]):
+                up[nodes[c, MESSAGE] + s] = 0
+    count = 0
+    for c in range(n - 1, -1, -1):
+        first, width = nodes[c, FIRST], nodes[c, CELLS] // nodes[c, ENTRIES]
+        for j in range(nodes[c, CELLS]):
+            if up[nodes[c, MESSAGE] + j // width] == 0:
+                live[first + j] = 0
+            if live[first + j]:
+                count += 1
+                for i in range(nodes[c, INPUTS], nodes[c, INPUTS_END]):
+                    if inputs[i, SOURCE] >= n_fields:
+                        up[inputs[i, SOURCE] + maps[inputs[i, MAP] + j]] = 1
+    return count
+
+
+@jit
+def without_dead(nodes, inputs, maps, psi, live, nodes2, inputs2, maps2, psi2):
+    """The same nodes with only their live cells: fills the arrays that end in 2."""
+    cell, at = 0, 0
+    for c in range(nodes.shape[0]):
+        first, width = nodes[c, FIRST], nodes[c, CELLS] // nodes[c, ENTRIES]
+        nodes2[c] = nodes[c]
+        nodes2[c, FIRST] = cell
+        nodes2[c, ENDS] = at
+        count = 0
+        for s in range(nodes[c, ENTRIES]):
+            for j in range(s * width, (s + 1) * width):
+                if live[first + j]:
+                    psi2[cell + count] = psi[first + j]
+                    count += 1
+            maps2[at + s] = count
+        at += nodes[c, ENTRIES]
+        nodes2[c, CELLS] = count
+        cell += count
+        for i in range(nodes[c, INPUTS], nodes[c, INPUTS_END]):
+            inputs2[i] = inputs[i]
+            inputs2[i, MAP] = at
+            for j in range(nodes[c, CELLS]):
+                if live[first + j]:
+                    maps2[at] = maps[inputs[i, MAP] + j]
+                    at += 1
+
+
+# ---------------------------------------------------------------- what rows bring
+
+
+@jit
+def _enter_states(off, evidence, r0, log_field, field, low, lost, values, top, small, miss, constant):
+    """Fields of a block of rows that bring evidence at most: an observed state alone has 1."""
+    last = evidence.shape[0] - 1
+    for v in range(off.size - 1):
+        lo, hi = off[v], off[v + 1]
+        for lane in range(L):
+            x = evidence[min(r0 + lane, last), v]
+            small[v * L + lane] = low[v] if x < 0 else 1.0
+            miss[v * L + lane] = lost[v] if x < 0 else 0.0
+            if x < 0:
+                constant[lane] += top[v]
+                for k in range(lo, hi):
+                    values[k * L + lane] = field[k]
+            else:
+                constant[lane] += log_field[lo + x]
+                for k in range(lo, hi):
+                    values[k * L + lane] = 0.0
+                values[(lo + x) * L + lane] = 1.0
+
+
+@jit
+def _enter_fields(off, evidence, given, r0, log_field, values, small, miss, constant):
+    """Fields of a block of rows that bring fields of their own, and perhaps evidence."""
+    last = given.shape[0] - 1
+    for v in range(off.size - 1):
+        lo, hi = off[v], off[v + 1]
+        for lane in range(L):
+            r = min(r0 + lane, last)
+            x = evidence[r, v] if evidence.shape[0] else -1
+            most, least = -np.inf, np.inf
+            for k in range(lo, hi):
+                y = log_field[k] + given[r, k] if x < 0 or k == lo + x else -np.inf
+                values[k * L + lane] = y
+                most = max(most, y)
+                if y > -np.inf:
+                    least = min(least, y)
+            constant[lane] += most
+            lost = least - most < SMALLEST
+            small[v * L + lane] = 0.0 if lost else np.exp(least - most)
+            miss[v * L + lane] = LOST if lost else 0.0
+            for k in range(lo, hi):
+                y = values[k * L + lane] - most
+                values[k * L + lane] = y if y >= SMALLEST else -np.inf
+        for k in range(lo, hi):
+            store(values, k * L, exp(load(values, k * L)))
+
+
+@jit
+def _enter_slices(slices, picks, maps, table, evidence, r0, values):
+    """The parts of tables that the observed states select."""
+    last = evidence.shape[0] - 1
+    for t in range(slices.shape[0]):
+        at, into = slices[t, S_MAP], slices[t, S_INTO]
+        for lane in range(L):
+            r = min(r0 + lane, last)
+            first = slices[t, S_FIRST]
+            for p in range(slices[t, S_PICKS], slices[t, S_PICKS_END]):
+                first += evidence[r, picks[p, 0]] * picks[p, 1]
+            for k in range(slices[t, S_SIZE]):
+                values[(into + k) * L + lane] = table[first + maps[at + k]]
+
+
+@jit
+def _enter_weights(nodes, tables, maps, log_psi, r0, logs, belief, low, most, constant):
+    """psi of rows that bring tables of their own, into ``belief``, with the bounds of nodes."""
+    last = log_psi.shape[0] - 1
+    for lane in range(L):
+        row = log_psi[min(r0 + lane, last)]
+        for k in range(row.size):
+            logs[k * L + lane] = row[k]
+    nothing = splat(belief, -np.inf)
+    one, zero = splat(belief, 1.0), splat(belief, 0.0)
+    limit = splat(belief, SMALLEST)
+    for j in range(belief.size // L):
+        store(belief, j * L, zero)
+    for t in range(tables.shape[0]):
+        node = tables[t, T_NODE]
+        at, first, to = tables[t, T_MAP], tables[t, T_FIRST], nodes[node, FIRST]
+        for j in range(nodes[node, CELLS]):
+            x = load(logs, (first + maps[at + j]) * L)
+            store(belief, (to + j) * L, load(belief, (to + j) * L) + x)
+    for c in range(nodes.shape[0]):
+        first, width = nodes[c, FIRST], nodes[c, CELLS] // nodes[c, ENTRIES]
+        top = nothing
+        for j in range(first, first + nodes[c, CELLS]):
+            top = larger(top, load(belief, j * L))
+        store(constant, 0, load(constant, 0) + top)
+        shift = choose(top, nothing, top, zero)
+        least, heaviest, total = one, zero, zero
+        for j in range(nodes[c, CELLS]):
+            x = load(belief, (first + j) * L) - shift
+            y = choose(limit, x, zero, exp(x))
+            store(belief, (first + j) * L, y)
+            least = smaller(least, choose(x, nothing, y, one))
+            total = y if j % width == 0 else total + y
+            heaviest = larger(heaviest, total)
+        store(low, c * L, least)
+        store(most, c * L, heaviest)
+
+
+# ---------------------------------------------------------------- the two passes
+
+
+@jit
+def _up(nodes, inputs, maps, psi, own, todo, low, most, values, belief, scale, biggest, small, miss,
+        logs, tmp, bound0):  # fmt: skip
+    """Messages of all nodes in ``todo`` u1, children first."""
+    zero, one = splat(values, 0.0), splat(values, 1.0)
+    floor, huge = splat(values, FLOOR), splat(values, 1e300)
+    for c in range(nodes.shape[0]):
+        if not todo[c]:
+            continue
+        first, ends, message = nodes[c, FIRST], nodes[c, ENDS], nodes[c, MESSAGE]
+        i0, i1 = nodes[c, INPUTS], nodes[c, INPUTS_END]
+        s0, a0, s1, a1, s2, a2 = 0, 0, 0, 0, 0, 0
+        if i1 > i0:
+            s0, a0 = inputs[i0, SOURCE], inputs[i0, MAP]
+        if i1 > i0 + 1:
+            s1, a1 = inputs[i0 + 1, SOURCE], inputs[i0 + 1, MAP]
+        if i1 > i0 + 2:
+            s2, a2 = inputs[i0 + 2, SOURCE], inputs[i0 + 2, MAP]
+        top, least = zero, huge
+        j = 0
+        for s in range(nodes[c, ENTRIES]):
+            total = zero
+            end = maps[ends + s]
+            if own or i1 - i0 > 3 or i1 == i0:
+                while j < end:
+                    v = load(belief, (first + j) * L) if own else splat(values, psi[first + j])
+                    for i in range(i0, i1):
+                        v = v * load(values, (inputs[i, SOURCE] + maps[inputs[i, MAP] + j]) * L)
+                    store(belief, (first + j) * L, v)
+                    total = total + v
+                    j += 1
+            elif i1 - i0 == 1:
+                while j < end:
+                    v = load(values, (s0 + maps[a0 + j]) * L) * psi[first + j]
+                    store(belief, (first + j) * L, v)
+                    total = total + v
+                    j += 1
+            elif i1 - i0 == 2:
+                while j < end:
+                    v = load(values, (s0 + maps[a0 + j]) * L) * psi[first + j]
+                    v = v * load(values, (s1 + maps[a1 + j]) * L)
+                    store(belief, (first + j) * L, v)
+                    total = total + v
+                    j += 1
+            else:
+                while j < end:
+                    v = load(values, (s0 + maps[a0 + j]) * L) * psi[first + j]
+                    v = v * load(values, (s1 + maps[a1 + j]) * L)
+                    v = v * load(values, (s2 + maps[a2 + j]) * L)
+                    store(belief, (first + j) * L, v)
+                    total = total + v
+                    j += 1
+            store(values, (message + s) * L, total)
+            top = larger(top, total)
+            least = smaller(least, choose(total, zero, total, huge))
+        # what may be lost
+        least_cell = load(low, c * L)
+        product, above = one, one
+        missing = zero
+        for i in range(i0, i1):
+            b = inputs[i, BOUND] * L
+            x = load(biggest, b)
+            product = product * x
+            above = above * larger(x, one)
+            least_cell = least_cell * smaller(load(small, b), one)
+            missing = missing + load(miss, b)
+        fresh = choose(floor, least_cell, above * (LOST * nodes[c, CELLS]), zero)
+        missing = load(most, c * L) * product * missing * 2.0 + fresh
+        missing = choose(missing, zero, missing / top, zero)
+        # into the range of numbers
+        store(tmp, 0, top)
+        bad = False
+        for lane in range(L):
+            bad = bad or (tmp[lane] < SMALL and tmp[lane] > 0.0) or tmp[lane] > LARGE
+        factor = one
+        if bad:
+            for lane in range(L):
+                x = tmp[lane]
+                tmp[lane] = 1.0
+                logs[c * L + lane] = 0.0
+                if (x < SMALL and x > 0.0) or x > LARGE:
+                    power = np.floor(np.log2(x))
+                    tmp[lane] = 2.0**-power
+                    logs[c * L + lane] = power * np.log(2.0)
+            factor = load(tmp, 0)
+            for s in range(nodes[c, ENTRIES]):
+                store(values, (message + s) * L, load(values, (message + s) * L) * factor)
+        else:
+            store(logs, c * L, zero)
+        b = (bound0 + c) * L
+        store(scale, c * L, factor)
+        store(biggest, b, top * factor)
+        store(small, b, least * factor)
+        store(miss, b, missing)
+
+
+@jit
+def _down(nodes, inputs, maps, values, belief, scale, out, keep):
+    """Marginals of all separators and variables, parents first; ``keep``: of nodes, as beliefs."""
+    zero, one = splat(values, 0.0), splat(values, 1.0)
+    for c in range(nodes.shape[0] - 1, -1, -1):
+        first, ends, message = nodes[c, FIRST], nodes[c, ENDS], nodes[c, MESSAGE]
+        i0, i1 = nodes[c, INPUTS], nodes[c, INPUTS_END]
+        if i1 == i0 and not keep:
+            continue
+        s0, a0, s1, a1 = 0, 0, 0, 0
+        if i1 > i0:
+            s0, a0 = inputs[i0, SOURCE], inputs[i0, MAP]
+        if i1 > i0 + 1:
+            s1, a1 = inputs[i0 + 1, SOURCE], inputs[i0 + 1, MAP]
+        factor = load(scale, c * L)
+        j = 0
+        for s in range(nodes[c, ENTRIES]):
+            up = load(values, (message + s) * L)
+            top = one if nodes[c, ROOT] else load(out, (message + s) * L)
+            ratio = choose(up, zero, factor / up * top, zero)
+            end = maps[ends + s]
+            if keep or i1 - i0 > 2:
+                while j < end:
+                    v = load(belief, (first + j) * L) * ratio
+                    if keep:
+                        store(belief, (first + j) * L, v)
+                    for i in range(i0, i1):
+                        k = (inputs[i, SOURCE] + maps[inputs[i, MAP] + j]) * L
+                        store(out, k, load(out, k) + v)
+                    j += 1
+            elif i1 - i0 == 1:
+                while j < end:
+                    v = load(belief, (first + j) * L) * ratio
+                    k = (s0 + maps[a0 + j]) * L
+                    store(out, k, load(out, k) + v)
+                    j += 1
+            else:
+                while j < end:
+                    v = load(belief, (first + j) * L) * ratio
+                    k = (s0 + maps[a0 + j]) * L
+                    store(out, k, load(out, k) + v)
+                    k = (s1 + maps[a1 + j]) * L
+                    store(out, k, load(out, k) + v)
+                    j += 1
+
+
+@jit
+def _table_marginals(nodes, tables, maps, belief, sums, joints, r0):
+    """Marginals of the tables, end to end as they are listed, each with total 1."""
+    at = 0
+    zero = splat(belief, 0.0)
+    for t in range(tables.shape[0]):
+        node, size = tables[t, T_NODE], tables[t, T_SIZE]
+        first, map0 = nodes[node, FIRST], tables[t, T_MAP]
+        for k in range(size):
+            store(sums, k * L, zero)
+        total = zero
+        for j in range(nodes[node, CELLS]):
+            k = maps[map0 + j] * L
+            x = load(belief, (first + j) * L)
+            total = total + x
+            store(sums, k, load(sums, k) + x)
+        for k in range(size):
+            store(sums, k * L, load(sums, k * L) / total)
+        for lane in range(min(L, joints.shape[0] - r0)):
+            for k in range(size):
+                joints[r0 + lane, at + k] = sums[k * L + lane]
+        at += size
+
+
+@jit
+def _touched(nodes, inputs, off, slices, evidence, todo):
+    """Nodes whose message depends on the row: below them some variable is observed in some row."""
+    seen = np.zeros(off.size - 1, np.uint8)
+    for r in range(evidence.shape[0]):
+        for v in range(evidence.shape[1]):
+            seen[v] |= evidence[r, v] >= 0
+    owner = np.zeros(0 if off.size == 1 else off[-1], np.int64)
+    for v in range(off.size - 1):
+        owner[off[v] : off[v + 1]] = v
+    n_fields, n_first = owner.size, owner.size
+    for t in range(slices.shape[0]):
+        n_first += slices[t, S_SIZE]
+    of_message = np.zeros(0, np.int64)
+    if nodes.shape[0]:
+        last = nodes.shape[0] - 1
+        of_message = np.zeros(nodes[last, MESSAGE] + nodes[last, ENTRIES] - n_first, np.int64)
+    for c in range(nodes.shape[0]):
+        todo[c] = 0
+        of_message[nodes[c, MESSAGE] - n_first] = c
+        for i in range(nodes[c, INPUTS], nodes[c, INPUTS_END]):
+            source = inputs[i, SOURCE]
+            if source < n_fields:
+                todo[c] |= seen[owner[source]]
+            elif source < n_first:
+                todo[c] = 1
+            else:
+                todo[c] |= todo[of_message[source - n_first]]
+
+
+@jit
+def run_rows(nodes, inputs, tables, slices, picks, maps, psi, shared, off, log_field, field, cut,
+             table, evidence, given, log_psi, constant, probs, log_z, unsafe, joints):  # fmt: skip
+    """All rows. An array that is not given has no rows.
+
+    ``shared`` f8 (7, .): low and most of nodes; low, lost and top of fields; low and lost of slices.
+    ``cut`` u1: variables taken out of the model, whose observed states select slices.
+    """
+    n, n_variables, n_slices = nodes.shape[0], off.size - 1, slices.shape[0]
+    n_rows, n_states = probs.shape
+    n_values = n_states
+    for t in range(n_slices):
+        n_values += slices[t, S_SIZE]
+    n_cells = 0
+    for c in range(n):
+        n_values += nodes[c, ENTRIES]
+        n_cells += nodes[c, CELLS]
+    largest = 0
+    for t in range(tables.shape[0]):
+        largest = max(largest, tables[t, T_SIZE])
+    like = np.zeros(L)
+    own = log_psi.shape[0] > 0
+    bound0 = n_variables + n_slices
+    values = _aligned(n_values * L, like)
+    out = _aligned(n_values * L, like)
+    belief = _aligned(n_cells * L, like)
+    scale = _aligned(n * L, like)
+    logs = _aligned(n * L, like)
+    biggest = _aligned((bound0 + n) * L, like)
+    small = _aligned((bound0 + n) * L, like)
+    miss = _aligned((bound0 + n) * L, like)
+    low = _aligned(n * L, like)
+    most = _aligned(n * L, like)
+    sums = _aligned(largest * L if joints.shape[0] else 0, like)
+    entries = _aligned(log_psi.shape[1] * L if own else 0, like)
+    biggest[:] = 1.0
+    tmp = np.empty(L)
+    const = np.empty(L)
+    field_low, field_lost, field_top = shared[2], shared[3], shared[4]
+    zero, one = splat(like, 0.0), splat(like, 1.0)
+    for c in range(n):
+        for lane in range(L):
+            low[c * L + lane] = shared[0, c]
+            most[c * L + lane] = shared[1, c]
+    for t in range(n_slices):
+        for lane in range(L):
+            small[(n_variables + t) * L + lane] = shared[5, t]
+            miss[(n_variables + t) * L + lane] = shared[6, t]
+    todo = np.ones(n, np.uint8)
+    again = np.ones(n, np.uint8)
+    if not own and not given.shape[0] and not joints.shape[0]:
+        _touched(nodes, inputs, off, slices, evidence, again)
+    steady = not evidence.shape[0] and not given.shape[0]
+    nobody = np.full((1, n_variables), -1, np.int32)
+    for r0 in range(0, n_rows, L):
+        const[:] = constant
+        if given.shape[0]:
+            _enter_fields(off, evidence, given, r0, log_field, values, small, miss, const)
+        else:
+            _enter_states(
+                off, nobody if steady else evidence, 0 if steady else r0, log_field, field,
+                field_low, field_lost, values, field_top, small, miss, const,
+            )  # fmt: skip
+        if n_slices:
+            _enter_slices(slices, picks, maps, table, evidence, r0, values)
+        if own:
+            _enter_weights(nodes, tables, maps, log_psi, r0, entries, belief, low, most, const)
+        _up(nodes, inputs, maps, psi, own, todo, low, most, values, belief, scale, biggest, small,
+            miss, logs, tmp, bound0)  # fmt: skip
+        todo = again
+        lacking = zero
+        for c in range(n):
+            store(const, 0, load(const, 0) + load(logs, c * L))
+            lacking = larger(load(miss, (bound0 + c) * L), lacking)  # the roots' unless NaN
+            if nodes[c, ROOT]:
+                for lane in range(L):
+                    const[lane] += np.log(values[nodes[c, MESSAGE] * L + lane])
+        store(tmp, 0, lacking)
+        for k in range(n_values):
+            store(out, k * L, zero)
+        _down(nodes, inputs, maps, values, belief, scale, out, joints.shape[0] > 0)
+        for v in range(n_variables):
+            if not cut[v]:
+                total = zero
+                for k in range(off[v], off[v + 1]):
+                    total = total + load(out, k * L)
+                total = one / total
+                for k in range(off[v], off[v + 1]):
+                    store(out, k * L, load(out, k * L) * total)
+            else:
+                for k in range(off[v], off[v + 1]):
+                    store(out, k * L, load(values, k * L))
+        if joints.shape[0]:
+            _table_marginals(nodes, tables, maps, belief, sums, joints, r0)
+        for lane in range(min(L, n_rows - r0)):
+            r = r0 + lane
+            log_z[r] = const[lane]
+            unsafe[r] = not tmp[lane] < 1e-14
+            if unsafe[r] or const[lane] == -np.inf:
+                probs[r] = np.nan
+                if joints.shape[0]:
+                    joints[r] = np.nan
+                if unsafe[r]:
+                    log_z[r] = np.nan
+            else:
+                for k in range(n_states):
+                    probs[r, k] = out[k * L + lane]

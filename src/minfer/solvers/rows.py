@@ -1,0 +1,637 @@
+"""Exact answers for many rows on one structure: a clique tree planned once, eight rows abreast.
+
+A *row* is what differs between questions to one model: observed states, a field, or the tables'
+numbers. :meth:`RowPlan.make` lays a clique tree out as flat arrays, :meth:`RowPlan.load` enters the
+numbers all rows share, :meth:`RowPlan.run` answers (:mod:`minfer.kernels.rows` has the formulas).
+
+**Evidence enters as zeros**: one plan serves every pattern of observed variables. Where many rows
+observe the same variables, a tree of what is left may be much narrower; then observed states select
+slices of the tables instead. The rule: rows are grouped by their observed set; a set is planned for
+when its rows times the cells of the plan for all sets cost more than planning (``NS_PER_CELL``,
+``NS_PER_VARIABLE``), and that plan is used if it has less than a quarter of the cells.
+
+**Small inputs meet first.** In a clique much larger than two of its inputs (messages of children,
+fields), these are multiplied in a node of their own, over their variables only, and come in as one;
+no node has more than eight, so that no product leaves the range of floats.
+
+**Never wrong in silence.** The numbers are linear. A bound on what underflow may have cost goes
+along, and rows for which it is not negligible are reported as ``unsafe``, for the clique tree in
+logarithms to solve; a row is called impossible only if nothing was lost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.conditioning import Flat
+from minfer.elimination import Adjacency, CliqueTree, tree_over
+from minfer.errors import EvidenceError, SettingsError
+
+LANES = 8
+MOST_INPUTS = 8
+#: A plan with more cells is not made: eight rows' beliefs would fill 128 MiB.
+MAX_CELLS = float(1 << 21)
+NS_PER_CELL = 1.5  # both passes, one row
+NS_PER_VARIABLE = 60_000.0  # planning for an observed set
+MUCH_NARROWER = 0.25
+MOST_PLANS = 64  # of observed sets, kept
+_NODE_CELLS = 12  # what a node costs beside its cells, in cells
+_CHUNK = 128  # rows: fewer are not worth a thread
+
+
+class Rows(NamedTuple):
+    """Answers, one line a row. Where ``unsafe`` they are NaN and another solver has to be asked."""
+
+    probs: NDArray[np.float64]  # (N, sum S); NaN where impossible
+    log_z: NDArray[np.float64]  # (N,) minus infinity where impossible
+    unsafe: NDArray[np.bool_]  # (N,)
+    joints: NDArray[np.float64] | None  # (N, cells of all tables end to end), if asked for
+
+
+class Layout(NamedTuple):
+    """A clique tree as the kernels read it; the columns are named in :mod:`minfer.kernels.rows`."""
+
+    nodes: NDArray[np.int64]
+    inputs: NDArray[np.int64]
+    tables: NDArray[np.int64]
+    slices: NDArray[np.int64]
+    picks: NDArray[np.int64]
+    maps: NDArray[np.int32]
+    cut: NDArray[np.uint8]
+
+
+class Numbers(NamedTuple):
+    """What all rows share. ``layout`` and ``psi`` without the cells that no row can reach."""
+
+    layout: Layout
+    psi: NDArray[np.float64]
+    shared: NDArray[np.float64]
+    field: NDArray[np.float64]
+    table: NDArray[np.float64]
+    constant: float
+    whole_psi: NDArray[np.float64]  # of all cells: for the tables' marginals
+
+
+@dataclass(eq=False)
+class RowPlan:
+    """A structure prepared for rows: see the module.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from minfer import FactorGraph
+    >>> from minfer.conditioning import condition, flatten
+    >>> from minfer.elimination import clique_tree
+    >>> model = condition(FactorGraph.pairwise([0.0, 0.0], [[0, 1]], [1.0]))
+    >>> flat = flatten(model)
+    >>> plan = RowPlan.make(flat, clique_tree(model))
+    >>> plan.load(flat.log_psi, flat.field, model.constant)
+    >>> plan.run(evidence=np.array([[-1, -1], [1, -1]], dtype=np.int32)).probs.round(3).tolist()
+    [[0.35, 0.65, 0.35, 0.65], [0.0, 1.0, 0.269, 0.731]]
+    """
+
+    flat: Flat  # its structure; its numbers are not read
+    tree: CliqueTree
+    layout: Layout | None  # None: too wide without evidence
+    n_table_cells: int
+    numbers: Numbers | None = None
+    given: tuple[NDArray[np.float64], NDArray[np.float64], float] | None = None
+    narrow: dict[bytes, RowPlan | None] = field(default_factory=dict)
+
+    @classmethod
+    def make(cls, flat: Flat, tree: CliqueTree) -> RowPlan:
+        """Plan for all observed sets. ``flat``: the model conditioned without evidence."""
+        return cls._make(flat, tree, np.zeros(len(flat.card), dtype=bool))
+
+    @classmethod
+    def _make(cls, flat: Flat, tree: CliqueTree, observed: NDArray[np.bool_]) -> RowPlan:
+        fits = tree.complete and tree.cells <= MAX_CELLS
+        sizes = _table_sizes(flat)
+        layout = lay_out(flat, tree, sizes, observed) if fits else None
+        return cls(flat, tree, layout, int(sizes.sum()))
+
+    @property
+    def cells(self) -> float:
+        """Cells of the cliques: what a row costs."""
+        return self.tree.cells if self.tree.complete else math.inf
+
+    # ------------------------------------------------------------ numbers
+
+    def load(
+        self, log_psi: NDArray[np.float64], field: NDArray[np.float64], constant: float = 0.0
+    ) -> None:
+        """Enter what all rows share: tables as in ``flat``, a field (sum S,), a constant.
+
+        The arrays are kept, not copied. To be called again when numbers change.
+        """
+        self.given = (log_psi, field, constant)
+        self.numbers = None if self.layout is None else _numbers(self.flat, self.layout, *self.given)
+        for plan in self.narrow.values():
+            if plan is not None:
+                plan.load(log_psi, field, constant)
+
+    # ------------------------------------------------------------ answers
+
+    def run(
+        self,
+        field: NDArray[np.float64] | None = None,
+        evidence: NDArray[np.int32] | None = None,
+        log_psi: NDArray[np.float64] | None = None,
+        *,
+        joints: bool = False,
+        workers: int = 1,
+    ) -> Rows:
+        """Marginals of every variable for each row, and log Z.
+
+        Parameters
+        ----------
+        field : array (N, sum S), optional
+            Logarithms, added to the field that was loaded.
+        evidence : int32 array (N, V), optional
+            Observed states, -1 where a variable is free.
+        log_psi : array (N, cells), optional
+            Tables of each row's own in place of those that were loaded, laid out alike.
+        joints : bool
+            Also the marginals of all tables.
+        workers : int
+            Threads. Answers do not depend on them, nor on which rows share a vector.
+        """
+        n, field, evidence, own = self._checked(field, evidence, log_psi)
+        n_states = int(self.flat.off[-1])
+        rows = Rows(
+            np.empty((n, n_states)), np.empty(n), np.zeros(n, dtype=bool),
+            np.empty((n, self.n_table_cells)) if joints else None,
+        )  # fmt: skip
+        work: list[tuple[RowPlan, NDArray[np.int64] | None]]
+        work = [(self, None)]
+        if not joints and not len(own) and len(evidence) and self._may_replan(n):
+            work = self._grouped(evidence)
+        for plan, chosen in work:
+            if chosen is None:
+                plan._run(field, evidence, own, rows, workers)
+                continue
+            part = Rows(*(None if x is None else np.empty_like(x[: len(chosen)]) for x in rows))  # type: ignore[arg-type]
+            plan._run(field[chosen] if len(field) else field, evidence[chosen], own, part, workers)
+            for whole, some in zip(rows, part):
+                if whole is not None:
+                    whole[chosen] = some
+        return rows
+
+    def _checked(
+        self,
+        field: NDArray[np.float64] | None,
+        evidence: NDArray[np.int32] | None,
+        log_psi: NDArray[np.float64] | None,
+    ) -> tuple[int, NDArray[np.float64], NDArray[np.int32], NDArray[np.float64]]:
+        """The number of rows and what they bring, an array without rows for what they do not."""
+        if self.given is None:
+            raise SettingsError("RowPlan.run: no numbers yet; call load first")
+        n_variables, n_states = len(self.flat.card), int(self.flat.off[-1])
+        widths = {"field": n_states, "evidence": n_variables, "log_psi": len(self.given[0])}
+        arrays: list[NDArray] = []
+        counts = set()
+        for (name, width), x in zip(widths.items(), (field, evidence, log_psi)):
+            kind = np.int32 if name == "evidence" else np.float64
+            if x is None:
+                arrays.append(np.empty((0, width), dtype=kind))
+                continue
+            if x.ndim != 2 or x.shape[1] != width:
+                raise SettingsError(
+                    f"RowPlan.run: {name} has shape {x.shape}, but each row has {width} numbers"
+                )
+            counts.add(len(x))
+            arrays.append(np.require(x, dtype=kind, requirements="CW"))
+        if len(counts) != 1:
+            raise SettingsError("RowPlan.run: give field, evidence or log_psi, of equal length")
+        if evidence is not None and not (arrays[1] < self.flat.card).all():
+            r, v = np.argwhere(arrays[1] >= self.flat.card)[0]
+            raise EvidenceError(
+                f"row {r}: variable {v} has {self.flat.card[v]} states, not a state {evidence[r, v]}"
+            )
+        return counts.pop(), arrays[0], arrays[1], arrays[2]
+
+    def _run(
+        self,
+        field: NDArray[np.float64],
+        evidence: NDArray[np.int32],
+        own: NDArray[np.float64],
+        rows: Rows,
+        workers: int,
+    ) -> None:
+        """Fill ``rows`` by this very plan."""
+        n = len(rows.log_z)
+        if self.layout is None or self.numbers is None:
+            rows.probs[:], rows.log_z[:], rows.unsafe[:] = np.nan, np.nan, True
+            if rows.joints is not None:
+                rows.joints[:] = np.nan
+            return
+        from minfer.kernels.rows import run_rows
+
+        assert self.given is not None
+        flat, numbers = self.flat, self.numbers
+        layout, psi = numbers.layout, numbers.psi
+        constant = numbers.constant
+        if rows.joints is not None or len(own):
+            layout, psi = self.layout, numbers.whole_psi
+        if len(own):
+            constant = self.given[2]
+        none = np.empty((0, 0))
+
+        def some(first: int, past: int) -> None:
+            def part(x: NDArray) -> NDArray:
+                return x[first:past] if len(x) else x
+
+            run_rows(
+                layout.nodes, layout.inputs, layout.tables, layout.slices, layout.picks,
+                layout.maps, psi, numbers.shared, flat.off, self.given[1], numbers.field,
+                layout.cut, numbers.table, part(evidence), part(field), part(own), constant,
+                rows.probs[first:past], rows.log_z[first:past], rows.unsafe[first:past],
+                none if rows.joints is None else rows.joints[first:past],
+            )  # fmt: skip
+
+        _spread(some, n, workers)
+
+    # ------------------------------------------------------------ observed sets
+
+    def _may_replan(self, n: int) -> bool:
+        """Whether planning could pay for n rows of one observed set."""
+        cost = NS_PER_VARIABLE * len(self.flat.card)
+        return self.layout is None or n * self.cells * NS_PER_CELL > cost
+
+    def _grouped(
+        self, evidence: NDArray[np.int32]
+    ) -> list[tuple[RowPlan, NDArray[np.int64] | None]]:
+        """Rows by the plan that answers them."""
+        bits = np.packbits(evidence >= 0, axis=1)
+        keys = bits.view(f"V{bits.shape[1]}").ravel() if bits.shape[1] else np.zeros(len(bits), "V1")
+        _, first, which, counts = np.unique(
+            keys, return_index=True, return_inverse=True, return_counts=True
+        )
+        which = which.ravel()
+        rest = np.ones(len(first), dtype=bool)
+        out: list[tuple[RowPlan, NDArray[np.int64] | None]] = []
+        for k in np.flatnonzero([self._may_replan(int(n)) for n in counts]):
+            plan = self._narrow_plan(evidence[first[k]] >= 0)
+            if plan is not None:
+                rest[k] = False
+                out.append((plan, np.flatnonzero(which == k)))
+        if rest.all():
+            return [(self, None)]
+        if rest.any():
+            out.append((self, np.flatnonzero(rest[which])))
+        return out
+
+    def _narrow_plan(self, observed: NDArray[np.bool_]) -> RowPlan | None:
+        """A plan for one observed set, if it is much narrower."""
+        key = observed.tobytes()
+        if key not in self.narrow:
+            if len(self.narrow) >= MOST_PLANS:
+                self.narrow.pop(next(iter(self.narrow)))
+            bar = min(MAX_CELLS, self.cells * MUCH_NARROWER)
+            tree = tree_over(_links(self.flat, observed, self.tree), len(observed), bar)
+            plan = None
+            if tree.complete and tree.cells < bar:
+                plan = RowPlan._make(self.flat, tree, observed)
+                assert self.given is not None
+                plan.load(*self.given)
+            self.narrow[key] = plan
+        return self.narrow[key]
+
+
+def _spread(work: Callable[[int, int], None], n: int, workers: int) -> None:
+    """Chunks of whole vectors of rows, in threads."""
+    if workers <= 1 or n <= _CHUNK:
+        work(0, n)
+        return
+    size = max(_CHUNK, -(-n // (4 * workers * LANES)) * LANES)
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(lambda first: work(first, min(first + size, n)), range(0, n, size)))
+
+
+def _links(flat: Flat, observed: NDArray[np.bool_], tree: CliqueTree) -> Adjacency:
+    """Which variables share a table, the observed and the fixed ones taken out."""
+    n = len(flat.card)
+    keep = ~observed & (tree.home >= 0) if len(tree.home) == n else ~observed
+    arity = np.diff(flat.fptr)
+    keys = []
+    for a in range(int(arity.max(initial=0))):
+        for b in range(a + 1, int(arity.max())):
+            first = flat.fptr[:-1][arity > b]
+            u, v = flat.scope[first + a].astype(np.int64), flat.scope[first + b].astype(np.int64)
+            both = keep[u] & keep[v]
+            keys += [(u * n + v)[both], (v * n + u)[both]]
+    pairs = np.unique(np.concatenate(keys)) if keys else np.zeros(0, dtype=np.int64)
+    free = np.flatnonzero(keep)
+    number = np.full(n, -1, dtype=np.int32)
+    number[free] = np.arange(len(free), dtype=np.int32)
+    ptr = np.zeros(len(free) + 1, dtype=np.int64)
+    np.cumsum(np.bincount(number[pairs // n], minlength=len(free)), out=ptr[1:])
+    return Adjacency(free, ptr, number[pairs % n], np.log2(flat.card[free]))
+
+
+def _table_sizes(flat: Flat) -> NDArray[np.int64]:
+    if len(flat.ids) == 0:
+        return np.zeros(0, dtype=np.int64)
+    return np.multiply.reduceat(flat.card[flat.scope].astype(np.int64), flat.fptr[:-1])
+
+
+# ---------------------------------------------------------------- layout
+
+
+class _Node:
+    """A clique, or a place where inputs meet."""
+
+    __slots__ = ("inputs", "separator", "variables")
+
+    def __init__(self, separator: list[int], rest: list[int]) -> None:
+        self.separator = separator
+        self.variables = separator + rest  # the separator outermost
+        self.inputs: list[tuple[str, int]] = []  # ("field", v), ("slice", t) or ("node", number)
+
+
+def lay_out(
+    flat: Flat, tree: CliqueTree, sizes: NDArray[np.int64], observed: NDArray[np.bool_]
+) -> Layout:
+    """Nodes, their inputs and all maps; ``observed`` variables are not in the tree."""
+    from minfer.kernels.rows import index_maps
+
+    card = flat.card.tolist()
+    scope, fptr = flat.scope.tolist(), flat.fptr.tolist()
+    scopes = [scope[a:b] for a, b in zip(fptr[:-1], fptr[1:])]
+    seen = observed.tolist()
+    any_seen = bool(observed.any())
+    free = [[v for v in s if not seen[v]] for s in scopes] if any_seen else scopes
+    cut = [t for t, s in enumerate(scopes) if len(free[t]) < len(s)] if any_seen else []
+    nodes, of_clique, parts = _nodes(card, tree, seen, [(t, free[t]) for t in cut])
+    n_nodes, is_cut = len(nodes), set(cut)
+    # where things lie: fields, slices, messages
+    slice_at, at = {}, int(flat.off[-1])
+    for t in cut:
+        slice_at[t] = at
+        at += math.prod([card[v] for v in free[t]])
+    offsets = flat.off.tolist()
+    cells = [math.prod([card[v] for v in node.variables]) for node in nodes]
+    entries = [math.prod([card[v] for v in node.separator]) for node in nodes]
+    message = np.cumsum([at, *entries]).tolist()
+    first = np.cumsum([0, *cells]).tolist()
+    ends = np.cumsum([0, *entries]).tolist()
+    # inputs
+    is_root = [True] * n_nodes
+    n_variables, slice_number = len(card), {t: i for i, t in enumerate(cut)}
+    which: list[int] = []
+    over: list[list[int]] = []
+    source: list[int] = []
+    bound: list[int] = []
+    in_ptr = [0]
+    for c, node in enumerate(nodes):
+        for kind, k in node.inputs:
+            which.append(c)
+            if kind == "node":
+                over.append(nodes[k].separator)
+                source.append(message[k])
+                bound.append(n_variables + len(cut) + k)
+                is_root[k] = False
+            elif kind == "field":
+                over.append([k])
+                source.append(offsets[k])
+                bound.append(k)
+            else:
+                over.append(free[k])
+                source.append(slice_at[k])
+                bound.append(n_variables + slice_number[k])
+        in_ptr.append(len(which))
+    n_inputs = len(which)
+    # whole tables go to the clique where the first of their variables is eliminated
+    position, home = tree.position.tolist(), tree.home.tolist()
+    whole = [t for t in range(len(scopes)) if t not in is_cut]
+    table_node = [of_clique[home[min(scopes[t], key=position.__getitem__)]] for t in whole]
+    which += table_node
+    over += [scopes[t] for t in whole]
+    map_cells = np.array([cells[c] for c in which], dtype=np.int64)
+    start = ends[-1] + np.cumsum(map_cells) - map_cells
+    # slices: from the free entries into the table, and the steps of the observed variables
+    picks: list[tuple[int, int]] = []
+    slices = np.zeros((len(cut), 6), dtype=np.int64)
+    extra: list[NDArray[np.int32]] = []
+    n_maps = ends[-1] + int(map_cells.sum())
+    n_slice_maps = 0
+    for i, t in enumerate(cut):
+        step, steps = 1, {}
+        for v in reversed(scopes[t]):
+            steps[v] = step
+            step *= card[v]
+        begin = len(picks)
+        picks += [(v, steps[v]) for v in scopes[t] if seen[v]]
+        index = np.zeros(1, dtype=np.int32)
+        for v in free[t]:
+            index = (index[:, None] + np.arange(card[v], dtype=np.int32) * steps[v]).ravel()
+        extra.append(index.astype(np.int32))
+        slices[i] = (flat.toff[t], len(index), n_maps + n_slice_maps, slice_at[t], begin, len(picks))
+        n_slice_maps += len(index)
+    maps = np.empty(n_maps + n_slice_maps, dtype=np.int32)
+    if extra:
+        maps[n_maps:] = np.concatenate(extra)
+    for c in range(n_nodes):
+        width = cells[c] // entries[c]
+        maps[ends[c] : ends[c + 1]] = np.arange(width, cells[c] + 1, width)
+    index_maps(
+        flat.card, *_ragged([node.variables for node in nodes]), np.array(which, dtype=np.int64),
+        *_ragged(over), start, maps,
+    )  # fmt: skip
+    columns = (cells, entries, first[:-1], ends[:-1], message[:-1], in_ptr[:-1], in_ptr[1:], is_root)
+    tables = np.empty((len(whole), 4), dtype=np.int64)
+    tables[:, 0], tables[:, 1] = table_node, start[n_inputs:]
+    tables[:, 2], tables[:, 3] = flat.toff[whole], sizes[whole]
+    inputs = np.empty((n_inputs, 3), dtype=np.int64)
+    inputs[:, 0], inputs[:, 1], inputs[:, 2] = source, start[:n_inputs], bound
+    return Layout(
+        np.array(columns, dtype=np.int64).T.copy().reshape(n_nodes, 8), inputs, tables, slices,
+        np.array(picks, dtype=np.int64).reshape(-1, 2), maps, observed.astype(np.uint8),
+    )  # fmt: skip
+
+
+def _ragged(lists: Sequence[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    ptr = np.zeros(len(lists) + 1, dtype=np.int64)
+    np.cumsum([len(x) for x in lists], out=ptr[1:])
+    return ptr, np.array([v for x in lists for v in x], dtype=np.int32)
+
+
+def _nodes(
+    card: list[int], tree: CliqueTree, seen: list[bool], cut: list[tuple[int, list[int]]]
+) -> tuple[list[_Node], list[int], None]:
+    """Nodes in an order in which children come first; the node of each clique."""
+    ptr, variables = tree.ptr.tolist(), tree.variables.tolist()
+    n_eliminated, parent = tree.n_eliminated.tolist(), tree.parent.tolist()
+    position, home = tree.position.tolist(), tree.home.tolist()
+    n_cliques = len(parent)
+    cliques = [variables[a:b] for a, b in zip(ptr[:-1], ptr[1:])]
+    size = [int(x) for x in tree.clique_cells.tolist()]
+    smallest: dict[int, int] = {}
+    for c, clique in enumerate(cliques):
+        for v in clique:
+            if v not in smallest or size[c] < size[smallest[v]]:
+                smallest[v] = c
+    items: list[list[tuple[str, int, list[int]]]] = [[] for _ in range(n_cliques)]
+    for v, c in smallest.items():
+        items[c].append(("field", v, [v]))
+    nodes: list[_Node] = []
+    constants = []
+    for t, scope in cut:
+        if scope:
+            items[home[min(scope, key=position.__getitem__)]].append(("slice", t, scope))
+        else:
+            constants.append(("slice", t))
+    of_clique = []
+    for c, clique in enumerate(cliques):
+        separator = clique[n_eliminated[c] :]
+        node = _Node(separator, clique[: n_eliminated[c]])
+        node.inputs = _meet(nodes, items[c], card, clique, size[c])
+        of_clique.append(len(nodes))
+        nodes.append(node)
+        if parent[c] >= 0:
+            items[parent[c]].append(("node", of_clique[c], separator))
+    # what is in no clique: fixed variables, tables of which every variable is observed
+    loose: list[tuple[list[int], list[tuple[str, int]]]]
+    loose = [([v], [("field", v)]) for v in range(len(card)) if home[v] < 0 and not seen[v]]
+    for i in range(0, len(constants), MOST_INPUTS):
+        loose.append(([], constants[i : i + MOST_INPUTS]))
+    for scope, inputs in loose:
+        node = _Node([], scope)
+        node.inputs = inputs
+        nodes.append(node)
+    return nodes, of_clique, None
+
+
+def _meet(
+    nodes: list[_Node],
+    items: list[tuple[str, int, list[int]]],
+    card: list[int],
+    clique: list[int],
+    size: int,
+) -> list[tuple[str, int]]:
+    """The inputs of a clique; appends the nodes in which some of them meet first."""
+    if len(items) < 2:
+        return [(kind, k) for kind, k, _ in items]
+    bit = {v: 1 << i for i, v in enumerate(clique)}
+    n_cells: dict[int, int] = {}
+
+    def cells(mask: int) -> int:
+        if mask not in n_cells:
+            n_cells[mask] = math.prod([card[v] for v in clique if bit[v] & mask])
+        return n_cells[mask]
+
+    def joined(mask: int, members: list[tuple[str, int]]) -> tuple[int, str, int]:
+        node = _Node([v for v in clique if bit[v] & mask], [])
+        node.inputs = members
+        nodes.append(node)
+        meeting.add(len(nodes) - 1)
+        return mask, "node", len(nodes) - 1
+
+    meeting: set[int] = set()
+    have = [(sum(bit[v] for v in scope), kind, k) for kind, k, scope in items]
+    if len(have) > MOST_INPUTS:  # many of one scope, as in naive Bayes: by handfuls
+        by_mask: dict[int, list[tuple[int, str, int]]] = {}
+        for item in have:
+            by_mask.setdefault(item[0], []).append(item)
+        have = []
+        for mask, same in by_mask.items():
+            while len(same) > 1:
+                handfuls = [same[i : i + MOST_INPUTS] for i in range(0, len(same), MOST_INPUTS)]
+                same = [
+                    joined(mask, [x[1:] for x in some]) if len(some) > 1 else some[0]
+                    for some in handfuls
+                ]
+            have += same
+    while len(have) > 1:
+        fewest, a, b = min(
+            (cells(have[a][0] | have[b][0]), a, b) for a in range(len(have)) for b in range(a)
+        )
+        if 4 * fewest + _NODE_CELLS > size and len(have) <= MOST_INPUTS:
+            break
+        one, other = have[a], have[b]
+        mask = one[0] | other[0]
+        if one[2] not in meeting or one[1] != "node" or one[0] != mask:
+            one, other = other, one
+        rest = [x for i, x in enumerate(have) if i not in (a, b)]
+        is_host = one[1] == "node" and one[2] in meeting and one[0] == mask
+        newest = is_host and not (other[1] == "node" and other[2] > one[2])
+        if newest and len(nodes[one[2]].inputs) < MOST_INPUTS:
+            nodes[one[2]].inputs.append(other[1:])
+            have = [*rest, one]
+        else:
+            have = [*rest, joined(mask, [one[1:], other[1:]])]
+    return [item[1:] for item in have]
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def _numbers(
+    flat: Flat, layout: Layout, log_psi: NDArray, log_field: NDArray, constant: float
+) -> Numbers:
+    """Products of tables over the nodes, and what bounds need to know of them."""
+    from minfer.kernels.rows import (
+        LOST,
+        SMALLEST,
+        live_cells,
+        shared_fields,
+        shared_products,
+        without_dead,
+    )
+
+    n_nodes, n_slices, n_variables = len(layout.nodes), len(layout.slices), len(flat.card)
+    n_cells = int(layout.nodes[:, 0].sum())
+    psi, live = np.empty(n_cells), np.empty(n_cells, dtype=np.uint8)
+    shared = np.zeros((7, max(n_nodes, n_variables, n_slices)))
+    top = np.empty(n_nodes)
+    shared_products(layout.nodes, layout.tables, layout.maps, log_psi, psi, live, top, *shared[:2])
+    field = np.empty(len(log_field))
+    shared_fields(flat.off, log_field, field, shared[4], shared[2], shared[3])
+    constant += float(top.sum())
+    table = np.zeros(0)
+    if n_slices:  # linear, each with maximum 1
+        table = np.zeros(len(log_psi))
+        for i, (first, t) in enumerate(zip(layout.slices[:, 0].tolist(), _cut(flat, layout))):
+            logs = log_psi[first : first + t]
+            highest = float(logs.max())
+            constant += highest
+            if highest == -np.inf:
+                continue
+            logs = logs - highest
+            lost = (logs < SMALLEST) & (logs > -np.inf)
+            linear = np.exp(logs, where=logs >= SMALLEST, out=np.zeros(t))
+            table[first : first + t] = linear
+            shared[5, i] = linear[linear > 0.0].min()
+            shared[6, i] = LOST if lost.any() else 0.0
+        return Numbers(layout, psi, shared, field, table, constant, psi)
+    n_live = live_cells(layout.nodes, layout.inputs, layout.maps, log_field, live)
+    if n_live > 0.9 * n_cells:
+        return Numbers(layout, psi, shared, field, table, constant, psi)
+    nodes, inputs = np.empty_like(layout.nodes), np.empty_like(layout.inputs)
+    n_ends = int(layout.nodes[:, 1].sum())
+    per_node = layout.nodes[:, 6] - layout.nodes[:, 5]
+    room = n_ends + int((layout.nodes[:, 0] * per_node).sum())
+    maps, kept = np.empty(room, dtype=np.int32), np.empty(n_live)
+    without_dead(
+        layout.nodes, layout.inputs, layout.maps, psi, live, nodes, inputs, maps, kept
+    )
+    small = layout._replace(nodes=nodes, inputs=inputs, tables=layout.tables[:0], maps=maps)
+    return Numbers(small, kept, shared, field, table, constant, psi)
+
+
+def _cut(flat: Flat, layout: Layout) -> list[int]:
+    """Entries of each table of which rows select a slice."""
+    out = []
+    for first, size, _, _, a, b in layout.slices.tolist():
+        n = size
+        for v in layout.picks[a:b, 0].tolist():
+            n *= int(flat.card[v])
+        out.append(n)
+    return out
