@@ -1,0 +1,420 @@
+"""Rows on one clique tree against enumeration, against ``Exact``, and against each other, bit for bit."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from minfer import ContradictionError, EvidenceError, Exact, FactorGraph, SettingsError
+from minfer.conditioning import Conditioned, condition, flatten
+from minfer.elimination import clique_tree
+from minfer.solvers import rows as engine
+from minfer.solvers.exact import calibrate, table_sizes
+from minfer.solvers.rows import MOST_INPUTS, RowPlan, Rows
+
+MAX_ASSIGNMENTS = 2000
+MILD = st.one_of(st.floats(-3, 3), st.sampled_from([0.0, 0.0, 1.0, -math.inf]))
+WILD = st.one_of(MILD, st.sampled_from([-1000.0, 1000.0, -400.0, 650.0, -1e5, 3e4]))
+QUICK = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+
+
+class Case(NamedTuple):
+    graph: FactorGraph
+    evidence: NDArray[np.int32]  # (N, V)
+    field: NDArray[np.float64]  # (N, sum S)
+
+
+@st.composite
+def cases(draw: st.DrawFn, entries: st.SearchStrategy[float]) -> Case:
+    """Mixed states, arity up to 4, zeros, ties, constants; rows with evidence and fields."""
+    states = draw(st.lists(st.sampled_from([1, 2, 2, 2, 3, 4]), max_size=8))
+    while math.prod(states) > MAX_ASSIGNMENTS:
+        states.pop()
+    n = len(states)
+    graph = FactorGraph.empty(np.array(states, dtype=np.int32))
+    for _ in range(draw(st.integers(0, 8))):
+        scope = draw(st.permutations(range(n)))[: draw(st.integers(0, min(4, n)))]
+        shape = tuple(states[v] for v in scope)
+        size = math.prod(shape)
+        table = np.array(draw(st.lists(entries, min_size=size, max_size=size)))
+        graph = graph.add_tables([scope], [table.reshape(shape)])
+    n_rows = draw(st.integers(0, 11))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    evidence = np.array([rng.integers(-1, s, n_rows) for s in states], dtype=np.int32)
+    evidence = np.ascontiguousarray(evidence.reshape(n, n_rows).T)
+    evidence[rng.random(evidence.shape) < rng.random((n_rows, 1))] = -1
+    field = rng.normal(size=(n_rows, sum(states)))
+    field[rng.random(field.shape) < draw(st.sampled_from([0.0, 0.1]))] = -np.inf
+    if draw(st.booleans()):
+        field *= draw(st.sampled_from([0.0, 30.0, 700.0]))
+        field[np.isnan(field)] = -np.inf
+    return Case(graph, evidence, field)
+
+
+def enumerated(case: Case, r: int, field: bool) -> tuple[float, NDArray[np.float64]]:
+    """log Z and marginals of one row, assignment by assignment."""
+    graph = case.graph
+    states = [int(s) for s in graph.n_states]
+    x = np.array(list(np.ndindex(*states)), dtype=np.int64).reshape(math.prod(states), len(states))
+    offsets = np.concatenate([[0], np.cumsum(states)]).astype(np.int64)
+    cells = offsets[:-1] + x
+    score = graph.log_score(x)
+    if field:
+        score = score + case.field[r][cells].sum(axis=1)
+    seen = case.evidence[r] >= 0
+    score[(x[:, seen] != case.evidence[r][seen]).any(axis=1)] = -np.inf
+    log_z = float(np.logaddexp.reduce(score))
+    probs = np.full(int(offsets[-1]), np.nan)
+    if log_z > -math.inf:
+        weight = np.exp(score - score.max())
+        probs = np.bincount(cells.ravel(), np.repeat(weight, len(states)), minlength=len(probs))
+        probs = probs / weight.sum()
+    return log_z, probs
+
+
+def prepared(graph: FactorGraph) -> tuple[Conditioned, RowPlan]:
+    model = condition(graph)
+    flat = flatten(model)
+    plan = RowPlan.make(flat, clique_tree(model))
+    plan.load(flat.log_psi, flat.field, model.constant)
+    return model, plan
+
+
+def check(found: Rows, case: Case, field: bool, all_safe: bool) -> None:
+    for r in range(len(case.evidence)):
+        if found.unsafe[r]:
+            assert not all_safe
+            assert np.isnan(found.log_z[r]) and np.isnan(found.probs[r]).all()
+            continue
+        log_z, probs = enumerated(case, r, field)
+        if log_z == -math.inf:
+            assert found.log_z[r] == -math.inf and np.isnan(found.probs[r]).all()
+        else:
+            assert found.log_z[r] == pytest.approx(log_z, abs=1e-12 * max(10.0, abs(log_z)))
+            scale = 1e-12 if all_safe else 1e-9  # sums of huge weights round
+            np.testing.assert_allclose(found.probs[r], probs, atol=scale)
+
+
+@settings(max_examples=300, **QUICK)
+@given(cases(MILD))
+def test_rows_agree_with_enumeration(case: Case) -> None:
+    try:
+        _, plan = prepared(case.graph)
+    except ContradictionError:
+        return
+    moderate = not len(case.field) or case.field[np.isfinite(case.field)].std() < 40.0
+    check(plan.run(evidence=case.evidence), case, False, True)
+    check(plan.run(case.field, case.evidence), case, True, moderate)
+
+
+@settings(max_examples=300, **QUICK)
+@given(cases(WILD))
+def test_huge_weights_are_right_or_reported(case: Case) -> None:
+    try:
+        _, plan = prepared(case.graph)
+    except ContradictionError:
+        return
+    check(plan.run(evidence=case.evidence), case, False, False)
+    check(plan.run(case.field, case.evidence), case, True, False)
+
+
+@settings(max_examples=150, **QUICK)
+@given(cases(MILD))
+def test_planning_for_observed_sets_changes_nothing(case: Case) -> None:
+    try:
+        model, plan = prepared(case.graph)
+    except ContradictionError:
+        return
+    for seen in np.unique(case.evidence >= 0, axis=0):
+        chosen = ((case.evidence >= 0) == seen).all(axis=1)
+        some = Case(case.graph, case.evidence[chosen], case.field[chosen])
+        links = engine._links(plan.flat, seen, plan.tree)
+        tree = engine.tree_over(links, case.graph.n_variables)
+        narrow = RowPlan._make(plan.flat, tree, seen)
+        narrow.load(plan.flat.log_psi, plan.flat.field, model.constant)
+        check(narrow.run(evidence=some.evidence), some, False, True)
+        check(narrow.run(some.field, some.evidence), some, True, False)
+
+
+@settings(max_examples=100, **QUICK)
+@given(cases(MILD))
+def test_joints_are_the_tables_marginals(case: Case) -> None:
+    try:
+        model, plan = prepared(case.graph)
+    except ContradictionError:
+        return
+    found = plan.run(evidence=case.evidence, joints=True)
+    plain = plan.run(evidence=case.evidence)
+    np.testing.assert_allclose(found.probs, plain.probs, atol=1e-14)
+    assert found.joints is not None
+    ends = np.cumsum(table_sizes(plan.flat))
+    for r, row in enumerate(case.evidence):
+        if not found.log_z[r] > -math.inf:
+            assert np.isnan(found.joints[r]).all()
+            continue
+        answer = Exact()(case.graph.with_evidence({v: int(s) for v, s in enumerate(row) if s >= 0}))
+        for number, joint in zip(plan.flat.ids, np.split(found.joints[r], ends[:-1])):
+            whole = model.expand(int(number), joint.reshape(_free_shape(model, int(number))))
+            np.testing.assert_allclose(whole, answer.factor(int(number)), atol=1e-12)
+
+
+def _free_shape(model: Conditioned, factor: int) -> tuple[int, ...]:
+    scope = model.graph.scope(factor)
+    return tuple(int(s) for s in model.graph.n_states[scope[model.fixed[scope] < 0]])
+
+
+@settings(max_examples=100, **QUICK)
+@given(cases(MILD), st.integers(0, 2**32 - 1))
+def test_weights_of_each_row(case: Case, seed: int) -> None:
+    """Equal to the same numbers loaded for all rows; zeros, huge weights and joints included."""
+    try:
+        model, plan = prepared(case.graph)
+    except ContradictionError:
+        return
+    rng = np.random.default_rng(seed)
+    flat = plan.flat
+    scale = rng.choice([1.0, 3.0, 400.0], (len(case.evidence), 1))
+    log_psi = rng.normal(size=(len(case.evidence), len(flat.log_psi))) * scale
+    log_psi[rng.random(log_psi.shape) < 0.1] = -np.inf
+    found = plan.run(case.field, case.evidence, log_psi, joints=True)
+    other = RowPlan.make(flat, plan.tree)
+    for r in range(len(case.evidence)):
+        other.load(log_psi[r], flat.field, model.constant)
+        one = other.run(case.field[r : r + 1], case.evidence[r : r + 1], joints=True)
+        assert one.joints is not None and found.joints is not None
+        if found.unsafe[r] or one.unsafe[0]:
+            assert found.unsafe[r] == one.unsafe[0]
+            continue
+        assert one.log_z[0] == pytest.approx(found.log_z[r], rel=1e-12, abs=1e-11)
+        np.testing.assert_allclose(found.probs[r], one.probs[0], atol=1e-12)
+        np.testing.assert_allclose(found.joints[r], one.joints[0], atol=1e-12)
+
+
+# ---------------------------------------------------------------- particular models
+
+
+def network(n: int, seed: int, zeros: float = 0.0) -> FactorGraph:
+    """A chain with a few longer links, of three states."""
+    rng = np.random.default_rng(seed)
+    graph = FactorGraph.empty(np.full(n, 3, dtype=np.int32))
+    for v in range(1, n):
+        parents = sorted({v - 1, max(0, v - int(rng.integers(1, 4)))})
+        table = rng.normal(size=(3,) * (len(parents) + 1))
+        table[rng.random(table.shape) < zeros] = -np.inf
+        graph = graph.add_tables([[*parents, v]], [table])
+    return graph
+
+
+def evidence_for(graph: FactorGraph, n_rows: int, share: float, seed: int) -> NDArray[np.int32]:
+    rng = np.random.default_rng(seed)
+    evidence = rng.integers(0, graph.n_states, (n_rows, graph.n_variables)).astype(np.int32)
+    evidence[rng.random(evidence.shape) > share] = -1
+    return evidence
+
+
+@pytest.mark.parametrize("zeros", [0.0, 0.3])
+def test_answers_depend_neither_on_workers_nor_on_neighbours(zeros: float) -> None:
+    graph = network(30, 1, zeros)
+    _, plan = prepared(graph)
+    evidence = evidence_for(graph, 700, 0.2, 2)
+    field = np.random.default_rng(3).normal(size=(700, int(graph.n_states.sum())))
+    order = np.random.default_rng(4).permutation(700)
+    for given_field in (None, field):
+        for joints in (False, True):
+            one = plan.run(given_field, evidence, joints=joints)
+            three = plan.run(given_field, evidence, joints=joints, workers=3)
+            mixed_field = None if given_field is None else given_field[order]
+            mixed = plan.run(mixed_field, evidence[order], joints=joints)
+            single = plan.run(None if given_field is None else field[9:10], evidence[9:10], joints=joints)
+            for a, b, c, d in zip(one, three, mixed, single):
+                if a is not None and b is not None and c is not None and d is not None:
+                    np.testing.assert_array_equal(a, b)
+                    np.testing.assert_array_equal(a[order], c)
+                    np.testing.assert_array_equal(a[9:10], d)
+
+
+def test_cells_that_no_row_reaches_are_dropped_and_nothing_else_changes() -> None:
+    graph = network(30, 1, 0.3)
+    model, plan = prepared(graph)
+    assert plan.numbers is not None and plan.layout is not None
+    assert len(plan.numbers.psi) < len(plan.numbers.whole_psi)
+    evidence = evidence_for(graph, 50, 0.1, 2)
+    short = plan.run(evidence=evidence)
+    plan.numbers = plan.numbers._replace(layout=plan.layout, psi=plan.numbers.whole_psi)
+    whole = plan.run(evidence=evidence)
+    assert np.isneginf(whole.log_z).any() and np.isfinite(whole.log_z).any()
+    np.testing.assert_array_equal(short.probs, whole.probs)
+    np.testing.assert_array_equal(short.log_z, whole.log_z)
+
+
+def test_numbers_may_change() -> None:
+    graph = network(12, 5)
+    model, plan = prepared(graph)
+    evidence = evidence_for(graph, 20, 0.3, 6)
+    before = plan.run(evidence=evidence)
+    other = plan.flat.log_psi[::-1].copy()
+    plan.load(other, plan.flat.field, model.constant)
+    fresh = RowPlan.make(plan.flat, plan.tree)
+    fresh.load(other, plan.flat.field, model.constant)
+    np.testing.assert_array_equal(
+        plan.run(evidence=evidence).probs, fresh.run(evidence=evidence).probs
+    )
+    assert not np.array_equal(before.probs, fresh.run(evidence=evidence).probs)
+
+
+def grid(side: int, seed: int) -> FactorGraph:
+    at = np.arange(side * side).reshape(side, side)
+    edges = np.concatenate([
+        np.stack([at[:, :-1].ravel(), at[:, 1:].ravel()], axis=1),
+        np.stack([at[:-1].ravel(), at[1:].ravel()], axis=1),
+    ])  # fmt: skip
+    rng = np.random.default_rng(seed)
+    return FactorGraph.pairwise(rng.normal(size=side * side), edges, rng.normal(size=len(edges)))
+
+
+def test_rows_of_one_observed_set_get_a_narrower_tree_where_that_pays() -> None:
+    graph = grid(9, 1)
+    _, plan = prepared(graph)
+    evidence = evidence_for(graph, 3000, 1.0, 2)
+    evidence[:, np.arange(81) % 9 != 4] = -1  # a column in the middle is observed
+    evidence[2000:, 0] = 0  # a second set, and rows with sets of their own
+    for r in range(2900, 3000):
+        evidence[r, 1 + r % 70] = 1
+    found = plan.run(evidence=evidence)
+    assert sum(p is not None for p in plan.narrow.values()) == 2
+    assert len(plan.narrow) == 2
+    assert all(p.cells < plan.cells / 4 for p in plan.narrow.values() if p is not None)
+    wide = RowPlan.make(plan.flat, plan.tree)
+    assert plan.given is not None
+    wide.load(*plan.given)
+    wide.narrow = dict.fromkeys(plan.narrow)  # known not to pay
+    np.testing.assert_allclose(found.probs, wide.run(evidence=evidence).probs, atol=1e-12)
+    np.testing.assert_allclose(found.log_z, wide.run(evidence=evidence).log_z, rtol=1e-12)
+    assert not RowPlan.make(plan.flat, plan.tree)._may_replan(1)
+
+
+def test_a_model_too_wide_without_evidence_is_solved_with_it_or_reported(monkeypatch) -> None:
+    graph = grid(7, 3)
+    _, plan = prepared(graph)
+    evidence = evidence_for(graph, 40, 1.0, 2)
+    evidence[:20, np.arange(49) % 7 != 3] = -1
+    evidence[20:] = -1
+    expected = plan.run(evidence=evidence)
+    monkeypatch.setattr(engine, "MAX_CELLS", plan.cells / 2)
+    _, narrow = prepared(graph)
+    assert narrow.layout is None
+    found = narrow.run(evidence=evidence)
+    np.testing.assert_array_equal(found.unsafe, np.arange(40) >= 20)
+    np.testing.assert_allclose(found.probs[:20], expected.probs[:20], atol=1e-12)
+    assert np.isnan(found.probs[20:]).all()
+
+
+def star(leaves: int, strength: float) -> FactorGraph:
+    """Naive Bayes: a class with many leaves."""
+    edges = np.stack([np.zeros(leaves, dtype=int), np.arange(1, leaves + 1)], axis=1)
+    tables = np.log([[[1 - strength, strength], [strength, 1 - strength]]] * leaves)
+    return FactorGraph.empty(np.full(leaves + 1, 2, dtype=np.int32)).add_tables(edges, tables)
+
+
+def test_six_hundred_leaves_do_not_underflow() -> None:
+    graph = star(600, 0.01)
+    _, plan = prepared(graph)
+    assert plan.layout is not None
+    assert (plan.layout.nodes[:, 6] - plan.layout.nodes[:, 5]).max() <= MOST_INPUTS
+    evidence = np.ones((4, 601), dtype=np.int32)
+    evidence[:, 0] = -1
+    evidence[1, 1::2] = 0  # as many for as against
+    evidence[2, 300:] = -1
+    evidence[3, 0] = 0  # against all leaves: nothing is impossible, only unlikely
+    found = plan.run(evidence=evidence)
+    assert not found.unsafe[:3].any()
+    np.testing.assert_allclose(found.probs[:3, 0], [0.0, 0.5, 0.0], atol=1e-12)
+    np.testing.assert_allclose(
+        found.log_z[:2],
+        [600 * math.log(0.99) + math.log1p(99.0**-600), math.log(2) + 300 * math.log(0.0099)],
+        rtol=1e-12,
+    )
+    if not found.unsafe[3]:
+        assert found.log_z[3] == pytest.approx(600 * math.log(0.01), rel=1e-12)
+
+
+def test_a_contradiction_is_never_claimed_for_what_is_only_unlikely() -> None:
+    """Two tables that forbid, but for e^-500 each, what the other allows; and a real contradiction."""
+    for odd in (-500.0, -2000.0, -math.inf):
+        table = np.array([[0.0, odd], [odd, 0.0]])
+        graph = FactorGraph.empty(np.full(3, 2, dtype=np.int32)).add_tables(
+            [[0, 1], [1, 2]], [table, table]
+        )
+        _, plan = prepared(graph)
+        evidence = np.array([[0, -1, 1], [0, -1, 0], [0, 1, 0], [-1, -1, -1]], dtype=np.int32)
+        found = plan.run(evidence=evidence)
+        for r, row in enumerate(evidence):
+            seen = graph.with_evidence({v: int(s) for v, s in enumerate(row) if s >= 0})
+            if found.unsafe[r]:
+                assert odd > -math.inf
+                continue
+            if odd == -math.inf and r in (0, 2):
+                assert found.log_z[r] == -math.inf
+                continue
+            answer = Exact()(seen)
+            assert found.log_z[r] == pytest.approx(answer.log_z, rel=1e-12)
+            np.testing.assert_allclose(found.probs[r], answer.probs, atol=1e-12)
+        assert not found.unsafe[1] and not found.unsafe[3]
+
+
+def test_long_chains_stay_in_range() -> None:
+    n = 3000
+    edges = np.stack([np.arange(n - 1), np.arange(1, n)], axis=1)
+    rng = np.random.default_rng(1)
+    graph = FactorGraph.empty(np.full(n, 2, dtype=np.int32)).add_tables(
+        edges, rng.normal(size=(n - 1, 2, 2)) + 3.0
+    )
+    _, plan = prepared(graph)
+    evidence = evidence_for(graph, 9, 0.1, 2)
+    found = plan.run(evidence=evidence)
+    assert not found.unsafe.any()
+    for row, probs, log_z in zip(evidence, found.probs, found.log_z):
+        answer = Exact()(graph.with_evidence({v: int(s) for v, s in enumerate(row) if s >= 0}))
+        np.testing.assert_allclose(probs, answer.probs, atol=1e-12)
+        assert log_z == pytest.approx(answer.log_z, rel=1e-12)
+
+
+def test_calibrated_like_the_tree_in_logarithms() -> None:
+    graph = grid(6, 4)
+    model, plan = prepared(graph)
+    found = plan.run(np.zeros((1, 72)), joints=True)
+    answer = calibrate(model, plan.tree, joints=True)
+    np.testing.assert_allclose(found.probs[0], answer.probs, atol=1e-13)
+    assert found.joints is not None
+    np.testing.assert_allclose(found.joints[0], answer.joints, atol=1e-13)
+    assert found.log_z[0] == pytest.approx(answer.log_z, rel=1e-14)
+
+
+def test_empty_and_without_rows() -> None:
+    _, plan = prepared(FactorGraph.empty(np.zeros(0, dtype=np.int32)))
+    found = plan.run(evidence=np.zeros((3, 0), dtype=np.int32), joints=True)
+    assert found.probs.shape == (3, 0) and found.log_z.tolist() == [0.0] * 3
+    _, plan = prepared(network(5, 1))
+    found = plan.run(evidence=np.zeros((0, 5), dtype=np.int32))
+    assert found.probs.shape == (0, 15)
+
+
+def test_what_is_asked_wrongly_is_said() -> None:
+    graph = network(5, 1)
+    _, plan = prepared(graph)
+    with pytest.raises(SettingsError, match="evidence has shape"):
+        plan.run(evidence=np.zeros((2, 4), dtype=np.int32))
+    with pytest.raises(SettingsError, match="equal length"):
+        plan.run(np.zeros((3, 15)), np.zeros((2, 5), dtype=np.int32))
+    with pytest.raises(SettingsError, match="equal length"):
+        plan.run()
+    with pytest.raises(EvidenceError, match="row 1: variable 2 has 3 states"):
+        plan.run(evidence=np.array([[0] * 5, [0, 0, 3, 0, 0]], dtype=np.int32))
+    with pytest.raises(SettingsError, match="load first"):
+        RowPlan.make(plan.flat, plan.tree).run(evidence=np.zeros((1, 5), dtype=np.int32))
