@@ -296,7 +296,7 @@ def test_rows_of_one_observed_set_get_a_narrower_tree_where_that_pays() -> None:
     wide.narrow = dict.fromkeys(plan.narrow)  # known not to pay
     np.testing.assert_allclose(found.probs, wide.run(evidence=evidence).probs, atol=1e-12)
     np.testing.assert_allclose(found.log_z, wide.run(evidence=evidence).log_z, rtol=1e-12)
-    assert not RowPlan.make(plan.flat, plan.tree)._may_replan(1)
+    assert 100 < plan._enough() < 900
 
 
 def test_a_model_too_wide_without_evidence_is_solved_with_it_or_reported(monkeypatch) -> None:
@@ -410,11 +410,11 @@ def test_what_is_asked_wrongly_is_said() -> None:
     _, plan = prepared(graph)
     with pytest.raises(SettingsError, match="evidence has shape"):
         plan.run(evidence=np.zeros((2, 4), dtype=np.int32))
-    with pytest.raises(SettingsError, match="equal length"):
+    with pytest.raises(SettingsError, match="differ in length"):
         plan.run(np.zeros((3, 15)), np.zeros((2, 5), dtype=np.int32))
-    with pytest.raises(SettingsError, match="equal length"):
+    with pytest.raises(SettingsError, match="one row at least"):
         plan.run()
-    with pytest.raises(EvidenceError, match="row 1: variable 2 has 3 states"):
+    with pytest.raises(EvidenceError, match="variable 2 has 3 states"):
         plan.run(evidence=np.array([[0] * 5, [0, 0, 3, 0, 0]], dtype=np.int32))
     with pytest.raises(SettingsError, match="load first"):
         RowPlan.make(plan.flat, plan.tree).run(evidence=np.zeros((1, 5), dtype=np.int32))

@@ -29,6 +29,9 @@ the maps of inputs and, for each separator entry of a node, where its cells end.
 from __future__ import annotations
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from minfer.kernels._jit import jit
 from minfer.kernels.abreast import _aligned
@@ -218,21 +221,36 @@ def without_dead(nodes, inputs, maps, psi, live, nodes2, inputs2, maps2, psi2):
 
 
 @jit
+def observed_keys(evidence, keys):
+    """A number for each row's set of observed variables: equal sets have equal ones."""
+    for r in range(evidence.shape[0]):
+        key = np.uint64(0)
+        for v in range(evidence.shape[1]):
+            if evidence[r, v] >= 0:  # the finaliser of splitmix64
+                x = np.uint64(v + 1) * np.uint64(0x9E3779B97F4A7C15)
+                x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+                x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+                key += x ^ (x >> np.uint64(31))
+        keys[r] = key
+
+
+@jit
 def _enter_states(off, evidence, r0, log_field, field, low, lost, values, top, small, miss, constant):
     """Fields of a block of rows that bring evidence at most: an observed state alone has 1."""
     last = evidence.shape[0] - 1
     for v in range(off.size - 1):
         lo, hi = off[v], off[v + 1]
+        for k in range(lo, hi):
+            store(values, k * L, splat(values, field[k]))
+        store(small, v * L, splat(values, low[v]))
+        store(miss, v * L, splat(values, lost[v]))
         for lane in range(L):
             x = evidence[min(r0 + lane, last), v]
-            small[v * L + lane] = low[v] if x < 0 else 1.0
-            miss[v * L + lane] = lost[v] if x < 0 else 0.0
-            if x < 0:
-                constant[lane] += top[v]
-                for k in range(lo, hi):
-                    values[k * L + lane] = field[k]
-            else:
-                constant[lane] += log_field[lo + x]
+            if x >= 0:
+                small[v * L + lane] = 1.0
+                miss[v * L + lane] = 0.0
+                if top[v] > -np.inf:
+                    constant[lane] += log_field[lo + x] - top[v]
                 for k in range(lo, hi):
                     values[k * L + lane] = 0.0
                 values[(lo + x) * L + lane] = 1.0
@@ -321,6 +339,19 @@ def _enter_weights(nodes, tables, maps, log_psi, r0, logs, belief, low, most, co
 # ---------------------------------------------------------------- the two passes
 
 
+@intrinsic
+def _at(context, array, i):
+    """array[i] for i >= 0, as an int64 or a float64: no look at whether i counts from the end."""
+    wide = types.float64 if array.dtype == types.float64 else types.int64
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        x = builder.load(builder.gep(data, [args[1]]))
+        return x if array.dtype == wide else builder.sext(x, ir.IntType(64))
+
+    return wide(array, types.intp), codegen
+
+
 @jit
 def _up(nodes, inputs, maps, psi, own, todo, low, most, values, belief, scale, biggest, small, miss,
         logs, tmp, bound0):  # fmt: skip
@@ -343,33 +374,33 @@ def _up(nodes, inputs, maps, psi, own, todo, low, most, values, belief, scale, b
         j = 0
         for s in range(nodes[c, ENTRIES]):
             total = zero
-            end = maps[ends + s]
+            end = _at(maps, ends + s)
             if own or i1 - i0 > 3 or i1 == i0:
                 while j < end:
-                    v = load(belief, (first + j) * L) if own else splat(values, psi[first + j])
+                    v = load(belief, (first + j) * L) if own else splat(values, _at(psi, first + j))
                     for i in range(i0, i1):
-                        v = v * load(values, (inputs[i, SOURCE] + maps[inputs[i, MAP] + j]) * L)
+                        v = v * load(values, (inputs[i, SOURCE] + _at(maps, inputs[i, MAP] + j)) * L)
                     store(belief, (first + j) * L, v)
                     total = total + v
                     j += 1
             elif i1 - i0 == 1:
                 while j < end:
-                    v = load(values, (s0 + maps[a0 + j]) * L) * psi[first + j]
+                    v = load(values, (s0 + _at(maps, a0 + j)) * L) * _at(psi, first + j)
                     store(belief, (first + j) * L, v)
                     total = total + v
                     j += 1
             elif i1 - i0 == 2:
                 while j < end:
-                    v = load(values, (s0 + maps[a0 + j]) * L) * psi[first + j]
-                    v = v * load(values, (s1 + maps[a1 + j]) * L)
+                    v = load(values, (s0 + _at(maps, a0 + j)) * L) * _at(psi, first + j)
+                    v = v * load(values, (s1 + _at(maps, a1 + j)) * L)
                     store(belief, (first + j) * L, v)
                     total = total + v
                     j += 1
             else:
                 while j < end:
-                    v = load(values, (s0 + maps[a0 + j]) * L) * psi[first + j]
-                    v = v * load(values, (s1 + maps[a1 + j]) * L)
-                    v = v * load(values, (s2 + maps[a2 + j]) * L)
+                    v = load(values, (s0 + _at(maps, a0 + j)) * L) * _at(psi, first + j)
+                    v = v * load(values, (s1 + _at(maps, a1 + j)) * L)
+                    v = v * load(values, (s2 + _at(maps, a2 + j)) * L)
                     store(belief, (first + j) * L, v)
                     total = total + v
                     j += 1
@@ -437,28 +468,28 @@ def _down(nodes, inputs, maps, values, belief, scale, out, keep):
             up = load(values, (message + s) * L)
             top = one if nodes[c, ROOT] else load(out, (message + s) * L)
             ratio = choose(up, zero, factor / up * top, zero)
-            end = maps[ends + s]
+            end = _at(maps, ends + s)
             if keep or i1 - i0 > 2:
                 while j < end:
                     v = load(belief, (first + j) * L) * ratio
                     if keep:
                         store(belief, (first + j) * L, v)
                     for i in range(i0, i1):
-                        k = (inputs[i, SOURCE] + maps[inputs[i, MAP] + j]) * L
+                        k = (inputs[i, SOURCE] + _at(maps, inputs[i, MAP] + j)) * L
                         store(out, k, load(out, k) + v)
                     j += 1
             elif i1 - i0 == 1:
                 while j < end:
                     v = load(belief, (first + j) * L) * ratio
-                    k = (s0 + maps[a0 + j]) * L
+                    k = (s0 + _at(maps, a0 + j)) * L
                     store(out, k, load(out, k) + v)
                     j += 1
             else:
                 while j < end:
                     v = load(belief, (first + j) * L) * ratio
-                    k = (s0 + maps[a0 + j]) * L
+                    k = (s0 + _at(maps, a0 + j)) * L
                     store(out, k, load(out, k) + v)
-                    k = (s1 + maps[a1 + j]) * L
+                    k = (s1 + _at(maps, a1 + j)) * L
                     store(out, k, load(out, k) + v)
                     j += 1
 
@@ -488,13 +519,23 @@ def _table_marginals(nodes, tables, maps, belief, sums, joints, r0):
 
 
 @jit
-def _touched(nodes, inputs, off, slices, evidence, todo):
-    """Nodes whose message depends on the row: below them some variable is observed in some row."""
-    seen = np.zeros(off.size - 1, np.uint8)
+def _observed(card, evidence, seen):
+    """Which variables are observed in some row, ``seen`` u1. Returns a row with a wrong state, or -1."""
     for r in range(evidence.shape[0]):
+        wrong = False
         for v in range(evidence.shape[1]):
-            seen[v] |= evidence[r, v] >= 0
-    owner = np.zeros(0 if off.size == 1 else off[-1], np.int64)
+            x = evidence[r, v]
+            seen[v] |= x >= 0
+            wrong |= x >= card[v]
+        if wrong:
+            return r
+    return -1
+
+
+@jit
+def _touched(nodes, inputs, off, slices, seen, todo):
+    """Nodes whose message depends on the row: below them some variable is observed in some row."""
+    owner = np.zeros(off[-1], np.int64)
     for v in range(off.size - 1):
         owner[off[v] : off[v + 1]] = v
     n_fields, n_first = owner.size, owner.size
@@ -518,14 +559,19 @@ def _touched(nodes, inputs, off, slices, evidence, todo):
 
 
 @jit
-def run_rows(nodes, inputs, tables, slices, picks, maps, psi, shared, off, log_field, field, cut,
-             table, evidence, given, log_psi, constant, probs, log_z, unsafe, joints):  # fmt: skip
-    """All rows. An array that is not given has no rows.
+def run_rows(nodes, inputs, tables, slices, picks, maps, psi, shared, card, off, log_field, field,
+             cut, table, evidence, given, log_psi, constant, probs, log_z, unsafe, joints):  # fmt: skip
+    """All rows; returns one whose evidence has a state that is none, or -1.
 
+    An array that is not given has no rows.
     ``shared`` f8 (7, .): low and most of nodes; low, lost and top of fields; low and lost of slices.
     ``cut`` u1: variables taken out of the model, whose observed states select slices.
     """
     n, n_variables, n_slices = nodes.shape[0], off.size - 1, slices.shape[0]
+    seen = np.zeros(n_variables, np.uint8)
+    wrong = _observed(card, evidence, seen)
+    if wrong >= 0:
+        return wrong
     n_rows, n_states = probs.shape
     n_values = n_states
     for t in range(n_slices):
@@ -568,7 +614,10 @@ def run_rows(nodes, inputs, tables, slices, picks, maps, psi, shared, off, log_f
     todo = np.ones(n, np.uint8)
     again = np.ones(n, np.uint8)
     if not own and not given.shape[0] and not joints.shape[0]:
-        _touched(nodes, inputs, off, slices, evidence, again)
+        _touched(nodes, inputs, off, slices, seen, again)
+    if not given.shape[0]:
+        for v in range(n_variables):
+            constant += field_top[v]
     steady = not evidence.shape[0] and not given.shape[0]
     nobody = np.full((1, n_variables), -1, np.int32)
     for r0 in range(0, n_rows, L):
@@ -624,3 +673,4 @@ def run_rows(nodes, inputs, tables, slices, picks, maps, psi, shared, off, log_f
             else:
                 for k in range(n_states):
                     probs[r, k] = out[k * L + lane]
+    return -1

@@ -44,6 +44,7 @@ MUCH_NARROWER = 0.25
 MOST_PLANS = 64  # of observed sets, kept
 _NODE_CELLS = 12  # what a node costs beside its cells, in cells
 _CHUNK = 128  # rows: fewer are not worth a thread
+_NO_NUMBERS, _NO_STATES = np.empty((0, 0)), np.empty((0, 0), dtype=np.int32)
 
 
 class Rows(NamedTuple):
@@ -171,7 +172,7 @@ class RowPlan:
         )  # fmt: skip
         work: list[tuple[RowPlan, NDArray[np.int64] | None]]
         work = [(self, None)]
-        if not joints and not len(own) and len(evidence) and self._may_replan(n):
+        if not joints and not len(own) and 0 < len(evidence) >= self._enough():
             work = self._grouped(evidence)
         for plan, chosen in work:
             if chosen is None:
@@ -193,29 +194,31 @@ class RowPlan:
         """The number of rows and what they bring, an array without rows for what they do not."""
         if self.given is None:
             raise SettingsError("RowPlan.run: no numbers yet; call load first")
-        n_variables, n_states = len(self.flat.card), int(self.flat.off[-1])
-        widths = {"field": n_states, "evidence": n_variables, "log_psi": len(self.given[0])}
+        flat = self.flat
+        n_states, n_cells = len(self.given[1]), len(self.given[0])
         arrays: list[NDArray] = []
-        counts = set()
-        for (name, width), x in zip(widths.items(), (field, evidence, log_psi)):
-            kind = np.int32 if name == "evidence" else np.float64
+        count = -1
+        for name, x, width, kind in (
+            ("field", field, n_states, np.float64),
+            ("evidence", evidence, len(flat.card), np.int32),
+            ("log_psi", log_psi, n_cells, np.float64),
+        ):
             if x is None:
-                arrays.append(np.empty((0, width), dtype=kind))
+                arrays.append(_NO_STATES if kind is np.int32 else _NO_NUMBERS)
                 continue
             if x.ndim != 2 or x.shape[1] != width:
                 raise SettingsError(
                     f"RowPlan.run: {name} has shape {x.shape}, but each row has {width} numbers"
                 )
-            counts.add(len(x))
-            arrays.append(np.require(x, dtype=kind, requirements="CW"))
-        if len(counts) != 1:
-            raise SettingsError("RowPlan.run: give field, evidence or log_psi, of equal length")
-        if evidence is not None and not (arrays[1] < self.flat.card).all():
-            r, v = np.argwhere(arrays[1] >= self.flat.card)[0]
-            raise EvidenceError(
-                f"row {r}: variable {v} has {self.flat.card[v]} states, not a state {evidence[r, v]}"
-            )
-        return counts.pop(), arrays[0], arrays[1], arrays[2]
+            if count >= 0 and len(x) != count:
+                raise SettingsError("RowPlan.run: field, evidence and log_psi differ in length")
+            count = len(x)
+            if x.dtype != kind or not x.flags.carray:
+                x = np.require(x, dtype=kind, requirements="CW")
+            arrays.append(x)
+        if count < 0:
+            raise SettingsError("RowPlan.run: give one row at least of field, evidence or log_psi")
+        return count, arrays[0], arrays[1], arrays[2]
 
     def _run(
         self,
@@ -242,50 +245,65 @@ class RowPlan:
             layout, psi = self.layout, numbers.whole_psi
         if len(own):
             constant = self.given[2]
-        none = np.empty((0, 0))
+        log_field = self.given[1]
+        joints = _NO_NUMBERS if rows.joints is None else rows.joints
 
         def some(first: int, past: int) -> None:
-            def part(x: NDArray) -> NDArray:
-                return x[first:past] if len(x) else x
-
-            run_rows(
+            one, two, three, four = (
+                x[first:past] if len(x) > past - first else x
+                for x in (evidence, field, own, joints)
+            )
+            wrong = run_rows(
                 layout.nodes, layout.inputs, layout.tables, layout.slices, layout.picks,
-                layout.maps, psi, numbers.shared, flat.off, self.given[1], numbers.field,
-                layout.cut, numbers.table, part(evidence), part(field), part(own), constant,
-                rows.probs[first:past], rows.log_z[first:past], rows.unsafe[first:past],
-                none if rows.joints is None else rows.joints[first:past],
+                layout.maps, psi, numbers.shared, flat.card, flat.off, log_field, numbers.field,
+                layout.cut, numbers.table, one, two, three, constant, rows.probs[first:past],
+                rows.log_z[first:past], rows.unsafe[first:past], four,
             )  # fmt: skip
+            if wrong >= 0:
+                states = evidence[first + wrong]
+                v = int(np.flatnonzero(states >= flat.card)[0])
+                raise EvidenceError(
+                    f"variable {v} has {flat.card[v]} states, counted from 0, but a row of "
+                    f"evidence has the state {states[v]}"
+                )
 
         _spread(some, n, workers)
 
     # ------------------------------------------------------------ observed sets
 
-    def _may_replan(self, n: int) -> bool:
-        """Whether planning could pay for n rows of one observed set."""
-        cost = NS_PER_VARIABLE * len(self.flat.card)
-        return self.layout is None or n * self.cells * NS_PER_CELL > cost
+    def _enough(self) -> int:
+        """How many rows of one observed set may be worth a plan of their own."""
+        cost = NS_PER_VARIABLE * len(self.flat.card) if self.layout is not None else 0.0
+        return 1 + int(cost / (max(self.cells, 1.0) * NS_PER_CELL))
 
     def _grouped(
         self, evidence: NDArray[np.int32]
     ) -> list[tuple[RowPlan, NDArray[np.int64] | None]]:
         """Rows by the plan that answers them."""
-        bits = np.packbits(evidence >= 0, axis=1)
-        keys = bits.view(f"V{bits.shape[1]}").ravel() if bits.shape[1] else np.zeros(len(bits), "V1")
+        from minfer.kernels.rows import observed_keys
+
+        keys = np.empty(len(evidence), dtype=np.uint64)
+        observed_keys(evidence, keys)
+        ordered, few = np.sort(keys), self._enough() - 1
+        if not (ordered[few:] == ordered[: len(keys) - few]).any():
+            return [(self, None)]
         _, first, which, counts = np.unique(
             keys, return_index=True, return_inverse=True, return_counts=True
         )
-        which = which.ravel()
-        rest = np.ones(len(first), dtype=bool)
+        rest = np.ones(len(keys), dtype=bool)
         out: list[tuple[RowPlan, NDArray[np.int64] | None]] = []
-        for k in np.flatnonzero([self._may_replan(int(n)) for n in counts]):
-            plan = self._narrow_plan(evidence[first[k]] >= 0)
+        for k in np.flatnonzero(counts > few):
+            observed = evidence[first[k]] >= 0
+            plan = self._narrow_plan(observed)
             if plan is not None:
-                rest[k] = False
-                out.append((plan, np.flatnonzero(which == k)))
+                mine = np.flatnonzero(which == k)
+                mine = mine[((evidence[mine] >= 0) == observed).all(axis=1)]  # not by its key alone
+                rest[mine] = False
+                out.append((plan, mine))
         if rest.all():
             return [(self, None)]
         if rest.any():
-            out.append((self, np.flatnonzero(rest[which])))
+            out.append((self, np.flatnonzero(rest)))
         return out
 
     def _narrow_plan(self, observed: NDArray[np.bool_]) -> RowPlan | None:
