@@ -36,6 +36,7 @@ from numba.extending import intrinsic
 from minfer.kernels._jit import jit
 from minfer.kernels.abreast import _aligned
 from minfer.kernels.lanes import choose, exp, larger, load, smaller, splat, store
+from minfer.kernels.vexp import exp_in_place
 
 L = 8  # lanes of a vector of doubles
 MOST_INPUTS = 8
@@ -44,8 +45,9 @@ MOST_INPUTS = 8
 CELLS, ENTRIES, FIRST, ENDS, MESSAGE, INPUTS, INPUTS_END, ROOT = range(8)
 #: Columns of ``inputs``: where its entries lie, its map, the number of the source in ``bounds``.
 SOURCE, MAP, BOUND = range(3)
-#: Columns of ``tables``: node, map over all its cells, first entry, entries.
-T_NODE, T_MAP, T_FIRST, T_SIZE = range(4)
+#: Columns of ``tables``: node, map over all its cells, first entry, entries, the first table with
+#: the same entries.
+T_NODE, T_MAP, T_FIRST, T_SIZE, T_SAME = range(5)
 #: Columns of ``slices`` (tables of which rows select a part): first entry, entries of the part, its
 #: map into the table, where the part goes, its observed variables (in ``picks``).
 S_FIRST, S_SIZE, S_MAP, S_INTO, S_PICKS, S_PICKS_END = range(6)
@@ -53,10 +55,24 @@ S_FIRST, S_SIZE, S_MAP, S_INTO, S_PICKS, S_PICKS_END = range(6)
 SMALLEST = -640.0  # logarithms below this count as lost: e^-640 < LOST
 LOST = 1e-277
 FLOOR = 1e-280
+NOTHING = 1e-290  # entries of messages below this count as 0, so that one may divide by the others
 SMALL, LARGE = 1e-30, 1e30  # maxima of messages
 
 
 # ---------------------------------------------------------------- structure
+
+
+@intrinsic
+def _at(context, array, i):
+    """array[i] for i >= 0, as an int64 or a float64: no look at whether i counts from the end."""
+    wide = types.float64 if array.dtype == types.float64 else types.int64
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        x = builder.load(builder.gep(data, [args[1]]))
+        return x if array.dtype == wide else builder.sext(x, ir.IntType(64))
+
+    return wide(array, types.intp), codegen
 
 
 @jit
@@ -90,38 +106,44 @@ def index_maps(card, node_ptr, node_var, which, scope_ptr, scope_var, start, map
 
 @jit
 def shared_products(nodes, tables, maps, log_psi, psi, live, top, low, most):
-    """psi of all cells with maximum 1, and which are not zero.
+    """psi of all cells with maximum 1, and which are not zero. Returns how many are zero.
 
     By node: the log of what psi was divided by (minus infinity if there is nothing), the smallest
     positive entry (0 if some are lost), R.
     """
     psi[:] = 0.0
-    live[:] = 0
     for t in range(tables.shape[0]):
         node = tables[t, T_NODE]
         at, first, to = tables[t, T_MAP], tables[t, T_FIRST], nodes[node, FIRST]
         for j in range(nodes[node, CELLS]):
             psi[to + j] += log_psi[first + maps[at + j]]
+    n_zero = 0
     for c in range(nodes.shape[0]):
-        part = psi[nodes[c, FIRST] : nodes[c, FIRST] + nodes[c, CELLS]]
+        first = nodes[c, FIRST]
+        part = psi[first : first + nodes[c, CELLS]]
         most[c] = 0.0
         low[c] = 1.0
         top[c] = part.max()
-        if top[c] == -np.inf:
-            part[:] = 0.0
-            continue
-        width = part.size // nodes[c, ENTRIES]
-        total = 0.0
+        shift = top[c] if top[c] > -np.inf else 0.0
         for j in range(part.size):
-            x = part[j] - top[c]
-            if j % width == 0:
-                total = 0.0
-            part[j] = np.exp(x) if x >= SMALLEST else 0.0
-            total += part[j]
+            part[j] -= shift
+            positive = part[j] > -np.inf
+            live[first + j] = positive
+            n_zero += not positive
+            if part[j] < SMALLEST:
+                part[j] = -np.inf
+                if positive:
+                    low[c] = 0.0
+        exp_in_place(part)
+        width = part.size // nodes[c, ENTRIES]
+        for s in range(nodes[c, ENTRIES]):
+            total = 0.0
+            for j in range(s * width, (s + 1) * width):
+                total += part[j]
+                if part[j] > 0.0:
+                    low[c] = min(low[c], part[j])
             most[c] = max(most[c], total)
-            if x > -np.inf:
-                live[nodes[c, FIRST] + j] = 1
-                low[c] = min(low[c], part[j])
+    return n_zero
 
 
 @jit
@@ -299,57 +321,48 @@ def _enter_slices(slices, picks, maps, table, evidence, r0, values):
 
 
 @jit
-def _enter_weights(nodes, tables, maps, log_psi, r0, logs, belief, low, most, constant):
-    """psi of rows that bring tables of their own, into ``belief``, with the bounds of nodes."""
+def _enter_weights(nodes, tables, maps, log_psi, r0, linear, bounds, belief, low, constant):
+    """psi of rows that bring tables of their own, into ``belief``, with the bounds of nodes.
+
+    ``linear``: the tables' entries, each table with maximum 1; ``bounds``: by table, its maximum and
+    its smallest entry, for those that share their entries with others.
+    """
     last = log_psi.shape[0] - 1
     for lane in range(L):
         row = log_psi[min(r0 + lane, last)]
         for k in range(row.size):
-            logs[k * L + lane] = row[k]
+            linear[k * L + lane] = row[k]
     nothing = splat(belief, -np.inf)
-    one, zero = splat(belief, 1.0), splat(belief, 0.0)
-    limit = splat(belief, SMALLEST)
-    for j in range(belief.size // L):
-        store(belief, j * L, zero)
-    for t in range(tables.shape[0]):
-        node = tables[t, T_NODE]
-        at, first, to = tables[t, T_MAP], tables[t, T_FIRST], nodes[node, FIRST]
-        for j in range(nodes[node, CELLS]):
-            x = load(logs, (first + maps[at + j]) * L)
-            store(belief, (to + j) * L, load(belief, (to + j) * L) + x)
+    one, zero, limit = splat(belief, 1.0), splat(belief, 0.0), splat(belief, SMALLEST)
     for c in range(nodes.shape[0]):
-        first, width = nodes[c, FIRST], nodes[c, CELLS] // nodes[c, ENTRIES]
-        top = nothing
-        for j in range(first, first + nodes[c, CELLS]):
-            top = larger(top, load(belief, j * L))
-        store(constant, 0, load(constant, 0) + top)
-        shift = choose(top, nothing, top, zero)
-        least, heaviest, total = one, zero, zero
-        for j in range(nodes[c, CELLS]):
-            x = load(belief, (first + j) * L) - shift
-            y = choose(limit, x, zero, exp(x))
-            store(belief, (first + j) * L, y)
-            least = smaller(least, choose(x, nothing, y, one))
-            total = y if j % width == 0 else total + y
-            heaviest = larger(heaviest, total)
-        store(low, c * L, least)
-        store(most, c * L, heaviest)
+        store(low, c * L, one)
+    for j in range(belief.size // L):
+        store(belief, j * L, one)
+    total = load(constant, 0)
+    for t in range(tables.shape[0]):
+        node, first, same = tables[t, T_NODE], tables[t, T_FIRST], tables[t, T_SAME]
+        if same == t:
+            top, least = nothing, one
+            for k in range(first, first + tables[t, T_SIZE]):
+                top = larger(top, load(linear, k * L))
+            shift = choose(top, nothing, top, zero)
+            for k in range(first, first + tables[t, T_SIZE]):
+                x = load(linear, k * L) - shift
+                y = choose(limit, x, zero, exp(x))
+                store(linear, k * L, y)
+                least = smaller(least, choose(x, nothing, y, one))
+            store(bounds, 2 * t * L, top)
+            store(bounds, (2 * t + 1) * L, least)
+        total = total + load(bounds, 2 * same * L)
+        store(low, node * L, load(low, node * L) * load(bounds, (2 * same + 1) * L))
+        at, to = tables[t, T_MAP], nodes[node, FIRST]
+        for j in range(nodes[node, CELLS]):
+            x = load(linear, (first + _at(maps, at + j)) * L)
+            store(belief, (to + j) * L, load(belief, (to + j) * L) * x)
+    store(constant, 0, total)
 
 
 # ---------------------------------------------------------------- the two passes
-
-
-@intrinsic
-def _at(context, array, i):
-    """array[i] for i >= 0, as an int64 or a float64: no look at whether i counts from the end."""
-    wide = types.float64 if array.dtype == types.float64 else types.int64
-
-    def codegen(context, builder, signature, args):
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        x = builder.load(builder.gep(data, [args[1]]))
-        return x if array.dtype == wide else builder.sext(x, ir.IntType(64))
-
-    return wide(array, types.intp), codegen
 
 
 @jit
@@ -357,7 +370,7 @@ def _up(nodes, inputs, maps, psi, own, todo, low, most, values, belief, scale, b
         logs, tmp, bound0):  # fmt: skip
     """Messages of all nodes in ``todo`` u1, children first."""
     zero, one = splat(values, 0.0), splat(values, 1.0)
-    floor, huge = splat(values, FLOOR), splat(values, 1e300)
+    floor, huge, nothing = splat(values, FLOOR), splat(values, 1e300), splat(values, NOTHING)
     for c in range(nodes.shape[0]):
         if not todo[c]:
             continue
@@ -375,7 +388,7 @@ def _up(nodes, inputs, maps, psi, own, todo, low, most, values, belief, scale, b
         for s in range(nodes[c, ENTRIES]):
             total = zero
             end = _at(maps, ends + s)
-            if own or i1 - i0 > 3 or i1 == i0:
+            if i1 - i0 > 3 or i1 == i0:
                 while j < end:
                     v = load(belief, (first + j) * L) if own else splat(values, _at(psi, first + j))
                     for i in range(i0, i1):
@@ -385,26 +398,29 @@ def _up(nodes, inputs, maps, psi, own, todo, low, most, values, belief, scale, b
                     j += 1
             elif i1 - i0 == 1:
                 while j < end:
-                    v = load(values, (s0 + _at(maps, a0 + j)) * L) * _at(psi, first + j)
+                    v = load(belief, (first + j) * L) if own else splat(values, _at(psi, first + j))
+                    v = v * load(values, (s0 + _at(maps, a0 + j)) * L)
                     store(belief, (first + j) * L, v)
                     total = total + v
                     j += 1
             elif i1 - i0 == 2:
                 while j < end:
-                    v = load(values, (s0 + _at(maps, a0 + j)) * L) * _at(psi, first + j)
+                    v = load(belief, (first + j) * L) if own else splat(values, _at(psi, first + j))
+                    v = v * load(values, (s0 + _at(maps, a0 + j)) * L)
                     v = v * load(values, (s1 + _at(maps, a1 + j)) * L)
                     store(belief, (first + j) * L, v)
                     total = total + v
                     j += 1
             else:
                 while j < end:
-                    v = load(values, (s0 + _at(maps, a0 + j)) * L) * _at(psi, first + j)
+                    v = load(belief, (first + j) * L) if own else splat(values, _at(psi, first + j))
+                    v = v * load(values, (s0 + _at(maps, a0 + j)) * L)
                     v = v * load(values, (s1 + _at(maps, a1 + j)) * L)
                     v = v * load(values, (s2 + _at(maps, a2 + j)) * L)
                     store(belief, (first + j) * L, v)
                     total = total + v
                     j += 1
-            store(values, (message + s) * L, total)
+            store(values, (message + s) * L, choose(total, nothing, total, zero))
             top = larger(top, total)
             least = smaller(least, choose(total, zero, total, huge))
         # what may be lost
@@ -438,7 +454,8 @@ def _up(nodes, inputs, maps, psi, own, todo, low, most, values, belief, scale, b
                     logs[c * L + lane] = power * np.log(2.0)
             factor = load(tmp, 0)
             for s in range(nodes[c, ENTRIES]):
-                store(values, (message + s) * L, load(values, (message + s) * L) * factor)
+                total = load(values, (message + s) * L) * factor
+                store(values, (message + s) * L, choose(total, nothing, total, zero))
         else:
             store(logs, c * L, zero)
         b = (bound0 + c) * L
@@ -597,7 +614,8 @@ def run_rows(nodes, inputs, tables, slices, picks, maps, psi, shared, card, off,
     low = _aligned(n * L, like)
     most = _aligned(n * L, like)
     sums = _aligned(largest * L if joints.shape[0] else 0, like)
-    entries = _aligned(log_psi.shape[1] * L if own else 0, like)
+    linear = _aligned(log_psi.shape[1] * L if own else 0, like)
+    tops = _aligned(2 * tables.shape[0] * L if own else 0, like)
     biggest[:] = 1.0
     tmp = np.empty(L)
     const = np.empty(L)
@@ -607,6 +625,8 @@ def run_rows(nodes, inputs, tables, slices, picks, maps, psi, shared, card, off,
         for lane in range(L):
             low[c * L + lane] = shared[0, c]
             most[c * L + lane] = shared[1, c]
+            if own:  # what psi <= 1 allows
+                most[c * L + lane] = nodes[c, CELLS] // nodes[c, ENTRIES]
     for t in range(n_slices):
         for lane in range(L):
             small[(n_variables + t) * L + lane] = shared[5, t]
@@ -632,7 +652,7 @@ def run_rows(nodes, inputs, tables, slices, picks, maps, psi, shared, card, off,
         if n_slices:
             _enter_slices(slices, picks, maps, table, evidence, r0, values)
         if own:
-            _enter_weights(nodes, tables, maps, log_psi, r0, entries, belief, low, most, const)
+            _enter_weights(nodes, tables, maps, log_psi, r0, linear, tops, belief, low, const)
         _up(nodes, inputs, maps, psi, own, todo, low, most, values, belief, scale, biggest, small,
             miss, logs, tmp, bound0)  # fmt: skip
         todo = again

@@ -464,9 +464,11 @@ def lay_out(
         *_ragged(over), start, maps,
     )  # fmt: skip
     columns = (cells, entries, first[:-1], ends[:-1], message[:-1], in_ptr[:-1], in_ptr[1:], is_root)
-    tables = np.empty((len(whole), 4), dtype=np.int64)
+    tables = np.empty((len(whole), 5), dtype=np.int64)
     tables[:, 0], tables[:, 1] = table_node, start[n_inputs:]
     tables[:, 2], tables[:, 3] = flat.toff[whole], sizes[whole]
+    _, same, inverse = np.unique(tables[:, 2], return_index=True, return_inverse=True)
+    tables[:, 4] = same[inverse]
     inputs = np.empty((n_inputs, 3), dtype=np.int64)
     inputs[:, 0], inputs[:, 1], inputs[:, 2] = source, start[:n_inputs], bound
     return Layout(
@@ -609,7 +611,9 @@ def _numbers(
     psi, live = np.empty(n_cells), np.empty(n_cells, dtype=np.uint8)
     shared = np.zeros((7, max(n_nodes, n_variables, n_slices)))
     top = np.empty(n_nodes)
-    shared_products(layout.nodes, layout.tables, layout.maps, log_psi, psi, live, top, *shared[:2])
+    n_zero = shared_products(
+        layout.nodes, layout.tables, layout.maps, log_psi, psi, live, top, shared[0], shared[1]
+    )
     field = np.empty(len(log_field))
     shared_fields(flat.off, log_field, field, shared[4], shared[2], shared[3])
     constant += float(top.sum())
@@ -629,7 +633,9 @@ def _numbers(
             shared[5, i] = linear[linear > 0.0].min()
             shared[6, i] = LOST if lost.any() else 0.0
         return Numbers(layout, psi, shared, field, table, constant, psi)
-    n_live = live_cells(layout.nodes, layout.inputs, layout.maps, log_field, live)
+    n_live = n_cells
+    if n_zero or np.isneginf(log_field).any():
+        n_live = live_cells(layout.nodes, layout.inputs, layout.maps, log_field, live)
     if n_live > 0.9 * n_cells:
         return Numbers(layout, psi, shared, field, table, constant, psi)
     nodes, inputs = np.empty_like(layout.nodes), np.empty_like(layout.inputs)
