@@ -1,9 +1,9 @@
-"""Rows of evidence on one network: a prepared clique tree against a loop of ``Exact()`` and pyAgrum.
+"""Rows of evidence on one network: a prepared clique tree, a loop of ``Exact()``, and pyAgrum.
 
     python benchmarks/rows_numbers.py            # a few minutes, one core
 
-CPU time, medians of interleaved runs in one process. The alarm network (Beinlich et al. 1989) has its
-real structure and numbers of states here; its tables are drawn.
+CPU time, medians of interleaved runs in one process. The alarm network (Beinlich et al. 1989) has
+its real structure and numbers of states here; its tables are drawn.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,9 @@ def sampled(network: Network, n: int, seed: int = 1) -> NDArray[np.int32]:
     return x
 
 
-def observed(network: Network, n: int, share: float, same: bool, seed: int = 2) -> NDArray[np.int32]:
+def observed(
+    network: Network, n: int, share: float, same: bool, seed: int = 2
+) -> NDArray[np.int32]:
     """Rows of evidence: a share of the variables, the same in all rows or not."""
     rows = sampled(network, n, seed)
     rng = np.random.default_rng(seed)
@@ -138,7 +141,9 @@ def network_numbers(network: Network, n: int = 4000, loop: int = 40) -> dict[str
     dicts = [{v: int(s) for v, s in enumerate(row) if s >= 0} for row in other[:loop]]
     calls = [(plan.run(evidence=other[i : i + 1]), d) for i, d in enumerate(dicts)]
     for found, d in calls:
-        np.testing.assert_allclose(found.probs[0], Exact()(graph.with_evidence(d)).probs, atol=1e-12)
+        np.testing.assert_allclose(
+            found.probs[0], Exact()(graph.with_evidence(d)).probs, atol=1e-12
+        )
     solver = Exact()
     work: dict[str, tuple[Callable[[], Any], int]] = {
         "loop": (lambda: [solver(graph.with_evidence(d)) for d in dicts], 1),
@@ -242,10 +247,8 @@ def pyagrum_row(network: Network, rows: NDArray[np.int32]) -> float:
 def numbers() -> dict[str, Any]:
     network = alarm()
     out: dict[str, Any] = {"alarm": network_numbers(network)}
-    try:
+    with suppress(ImportError):
         out["alarm"]["pyAgrum"] = pyagrum_row(network, observed(network, 40, 0.2, True))
-    except ImportError:
-        pass
     out["wide network"] = network_numbers(drawn_network(40, 4, 4, seed=3), 2000, 10)
     out["chain of 20"] = weight_numbers(chain(20))
     out["grid 6x6"] = weight_numbers(grid(6))

@@ -1,4 +1,4 @@
-"""Rows on one clique tree against enumeration, against ``Exact``, and against each other, bit for bit."""
+"""Rows on one clique tree against enumeration and ``Exact``, and each other, bit for bit."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from minfer import ContradictionError, EvidenceError, Exact, FactorGraph, SettingsError
 from minfer.conditioning import Conditioned, condition, flatten
 from minfer.elimination import clique_tree
+from minfer.kernels.rows import INPUTS, INPUTS_END, MOST_INPUTS
 from minfer.solvers import rows as engine
 from minfer.solvers.exact import calibrate, table_sizes
-from minfer.solvers.rows import MOST_INPUTS, RowPlan, Rows
+from minfer.solvers.rows import RowPlan, Rows
 
 MAX_ASSIGNMENTS = 2000
 MILD = st.one_of(st.floats(-3, 3), st.sampled_from([0.0, 0.0, 1.0, -math.inf]))
@@ -87,11 +88,13 @@ def check(found: Rows, case: Case, field: bool, all_safe: bool) -> None:
     for r in range(len(case.evidence)):
         if found.unsafe[r]:
             assert not all_safe
-            assert np.isnan(found.log_z[r]) and np.isnan(found.probs[r]).all()
+            assert np.isnan(found.log_z[r])
+            assert np.isnan(found.probs[r]).all()
             continue
         log_z, probs = enumerated(case, r, field)
         if log_z == -math.inf:
-            assert found.log_z[r] == -math.inf and np.isnan(found.probs[r]).all()
+            assert found.log_z[r] == -math.inf
+            assert np.isnan(found.probs[r]).all()
         else:
             assert found.log_z[r] == pytest.approx(log_z, abs=1e-12 * max(10.0, abs(log_z)))
             scale = 1e-12 if all_safe else 1e-9  # sums of huge weights round
@@ -184,7 +187,8 @@ def test_weights_of_each_row(case: Case, seed: int) -> None:
     for r in range(len(case.evidence)):
         other.load(log_psi[r], flat.field, model.constant)
         one = other.run(case.field[r : r + 1], case.evidence[r : r + 1], joints=True)
-        assert one.joints is not None and found.joints is not None
+        assert one.joints is not None
+        assert found.joints is not None
         if found.unsafe[r] or one.unsafe[0]:
             assert scale[r] > 3.0 or np.nanmax(np.abs(case.field)) > 20.0
             continue
@@ -228,7 +232,9 @@ def test_answers_depend_neither_on_workers_nor_on_neighbours(zeros: float) -> No
             three = plan.run(given_field, evidence, joints=joints, workers=3)
             mixed_field = None if given_field is None else given_field[order]
             mixed = plan.run(mixed_field, evidence[order], joints=joints)
-            single = plan.run(None if given_field is None else field[9:10], evidence[9:10], joints=joints)
+            single = plan.run(
+                None if given_field is None else field[9:10], evidence[9:10], joints=joints
+            )
             for a, b, c, d in zip(one, three, mixed, single):
                 if a is not None and b is not None and c is not None and d is not None:
                     np.testing.assert_array_equal(a, b)
@@ -238,14 +244,16 @@ def test_answers_depend_neither_on_workers_nor_on_neighbours(zeros: float) -> No
 
 def test_cells_that_no_row_reaches_are_dropped_and_nothing_else_changes() -> None:
     graph = network(30, 1, 0.3)
-    model, plan = prepared(graph)
-    assert plan.numbers is not None and plan.layout is not None
+    _, plan = prepared(graph)
+    assert plan.numbers is not None
+    assert plan.layout is not None
     assert len(plan.numbers.psi) < len(plan.numbers.whole_psi)
     evidence = evidence_for(graph, 50, 0.1, 2)
     short = plan.run(evidence=evidence)
     plan.numbers = plan.numbers._replace(layout=plan.layout, psi=plan.numbers.whole_psi)
     whole = plan.run(evidence=evidence)
-    assert np.isneginf(whole.log_z).any() and np.isfinite(whole.log_z).any()
+    assert np.isneginf(whole.log_z).any()
+    assert np.isfinite(whole.log_z).any()
     np.testing.assert_array_equal(short.probs, whole.probs)
     np.testing.assert_array_equal(short.log_z, whole.log_z)
 
@@ -286,7 +294,7 @@ def test_rows_of_one_observed_set_get_a_narrower_tree_where_that_pays() -> None:
     found = plan.run(evidence=evidence)
     assert sum(p is not None for p in plan.narrow.values()) == 2
     assert len(plan.narrow) == 2
-    assert all(p.cells < plan.cells / 4 for p in plan.narrow.values() if p is not None)
+    assert all(p.cells <= plan.cells / 2 for p in plan.narrow.values() if p is not None)
     wide = RowPlan.make(plan.flat, plan.tree)
     assert plan.given is not None
     wide.load(*plan.given)
@@ -323,7 +331,7 @@ def test_six_hundred_leaves_do_not_underflow() -> None:
     graph = star(600, 0.01)
     _, plan = prepared(graph)
     assert plan.layout is not None
-    assert (plan.layout.nodes[:, 6] - plan.layout.nodes[:, 5]).max() <= MOST_INPUTS
+    assert (plan.layout.nodes[:, INPUTS_END] - plan.layout.nodes[:, INPUTS]).max() <= MOST_INPUTS
     evidence = np.ones((4, 601), dtype=np.int32)
     evidence[:, 0] = -1
     evidence[1, 1::2] = 0  # as many for as against
@@ -341,28 +349,31 @@ def test_six_hundred_leaves_do_not_underflow() -> None:
         assert found.log_z[3] == pytest.approx(600 * math.log(0.01), rel=1e-12)
 
 
-def test_a_contradiction_is_never_claimed_for_what_is_only_unlikely() -> None:
-    """Two tables that forbid, but for e^-500 each, what the other allows; and a real contradiction."""
-    for odd in (-500.0, -2000.0, -math.inf):
-        table = np.array([[0.0, odd], [odd, 0.0]])
-        graph = FactorGraph.empty(np.full(3, 2, dtype=np.int32)).add_tables(
-            [[0, 1], [1, 2]], [table, table]
-        )
-        _, plan = prepared(graph)
-        evidence = np.array([[0, -1, 1], [0, -1, 0], [0, 1, 0], [-1, -1, -1]], dtype=np.int32)
-        found = plan.run(evidence=evidence)
-        for r, row in enumerate(evidence):
-            seen = graph.with_evidence({v: int(s) for v, s in enumerate(row) if s >= 0})
-            if found.unsafe[r]:
-                assert odd > -math.inf
-                continue
-            if odd == -math.inf and r in (0, 2):
-                assert found.log_z[r] == -math.inf
-                continue
+@pytest.mark.parametrize("first", [-500.0, -2000.0, -math.inf])
+@pytest.mark.parametrize("second", [-500.0, -2000.0, -math.inf])
+def test_a_contradiction_is_never_claimed_for_what_is_only_unlikely(
+    first: float, second: float
+) -> None:
+    """Two tables that forbid, strictly or all but, that their variables differ."""
+    tables = [np.array([[0.0, odd], [odd, 0.0]]) for odd in (first, second)]
+    graph = FactorGraph.empty(np.full(3, 2, dtype=np.int32)).add_tables([[0, 1], [1, 2]], tables)
+    _, plan = prepared(graph)
+    evidence = np.array([[0, -1, 1], [0, 1, 0], [0, -1, 0], [-1, -1, -1]], dtype=np.int32)
+    found = plan.run(evidence=evidence)
+    assert not found.unsafe[2:].any()
+    for r, row in enumerate(evidence):
+        seen = graph.with_evidence({v: int(s) for v, s in enumerate(row) if s >= 0})
+        try:
             answer = Exact()(seen)
+        except ContradictionError:
+            if not found.unsafe[r]:
+                assert found.log_z[r] == -math.inf
+            continue
+        if not found.unsafe[r]:
             assert found.log_z[r] == pytest.approx(answer.log_z, rel=1e-12)
             np.testing.assert_allclose(found.probs[r], answer.probs, atol=1e-12)
-        assert not found.unsafe[1] and not found.unsafe[3]
+    if first == second == -math.inf:
+        assert not found.unsafe.any()
 
 
 def test_long_chains_stay_in_range() -> None:
@@ -396,7 +407,8 @@ def test_calibrated_like_the_tree_in_logarithms() -> None:
 def test_empty_and_without_rows() -> None:
     _, plan = prepared(FactorGraph.empty(np.zeros(0, dtype=np.int32)))
     found = plan.run(evidence=np.zeros((3, 0), dtype=np.int32), joints=True)
-    assert found.probs.shape == (3, 0) and found.log_z.tolist() == [0.0] * 3
+    assert found.probs.shape == (3, 0)
+    assert found.log_z.tolist() == [0.0] * 3
     _, plan = prepared(network(5, 1))
     found = plan.run(evidence=np.zeros((0, 5), dtype=np.int32))
     assert found.probs.shape == (0, 15)

@@ -1,4 +1,4 @@
-"""Both passes over a clique tree for many rows at once, a row in each of the L = 8 lanes of a vector.
+"""Both passes over a clique tree for many rows at once, a row in each of L = 8 lanes of a vector.
 
 A *node* is a clique, or a place where some inputs of a clique meet before they meet the clique. Its
 cells x have a product psi(x) of tables and *inputs* m_i: the messages of its children and the
@@ -15,7 +15,7 @@ maximum leaves 1e-30..1e30, and a node has at most ``MOST_INPUTS``. So products 
 underflow may have cost is bounded along the way: with M_i the maximum of an input, mu_i its
 smallest positive entry and R = max_s sum_r psi(s, r),
 
-    r_c = R prod M_i (prod (1 + r_i) - 1) / max up    +    cells of a sum * LOST / max up
+    r_c = R prod M_i (prod (1 + r_i) - 1) / max up    +    cells * LOST * prod max(M_i, 1) / max up
 
 bounds the mass that up(s) lacks, relative to its maximum; the second term only where the product of
 all mu_i is below FLOOR, since else no product of positive numbers is lost. All marginals are those
@@ -257,7 +257,9 @@ def observed_keys(evidence, keys):
 
 
 @jit
-def _enter_states(off, evidence, r0, log_field, field, low, lost, values, top, small, miss, constant):
+def _enter_states(
+    off, evidence, r0, log_field, field, low, lost, values, top, small, miss, constant
+):
     """Fields of a block of rows that bring evidence at most: an observed state alone has 1."""
     last = evidence.shape[0] - 1
     for v in range(off.size - 1):
@@ -324,8 +326,8 @@ def _enter_slices(slices, picks, maps, table, evidence, r0, values):
 def _enter_weights(nodes, tables, maps, log_psi, r0, linear, bounds, belief, low, constant):
     """psi of rows that bring tables of their own, into ``belief``, with the bounds of nodes.
 
-    ``linear``: the tables' entries, each table with maximum 1; ``bounds``: by table, its maximum and
-    its smallest entry, for those that share their entries with others.
+    ``linear``: the tables' entries, each table with maximum 1; ``bounds``: by table, the log of its
+    maximum and its smallest entry, for those that share their entries with others.
     """
     last = log_psi.shape[0] - 1
     for lane in range(L):
@@ -392,7 +394,9 @@ def _up(nodes, inputs, maps, psi, own, todo, low, most, values, belief, scale, b
                 while j < end:
                     v = load(belief, (first + j) * L) if own else splat(values, _at(psi, first + j))
                     for i in range(i0, i1):
-                        v = v * load(values, (inputs[i, SOURCE] + _at(maps, inputs[i, MAP] + j)) * L)
+                        v = v * load(
+                            values, (inputs[i, SOURCE] + _at(maps, inputs[i, MAP] + j)) * L
+                        )
                     store(belief, (first + j) * L, v)
                     total = total + v
                     j += 1
@@ -537,7 +541,7 @@ def _table_marginals(nodes, tables, maps, belief, sums, joints, r0):
 
 @jit
 def _observed(card, evidence, seen):
-    """Which variables are observed in some row, ``seen`` u1. Returns a row with a wrong state, or -1."""
+    """Which variables some row observes, ``seen`` u1. Returns a row with a wrong state, or -1."""
     for r in range(evidence.shape[0]):
         wrong = False
         for v in range(evidence.shape[1]):
@@ -576,12 +580,14 @@ def _touched(nodes, inputs, off, slices, seen, todo):
 
 
 @jit
-def run_rows(nodes, inputs, tables, slices, picks, maps, psi, shared, card, off, log_field, field,
-             cut, table, evidence, given, log_psi, constant, probs, log_z, unsafe, joints):  # fmt: skip
+def run_rows(
+    nodes, inputs, tables, slices, picks, maps, psi, shared, card, off, log_field, field, cut,
+    table, evidence, given, log_psi, constant, probs, log_z, unsafe, joints,
+):  # fmt: skip
     """All rows; returns one whose evidence has a state that is none, or -1.
 
     An array that is not given has no rows.
-    ``shared`` f8 (7, .): low and most of nodes; low, lost and top of fields; low and lost of slices.
+    ``shared`` f8 (7, .): low, most of nodes; low, lost, top of fields; low, lost of slices.
     ``cut`` u1: variables taken out of the model, whose observed states select slices.
     """
     n, n_variables, n_slices = nodes.shape[0], off.size - 1, slices.shape[0]
@@ -644,7 +650,7 @@ def run_rows(nodes, inputs, tables, slices, picks, maps, psi, shared, card, off,
         const[:] = constant
         if given.shape[0]:
             _enter_fields(off, evidence, given, r0, log_field, values, small, miss, const)
-        else:
+        elif r0 == 0 or not steady:
             _enter_states(
                 off, nobody if steady else evidence, 0 if steady else r0, log_field, field,
                 field_low, field_lost, values, field_top, small, miss, const,

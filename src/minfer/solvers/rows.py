@@ -6,9 +6,10 @@ numbers all rows share, :meth:`RowPlan.run` answers (:mod:`minfer.kernels.rows` 
 
 **Evidence enters as zeros**: one plan serves every pattern of observed variables. Where many rows
 observe the same variables, a tree of what is left may be much narrower; then observed states select
-slices of the tables instead. The rule: rows are grouped by their observed set; a set is planned for
-when its rows times the cells of the plan for all sets cost more than planning (``NS_PER_CELL``,
-``NS_PER_VARIABLE``), and that plan is used if it has less than a quarter of the cells.
+slices of the tables instead. The rule: a set is planned for if planning takes less time than half
+of the cells would in all its rows (``NS_PER_CELL``, ``NS_PER_VARIABLE``); the plan is used, and
+kept for later rows, if it does save half of them. Rows with marginals of tables, or with tables of
+their own, always use the plan for all sets.
 
 **Small inputs meet first.** In a clique much larger than two of its inputs (messages of children,
 fields), these are multiplied in a node of their own, over their variables only, and come in as one;
@@ -25,6 +26,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -34,16 +36,14 @@ from minfer.conditioning import Flat
 from minfer.elimination import Adjacency, CliqueTree, tree_over
 from minfer.errors import EvidenceError, SettingsError
 
-LANES = 8
-MOST_INPUTS = 8
 #: A plan with more cells is not made: eight rows' beliefs would fill 128 MiB.
 MAX_CELLS = float(1 << 21)
-NS_PER_CELL = 1.5  # both passes, one row
-NS_PER_VARIABLE = 60_000.0  # planning for an observed set
-MUCH_NARROWER = 0.25
+NS_PER_CELL = 3.0  # both passes, one row, measured: 2 to 4
+NS_PER_VARIABLE = 45_000.0  # planning for an observed set, measured: 33 to 55 thousand
+MUCH_NARROWER = 0.5
 MOST_PLANS = 64  # of observed sets, kept
 _NODE_CELLS = 12  # what a node costs beside its cells, in cells
-_CHUNK = 128  # rows: fewer are not worth a thread
+_CHUNK = 128  # rows, whole vectors of them: fewer are not worth a thread
 _NO_NUMBERS, _NO_STATES = np.empty((0, 0)), np.empty((0, 0), dtype=np.int32)
 
 
@@ -130,13 +130,12 @@ class RowPlan:
     ) -> None:
         """Enter what all rows share: tables as in ``flat``, a field (sum S,), a constant.
 
-        The arrays are kept, not copied. To be called again when numbers change.
+        To be called again when numbers change; the arrays may not change on their own.
         """
-        self.given = (log_psi, field, constant)
-        self.numbers = None if self.layout is None else _numbers(self.flat, self.layout, *self.given)
-        for plan in self.narrow.values():
-            if plan is not None:
-                plan.load(log_psi, field, constant)
+        self.given = log_psi, field, constant = _plain(log_psi), _plain(field), float(constant)
+        self.numbers = (
+            None if self.layout is None else _numbers(self.flat, self.layout, *self.given)
+        )
 
     # ------------------------------------------------------------ answers
 
@@ -213,9 +212,7 @@ class RowPlan:
             if count >= 0 and len(x) != count:
                 raise SettingsError("RowPlan.run: field, evidence and log_psi differ in length")
             count = len(x)
-            if x.dtype != kind or not x.flags.carray:
-                x = np.require(x, dtype=kind, requirements="CW")
-            arrays.append(x)
+            arrays.append(_plain(x, kind))
         if count < 0:
             raise SettingsError("RowPlan.run: give one row at least of field, evidence or log_psi")
         return count, arrays[0], arrays[1], arrays[2]
@@ -273,8 +270,10 @@ class RowPlan:
 
     def _enough(self) -> int:
         """How many rows of one observed set may be worth a plan of their own."""
-        cost = NS_PER_VARIABLE * len(self.flat.card) if self.layout is not None else 0.0
-        return 1 + int(cost / (max(self.cells, 1.0) * NS_PER_CELL))
+        if self.layout is None:
+            return 1
+        saved = NS_PER_CELL * self.cells * (1.0 - MUCH_NARROWER)
+        return 1 + int(NS_PER_VARIABLE * len(self.flat.card) / max(saved, 1.0))
 
     def _grouped(
         self, evidence: NDArray[np.int32]
@@ -314,13 +313,21 @@ class RowPlan:
                 self.narrow.pop(next(iter(self.narrow)))
             bar = min(MAX_CELLS, self.cells * MUCH_NARROWER)
             tree = tree_over(_links(self.flat, observed, self.tree), len(observed), bar)
-            plan = None
-            if tree.complete and tree.cells < bar:
-                plan = RowPlan._make(self.flat, tree, observed)
-                assert self.given is not None
-                plan.load(*self.given)
-            self.narrow[key] = plan
-        return self.narrow[key]
+            found = tree.complete and tree.cells <= bar
+            self.narrow[key] = RowPlan._make(self.flat, tree, observed) if found else None
+        plan = self.narrow[key]
+        if plan is not None and plan.given is not self.given:
+            assert self.given is not None
+            plan.load(*self.given)
+            plan.given = self.given
+        return plan
+
+
+def _plain(x: NDArray, kind: type = np.float64) -> NDArray:
+    """As kernels want arrays: C-contiguous, writable, of one type."""
+    if x.dtype == kind and x.flags.carray:
+        return x
+    return np.require(x, dtype=kind, requirements=["C", "W"])
 
 
 def _spread(work: Callable[[int, int], None], n: int, workers: int) -> None:
@@ -328,7 +335,7 @@ def _spread(work: Callable[[int, int], None], n: int, workers: int) -> None:
     if workers <= 1 or n <= _CHUNK:
         work(0, n)
         return
-    size = max(_CHUNK, -(-n // (4 * workers * LANES)) * LANES)
+    size = _CHUNK * -(-n // (4 * workers * _CHUNK))
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(lambda first: work(first, min(first + size, n)), range(0, n, size)))
 
@@ -378,16 +385,16 @@ def lay_out(
     flat: Flat, tree: CliqueTree, sizes: NDArray[np.int64], observed: NDArray[np.bool_]
 ) -> Layout:
     """Nodes, their inputs and all maps; ``observed`` variables are not in the tree."""
-    from minfer.kernels.rows import index_maps
+    from minfer.kernels.rows import MOST_INPUTS, index_maps
 
     card = flat.card.tolist()
     scope, fptr = flat.scope.tolist(), flat.fptr.tolist()
-    scopes = [scope[a:b] for a, b in zip(fptr[:-1], fptr[1:])]
+    scopes = [scope[a:b] for a, b in pairwise(fptr)]
     seen = observed.tolist()
     any_seen = bool(observed.any())
     free = [[v for v in s if not seen[v]] for s in scopes] if any_seen else scopes
     cut = [t for t, s in enumerate(scopes) if len(free[t]) < len(s)] if any_seen else []
-    nodes, of_clique, parts = _nodes(card, tree, seen, [(t, free[t]) for t in cut])
+    nodes, of_clique = _nodes(card, tree, seen, [(t, free[t]) for t in cut], MOST_INPUTS)
     n_nodes, is_cut = len(nodes), set(cut)
     # where things lie: fields, slices, messages
     slice_at, at = {}, int(flat.off[-1])
@@ -451,7 +458,14 @@ def lay_out(
         for v in free[t]:
             index = (index[:, None] + np.arange(card[v], dtype=np.int32) * steps[v]).ravel()
         extra.append(index.astype(np.int32))
-        slices[i] = (flat.toff[t], len(index), n_maps + n_slice_maps, slice_at[t], begin, len(picks))
+        slices[i] = (
+            flat.toff[t],
+            len(index),
+            n_maps + n_slice_maps,
+            slice_at[t],
+            begin,
+            len(picks),
+        )
         n_slice_maps += len(index)
     maps = np.empty(n_maps + n_slice_maps, dtype=np.int32)
     if extra:
@@ -463,7 +477,16 @@ def lay_out(
         flat.card, *_ragged([node.variables for node in nodes]), np.array(which, dtype=np.int64),
         *_ragged(over), start, maps,
     )  # fmt: skip
-    columns = (cells, entries, first[:-1], ends[:-1], message[:-1], in_ptr[:-1], in_ptr[1:], is_root)
+    columns = (
+        cells,
+        entries,
+        first[:-1],
+        ends[:-1],
+        message[:-1],
+        in_ptr[:-1],
+        in_ptr[1:],
+        is_root,
+    )
     tables = np.empty((len(whole), 5), dtype=np.int64)
     tables[:, 0], tables[:, 1] = table_node, start[n_inputs:]
     tables[:, 2], tables[:, 3] = flat.toff[whole], sizes[whole]
@@ -484,14 +507,21 @@ def _ragged(lists: Sequence[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.i
 
 
 def _nodes(
-    card: list[int], tree: CliqueTree, seen: list[bool], cut: list[tuple[int, list[int]]]
-) -> tuple[list[_Node], list[int], None]:
-    """Nodes in an order in which children come first; the node of each clique."""
+    card: list[int],
+    tree: CliqueTree,
+    seen: list[bool],
+    cut: list[tuple[int, list[int]]],
+    most: int,
+) -> tuple[list[_Node], list[int]]:
+    """Nodes in an order in which children come first; the node of each clique.
+
+    ``cut``: tables of which rows select a slice, with the variables of the slice.
+    """
     ptr, variables = tree.ptr.tolist(), tree.variables.tolist()
     n_eliminated, parent = tree.n_eliminated.tolist(), tree.parent.tolist()
     position, home = tree.position.tolist(), tree.home.tolist()
     n_cliques = len(parent)
-    cliques = [variables[a:b] for a, b in zip(ptr[:-1], ptr[1:])]
+    cliques = [variables[a:b] for a, b in pairwise(ptr)]
     size = [int(x) for x in tree.clique_cells.tolist()]
     smallest: dict[int, int] = {}
     for c, clique in enumerate(cliques):
@@ -512,7 +542,7 @@ def _nodes(
     for c, clique in enumerate(cliques):
         separator = clique[n_eliminated[c] :]
         node = _Node(separator, clique[: n_eliminated[c]])
-        node.inputs = _meet(nodes, items[c], card, clique, size[c])
+        node.inputs = _meet(nodes, items[c], card, clique, size[c], most)
         of_clique.append(len(nodes))
         nodes.append(node)
         if parent[c] >= 0:
@@ -520,13 +550,13 @@ def _nodes(
     # what is in no clique: fixed variables, tables of which every variable is observed
     loose: list[tuple[list[int], list[tuple[str, int]]]]
     loose = [([v], [("field", v)]) for v in range(len(card)) if home[v] < 0 and not seen[v]]
-    for i in range(0, len(constants), MOST_INPUTS):
-        loose.append(([], constants[i : i + MOST_INPUTS]))
+    for i in range(0, len(constants), most):
+        loose.append(([], constants[i : i + most]))
     for scope, inputs in loose:
         node = _Node([], scope)
         node.inputs = inputs
         nodes.append(node)
-    return nodes, of_clique, None
+    return nodes, of_clique
 
 
 def _meet(
@@ -535,58 +565,59 @@ def _meet(
     card: list[int],
     clique: list[int],
     size: int,
+    most: int,
 ) -> list[tuple[str, int]]:
-    """The inputs of a clique; appends the nodes in which some of them meet first."""
+    """The inputs of a clique, ``most`` or fewer; appends the nodes in which some meet first.
+
+    Two inputs meet if the node over their variables has less than a quarter of the clique's cells,
+    those over the fewest first.
+    """
     if len(items) < 2:
         return [(kind, k) for kind, k, _ in items]
     bit = {v: 1 << i for i, v in enumerate(clique)}
     n_cells: dict[int, int] = {}
+    meeting: set[int] = set()
 
     def cells(mask: int) -> int:
         if mask not in n_cells:
             n_cells[mask] = math.prod([card[v] for v in clique if bit[v] & mask])
         return n_cells[mask]
 
-    def joined(mask: int, members: list[tuple[str, int]]) -> tuple[int, str, int]:
+    def joined(mask: int, members: list[tuple[int, str, int]]) -> tuple[int, str, int]:
         node = _Node([v for v in clique if bit[v] & mask], [])
-        node.inputs = members
+        node.inputs = [item[1:] for item in members]
         nodes.append(node)
         meeting.add(len(nodes) - 1)
         return mask, "node", len(nodes) - 1
 
-    meeting: set[int] = set()
     have = [(sum(bit[v] for v in scope), kind, k) for kind, k, scope in items]
-    if len(have) > MOST_INPUTS:  # many of one scope, as in naive Bayes: by handfuls
+    if len(have) > most:  # many of one scope, as in naive Bayes: by handfuls
         by_mask: dict[int, list[tuple[int, str, int]]] = {}
         for item in have:
             by_mask.setdefault(item[0], []).append(item)
         have = []
         for mask, same in by_mask.items():
             while len(same) > 1:
-                handfuls = [same[i : i + MOST_INPUTS] for i in range(0, len(same), MOST_INPUTS)]
-                same = [
-                    joined(mask, [x[1:] for x in some]) if len(some) > 1 else some[0]
-                    for some in handfuls
-                ]
+                handfuls = [same[i : i + most] for i in range(0, len(same), most)]
+                same = [joined(mask, some) if len(some) > 1 else some[0] for some in handfuls]
             have += same
     while len(have) > 1:
         fewest, a, b = min(
             (cells(have[a][0] | have[b][0]), a, b) for a in range(len(have)) for b in range(a)
         )
-        if 4 * fewest + _NODE_CELLS > size and len(have) <= MOST_INPUTS:
+        if 4 * fewest + _NODE_CELLS > size and len(have) <= most:
             break
-        one, other = have[a], have[b]
-        mask = one[0] | other[0]
-        if one[2] not in meeting or one[1] != "node" or one[0] != mask:
-            one, other = other, one
-        rest = [x for i, x in enumerate(have) if i not in (a, b)]
-        is_host = one[1] == "node" and one[2] in meeting and one[0] == mask
-        newest = is_host and not (other[1] == "node" and other[2] > one[2])
-        if newest and len(nodes[one[2]].inputs) < MOST_INPUTS:
-            nodes[one[2]].inputs.append(other[1:])
-            have = [*rest, one]
+        pair = [have.pop(a), have.pop(b)]
+        mask = pair[0][0] | pair[1][0]
+        # a node over the same variables has room for another input, if that is made before it
+        pair.sort(key=lambda item: item[2] if item[1] == "node" else -1)
+        other, host = pair
+        is_meeting = host[1] == "node" and host[2] in meeting and host[0] == mask
+        if is_meeting and len(nodes[host[2]].inputs) < most:
+            nodes[host[2]].inputs.append(other[1:])
+            have.append(host)
         else:
-            have = [*rest, joined(mask, [one[1:], other[1:]])]
+            have.append(joined(mask, pair))
     return [item[1:] for item in have]
 
 
@@ -598,7 +629,12 @@ def _numbers(
 ) -> Numbers:
     """Products of tables over the nodes, and what bounds need to know of them."""
     from minfer.kernels.rows import (
+        CELLS,
+        ENTRIES,
+        INPUTS,
+        INPUTS_END,
         LOST,
+        S_FIRST,
         SMALLEST,
         live_cells,
         shared_fields,
@@ -607,7 +643,7 @@ def _numbers(
     )
 
     n_nodes, n_slices, n_variables = len(layout.nodes), len(layout.slices), len(flat.card)
-    n_cells = int(layout.nodes[:, 0].sum())
+    n_cells = int(layout.nodes[:, CELLS].sum())
     psi, live = np.empty(n_cells), np.empty(n_cells, dtype=np.uint8)
     shared = np.zeros((7, max(n_nodes, n_variables, n_slices)))
     top = np.empty(n_nodes)
@@ -620,16 +656,18 @@ def _numbers(
     table = np.zeros(0)
     if n_slices:  # linear, each with maximum 1
         table = np.zeros(len(log_psi))
-        for i, (first, t) in enumerate(zip(layout.slices[:, 0].tolist(), _cut(flat, layout))):
-            logs = log_psi[first : first + t]
+        sizes = dict(zip(flat.toff.tolist(), _table_sizes(flat).tolist()))
+        for i, first in enumerate(layout.slices[:, S_FIRST].tolist()):
+            past = first + sizes[first]
+            logs = log_psi[first:past]
             highest = float(logs.max())
             constant += highest
             if highest == -np.inf:
                 continue
             logs = logs - highest
             lost = (logs < SMALLEST) & (logs > -np.inf)
-            linear = np.exp(logs, where=logs >= SMALLEST, out=np.zeros(t))
-            table[first : first + t] = linear
+            linear = np.exp(logs, where=logs >= SMALLEST, out=np.zeros(len(logs)))
+            table[first:past] = linear
             shared[5, i] = linear[linear > 0.0].min()
             shared[6, i] = LOST if lost.any() else 0.0
         return Numbers(layout, psi, shared, field, table, constant, psi)
@@ -639,23 +677,9 @@ def _numbers(
     if n_live > 0.9 * n_cells:
         return Numbers(layout, psi, shared, field, table, constant, psi)
     nodes, inputs = np.empty_like(layout.nodes), np.empty_like(layout.inputs)
-    n_ends = int(layout.nodes[:, 1].sum())
-    per_node = layout.nodes[:, 6] - layout.nodes[:, 5]
-    room = n_ends + int((layout.nodes[:, 0] * per_node).sum())
-    maps, kept = np.empty(room, dtype=np.int32), np.empty(n_live)
-    without_dead(
-        layout.nodes, layout.inputs, layout.maps, psi, live, nodes, inputs, maps, kept
-    )
+    n_inputs = layout.nodes[:, INPUTS_END] - layout.nodes[:, INPUTS]
+    room = layout.nodes[:, ENTRIES].sum() + (layout.nodes[:, CELLS] * n_inputs).sum()
+    maps, kept = np.empty(int(room), dtype=np.int32), np.empty(n_live)
+    without_dead(layout.nodes, layout.inputs, layout.maps, psi, live, nodes, inputs, maps, kept)
     small = layout._replace(nodes=nodes, inputs=inputs, tables=layout.tables[:0], maps=maps)
     return Numbers(small, kept, shared, field, table, constant, psi)
-
-
-def _cut(flat: Flat, layout: Layout) -> list[int]:
-    """Entries of each table of which rows select a slice."""
-    out = []
-    for first, size, _, _, a, b in layout.slices.tolist():
-        n = size
-        for v in layout.picks[a:b, 0].tolist():
-            n *= int(flat.card[v])
-        out.append(n)
-    return out
