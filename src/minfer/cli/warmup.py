@@ -82,6 +82,7 @@ def _use_solvers() -> None:
         solver = construct(name, settings)
         wait_for(f"compiling {title}", lambda solver=solver: _use(solver))  # type: ignore[misc]
         typer.echo(f"{k:>2}/{len(CASES)}  {title:<18}{time.perf_counter() - then:6.1f} s", err=True)
+    wait_for("compiling exact for rows", _use_rows)
 
 
 def _use(solver: Any) -> None:
@@ -93,6 +94,23 @@ def _use(solver: Any) -> None:
             for factor in range(graph.n_factors):
                 answer.factor(factor)
             solver(graph, start=answer)
+
+
+def _use_rows() -> None:
+    """Rows of evidence and of tables on each small graph, and so many that planning again may pay."""
+    import numpy as np
+
+    from minfer.conditioning import condition, flatten
+    from minfer.elimination import clique_tree
+    from minfer.solvers.rows import RowPlan
+
+    for graph in small_graphs():
+        model = condition(graph)
+        flat = flatten(model)
+        plan = RowPlan.make(flat, clique_tree(model))
+        plan.load(flat.log_psi, flat.field, model.constant)
+        plan.run(log_psi=flat.log_psi[None, :], joints=True)
+        plan.run(evidence=np.full((10_000, graph.n_variables), -1, dtype=np.int32))
 
 
 def _use_method() -> None:
