@@ -103,19 +103,26 @@ def adjacency(model: Conditioned) -> Adjacency:
             for b in range(a + 1, g.arity):
                 keys.append(scope[:, a] * n_variables + scope[:, b])
                 keys.append(scope[:, b] * n_variables + scope[:, a])
+    return linked(keys, np.flatnonzero(model.fixed < 0), model.graph._n_states)
+
+
+def linked(
+    keys: list[NDArray[np.int64]], free: NDArray[np.int64], n_states: NDArray[np.int32]
+) -> Adjacency:
+    """The graph over ``free`` variables of pairs u * V + v, both ways, each any number of times."""
+    n_variables = len(n_states)
     pairs = _unique(np.concatenate(keys)) if keys else np.zeros(0, dtype=np.int64)
-    free = np.flatnonzero(model.fixed < 0)
     number = np.full(n_variables, -1, dtype=np.int32)
     number[free] = np.arange(len(free), dtype=np.int32)
     first, second = (pairs // n_variables, pairs % n_variables) if len(pairs) else (pairs, pairs)
     ptr = np.zeros(len(free) + 1, dtype=np.int64)
     np.cumsum(np.bincount(number[first], minlength=len(free)), out=ptr[1:])
-    return Adjacency(free, ptr, number[second], np.log2(model.graph._n_states[free]))
+    return Adjacency(free, ptr, number[second], np.log2(n_states[free]))
 
 
 def _unique(keys: NDArray[np.int64]) -> NDArray[np.int64]:
     keys.sort()
-    return keys[np.concatenate([[True], keys[1:] != keys[:-1]])]
+    return keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if len(keys) else keys
 
 
 def clique_tree(model: Conditioned, max_cells: float = math.inf) -> CliqueTree:

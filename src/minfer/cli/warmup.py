@@ -97,7 +97,7 @@ def _use(solver: Any) -> None:
 
 
 def _use_rows() -> None:
-    """Rows of evidence and of tables on each small graph, and so many that planning again may pay."""
+    """Rows of evidence and of tables on each small graph; so many that planning again may pay."""
     import numpy as np
 
     from minfer.conditioning import condition, flatten

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.conditioning import Flat
-from minfer.elimination import Adjacency, CliqueTree, tree_over
+from minfer.elimination import Adjacency, CliqueTree, linked, tree_over
 from minfer.errors import EvidenceError, SettingsError
 
 #: A plan with more cells is not made: eight rows' beliefs would fill 128 MiB.
@@ -113,8 +113,10 @@ class RowPlan:
 
     @classmethod
     def _make(cls, flat: Flat, tree: CliqueTree, observed: NDArray[np.bool_]) -> RowPlan:
+        from minfer.solvers.exact import table_sizes
+
         fits = tree.complete and tree.cells <= MAX_CELLS
-        sizes = _table_sizes(flat)
+        sizes = table_sizes(flat)
         layout = lay_out(flat, tree, sizes, observed) if fits else None
         return cls(flat, tree, layout, int(sizes.sum()))
 
@@ -133,9 +135,9 @@ class RowPlan:
         To be called again when numbers change; the arrays may not change on their own.
         """
         self.given = log_psi, field, constant = _plain(log_psi), _plain(field), float(constant)
-        self.numbers = (
-            None if self.layout is None else _numbers(self.flat, self.layout, *self.given)
-        )
+        self.numbers = None
+        if self.layout is not None:
+            self.numbers = _numbers(self.flat, self.layout, log_psi, field, constant)
 
     # ------------------------------------------------------------ answers
 
@@ -286,16 +288,16 @@ class RowPlan:
         ordered, few = np.sort(keys), self._enough() - 1
         if not (ordered[few:] == ordered[: len(keys) - few]).any():
             return [(self, None)]
-        _, first, which, counts = np.unique(
-            keys, return_index=True, return_inverse=True, return_counts=True
-        )
+        by_key = np.argsort(keys, kind="stable")
+        groups = np.split(by_key, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1)
         rest = np.ones(len(keys), dtype=bool)
         out: list[tuple[RowPlan, NDArray[np.int64] | None]] = []
-        for k in np.flatnonzero(counts > few):
-            observed = evidence[first[k]] >= 0
+        for mine in groups:
+            if len(mine) <= few:
+                continue
+            observed = evidence[mine[0]] >= 0
             plan = self._narrow_plan(observed)
             if plan is not None:
-                mine = np.flatnonzero(which == k)
                 mine = mine[((evidence[mine] >= 0) == observed).all(axis=1)]  # not by its key alone
                 rest[mine] = False
                 out.append((plan, mine))
@@ -352,19 +354,7 @@ def _links(flat: Flat, observed: NDArray[np.bool_], tree: CliqueTree) -> Adjacen
             u, v = flat.scope[first + a].astype(np.int64), flat.scope[first + b].astype(np.int64)
             both = keep[u] & keep[v]
             keys += [(u * n + v)[both], (v * n + u)[both]]
-    pairs = np.unique(np.concatenate(keys)) if keys else np.zeros(0, dtype=np.int64)
-    free = np.flatnonzero(keep)
-    number = np.full(n, -1, dtype=np.int32)
-    number[free] = np.arange(len(free), dtype=np.int32)
-    ptr = np.zeros(len(free) + 1, dtype=np.int64)
-    np.cumsum(np.bincount(number[pairs // n], minlength=len(free)), out=ptr[1:])
-    return Adjacency(free, ptr, number[pairs % n], np.log2(flat.card[free]))
-
-
-def _table_sizes(flat: Flat) -> NDArray[np.int64]:
-    if len(flat.ids) == 0:
-        return np.zeros(0, dtype=np.int64)
-    return np.multiply.reduceat(flat.card[flat.scope].astype(np.int64), flat.fptr[:-1])
+    return linked(keys, np.flatnonzero(keep), flat.card)
 
 
 # ---------------------------------------------------------------- layout
@@ -405,7 +395,7 @@ def lay_out(
     cells = [math.prod([card[v] for v in node.variables]) for node in nodes]
     entries = [math.prod([card[v] for v in node.separator]) for node in nodes]
     message = np.cumsum([at, *entries]).tolist()
-    first = np.cumsum([0, *cells]).tolist()
+    first = np.cumsum([0, *cells])[:-1]
     ends = np.cumsum([0, *entries]).tolist()
     # inputs
     is_root = [True] * n_nodes
@@ -441,35 +431,10 @@ def lay_out(
     over += [scopes[t] for t in whole]
     map_cells = np.array([cells[c] for c in which], dtype=np.int64)
     start = ends[-1] + np.cumsum(map_cells) - map_cells
-    # slices: from the free entries into the table, and the steps of the observed variables
-    picks: list[tuple[int, int]] = []
-    slices = np.zeros((len(cut), 6), dtype=np.int64)
-    extra: list[NDArray[np.int32]] = []
     n_maps = ends[-1] + int(map_cells.sum())
-    n_slice_maps = 0
-    for i, t in enumerate(cut):
-        step, steps = 1, {}
-        for v in reversed(scopes[t]):
-            steps[v] = step
-            step *= card[v]
-        begin = len(picks)
-        picks += [(v, steps[v]) for v in scopes[t] if seen[v]]
-        index = np.zeros(1, dtype=np.int32)
-        for v in free[t]:
-            index = (index[:, None] + np.arange(card[v], dtype=np.int32) * steps[v]).ravel()
-        extra.append(index.astype(np.int32))
-        slices[i] = (
-            flat.toff[t],
-            len(index),
-            n_maps + n_slice_maps,
-            slice_at[t],
-            begin,
-            len(picks),
-        )
-        n_slice_maps += len(index)
-    maps = np.empty(n_maps + n_slice_maps, dtype=np.int32)
-    if extra:
-        maps[n_maps:] = np.concatenate(extra)
+    slices, picks, more_maps = _slices(flat, scopes, seen, cut, list(slice_at.values()), n_maps)
+    maps = np.empty(n_maps + len(more_maps), dtype=np.int32)
+    maps[n_maps:] = more_maps
     for c in range(n_nodes):
         width = cells[c] // entries[c]
         maps[ends[c] : ends[c + 1]] = np.arange(width, cells[c] + 1, width)
@@ -477,27 +442,52 @@ def lay_out(
         flat.card, *_ragged([node.variables for node in nodes]), np.array(which, dtype=np.int64),
         *_ragged(over), start, maps,
     )  # fmt: skip
-    columns = (
-        cells,
-        entries,
-        first[:-1],
-        ends[:-1],
-        message[:-1],
-        in_ptr[:-1],
-        in_ptr[1:],
-        is_root,
-    )
-    tables = np.empty((len(whole), 5), dtype=np.int64)
-    tables[:, 0], tables[:, 1] = table_node, start[n_inputs:]
-    tables[:, 2], tables[:, 3] = flat.toff[whole], sizes[whole]
-    _, same, inverse = np.unique(tables[:, 2], return_index=True, return_inverse=True)
-    tables[:, 4] = same[inverse]
-    inputs = np.empty((n_inputs, 3), dtype=np.int64)
-    inputs[:, 0], inputs[:, 1], inputs[:, 2] = source, start[:n_inputs], bound
+    _, same, inverse = np.unique(flat.toff[whole], return_index=True, return_inverse=True)
     return Layout(
-        np.array(columns, dtype=np.int64).T.copy().reshape(n_nodes, 8), inputs, tables, slices,
-        np.array(picks, dtype=np.int64).reshape(-1, 2), maps, observed.astype(np.uint8),
+        _columns(cells, entries, first, ends[:-1], message[:-1], in_ptr[:-1], in_ptr[1:], is_root),
+        _columns(source, start[:n_inputs], bound),
+        _columns(table_node, start[n_inputs:], flat.toff[whole], sizes[whole], same[inverse]),
+        slices, picks, maps, observed.astype(np.uint8),
     )  # fmt: skip
+
+
+def _slices(
+    flat: Flat,
+    scopes: list[list[int]],
+    seen: list[bool],
+    cut: list[int],
+    slice_at: list[int],
+    n_maps: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
+    """For tables with observed variables: where slices lie, the steps of the observed variables,
+    and maps from the entries of a slice into its table."""
+    slices: list[tuple[int, ...]] = []
+    picks: list[tuple[int, int]] = []
+    maps = [np.zeros(0, dtype=np.int32)]
+    for t, into in zip(cut, slice_at):
+        step, n_picks = 1, len(picks)
+        index = np.zeros(1, dtype=np.int32)
+        for v in reversed(scopes[t]):
+            states = int(flat.card[v])
+            if seen[v]:
+                picks.append((v, step))
+            else:
+                steps = np.arange(states, dtype=np.int32) * np.int32(step)
+                index = (steps[:, None] + index).ravel()
+            step *= states
+        slices.append((int(flat.toff[t]), len(index), n_maps, into, n_picks, len(picks)))
+        maps.append(index)
+        n_maps += len(index)
+    return (
+        np.array(slices, dtype=np.int64).reshape(-1, 6),
+        np.array(picks, dtype=np.int64).reshape(-1, 2),
+        np.concatenate(maps),
+    )
+
+
+def _columns(*columns: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    """A table of integers by its columns."""
+    return np.array([np.asarray(x, dtype=np.int64) for x in columns]).T.copy()
 
 
 def _ragged(lists: Sequence[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -641,6 +631,7 @@ def _numbers(
         shared_products,
         without_dead,
     )
+    from minfer.solvers.exact import table_sizes
 
     n_nodes, n_slices, n_variables = len(layout.nodes), len(layout.slices), len(flat.card)
     n_cells = int(layout.nodes[:, CELLS].sum())
@@ -656,7 +647,7 @@ def _numbers(
     table = np.zeros(0)
     if n_slices:  # linear, each with maximum 1
         table = np.zeros(len(log_psi))
-        sizes = dict(zip(flat.toff.tolist(), _table_sizes(flat).tolist()))
+        sizes = dict(zip(flat.toff.tolist(), table_sizes(flat).tolist()))
         for i, first in enumerate(layout.slices[:, S_FIRST].tolist()):
             past = first + sizes[first]
             logs = log_psi[first:past]
