@@ -56,6 +56,7 @@ SMALLEST = -640.0  # logarithms below this count as lost: e^-640 < LOST
 LOST = 1e-277
 FLOOR = 1e-280
 NOTHING = 1e-290  # entries of messages below this count as 0, so that one may divide by the others
+NEGLIGIBLE = 1e-14  # share of the mass that may be lost
 SMALL, LARGE = 1e-30, 1e30  # maxima of messages
 
 
@@ -689,7 +690,7 @@ def run_rows(
         for lane in range(min(L, n_rows - r0)):
             r = r0 + lane
             log_z[r] = const[lane]
-            unsafe[r] = not tmp[lane] < 1e-14
+            unsafe[r] = not (tmp[lane] < NEGLIGIBLE and const[lane] < np.inf)
             if unsafe[r] or const[lane] == -np.inf:
                 probs[r] = np.nan
                 if joints.shape[0]:
