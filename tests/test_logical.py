@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import math
+from decimal import Decimal, getcontext
 
 import numpy as np
 import pytest
 
+import naive
 import own_kind
-from minfer import ContradictionError, FactorGraph, Marginals, ModelError
+from minfer import (
+    BeliefPropagation,
+    ContradictionError,
+    FactorGraph,
+    Marginals,
+    ModelError,
+    RefusedError,
+    TreeReweighted,
+)
 from minfer.conditioning import condition
 from minfer.io.native import format_native, parse_native
 from minfer.reduction.gains import factor_scores
@@ -275,3 +286,209 @@ def test_files_that_lie_are_refused():
 
 def format_native_unchecked(graph: FactorGraph, group) -> FactorGraph:
     return FactorGraph(graph._n_states, (group,))
+
+
+# ---------------------------------------------------------------------- belief propagation
+
+
+SCHEDULES = ["sequential", "flooding", "residual"]
+
+
+def with_fields(graph: FactorGraph, rng, scale: float = 1.0) -> FactorGraph:
+    return graph.tilt(rng.normal(size=int(graph.offsets[-1])) * scale)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("most", [2, 3])
+def test_one_factor_is_exact(kind, most):
+    """Beliefs and log Z of one factor under any field: all of its messages by enumeration."""
+    rng = np.random.default_rng(7)
+    for arity in (3, 4, 5, 7):
+        graph, want = drawn(kind, arity, rng, most)
+        for scale in (0.0, 1.0, 30.0, 800.0):
+            tilted = with_fields(graph, rng, scale)
+            m = BeliefPropagation()(tilted)
+            np.testing.assert_allclose(m.probs, naive.marginals(tilted), atol=1e-9)
+            assert m.log_z == pytest.approx(naive.log_z(tilted), rel=1e-12, abs=1e-9)
+            np.testing.assert_allclose(m.factor(0), naive.factor_marginal(tilted, 0), atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ten_literals(kind):
+    rng = np.random.default_rng(8)
+    graph, _ = drawn(kind, 10, rng)
+    graph = with_fields(graph, rng)
+    np.testing.assert_allclose(BeliefPropagation()(graph).probs, naive.marginals(graph), atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_evidence_on_every_subset(kind):
+    rng = np.random.default_rng(9)
+    graph, _ = drawn(kind, 4, rng, 3)
+    graph = with_fields(graph, rng)
+    for known in itertools.product([False, True], repeat=5):
+        states = rng.integers(graph.n_states)
+        seen = graph.with_evidence({v: int(states[v]) for v in np.flatnonzero(known)})
+        if not np.isfinite(naive.log_z(seen)):
+            with pytest.raises(ContradictionError):
+                BeliefPropagation()(seen)
+            continue
+        m = BeliefPropagation()(seen)
+        np.testing.assert_allclose(m.probs, naive.marginals(seen), atol=1e-10)
+        assert m.log_z == pytest.approx(naive.log_z(seen), abs=1e-9)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_trees_are_exact(schedule):
+    """Factors of all kinds in a tree; and hanging on a loop of pairs, which is exact nowhere."""
+    rng = np.random.default_rng(10)
+    for _ in range(6):
+        kinds = rng.permutation([k for k in KINDS if "huge" not in k and "impossible" not in k])[:5]
+        graph, n = FactorGraph.empty([2] * 13), 1
+        for kind in kinds:
+            scope = [int(rng.integers(n)), n, n + 1]
+            n += 2
+            graph = KINDS[str(kind)][1](graph, [scope], signs=[rng.choice([-1, 1], 3).tolist()])
+        graph = with_fields(graph, rng)
+        m = BeliefPropagation(schedule=schedule)(graph)
+        np.testing.assert_allclose(m.probs, naive.marginals(graph), atol=1e-9)
+        assert m.log_z == pytest.approx(naive.log_z(graph), abs=1e-9)
+        assert m.iterations == 1
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("damping", [0.0, 0.3])
+def test_loops_are_those_of_the_tables(schedule, damping):
+    """Loopy models of all kinds, pairs and tables among them, against the same model as tables."""
+    rng = np.random.default_rng(11)
+    for draw in range(12):
+        most = 2 + draw % 2
+        graph = FactorGraph.empty(rng.integers(2, most + 1, size=8))
+        scopes = [rng.permutation(8)[:2].tolist() for _ in range(draw % 4)]
+        shapes = [tuple(graph.n_states[s]) for s in scopes]
+        graph = graph.add_tables(scopes, [rng.normal(size=s) for s in shapes])
+        for kind in rng.permutation(["clause", "clause-negative", "cardinality-soft", "and-soft"]):
+            scope = rng.permutation(8)[:4].tolist()
+            if kind == "cardinality-soft":
+                graph = graph.add_cardinality([scope], [0.0, 0.5, -0.3])
+            else:
+                graph = KINDS[str(kind)][1](graph, [scope])
+        graph = with_fields(graph, rng)
+        plain = FactorGraph.from_tables(
+            graph.n_states,
+            [graph.scope(i) for i in range(graph.n_factors)],
+            [graph.log_table(i) for i in range(graph.n_factors)],
+        ).tilt(graph.field)
+        solver = BeliefPropagation(schedule=schedule, damping=damping, tol=1e-10)
+        m, want = solver(graph), BeliefPropagation(tol=1e-10)(plain)
+        assert m.converged
+        np.testing.assert_allclose(m.probs, want.probs, atol=1e-8)
+        assert m.log_z == pytest.approx(want.log_z, abs=1e-8)
+        for i in range(graph.n_factors):
+            np.testing.assert_allclose(m.factor(i), want.factor(i), atol=1e-8)
+        warm = solver(graph, start=m)
+        assert warm.iterations <= m.iterations
+        np.testing.assert_allclose(warm.probs, m.probs, atol=1e-8)
+
+
+# ---------------------------------------------------------------------- a thousand literals
+
+
+getcontext().prec = 60
+
+
+def decimal_odds(kind: str, log_odds: np.ndarray, weight: float) -> list[Decimal]:
+    """Posterior odds of n literals under one factor, by closed forms in 60 digits."""
+    p = [1 / (1 + (-Decimal(float(x))).exp()) for x in log_odds]
+    q = [1 - x for x in p]
+    n = len(p)
+    if kind == "clause":
+        e = Decimal(weight).exp()
+        none = math.prod(q)
+        return [p[i] * e / (q[i] * e + (1 - e) * none) for i in range(n)]
+    if kind == "exactly-one":
+        odds = [p[i] / q[i] for i in range(n)]
+        total = sum(odds)
+        return [odds[i] / (total - odds[i]) for i in range(n)]
+    if kind == "parity":  # even: the product of 1 - 2 p, without one, is E[(-1)^others]
+        whole = math.prod(1 - 2 * x for x in p)
+        out = []
+        for i in range(n):
+            others = whole / (1 - 2 * p[i])
+            out.append(p[i] * (1 - others) / (q[i] * (1 + others)))
+        return out
+    counts = [Decimal(1), Decimal(0), Decimal(0)]  # at most two
+    odds = [p[i] / q[i] for i in range(n)]
+    for x in odds:
+        counts = [counts[0], counts[1] + x * counts[0], counts[2] + x * counts[1]]
+    out = []
+    for x in odds:
+        one = counts[1] - x
+        two = counts[2] - x * one
+        out.append(x * (1 + one) / (1 + one + two))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("kind", "scale", "shift", "weight"),
+    [
+        ("clause", 2.0, -9.0, 1.5),
+        ("clause", 1.0, -12.0, -4.0),
+        ("clause", 1.0, -40.0, 30.0),
+        ("clause", 1.0, 3.0, 1.5),
+        ("exactly-one", 1.0, 0.0, 0.0),
+        ("exactly-one", 5.0, -8.0, 0.0),
+        ("parity", 2.0, -7.0, 0.0),
+        ("parity", 1.0, 20.0, 0.0),
+        ("at-most-two", 2.0, -6.0, 0.0),
+        ("at-most-two", 1.0, 2.0, 0.0),
+    ],
+)
+def test_a_thousand_literals(kind, scale, shift, weight):
+    rng = np.random.default_rng(12)
+    n = 1000
+    log_odds = rng.normal(size=n) * scale + shift
+    graph = FactorGraph.pairwise(log_odds, [], [])
+    scope = [rng.permutation(n).tolist()]
+    if kind == "clause":
+        graph = graph.add_clauses(scope, weight)
+    elif kind == "exactly-one":
+        graph = graph.add_exactly_one(scope)
+    elif kind == "parity":
+        graph = graph.add_parity(scope)
+    else:
+        graph = graph.add_cardinality(scope, at_most=2)
+    m = BeliefPropagation()(graph)
+    want = decimal_odds(kind, log_odds, weight)
+    on, off = m.probs[1::2], m.probs[::2]
+    np.testing.assert_allclose(on, [float(x / (1 + x)) for x in want], rtol=1e-10)
+    np.testing.assert_allclose(off, [float(1 / (1 + x)) for x in want], rtol=1e-10)
+
+
+def test_end_states_are_the_expected_statistics():
+    rng = np.random.default_rng(13)
+    graph = FactorGraph.empty([2] * 5).add_cardinality([[0, 1, 2, 3, 4]], [0.1, 0.5, -0.2, 0.0])
+    graph = with_fields(graph, rng)
+    m = BeliefPropagation()(graph)
+    ((group, ends),) = m.state.end_beliefs()
+    x, p = naive.joint(graph)
+    want = np.bincount(np.minimum(x.sum(axis=1), 3), p, minlength=4)
+    np.testing.assert_allclose(group.end_statistics(ends)[0], want, atol=1e-12)
+    np.testing.assert_allclose(group.statistics(m.factor(0).reshape(1, -1))[0], want, atol=1e-12)
+
+
+def test_what_no_message_shows_is_no_nan():
+    """Even and odd at once, exactly one on and exactly one off: impossible, but no message tells."""
+    graph = FactorGraph.empty([2] * 4).add_parity([[0, 1, 2, 3]])
+    one = FactorGraph.empty([2] * 3).add_exactly_one([[0, 1, 2]])
+    for impossible in (
+        graph.add_parity([[0, 1, 2, 3]], odd=True),
+        one.add_exactly_one([[0, 1, 2]], signs=-1),
+    ):
+        assert np.isfinite(BeliefPropagation()(impossible).probs).all()
+
+
+def test_tree_reweighted_refuses_with_advice():
+    graph = FactorGraph.empty([2] * 4).add_clauses([[0, 1, 2, 3]], 1.0)
+    with pytest.raises(RefusedError, match="BeliefPropagation"):
+        TreeReweighted()(graph)

@@ -93,11 +93,10 @@ class Mesh:
             answer = self.trees.speakers - ma.base
             rest[answer[(answer >= 0) & (answer < len(rest))]] = False
             ma = ma._replace(mine=np.flatnonzero(rest).astype(np.int32))
-        literals = np.zeros(len(w.card), dtype=np.int64)
         first = w.fac[ma.base : ma.base + len(ma.code), 1]
         arity = w.fac[ma.base : ma.base + len(ma.code), 2]
         slots = w.fslot[_ranges(first, arity)]
-        np.add.at(literals, self.gowner[slots], 1)
+        literals = np.bincount(self.gowner[slots], minlength=len(w.card))
         alone = (literals > 0) & (literals == np.diff(w.gptr)) & (np.diff(w.ptr) == 0)
         seen = np.zeros(len(w.card), dtype=bool)
         slots = w.fslot[_ranges(first[ma.mine], arity[ma.mine])]

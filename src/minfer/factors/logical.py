@@ -206,6 +206,8 @@ class Logical(FactorGroup):
         return parts
 
     def exclude(self, log_field: NDArray[np.float64], offsets: NDArray[np.int64]) -> None:
+        if not self._may_forbid(self.machine()):
+            return
         first = offsets[self._scope]  # (F, A)
         allowed = np.zeros((*first.shape, 2), dtype=bool)
         for a, size in enumerate(self.shape):

@@ -69,11 +69,10 @@ def visit_linear(ma, s, order, begin, end, forward, in_place, damping, watching)
     gm, gq, bel, flag = s.gm, s.gq, s.bel, s.flag
     biggest = moved = 0.0
     small = 0
-    plain = in_place and damping == 0.0 and not watching
     for place in range(begin, end):
         i = order[place if forward else begin + end - 1 - place]
         lo, hi = first[i], first[i + 1]
-        if plain and code[i] != OTHER and hi - lo <= SHORT:  # most factors: written out
+        if damping == 0.0 and code[i] != OTHER and hi - lo <= SHORT:  # most: written out
             c11 = 1.0 if code[i] == STAY else 0.0
             c10 = 1.0 if code[i] == BACK else 0.0
             a0 = 1.0 if start[i] == 0 else 0.0
@@ -82,11 +81,14 @@ def visit_linear(ma, s, order, begin, end, forward, in_place, damping, watching)
             for j in range(lo, hi):
                 t, o = np.uint64(lit[j]), np.uint64(at[j])
                 f = _U1 - t
-                bt, bf, mt, mf = bel[o + t], bel[o + f], gm[g + t], gm[g + f]
-                if mt > 0.0 and mf > 0.0:  # bt / mt and bf / mf, both times mt mf
-                    qt, qf = bt * mf, bf * mt
+                if in_place:
+                    bt, bf, mt, mf = bel[o + t], bel[o + f], gm[g + t], gm[g + f]
+                    if mt > 0.0 and mf > 0.0:  # bt / mt and bf / mf, both times mt mf
+                        qt, qf = bt * mf, bf * mt
+                    else:
+                        qt, qf = bt if mt > 0.0 else 0.0, bf if mf > 0.0 else 0.0
                 else:
-                    qt, qf = bt if mt > 0.0 else 0.0, bf if mf > 0.0 else 0.0
+                    qt, qf = gq[g + t], gq[g + f]
                 total = qt + qf
                 if total < 1e-10:
                     if total == 0.0:
@@ -120,9 +122,13 @@ def visit_linear(ma, s, order, begin, end, forward, in_place, damping, watching)
                 if min(min(mt, mf), min(bt, bf)) < TINY:
                     small += (0.0 < mt < TINY) + (0.0 < mf < TINY)
                     small += (0.0 < bt < TINY) + (0.0 < bf < TINY)
+                if watching:
+                    x = gm[g + t]
+                    moved = max(moved, abs(mt - x / (x + gm[g + f])))
                 gm[g + t], gm[g + f] = mt, mf
-                biggest = max(biggest, abs(bt - bel[o + t]))
-                bel[o + t], bel[o + f] = bt, bf
+                if in_place:
+                    biggest = max(biggest, abs(bt - bel[o + t]))
+                    bel[o + t], bel[o + f] = bt, bf
             continue
         arity, n = hi - lo, np.int64(n_ends[i])
         q = (arity + 1) * n  # where cavities lie in the scratch, then the backward sums
