@@ -71,6 +71,8 @@ def draw_graph(rng: np.random.Generator) -> FactorGraph:
         fields = rng.normal(size=n) * scale
         return FactorGraph.pairwise(fields, edges, rng.normal(size=len(edges)) * scale, feature)
     graph = _tables(rng, scale, tree=family == 5, pairwise=family == 6)
+    if family in (7, 8):
+        graph = _with_logic(rng, graph, scale)
     if family == 9:  # a global factor over some new variables, and one that was there
         old, n = graph.n_variables, int(rng.integers(2, 5))
         more = FactorGraph.pairwise(rng.normal(size=n) * min(scale, 3.0), [], [])
@@ -82,6 +84,31 @@ def draw_graph(rng: np.random.Generator) -> FactorGraph:
         graph = FactorGraph.from_tables(states, scopes, tables[: len(scopes)])
         binary = [v for v in range(old) if states[v] == 2][:1]
         graph = graph.add_global([*binary, *range(old, old + n)], zoo.ExactlyOne())
+    return graph
+
+
+def _with_logic(rng: np.random.Generator, graph: FactorGraph, scale: float) -> FactorGraph:
+    """The same with up to three logical factors over three or more of its variables."""
+    n = graph.n_variables
+    for _ in range(int(rng.integers(1, 4)) if n > 2 else 0):
+        scope = rng.permutation(n)[: rng.integers(3, min(n, 5) + 1)]
+        states = [[int(rng.integers(graph.n_states[v])) for v in scope]]
+        signs = [rng.choice([-1, 1], len(scope)).tolist()]
+        literals = {"signs": signs, "states": states}
+        weight = np.inf if rng.random() < 0.3 else float(rng.normal() * scale)
+        kind, scopes = rng.integers(6), [scope.tolist()]
+        if kind == 0:
+            graph = graph.add_clauses(scopes, weight, **literals)
+        elif kind == 1:
+            graph = graph.add_exactly_one(scopes, **literals)
+        elif kind == 2:
+            graph = graph.add_parity(scopes, weight, bool(rng.integers(2)), **literals)
+        elif kind == 3:
+            graph = graph.add_cardinality(scopes, at_most=int(rng.integers(1, 3)), **literals)
+        elif kind == 4:
+            graph = graph.add_cardinality(scopes, rng.normal(size=3) * scale, **literals)
+        else:
+            graph = graph.add_or([scope[:-1]], [scope[-1]], weight, **literals)
     return graph
 
 
@@ -127,9 +154,8 @@ def _tables(rng: np.random.Generator, scale: float, tree: bool, pairwise: bool) 
 
 
 def beside(graph: FactorGraph, other: FactorGraph) -> FactorGraph:
-    """Two models as one; the first unchanged where it has global factors, or is large."""
-    kinds = {g.kind for g in graph.groups}
-    if "global" in kinds or np.prod(graph.n_states) * np.prod(other.n_states) > 20_000:
+    """Two models as one; the first unchanged where it has no tables, or is large."""
+    if any(g.form != "table" for g in graph.groups) or np.prod(graph.n_states) * np.prod(other.n_states) > 20_000:
         return graph
     both = [(g, n) for g, n in ((graph, 0), (other, graph.n_variables))]
     return FactorGraph.from_tables(
@@ -159,6 +185,8 @@ def check(number: int) -> str:
     """Draw and check one case; a word on how it ended."""
     rng = np.random.default_rng(number)
     graph, solver = draw_graph(rng), draw_solver(rng)
+    if isinstance(solver, MeanField) and any(g.form == "machine" for g in graph.groups):
+        solver = BeliefPropagation(solver.max_iters, solver.tol)
     if rng.random() < 0.15:  # beside a tree of other states, which must be right in any case
         graph = beside(graph, _tables(rng, 1.0, tree=True, pairwise=True))
     start = None
@@ -233,10 +261,19 @@ def naive_table(graph: FactorGraph, factor: int) -> np.ndarray:
     """A factor's log-table, a global one's from its scores."""
     for group in graph.groups:
         if group.kind == "global" and factor in group.ids:
-            shape = [int(s) for s in graph.n_states[graph.scope(factor)]]
-            cells = list(itertools.product(*(range(s) for s in shape)))
-            return group.factor.score(np.array(cells)).reshape(shape)
+            return naive.global_table(graph, tuple(graph.scope(factor).tolist()), group.factor)
     return np.array(graph.log_table(factor))
+
+
+def _forbidden(scope: list[int], table: np.ndarray, fields: list[np.ndarray]) -> None:
+    """States that a hard factor excludes, into the fields of its variables."""
+    allowed = table
+    for a, v in enumerate(scope):
+        shape = [-1 if b == a else 1 for b in range(len(scope))]
+        allowed = allowed + np.where(fields[v] > -np.inf, 0.0, -np.inf).reshape(shape)
+    for a, v in enumerate(scope):
+        best = allowed.max(axis=tuple(b for b in range(len(scope)) if b != a))
+        fields[v] = np.where(best > -np.inf, fields[v], -np.inf)
 
 
 @dataclass
@@ -269,16 +306,24 @@ class Plain:
         rest = {i: (graph.scope(i).tolist(), naive_table(graph, i))
                 for i in range(graph.n_factors)}  # fmt: skip
         known: dict[int, int] = {}
+        logic = {int(i) for g in graph.groups if g.form == "machine" for i in g.ids}
+        untouched = set(rest)  # by evidence
         for _ in range(20):  # unary factors into fields, known variables out of tables
             for i in [i for i, (scope, _) in rest.items() if len(scope) < 2]:
                 scope, table = rest.pop(i)
                 if scope:
                     fields[scope[0]] = fields[scope[0]] + table
+            for i in logic & set(rest):  # they exclude what no message need
+                if len(rest[i][0]) > 2:
+                    _forbidden(*rest[i], fields)
+                    if i not in untouched and np.ptp(rest[i][1]) == 0:
+                        del rest[i]
             new = {v: int(np.argmax(f)) for v, f in enumerate(fields)
                    if v not in known and np.isfinite(f).sum() == 1}  # fmt: skip
             if not new:
                 break
             known |= new
+            untouched -= {i for i, (scope, _) in rest.items() if set(scope) & set(new)}
             for i, (scope, table) in rest.items():
                 index = tuple(new.get(v, slice(None)) for v in scope)
                 rest[i] = [v for v in scope if v not in new], table[index]

@@ -304,7 +304,7 @@ def test_one_factor_is_exact(kind, most):
     """Beliefs and log Z of one factor under any field: all of its messages by enumeration."""
     rng = np.random.default_rng(7)
     for arity in (3, 4, 5, 7):
-        graph, want = drawn(kind, arity, rng, most)
+        graph, _ = drawn(kind, arity, rng, most)
         for scale in (0.0, 1.0, 30.0, 800.0):
             tilted = with_fields(graph, rng, scale)
             m = BeliefPropagation()(tilted)
@@ -478,7 +478,7 @@ def test_end_states_are_the_expected_statistics():
 
 
 def test_what_no_message_shows_is_no_nan():
-    """Even and odd at once, exactly one on and exactly one off: impossible, but no message tells."""
+    """Even and odd at once, exactly one on and one off: impossible, but no message tells."""
     graph = FactorGraph.empty([2] * 4).add_parity([[0, 1, 2, 3]])
     one = FactorGraph.empty([2] * 3).add_exactly_one([[0, 1, 2]])
     for impossible in (

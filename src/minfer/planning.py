@@ -25,7 +25,6 @@ from minfer.words import counted
 
 SWEEPS = 50  # an iterative solver is assumed to take this many
 NS_PAIR_MESSAGE = 6.0  # one message of a factor over two binary variables
-NS_LITERAL = 12.0  # one literal of an automaton, per state
 NS_CELL = 1.3  # one cell of a table, in one message of belief propagation
 LOG_SPACE = 3.0  # ... and so many times more where the table is too extreme for linear space
 LOG_SPACE_RANGE = 600.0
