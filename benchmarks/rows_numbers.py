@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer import Exact, FactorGraph
-from minfer.conditioning import condition, flatten
+from minfer.conditioning import condition
 from minfer.elimination import clique_tree
-from minfer.solvers.rows import RowPlan
+from minfer.solvers.rows import RowPlan, flatten
 
 #: variable, states, parents
 ALARM = """

@@ -155,7 +155,10 @@ def _tables(rng: np.random.Generator, scale: float, tree: bool, pairwise: bool) 
 
 def beside(graph: FactorGraph, other: FactorGraph) -> FactorGraph:
     """Two models as one; the first unchanged where it has no tables, or is large."""
-    if any(g.form != "table" for g in graph.groups) or np.prod(graph.n_states) * np.prod(other.n_states) > 20_000:
+    if (
+        any(g.form != "table" for g in graph.groups)
+        or np.prod(graph.n_states) * np.prod(other.n_states) > 20_000
+    ):
         return graph
     both = [(g, n) for g, n in ((graph, 0), (other, graph.n_variables))]
     return FactorGraph.from_tables(

@@ -117,8 +117,9 @@ def test_prepared_propagation_is_exact_on_drawn_trees(drawn, seed):
     for solver in (BeliefPropagation(), TreeReweighted()):
         run = solver.prepare(graph)
         numbers = numbers_for(graph, seed)
-        want, got = attempt(lambda: Exact()(directly(graph, numbers))), attempt(
-            lambda: run(**numbers)
+        want, got = (
+            attempt(lambda: Exact()(directly(graph, numbers))),
+            attempt(lambda: run(**numbers)),
         )
         if isinstance(want, type) or isinstance(got, type):
             assert want == got

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from minfer import ContradictionError, EvidenceError, Exact, FactorGraph, SettingsError
-from minfer.conditioning import Conditioned, condition, flatten
+from minfer.conditioning import Conditioned, condition
 from minfer.elimination import clique_tree
 from minfer.kernels.rows import INPUTS, INPUTS_END, MOST_INPUTS
 from minfer.solvers import rows as engine
 from minfer.solvers.exact import calibrate, table_sizes
-from minfer.solvers.rows import RowPlan, Rows
+from minfer.solvers.rows import RowPlan, Rows, flatten
 
 MAX_ASSIGNMENTS = 2000
 MILD = st.one_of(st.floats(-3, 3), st.sampled_from([0.0, 0.0, 1.0, -math.inf]))

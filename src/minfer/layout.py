@@ -1,9 +1,10 @@
 """From a conditioned model to arrays, once for all solvers.
 
-:func:`lay_out` makes what mean field, Gibbs and the exact solver run on
-(:class:`minfer.kernels.layout.Layout`): binary pairs in quadratic form where they are wanted so,
-everything else end to end. Message passing shares its parts, :func:`split_pairs` and
-:func:`places`, and adds odds and message slots of its own (:mod:`minfer.wiring`).
+:func:`lay_out` makes what mean field and Gibbs run on (:class:`minfer.kernels.layout.Layout`):
+binary pairs in quadratic form, everything else end to end. Other solvers share its parts. The exact
+solver takes :func:`scopes` and :func:`cells`; message passing :func:`split_pairs`, :func:`scopes`,
+:func:`places` and :func:`automata`, and adds odds and message slots of its own
+(:mod:`minfer.wiring`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,16 @@ if TYPE_CHECKING:
 
 #: Larger entries keep their table: in w = t11 - t10 - t01 + t00 they would swallow small ones.
 MAX_QUADRATIC = 1e5
+
+
+_Machines = tuple[NDArray, NDArray, NDArray, NDArray, NDArray]
+_NO_MACHINES: _Machines = (
+    np.zeros(0, dtype=np.int32),
+    np.zeros(0, dtype=np.int64),
+    np.zeros(0, dtype=np.int32),
+    np.zeros((0, 4), dtype=np.int64),
+    np.zeros(0),
+)
 
 
 class Pairs(NamedTuple):
@@ -98,14 +109,14 @@ def places(flat: Scopes, n_variables: int) -> Places:
     return Places(order, vptr, owner, (order - flat.fptr[owner]).astype(np.int32))
 
 
-def lay_out(model: Conditioned, quadratic: bool = False) -> Layout:
-    """The arrays of a model; ``quadratic``: binary pairs of moderate size in quadratic form."""
+def lay_out(model: Conditioned) -> Layout:
+    """The arrays of a model, binary pairs of moderate size in quadratic form."""
     from minfer.kernels.layout import Layout, fill_pairs, finish
 
     graph = model.graph
     card, off, n = graph._n_states, graph._offsets, graph.n_variables
-    pairs, others = split_pairs(model.groups, _moderate) if quadratic else ([], model.groups)
-    bias, constant = model.field.copy() if pairs else model.field, np.zeros(1)
+    pairs, others = split_pairs(model.groups, _moderate)
+    bias, constant = model.field.copy(), np.zeros(1)
     qptr = np.zeros(n + 1, dtype=np.int64)
     for p in pairs:
         qptr[1:] += np.bincount(p.group._scope.ravel(), minlength=n)
@@ -117,16 +128,13 @@ def lay_out(model: Conditioned, quadratic: bool = False) -> Layout:
     tables = [g for g in others if g.form == "table"]
     machines = [g for g in others if g.form == "machine"]
     ordered = [in_order(g) for g in machines]
-    auto = automata([m for m, _ in ordered])
     flat = scopes([*tables, *machines], [g._scope for g in tables] + [s for _, s in ordered])
     where = places(flat, n)
-    toff, log_psi = _tables(tables)
-    is_sorted = join([np.all(s[:, 1:] > s[:, :-1], axis=1) for _, s in ordered], np.int64)
-    machine = np.stack([auto.n_states, auto.start, auto.final_at, is_sorted], axis=1)
-    toff = np.concatenate([toff, np.full(len(machine), -1, dtype=np.int64)])
-    none = np.zeros(len(flat.scope) - len(auto.literal), dtype=np.int64)  # places of tables
-    literal = np.concatenate([none.astype(np.int32), auto.literal])
-    step_at = np.concatenate([none, auto.step_at])
+    toff, log_psi = cells(tables)
+    auto = _NO_MACHINES
+    if machines:
+        auto = _machines(ordered, len(flat.scope))
+        toff = np.concatenate([toff, np.full(len(auto[3]), -1, dtype=np.int64)])
     kind = np.empty(n, dtype=np.int8)
     vother, vown = np.empty_like(where.vfac), np.empty_like(where.vfac)
     constant += finish(
@@ -134,7 +142,7 @@ def lay_out(model: Conditioned, quadratic: bool = False) -> Layout:
     )
     return Layout(
         card, off, bias, kind, qptr, qvar, qweight, *flat, *where[1:], vother, vown, toff, log_psi,
-        literal, step_at, auto.step, machine.astype(np.int64), auto.final, constant,
+        *auto, constant,
     )  # fmt: skip
 
 
@@ -143,7 +151,7 @@ def _moderate(group: FactorGroup, values: NDArray, basis: NDArray) -> NDArray[np
     return np.asarray((np.abs(tables) <= MAX_QUADRATIC).all(axis=1))
 
 
-def _tables(groups: list[FactorGroup]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def cells(groups: Sequence[FactorGroup]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Where each factor's table begins, and all tables end to end."""
     toff, psi, start = [], [], 0
     for g in groups:
@@ -196,6 +204,21 @@ def automata(machines: Sequence[Machine]) -> Automata:
     )
 
 
+def _machines(ordered: list[tuple[Machine, NDArray]], n_places: int) -> _Machines:
+    """The machines' arrays of :class:`minfer.kernels.layout.Layout`, places of tables included."""
+    auto = automata([m for m, _ in ordered])
+    is_sorted = join([np.all(s[:, 1:] > s[:, :-1], axis=1) for _, s in ordered], np.int64)
+    machine = np.stack([auto.n_states, auto.start, auto.final_at, is_sorted], axis=1)
+    none = np.zeros(n_places - len(auto.literal), dtype=np.int64)
+    return (
+        np.concatenate([none.astype(np.int32), auto.literal]),
+        np.concatenate([none, auto.step_at]),
+        auto.step,
+        machine.astype(np.int64),
+        auto.final,
+    )
+
+
 def in_order(group: FactorGroup) -> tuple[Machine, NDArray[np.int32]]:
     """A group's automata and scopes, positions that commute in the order of their variables.
 
@@ -227,7 +250,7 @@ def same_steps(step: NDArray[np.int32]) -> list[tuple[int, int, bool]]:
 
 
 def join(parts: list[NDArray], dtype: type) -> NDArray:
-    """One array after the other; a single one is not copied."""
+    """One array after the other, contiguous and writable; a single one may be itself."""
     if len(parts) == 1:
-        return parts[0].astype(dtype, copy=False)
+        return np.require(parts[0], dtype, ["C", "W"])
     return np.concatenate(parts).astype(dtype, copy=False) if parts else np.zeros(0, dtype=dtype)

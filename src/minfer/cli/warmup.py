@@ -100,9 +100,9 @@ def _use_rows() -> None:
     """Rows of evidence and of tables on each small graph; so many that planning again may pay."""
     import numpy as np
 
-    from minfer.conditioning import condition, flatten
+    from minfer.conditioning import condition
     from minfer.elimination import clique_tree
-    from minfer.solvers.rows import RowPlan
+    from minfer.solvers.rows import RowPlan, flatten
 
     for graph in small_graphs():
         model = condition(graph)

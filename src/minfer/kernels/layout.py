@@ -1,9 +1,10 @@
-"""A conditioned model as arrays: what mean field, Gibbs and the exact solver read.
+"""A conditioned model as arrays: what mean field and Gibbs read.
 
-Binary pairs may be in quadratic form (:mod:`minfer.kernels.pairs`): their constants and unaries
-have gone into ``constant`` and ``bias``, and a sweep reads one weight and one neighbour. All other
-factors lie end to end: tables first, cells row-major, the last variable fastest; then machines,
-finite automata that read one literal of each variable in turn (:class:`minfer.factors.Machine`).
+Binary pairs of moderate size are in quadratic form (:mod:`minfer.kernels.pairs`): their constants
+and unaries have gone into ``constant`` and ``bias``, and a sweep reads one weight and one
+neighbour. All other factors lie end to end: tables first, cells row-major, the last variable
+fastest; then machines, finite automata that read one literal of each variable in turn
+(:class:`minfer.factors.Machine`).
 
 Kernels take the arrays out of the tuple once, at the top: handing the tuple itself to a helper in
 an inner loop costs a reference count per array and call.

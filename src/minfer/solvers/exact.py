@@ -29,11 +29,10 @@ from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, RefusedError
 from minfer.factors import MAX_TABLE_CELLS, Tables, n_entries
 from minfer.graph import FactorGraph, check_graph
-from minfer.layout import lay_out
+from minfer.layout import Scopes, cells, scopes
 from minfer.solvers.base import LogZ, Marginals, Status
 
 if TYPE_CHECKING:
-    from minfer.kernels.layout import Layout
     from minfer.solvers.prepared import Prepared
 
 MAX_ASSIGNMENTS = 1 << 24  # enumeration refuses beyond
@@ -193,14 +192,15 @@ def calibrate(
     """Run both passes; with ``joints`` also the marginals of the tables, ordered as flattened."""
     from minfer.kernels.cliques import SPARE, collect, distribute
 
-    flat = lay_out(model)
-    sizes = table_sizes(flat) if joints else np.zeros(0, dtype=np.int64)
-    inputs = _inputs(flat, tree, sizes if joints else None)
-    n_given = len(flat.bias) + len(flat.log_psi)
+    graph, flat, (toff, log_psi) = model.graph, scopes(model.groups), cells(model.groups)
+    sizes = table_sizes(graph._n_states, flat) if joints else np.zeros(0, dtype=np.int64)
+    inputs = _inputs(graph, flat, toff, len(log_psi), tree, sizes if joints else None)
+    n_states = len(model.field)
+    n_given = n_states + len(log_psi)
     spare = SPARE if tree.largest > 11.0 else 0  # small cliques have nothing to bundle
     values = np.empty(int(inputs.message[-1]) + spare)
-    values[: len(flat.bias)] = flat.bias
-    values[len(flat.bias) : n_given] = flat.log_psi
+    values[:n_states] = model.field
+    values[n_states:n_given] = log_psi
     out = np.zeros(inputs.n_out + int(tree.scratch_cells) + spare)
     scale = np.zeros(len(tree.parent))
     for first, stop in _slices(tree):
@@ -213,23 +213,30 @@ def calibrate(
     for first, stop in reversed(_slices(tree)):
         _check_clock(deadline)
         distribute(inputs, first, stop, values, scale, out)
-    probs = _normalise(model, out[: len(flat.bias)])
-    joint = _normalise_joints(out[len(flat.bias) : inputs.n_out].copy(), sizes)
+    probs = _normalise(model, out[:n_states])
+    joint = _normalise_joints(out[n_states : inputs.n_out].copy(), sizes)
     known = np.flatnonzero(model.fixed >= 0)
-    constant = model.constant + float(model.field[flat.off[known] + model.fixed[known]].sum())
+    constant = model.constant + float(model.field[graph._offsets[known] + model.fixed[known]].sum())
     return Calibrated(probs, constant + float(scale.sum()), joint)
 
 
-def table_sizes(flat: Layout) -> NDArray[np.int64]:
+def table_sizes(n_states: NDArray[np.int32], flat: Scopes) -> NDArray[np.int64]:
     """Cells of each table, shape (F,)."""
     if len(flat.ids) == 0:
         return np.zeros(0, dtype=np.int64)
-    return np.multiply.reduceat(flat.card[flat.scope].astype(np.int64), flat.fptr[:-1])
+    return np.multiply.reduceat(n_states[flat.scope].astype(np.int64), flat.fptr[:-1])
 
 
-def _inputs(flat: Layout, tree: CliqueTree, sizes: NDArray[np.int64] | None) -> Inputs:
+def _inputs(
+    graph: FactorGraph,
+    flat: Scopes,
+    toff: NDArray[np.int64],
+    n_psi: int,
+    tree: CliqueTree,
+    sizes: NDArray[np.int64] | None,
+) -> Inputs:
     """Lay out inputs by clique. ``sizes``: of the tables, if their marginals are wanted."""
-    n_states, n_psi, n_scope = len(flat.bias), len(flat.log_psi), len(flat.scope)
+    off, n_states, n_scope = graph._offsets, int(graph._offsets[-1]), len(flat.scope)
     n_cliques, n_tables = len(tree.parent), len(flat.ids)
     message = np.zeros(n_cliques + 1, dtype=np.int64)
     np.cumsum(tree.separator_cells, out=message[1:])
@@ -262,14 +269,14 @@ def _inputs(flat: Layout, tree: CliqueTree, sizes: NDArray[np.int64] | None) -> 
         return np.concatenate(parts)[by_clique].astype(np.int64, copy=False)
 
     return Inputs(
-        card=flat.card,
+        card=graph._n_states,
         clique_ptr=tree.ptr,
         clique_var=tree.variables,
         n_res=tree.n_eliminated,
         message=message,
         in_ptr=in_ptr,
-        in_src=join(flat.off[v], n_states + flat.toff, message[child]),
-        in_out=join(flat.off[v], table_out, np.full(len(child), -1)),
+        in_src=join(off[v], n_states + toff, message[child]),
+        in_out=join(off[v], table_out, np.full(len(child), -1)),
         in_child=join(none_v, none_f, child),
         in_scope=join(n_scope + here, flat.fptr[:-1], n_scope + separator[child]),
         in_arity=join(np.ones_like(v), np.diff(flat.fptr), tree.ptr[child + 1] - separator[child]),
@@ -379,8 +386,8 @@ def _all_joints(
     model: Conditioned, tree: CliqueTree
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """The tables' marginals end to end, and where each factor's begin (F,), -1 for none."""
-    flat = lay_out(model)
-    sizes = table_sizes(flat)
+    flat = scopes(model.groups)
+    sizes = table_sizes(model.graph._n_states, flat)
     first = np.full(max(model.graph.n_factors, int(flat.ids.max(initial=-1)) + 1), -1)
     own = flat.ids >= 0  # not those of chains
     first[flat.ids[own]] = (np.cumsum(sizes) - sizes)[own]

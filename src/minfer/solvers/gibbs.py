@@ -101,7 +101,7 @@ class Gibbs:
         target, why = haven(model)
         if why:
             raise RefusedError(f"Gibbs {why}")
-        parts = lay_out(model, quadratic=True)
+        parts = lay_out(model)
         counted = scopes([g for g in model.groups if g.form == "table" or g.n_cells <= MAX_COUNTED])
         run = _Chains(self, counted, parts, begin)
         first = initial_probs(model, parts, start)

@@ -40,9 +40,12 @@ def haven(model: Conditioned) -> tuple[NDArray[np.int32] | None, str]:
     if why := no_messages(model):
         return None, why
     graph, off = model.graph, model.graph._offsets
-    logical = np.zeros(graph.n_factors, dtype=bool)  # as given: evidence makes tables of some
-    for g in graph.groups:
-        logical[g._ids] = g.form == "machine"
+    given = [g for g in graph.groups if g.form == "machine"]  # evidence makes tables of some
+    if not given:
+        return None, ""
+    logical = np.zeros(graph.n_factors, dtype=bool)
+    for g in given:
+        logical[g._ids] = True
     hard = [(g, rows) for g in model.groups if len(rows := np.flatnonzero(g.forbids()))]
     if not any(logical[g._ids[rows]].any() for g, rows in hard):
         return None, ""

@@ -78,7 +78,7 @@ class MeanField:
         check_start(start)
         if why := refusal(model):
             raise RefusedError(f"MeanField {why}")
-        parts = lay_out(model, quadratic=True)
+        parts = lay_out(model)
         q = initial_probs(model, parts, start)
         planned = time.perf_counter()
         climb = _Climb(self, parts, q, begin)

@@ -32,9 +32,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.conditioning import Flat
+from minfer.conditioning import Conditioned
 from minfer.elimination import Adjacency, CliqueTree, linked, tree_over
 from minfer.errors import EvidenceError, SettingsError
+from minfer.layout import Scopes, cells, scopes
 
 #: A plan with more cells is not made: eight rows' beliefs would fill 128 MiB.
 MAX_CELLS = float(1 << 21)
@@ -45,6 +46,32 @@ MOST_PLANS = 64  # of observed sets, kept
 _NODE_CELLS = 12  # what a node costs beside its cells, in cells
 _CHUNK = 128  # rows, whole vectors of them: fewer are not worth a thread
 _NO_NUMBERS, _NO_STATES = np.empty((0, 0)), np.empty((0, 0), dtype=np.int32)
+
+
+class Flat(NamedTuple):
+    """A model in tables, end to end. F factors."""
+
+    card: NDArray[np.int32]  # (V,) number of states
+    off: NDArray[np.int64]  # (V+1,) where a variable's states begin
+    field: NDArray[np.float64]  # (sum S,)
+    ids: NDArray[np.int64]  # (F,) the factors' numbers in the graph
+    fptr: NDArray[np.int64]  # (F+1,) where a factor's scope begins
+    scope: NDArray[np.int32]
+    toff: NDArray[np.int64]  # (F,) where its table begins; shared tables share it
+    log_psi: NDArray[np.float64]
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Cells of each table, (F,)."""
+            return table_sizes(self.card, Scopes(self.ids, self.fptr, self.scope))
+
+
+def flatten(model: Conditioned) -> Flat:
+    """A model of tables only, end to end."""
+    graph = model.graph
+    return Flat(
+        graph._n_states, graph._offsets, model.field, *scopes(model.groups), *cells(model.groups)
+    )
 
 
 class Rows(NamedTuple):
@@ -88,7 +115,7 @@ class RowPlan:
     --------
     >>> import numpy as np
     >>> from minfer import FactorGraph
-    >>> from minfer.conditioning import condition, flatten
+    >>> from minfer.conditioning import condition
     >>> from minfer.elimination import clique_tree
     >>> model = condition(FactorGraph.pairwise([0.0, 0.0], [[0, 1]], [1.0]))
     >>> flat = flatten(model)
@@ -113,10 +140,8 @@ class RowPlan:
 
     @classmethod
     def _make(cls, flat: Flat, tree: CliqueTree, observed: NDArray[np.bool_]) -> RowPlan:
-        from minfer.solvers.exact import table_sizes
-
         fits = tree.complete and tree.cells <= MAX_CELLS
-        sizes = table_sizes(flat)
+        sizes = flat.sizes
         layout = lay_out(flat, tree, sizes, observed) if fits else None
         return cls(flat, tree, layout, int(sizes.sum()))
 
@@ -631,8 +656,6 @@ def _numbers(
         shared_products,
         without_dead,
     )
-    from minfer.solvers.exact import table_sizes
-
     n_nodes, n_slices, n_variables = len(layout.nodes), len(layout.slices), len(flat.card)
     n_cells = int(layout.nodes[:, CELLS].sum())
     psi, live = np.empty(n_cells), np.empty(n_cells, dtype=np.uint8)
@@ -647,7 +670,7 @@ def _numbers(
     table = np.zeros(0)
     if n_slices:  # linear, each with maximum 1
         table = np.zeros(len(log_psi))
-        sizes = dict(zip(flat.toff.tolist(), table_sizes(flat).tolist()))
+        sizes = dict(zip(flat.toff.tolist(), flat.sizes.tolist()))
         for i, first in enumerate(layout.slices[:, S_FIRST].tolist()):
             past = first + sizes[first]
             logs = log_psi[first:past]
