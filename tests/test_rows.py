@@ -16,7 +16,7 @@ from minfer.conditioning import Conditioned, condition
 from minfer.elimination import clique_tree
 from minfer.kernels.rows import INPUTS, INPUTS_END, MOST_INPUTS
 from minfer.solvers import rows as engine
-from minfer.solvers.exact import calibrate, table_sizes
+from minfer.solvers.exact import calibrate
 from minfer.solvers.rows import RowPlan, Rows, flatten
 
 MAX_ASSIGNMENTS = 2000
@@ -153,7 +153,7 @@ def test_joints_are_the_tables_marginals(case: Case) -> None:
     plain = plan.run(evidence=case.evidence)
     np.testing.assert_allclose(found.probs, plain.probs, atol=1e-14)
     assert found.joints is not None
-    ends = np.cumsum(table_sizes(plan.flat))
+    ends = np.cumsum(plan.flat.sizes)
     for r, row in enumerate(case.evidence):
         if not found.log_z[r] > -math.inf:
             assert np.isnan(found.joints[r]).all()

@@ -63,7 +63,9 @@ class Flat(NamedTuple):
     @property
     def sizes(self) -> NDArray[np.int64]:
         """Cells of each table, (F,)."""
-            return table_sizes(self.card, Scopes(self.ids, self.fptr, self.scope))
+        from minfer.solvers.exact import table_sizes
+
+        return table_sizes(self.card, Scopes(self.ids, self.fptr, self.scope))
 
 
 def flatten(model: Conditioned) -> Flat:
@@ -656,6 +658,7 @@ def _numbers(
         shared_products,
         without_dead,
     )
+
     n_nodes, n_slices, n_variables = len(layout.nodes), len(layout.slices), len(flat.card)
     n_cells = int(layout.nodes[:, CELLS].sum())
     psi, live = np.empty(n_cells), np.empty(n_cells, dtype=np.uint8)
