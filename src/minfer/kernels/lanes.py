@@ -14,10 +14,11 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic, models, overload, register_model
 
 from minfer.kernels._jit import jit
-from minfer.kernels.vexp import LN2_HI, LN2_LO, LOG2E, MAGIC
+from minfer.kernels.vexp import LN2_HI, LN2_LO, LOG2E, MAGIC, SQRT_HALF
 
 BITS = 512
 ZERO = -709.3  # its power of two has the exponent bits 0, which is the number 0
@@ -29,18 +30,26 @@ _FUSED = ("contract",)  # a product and a sum may become one operation
 
 
 class Lanes(types.Type):
-    """``count`` numbers of a numba type."""
+    """``count`` numbers of a numba type.
 
-    def __init__(self, dtype: types.Float) -> None:
-        super().__init__(name=f"Lanes({dtype})")
+    Of a *strict* kind, no product and sum become one operation. Then a lane has the same bits in
+    vectors of any width, which is for the compiler to choose otherwise.
+    """
+
+    def __init__(self, dtype: types.Float, count: int, strict: bool) -> None:
+        super().__init__(name=f"Lanes({dtype}, {count}, {strict})")
         self.dtype = dtype
-        self.count = BITS // dtype.bitwidth
+        self.count = count
+        self.flags = () if strict else _FUSED
         element = ir.DoubleType() if dtype == types.float64 else ir.FloatType()
         self.vector = ir.VectorType(element, self.count)
         self.bits = ir.VectorType(ir.IntType(dtype.bitwidth), self.count)
 
 
-_LANES = {dtype: Lanes(dtype) for dtype in (types.float32, types.float64)}
+_FLOATS = (types.float32, types.float64)
+_LANES = {dtype: Lanes(dtype, BITS // dtype.bitwidth, False) for dtype in _FLOATS}
+_STRICT = {dtype: Lanes(dtype, BITS // dtype.bitwidth, True) for dtype in _FLOATS}
+_LONE = {dtype: Lanes(dtype, 1, True) for dtype in _FLOATS}
 
 
 @register_model(Lanes)
@@ -113,6 +122,23 @@ def lanes_of(context, array):
     return types.intp(array), codegen
 
 
+def _zeros(kinds):
+    @intrinsic
+    def zero(context, array):
+        kind = kinds[array.dtype]
+
+        def codegen(context, builder, signature, args):
+            return ir.Constant(kind.vector, [0.0] * kind.count)
+
+        return kind(array), codegen
+
+    return zero
+
+
+strict = _zeros(_STRICT)  # 0 in all lanes of an array, strict: a ``like`` for what is below
+lone = _zeros(_LONE)  # the same for a single lane
+
+
 @intrinsic
 def load(context, array, at):
     """The lanes of a flat array from ``at`` on."""
@@ -138,7 +164,7 @@ def store(context, array, at, x):
     """array[at : at + lanes] = x."""
 
     def codegen(context, builder, signature, args):
-        _Memory(context, builder, array, args[0], _kind(array)).store(args[1], args[2])
+        _Memory(context, builder, array, args[0], x).store(args[1], args[2])
         return context.get_dummy_value()
 
     return types.void(array, types.intp, x), codegen
@@ -165,6 +191,18 @@ def choose(context, a, b, yes, no):
         return builder.select(builder.fcmp_ordered(">", args[0], args[1]), args[2], args[3])
 
     return a(a, a, a, a), codegen
+
+
+@intrinsic
+def magnitude(context, x):
+    """|x|."""
+
+    def codegen(context, builder, signature, args):
+        name = f"llvm.fabs.v{x.count}f{x.dtype.bitwidth}"
+        kind = ir.FunctionType(x.vector, [x.vector])
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
+
+    return x(x), codegen
 
 
 def _rows(into):
@@ -224,7 +262,7 @@ def _operator(symbol, instruction):
     @intrinsic
     def both(context, a, b):
         def codegen(context, builder, signature, args):
-            return getattr(builder, instruction)(args[0], args[1], flags=_FUSED)
+            return getattr(builder, instruction)(args[0], args[1], flags=a.flags)
 
         return a(a, a), codegen
 
@@ -308,3 +346,44 @@ def exp(x):
 @overload(exp)
 def _exp(x):
     return (lambda x: _exp_64(x)) if x.dtype == types.float64 else (lambda x: _exp_32(x))
+
+
+@intrinsic
+def _taken_apart(context, x):
+    """The mantissa of a normal float64, in [0.5, 1), and the exponent that goes with it."""
+
+    def codegen(context, builder, signature, args):
+        def everywhere(bits):
+            return ir.Constant(x.bits, [bits] * x.count)
+
+        bits = builder.bitcast(args[0], x.bits)
+        mantissa = builder.or_(
+            builder.and_(bits, everywhere(0x000FFFFFFFFFFFFF)), everywhere(0x3FE0000000000000)
+        )
+        # the exponent as a float without an integer conversion, which AVX2 has not
+        exponent = builder.or_(
+            builder.and_(builder.lshr(bits, everywhere(52)), everywhere(0x7FF)),
+            everywhere(0x4330000000000000),
+        )
+        both = [builder.bitcast(part, x.vector) for part in (mantissa, exponent)]
+        return context.make_tuple(builder, signature.return_type, both)
+
+    return types.UniTuple(x, 2)(x), codegen
+
+
+@jit
+def log(x):
+    """log x lane by lane, in float64, for normal numbers above 0; as ``vexp.log_in_place``."""
+    m, e = _taken_apart(x)
+    e = e - (4503599627370496.0 + 1022.0)
+    small = splat(x, SQRT_HALF)
+    e = choose(small, m, e - 1.0, e)
+    m = choose(small, m, m + m, m)
+    f = (m - 1.0) / (m + 1.0)
+    g = f * f
+    g2 = g * g
+    g4 = g2 * g2
+    low = (g * (1.0 / 5.0) + 1.0 / 3.0) + g2 * (g * (1.0 / 9.0) + 1.0 / 7.0)
+    mid = (g * (1.0 / 13.0) + 1.0 / 11.0) + g2 * (g * (1.0 / 17.0) + 1.0 / 15.0)
+    p = g * (low + g4 * (mid + g4 * (g * (1.0 / 21.0) + 1.0 / 19.0)))
+    return e * LN2_HI + (e * LN2_LO + 2.0 * (f + f * p))

@@ -1,0 +1,618 @@
+"""Belief propagation on many instances of one structure, one in each lane of a vector.
+
+The instances share the wiring of binary pair factors (:mod:`minfer.kernels.wiring`) and differ in
+fields, perhaps in weights. What is done to one is what :mod:`minfer.kernels.bp` does to a single
+model: trees collected and distributed, sweeps over the core forward and backward in turn, a quiet
+sweep followed by a confirming update, the same definition of converged. No operation mixes lanes
+and each instance has counters of its own, so its numbers do not depend on its neighbours.
+
+Instances need very different numbers of sweeps, so lanes are never left idle. They pass through
+three vectors:
+
+* *stage*: the next instances as odds, their first messages, their trees collected;
+* *run*: sweeps. A lane that falls quiet is moved out and the next instance into it, before a
+  forward sweep, since every instance begins with one;
+* *park*: quiet instances, until all lanes are taken; then one confirming update for all. What
+  passes is finished (trees distributed, beliefs, log Z) and written; what fails waits, as it was
+  before the update, for a lane whose next sweep has its direction.
+
+**Divisions** dominate (NEON: 13 cycles for two doubles), so two messages, or a message and a
+belief, share one: 1/c and 1/d follow from 1/cd. Larger groups, Newton's iteration and narrower
+vectors were slower or no faster. Products of two sums of odds must not leave the range of floats,
+so fields are clamped; :func:`reach` tells which instances that leaves right to the last bit.
+"""
+
+import math
+
+import numpy as np
+
+from minfer.kernels._jit import jit
+from minfer.kernels.bp import half_angle
+from minfer.kernels.lanes import (
+    choose,
+    exp,
+    lanes_of,
+    larger,
+    load,
+    load_as,
+    log,
+    lone,
+    magnitude,
+    splat,
+    store,
+    strict,
+)
+
+NONE, QUIET, STOPPED = 0, 1, 2  # why an instance is parked
+FEW = 4  # lanes that are swept one by one: sooner than all at once
+
+
+@jit
+def reach(ptr, pair, log_odds, w, field, high, load, widest):
+    """How far the numbers of each instance may go; NaN where one is.
+
+    ``field``: the largest |log-odds| given; ``high``: the largest log-odds that a belief can have,
+    messages lying between 1 and W; ``load``: the largest sum of |w| at a variable, and ``widest``
+    the largest |w|.
+    """
+    n_variables, n_pairs = ptr.shape[0] - 1, w.shape[1]
+    up = np.zeros(n_variables)
+    width = most = 0.0
+    for i in range(log_odds.shape[0]):
+        if i == 0 or w.shape[0] > 1:
+            row = w[i]
+            width = most = 0.0
+            for f in range(n_pairs):
+                width = _most(width, abs(row[f]))
+            for v in range(n_variables):
+                up[v] = total = 0.0
+                for e in range(ptr[v], ptr[v + 1]):
+                    x = row[pair[e]]
+                    up[v] += max(x, 0.0)
+                    total += abs(x)
+                most = _most(most, total)
+        far, top = 0.0, 0.0
+        for v in range(n_variables):
+            far = _most(far, abs(log_odds[i, v]))
+            top = _most(top, log_odds[i, v] + up[v])
+        field[i], high[i], load[i], widest[i] = far, top, most, width
+
+
+@jit
+def _most(x, y):
+    """The larger, NaN if one is."""
+    return x if x >= y or x != x else y
+
+
+@jit
+def unary_parts(scope, slot, values, basis, lean, w, first, constant):
+    """As ``kernels.wiring.pair_fill``, for many instances of one group of pair factors.
+
+    Log-tables are ``values @ basis``, values (n, P or 1, K). Adds the unary parts to ``lean``
+    (n, V) and t00 to ``constant`` (n,); writes ``w`` (n, P) and ``first`` (n, E), a log.
+    """
+    single = values.shape[1] == 1
+    t = np.zeros(4)
+    for i in range(values.shape[0]):
+        for f in range(scope.shape[0]):
+            if f == 0 or not single:
+                for c in range(4):
+                    t[c] = 0.0
+                    for k in range(values.shape[2]):
+                        t[c] += values[i, f, k] * basis[k, c]
+            x = (t[3] - t[2]) - (t[1] - t[0])
+            ua, ub = t[2] - t[0], t[1] - t[0]
+            lean[i, scope[f, 0]] += ua
+            lean[i, scope[f, 1]] += ub
+            w[i, f] = x
+            low, high = min(0.0, x), max(0.0, x)
+            first[i, slot[f, 0]] = min(max(-ua, low), high)
+            first[i, slot[f, 1]] = min(max(-ub, low), high)
+            constant[i] += t[0]
+
+
+@jit
+def _move(source, at, step, target, to, stride, count):
+    """Entries of one instance between vectors (step: lanes) and rows (step: 1)."""
+    for _ in range(count):
+        target[to] = source[at]
+        at += step
+        to += stride
+
+
+@jit
+def _exp_all(logs, odds):
+    """odds = e^logs; whole vectors of float64."""
+    for k in range(0, logs.shape[0], lanes_of(logs)):
+        store(odds, k, exp(load(logs, k)))
+
+
+@jit
+def _fill(rows, begin, log_odds, w, first, F, clamp, logs, prior, wl, m):
+    """The next instances into the lanes of the stage; returns how many.
+
+    ``w`` and ``first`` of one row are shared: ``wl`` is empty then, and ``m`` repeats ``F``.
+    """
+    L = lanes_of(m)
+    n = min(np.int64(L), rows.shape[0] - begin)
+    V, P, E = log_odds.shape[1], w.shape[1], first.shape[1]
+    for lane in range(L):
+        i = rows[begin + min(lane, n - 1)]  # lanes to spare repeat the last
+        for v in range(V):
+            logs[v * L + lane] = min(max(log_odds[i, v], -clamp), clamp)
+    _exp_all(logs[: V * L], prior)
+    if wl.shape[0] > 0:
+        for lane in range(L):
+            i = rows[begin + min(lane, n - 1)]
+            for f in range(P):
+                logs[f * L + lane] = w[i, f]
+        _exp_all(logs[: P * L], wl)
+    if first.shape[0] == 1:
+        for e in range(E):
+            store(m, e * L, splat(m, F[e]))
+        return n
+    for lane in range(L):
+        i = rows[begin + min(lane, n - 1)]
+        for e in range(E):
+            logs[e * L + lane] = first[i, e]
+    _exp_all(logs[: E * L], m)
+    return n
+
+
+@jit
+def _collect(ptr, rev, pair, order, up, W, wl, prior, m):
+    """Messages of trees towards the core or a root: from all others, once and for all."""
+    L = lanes_of(m)
+    one = splat(m, 1.0)
+    for k in range(order.shape[0]):
+        e = up[k]
+        if e < 0:
+            continue
+        v = order[k]
+        b = load(prior, v * L)
+        for j in range(ptr[v], ptr[v + 1]):
+            if j != e:
+                b = b * load(m, j * L)
+        w = one * W[e] if wl.shape[0] == 0 else load(wl, pair[e] * L)
+        store(m, rev[e] * L, (one + w * b) / (one + b))
+
+
+@jit
+def _distribute(ptr, rev, pair, order, up, W, wl, prior, m, bel):
+    """Messages away from the core or a root, and the beliefs of trees."""
+    L = lanes_of(m)
+    one = splat(m, 1.0)
+    for k in range(order.shape[0] - 1, -1, -1):
+        v = order[k]
+        lo, hi = ptr[v], ptr[v + 1]
+        b = load(prior, v * L)
+        for e in range(lo, hi):
+            b = b * load(m, e * L)
+        store(bel, v * L, b / (one + b))
+        for e in range(lo, hi):
+            if e != up[k]:
+                x = load(m, e * L)
+                w = one * W[e] if wl.shape[0] == 0 else load(wl, pair[e] * L)
+                store(m, rev[e] * L, (x + w * b) / (x + b))
+
+
+@jit
+def _sweep(like, at, ptr, rev, pair, core, W, wl, prior, m, out, bel, forward, change):
+    """Visit the core, messages into ``out``; ``change``: how far beliefs moved, lane by lane.
+
+    The hot loop. ``like`` is strict and tells how many lanes are visited, the first one is ``at``.
+    """
+    L = lanes_of(m)
+    one, top = splat(like, 1.0), splat(like, 0.0)
+    n = core.shape[0]
+    shared = wl.shape[0] == 0
+    for k in range(n):
+        v = core[k if forward else n - 1 - k]
+        lo, hi = ptr[v], ptr[v + 1]
+        b = load_as(like, prior, at + v * L)
+        for e in range(lo, hi):
+            b = b * load_as(like, m, at + e * L)
+        e = lo
+        while e + 2 <= hi:
+            x, y = load_as(like, m, at + e * L), load_as(like, m, at + e * L + L)
+            c, d = x + b, y + b
+            inverse = one / (c * d)
+            if shared:
+                u, w = splat(like, W[e]), splat(like, W[e + 1])
+            else:
+                u, w = load_as(like, wl, at + pair[e] * L), load_as(like, wl, at + pair[e + 1] * L)
+            store(out, at + rev[e] * L, (x + u * b) * (inverse * d))
+            store(out, at + rev[e + 1] * L, (y + w * b) * (inverse * c))
+            e += 2
+        d = one + b
+        if e < hi:
+            x = load_as(like, m, at + e * L)
+            c = x + b
+            inverse = one / (c * d)
+            u = splat(like, W[e]) if shared else load_as(like, wl, at + pair[e] * L)
+            store(out, at + rev[e] * L, (x + u * b) * (inverse * d))
+            p = b * (inverse * c)
+        else:
+            p = b / d
+        top = larger(magnitude(p - load_as(like, bel, at + v * L)), top)
+        store(bel, at + v * L, p)
+    store(change, at, top)
+
+
+@jit
+def _sweep_damped(like, at, ptr, rev, pair, core, W, wl, prior, m, bel, forward, damping, change, moved):
+    """The same in place and damped; ``moved``: |x - y| / (x + y) of messages, undamped."""
+    L = lanes_of(m)
+    one, top = splat(like, 1.0), splat(like, 0.0)
+    keep, part = splat(like, damping), splat(like, 1.0 - damping)
+    far, wide_apart = top, one
+    n = core.shape[0]
+    for k in range(n):
+        v = core[k if forward else n - 1 - k]
+        b = load_as(like, prior, at + v * L)
+        for e in range(ptr[v], ptr[v + 1]):
+            b = b * load_as(like, m, at + e * L)
+        for e in range(ptr[v], ptr[v + 1]):
+            x, old = load_as(like, m, at + e * L), load_as(like, m, at + rev[e] * L)
+            w = one * W[e] if wl.shape[0] == 0 else load_as(like, wl, at + pair[e] * L)
+            x = (x + w * b) / (x + b)
+            d, s = magnitude(x - old), x + old
+            a, c = d * wide_apart, far * s
+            far, wide_apart = choose(a, c, d, far), choose(a, c, s, wide_apart)
+            a, c = part * (one + old), keep * (one + x)
+            store(m, at + rev[e] * L, (a * x + c * old) / (a + c))
+        p = b / (one + b)
+        top = larger(magnitude(p - load_as(like, bel, at + v * L)), top)
+        store(bel, at + v * L, p)
+    store(change, at, top)
+    store(moved, at, far / wide_apart)
+
+
+@jit
+def _compare(ptr, core, prior, m, out, bel, moved, change):
+    """After a confirming update: how far messages moved, and beliefs, which ``bel`` then has."""
+    L = lanes_of(m)
+    one, top = splat(m, 1.0), splat(m, 0.0)
+    far, wide_apart = top, one  # the largest ratio as two numbers: spares divisions
+    for e in range(0, m.shape[0], L):
+        x, old = load(out, e), load(m, e)
+        d, s = magnitude(x - old), x + old
+        a, c = d * wide_apart, far * s
+        far, wide_apart = choose(a, c, d, far), choose(a, c, s, wide_apart)
+    for v in core:
+        b = load(prior, v * L)
+        for e in range(ptr[v], ptr[v + 1]):
+            b = b * load(out, e * L)
+        p = b / (one + b)
+        top = larger(magnitude(p - load(bel, v * L)), top)
+        store(bel, v * L, p)
+    store(change, 0, top)
+    store(moved, 0, far / wide_apart)
+
+
+@jit
+def _read(ptr, core, prior, m, bel):
+    """Beliefs of the core from the messages as they are."""
+    L = lanes_of(m)
+    one = splat(m, 1.0)
+    for v in core:
+        b = load(prior, v * L)
+        for e in range(ptr[v], ptr[v + 1]):
+            b = b * load(m, e * L)
+        store(bel, v * L, b / (one + b))
+
+
+@jit
+def _totals(
+    ptr, slot, scope, W, wl, prior, m, holds, log_odds, clamp, log_z, joint, on, off_, four
+):
+    """Bethe log Z and beliefs of pairs, in float64, of the instances in ``holds`` (-1: none).
+
+    With p and q = 1 - p the beliefs of a pair's ends and m their messages, the terms of its belief
+    relative to independent ends are qq, q p/m, p/m q and W p/m p/m, and their sum is its share of
+    Z. A known variable's own log-odds count as 0.
+    """
+    L, V = lanes_of(m), ptr.shape[0] - 1
+    like = splat(on, 1.0)
+    C = lanes_of(on)
+    for base in range(0, L, C):
+        total = like - like
+        for v in range(V):
+            b = load_as(like, prior, v * L + base)
+            for e in range(ptr[v], ptr[v + 1]):
+                b = b * load_as(like, m, e * L + base)
+            q = like / (like + b)
+            total = total + log(like + b)
+            store(on, v * C, b * q)
+            store(off_, v * C, q)
+        store(four, 0, total)
+        for lane in range(C):
+            i = holds[base + lane]
+            if i < 0:
+                continue
+            more = 0.0
+            for v in range(V):
+                x = log_odds[i, v]
+                if abs(x) == np.inf:
+                    on[v * C + lane] = 1.0 if x > 0.0 else 0.0
+                    off_[v * C + lane] = 0.0 if x > 0.0 else 1.0
+                    more -= clamp if x > 0.0 else 0.0
+                elif x > clamp:
+                    more += x - clamp
+            log_z[i] = four[lane] + more
+        total = like - like
+        for f in range(slot.shape[0]):
+            i, j, a, b = slot[f, 0], slot[f, 1], scope[f, 0], scope[f, 1]
+            x, y = load_as(like, m, i * L + base), load_as(like, m, j * L + base)
+            w = like * W[i] if wl.shape[0] == 0 else load_as(like, wl, f * L + base)
+            inverse = like / (x * y)
+            p, q = load(on, a * C) * (inverse * y), load(off_, a * C)
+            s, t = load(on, b * C) * (inverse * x), load(off_, b * C)
+            z = q * t + p * t + (q * s + w * p * s)
+            total = total + log(z)
+            if joint.shape[0] > 0:
+                z = like / z
+                store(four, 0, q * t * z)
+                store(four, C, q * s * z)
+                store(four, 2 * C, p * t * z)
+                store(four, 3 * C, w * p * s * z)
+                for lane in range(C):
+                    n = holds[base + lane]
+                    for k in range(4 if n >= 0 else 0):
+                        joint[n, f, k] = four[k * C + lane]
+        store(four, 0, total)
+        for lane in range(C):
+            if holds[base + lane] >= 0:
+                log_z[holds[base + lane]] += four[lane]
+
+
+@jit
+def propagate(
+    ptr, rev, pair, slot, scope, core, order, up, forest,
+    rows, log_odds, w, first, clamp,
+    tol, floor, max_iters, damping, stop,
+    probs, iterations, converged, residual, log_z, joint,
+):  # fmt: skip
+    """Run the instances ``rows``; see :func:`minfer.solvers.abreast.abreast`.
+
+    Slots, variables and pairs as in Wiring and Mesh; ``pair`` (E,) is a slot's pair, ``up`` the
+    slot of each variable of ``order`` towards the core (-1: a root). ``w`` (n or 1, P) and
+    ``first`` (n or 1, E) are logs. ``clamp``: log-odds of fields are held within it. ``stop[0]``, once set, ends all runs where they are.
+    Arithmetic has the precision of ``probs``.
+    """
+    L = lanes_of(probs)
+    kind = probs.dtype
+    V, E, P = ptr.shape[0] - 1, rev.shape[0], w.shape[1]
+    own = P if w.shape[0] > 1 else 0
+    W = np.empty(E, kind)
+    for e in range(E if own == 0 else 0):
+        W[e] = math.exp(w[0, pair[e]])
+    logs = np.empty(max(V, E) * L, np.float64)
+    F = np.empty(E, kind)
+    for e in range(E if first.shape[0] == 1 else 0):
+        F[e] = math.exp(first[0, e])
+    prior_s, m_s, w_s = np.ones(V * L, kind), np.ones(E * L, kind), np.ones(own * L, kind)
+    was = np.ones(V * L, kind)
+    holds = np.full(L, -1, np.int64)  # instances in the lanes of the park that are finished
+    sums = V * 8 if log_z.shape[0] > 0 else 0
+    on, off, four = np.empty(sums), np.empty(sums), np.empty(32)
+    n = rows.shape[0]
+    begin = np.int64(0)
+
+    if forest:
+        while begin < n:
+            staged = _fill(rows, begin, log_odds, w, first, F, clamp, logs, prior_s, w_s, m_s)
+            _collect(ptr, rev, pair, order, up, W, w_s, prior_s, m_s)
+            _read(ptr, core, prior_s, m_s, was)
+            _distribute(ptr, rev, pair, order, up, W, w_s, prior_s, m_s, was)
+            for lane in range(L):
+                holds[lane] = rows[begin + lane] if lane < staged else -1
+                if lane < staged:
+                    i = holds[lane]
+                    iterations[i], converged[i], residual[i] = min(E, 1), True, 0.0
+                    for v in range(V):
+                        probs[i, v] = was[v * L + lane]
+            if log_z.shape[0] > 0:
+                _totals(
+                    ptr, slot, scope, W, w_s, prior_s, m_s, holds, log_odds, clamp, log_z, joint,
+                    on, off, four,
+                )  # fmt: skip
+            begin += staged
+        return
+
+    prior, bel, m, wl = (
+        np.ones_like(prior_s),
+        np.ones_like(was),
+        np.ones_like(m_s),
+        np.ones_like(w_s),
+    )
+    prior_p, bel_p, m_p, w_p = (
+        np.ones_like(prior_s), np.ones_like(was), np.ones_like(m_s), np.ones_like(w_s)
+    )  # fmt: skip
+    out = np.ones_like(m_s)
+    change, moved = np.zeros(L, kind), np.zeros(L, kind)
+    change_p, moved_p = np.zeros(L, kind), np.zeros(L, kind)
+    # of the lanes of run and park, and of the rows that wait
+    runs, parks, waits = np.full(L, -1, np.int64), np.full(L, -1, np.int64), np.full(2 * L, -1)
+    count, count_p, count_w = (
+        np.zeros(L, np.int64),
+        np.zeros(L, np.int64),
+        np.zeros(2 * L, np.int64),
+    )
+    done, done_p, done_w = np.zeros(L, np.int64), np.zeros(L, np.int64), np.zeros(2 * L, np.int64)
+    trigger, trigger_p, trigger_w = np.zeros(L), np.zeros(L), np.zeros(2 * L)
+    last, last_p = np.zeros(L), np.zeros(L)
+    why = np.zeros(L, np.int64)
+    size = E + 2 * V + own
+    waiting = np.empty(2 * L * size, kind)
+    n_run, n_park, n_wait, staged, taken = 0, 0, 0, np.int64(0), np.int64(0)
+    forward = True
+    while True:
+        for lane in range(L):
+            if runs[lane] >= 0:
+                continue
+            found = -1
+            for j in range(2 * L if n_wait > 0 else 0):
+                if waits[j] >= 0 and (done_w[j] % 2 == 0) == forward:
+                    found = j
+                    break
+            if found >= 0:
+                at = found * size
+                _move(waiting, at, 1, m, lane, L, E)
+                _move(waiting, at + E, 1, prior, lane, L, V)
+                _move(waiting, at + E + V, 1, bel, lane, L, V)
+                _move(waiting, at + E + 2 * V, 1, wl, lane, L, own)
+                runs[lane], count[lane], done[lane] = waits[found], count_w[found], done_w[found]
+                trigger[lane], last[lane] = trigger_w[found], np.inf
+                waits[found] = -1
+                n_wait -= 1
+                n_run += 1
+            elif forward and n_run + n_wait < L and (taken < staged or begin < n):
+                if taken == staged:
+                    staged = _fill(
+                        rows, begin, log_odds, w, first, F, clamp, logs, prior_s, w_s, m_s
+                    )
+                    _collect(ptr, rev, pair, order, up, W, w_s, prior_s, m_s)
+                    begin += staged
+                    taken = np.int64(0)
+                _move(m_s, taken, L, m, lane, L, E)
+                _move(prior_s, taken, L, prior, lane, L, V)
+                _move(w_s, taken, L, wl, lane, L, own)
+                for v in range(V):
+                    bel[v * L + lane] = 0.5
+                runs[lane], count[lane], done[lane] = rows[begin - staged + taken], 0, 0
+                trigger[lane], last[lane] = tol, np.inf
+                taken += 1
+                n_run += 1
+        if n_run > 0:
+            halt = stop[0] != 0
+            alone = n_run <= FEW
+            for lane in range(0 if halt else L if alone else 1):
+                if alone and runs[lane] < 0:
+                    continue
+                if damping > 0.0 and alone:
+                    _sweep_damped(
+                        lone(m), lane, ptr, rev, pair, core, W, wl, prior, m, bel, forward,
+                        damping, change, moved,
+                    )  # fmt: skip
+                elif damping > 0.0:
+                    _sweep_damped(
+                        strict(m), lane, ptr, rev, pair, core, W, wl, prior, m, bel, forward,
+                        damping, change, moved,
+                    )  # fmt: skip
+                elif alone:
+                    _sweep(
+                        lone(m), lane, ptr, rev, pair, core, W, wl, prior, m, m, bel, forward, change
+                    )
+                else:
+                    _sweep(
+                        strict(m), lane, ptr, rev, pair, core, W, wl, prior, m, m, bel, forward,
+                        change,
+                    )  # fmt: skip
+            forward = not forward
+        else:
+            halt = False
+        # settle what is parked: when there is no room left, and when nothing else is left to do
+        lane = 0
+        while lane < L or (n_run == 0 and n_park > 0):
+            if n_park == L or lane == L:
+                halted = 0
+                for e in range(E * L):
+                    out[e] = m_p[e]
+                _sweep(
+                    strict(m), 0, ptr, rev, pair, core, W, w_p, prior_p, m_p, out, was, True,
+                    change_p,
+                )  # fmt: skip
+                _compare(ptr, core, prior_p, m_p, out, was, moved_p, change_p)
+                for j in range(L):
+                    i = parks[j]
+                    holds[j] = -1
+                    if i < 0:
+                        continue
+                    passed, worst = False, last_p[j]
+                    if why[j] == QUIET:
+                        count_p[j] += 1
+                        worst = half_angle(np.float64(moved_p[j]))
+                        if worst <= tol:
+                            worst = max(worst, np.float64(change_p[j]))
+                            passed = worst <= tol
+                    if passed or why[j] == STOPPED or count_p[j] >= max_iters:
+                        holds[j] = i
+                        iterations[i], converged[i], residual[i] = count_p[j], passed, worst
+                        if not passed:
+                            halted += 1
+                            if worst <= tol:  # quiet, but not confirmed
+                                residual[i] = np.nextafter(tol, 1.0)
+                            _move(m_p, j, L, out, j, L, E)
+                    else:
+                        k = 0
+                        while waits[k] >= 0:
+                            k += 1
+                        at = k * size
+                        _move(m_p, j, L, waiting, at, 1, E)
+                        _move(prior_p, j, L, waiting, at + E, 1, V)
+                        _move(bel_p, j, L, waiting, at + E + V, 1, V)
+                        _move(w_p, j, L, waiting, at + E + 2 * V, 1, own)
+                        share = min(max(0.9 * tol / worst, 0.1), 0.7)
+                        waits[k], count_w[k], done_w[k] = i, count_p[j], done_p[j]
+                        trigger_w[k] = max(trigger_p[j] * share, floor)
+                        n_wait += 1
+                    parks[j] = -1
+                n_park = 0
+                if halted > 0:
+                    _read(ptr, core, prior_p, out, was)
+                _distribute(ptr, rev, pair, order, up, W, w_p, prior_p, out, was)
+                for j in range(L):
+                    if holds[j] >= 0:
+                        for v in range(V):
+                            probs[holds[j], v] = was[v * L + j]
+                if log_z.shape[0] > 0:
+                    _totals(
+                        ptr, slot, scope, W, w_p, prior_p, out, holds, log_odds, clamp, log_z,
+                        joint, on, off, four,
+                    )  # fmt: skip
+                if lane == L:
+                    break
+                continue
+            if runs[lane] < 0:
+                lane += 1
+                continue
+            state = NONE
+            if halt:
+                state = STOPPED
+            else:
+                moves = np.float64(change[lane]) / (1.0 - damping)
+                count[lane] += 1
+                done[lane] += 1
+                before, quiet = last[lane], moves
+                if damping > 0.0:
+                    quiet = max(quiet, half_angle(np.float64(moved[lane])))
+                last[lane] = quiet
+                if damping == 0.0 and quiet < before < np.inf:
+                    quiet *= quiet / before
+                if count[lane] >= max_iters:
+                    state = STOPPED
+                elif quiet <= trigger[lane]:
+                    state = QUIET
+                if state == STOPPED:
+                    last[lane] = moves
+            if state != NONE:
+                j = n_park
+                while parks[j] >= 0:
+                    j += 1
+                _move(m, lane, L, m_p, j, L, E)
+                _move(prior, lane, L, prior_p, j, L, V)
+                _move(bel, lane, L, bel_p, j, L, V)
+                _move(wl, lane, L, w_p, j, L, own)
+                parks[j], why[j], count_p[j], done_p[j] = runs[lane], state, count[lane], done[lane]
+                trigger_p[j], last_p[j] = trigger[lane], last[lane]
+                runs[lane] = -1
+                n_run -= 1
+                n_park += 1
+            lane += 1
+        if n_run == 0 and n_park == 0 and n_wait == 0 and taken == staged and begin == n:
+            return
+        if n_run == 0 and n_wait == 0:
+            forward = True
+        elif n_run == 0:  # those that wait may all go the other way
+            forward = not forward
