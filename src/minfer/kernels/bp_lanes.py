@@ -240,7 +240,9 @@ def _sweep(like, at, ptr, rev, pair, core, W, wl, prior, m, out, bel, forward, c
 
 
 @jit
-def _sweep_damped(like, at, ptr, rev, pair, core, W, wl, prior, m, bel, forward, damping, change, moved):
+def _sweep_damped(
+    like, at, ptr, rev, pair, core, W, wl, prior, m, bel, forward, damping, change, moved
+):
     """The same in place and damped; ``moved``: |x - y| / (x + y) of messages, undamped."""
     L = lanes_of(m)
     one, top = splat(like, 1.0), splat(like, 0.0)
@@ -377,8 +379,8 @@ def propagate(
 
     Slots, variables and pairs as in Wiring and Mesh; ``pair`` (E,) is a slot's pair, ``up`` the
     slot of each variable of ``order`` towards the core (-1: a root). ``w`` (n or 1, P) and
-    ``first`` (n or 1, E) are logs. ``clamp``: log-odds of fields are held within it. ``stop[0]``, once set, ends all runs where they are.
-    Arithmetic has the precision of ``probs``.
+    ``first`` (n or 1, E) are logs. Log-odds of fields are held within ``clamp``. ``stop[0]``, once
+    set, ends all runs where they are. Arithmetic has the precision of ``probs``.
     """
     L = lanes_of(probs)
     kind = probs.dtype
@@ -502,7 +504,20 @@ def propagate(
                     )  # fmt: skip
                 elif alone:
                     _sweep(
-                        lone(m), lane, ptr, rev, pair, core, W, wl, prior, m, m, bel, forward, change
+                        lone(m),
+                        lane,
+                        ptr,
+                        rev,
+                        pair,
+                        core,
+                        W,
+                        wl,
+                        prior,
+                        m,
+                        m,
+                        bel,
+                        forward,
+                        change,
                     )
                 else:
                     _sweep(

@@ -230,7 +230,7 @@ class _Run:
             single = safe & (load <= _LOAD_32) & (widest <= _WEIGHT_32)
             single &= np.minimum(high, _CLAMP_32 + load) <= _HIGH_32
             single &= (field <= _CLAMP_32) | (load + widest <= _CLAMPED_32)
-        probs = np.full((n, n_variables), np.nan, dtype)
+        probs: NDArray = np.full((n, n_variables), np.nan, dtype)
         timer = None
         if time_limit is not None:
             timer = threading.Timer(time_limit, self.stop.fill, (1,))

@@ -1,0 +1,339 @@
+"""Many instances of one structure at once: each as the single engine answers it, alone or not."""
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minfer import BeliefPropagation, FactorGraph, ModelError, Status, TreeReweighted
+from minfer.conditioning import condition
+from minfer.kernels import lanes
+from minfer.solvers.abreast import Structure, abreast, absorb
+from minfer.wiring import wire
+
+FEATURES = ["and", "equal", "or", "implies"]
+
+
+def mesh_of(graph):
+    return wire(condition(graph))
+
+
+def one_by_one(graphs, **settings):
+    """The single engine's answers as arrays."""
+    answers = [BeliefPropagation(**settings)(g) for g in graphs]
+    probs = [np.reshape(m.probs, (-1, 2))[:, 1] for m in answers]
+    return (
+        np.array(probs),
+        np.array([m.iterations for m in answers]),
+        np.array([m.status is Status.CONVERGED for m in answers]),
+        np.array([m.residuals[-1] if len(m.residuals) else 0.0 for m in answers]),
+        np.array([m.log_z for m in answers]),
+        answers,
+    )
+
+
+@st.composite
+def structures(draw):
+    """Edges: trees, loops, trees on loops, several components, parallel edges, lone variables."""
+    n = draw(st.integers(1, 12))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    edges = [[v, int(rng.integers(v))] for v in range(1, n) if rng.random() < 0.8]
+    for _ in range(draw(st.sampled_from([0, 0, 1, 2, 6])) if n > 1 else 0):
+        edges.append(rng.choice(n, 2, replace=False).tolist())  # may be a second one of a pair
+    edges = [e if rng.random() < 0.5 else e[::-1] for e in edges]
+    order = rng.permutation(len(edges))
+    edges = np.array(edges, dtype=np.int32).reshape(-1, 2)[order]
+    names = rng.permutation(n).astype(np.int32)
+    return n, names[edges].reshape(-1, 2), rng
+
+
+def the_same(answers, single, offset=0.0):
+    probs, iterations, converged, residual, log_z, _ = single
+    assert not answers.unsafe.any()
+    np.testing.assert_array_equal(answers.iterations, iterations)
+    np.testing.assert_array_equal(answers.converged, converged)
+    np.testing.assert_allclose(answers.probs, probs, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(answers.residual, residual, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(answers.log_z + offset, log_z, rtol=1e-12, atol=1e-11)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    structures(),
+    st.integers(1, 40),
+    st.sampled_from(FEATURES),
+    st.sampled_from([0.0, 0.3, 1.0, 3.0]),
+    st.sampled_from([0.0, 0.0, 0.4]),
+    st.sampled_from([1e-6, 1e-3, 1e-9]),
+    st.sampled_from([1, 2, 5, 200]),
+)
+def test_fields_differ(structure, n, feature, scale, damping, tol, max_iters):
+    size, edges, rng = structure
+    weights = rng.normal(size=len(edges)) * scale
+    fields = rng.normal(size=(n, size)) * rng.choice([0.0, 0.5, 2.0])
+    mesh = mesh_of(FactorGraph.pairwise(np.zeros(size), edges, weights, feature))
+    with_damping = {"tol": tol, "max_iters": max_iters, "damping": damping}
+    answers = abreast(mesh, fields + mesh.lean, pairs=True, **with_damping)
+    graphs = [FactorGraph.pairwise(f, edges, weights, feature) for f in fields]
+    single = one_by_one(graphs, **with_damping)
+    the_same(answers, single, mesh.constant)
+    for i in range(min(n, 3) if len(edges) else 0):
+        want = single[-1][i].factors(size + np.arange(len(edges)))
+        got = answers.pairs[i][np.argsort(mesh.pair_ids)].reshape(-1, 2, 2)
+        np.testing.assert_allclose(got, np.reshape(want, got.shape), rtol=0, atol=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(structures(), st.integers(1, 20), st.sampled_from([0.3, 1.0, 3.0]), st.booleans())
+def test_weights_differ(structure, n, scale, with_tables):
+    size, edges, rng = structure
+    half = len(edges) // 2
+    parts = [(edges[:half], "equal"), (edges[half:], "and")]
+    fields = rng.normal(size=(n, size))
+    thetas = rng.normal(size=(n, len(edges))) * scale * (rng.random((n, len(edges))) < 0.8)
+    tables = rng.normal(size=(n, len(edges), 4)) * scale
+
+    def graph(i):
+        if with_tables:
+            scopes = [[v] for v in range(size)] + edges.tolist()
+            values = [np.array([0.0, f]) for f in fields[i]] + list(tables[i].reshape(-1, 2, 2))
+            return FactorGraph.from_tables([2] * size, scopes, values)
+        out = FactorGraph.pairwise(fields[i], [], [])
+        for (part, feature), theta in zip(parts, (thetas[i, :half], thetas[i, half:])):
+            out = out.add_features(part, theta, feature) if len(part) else out
+        return out
+
+    mesh = mesh_of(graph(0))
+    if with_tables:
+        given_weights = [tables] if len(edges) else []
+    else:
+        given_weights = [x for x in (thetas[:, :half], thetas[:, half:]) if x.shape[1]]
+    if not given_weights:
+        return
+    new = absorb(mesh, given_weights)
+    answers = abreast(mesh, fields + new.lean, new.w, new.first, max_iters=200)
+    the_same(answers, one_by_one([graph(i) for i in range(n)], max_iters=200), new.constant)
+
+
+def grids(n, size=6, coupling=1.0, seed=0):
+    fields = np.random.default_rng(seed).normal(size=(n, size, size))
+    mesh = mesh_of(FactorGraph.grid(np.zeros((size, size)), coupling))
+    return mesh, fields, fields.reshape(n, -1) + mesh.lean
+
+
+def bits(answers):
+    return [answers.probs, answers.iterations, answers.converged, answers.residual, answers.log_z]
+
+
+@pytest.mark.parametrize("damping", [0.0, 0.3])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_neighbours_and_threads_change_no_bit(dtype, damping):
+    mesh, _, odds = grids(400)
+    structure = Structure.of(mesh)
+    more = {"dtype": dtype, "damping": damping, "max_iters": 300}
+    together = abreast(structure, odds, **more)
+    order = np.random.default_rng(1).permutation(len(odds))
+    threads = abreast(structure, odds, workers=3, **more)
+    mixed = abreast(structure, odds[order], **more)
+    for a, b, c in zip(bits(together), bits(threads), bits(mixed)):
+        np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(a[order], c)
+    for some in ([0], [17], [3, 390], list(range(100, 111))):
+        alone = abreast(structure, odds[some], **more)
+        for a, b in zip(bits(together), bits(alone)):
+            np.testing.assert_array_equal(a[some], b)
+
+
+@settings(max_examples=30, deadline=None)
+@given(structures(), st.integers(1, 20))
+def test_known_variables(structure, n):
+    size, edges, rng = structure
+    weights = rng.normal(size=len(edges))
+    fields = rng.normal(size=(n, size))
+    mesh = mesh_of(FactorGraph.pairwise(np.zeros(size), edges, weights, "equal"))
+    known = np.where(rng.random((n, size)) < 0.3, rng.integers(0, 2, (n, size)), -1)
+    odds = fields + mesh.lean
+    odds[known == 1], odds[known == 0] = np.inf, -np.inf
+    answers = abreast(mesh, odds, tol=1e-12, pairs=True)
+    np.testing.assert_array_equal(answers.probs[known >= 0], known[known >= 0])
+    single = abreast(mesh, odds, dtype=np.float32)
+    np.testing.assert_array_equal(single.probs[known >= 0], known[known >= 0])
+    own = np.where(known == 1, fields + mesh.lean, 0.0).sum(axis=1)  # which log Z leaves out
+    for i in range(n):
+        graph = FactorGraph.pairwise(fields[i], edges, weights, "equal")
+        m = BeliefPropagation(tol=1e-12)(graph.with_evidence(dict(_known(known[i]))))
+        want = np.reshape(m.probs, (-1, 2))[:, 1]
+        if not (answers.converged[i] and m.converged):
+            continue
+        np.testing.assert_allclose(answers.probs[i], want, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(single.probs[i], want, rtol=0, atol=1e-5)
+        assert answers.log_z[i] + own[i] + mesh.constant == pytest.approx(m.log_z, abs=1e-9)
+        for f, (a, b) in enumerate(mesh.pair_scope):
+            joint = answers.pairs[i, f].reshape(2, 2)
+            np.testing.assert_allclose(joint.sum(axis=1)[1], want[a], rtol=0, atol=1e-9)
+            np.testing.assert_allclose(joint.sum(axis=0)[1], want[b], rtol=0, atol=1e-9)
+
+
+def _known(states):
+    return [(v, int(s)) for v, s in enumerate(states) if s >= 0]
+
+
+def test_converged_means_that_an_update_by_numpy_moves_nothing():
+    mesh, _, odds = grids(100, coupling=0.7)
+    tol = 1e-7
+    answers = abreast(mesh, odds, tol=tol, pairs=True)
+    assert answers.converged.all()
+    assert (answers.residual <= tol).all()
+    scope, w = mesh.pair_scope, Structure.of(mesh_of(FactorGraph.grid(np.zeros((6, 6)), 0.7))).w
+    p, j = answers.probs, answers.pairs
+    belief = np.log(p) - np.log1p(-p)
+    cavity = [np.log(j[:, :, 2] / j[:, :, 0]), np.log(j[:, :, 1] / j[:, :, 0])]
+    old = [belief[:, scope[:, k]] - cavity[k] for k in range(2)]
+    new = [np.log1p(np.exp(w + c)) - np.log1p(np.exp(c)) for c in cavity[::-1]]
+    moved = max(np.tanh(np.abs(a - b) / 4).max() for a, b in zip(old, new))
+    assert moved <= tol
+    after = odds.copy()
+    for k in range(2):
+        for f, v in enumerate(scope[:, k]):
+            after[:, v] += new[k][:, f]
+    assert np.abs(1 / (1 + np.exp(-after)) - p).max() <= tol
+
+
+def test_chains_need_no_iterations():
+    fields = np.random.default_rng(0).normal(size=(50, 20))
+    edges = [[i, i + 1] for i in range(19)]
+    mesh = mesh_of(FactorGraph.pairwise(np.zeros(20), edges, 1.5, "equal"))
+    answers = abreast(mesh, fields + mesh.lean)
+    the_same(answers, one_by_one([FactorGraph.pairwise(f, edges, 1.5, "equal") for f in fields]),
+             mesh.constant)  # fmt: skip
+    assert (answers.residual == 0).all()
+
+
+@pytest.mark.parametrize("coupling", [0.3, 1.0, 2.5, 6.0, 12.0])
+def test_float32_is_near_float64(coupling):
+    mesh, _, odds = grids(60, coupling=coupling)
+    structure = Structure.of(mesh)
+    a = abreast(structure, odds, pairs=True)
+    b = abreast(structure, odds, dtype=np.float32, pairs=True)
+    assert b.probs.dtype == np.float32
+    np.testing.assert_array_equal(a.converged, b.converged)
+    # tol leaves either of them some way off where sweeps hardly contract
+    both = a.converged & (a.iterations < 100)
+    np.testing.assert_allclose(b.probs[both], a.probs[both], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(b.log_z[both], a.log_z[both], rtol=1e-6, atol=1e-5)
+    np.testing.assert_allclose(b.pairs[both], a.pairs[both], rtol=0, atol=1e-5)
+    c = abreast(structure, odds, dtype=np.float32, tol=1e-9)  # beyond float32
+    d = abreast(structure, odds, tol=1e-9)
+    np.testing.assert_array_equal(c.probs, d.probs.astype(np.float32))
+    np.testing.assert_array_equal(c.iterations, d.iterations)
+
+
+def test_wide_numbers_are_right_or_left_to_the_caller():
+    edges = [[0, 1], [1, 2], [2, 0], [2, 3]]
+    rng = np.random.default_rng(0)
+    n = 200
+    fields = rng.normal(size=(n, 4)) * rng.choice([1.0, 30.0, 300.0, 1e4], (n, 1))
+    thetas = rng.normal(size=(n, 4)) * rng.choice([1.0, 10.0, 40.0], (n, 1))
+    mesh = mesh_of(FactorGraph.pairwise(np.zeros(4), edges, 1.0, "equal"))
+    new = absorb(mesh, [thetas])
+    for dtype, close in ((np.float64, 1e-12), (np.float32, 1e-5)):
+        answers = abreast(mesh, fields + new.lean, new.w, new.first, dtype=dtype, max_iters=100)
+        load = np.zeros((n, 4))
+        for f, (a, b) in enumerate(edges):
+            load[:, a] += abs(new.w[:, f])
+            load[:, b] += abs(new.w[:, f])
+        np.testing.assert_array_equal(answers.unsafe, load.max(axis=1) > 100)
+        assert 10 < answers.unsafe.sum() < n - 50
+        assert np.isnan(answers.probs[answers.unsafe]).all()
+        for i in np.flatnonzero(~answers.unsafe):
+            m = BeliefPropagation(max_iters=100)(
+                FactorGraph.pairwise(fields[i], edges, thetas[i], "equal")
+            )
+            assert m.converged == answers.converged[i]
+            if m.converged:
+                want = np.reshape(m.probs, (-1, 2))[:, 1]
+                np.testing.assert_allclose(answers.probs[i], want, rtol=0, atol=close)
+                z = answers.log_z[i] + new.constant[i]
+                assert z == pytest.approx(m.log_z, rel=1e-6 if close > 1e-9 else 1e-12, abs=close)
+
+
+def test_nan_is_left_to_the_caller():
+    mesh, _, odds = grids(20)
+    odds[3, 5] = np.nan
+    answers = abreast(mesh, odds)
+    assert answers.unsafe.tolist() == [i == 3 for i in range(20)]
+    assert np.isnan(answers.probs[3]).all()
+    assert np.isfinite(np.delete(answers.probs, 3, 0)).all()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_time_limit(workers):
+    mesh, _, odds = grids(2000, coupling=1.2)
+    answers = abreast(mesh, odds, tol=0.0, max_iters=10**7, time_limit=0.3, workers=workers)
+    assert answers.stopped
+    assert not answers.converged.all()
+    assert np.isfinite(answers.probs).all()
+    assert not answers.unsafe.any()
+
+
+def test_nothing_to_do():
+    mesh, _, odds = grids(3)
+    answers = abreast(mesh, odds[:0], pairs=True)
+    assert answers.probs.shape == (0, 36)
+    assert answers.pairs.shape == (0, 60, 4)
+    lone = mesh_of(FactorGraph.pairwise([0.0, 0.0], [], []))
+    answers = abreast(lone, [[0.0, np.log(3.0)], [np.inf, -np.log(3.0)]], pairs=True)
+    np.testing.assert_allclose(answers.probs, [[0.5, 0.75], [1.0, 0.25]], rtol=1e-15)
+    np.testing.assert_allclose(answers.log_z, np.log([8.0, 4.0 / 3.0]), atol=1e-13)
+    assert answers.iterations.tolist() == [0, 0]
+    assert answers.converged.all()
+
+
+def test_what_does_not_fit_is_refused():
+    mesh, _, odds = grids(3)
+    with pytest.raises(ModelError, match=r"log_odds must have shape \(3, 36\)"):
+        abreast(mesh, odds[:, 1:])
+    with pytest.raises(ModelError, match=r"w must have shape"):
+        abreast(mesh, odds, np.zeros((2, 60)))
+    three = FactorGraph.from_tables([3, 2], [[0, 1]], [np.zeros((3, 2))])
+    with pytest.raises(ModelError, match="one by one"):
+        abreast(mesh_of(three), np.zeros((1, 2)))
+    m = TreeReweighted()(FactorGraph.grid(np.zeros((2, 2)), 1.0))
+    with pytest.raises(ModelError, match="one by one"):
+        abreast(m.state.mesh, np.zeros((1, 4)))
+
+
+@numba.njit
+def _logs(x):
+    for i in range(0, x.size, lanes.lanes_of(x)):
+        lanes.store(x, i, lanes.log(lanes.load(x, i)))
+
+
+@numba.njit
+def _both(x, y, wide, narrow):
+    n = lanes.lanes_of(x)
+    for i in range(x.size):
+        like = lanes.lone(x)
+        a, b = lanes.load_as(like, x, i), lanes.load_as(like, y, i)
+        lanes.store(narrow, i, lanes.magnitude(a * b - a) + a / b)
+    for i in range(0, x.size, n):
+        c, d = lanes.load_as(lanes.strict(x), x, i), lanes.load_as(lanes.strict(x), y, i)
+        lanes.store(wide, i, lanes.magnitude(c * d - c) + c / d)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_strict_lanes_are_plain_arithmetic(dtype):
+    x, y = np.random.default_rng(0).normal(size=(2, 64)).astype(dtype)
+    wide, narrow = np.empty_like(x), np.empty_like(x)
+    _both(x, y, wide, narrow)
+    np.testing.assert_array_equal(wide, abs(x * y - x) + x / y)
+    np.testing.assert_array_equal(narrow, wide)
+
+
+def test_log():
+    x = np.exp(np.random.default_rng(0).uniform(-700, 700, 4096))
+    x[:8] = [1.0, 2.0, 0.5, 1 + 1e-15, 1 - 1e-15, np.e, 1e-300, 1e300]
+    y = x.copy()
+    _logs(y)
+    np.testing.assert_allclose(y, np.log(x), rtol=4e-16, atol=1e-18)
