@@ -6,15 +6,12 @@ model: trees collected and distributed, sweeps over the core forward and backwar
 sweep followed by a confirming update, the same definition of converged. No operation mixes lanes
 and each instance has counters of its own, so its numbers do not depend on its neighbours.
 
-Instances need very different numbers of sweeps, so lanes are never left idle. They pass through
-three vectors:
-
-* *stage*: the next instances as odds, their first messages, their trees collected;
-* *run*: sweeps. A lane that falls quiet is moved out and the next instance into it, before a
-  forward sweep, since every instance begins with one;
-* *park*: quiet instances, until all lanes are taken; then one confirming update for all. What
-  passes is finished (trees distributed, beliefs, log Z) and written; what fails waits, as it was
-  before the update, for a lane whose next sweep has its direction.
+Instances need very different numbers of sweeps, so lanes are never left idle. An instance that
+falls quiet is parked and the next one takes its lane, before a forward sweep, since every instance
+begins with one. When as many as there are lanes are parked, one confirming update serves them all.
+What passes is finished (trees distributed, beliefs, log Z) and written; what fails waits, as it was
+before the update, for a lane whose next sweep has its direction. When few lanes are left they are
+swept one by one, in *strict* arithmetic, which gives the same bits in vectors of any width.
 
 **Divisions** dominate (NEON: 13 cycles for two doubles), so two messages, or a message and a
 belief, share one: 1/c and 1/d follow from 1/cd. Larger groups, Newton's iteration and narrower
@@ -38,18 +35,19 @@ from minfer.kernels.lanes import (
     log,
     lone,
     magnitude,
+    rows_into_lanes,
     splat,
     store,
     strict,
 )
 
-NONE, QUIET, STOPPED = 0, 1, 2  # why an instance is parked
+WAITS, QUIET, STOPPED = 0, 1, 2  # why an instance is parked
 FEW = 4  # lanes that are swept one by one: sooner than all at once
 
 
 @jit
 def reach(ptr, pair, log_odds, w, field, high, load, widest):
-    """How far the numbers of each instance may go; NaN where one is.
+    """How far the numbers of each instance may go; ``load`` or ``field`` is NaN where one is.
 
     ``field``: the largest |log-odds| given; ``high``: the largest log-odds that a belief can have,
     messages lying between 1 and W; ``load``: the largest sum of |w| at a variable, and ``widest``
@@ -73,8 +71,12 @@ def reach(ptr, pair, log_odds, w, field, high, load, widest):
                 most = _most(most, total)
         far, top = 0.0, 0.0
         for v in range(n_variables):
-            far = _most(far, abs(log_odds[i, v]))
-            top = _most(top, log_odds[i, v] + up[v])
+            x = log_odds[i, v]
+            far = max(far, abs(x))
+            top = max(top, x + up[v])
+            if x != x:
+                far = x
+                break
         field[i], high[i], load[i], widest[i] = far, top, most, width
 
 
@@ -112,24 +114,15 @@ def unary_parts(scope, slot, values, basis, lean, w, first, constant):
 
 
 @jit
-def _move(source, at, step, target, to, stride, count):
-    """Entries of one instance between vectors (step: lanes) and rows (step: 1)."""
-    for _ in range(count):
-        target[to] = source[at]
-        at += step
-        to += stride
-
-
-@jit
-def _exp_all(logs, odds):
-    """odds = e^logs; whole vectors of float64."""
-    for k in range(0, logs.shape[0], lanes_of(logs)):
+def _exp_all(logs, odds, count):
+    """odds = e^logs, whole vectors of float64; the first ``count`` at least."""
+    for k in range(0, count, lanes_of(logs)):
         store(odds, k, exp(load(logs, k)))
 
 
 @jit
 def _fill(rows, begin, log_odds, w, first, F, clamp, logs, prior, wl, m):
-    """The next instances into the lanes of the stage; returns how many.
+    """The next instances into all lanes; returns how many. Lanes to spare repeat the last.
 
     ``w`` and ``first`` of one row are shared: ``wl`` is empty then, and ``m`` repeats ``F``.
     """
@@ -137,16 +130,16 @@ def _fill(rows, begin, log_odds, w, first, F, clamp, logs, prior, wl, m):
     n = min(np.int64(L), rows.shape[0] - begin)
     V, P, E = log_odds.shape[1], w.shape[1], first.shape[1]
     for lane in range(L):
-        i = rows[begin + min(lane, n - 1)]  # lanes to spare repeat the last
+        i = rows[begin + min(lane, n - 1)]
         for v in range(V):
             logs[v * L + lane] = min(max(log_odds[i, v], -clamp), clamp)
-    _exp_all(logs[: V * L], prior)
+    _exp_all(logs, prior, V * L)
     if wl.shape[0] > 0:
         for lane in range(L):
             i = rows[begin + min(lane, n - 1)]
             for f in range(P):
                 logs[f * L + lane] = w[i, f]
-        _exp_all(logs[: P * L], wl)
+        _exp_all(logs, wl, P * L)
     if first.shape[0] == 1:
         for e in range(E):
             store(m, e * L, splat(m, F[e]))
@@ -155,26 +148,52 @@ def _fill(rows, begin, log_odds, w, first, F, clamp, logs, prior, wl, m):
         i = rows[begin + min(lane, n - 1)]
         for e in range(E):
             logs[e * L + lane] = first[i, e]
-    _exp_all(logs[: E * L], m)
+    _exp_all(logs, m, E * L)
     return n
 
 
 @jit
-def _collect(ptr, rev, pair, order, up, W, wl, prior, m):
+def _enter(i, log_odds, w, first, F, clamp, logs, lane, L, prior, wl, m):
+    """Instance i into one lane; as ``_fill``."""
+    V, P, E = log_odds.shape[1], w.shape[1], first.shape[1]
+    for v in range(V):
+        logs[v] = min(max(log_odds[i, v], -clamp), clamp)
+    _exp_all(logs, logs, V)
+    for v in range(V):
+        prior[v * L + lane] = logs[v]
+    if wl.shape[0] > 0:
+        for f in range(P):
+            logs[f] = w[i, f]
+        _exp_all(logs, logs, P)
+        for f in range(P):
+            wl[f * L + lane] = logs[f]
+    if first.shape[0] == 1:
+        for e in range(E):
+            m[e * L + lane] = F[e]
+        return
+    for e in range(E):
+        logs[e] = first[i, e]
+    _exp_all(logs, logs, E)
+    for e in range(E):
+        m[e * L + lane] = logs[e]
+
+
+@jit
+def _collect(like, at, ptr, rev, pair, order, up, W, wl, prior, m):
     """Messages of trees towards the core or a root: from all others, once and for all."""
     L = lanes_of(m)
-    one = splat(m, 1.0)
+    one = splat(like, 1.0)
     for k in range(order.shape[0]):
         e = up[k]
         if e < 0:
             continue
         v = order[k]
-        b = load(prior, v * L)
+        b = load_as(like, prior, at + v * L)
         for j in range(ptr[v], ptr[v + 1]):
             if j != e:
-                b = b * load(m, j * L)
-        w = one * W[e] if wl.shape[0] == 0 else load(wl, pair[e] * L)
-        store(m, rev[e] * L, (one + w * b) / (one + b))
+                b = b * load_as(like, m, at + j * L)
+        w = splat(like, W[e]) if wl.shape[0] == 0 else load_as(like, wl, at + pair[e] * L)
+        store(m, at + rev[e] * L, (one + w * b) / (one + b))
 
 
 @jit
@@ -369,8 +388,57 @@ def _totals(
 
 
 @jit
+def forests(
+    ptr, rev, pair, slot, scope, core, order, up,
+    rows, log_odds, w, first, clamp, probs, log_z, joint,
+):  # fmt: skip
+    """The same as ``propagate`` where all is trees: one pass up and one down, no iteration."""
+    L = lanes_of(probs)
+    kind = probs.dtype
+    V, E = ptr.shape[0] - 1, rev.shape[0]
+    own = w.shape[1] if w.shape[0] > 1 else 0
+    W, F = _shared(pair, w, first, np.empty(E, kind), np.empty(E, kind))
+    logs = np.zeros(max(V, E) * L)
+    prior, m, wl = np.ones(V * L, kind), np.ones(E * L, kind), np.ones(own * L, kind)
+    bel, holds = np.ones(V * L, kind), np.full(L, -1)
+    on, off, four = _room(V, log_z)
+    begin = np.int64(0)
+    while begin < rows.shape[0]:
+        n = _fill(rows, begin, log_odds, w, first, F, clamp, logs, prior, wl, m)
+        _collect(strict(m), 0, ptr, rev, pair, order, up, W, wl, prior, m)
+        _read(ptr, core, prior, m, bel)
+        _distribute(ptr, rev, pair, order, up, W, wl, prior, m, bel)
+        for lane in range(L):
+            holds[lane] = rows[begin + lane] if lane < n else -1
+            for v in range(V if lane < n else 0):
+                probs[holds[lane], v] = bel[v * L + lane]
+        if log_z.shape[0] > 0:
+            _totals(
+                ptr, slot, scope, W, wl, prior, m, holds, log_odds, clamp, log_z, joint,
+                on, off, four,
+            )  # fmt: skip
+        begin += n
+
+
+@jit
+def _shared(pair, w, first, W, F):
+    """Odds of shared weights, slot by slot, and of shared first messages."""
+    for e in range(pair.shape[0]):
+        W[e] = math.exp(w[0, pair[e]]) if w.shape[0] == 1 else 1.0
+        F[e] = math.exp(first[0, e]) if first.shape[0] == 1 else 1.0
+    return W, F
+
+
+@jit
+def _room(n_variables, log_z):
+    """Scratch of ``_totals``."""
+    size = n_variables * 8 if log_z.shape[0] > 0 else 0
+    return np.ones(size), np.ones(size), np.ones(32)
+
+
+@jit
 def propagate(
-    ptr, rev, pair, slot, scope, core, order, up, forest,
+    ptr, rev, pair, slot, scope, core, order, up,
     rows, log_odds, w, first, clamp,
     tol, floor, max_iters, damping, stop,
     probs, iterations, converged, residual, log_z, joint,
@@ -384,203 +452,139 @@ def propagate(
     """
     L = lanes_of(probs)
     kind = probs.dtype
-    V, E, P = ptr.shape[0] - 1, rev.shape[0], w.shape[1]
-    own = P if w.shape[0] > 1 else 0
-    W = np.empty(E, kind)
-    for e in range(E if own == 0 else 0):
-        W[e] = math.exp(w[0, pair[e]])
-    logs = np.empty(max(V, E) * L, np.float64)
-    F = np.empty(E, kind)
-    for e in range(E if first.shape[0] == 1 else 0):
-        F[e] = math.exp(first[0, e])
-    prior_s, m_s, w_s = np.ones(V * L, kind), np.ones(E * L, kind), np.ones(own * L, kind)
-    was = np.ones(V * L, kind)
-    holds = np.full(L, -1, np.int64)  # instances in the lanes of the park that are finished
-    sums = V * 8 if log_z.shape[0] > 0 else 0
-    on, off, four = np.empty(sums), np.empty(sums), np.empty(32)
-    n = rows.shape[0]
-    begin = np.int64(0)
-
-    if forest:
-        while begin < n:
-            staged = _fill(rows, begin, log_odds, w, first, F, clamp, logs, prior_s, w_s, m_s)
-            _collect(ptr, rev, pair, order, up, W, w_s, prior_s, m_s)
-            _read(ptr, core, prior_s, m_s, was)
-            _distribute(ptr, rev, pair, order, up, W, w_s, prior_s, m_s, was)
-            for lane in range(L):
-                holds[lane] = rows[begin + lane] if lane < staged else -1
-                if lane < staged:
-                    i = holds[lane]
-                    iterations[i], converged[i], residual[i] = min(E, 1), True, 0.0
-                    for v in range(V):
-                        probs[i, v] = was[v * L + lane]
-            if log_z.shape[0] > 0:
-                _totals(
-                    ptr, slot, scope, W, w_s, prior_s, m_s, holds, log_odds, clamp, log_z, joint,
-                    on, off, four,
-                )  # fmt: skip
-            begin += staged
-        return
-
-    prior, bel, m, wl = (
-        np.ones_like(prior_s),
-        np.ones_like(was),
-        np.ones_like(m_s),
-        np.ones_like(w_s),
-    )
-    prior_p, bel_p, m_p, w_p = (
-        np.ones_like(prior_s), np.ones_like(was), np.ones_like(m_s), np.ones_like(w_s)
-    )  # fmt: skip
-    out = np.ones_like(m_s)
+    V, E = ptr.shape[0] - 1, rev.shape[0]
+    own = w.shape[1] if w.shape[0] > 1 else 0
+    W, F = _shared(pair, w, first, np.empty(E, kind), np.empty(E, kind))
+    logs = np.zeros(max(V, E) + 8)
+    on, off, four = _room(V, log_z)
+    size = E + V + own
+    padded = size + L - size % L
+    length = padded + V
+    # an instance is its messages, prior and weights; in lanes, or a row of the park with beliefs
+    # at its end
+    run, bel = np.ones(size * L, kind), np.ones(V * L, kind)
+    m, prior, wl = run[: E * L], run[E * L : (E + V) * L], run[(E + V) * L :]
+    park, which = np.ones(2 * L * length, kind), np.zeros(L, np.int64)
+    judged, was, out = np.ones(padded * L, kind), np.ones(V * L, kind), np.ones(E * L, kind)
+    m_p, prior_p = judged[: E * L], judged[E * L : (E + V) * L]
+    w_p = judged[(E + V) * L : size * L]
     change, moved = np.zeros(L, kind), np.zeros(L, kind)
     change_p, moved_p = np.zeros(L, kind), np.zeros(L, kind)
-    # of the lanes of run and park, and of the rows that wait
-    runs, parks, waits = np.full(L, -1, np.int64), np.full(L, -1, np.int64), np.full(2 * L, -1)
-    count, count_p, count_w = (
-        np.zeros(L, np.int64),
-        np.zeros(L, np.int64),
-        np.zeros(2 * L, np.int64),
-    )
-    done, done_p, done_w = np.zeros(L, np.int64), np.zeros(L, np.int64), np.zeros(2 * L, np.int64)
-    trigger, trigger_p, trigger_w = np.zeros(L), np.zeros(L), np.zeros(2 * L)
-    last, last_p = np.zeros(L), np.zeros(L)
-    why = np.zeros(L, np.int64)
-    size = E + 2 * V + own
-    waiting = np.empty(2 * L * size, kind)
-    n_run, n_park, n_wait, staged, taken = 0, 0, 0, np.int64(0), np.int64(0)
+    # the instance in each lane and row (-1: none), its iterations and sweeps, when it is quiet
+    runs, parks, holds = np.full(L, -1), np.full(2 * L, -1), np.full(L, -1)
+    count, count_p = np.zeros(L, np.int64), np.zeros(2 * L, np.int64)
+    done, done_p = np.zeros(L, np.int64), np.zeros(2 * L, np.int64)
+    trigger, trigger_p = np.zeros(L), np.zeros(2 * L)
+    last, last_p = np.zeros(L), np.zeros(2 * L)
+    why = np.zeros(2 * L, np.int64)
+    n, begin = rows.shape[0], np.int64(0)
+    n_run, n_park, n_wait = 0, 0, 0
     forward = True
     while True:
         for lane in range(L):
             if runs[lane] >= 0:
                 continue
-            found = -1
             for j in range(2 * L if n_wait > 0 else 0):
-                if waits[j] >= 0 and (done_w[j] % 2 == 0) == forward:
-                    found = j
+                if parks[j] >= 0 and why[j] == WAITS and (done_p[j] % 2 == 0) == forward:
+                    for k in range(size):
+                        run[k * L + lane] = park[j * length + k]
+                    for v in range(V):
+                        bel[v * L + lane] = park[j * length + padded + v]
+                    runs[lane], count[lane], done[lane] = parks[j], count_p[j], done_p[j]
+                    trigger[lane], last[lane] = trigger_p[j], np.inf
+                    parks[j] = -1
+                    n_wait -= 1
+                    n_run += 1
                     break
-            if found >= 0:
-                at = found * size
-                _move(waiting, at, 1, m, lane, L, E)
-                _move(waiting, at + E, 1, prior, lane, L, V)
-                _move(waiting, at + E + V, 1, bel, lane, L, V)
-                _move(waiting, at + E + 2 * V, 1, wl, lane, L, own)
-                runs[lane], count[lane], done[lane] = waits[found], count_w[found], done_w[found]
-                trigger[lane], last[lane] = trigger_w[found], np.inf
-                waits[found] = -1
-                n_wait -= 1
-                n_run += 1
-            elif forward and n_run + n_wait < L and (taken < staged or begin < n):
-                if taken == staged:
-                    staged = _fill(
-                        rows, begin, log_odds, w, first, F, clamp, logs, prior_s, w_s, m_s
-                    )
-                    _collect(ptr, rev, pair, order, up, W, w_s, prior_s, m_s)
-                    begin += staged
-                    taken = np.int64(0)
-                _move(m_s, taken, L, m, lane, L, E)
-                _move(prior_s, taken, L, prior, lane, L, V)
-                _move(w_s, taken, L, wl, lane, L, own)
+            # those that wait come first, so that there is always a row to be parked in
+            if runs[lane] < 0 and forward and begin < n and n_run + n_wait < L:
+                i = rows[begin]
+                begin += 1
+                _enter(i, log_odds, w, first, F, clamp, logs, lane, L, prior, wl, m)
+                _collect(lone(m), lane, ptr, rev, pair, order, up, W, wl, prior, m)
                 for v in range(V):
                     bel[v * L + lane] = 0.5
-                runs[lane], count[lane], done[lane] = rows[begin - staged + taken], 0, 0
+                runs[lane], count[lane], done[lane] = i, 0, 0
                 trigger[lane], last[lane] = tol, np.inf
-                taken += 1
                 n_run += 1
-        if n_run > 0:
-            halt = stop[0] != 0
-            alone = n_run <= FEW
-            for lane in range(0 if halt else L if alone else 1):
-                if alone and runs[lane] < 0:
-                    continue
-                if damping > 0.0 and alone:
-                    _sweep_damped(
-                        lone(m), lane, ptr, rev, pair, core, W, wl, prior, m, bel, forward,
-                        damping, change, moved,
-                    )  # fmt: skip
-                elif damping > 0.0:
-                    _sweep_damped(
-                        strict(m), lane, ptr, rev, pair, core, W, wl, prior, m, bel, forward,
-                        damping, change, moved,
-                    )  # fmt: skip
-                elif alone:
-                    _sweep(
-                        lone(m),
-                        lane,
-                        ptr,
-                        rev,
-                        pair,
-                        core,
-                        W,
-                        wl,
-                        prior,
-                        m,
-                        m,
-                        bel,
-                        forward,
-                        change,
-                    )
-                else:
-                    _sweep(
-                        strict(m), lane, ptr, rev, pair, core, W, wl, prior, m, m, bel, forward,
-                        change,
-                    )  # fmt: skip
-            forward = not forward
-        else:
-            halt = False
-        # settle what is parked: when there is no room left, and when nothing else is left to do
+        halt, alone = stop[0] != 0, n_run <= FEW
+        for lane in range(0 if halt or n_run == 0 else L if alone else 1):
+            if alone and runs[lane] < 0:
+                continue
+            if damping > 0.0 and alone:
+                _sweep_damped(
+                    lone(m), lane, ptr, rev, pair, core, W, wl, prior, m, bel, forward, damping,
+                    change, moved,
+                )  # fmt: skip
+            elif damping > 0.0:
+                _sweep_damped(
+                    strict(m), lane, ptr, rev, pair, core, W, wl, prior, m, bel, forward, damping,
+                    change, moved,
+                )  # fmt: skip
+            elif alone:
+                _sweep(
+                    lone(m), lane, ptr, rev, pair, core, W, wl, prior, m, m, bel, forward, change
+                )
+            else:
+                _sweep(
+                    strict(m), lane, ptr, rev, pair, core, W, wl, prior, m, m, bel, forward, change
+                )
+        forward = not forward
         lane = 0
         while lane < L or (n_run == 0 and n_park > 0):
-            if n_park == L or lane == L:
-                halted = 0
-                for e in range(E * L):
-                    out[e] = m_p[e]
+            if n_park == L or lane == L:  # no room to park, or nothing else to do: judge
+                k = 0
+                for j in range(2 * L):
+                    if parks[j] >= 0 and why[j] != WAITS:
+                        which[k] = j
+                        k += 1
+                for j in range(L):
+                    holds[j] = which[j] * length
+                for k in range(0, size, L):
+                    rows_into_lanes(park, holds, k, judged)
+                for e in range(E * L if order.shape[0] > 0 else 0):
+                    out[e] = m_p[e]  # from trees nothing comes
                 _sweep(
                     strict(m), 0, ptr, rev, pair, core, W, w_p, prior_p, m_p, out, was, True,
                     change_p,
                 )  # fmt: skip
                 _compare(ptr, core, prior_p, m_p, out, was, moved_p, change_p)
-                for j in range(L):
-                    i = parks[j]
-                    holds[j] = -1
-                    if i < 0:
+                unproved = 0
+                for k in range(L):
+                    holds[k] = -1
+                    if k >= n_park:
                         continue
+                    j = which[k]
+                    i = parks[j]
                     passed, worst = False, last_p[j]
                     if why[j] == QUIET:
                         count_p[j] += 1
-                        worst = half_angle(np.float64(moved_p[j]))
+                        worst = half_angle(np.float64(moved_p[k]))
                         if worst <= tol:
-                            worst = max(worst, np.float64(change_p[j]))
+                            worst = max(worst, np.float64(change_p[k]))
                             passed = worst <= tol
-                    if passed or why[j] == STOPPED or count_p[j] >= max_iters:
-                        holds[j] = i
-                        iterations[i], converged[i], residual[i] = count_p[j], passed, worst
-                        if not passed:
-                            halted += 1
-                            if worst <= tol:  # quiet, but not confirmed
-                                residual[i] = np.nextafter(tol, 1.0)
-                            _move(m_p, j, L, out, j, L, E)
-                    else:
-                        k = 0
-                        while waits[k] >= 0:
-                            k += 1
-                        at = k * size
-                        _move(m_p, j, L, waiting, at, 1, E)
-                        _move(prior_p, j, L, waiting, at + E, 1, V)
-                        _move(bel_p, j, L, waiting, at + E + V, 1, V)
-                        _move(w_p, j, L, waiting, at + E + 2 * V, 1, own)
-                        share = min(max(0.9 * tol / worst, 0.1), 0.7)
-                        waits[k], count_w[k], done_w[k] = i, count_p[j], done_p[j]
-                        trigger_w[k] = max(trigger_p[j] * share, floor)
-                        n_wait += 1
+                        if not passed and count_p[j] < max_iters:
+                            share = min(max(0.9 * tol / worst, 0.1), 0.7)
+                            trigger_p[j] = max(trigger_p[j] * share, floor)
+                            why[j] = WAITS
+                            n_wait += 1
+                            continue
+                    holds[k] = i
+                    iterations[i], converged[i], residual[i] = count_p[j], passed, worst
+                    if not passed:
+                        unproved += 1
+                        for e in range(E):  # as before the update
+                            out[e * L + k] = m_p[e * L + k]
+                        if worst <= tol:  # quiet, but not confirmed
+                            residual[i] = np.nextafter(tol, 1.0)
                     parks[j] = -1
                 n_park = 0
-                if halted > 0:
+                if unproved > 0:
                     _read(ptr, core, prior_p, out, was)
                 _distribute(ptr, rev, pair, order, up, W, w_p, prior_p, out, was)
-                for j in range(L):
-                    if holds[j] >= 0:
-                        for v in range(V):
-                            probs[holds[j], v] = was[v * L + j]
+                for k in range(L):
+                    for v in range(V if holds[k] >= 0 else 0):
+                        probs[holds[k], v] = was[v * L + k]
                 if log_z.shape[0] > 0:
                     _totals(
                         ptr, slot, scope, W, w_p, prior_p, out, holds, log_odds, clamp, log_z,
@@ -589,45 +593,38 @@ def propagate(
                 if lane == L:
                     break
                 continue
-            if runs[lane] < 0:
-                lane += 1
-                continue
-            state = NONE
-            if halt:
+            state = WAITS
+            if runs[lane] >= 0 and halt:
                 state = STOPPED
-            else:
+            elif runs[lane] >= 0:
                 moves = np.float64(change[lane]) / (1.0 - damping)
-                count[lane] += 1
-                done[lane] += 1
                 before, quiet = last[lane], moves
                 if damping > 0.0:
                     quiet = max(quiet, half_angle(np.float64(moved[lane])))
                 last[lane] = quiet
                 if damping == 0.0 and quiet < before < np.inf:
                     quiet *= quiet / before
+                count[lane] += 1
+                done[lane] += 1
                 if count[lane] >= max_iters:
-                    state = STOPPED
+                    state, last[lane] = STOPPED, moves
                 elif quiet <= trigger[lane]:
                     state = QUIET
-                if state == STOPPED:
-                    last[lane] = moves
-            if state != NONE:
-                j = n_park
+            if state != WAITS:
+                j = 0
                 while parks[j] >= 0:
                     j += 1
-                _move(m, lane, L, m_p, j, L, E)
-                _move(prior, lane, L, prior_p, j, L, V)
-                _move(bel, lane, L, bel_p, j, L, V)
-                _move(wl, lane, L, w_p, j, L, own)
+                for k in range(size):
+                    park[j * length + k] = run[k * L + lane]
+                for v in range(V):
+                    park[j * length + padded + v] = bel[v * L + lane]
                 parks[j], why[j], count_p[j], done_p[j] = runs[lane], state, count[lane], done[lane]
                 trigger_p[j], last_p[j] = trigger[lane], last[lane]
                 runs[lane] = -1
                 n_run -= 1
                 n_park += 1
             lane += 1
-        if n_run == 0 and n_park == 0 and n_wait == 0 and taken == staged and begin == n:
-            return
         if n_run == 0 and n_wait == 0:
+            if begin == n:
+                return
             forward = True
-        elif n_run == 0:  # those that wait may all go the other way
-            forward = not forward

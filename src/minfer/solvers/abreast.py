@@ -279,11 +279,19 @@ class _Run:
 
     def _kernel(self, rows: NDArray[np.int64], clamp: float, probs: NDArray) -> None:
         x = self.lanes
+        if x.forest:
+            self.kernels.forests(
+                x.ptr, x.rev, x.pair, x.slot, x.scope, x.core, x.order, x.up,
+                rows, self.log_odds, self.w, self.first, clamp, probs, self.log_z, self.joint,
+            )  # fmt: skip
+            self.iterations[rows], self.converged[rows] = min(len(x.rev), 1), True
+            self.residual[rows] = 0.0
+            return
         floor = 0.02 * self.tol if self.damping == 0.0 else 0.0
         if probs.dtype == np.float32:
             floor = max(floor, float(np.finfo(np.float32).eps))
         self.kernels.propagate(
-            x.ptr, x.rev, x.pair, x.slot, x.scope, x.core, x.order, x.up, x.forest,
+            x.ptr, x.rev, x.pair, x.slot, x.scope, x.core, x.order, x.up,
             rows, self.log_odds, self.w, self.first, clamp,
             self.tol, floor, self.max_iters, self.damping, self.stop,
             probs, self.iterations, self.converged, self.residual, self.log_z, self.joint,
