@@ -36,6 +36,7 @@ from minfer.kernels.lanes import (
     lone,
     magnitude,
     rows_into_lanes,
+    smaller,
     splat,
     store,
     strict,
@@ -46,15 +47,18 @@ FEW = 4  # lanes that are swept one by one: sooner than all at once
 
 
 @jit
-def reach(ptr, pair, log_odds, w, field, high, load, widest):
-    """How far the numbers of each instance may go; ``load`` or ``field`` is NaN where one is.
+def reach(ptr, pair, log_odds, w, field, high, bonds, widest):
+    """How far the numbers of each instance may go; ``bonds`` or ``field`` is NaN where one is.
 
     ``field``: the largest |log-odds| given; ``high``: the largest log-odds that a belief can have,
-    messages lying between 1 and W; ``load``: the largest sum of |w| at a variable, and ``widest``
+    messages lying between 1 and W; ``bonds``: the largest sum of |w| at a variable, and ``widest``
     the largest |w|.
     """
     n_variables, n_pairs = ptr.shape[0] - 1, w.shape[1]
-    up = np.zeros(n_variables)
+    up, best, flat = np.zeros(n_variables), np.zeros(24), log_odds.reshape(-1)
+    C = lanes_of(up)
+    whole = n_variables - n_variables % C
+    zero, one = splat(up, 0.0), splat(up, 1.0)
     width = most = 0.0
     for i in range(log_odds.shape[0]):
         if i == 0 or w.shape[0] > 1:
@@ -69,15 +73,21 @@ def reach(ptr, pair, log_odds, w, field, high, load, widest):
                     up[v] += max(x, 0.0)
                     total += abs(x)
                 most = _most(most, total)
-        far, top = 0.0, 0.0
-        for v in range(n_variables):
-            x = log_odds[i, v]
-            far = max(far, abs(x))
-            top = max(top, x + up[v])
-            if x != x:
-                far = x
-                break
-        field[i], high[i], load[i], widest[i] = far, top, most, width
+        far, top, bad = zero, zero, zero
+        for v in range(0, whole, C):
+            y = load(flat, i * n_variables + v)
+            far = larger(magnitude(y), far)
+            top = larger(y + load(up, v), top)
+            bad = bad + choose(magnitude(y) + one, zero, zero, one)  # NaN is above nothing
+        store(best, 0, far)
+        store(best, C, top)
+        store(best, 2 * C, bad)
+        a, b = 0.0, 0.0
+        for v in range(whole, n_variables):
+            a, b = _most(a, abs(log_odds[i, v])), max(b, log_odds[i, v] + up[v])
+        for k in range(C):
+            a, b = _most(a, best[k] if best[2 * C + k] == 0.0 else np.nan), max(b, best[C + k])
+        field[i], high[i], bonds[i], widest[i] = a, b, most, width
 
 
 @jit
@@ -111,6 +121,16 @@ def unary_parts(scope, slot, values, basis, lean, w, first, constant):
             first[i, slot[f, 0]] = min(max(-ua, low), high)
             first[i, slot[f, 1]] = min(max(-ub, low), high)
             constant[i] += t[0]
+
+
+@jit
+def _move(source, at, step, target, to, stride, count):
+    """Numbers of one instance between a lane (step: how many there are) and a row (1)."""
+    like = lone(target)
+    for _ in range(count):
+        store(target, to, load_as(like, source, at))
+        at += step
+        to += stride
 
 
 @jit
@@ -156,26 +176,27 @@ def _fill(rows, begin, log_odds, w, first, F, clamp, logs, prior, wl, m):
 def _enter(i, log_odds, w, first, F, clamp, logs, lane, L, prior, wl, m):
     """Instance i into one lane; as ``_fill``."""
     V, P, E = log_odds.shape[1], w.shape[1], first.shape[1]
-    for v in range(V):
-        logs[v] = min(max(log_odds[i, v], -clamp), clamp)
-    _exp_all(logs, logs, V)
-    for v in range(V):
-        prior[v * L + lane] = logs[v]
+    flat, begin, whole = log_odds.reshape(-1), i * V, V - V % lanes_of(logs)
+    low, high = splat(logs, -clamp), splat(logs, clamp)
+    for k in range(0, whole, lanes_of(logs)):
+        store(logs, k, exp(smaller(larger(load(flat, begin + k), low), high)))
+    for v in range(whole, V):
+        logs[v] = log_odds[i, v]
+    if whole < V:
+        store(logs, whole, exp(smaller(larger(load(logs, whole), low), high)))
+    _move(logs, 0, 1, prior, lane, L, V)
     if wl.shape[0] > 0:
         for f in range(P):
             logs[f] = w[i, f]
         _exp_all(logs, logs, P)
-        for f in range(P):
-            wl[f * L + lane] = logs[f]
+        _move(logs, 0, 1, wl, lane, L, P)
     if first.shape[0] == 1:
-        for e in range(E):
-            m[e * L + lane] = F[e]
+        _move(F, 0, 1, m, lane, L, E)
         return
     for e in range(E):
         logs[e] = first[i, e]
     _exp_all(logs, logs, E)
-    for e in range(E):
-        m[e * L + lane] = logs[e]
+    _move(logs, 0, 1, m, lane, L, E)
 
 
 @jit
@@ -394,7 +415,7 @@ def forests(
 ):  # fmt: skip
     """The same as ``propagate`` where all is trees: one pass up and one down, no iteration."""
     L = lanes_of(probs)
-    kind = probs.dtype
+    kind, flat = probs.dtype, probs.reshape(-1)
     V, E = ptr.shape[0] - 1, rev.shape[0]
     own = w.shape[1] if w.shape[0] > 1 else 0
     W, F = _shared(pair, w, first, np.empty(E, kind), np.empty(E, kind))
@@ -410,8 +431,8 @@ def forests(
         _distribute(ptr, rev, pair, order, up, W, wl, prior, m, bel)
         for lane in range(L):
             holds[lane] = rows[begin + lane] if lane < n else -1
-            for v in range(V if lane < n else 0):
-                probs[holds[lane], v] = bel[v * L + lane]
+            if lane < n:
+                _move(bel, lane, L, flat, holds[lane] * V, 1, V)
         if log_z.shape[0] > 0:
             _totals(
                 ptr, slot, scope, W, wl, prior, m, holds, log_odds, clamp, log_z, joint,
@@ -451,7 +472,7 @@ def propagate(
     set, ends all runs where they are. Arithmetic has the precision of ``probs``.
     """
     L = lanes_of(probs)
-    kind = probs.dtype
+    kind, flat = probs.dtype, probs.reshape(-1)
     V, E = ptr.shape[0] - 1, rev.shape[0]
     own = w.shape[1] if w.shape[0] > 1 else 0
     W, F = _shared(pair, w, first, np.empty(E, kind), np.empty(E, kind))
@@ -462,7 +483,7 @@ def propagate(
     length = padded + V
     # an instance is its messages, prior and weights; in lanes, or a row of the park with beliefs
     # at its end
-    run, bel = np.ones(size * L, kind), np.ones(V * L, kind)
+    run, bel, half = np.ones(size * L, kind), np.ones(V * L, kind), np.full(V, 0.5)
     m, prior, wl = run[: E * L], run[E * L : (E + V) * L], run[(E + V) * L :]
     park, which = np.ones(2 * L * length, kind), np.zeros(L, np.int64)
     judged, was, out = np.ones(padded * L, kind), np.ones(V * L, kind), np.ones(E * L, kind)
@@ -486,10 +507,8 @@ def propagate(
                 continue
             for j in range(2 * L if n_wait > 0 else 0):
                 if parks[j] >= 0 and why[j] == WAITS and (done_p[j] % 2 == 0) == forward:
-                    for k in range(size):
-                        run[k * L + lane] = park[j * length + k]
-                    for v in range(V):
-                        bel[v * L + lane] = park[j * length + padded + v]
+                    _move(park, j * length, 1, run, lane, L, size)
+                    _move(park, j * length + padded, 1, bel, lane, L, V)
                     runs[lane], count[lane], done[lane] = parks[j], count_p[j], done_p[j]
                     trigger[lane], last[lane] = trigger_p[j], np.inf
                     parks[j] = -1
@@ -502,8 +521,7 @@ def propagate(
                 begin += 1
                 _enter(i, log_odds, w, first, F, clamp, logs, lane, L, prior, wl, m)
                 _collect(lone(m), lane, ptr, rev, pair, order, up, W, wl, prior, m)
-                for v in range(V):
-                    bel[v * L + lane] = 0.5
+                _move(half, 0, 1, bel, lane, L, V)
                 runs[lane], count[lane], done[lane] = i, 0, 0
                 trigger[lane], last[lane] = tol, np.inf
                 n_run += 1
@@ -573,8 +591,7 @@ def propagate(
                     iterations[i], converged[i], residual[i] = count_p[j], passed, worst
                     if not passed:
                         unproved += 1
-                        for e in range(E):  # as before the update
-                            out[e * L + k] = m_p[e * L + k]
+                        _move(m_p, k, L, out, k, L, E)  # as before the update
                         if worst <= tol:  # quiet, but not confirmed
                             residual[i] = np.nextafter(tol, 1.0)
                     parks[j] = -1
@@ -583,8 +600,8 @@ def propagate(
                     _read(ptr, core, prior_p, out, was)
                 _distribute(ptr, rev, pair, order, up, W, w_p, prior_p, out, was)
                 for k in range(L):
-                    for v in range(V if holds[k] >= 0 else 0):
-                        probs[holds[k], v] = was[v * L + k]
+                    if holds[k] >= 0:
+                        _move(was, k, L, flat, holds[k] * V, 1, V)
                 if log_z.shape[0] > 0:
                     _totals(
                         ptr, slot, scope, W, w_p, prior_p, out, holds, log_odds, clamp, log_z,
@@ -614,10 +631,8 @@ def propagate(
                 j = 0
                 while parks[j] >= 0:
                     j += 1
-                for k in range(size):
-                    park[j * length + k] = run[k * L + lane]
-                for v in range(V):
-                    park[j * length + padded + v] = bel[v * L + lane]
+                _move(run, lane, L, park, j * length, 1, size)
+                _move(bel, lane, L, park, j * length + padded, 1, V)
                 parks[j], why[j], count_p[j], done_p[j] = runs[lane], state, count[lane], done[lane]
                 trigger_p[j], last_p[j] = trigger[lane], last[lane]
                 runs[lane] = -1

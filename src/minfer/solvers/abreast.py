@@ -230,7 +230,8 @@ class _Run:
             single = safe & (load <= _LOAD_32) & (widest <= _WEIGHT_32)
             single &= np.minimum(high, _CLAMP_32 + load) <= _HIGH_32
             single &= (field <= _CLAMP_32) | (load + widest <= _CLAMPED_32)
-        probs: NDArray = np.full((n, n_variables), np.nan, dtype)
+        probs: NDArray = np.empty((n, n_variables), dtype)
+        probs[~safe] = np.nan
         timer = None
         if time_limit is not None:
             timer = threading.Timer(time_limit, self.stop.fill, (1,))
@@ -245,9 +246,10 @@ class _Run:
         finally:
             if timer is not None:
                 timer.cancel()
-        known = np.isinf(self.log_odds)
-        if known.any():
-            np.copyto(probs, self.log_odds > 0, where=known & safe[:, None])
+        some = np.flatnonzero(safe & (field == np.inf))
+        if len(some):
+            given = self.log_odds[some]
+            probs[some] = np.where(np.isinf(given), given > 0, probs[some])
         with_z, with_pairs = self.wanted
         return Answers(
             probs, self.iterations, self.converged, self.residual, ~safe, bool(self.stop[0]),
