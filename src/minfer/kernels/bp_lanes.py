@@ -240,12 +240,20 @@ def _distribute(ptr, rev, pair, order, up, W, wl, prior, m, bel):
 def _sweep(like, at, ptr, rev, pair, core, W, wl, prior, m, out, bel, forward, change):
     """Visit the core, messages into ``out``; ``change``: how far beliefs moved, lane by lane.
 
-    The hot loop. ``like`` is strict and tells how many lanes are visited, the first one is ``at``.
+    ``like`` is strict and tells how many lanes are visited, the first one is ``at``.
     """
+    if wl.shape[0] == 0:
+        _visit(like, at, ptr, rev, pair, core, W, None, prior, m, out, bel, forward, change)
+    else:
+        _visit(like, at, ptr, rev, pair, core, W, wl, prior, m, out, bel, forward, change)
+
+
+@jit
+def _visit(like, at, ptr, rev, pair, core, W, wl, prior, m, out, bel, forward, change):
+    """The hot loop of ``_sweep``, compiled apart for shared weights, of which ``wl`` is None."""
     L = lanes_of(m)
     one, top = splat(like, 1.0), splat(like, 0.0)
     n = core.shape[0]
-    shared = wl.shape[0] == 0
     for k in range(n):
         v = core[k if forward else n - 1 - k]
         lo, hi = ptr[v], ptr[v + 1]
@@ -257,7 +265,7 @@ def _sweep(like, at, ptr, rev, pair, core, W, wl, prior, m, out, bel, forward, c
             x, y = load_as(like, m, at + e * L), load_as(like, m, at + e * L + L)
             c, d = x + b, y + b
             inverse = one / (c * d)
-            if shared:
+            if wl is None:
                 u, w = splat(like, W[e]), splat(like, W[e + 1])
             else:
                 u, w = load_as(like, wl, at + pair[e] * L), load_as(like, wl, at + pair[e + 1] * L)
@@ -269,7 +277,10 @@ def _sweep(like, at, ptr, rev, pair, core, W, wl, prior, m, out, bel, forward, c
             x = load_as(like, m, at + e * L)
             c = x + b
             inverse = one / (c * d)
-            u = splat(like, W[e]) if shared else load_as(like, wl, at + pair[e] * L)
+            if wl is None:
+                u = splat(like, W[e])
+            else:
+                u = load_as(like, wl, at + pair[e] * L)
             store(out, at + rev[e] * L, (x + u * b) * (inverse * d))
             p = b * (inverse * c)
         else:
