@@ -83,6 +83,23 @@ def _use_solvers() -> None:
         wait_for(f"compiling {title}", lambda solver=solver: _use(solver))  # type: ignore[misc]
         typer.echo(f"{k:>2}/{len(CASES)}  {title:<18}{time.perf_counter() - then:6.1f} s", err=True)
     wait_for("compiling exact for rows", _use_rows)
+    wait_for("compiling bp abreast", _use_abreast)
+
+
+def _use_abreast() -> None:
+    """Many instances of one structure, with cycles and without, in both precisions."""
+    import numpy as np
+
+    from minfer.conditioning import condition
+    from minfer.graph import FactorGraph
+    from minfer.solvers.abreast import abreast, absorb
+    from minfer.wiring import wire
+
+    for shape in ((3, 3), (1, 3)):
+        mesh = wire(condition(FactorGraph.grid(np.zeros(shape), 0.5)))
+        new = absorb(mesh, [np.full((2, len(mesh.slot)), 0.5)])
+        for dtype in (np.float64, np.float32):
+            abreast(mesh, new.lean, new.w, new.first, dtype=dtype, pairs=True)
 
 
 def _use(solver: Any) -> None:
