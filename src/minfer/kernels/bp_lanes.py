@@ -200,6 +200,19 @@ def _enter(i, log_odds, w, first, F, clamp, logs, lane, L, prior, wl, m):
 
 
 @jit
+def _announce(i, log_odds, ptr, rev, pair, W, wl, lane, L, m, bel):
+    """Beliefs of known variables, and what they tell their neighbours before the first sweep."""
+    for v in range(log_odds.shape[1]):
+        if abs(log_odds[i, v]) < np.inf:
+            continue
+        on = log_odds[i, v] > 0.0
+        bel[v * L + lane] = 1.0 if on else 0.0
+        for e in range(ptr[v], ptr[v + 1]):
+            x = W[e] if wl.shape[0] == 0 else wl[pair[e] * L + lane]
+            m[rev[e] * L + lane] = x if on else 1.0
+
+
+@jit
 def _collect(like, at, ptr, rev, pair, order, up, W, wl, prior, m):
     """Messages of trees towards the core or a root: from all others, once and for all."""
     L = lanes_of(m)
@@ -471,7 +484,7 @@ def _room(n_variables, log_z):
 @jit
 def propagate(
     ptr, rev, pair, slot, scope, core, order, up,
-    rows, log_odds, w, first, clamp,
+    rows, log_odds, known, w, first, clamp,
     tol, floor, max_iters, damping, stop,
     probs, iterations, converged, residual, log_z, joint,
 ):  # fmt: skip
@@ -479,8 +492,9 @@ def propagate(
 
     Slots, variables and pairs as in Wiring and Mesh; ``pair`` (E,) is a slot's pair, ``up`` the
     slot of each variable of ``order`` towards the core (-1: a root). ``w`` (n or 1, P) and
-    ``first`` (n or 1, E) are logs. Log-odds of fields are held within ``clamp``. ``stop[0]``, once
-    set, ends all runs where they are. Arithmetic has the precision of ``probs``.
+    ``first`` (n or 1, E) are logs. ``known`` (n,) tells where infinite log-odds are; all are held
+    within ``clamp``. ``stop[0]``, once set, ends all runs where they are. Arithmetic has the
+    precision of ``probs``.
     """
     L = lanes_of(probs)
     kind, flat = probs.dtype, probs.reshape(-1)
@@ -531,8 +545,10 @@ def propagate(
                 i = rows[begin]
                 begin += 1
                 _enter(i, log_odds, w, first, F, clamp, logs, lane, L, prior, wl, m)
-                _collect(lone(m), lane, ptr, rev, pair, order, up, W, wl, prior, m)
                 _move(half, 0, 1, bel, lane, L, V)
+                if known[i]:
+                    _announce(i, log_odds, ptr, rev, pair, W, wl, lane, L, m, bel)
+                _collect(lone(m), lane, ptr, rev, pair, order, up, W, wl, prior, m)
                 runs[lane], count[lane], done[lane] = i, 0, 0
                 trigger[lane], last[lane] = tol, np.inf
                 n_run += 1

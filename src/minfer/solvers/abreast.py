@@ -214,6 +214,7 @@ class _Run:
         self.log_z = np.full(n if log_z or pairs else 0, np.nan)
         self.joint = np.full((n if pairs else 0, len(lanes.slot), 4), np.nan)
         self.wanted = log_z, pairs
+        self.known = np.zeros(n, bool)
         self.stop = np.zeros(1, np.int64)
 
     def __call__(self, dtype: type, time_limit: float | None) -> Answers:
@@ -224,6 +225,7 @@ class _Run:
             self.kernels.reach(
                 lanes.ptr, lanes.pair, self.log_odds, self.w, field, high, load, widest
             )
+        self.known = field == np.inf
         safe = (load <= _LOAD_64) & ~np.isnan(field)
         single = np.zeros(n, bool)
         if dtype is np.float32 and self.tol >= LEAST_TOL_32:
@@ -246,7 +248,7 @@ class _Run:
         finally:
             if timer is not None:
                 timer.cancel()
-        some = np.flatnonzero(safe & (field == np.inf))
+        some = np.flatnonzero(safe & self.known)
         if len(some):
             given = self.log_odds[some]
             probs[some] = np.where(np.isinf(given), given > 0, probs[some])
@@ -294,7 +296,7 @@ class _Run:
             floor = max(floor, float(np.finfo(np.float32).eps))
         self.kernels.propagate(
             x.ptr, x.rev, x.pair, x.slot, x.scope, x.core, x.order, x.up,
-            rows, self.log_odds, self.w, self.first, clamp,
+            rows, self.log_odds, self.known, self.w, self.first, clamp,
             self.tol, floor, self.max_iters, self.damping, self.stop,
             probs, self.iterations, self.converged, self.residual, self.log_z, self.joint,
         )  # fmt: skip
