@@ -186,7 +186,7 @@ def test_known_variables_are_known_before_the_first_sweep(weights_differ):
     for row in known:
         row[rng.choice(7, 2, replace=False)] = rng.integers(0, 2, 2)
     mesh = mesh_of(FactorGraph.pairwise(np.zeros(7), edges, theta[0], "equal"))
-    new = absorb(mesh, [theta])
+    new = absorb(mesh, [theta[:, :, None]])
     odds = np.where(known < 0, fields + new.lean, np.where(known > 0, np.inf, -np.inf))
     more = (new.w, new.first) if weights_differ else ()
     answers = abreast(mesh, odds, *more)
@@ -266,7 +266,7 @@ def test_wide_numbers_are_right_or_left_to_the_caller():
     fields = rng.normal(size=(n, 4)) * rng.choice([1.0, 30.0, 300.0, 1e4], (n, 1))
     thetas = rng.normal(size=(n, 4)) * rng.choice([1.0, 10.0, 40.0], (n, 1))
     mesh = mesh_of(FactorGraph.pairwise(np.zeros(4), edges, 1.0, "equal"))
-    new = absorb(mesh, [thetas])
+    new = absorb(mesh, [thetas[:, :, None]])
     for dtype, close in ((np.float64, 1e-12), (np.float32, 1e-5)):
         answers = abreast(mesh, fields + new.lean, new.w, new.first, dtype=dtype, max_iters=100)
         load = np.zeros((n, 4))

@@ -97,7 +97,7 @@ def _use_abreast() -> None:
 
     for shape in ((3, 3), (1, 3)):
         mesh = wire(condition(FactorGraph.grid(np.zeros(shape), 0.5)))
-        new = absorb(mesh, [np.full((2, len(mesh.slot)), 0.5)])
+        new = absorb(mesh, [np.full((2, len(mesh.slot), 1), 0.5)])
         for dtype in (np.float64, np.float32):
             abreast(mesh, new.lean, new.w, new.first, dtype=dtype, pairs=True)
 

@@ -68,6 +68,9 @@ class Features(FactorGroup):
     def with_weights(self, weights: NDArray[np.float64]) -> Features:
         return self.replace(_theta=np.ascontiguousarray(weights[:, 0]))
 
+    def basis(self) -> NDArray[np.float64]:
+        return self.truth.reshape(1, -1).astype(np.float64)
+
     def statistics(self, joint: NDArray[np.float64]) -> NDArray[np.float64]:
         return (joint @ self.truth.ravel().astype(np.float64))[:, None]
 
@@ -99,7 +102,7 @@ class Features(FactorGroup):
         return np.abs(self._theta)
 
     def pair_values(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return self._theta[:, None], self.truth.reshape(1, 4).astype(np.float64)
+        return self._theta[:, None], self.basis()
 
     def scores(
         self, probs: NDArray[np.float64], offsets: NDArray[np.int64], score: str, out: NDArray

@@ -182,6 +182,10 @@ class FactorGroup:
         """The same factors with other numbers (F, k)."""
         return self
 
+    def basis(self) -> NDArray[np.float64] | None:
+        """(k, cells) so that log-tables are ``weights @ basis``; None where they are not linear."""
+        return None
+
     def statistics(self, joint: NDArray[np.float64]) -> NDArray[np.float64]:
         """d log psi / d weights, expected under joints (n, cells): shape (n, k)."""
         return np.zeros((len(joint), 0))
@@ -263,7 +267,7 @@ class FactorGroup:
 
     def pair_values(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """2x2 log-tables as ``values @ basis``: values (F or 1, k), basis (k, 4)."""
-        return self.stored_tables(), np.eye(4)
+        return self.stored_tables(), np.eye(4)  # of features and of tables that is their basis
 
     def machine(self) -> Machine:
         """The factors as automata, where that is their form."""

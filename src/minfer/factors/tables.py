@@ -52,6 +52,9 @@ class Tables(FactorGroup):
     def with_weights(self, weights: NDArray[np.float64]) -> Tables:
         return self.replace(_log_psi=np.ascontiguousarray(weights))
 
+    def basis(self) -> NDArray[np.float64]:
+        return np.eye(self.n_weights)
+
     def statistics(self, joint: NDArray[np.float64]) -> NDArray[np.float64]:
         return joint
 

@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.errors import ModelError
-from minfer.factors import Features
 
 if TYPE_CHECKING:
     from minfer.wiring import Mesh
@@ -110,8 +109,8 @@ class Absorbed:
 def absorb(mesh: Mesh, weights: list[NDArray[np.float64]]) -> Absorbed:
     """Split the pair factors of many instances into unary parts and conjunctions.
 
-    ``weights``, one array for each group of ``mesh.model.groups``: theta (n, F) of features,
-    log-tables (n, F or 1, 4) of tables.
+    ``weights``, one array (n, F, k) for each group of ``mesh.model.groups``: as the group's own
+    ``weights``, in terms of its ``basis``.
     """
     from minfer.kernels import bp_lanes
 
@@ -125,14 +124,11 @@ def absorb(mesh: Mesh, weights: list[NDArray[np.float64]]) -> Absorbed:
     done = 0
     for g, values in zip(mesh.model.groups, weights, strict=True):
         here = slice(done, done + len(g))
-        basis = np.eye(4)
-        values = np.ascontiguousarray(values, dtype=np.float64)
-        if isinstance(g, Features):
-            basis, values = g.truth.reshape(1, 4).astype(float), values[:, :, None]
         w = np.empty((n, len(g)))
         bp_lanes.unary_parts(
             mesh.pair_scope[here].astype(np.int64), mesh.slot[here].astype(np.int64),
-            np.ascontiguousarray(values), basis, out.lean, w, out.first, out.constant,
+            np.ascontiguousarray(values, dtype=np.float64), g.basis(), out.lean, w, out.first,
+            out.constant,
         )  # fmt: skip
         out.w[:, here] = w
         done += len(g)

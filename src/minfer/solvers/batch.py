@@ -11,15 +11,16 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import integers, real_numbers, told
+from minfer.conditioning import Conditioned
 from minfer.errors import ContradictionError, EvidenceError, ModelError
-from minfer.factors import read_only
+from minfer.factors import FactorGroup, read_only
 from minfer.graph import FactorGraph
 from minfer.solvers.base import LogZ, Status
 from minfer.words import counted
@@ -143,6 +144,91 @@ class Rows:
             return values if values is None or len(values) == 1 < self.n else values[rows]
 
         return Rows(len(rows), part(self.evidence), part(self.weights), part(self.field))
+
+
+@dataclass(frozen=True, eq=False)
+class Fields:
+    """What rows say of single variables and of constants, absorbed for all rows at once."""
+
+    log_field: NDArray[np.float64]  # (N or 1, sum S)
+    constant: NDArray[np.float64]  # (N or 1,)
+
+    @classmethod
+    def of(cls, model: Conditioned, graph: FactorGraph, rows: Rows) -> Fields | None:
+        """None where weights of rows would have to be sliced, or are not linear in the tables."""
+        if rows.weights is None:
+            log_field = model.field if rows.field is None else model.field + rows.field
+            return cls(np.atleast_2d(log_field), np.array([model.constant]))
+        if model.has_fixed or not has_bases(graph):
+            return None
+        n = len(rows.weights)
+        log_field = np.tile(graph.field, (n, 1))
+        constant = np.zeros(n)
+        for g in graph.groups:
+            if g.arity > 1 or not g.n_weights:
+                continue
+            basis = g.basis()
+            assert basis is not None
+            tables = weights_of(graph, g, rows.weights) @ basis  # (N, F, cells)
+            if g.arity == 0:
+                constant += tables.sum(axis=(1, 2))
+                continue
+            places = graph._offsets[g._scope] + np.arange(g.shape[0])
+            if len(np.unique(places)) == places.size:
+                log_field[:, places] += tables
+            else:
+                np.add.at(log_field.T, places, np.moveaxis(tables, 0, -1))
+        if rows.field is not None:
+            log_field = log_field + rows.field
+        if ((log_field == -np.inf).any(axis=0) & (model.field > -np.inf)).any():
+            return None  # a zero where there was none: another structure
+        return cls(log_field, constant)
+
+
+def has_bases(graph: FactorGraph) -> bool:
+    """Whether all tables are linear in their weights."""
+    return all(g.basis() is not None for g in graph.groups if g.n_weights)
+
+
+def weights_of(
+    graph: FactorGraph, group: FactorGroup, weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """A group's own of all weights (N, n_weights), shape (N, F, k)."""
+    places = graph._weight_places(group)
+    return weights[:, places].reshape(len(weights), len(group), group.n_weights)
+
+
+def put_statistics(
+    graph: FactorGraph, group: FactorGroup, joints: NDArray[np.float64], out: NDArray[np.float64]
+) -> None:
+    """Expected statistics of a group from joints (N, F, cells), to their places in ``out``."""
+    basis = group.basis()
+    assert basis is not None
+    values = joints @ basis.T  # (N, F, k)
+    places = graph._weight_places(group)
+    out[:, places] = values.reshape(len(out), -1) if isinstance(places, slice) else values
+
+
+def with_singles(batch: Batch, run: Prepared, rows: Rows, which: NDArray[np.int64]) -> Batch:
+    """The batch with some rows answered by single calls."""
+    if not len(which):
+        return batch
+    some = one_by_one(run, rows.take(which), 1, batch.statistics is not None)
+    status = list(batch.status)
+    for i, row in enumerate(which):
+        status[row] = some.status[i]
+    for mine, theirs in (
+        (batch.probs, some.probs),
+        (batch.log_z, some.log_z),
+        (batch.iterations, some.iterations),
+        (batch.residuals, some.residuals),
+        (batch.statistics, some.statistics),
+    ):
+        if mine is not None:
+            mine[which] = theirs  # type: ignore[assignment]
+    kind = joint_kind({batch.log_z_kind, some.log_z_kind} if len(which) < len(batch) else
+                      {some.log_z_kind})  # fmt: skip
+    return replace(batch, status=tuple(status), log_z_kind=kind)
 
 
 def one_by_one(run: Prepared, rows: Rows, workers: int, statistics: bool) -> Batch:
