@@ -151,14 +151,18 @@ def _moderate(group: FactorGroup, values: NDArray, basis: NDArray) -> NDArray[np
     return np.asarray((np.abs(tables) <= MAX_QUADRATIC).all(axis=1))
 
 
-def cells(groups: Sequence[FactorGroup]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Where each factor's table begins, and all tables end to end."""
+def cells(
+    groups: Sequence[FactorGroup], stored: Sequence[NDArray] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Where each factor's table begins, and all tables end to end.
+
+    ``stored``: tables (F or 1, cells) of the groups to take instead of their own.
+    """
     toff, psi, start = [], [], 0
-    for g in groups:
-        rows = np.zeros(len(g), np.int64) if g.shared else np.arange(len(g))
-        toff.append(start + rows * g.n_cells)
-        psi.append(g.stored_tables().ravel())
-        start += psi[-1].size
+    for g, values in zip(groups, [g.stored_tables() for g in groups] if stored is None else stored):
+        toff.append(start + np.arange(len(g)) * (0 if len(values) == 1 else values.shape[1]))
+        psi.append(values.ravel())
+        start += values.size
     return join(toff, np.int64), join(psi, np.float64)
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from minfer.conditioning import Conditioned
 from minfer.errors import ContradictionError, ModelError
 from minfer.factors import FactorGroup, interaction, n_entries
-from minfer.layout import split_pairs
+from minfer.layout import automata, cells, join, places, scopes, split_pairs
 
 if TYPE_CHECKING:
     from minfer.kernels.machines import Machines
@@ -225,8 +225,8 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
         k.pair_slots(g._scope, nxt, rev, slot[done : done + len(g)])
         done += len(g)
     del nxt
-    pair_ids = _only([g._ids for g in pairs], np.zeros(0, np.int64))
-    pair_scope = _only([g._scope for g in pairs], np.zeros((0, 2), np.int32))
+    pair_ids = join([g._ids for g in pairs], np.int64)
+    pair_scope = join([g._scope for g in pairs], np.int32).reshape(-1, 2)
     slot_rho = _NONE
     if rho is not None:
         slot_rho = np.empty(slots)
@@ -355,9 +355,9 @@ def _retabled(mesh: Mesh, general: list[FactorGroup], rho: NDArray | None) -> Me
     parts = [_scaled_tables(g, rho) for g in tables]
     if sum(v.size for v, _, _ in parts) != len(mesh.wiring.tab):
         return None
-    tab = _only([v.ravel() for v, _, _ in parts], _NONE)
+    tab = join([v.ravel() for v, _, _ in parts], np.float64)
     ends, scale, lowest = _scaled_ends([g for g in general if g.form == "machine"])
-    final = _only([e.ravel() for e in ends], _NONE)
+    final = join([e.ravel() for e in ends], np.float64)
     if len(final) != len(mesh.machines.final):
         return None
     log = mesh.reweighted or lowest < -_MAX_RANGE
@@ -438,11 +438,6 @@ def _with_known(
     return out
 
 
-def _only(parts: list[NDArray], empty: NDArray) -> NDArray:
-    """Concatenate without copying a single part."""
-    return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else empty
-
-
 def pair_weight(group: FactorGroup, rho: NDArray | None) -> NDArray[np.float64]:
     """w (over rho) of 2x2 tables, shape (F,) or (1,); NaN or infinite where there are zeros."""
     values, basis = group.pair_values()
@@ -501,35 +496,26 @@ def _general(
         owner, ma = np.zeros(0, np.int32), no_machines()
         return _General(gptr, slots, fac, none, _NONE, _NONE, none, owner, (), ma, 0.0, log)
     tables = [g for g in groups if g.form == "table"]
-    automata = [g for g in groups if g.form == "machine"]
+    readers = [g for g in groups if g.form == "machine"]
     speaking = [g for g in groups if g.form == "messages"]
-    every = [*tables, *automata, *speaking]
-    ids = np.concatenate([g._ids for g in every])
-    arity = np.concatenate([np.full(len(g), g.arity) for g in every])
-    scope = np.concatenate([g._scope.ravel() for g in every])
+    every = [*tables, *readers, *speaking]
+    flat = scopes(every)
+    order, gptr, owner, position = places(flat, n)
     parts = [_scaled_tables(g, rho) for g in tables]
-    ends, scale, lowest = _scaled_ends(automata)
+    ends, scale, lowest = _scaled_ends(readers)
     log = log or lowest < -_MAX_RANGE or any(low < -_MAX_RANGE for _, _, low in parts)
-    start, toff = 0, np.full(len(ids), -1, i8)
-    for g, done, (values, _, _) in zip(tables, _starts(tables), parts):
-        step = 0 if len(values) == 1 else values.shape[1]
-        toff[done : done + len(g)] = start + np.arange(len(g)) * step
-        start += values.size
-    tab = _only([v.ravel() for v, _, _ in parts], _NONE)
-    first = np.cumsum(arity) - arity
-    owner = np.repeat(np.arange(len(ids)), arity)
-    order = np.argsort(scope, kind="stable")
-    np.cumsum(np.bincount(scope, minlength=n), out=gptr[1:])
+    fac = np.full((len(flat.ids), 3), -1, i8)
+    toff, tab = cells(tables, [values for values, _, _ in parts])
+    fac[: len(toff), 0], fac[:, 1], fac[:, 2] = toff, flat.fptr[:-1], np.diff(flat.fptr)
     gslot = np.empty((len(order), 4), i8)
-    gslot[:, 0] = owner[order]
-    gslot[:, 1] = order - first[owner[order]]
-    gslot[:, 3] = model.graph._n_states[scope[order]]
+    gslot[:, 0], gslot[:, 1] = owner, position
+    gslot[:, 3] = model.graph._n_states[flat.scope[order]]
     gslot[:, 2] = np.cumsum(gslot[:, 3]) - gslot[:, 3]
     fslot = np.empty(len(order), i8)
     fslot[order] = np.arange(len(order))
-    base, n_automata = sum(map(len, tables)), sum(map(len, automata))
-    if n_automata:  # their messages lie in the order of their literals, after all others
-        literals = fslot[_ranges(first[base : base + n_automata], arity[base : base + n_automata])]
+    base, n_readers = sum(map(len, tables)), sum(map(len, readers))
+    if n_readers:  # their messages lie in the order of their literals, after all others
+        literals = fslot[flat.fptr[base] : flat.fptr[base + n_readers]]
         is_literal = np.zeros(len(gslot), dtype=bool)
         is_literal[literals] = True
         others = np.flatnonzero(~is_literal)
@@ -540,16 +526,16 @@ def _general(
         np.exp(tab, out=tab)
         ends = [np.exp(e) for e in ends]
     speakers = []
-    for g, begin in zip(speaking, _starts(every)[len(tables) + len(automata) :]):
-        slots = fslot[first[begin] : first[begin] + len(g) * g.arity]
+    for g, begin in zip(speaking, _starts(every)[len(tables) + len(readers) :]):
+        slots = fslot[flat.fptr[begin] : flat.fptr[begin + len(g)]]
         entries = _ranges(gslot[slots, 2], gslot[slots, 3]).reshape(len(g), -1)
         speakers.append(Speakers(g, begin, entries))
     machines = no_machines()
-    if n_automata:
-        machines = _machines(model, automata, ends, base, int(gslot[literals[0], 2]))
+    if n_readers:
+        machines = _machines(model, readers, ends, base, int(gslot[literals[0], 2]))
     return _General(
-        gptr, gslot, np.stack([toff, first, arity], axis=1), fslot, tab,
-        _NONE if rho is None else rho[ids][owner[order]], ids, scope[order],
+        gptr, gslot, fac, fslot, tab,
+        _NONE if rho is None else rho[flat.ids][owner], flat.ids, flat.scope[order],
         tuple(speakers), machines, scale + sum(scale for _, scale, _ in parts), log,
     )  # fmt: skip
 
@@ -589,43 +575,19 @@ def _machines(
     """Automata one after the other; their messages begin at ``place``."""
     from minfer.kernels import machines as k
 
-    graph = model.graph
-    steps: dict[bytes, int] = {}
-    flat: list[NDArray] = []
-    n_flat = n_final = 0
-    code, stp, fin, n_ends, most = [], [], [], [], 0
-    for g, final in zip(groups, ends):
-        machine, n = g.machine(), len(g)
-        where = np.empty(g.arity, np.int64)
-        for a in range(g.arity):
-            key = machine.step[a].tobytes()
-            if key not in steps:
-                steps[key] = n_flat
-                flat.append(machine.step[a].ravel())
-                n_flat += flat[-1].size
-            where[a] = steps[key]
-        stp.append(np.tile(where, n))
-        code.append(np.full(n, _code(machine.step, g.shape), np.uint8))
-        states = final.shape[1]
-        fin.append(n_final + np.arange(n) * (0 if len(final) == 1 else states))
-        n_final += final.size
-        n_ends.append(np.full(n, states, np.int32))
-        most = max(most, (g.arity + 3) * (states + 1) + 2 * g.arity)
-    arity = np.concatenate([np.full(len(g), g.arity) for g in groups])
-    scope = np.concatenate([g._scope.ravel() for g in groups])
-    first = np.concatenate([[0], np.cumsum(arity)])
-    card = graph._n_states[scope]
+    graph, flat = model.graph, scopes(groups)
+    machines = [g.machine()._replace(final=final) for g, final in zip(groups, ends)]
+    auto = automata(machines)
+    code = [_code(m.step, g.shape) for g, m in zip(groups, machines)]
+    most = max((g.arity + 3) * (e.shape[1] + 1) + 2 * g.arity for g, e in zip(groups, ends))
+    card = graph._n_states[flat.scope]
     begin = np.concatenate([[0], np.cumsum(card, dtype=np.int64)])
-    everyone = np.arange(len(arity), dtype=np.int32)
+    none = np.zeros(0, np.int32)
     return k.Machines(
-        base, everyone, np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(1, np.int32),
-        np.concatenate(code), first, place + begin[first[:-1]],
-        graph._offsets[scope].astype(np.int32), card,
-        np.concatenate([g.machine().literal.ravel() for g in groups]).astype(np.int32),
-        np.concatenate(stp), np.concatenate(flat).astype(np.int32),
-        np.concatenate([g.machine().start for g in groups]).astype(np.int32),
-        np.concatenate(n_ends), np.concatenate(fin), np.concatenate([e.ravel() for e in ends]),
-        np.zeros(max(most, 64)), np.zeros(int(graph._offsets[-1])),
+        base, np.arange(len(flat.ids), dtype=np.int32), none, none, np.zeros(1, np.int32),
+        np.repeat(np.array(code, dtype=np.uint8), [len(g) for g in groups]), flat.fptr,
+        place + begin[flat.fptr[:-1]], graph._offsets[flat.scope].astype(np.int32), card,
+        *auto, np.zeros(max(most, 64)), np.zeros(int(graph._offsets[-1])),
     )  # fmt: skip
 
 
