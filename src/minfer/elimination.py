@@ -92,12 +92,10 @@ class CliqueTree:
 
 
 def adjacency(model: Conditioned) -> Adjacency:
-    """The interaction graph of the free variables of a model without global factors."""
+    """The interaction graph of the free variables of a model in tables."""
     n_variables = model.graph.n_variables
     keys = []
     for g in model.groups:
-        if g.form == "messages":
-            continue
         scope = g._scope.astype(np.int64)
         for a in range(g.arity):
             for b in range(a + 1, g.arity):
