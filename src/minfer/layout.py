@@ -255,6 +255,6 @@ def same_steps(step: NDArray[np.int32]) -> list[tuple[int, int, bool]]:
 
 def join(parts: list[NDArray], dtype: type) -> NDArray:
     """One array after the other, contiguous and writable; a single one may be itself."""
-    if len(parts) == 1:
-        return np.require(parts[0], dtype, ["C", "W"])
+    if len(parts) == 1 and parts[0].dtype == dtype and parts[0].flags.carray:
+        return parts[0]
     return np.concatenate(parts).astype(dtype, copy=False) if parts else np.zeros(0, dtype=dtype)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -540,6 +540,7 @@ def _general(
     )  # fmt: skip
 
 
+@cache
 def no_machines() -> Machines:
     """For models without automata."""
     from minfer.kernels.machines import Machines
