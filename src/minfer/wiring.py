@@ -596,9 +596,13 @@ def _code(step: NDArray[np.int32], shape: tuple[int, ...]) -> int:
     """Which of the automata that kernels write out these are, or OTHER."""
     from minfer.kernels import machines as k
 
-    alike = step.shape[1] == 2 and (step == step[:1]).all() and all(s == 2 for s in shape)
-    if alike and step[0].ravel()[:3].tolist() == [0, 1, 1]:
-        return {1: k.STAY, 0: k.BACK, -1: k.DEAD}[int(step[0, 1, 1])]
+    if not (step == step[:1]).all():
+        return k.OTHER
+    n, flat = step.shape[1], step[0].ravel()
+    if n == 2 and all(s == 2 for s in shape) and flat[:3].tolist() == [0, 1, 1]:
+        return {1: k.STAY, 0: k.BACK, -1: k.DEAD}[int(flat[3])]
+    if np.array_equal(flat[::2], np.arange(n)) and np.array_equal(flat[1:-1:2], np.arange(1, n)):
+        return {-1: k.LIMIT, n - 1: k.CAP}.get(int(flat[-1]), k.OTHER)
     return k.OTHER
 
 

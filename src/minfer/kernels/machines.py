@@ -29,6 +29,8 @@ TINY = 1e-150  # as in :mod:`minfer.kernels.general`
 SHORT = 8  # literals up to which sums need no scaling on the way
 #: Codes of automata over binary variables with two states and steps [[0, 1], [1, x]].
 OTHER, STAY, BACK, DEAD = 0, 1, 2, 3  # x = 1 (clause), 0 (parity), -1 (exactly one)
+#: Counters of true literals, k -> k + 1, that die of one more than K - 1, or stay there.
+LIMIT, CAP = 4, 5
 
 _U0, _U1, _U2, _U3, _U4 = (np.uint64(i) for i in range(5))
 
@@ -72,9 +74,10 @@ def visit_linear(ma, s, order, begin, end, forward, in_place, damping, watching)
     for place in range(begin, end):
         i = order[place if forward else begin + end - 1 - place]
         lo, hi = first[i], first[i + 1]
-        if damping == 0.0 and code[i] != OTHER and hi - lo <= SHORT:  # most: written out
-            c11 = 1.0 if code[i] == STAY else 0.0
-            c10 = 1.0 if code[i] == BACK else 0.0
+        kind = code[i]
+        if damping == 0.0 and OTHER < kind < LIMIT and hi - lo <= SHORT:  # most: written out
+            c11 = 1.0 if kind == STAY else 0.0
+            c10 = 1.0 if kind == BACK else 0.0
             a0 = 1.0 if start[i] == 0 else 0.0
             a1 = 1.0 - a0
             g, r = np.uint64(gfirst[i]), _U0
@@ -160,6 +163,15 @@ def visit_linear(ma, s, order, begin, end, forward, in_place, damping, watching)
             work[q + 2 * a], work[q + 2 * a + 1] = qf, qt
             old = a * n
             new = old + n
+            if kind >= LIMIT:
+                work[new] = work[old] * qf
+                for k in range(1, n):
+                    work[new + k] = work[old + k] * qf + work[old + k - 1] * qt
+                if kind == CAP:
+                    work[new + n - 1] += work[new - 1] * qt
+                small += rescaled(work, new, n)
+                g += size
+                continue
             for k in range(n):
                 work[new + k] = 0.0
             for k in range(n):
@@ -176,7 +188,7 @@ def visit_linear(ma, s, order, begin, end, forward, in_place, damping, watching)
         for k in range(n):
             work[back + k] = final[fin[i] + k]
             z += work[back + k] * work[arity * n + k]
-        work[back + n] = 0.0  # state -1
+        work[back + n] = 0.0 if kind != CAP else work[back + n - 1]  # state -1, or one more
         if not z > 0.0:
             flag[1] = -1 - i
             return biggest, moved
@@ -188,15 +200,22 @@ def visit_linear(ma, s, order, begin, end, forward, in_place, damping, watching)
             mt = mf = 0.0
             ahead = back if (arity - 1 - a) % 2 == 0 else back + n + 1
             behind = back + n + 1 if ahead == back else back
-            for k in range(n):
-                l0, l1 = step[stp[j] + 2 * k], step[stp[j] + 2 * k + 1]
-                b0 = work[ahead + (l0 if l0 >= 0 else n)]
-                b1 = work[ahead + (l1 if l1 >= 0 else n)]
-                mf += work[a * n + k] * b0
-                mt += work[a * n + k] * b1
-                work[behind + k] = qf * b0 + qt * b1
-            work[behind + n] = 0.0
+            if kind >= LIMIT:
+                for k in range(n):
+                    b0, b1 = work[ahead + k], work[ahead + k + 1]
+                    mf += work[a * n + k] * b0
+                    mt += work[a * n + k] * b1
+                    work[behind + k] = qf * b0 + qt * b1
+            else:
+                for k in range(n):
+                    l0, l1 = step[stp[j] + 2 * k], step[stp[j] + 2 * k + 1]
+                    b0 = work[ahead + (l0 if l0 >= 0 else n)]
+                    b1 = work[ahead + (l1 if l1 >= 0 else n)]
+                    mf += work[a * n + k] * b0
+                    mt += work[a * n + k] * b1
+                    work[behind + k] = qf * b0 + qt * b1
             small += rescaled(work, behind, n)
+            work[behind + n] = 0.0 if kind != CAP else work[behind + n - 1]
             total = mt + mf
             if not total > 0.0:
                 flag[1] = -1 - i
@@ -243,24 +262,22 @@ def rescaled(work, begin, n):
     top = 0.0
     for k in range(begin, begin + n):
         top = max(top, work[k])
-    if top == 0.0 or top > 1e-30:
-        top = 1.0
+    if 0.0 < top < 1e-30:
+        top = 1.0 / top
+        for k in range(begin, begin + n):
+            work[k] *= top
     small = 0
     for k in range(begin, begin + n):
-        x = work[k]
-        if x > 0.0:
-            x /= top
-            small += x < TINY
-            work[k] = x
+        small += 0.0 < work[k] < TINY
     return small
 
 
 @jit
 def plus(x, y):
-    """log(e^x + e^y)."""
+    """log(e^x + e^y); a term below e^-40 of the other is less than its last digit."""
     if x < y:
         x, y = y, x
-    return x if y == -np.inf else x + math.log1p(math.exp(y - x))
+    return x + math.log1p(math.exp(y - x)) if y - x > -40.0 else x
 
 
 @jit

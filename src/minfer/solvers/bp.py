@@ -92,7 +92,8 @@ class BeliefPropagation:
         run = Propagation(mesh, start, self.tol, self.damping, self.schedule)
         ready = time.perf_counter()
         limit = None if self.time_limit is None else max(self.time_limit - (ready - begin), 1e-9)
-        cost = 2e-8 * (len(run.mesh.wiring.rev) + len(run.mesh.wiring.tab))
+        w = run.mesh.wiring
+        cost = 2e-8 * (len(w.rev) + len(w.tab) + len(run.mesh.machines.at))
         status, residuals = run.run(self.max_iters, limit, cost)
         return Marginals(
             graph,
