@@ -11,6 +11,7 @@ import pytest
 
 import naive
 import own_kind
+import zoo
 from minfer import (
     BeliefPropagation,
     ContradictionError,
@@ -486,6 +487,18 @@ def test_what_no_message_shows_is_no_nan():
         one.add_exactly_one([[0, 1, 2]], signs=-1),
     ):
         assert np.isfinite(BeliefPropagation()(impossible).probs).all()
+
+
+@pytest.mark.parametrize("name", zoo.logical())
+@pytest.mark.parametrize("solver", [s for s in zoo.SOLVERS if s.startswith("bp")])
+def test_the_zoo(solver, name):
+    """Every kind is a tree there, so that belief propagation is exact; so are files of it."""
+    graph = zoo.logical()[name]
+    m = zoo.SOLVERS[solver](graph)
+    np.testing.assert_allclose(m.probs, naive.marginals(graph), atol=1e-6)
+    assert m.log_z == pytest.approx(naive.log_z(graph), abs=1e-6)
+    back = parse_native("file", format_native(graph))
+    np.testing.assert_array_equal(zoo.SOLVERS[solver](back).probs, m.probs)
 
 
 def test_tree_reweighted_refuses_with_advice():

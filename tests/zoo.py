@@ -14,6 +14,7 @@ import pytest
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
+import own_kind
 from minfer import (
     Auto,
     BeliefPropagation,
@@ -138,6 +139,26 @@ def higher_order() -> dict[str, FactorGraph]:
         "features": FactorGraph.empty([2] * 4)
         .add_features([[0, 1, 2], [1, 2, 3]], [1.0, -2.0], np.arange(8).reshape(2, 2, 2) % 3 == 0)
         .add_features([[0], [3]], [0.5, -0.5], [False, True]),
+    }
+
+
+def logical() -> dict[str, FactorGraph]:
+    """Logical factors of every kind, small enough to enumerate; add a kind of your own here."""
+    rng = np.random.default_rng(7)
+    unary = FactorGraph.pairwise(rng.normal(size=6), [], [])
+    colours = FactorGraph.empty([3] * 5).tilt(rng.normal(size=15))
+    signs = [[1, -1, 1], [-1, 1, 1]]
+    return {
+        "clauses": unary.add_clauses([[0, 1, 2], [2, 3, 4]], [1.2, -0.7], signs),
+        "clauses-of-states": colours.add_clauses([[0, 1, 2], [2, 3, 4]], 1.0, signs, states=2),
+        "hard-clauses": unary.add_clauses([[0, 1, 2], [3, 4, 5]]),
+        "exactly-one": unary.add_exactly_one([[0, 1, 2], [3, 4, 5]]),
+        "at-most-one": unary.add_at_most_one([[0, 1, 2, 3]]).add_features([[3, 4]], [0.5]),
+        "parity": unary.add_parity([[0, 1, 2, 3], [3, 4, 5]], odd=[True, False]),
+        "cardinality": unary.add_cardinality([[0, 1, 2, 3]], [0.0, 0.5, -0.5]),
+        "at-most-two": unary.add_cardinality([[0, 1, 2, 3, 4]], at_most=2),
+        "gates": unary.add_or([[0, 1]], [2]).add_and([[2, 3]], [4], 1.5),
+        "own-kind": own_kind.add(unary, [[0, 1, 2, 3]]),
     }
 
 

@@ -26,6 +26,10 @@ class ExactlyOne(Logical):
 
     kind = "exactly-one"
 
+    @property
+    def noun(self) -> str:
+        return "exactly-one constraint"
+
     def automaton(self) -> tuple[NDArray, NDArray[np.float64]]:
         return counter(1, -1), np.array([[-np.inf, 0.0]])
 
@@ -35,6 +39,10 @@ class AtMostOne(Logical):
     """F constraints: at most one of A literals is true."""
 
     kind = "at-most-one"
+
+    @property
+    def noun(self) -> str:
+        return "at-most-one constraint"
 
     def automaton(self) -> tuple[NDArray, NDArray[np.float64]]:
         return counter(1, -1), np.zeros((1, 2))
@@ -47,6 +55,10 @@ class Cardinalities(Logical):
     _log_weights: NDArray[np.float64]  # (F or 1, C + 1), C <= A
 
     kind = "cardinality"
+
+    @property
+    def noun(self) -> str:
+        return "cardinality factor"
 
     @property
     def log_weights(self) -> NDArray[np.float64]:

@@ -17,6 +17,10 @@ class Gates(Weighted):
     The inputs are read as a clause's literals; the output then compares.
     """
 
+    @property
+    def noun(self) -> str:
+        return f"{self.kind}-gate"
+
     def steps(self, reading: NDArray, compare: NDArray) -> NDArray:
         """One step for all inputs, one for the output."""
         inputs = np.broadcast_to(reading, (max(self.arity - 1, 0), 2, 2))

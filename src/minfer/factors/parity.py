@@ -22,6 +22,10 @@ class Parities(Weighted):
     kind = "parity"
     per_factor = ("_literal", "_theta", "_odd")
 
+    @property
+    def noun(self) -> str:
+        return "parity check"
+
     def automaton(self) -> tuple[NDArray, NDArray[np.float64]]:
         final = self.end_weights()  # of wrong and right
         return np.array([[0, 1], [1, 0]]), np.where(self._odd[:, None], final, final[:, ::-1])
