@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 #: Larger entries keep their table: in w = t11 - t10 - t01 + t00 they would swallow small ones.
 MAX_QUADRATIC = 1e5
 
-
 _Machines = tuple[NDArray, NDArray, NDArray, NDArray, NDArray]
 _NO_MACHINES: _Machines = (
     np.zeros(0, dtype=np.int32),
