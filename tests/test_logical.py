@@ -489,11 +489,11 @@ def test_what_no_message_shows_is_no_nan():
         assert np.isfinite(BeliefPropagation()(impossible).probs).all()
 
 
-@pytest.mark.parametrize("name", zoo.logical())
+@pytest.mark.parametrize("name", zoo.every_kind())
 @pytest.mark.parametrize("solver", [s for s in zoo.SOLVERS if s.startswith("bp")])
 def test_the_zoo(solver, name):
     """Every kind is a tree there, so that belief propagation is exact; so are files of it."""
-    graph = zoo.logical()[name]
+    graph = zoo.every_kind()[name]
     m = zoo.SOLVERS[solver](graph)
     np.testing.assert_allclose(m.probs, naive.marginals(graph), atol=1e-6)
     assert m.log_z == pytest.approx(naive.log_z(graph), abs=1e-6)

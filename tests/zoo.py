@@ -142,7 +142,7 @@ def higher_order() -> dict[str, FactorGraph]:
     }
 
 
-def logical() -> dict[str, FactorGraph]:
+def every_kind() -> dict[str, FactorGraph]:
     """Logical factors of every kind, small enough to enumerate; add a kind of your own here."""
     rng = np.random.default_rng(7)
     unary = FactorGraph.pairwise(rng.normal(size=6), [], [])
