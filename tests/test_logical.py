@@ -17,9 +17,11 @@ from minfer import (
     ContradictionError,
     FactorGraph,
     Marginals,
+    MinDivergence,
     ModelError,
     RefusedError,
     TreeReweighted,
+    infer,
 )
 from minfer.conditioning import condition
 from minfer.io.native import format_native, parse_native
@@ -499,6 +501,17 @@ def test_the_zoo(solver, name):
     assert m.log_z == pytest.approx(naive.log_z(graph), abs=1e-6)
     back = parse_native("file", format_native(graph))
     np.testing.assert_array_equal(zoo.SOLVERS[solver](back).probs, m.probs)
+
+
+def test_large_factors_are_scored_but_not_compensated():
+    rng = np.random.default_rng(14)
+    graph = FactorGraph.pairwise(rng.normal(size=20), [], [])
+    graph = graph.add_clauses([list(range(3)), list(range(20))], [1.0, 0.5])
+    result = infer(graph, MinDivergence(1))
+    assert np.isfinite(result.gains[20:]).all()
+    with pytest.raises(RefusedError, match=r"factor 21, a clause over 20 .* into the seed"):
+        infer(graph, MinDivergence(0), compensate=True)
+    assert infer(graph.keep(np.arange(21)), MinDivergence(0), compensate=True).marginals.converged
 
 
 def test_tree_reweighted_refuses_with_advice():

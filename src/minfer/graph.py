@@ -418,7 +418,7 @@ class FactorGraph:
         >>> from minfer import BeliefPropagation, FactorGraph
         >>> graph = FactorGraph.empty([2, 2, 2]).add_clauses([[0, 1, 2]], 2.0, [[1, 1, -1]])
         >>> BeliefPropagation()(graph)[2].round(3).tolist()
-        [0.532, 0.468]
+        [0.561, 0.439]
         """
         return self._add_weighted(Clauses, scopes, weights, signs, states)
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.errors import RefusedError
 from minfer.factors import FactorGroup, n_entries
 from minfer.graph import FactorGraph
 from minfer.reduction.bound import Dropped
@@ -172,6 +173,13 @@ def _send(
         here = np.ascontiguousarray(rows_of(g, keep))
         if g.form == "messages" or g.arity < 2 or here.all():
             continue
+        if not g.has_tables:
+            number = int(g._ids[int(np.argmin(here))])
+            raise RefusedError(
+                f"factor {number}, a {g.noun} over {g.arity} variables, is too large for a table, "
+                "and what it leaves behind is computed from tables: put it into the seed, or infer "
+                "without compensation"
+            )
         m = none if messages is None else messages[i]
         weight = np.zeros(0) if rho is None else np.ascontiguousarray(rows_of(g, rho))
         if _is_pair(g):
