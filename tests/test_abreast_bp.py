@@ -108,7 +108,7 @@ def test_weights_differ(structure, n, scale, with_tables):
     if with_tables:
         given_weights = [tables] if len(edges) else []
     else:
-        given_weights = [x for x in (thetas[:, :half], thetas[:, half:]) if x.shape[1]]
+        given_weights = [x[:, :, None] for x in (thetas[:, :half], thetas[:, half:]) if x.shape[1]]
     if not given_weights:
         return
     new = absorb(mesh, given_weights)

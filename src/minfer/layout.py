@@ -21,6 +21,7 @@ from minfer.factors import FactorGroup, Machine
 if TYPE_CHECKING:
     from minfer.kernels.layout import Layout
 
+_NO_ORDER = np.zeros(0, dtype=np.int64)
 #: Larger entries keep their table: in w = t11 - t10 - t01 + t00 they would swallow small ones.
 MAX_QUADRATIC = 1e5
 
@@ -108,27 +109,39 @@ def places(flat: Scopes, n_variables: int) -> Places:
     return Places(order, vptr, owner, (order - flat.fptr[owner]).astype(np.int32))
 
 
-def lay_out(model: Conditioned) -> Layout:
-    """The arrays of a model, binary pairs of moderate size in quadratic form."""
+def lay_out(model: Conditioned, like: Layout | None = None) -> Layout:
+    """The arrays of a model, binary pairs of moderate size in quadratic form.
+
+    ``like``, of a model that differs in numbers only, lends what it knows of the structure.
+    """
     from minfer.kernels.layout import Layout, fill_pairs, finish
 
     graph = model.graph
     card, off, n = graph._n_states, graph._offsets, graph.n_variables
     pairs, others = split_pairs(model.groups, _moderate)
     bias, constant = model.field.copy(), np.zeros(1)
-    qptr = np.zeros(n + 1, dtype=np.int64)
-    for p in pairs:
-        qptr[1:] += np.bincount(p.group._scope.ravel(), minlength=n)
-    np.cumsum(qptr, out=qptr)
+    tables = [g for g in others if g.form == "table"]
+    machines = [g for g in others if g.form == "machine"]
+    if like is not None and not _same_split(pairs, [*tables, *machines], like):
+        like = None
+    if like is not None:
+        qptr = like.qptr
+    else:
+        qptr = np.zeros(n + 1, dtype=np.int64)
+        for p in pairs:
+            qptr[1:] += np.bincount(p.group._scope.ravel(), minlength=n)
+        np.cumsum(qptr, out=qptr)
     qvar, qweight = np.empty(int(qptr[-1]), dtype=np.int32), np.empty(int(qptr[-1]))
     nxt = qptr[:-1].copy()
     for p in pairs:
         fill_pairs(p.group._scope, p.values, p.basis, off, nxt, bias, qvar, qweight, constant)
-    tables = [g for g in others if g.form == "table"]
-    machines = [g for g in others if g.form == "machine"]
     ordered = [in_order(g) for g in machines]
-    flat = scopes([*tables, *machines], [g._scope for g in tables] + [s for _, s in ordered])
-    where = places(flat, n)
+    if like is not None:
+        flat = Scopes(like.ids, like.fptr, like.scope)
+        where = Places(_NO_ORDER, like.vptr, like.vfac, like.vpos)
+    else:
+        flat = scopes([*tables, *machines], [g._scope for g in tables] + [s for _, s in ordered])
+        where = places(flat, n)
     toff, log_psi = cells(tables)
     auto = _NO_MACHINES
     if machines:
@@ -143,6 +156,13 @@ def lay_out(model: Conditioned) -> Layout:
         card, off, bias, kind, qptr, qvar, qweight, *flat, *where[1:], vother, vown, toff, log_psi,
         *auto, constant,
     )  # fmt: skip
+
+
+def _same_split(pairs: list[Pairs], others: list[FactorGroup], like: Layout) -> bool:
+    """Whether the same factors are in quadratic form as there."""
+    n = sum(len(p.group) for p in pairs)
+    ids = join([g._ids for g in others], np.int64)
+    return 2 * n == len(like.qvar) and np.array_equal(ids, like.ids)
 
 
 def _moderate(group: FactorGroup, values: NDArray, basis: NDArray) -> NDArray[np.bool_]:

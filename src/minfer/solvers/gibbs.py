@@ -98,10 +98,24 @@ class Gibbs:
         begin = time.perf_counter()
         model = condition(graph)
         check_start(start)
-        target, why = haven(model)
-        if why:
+        self.check(model)
+        return self.run(graph, model, lay_out(model), start, begin)
+
+    def check(self, model: Conditioned) -> None:
+        """Raise RefusedError where it cannot take the model."""
+        if why := haven(model)[1]:
             raise RefusedError(f"Gibbs {why}")
-        parts = lay_out(model)
+
+    def run(
+        self,
+        graph: FactorGraph,
+        model: Conditioned,
+        parts: Layout,
+        start: Marginals | None,
+        begin: float,
+    ) -> Marginals:
+        """The answer for a model that is laid out."""
+        target, _ = haven(model)
         counted = scopes([g for g in model.groups if g.form == "table" or g.n_cells <= MAX_COUNTED])
         run = _Chains(self, counted, parts, begin)
         first = initial_probs(model, parts, start)
@@ -123,9 +137,9 @@ class Gibbs:
 
     def prepare(self, graph: FactorGraph) -> Prepared:
         """Everything that depends on the structure alone, done once; see :class:`Prepared`."""
-        from minfer.solvers.prepared import Prepared
+        from minfer.solvers.prepared import PreparedLayout
 
-        return Prepared(self, graph)
+        return PreparedLayout(self, graph)
 
 
 @dataclass(frozen=True, eq=False)

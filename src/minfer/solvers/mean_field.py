@@ -76,9 +76,23 @@ class MeanField:
         begin = time.perf_counter()
         model = condition(graph)
         check_start(start)
+        self.check(model)
+        return self.run(graph, model, lay_out(model), start, begin)
+
+    def check(self, model: Conditioned) -> None:
+        """Raise RefusedError where it cannot take the model."""
         if why := refusal(model):
             raise RefusedError(f"MeanField {why}")
-        parts = lay_out(model)
+
+    def run(
+        self,
+        graph: FactorGraph,
+        model: Conditioned,
+        parts: Layout,
+        start: Marginals | None,
+        begin: float,
+    ) -> Marginals:
+        """The answer for a model that is laid out."""
         q = initial_probs(model, parts, start)
         planned = time.perf_counter()
         climb = _Climb(self, parts, q, begin)
@@ -97,9 +111,9 @@ class MeanField:
 
     def prepare(self, graph: FactorGraph) -> Prepared:
         """Everything that depends on the structure alone, done once; see :class:`Prepared`."""
-        from minfer.solvers.prepared import Prepared
+        from minfer.solvers.prepared import PreparedLayout
 
-        return Prepared(self, graph)
+        return PreparedLayout(self, graph)
 
 
 @dataclass(frozen=True, eq=False)

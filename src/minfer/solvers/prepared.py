@@ -33,19 +33,24 @@ from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, EvidenceError
 from minfer.factors import FactorGroup
 from minfer.graph import FactorGraph, check_graph
+from minfer.layout import lay_out
 from minfer.solvers.base import LogZ, Marginals, Solver, Status, check_start
-from minfer.solvers.exact import Exact, solve
+from minfer.solvers.exact import CliqueTreeState, Exact, solve
 from minfer.wiring import Mesh, refill
 
 if TYPE_CHECKING:
     from minfer.solvers.abreast import Structure
     from minfer.solvers.batch import Batch, Fields, Rows
     from minfer.solvers.bp import BeliefPropagation
+    from minfer.solvers.gibbs import Gibbs
+    from minfer.solvers.mean_field import MeanField
     from minfer.solvers.rows import RowPlan
     from minfer.solvers.trw import TreeReweighted
 
 #: Cells of all cliques beyond which another plan for the evidence at hand may pay.
 WORTH_PLANNING = 2.0**16
+#: Cells up to which a single call is answered as one row.
+MAX_PLANNED = 2.0**16
 #: Cells of all cliques up to which rows are answered abreast.
 MAX_CELLS = 2.0**21
 #: Evidence of one call: {variable or name: state}, or states (V,) with -1 where nothing is known.
@@ -301,6 +306,40 @@ class PreparedPropagation(Prepared):
         return replace(self.model, graph=graph, field=self.model.field + more)
 
 
+class PreparedLayout(Prepared):
+    """Mean field and Gibbs sampling, laid out once."""
+
+    solver: MeanField | Gibbs
+
+    def __init__(self, solver: MeanField | Gibbs, graph: FactorGraph) -> None:
+        super().__init__(solver, graph)
+        self.model = condition(graph)
+        solver.check(self.model)
+        self.layout = lay_out(self.model)
+
+    def __call__(
+        self,
+        evidence: Evidence | None = None,
+        weights: ArrayLike | None = None,
+        field: ArrayLike | None = None,
+        start: Marginals | None = None,
+    ) -> Marginals:
+        begin = time.perf_counter()
+        check_start(start)
+        graph = self.instance(None, weights, field)
+        whole = graph if evidence is None else graph.with_evidence(as_mapping(graph, evidence))
+        model = condition(graph) if graph is not self.graph else self.model
+        if not same_structure(self.model, model):
+            return self.solver(whole, start)
+        if evidence is not None:
+            known = known_states(graph, model.fixed, as_mapping(graph, evidence))
+            model = replace(model, graph=whole, field=excluded(model, known))
+            check_states(model)
+        self.solver.check(model)
+        parts = lay_out(model, self.layout)
+        return self.solver.run(whole, model, parts, start, begin)
+
+
 class PreparedExact(Prepared):
     """Exact inference with a clique tree that is planned once, without the evidence of a call.
 
@@ -339,9 +378,36 @@ class PreparedExact(Prepared):
             if self._pays_to_plan_again(known):
                 return self.solver(whole)
             model = replace(model, field=excluded(model, known))
+        if weights is None and self.tree.cells <= MAX_PLANNED:
+            answer = self._planned(whole, model, began)
+            if answer is not None:
+                return answer
         limit = self.solver.time_limit
         deadline = math.inf if limit is None else began + limit
         return solve(repr(self.solver), whole, model, self.tree, began, deadline)
+
+    def _planned(self, graph: FactorGraph, model: Conditioned, began: float) -> Marginals | None:
+        """The answer by the plan for rows; None where plain numbers do not hold it."""
+        assert self.tree is not None
+        base = self.model.field
+        planned = time.perf_counter()
+        with np.errstate(invalid="ignore"):
+            more = np.where(base == -np.inf, 0.0, model.field - base)
+        found = self.plan.run(more[None, :])
+        if found.unsafe[0]:
+            return None
+        if found.log_z[0] == -np.inf:
+            raise ContradictionError(
+                "every assignment has probability zero: the model's zeros and the evidence "
+                "contradict each other"
+            )
+        log_z = float(found.log_z[0]) + model.constant - self.model.constant
+        return Marginals(
+            graph, found.probs[0, : int(graph._offsets[-1])].copy(), repr(self.solver),
+            Status.EXACT, LogZ.EXACT,
+            timings={"order": planned - began, "messages": time.perf_counter() - planned},
+            state=CliqueTreeState(graph, model, self.tree, found.probs[0], log_z),
+        )  # fmt: skip
 
     def batch(
         self,
@@ -505,6 +571,19 @@ def excluded(model: Conditioned, known: NDArray[np.int32]) -> NDArray[np.float64
     own = np.arange(len(model.field)) - np.repeat(graph._offsets[:-1], graph._n_states)
     state = np.repeat(known, graph._n_states)
     return np.where((state >= 0) & (own != state), -np.inf, model.field)
+
+
+def check_states(model: Conditioned) -> None:
+    """Raise ContradictionError if a variable has no state left."""
+    if not len(model.field):
+        return
+    left = np.maximum.reduceat(model.field, model.graph._offsets[:-1])
+    if (left == -np.inf).any():
+        v = int(np.argmin(left))
+        raise ContradictionError(
+            f"variable {model.graph.name(v)} has no state left: the model excludes the state that "
+            "was observed"
+        )
 
 
 def as_mapping(graph: FactorGraph, evidence: Evidence) -> Mapping[Any, int]:
