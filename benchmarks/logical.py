@@ -284,7 +284,7 @@ def main() -> int:
             f"at most 5 of 20, 20 sets on a 20 x 20 grid: {a / 50 * 1e6:.0f} us a sweep, global "
             f"factor {what} {b / 50 * 1e6:.0f}: {ratio:.1f}x"
         )
-        found.setdefault("at most k, sweep", ratio)
+        found.setdefault("at most k, sweep", ratio)  # the first: factor by factor
     solver = BeliefPropagation(max_iters=2000)
     m, w = solver(ours), solver(theirs)
     print(f"  answers differ by {np.abs(m.probs - w.probs).max():.1e}; {m.status.value}")
