@@ -74,7 +74,7 @@ def test_fields_differ(structure, n, feature, scale, damping, tol, max_iters):
     fields = rng.normal(size=(n, size)) * rng.choice([0.0, 0.5, 2.0])
     mesh = mesh_of(FactorGraph.pairwise(np.zeros(size), edges, weights, feature))
     with_damping = {"tol": tol, "max_iters": max_iters, "damping": damping}
-    answers = abreast(mesh, fields + mesh.lean, pairs=True, **with_damping)
+    answers = abreast(mesh, fields + mesh.weighed.lean, pairs=True, **with_damping)
     graphs = [FactorGraph.pairwise(f, edges, weights, feature) for f in fields]
     single = one_by_one(graphs, **with_damping)
     the_same(answers, single, mesh.constant)
@@ -119,7 +119,7 @@ def test_weights_differ(structure, n, scale, with_tables):
 def grids(n, size=6, coupling=1.0, seed=0):
     fields = np.random.default_rng(seed).normal(size=(n, size, size))
     mesh = mesh_of(FactorGraph.grid(np.zeros((size, size)), coupling))
-    return mesh, fields, fields.reshape(n, -1) + mesh.lean
+    return mesh, fields, fields.reshape(n, -1) + mesh.weighed.lean
 
 
 def bits(answers):
@@ -153,13 +153,14 @@ def test_known_variables(structure, n):
     fields = rng.normal(size=(n, size))
     mesh = mesh_of(FactorGraph.pairwise(np.zeros(size), edges, weights, "equal"))
     known = np.where(rng.random((n, size)) < 0.3, rng.integers(0, 2, (n, size)), -1)
-    odds = fields + mesh.lean
+    odds = fields + mesh.weighed.lean
     odds[known == 1], odds[known == 0] = np.inf, -np.inf
     answers = abreast(mesh, odds, tol=1e-12, pairs=True)
     np.testing.assert_array_equal(answers.probs[known >= 0], known[known >= 0])
     single = abreast(mesh, odds, dtype=np.float32)
     np.testing.assert_array_equal(single.probs[known >= 0], known[known >= 0])
-    own = np.where(known == 1, fields + mesh.lean, 0.0).sum(axis=1)  # which log Z leaves out
+    # which log Z leaves out
+    own = np.where(known == 1, fields + mesh.weighed.lean, 0.0).sum(axis=1)
     for i in range(n):
         graph = FactorGraph.pairwise(fields[i], edges, weights, "equal")
         m = BeliefPropagation(tol=1e-12)(graph.with_evidence(dict(_known(known[i]))))
@@ -234,7 +235,7 @@ def test_chains_need_no_iterations():
     fields = np.random.default_rng(0).normal(size=(50, 20))
     edges = [[i, i + 1] for i in range(19)]
     mesh = mesh_of(FactorGraph.pairwise(np.zeros(20), edges, 1.5, "equal"))
-    answers = abreast(mesh, fields + mesh.lean)
+    answers = abreast(mesh, fields + mesh.weighed.lean)
     the_same(answers, one_by_one([FactorGraph.pairwise(f, edges, 1.5, "equal") for f in fields]),
              mesh.constant)  # fmt: skip
     assert (answers.residual == 0).all()

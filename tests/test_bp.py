@@ -58,7 +58,7 @@ def test_features_equal_their_tables(graph):
 def test_log_space_agrees_with_linear(graph):
     """The same sweeps in linear numbers and in logs, sweep by sweep."""
     from minfer.kernels import bp
-    from minfer.wiring import fresh_messages, refresh_cavities, watch_for
+    from minfer.message_state import fresh_messages, refresh_cavities, watch_for
 
     try:
         runs = []

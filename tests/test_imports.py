@@ -22,7 +22,7 @@ LAYERS = [
     {"graph"},
     {"conditioning"},
     {"layout"},
-    {"wiring", "elimination", "decomposition"},
+    {"wiring", "message_state", "elimination", "decomposition"},
     {"solvers", "planning"},
     {"reduction"},
     {"io", "examples", "interop", "pictures", "plots"},

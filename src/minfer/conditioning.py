@@ -66,8 +66,11 @@ class Conditioned:
         shape = [int(s) for s in graph._n_states[scope[0]]]
         if len(shape) == 1:
             return probs[graph._offsets[scope] + np.arange(shape[0])]  # fixed ones are 0 and 1
-        free = self.fixed[scope] < 0 if self.has_fixed else np.ones(scope.shape, dtype=bool)
-        if not self.has_fixed or free.all():
+        found = ask(factors, tuple(shape)) if not self.has_fixed else None
+        if found is not None:
+            return found
+        free = self.fixed[scope] < 0
+        if self.has_fixed and free.all():
             found = ask(factors, tuple(shape))
             if found is not None:
                 return found

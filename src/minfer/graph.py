@@ -937,10 +937,9 @@ class FactorGraph:
 
     def _renumbered(self, **changes: Any) -> FactorGraph:
         """The same structure with other numbers; what is known of the structure goes along."""
-        graph = replace(self, **changes)
-        for name in _CACHED:
-            if name in self.__dict__:
-                graph.__dict__[name] = self.__dict__[name]
+        graph = object.__new__(FactorGraph)
+        graph.__dict__.update(self.__dict__)
+        graph.__dict__.update(changes)
         return graph
 
     def _weights_of(self, group: FactorGroup, values: NDArray) -> NDArray:

@@ -62,11 +62,11 @@ class Places(NamedTuple):
 
 def split_pairs(
     groups: Sequence[FactorGroup],
-    fits: Callable[[FactorGroup, NDArray, NDArray], NDArray[np.bool_]],
+    fits: Callable[[Pairs], NDArray[np.bool_]],
 ) -> tuple[list[Pairs], list[FactorGroup]]:
     """Tables over two binary variables that fit a quadratic form, and everything else.
 
-    ``fits(group, values, basis)`` says it of each factor, (F,) or (1,) for all.
+    ``fits(pairs)`` says it of each factor of a group, (F,) or (1,) for all.
     """
     pairs: list[Pairs] = []
     others: list[FactorGroup] = []
@@ -74,10 +74,10 @@ def split_pairs(
         if g.form != "table" or g.shape != (2, 2):
             others.append(g)
             continue
-        values, basis = g.pair_values()
-        which = fits(g, values, basis)
+        found = Pairs(g, *g.pair_values())
+        which = fits(found)
         if which.all():
-            pairs.append(Pairs(g, values, basis))
+            pairs.append(found)
             continue
         which = np.broadcast_to(which, len(g))
         rows = np.flatnonzero(which)
@@ -165,7 +165,8 @@ def _same_split(pairs: list[Pairs], others: list[FactorGroup], like: Layout) -> 
     return 2 * n == len(like.qvar) and np.array_equal(ids, like.ids)
 
 
-def _moderate(group: FactorGroup, values: NDArray, basis: NDArray) -> NDArray[np.bool_]:
+def _moderate(pairs: Pairs) -> NDArray[np.bool_]:
+    _, values, basis = pairs
     tables = values if len(basis) == 4 else values * np.abs(basis).max()
     return np.asarray((np.abs(tables) <= MAX_QUADRATIC).all(axis=1))
 

@@ -45,7 +45,6 @@ from minfer.kernels.general import (
     visit_log,
 )
 from minfer.kernels.tables import damped
-from minfer.kernels.vexp import quick_log
 from minfer.kernels.wiring import (
     ARITY,
     ASLEEP,
@@ -187,7 +186,7 @@ def visit_reweighted(w, s, out, begin, end, forward, damping, in_place):
                 x = damped(x, old, damping)
             out[rev[e]] = x
             if in_place:
-                rl[rev[e]] = rho[e] * quick_log(x)
+                rl[rev[e]] = rho[e] * math.log(x)
         p = odds / (1.0 + odds)
         o = np.uint64(off[v]) + _ONE
         biggest = max(biggest, abs(p - bel[o]))
@@ -218,7 +217,7 @@ def visit_listed(w, s, order, begin, end, back):
             x = (m[e] + W[e] * odds) / (m[e] + odds)
             m[rev[e]] = x
             if rl.size > 0:
-                rl[rev[e]] = rho[e] * quick_log(x)
+                rl[rev[e]] = rho[e] * math.log(x)
         bel[np.uint64(off[v]) + _ONE] = odds / (1.0 + odds)
 
 
@@ -431,7 +430,7 @@ def judge(w, s, watch, mode, change, moved, tol, damping, log):
             for e in range(s.m.shape[0]):
                 s.m[e], watch.m[e] = watch.m[e], s.m[e]
             for e in range(s.rl.shape[0]):
-                s.rl[e] = w.rho[e] * quick_log(s.m[e])
+                s.rl[e] = w.rho[e] * math.log(s.m[e])
         if turn == 0 and c[WORST] <= tol:
             c[WORST] = max(c[WORST], read_beliefs(w, s, watch.bel, np.int64(COMPARE), log))
             if c[WORST] <= tol:

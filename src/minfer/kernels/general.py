@@ -18,7 +18,6 @@ import numpy as np
 
 from minfer.kernels._jit import jit
 from minfer.kernels.tables import contract, contract_log, damped
-from minfer.kernels.vexp import quick_log
 from minfer.kernels.wiring import ARITY, ASLEEP, FACTOR, FIRST, OFFSET, POSITION, SIZE, TABLE
 
 #: Linear messages and products stay above this or the run continues in log space.
@@ -277,5 +276,5 @@ def visit_log(w, s, out, begin, end, forward, phase, damping, watching):
                     x = damped(x, old, damping)
                 out[rev[e]] = x
                 if rl.size > 0:
-                    rl[rev[e]] = rho[e] * quick_log(x)
+                    rl[rev[e]] = rho[e] * math.log(x)
     return biggest, moved, told

@@ -66,31 +66,25 @@ def exp_in_place(x):
 
 
 @jit(fastmath={"contract"})
-def quick_log(x):
-    """log(x) of one normal number, in half the time of the library's; error about 2e-16."""
-    bits = bits_of(x)
-    m = double_of((bits & 0x000FFFFFFFFFFFFF) | 0x3FE0000000000000)  # in [0.5, 1)
-    small = m < SQRT_HALF
-    m = m + m if small else m
-    # the exponent as a float without an integer conversion, which AVX2 has not
-    e = double_of(((bits >> 52) & 0x7FF) | 0x4330000000000000) - (4503599627370496.0 + 1022.0)
-    e = e - 1.0 if small else e
-    f = (m - 1.0) / (m + 1.0)
-    g = f * f
-    g2 = g * g
-    g4 = g2 * g2
-    low = (1.0 / 3.0 + g * (1.0 / 5.0)) + g2 * (1.0 / 7.0 + g * (1.0 / 9.0))
-    mid = (1.0 / 11.0 + g * (1.0 / 13.0)) + g2 * (1.0 / 15.0 + g * (1.0 / 17.0))
-    p = g * (low + g4 * (mid + g4 * (1.0 / 19.0 + g * (1.0 / 21.0))))
-    return e * LN2_HI + (e * LN2_LO + 2.0 * (f + f * p))
-
-
-@jit(fastmath={"contract"})
 def log_in_place(x):
     """x <- log(x) for finite x >= 0; what is below the normal numbers gives minus infinity."""
     for i in range(x.size):
         v = x[i]
-        y = quick_log(v)
+        bits = bits_of(v)
+        m = double_of((bits & 0x000FFFFFFFFFFFFF) | 0x3FE0000000000000)  # in [0.5, 1)
+        small = m < SQRT_HALF
+        m = m + m if small else m
+        # the exponent as a float without an integer conversion, which AVX2 has not
+        e = double_of(((bits >> 52) & 0x7FF) | 0x4330000000000000) - (4503599627370496.0 + 1022.0)
+        e = e - 1.0 if small else e
+        f = (m - 1.0) / (m + 1.0)
+        g = f * f
+        g2 = g * g
+        g4 = g2 * g2
+        low = (1.0 / 3.0 + g * (1.0 / 5.0)) + g2 * (1.0 / 7.0 + g * (1.0 / 9.0))
+        mid = (1.0 / 11.0 + g * (1.0 / 13.0)) + g2 * (1.0 / 15.0 + g * (1.0 / 17.0))
+        p = g * (low + g4 * (mid + g4 * (1.0 / 19.0 + g * (1.0 / 21.0))))
+        y = e * LN2_HI + (e * LN2_LO + 2.0 * (f + f * p))
         x[i] = y if v >= TINY else -np.inf
 
 

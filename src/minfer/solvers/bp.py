@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 from minfer.checks import check_choice, check_settings
 from minfer.conditioning import Conditioned, condition
 from minfer.graph import FactorGraph
+from minfer.message_state import rewire
 from minfer.solvers.base import LogZ, Marginals, check_start
 from minfer.solvers.independent import independent
 from minfer.solvers.propagation import SCHEDULES, Propagation
-from minfer.wiring import Mesh, rewire, wire
+from minfer.wiring import Mesh, wire
 
 if TYPE_CHECKING:
     from minfer.solvers.prepared import Prepared
@@ -70,7 +71,7 @@ class BeliefPropagation:
         begin = time.perf_counter()
         model = condition(graph)
         check_start(start)
-        if answer := independent(model, repr(self), begin):
+        if answer := independent(model, self, begin):
             return answer
         mesh = rewire(model, start, reweighted=False) or wire(model)
         return self.propagate(graph, mesh, start, begin)

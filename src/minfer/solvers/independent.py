@@ -13,7 +13,7 @@ from minfer.conditioning import Conditioned
 from minfer.solvers.base import LogZ, Marginals, Plain, Status
 
 
-def independent(model: Conditioned, solver: str, begin: float) -> Marginals | None:
+def independent(model: Conditioned, solver: object, begin: float) -> Marginals | None:
     """The exact answer if no factor over two or more free variables is left, else None."""
     if model.groups:
         return None
@@ -35,6 +35,6 @@ def independent(model: Conditioned, solver: str, begin: float) -> Marginals | No
     log_z = model.constant + float(log_z)
     timings = {"iterate": time.perf_counter() - begin}
     return Marginals(
-        graph, probs, solver, Status.CONVERGED, LogZ.EXACT, timings=timings, state=Plain(log_z),
-        still_to_move=0.0,
+        graph, probs, repr(solver), Status.CONVERGED, LogZ.EXACT, timings=timings,
+        state=Plain(log_z), still_to_move=0.0,
     )  # fmt: skip

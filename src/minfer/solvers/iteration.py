@@ -6,7 +6,7 @@ Kernels make several sweeps per call; between calls the loop looks at the clock 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +49,7 @@ def iterate(
     return Status.MAX_ITERS, np.concatenate(trace) if trace else np.zeros(0)
 
 
-def still_to_move(residuals: NDArray[np.float64], stride: int) -> float | None:
+def still_to_move(residuals: Sequence[float], stride: int) -> float | None:
     """What further iteration would still move, were the residuals to go on shrinking as they do.
 
     With R and R' the last residual and the one before, r = R / R', it is R r / (1 - r): a geometric
@@ -58,8 +58,8 @@ def still_to_move(residuals: NDArray[np.float64], stride: int) -> float | None:
     """
     if len(residuals) < 2 * stride:
         return None
-    last = float(residuals[-stride:].max())
-    before = float(residuals[-2 * stride : -stride].max())
+    last = max(residuals[-stride:])
+    before = max(residuals[-2 * stride : -stride])
     if last == 0.0:
         return 0.0
     if last >= before:

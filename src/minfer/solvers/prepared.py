@@ -34,6 +34,7 @@ from minfer.errors import ContradictionError, EvidenceError
 from minfer.factors import FactorGroup
 from minfer.graph import FactorGraph, check_graph
 from minfer.layout import lay_out
+from minfer.message_state import gives_all
 from minfer.solvers.base import LogZ, Marginals, Solver, Status, check_start
 from minfer.solvers.exact import CliqueTreeState, Exact, solve
 from minfer.wiring import Mesh, refill
@@ -220,7 +221,7 @@ class PreparedPropagation(Prepared):
         solver, graph, n = self.solver, self.graph, rows.n
         low = np.ascontiguousarray(fields.log_field[:, ::2])
         high = np.ascontiguousarray(fields.log_field[:, 1::2])
-        lean, constant, w, first = mesh.lean, fields.constant + mesh.left_over, None, None
+        lean, constant, w, first = mesh.weighed.lean, fields.constant + mesh.left_over, None, None
         if rows.weights is not None:
             pairs = [weights_of(graph, g, rows.weights) for g in mesh.model.groups]
             new = absorb(mesh, pairs)
@@ -287,7 +288,7 @@ class PreparedPropagation(Prepared):
         if self.mesh is None:
             return None
         model = self._conditioned(graph, weighted, field)
-        mesh = refill(self.mesh, model, known, start)
+        mesh = refill(self.mesh, model, known, not gives_all(start, self.mesh))
         if mesh is not None and mesh.first is self.mesh.first:
             mesh = mesh.for_a_run()
         return mesh

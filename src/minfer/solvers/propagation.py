@@ -16,23 +16,17 @@ factors, the switch to log space, errors.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ContradictionError
+from minfer.message_state import MessageState, refresh_cavities, start_messages, watch_for
 from minfer.solvers.base import Marginals, Status
 from minfer.solvers.iteration import iterate, still_to_move
-from minfer.wiring import (
-    Mesh,
-    MessageState,
-    Speakers,
-    refresh_cavities,
-    start_messages,
-    watch_for,
-)
+from minfer.wiring import Mesh, Speakers
 
 if TYPE_CHECKING:
     from minfer.kernels.wiring import Watch
@@ -40,6 +34,7 @@ if TYPE_CHECKING:
 SCHEDULES = ("sequential", "flooding", "residual")
 #: The confirming update starts from a copy of the messages up to this many numbers.
 KEEP = 2**20
+_NONE = np.zeros(0)
 
 
 class Propagation:
@@ -115,9 +110,9 @@ class Propagation:
             return 0.0
         if self.schedule == "residual" or self.damping:
             return None  # sweeps over some variables, or damped, tell too little
-        confirms = np.signbit(self.residuals)
-        alike = self.residuals[~confirms]
-        if len(alike) and confirms[-1] and -self.residuals[-1] > alike[-1]:
+        last = self.residuals[-12:].tolist()  # a confirming update's are negative
+        alike = [x for x in last if math.copysign(1.0, x) > 0.0]
+        if alike and last[-1] < 0.0 and -last[-1] > alike[-1]:
             return None  # the update that confirmed moved more: nothing shrinks
         return still_to_move(alike, 1 if self.schedule == "flooding" else 2)
 
@@ -146,10 +141,12 @@ class Propagation:
     # ------------------------------------------------------------------ sweeps over the core
 
     def _new_watch(self) -> Watch:
-        s, none = self.messages, np.zeros(0)
+        s, none = self.messages, _NONE
         kept, before = (none, none, none), none
         if len(s.m) + 2 * len(s.gm) <= KEEP:
-            kept = np.empty_like(s.m), np.ones_like(s.gm), np.ones_like(s.gq)
+            kept = np.empty_like(s.m), none, none
+            if len(s.gm):
+                kept = kept[0], np.ones_like(s.gm), np.ones_like(s.gq)
         if len(kept[0]) or self.mesh.wiring.field.size:
             before = np.zeros(len(s.bel))
         return watch_for(self.tol, *kept, before)
@@ -239,7 +236,7 @@ class Propagation:
                 for x in (s.gm, s.gq, self.watch.gm, self.watch.gq):
                     np.log(x, out=x)
             machines = self.mesh.machines._replace(final=final)
-            self.mesh = replace(self.mesh, wiring=w, machines=machines, log=True)
+            self.mesh = self.mesh.changed(wiring=w, machines=machines, log=True)
             self.core = self.core._replace(tab=w.tab, field=w.field)
             self.machines = self.machines._replace(final=final)
             self.watch.control[self.kernels.PHASE] = 0.0  # what is confirmed is begun anew

@@ -14,7 +14,7 @@ the time they take is part of the timing. Section 5.1 of the paper runs on this 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,10 +24,11 @@ from minfer.checks import check_choice, check_settings, real_numbers
 from minfer.conditioning import Conditioned, condition
 from minfer.errors import RefusedError, SettingsError
 from minfer.graph import FactorGraph
+from minfer.message_state import rewire
 from minfer.solvers.base import LogZ, Marginals, check_start
 from minfer.solvers.independent import independent
 from minfer.solvers.propagation import Propagation
-from minfer.wiring import Mesh, rewire, wire
+from minfer.wiring import Mesh, wire
 
 if TYPE_CHECKING:
     from minfer.solvers.prepared import Prepared
@@ -78,7 +79,7 @@ class TreeReweighted:
         begin = time.perf_counter()
         model = condition(graph)
         check_start(start)
-        if answer := independent(model, repr(self), begin):
+        if answer := independent(model, self, begin):
             return answer
         if isinstance(self.weights, str) and start is not None and start.solver == repr(self):
             mesh = rewire(model, start, reweighted=True)
@@ -102,7 +103,7 @@ class TreeReweighted:
             rho, valid = self._appearance(model.graph, *edges)
         elif not isinstance(self.weights, str):
             valid = bool(appearance_is_valid(model.graph.n_variables, edges[1], rho[edges[0]]))
-        return replace(wire(model, rho), valid=valid)
+        return wire(model, rho).changed(valid=valid)
 
     def propagate(
         self,

@@ -1,0 +1,416 @@
+"""What message passing starts from and leaves behind: messages, and the answers they hold.
+
+:class:`MessageState` keeps wiring and messages to answer later questions (log Z, joint marginals of
+factors) or to start the next run: messages are found again by the factor's number in the lineage,
+so a warm start survives ``keep``, new evidence and new weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.conditioning import Conditioned
+from minfer.errors import ModelError
+from minfer.factors import FactorGroup, n_entries
+from minfer.wiring import MACHINE, MAX_RANGE, PAIR, SPEAKS, TABLE, Mesh, ranges, refill, to_log
+
+if TYPE_CHECKING:
+    from minfer.kernels.wiring import Messages, Watch, Wiring
+    from minfer.solvers.base import Marginals
+
+_NONE = np.zeros(0)
+_NO_ORDER = np.zeros(0, dtype=np.int64)
+
+
+def gives_all(start: Marginals | None, mesh: Mesh) -> bool:
+    """Whether every pair message is taken over from an earlier run on the same wiring."""
+    old = start.state if start is not None else None
+    return (
+        isinstance(old, MessageState)
+        and start is not None
+        and old.mesh.slot is mesh.slot
+        and old.mesh.reweighted == mesh.reweighted
+        and start.graph.lineage == mesh.model.graph.lineage
+    )
+
+
+def rewire(model: Conditioned, start: Marginals | None, reweighted: bool) -> Mesh | None:
+    """The wiring of an earlier run where it fits this model, which shares its lineage, too."""
+    old = start.state if start is not None else None
+    if not isinstance(old, MessageState) or old.mesh.reweighted != reweighted or start is None:
+        return None
+    if start.graph.lineage != model.graph.lineage or old.mesh.known is not None:
+        return None
+    mesh = refill(old.mesh, model, None, not gives_all(start, old.mesh))
+    return mesh if mesh is None or mesh.first is not old.mesh.first else mesh.for_a_run()
+
+
+def fresh_messages(mesh: Mesh) -> Messages:
+    """Messages that say nothing yet: uniform, seen from the tables as they were given.
+
+    A mesh serves one run: pair messages are ``mesh.first`` itself (:meth:`Mesh.for_a_run`). What
+    tree-reweighted runs keep beside them is the caller's.
+    """
+    from minfer.kernels.wiring import Messages
+
+    w = mesh.wiring
+    bel, flag = np.full(int(w.off[-1]), 0.5), np.zeros(2, dtype=np.int64)
+    if not w.field.size:  # pairs alone need no room but this
+        return Messages(
+            mesh.first, np.empty(len(w.rho)), _NONE, _NONE, bel, np.zeros(2), np.zeros(2), flag
+        )
+    size = int(w.gslot[:, 3].sum())
+    start = 0.0 if mesh.log else 1.0
+    widest = int(w.card.max(initial=2))
+    return Messages(
+        mesh.first, np.empty(len(w.rho)), np.full(size, start), np.full(size, start),
+        bel, np.zeros(max(widest, 2)), np.zeros(max(_largest_table(w), widest)), flag,
+    )  # fmt: skip
+
+
+def _largest_table(w: Wiring) -> int:
+    if not len(w.tab):
+        return 1
+    starts = np.unique(w.fac[w.fac[:, 0] >= 0, 0])
+    return int(np.diff(np.append(starts, len(w.tab))).max(initial=1))
+
+
+def start_messages(mesh: Mesh, start: Marginals | None) -> Messages:
+    """Messages of an earlier run where its factors are still there, fresh ones elsewhere.
+
+    A message with a zero is not taken over: the factor or evidence behind it may be gone.
+    """
+    from minfer.kernels import wiring as k
+
+    s, w = fresh_messages(mesh), mesh.wiring
+    old = start.state if start is not None else None
+    done = False
+    if isinstance(old, MessageState) and start is not None:
+        graph, before = mesh.model.graph, start.graph
+        if before.lineage == graph.lineage and old.mesh.reweighted == mesh.reweighted:
+            if mesh.slot is old.mesh.slot:
+                k.take_over(old.messages.m, old.messages.rl, w.W, w.rho, s.m, s.rl)
+                done = mesh.known is None
+            else:
+                _copy_pairs(mesh, s, old, graph.origin, before.origin)
+            _copy_general(mesh, s, old, graph.origin, before.origin)
+    if mesh.known is not None:
+        _speak_of_known(mesh, s.m)
+    if len(s.rl) and not done:
+        np.log(s.m, out=s.rl)
+        s.rl[:] *= w.rho
+    return s
+
+
+def _speak_of_known(mesh: Mesh, m: NDArray[np.float64]) -> None:
+    """What known variables of pairs tell the others: 1 or W, from the beginning."""
+    assert mesh.known is not None
+    w = mesh.wiring
+    told = np.flatnonzero(mesh.known >= 0)
+    degree = np.diff(w.ptr).astype(np.int64)[told]
+    mine = ranges(w.ptr.astype(np.int64)[told], degree)
+    m[w.rev[mine]] = np.where(np.repeat(mesh.known[told] == 1, degree), w.W[mine], 1.0)
+
+
+def _match(new: NDArray, old: NDArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Positions of equal keys in two arrays without duplicates."""
+    _, i, j = np.intersect1d(new, old, assume_unique=True, return_indices=True)
+    return i, j
+
+
+def _copy_pairs(mesh: Mesh, s: Messages, old: MessageState, now: NDArray, then: NDArray) -> None:
+    i, j = _match(now[mesh.pair_ids], then[old.mesh.pair_ids])
+    s.m[mesh.slot[i].ravel()] = old.messages.m[old.mesh.slot[j].ravel()]
+    W = mesh.wiring.W
+    np.clip(s.m, np.minimum(W, 1.0), np.maximum(W, 1.0), out=s.m)
+
+
+def _copy_general(mesh: Mesh, s: Messages, old: MessageState, now: NDArray, then: NDArray) -> None:
+    new, before = mesh.wiring.gslot, old.mesh.wiring.gslot
+    if not len(new) or not len(before):
+        return
+    width = int(max(new[:, 1].max(), before[:, 1].max())) + 1
+    i, j = _match(
+        now[mesh.general_ids][new[:, 0]] * width + new[:, 1],
+        then[old.mesh.general_ids][before[:, 0]] * width + before[:, 1],
+    )
+    same = new[i, 3] == before[j, 3]
+    i, j, sizes = i[same], j[same], new[i[same], 3]
+    if not len(i):
+        return
+    values = old.messages.gm[ranges(before[j, 2], sizes)]
+    if mesh.log != old.mesh.log:
+        values = to_log(values) if mesh.log else np.exp(values)
+    floor = -MAX_RANGE / 2 if mesh.log else np.exp(-MAX_RANGE / 2)
+    usable = np.minimum.reduceat(values, np.cumsum(sizes) - sizes) > floor
+    s.gm[ranges(new[i[usable], 2], sizes[usable])] = values[np.repeat(usable, sizes)]
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Messages by (factor number, variable), each of one entry per state, summing to 1.
+
+    Into a variable from ``pair`` factors (two binary variables, no zeros) and from ``general``
+    ones, which also remember what the variable last said to them, its ``cavity``.
+    """
+
+    pair: dict[tuple[int, int], NDArray[np.float64]]
+    general: dict[tuple[int, int], NDArray[np.float64]]
+    cavity: dict[tuple[int, int], NDArray[np.float64]]
+
+
+@dataclass(frozen=True, eq=False)
+class MessageState:
+    """What BP and TRW leave: wiring and messages, enough for log Z, factor beliefs, a new start.
+
+    Where a run has converged on a loopy core, ``before`` has the messages that the last update
+    began with (None in models of more than a million of them): computed anew from there, all at
+    once and undamped, no message and no belief moves by more than ``tol``.
+    """
+
+    mesh: Mesh
+    messages: Messages
+    before: Watch | None = None
+    bound: bool = False  # tree-reweighted with valid weights: log Z is an upper bound
+
+    def log_z(self) -> float:
+        value = self.bethe()
+        return value + self._allowance() if self.bound and not self.is_forest else value
+
+    def vectors(self, before: bool = False) -> Vectors:
+        """All messages as normalised vectors, as the model's own tables define them.
+
+        ``before``: those that the confirming update began with. It renews the messages of the core;
+        those into trees are then still the ones of collecting.
+        """
+        mesh, w, s = self.mesh, self.mesh.wiring, self.before if before else self.messages
+        if s is None:
+            raise ModelError("this run kept no messages: it has not converged, or is too large")
+        out = Vectors({}, {}, {})
+        for g in mesh.model.groups:  # a pair's unary parts were absorbed: give them back
+            if g.form != "table" or g.shape != (2, 2):
+                continue
+            for i, t in zip(g._ids.tolist(), g.log_tables()):
+                for f in np.flatnonzero(mesh.pair_ids == i):
+                    for k, lean in enumerate((t[2] - t[0], t[1] - t[0])):
+                        e = int(mesh.slot[f, k])
+                        x = np.log(s.m[e]) + lean / (w.rho[e] if len(w.rho) else 1.0)
+                        key = i, int(mesh.pair_scope[f, k])
+                        out.pair[key] = _normalised(np.array([0.0, x]))
+        for v, (f, _, o, n) in zip(mesh.gowner.tolist(), w.gslot.tolist()):
+            for kind, x in ((out.general, s.gm), (out.cavity, s.gq)):
+                x = x[o : o + n] if mesh.log else to_log(x[o : o + n])
+                kind[int(mesh.general_ids[f]), v] = _normalised(x)
+        return out
+
+    @property
+    def is_forest(self) -> bool:
+        return self.mesh.trees is not None and self.mesh.trees.whole
+
+    def _allowance(self) -> float:
+        """What makes the reweighted Bethe value a bound at any messages, rounding included."""
+        from minfer.kernels import bethe
+
+        mesh, w = self.mesh, self.mesh.wiring
+        if w.gslot.size:
+            refresh_cavities(mesh, self.messages)
+        slack, size = bethe.tree_slack(
+            w, self.messages, mesh.slot, mesh.pair_scope, self._log_odds, self._odds
+        )  # fmt: skip
+        given, most = _given(mesh.model)
+        return slack + np.finfo(float).eps * (16 * size + (64 + most) * given)
+
+    def bethe(self) -> float:
+        """The (reweighted) Bethe value of the messages as they are."""
+        from minfer.kernels import bethe
+
+        mesh, w, s = self.mesh, self.mesh.wiring, self.messages
+        odds = self._log_odds
+        total = mesh.constant
+        if mesh.known is not None:  # a known variable says its state's part of each message
+            pair = self._known_pairs
+            odds = odds.copy()
+            odds[pair] = -np.inf  # log(1 + 0): nothing more
+            up = pair[mesh.known[pair] == 1]
+            degree = np.diff(w.ptr).astype(np.int64)[up]
+            slots = ranges(w.ptr.astype(np.int64)[up], degree)
+            total += float((s.rl[slots] if len(s.rl) else np.log(s.m[slots])).sum())
+        total += bethe.variable_terms(w, s, odds, mesh.log)
+        total += bethe.pair_terms(w, s, mesh.slot, mesh.pair_scope, self._log_odds, self._odds)
+        if len(w.gslot):
+            refresh_cavities(mesh, s)
+            total += bethe.general_terms(w, s, mesh.log)
+        if len(mesh.machines.code):
+            from minfer.kernels import machines
+
+            total += machines.partitions(mesh.machines, s, mesh.log, _NONE)
+        for speakers in mesh.speakers:
+            incoming = s.gq[speakers.entries]
+            incoming = incoming if mesh.log else to_log(incoming)
+            every = np.arange(len(speakers.group))
+            total += float(speakers.group.messages(every, incoming, np.empty_like(incoming)).sum())
+        return total
+
+    @property
+    def _log_odds(self) -> NDArray[np.float64]:
+        """Belief log-odds of binary variables, (V,); infinite where evidence knows."""
+        return self._both_odds[0]
+
+    @property
+    def _odds(self) -> NDArray[np.float64]:
+        """The odds themselves where they multiply safely, NaN elsewhere, (V,)."""
+        return self._both_odds[1]
+
+    @cached_property
+    def _both_odds(self) -> NDArray[np.float64]:
+        from minfer.kernels import bethe
+
+        out = np.zeros((2, self.mesh.model.graph.n_variables))
+        bethe.log_odds(self.mesh.wiring, self.messages, out[0], out[1])
+        if self.mesh.known is not None:
+            pair = self._known_pairs
+            out[0, pair] = np.where(self.mesh.known[pair] == 1, np.inf, -np.inf)
+            out[1, pair] = np.nan
+        return out
+
+    @property
+    def _known_pairs(self) -> NDArray[np.int64]:
+        """Variables in odds form that evidence of this run has fixed."""
+        from minfer.kernels.wiring import GENERAL
+
+        known, w = self.mesh.known, self.mesh.wiring
+        assert known is not None
+        return np.flatnonzero((known >= 0) & (w.cls != GENERAL))
+
+    def factor(self, factor: int) -> NDArray[np.float64] | None:
+        """The factor's belief: its table times the cavities, normalised."""
+        graph = self.mesh.model.graph
+        shape = tuple(int(s) for s in graph._n_states[graph.scope(factor)])
+        found = self.factors(np.array([factor]))
+        return None if found is None else found[0].reshape(shape)
+
+    def factors(self, factors: NDArray[np.int64]) -> NDArray[np.float64] | None:
+        """Beliefs of factors of one shape, (n, cells); None if one has no table."""
+        graph, form = self.mesh.model.graph, self.mesh.roles.form
+        if not len(factors) or (form[factors] == SPEAKS).any():
+            return None
+        if graph.arity[factors[0]] == 0:
+            return np.ones((len(factors), 1))
+        if (form[factors] == MACHINE).any() and not graph._locate(int(factors[0]))[0].has_tables:
+            return None
+        return self.mesh.model.joints(factors, self.messages.bel, self._joints)
+
+    def _joints(self, factors: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
+        """Beliefs of factors over two or more free variables, of one shape, (n, cells)."""
+        from minfer.kernels import beliefs
+
+        mesh, w, s = self.mesh, self.mesh.wiring, self.messages
+        out = np.empty((len(factors), n_entries(shape)))
+        form, row = mesh.roles.form[factors], mesh.roles.row[factors]
+        if (form != PAIR).any():
+            refresh_cavities(mesh, s)
+        for kind in np.unique(form):
+            rows = row[form == kind]
+            found = out if len(rows) == len(out) else np.empty((len(rows), out.shape[1]))
+            if kind == PAIR:
+                beliefs.pair_beliefs(
+                    rows, mesh.slot, mesh.pair_scope, w.off, s.bel, s.m, w.W, found
+                )
+            elif kind == TABLE:
+                beliefs.table_beliefs(w, s.gq, rows, mesh.log, found)
+            else:
+                beliefs.table_beliefs(
+                    self._written_out(factors[form == kind], rows), s.gq, rows, mesh.log, found
+                )
+            if found is not out:
+                out[form == kind] = found
+        return out
+
+    def _written_out(self, factors: NDArray[np.int64], rows: NDArray[np.int64]) -> Wiring:
+        """The wiring with some automata, of one shape, as tables."""
+        w, fac, start, parts = self.mesh.wiring, self.mesh.wiring.fac.copy(), 0, []
+        for g in self.mesh.model.groups:
+            mine = np.isin(factors, g._ids) if g.form == "machine" else np.zeros(0, dtype=bool)
+            if mine.any():
+                tables = g.log_tables(np.searchsorted(g._ids, factors[mine]))
+                fac[rows[mine], 0] = start + np.arange(len(tables)) * tables.shape[1]
+                start += tables.size
+                parts.append(tables.ravel())
+        tab = np.concatenate(parts)
+        return w._replace(fac=fac, tab=tab if self.mesh.log else np.exp(tab))
+
+    def ends(self, group: FactorGroup) -> NDArray[np.float64] | None:
+        """Beliefs over the end states of a group of automata of the graph, (F, K).
+
+        None where evidence has left something else of them.
+        """
+        found = [(g, ends) for g, ends in self.end_beliefs() if np.isin(g._ids, group._ids).all()]
+        ids = np.concatenate([np.zeros(0, dtype=np.int64), *(g._ids for g, _ in found)])
+        if len(ids) != len(group) or any(type(g) is not type(group) for g, _ in found):
+            return None
+        return np.concatenate([ends for _, ends in found])[np.argsort(ids)]
+
+    def end_beliefs(self) -> list[tuple[FactorGroup, NDArray[np.float64]]]:
+        """For every group of automata, as conditioned, the beliefs over its end states (F, K).
+
+        With :meth:`minfer.factors.Logical.end_statistics` they are the expected statistics.
+        """
+        from minfer.kernels import machines
+
+        mesh, out = self.mesh, []
+        if not len(mesh.machines.code):
+            return []
+        refresh_cavities(mesh, self.messages)
+        ends = np.empty(int(mesh.machines.n_ends.sum()))
+        machines.partitions(mesh.machines, self.messages, mesh.log, ends)
+        done = 0
+        for g in mesh.model.groups:
+            if g.form == "machine":
+                size = len(g) * g.machine().final.shape[1]
+                out.append((g, ends[done : done + size].reshape(len(g), -1)))
+                done += size
+        return out
+
+    def __getstate__(self) -> dict:
+        return {k: v for k, v in self.__dict__.items() if not k.startswith("_")}
+
+
+def _given(model: Conditioned) -> tuple[float, int]:
+    """The size of all numbers that a model was given by, and how many meet in one variable."""
+    field = model.field
+    total, degree = float(np.abs(field[field > -np.inf]).sum()), np.zeros(len(model.fixed), int)
+    for g in model.graph.groups:
+        total += float(g.magnitude().sum())
+        degree += np.bincount(g._scope.ravel(), minlength=len(degree))
+    return total, int(degree.max(initial=0))
+
+
+def refresh_cavities(mesh: Mesh, s: Messages) -> None:
+    """Cavities of all general variables from the messages as they are."""
+    from minfer.kernels import bp
+
+    bp.sweeps(
+        mesh.wiring, mesh.machines, s, s.m, watch_for(-1.0), bp.START, 1, -1.0, 0.0, mesh.log,
+        np.zeros(1),
+    )  # fmt: skip
+
+
+def watch_for(tol: float, *kept: NDArray[np.float64]) -> Watch:
+    """A watch over a run to come, with room for messages and beliefs before its last update."""
+    from minfer.kernels.bp import LAST, TRIGGER
+    from minfer.kernels.wiring import Watch
+
+    control = np.zeros(6)
+    control[TRIGGER], control[LAST] = tol, np.inf
+    m, gm, gq, bel = kept or (_NONE, _NONE, _NONE, _NONE)
+    return Watch(_NO_ORDER, control, m, gm, gq, bel)
+
+
+def _normalised(log_table: NDArray) -> NDArray[np.float64]:
+    table = np.exp(log_table - log_table.max())
+    return table / table.sum()
