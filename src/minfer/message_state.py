@@ -230,17 +230,17 @@ class MessageState:
         from minfer.kernels import bethe
 
         mesh, w, s = self.mesh, self.mesh.wiring, self.messages
-        odds = self._log_odds
+        odds, linear = self._log_odds, self._odds
         total = mesh.constant
         if mesh.known is not None:  # a known variable says its state's part of each message
             pair = self._known_pairs
-            odds = odds.copy()
-            odds[pair] = -np.inf  # log(1 + 0): nothing more
+            odds, linear = odds.copy(), linear.copy()
+            odds[pair], linear[pair] = -np.inf, np.nan  # log(1 + 0): nothing more
             up = pair[mesh.known[pair] == 1]
             degree = np.diff(w.ptr).astype(np.int64)[up]
             slots = ranges(w.ptr.astype(np.int64)[up], degree)
             total += float((s.rl[slots] if len(s.rl) else np.log(s.m[slots])).sum())
-        total += bethe.variable_terms(w, s, odds, mesh.log)
+        total += bethe.variable_terms(w, s, odds, linear, mesh.log)
         total += bethe.pair_terms(w, s, mesh.slot, mesh.pair_scope, self._log_odds, self._odds)
         if len(w.gslot):
             refresh_cavities(mesh, s)
@@ -314,7 +314,8 @@ class MessageState:
         form, row = mesh.roles.form[factors], mesh.roles.row[factors]
         if (form != PAIR).any():
             refresh_cavities(mesh, s)
-        for kind in np.unique(form):
+        one = bool((form == form[0]).all())
+        for kind in [form[0]] if one else np.unique(form):
             rows = row[form == kind]
             found = out if len(rows) == len(out) else np.empty((len(rows), out.shape[1]))
             if kind == PAIR:
@@ -343,6 +344,22 @@ class MessageState:
                 parts.append(tables.ravel())
         tab = np.concatenate(parts)
         return w._replace(fac=fac, tab=tab if self.mesh.log else np.exp(tab))
+
+    def means(self, group: FactorGroup) -> NDArray[np.float64] | None:
+        """Expectations of the basis of a group of the graph, (F, k), if all are pairs as wired."""
+        from minfer.kernels import beliefs
+
+        mesh, w, s, basis = self.mesh, self.mesh.wiring, self.messages, group.basis()
+        if basis is None or group.shape != (2, 2) or mesh.model.has_fixed:
+            return None
+        if not (mesh.roles.form[group._ids] == PAIR).all():
+            return None
+        out = np.empty((len(group), len(basis)))
+        beliefs.pair_means(
+            mesh.roles.row[group._ids], mesh.slot, mesh.pair_scope, w.off, s.bel, s.m, w.W, basis,
+            out,
+        )  # fmt: skip
+        return out
 
     def ends(self, group: FactorGroup) -> NDArray[np.float64] | None:
         """Beliefs over the end states of a group of automata of the graph, (F, K).

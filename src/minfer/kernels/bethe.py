@@ -120,12 +120,19 @@ def pair_terms(w, s, slot, scope, odds, linear):
 
 
 @jit
-def variable_terms(w, s, odds, log):
+def variable_terms(w, s, odds, linear, log):
     """sum_v log Z_v; the zero state's field of pair variables is the caller's."""
     card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
     m, rl, gm, gq, bel, b, tmp, flag = s
     total = lost = 0.0
+    product = 1.0  # of 1 + B: one logarithm for many variables
     for v in range(card.shape[0]):
+        if linear[v] > 0.0:
+            product *= 1.0 + linear[v]
+            if product > _SAFE:
+                total, lost = plus(total, lost, math.log(product))
+                product = 1.0
+            continue
         if cls[v] != GENERAL:
             total, lost = plus(total, lost, softplus(odds[v]))
             continue
@@ -145,7 +152,7 @@ def variable_terms(w, s, odds, log):
         for i in range(card[v]):
             z += math.exp(b[i] - top)
         total, lost = plus(total, lost, top + math.log(z))
-    return total
+    return total + math.log(product)
 
 
 @jit

@@ -670,3 +670,46 @@ def propagate(
             if begin == n:
                 return
             forward = True
+
+
+@jit
+def enter(base, more, lean, evidence, log_odds, own, dead):
+    """Fields of binary variables as log-odds, with what is known; all rows in one pass.
+
+    ``base`` (n or 1, 2V) and ``more`` (n or 1, 2V, or empty) are log-fields to be added up,
+    ``lean`` (n or 1, V) what pairs add to state 1, ``evidence`` (n, V) states or -1, or empty.
+    Writes log-odds (n, V), infinite where known, the sum of each variable's own number (that of
+    state 0, or of the state it is known to be in), and whether a row has no state left somewhere.
+    """
+    for r in range(log_odds.shape[0]):
+        a = r if base.shape[0] > 1 else 0
+        b = r if more.shape[0] > 1 else 0
+        c = r if lean.shape[0] > 1 else 0
+        total, bad = 0.0, False
+        for v in range(log_odds.shape[1]):
+            low, high = base[a, 2 * v], base[a, 2 * v + 1]
+            if more.size > 0:
+                low += more[b, 2 * v]
+                high += more[b, 2 * v + 1]
+            if evidence.size > 0:
+                if evidence[r, v] == 1:
+                    low = -np.inf
+                elif evidence[r, v] == 0:
+                    high = -np.inf
+            if low == -np.inf:
+                bad = bad or high == -np.inf
+                total += high + lean[c, v]
+                log_odds[r, v] = np.inf
+            else:
+                total += low
+                log_odds[r, v] = high - low + lean[c, v]
+        own[r], dead[r] = total, bad
+
+
+@jit
+def leave(p, probs):
+    """P(1) (n, V) as the probabilities of both states, (n, 2V)."""
+    for r in range(p.shape[0]):
+        for v in range(p.shape[1]):
+            probs[r, 2 * v] = 1.0 - p[r, v]
+            probs[r, 2 * v + 1] = p[r, v]

@@ -259,6 +259,10 @@ class Marginals:
 
     def _statistics(self, group: FactorGroup) -> NDArray[np.float64]:
         """Those of a group, (F, k): from its end states if it is automata, else from its joints."""
+        means = getattr(self.state, "means", None)
+        found = means(group) if means is not None and group.arity == 2 else None
+        if found is not None:
+            return found
         ends = getattr(self.state, "ends", None)
         found = ends(group) if ends is not None and group.form == "machine" else None
         if found is not None:

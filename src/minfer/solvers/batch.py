@@ -29,6 +29,15 @@ if TYPE_CHECKING:
     from minfer.solvers.prepared import Prepared
 
 
+#: What a row's code means.
+STATUSES: tuple[Status | None, ...] = (None, *Status)
+
+
+def code(status: Status | None) -> int:
+    """The code of a status."""
+    return STATUSES.index(status)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Batch:
     """N answers.
@@ -40,9 +49,10 @@ class Batch:
     probs : float array (N, sum of states)
         All marginals of each row, laid out like ``Marginals.probs``; NaN in impossible rows.
     log_z : float array (N,)
+        NaN where it was not asked for.
     log_z_kind : LogZ
-    status : N of Status
-        None for a row that is impossible.
+    codes : int array (N,)
+        The status of each row as its place in :data:`STATUSES`; see :attr:`status`.
     iterations : int array (N,)
     residuals : float array (N,)
         The last residual of each row.
@@ -56,7 +66,7 @@ class Batch:
     probs: NDArray[np.float64]
     log_z: NDArray[np.float64]
     log_z_kind: LogZ
-    status: tuple[Status | None, ...]
+    codes: NDArray[np.int8]
     iterations: NDArray[np.int64]
     residuals: NDArray[np.float64]
     solver: str
@@ -72,14 +82,19 @@ class Batch:
         return read_only(self.probs[:, self.graph._offsets[v] : self.graph._offsets[v + 1]])
 
     @property
+    def status(self) -> list[Status | None]:
+        """The status of each row; None for one that is impossible."""
+        return [STATUSES[k] for k in self.codes]
+
+    @property
     def impossible(self) -> NDArray[np.bool_]:
         """Rows that the model excludes, shape (N,)."""
-        return np.array([s is None for s in self.status], dtype=bool)
+        return self.codes == 0
 
     @property
     def converged(self) -> NDArray[np.bool_]:
         """Rows whose run finished what it set out to do, shape (N,)."""
-        return np.array([s is not None and s.ok for s in self.status], dtype=bool)
+        return np.isin(self.codes, [k for k, s in enumerate(STATUSES) if s is not None and s.ok])
 
     def __repr__(self) -> str:
         text = f"Batch({counted(len(self), 'row')} of {counted(self.graph.n_variables, 'variable')}"
@@ -112,9 +127,9 @@ class Rows:
         known = None if evidence is None else _states(graph, evidence)
         theta = _numbers(weights, int(graph.weight_offsets[-1]), "weights")
         more = _numbers(field, int(graph._offsets[-1]), "field")
-        if more is not None and (np.isnan(more).any() or (more == np.inf).any()):
+        if more is not None and more.size and not more.max() < np.inf:  # NaN if one is
             raise ModelError("batch: the field has a NaN or plus infinity")
-        if theta is not None and np.isnan(theta).any():
+        if theta is not None and theta.size and np.isnan(theta.max()):
             raise ModelError("batch: a weight is NaN")
         given = {"evidence": known, "weights": theta, "field": more}
         sizes = {name: len(a) for name, a in given.items() if a is not None}
@@ -152,13 +167,18 @@ class Fields:
 
     log_field: NDArray[np.float64]  # (N or 1, sum S)
     constant: NDArray[np.float64]  # (N or 1,)
+    more: NDArray[np.float64] | None  # (N or 1, sum S) to be added, where it need not be apart
+
+    @property
+    def whole(self) -> NDArray[np.float64]:
+        """All of the field, (N or 1, sum S)."""
+        return self.log_field if self.more is None else self.log_field + self.more
 
     @classmethod
     def of(cls, model: Conditioned, graph: FactorGraph, rows: Rows) -> Fields | None:
         """None where weights of rows would have to be sliced, or are not linear in the tables."""
         if rows.weights is None:
-            log_field = model.field if rows.field is None else model.field + rows.field
-            return cls(np.atleast_2d(log_field), np.array([model.constant]))
+            return cls(model.field[None], np.array([model.constant]), rows.field)
         if model.has_fixed or not has_bases(graph):
             return None
         n = len(rows.weights)
@@ -182,7 +202,7 @@ class Fields:
             log_field = log_field + rows.field
         if ((log_field == -np.inf).any(axis=0) & (model.field > -np.inf)).any():
             return None  # a zero where there was none: another structure
-        return cls(log_field, constant)
+        return cls(log_field, constant, None)
 
 
 def has_bases(graph: FactorGraph) -> bool:
@@ -214,12 +234,10 @@ def with_singles(batch: Batch, run: Prepared, rows: Rows, which: NDArray[np.int6
     if not len(which):
         return batch
     some = one_by_one(run, rows.take(which), 1, batch.statistics is not None)
-    status = list(batch.status)
-    for i, row in enumerate(which):
-        status[row] = some.status[i]
     for mine, theirs in (
         (batch.probs, some.probs),
         (batch.log_z, some.log_z),
+        (batch.codes, some.codes),
         (batch.iterations, some.iterations),
         (batch.residuals, some.residuals),
         (batch.statistics, some.statistics),
@@ -228,7 +246,7 @@ def with_singles(batch: Batch, run: Prepared, rows: Rows, which: NDArray[np.int6
             mine[which] = theirs  # type: ignore[assignment]
     kind = joint_kind({batch.log_z_kind, some.log_z_kind} if len(which) < len(batch) else
                       {some.log_z_kind})  # fmt: skip
-    return replace(batch, status=tuple(status), log_z_kind=kind)
+    return replace(batch, log_z_kind=kind)
 
 
 def one_by_one(run: Prepared, rows: Rows, workers: int, statistics: bool) -> Batch:
@@ -238,7 +256,7 @@ def one_by_one(run: Prepared, rows: Rows, workers: int, statistics: bool) -> Bat
     probs = np.full((rows.n, int(graph._offsets[-1])), np.nan)
     log_z = np.full(rows.n, -np.inf)
     iterations, residuals = np.zeros(rows.n, dtype=np.int64), np.zeros(rows.n)
-    status: list[Status | None] = [None] * rows.n
+    codes = np.zeros(rows.n, dtype=np.int8)
     kinds: set[LogZ] = set()
     expected = np.full((rows.n, int(graph.weight_offsets[-1])), np.nan) if statistics else None
 
@@ -247,7 +265,7 @@ def one_by_one(run: Prepared, rows: Rows, workers: int, statistics: bool) -> Bat
             answer = run(**rows.at(row))
         except ContradictionError:
             return
-        probs[row], log_z[row], status[row] = answer.probs, answer.log_z, answer.status
+        probs[row], log_z[row], codes[row] = answer.probs, answer.log_z, code(answer.status)
         iterations[row] = answer.iterations
         residuals[row] = answer.residuals[-1] if len(answer.residuals) else 0.0
         kinds.add(answer.log_z_kind)
@@ -261,7 +279,7 @@ def one_by_one(run: Prepared, rows: Rows, workers: int, statistics: bool) -> Bat
         for row in range(rows.n):
             solve(row)
     return Batch(
-        graph, probs, log_z, joint_kind(kinds), tuple(status), iterations, residuals,
+        graph, probs, log_z, joint_kind(kinds), codes, iterations, residuals,
         repr(run.solver), time.perf_counter() - began, expected,
     )  # fmt: skip
 

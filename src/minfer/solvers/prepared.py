@@ -105,12 +105,14 @@ class Prepared:
         *,
         dtype: str = "float64",
         workers: int = 1,
+        log_z: bool = True,
         statistics: bool = False,
     ) -> Batch:
         """Many answers at once, as arrays: see :class:`~minfer.solvers.batch.Batch`.
 
         Each of ``evidence`` (N, V), ``weights`` (N, n_weights) and ``field`` (N, sum of states)
-        may be left out, or given once for all rows.
+        may be left out, or given once for all rows. Without ``log_z`` belief propagation need not
+        compute it.
         """
         from minfer.solvers.batch import Rows, one_by_one
 
@@ -178,6 +180,7 @@ class PreparedPropagation(Prepared):
         *,
         dtype: str = "float64",
         workers: int = 1,
+        log_z: bool = True,
         statistics: bool = False,
     ) -> Batch:
         """Many answers at once: one in each lane of a vector where all factors are binary pairs.
@@ -208,51 +211,55 @@ class PreparedPropagation(Prepared):
             return one_by_one(self, rows, workers, statistics)
         if self._structure is None:
             self._structure = Structure.of(mesh)
-        return self._abreast(rows, fields, mesh, np.dtype(dtype).type, workers, statistics)
+        kind = np.dtype(dtype).type
+        return self._abreast(rows, fields, mesh, kind, workers, log_z, statistics)
 
     def _abreast(
-        self, rows: Rows, fields: Fields, mesh: Mesh, dtype: type, workers: int, statistics: bool
+        self,
+        rows: Rows,
+        fields: Fields,
+        mesh: Mesh,
+        dtype: type,
+        workers: int,
+        log_z: bool,
+        statistics: bool,
     ) -> Batch:
         """The rows in vector lanes; those that do not fit one by one."""
+        from minfer.kernels.bp_lanes import enter, leave
         from minfer.solvers.abreast import abreast, absorb
-        from minfer.solvers.batch import Batch, put_statistics, weights_of, with_singles
+        from minfer.solvers.batch import Batch, code, put_statistics, weights_of, with_singles
 
         began = time.perf_counter()
         solver, graph, n = self.solver, self.graph, rows.n
-        low = np.ascontiguousarray(fields.log_field[:, ::2])
-        high = np.ascontiguousarray(fields.log_field[:, 1::2])
-        lean, constant, w, first = mesh.weighed.lean, fields.constant + mesh.left_over, None, None
+        lean, w, first = mesh.weighed.lean[None], None, None
+        constant = fields.constant + mesh.left_over
         if rows.weights is not None:
             pairs = [weights_of(graph, g, rows.weights) for g in mesh.model.groups]
             new = absorb(mesh, pairs)
             lean, w, first, constant = new.lean, new.w, new.first, fields.constant + new.constant
-        with np.errstate(invalid="ignore"):
-            log_odds = high - low + lean
-        dead = (low == -np.inf) & (high == -np.inf)
-        if rows.evidence is not None:
-            seen, up = rows.evidence >= 0, rows.evidence == 1
-            dead = dead | (seen & (np.where(up, high, low) == -np.inf))
-            log_odds = np.where(seen, np.where(up, np.inf, -np.inf), log_odds)
-        impossible = np.broadcast_to(dead.any(axis=1), (n,))
-        log_odds = np.broadcast_to(np.where(dead, 0.0, log_odds), (n, graph.n_variables))
+        log_odds, own, impossible = np.empty((n, graph.n_variables)), np.empty(n), np.empty(n, bool)
+        none = np.zeros((0, graph.n_variables))
+        enter(
+            fields.log_field, none if fields.more is None else fields.more, lean,
+            none.astype(np.int32) if rows.evidence is None else rows.evidence,
+            log_odds, own, impossible,
+        )  # fmt: skip
+        log_odds[impossible] = 0.0
         found = abreast(
             self._structure or mesh, log_odds, w, first, tol=solver.tol, damping=solver.damping,
             max_iters=solver.max_iters, dtype=dtype, workers=workers, pairs=statistics,
-            time_limit=solver.time_limit,
+            time_limit=solver.time_limit, log_z=log_z,
         )  # fmt: skip
-        with np.errstate(invalid="ignore"):  # a known variable's own numbers, and state 0's else
-            own = np.where(log_odds == np.inf, high + lean, low).sum(axis=1)
-        assert found.log_z is not None
-        log_z = np.where(impossible, -np.inf, found.log_z + constant + own)
+        values = np.full(n, np.nan)
+        if found.log_z is not None:
+            values = found.log_z + constant + own
+        values[impossible] = -np.inf
         probs = np.empty((n, 2 * graph.n_variables))
-        probs[:, 1::2] = found.probs
-        probs[:, ::2] = 1.0 - probs[:, 1::2]
+        leave(found.probs, probs)
         probs[impossible] = np.nan
         left = Status.TIME_LIMIT if found.stopped else Status.MAX_ITERS
-        status = tuple(
-            None if bad else Status.CONVERGED if good else left
-            for bad, good in zip(impossible.tolist(), found.converged.tolist())
-        )
+        codes = np.where(found.converged, code(Status.CONVERGED), code(left)).astype(np.int8)
+        codes[impossible] = code(None)
         expected = None
         if statistics:
             expected = np.empty((n, int(graph.weight_offsets[-1])))
@@ -270,7 +277,7 @@ class PreparedPropagation(Prepared):
             expected[impossible] = np.nan
         forest = mesh.trees is not None and mesh.trees.whole
         batch = Batch(
-            graph, probs, log_z, LogZ.EXACT if forest else LogZ.ESTIMATE, status,
+            graph, probs, values, LogZ.EXACT if forest else LogZ.ESTIMATE, codes,
             found.iterations, found.residual, repr(solver), 0.0, expected,
         )  # fmt: skip
         batch = with_singles(batch, self, rows, np.flatnonzero(found.unsafe & ~impossible))
@@ -418,6 +425,7 @@ class PreparedExact(Prepared):
         *,
         dtype: str = "float64",
         workers: int = 1,
+        log_z: bool = True,
         statistics: bool = False,
     ) -> Batch:
         """Many answers at once: eight rows abreast on one clique tree.
@@ -446,7 +454,7 @@ class PreparedExact(Prepared):
 
     def _abreast(self, rows: Rows, fields: Fields, workers: int, statistics: bool) -> Batch:
         """The rows on one plan; those that plain numbers cannot hold one by one."""
-        from minfer.solvers.batch import Batch, put_statistics, weights_of, with_singles
+        from minfer.solvers.batch import Batch, code, put_statistics, weights_of, with_singles
 
         began = time.perf_counter()
         plan, graph, n = self.plan, self.graph, rows.n
@@ -456,7 +464,7 @@ class PreparedExact(Prepared):
             aux = len(self.model.field) - n_states
             base = self.model.field[:n_states]
             with np.errstate(invalid="ignore"):
-                added = np.where(base == -np.inf, 0.0, fields.log_field[:, :n_states] - base)
+                added = np.where(base == -np.inf, 0.0, fields.whole[:, :n_states] - base)
             more = np.zeros((n, n_states + aux))
             more[:, :n_states] = added
         log_psi = None
@@ -499,9 +507,9 @@ class PreparedExact(Prepared):
                 put_statistics(graph, g, joints, expected)
                 done += size
             expected[impossible] = np.nan
-        status = tuple(None if bad else Status.EXACT for bad in impossible.tolist())
+        codes = np.where(impossible, code(None), code(Status.EXACT)).astype(np.int8)
         batch = Batch(
-            graph, probs, log_z, LogZ.EXACT, status, np.zeros(n, dtype=np.int64), np.zeros(n),
+            graph, probs, log_z, LogZ.EXACT, codes, np.zeros(n, dtype=np.int64), np.zeros(n),
             repr(self.solver), 0.0, expected,
         )  # fmt: skip
         batch = with_singles(batch, self, rows, np.flatnonzero(found.unsafe & ~impossible))
