@@ -8,6 +8,7 @@ from decimal import Decimal, getcontext
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 
 import naive
 import own_kind
@@ -518,3 +519,34 @@ def test_tree_reweighted_refuses_with_advice():
     graph = FactorGraph.empty([2] * 4).add_clauses([[0, 1, 2, 3]], 1.0)
     with pytest.raises(RefusedError, match="BeliefPropagation"):
         TreeReweighted()(graph)
+
+
+@pytest.mark.parametrize("best", [False, True])
+@pytest.mark.parametrize("name", [*zoo.every_kind(), *zoo.graphs(), *zoo.higher_order()])
+def test_a_group_gives_all_its_messages(name, best):
+    """Sums and maxima over a factor's own table, by enumeration of its cells."""
+    graph = {**zoo.every_kind(), **zoo.graphs(), **zoo.higher_order()}[name]
+    rng = np.random.default_rng(3)
+    over = (lambda x: x.max()) if best else logsumexp
+    for g in graph.groups:
+        if not g.arity:
+            continue
+        sizes, n = list(g.shape), len(g)
+        incoming = rng.normal(size=(n, sum(sizes))) * 2
+        incoming[rng.random(incoming.shape) < 0.1] = -np.inf
+        out = np.empty_like(incoming)
+        with np.errstate(invalid="ignore"):
+            value = g.messages(np.arange(n), incoming, out, best)
+        for r, i in enumerate(g.ids):
+            table = graph.log_table(int(i))
+            q = np.split(incoming[r], np.cumsum(sizes)[:-1])
+            for a, size in enumerate(sizes):
+                for s in range(size):
+                    cells = [
+                        table[x] + sum(q[b][x[b]] for b in range(g.arity) if b != a)
+                        for x in np.ndindex(*sizes) if x[a] == s
+                    ]  # fmt: skip
+                    got = out[r, sum(sizes[:a]) + s]
+                    np.testing.assert_allclose(got, over(np.array(cells)), rtol=1e-12, atol=1e-12)
+            every = [table[x] + sum(q[b][x[b]] for b in range(g.arity)) for x in np.ndindex(*sizes)]
+            np.testing.assert_allclose(value[r], over(np.array(every)), rtol=1e-12, atol=1e-12)

@@ -42,6 +42,7 @@ _LATE = {
     "relax": "minfer.reduction.relax",
     "tradeoff": "minfer.reduction.tradeoff",
     "infer": "minfer.reduction.infer",
+    "Batch": "minfer.solvers.batch",
     "BeliefPropagation": "minfer.solvers.bp",
     "Components": "minfer.solvers.components",
     "Exact": "minfer.solvers.exact",
@@ -49,6 +50,7 @@ _LATE = {
     "LogZ": "minfer.solvers.base",
     "Marginals": "minfer.solvers.base",
     "MeanField": "minfer.solvers.mean_field",
+    "Prepared": "minfer.solvers.prepared",
     "Solver": "minfer.solvers.base",
     "Status": "minfer.solvers.base",
     "TreeReweighted": "minfer.solvers.trw",
@@ -91,15 +93,18 @@ if TYPE_CHECKING:
     from minfer.reduction.tradeoff import tradeoff
     from minfer.solvers.auto import Auto
     from minfer.solvers.base import LogZ, Marginals, Solver, Status
+    from minfer.solvers.batch import Batch
     from minfer.solvers.bp import BeliefPropagation
     from minfer.solvers.components import Components
     from minfer.solvers.exact import Exact
     from minfer.solvers.gibbs import Gibbs
     from minfer.solvers.mean_field import MeanField
+    from minfer.solvers.prepared import Prepared
     from minfer.solvers.trw import TreeReweighted
 
 __all__ = [
     "Auto",
+    "Batch",
     "BeliefPropagation",
     "Budget",
     "Components",
@@ -123,6 +128,7 @@ __all__ = [
     "MinSize",
     "MinferError",
     "ModelError",
+    "Prepared",
     "RefusedError",
     "Result",
     "SettingsError",

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import ModelError
+from minfer.errors import ModelError, RefusedError
 from minfer.factors.group import FactorGroup
 
 _STAND_IN = -1e6  # for minus infinity, where a global factor cannot bear it
@@ -76,13 +76,22 @@ class Globals(FactorGroup):
         return [self]  # a global factor sees a known variable as an incoming message
 
     def messages(
-        self, rows: NDArray[np.int64], incoming: NDArray[np.float64], out: NDArray[np.float64]
+        self,
+        rows: NDArray[np.int64],
+        incoming: NDArray[np.float64],
+        out: NDArray[np.float64],
+        best: bool = False,
     ) -> NDArray[np.float64]:
         """Asked again with -1e6 where minus infinity came in and NaN came out.
 
         A formula that takes a message off a sum meets (-inf) - (-inf) there. e to -1e6 is 0, and
         1e6 costs a number six of its sixteen digits.
         """
+        if best:
+            raise RefusedError(
+                f"global factor {int(self._ids[0])} gives sums only, no maxima: the best "
+                "assignment of such a model cannot be had"
+            )
         log_z = self._ask(rows, incoming.copy(), out)
         hard = incoming == -np.inf
         again = (np.isnan(log_z) | np.isnan(out).any(axis=1)) & hard.any(axis=1)

@@ -74,6 +74,18 @@ def interaction(log_tables: NDArray) -> NDArray:
     return (t[..., 3] - t[..., 2]) - (t[..., 1] - t[..., 0])
 
 
+def _over(logs: NDArray[np.float64], axes: tuple[int, ...], best: bool) -> NDArray[np.float64]:
+    """Logs of sums, or maxima, over some axes."""
+    if not axes:
+        return logs
+    top = logs.max(axis=axes, keepdims=True)
+    if not best:
+        with np.errstate(divide="ignore"):
+            safe = np.where(top > -np.inf, top, 0.0)
+            top = safe + np.log(np.exp(logs - safe).sum(axis=axes, keepdims=True))
+    return top.squeeze(axes)
+
+
 class Machine(NamedTuple):
     """A group of factors as finite automata with K states over A literals.
 
@@ -274,14 +286,31 @@ class FactorGroup:
         raise NotImplementedError(f"{type(self).__name__} is no automaton")
 
     def messages(
-        self, rows: NDArray[np.int64], incoming: NDArray[np.float64], out: NDArray[np.float64]
+        self,
+        rows: NDArray[np.int64],
+        incoming: NDArray[np.float64],
+        out: NDArray[np.float64],
+        best: bool = False,
     ) -> NDArray[np.float64]:
-        """All messages of the factors in ``rows`` (n,), where that is their form.
+        """All messages of the factors in ``rows`` (n,), and their log-partitions (n,).
 
         ``incoming`` and ``out`` are logs of shape (n, S_1 + ... + S_A); see
-        :meth:`GlobalFactor.messages`. Returns the log-partitions (n,).
+        :meth:`GlobalFactor.messages`. ``best``: maxima instead of sums, and the largest value.
+        Solvers have compiled code for tables and automata; this is for those who ask a group.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no messages of its own")
+        n, ends = len(rows), np.cumsum(self.shape)
+        whole = np.array(self.log_tables(rows)).reshape(n, *self.shape)
+        parts = np.split(incoming, ends[:-1], axis=1)
+        view = [
+            q.reshape(n, *(-1 if b == a else 1 for b in range(self.arity)))
+            for a, q in enumerate(parts)
+        ]
+        for a, end in enumerate(ends):
+            rest = whole + sum(q for b, q in enumerate(view) if b != a)
+            axes = tuple(1 + b for b in range(self.arity) if b != a)
+            out[:, end - self.shape[a] : end] = _over(rest, axes, best)
+        whole = whole + sum(view)
+        return _over(whole.reshape(n, -1), (1,), best)
 
     # ------------------------------------------------------------------ evidence
 

@@ -113,6 +113,24 @@ class Logical(FactorGroup):
             out[rows] = mass.reshape(len(rows), n_ends)
         return self.end_statistics(np.ascontiguousarray(out[:, :-1]))
 
+    def messages(
+        self,
+        rows: NDArray[np.int64],
+        incoming: NDArray[np.float64],
+        out: NDArray[np.float64],
+        best: bool = False,
+    ) -> NDArray[np.float64]:
+        from minfer.kernels.machines import all_messages
+
+        m, log_z = self.machine(), np.empty(len(rows))
+        final = m.final if len(m.final) == 1 else m.final[rows]
+        all_messages(
+            np.require(m.step, np.int32, ["C", "W"]), m.literal[rows], m.start[rows],
+            np.require(final, np.float64, ["C", "W"]), np.array(self.shape, dtype=np.int64),
+            np.require(incoming, np.float64, ["C", "W"]), out, log_z, best,
+        )  # fmt: skip
+        return log_z
+
     def _may_forbid(self, machine: Machine) -> bool:
         return bool((machine.step < 0).any() or np.isneginf(machine.final).any())
 

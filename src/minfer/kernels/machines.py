@@ -512,3 +512,65 @@ def residuals(step, literal, start, final, scope, probs, offsets, ends, out):
             for k in range(n_states):
                 old[k] = new[k]
         out[f] = 0.5 * total
+
+
+@jit
+def _joined(a, b, best):
+    """log(e^a + e^b), or the larger."""
+    if a < b:
+        a, b = b, a
+    if best or b == -np.inf:
+        return a
+    return a + math.log1p(math.exp(b - a))
+
+
+@jit
+def all_messages(step, literal, start, final, card, incoming, out, log_z, best):
+    """All messages of n automata of one group, in logs: sums, or maxima where ``best``.
+
+    ``step`` (A, K, 2), ``literal`` (n, A), ``start`` (n,), ``final`` (n or 1, K), ``card`` (A,);
+    messages (n, sum of card) as :meth:`minfer.factors.GlobalFactor.messages` has them.
+    """
+    arity, n_ends = step.shape[0], step.shape[1]
+    forth = np.empty((arity + 1, n_ends))
+    back = np.empty((arity + 1, n_ends))
+    q = np.empty((arity, 2))
+    for r in range(literal.shape[0]):
+        row = r if final.shape[0] > 1 else 0
+        o = 0
+        for a in range(arity):
+            q[a, 0], q[a, 1] = -np.inf, -np.inf
+            for s in range(card[a]):
+                k = 1 if s == literal[r, a] else 0
+                q[a, k] = _joined(q[a, k], incoming[r, o + s], best)
+            o += card[a]
+        for k in range(n_ends):
+            forth[0, k] = 0.0 if k == start[r] else -np.inf
+            back[arity, k] = final[row, k]
+        for a in range(arity):
+            for k in range(n_ends):
+                forth[a + 1, k] = -np.inf
+            for k in range(n_ends):
+                for x in range(2):
+                    to = step[a, k, x]
+                    if to >= 0:
+                        forth[a + 1, to] = _joined(forth[a + 1, to], forth[a, k] + q[a, x], best)
+        for a in range(arity - 1, -1, -1):
+            for k in range(n_ends):
+                back[a, k] = -np.inf
+                for x in range(2):
+                    to = step[a, k, x]
+                    if to >= 0:
+                        back[a, k] = _joined(back[a, k], q[a, x] + back[a + 1, to], best)
+        log_z[r] = back[0, start[r]]
+        o = 0
+        for a in range(arity):
+            no, yes = -np.inf, -np.inf
+            for k in range(n_ends):
+                if step[a, k, 0] >= 0:
+                    no = _joined(no, forth[a, k] + back[a + 1, step[a, k, 0]], best)
+                if step[a, k, 1] >= 0:
+                    yes = _joined(yes, forth[a, k] + back[a + 1, step[a, k, 1]], best)
+            for s in range(card[a]):
+                out[r, o + s] = yes if s == literal[r, a] else no
+            o += card[a]
