@@ -67,7 +67,7 @@ def test_log_space_agrees_with_linear(graph):
             s = fresh_messages(mesh)
             refresh_cavities(mesh, s)
             bp.sweeps(
-                mesh.wiring, mesh.machines, s, s.m, watch_for(-1.0), bp.SEQUENTIAL, 7, -1.0, 0.0,
+                mesh.wiring, None, s, s.m, watch_for(-1.0), bp.SEQUENTIAL, 7, -1.0, 0.0,
                 mesh.log, np.zeros(7),
             )  # fmt: skip
             if s.flag.any():

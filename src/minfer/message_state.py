@@ -411,8 +411,9 @@ def refresh_cavities(mesh: Mesh, s: Messages) -> None:
     """Cavities of all general variables from the messages as they are."""
     from minfer.kernels import bp
 
+    ma = mesh.machines if len(mesh.machines.code) else None
     bp.sweeps(
-        mesh.wiring, mesh.machines, s, s.m, watch_for(-1.0), bp.START, 1, -1.0, 0.0, mesh.log,
+        mesh.wiring, ma, s, s.m, watch_for(-1.0), bp.START, 1, -1.0, 0.0, mesh.log,
         np.zeros(1),
     )  # fmt: skip
 

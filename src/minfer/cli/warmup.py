@@ -90,27 +90,34 @@ def _use_abreast() -> None:
     """Many instances of one structure, with cycles and without, in both precisions."""
     import numpy as np
 
-    from minfer.conditioning import condition
     from minfer.graph import FactorGraph
-    from minfer.solvers.abreast import abreast, absorb
-    from minfer.wiring import wire
+    from minfer.solvers.bp import BeliefPropagation
 
     for shape in ((3, 3), (1, 3)):
-        mesh = wire(condition(FactorGraph.grid(np.zeros(shape), 0.5)))
-        new = absorb(mesh, [np.full((2, len(mesh.slot), 1), 0.5)])
-        for dtype in (np.float64, np.float32):
-            abreast(mesh, new.lean, new.w, new.first, dtype=dtype, pairs=True)
+        graph = FactorGraph.grid(np.zeros(shape), 0.5)
+        run = BeliefPropagation().prepare(graph)
+        for dtype in ("float64", "float32"):
+            run.batch(weights=np.tile(graph.weights, (2, 1)), dtype=dtype, statistics=True)
 
 
 def _use(solver: Any) -> None:
     """Run a solver on each small graph that it accepts and read all it can tell."""
+    import numpy as np
+
     for graph in small_graphs():
         with suppress(RefusedError, SettingsError):
             answer = solver(graph)
             _ = answer.log_z
             for factor in range(graph.n_factors):
                 answer.factor(factor)
+            answer.statistics()
             solver(graph, start=answer)
+            if prepare := getattr(solver, "prepare", None):
+                prepare(graph)(weights=graph.weights, start=answer)
+            for group in graph.groups:
+                if group.arity:
+                    ask = np.zeros((len(group), sum(group.shape)))
+                    group.messages(np.arange(len(group)), ask, np.empty_like(ask))
 
 
 def _use_rows() -> None:
@@ -118,16 +125,17 @@ def _use_rows() -> None:
     import numpy as np
 
     from minfer.conditioning import condition
+    from minfer.decomposition import only_tables
     from minfer.elimination import clique_tree
     from minfer.solvers.rows import RowPlan, flatten
 
     for graph in small_graphs():
-        model = condition(graph)
+        model = only_tables(condition(graph))
         flat = flatten(model)
         plan = RowPlan.make(flat, clique_tree(model))
         plan.load(flat.log_psi, flat.field, model.constant)
         plan.run(log_psi=flat.log_psi[None, :], joints=True)
-        plan.run(evidence=np.full((10_000, graph.n_variables), -1, dtype=np.int32))
+        plan.run(evidence=np.full((10_000, len(model.fixed)), -1, dtype=np.int32))
 
 
 def _use_method() -> None:
@@ -237,7 +245,9 @@ def small_graphs() -> list[FactorGraph]:
     pairs = FactorGraph.from_tables(states, scopes[:4], tables[:4])
     hard = mixed.add_tables([[1, 3]], [np.where(np.eye(3, 4) > 0, -np.inf, 0.0)])
     observed = sprinkler().with_evidence({"wet_grass": 1})
-    return [binary, pairs, mixed, hard, observed, _extreme_star()]
+    ruled = binary.add_clauses([[0, 1, 2]], 1.0).add_cardinality([[3, 4, 5, 6]], [0.0, 1.0, 0.5])
+    forced = ruled.add_exactly_one([[0, 4, 5, 6, 7, 8]]).add_parity([[1, 2, 3]], 800.0)
+    return [binary, pairs, mixed, hard, observed, _extreme_star(), ruled, forced]
 
 
 def _extreme_star() -> FactorGraph:

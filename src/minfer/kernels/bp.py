@@ -454,13 +454,16 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
     from those of the sweep before, through the spare array ``out``; START: no sweep, only the
     cavities of general variables from the messages as they are, which is how every run begins;
     UP and DOWN: once through ``watch.order``, forwards or backwards, undamped. ``residuals`` gets
-    the largest changes of beliefs, and with a minus sign what confirming sweeps moved.
+    the largest changes of beliefs, and with a minus sign what confirming sweeps moved. ``ma`` are
+    the automata, or None.
     """
     n, cls, order, control, flag = w.card.shape[0], w.cls, watch.order, watch.control, s.flag
     mixed = w.field.size > 0  # else all are pair variables: one run
     walk = mode in (UP, DOWN)
     places = order.shape[0] if walk else n
-    automata = ma.mine.shape[0] > 0 and not walk and mode != START
+    automata = False
+    if ma is not None:  # numba leaves such branches out where there are none
+        automata = ma.mine.shape[0] > 0 and not walk and mode != START
     fresh = 0.0  # sweeps for which the running beliefs still serve
     for it in range(n_sweeps):
         watching = control[PHASE] != 0.0 and mode in (SEQUENTIAL, FLOODING)
@@ -474,18 +477,19 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
         forward = at_once or walk or control[DONE] % 2.0 == 0.0
         biggest = moved = 0.0
         first = 0
-        if automata and not at_once:  # a pass visits them
-            for v in ma.alone:
-                cls[v] = ASLEEP
-        elif automata and mode == SEQUENTIAL:
-            first = -1  # passes left cavities as they were
+        if ma is not None:
+            if automata and not at_once:  # a pass visits them
+                for v in ma.alone:
+                    cls[v] = ASLEEP
+            elif automata and mode == SEQUENTIAL:
+                first = -1  # passes left cavities as they were
         for step in range(first, 2 if at_once else 1):
             if step == 0 and watching and control[PHASE] < 0.0:
                 begin_watch(w, s, watch, log)
-            if automata and at_once and step == 0:
+            if ma is not None and automata and at_once and step == 0:
                 _, moved = machines.visit(
-                    ma, s, ma.mine, np.int64(0), ma.mine.shape[0], forward, np.bool_(False), share,
-                    watching, log,
+                    ma, s, ma.mine, np.int64(0), ma.mine.shape[0], forward, np.bool_(False),
+                    share, watching, log,
                 )  # fmt: skip
             phase = np.int64(BOTH)
             if mode == START or step < 0:
@@ -497,20 +501,12 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
                 lo, hi, end, general = k, n, n, mixed
                 if walk and mixed:
                     lo = order[k] if mode == UP else order[places - 1 - k]
-                    if lo < 0:
+                    if ma is not None and lo < 0:
                         ma.one[0] = -1 - lo - ma.base
                         machines.visit(
-                            ma,
-                            s,
-                            ma.one,
-                            np.int64(0),
-                            np.int64(1),
-                            forward,
-                            np.bool_(False),
-                            share,
-                            watching,
-                            log,
-                        )
+                            ma, s, ma.one, np.int64(0), np.int64(1), forward, np.bool_(False),
+                            share, watching, log,
+                        )  # fmt: skip
                         k += 1
                         continue
                     hi, end, general = lo + 1, k + 1, cls[lo] == GENERAL
@@ -544,32 +540,25 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
                 biggest = max(biggest, change)
                 moved = max(moved, shift)
                 k = end
-        if automata and not at_once:
-            for v in ma.alone:
-                cls[v] = GENERAL
-        if automata and not at_once and flag[1] == 0:
-            if fresh == 0.0 or log:
-                machine_beliefs(w, ma, s, log)
-                fresh = _AFRESH
-            fresh -= 1.0
-            change, shift = machines.visit(
-                ma,
-                s,
-                ma.mine,
-                np.int64(0),
-                ma.mine.shape[0],
-                forward,
-                np.bool_(True),
-                share,
-                watching,
-                log,
-            )
-            if log:
-                change = normalise_logs(ma, s, w.off)
-            biggest = max(biggest, change)
-            moved = max(moved, shift)
-        elif automata:
-            fresh = 0.0
+        if ma is not None:
+            if automata and not at_once:
+                for v in ma.alone:
+                    cls[v] = GENERAL
+            if automata and not at_once and flag[1] == 0:
+                if fresh == 0.0 or log:
+                    machine_beliefs(w, ma, s, log)
+                    fresh = _AFRESH
+                fresh -= 1.0
+                change, shift = machines.visit(
+                    ma, s, ma.mine, np.int64(0), ma.mine.shape[0], forward, np.bool_(True), share,
+                    watching, log,
+                )  # fmt: skip
+                if log:
+                    change = normalise_logs(ma, s, w.off)
+                biggest = max(biggest, change)
+                moved = max(moved, shift)
+            elif automata:
+                fresh = 0.0
         if at_once and not watching:
             for e in range(out.shape[0]):  # s.m[:] = out would compile 2 s of error texts
                 s.m[e] = out[e]
@@ -599,9 +588,11 @@ def residual(w, ma, s, watch, n_sweeps, damping, log, residuals, owner, gowner, 
     the trigger begins the confirming update, which is the caller's. Machines are passed over in
     every sweep. Returns the sweeps made.
     """
-    automata = ma.mine.shape[0] > 0
-    if automata and not log:
-        machine_beliefs(w, ma, s, log)
+    automata = False
+    if ma is not None:
+        automata = ma.mine.shape[0] > 0
+        if automata and not log:
+            machine_beliefs(w, ma, s, log)
     card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
     m, bel, flag = s.m, s.bel, s.flag
     n = card.shape[0]
@@ -611,8 +602,9 @@ def residual(w, ma, s, watch, n_sweeps, damping, log, residuals, owner, gowner, 
         skipped = 0
         biggest = 0.0
         forward = watch.control[DONE] % 2.0 == 0.0
-        for v in ma.alone:
-            cls[v] = ASLEEP
+        if ma is not None:
+            for v in ma.alone:
+                cls[v] = ASLEEP
         for k in range(n):
             v = k if forward else n - 1 - k
             if cls[v] == ASLEEP:
@@ -656,7 +648,7 @@ def residual(w, ma, s, watch, n_sweeps, damping, log, residuals, owner, gowner, 
                 if abs(x - old) > tol * old:
                     active[owner[rev[e]]] = 1
                 m[rev[e]] = x
-        if automata:
+        if ma is not None and automata:
             for v in ma.alone:
                 cls[v] = GENERAL
             for i in range(bel.shape[0]):

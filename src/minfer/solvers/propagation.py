@@ -29,6 +29,7 @@ from minfer.solvers.iteration import iterate, still_to_move
 from minfer.wiring import Mesh, Speakers
 
 if TYPE_CHECKING:
+    from minfer.kernels.machines import Machines
     from minfer.kernels.wiring import Watch
 
 SCHEDULES = ("sequential", "flooding", "residual")
@@ -151,6 +152,11 @@ class Propagation:
             before = np.zeros(len(s.bel))
         return watch_for(self.tol, *kept, before)
 
+    @property
+    def _machines(self) -> Machines | None:
+        """None where there are none: the kernels' code for them need not be compiled then."""
+        return self.machines if len(self.machines.code) else None
+
     def _has_passed(self) -> bool:
         return bool(self.watch.control[self.kernels.PASSED])
 
@@ -168,7 +174,7 @@ class Propagation:
         w, log = self.core, self.mesh.log
         if self.schedule == "residual" and not confirming:
             made = k.residual(
-                w, self.machines, s, self.watch, n, self.damping, log, residuals,
+                w, self._machines, s, self.watch, n, self.damping, log, residuals,
                 self.owner, self.mesh.gowner, self.active,
             )  # fmt: skip
             if self.speakers:
@@ -180,7 +186,7 @@ class Propagation:
                 n = min(n, 1 if room or control[k.PHASE] == 2.0 else 2)
                 self.active[:] = 1
             made = k.sweeps(
-                w, self.machines, s, self.other if flooding else s.m, self.watch,
+                w, self._machines, s, self.other if flooding else s.m, self.watch,
                 k.FLOODING if flooding else k.SEQUENTIAL, n, self.tol, self.damping, log, residuals,
             )  # fmt: skip
         self._look_at_flags()
@@ -194,8 +200,8 @@ class Propagation:
             return
         k, s = self.kernels, self.messages
         mode = k.UP if up else k.DOWN
-        ma = self.mesh.machines
-        pieces = self.mesh.trees.pieces(ma.base + len(ma.code))
+        every = self.mesh.machines
+        pieces = self.mesh.trees.pieces(every.base + len(every.code))
         ahead = pieces if up else pieces[::-1]
         at = 0
         while at < len(ahead):
@@ -207,6 +213,7 @@ class Propagation:
                         self._answer(group, rows, 0.0)
             else:
                 w, watch = self.mesh.wiring, self.watch._replace(order=piece)
+                ma = self.mesh.machines if len(every.code) else None
                 k.sweeps(w, ma, s, s.m, watch, mode, 1, self.tol, 0.0, log, np.zeros(1))
                 self._look_at_flags()
             at = at + 1 if self.mesh.log == log else 0
