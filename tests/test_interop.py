@@ -279,7 +279,7 @@ def test_models_that_cannot_come_over():
 
 
 def test_graphs_that_cannot_go_over():
-    tree = zoo.with_globals()["one-of-four"]
+    tree = FactorGraph.empty([2] * 20).add_global(range(20), zoo.ExactlyOne())
     huge = zoo.graphs()["huge"]
     pair = FactorGraph.pairwise([0.0, 1.0], [[0, 1]], 1.0, names=["a", "b"])
     for library, (there, _) in BRIDGES.items():

@@ -292,3 +292,102 @@ def test_wrong_rows_are_named(arguments, message):
     graph = FactorGraph.named({"a": 2, "b": 3}, {("a", "b"): [[0, 1, 2], [2, 0, 0]]})
     with pytest.raises((ModelError, EvidenceError), match=message):
         Exact().prepare(graph).batch(**arguments)
+
+
+# ------------------------------------------------------------------ what was once wrong
+
+
+def test_zeros_that_weights_of_a_row_remove_or_add():
+    one = FactorGraph.from_tables([3], [[0]], [[-np.inf, 0.0, 0.0]])
+    for solver in (Exact(), BeliefPropagation()):
+        assert solver.prepare(one).batch(weights=[[0.0, 0, 0]]).log_z[0] == pytest.approx(np.log(3))
+    two = FactorGraph.from_tables([2, 3], [[0, 1]], [np.zeros((2, 3))])
+    row = np.array([[0, 0, 0, 0, 0, -np.inf]])
+    for solver in (Exact(), BeliefPropagation()):
+        assert solver.prepare(two).batch(weights=row).log_z[0] == pytest.approx(np.log(5))
+
+
+@pytest.mark.parametrize("solver", ["bp", "trw", "exact", "mean-field"])
+def test_weights_that_free_what_was_fixed(solver):
+    """Evidence on a variable that the graph's own zeros fix, and new weights do not."""
+    table = [[1.0, 0], [0, 1]]
+    apart = FactorGraph.from_tables([2, 2, 2], [[0], [1, 2]], [[0.0, -np.inf], table])
+    joined = FactorGraph.from_tables([2, 2], [[0], [0, 1]], [[0.0, -np.inf], table])
+    for graph, state in ((apart, 0), (joined, 1)):
+        weights = graph.weights.copy()
+        weights[1] = 0.5
+        want = FINE[solver](graph.with_weights(weights).with_evidence({0: state}))
+        run = FINE[solver].prepare(graph)
+        got = run(evidence={0: state}, weights=weights)
+        np.testing.assert_allclose(got.probs, want.probs, atol=1e-9)
+        assert got.log_z == pytest.approx(want.log_z, abs=1e-9)
+        batch = run.batch([{0: state}], weights=weights)
+        np.testing.assert_allclose(batch.probs[0], want.probs, atol=1e-9)
+
+
+def test_answers_do_not_depend_on_the_clock_or_on_threads(monkeypatch):
+    """Kernel calls may be cut anywhere: running beliefs of automata go on where they were."""
+    import minfer.solvers.iteration as iteration
+
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        graph = (
+            FactorGraph.empty([2] * 6)
+            .add_exactly_one([[0, 1, 2], [1, 2, 3]])
+            .add_clauses([[2, 3, 4], [3, 4, 5], [0, 4, 5]], 1.5, [[1, -1, 1]] * 3)
+            .add_tables(np.array([[0, 1], [2, 3], [1, 3]]), rng.normal(size=(3, 2, 2)) * 2)
+        )
+        for schedule in ("sequential", "residual", "flooding"):
+            run = BeliefPropagation(tol=1e-10, max_iters=300, schedule=schedule).prepare(graph)
+            monkeypatch.setattr(iteration, "_GLANCE", 0.05)
+            want = run()
+            monkeypatch.setattr(iteration, "_GLANCE", 1e-7)
+            np.testing.assert_array_equal(run().probs, want.probs)
+            monkeypatch.setattr(iteration, "_GLANCE", 0.05)
+        weights = graph.weights + rng.normal(size=(40, len(graph.weights)))
+        one, four = run.batch(weights=weights), run.batch(weights=weights, workers=4)
+        np.testing.assert_array_equal(one.probs, four.probs)
+
+
+def test_a_factor_that_evidence_makes_constant_has_a_joint():
+    graph = FactorGraph.empty([2] * 4).add_clauses([[0, 1, 2, 3]], 1.0)
+    graph = graph.add_tables(np.array([[1, 2], [2, 3], [3, 1]]), np.ones((3, 2, 2)))
+    m = BeliefPropagation()(graph.with_evidence({0: 1}))
+    assert m.statistics()[0] == pytest.approx(1.0)
+    np.testing.assert_allclose(m.factor(0).sum(), 1.0)
+
+
+@pytest.mark.parametrize("solver", ["mean-field", "gibbs"])
+def test_evidence_may_make_a_model_one_for_a_solver(solver):
+    graph = FactorGraph.empty([2] * 4).add_clauses([[0, 1, 2]])
+    graph = graph.add_tables([[2, 3]], [np.ones((2, 2))])
+    run = FINE[solver].prepare(graph)
+    got, want = run(evidence={0: 1}), FINE[solver](graph.with_evidence({0: 1}))
+    if solver == "mean-field":
+        np.testing.assert_allclose(got.probs, want.probs, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"evidence": 5},
+        {"evidence": (row for row in [{0: 1}])},
+        {"evidence": [{0: [1, 0]}]},
+        {"evidence": [{0: 1, "a": 0}]},
+        {"evidence": {0: [[0, 1], [1, 0]]}},
+        {"field": np.full((2, 5), 1e301)},
+        {"weights": np.full((2, 6), 1e301)},
+    ],
+)
+def test_more_wrong_rows(arguments):
+    graph = FactorGraph.named({"a": 2, "b": 3}, {("a", "b"): [[0, 1, 2], [2, 0, 0]]})
+    for solver in (Exact(), BeliefPropagation()):
+        with pytest.raises(MinferError):
+            solver.prepare(graph).batch(**arguments)
+
+
+def test_no_rows():
+    graph = FactorGraph.named({"a": 2, "b": 3}, {("a", "b"): [[0, 1, 2], [2, 0, 0]]})
+    for solver in (Exact(), BeliefPropagation()):
+        batch = solver.prepare(graph).batch(weights=np.zeros((0, 6)))
+        assert batch.probs.shape == (0, 5)

@@ -519,6 +519,7 @@ class FactorGraph:
             most = integer(at_most)
             if most is None or most < 0:
                 raise ModelError(f"add_cardinality: at_most is a count, not {told(at_most)}")
+            most = min(most, self.n_variables)
             table = np.append(np.zeros(most + 1), -np.inf)[None]
         else:
             given = real_numbers(log_weights, "add_cardinality: log-weights")  # type: ignore[arg-type]

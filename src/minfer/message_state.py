@@ -47,7 +47,7 @@ def rewire(model: Conditioned, start: Marginals | None, reweighted: bool) -> Mes
     if start.graph.lineage != model.graph.lineage or old.mesh.known is not None:
         return None
     mesh = refill(old.mesh, model, None, not gives_all(start, old.mesh))
-    return mesh if mesh is None or mesh.first is not old.mesh.first else mesh.for_a_run()
+    return None if mesh is None else mesh.for_a_run(old.mesh)
 
 
 def fresh_messages(mesh: Mesh) -> Messages:
@@ -322,6 +322,8 @@ class MessageState:
                 beliefs.pair_beliefs(
                     rows, mesh.slot, mesh.pair_scope, w.off, s.bel, s.m, w.W, found
                 )
+            elif kind == 0:  # constant by now: nothing ties its variables but others
+                found[:] = self._products(factors[form == kind], shape)
             elif kind == TABLE:
                 beliefs.table_beliefs(w, s.gq, rows, mesh.log, found)
             else:
@@ -331,6 +333,17 @@ class MessageState:
             if found is not out:
                 out[form == kind] = found
         return out
+
+    def _products(self, factors: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
+        """Products of the beliefs of the free variables of factors, (n, cells)."""
+        model, bel = self.mesh.model, self.messages.bel
+        scope = model.graph.scopes(factors)
+        free = scope[model.fixed[scope] < 0].reshape(len(factors), len(shape))
+        joint = np.ones((len(factors), 1))
+        for a, size in enumerate(shape):
+            p = bel[model.graph._offsets[free[:, a]][:, None] + np.arange(size)]
+            joint = (joint[:, :, None] * p[:, None, :]).reshape(len(factors), -1)
+        return joint
 
     def _written_out(self, factors: NDArray[np.int64], rows: NDArray[np.int64]) -> Wiring:
         """The wiring with some automata, of one shape, as tables."""
@@ -423,7 +436,7 @@ def watch_for(tol: float, *kept: NDArray[np.float64]) -> Watch:
     from minfer.kernels.bp import LAST, TRIGGER
     from minfer.kernels.wiring import Watch
 
-    control = np.zeros(6)
+    control = np.zeros(7)
     control[TRIGGER], control[LAST] = tol, np.inf
     m, gm, gq, bel = kept or (_NONE, _NONE, _NONE, _NONE)
     return Watch(_NO_ORDER, control, m, gm, gq, bel)

@@ -69,12 +69,15 @@ class Mesh:
         new.__dict__.update(changes)
         return new
 
-    def for_a_run(self) -> Mesh:
-        """The mesh with first messages and scratch of its own, so that this one stays as it is."""
+    def for_a_run(self, kept: Mesh) -> Mesh:
+        """The mesh with messages and scratch of its own, so that ``kept`` stays as it is."""
         ma = self.machines
         if len(ma.code):
             ma = ma._replace(work=ma.work.copy(), logs=ma.logs.copy(), one=ma.one.copy())
-        return self.changed(first=self.first.copy(), machines=ma)
+        elif self.first is not kept.first:
+            return self
+        first = self.first.copy() if self.first is kept.first else self.first
+        return self.changed(first=first, machines=ma)
 
     @property
     def core(self) -> Wiring:
@@ -282,6 +285,8 @@ def refill(
     if not mesh.whole or len(old.groups) != len(model.groups):
         return None
     if not np.array_equal(old.graph._n_states, model.graph._n_states):
+        return None
+    if not np.array_equal(old.fixed, model.fixed):
         return None
     moved = [a is not b for a, b in zip(old.groups, model.groups)]
     same = zip(old.groups, model.groups, moved)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from minfer.errors import ModelError
 from minfer.factors.group import FactorGroup, Rows, interaction, read_only
+from minfer.factors.tables import MAX_LOG
 
 MAX_FEATURE_ARITY = 6
 
@@ -141,8 +142,8 @@ class Features(FactorGroup):
         k.feature_gains(joint[:, on].sum(axis=1), joint[:, ~on].sum(axis=1), -self._theta, out)
 
     def check_numbers(self) -> None:
-        if self._theta.shape != (len(self),) or not np.isfinite(self._theta).all():
-            raise ModelError("features need one finite weight each")
+        if self._theta.shape != (len(self),) or not (np.abs(self._theta) < MAX_LOG).all():
+            raise ModelError("features need one finite weight each (within 1e300)")
 
     def describe(self, put: Callable[[str, NDArray], None]) -> dict[str, Any]:
         put("truth", self.truth.astype("|u1"))

@@ -237,7 +237,7 @@ class FactorGroup:
         """The sum of all log psi at whole assignments (N, V), shape (N,)."""
         n = len(assignments)
         rows = np.tile(np.arange(len(self)), n)
-        states = assignments[:, self._scope].reshape(-1, self.arity)
+        states = assignments[:, self._scope].reshape(n * len(self), self.arity)
         return self.score(rows, states).reshape(n, len(self)).sum(axis=1)
 
     def log_tables(self, rows: Rows = slice(None)) -> NDArray[np.float64]:

@@ -58,7 +58,7 @@ from minfer.kernels.wiring import (
 )
 
 SEQUENTIAL, FLOODING, START, UP, DOWN = 0, 1, 2, 3, 4  # modes of ``sweeps``
-PHASE, TRIGGER, LAST, WORST, PASSED, DONE = 0, 1, 2, 3, 4, 5  # of Watch.control
+PHASE, TRIGGER, LAST, WORST, PASSED, DONE, FRESH = 0, 1, 2, 3, 4, 5, 6  # of Watch.control
 KEEP, COMPARE, WRITE = 0, 1, 2  # what ``read_beliefs`` does
 
 _BIG = 1e150  # one step of the exponent of scaled products
@@ -464,7 +464,6 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
     automata = False
     if ma is not None:  # numba leaves such branches out where there are none
         automata = ma.mine.shape[0] > 0 and not walk and mode != START
-    fresh = 0.0  # sweeps for which the running beliefs still serve
     for it in range(n_sweeps):
         watching = control[PHASE] != 0.0 and mode in (SEQUENTIAL, FLOODING)
         at_once = mode == FLOODING
@@ -545,10 +544,10 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
                 for v in ma.alone:
                     cls[v] = GENERAL
             if automata and not at_once and flag[1] == 0:
-                if fresh == 0.0 or log:
+                if control[FRESH] == 0.0 or log:
                     machine_beliefs(w, ma, s, log)
-                    fresh = _AFRESH
-                fresh -= 1.0
+                    control[FRESH] = _AFRESH
+                control[FRESH] -= 1.0  # for so many sweeps the running beliefs still serve
                 change, shift = machines.visit(
                     ma, s, ma.mine, np.int64(0), ma.mine.shape[0], forward, np.bool_(True), share,
                     watching, log,
@@ -558,7 +557,7 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
                 biggest = max(biggest, change)
                 moved = max(moved, shift)
             elif automata:
-                fresh = 0.0
+                control[FRESH] = 0.0
         if at_once and not watching:
             for e in range(out.shape[0]):  # s.m[:] = out would compile 2 s of error texts
                 s.m[e] = out[e]
@@ -591,8 +590,6 @@ def residual(w, ma, s, watch, n_sweeps, damping, log, residuals, owner, gowner, 
     automata = False
     if ma is not None:
         automata = ma.mine.shape[0] > 0
-        if automata and not log:
-            machine_beliefs(w, ma, s, log)
     card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
     m, bel, flag = s.m, s.bel, s.flag
     n = card.shape[0]
@@ -653,8 +650,10 @@ def residual(w, ma, s, watch, n_sweeps, damping, log, residuals, owner, gowner, 
                 cls[v] = GENERAL
             for i in range(bel.shape[0]):
                 before[i] = bel[i]
-            if log:
+            if watch.control[FRESH] == 0.0 or log:
                 machine_beliefs(w, ma, s, log)
+                watch.control[FRESH] = _AFRESH
+            watch.control[FRESH] -= 1.0
             change, _ = machines.visit(
                 ma, s, ma.mine, np.int64(0), ma.mine.shape[0], forward, np.bool_(True), damping,
                 np.bool_(False), log,

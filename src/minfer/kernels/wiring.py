@@ -75,7 +75,7 @@ class Watch(NamedTuple):
     """
 
     order: np.ndarray  # i8 a piece of the order of :func:`peel`, variables only
-    control: np.ndarray  # f8 (6,) PHASE, TRIGGER, LAST, WORST, PASSED, DONE
+    control: np.ndarray  # f8 (7,) PHASE, TRIGGER, LAST, WORST, PASSED, DONE, FRESH
     m: np.ndarray  # f8 (E,) pair messages before the confirming update, or empty: no room
     gm: np.ndarray  # f8 general messages before it, or empty
     gq: np.ndarray  # f8 general cavities before it, or empty

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import integers, real_numbers, told
+from minfer.checks import integer, integers, real_numbers, told
 from minfer.conditioning import Conditioned
 from minfer.errors import ContradictionError, EvidenceError, ModelError
-from minfer.factors import FactorGroup, read_only
+from minfer.factors import MAX_LOG, FactorGroup, read_only
 from minfer.graph import FactorGraph
 from minfer.solvers.base import LogZ, Status
 from minfer.words import counted
@@ -127,10 +127,21 @@ class Rows:
         known = None if evidence is None else _states(graph, evidence)
         theta = _numbers(weights, int(graph.weight_offsets[-1]), "weights")
         more = _numbers(field, int(graph._offsets[-1]), "field")
-        if more is not None and more.size and not more.max() < np.inf:  # NaN if one is
-            raise ModelError("batch: the field has a NaN or plus infinity")
-        if theta is not None and theta.size and np.isnan(theta.max()):
-            raise ModelError("batch: a weight is NaN")
+        for what, values in (("field", more), ("weights", theta)):
+            if values is None or not values.size:
+                continue
+            if np.isnan(values.max()):
+                raise ModelError(f"batch: the {what} have a NaN")
+            top, low = values.max(), values.min()
+            if not (top < MAX_LOG and low > -MAX_LOG):
+                wrong = (np.abs(values) >= MAX_LOG) & (values != -np.inf)
+                if what == "weights":  # infinity makes some kinds hard
+                    wrong &= values != np.inf
+                if wrong.any():
+                    raise ModelError(
+                        f"batch: the {what} have {values[wrong][0]}; numbers are within 1e300, or "
+                        "minus infinity"
+                    )
         given = {"evidence": known, "weights": theta, "field": more}
         sizes = {name: len(a) for name, a in given.items() if a is not None}
         if not sizes:
@@ -179,7 +190,7 @@ class Fields:
         """None where weights of rows would have to be sliced, or are not linear in the tables."""
         if rows.weights is None:
             return cls(model.field[None], np.array([model.constant]), rows.field)
-        if model.has_fixed or not has_bases(graph):
+        if model.has_fixed or not has_bases(graph) or not np.isfinite(rows.weights).all():
             return None
         n = len(rows.weights)
         log_field = np.tile(graph.field, (n, 1))
@@ -200,8 +211,8 @@ class Fields:
                 np.add.at(log_field.T, places, np.moveaxis(tables, 0, -1))
         if rows.field is not None:
             log_field = log_field + rows.field
-        if ((log_field == -np.inf).any(axis=0) & (model.field > -np.inf)).any():
-            return None  # a zero where there was none: another structure
+        if ((log_field == -np.inf) != (model.field == -np.inf)).any():
+            return None  # other zeros: another structure
         return cls(log_field, constant, None)
 
 
@@ -306,10 +317,22 @@ def _states(
 ) -> NDArray[np.int32]:
     """Evidence as states (N, V), -1 where nothing is known."""
     n = graph.n_variables
+    if not hasattr(evidence, "__len__"):
+        raise EvidenceError(
+            f"batch: evidence is an array (N, {n}), a list of mappings {{variable: state}}, or one "
+            f"mapping of columns {{variable: states}}, not {told(evidence)}"
+        )
     if isinstance(evidence, Mapping):  # columns
-        columns = {}
+        columns: dict[int, NDArray] = {}
         for variable, states in evidence.items():
-            columns[_index(graph, variable)] = integers(states, "batch: evidence").ravel()
+            v, column = _index(graph, variable), integers(states, "batch: evidence")
+            if column.ndim != 1:
+                raise EvidenceError(
+                    f"batch: a column of evidence has shape (N,), not {column.shape}"
+                )
+            if v in columns and not np.array_equal(columns[v], column):
+                raise EvidenceError(f"batch: two different columns of evidence for {graph.name(v)}")
+            columns[v] = column
         sizes = {len(c) for c in columns.values()}
         if len(sizes) != 1:
             raise EvidenceError("batch: columns of evidence are of one length")
@@ -320,7 +343,14 @@ def _states(
         out = np.full((len(evidence), n), -1, dtype=np.int64)
         for i, row in enumerate(evidence):
             for variable, state in row.items():
-                out[i, _index(graph, variable)] = integers(state, f"batch: row {i}: a state")
+                v, number = _index(graph, variable), integer(state)
+                if number is None:
+                    raise EvidenceError(f"batch: row {i}: a state is an integer, not {told(state)}")
+                if out[i, v] not in (-1, number):
+                    raise EvidenceError(
+                        f"batch: row {i}: {graph.name(v)} is {out[i, v]} and {number} at once"
+                    )
+                out[i, v] = number
     else:
         out = np.atleast_2d(integers(evidence, "batch: evidence"))
         if out.ndim != 2 or out.shape[1] != n:

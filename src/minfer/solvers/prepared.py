@@ -30,7 +30,7 @@ from minfer.checks import check_choice, check_whole, integers, told
 from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
-from minfer.errors import ContradictionError, EvidenceError
+from minfer.errors import ContradictionError, EvidenceError, RefusedError
 from minfer.factors import FactorGroup
 from minfer.graph import FactorGraph, check_graph
 from minfer.layout import lay_out
@@ -40,6 +40,7 @@ from minfer.solvers.exact import CliqueTreeState, Exact, solve
 from minfer.wiring import Mesh, refill
 
 if TYPE_CHECKING:
+    from minfer.kernels.layout import Layout
     from minfer.solvers.abreast import Structure
     from minfer.solvers.batch import Batch, Fields, Rows
     from minfer.solvers.bp import BeliefPropagation
@@ -160,14 +161,9 @@ class PreparedPropagation(Prepared):
         begin = time.perf_counter()
         check_start(start)
         graph = self.instance(None, weights, field)
-        whole = graph
-        known = None
-        if evidence is not None:
-            asked = as_mapping(graph, evidence)
-            whole = graph.with_evidence(asked)
-            known = known_states(graph, self.model.fixed, asked)
-            known = known if (known >= 0).any() else None
-        mesh = self._mesh(graph, weights is not None, field, known, start)
+        asked = None if evidence is None else as_mapping(graph, evidence)
+        whole = graph if asked is None else graph.with_evidence(asked)
+        mesh = self._mesh(graph, weights is not None, field, asked, start)
         if mesh is None:
             return self.solver(whole, start)
         return self.solver.propagate(whole, mesh, start, begin)
@@ -206,7 +202,7 @@ class PreparedPropagation(Prepared):
         )
         if statistics:  # of the graph's own factors, not of slices
             fits = fits and not self.model.has_fixed and has_bases(self.graph)
-        fields = Fields.of(self.model, self.graph, rows) if fits else None
+        fields = Fields.of(self.model, self.graph, rows) if fits and rows.n else None
         if mesh is None or fields is None:
             return one_by_one(self, rows, workers, statistics)
         if self._structure is None:
@@ -288,17 +284,20 @@ class PreparedPropagation(Prepared):
         graph: FactorGraph,
         weighted: bool,
         field: ArrayLike | None,
-        known: NDArray[np.int32] | None,
+        asked: Mapping[Any, int] | None,
         start: Marginals | None,
     ) -> Mesh | None:
         """The wiring with a call's numbers; None where it does not fit them."""
         if self.mesh is None:
             return None
-        model = self._conditioned(graph, weighted, field)
+        model, known = self._conditioned(graph, weighted, field), None
+        if not np.array_equal(model.fixed, self.model.fixed):
+            return None
+        if asked is not None:
+            known = known_states(graph, model.fixed, asked)
+            known = known if (known >= 0).any() else None
         mesh = refill(self.mesh, model, known, not gives_all(start, self.mesh))
-        if mesh is not None and mesh.first is self.mesh.first:
-            mesh = mesh.for_a_run()
-        return mesh
+        return None if mesh is None else mesh.for_a_run(self.mesh)
 
     def _conditioned(
         self, graph: FactorGraph, weighted: bool, field: ArrayLike | None
@@ -322,8 +321,12 @@ class PreparedLayout(Prepared):
     def __init__(self, solver: MeanField | Gibbs, graph: FactorGraph) -> None:
         super().__init__(solver, graph)
         self.model = condition(graph)
-        solver.check(self.model)
-        self.layout = lay_out(self.model)
+        self.layout: Layout | None = None  # of a model that only evidence makes one for this solver
+        try:
+            solver.check(self.model)
+            self.layout = lay_out(self.model)
+        except RefusedError:
+            pass
 
     def __call__(
         self,
@@ -337,7 +340,7 @@ class PreparedLayout(Prepared):
         graph = self.instance(None, weights, field)
         whole = graph if evidence is None else graph.with_evidence(as_mapping(graph, evidence))
         model = condition(graph) if graph is not self.graph else self.model
-        if not same_structure(self.model, model):
+        if self.layout is None or not same_structure(self.model, model):
             return self.solver(whole, start)
         if evidence is not None:
             known = known_states(graph, model.fixed, as_mapping(graph, evidence))
@@ -447,7 +450,7 @@ class PreparedExact(Prepared):
                 and has_bases(self.graph)
                 and all(g.form == "table" and not g.shared for g in self.graph.groups)
             )
-        fields = Fields.of(self.model, self.graph, rows) if fits else None
+        fields = Fields.of(self.model, self.graph, rows) if fits and rows.n else None
         if fields is None:
             return one_by_one(self, rows, workers, statistics)
         return self._abreast(rows, fields, workers, statistics)
