@@ -25,6 +25,7 @@ from minfer import (
     infer,
 )
 from minfer.conditioning import condition
+from minfer.factors import Logical
 from minfer.io.native import format_native, parse_native
 from minfer.reduction.gains import factor_scores
 
@@ -550,3 +551,29 @@ def test_a_group_gives_all_its_messages(name, best):
                     np.testing.assert_allclose(got, over(np.array(cells)), rtol=1e-12, atol=1e-12)
             every = [table[x] + sum(q[b][x[b]] for b in range(g.arity)) for x in np.ndindex(*sizes)]
             np.testing.assert_allclose(value[r], over(np.array(every)), rtol=1e-12, atol=1e-12)
+
+
+def test_mistakes_of_newcomers_are_errors():
+    graph = FactorGraph.empty([2, 2, 2])
+
+    class Nameless(Logical):
+        pass
+
+    class Half(Logical):
+        kind = "half"
+
+        def automaton(self):
+            return np.array([[0, 1], [1, 1]])
+
+    for wrong in (
+        lambda: graph.add_cardinality([[0, 1, 2]], 1),
+        lambda: graph.add_parity([[0, 1, 2]], True),
+        lambda: graph.add_clauses([[0, 1, 2]], True),
+        lambda: graph.add_logical("clause", [[0, 1]]),
+        lambda: graph.add_logical(int, [[0, 1]]),
+        lambda: graph.add_logical(Nameless, [[0, 1]]),
+        lambda: graph.add_logical(Half, [[0, 1]]),
+        lambda: type("Mine", (Logical,), {"kind": "clause", "__module__": "mine"}),
+    ):
+        with pytest.raises(ModelError):
+            wrong()

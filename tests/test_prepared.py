@@ -391,3 +391,24 @@ def test_no_rows():
     for solver in (Exact(), BeliefPropagation()):
         batch = solver.prepare(graph).batch(weights=np.zeros((0, 6)))
         assert batch.probs.shape == (0, 5)
+
+
+def test_a_data_frame_is_taken_by_the_names_of_its_columns():
+    pd = pytest.importorskip("pandas")
+    graph = FactorGraph.named({"a": 2, "b": 3}, {("a", "b"): [[0, 1, 2], [2, 0, 0]]})
+    run = Exact().prepare(graph)
+    frame = pd.DataFrame({"b": [2, None, 0], "a": [1, 0, None]})
+    want = run.batch(np.array([[1, 2], [0, -1], [-1, 0]]))
+    np.testing.assert_array_equal(run.batch(frame).probs, want.probs)
+    for wrong in (frame.rename(columns={"a": "age"}), frame + 0.5, frame.astype(str)):
+        with pytest.raises(EvidenceError):
+            run.batch(wrong)
+
+
+def test_every_solver_prepares():
+    graph = FactorGraph.grid(np.zeros((2, 3)), 0.5)
+    for solver in zoo.SOLVERS.values():
+        run = solver.prepare(graph)
+        np.testing.assert_allclose(
+            run(evidence={0: 1}).probs, solver(graph.with_evidence({0: 1})).probs, atol=0.1
+        )

@@ -523,6 +523,11 @@ class FactorGraph:
             table = np.append(np.zeros(most + 1), -np.inf)[None]
         else:
             given = real_numbers(log_weights, "add_cardinality: log-weights")  # type: ignore[arg-type]
+            if given.ndim == 0:
+                raise ModelError(
+                    f"add_cardinality: log-weights are a list by count, not {told(log_weights)}; "
+                    "for a limit write at_most=k"
+                )
             table = np.atleast_2d(given.astype(np.float64))
         if table.ndim != 2 or not table.shape[1]:
             raise ModelError(
@@ -551,6 +556,11 @@ class FactorGraph:
         more: Callable[..., dict[str, Any]] | None = None,
     ) -> FactorGraph:
         theta = real_numbers(weights, f"{kind.kind}: weights")
+        if theta.dtype == bool:
+            raise ModelError(
+                f"{kind.kind}: a weight is a number, or infinity for a hard factor, not "
+                f"{told(weights)}; other flags go by their names, as in odd=True"
+            )
 
         def numbers(rows: NDArray[np.int64], n: int, arity: int) -> dict[str, Any]:
             mine = {"_theta": _per_factor(theta, n, "weights", float)[rows]}
@@ -577,6 +587,11 @@ class FactorGraph:
             ``fields(rows, n, arity)`` gives the further fields of the group that holds the factors
             ``rows`` of the n given here, all over ``arity`` literals.
         """
+        if not (isinstance(kind, type) and issubclass(kind, Logical)) or not kind.kind:
+            raise ModelError(
+                "add_logical takes a subclass of minfer.factors.Logical with a name, its kind, "
+                f"not {told(kind)}"
+            )
         first = self.n_factors
         listed = _logical_scopes(scopes, first)
         if isinstance(listed, np.ndarray):
@@ -597,12 +612,18 @@ class FactorGraph:
             for k, pattern in enumerate(for_all):
                 r = np.flatnonzero(which == k)
                 more = fields(rows[r], len(listed), arity) if fields else {}
-                group = kind(
-                    _ids=first + rows[r], _scope=scope[r],
-                    shape=tuple(int(s) for s in pattern[:arity]), _literal=literal[r],
-                    flip=pattern[arity:].astype(bool), **more,
-                )  # fmt: skip
-                group.check(self._n_states)
+                try:
+                    group = kind(
+                        _ids=first + rows[r], _scope=scope[r],
+                        shape=tuple(int(s) for s in pattern[:arity]), _literal=literal[r],
+                        flip=pattern[arity:].astype(bool), **more,
+                    )  # fmt: skip
+                    group.check(self._n_states)
+                except (TypeError, IndexError, NotImplementedError) as error:
+                    raise ModelError(
+                        f"add_logical: {kind.__name__}: {error}; automaton() returns steps (K, 2) "
+                        "or (A, K, 2) and log-weights (1 or F, K), fields= gives further fields"
+                    ) from error
                 groups.append(group)
         return self._append(*groups)
 

@@ -115,8 +115,13 @@ class FactorGroup:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if cls.__dict__.get("kind"):
-            KINDS[cls.kind] = cls
+        name = cls.__dict__.get("kind")
+        if name:
+            known = KINDS.get(name)
+            ours = known is not None and known.__module__.startswith("minfer.")
+            if ours and not cls.__module__.startswith("minfer."):
+                raise ModelError(f"the kind of factor {name!r} is minfer's own: take another name")
+            KINDS[name] = cls
 
     # ------------------------------------------------------------------ looking
 

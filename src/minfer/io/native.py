@@ -172,14 +172,17 @@ class _Reader:
             raise FormatError(f"{name}: a negative factor number")
         scope = self._array(f"{name}.scope", _I4, [count, len(shape)])
         if kind not in KINDS:
-            raise FormatError(f"{name}: unknown kind of factor {kind[:40]!r}")
+            raise FormatError(
+                f"{name}: unknown kind of factor {kind[:40]!r}; import the module that defines it, "
+                "if it is one of your own"
+            )
 
         def get(key: str, dtype: str, size: list[int]) -> NDArray:
             return self._array(f"{name}.{key}", dtype, size)
 
         try:
             return KINDS[kind].restore(ids, scope, tuple(shape), get, entry)
-        except ModelError as error:
+        except (ModelError, TypeError) as error:
             raise FormatError(f"{name}: {error}") from None
 
     def _array(self, name: str, dtype: str, shape: list[int]) -> NDArray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from minfer.checks import check_settings, check_whole
 from minfer.conditioning import condition
@@ -22,6 +23,9 @@ from minfer.solvers.exact import (
     solve,
 )
 from minfer.words import counted
+
+if TYPE_CHECKING:
+    from minfer.solvers.prepared import Prepared
 
 RETRY_DAMPING = 0.5
 TINY = 2**12  # assignments that are simply enumerated
@@ -69,6 +73,12 @@ class Auto:
         note = f"{why}. {answer.note}" if answer.note else why
         timings |= answer.timings
         return replace(answer, solver=repr(self), note=note, timings=timings)
+
+    def prepare(self, graph: FactorGraph) -> Prepared:
+        """For the same calls as of other solvers; what to run is chosen anew in each of them."""
+        from minfer.solvers.prepared import Prepared
+
+        return Prepared(self, graph)
 
     def _try_exact(self, graph: FactorGraph, began: float) -> tuple[Marginals | None, str]:
         model = condition(graph)

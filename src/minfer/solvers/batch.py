@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import integer, integers, real_numbers, told
+from minfer.checks import integer, real_numbers, told
 from minfer.conditioning import Conditioned
 from minfer.errors import ContradictionError, EvidenceError, ModelError
 from minfer.factors import MAX_LOG, FactorGroup, read_only
@@ -322,10 +322,12 @@ def _states(
             f"batch: evidence is an array (N, {n}), a list of mappings {{variable: state}}, or one "
             f"mapping of columns {{variable: states}}, not {told(evidence)}"
         )
+    if hasattr(evidence, "columns") and hasattr(evidence, "__getitem__"):  # a data frame
+        evidence = {name: np.asarray(evidence[name]) for name in evidence.columns}
     if isinstance(evidence, Mapping):  # columns
         columns: dict[int, NDArray] = {}
         for variable, states in evidence.items():
-            v, column = _index(graph, variable), integers(states, "batch: evidence")
+            v, column = _index(graph, variable), _whole(states, variable)
             if column.ndim != 1:
                 raise EvidenceError(
                     f"batch: a column of evidence has shape (N,), not {column.shape}"
@@ -335,7 +337,8 @@ def _states(
             columns[v] = column
         sizes = {len(c) for c in columns.values()}
         if len(sizes) != 1:
-            raise EvidenceError("batch: columns of evidence are of one length")
+            given = {graph.name(v): len(c) for v, c in columns.items()}
+            raise EvidenceError(f"batch: columns of evidence are of one length, not {given}")
         out = np.full((sizes.pop(), n), -1, dtype=np.int64)
         for v, column in columns.items():
             out[:, v] = column
@@ -352,7 +355,7 @@ def _states(
                     )
                 out[i, v] = number
     else:
-        out = np.atleast_2d(integers(evidence, "batch: evidence"))
+        out = np.atleast_2d(_whole(evidence, "rows"))
         if out.ndim != 2 or out.shape[1] != n:
             raise EvidenceError(
                 f"batch: evidence has shape (N, {n}), not {np.shape(evidence)}; or give mappings "
@@ -366,6 +369,28 @@ def _states(
             f"{told(int(out[i, v]))}; -1 is nothing known"
         )
     return np.ascontiguousarray(out, dtype=np.int32)
+
+
+def _whole(values: Any, what: Any) -> NDArray[np.int64]:
+    """States as integers; -1, NaN and None are nothing known."""
+    try:
+        given = np.asarray(values)
+        if given.dtype.kind == "O":
+            given = np.array([np.nan if x is None else x for x in given.ravel()]).reshape(
+                given.shape
+            )
+        if given.dtype.kind == "f":
+            given = np.where(np.isnan(given), -1.0, given)
+            if (given == np.round(given)).all() and (np.abs(given) < 2**31).all():
+                given = given.astype(np.int64)
+    except (TypeError, ValueError):
+        given = np.array("?")
+    if given.dtype.kind not in "iu":
+        raise EvidenceError(
+            f"batch: evidence ({told(what)}): states are whole numbers from 0 on, and -1 (or NaN) "
+            "where nothing is known"
+        )
+    return given.astype(np.int64)
 
 
 def _index(graph: FactorGraph, variable: Any) -> int:

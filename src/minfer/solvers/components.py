@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from minfer.errors import MinferError
 from minfer.graph import Component, FactorGraph
 from minfer.solvers.base import LogZ, Marginals, Solver, Status, check_start
 from minfer.solvers.bp import BeliefPropagation
+
+if TYPE_CHECKING:
+    from minfer.solvers.prepared import Prepared
 
 SIZE = 1 << 16
 
@@ -95,6 +98,12 @@ class Components:
         with ThreadPoolExecutor(self.workers) as pool:
             answers = list(pool.map(solve, parts, starts))
         return self._joined(graph, labels, parts, answers, ready - began, began)
+
+    def prepare(self, graph: FactorGraph) -> Prepared:
+        """For the same calls as of other solvers; what to run is chosen anew in each of them."""
+        from minfer.solvers.prepared import Prepared
+
+        return Prepared(self, graph)
 
     @property
     def appearance(self) -> Callable[[FactorGraph], NDArray[np.float64]] | None:

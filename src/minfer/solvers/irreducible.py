@@ -62,8 +62,8 @@ def haven(model: Conditioned) -> tuple[NDArray[np.int32] | None, str]:
                 f"cannot use factor {i}, a hard {graph._locate(i)[0].noun}: "
                 f"{graph.name(v)} has no state that is always allowed, so changing one variable at "
                 "a time may never lead from one allowed assignment to another, and chains would "
-                "stay where they began; use BeliefPropagation or Exact, or give the factor a "
-                "finite weight"
+                "stay where they began; use BeliefPropagation or Exact, or make it soft, with "
+                "finite weights"
             )
     first = np.flatnonzero(safe)[::-1]
     owner = np.searchsorted(off, first, side="right") - 1

@@ -274,8 +274,8 @@ def refusal(model: Conditioned) -> str:
             return (
                 f"cannot use factor {i}: it is a hard {model.graph._locate(i)[0].noun} over "
                 f"{g.arity} unobserved variables, and a product of marginals would have to give no "
-                "mass at all to what it forbids; use BeliefPropagation or Exact, or give the "
-                "factor a finite weight"
+                "mass at all to what it forbids; use BeliefPropagation or Exact, or make it "
+                "soft, with finite weights"
             )
     return ""
 
