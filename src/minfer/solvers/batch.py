@@ -186,8 +186,18 @@ class Fields:
         return self.log_field if self.more is None else self.log_field + self.more
 
     @classmethod
-    def of(cls, model: Conditioned, graph: FactorGraph, rows: Rows) -> Fields | None:
-        """None where weights of rows would have to be sliced, or are not linear in the tables."""
+    def of(
+        cls, model: Conditioned, graph: FactorGraph, rows: Rows, statistics: bool
+    ) -> Fields | None:
+        """None where rows must be answered singly.
+
+        That is where weights, or ``statistics``, of the graph's own factors are wanted and these
+        have been sliced, or are not linear in their weights.
+        """
+        if statistics and (
+            model.has_fixed or not has_bases(graph) or any(g.form != "table" for g in graph.groups)
+        ):
+            return None
         if rows.weights is None:
             return cls(model.field[None], np.array([model.constant]), rows.field)
         if model.has_fixed or not has_bases(graph) or not np.isfinite(rows.weights).all():
@@ -229,15 +239,38 @@ def weights_of(
     return weights[:, places].reshape(len(weights), len(group), group.n_weights)
 
 
-def put_statistics(
-    graph: FactorGraph, group: FactorGroup, joints: NDArray[np.float64], out: NDArray[np.float64]
-) -> None:
-    """Expected statistics of a group from joints (N, F, cells), to their places in ``out``."""
-    basis = group.basis()
-    assert basis is not None
-    values = joints @ basis.T  # (N, F, k)
-    places = graph._weight_places(group)
-    out[:, places] = values.reshape(len(out), -1) if isinstance(places, slice) else values
+def expected(
+    graph: FactorGraph,
+    model: Conditioned,
+    probs: NDArray[np.float64],
+    joints: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Expected statistics (N, n_weights) of rows from their marginals and joints of all tables.
+
+    ``probs`` (N, sum S); ``joints`` are those of ``model.groups`` one after the other, with N rows.
+    Impossible rows have NaN in both.
+    """
+    n = len(probs)
+    flat = joints.reshape(n, -1)
+    out = np.empty((n, int(graph.weight_offsets[-1])))
+    parts: list[tuple[FactorGroup, NDArray]] = []
+    for g in graph.groups:
+        if g.arity == 0:
+            parts.append((g, np.ones((n, len(g), 1))))
+        elif g.arity == 1:
+            parts.append((g, probs[:, graph._offsets[g._scope] + np.arange(g.shape[0])]))
+    done = 0
+    for g in model.groups:
+        size = len(g) * g.n_cells
+        parts.append((g, flat[:, done : done + size].reshape(n, len(g), g.n_cells)))
+        done += size
+    for g, joint in parts:
+        basis = g.basis()
+        if basis is not None:
+            values, places = joint @ basis.T, graph._weight_places(g)  # (N, F, k)
+            out[:, places] = values.reshape(n, -1) if isinstance(places, slice) else values
+    out[np.isnan(probs).any(axis=1)] = np.nan
+    return out
 
 
 def with_singles(batch: Batch, run: Prepared, rows: Rows, which: NDArray[np.int64]) -> Batch:

@@ -21,12 +21,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_choice, check_whole, integers, told
+from minfer.checks import check_choice, check_flag, check_whole, integers, told
 from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
@@ -42,7 +42,7 @@ from minfer.wiring import Mesh, refill
 if TYPE_CHECKING:
     from minfer.kernels.layout import Layout
     from minfer.solvers.abreast import Structure
-    from minfer.solvers.batch import Batch, Fields, Rows
+    from minfer.solvers.batch import Batch, Rows
     from minfer.solvers.bp import BeliefPropagation
     from minfer.solvers.gibbs import Gibbs
     from minfer.solvers.mean_field import MeanField
@@ -70,6 +70,8 @@ class Prepared:
     >>> run(evidence={0: 1})[1].round(3).tolist()
     [0.368, 0.632]
     """
+
+    dtypes: ClassVar[tuple[str, ...]] = ("float64", "float32")
 
     def __init__(self, solver: Solver, graph: FactorGraph) -> None:
         check_graph(graph, "prepare")
@@ -109,18 +111,41 @@ class Prepared:
         log_z: bool = True,
         statistics: bool = False,
     ) -> Batch:
-        """Many answers at once, as arrays: see :class:`~minfer.solvers.batch.Batch`.
+        """Many answers at once, as arrays: see :class:`~minfer.Batch`.
 
-        Each of ``evidence`` (N, V), ``weights`` (N, n_weights) and ``field`` (N, sum of states)
-        may be left out, or given once for all rows. Without ``log_z`` belief propagation need not
-        compute it.
+        Binary pairwise models run one in each lane of a vector (:mod:`minfer.solvers.abreast`),
+        ``Exact`` eight rows abreast on one clique tree (:mod:`minfer.solvers.rows`); everything
+        else, and rows whose numbers do not fit, runs one by one on the prepared structure.
+
+        Parameters
+        ----------
+        evidence : int array (N, V), N mappings {variable: state}, or columns {variable: N states}
+            -1 (or NaN) where nothing is known. A data frame is taken by the names of its columns.
+        weights : float array (N, n_weights), or (n_weights,) for all rows
+        field : float array (N, sum of states), or (sum of states,) for all rows
+        dtype : "float64" or "float32"
+            float32, of belief propagation, takes about half the time and is within 1e-5.
+        workers : int
+            Threads; answers do not depend on them.
+        log_z, statistics : bool
+            Whether to compute log Z, and the expected statistics of each row.
         """
         from minfer.solvers.batch import Rows, one_by_one
 
-        check_choice("dtype", dtype, ("float64", "float32"))
+        check_choice("dtype", dtype, self.dtypes)
         check_whole("workers", workers, 1)
+        check_flag("log_z", log_z)
+        check_flag("statistics", statistics)
         rows = Rows.of(self.graph, evidence, weights, field)
-        return one_by_one(self, rows, workers, statistics)
+        kind = np.dtype(dtype).type
+        found = self._abreast(rows, kind, workers, log_z, statistics) if rows.n else None
+        return one_by_one(self, rows, workers, statistics) if found is None else found
+
+    def _abreast(
+        self, rows: Rows, dtype: type, workers: int, log_z: bool, statistics: bool
+    ) -> Batch | None:
+        """Rows side by side, where the solver can; None where it cannot."""
+        return None
 
     def instance(
         self,
@@ -168,65 +193,30 @@ class PreparedPropagation(Prepared):
             return self.solver(whole, start)
         return self.solver.propagate(whole, mesh, start, begin)
 
-    def batch(
-        self,
-        evidence: Sequence[Evidence] | Mapping[Any, ArrayLike] | NDArray | None = None,
-        weights: ArrayLike | None = None,
-        field: ArrayLike | None = None,
-        *,
-        dtype: str = "float64",
-        workers: int = 1,
-        log_z: bool = True,
-        statistics: bool = False,
-    ) -> Batch:
-        """Many answers at once: one in each lane of a vector where all factors are binary pairs.
-
-        See :class:`~minfer.solvers.batch.Batch` for what comes back and
-        :mod:`minfer.solvers.abreast` for what lanes promise; other models, schedules and
-        tree-reweighted messages run one by one, in threads. ``dtype="float32"`` is about twice as
-        fast and within 1e-5 of float64 (``tol`` at least 5e-7).
-        """
-        from minfer.solvers.abreast import Structure
-        from minfer.solvers.batch import Fields, Rows, has_bases, one_by_one
-
-        check_choice("dtype", dtype, ("float64", "float32"))
-        check_whole("workers", workers, 1)
-        rows = Rows.of(self.graph, evidence, weights, field)
-        mesh = self.mesh
-        fits = (
-            mesh is not None
-            and not mesh.reweighted
-            and not len(mesh.wiring.gslot)
-            and bool((mesh.wiring.card == 2).all())
-            and getattr(self.solver, "schedule", "") == "sequential"
-        )
-        if statistics:  # of the graph's own factors, not of slices
-            fits = fits and not self.model.has_fixed and has_bases(self.graph)
-        fields = Fields.of(self.model, self.graph, rows) if fits and rows.n else None
-        if mesh is None or fields is None:
-            return one_by_one(self, rows, workers, statistics)
-        if self._structure is None:
-            self._structure = Structure.of(mesh)
-        kind = np.dtype(dtype).type
-        return self._abreast(rows, fields, mesh, kind, workers, log_z, statistics)
-
     def _abreast(
-        self,
-        rows: Rows,
-        fields: Fields,
-        mesh: Mesh,
-        dtype: type,
-        workers: int,
-        log_z: bool,
-        statistics: bool,
-    ) -> Batch:
-        """The rows in vector lanes; those that do not fit one by one."""
+        self, rows: Rows, dtype: type, workers: int, log_z: bool, statistics: bool
+    ) -> Batch | None:
+        """Rows in vector lanes, where all factors are binary pairs; what does not fit singly."""
         from minfer.kernels.bp_lanes import enter, leave
-        from minfer.solvers.abreast import abreast, absorb
-        from minfer.solvers.batch import Batch, code, put_statistics, weights_of, with_singles
+        from minfer.solvers.abreast import Structure, abreast, absorb
+        from minfer.solvers.batch import Batch, Fields, code, expected, weights_of, with_singles
 
         began = time.perf_counter()
-        solver, graph, n = self.solver, self.graph, rows.n
+        solver, graph, mesh, n = self.solver, self.graph, self.mesh, rows.n
+        if (
+            mesh is None
+            or mesh.reweighted
+            or len(mesh.wiring.gslot)
+            or (graph._n_states != 2).any()
+        ):
+            return None
+        if getattr(solver, "schedule", "") != "sequential":
+            return None
+        fields = Fields.of(self.model, graph, rows, statistics)
+        if fields is None:
+            return None
+        if self._structure is None:
+            self._structure = Structure.of(mesh)
         lean, w, first = mesh.weighed.lean[None], None, None
         constant = fields.constant + mesh.left_over
         if rows.weights is not None:
@@ -242,7 +232,7 @@ class PreparedPropagation(Prepared):
         )  # fmt: skip
         log_odds[impossible] = 0.0
         found = abreast(
-            self._structure or mesh, log_odds, w, first, tol=solver.tol, damping=solver.damping,
+            self._structure, log_odds, w, first, tol=solver.tol, damping=solver.damping,
             max_iters=solver.max_iters, dtype=dtype, workers=workers, pairs=statistics,
             time_limit=solver.time_limit, log_z=log_z,
         )  # fmt: skip
@@ -256,25 +246,11 @@ class PreparedPropagation(Prepared):
         left = Status.TIME_LIMIT if found.stopped else Status.MAX_ITERS
         codes = np.where(found.converged, code(Status.CONVERGED), code(left)).astype(np.int8)
         codes[impossible] = code(None)
-        expected = None
-        if statistics:
-            expected = np.empty((n, int(graph.weight_offsets[-1])))
-            assert found.pairs is not None
-            done = 0
-            for g in graph.groups:
-                if g.n_weights and g.arity == 1:
-                    put_statistics(graph, g, probs.reshape(n, -1, 2)[:, g._scope[:, 0]], expected)
-                elif g.n_weights and g.arity == 0:
-                    put_statistics(graph, g, np.ones((n, len(g), 1)), expected)
-            for g in mesh.model.groups:
-                joints = np.asarray(found.pairs[:, done : done + len(g)], dtype=np.float64)
-                put_statistics(graph, g, joints, expected)
-                done += len(g)
-            expected[impossible] = np.nan
         forest = mesh.trees is not None and mesh.trees.whole
         batch = Batch(
             graph, probs, values, LogZ.EXACT if forest else LogZ.ESTIMATE, codes,
-            found.iterations, found.residual, repr(solver), 0.0, expected,
+            found.iterations, found.residual, repr(solver), 0.0,
+            None if found.pairs is None else expected(graph, mesh.model, probs, found.pairs),
         )  # fmt: skip
         batch = with_singles(batch, self, rows, np.flatnonzero(found.unsafe & ~impossible))
         return replace(batch, seconds=time.perf_counter() - began)
@@ -359,6 +335,7 @@ class PreparedExact(Prepared):
     """
 
     solver: Exact
+    dtypes = ("float64",)
 
     def __init__(self, solver: Exact, graph: FactorGraph) -> None:
         super().__init__(solver, graph)
@@ -420,47 +397,22 @@ class PreparedExact(Prepared):
             state=CliqueTreeState(graph, model, self.tree, found.probs[0], log_z),
         )  # fmt: skip
 
-    def batch(
-        self,
-        evidence: Sequence[Evidence] | Mapping[Any, ArrayLike] | NDArray | None = None,
-        weights: ArrayLike | None = None,
-        field: ArrayLike | None = None,
-        *,
-        dtype: str = "float64",
-        workers: int = 1,
-        log_z: bool = True,
-        statistics: bool = False,
-    ) -> Batch:
-        """Many answers at once: eight rows abreast on one clique tree.
-
-        See :class:`~minfer.solvers.batch.Batch` for what comes back and
-        :mod:`minfer.solvers.rows` for how; rows beyond what plain numbers hold, and models too wide
-        for it, run one by one. Only float64.
-        """
-        from minfer.solvers.batch import Fields, Rows, has_bases, one_by_one
-
-        check_choice("dtype", dtype, ("float64",))
-        check_whole("workers", workers, 1)
-        rows = Rows.of(self.graph, evidence, weights, field)
-        own = rows.weights is not None or statistics  # the graph's own factors are needed
-        fits = self.tree is not None and self.tree.cells <= MAX_CELLS
-        if own and fits:
-            fits = (
-                not self.model.has_fixed
-                and has_bases(self.graph)
-                and all(g.form == "table" and not g.shared for g in self.graph.groups)
-            )
-        fields = Fields.of(self.model, self.graph, rows) if fits and rows.n else None
-        if fields is None:
-            return one_by_one(self, rows, workers, statistics)
-        return self._abreast(rows, fields, workers, statistics)
-
-    def _abreast(self, rows: Rows, fields: Fields, workers: int, statistics: bool) -> Batch:
-        """The rows on one plan; those that plain numbers cannot hold one by one."""
-        from minfer.solvers.batch import Batch, code, put_statistics, weights_of, with_singles
+    def _abreast(
+        self, rows: Rows, dtype: type, workers: int, log_z: bool, statistics: bool
+    ) -> Batch | None:
+        """Rows on one plan of the clique tree; those that plain numbers cannot hold singly."""
+        from minfer.solvers.batch import Batch, Fields, code, expected, weights_of, with_singles
 
         began = time.perf_counter()
-        plan, graph, n = self.plan, self.graph, rows.n
+        if self.tree is None or self.tree.cells > MAX_CELLS:
+            return None
+        graph, n = self.graph, rows.n
+        if rows.weights is not None and any(g.form != "table" or g.shared for g in graph.groups):
+            return None
+        fields = Fields.of(self.model, graph, rows, statistics)
+        if fields is None:
+            return None
+        plan = self.plan
         n_states = int(graph._offsets[-1])
         more = None
         if rows.field is not None or rows.weights is not None:  # what they add to the field
@@ -487,33 +439,17 @@ class PreparedExact(Prepared):
         elif more is None and log_psi is None:
             known = np.full((n, len(self.model.fixed)), -1, dtype=np.int32)
         found = plan.run(more, known, log_psi, joints=statistics, workers=workers)
-        log_z = found.log_z + (fields.constant - self.model.constant)
+        values = found.log_z + (fields.constant - self.model.constant)
         probs = np.ascontiguousarray(found.probs[:, :n_states])
         impossible = found.log_z == -np.inf
         if rows.evidence is not None:
             impossible = impossible | wrong
-        log_z[impossible], probs[impossible] = -np.inf, np.nan
-        expected = None
-        if statistics:
-            expected = np.empty((n, int(graph.weight_offsets[-1])))
-            assert found.joints is not None
-            done = 0
-            for g in graph.groups:
-                if g.n_weights and g.arity == 1:
-                    places = graph._offsets[g._scope] + np.arange(g.shape[0])
-                    put_statistics(graph, g, probs[:, places], expected)
-                elif g.n_weights and g.arity == 0:
-                    put_statistics(graph, g, np.ones((n, len(g), 1)), expected)
-            for g in self.model.groups:
-                size = len(g) * g.n_cells
-                joints = found.joints[:, done : done + size].reshape(n, len(g), g.n_cells)
-                put_statistics(graph, g, joints, expected)
-                done += size
-            expected[impossible] = np.nan
+        values[impossible], probs[impossible] = -np.inf, np.nan
         codes = np.where(impossible, code(None), code(Status.EXACT)).astype(np.int8)
         batch = Batch(
-            graph, probs, log_z, LogZ.EXACT, codes, np.zeros(n, dtype=np.int64), np.zeros(n),
-            repr(self.solver), 0.0, expected,
+            graph, probs, values, LogZ.EXACT, codes, np.zeros(n, dtype=np.int64), np.zeros(n),
+            repr(self.solver), 0.0,
+            None if found.joints is None else expected(graph, self.model, probs, found.joints),
         )  # fmt: skip
         batch = with_singles(batch, self, rows, np.flatnonzero(found.unsafe & ~impossible))
         return replace(batch, seconds=time.perf_counter() - began)
