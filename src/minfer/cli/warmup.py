@@ -247,7 +247,8 @@ def small_graphs() -> list[FactorGraph]:
     observed = sprinkler().with_evidence({"wet_grass": 1})
     ruled = binary.add_clauses([[0, 1, 2]], 1.0).add_cardinality([[3, 4, 5, 6]], [0.0, 1.0, 0.5])
     forced = ruled.add_exactly_one([[0, 4, 5, 6, 7, 8]]).add_parity([[1, 2, 3]], 800.0)
-    return [binary, pairs, mixed, hard, observed, _extreme_star(), ruled, forced]
+    sparse = binary.add_at_most_one([[0, 1, 2, 3]])  # hard, but Gibbs can show that it is safe
+    return [binary, pairs, mixed, hard, observed, _extreme_star(), ruled, forced, sparse]
 
 
 def _extreme_star() -> FactorGraph:

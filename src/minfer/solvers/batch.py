@@ -131,7 +131,7 @@ class Rows:
             if values is None or not values.size:
                 continue
             if np.isnan(values.max()):
-                raise ModelError(f"batch: the {what} have a NaN")
+                raise ModelError(f"batch: there is a NaN among the numbers of {what}")
             top, low = values.max(), values.min()
             if not (top < MAX_LOG and low > -MAX_LOG):
                 wrong = (np.abs(values) >= MAX_LOG) & (values != -np.inf)
@@ -139,8 +139,8 @@ class Rows:
                     wrong &= values != np.inf
                 if wrong.any():
                     raise ModelError(
-                        f"batch: the {what} have {values[wrong][0]}; numbers are within 1e300, or "
-                        "minus infinity"
+                        f"batch: {what}: {values[wrong][0]} is too large; numbers are within "
+                        "1e300, or minus infinity"
                     )
         given = {"evidence": known, "weights": theta, "field": more}
         sizes = {name: len(a) for name, a in given.items() if a is not None}
