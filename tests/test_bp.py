@@ -200,7 +200,8 @@ def test_few_specialisations():
         bp.sweeps, bp.visit_pairs, general.visit_linear, general.visit_log,
         bp.read_beliefs, bethe.pair_terms, wiring.pair_fill, wiring.pair_degrees, wiring.classify,
     ):  # fmt: skip
-        assert len(kernel.signatures) <= 1, kernel
+        most = 2 if kernel is bp.sweeps else 1  # without automata, and with some
+        assert len(kernel.signatures) <= most, kernel
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
