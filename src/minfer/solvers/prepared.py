@@ -21,7 +21,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -57,6 +57,18 @@ MAX_PLANNED = 2.0**16
 MAX_CELLS = 2.0**21
 #: Evidence of one call: {variable or name: state}, or states (V,) with -1 where nothing is known.
 Evidence = Mapping[Any, int] | ArrayLike
+
+
+class Call(NamedTuple):
+    """What one call of a prepared run is about."""
+
+    graph: FactorGraph  # with the call's weights and field
+    whole: FactorGraph  # and with its evidence
+    known: Mapping[Any, int] | None  # that evidence
+    weighted: bool
+    field: ArrayLike | None
+    start: Marginals | None
+    began: float
 
 
 class Prepared:
@@ -97,8 +109,18 @@ class Prepared:
         start : Marginals, optional
             An earlier answer to begin with, for these weights or others.
         """
+        began = time.perf_counter()
         check_start(start)
-        return self.solver(self.instance(evidence, weights, field), start)
+        graph = self.instance(None, weights, field)
+        known = None if evidence is None else as_mapping(graph, evidence)
+        whole = graph if known is None else graph.with_evidence(known)
+        call = Call(graph, whole, known, weights is not None, field, start, began)
+        answer = self._answer(call)
+        return self.solver(whole, start) if answer is None else answer
+
+    def _answer(self, call: Call) -> Marginals | None:
+        """The answer on the prepared structure; None where it does not fit the call's numbers."""
+        return None
 
     def batch(
         self,
@@ -176,22 +198,11 @@ class PreparedPropagation(Prepared):
         self.mesh: Mesh | None = solver.wired(self.model) if self.model.groups else None
         self._structure: Structure | None = None  # of lanes, when first asked for
 
-    def __call__(
-        self,
-        evidence: Evidence | None = None,
-        weights: ArrayLike | None = None,
-        field: ArrayLike | None = None,
-        start: Marginals | None = None,
-    ) -> Marginals:
-        begin = time.perf_counter()
-        check_start(start)
-        graph = self.instance(None, weights, field)
-        asked = None if evidence is None else as_mapping(graph, evidence)
-        whole = graph if asked is None else graph.with_evidence(asked)
-        mesh = self._mesh(graph, weights is not None, field, asked, start)
+    def _answer(self, call: Call) -> Marginals | None:
+        mesh = self._mesh(call)
         if mesh is None:
-            return self.solver(whole, start)
-        return self.solver.propagate(whole, mesh, start, begin)
+            return None
+        return self.solver.propagate(call.whole, mesh, call.start, call.began)
 
     def _abreast(
         self, rows: Rows, dtype: type, workers: int, log_z: bool, statistics: bool
@@ -255,38 +266,29 @@ class PreparedPropagation(Prepared):
         batch = with_singles(batch, self, rows, np.flatnonzero(found.unsafe & ~impossible))
         return replace(batch, seconds=time.perf_counter() - began)
 
-    def _mesh(
-        self,
-        graph: FactorGraph,
-        weighted: bool,
-        field: ArrayLike | None,
-        asked: Mapping[Any, int] | None,
-        start: Marginals | None,
-    ) -> Mesh | None:
+    def _mesh(self, call: Call) -> Mesh | None:
         """The wiring with a call's numbers; None where it does not fit them."""
         if self.mesh is None:
             return None
-        model, known = self._conditioned(graph, weighted, field), None
+        model, known = self._conditioned(call), None
         if not np.array_equal(model.fixed, self.model.fixed):
             return None
-        if asked is not None:
-            known = known_states(graph, model.fixed, asked)
+        if call.known is not None:
+            known = known_states(call.graph, model.fixed, call.known)
             known = known if (known >= 0).any() else None
-        mesh = refill(self.mesh, model, known, not gives_all(start, self.mesh))
+        mesh = refill(self.mesh, model, known, not gives_all(call.start, self.mesh))
         return None if mesh is None else mesh.for_a_run(self.mesh)
 
-    def _conditioned(
-        self, graph: FactorGraph, weighted: bool, field: ArrayLike | None
-    ) -> Conditioned:
+    def _conditioned(self, call: Call) -> Conditioned:
         """The model with a call's weights and field."""
-        if weighted:
-            return condition(graph)
-        if field is None:
+        if call.weighted:
+            return condition(call.graph)
+        if call.field is None:
             return self.model
-        more = np.asarray(field, dtype=np.float64)
+        more = np.asarray(call.field, dtype=np.float64)
         if not np.isfinite(more).all():
-            return condition(graph)  # a state that is excluded may fix more
-        return replace(self.model, graph=graph, field=self.model.field + more)
+            return condition(call.graph)  # a state that is excluded may fix more
+        return replace(self.model, graph=call.graph, field=self.model.field + more)
 
 
 class PreparedLayout(Prepared):
@@ -304,27 +306,17 @@ class PreparedLayout(Prepared):
         except RefusedError:
             pass
 
-    def __call__(
-        self,
-        evidence: Evidence | None = None,
-        weights: ArrayLike | None = None,
-        field: ArrayLike | None = None,
-        start: Marginals | None = None,
-    ) -> Marginals:
-        begin = time.perf_counter()
-        check_start(start)
-        graph = self.instance(None, weights, field)
-        whole = graph if evidence is None else graph.with_evidence(as_mapping(graph, evidence))
-        model = condition(graph) if graph is not self.graph else self.model
+    def _answer(self, call: Call) -> Marginals | None:
+        model = condition(call.graph) if call.graph is not self.graph else self.model
         if self.layout is None or not same_structure(self.model, model):
-            return self.solver(whole, start)
-        if evidence is not None:
-            known = known_states(graph, model.fixed, as_mapping(graph, evidence))
-            model = replace(model, graph=whole, field=excluded(model, known))
+            return None
+        if call.known is not None:
+            known = known_states(call.graph, model.fixed, call.known)
+            model = replace(model, graph=call.whole, field=excluded(model, known))
             check_states(model)
         self.solver.check(model)
         parts = lay_out(model, self.layout)
-        return self.solver.run(whole, model, parts, start, begin)
+        return self.solver.run(call.whole, model, parts, call.start, call.began)
 
 
 class PreparedExact(Prepared):
@@ -345,34 +337,24 @@ class PreparedExact(Prepared):
             self.tree = clique_tree(self.model)
             solver.check(self.tree)
 
-    def __call__(
-        self,
-        evidence: Evidence | None = None,
-        weights: ArrayLike | None = None,
-        field: ArrayLike | None = None,
-        start: Marginals | None = None,
-    ) -> Marginals:
-        began = time.perf_counter()
-        check_start(start)
-        graph = self.instance(None, weights, field)
-        whole = graph if evidence is None else graph.with_evidence(as_mapping(graph, evidence))
+    def _answer(self, call: Call) -> Marginals | None:
         if self.tree is None:
-            return self.solver(whole)
-        model = only_tables(condition(graph)) if graph is not self.graph else self.model
+            return None
+        model = only_tables(condition(call.graph)) if call.graph is not self.graph else self.model
         if not same_structure(self.model, model):
-            return self.solver(whole)
-        if evidence is not None:
-            known = known_states(graph, model.fixed, as_mapping(graph, evidence))
+            return None
+        if call.known is not None:
+            known = known_states(call.graph, model.fixed, call.known)
             if self._pays_to_plan_again(known):
-                return self.solver(whole)
+                return None
             model = replace(model, field=excluded(model, known))
-        if weights is None and self.tree.cells <= MAX_PLANNED:
-            answer = self._planned(whole, model, began)
+        if not call.weighted and self.tree.cells <= MAX_PLANNED:
+            answer = self._planned(call.whole, model, call.began)
             if answer is not None:
                 return answer
         limit = self.solver.time_limit
-        deadline = math.inf if limit is None else began + limit
-        return solve(repr(self.solver), whole, model, self.tree, began, deadline)
+        deadline = math.inf if limit is None else call.began + limit
+        return solve(repr(self.solver), call.whole, model, self.tree, call.began, deadline)
 
     def _planned(self, graph: FactorGraph, model: Conditioned, began: float) -> Marginals | None:
         """The answer by the plan for rows; None where plain numbers do not hold it."""
