@@ -41,6 +41,7 @@ from minfer.kernels.lanes import (
     store,
     strict,
 )
+from minfer.kernels.pairs import pair_table, split_pair
 
 WAITS, QUIET, STOPPED = 0, 1, 2  # why an instance is parked
 FEW = 4  # lanes that are swept one by one: sooner than all at once
@@ -104,23 +105,17 @@ def unary_parts(scope, slot, values, basis, lean, w, first, constant):
     (n, V) and t00 to ``constant`` (n,); writes ``w`` (n, P) and ``first`` (n, E), a log.
     """
     single = values.shape[1] == 1
-    t = np.zeros(4)
     for i in range(values.shape[0]):
         for f in range(scope.shape[0]):
-            if f == 0 or not single:
-                for c in range(4):
-                    t[c] = 0.0
-                    for k in range(values.shape[2]):
-                        t[c] += values[i, f, k] * basis[k, c]
-            x = (t[3] - t[2]) - (t[1] - t[0])
-            ua, ub = t[2] - t[0], t[1] - t[0]
+            t00, t01, t10, t11 = pair_table(values[i], basis, 0 if single else f)
+            ua, ub, x = split_pair(t00, t01, t10, t11)
             lean[i, scope[f, 0]] += ua
             lean[i, scope[f, 1]] += ub
             w[i, f] = x
             low, high = min(0.0, x), max(0.0, x)
             first[i, slot[f, 0]] = min(max(-ua, low), high)
             first[i, slot[f, 1]] = min(max(-ub, low), high)
-            constant[i] += t[0]
+            constant[i] += t00
 
 
 @jit
