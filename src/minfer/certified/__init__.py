@@ -1,0 +1,1 @@
+"""Rigorous intervals for single marginals (see docs/how-far-off.md)."""

@@ -1,0 +1,176 @@
+"""Where the intervals stand, and what is left to spend: what every method works on.
+
+:class:`Bounds` holds the best interval of every state so far. Methods *offer* intervals; what is
+offered is intersected with what is known, so that no offer ever widens one.
+
+:class:`Meter` counts work (nodes and cells, the same on every machine) and looks at the clock and
+at Ctrl-C. A method works in portions, in an order that depends on the model alone, and asks
+``meter.go_on()`` before each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.certified.local import Local
+from minfer.certified.result import METHODS
+from minfer.certified.rounding import down, probability_from_odds, up
+from minfer.graph import FactorGraph
+
+CODE = {name: np.uint8(k) for k, name in enumerate(METHODS)}
+#: An offer that shrinks no interval by this much, relatively, does not count as one.
+WORTH = 1e-3
+#: Portions that run side by side, whatever the number of cores: so that work is the same on all.
+WAVE = 8
+
+Answer = TypeVar("Answer")
+Portion = TypeVar("Portion")
+
+
+@dataclass(eq=False)
+class Bounds:
+    """The best intervals so far."""
+
+    graph: FactorGraph
+    lo: NDArray[np.float64]  # (sum S,)
+    hi: NDArray[np.float64]
+    codes: NDArray[np.uint8]  # (V,)
+
+    @classmethod
+    def vacuous(cls, graph: FactorGraph) -> Bounds:
+        n = int(graph._offsets[-1])
+        return cls(graph, np.zeros(n), np.ones(n), np.zeros(graph.n_variables, dtype=np.uint8))
+
+    @property
+    def width(self) -> NDArray[np.float64]:
+        """(V,)"""
+        if not self.graph.n_variables:
+            return np.zeros(0)
+        return np.maximum.reduceat(self.hi - self.lo, self.graph._offsets[:-1])
+
+    def offer_odds(
+        self,
+        method: str,
+        variables: NDArray[np.int64],
+        lo: NDArray[np.float64],
+        hi: NDArray[np.float64],
+    ) -> None:
+        """Intervals of the odds p(1) / p(0) of different binary variables (n,), rigorous."""
+        low, high = probability_from_odds(lo, hi)
+        with np.errstate(divide="ignore"):
+            other_low, other_high = probability_from_odds(np.maximum(down(1 / hi), 0.0), up(1 / lo))
+        self.offer(
+            method,
+            variables,
+            np.stack([other_low, low], axis=1),
+            np.stack([other_high, high], axis=1),
+        )
+
+    def offer(
+        self,
+        method: str,
+        variables: NDArray[np.int64],
+        lo: NDArray[np.float64],
+        hi: NDArray[np.float64],
+    ) -> None:
+        """Intervals (n, S) of different variables with S states each, rigorous as they are."""
+        if not len(variables):
+            return
+        at = self.graph._offsets[variables][:, None] + np.arange(lo.shape[1])
+        old_lo, old_hi = self.lo[at], self.hi[at]
+        new_lo, new_hi = np.maximum(old_lo, lo), np.minimum(old_hi, hi)
+        # what the other states leave: 1 - their sum, rounded outward
+        n = lo.shape[1]
+        slip = 4 * n * 2.0**-53
+        rest_hi = new_hi.sum(axis=1, keepdims=True) - new_hi
+        rest_lo = new_lo.sum(axis=1, keepdims=True) - new_lo
+        if n > 1:
+            new_lo, new_hi = (
+                np.maximum(new_lo, 1.0 - rest_hi - slip * (1 + rest_hi)),
+                np.minimum(new_hi, 1.0 - rest_lo + slip * (1 + rest_lo)),
+            )
+        if (new_lo > new_hi).any():
+            bad = int(variables[int(np.argmax((new_lo > new_hi).any(axis=1)))])
+            raise AssertionError(
+                f"two rigorous intervals of {self.graph.name(bad)} do not meet ({method}): a fault "
+                "of minfer's; please report it with the model"
+            )
+        gain = ((old_hi - old_lo) - (new_hi - new_lo)).max(axis=1)
+        better = gain > WORTH * (old_hi - old_lo).max(axis=1)
+        self.lo[at], self.hi[at] = new_lo, new_hi
+        self.codes[variables[better]] = CODE[method]
+
+
+class Meter:
+    """What is spent, what is left, and who is still looked for."""
+
+    def __init__(
+        self,
+        time_limit: float | None,
+        work: int | None,
+        workers: int = 1,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._clock, self._began = clock, clock()
+        self._deadline = None if time_limit is None else self._began + time_limit
+        self._most = work
+        self._workers = workers
+        self.work = 0
+        self.stopped = ""
+
+    @property
+    def seconds(self) -> float:
+        return self._clock() - self._began
+
+    def go_on(self) -> bool:
+        """Whether there is time and work left; says why not in ``stopped``."""
+        if not self.stopped:
+            if self._most is not None and self.work >= self._most:
+                self.stopped = "work"
+            elif self._deadline is not None and self._clock() >= self._deadline:
+                self.stopped = "time"
+        return not self.stopped
+
+    def spend(self, work: int | float) -> None:
+        self.work += int(work)
+
+    def each(
+        self, run: Callable[[Portion], Answer], portions: Iterable[Portion]
+    ) -> Iterator[Answer]:
+        """Run all portions in waves on all cores, answers in order, until the meter stops.
+
+        ``run`` must not write what other portions read; the caller spends and offers.
+        """
+        todo = iter(portions)
+        with ThreadPoolExecutor(max_workers=max(1, self._workers)) as pool:
+            while self.go_on():
+                wave = [p for _, p in zip(range(WAVE), todo)]
+                if not wave:
+                    return
+                yield from pool.map(run, wave) if self._workers > 1 else map(run, wave)
+
+
+class Method(Protocol):
+    """A way to bound marginals. A new one is a file with one of these."""
+
+    #: A word of METHODS.
+    name: str
+
+    def refine(
+        self, local: Local, bounds: Bounds, wanted: NDArray[np.bool_], budget: float, meter: Meter
+    ) -> None:
+        """Offer better intervals for the ``wanted`` (V,) variables, where it can.
+
+        ``budget`` is the work that may go into one variable, about; it doubles or quadruples from
+        call to call. What it does depends on the model, the bounds and the budget alone, never on
+        the clock; it asks ``meter.go_on()`` between portions (or uses ``meter.each``) and returns
+        as soon as that is false. Work is spent as it is done.
+        """
+        ...

@@ -1,0 +1,230 @@
+"""A model as local bounds see it: what each factor can do to each of its variables.
+
+After conditioning, a variable is free or fixed. Of the free ones with two states the log-odds have
+own fields and *pairs* w x_i x_j (:mod:`minfer.kernels.pairs`); every other factor, and every pair
+that is *ignored*, is known by its range only: whatever the other variables do, it moves the
+log-odds of an end by a number in
+
+    [min_x log psi(1, x) / psi(0, x),  max_x log psi(1, x) / psi(0, x)]
+
+over the states x of the others that it allows at all. All numbers are intervals that hold the true
+ones, the rounding of all sums of the model's numbers included (:mod:`minfer.certified.rounding`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.certified.rounding import U, down, up
+from minfer.conditioning import Conditioned
+from minfer.factors import FactorGroup
+from minfer.graph import FactorGraph
+from minfer.layout import Pairs, join, split_pairs
+
+#: Cells of tables that are looked at together.
+_CHUNK = 1 << 22
+
+
+def ratios(tables: NDArray[np.float64], shape: tuple[int, ...], place: int) -> NDArray[np.float64]:
+    """D (n, S, S): D[s, q] = max_x log psi(s, x) / psi(q, x) over the others' states x, of tables.
+
+    ``tables`` (n, cells) are logs. States x that allow neither s nor q say nothing; minus infinity
+    where all are such. Not rounded outwards: the numbers are differences of two entries.
+    """
+    n, size = len(tables), shape[place]
+    rows = np.moveaxis(tables.reshape(n, *shape), 1 + place, 1).reshape(n, size, -1)
+    out = np.zeros((n, size, size))
+    for s in range(size):
+        for q in range(size):
+            if s != q:
+                with np.errstate(invalid="ignore"):
+                    d = rows[:, s] - rows[:, q]
+                d[np.isneginf(rows[:, s])] = -np.inf  # both: inf - inf
+                out[:, s, q] = d.max(axis=1)
+    return out
+
+
+def odds_ranges(group: FactorGroup) -> NDArray[np.float64]:
+    """(F, A, 2): the least and the largest log-odds a factor can add at each end with two states.
+
+    Ends with other numbers of states have NaN. Infinite where nothing is known.
+    """
+    out = np.full((len(group), group.arity, 2), np.nan)
+    two = [a for a, s in enumerate(group.shape) if s == 2]
+    out[:, two] = [-np.inf, np.inf]
+    if group.form == "messages" or not two:
+        return out
+    if not group.has_tables:
+        if group.form == "machine":
+            final = group.machine().final
+            top = final.max(axis=1)
+            span = np.where(np.isfinite(final).all(axis=1), top - final.min(axis=1), np.inf)
+            span = np.where(group.forbids(), np.inf, np.broadcast_to(span, (len(group),)))
+            out[:, two, 0] = -span[:, None]
+            out[:, two, 1] = span[:, None]
+        return out
+    step = max(1, _CHUNK // group.n_cells)
+    for begin in range(0, len(group), step):
+        rows = np.arange(begin, min(begin + step, len(group)))
+        tables = group.log_tables(rows)
+        for a in two:
+            d = ratios(tables, group.shape, a)
+            out[rows, a, 0], out[rows, a, 1] = -d[:, 0, 1], d[:, 1, 0]
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class Local:
+    """See the module. V variables; E pairs, each from both ends, by variable and neighbour.
+
+    ``theta``, ``weight`` and ``other`` have a lower and an upper number in their last axis.
+    """
+
+    model: Conditioned
+    #: (V,) free, two states.
+    binary: NDArray[np.bool_]
+    #: (V,) what rounding may have done to any sum of the model's numbers at a variable.
+    slack: NDArray[np.float64]
+    #: (V, 2) own log-odds, those of the pairs' unary parts included; 0 where not binary.
+    theta: NDArray[np.float64]
+    #: (V, 2) what all factors that are no pairs, or ignored, can add.
+    other: NDArray[np.float64]
+    ptr: NDArray[np.int64]  # (V+1,)
+    nbr: NDArray[np.int64]  # (2E,) increasing within a variable
+    weight: NDArray[np.float64]  # (2E, 2)
+
+    @classmethod
+    def of(cls, model: Conditioned, ignored: NDArray[np.bool_] | None = None) -> Local:
+        """From a conditioned model; ``ignored`` (n_factors,) marks factors known by ranges only."""
+        graph = model.graph
+        n = graph.n_variables
+        slack = rounding_slack(graph)
+        binary = (graph._n_states == 2) & (model.fixed < 0)
+        first = graph._offsets[:-1][binary]
+        theta = np.zeros(n)
+        with np.errstate(invalid="ignore"):
+            theta[binary] = model.field[first + 1] - model.field[first]
+        groups = model.groups
+        other = np.zeros((n, 2))
+        if ignored is not None and ignored.any():
+            left = [g for g in (part(g, ignored[g._ids]) for g in groups) if len(g)]
+            groups = tuple(g for g in (part(g, ~ignored[g._ids]) for g in groups) if len(g))
+        else:
+            left = []
+        pairs, rest = split_pairs(groups, _finite)
+        ends, weights, errors = [], [], []
+        for p in pairs:
+            t = p.values @ p.basis
+            scope = p.group._scope
+            ua, ub = t[:, 2] - t[:, 0], t[:, 1] - t[:, 0]
+            w = (t[:, 3] - t[:, 2]) - ub
+            k = len(scope)
+            for end, unary in ((0, ua), (1, ub)):
+                theta += np.bincount(scope[:, end], weights=np.broadcast_to(unary, k), minlength=n)
+            ends.append(scope)
+            weights.append(np.broadcast_to(w, k))
+            errors.append(np.broadcast_to(16 * U * p.group.magnitude(), k))
+        for g in [*left, *rest]:
+            found = odds_ranges(g)
+            known = ~np.isnan(found[:, :, 0])
+            for k in range(2):
+                add = np.bincount(g._scope[known], weights=found[:, :, k][known], minlength=n)
+                other[:, k] += add
+        ptr, nbr, weight = _merged(n, ends, weights, errors)
+        return cls(
+            model,
+            binary,
+            slack,
+            np.stack([down(theta - slack), up(theta + slack)], axis=1),
+            np.stack([down(other[:, 0] - slack), up(other[:, 1] + slack)], axis=1),
+            ptr,
+            nbr,
+            weight,
+        )
+
+    @property
+    def n_variables(self) -> int:
+        return len(self.binary)
+
+    @cached_property
+    def row(self) -> NDArray[np.int64]:
+        """(2E,) the variable that each directed pair belongs to."""
+        return np.repeat(np.arange(self.n_variables), np.diff(self.ptr))
+
+    @cached_property
+    def reach(self) -> NDArray[np.float64]:
+        """(V, 2) log-odds a variable can have at all: fields, ranges, pairs by their signs."""
+        low = np.bincount(self.row, np.minimum(self.weight[:, 0], 0), self.n_variables)
+        high = np.bincount(self.row, np.maximum(self.weight[:, 1], 0), self.n_variables)
+        out = self.theta + self.other
+        out[:, 0] += low
+        out[:, 1] += high
+        size = np.abs(self.weight).max(axis=1, initial=0.0)
+        error = 8 * U * (np.bincount(self.row, size, self.n_variables) * (2 + np.diff(self.ptr)))
+        error = error + 8 * U * (np.abs(self.theta).max(axis=1) + np.abs(self.other).max(axis=1))
+        with np.errstate(invalid="ignore"):
+            return np.stack([out[:, 0] - error, out[:, 1] + error], axis=1)
+
+
+def part(group: FactorGroup, which: NDArray[np.bool_]) -> FactorGroup:
+    """The factors of a mask (F,); itself where that is all."""
+    if which.all():
+        return group
+    rows = np.flatnonzero(which)
+    return group.take(rows, group._ids[rows])
+
+
+def rounding_slack(graph: FactorGraph) -> NDArray[np.float64]:
+    """(V,) a bound on the rounding of any sum, with signs, of numbers of a variable's factors.
+
+    With c factors of sizes a_1..a_c at a variable, and its field: every log-odds, log-ratio or
+    absorbed field is a sum of entries of these, each rounded once itself, at most four a factor.
+    """
+    n = graph.n_variables
+    count, size = np.zeros(n), np.zeros(n)
+    for g in graph.groups:
+        if g.form == "messages":
+            continue
+        a = g.magnitude()
+        for k in range(g.arity):
+            count += np.bincount(g._scope[:, k], minlength=n)
+            size += np.bincount(g._scope[:, k], weights=a, minlength=n)
+    if graph._field is not None and n:
+        field = np.abs(np.where(np.isfinite(graph._field), graph._field, 0.0))
+        size += np.maximum.reduceat(field, graph._offsets[:-1])
+    return 4 * U * (4 * count + 8) * size
+
+
+def _finite(pairs: Pairs) -> NDArray[np.bool_]:
+    """Pairs without zeros whose numbers a float can still tell apart."""
+    _, values, basis = pairs
+    tables = values if len(basis) == 4 else values * np.abs(basis).max()
+    return np.asarray((np.abs(tables) <= 1e5).all(axis=1))
+
+
+def _merged(
+    n: int, ends: list[NDArray], weights: list[NDArray], errors: list[NDArray]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Pairs from both ends, those over the same variables added up."""
+    scope = np.concatenate(ends) if ends else np.zeros((0, 2), dtype=np.int32)
+    w, e = join(weights, np.float64), join(errors, np.float64)
+    key = np.concatenate([scope[:, 0].astype(np.int64) * n + scope[:, 1],
+                          scope[:, 1].astype(np.int64) * n + scope[:, 0]])  # fmt: skip
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    w, e = np.concatenate([w, w])[order], np.concatenate([e, e])[order]
+    new = np.ones(len(key), dtype=bool)
+    new[1:] = key[1:] != key[:-1]
+    first = np.flatnonzero(new)
+    if len(first) < len(key):
+        times = np.diff(np.append(first, len(key)))
+        e = np.add.reduceat(e, first) + 2 * U * times * np.add.reduceat(np.abs(w), first)
+        w = np.add.reduceat(w, first)
+        key = key[first]
+    ptr = np.zeros(n + 1, dtype=np.int64)
+    np.cumsum(np.bincount(key // max(n, 1), minlength=n), out=ptr[1:])
+    return ptr, key % max(n, 1), np.stack([down(w - e), up(w + e)], axis=1)

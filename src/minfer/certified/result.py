@@ -1,0 +1,237 @@
+"""Rigorous intervals: the answer of :func:`minfer.intervals`, and what one asks of it.
+
+The true marginal p(x_v = s) of the model lies in [lo, hi], rounding included: a theorem, not an
+estimate. An interval of [0, 1] says that nothing is known; it is called *vacuous*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.checks import check_number, check_type
+from minfer.errors import ModelError
+from minfer.factors import read_only
+from minfer.graph import FactorGraph
+from minfer.notebook import card
+from minfer.solvers.base import SHOWN, Marginals, Status
+from minfer.words import counted
+
+#: What can have made an interval. The order is that of the codes.
+METHODS = ("none", "fixed", "exact", "monotone", "walks", "boxes", "hull", "range")
+
+
+class Step(NamedTuple):
+    """A line of the trace: what was tried, and where the intervals stood after it."""
+
+    method: str
+    level: int
+    work: int  # since the beginning
+    seconds: float  # since the beginning, wall clock
+    improved: int  # variables whose interval shrank
+    mean_width: float  # over the variables asked for
+    max_width: float
+    open: int  # variables asked for that are not finished
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Intervals:
+    """Intervals that hold the true marginals.
+
+    Attributes
+    ----------
+    graph : FactorGraph
+    lo, hi : float arrays (sum of states,)
+        Laid out like :attr:`Marginals.probs`; ``iv[v]`` is (S_v, 2).
+    codes : uint8 array (V,)
+        Which method gave the interval, an index into :data:`METHODS`; :attr:`method` has the words.
+    tol : float
+        The width that was asked for.
+    stopped : str
+        ``tolerance`` (all asked for are at most ``tol`` wide, or decided if that was asked),
+        ``time``, ``work``, ``interrupted``, or ``exhausted`` (nothing left to try).
+    trace : list of Step
+    work : int
+        Nodes and cells visited.
+    seconds : float
+    """
+
+    graph: FactorGraph
+    lo: NDArray[np.float64]
+    hi: NDArray[np.float64]
+    codes: NDArray[np.uint8]
+    tol: float
+    stopped: str
+    trace: list[Step] = field(default_factory=list)
+    work: int = 0
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("lo", "hi", "codes"):
+            object.__setattr__(self, name, read_only(getattr(self, name)))
+
+    def __getitem__(self, variable: int | str) -> NDArray[np.float64]:
+        """Lower and upper ends of every state of a variable, shape (S_v, 2)."""
+        v = self.graph.index(variable)
+        part = slice(self.graph._offsets[v], self.graph._offsets[v + 1])
+        return np.stack([self.lo[part], self.hi[part]], axis=1)
+
+    def __len__(self) -> int:
+        return self.graph.n_variables
+
+    def __iter__(self) -> Iterator[NDArray[np.float64]]:
+        return (self[v] for v in range(self.graph.n_variables))
+
+    def items(self) -> Iterator[tuple[str, NDArray[np.float64]]]:
+        """Name and interval of every variable in turn."""
+        return ((self.graph.name(v), self[v]) for v in range(self.graph.n_variables))
+
+    # ------------------------------------------------------------------ how good they are
+
+    @property
+    def width(self) -> NDArray[np.float64]:
+        """The widest interval of each variable's states, shape (V,)."""
+        return self._most(self.hi - self.lo)
+
+    @property
+    def method(self) -> NDArray[np.str_]:
+        """What gave each variable's interval, shape (V,): a word of :data:`METHODS`."""
+        return np.array(METHODS)[self.codes]
+
+    @property
+    def vacuous(self) -> NDArray[np.bool_]:
+        """Variables of which nothing is known, shape (V,): some state's interval is [0, 1]."""
+        return self.width >= 1.0
+
+    # ------------------------------------------------------------------ what they say
+
+    def decided(self) -> NDArray[np.bool_]:
+        """Variables whose most probable state is certain, shape (V,).
+
+        One state's lower end is above every other's upper end.
+        """
+        if not len(self):
+            return np.zeros(0, dtype=bool)
+        starts, sizes = self.graph._offsets[:-1], self.graph._n_states
+        top = np.repeat(np.maximum.reduceat(self.lo, starts), sizes)
+        rivals = np.add.reduceat(self.hi >= top, starts)  # the state itself is one of them
+        return rivals == 1
+
+    def states(self) -> NDArray[np.int64]:
+        """The certain most probable state of each variable, -1 where undecided, shape (V,)."""
+        from minfer.solvers.base import first_argmax
+
+        return np.where(self.decided(), first_argmax(self.lo, self.graph._offsets), -1)
+
+    def refuted(self, marginals: Marginals, by: float = 0.01) -> NDArray[np.bool_]:
+        """Variables of which an estimate is provably off by more than ``by``, shape (V,)."""
+        check_number("by", by, 0.0)
+        return self.error_bounds(marginals)[0] > by
+
+    def error_bounds(self, marginals: Marginals) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The least and the largest error that an estimate can have, each shape (V,).
+
+        An error is the largest difference over a variable's states.
+        """
+        p = self._probs_of(marginals)
+        least = np.maximum(np.maximum(self.lo - p, p - self.hi), 0.0)
+        most = np.maximum(self.hi - p, p - self.lo)
+        return self._most(least), self._most(most)
+
+    # ------------------------------------------------------------------ estimates made of them
+
+    def midpoint(self) -> Marginals:
+        """The middle of every interval (so scaled that they add up to one), as an estimate.
+
+        lo + t (hi - lo), one t for each variable: half for two states.
+        """
+        low, high = self._sums(self.lo), self._sums(self.hi)
+        span = np.where(high > low, high - low, 1.0)
+        t = np.repeat(np.clip((1.0 - low) / span, 0.0, 1.0), self.graph._n_states)
+        p = self.lo + t * (self.hi - self.lo)
+        return self._estimate(p, "midpoints of intervals")
+
+    def clip(self, marginals: Marginals) -> Marginals:
+        """An estimate moved into the intervals where it lies outside, and nowhere else."""
+        p = np.clip(self._probs_of(marginals), self.lo, self.hi)
+        total = self._sums(p)
+        sizes = self.graph._n_states
+        short = np.repeat(1.0 - total, sizes)
+        room = np.where(short > 0, self.hi - p, p - self.lo)
+        whole = np.repeat(self._sums(room), sizes)
+        p = p + np.where(whole > 0, short * room / np.where(whole > 0, whole, 1.0), 0.0)
+        return self._estimate(np.clip(p, self.lo, self.hi), f"{marginals.solver}, clipped")
+
+    # ------------------------------------------------------------------ writing
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values, ready for JSON."""
+        width = self.width
+        return {
+            "stopped": self.stopped,
+            "tol": self.tol,
+            "work": self.work,
+            "seconds": self.seconds,
+            "mean_width": float(width.mean()) if len(width) else 0.0,
+            "max_width": float(width.max()) if len(width) else 0.0,
+            "decided": int(self.decided().sum()),
+            "vacuous": int(self.vacuous.sum()),
+            "intervals": {
+                name: {"lo": iv[:, 0].tolist(), "hi": iv[:, 1].tolist(), "method": str(m)}
+                for (name, iv), m in zip(self.items(), self.method)
+            },
+            "trace": [step._asdict() for step in self.trace],
+        }
+
+    def __repr__(self) -> str:
+        width = self.width
+        if not len(width):
+            return "Intervals(no variables)"
+        return (
+            f"Intervals({counted(len(self), 'variable')}; mean width {width.mean():.2g}, largest "
+            f"{width.max():.2g}; {int(self.decided().sum()):,} decided; stopped by {self.stopped} "
+            f"after {self.seconds:.3g} s)"
+        )
+
+    def _repr_html_(self) -> str:
+        """The widest intervals."""
+        width = self.width
+        order = np.argsort(-width, kind="stable")[:SHOWN]
+        more = len(self) - len(order)
+        rows = []
+        for v in order:
+            ends = "  ".join(f"[{lo:.4f}, {hi:.4f}]" for lo, hi in self[int(v)][:6])
+            rows.append((self.graph.name(int(v)), ends, str(self.method[v])))
+        about = repr(self)[len("Intervals(") : -1]
+        return card(
+            "Intervals",
+            about,
+            ("variable", "[lo, hi] of its states", "by"),
+            rows,
+            f"and {more:,} more, all narrower" if more else "",
+        )
+
+    # ------------------------------------------------------------------ inside
+
+    def _most(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.maximum.reduceat(values, self.graph._offsets[:-1]) if len(self) else np.zeros(0)
+
+    def _sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.add.reduceat(values, self.graph._offsets[:-1]) if len(self) else np.zeros(0)
+
+    def _probs_of(self, marginals: Marginals) -> NDArray[np.float64]:
+        check_type(marginals, Marginals, "intervals judge Marginals", ModelError)
+        if not np.array_equal(marginals.graph._n_states, self.graph._n_states):
+            raise ModelError(
+                "these marginals belong to another model: their variables or states differ from "
+                "those of the intervals"
+            )
+        return marginals.probs
+
+    def _estimate(self, p: NDArray[np.float64], name: str) -> Marginals:
+        total = np.repeat(self._sums(p), self.graph._n_states)
+        return Marginals(self.graph, p / total, name, Status.CONVERGED)
