@@ -24,6 +24,8 @@ from minfer.graph import FactorGraph
 __version__ = "0.1.0"
 
 _LATE = {
+    "Intervals": "minfer.certified.result",
+    "intervals": "minfer.certified.search",
     "Auto": "minfer.solvers.auto",
     "MinDivergence": "minfer.reduction.objectives",
     "MinJoint": "minfer.reduction.objectives",
@@ -68,6 +70,8 @@ _LATE = {
 }
 
 if TYPE_CHECKING:
+    from minfer.certified.result import Intervals
+    from minfer.certified.search import intervals
     from minfer.denoising import denoise
     from minfer.io import (
         read,
@@ -118,6 +122,7 @@ __all__ = [
     "Gibbs",
     "GlobalFactor",
     "Globals",
+    "Intervals",
     "Join",
     "JoinTemplates",
     "LogZ",
@@ -143,6 +148,7 @@ __all__ = [
     "factor_gains",
     "ground",
     "infer",
+    "intervals",
     "read",
     "read_evidence",
     "read_fg",

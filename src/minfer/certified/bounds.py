@@ -108,17 +108,24 @@ class Bounds:
         self.codes[variables[better]] = CODE[method]
 
 
+def _clock() -> float:
+    from minfer.kernels._jit import compiling
+
+    return time.perf_counter() - compiling()
+
+
 class Meter:
-    """What is spent, what is left, and who is still looked for."""
+    """What is spent and what is left. Compiling kernels is not counted."""
 
     def __init__(
         self,
         time_limit: float | None,
         work: int | None,
         workers: int = 1,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        self._clock, self._began = clock, clock()
+        self._clock = clock or _clock
+        self._began = self._clock()
         self._deadline = None if time_limit is None else self._began + time_limit
         self._most = work
         self._workers = workers
@@ -165,8 +172,10 @@ class Method(Protocol):
 
     def refine(
         self, local: Local, bounds: Bounds, wanted: NDArray[np.bool_], budget: float, meter: Meter
-    ) -> None:
+    ) -> bool:
         """Offer better intervals for the ``wanted`` (V,) variables, where it can.
+
+        Returns whether a larger budget could do more.
 
         ``budget`` is the work that may go into one variable, about; it doubles or quadruples from
         call to call. What it does depends on the model, the bounds and the budget alone, never on

@@ -19,6 +19,7 @@ import os
 import platform
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
@@ -83,11 +84,15 @@ CACHE_DIR = cache_dir()
 
 
 class _SayOnce(event.Listener):
-    """Prints one line when a kernel of ours is compiled rather than loaded from the cache."""
+    """Prints one line when a kernel of ours is compiled rather than loaded; keeps the time."""
 
     said = False
+    depth, began, spent = 0, 0.0, 0.0
 
     def on_start(self, event: Any) -> None:
+        if _SayOnce.depth == 0:
+            _SayOnce.began = time.perf_counter()
+        _SayOnce.depth += 1
         function = getattr(event.data["dispatcher"], "py_func", None)  # anyone's, not only ours
         module = getattr(function, "__module__", None) or ""
         if not _SayOnce.said and module.startswith("minfer."):
@@ -100,7 +105,15 @@ class _SayOnce(event.Listener):
             )
 
     def on_end(self, event: Any) -> None:
-        pass
+        _SayOnce.depth -= 1
+        if _SayOnce.depth == 0:
+            _SayOnce.spent += time.perf_counter() - _SayOnce.began
+
+
+def compiling() -> float:
+    """Seconds (wall clock) this process has spent compiling, so that limits need not count them."""
+    running = time.perf_counter() - _SayOnce.began if _SayOnce.depth else 0.0
+    return _SayOnce.spent + running
 
 
 event.register("numba:compile", _SayOnce())

@@ -1,0 +1,327 @@
+"""Monotone regions: exact sums inside, everything that comes in from outside at its extremes.
+
+**Theorem** (Holley 1974, by single-site conditionals). Let q be a positive distribution over binary
+variables whose pairs have weights >= 0, and p one over the same variables such that at each site
+the log-odds given the others are at most those of q, whatever the others are. Then
+q(x_i = 1) >= p(x_i = 1) for all i.
+
+Proof: since q's pairs are positive its conditional odds rise with the others, so that odds of p
+given y are at most odds of q given z wherever y <= z; Holley's condition.
+
+Condition the model on any state of everything outside a *region*. Inside, keep pairs that are
+positive after flipping some variables; replace each other factor, of any sign, arity or number of
+states outside, by the largest log-odds it can give to each of its ends. The result is such a q, the
+same for every state outside; with the smallest log-odds it is dominated instead. So two runs of
+exact inference bound all marginals of the region. Where a region has no outside and nothing was
+replaced, the run is exact, whatever the signs. A factor that can forbid a state of a variable has
+an infinite range there; the variable is pinned (:func:`minfer.kernels.regions.region_numbers`),
+which is sound for the others.
+
+**Regions.** On a grid (found by how pairs are numbered), rectangles: strips of h rows, cut to the
+columns around variables that are still wanted, all with one plan, four abreast, both ends of each.
+Elsewhere, balls around variables, as large as their frontier allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.certified.bounds import Bounds, Meter
+from minfer.certified.local import Local
+from minfer.certified.rounding import EXP, down, gamma, up
+
+#: Log-odds up to which fields are taken as they are: beyond, outward (e^-40 is 4e-18).
+FIELD = (40.0, 24.0, 14.0, 8.0)
+#: Largest frontier: 2^20 states, eight lanes.
+WIDEST = 20
+#: Numbers that a run may keep for its way back.
+KEPT = 1 << 24
+#: Rows of a strip that take their intervals from it: its middle.
+CORE = 2
+#: Cells that a step of a run visits, in both passes, for each state of its frontier and run.
+PASSES = 3
+
+
+class Plan(NamedTuple):
+    """A structure that runs share: see :mod:`minfer.kernels.frontier`."""
+
+    pairs: NDArray[np.int64]  # (m, 2) places
+    order: NDArray[np.int64]
+    ptr: NDArray[np.int64]
+    nbr: NDArray[np.int64]
+    steps: NDArray[np.int64]
+    xbit: NDArray[np.int64]
+    xedge: NDArray[np.int64]
+    check: NDArray[np.int64]
+    cptr: NDArray[np.int64]
+    cvar: NDArray[np.int64]
+    widest: int
+    slips: float  # roundings on a path
+
+    @property
+    def n(self) -> int:
+        return len(self.order)
+
+    @property
+    def cells(self) -> float:
+        """Work of one run."""
+        from minfer.kernels.frontier import K
+
+        return PASSES * float((2.0 ** self.steps[:, K]).sum())
+
+    @classmethod
+    def make(
+        cls, order: NDArray, ptr: NDArray, nbr: NDArray, edge: NDArray, pairs: NDArray
+    ) -> Plan:
+        from minfer.kernels.frontier import plan, roundings
+
+        steps, xbit, xedge, check, cptr, cvar, widest = plan(order, ptr, nbr, edge)
+        slips = float(roundings(steps, xbit, EXP)) if len(steps) else 0.0
+        return cls(pairs, order, ptr, nbr, steps, xbit, xedge, check, cptr, cvar, widest, slips)
+
+
+class Region(NamedTuple):
+    """Some variables (-1: a place without one) under a plan."""
+
+    plan: Plan
+    vertices: NDArray[np.int64]  # (n,)
+    whole: bool  # nothing outside, nothing but pairs inside
+
+
+class Answer(NamedTuple):
+    """Intervals of odds of the variables of one region."""
+
+    variables: NDArray[np.int64]
+    lo: NDArray[np.float64]
+    hi: NDArray[np.float64]
+    whole: bool
+
+
+def run(local: Local, regions: list[Region]) -> list[Answer]:
+    """Up to four regions of one plan, abreast."""
+    from minfer.kernels.frontier import MOST, L, frontier_sizes, sweep
+    from minfer.kernels.regions import region_numbers
+
+    plan = regions[0].plan
+    n, m = plan.n, len(plan.pairs)
+    fields, weights = np.zeros(n * L), np.zeros(m * L)
+    mark = np.zeros(len(local.nbr), dtype=bool)
+    flips = np.zeros((len(regions), n), dtype=np.int64)
+    good, spread = np.zeros(len(regions), dtype=bool), np.zeros(len(regions))
+    size = np.empty(n)
+    for k, region in enumerate(regions):
+        for most in FIELD:
+            spread[k] = region_numbers(
+                region.vertices, plan.pairs, region.whole, local.ptr, local.nbr, local.weight,
+                local.theta, local.other, most, 2 * k, mark, fields, weights, flips[k], size,
+            )  # fmt: skip
+            good[k] = frontier_sizes(plan.order, plan.ptr, plan.nbr, size, 64)[1] <= MOST
+            if good[k] or region.whole:
+                break
+        if not good[k]:
+            fields.reshape(n, L)[:, 2 * k : 2 * k + 2] = 0.0
+            weights.reshape(m, L)[:, 2 * k : 2 * k + 2] = 0.0
+    if not good.any():
+        return []
+    room = L << plan.widest
+    n_checks = len(plan.check)
+    stretch = max(1, n_checks)
+    while stretch > 1 and (stretch + -(-n_checks // stretch)) * room > KEPT:
+        if stretch * stretch <= n_checks:
+            break
+        stretch = (stretch + 1) // 2
+    a, b, c = (np.empty(room) for _ in range(3))
+    kept = np.empty((stretch + -(-n_checks // stretch)) * room)
+    odds = np.ones(n * L)
+    sweep(
+        plan.steps, plan.xbit, plan.xedge, plan.check, plan.cptr, plan.cvar, fields, weights,
+        stretch, a, b, c, kept, odds,
+    )  # fmt: skip
+    by_lane = odds.reshape(n, L)
+    out = []
+    for k in np.flatnonzero(good).tolist():
+        slip = float(gamma(2 * plan.slips + 2)) + np.expm1(1.01 * spread[k])
+        lo = down(by_lane[:, 2 * k] / (1 + slip) * (1 - 4e-16))
+        hi = up(by_lane[:, 2 * k + 1] * (1 + slip))
+        lo[(flips[k] & 2) > 0] = 0.0
+        hi[(flips[k] & 4) > 0] = np.inf
+        turn = (flips[k] & 1) > 0
+        with np.errstate(divide="ignore"):
+            lo[turn], hi[turn] = np.maximum(down(1 / hi[turn]), 0.0), up(1 / lo[turn])
+        real = regions[k].vertices >= 0
+        out.append(Answer(regions[k].vertices[real], lo[real], hi[real], regions[k].whole))
+    return out
+
+
+# ---------------------------------------------------------------- grids
+
+
+class Grid(NamedTuple):
+    """Variables numbered row by row, pairs between neighbours (also diagonal ones)."""
+
+    rows: int
+    columns: int
+    diagonal: bool
+
+
+def find_grid(local: Local) -> Grid | None:
+    """The grid that the pairs' numbers show, if they do."""
+    ahead = local.nbr > local.row
+    i, j = local.row[ahead], local.nbr[ahead]
+    if len(i) < 4:
+        return None
+    far = int((j - i).max())
+    for columns in (far, far - 1):
+        if columns < 2:
+            continue
+        across = np.abs(i % columns - j % columns)
+        below = j // columns - i // columns
+        if (across <= 1).all() and (below <= 1).all() and below.any() and (below == 0).any():
+            rows = -(-local.n_variables // columns)
+            return Grid(rows, columns, bool(((across == 1) & (below == 1)).any()))
+    return None
+
+
+def rectangle_plan(short: int, long: int, diagonal: bool) -> Plan:
+    """A rectangle swept along its longer side; place = long * ``short`` + short."""
+    at = np.arange(short * long).reshape(long, short)
+    parts = [
+        (at[:, :-1], at[:, 1:]),
+        (at[:-1], at[1:]),
+    ]
+    if diagonal:
+        parts += [(at[:-1, :-1], at[1:, 1:]), (at[:-1, 1:], at[1:, :-1])]
+    pairs = np.concatenate([np.stack([x.ravel(), y.ravel()], axis=1) for x, y in parts])
+    n = short * long
+    both = np.concatenate([pairs, pairs[:, ::-1]])
+    edge = np.tile(np.arange(len(pairs)), 2)
+    order = np.lexsort((both[:, 1], both[:, 0]))
+    ptr = np.zeros(n + 1, dtype=np.int64)
+    np.cumsum(np.bincount(both[:, 0], minlength=n), out=ptr[1:])
+    nbr = np.ascontiguousarray(both[order, 1])
+    return Plan.make(np.arange(n), ptr, nbr, np.ascontiguousarray(edge[order]), pairs)
+
+
+# ---------------------------------------------------------------- the method
+
+
+@dataclass(eq=False)
+class Monotone:
+    """See the module."""
+
+    name: str = "monotone"
+    _grid: Grid | str | None = "unknown"
+    _calls: int = 0
+    _plans: dict[tuple[int, int], Plan] = field(default_factory=dict)
+    _last: int = 0
+
+    def refine(
+        self, local: Local, bounds: Bounds, wanted: NDArray[np.bool_], budget: float, meter: Meter
+    ) -> bool:
+        wanted = wanted & local.binary
+        if not wanted.any():
+            return False
+        if self._grid == "unknown":
+            self._grid = find_grid(local)
+        if isinstance(self._grid, Grid):
+            return self._strips(self._grid, local, bounds, wanted, budget, meter)
+        return self._balls(local, bounds, wanted, budget, meter)
+
+    def _offer(self, bounds: Bounds, answers: list[Answer]) -> None:
+        for a in answers:
+            bounds.offer_odds("exact" if a.whole else self.name, a.variables, a.lo, a.hi)
+
+    # ------------------------------------------------------------------ grids
+
+    def _strips(
+        self,
+        grid: Grid,
+        local: Local,
+        bounds: Bounds,
+        wanted: NDArray[np.bool_],
+        budget: float,
+        meter: Meter,
+    ) -> bool:
+        height = 2
+        extra = int(grid.diagonal)
+        while height < WIDEST and self._cost(height + 2, extra) <= budget:
+            height += 2
+        shorter = min(grid.rows, grid.columns)
+        if height + 2 >= shorter and shorter + extra <= WIDEST:
+            whole_cost = PASSES * 2.0 ** (shorter + extra) * 2
+            if whole_cost * local.n_variables <= 1.5 * budget * wanted.sum():
+                height = shorter
+        height = min(height, WIDEST - extra, max(grid.rows, grid.columns))
+        if height <= self._last:
+            return height < min(WIDEST - extra, shorter)
+        self._last = height
+        self._calls += 1
+        upright = self._calls % 2 == 0 and min(grid.rows, grid.columns) > height
+        groups = list(self._rectangles(grid, local, wanted, height, upright))
+        for answers in meter.each(lambda g: (g, run(local, g)), groups):
+            meter.spend(2 * len(answers[0]) * answers[0][0].plan.cells)
+            self._offer(bounds, answers[1])
+        self._plans.clear()
+        return height < min(WIDEST - extra, shorter)
+
+    @staticmethod
+    def _cost(height: int, extra: int) -> float:
+        return PASSES * 2.0 ** (height + extra) * 2 * height / CORE
+
+    def _rectangles(
+        self, grid: Grid, local: Local, wanted: NDArray[np.bool_], height: int, upright: bool
+    ) -> Iterator[list[Region]]:
+        """Rectangles around wanted variables, four of one size at a time."""
+        cells = grid.rows * grid.columns
+        flat = np.full(cells, -1, dtype=np.int64)
+        flat[: local.n_variables] = np.where(local.binary, np.arange(local.n_variables), -1)
+        ask = np.zeros(cells, dtype=bool)
+        ask[: local.n_variables] = wanted
+        at, want = flat.reshape(grid.rows, grid.columns), ask.reshape(grid.rows, grid.columns)
+        if upright:
+            at, want = at.T, want.T
+        rows, columns = at.shape
+        height = min(height, rows)
+        found: list[tuple[int, int, int]] = []
+        margin = max(height, 4)
+        core = CORE if height < rows else rows
+        for first in range(0, rows, core):
+            top = max(0, min(first - (height - core) // 2, rows - height))
+            need = np.flatnonzero(want[first : first + core].any(axis=0))
+            if not len(need):
+                continue
+            cut = np.flatnonzero(np.diff(need) > 2 * margin)
+            for a, b in zip([need[0], *need[cut + 1]], [*need[cut], need[-1]]):
+                begin, end = max(0, a - margin), min(columns, b + margin + 1)
+                found.append((int(end - begin), top, int(begin)))
+        found.sort(key=lambda f: -f[0])
+        whole_possible = height == rows and not local.other[local.binary].any()
+        for k in range(0, len(found), 4):
+            length = min(columns, max(found[k][0], height))
+            plan = self._plan(min(height, length), max(height, length), grid.diagonal)
+            group = []
+            for _, top, begin in found[k : k + 4]:
+                begin = min(begin, columns - length)
+                part = at[top : top + height, begin : begin + length]
+                part = part.T if height <= length else part
+                whole = whole_possible and length == columns
+                group.append(Region(plan, np.ascontiguousarray(part).ravel(), whole))
+            yield group
+
+    def _plan(self, short: int, long: int, diagonal: bool) -> Plan:
+        key = (short, long)
+        if key not in self._plans:
+            self._plans[key] = rectangle_plan(short, long, diagonal)
+        return self._plans[key]
+
+    # ------------------------------------------------------------------ balls
+
+    def _balls(
+        self, local: Local, bounds: Bounds, wanted: NDArray[np.bool_], budget: float, meter: Meter
+    ) -> bool:
+        return False

@@ -1,0 +1,265 @@
+"""The search for narrow intervals: all methods in turn, budgets growing, until told to stop.
+
+Level l gives every method B_l = 64 * 4^l units of work for each variable that is still open (wider
+than ``tol``, or, if asked, undecided). A method that narrowed little for its work in its last turn,
+compared with the best, sits out two turns of three. Everything in this schedule depends on the
+model and on what was found, nothing on the clock or the limits: so a longer search passes through
+the same intervals and goes on, and more time never widens one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minfer.certified.bounds import CODE, Bounds, Meter, Method
+from minfer.certified.local import Local
+from minfer.certified.result import Intervals, Step
+from minfer.certified.rounding import odds_from_log
+from minfer.checks import (
+    bool_mask,
+    check_choice,
+    check_flag,
+    check_number,
+    check_seconds,
+    check_whole,
+)
+from minfer.conditioning import Conditioned, condition
+from minfer.errors import SettingsError
+from minfer.graph import FactorGraph, check_graph
+
+FIRST_BUDGET, GROWTH, LEVELS = 64.0, 4.0, 22
+#: A method must have narrowed at least this share of what the best one did for its work.
+PAYS = 0.05
+
+#: Progress: called with a step of the trace as it happens.
+Watcher = Callable[[Step], None]
+
+
+def all_methods() -> dict[str, Callable[[], Method]]:
+    """Every method by name, in the order of their turns."""
+    from minfer.certified.monotone import Monotone
+
+    return {"monotone": Monotone}
+
+
+def intervals(
+    model: FactorGraph,
+    time_limit: float | None = 10.0,
+    tol: float = 0.01,
+    variables: Iterable[int | str] | int | str | None = None,
+    work: int | None = None,
+    *,
+    undecided: bool = False,
+    methods: Sequence[str] | None = None,
+    kept: ArrayLike | None = None,
+    workers: int | None = None,
+    watch: Watcher | None = None,
+) -> Intervals:
+    """Rigorous intervals that hold the true marginals of a model.
+
+    Parameters
+    ----------
+    model : FactorGraph
+        With its evidence, if any.
+    time_limit : float or None
+        Seconds (wall clock) after which the best intervals so far are returned; Ctrl-C does the
+        same. None: no limit.
+    tol : float
+        The width at which a variable is finished.
+    variables : names or numbers, optional
+        Work on these only; the others get what falls off.
+    work : int, optional
+        A limit in nodes and cells instead of seconds (about a nanosecond each), which gives the
+        same intervals on every machine. With it, ``time_limit`` still holds unless None.
+    undecided : bool
+        A variable is finished, too, once its most probable state is certain.
+    methods : names, optional
+        Only these: exact, monotone, walks, boxes, hull.
+    kept : bool array (n_factors,), optional
+        Factors that a reduction kept: bounds that treat the others as unknown come first.
+    workers : int, optional
+        Threads; all cores by default.
+    watch : callable, optional
+        Told every step of the trace as it happens.
+
+    Returns
+    -------
+    Intervals
+
+    Examples
+    --------
+    >>> import minfer
+    >>> g = minfer.FactorGraph.pairwise([0.5, -0.2, 0.1], [[0, 1], [1, 2]], [1.0, -0.5])
+    >>> iv = minfer.intervals(g)
+    >>> bool((iv.width < 1e-9).all()), iv.stopped
+    (True, 'tolerance')
+    """
+    check_graph(model, "intervals")
+    if time_limit is not None:
+        check_seconds("time_limit", time_limit)
+    check_number("tol", tol, 0.0)
+    check_flag("undecided", undecided)
+    if work is not None:
+        check_whole("work", work, 0)
+    if workers is not None:
+        check_whole("workers", workers, 1)
+    known = all_methods()
+    if isinstance(methods, str):
+        methods = [methods]
+    for name in methods or ():
+        check_choice("methods", name, tuple(known))
+    keep = None if kept is None else bool_mask(kept, model.n_factors, "kept")
+    asked = np.ones(model.n_variables, dtype=bool)
+    if variables is not None:
+        chosen = [variables] if isinstance(variables, (str, int, np.integer)) else list(variables)
+        if not chosen:
+            raise SettingsError("variables: name at least one, or leave it out for all")
+        asked[:] = False
+        asked[[model.index(v) for v in chosen]] = True
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    meter = Meter(time_limit, work, workers or cores or 1)
+    search = Search(condition(model), asked, tol, undecided, meter, watch)
+    try:
+        if keep is not None and not keep.all():
+            search.kept_part(~keep, [make() for n, make in known.items() if n != "hull"])
+        search.run([make() for n, make in known.items() if methods is None or n in methods])
+    except KeyboardInterrupt:
+        meter.stopped = "interrupted"
+    return search.answer()
+
+
+@dataclass(eq=False)
+class Turn:
+    """How a method fares."""
+
+    method: Method
+    rate: float = np.inf  # narrowing for a unit of work, in its last turn
+    sits_out: int = 0
+    more: bool = True  # whether a larger budget could do more
+
+
+class Search:
+    """One search: the model, the bounds, the meter and the trace."""
+
+    def __init__(
+        self,
+        model: Conditioned,
+        asked: NDArray[np.bool_],
+        tol: float,
+        undecided: bool,
+        meter: Meter,
+        watch: Watcher | None = None,
+    ) -> None:
+        self.model, self.asked, self.tol, self.undecided = model, asked, tol, undecided
+        self.meter, self.watch = meter, watch
+        self.local = Local.of(model)
+        self.bounds = Bounds.vacuous(model.graph)
+        self.trace: list[Step] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        """What is plain: fixed variables, forbidden states, what log-odds can be at all."""
+        graph, bounds = self.model.graph, self.bounds
+        impossible = np.isneginf(self.model.field)
+        bounds.hi[impossible] = 0.0
+        fixed = np.flatnonzero(self.model.fixed >= 0)
+        at = graph._offsets[fixed] + self.model.fixed[fixed]
+        sizes = graph._n_states
+        bounds.hi[np.repeat(self.model.fixed >= 0, sizes)] = 0.0
+        bounds.lo[at] = bounds.hi[at] = 1.0
+        bounds.codes[fixed] = CODE["fixed"]
+        two = np.flatnonzero(self.local.binary)
+        lo, hi = odds_from_log(self.local.reach[two, 0], self.local.reach[two, 1])
+        bounds.offer_odds("range", two, lo, hi)
+        self._note("range", 0, np.ones(graph.n_variables))
+
+    def _open(self) -> NDArray[np.bool_]:
+        """(V,) asked for and not finished."""
+        out = self.asked & (self.bounds.width > self.tol)
+        if self.undecided and out.any():
+            out &= ~self._result("").decided()
+        return out
+
+    def run(self, methods: Sequence[Method]) -> None:
+        """All methods in turn, budgets growing."""
+        turns = [Turn(m) for m in methods]
+        for level in range(LEVELS):
+            if not self._level(level, turns):
+                return
+        self.meter.stopped = self.meter.stopped or "exhausted"
+
+    def _level(self, level: int, turns: list[Turn]) -> bool:
+        best = max((t.rate for t in turns if np.isfinite(t.rate)), default=0.0)
+        for turn in turns:
+            if not turn.more:
+                continue
+            if turn.rate < PAYS * best and turn.sits_out < 2:
+                turn.sits_out += 1
+                continue
+            turn.sits_out = 0
+            wanted = self._open()
+            if not wanted.any():
+                self.meter.stopped = "tolerance"
+            if not self.meter.go_on():
+                return False
+            before, work = self.bounds.width, self.meter.work
+            budget = FIRST_BUDGET * GROWTH**level
+            turn.more = bool(
+                turn.method.refine(self.local, self.bounds, wanted, budget, self.meter)
+            )
+            spent = self.meter.work - work
+            narrowed = float((before - self.bounds.width)[self.asked].sum())
+            if spent:
+                turn.rate = narrowed / spent
+                self._note(turn.method.name, level, before)
+        if not self._open().any():
+            self.meter.stopped = self.meter.stopped or "tolerance"
+            return False
+        if not any(t.more for t in turns):
+            self.meter.stopped = self.meter.stopped or "exhausted"
+            return False
+        return self.meter.go_on()
+
+    def kept_part(self, ignored: NDArray[np.bool_], methods: Sequence[Method]) -> None:
+        """Bounds from a reduced model: ignored factors are ranges. Budgets up to the seventh."""
+        whole, self.local = self.local, Local.of(self.model, ignored)
+        turns = [Turn(m) for m in methods]
+        for level in range(7):
+            if not self._level(level, turns):
+                break
+        self.local = whole
+        if self.meter.stopped in ("exhausted", "tolerance"):
+            self.meter.stopped = ""
+
+    def _note(self, name: str, level: int, before: NDArray[np.float64]) -> None:
+        width = self.bounds.width
+        asked = width[self.asked]
+        step = Step(
+            name,
+            level,
+            self.meter.work,
+            self.meter.seconds,
+            int((width < before).sum()),
+            float(asked.mean()) if len(asked) else 0.0,
+            float(asked.max()) if len(asked) else 0.0,
+            int(self._open().sum()),
+        )
+        self.trace.append(step)
+        if self.watch is not None:
+            self.watch(step)
+
+    def _result(self, stopped: str) -> Intervals:
+        b = self.bounds
+        return Intervals(
+            self.model.graph, b.lo, b.hi, b.codes, self.tol, stopped, self.trace, self.meter.work,
+            self.meter.seconds,
+        )  # fmt: skip
+
+    def answer(self) -> Intervals:
+        """The intervals as they are."""
+        return self._result(self.meter.stopped)
