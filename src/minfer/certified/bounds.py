@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,15 +153,25 @@ class Meter:
     ) -> Iterator[Answer]:
         """Run all portions in waves on all cores, answers in order, until the meter stops.
 
-        ``run`` must not write what other portions read; the caller spends and offers.
+        ``run`` must not write what other portions read; the caller spends and offers. The clock is
+        looked at before each portion, the work after each wave.
         """
         todo = iter(portions)
+
+        def in_time(portion: Portion) -> tuple[bool, Answer | None]:
+            if self._deadline is not None and self._clock() >= self._deadline:
+                return False, None
+            return True, run(portion)
+
         with ThreadPoolExecutor(max_workers=max(1, self._workers)) as pool:
             while self.go_on():
                 wave = [p for _, p in zip(range(WAVE), todo)]
                 if not wave:
                     return
-                yield from pool.map(run, wave) if self._workers > 1 else map(run, wave)
+                answers = pool.map(in_time, wave) if self._workers > 1 else map(in_time, wave)
+                for done, answer in answers:
+                    if done:
+                        yield cast(Answer, answer)
 
 
 class Method(Protocol):

@@ -218,7 +218,8 @@ class Monotone:
     _grid: Grid | str | None = "unknown"
     _calls: int = 0
     _plans: dict[tuple[int, int], Plan] = field(default_factory=dict)
-    _last: int = 0
+    _last: int = 0  # rows of the last strips
+    _sizes: dict[int, int] = field(default_factory=dict)  # of the last ball around each variable
 
     def refine(
         self, local: Local, bounds: Bounds, wanted: NDArray[np.bool_], budget: float, meter: Meter
@@ -324,4 +325,47 @@ class Monotone:
     def _balls(
         self, local: Local, bounds: Bounds, wanted: NDArray[np.bool_], budget: float, meter: Meter
     ) -> bool:
-        return False
+        """Balls around wanted variables; those in the core of one need none of their own."""
+        from minfer.kernels.frontier import MOST
+        from minfer.kernels.regions import grow
+
+        n = local.n_variables
+        reach = np.abs(local.reach).max(axis=1)
+        # beyond the largest field a variable is cut or pinned: its partners' pairs remain
+        pull = np.bincount(local.row, np.abs(local.weight).max(axis=1, initial=0.0), n)
+        reach = np.minimum(reach, FIELD[-1] + 2 * pull)
+        where, vertices = np.full(n, -1, dtype=np.int64), np.empty(n + 1, dtype=np.int64)
+        todo = wanted.copy()
+        pure = not local.other[local.binary].any()
+        more = False
+
+        def portions() -> Iterator[Region]:
+            nonlocal more
+            for v in np.flatnonzero(wanted).tolist():
+                if not todo[v]:
+                    continue
+                size, core, whole = grow(
+                    v, local.ptr, local.nbr, local.binary, reach, budget, 2.0 * PASSES, WIDEST,
+                    MOST, 24, where, vertices, todo,
+                )  # fmt: skip
+                meter.spend(64 * size)
+                more |= not whole
+                if size <= self._sizes.get(v, 1) and not whole:
+                    continue
+                self._sizes[v] = size
+                todo[vertices[:core]] = False
+                yield self._region(local, vertices[:size].copy(), where, whole and pure)
+
+        for region, answers in meter.each(lambda r: (r, run(local, [r])), portions()):
+            meter.spend(2 * region.plan.cells)
+            self._offer(bounds, answers)
+        return more
+
+    @staticmethod
+    def _region(local: Local, vertices: NDArray[np.int64], where: NDArray, whole: bool) -> Region:
+        from minfer.kernels.regions import inside, narrow_order
+
+        where[vertices] = np.arange(len(vertices))
+        ptr, nbr, edge, pairs = inside(vertices, where, local.ptr, local.nbr)
+        where[vertices] = -1
+        return Region(Plan.make(narrow_order(ptr, nbr), ptr, nbr, edge, pairs), vertices, whole)

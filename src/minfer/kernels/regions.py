@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from minfer.kernels._jit import jit
+from minfer.kernels.frontier import L, frontier_sizes
 
 U = 2.0**-53
-L = 8
 
 
 @jit
@@ -321,3 +321,59 @@ def narrow_order(lptr, lnbr):
                 fresh[n_fresh] = u
                 n_fresh += 1
     return order
+
+
+@jit
+def grow(
+    center, ptr, nbr, allowed, weight, budget, passes, widest, most, rounds, where, vertices, served
+):
+    """The largest ball whose sums cost at most ``budget`` for each variable it serves.
+
+    Balls of growing size are tried; ``served`` (V,) are variables that are looked for, and count if
+    within a third of the ball's radius. ``where`` and ``vertices`` are scratch: -1 (V,), and room.
+    Returns how many variables the ball has (0: none fits), how many of these lie in its core, and
+    whether it is a whole component.
+    """
+    best = core = 0
+    whole = False
+    size = 2.0
+    for _ in range(rounds):
+        n = ball(center, ptr, nbr, allowed, int(size), where, vertices)
+        # distances, from the order of the search
+        radius = 0
+        done = 1
+        dist = np.zeros(n, np.int64)
+        for k in range(n):
+            v = vertices[k]
+            for e in range(ptr[v], ptr[v + 1]):
+                j = where[nbr[e]]
+                if j >= done:
+                    dist[j] = dist[k] + 1
+                    done = j + 1
+                    radius = max(radius, dist[j])
+        near = use = 0
+        for k in range(n):
+            if 3 * dist[k] <= radius or k == 0:
+                near += 1
+                use += served[vertices[k]]
+        lptr, lnbr, _, _ = inside(vertices[:n], where, ptr, nbr)
+        order = narrow_order(lptr, lnbr)
+        local = np.empty(n)
+        for k in range(n):
+            local[k] = weight[vertices[k]]
+        k, heavy, cells = frontier_sizes(order, lptr, lnbr, local, widest)
+        complete = n < int(size)
+        for v in vertices[:n]:
+            where[v] = -1
+        if complete:
+            use = 0
+            for v in vertices[:n]:
+                use += served[v]
+            near = n
+        if k > widest or heavy > most or passes * cells > budget * max(use, 1):
+            break
+        best, core, whole = n, near, complete
+        if complete:
+            break
+        size = max(size + 1, 1.3 * size)
+    return best, core, whole
