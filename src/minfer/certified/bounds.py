@@ -64,7 +64,7 @@ class Bounds:
     ) -> None:
         """Intervals of the odds p(1) / p(0) of different binary variables (n,), rigorous."""
         low, high = probability_from_odds(lo, hi)
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             other_low, other_high = probability_from_odds(np.maximum(down(1 / hi), 0.0), up(1 / lo))
         self.offer(
             method,
