@@ -133,7 +133,9 @@ class Local:
             known = ~np.isnan(found[:, :, 0])
             for k in range(2):
                 add = np.bincount(g._scope[known], weights=found[:, :, k][known], minlength=n)
-                other[:, k] += add
+                with np.errstate(invalid="ignore"):
+                    other[:, k] += add
+        other[np.isnan(other).any(axis=1)] = [-np.inf, np.inf]  # one rules out what another may
         ptr, nbr, weight = _merged(n, ends, weights, errors)
         return cls(
             model,

@@ -26,6 +26,8 @@ from numpy.typing import NDArray
 U = 2.0**-53
 #: Roundings that an exponential or a logarithm counts for.
 EXP = 8
+#: A few dozen of the smallest floats: what these functions may lose to underflow.
+TINY = 1e-322
 
 
 def gamma(n: float | NDArray) -> NDArray[np.float64]:
@@ -50,11 +52,16 @@ def probability_from_odds(
     lo: NDArray[np.float64], hi: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """[lo, hi] of odds r (0 to infinity) as an interval of r / (1 + r), outward."""
-    with np.errstate(divide="ignore", over="ignore"):
-        low = np.where(lo > 0, 1.0 / (1.0 + 1.0 / lo), 0.0)
-        high = np.where(hi < np.inf, 1.0 / (1.0 + 1.0 / hi), 1.0)
+    low, high = _share(lo), _share(hi)
     g = float(gamma(4))
-    return np.maximum(down(low * (1 - g)), 0.0), np.minimum(up(high * (1 + g)), 1.0)
+    low, high = low * (1 - g) - TINY, high * (1 + g) + TINY
+    return np.maximum(down(low), 0.0), np.minimum(up(high), 1.0)
+
+
+def _share(odds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """r / (1 + r), also where r is infinite or next to nothing."""
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        return np.where(odds < 1, odds / (1.0 + odds), 1.0 / (1.0 + 1.0 / odds))
 
 
 def odds_from_log(
@@ -63,5 +70,5 @@ def odds_from_log(
     """[lo, hi] of log-odds as an interval of odds, outward."""
     g = float(gamma(EXP + 2))
     with np.errstate(over="ignore", under="ignore"):
-        low, high = np.exp(lo) * (1 - g), np.exp(hi) * (1 + g)
+        low, high = np.exp(lo) * (1 - g) - TINY, np.exp(hi) * (1 + g) + TINY
     return np.maximum(down(low), 0.0), up(high)
