@@ -60,6 +60,7 @@ from minfer.factors import (
     read_only,
 )
 from minfer.notebook import card
+from minfer.states import StateNames, checked_state_names, state_number
 from minfer.words import counted
 
 #: What a graph computes once about its structure.
@@ -92,6 +93,10 @@ class FactorGraph:
     _field: NDArray[np.float64] | None = None
     _origin: NDArray[np.int64] | None = None
     lineage: str = field(default_factory=lambda: os.urandom(8).hex())
+    #: Names of the variables' states, or None.
+    _states: StateNames | None = None
+    #: (F,) the variable of which a factor is the conditional distribution, or -1; None: nowhere.
+    _child: NDArray[np.int32] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self._n_states, np.ndarray) or not isinstance(self.groups, tuple):
@@ -225,6 +230,35 @@ class FactorGraph:
             scopes.append([graph.index(name) for name in names])
             tables.append(table)
         return graph.add_tables(scopes, tables)
+
+    @classmethod
+    def network(
+        cls,
+        states: Mapping[str, int | Sequence[str]],
+        tables: Mapping[str, Any],
+    ) -> FactorGraph:
+        """A Bayesian network, in probabilities.
+
+        Parameters
+        ----------
+        states : {variable: its states' names, or how many}
+        tables : {variable: P(variable), or (parents, P(variable | parents))}
+            The table's axes are the parents in their order, then the variable itself; every row
+            over the variable's states sums to one.
+
+        Examples
+        --------
+        >>> from minfer import FactorGraph
+        >>> g = FactorGraph.network(
+        ...     {"rain": ["no", "yes"], "wet": ["no", "yes"]},
+        ...     {"rain": [0.8, 0.2], "wet": (["rain"], [[0.9, 0.1], [0.2, 0.8]])},
+        ... )
+        >>> g.directed, g.states("wet")
+        (True, ('no', 'yes'))
+        """
+        from minfer.directed import build_network
+
+        return build_network(states, tables)
 
     def add_features(
         self, scope: ArrayLike, theta: ArrayLike, feature: str | ArrayLike = "and"
@@ -679,7 +713,14 @@ class FactorGraph:
     def _append(self, *groups: FactorGroup) -> FactorGraph:
         """A new graph with more factors; a new lineage, since the numbers mean something new."""
         groups = tuple(g for g in groups if len(g))
-        return FactorGraph(self._n_states, self.groups + groups, self.names, self._field)
+        child = self._child
+        if child is not None:
+            more = sum(len(g) for g in groups)
+            child = np.concatenate([child, np.full(more, -1, dtype=np.int32)])
+        return FactorGraph(
+            self._n_states, self.groups + groups, self.names, self._field,
+            _states=self._states, _child=child,
+        )  # fmt: skip
 
     # ------------------------------------------------------------------ looking
 
@@ -815,6 +856,55 @@ class FactorGraph:
         number = self.index(variable)
         return self.names[number] if self.names else f"x{number}"
 
+    def states(self, variable: int | str) -> tuple[str, ...]:
+        """The names of a variable's states; "0", "1", ... where it has none of its own."""
+        v = self.index(variable)
+        own = self._states[v] if self._states else None
+        return own or tuple(str(s) for s in range(self._n_states[v]))
+
+    @property
+    def has_state_names(self) -> bool:
+        """Whether some variable's states have names."""
+        return self._states is not None
+
+    def state(self, variable: int | str, state: int | str) -> int:
+        """The number of a state given by number or name."""
+        v = self.index(variable)
+        own = self._states[v] if self._states else None
+        return state_number(self.name(v), int(self._n_states[v]), own, state, ModelError)
+
+    def with_state_names(
+        self, names: Mapping[int | str, Sequence[str]] | Sequence[Sequence[str] | None]
+    ) -> FactorGraph:
+        """The same model with names for states: ``{variable: names}``, or one entry for each.
+
+        >>> from minfer import FactorGraph
+        >>> g = FactorGraph.named({"rain": 2}, {("rain",): [0.0, -1.4]})
+        >>> g.with_state_names({"rain": ["no", "yes"]}).states("rain")
+        ('no', 'yes')
+        """
+        return self._renumbered(_states=checked_state_names(names, self.index, self._n_states))
+
+    def child(self, factor: int) -> int | None:
+        """The variable whose conditional distribution a factor is (given the rest of its scope)."""
+        factor = self.factor_index(factor)
+        if self._child is None or self._child[factor] < 0:
+            return None
+        return int(self._child[factor])
+
+    @property
+    def directed(self) -> bool:
+        """Whether the model is a Bayesian network: one conditional distribution per variable."""
+        if self._child is None or len(self._child) != self.n_variables:
+            return False
+        return bool((np.sort(self._child) == np.arange(self.n_variables)).all())
+
+    def _by_state(self, variable: int, values: Mapping[Any, Any]) -> list[Any]:
+        out: list[Any] = [0.0] * int(self._n_states[variable])
+        for state, value in values.items():
+            out[self.state(variable, state)] = value
+        return out
+
     def _names_hint(self, wanted: str) -> str:
         from difflib import get_close_matches
 
@@ -853,8 +943,8 @@ class FactorGraph:
 
     # ------------------------------------------------------------------ new graphs from old
 
-    def with_evidence(self, evidence: Mapping[int | str, int]) -> FactorGraph:
-        """Condition on observed states: ``{variable or name: state}``."""
+    def with_evidence(self, evidence: Mapping[int | str, int | str]) -> FactorGraph:
+        """Condition on observed states: ``{variable or name: state or its name}``."""
         if not isinstance(evidence, Mapping):
             raise EvidenceError("evidence is a mapping {variable: state}, as in {'x3': 1}")
         if not evidence:
@@ -865,13 +955,10 @@ class FactorGraph:
                 v = self.index(variable)
             except ModelError as error:
                 raise EvidenceError(f"evidence: {error}") from None
-            number = integer(state)
-            if number is None or not 0 <= number < self._n_states[v]:
-                why = "; states are integers" if number is None else ""
-                raise EvidenceError(
-                    f"evidence: {self.name(v)} has states 0 to {self._n_states[v] - 1}, "
-                    f"not {told(state)}{why}"
-                )
+            try:
+                number = self.state(v, state)
+            except ModelError as error:
+                raise EvidenceError(f"evidence: {error}") from None
             lo, hi = self._offsets[v], self._offsets[v + 1]
             seen = log_field[lo + number]
             if seen == -np.inf:
@@ -883,8 +970,11 @@ class FactorGraph:
             log_field[lo + number] = seen
         return self._renumbered(_field=log_field)
 
-    def with_soft_evidence(self, likelihoods: Mapping[int | str, ArrayLike]) -> FactorGraph:
-        """Multiply in per-state likelihoods: ``{variable or name: S non-negative numbers}``."""
+    def with_soft_evidence(self, likelihoods: Mapping[int | str, Any]) -> FactorGraph:
+        """Multiply in per-state likelihoods: ``{variable or name: S non-negative numbers}``.
+
+        By state name too, as in ``{"CVP": {"LOW": 0.2, "NORMAL": 0.8}}``; states left out have 0.
+        """
         if not isinstance(likelihoods, Mapping):
             raise EvidenceError(
                 "soft evidence is a mapping {variable: likelihoods}, as in {'x3': [0.2, 0.8]}"
@@ -896,6 +986,8 @@ class FactorGraph:
             except ModelError as error:
                 raise EvidenceError(f"soft evidence: {error}") from None
             what = f"soft evidence: likelihoods of {self.name(v)}"
+            if isinstance(values, Mapping):
+                values = self._by_state(v, values)
             like = real_numbers(values, what, EvidenceError).astype(np.float64)
             if like.shape != (self._n_states[v],):
                 raise EvidenceError(
@@ -955,7 +1047,7 @@ class FactorGraph:
                 g = g.with_weights(self._weights_of(g, values))
                 g.check_numbers()
             groups.append(g)
-        return self._renumbered(groups=tuple(groups))
+        return self._renumbered(groups=tuple(groups), _child=None)
 
     def _renumbered(self, **changes: Any) -> FactorGraph:
         """The same structure with other numbers; what is known of the structure goes along."""
@@ -1015,7 +1107,8 @@ class FactorGraph:
             elif len(rows):
                 groups.append(g.take(rows, new))
         origin = kept if self._origin is None else self._origin[kept]
-        return replace(self, groups=tuple(groups), _origin=origin)
+        child = None if self._child is None else self._child[kept]
+        return replace(self, groups=tuple(groups), _origin=origin, _child=child)
 
     def component_labels(self) -> NDArray[np.int32]:
         """The connected component of each variable, numbered by first appearance, shape (V,)."""
@@ -1073,9 +1166,23 @@ class FactorGraph:
             log_field = None
             if self._field is not None:
                 log_field = self._field[states[state_ptr[c] : state_ptr[c + 1]]]
-            graph = FactorGraph(self._n_states[which], tuple(groups[c]), names, log_field)
-            out.append(Component(graph, which, factors[fac_ptr[c] : fac_ptr[c + 1]]))
+            here = factors[fac_ptr[c] : fac_ptr[c + 1]]
+            graph = FactorGraph(
+                self._n_states[which], tuple(groups[c]), names, log_field,
+                _states=self._states and tuple(self._states[v] for v in which),
+                _child=self._children_of(here, number),
+            )  # fmt: skip
+            out.append(Component(graph, which, here))
         return out
+
+    def _children_of(
+        self, factors: NDArray[np.int64], number: NDArray[np.int32]
+    ) -> NDArray[np.int32] | None:
+        """Children of some factors under the variables' new numbers."""
+        if self._child is None:
+            return None
+        child = self._child[factors]
+        return np.where(child >= 0, number[child], -1).astype(np.int32)
 
     def _factor_labels(self, labels: NDArray[np.int64]) -> NDArray[np.int64]:
         """The label that all variables of a factor have, shape (F,)."""
@@ -1095,6 +1202,13 @@ class FactorGraph:
         """Check everything again (constructors already do) and return the graph itself."""
         checked_states(self._n_states)
         checked_names(self.names, self.n_variables)
+        checked_state_names(self._states, self.index, self._n_states)
+        if self._child is not None:
+            if self._child.shape != (self.n_factors,):
+                raise ModelError("children: one entry for each factor")
+            for i in np.flatnonzero(self._child >= 0).tolist():
+                if self._child[i] not in self.scope(i):
+                    raise ModelError(f"factor {i}: its child is not in its scope")
         seen = np.zeros(self.n_factors, dtype=bool)
         for g in self.groups:
             if len(g) == 0 or (np.diff(g._ids) <= 0).any() or g._ids[-1] >= self.n_factors:

@@ -7,9 +7,10 @@
     header    JSON: the names, the factor groups in order, and of every array dtype, shape, offset
     arrays    raw, little-endian, row-major, each at a multiple of 64 from the end of the header
 
-All integers are little-endian. Names, the field, features, shared tables and the factors' numbers
-are kept; the lineage is not, so a graph read back cannot take over another's messages. What the
-header declares is compared with the bytes there are before anything is allocated.
+All integers are little-endian. Kept are the names of variables and states, the field, features,
+shared tables, the factors' numbers, and of which variable a factor is the conditional distribution;
+the lineage is not, so a graph read back cannot take over another's messages. What the header
+declares is compared with the bytes there are before anything is allocated.
 """
 
 from __future__ import annotations
@@ -53,7 +54,12 @@ def format_native(graph: FactorGraph) -> bytes:
         arrays["field"] = graph._field.astype(_F8)
     groups = [_describe(g, f"group{k}", arrays) for k, g in enumerate(graph.groups)]
     names = None if graph.names is None else list(graph.names)
-    data = lay_out({"names": names, "groups": groups}, arrays)
+    content: dict[str, Any] = {"names": names, "groups": groups}
+    if graph._states is not None:
+        content["states"] = [None if own is None else list(own) for own in graph._states]
+    if graph._child is not None:
+        arrays["child"] = graph._child.astype(_I4)
+    data = lay_out(content, arrays)
     return check_readable(graph, "native", data)
 
 
@@ -150,7 +156,12 @@ class _Reader:
         if "field" in self._table:
             field = self._array("field", _F8, [int(n_states.sum(dtype=np.int64))])
         parts = tuple(self._group(g, f"group{k}") for k, g in enumerate(groups))
-        return FactorGraph(n_states, parts, self._names(), field).validate()
+        child = None
+        if "child" in self._table:
+            child = self._array("child", _I4, [sum(len(g) for g in parts)])
+        return FactorGraph(
+            n_states, parts, self._names(), field, _states=self._states(), _child=child
+        ).validate()
 
     def _names(self) -> tuple[str, ...] | None:
         names = self._header.get("names")
@@ -159,6 +170,17 @@ class _Reader:
         if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
             raise FormatError("the names must be strings")
         return tuple(names)
+
+    def _states(self) -> tuple[tuple[str, ...] | None, ...] | None:
+        states = self._header.get("states")
+        if states is None:
+            return None
+        if not isinstance(states, list) or not all(
+            own is None or (isinstance(own, list) and all(isinstance(s, str) for s in own))
+            for own in states
+        ):
+            raise FormatError("the state names must be lists of strings")
+        return tuple(None if own is None else tuple(own) for own in states)
 
     def _group(self, entry: Any, name: str) -> FactorGroup:
         kind = self._item(entry, "kind", str)

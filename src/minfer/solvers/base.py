@@ -21,6 +21,7 @@ from minfer.errors import ModelError, RefusedError
 from minfer.factors import FactorGroup, read_only
 from minfer.graph import FactorGraph, check_graph
 from minfer.notebook import card
+from minfer.states import Probabilities
 from minfer.words import counted
 
 _MAX_JOINT_BITS = 26.0  # of the cells of a product of marginals
@@ -140,9 +141,11 @@ class Marginals:
         return cls(graph, p, solver, Status.CONVERGED, kind, state=Plain(log_z))
 
     def __getitem__(self, variable: int | str) -> NDArray[np.float64]:
-        """p(x_v), shape (S_v,), by number or name."""
+        """p(x_v), shape (S_v,), by number or name; a state of it by its name too."""
         v = self.graph.index(variable)
-        return read_only(self.probs[self.graph._offsets[v] : self.graph._offsets[v + 1]])
+        p = read_only(self.probs[self.graph._offsets[v] : self.graph._offsets[v + 1]])
+        names = self.graph._states
+        return p if names is None else Probabilities.of(p, self.graph.name(v), names[v])
 
     def __len__(self) -> int:
         return self.graph.n_variables

@@ -1,0 +1,112 @@
+"""Names of states, and tables that know their child: in the model, answers and native files."""
+
+import numpy as np
+import pytest
+
+from minfer import EvidenceError, Exact, FactorGraph, ModelError
+from minfer.io.native import format_native, parse_native
+
+
+def sprinkler() -> FactorGraph:
+    return FactorGraph.network(
+        {"rain": ["no", "yes"], "sprinkler": ["off", "on"], "wet": ["no", "yes"], "count": 3},
+        {
+            "rain": [0.8, 0.2],
+            "sprinkler": (["rain"], [[0.6, 0.4], [0.99, 0.01]]),
+            "wet": (
+                ["sprinkler", "rain"],
+                [[[1.0, 0.0], [0.2, 0.8]], [[0.1, 0.9], [0.01, 0.99]]],
+            ),
+            "count": ("wet", [[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]),
+        },
+    )
+
+
+def test_names_and_numbers_say_the_same():
+    g = sprinkler()
+    by_name = Exact()(g.with_evidence({"wet": "yes", "count": "2"}))
+    by_number = Exact()(g.with_evidence({2: 1, 3: 2}))
+    assert np.array_equal(by_name.probs, by_number.probs)
+    assert by_name["rain"]["yes"] == by_name["rain"][1] == by_name.probs[1]
+    assert by_name["rain"].to_dict().keys() == {"no", "yes"}
+    # by hand: P(rain | wet, count=2); count depends on wet only
+    wet = np.array([[[1.0, 0.0], [0.2, 0.8]], [[0.1, 0.9], [0.01, 0.99]]])
+    p = [
+        pr * sum(ps[s] * wet[s, r, 1] for s in range(2))
+        for r, (pr, ps) in enumerate(zip([0.8, 0.2], [[0.6, 0.4], [0.99, 0.01]]))
+    ]
+    assert by_name["rain"]["yes"] == pytest.approx(p[1] / sum(p), abs=1e-12)
+
+
+def test_a_wrong_state_lists_the_states_and_the_nearest():
+    with pytest.raises(EvidenceError, match=r"wet has the states no, yes, not 'yess'.*mean yes"):
+        sprinkler().with_evidence({"wet": "yess"})
+    with pytest.raises(EvidenceError, match="states 0 to 1, not 2"):
+        sprinkler().with_evidence({"wet": 2})
+    with pytest.raises(ModelError, match="the states no, yes"):
+        Exact()(sprinkler())["rain"]["maybe"]
+    with pytest.raises(EvidenceError, match="count has states 0 to 2, not 'three'"):
+        sprinkler().with_evidence({"count": "three"})
+
+
+def test_soft_evidence_by_state():
+    g = sprinkler()
+    a = Exact()(g.with_soft_evidence({"wet": {"yes": 0.7, "no": 0.2}}))
+    b = Exact()(g.with_soft_evidence({"wet": [0.2, 0.7]}))
+    assert np.array_equal(a.probs, b.probs)
+
+
+def test_everything_made_from_a_network_keeps_names_and_children():
+    g = sprinkler()
+    assert g.directed
+    assert [g.child(i) for i in range(4)] == [0, 1, 2, 3]
+    assert [g.states(v) for v in ("count", "wet")] == [("0", "1", "2"), ("no", "yes")]
+    read = parse_native("x", format_native(g))
+    for h in (read, g.with_evidence({0: 1}), g.keep(np.ones(4, dtype=bool))):
+        assert h._states == g._states
+        assert h.directed
+    kept = g.keep(np.array([False, True, True, False]))
+    assert [kept.child(i) for i in range(2)] == [1, 2]
+    assert not kept.directed
+    more = g.add_features([[0, 1]], [0.3])
+    assert more.child(4) is None
+    assert more.child(3) == 3
+    assert not more.directed
+    assert more.states("rain") == ("no", "yes")
+    assert not g.with_weights(g.weights * 2).directed  # no longer distributions
+
+
+def test_components_keep_names_and_children():
+    g = FactorGraph.network(
+        {"a": ["x", "y"], "b": 2, "c": ["p", "q", "r"]},
+        {"a": [0.5, 0.5], "b": ("c", np.full((3, 2), 0.5)), "c": [0.2, 0.3, 0.5]},
+    )
+    parts = {c.graph.names: c.graph for c in g.components()}
+    assert parts[("a",)].states(0) == ("x", "y")
+    two = parts[("b", "c")]
+    assert two.directed
+    assert two.states("c") == ("p", "q", "r")
+    assert {two.name(two.child(i)) for i in range(2)} == {"b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("states", "tables", "message"),
+    [
+        ({"a": 2}, {"a": [0.5, 0.4]}, "probabilities of a sum to 0.9"),
+        ({"a": 2}, {"a": [1.5, -0.5]}, "negative"),
+        ({"a": 2}, {"a": [np.nan, 1.0]}, "table of a"),
+        ({"a": 2}, {"a": [0.2, 0.3, 0.5]}, "3 numbers"),
+        ({"a": 2, "b": 2}, {"a": [0.5, 0.5]}, "no table for b"),
+        ({"a": 2}, {"a": ("b", [[0.5, 0.5]])}, "no variable 'b'"),
+        ({"a": 2, "b": 2}, {"a": ("b", np.full((2, 2), 0.5)), "b": ("a", np.full((2, 2), 0.5))},
+         "cycle: a <- b <- a"),
+        ({"a": 2}, {"a": ("a", np.full((2, 2), 0.5))}, "own parent"),
+        ({"a": ["x", "x"]}, {"a": [0.5, 0.5]}, "two states of the name"),
+        ({"a": "xy"}, {"a": [0.5, 0.5]}, "list of names"),
+        ({"a": 2, "b": ["u", "v"]}, {"b": ("a", [[0.5, 0.5], [0.5, 0.4]]), "a": [0.5, 0.5]},
+         "of b given a=1 sum to 0.9"),
+    ],
+)  # fmt: skip
+def test_bad_networks_are_refused_with_the_place(states, tables, message):
+    with pytest.raises(ModelError, match=message):
+        FactorGraph.network(states, tables)
