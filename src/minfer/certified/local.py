@@ -136,13 +136,14 @@ class Local:
                 with np.errstate(invalid="ignore"):
                     other[:, k] += add
         other[np.isnan(other).any(axis=1)] = [-np.inf, np.inf]  # one rules out what another may
+        own = np.where(other.any(axis=1), slack, 0.0)  # nothing is exactly nothing
         ptr, nbr, weight = _merged(n, ends, weights, errors)
         return cls(
             model,
             binary,
             slack,
             np.stack([down(theta - slack), up(theta + slack)], axis=1),
-            np.stack([down(other[:, 0] - slack), up(other[:, 1] + slack)], axis=1),
+            np.stack([other[:, 0] - own, other[:, 1] + own], axis=1),
             ptr,
             nbr,
             weight,
@@ -198,7 +199,7 @@ def rounding_slack(graph: FactorGraph) -> NDArray[np.float64]:
     if graph._field is not None and n:
         field = np.abs(np.where(np.isfinite(graph._field), graph._field, 0.0))
         size += np.maximum.reduceat(field, graph._offsets[:-1])
-    return 4 * U * (4 * count + 8) * size
+    return 4 * U * (4 * count + 16) * size
 
 
 def _finite(pairs: Pairs) -> NDArray[np.bool_]:
