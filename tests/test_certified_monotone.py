@@ -7,7 +7,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from minfer import FactorGraph, intervals
+from minfer import Exact, FactorGraph, intervals
 from minfer.certified.bounds import Bounds, Meter
 from minfer.certified.local import Local, odds_ranges, ratios
 from minfer.certified.monotone import Grid, Monotone, Region, find_grid, rectangle_plan, run
@@ -98,14 +98,16 @@ def test_no_interval_excludes_the_truth(seed):
 
 def test_strips_inside_a_larger_grid_hold_and_narrow():
     rng = np.random.default_rng(3)
-    graph = FactorGraph.grid(2 * rng.normal(size=(3, 4)), coupling=0.8)
+    graph = FactorGraph.grid(2 * rng.normal(size=(9, 9)), coupling=0.8)
+    p = Exact()(graph).probs
     widths = []
-    for budget in (64.0, 1e7):
+    for budget in (64.0, 512.0, 2048.0, 1e7):
         bounds = alone(graph, (budget,))
-        holds(graph, bounds)
+        assert (bounds.lo - 1e-13 <= p).all()
+        assert (p <= bounds.hi + 1e-13).all()
         widths.append(bounds.width.max())
-    assert 1 > widths[0] > 1e-3
-    assert 0 < widths[1] < 1e-10  # whole: exact up to rounding
+    assert 1 > widths[0] > widths[1] > widths[2] > 1e-3
+    assert 0 < widths[3] < 1e-10  # whole: exact up to rounding
 
 
 def test_whole_regions_of_any_sign_are_exact():
