@@ -151,6 +151,52 @@ def test_reweighted_parts_have_the_weights_of_the_full_model(size):
     np.testing.assert_allclose(relaxed[1].marginals.probs, relaxed[0].marginals.probs, atol=1e-6)
 
 
+def test_lent_weights_are_found_on_whatever_is_left_of_a_graph():
+    rng = np.random.default_rng(0)
+    grids = [FactorGraph.grid(rng.normal(size=(4, 4)), 1.5, "equal") for _ in range(3)]
+    graph = union(*grids)
+    solver = TreeReweighted(tol=1e-10)
+    rho = solver.appearance(graph)
+    lending = solver.lending(graph, rho)
+    keep = graph.arity == 1
+    keep |= rng.random(graph.n_factors) < 0.7
+    left = graph.keep(keep)
+    given = TreeReweighted(tol=1e-10, weights=rho[keep])(left)  # the same weights in another way
+    assert np.abs(given.probs - solver(left).probs).max() > 1e-3
+    for other in (left, left.split(left.component_labels()), left.tilt(np.zeros(96))):
+        parts = [(other, np.arange(48))]
+        if isinstance(other, list):
+            parts = [(p.graph.keep(np.ones(p.graph.n_factors, bool)), p.variables) for p in other]
+            assert len(parts) > 3
+        for part, variables in parts:
+            expected = given.probs.reshape(-1, 2)[variables].ravel()
+            np.testing.assert_allclose(lending(part).probs, expected, atol=1e-8)
+    apart = Components(lending, size=1)(left)
+    assert "parts" in apart.note
+    np.testing.assert_allclose(apart.probs, given.probs, atol=1e-8)
+    assert apart.log_z == pytest.approx(given.log_z)
+    stranger = union(*grids)
+    np.testing.assert_array_equal(lending(stranger).probs, solver(stranger).probs)
+    whole = solver.lending(left, rho[keep])(graph)  # lent by less: no weights to be found
+    np.testing.assert_array_equal(whole.probs, solver(graph).probs)
+
+
+def test_lent_weights_are_those_of_the_call_whatever_it_starts_from():
+    """A run took over the weights of the one that it was started from."""
+    rng = np.random.default_rng(0)
+    edges = [[a, b] for a in range(6) for b in range(a)]
+    graph = FactorGraph.pairwise(rng.normal(size=6), edges, 1.5, "equal")
+    own = TreeReweighted(tol=1e-10)
+    lending = own.lending(graph, own.appearance(graph))
+    left = graph.keep(np.arange(graph.n_factors) < graph.n_factors - 3)
+    one, two = own(left), lending(left)
+    assert np.abs(one.probs - two.probs).max() > 0.01
+    for m in (one, two):
+        np.testing.assert_allclose(own(left, m).probs, one.probs, atol=1e-8)
+        np.testing.assert_allclose(lending(left, m).probs, two.probs, atol=1e-8)
+    assert lending(left, two).iterations < two.iterations
+
+
 def test_a_time_limit_reaches_the_solver_inside():
     graph = FactorGraph.grid(np.random.default_rng(0).normal(size=(5, 5)), 1.0)
     limits = []

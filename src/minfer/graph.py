@@ -67,6 +67,11 @@ from minfer.words import counted
 _CACHED = ("n_factors", "_offsets", "_where", "arity", "_index", "weight_offsets")
 
 
+def new_lineage() -> str:
+    """A name that no other graph has."""
+    return os.urandom(8).hex()
+
+
 class Component(NamedTuple):
     """A connected component: its own graph, and what its variables and factors were called."""
 
@@ -92,7 +97,7 @@ class FactorGraph:
     names: tuple[str, ...] | None = None
     _field: NDArray[np.float64] | None = None
     _origin: NDArray[np.int64] | None = None
-    lineage: str = field(default_factory=lambda: os.urandom(8).hex())
+    lineage: str = field(default_factory=new_lineage)
     #: Names of the variables' states, or None.
     _states: StateNames | None = None
     #: (F,) the variable of which a factor is the conditional distribution, or -1; None: nowhere.
@@ -1166,13 +1171,15 @@ class FactorGraph:
             log_field = None
             if self._field is not None:
                 log_field = self._field[states[state_ptr[c] : state_ptr[c + 1]]]
-            here = factors[fac_ptr[c] : fac_ptr[c + 1]]
+            mine = factors[fac_ptr[c] : fac_ptr[c + 1]]
+            origin = mine if self._origin is None else self._origin[mine]
             graph = FactorGraph(
-                self._n_states[which], tuple(groups[c]), names, log_field,
+                self._n_states[which], tuple(groups[c]), names, log_field, origin,
+                f"{self.lineage}/{new_lineage()}",
                 _states=self._states and tuple(self._states[v] for v in which),
-                _child=self._children_of(here, number),
+                _child=self._children_of(mine, number),
             )  # fmt: skip
-            out.append(Component(graph, which, here))
+            out.append(Component(graph, which, mine))
         return out
 
     def _children_of(

@@ -61,6 +61,7 @@ class Mesh:
     whole: bool  # no group is partly in odds form: other numbers fit the same wiring
     known: NDArray[np.int32] | None = None  # (V,) state that evidence of a run leaves, or -1
     valid: bool = True  # edge weights, if reweighted, are known to give a bound
+    lent: NDArray[np.float64] | None = None  # the weights of a larger graph that these are from
 
     def changed(self, **changes: Any) -> Mesh:
         """The same with other fields; ``dataclasses.replace`` would take ten times as long."""

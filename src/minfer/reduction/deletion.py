@@ -73,7 +73,7 @@ def delete(
     if compensate and not keep.all():
         rho = edge_weights(solver, model, keep)
         left = compensation_of(model, full.probs, keep, store=True, rho=rho)
-        solver = with_edge_weights(solver, rho, keep)
+        solver = with_edge_weights(solver, rho, model)
         for _ in range(_PASSES):
             left = left.refreshed(full.probs)
         part = part.tilt(left.field)

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from dataclasses import is_dataclass, replace
 from types import NoneType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -124,7 +123,7 @@ def infer(
     if compensate and not keep.all():
         rho = edge_weights(solver, model, keep)
         left = compensation_of(model, start.probs, keep, store=refreshes > 0, rho=rho)
-        solver = with_edge_weights(solver, rho, keep)
+        solver = with_edge_weights(solver, rho, model)
     clock.lap("compensate")
     answer = start
     if left is not None or (keep & ~mask).any():  # 3, 4: infer again if anything changed
@@ -207,10 +206,12 @@ def edge_weights(
 ) -> NDArray[np.float64] | None:
     """Edge appearance probabilities of the full model (F,), if the solver is tree-reweighted.
 
-    That is one with a method ``appearance``, which takes them as ``rho`` when it is called. Zeros
-    of factors that are not kept do not count: an edge that they fix an end of is an edge of the
+    That is one with methods ``appearance`` and ``lending``, or one around such a solver. Zeros of
+    factors that are not kept do not count: an edge that they fix an end of is an edge of the
     reduced model all the same, and must have its weight.
     """
+    while (inside := inner(solver)) is not None:
+        solver = inside
     appearance = getattr(solver, "appearance", None)
     return None if appearance is None else appearance(_without_zeros(model, ~keep))
 
@@ -225,10 +226,22 @@ def _without_zeros(model: FactorGraph, which: NDArray[np.bool_]) -> FactorGraph:
 
 
 def with_edge_weights(
-    solver: Solver, rho: NDArray[np.float64] | None, keep: NDArray[np.bool_]
+    solver: Solver, rho: NDArray[np.float64] | None, model: FactorGraph
 ) -> Solver:
-    """The solver with the full model's edge weights on the kept factors, so that both agree."""
-    return solver if rho is None else partial(cast(Any, solver), rho=rho[keep])
+    """The solver with the full model's edge weights on what is kept of it, so that both agree."""
+    return solver if rho is None else with_inner(solver, lambda s: s.lending(model, rho))
+
+
+def inner(solver: Any) -> Any:
+    """The solver that another one calls, or None: of a dataclass, its field ``solver``."""
+    return getattr(solver, "solver", None) if is_dataclass(solver) else None
+
+
+def with_inner(solver: Any, change: Callable[[Any], Any]) -> Any:
+    """The solver with the one that does the work, itself or inside it, replaced."""
+    if inner(solver) is None:
+        return change(solver)
+    return replace(solver, solver=with_inner(solver.solver, change))
 
 
 def tolerance_of(solver: object) -> float:

@@ -34,6 +34,7 @@ from minfer.reduction.infer import (
     check_callable,
     checked_score,
     edge_weights,
+    inner,
     seed_mask,
     with_edge_weights,
 )
@@ -41,7 +42,6 @@ from minfer.reduction.objectives import MinDivergence, Objective
 from minfer.reduction.result import OUT_OF_TIME, Result, Step
 from minfer.solvers.base import Solver, Status
 from minfer.solvers.bp import BeliefPropagation
-from minfer.solvers.components import Components
 
 #: Mean change of the marginals in a round at which an iterated answer is said to stand still.
 STILL = 1e-4
@@ -137,7 +137,7 @@ def relax(
         clock.lap("compensate")
         part = model.keep(bigger) if grown or not r else part
         run = _limited(solver, time_limit, began)
-        run = run if rest is None else with_edge_weights(run, rest.rho, bigger)
+        run = run if rest is None else with_edge_weights(run, rest.rho, model)
         try:
             new = run(part if rest is None else part.tilt(rest.field), answer)
         except RefusedError as refusal:
@@ -183,11 +183,13 @@ def _this_round(objective: Objective, added: int, rounds_left: int) -> Objective
 
 def _limited(solver: Solver, time_limit: float | None, began: float) -> Solver:
     """The solver held to the time that is left, if it has a time limit of its own."""
-    if isinstance(solver, Components):
-        return replace(solver, solver=_limited(solver.solver, time_limit, began))
-    has = is_dataclass(solver) and any(f.name == "time_limit" for f in fields(solver))
-    if time_limit is None or not has:
+    if time_limit is None or not is_dataclass(solver):
         return solver
+    if not any(f.name == "time_limit" for f in fields(solver)):
+        inside = inner(solver)
+        if inside is None:
+            return solver
+        return replace(solver, solver=_limited(inside, time_limit, began))
     left = max(time_limit - (time.perf_counter() - began), 1e-3)
-    own = solver.time_limit  # type: ignore[attr-defined]
-    return replace(solver, time_limit=left if own is None else min(left, own))  # type: ignore
+    own = solver.time_limit
+    return replace(solver, time_limit=left if own is None else min(left, own))

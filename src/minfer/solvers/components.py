@@ -15,11 +15,11 @@ Workers are threads: kernels release the interpreter's lock, and nothing has to 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, is_dataclass, replace
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,26 +74,17 @@ class Components:
         check_whole("workers", self.workers, 1)
         check_whole("size", self.size, 1)
 
-    def __call__(
-        self,
-        graph: FactorGraph,
-        start: Marginals | None = None,
-        rho: NDArray[np.float64] | None = None,
-    ) -> Marginals:
-        """Run it; ``rho`` (F,), if given, goes to the solver part by part, as its ``rho``."""
+    def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
         began = time.perf_counter()
         if not isinstance(graph, FactorGraph) or _is_independent(graph):
             return replace(self.solver(graph, start), solver=repr(self))
         parts, starts, labels = self._parts(graph, start)
         if len(parts) == 1:
-            solver = self.solver if rho is None else partial(cast(Any, self.solver), rho=rho)
-            return replace(solver(graph, start), solver=repr(self))
+            return replace(self.solver(graph, start), solver=repr(self))
         ready = time.perf_counter()
 
         def solve(part: Component, first: Marginals | None) -> Marginals:
-            return self._solve(
-                graph, part, first, None if rho is None else rho[part.factors], began
-            )
+            return self._solve(graph, part, first, began)
 
         with ThreadPoolExecutor(self.workers) as pool:
             answers = list(pool.map(solve, parts, starts))
@@ -104,11 +95,6 @@ class Components:
         from minfer.solvers.prepared import Prepared
 
         return Prepared(self, graph)
-
-    @property
-    def appearance(self) -> Callable[[FactorGraph], NDArray[np.float64]] | None:
-        """The solver's function of that name if it is tree-reweighted, else None."""
-        return getattr(self.solver, "appearance", None)
 
     def _parts(
         self, graph: FactorGraph, start: Marginals | None
@@ -135,20 +121,13 @@ class Components:
         return parts, starts, labels
 
     def _solve(
-        self,
-        graph: FactorGraph,
-        part: Component,
-        start: Marginals | None,
-        rho: NDArray[np.float64] | None,
-        began: float,
+        self, graph: FactorGraph, part: Component, start: Marginals | None, began: float
     ) -> Marginals:
         solver: Any = self.solver
         limit = getattr(solver, "time_limit", None)
         if limit is not None and is_dataclass(solver):
             left = max(limit - (time.perf_counter() - began), 1e-3)
             solver = replace(solver, time_limit=left)  # type: ignore[type-var]
-        if rho is not None:
-            solver = partial(solver, rho=rho)
         try:
             return solver(part.graph, start)
         except MinferError as error:

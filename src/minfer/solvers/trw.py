@@ -14,7 +14,7 @@ the time they take is part of the timing. Section 5.1 of the paper runs on this 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +34,23 @@ if TYPE_CHECKING:
     from minfer.solvers.prepared import Prepared
 
 METHODS = ("auto", "spanning-tree", "forests")
+
+
+@dataclass(frozen=True, eq=False)
+class Lent:
+    """Edge weights of a graph, for what is left of it: found by factors' numbers in its lineage."""
+
+    lineage: str
+    origin: NDArray[np.int64]  # (F,) increasing
+    rho: NDArray[np.float64]  # (F,)
+
+    def of(self, graph: FactorGraph) -> NDArray[np.float64] | None:
+        """The weights of a graph's factors; None if it is not made from this one."""
+        if graph.lineage != self.lineage and not graph.lineage.startswith(self.lineage + "/"):
+            return None
+        place = np.searchsorted(self.origin, graph.origin)
+        place[place == len(self.origin)] = 0
+        return self.rho[place] if np.array_equal(self.origin[place], graph.origin) else None
 
 
 @dataclass(frozen=True)
@@ -56,6 +73,7 @@ class TreeReweighted:
     damping: float = 0.0
     weights: str | ArrayLike = "auto"
     time_limit: float | None = None
+    _lent: Lent | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_settings(self.max_iters, self.tol, self.damping, self.time_limit)
@@ -69,13 +87,15 @@ class TreeReweighted:
         """Edge appearance probabilities by factor number, shape (F,); 1 where there is no edge."""
         return self._appearance(graph, *_edges(condition(graph)))[0]
 
-    def __call__(
-        self,
-        graph: FactorGraph,
-        start: Marginals | None = None,
-        rho: NDArray[np.float64] | None = None,
-    ) -> Marginals:
-        """Run it; ``rho`` (F,) are edge weights to use instead, as those of a larger graph."""
+    def lending(self, graph: FactorGraph, rho: NDArray[np.float64]) -> TreeReweighted:
+        """A solver that has edge weights ``rho`` (F,) on a graph and on whatever is left of it.
+
+        That is :meth:`FactorGraph.keep`, evidence, tilts, other weights and parts
+        (:meth:`FactorGraph.split`). On graphs of another lineage it has weights of its own.
+        """
+        return replace(self, _lent=Lent(graph.lineage, graph.origin, rho))
+
+    def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
         begin = time.perf_counter()
         model = condition(graph)
         check_start(start)
@@ -83,9 +103,9 @@ class TreeReweighted:
             return answer
         if isinstance(self.weights, str) and start is not None and start.solver == repr(self):
             mesh = rewire(model, start, reweighted=True)
-            if mesh is not None:
+            if mesh is not None and mesh.lent is (self._lent and self._lent.rho):
                 return self.propagate(graph, mesh, start, begin)
-        mesh = self.wired(model, rho)
+        mesh = self.wired(model)
         return self.propagate(graph, mesh, start, begin, time.perf_counter() - begin)
 
     def prepare(self, graph: FactorGraph) -> Prepared:
@@ -94,16 +114,17 @@ class TreeReweighted:
 
         return PreparedPropagation(self, graph)
 
-    def wired(self, model: Conditioned, rho: NDArray[np.float64] | None = None) -> Mesh:
-        """A model laid out, with edge weights of its own or ``rho`` (F,)."""
+    def wired(self, model: Conditioned) -> Mesh:
+        """A model laid out, with edge weights of its own or those lent to it."""
         from minfer.solvers.appearance import appearance_is_valid
 
         edges, valid = _edges(model), True
+        rho = None if self._lent is None else self._lent.of(model.graph)
         if rho is None:
             rho, valid = self._appearance(model.graph, *edges)
         elif not isinstance(self.weights, str):
             valid = bool(appearance_is_valid(model.graph.n_variables, edges[1], rho[edges[0]]))
-        return wire(model, rho).changed(valid=valid)
+        return wire(model, rho).changed(valid=valid, lent=self._lent and self._lent.rho)
 
     def propagate(
         self,
