@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.special import logsumexp
 
 import naive
@@ -13,6 +14,7 @@ from minfer import (
     BeliefPropagation,
     Exact,
     FactorGraph,
+    Marginals,
     MinDivergence,
     MinferError,
     MinJoint,
@@ -20,6 +22,7 @@ from minfer import (
     infer,
 )
 from minfer.reduction import seeds
+from minfer.reduction.gains import SCORES, factor_scores
 
 SEEDS = {"unary": seeds.unary, "globals": seeds.unary_and_globals, "forest": seeds.spanning_forest}
 
@@ -52,6 +55,63 @@ def test_gain_is_the_divergence_of_adding_the_factor(graph):
             continue
         exact = divergence(small, with_i)
         assert gains[i] == pytest.approx(exact, rel=1e-9, abs=1e-9), i
+
+
+BOUNDED = {**zoo.graphs(), **zoo.higher_order(), **zoo.every_kind(), **zoo.logical()}
+
+
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("name", BOUNDED)
+def test_scores_lie_within_their_bounds(name, score):
+    """Whatever the marginals: drawn, almost certain, certain. The spread is that of the table."""
+    graph, rng = BOUNDED[name], np.random.default_rng(0)
+    most = np.empty(graph.n_factors)
+    for g in graph.groups:
+        most[g.ids] = g.score_bounds(score)
+        tables = g.log_tables()
+        with np.errstate(invalid="ignore"):
+            wide = np.where(np.isneginf(tables).any(axis=1), np.inf, np.ptp(tables, axis=1))
+        np.testing.assert_allclose(g.spread(), wide, rtol=1e-14)
+    for alpha in (3.0, 1.0, 0.3, 0.03, 0.0003):
+        probs = [rng.dirichlet(np.full(s, alpha)) for s in graph.n_states]
+        m = Marginals.from_probs(graph, np.concatenate([*probs, []]), "drawn")
+        assert (factor_scores(graph, m, None, score) <= most * (1 + 1e-12) + 1e-15).all()
+
+
+@given(zoo.table_graphs(max_variables=4), st.integers(0, 1000))
+def test_drawn_scores_lie_within_their_bounds(graph, seed):
+    rng = np.random.default_rng(seed)
+    probs = [rng.dirichlet(np.ones(s)) for s in graph.n_states]
+    m = Marginals.from_probs(graph, np.concatenate([*probs, []]), "drawn")
+    for score in SCORES:
+        found = factor_scores(graph, m, None, score)
+        for g in graph.groups:
+            error = 1e-14 * (1 + g.magnitude())
+            assert (found[g.ids] <= g.score_bounds(score) * (1 + 1e-12) + error).all()
+
+
+@pytest.mark.parametrize("theta", [1e-8, 1e-3, 0.009, 0.011, 0.5, 3.0, 40.0, 700.0, 1e5])
+def test_bounds_of_scores_are_reached(theta):
+    """The gain of a feature at its worst mean; reverse, at that of the way back; residual, at 1/2.
+
+    That mean is (1 - r / (e^r - 1)) / r, about 1/2 for small weights and 1 / r for large ones.
+    """
+    one = FactorGraph.empty([2]).add_features([[0]], [theta], [False, True])
+    pair = FactorGraph.empty([2, 2]).add_features([[0, 1]], [theta], "and")
+    (most,) = one.groups[0].score_bounds()
+    assert most <= min(theta**2 / 8 * (1 + 1e-12), theta)
+    small = theta < 1e-3
+    mean = 0.5 if small else 1 / theta - 1 / (np.expm1(theta) if theta < 700 else np.inf)
+    m = Marginals.from_probs(one, [1 - mean, mean], "worst")
+    rel = 1e-4 if theta < 0.1 else 1e-9
+    assert factor_scores(one, m)[0] == pytest.approx(most, rel=rel)
+    if 1e-3 < theta < 40:
+        on = (1 - mean) * np.exp(-theta)
+        m = Marginals.from_probs(one, np.array([mean, on]) / (mean + on), "worst")
+        assert factor_scores(one, m, None, "reverse")[0] == pytest.approx(most, rel=1e-4)
+    half = Marginals.from_probs(pair, [0.5] * 4, "half")
+    (most,) = pair.groups[0].score_bounds("residual")
+    assert factor_scores(pair, half, None, "residual")[0] == pytest.approx(most, rel=1e-12)
 
 
 @given(zoo.binary_graphs(max_variables=5))

@@ -102,6 +102,10 @@ class Features(FactorGroup):
     def magnitude(self) -> NDArray[np.float64]:
         return np.abs(self._theta)
 
+    def spread(self) -> NDArray[np.float64]:
+        flat = self.truth.all() or not self.truth.any()
+        return np.zeros(len(self)) if flat else np.abs(self._theta)
+
     def pair_values(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return self._theta[:, None], self.basis()
 
@@ -130,8 +134,10 @@ class Features(FactorGroup):
         theta = self._theta[rows]
         if score == "reverse":  # the gain of going back: from mu e^theta / Z, by -theta
             up, down = np.exp(np.minimum(theta, 0.0)), np.exp(-np.maximum(theta, 0.0))
-            mu, nu = mu * up, nu * down
-            mu, nu, theta = mu / (mu + nu), nu / (mu + nu), -theta
+            total = mu * up + nu * down
+            here = total > 0.0  # else it is certain, and a weight beyond floats moves nothing
+            total[~here] = up[~here] = down[~here] = 1.0
+            mu, nu, theta = mu * up / total, nu * down / total, -theta
         k.feature_gains(mu, nu, theta, out)
         return None
 

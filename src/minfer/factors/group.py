@@ -86,6 +86,21 @@ def _over(logs: NDArray[np.float64], axes: tuple[int, ...], best: bool) -> NDArr
     return top.squeeze(axes)
 
 
+def _difference(top: NDArray[np.float64], least: NDArray[np.float64]) -> NDArray[np.float64]:
+    """top - least, infinite where the least is minus infinity."""
+    finite = least > -np.inf
+    return np.where(finite, top - np.where(finite, least, 0.0), np.inf)
+
+
+def _largest_gain(r: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The largest log E[e^X] - E[X] of any X that lies within an interval of length r."""
+    wide = (r > 0.1) & (r < np.inf)  # below, the formula cancels and Hoeffding's is as good
+    x = np.where(wide, r, 1.0)
+    rest = x * np.exp(-x) / -np.expm1(-x)  # r / (e^r - 1)
+    exact = x + np.log(-np.expm1(-x) / x) - 1.0 + rest
+    return np.where(wide, exact, np.where(r == np.inf, np.inf, np.where(wide, 0.0, r) ** 2 / 8))
+
+
 class Machine(NamedTuple):
     """A group of factors as finite automata with K states over A literals.
 
@@ -280,6 +295,12 @@ class FactorGroup:
         size = np.where(np.isfinite(tables), np.abs(tables), 0.0).max(axis=1, initial=0.0)
         return np.broadcast_to(size, (len(self),))
 
+    def spread(self) -> NDArray[np.float64]:
+        """Largest less smallest log psi of each factor, (F,); infinite where it has a zero."""
+        tables = self.stored_tables()
+        top, least = tables.max(axis=1, initial=-np.inf), tables.min(axis=1, initial=np.inf)
+        return np.broadcast_to(_difference(top, least), (len(self),))
+
     # ------------------------------------------------------------------ forms
 
     def pair_values(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -373,6 +394,27 @@ class FactorGroup:
             rows = slice(done, done + len(joint))
             self.joint_scores(rows, joint, score, out[rows])
             done += len(joint)
+
+    def score_bounds(self, score: str = "gain") -> NDArray[np.float64]:
+        """What each factor's score cannot exceed, whatever the marginals, (F,).
+
+        The least is 0, at marginals that are certain. With r the factor's :meth:`spread`, a gain is
+        largest where log psi takes its two extreme values only (a chord lies above e^x), and there
+        at most log((e^r - 1) / r) - 1 + r / (e^r - 1), which is reached, and below r^2 / 8
+        (Hoeffding's lemma) and r. The reverse divergence is the gain of 1 / psi under other
+        marginals, so the same holds for it. A residual is half a variance of what is left of log
+        psi: at most r^2 / 8, and w^2 / 32 for two binary variables. Infinite with zeros.
+        """
+        r = self.spread()
+        if score != "residual":
+            return _largest_gain(r)
+        if self.form == "table" and self.shape == (2, 2):
+            values, basis = self.pair_values()
+            with np.errstate(invalid="ignore", over="ignore"):
+                w = np.broadcast_to(interaction(values @ basis), (len(self),))
+                return np.where(r < np.inf, w * w / 32, np.inf)
+        with np.errstate(over="ignore"):
+            return r * r / 8
 
     def product_joints(
         self, probs: NDArray[np.float64], offsets: NDArray[np.int64]

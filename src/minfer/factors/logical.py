@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ModelError
-from minfer.factors.group import FactorGroup, Machine, all_cells, read_only
+from minfer.factors.group import FactorGroup, Machine, _difference, all_cells, read_only
 from minfer.factors.tables import MAX_LOG, Tables
 
 _CHUNK = 1 << 25  # entries of one boolean array of :meth:`Logical.possible`
@@ -157,12 +157,24 @@ class Logical(FactorGroup):
         machine = self.machine()
         if not self._may_forbid(machine):
             return np.zeros(len(self), dtype=bool)
+        reach, dead = self._reached(machine)
+        return dead | (reach & np.isneginf(machine.final)).any(axis=1)
+
+    def spread(self) -> NDArray[np.float64]:
+        machine = self.machine()
+        reach, dead = self._reached(machine)
+        top = np.where(reach, machine.final, -np.inf).max(axis=1, initial=-np.inf)
+        least = np.where(reach, machine.final, np.inf).min(axis=1, initial=np.inf)
+        return _difference(top, np.where(dead, -np.inf, least))
+
+    def _reached(self, machine: Machine) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which states the automata can end in, (F, K); whether something is forbidden, (F,)."""
         reach = machine.start[:, None] == np.arange(machine.final.shape[1])
         dead = np.zeros(len(self), dtype=bool)
         for step in machine.step:
             reach, fell = _advance(reach, step, np.ones((len(self), 2), dtype=bool))
             dead |= fell
-        return dead | (reach & np.isneginf(machine.final)).any(axis=1)
+        return reach, dead
 
     def magnitude(self) -> NDArray[np.float64]:
         final = self.machine().final

@@ -17,7 +17,8 @@ same scope), and the product of their marginals elsewhere. Two more scores:
 * ``reverse``, D(p_{G + i} || p_G): -log P_G(allowed) for a hard constraint. Finite where the gain
   is not, but dropping such a factor leaves D(p_H || p_F) infinite: it ranks, it promises nothing.
 
-Scores of different kinds do not compare, nor do their thresholds.
+Scores of different kinds do not compare, nor do their thresholds. What each factor's score cannot
+exceed under any marginals, a group says from its numbers alone (:meth:`FactorGroup.score_bounds`).
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def spanning_forest(graph: FactorGraph, scores: NDArray | None = None) -> NDArra
     ids = np.concatenate([g._ids for g in groups])
     ends = np.concatenate([np.sort(g._scope, axis=1) for g in groups])
     if scores is None:
-        score = np.concatenate([_spread(g) for g in groups])
+        score = np.concatenate([g.spread() for g in groups])
     else:
         given = real_numbers(scores, "scores").astype(np.float64)
         if given.shape != (graph.n_factors,):
@@ -62,9 +62,3 @@ def spanning_forest(graph: FactorGraph, scores: NDArray | None = None) -> NDArra
     tree = minimum_spanning_tree(coo_array((rank, tuple(ends[order].T)), shape=(n, n)))
     mask[ids[order[tree.data.astype(np.int64) - 1]]] = True
     return mask
-
-
-def _spread(group) -> NDArray[np.float64]:  # type: ignore[no-untyped-def]
-    tables = group.log_tables()
-    top, least = tables.max(axis=1), tables.min(axis=1)
-    return np.where(least > -np.inf, top - np.where(least > -np.inf, least, 0.0), np.inf)
