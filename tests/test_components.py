@@ -175,6 +175,8 @@ def test_lent_weights_are_found_on_whatever_is_left_of_a_graph():
     assert "parts" in apart.note
     np.testing.assert_allclose(apart.probs, given.probs, atol=1e-8)
     assert apart.log_z == pytest.approx(given.log_z)
+    with pytest.raises(SettingsError, match="one per factor"):
+        solver.lending(left, rho)
     stranger = union(*grids)
     np.testing.assert_array_equal(lending(stranger).probs, solver(stranger).probs)
     whole = solver.lending(left, rho[keep])(graph)  # lent by less: no weights to be found

@@ -86,7 +86,7 @@ def _over(logs: NDArray[np.float64], axes: tuple[int, ...], best: bool) -> NDArr
     return top.squeeze(axes)
 
 
-def _difference(top: NDArray[np.float64], least: NDArray[np.float64]) -> NDArray[np.float64]:
+def difference(top: NDArray[np.float64], least: NDArray[np.float64]) -> NDArray[np.float64]:
     """top - least, infinite where the least is minus infinity."""
     finite = least > -np.inf
     return np.where(finite, top - np.where(finite, least, 0.0), np.inf)
@@ -299,7 +299,7 @@ class FactorGroup:
         """Largest less smallest log psi of each factor, (F,); infinite where it has a zero."""
         tables = self.stored_tables()
         top, least = tables.max(axis=1, initial=-np.inf), tables.min(axis=1, initial=np.inf)
-        return np.broadcast_to(_difference(top, least), (len(self),))
+        return np.broadcast_to(difference(top, least), (len(self),))
 
     # ------------------------------------------------------------------ forms
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ModelError
-from minfer.factors.group import FactorGroup, Machine, _difference, all_cells, read_only
+from minfer.factors.group import FactorGroup, Machine, all_cells, difference, read_only
 from minfer.factors.tables import MAX_LOG, Tables
 
 _CHUNK = 1 << 25  # entries of one boolean array of :meth:`Logical.possible`
@@ -165,7 +165,7 @@ class Logical(FactorGroup):
         reach, dead = self._reached(machine)
         top = np.where(reach, machine.final, -np.inf).max(axis=1, initial=-np.inf)
         least = np.where(reach, machine.final, np.inf).min(axis=1, initial=np.inf)
-        return _difference(top, np.where(dead, -np.inf, least))
+        return difference(top, np.where(dead, -np.inf, least))
 
     def _reached(self, machine: Machine) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Which states the automata can end in, (F, K); whether something is forbidden, (F,)."""

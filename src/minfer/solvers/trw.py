@@ -91,8 +91,15 @@ class TreeReweighted:
         """A solver that has edge weights ``rho`` (F,) on a graph and on whatever is left of it.
 
         That is :meth:`FactorGraph.keep`, evidence, tilts, other weights and parts
-        (:meth:`FactorGraph.split`). On graphs of another lineage it has weights of its own.
+        (:meth:`FactorGraph.split`). On graphs of another lineage it has weights of its own. Those
+        that are lent come from :meth:`appearance`: they are taken for valid unless ``weights``
+        were given.
         """
+        if np.shape(rho) != (graph.n_factors,):
+            raise SettingsError(
+                f"edge weights of shape {np.shape(rho)} for {graph.n_factors} factors; give one "
+                "per factor, as appearance(graph) does"
+            )
         return replace(self, _lent=Lent(graph.lineage, graph.origin, rho))
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
