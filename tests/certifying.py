@@ -1,0 +1,135 @@
+"""What every certifying method is held to: drawn models, and marginals to fifty digits."""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+
+import naive
+from minfer import ContradictionError, FactorGraph
+from minfer.certified.bounds import Bounds, Meter, Method
+from minfer.certified.local import Local
+from minfer.conditioning import condition
+
+DIGITS = 50
+
+
+def true_marginals(graph: FactorGraph) -> np.ndarray:
+    """Flat marginals (sum of states,) by enumeration, as numbers of mpmath with fifty digits."""
+    with mpmath.workdps(DIGITS):
+        weights = np.full(tuple(graph.n_states.tolist()), mpmath.mpf(1), dtype=object)
+        for scope, table in naive.factors_of(graph):
+            cells = np.empty(table.shape, dtype=object)
+            for at, x in np.ndenumerate(table):
+                cells[at] = mpmath.exp(mpmath.mpf(float(x))) if x > -np.inf else mpmath.mpf(0)
+            by_variable = np.transpose(cells, np.argsort(scope))
+            shape = [s if v in scope else 1 for v, s in enumerate(graph.n_states)]
+            weights = weights * by_variable.reshape(shape)
+        total = weights.sum()
+        parts = []
+        for v in range(graph.n_variables):
+            rest = tuple(u for u in range(graph.n_variables) if u != v)
+            parts.append(weights.sum(axis=rest) / total if rest else weights / total)
+    return np.concatenate([np.atleast_1d(p) for p in parts])
+
+
+def alone(
+    method: Method,
+    graph: FactorGraph,
+    budgets: tuple[float, ...],
+    ignored: np.ndarray | None = None,
+) -> list[Bounds]:
+    """The bounds after each call of a method that works alone, from nothing."""
+    local = Local.of(condition(graph), ignored)
+    bounds = Bounds.vacuous(graph)
+    wanted = np.ones(graph.n_variables, dtype=bool)
+    found = []
+    for budget in budgets:
+        method.refine(local, bounds, wanted, budget, Meter(None, None))
+        found.append(Bounds(graph, bounds.lo.copy(), bounds.hi.copy(), bounds.codes.copy()))
+    return found
+
+
+def violations(bounds: Bounds, truth: np.ndarray) -> int:
+    """States whose true probability lies outside; not a digit is forgiven."""
+    with mpmath.workdps(DIGITS):
+        return sum(
+            not (mpmath.mpf(float(a)) <= p <= mpmath.mpf(float(b)))
+            for a, p, b in zip(bounds.lo, truth, bounds.hi)
+        )
+
+
+def drawn_edges(rng: np.random.Generator, n: int, tree: bool) -> np.ndarray:
+    """Edges of a tree, a forest, or a graph with cycles, some twice, some variables alone."""
+    if tree:
+        edges = [(int(rng.integers(v)), v) for v in range(1, n) if rng.random() < 0.9]
+    else:
+        edges = [(i, j) for i in range(n) for j in range(i) if rng.random() < 2.5 / n]
+        edges += [edges[k] for k in range(len(edges)) if rng.random() < 0.1]
+    flip = rng.random(len(edges)) < 0.5
+    return np.array([(b, a) if f else (a, b) for (a, b), f in zip(edges, flip)], int).reshape(-1, 2)
+
+
+def drawn_weights(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Weak, middling, strong, huge, or zero; one sign, the other, or both."""
+    scale = rng.choice([0.01, 0.3, 1.0, 3.0, 30.0, 1e3])
+    w = scale * rng.standard_normal(n)
+    w = [w, np.abs(w), -np.abs(w)][rng.integers(3)]
+    return np.where(rng.random(n) < 0.1, 0.0, w)
+
+
+def drawn_binary(rng: np.random.Generator, tree: bool = False, others: bool = False) -> FactorGraph:
+    """Binary variables, pairs of any sign; ``others``: factors of three and four, with zeros."""
+    while True:
+        n = int(rng.integers(1, 9))
+        edges = drawn_edges(rng, n, tree)
+        fields = rng.choice([0.1, 1.0, 5.0, 200.0]) * rng.standard_normal(n)
+        feature = ["and", "equal"][rng.integers(2)]
+        graph = FactorGraph.pairwise(fields, edges, drawn_weights(rng, len(edges)), feature)
+        for _ in range(rng.integers(1, 4) if others else 0):
+            arity = min(n, int(rng.integers(2, 5)))
+            scope = rng.permutation(n)[:arity]
+            table = rng.choice([0.3, 2.0]) * rng.standard_normal((2,) * arity)
+            table[rng.random(table.shape) < rng.choice([0.0, 0.1, 0.4])] = -np.inf
+            graph = graph.add_tables([scope], [table])
+        if rng.random() < 0.3:
+            graph = graph.with_evidence({int(rng.integers(n)): int(rng.integers(2))})
+        if possible(graph):
+            return graph
+
+
+def drawn_tables(
+    rng: np.random.Generator, tree: bool = False, zeros: bool = True, most: int = 1500
+) -> FactorGraph:
+    """Two to five states, tables over two to four variables, fields, evidence."""
+    while True:
+        n = int(rng.integers(1, 7))
+        sizes = rng.integers(2, 6, n)
+        while np.prod(sizes) > most:
+            sizes = np.maximum(sizes - 1, 2)
+        scale = rng.choice([0.1, 1.0, 3.0, 300.0], p=[0.3, 0.4, 0.2, 0.1])
+        scopes = [list(e) for e in drawn_edges(rng, n, tree)] + [[v] for v in range(n)]
+        if not tree and n > 2:
+            scopes += [
+                list(rng.permutation(n)[: rng.integers(3, 5)]) for _ in range(rng.integers(3))
+            ]
+        graph = FactorGraph.empty(sizes)
+        share = rng.choice([0.0, 0.05, 0.3]) if zeros else 0.0
+        for scope in scopes:
+            table = scale * rng.standard_normal(tuple(sizes[scope]))
+            table[rng.random(table.shape) < share] = -np.inf
+            graph = graph.add_tables([scope], [table])
+        if rng.random() < 0.3:
+            v = int(rng.integers(n))
+            graph = graph.with_evidence({v: int(rng.integers(sizes[v]))})
+        if possible(graph):
+            return graph
+
+
+def possible(graph: FactorGraph) -> bool:
+    """Whether any assignment is."""
+    try:
+        condition(graph)
+    except ContradictionError:
+        return False
+    return bool(naive.log_z(graph) > -np.inf)
