@@ -159,7 +159,7 @@ def walks(
                 done[v] = True
             if cost[v] > 0:
                 seen = np.log(visits / cost[v]) / np.log(eps[v] / threshold)
-                rate[v] = min(max(seen, 0.1), 4.0)
+                rate[v] = min(max(seen, 0.5), 4.0)
             if left <= 0:  # it was cut by the budget as well: not one to go on from
                 break
             eps[v], cost[v] = threshold, visits
