@@ -194,7 +194,9 @@ def calibrate(
 
     graph, flat, (toff, log_psi) = model.graph, scopes(model.groups), cells(model.groups)
     sizes = table_sizes(graph._n_states, flat) if joints else np.zeros(0, dtype=np.int64)
-    inputs = _inputs(graph, flat, toff, len(log_psi), tree, sizes if joints else None)
+    inputs = lay_out_inputs(
+        graph._n_states, graph._offsets, flat, toff, len(log_psi), tree, sizes if joints else None
+    )
     n_states = len(model.field)
     n_given = n_states + len(log_psi)
     spare = SPARE if tree.largest > 11.0 else 0  # small cliques have nothing to bundle
@@ -227,8 +229,9 @@ def table_sizes(n_states: NDArray[np.int32], flat: Scopes) -> NDArray[np.int64]:
     return np.multiply.reduceat(n_states[flat.scope].astype(np.int64), flat.fptr[:-1])
 
 
-def _inputs(
-    graph: FactorGraph,
+def lay_out_inputs(
+    card: NDArray[np.int32],
+    off: NDArray[np.int64],
     flat: Scopes,
     toff: NDArray[np.int64],
     n_psi: int,
@@ -236,7 +239,7 @@ def _inputs(
     sizes: NDArray[np.int64] | None,
 ) -> Inputs:
     """Lay out inputs by clique. ``sizes``: of the tables, if their marginals are wanted."""
-    off, n_states, n_scope = graph._offsets, int(graph._offsets[-1]), len(flat.scope)
+    n_states, n_scope = int(off[-1]), len(flat.scope)
     n_cliques, n_tables = len(tree.parent), len(flat.ids)
     message = np.zeros(n_cliques + 1, dtype=np.int64)
     np.cumsum(tree.separator_cells, out=message[1:])
@@ -269,7 +272,7 @@ def _inputs(
         return np.concatenate(parts)[by_clique].astype(np.int64, copy=False)
 
     return Inputs(
-        card=graph._n_states,
+        card=card,
         clique_ptr=tree.ptr,
         clique_var=tree.variables,
         n_res=tree.n_eliminated,

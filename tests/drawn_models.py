@@ -1,0 +1,137 @@
+"""Small models of every kind, drawn, and their marginals to 50 digits: for certified intervals.
+
+The oracle adds up all assignments in mpmath, from scopes and log-tables as plain numbers
+(:mod:`naive`); it shares no arithmetic with the package.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import mpmath
+import numpy as np
+
+import naive
+from minfer import ContradictionError, FactorGraph
+from minfer.certified.bounds import Bounds, Meter
+from minfer.certified.local import Local
+from minfer.conditioning import condition
+
+KINDS = ("pairs", "states", "zeros", "arity", "huge", "logical", "apart", "evidence", "features")
+MOST = 600  # assignments
+
+
+def draw(rng: np.random.Generator, kind: str, most: int = MOST) -> FactorGraph:
+    """A model of one kind; it may contradict itself."""
+    high = 3 if kind in ("pairs", "features", "logical") else 6
+    states: list[int] = []
+    target = int(rng.integers(2, most))
+    while True:
+        s = int(rng.integers(2, high)) if rng.random() > 0.07 or high == 3 else 1
+        if np.prod([*states, s]) > target or len(states) > 12:
+            break
+        states.append(s)
+    n = len(states)
+    scale = {"huge": 1000.0, "zeros": 2.0}.get(kind, float(rng.choice([0.3, 1.0, 4.0])))
+    scopes, tables = [], []
+    for _ in range(int(rng.integers(0, 2 * n + 2)) if n else 0):
+        arity = 1 + int(rng.integers(0, min(n, 4 if kind == "arity" else 2)))
+        half = slice(0, (n + 1) // 2) if rng.random() < 0.5 else slice((n + 1) // 2, n)
+        among = np.arange(n)[half] if kind == "apart" else np.arange(n)
+        arity = min(arity, len(among))
+        if not arity:
+            continue
+        scope = rng.choice(among, arity, replace=False)
+        table = scale * rng.normal(size=[states[v] for v in scope])
+        if kind in ("zeros", "arity", "huge") and rng.random() < 0.5:
+            table[rng.random(table.shape) < 0.3] = -np.inf
+        scopes.append(scope.tolist())
+        tables.append(table)
+    graph = FactorGraph.from_tables(states, scopes, tables)
+    if kind == "features" and n > 1:
+        pairs = [rng.choice(n, 2, replace=False) for _ in range(n)]
+        graph = graph.add_features(pairs, scale * rng.normal(size=n), "equal")
+    if kind == "logical" and n > 1:
+        for _ in range(int(rng.integers(1, 4))):
+            graph = _with_logic(rng, graph)
+    if kind == "evidence" and n:
+        some = rng.choice(n, int(rng.integers(0, n + 1)), replace=False)
+        graph = graph.with_evidence({int(v): int(rng.integers(states[v])) for v in some})
+    return graph
+
+
+def _with_logic(rng: np.random.Generator, graph: FactorGraph) -> FactorGraph:
+    n = graph.n_variables
+    scope = rng.choice(n, int(rng.integers(2, n + 1)), replace=False).tolist()
+    weight = float(rng.choice([np.inf, 1.5, -0.7]))
+    which = int(rng.integers(5))
+    if which == 0:
+        return graph.add_clauses([scope], weight if weight > 0 else 1.0)
+    if which == 1:
+        return graph.add_parity([scope], weight if np.isfinite(weight) else 2.0)
+    if which == 2:
+        return graph.add_exactly_one([scope])
+    if which == 3:
+        return graph.add_at_most_one([scope])
+    return graph.add_cardinality([scope], rng.normal(size=len(scope) + 1))
+
+
+def truth(graph: FactorGraph) -> list[mpmath.mpf] | None:
+    """Marginals (sum of states,) with 50 digits; None where everything is impossible."""
+    with mpmath.workdps(50):
+        exact = np.frompyfunc(mpmath.mpf, 1, 1)
+        factors = [(s, np.asarray(exact(t), dtype=object)) for s, t in naive.factors_of(graph)]
+        shape = tuple(graph.n_states.tolist())
+        total = np.zeros(shape, dtype=object)
+        for scope, table in factors:
+            by_variable = np.transpose(table, np.argsort(scope))
+            total = total + by_variable.reshape([s if v in scope else 1 for v, s in enumerate(shape)])
+        total = np.asarray(total, dtype=object)
+        best = max(total.ravel().tolist(), default=mpmath.mpf(0))
+        if best == mpmath.mpf("-inf"):
+            return None
+        weight = np.asarray(np.frompyfunc(mpmath.exp, 1, 1)(total - best), dtype=object)
+        z = weight.sum()
+        out = []
+        for v, s in enumerate(shape):
+            rest = tuple(a for a in range(len(shape)) if a != v)
+            sums = weight.sum(axis=rest) if rest else weight
+            out += [sums[k] / z for k in range(s)]
+        return out
+
+
+def violations(bounds: Bounds, p: list[mpmath.mpf]) -> list[int]:
+    """States whose true marginal is outside its interval."""
+    with mpmath.workdps(50):
+        return [
+            k for k, (lo, hi, x) in enumerate(zip(bounds.lo.tolist(), bounds.hi.tolist(), p))
+            if not mpmath.mpf(lo) <= x <= mpmath.mpf(hi)
+        ]  # fmt: skip
+
+
+def alone(method, graph: FactorGraph, levels: int = 6, start: Bounds | None = None) -> Bounds:
+    """What one method finds by itself, budgets growing; known variables are the caller's."""
+    model = condition(graph)
+    with np.errstate(invalid="ignore"):  # ranges of factors that forbid a state and its opposite
+        local = Local.of(model)
+    bounds = Bounds.vacuous(graph) if start is None else start
+    for v in np.flatnonzero(model.fixed >= 0):
+        mine = slice(graph.offsets[v], graph.offsets[v + 1])
+        bounds.lo[mine] = bounds.hi[mine] = np.arange(graph.n_states[v]) == model.fixed[v]
+    for level in range(levels):
+        method.refine(local, bounds, bounds.width > 1e-13, 64.0 * 4**level, Meter(None, None))
+    return bounds
+
+
+def cases(seed: int, each: int, most: int = MOST):
+    """(graph, true marginals) of models that are possible, ``each`` of every kind."""
+    for number, kind in itertools.product(range(each), KINDS):
+        rng = np.random.default_rng([seed, number, KINDS.index(kind)])
+        graph = draw(rng, kind, most)
+        try:
+            condition(graph)
+        except ContradictionError:
+            continue
+        p = truth(graph)
+        if p is not None:
+            yield graph, p

@@ -1,0 +1,129 @@
+"""Exact intervals: the truth lies inside, they are narrow, and budgets are kept."""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+
+from drawn_models import alone, cases, violations
+from minfer import ContradictionError, FactorGraph
+from minfer.certified.bounds import Bounds, Meter
+from minfer.certified.local import Local
+from minfer.certified.whole import Whole
+from minfer.conditioning import condition
+
+
+def test_the_truth_lies_inside():
+    n = widest = 0
+    for graph, p in cases(1, 40):
+        bounds = alone(Whole(), graph)
+        assert not violations(bounds, p)
+        n += len(p)
+        assert (bounds.hi[np.array([x == 0 for x in p])] <= 0).all(), "zeros are structural"
+        widest = max(widest, (bounds.hi - bounds.lo).max(initial=0.0))
+    assert n > 3000
+    assert widest < 1e-9
+
+
+def test_intervals_have_some_width_and_hold_numbers_that_floats_do_not():
+    graph = FactorGraph.from_tables([3], [[0]], [[0.1, 0.2, 0.3]])
+    bounds = alone(Whole(), graph)
+    with mpmath.workdps(50):
+        w = [mpmath.exp(mpmath.mpf(x)) for x in (0.1, 0.2, 0.3)]
+        assert not violations(bounds, [x / sum(w) for x in w])
+    assert (bounds.lo < bounds.hi).all()
+    assert (bounds.hi - bounds.lo).max() < 1e-13
+
+
+def test_conflicting_weights_beyond_the_range_of_floats():
+    # a chain whose ends are forced by e^1000, and its middle undecided by e^0
+    weights = [[0.0, -1000.0], [-1000.0, 0.0]]
+    graph = FactorGraph.from_tables(
+        [2] * 5,
+        [[0], [0, 1], [1, 2], [2, 3], [3, 4], [4]],
+        [[0.0, 3000.0], weights, weights, weights, weights, [3000.0, 0.0]],
+    )
+    from drawn_models import truth
+
+    bounds = alone(Whole(), graph)
+    assert not violations(bounds, truth(graph))
+    assert (bounds.hi - bounds.lo).max() < 1e-9
+    assert 0.2 < bounds.lo[2] < 0.8
+
+
+def test_a_state_that_is_improbable_is_not_impossible():
+    graph = FactorGraph.from_tables([2, 2], [[0], [0, 1]], [[0.0, -1e4], [[0.0, 1.0], [2.0, 0.0]]])
+    bounds = alone(Whole(), graph)
+    assert bounds.lo[1] == 0.0
+    assert 0.0 < bounds.hi[1] < 1e-200
+    hard = FactorGraph.from_tables([2, 2], [[0, 1]], [[[0.0, 1.0], [-np.inf, -np.inf]]])
+    assert alone(Whole(), hard).hi[1] == 0.0
+
+
+def test_a_contradiction_is_one():
+    ring = [[0, 1], [1, 2], [0, 2]]
+    differ = [[-np.inf, 0.0], [0.0, -np.inf]]
+    graph = FactorGraph.from_tables([2, 2, 2], ring, [differ] * 3)
+    with pytest.raises(ContradictionError):
+        alone(Whole(), graph)
+
+
+def test_no_variables():
+    assert alone(Whole(), FactorGraph.empty([])).lo.size == 0
+    assert alone(Whole(), FactorGraph.empty([1, 1])).hi.tolist() == [1.0, 1.0]
+
+
+def test_components_wait_for_their_budget():
+    rng = np.random.default_rng(0)
+    dense = [[i, j] for i in range(10) for j in range(i)]
+    graph = FactorGraph.pairwise(np.zeros(14), [*dense, [10, 11], [12, 13]],
+                                 rng.normal(size=len(dense) + 2))  # fmt: skip
+    local, whole = Local.of(condition(graph)), Whole()
+    bounds, meter = Bounds.vacuous(graph), Meter(None, None)
+    whole.refine(local, bounds, np.ones(14, dtype=bool), 64.0, meter)
+    assert bounds.width[10:].max() < 1e-10
+    assert bounds.width[:10].min() == 1.0
+    before = meter.work
+    whole.refine(local, bounds, bounds.width > 1e-3, 256.0, meter)
+    assert bounds.width.max() < 1e-10
+    spent = meter.work
+    assert spent > before
+    whole.refine(local, bounds, np.ones(14, dtype=bool), 1024.0, meter)
+    assert meter.work == spent  # not again
+
+
+def test_only_what_is_wanted():
+    graph = FactorGraph.pairwise(np.zeros(4), [[0, 1], [2, 3]], [1.0, 1.0])
+    local, bounds = Local.of(condition(graph)), Bounds.vacuous(graph)
+    whole, meter = Whole(), Meter(None, None)
+    for budget in (1.0, 2.0):
+        whole.refine(local, bounds, np.array([True, False, False, False]), budget, meter)
+        assert bounds.width.tolist() == [1.0] * 4
+    whole.refine(local, bounds, np.array([True, False, False, False]), 64.0, meter)
+    assert bounds.width[0] < 1e-12
+    stopped = Meter(None, 0)
+    fresh = Bounds.vacuous(graph)
+    Whole().refine(local, fresh, np.ones(4, dtype=bool), 64.0, stopped)
+    assert fresh.width.tolist() == [1.0] * 4
+
+
+def test_a_hundred_thousand_small_components():
+    rng = np.random.default_rng(0)
+    n = 100_000
+    edges = np.arange(2 * n).reshape(n, 2)
+    theta, w = rng.normal(size=2 * n), rng.normal(size=n)
+    graph = FactorGraph.pairwise(theta, edges, w)
+    bounds = alone(Whole(), graph, levels=1)
+    assert bounds.width.max() < 1e-12
+    a, b = theta[0::2], theta[1::2]
+    p = (np.exp(a) + np.exp(a + b + w)) / (1 + np.exp(a) + np.exp(b) + np.exp(a + b + w))
+    assert np.abs(bounds.lo[1::4] - p).max() < 1e-12
+
+
+def test_long_chains_stay_narrow():
+    n = 20_000
+    rng = np.random.default_rng(0)
+    edges = np.stack([np.arange(n - 1), np.arange(1, n)], axis=1)
+    graph = FactorGraph.pairwise(rng.normal(size=n), edges, 3 * rng.normal(size=n - 1))
+    assert alone(Whole(), graph, levels=1).width.max() < 1e-8
