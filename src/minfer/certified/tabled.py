@@ -78,8 +78,8 @@ class Tabled:
                 largest = np.maximum.reduceat(finite, toff)
             else:  # some are shared
                 largest = np.array([finite[t : t + s].max() for t, s in zip(toff, size)])
-            first = flat.scope[flat.fptr[:-1]]  # one of its variables is enough
-            error += np.bincount(first, 4 * U * largest, minlength=len(card))
+            by_place = np.repeat(4 * U * largest, np.diff(flat.fptr))
+            error += np.bincount(flat.scope, by_place, minlength=len(card))
         return cls(
             n, card, off, free, opaque, model.field, flat.fptr, flat.scope, toff, size, log_psi,
             error,

@@ -1,0 +1,172 @@
+"""Hulls: exact inference in a ball, the least and the largest answer over its boundary's states.
+
+With a ball R around v and its boundary B (:mod:`minfer.kernels.hull`), v is independent of the rest
+given b, so that
+
+    p(v = s) = sum_b P(s | b) p(b)        lies between        min_b P(s | b)  and  max_b P(s | b)
+
+over the states b that the ball gives weight to. (The model may give some of these none: the hull is
+only wider.) What is known of a boundary variable u narrows it: with M_t = max over b with b_u = t,
+
+    p(v = s) <= max { sum_t q_t M_t : lo <= q <= hi, sum q = 1 },
+
+a fractional knapsack; the least likewise; the best u counts. Anything goes: zeros, any arity and
+number of states, auxiliary variables of logical factors.
+
+**Rounding.** P(s | b) is a quotient of sums of products of non-negative numbers, none of which
+underflows; the kernel counts the roundings N behind it. Every product is off by e^(+-A), A the sum
+of ``Tabled.error`` over the ball, since every table there has a variable in it. So P is known up to
+a factor e^(+-t), t = gamma(N) + 2 A, and so are all hulls, which are of degree one in the P.
+
+**Barren variables.** A table that sums to the same number over one of its variables, whatever the
+others do, is a constant once that variable is summed out, if nothing else is known of it: a
+conditional probability table without evidence below. Such tables are left out, again and again,
+when balls are grown around other variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.certified.bounds import Bounds, Meter
+from minfer.certified.local import Local
+from minfer.certified.rounding import EXP, U, down, gamma, up
+from minfer.certified.tabled import Tabled
+from minfer.elimination import linked
+
+#: Cells of one ball, at most, whatever the budget.
+MOST_CELLS = 1 << 24
+#: Work of one portion, about; and its roots at most.
+_PORTION, _MOST_ROOTS = 1 << 22, 1024
+
+
+class Structure(NamedTuple):
+    """Which tables and which neighbours variables have."""
+
+    aptr: NDArray[np.int64]
+    anbr: NDArray[np.int32]
+    vptr: NDArray[np.int64]
+    vtab: NDArray[np.int32]
+    error: NDArray[np.float64]  # of logarithms, by variable
+
+
+class Hull:
+    """See the module."""
+
+    name = "hull"
+
+    def __init__(self) -> None:
+        self._local: Local | None = None
+
+    def refine(
+        self, local: Local, bounds: Bounds, wanted: NDArray[np.bool_], budget: float, meter: Meter
+    ) -> None:
+        if self._local is not local:
+            self._prepare(local, meter)
+        t = self._tabled
+        most = min(budget, MOST_CELLS)
+        n = len(wanted)
+        able = wanted & t.free[:n] & ~t.opaque[:n] & ~self._closed
+        size = int(np.clip(_PORTION / most, 1, _MOST_ROOTS))
+        for structure, mine in self._structures:
+            roots = np.flatnonzero(able & mine[:n])
+
+            def portions(roots: NDArray[np.int64] = roots) -> Iterator[NDArray[np.int64]]:
+                for begin in range(0, len(roots), size):
+                    yield roots[begin : begin + size]
+
+            def run(some: NDArray[np.int64], structure: Structure = structure) -> Found:
+                return self._balls(structure, some, most, bounds)
+
+            for found in meter.each(run, portions()):
+                meter.spend(found.cost)
+                self._offer(found, bounds)
+
+    # ------------------------------------------------------------------ inside
+
+    def _prepare(self, local: Local, meter: Meter) -> None:
+        from minfer.kernels.hull import linear
+
+        self._local = local
+        self._tabled = t = Tabled.of(local)
+        begin, first = np.unique(t.toff, return_index=True)
+        self._psi = np.zeros(len(t.log_psi))
+        spread = np.zeros(len(begin))
+        linear(begin, t.size[first], t.log_psi, self._psi, spread)
+        self._spread = spread[np.searchsorted(begin, t.toff)]
+        self._field = np.zeros(len(t.field))
+        self._field_spread = np.zeros(len(t.card))
+        linear(t.off[:-1], t.card.astype(np.int64), t.field, self._field, self._field_spread)
+        self._closed = np.zeros(local.n_variables, dtype=bool)
+        everything = np.ones(len(t.toff), dtype=bool)
+        meter.spend(16 * (len(t.scope) + len(t.log_psi)))
+        self._structures = [(_structure(t, everything, t.error), np.ones(len(t.card), dtype=bool))]
+
+    def _balls(
+        self, structure: Structure, roots: NDArray[np.int64], most: float, bounds: Bounds
+    ) -> Found:
+        from minfer.kernels.hull import balls
+
+        t = self._tabled
+        n = len(roots)
+        states = int(t.card[roots].max())
+        low, high = np.zeros((n, 2, states)), np.ones((n, 2, states))
+        rounds, errors = np.zeros(n), np.zeros(n)
+        inside, cost = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+        balls(
+            roots, np.log2(max(most / 8.0, 1.0)), float(most), t.n_own, t.card, t.off,
+            np.log2(t.card), structure.aptr, structure.anbr, t.opaque, structure.error, t.fptr,
+            t.scope, structure.vptr, structure.vtab, t.toff, self._psi, self._spread, self._field,
+            self._field_spread, float(EXP + 1), bounds.lo, bounds.hi, low, high, rounds, errors,
+            inside, cost,
+        )  # fmt: skip
+        return Found(roots, low, high, rounds, errors, inside, int(cost.sum()))
+
+    def _offer(self, found: Found, bounds: Bounds) -> None:
+        card = self._tabled.card
+        ok = found.inside > 0
+        spread = 1.02 * gamma(found.rounds + 8) + 2.1 * found.errors + 8 * U
+        with np.errstate(over="ignore"):
+            factor = np.exp(spread)
+        for s in np.unique(card[found.roots[ok]]):
+            mine = np.flatnonzero(ok & (card[found.roots] == s))
+            f = factor[mine, None]
+            low, high = found.low[mine, 1, :s], found.high[mine, 1, :s]
+            low = np.where(low > 0, down(down(low / f)), 0.0)
+            high = np.where(high > 0, np.minimum(up(up(high * f)), 1.0), 0.0)
+            bounds.offer(self.name, found.roots[mine], np.maximum(low, 0.0), high)
+
+
+class Found(NamedTuple):
+    """Of a portion of roots."""
+
+    roots: NDArray[np.int64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    rounds: NDArray[np.float64]
+    errors: NDArray[np.float64]
+    inside: NDArray[np.int64]
+    cost: int
+
+
+def _structure(t: Tabled, which: NDArray[np.bool_], error: NDArray[np.float64]) -> Structure:
+    """Neighbours and tables of variables in the model of some tables."""
+    n = len(t.card)
+    arity = t.arity
+    keys = []
+    for a in range(int(arity[which].max(initial=0))):
+        for b in range(a + 1, int(arity[which].max())):
+            first = t.fptr[:-1][which & (arity > b)]
+            u, v = t.scope[first + a].astype(np.int64), t.scope[first + b].astype(np.int64)
+            keys += [u * n + v, v * n + u]
+    links = linked(keys, np.arange(n), t.card)
+    owner = t.owner
+    places = np.flatnonzero(which[owner]) if len(owner) else np.zeros(0, dtype=np.int64)
+    order = places[np.argsort(t.scope[places], kind="stable")]
+    vptr = np.zeros(n + 1, dtype=np.int64)
+    np.cumsum(np.bincount(t.scope[places], minlength=n), out=vptr[1:])
+    return Structure(links.ptr, links.neighbours, vptr, owner[order].astype(np.int32), error)
