@@ -85,7 +85,9 @@ def truth(graph: FactorGraph) -> list[mpmath.mpf] | None:
         total = np.zeros(shape, dtype=object)
         for scope, table in factors:
             by_variable = np.transpose(table, np.argsort(scope))
-            total = total + by_variable.reshape([s if v in scope else 1 for v, s in enumerate(shape)])
+            total = total + by_variable.reshape(
+                [s if v in scope else 1 for v, s in enumerate(shape)]
+            )
         total = np.asarray(total, dtype=object)
         best = max(total.ravel().tolist(), default=mpmath.mpf(0))
         if best == mpmath.mpf("-inf"):

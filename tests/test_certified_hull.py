@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from drawn_models import alone, cases, violations
-from minfer.certified.bounds import Bounds
 from minfer.certified.hull import Hull
 
 

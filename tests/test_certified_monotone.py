@@ -13,6 +13,8 @@ from minfer.certified.local import Local, odds_ranges, ratios
 from minfer.certified.monotone import Grid, Monotone, Region, find_grid, rectangle_plan, run
 from minfer.conditioning import condition
 
+NO_STOP = np.zeros(1, dtype=np.uint8)
+
 
 def truth(graph: FactorGraph, digits: int = 50) -> list[list[mpmath.mpf]]:
     """Marginals by enumeration in many digits."""
@@ -164,9 +166,9 @@ def test_four_regions_abreast_say_what_each_says_alone():
         Region(plan, np.ascontiguousarray(at[r : r + 3, c : c + 5].T).ravel(), False)
         for r, c in ((0, 0), (1, 2), (3, 3), (2, 1))
     ]
-    together = run(local, regions)
+    together = run(local, regions, NO_STOP)
     for region, answer in zip(regions, together):
-        (lone,) = run(local, [region])
+        (lone,) = run(local, [region], NO_STOP)
         assert np.array_equal(lone.lo, answer.lo)
         assert np.array_equal(lone.hi, answer.hi)
 

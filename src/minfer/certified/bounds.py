@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, cast
 
@@ -131,6 +131,8 @@ class Meter:
         self._workers = workers
         self.work = 0
         self.stopped = ""
+        #: Not 0 when kernels should stop: what they say is thrown away.
+        self.flag = np.zeros(1, dtype=np.uint8)
 
     @property
     def seconds(self) -> float:
@@ -153,25 +155,42 @@ class Meter:
     ) -> Iterator[Answer]:
         """Run all portions in waves on all cores, answers in order, until the meter stops.
 
-        ``run`` must not write what other portions read; the caller spends and offers. The clock is
-        looked at before each portion, the work after each wave.
+        ``run`` must not write what other portions read, nor read what the caller writes: a wave is
+        over before its answers come. At the deadline or at Ctrl-C the ``flag`` goes up, for kernels
+        to look at; what they say then is thrown away. Work is looked at after each wave.
         """
         todo = iter(portions)
 
         def in_time(portion: Portion) -> tuple[bool, Answer | None]:
-            if self._deadline is not None and self._clock() >= self._deadline:
+            if self.flag[0]:
                 return False, None
-            return True, run(portion)
+            answer = run(portion)
+            return not self.flag[0], answer
 
         with ThreadPoolExecutor(max_workers=max(1, self._workers)) as pool:
-            while self.go_on():
-                wave = [p for _, p in zip(range(WAVE), todo)]
-                if not wave:
-                    return
-                answers = pool.map(in_time, wave) if self._workers > 1 else map(in_time, wave)
-                for done, answer in answers:
-                    if done:
-                        yield cast(Answer, answer)
+            try:
+                while self.go_on():
+                    wave = [pool.submit(in_time, p) for _, p in zip(range(WAVE), todo)]
+                    if not wave:
+                        return
+                    answers = [self._wait(f) for f in wave]
+                    for done, answer in answers:
+                        if done:
+                            yield cast(Answer, answer)
+            except BaseException:
+                self.flag[0] = 1  # Ctrl-C: whatever runs may stop
+                raise
+
+    def _wait(self, future: Future[Answer]) -> Answer:
+        """The answer of a portion; at the deadline the flag goes up, and kernels stop early."""
+        while self._deadline is not None and not self.flag[0]:
+            left = self._deadline - self._clock()
+            try:
+                return future.result(timeout=max(left, 0.001))
+            except TimeoutError:
+                if self._clock() >= self._deadline:
+                    self.flag[0] = 1
+        return future.result()
 
 
 class Method(Protocol):
@@ -179,6 +198,8 @@ class Method(Protocol):
 
     #: A word of METHODS.
     name: str
+    #: Whether more work narrows more; else all comes at once, and little so far says nothing.
+    gradual: bool
 
     def refine(
         self, local: Local, bounds: Bounds, wanted: NDArray[np.bool_], budget: float, meter: Meter

@@ -55,13 +55,14 @@ class Boxes:
     """Boxes of ratios up trees of walks, one for each variable, deeper with every call."""
 
     name = "boxes"
+    gradual = True
 
     def __init__(self) -> None:
         self._of: Local | None = None
 
     def refine(
         self, local: Local, bounds: Bounds, wanted: NDArray[np.bool_], budget: float, meter: Meter
-    ) -> None:
+    ) -> bool:
         if local is not self._of:
             self._prepare(local)
         roots = np.flatnonzero(wanted & ~self._done)
@@ -77,7 +78,7 @@ class Boxes:
 
             shape = len(part), int(bounds.graph._n_states[part[0]])
             low, high = np.empty(shape), np.empty(shape)
-            scratch = self._scratch.pop() if self._scratch else self._new_scratch()
+            scratch = self._lent()
             work = boxes(
                 part, int(budget), self._eps, self._cost, self._rate, self._done, low, high,
                 *self._arrays, *scratch,
@@ -88,6 +89,7 @@ class Boxes:
         for part, low, high, work in meter.each(run, portions):
             meter.spend(work)
             bounds.offer(self.name, part, low, high)
+        return bool((wanted & ~self._done).any())
 
     def _prepare(self, local: Local) -> None:
         n = local.n_variables
@@ -97,6 +99,13 @@ class Boxes:
         self._cost = np.zeros(n, dtype=np.int64)
         self._scratch: list[tuple[NDArray, ...]] = []
         self._of = local
+
+    def _lent(self) -> tuple[NDArray, ...]:
+        """Scratch that nobody uses: threads ask for it."""
+        try:
+            return self._scratch.pop()
+        except IndexError:
+            return self._new_scratch()
 
     def _new_scratch(self) -> tuple[NDArray, ...]:
         n = len(self._done)

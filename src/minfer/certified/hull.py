@@ -58,13 +58,14 @@ class Hull:
     """See the module."""
 
     name = "hull"
+    gradual = True
 
     def __init__(self) -> None:
         self._local: Local | None = None
 
     def refine(
         self, local: Local, bounds: Bounds, wanted: NDArray[np.bool_], budget: float, meter: Meter
-    ) -> None:
+    ) -> bool:
         if self._local is not local:
             self._prepare(local, meter)
         t = self._tabled
@@ -85,6 +86,7 @@ class Hull:
             for found in meter.each(run, portions()):
                 meter.spend(found.cost)
                 self._offer(found, bounds)
+        return bool(able.any()) and most < MOST_CELLS
 
     # ------------------------------------------------------------------ inside
 

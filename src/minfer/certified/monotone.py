@@ -37,10 +37,10 @@ from minfer.certified.rounding import EXP, down, gamma, up
 
 #: Log-odds up to which fields are taken as they are: beyond, outward (e^-40 is 4e-18).
 FIELD = (40.0, 24.0, 14.0, 8.0)
-#: Largest frontier: 2^20 states, eight lanes.
-WIDEST = 20
+#: Largest frontier: 2^18 states, eight lanes; a run takes some 300 MiB then.
+WIDEST = 18
 #: Numbers that a run may keep for its way back.
-KEPT = 1 << 24
+KEPT = 1 << 23
 #: Rows of a strip that take their intervals from it: its middle.
 CORE = 2
 #: Cells that a step of a run visits, in both passes, for each state of its frontier and run.
@@ -102,8 +102,8 @@ class Answer(NamedTuple):
     whole: bool
 
 
-def run(local: Local, regions: list[Region]) -> list[Answer]:
-    """Up to four regions of one plan, abreast."""
+def run(local: Local, regions: list[Region], stop: NDArray[np.uint8]) -> list[Answer]:
+    """Up to four regions of one plan, abreast; given up where ``stop[0]`` becomes 1."""
     from minfer.kernels.frontier import MOST, L, frontier_sizes, sweep
     from minfer.kernels.regions import region_numbers
 
@@ -140,8 +140,10 @@ def run(local: Local, regions: list[Region]) -> list[Answer]:
     odds = np.ones(n * L)
     sweep(
         plan.steps, plan.xbit, plan.xedge, plan.check, plan.cptr, plan.cvar, fields, weights,
-        stretch, a, b, c, kept, odds,
+        stretch, a, b, c, kept, odds, stop,
     )  # fmt: skip
+    if stop[0]:
+        return []
     by_lane = odds.reshape(n, L)
     out = []
     for k in np.flatnonzero(good).tolist():
@@ -215,6 +217,7 @@ class Monotone:
     """See the module."""
 
     name: str = "monotone"
+    gradual: bool = True
     _grid: Grid | str | None = "unknown"
     _calls: int = 0
     _plans: dict[tuple[int, int], Plan] = field(default_factory=dict)
@@ -264,7 +267,7 @@ class Monotone:
         self._calls += 1
         upright = self._calls % 2 == 0 and min(grid.rows, grid.columns) > height
         groups = list(self._rectangles(grid, local, wanted, height, upright))
-        for answers in meter.each(lambda g: (g, run(local, g)), groups):
+        for answers in meter.each(lambda g: (g, run(local, g, meter.flag)), groups):
             meter.spend(2 * len(answers[0]) * answers[0][0].plan.cells)
             self._offer(bounds, answers[1])
         self._plans.clear()
@@ -356,7 +359,7 @@ class Monotone:
                 todo[vertices[:core]] = False
                 yield self._region(local, vertices[:size].copy(), where, whole and pure)
 
-        for region, answers in meter.each(lambda r: (r, run(local, [r])), portions()):
+        for region, answers in meter.each(lambda r: (r, run(local, [r], meter.flag)), portions()):
             meter.spend(2 * region.plan.cells)
             self._offer(bounds, answers)
         return more

@@ -2,7 +2,7 @@
 
 Level l gives every method B_l = 64 * 4^l units of work for each variable that is still open (wider
 than ``tol``, or, if asked, undecided). A method that narrowed little for its work in its last turn,
-compared with the best, sits out two turns of three. Everything in this schedule depends on the
+compared with the best, sits out the next turn, then the next two, four, ... Everything in this schedule depends on the
 model and on what was found, nothing on the clock or the limits: so a longer search passes through
 the same intervals and goes on, and more time never widens one.
 """
@@ -42,9 +42,13 @@ Watcher = Callable[[Step], None]
 
 def all_methods() -> dict[str, Callable[[], Method]]:
     """Every method by name, in the order of their turns."""
+    from minfer.certified.boxes import Boxes
+    from minfer.certified.hull import Hull
     from minfer.certified.monotone import Monotone
+    from minfer.certified.walks import Walks
+    from minfer.certified.whole import Whole
 
-    return {"monotone": Monotone}
+    return {"walks": Walks, "monotone": Monotone, "exact": Whole, "boxes": Boxes, "hull": Hull}
 
 
 def intervals(
@@ -125,6 +129,7 @@ def intervals(
     meter = Meter(time_limit, work, workers or cores or 1)
     search = Search(condition(model), asked, tol, undecided, meter, watch)
     try:
+        search.begin()
         if keep is not None and not keep.all():
             search.kept_part(~keep, [make() for n, make in known.items() if n != "hull"])
         search.run([make() for n, make in known.items() if methods is None or n in methods])
@@ -139,7 +144,8 @@ class Turn:
 
     method: Method
     rate: float = np.inf  # narrowing for a unit of work, in its last turn
-    sits_out: int = 0
+    sits_out: int = 0  # turns still to sit out
+    patience: int = 1  # turns to sit out next time
     more: bool = True  # whether a larger budget could do more
 
 
@@ -160,9 +166,8 @@ class Search:
         self.local = Local.of(model)
         self.bounds = Bounds.vacuous(model.graph)
         self.trace: list[Step] = []
-        self._begin()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """What is plain: fixed variables, forbidden states, what log-odds can be at all."""
         graph, bounds = self.model.graph, self.bounds
         impossible = np.isneginf(self.model.field)
@@ -194,14 +199,13 @@ class Search:
         self.meter.stopped = self.meter.stopped or "exhausted"
 
     def _level(self, level: int, turns: list[Turn]) -> bool:
-        best = max((t.rate for t in turns if np.isfinite(t.rate)), default=0.0)
         for turn in turns:
             if not turn.more:
                 continue
-            if turn.rate < PAYS * best and turn.sits_out < 2:
-                turn.sits_out += 1
+            best = max((t.rate for t in turns if np.isfinite(t.rate)), default=0.0)
+            if turn.sits_out:
+                turn.sits_out -= 1
                 continue
-            turn.sits_out = 0
             wanted = self._open()
             if not wanted.any():
                 self.meter.stopped = "tolerance"
@@ -215,8 +219,13 @@ class Search:
             spent = self.meter.work - work
             narrowed = float((before - self.bounds.width)[self.asked].sum())
             if spent:
-                turn.rate = narrowed / spent
                 self._note(turn.method.name, level, before)
+            if spent and turn.method.gradual:
+                turn.rate = narrowed / spent
+                if turn.rate < PAYS * best:
+                    turn.sits_out, turn.patience = turn.patience, 2 * turn.patience
+                else:
+                    turn.patience = 1
         if not self._open().any():
             self.meter.stopped = self.meter.stopped or "tolerance"
             return False

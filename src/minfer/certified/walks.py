@@ -58,13 +58,14 @@ class Walks:
     """Trees of self-avoiding walks, one from each variable, deeper with every call."""
 
     name = "walks"
+    gradual = True
 
     def __init__(self) -> None:
         self._of: Local | None = None
 
     def refine(
         self, local: Local, bounds: Bounds, wanted: NDArray[np.bool_], budget: float, meter: Meter
-    ) -> None:
+    ) -> bool:
         if local is not self._of:
             self._prepare(local)
         roots = np.flatnonzero(wanted & ~self._done)
@@ -74,7 +75,7 @@ class Walks:
             from minfer.kernels.walks import walks
 
             lo, hi = np.empty(len(part)), np.empty(len(part))
-            scratch = self._scratch.pop() if self._scratch else self._new_scratch()
+            scratch = self._lent()
             visits = walks(
                 part, most, self._eps, self._cost, self._rate, self._done, lo, hi, *self._arrays,
                 *scratch,
@@ -86,6 +87,7 @@ class Walks:
         for part, lo, hi, visits in meter.each(run, portions):
             meter.spend(VISIT * visits)
             bounds.offer_odds(self.name, part, lo, hi)
+        return bool((wanted & ~self._done).any())
 
     def _prepare(self, local: Local) -> None:
         n = local.n_variables
@@ -98,10 +100,17 @@ class Walks:
         self._done = ~(local.binary & known)
         self._eps, self._rate = np.full(n, _FIRST), np.ones(n)
         self._cost = np.zeros(n, dtype=np.int64)
-        self._scratch: list[tuple[NDArray, NDArray, NDArray]] = []
+        self._scratch: list[tuple[NDArray, ...]] = []
         self._of = local
 
-    def _new_scratch(self) -> tuple[NDArray, NDArray, NDArray]:
+    def _lent(self) -> tuple[NDArray, ...]:
+        """Scratch that nobody uses: threads ask for it."""
+        try:
+            return self._scratch.pop()
+        except IndexError:
+            return self._new_scratch()
+
+    def _new_scratch(self) -> tuple[NDArray, ...]:
         n = len(self._done)
         depth = min(n, MAX_DEPTH)
         return np.zeros(n, np.uint32), np.empty(depth, np.uint64), np.empty((depth, 3))

@@ -82,13 +82,14 @@ class Whole:
     """See the module."""
 
     name = "exact"
+    gradual = False
 
     def __init__(self) -> None:
         self._local: Local | None = None
 
     def refine(
         self, local: Local, bounds: Bounds, wanted: NDArray[np.bool_], budget: float, meter: Meter
-    ) -> None:
+    ) -> bool:
         if self._local is not local:
             self._prepare(local, meter)
         todo = list(reversed(self._packs))  # a stack: halves of a pack come before its successors
@@ -102,6 +103,7 @@ class Whole:
                     todo += reversed(halves)
                     continue
             self._packs.append(pack)
+        return any(not p.over for p in self._packs)
 
     # ------------------------------------------------------------------ packs
 
@@ -140,7 +142,7 @@ class Whole:
         if not n_wanted or 2 * len(pack.variables) > allowed:
             return []
         if pack.tree is None:
-            if not (pack.easy or self._small or budget >= PLANNING) or allowed < 2 * pack.tried:
+            if not (pack.easy or self._small or budget >= PLANNING) or allowed < 16 * pack.tried:
                 return []
             part = _part(self._tabled, pack)
             pack.tree = _plan(part, allowed)
@@ -193,9 +195,7 @@ class Whole:
             bounds.offer(self.name, pack.variables[mine], low, high)
 
 
-def components(
-    n: int, fptr: NDArray[np.int64], scope: NDArray[np.int32]
-) -> NDArray[np.int64]:
+def components(n: int, fptr: NDArray[np.int64], scope: NDArray[np.int32]) -> NDArray[np.int64]:
     """The connected component of each of n variables."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components

@@ -302,12 +302,12 @@ def _read(f, at, b, k, variables, first, odds):
 
 
 @jit
-def sweep(steps, xbit, xedge, check, cptr, cvar, field, weight, stretch, a, b, c, kept, odds):
+def sweep(steps, xbit, xedge, check, cptr, cvar, field, weight, stretch, a, b, c, kept, odds, stop):
     """Odds p(1) / p(0) of all variables, (n * L,).
 
     ``field`` (n * L,) and ``weight`` (edges * L,) are logarithms. ``a``, ``b``, ``c`` have room for
     the largest frontier, ``kept`` for ``stretch`` checks and the beginnings of all stretches but
-    the first.
+    the first. Given up where ``stop[0]`` becomes 1.
     """
     par = np.empty(3 * L)
     room = a.size
@@ -322,6 +322,8 @@ def sweep(steps, xbit, xedge, check, cptr, cvar, field, weight, stretch, a, b, c
                 at = begins + (i - 1) * room
                 for j in range(L << steps[t, K]):
                     kept[at + j] = src[j]
+        if stop[0]:
+            return
         _forward(src, dst, steps[t], xbit, xedge, field, weight, par)
         src, dst = dst, src
     if n_stretches > 1:
@@ -343,6 +345,8 @@ def sweep(steps, xbit, xedge, check, cptr, cvar, field, weight, stretch, a, b, c
                 src[j] = kept[begins + (i - 1) * room + j]
         for q in range(first, last):
             while t < check[q]:
+                if stop[0]:
+                    return
                 _forward(src, dst, steps[t], xbit, xedge, field, weight, par)
                 src, dst = dst, src
                 t += 1
@@ -351,6 +355,8 @@ def sweep(steps, xbit, xedge, check, cptr, cvar, field, weight, stretch, a, b, c
         c, spare = src, dst  # both are free again
         for q in range(last - 1, first - 1, -1):
             while end > check[q]:
+                if stop[0]:
+                    return
                 end -= 1
                 _backward(back, spare, steps[end], xbit, xedge, field, weight, par)
                 back, spare = spare, back
