@@ -38,6 +38,8 @@ from minfer.certified.rounding import EXP, U, down, gamma, up
 from minfer.certified.tabled import Tabled
 from minfer.elimination import linked
 
+#: Units that a cell counts for.
+PER_CELL = 16
 #: Cells of one ball, at most, whatever the budget.
 MOST_CELLS = 1 << 24
 #: Work of one portion, about; and its roots at most.
@@ -69,7 +71,7 @@ class Hull:
         if self._local is not local:
             self._prepare(local, meter)
         t = self._tabled
-        most = min(budget, MOST_CELLS)
+        most = min(budget / PER_CELL, MOST_CELLS)
         n = len(wanted)
         able = wanted & t.free[:n] & ~t.opaque[:n] & ~self._closed
         size = int(np.clip(_PORTION / most, 1, _MOST_ROOTS))
@@ -84,7 +86,7 @@ class Hull:
                 return self._balls(structure, some, most, bounds)
 
             for found in meter.each(run, portions()):
-                meter.spend(found.cost)
+                meter.spend(PER_CELL * found.cost)
                 self._offer(found, bounds)
         return bool(able.any()) and most < MOST_CELLS
 

@@ -41,6 +41,8 @@ FIELD = (40.0, 24.0, 14.0, 8.0)
 WIDEST = 18
 #: Numbers that a run may keep for its way back.
 KEPT = 1 << 23
+#: Balls in a portion, and their cells.
+PORTION, PORTION_CELLS = 16, 1 << 20
 #: Rows of a strip that take their intervals from it: its middle.
 CORE = 2
 #: Cells that a step of a run visits, in both passes, for each state of its frontier and run.
@@ -342,9 +344,11 @@ class Monotone:
         pure = not local.other[local.binary].any()
         more = False
 
-        def portions() -> Iterator[Region]:
+        def portions() -> Iterator[list[Region]]:
             nonlocal more
-            for v in np.flatnonzero(wanted).tolist():
+            some: list[Region] = []
+            cells = 0.0
+            for v in np.flatnonzero(wanted & (np.diff(local.ptr) > 0)).tolist():
                 if not todo[v]:
                     continue
                 size, core, whole = grow(
@@ -357,18 +361,31 @@ class Monotone:
                     continue
                 self._sizes[v] = size
                 todo[vertices[:core]] = False
-                yield self._region(local, vertices[:size].copy(), where, whole and pure)
+                some.append(region_of(local, vertices[:size].copy(), where, whole and pure))
+                cells += some[-1].plan.cells
+                if len(some) == PORTION or cells > PORTION_CELLS:
+                    yield some
+                    some, cells = [], 0.0
+            if some:
+                yield some
 
-        for region, answers in meter.each(lambda r: (r, run(local, [r], meter.flag)), portions()):
-            meter.spend(2 * region.plan.cells)
+        def answer(regions: list[Region]) -> tuple[float, list[Answer]]:
+            answers = [a for r in regions for a in run(local, [r], meter.flag)]
+            return 2 * sum(r.plan.cells for r in regions), answers
+
+        for cost, answers in meter.each(answer, portions()):
+            meter.spend(cost)
             self._offer(bounds, answers)
         return more
 
-    @staticmethod
-    def _region(local: Local, vertices: NDArray[np.int64], where: NDArray, whole: bool) -> Region:
-        from minfer.kernels.regions import inside, narrow_order
 
-        where[vertices] = np.arange(len(vertices))
-        ptr, nbr, edge, pairs = inside(vertices, where, local.ptr, local.nbr)
-        where[vertices] = -1
-        return Region(Plan.make(narrow_order(ptr, nbr), ptr, nbr, edge, pairs), vertices, whole)
+def region_of(
+    local: Local, vertices: NDArray[np.int64], where: NDArray[np.int64], whole: bool
+) -> Region:
+    """A region of any graph, in a narrow order; ``where`` (V,) is scratch, all -1."""
+    from minfer.kernels.regions import inside, narrow_order
+
+    where[vertices] = np.arange(len(vertices))
+    ptr, nbr, edge, pairs = inside(vertices, where, local.ptr, local.nbr)
+    where[vertices] = -1
+    return Region(Plan.make(narrow_order(ptr, nbr), ptr, nbr, edge, pairs), vertices, whole)

@@ -40,15 +40,22 @@ PAYS = 0.05
 Watcher = Callable[[Step], None]
 
 
-def all_methods() -> dict[str, Callable[[], Method]]:
+def all_methods() -> dict[str, tuple[Callable[[], Method], ...]]:
     """Every method by name, in the order of their turns."""
     from minfer.certified.boxes import Boxes
     from minfer.certified.hull import Hull
     from minfer.certified.monotone import Monotone
+    from minfer.certified.swept import Swept
     from minfer.certified.walks import Walks
     from minfer.certified.whole import Whole
 
-    return {"walks": Walks, "monotone": Monotone, "exact": Whole, "boxes": Boxes, "hull": Hull}
+    return {
+        "exact": (Swept, Whole),
+        "walks": (Walks,),
+        "monotone": (Monotone,),
+        "boxes": (Boxes,),
+        "hull": (Hull,),
+    }
 
 
 def intervals(
@@ -131,8 +138,9 @@ def intervals(
     try:
         search.begin()
         if keep is not None and not keep.all():
-            search.kept_part(~keep, [make() for n, make in known.items() if n != "hull"])
-        search.run([make() for n, make in known.items() if methods is None or n in methods])
+            search.kept_part(~keep, [make() for n in ("walks", "monotone") for make in known[n]])
+        chosen_methods = [n for n in known if methods is None or n in methods]
+        search.run([make() for n in chosen_methods for make in known[n]])
     except KeyboardInterrupt:
         meter.stopped = "interrupted"
     return search.answer()
