@@ -30,7 +30,7 @@ def true_marginals(graph: FactorGraph) -> np.ndarray:
         for v in range(graph.n_variables):
             rest = tuple(u for u in range(graph.n_variables) if u != v)
             parts.append(weights.sum(axis=rest) / total if rest else weights / total)
-    return np.concatenate([np.atleast_1d(p) for p in parts])
+    return np.concatenate(parts or [np.zeros(0, dtype=object)])
 
 
 def alone(

@@ -13,6 +13,7 @@ from minfer import FactorGraph
 from minfer.certified.bounds import Bounds, Meter
 from minfer.certified.boxes import Boxes
 from minfer.certified.local import Local
+from minfer.certified.walks import Walks
 from minfer.conditioning import condition
 
 BUDGETS = (500.0, 1e4, 1e6)
@@ -54,14 +55,44 @@ def test_a_tree_is_known_to_the_last_digits():
         assert 0 < bounds.width.max() < 1e-12
 
 
-@pytest.mark.parametrize("name", sorted(zoo.every_kind()))
+ZOO = {
+    **zoo.graphs(),
+    **zoo.higher_order(),
+    **zoo.every_kind(),
+    **zoo.with_globals(),
+    **zoo.logical(),
+}
+SMALL = sorted(name for name, g in ZOO.items() if np.prod(g.n_states.astype(float)) <= 3000)
+
+
+@pytest.mark.parametrize("name", SMALL)
 def test_every_kind_of_factor(name):
-    graph = zoo.every_kind()[name]
-    if np.prod(graph.n_states.astype(float)) > 3000:
-        pytest.skip("too large to be enumerated to fifty digits")
+    graph = ZOO[name]
     truth = certifying.true_marginals(graph)
-    for bounds in certifying.alone(Boxes(), graph, BUDGETS):
-        assert not certifying.violations(bounds, truth)
+    for method in (Boxes(), Walks()):
+        for bounds in certifying.alone(method, graph, BUDGETS):
+            assert not certifying.violations(bounds, truth)
+
+
+@pytest.mark.parametrize("method", [Boxes, Walks])
+def test_a_factor_too_large_for_a_table_is_a_range(method):
+    """Eighteen variables and a weight by the count of them: convolutions are the oracle."""
+    rng = np.random.default_rng(4)
+    fields, weights = rng.normal(size=18), np.array([0.0, 0.3, -0.4, 0.2])
+    graph = FactorGraph.pairwise(fields, [], []).add_cardinality([np.arange(18)], weights)
+    by_count = np.exp(np.append(weights, np.full(15, weights[-1])))
+    truth = []
+    for v in range(18):
+        rest = np.ones(1)
+        for u in range(18):
+            if u != v:
+                rest = np.convolve(rest, [1.0, np.exp(fields[u])])
+        off, on = rest @ by_count[:-1], np.exp(fields[v]) * (rest @ by_count[1:])
+        truth += [off / (off + on), on / (off + on)]
+    bounds = certifying.alone(method(), graph, (1e5,))[-1]
+    assert (bounds.lo <= truth).all()
+    assert (bounds.hi >= truth).all()
+    assert bounds.width.max() < 0.5
 
 
 def potts(n: int, states: int, rng: np.random.Generator, coupling: float = 0.5) -> FactorGraph:
@@ -112,3 +143,14 @@ def test_what_cannot_be_narrowed_is_not_tried_again():
         spent.append(meter.work)
     assert spent[0] > 0
     assert spent[1] == 0
+
+
+def test_many_states_cost_no_more_than_they_can_tell():
+    rng = np.random.default_rng(6)
+    graph = FactorGraph.empty([2, 3, 300, 3])
+    for scope in ([0, 1], [1, 2], [2, 3], [0, 3], [0, 2, 3]):
+        table = 0.3 * rng.normal(size=tuple(graph.n_states[scope]))
+        graph = graph.add_tables([scope], [table])
+    bounds = certifying.alone(Boxes(), graph, (1e6,))[-1]
+    assert not certifying.violations(bounds, certifying.true_marginals(graph))
+    assert (bounds.width < 1).tolist() == [True, True, False, True]

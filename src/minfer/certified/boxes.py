@@ -39,6 +39,8 @@ from minfer.factors import FactorGroup
 
 #: States of a variable, and joint states of a factor's others, up to which messages are made.
 MAX_STATES = 64
+#: Cells of a group's tables, and of all orders of one shape, up to which messages are made.
+MAX_CELLS = 1 << 26
 #: Variables in a portion.
 PORTION = 64
 #: Depth of a walk, and numbers of all boxes on it.
@@ -94,7 +96,11 @@ class Boxes:
     def _prepare(self, local: Local) -> None:
         n = local.n_variables
         self._arrays, self._joint = prepare(local)
-        self._done = local.model.fixed >= 0
+        card, offset, own = self._arrays[-3:]
+        unknown = np.add.reduceat(np.isinf(own), offset[:-1]) if n else np.zeros(0)
+        self._known = (unknown < card**2 - card) | (card == 1)
+        graph = local.model.graph
+        self._done = (local.model.fixed >= 0) | (graph._n_states > MAX_STATES) | ~self._known
         self._eps, self._rate = np.full(n, _FIRST), np.ones(n)
         self._cost = np.zeros(n, dtype=np.int64)
         self._scratch: list[tuple[NDArray, ...]] = []
@@ -130,13 +136,16 @@ def prepare(local: Local) -> tuple[tuple[NDArray, ...], int]:
     model, graph = local.model, local.model.graph
     n = graph.n_variables
     card = graph._n_states.astype(np.int64)
+    card[card > MAX_STATES] = 1  # no box is made of these
     offset = np.zeros(n + 1, dtype=np.int64)
     np.cumsum(card**2, out=offset[1:])
     total, size = _fields(local, card, offset)
-    whole = [g for g in model.groups if g.form != "messages" and g.has_tables]
+    whole, times = [], np.zeros(n)
     for g in model.groups:
-        if not any(g is w for w in whole):
-            _add_range(g, total, size, card, offset)
+        if g.form != "messages" and g.has_tables and len(g) * g.n_cells <= MAX_CELLS:
+            whole.append(g)
+        else:
+            _add_range(g, total, size, times, offset)
     slots = _Slots()
     for shape, (scope, tables, error) in _merged(whole, model.field, graph._offsets).items():
         slots.add(shape, scope, tables, error)
@@ -153,7 +162,7 @@ def prepare(local: Local) -> tuple[tuple[NDArray, ...], int]:
     degree = np.bincount(variables, minlength=n)
     largest = np.maximum.reduceat(spread, offset[:-1]) if n else np.zeros(0)
     error = 8 * U * (degree + 4) * (largest + size)
-    own = _box(total + np.repeat(4 * U * size, card**2))
+    own = _box(total + np.repeat(4 * U * (1 + times) * size, card**2))
     vptr = np.zeros(n + 1, dtype=np.int64)
     np.cumsum(degree, out=vptr[1:])
     (table, tables_a, tables_b, orders, pads, members, siblings) = arrays
@@ -204,14 +213,17 @@ def _add_range(
     group: FactorGroup,
     total: NDArray[np.float64],
     size: NDArray[np.float64],
-    card: NDArray[np.int64],
+    times: NDArray[np.float64],
     offset: NDArray[np.int64],
 ) -> None:
-    """Factors that have no tables: what is known of their ranges, in place."""
+    """Factors without tables, or with too large ones: what is known of their ranges, in place."""
     found = odds_ranges(group)
     add = np.zeros(len(total))
     for a, s in enumerate(group.shape):
+        if s > MAX_STATES:
+            continue
         v = group._scope[:, a]
+        np.add.at(times, v, 1)
         if s == 2:
             found_a = np.stack([-found[:, a, 0], found[:, a, 1]])  # of states 0 : 1 and 1 : 0
             np.add.at(
@@ -292,8 +304,10 @@ class _Slots:
         """The slots of factors of one shape, end by end."""
         n, arity = scope.shape
         for a, s in enumerate(shape):
+            if s > MAX_STATES:
+                continue
             joint = tables.shape[1] // s
-            fits = s <= MAX_STATES and joint <= MAX_STATES
+            fits = joint <= MAX_STATES and n * s * s * joint <= MAX_CELLS
             rows = np.moveaxis(tables.reshape(n, *shape), 1 + a, 1).reshape(n, s, joint)
             logs = ratios(tables, shape, a)
             finite = np.isfinite(logs)
@@ -357,7 +371,8 @@ class _Slots:
         key = slots[:, 7] * n + owner
         sorted_by = np.argsort(key)
         wanted = np.repeat(every[:, 7], every[:, 6]) * n + member
-        siblings = sorted_by[np.searchsorted(key[sorted_by], wanted)]
+        found = np.searchsorted(key[sorted_by], wanted)
+        siblings = np.append(sorted_by, 0)[found]  # a member without slots: none asks for it
         values = _joined(logs, np.float64)
         cells = slots[:, 0] ** 2
         where = _Where(np.empty(len(values), np.int64), np.empty(len(values), np.int64))
@@ -394,5 +409,5 @@ def _weights(
         ratio = np.where(np.isnan(ratio), 0.0, ratio)
         orders[i : i + step] = np.argsort(-ratio, axis=-1, kind="stable")
     pad = np.exp(np.minimum(2 * error, 700.0) - _LEAST_LOG * 4 * U)
-    pad = up(pad * (1 + float(gamma(3 * EXP + 2 * (joint + 2 * arity + 8)))))
+    pad = up(pad * (1 + float(gamma(3 * EXP + 8 * (joint + arity + 4)))))
     return {"a": a, "b": b, "orders": orders, "pad": pad}

@@ -8,11 +8,12 @@ factor psi(s, t), t the joint states of its other variables, goes
 for every pivot z; the least of them counts. The best x has its upper end where psi(s, t) /
 psi(q, t) is large, its lower end elsewhere, and the border is found by going through the states in
 the order of that ratio, which is known in advance: as long as the next one's ratio is above the
-mean so far. (A tie that rounding breaks the wrong way costs what rounding does.) An infinite upper
-end that pays is all that counts.
+mean so far. An infinite upper end that pays is all that counts.
 
-Rounding: with T joint states of m variables a quotient has at most 2 (T + 2 m + 8) roundings on a
-path, the product it goes into included; ``pad`` is that, and what the tables may be wrong by, so
+Rounding: with T joint states of m variables numerator and denominator have at most 2 T + m + 4
+roundings on a path each; with the quotient, ``pad`` and the product it goes into, 4 T + 2 m + 11. A
+state that rounding takes, or leaves, wrongly has a ratio that is the mean to four roundings, and so
+does no more than that: 4 T again. ``pad`` covers both, and what the tables may be wrong by; so
 every computed R is above the one of exact arithmetic. Entries of R and of x are 0, infinite, or in
 [1 / BIG, BIG], those of tables 0 or in [1 / BIG, 1] (numerators rounded up to that, denominators
 down): no product of three leaves the range of floats.
@@ -21,6 +22,8 @@ down): no product of three leaves the range of floats.
 import numpy as np
 
 from minfer.kernels._jit import jit
+from minfer.kernels.deepening import LEAST as LEAST_THRESHOLD
+from minfer.kernels.deepening import next_threshold, rate_seen
 
 BIG = 1e70
 #: Joint states up to which every one is tried as a pivot; else the best FEW.
@@ -34,9 +37,6 @@ STATES, JOINT, AT, TABLE, ORDER, FIRST, MEMBERS, FACTOR, WORK, SLOT = 0, 1, 2, 3
 #: the arithmetic in functions as small and as nested as these.
 BARE = {"_nrt": False}
 
-_GROWTH = 8.0
-_SHARE = 0.6
-_LEAST_EPS = 1e-12
 _WIDE = 2000.0
 _SURE = 1e-13
 
@@ -403,12 +403,9 @@ def boxes(
         g = (2 * n + 8) * 2.0**-53
         left = most
         while not done[v]:
-            threshold = eps[v]
-            if cost[v] > 0:
-                aim = min(_SHARE * left, _GROWTH * cost[v])
-                if aim < 2.0 * cost[v]:
-                    break
-                threshold *= (cost[v] / aim) ** (1.0 / rate[v])
+            threshold = next_threshold(eps[v], cost[v], rate[v], left)
+            if threshold == 0.0:
+                break
             work, cut = box(
                 v, threshold, left, vptr, slots, tables_a, tables_b, orders, ranges, pads, members,
                 leaves, spans, slopes, card, offset, own, on_walk, stack, influence, buffer, cards,
@@ -424,11 +421,10 @@ def boxes(
                         above += buffer[q * n + s]
                 low[r, s] = max(low[r, s], 1.0 / above * (1.0 - g))
                 high[r, s] = min(high[r, s], 1.0 / below * (1.0 + g))
-            if not cut or threshold < _LEAST_EPS:
+            if not cut or threshold < LEAST_THRESHOLD:
                 done[v] = True
             if cost[v] > 0:
-                seen = np.log(work / cost[v]) / np.log(eps[v] / threshold)
-                rate[v] = min(max(seen, 0.5), 4.0)
+                rate[v] = rate_seen(eps[v], cost[v], threshold, work)
             if left <= 0:
                 break
             eps[v], cost[v] = threshold, work

@@ -22,6 +22,8 @@ message of a C in [TINY, HUGE] by 1e-20 of itself and makes those of 0 and of in
 import numpy as np
 
 from minfer.kernels._jit import jit
+from minfer.kernels.deepening import LEAST as LEAST_THRESHOLD
+from minfer.kernels.deepening import next_threshold, rate_seen
 
 HUGE = 1e270
 TINY = 1e-270
@@ -33,10 +35,6 @@ LARGE = 1e150
 SPAN, SLOPE, LEAF_LO, LEAF_HI, NEAR, FAR, NEGATIVE, EDGE = 0, 1, 2, 3, 4, 5, 6, 8
 #: What a node costs beside its edges, in visits of edges.
 NODE = 4
-
-_GROWTH = 8.0  # nodes of a run over those of the run before, at most
-_SHARE = 0.6  # of what is left, for the next run: forecasts err
-_LEAST_EPS = 1e-15
 
 
 @jit
@@ -143,23 +141,19 @@ def walks(
         lo[r], hi[r] = 0.0, np.inf
         left = most
         while not done[v]:
-            threshold = eps[v]
-            if cost[v] > 0:
-                aim = min(_SHARE * left, _GROWTH * cost[v])
-                if aim < 2.0 * cost[v]:
-                    break
-                threshold *= (cost[v] / aim) ** (1.0 / rate[v])
+            threshold = next_threshold(eps[v], cost[v], rate[v], left)
+            if threshold == 0.0:
+                break
             a, b, visits, cut = walk(
                 v, threshold, left, ptr, ends, edges, fields, out, stack_e, stack
             )
             total += visits
             left -= visits
             lo[r], hi[r] = max(lo[r], a), min(hi[r], b)
-            if not cut or threshold < _LEAST_EPS:
+            if not cut or threshold < LEAST_THRESHOLD:
                 done[v] = True
             if cost[v] > 0:
-                seen = np.log(visits / cost[v]) / np.log(eps[v] / threshold)
-                rate[v] = min(max(seen, 0.5), 4.0)
+                rate[v] = rate_seen(eps[v], cost[v], threshold, visits)
             if left <= 0:  # it was cut by the budget as well: not one to go on from
                 break
             eps[v], cost[v] = threshold, visits
