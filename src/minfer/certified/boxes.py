@@ -41,7 +41,8 @@ from minfer.factors import FactorGroup
 MAX_STATES = 64
 #: Cells of a group's tables, and of all orders of one shape, up to which messages are made.
 MAX_CELLS = 1 << 26
-#: Variables in a portion.
+#: Variables in a portion, and its work, at most; the work of one variable.
+PORTION_WORK, MOST_WORK = float(1 << 24), float(1 << 28)
 PORTION = 64
 #: Depth of a walk, and numbers of all boxes on it.
 MAX_DEPTH = 1 << 10
@@ -69,10 +70,12 @@ class Boxes:
             self._prepare(local)
         roots = np.flatnonzero(wanted & ~self._done)
         sizes = bounds.graph._n_states[roots]
+        budget = min(budget, MOST_WORK)
+        size = int(min(max(PORTION_WORK / budget, 1), PORTION))
         portions = [
-            part[i : i + PORTION]
+            part[i : i + size]
             for part in (roots[sizes == s] for s in np.unique(sizes))
-            for i in range(0, len(part), PORTION)
+            for i in range(0, len(part), size)
         ]
 
         def run(part: NDArray[np.int64]) -> tuple[NDArray, NDArray, NDArray, int]:

@@ -44,7 +44,8 @@ from minfer.certified.rounding import EXP, U, gamma, odds_from_log
 
 #: Work of one visit to an edge; a node with four of them counts as 64.
 VISIT = 8
-#: Variables in a portion.
+#: Variables in a portion, and its work, at most; the work of one variable.
+PORTION_WORK, MOST_WORK = float(1 << 24), float(1 << 28)
 PORTION = 128
 #: Depth of a walk at most.
 MAX_DEPTH = 1 << 16
@@ -69,7 +70,9 @@ class Walks:
         if local is not self._of:
             self._prepare(local)
         roots = np.flatnonzero(wanted & ~self._done)
+        budget = min(budget, MOST_WORK)
         most = int(budget / VISIT)
+        size = int(min(max(PORTION_WORK / budget, 1), PORTION))
 
         def run(part: NDArray[np.int64]) -> tuple[NDArray, NDArray, NDArray, int]:
             from minfer.kernels.walks import walks
@@ -83,7 +86,7 @@ class Walks:
             self._scratch.append(scratch)
             return part, lo, hi, visits
 
-        portions = (roots[i : i + PORTION] for i in range(0, len(roots), PORTION))
+        portions = (roots[i : i + size] for i in range(0, len(roots), size))
         for part, lo, hi, visits in meter.each(run, portions):
             meter.spend(VISIT * visits)
             bounds.offer_odds(self.name, part, lo, hi)
