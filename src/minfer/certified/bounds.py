@@ -85,7 +85,7 @@ class Bounds:
             return
         at = self.graph._offsets[variables][:, None] + np.arange(lo.shape[1])
         old_lo, old_hi = self.lo[at], self.hi[at]
-        new_lo, new_hi = np.maximum(old_lo, lo), np.minimum(old_hi, hi)
+        new_lo, new_hi = np.fmax(old_lo, lo), np.fmin(old_hi, hi)  # deaf to NaN
         # what the other states leave: 1 - their sum, rounded outward
         n = lo.shape[1]
         slip = 4 * n * 2.0**-53

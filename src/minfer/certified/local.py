@@ -168,7 +168,9 @@ class Local:
         out[:, 1] += high
         size = np.abs(self.weight).max(axis=1, initial=0.0)
         error = 8 * U * (np.bincount(self.row, size, self.n_variables) * (2 + np.diff(self.ptr)))
-        error = error + 8 * U * (np.abs(self.theta).max(axis=1) + np.abs(self.other).max(axis=1))
+        for part_of_sum in (self.theta, self.other):
+            finite = np.where(np.isfinite(part_of_sum), np.abs(part_of_sum), 0.0)
+            error = error + 8 * U * finite.max(axis=1)
         with np.errstate(invalid="ignore"):
             return np.stack([out[:, 0] - error, out[:, 1] + error], axis=1)
 

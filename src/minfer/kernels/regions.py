@@ -151,7 +151,10 @@ def region_numbers(
         low = high = 0.0
         if i >= 0:
             low, high = theta[i, 0], theta[i, 1]
-            total = abs(low) + abs(high) + grown[v] + abs(other[i, 0]) + abs(other[i, 1])
+            total = grown[v]
+            for x in (low, high, other[i, 0], other[i, 1]):
+                if abs(x) < np.inf:
+                    total += abs(x)
             low += other[i, 0] + pull[v, 0]
             high += other[i, 1] + pull[v, 1]
             for e in range(ptr[i], ptr[i + 1]):
