@@ -42,6 +42,10 @@ from minfer.elimination import linked
 PER_CELL = 16
 #: Cells of one ball, at most, whatever the budget.
 MOST_CELLS = 1 << 24
+#: A table counts as a constant over a variable if its sums differ by less, relatively: numbers in
+#: files have six digits or so.
+LEVEL = 2e-6
+_SPREAD = 900.0  # bits; a table with more has lost entries
 #: Work of one portion, about; and its roots at most.
 _PORTION, _MOST_ROOTS = 1 << 22, 1024
 
@@ -71,9 +75,10 @@ class Hull:
         if self._local is not local:
             self._prepare(local, meter)
         t = self._tabled
-        most = min(budget / PER_CELL, MOST_CELLS)
+        most = min(budget, MOST_CELLS)
+        known = bounds.lo.copy(), bounds.hi.copy()  # of before: the order of portions is no matter
         n = len(wanted)
-        able = wanted & t.free[:n] & ~t.opaque[:n] & ~self._closed
+        able = wanted & t.free[:n] & ~t.opaque[:n]
         size = int(np.clip(_PORTION / most, 1, _MOST_ROOTS))
         for structure, mine in self._structures:
             roots = np.flatnonzero(able & mine[:n])
@@ -83,7 +88,7 @@ class Hull:
                     yield roots[begin : begin + size]
 
             def run(some: NDArray[np.int64], structure: Structure = structure) -> Found:
-                return self._balls(structure, some, most, bounds)
+                return self._balls(structure, some, most, known)
 
             for found in meter.each(run, portions()):
                 meter.spend(PER_CELL * found.cost)
@@ -93,7 +98,7 @@ class Hull:
     # ------------------------------------------------------------------ inside
 
     def _prepare(self, local: Local, meter: Meter) -> None:
-        from minfer.kernels.hull import linear
+        from minfer.kernels.hull import barren, linear
 
         self._local = local
         self._tabled = t = Tabled.of(local)
@@ -105,13 +110,27 @@ class Hull:
         self._field = np.zeros(len(t.field))
         self._field_spread = np.zeros(len(t.card))
         linear(t.off[:-1], t.card.astype(np.int64), t.field, self._field, self._field_spread)
-        self._closed = np.zeros(local.n_variables, dtype=bool)
-        everything = np.ones(len(t.toff), dtype=bool)
+        whole = _structure(t, np.ones(len(t.toff), dtype=bool), t.error)
         meter.spend(16 * (len(t.scope) + len(t.log_psi)))
-        self._structures = [(_structure(t, everything, t.error), np.ones(len(t.card), dtype=bool))]
+        alive = np.ones(len(t.toff), dtype=bool)
+        gone, more = np.zeros(len(t.card), dtype=bool), np.zeros(len(t.card))
+        fit = (self._spread >= 0) & (self._spread <= _SPREAD)
+        if len(t.toff):
+            barren(
+                t.card, t.off, t.field, t.free & ~_touched(t, ~fit), t.opaque, t.fptr, t.scope,
+                whole.vptr, whole.vtab, t.toff, t.size, self._psi, t.error, LEVEL,
+                float(2 * EXP + 8), alive, gone, more,
+            )  # fmt: skip
+        self._structures = [(whole, gone if gone.any() else ~gone)]
+        if gone.any():
+            self._structures.insert(0, (_structure(t, alive, t.error + more), ~gone))
 
     def _balls(
-        self, structure: Structure, roots: NDArray[np.int64], most: float, bounds: Bounds
+        self,
+        structure: Structure,
+        roots: NDArray[np.int64],
+        most: float,
+        known: tuple[NDArray[np.float64], NDArray[np.float64]],
     ) -> Found:
         from minfer.kernels.hull import balls
 
@@ -125,7 +144,7 @@ class Hull:
             roots, np.log2(max(most / 8.0, 1.0)), float(most), t.n_own, t.card, t.off,
             np.log2(t.card), structure.aptr, structure.anbr, t.opaque, structure.error, t.fptr,
             t.scope, structure.vptr, structure.vtab, t.toff, self._psi, self._spread, self._field,
-            self._field_spread, float(EXP + 1), bounds.lo, bounds.hi, low, high, rounds, errors,
+            self._field_spread, float(EXP + 1), *known, low, high, rounds, errors,
             inside, cost,
         )  # fmt: skip
         return Found(roots, low, high, rounds, errors, inside, int(cost.sum()))
@@ -143,6 +162,13 @@ class Hull:
             low = np.where(low > 0, down(down(low / f)), 0.0)
             high = np.where(high > 0, np.minimum(up(up(high * f)), 1.0), 0.0)
             bounds.offer(self.name, found.roots[mine], np.maximum(low, 0.0), high)
+
+
+def _touched(t: Tabled, tables: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """(V,) the variables of some tables."""
+    out = np.zeros(len(t.card), dtype=bool)
+    out[t.scope[np.repeat(tables, t.arity)]] = True
+    return out
 
 
 class Found(NamedTuple):

@@ -1,8 +1,9 @@
 """Exact: whole connected components by their clique trees, with a proven bound on the rounding.
 
 The passes (:mod:`minfer.kernels.whole`) consist of sums, products and quotients of non-negative
-numbers of unlimited range (:mod:`minfer.kernels.ranged`): rounding is relative, a positive number
-never becomes 0, so a state is called impossible only if zeros of the model make it so.
+numbers of unlimited range (:mod:`minfer.kernels.ranged`): rounding is relative, and a positive
+number never becomes 0 unless the kernel says so, so a state is called impossible only if zeros of
+the model make it so.
 
 **The count of roundings.** A message up is a sum of products of its inputs. On the way back
 top(s) / up(s) is what the rest of the tree sends: in top(s) = sum b(x) ..., every b(x) has the
@@ -41,16 +42,19 @@ from minfer.elimination import CliqueTree, linked, tree_over
 from minfer.errors import ContradictionError
 from minfer.layout import Scopes
 
-#: A tree with more cells is not made (some seconds; its messages fill a GiB at most).
-MOST_CELLS = 2.0**26
+#: Cells of a tree (some seconds) and of its messages (a GiB), at most.
+MOST_CELLS, MOST_MESSAGES = 2.0**28, 2.0**25
+#: Orders that are worse by this are still finished: the search for better ones begins with one.
+_SLACK = 16.0
 #: Variables that are planned together, at least.
 PACK = 2048
 #: Planning a variable takes about so many units; models of fewer variables are planned at once.
 PLANNING, SMALL_MODEL = 4096, 4096
 #: Units a cell takes in both passes.
 PER_CELL = 16
-#: Smaller probabilities are known by this bound only.
-TINY = 1e-290
+#: Smaller probabilities are known by this bound only. (What the way back loses, less than 2^-800 a
+#: cell, is nothing beside it.)
+TINY = 1e-200
 _SLICE = float(1 << 22)  # cells between two looks at the clock
 
 
@@ -142,23 +146,25 @@ class Whole:
         if not n_wanted or 2 * len(pack.variables) > allowed:
             return []
         if pack.tree is None:
-            if not (pack.easy or self._small or budget >= PLANNING) or allowed < 16 * pack.tried:
+            if not (pack.easy or self._small or budget >= PLANNING) or (
+                allowed < min(2 * pack.tried, MOST_CELLS)
+            ):
                 return []
             part = _part(self._tabled, pack)
-            pack.tree = _plan(part, allowed)
+            tree = _plan(part, _SLACK * allowed)
             meter.spend(PLANNING * len(pack.variables))
-            if not pack.tree.complete or pack.tree.cells > allowed:
-                if not pack.tree.complete:
-                    pack.tree = None
-                pack.tried = allowed
-                if len(pack.components) > 1:
-                    middle = len(pack.components) // 2
-                    pack.over = True
-                    return [self._pack(pack.components[:middle]),
-                            self._pack(pack.components[middle:])]  # fmt: skip
-                pack.over = allowed >= MOST_CELLS
-                return []
-        if pack.tree.cells > allowed:
+            if len(pack.components) > 1 and not (tree.complete and tree.cells <= allowed):
+                middle = len(pack.components) // 2
+                pack.over = True
+                return [self._pack(pack.components[:middle]),
+                        self._pack(pack.components[middle:])]  # fmt: skip
+            pack.tried = allowed
+            pack.tree = tree if tree.complete else None
+            too_large = tree.cells > MOST_CELLS or tree.message_cells > MOST_MESSAGES
+            pack.over = too_large if tree.complete else allowed >= MOST_CELLS
+            if pack.over:
+                pack.tree = None
+        if pack.tree is None or pack.tree.cells > allowed:
             return []
         self._solve(pack, bounds, meter)
         return []
@@ -286,14 +292,16 @@ def _marginals(
             )
         meter.spend(PER_CELL // 2 * tree.clique_cells[first:stop].sum())
     om, oe = np.zeros(total), np.zeros(total, dtype=np.int64)
+    lossy = False
     for first, stop in reversed(slices):
         if not meter.go_on():
             return None
-        distribute(inputs, tree.parent, first, stop, m, e, om, oe)
+        lossy |= distribute(inputs, tree.parent, first, stop, m, e, om, oe)
         meter.spend(PER_CELL // 2 * tree.clique_cells[first:stop].sum())
     with np.errstate(under="ignore"):
         p = np.ldexp(om[:n_states], np.maximum(512 * oe[:n_states], -1500))
-    p = np.where((om[:n_states] > 0) & (p < TINY), TINY, p)
+    possible = part.field > -np.inf if lossy else om[:n_states] > 0
+    p = np.where(possible & (p < TINY), TINY, p)
     # roundings by clique, put down to one of the variables that are eliminated there
     states = np.concatenate([[0], np.cumsum(part.card[tree.variables])])
     levels = states[tree.ptr[1:]] - states[tree.ptr[:-1]]

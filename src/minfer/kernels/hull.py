@@ -5,7 +5,7 @@ it. Eliminating R without the root from the product of all tables that touch R l
 P(v | b) = T / sum_v T for every state b of the boundary that has weight at all. R and B together
 have at most 63 variables, so that a set of them is the bits of one word.
 
-Numbers are linear. A table has its largest entry between 1/2 and 1 (a power of two is taken out)
+Numbers are linear. A table has its largest entry in [1, 2) (a power of two is taken out)
 and a *spread*, the log2 of its largest entry over its smallest positive one. Tables are multiplied
 only if their spreads add up to less than ``MOST_SPREAD``, so no product of positive numbers is ever
 lost; else the ball is given up. The roundings behind every entry are counted on the way.
@@ -40,6 +40,67 @@ def linear(first, size, logs, values, spread):
             spread[t] = (top - least) / np.log(2.0) * (1 + 1e-9) + 1e-6
             for k in range(first[t], first[t] + size[t]):
                 values[k] = np.exp(logs[k] - top)
+
+
+@jit
+def barren(
+    card, off, log_field, free, opaque, fptr, scope, vptr, vtab, tfirst, size, psi, error, limit,
+    roundings, alive, gone, more,
+):  # fmt: skip
+    """Leave out tables that sum to one number over a variable of which nothing else is known.
+
+    Clears ``alive`` of these tables and sets ``gone`` of these variables. What is left out may vary
+    by a factor e^limit; ``more`` bounds, for each of its other variables, what that and rounding
+    do to logarithms. One after the other, as long as there are some.
+    """
+    n = card.size
+    count = np.zeros(n, np.int64)
+    stack = np.empty(n + scope.size, np.int64)
+    top = 0
+    for v in range(n):
+        count[v] = vptr[v + 1] - vptr[v]
+        if count[v] == 1:
+            stack[top] = v
+            top += 1
+    while top:
+        top -= 1
+        x = stack[top]
+        if gone[x] or opaque[x] or not free[x] or count[x] != 1:
+            continue
+        flat = True
+        for k in range(off[x], off[x + 1]):
+            flat = flat and log_field[k] == log_field[off[x]]
+        t = -1
+        for a in range(vptr[x], vptr[x + 1]):
+            if alive[vtab[a]]:
+                t = vtab[a]
+        if not flat or t < 0 or fptr[t + 1] - fptr[t] < 2:
+            continue
+        step = 1
+        q = fptr[t + 1] - 1
+        while scope[q] != x:
+            step *= card[scope[q]]
+            q -= 1
+        least, most = np.inf, 0.0
+        for j in range(size[t]):
+            if (j // step) % card[x] == 0:
+                total = 0.0
+                for s in range(card[x]):
+                    total += psi[tfirst[t] + j + s * step]
+                least, most = min(least, total), max(most, total)
+        if least <= 0.0 or most / least - 1.0 > limit:
+            continue
+        alive[t] = False
+        gone[x] = True
+        slack = (most / least - 1.0) + error[x] + more[x] + (2 * card[x] + roundings) * 2.0**-52
+        for q in range(fptr[t], fptr[t + 1]):
+            u = scope[q]
+            if u != x:
+                more[u] += slack
+                count[u] -= 1
+                if count[u] == 1:
+                    stack[top] = u
+                    top += 1
 
 
 @jit
@@ -273,7 +334,7 @@ def balls(
     tfirst, psi, spread, field, field_spread, exp_roundings, lo, hi, low, high, rounds, errors,
     inside, cost,
 ):  # fmt: skip
-    """Balls of all roots. ``low``, ``high`` (n, 2, most states): P(v | b) over all b, and tightened.
+    """Balls of all roots. ``low``, ``high`` (n, 2, most states): P(v | b) over all b; tightened.
 
     ``rounds``: roundings behind them; ``errors``: of logarithms; ``inside``: variables of the ball,
     0 where none was found; ``cost``: cells.
