@@ -20,13 +20,12 @@ a factor e^(+-t), t = gamma(N) + 2 A, and so are all hulls, which are of degree 
 
 **Barren variables.** A table that sums to the same number over one of its variables, whatever the
 others do, is a constant once that variable is summed out, if nothing else is known of it: a
-conditional probability table without evidence below. Such tables are left out, again and again,
-when balls are grown around other variables.
+conditional probability table without evidence below. Such tables are left out one after the other.
+Around a variable that is left out itself, balls are grown with what was there just before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +35,6 @@ from minfer.certified.bounds import Bounds, Meter
 from minfer.certified.local import Local
 from minfer.certified.rounding import EXP, U, down, gamma, up
 from minfer.certified.tabled import Tabled
-from minfer.elimination import linked
 
 #: Units that a cell counts for.
 PER_CELL = 16
@@ -45,7 +43,6 @@ MOST_CELLS = 1 << 24
 #: A table counts as a constant over a variable if its sums differ by less, relatively: numbers in
 #: files have six digits or so.
 LEVEL = 2e-6
-_SPREAD = 900.0  # bits; a table with more has lost entries
 #: Work of one portion, about; and its roots at most.
 _PORTION, _MOST_ROOTS = 1 << 22, 1024
 
@@ -55,9 +52,9 @@ class Structure(NamedTuple):
 
     aptr: NDArray[np.int64]
     anbr: NDArray[np.int32]
+    atime: NDArray[np.int64]  # when the last table that links the two is left out
     vptr: NDArray[np.int64]
     vtab: NDArray[np.int32]
-    error: NDArray[np.float64]  # of logarithms, by variable
 
 
 class Hull:
@@ -80,25 +77,16 @@ class Hull:
         n = len(wanted)
         able = wanted & t.free[:n] & ~t.opaque[:n]
         size = int(np.clip(_PORTION / most, 1, _MOST_ROOTS))
-        for structure, mine in self._structures:
-            roots = np.flatnonzero(able & mine[:n])
-
-            def portions(roots: NDArray[np.int64] = roots) -> Iterator[NDArray[np.int64]]:
-                for begin in range(0, len(roots), size):
-                    yield roots[begin : begin + size]
-
-            def run(some: NDArray[np.int64], structure: Structure = structure) -> Found:
-                return self._balls(structure, some, most, known)
-
-            for found in meter.each(run, portions()):
-                meter.spend(PER_CELL * found.cost)
-                self._offer(found, bounds)
-        return bool(able.any()) and most < MOST_CELLS
+        roots = np.flatnonzero(able)
+        portions = (roots[begin : begin + size] for begin in range(0, len(roots), size))
+        for found in meter.each(lambda some: self._balls(some, most, *known), portions):
+            meter.spend(found.cost)
+            self._offer(found, bounds)
 
     # ------------------------------------------------------------------ inside
 
     def _prepare(self, local: Local, meter: Meter) -> None:
-        from minfer.kernels.hull import barren, linear
+        from minfer.kernels.hull import MOST_SPREAD, NEVER, barren, linear
 
         self._local = local
         self._tabled = t = Tabled.of(local)
@@ -110,27 +98,26 @@ class Hull:
         self._field = np.zeros(len(t.field))
         self._field_spread = np.zeros(len(t.card))
         linear(t.off[:-1], t.card.astype(np.int64), t.field, self._field, self._field_spread)
-        whole = _structure(t, np.ones(len(t.toff), dtype=bool), t.error)
         meter.spend(16 * (len(t.scope) + len(t.log_psi)))
-        alive = np.ones(len(t.toff), dtype=bool)
-        gone, more = np.zeros(len(t.card), dtype=bool), np.zeros(len(t.card))
-        fit = (self._spread >= 0) & (self._spread <= _SPREAD)
-        if len(t.toff):
-            barren(
-                t.card, t.off, t.field, t.free & ~_touched(t, ~fit), t.opaque, t.fptr, t.scope,
-                whole.vptr, whole.vtab, t.toff, t.size, self._psi, t.error, LEVEL,
-                float(2 * EXP + 8), alive, gone, more,
-            )  # fmt: skip
-        self._structures = [(whole, gone if gone.any() else ~gone)]
-        if gone.any():
-            self._structures.insert(0, (_structure(t, alive, t.error + more), ~gone))
+        self._table_time = np.full(len(t.toff), NEVER)
+        self._variable_time = np.full(len(t.card), NEVER)
+        more = np.zeros(len(t.card))
+        vptr, vtab = _tables_by_variable(t)
+        lost = (self._spread < 0) | (self._spread > MOST_SPREAD)
+        barren(
+            t.card, t.off, t.field, t.free & ~_touched(t, lost), t.opaque, t.fptr, t.scope, vptr,
+            vtab, t.toff, t.size, self._psi, t.error, LEVEL, float(2 * EXP + 8), self._table_time,
+            self._variable_time, more,
+        )  # fmt: skip
+        self._error = t.error + more
+        self._structure = Structure(*_neighbours(t, self._table_time), vptr, vtab)
 
     def _balls(
         self,
-        structure: Structure,
         roots: NDArray[np.int64],
         most: float,
-        known: tuple[NDArray[np.float64], NDArray[np.float64]],
+        lo: NDArray[np.float64],
+        hi: NDArray[np.float64],
     ) -> Found:
         from minfer.kernels.hull import balls
 
@@ -140,11 +127,12 @@ class Hull:
         low, high = np.zeros((n, 2, states)), np.ones((n, 2, states))
         rounds, errors = np.zeros(n), np.zeros(n)
         inside, cost = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+        s = self._structure
         balls(
             roots, np.log2(max(most / 8.0, 1.0)), float(most), t.n_own, t.card, t.off,
-            np.log2(t.card), structure.aptr, structure.anbr, t.opaque, structure.error, t.fptr,
-            t.scope, structure.vptr, structure.vtab, t.toff, self._psi, self._spread, self._field,
-            self._field_spread, float(EXP + 1), *known, low, high, rounds, errors,
+            np.log2(t.card), s.aptr, s.anbr, s.atime, t.opaque, self._error, t.fptr, t.scope,
+            s.vptr, s.vtab, self._table_time, self._variable_time, t.toff, self._psi, self._spread,
+            self._field, self._field_spread, float(EXP + 1), lo, hi, low, high, rounds, errors,
             inside, cost,
         )  # fmt: skip
         return Found(roots, low, high, rounds, errors, inside, int(cost.sum()))
@@ -183,20 +171,31 @@ class Found(NamedTuple):
     cost: int
 
 
-def _structure(t: Tabled, which: NDArray[np.bool_], error: NDArray[np.float64]) -> Structure:
-    """Neighbours and tables of variables in the model of some tables."""
-    n = len(t.card)
-    arity = t.arity
-    keys = []
-    for a in range(int(arity[which].max(initial=0))):
-        for b in range(a + 1, int(arity[which].max())):
-            first = t.fptr[:-1][which & (arity > b)]
+def _tables_by_variable(t: Tabled) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    vptr = np.zeros(len(t.card) + 1, dtype=np.int64)
+    np.cumsum(np.bincount(t.scope, minlength=len(t.card)), out=vptr[1:])
+    return vptr, t.owner[np.argsort(t.scope, kind="stable")].astype(np.int32)
+
+
+def _neighbours(
+    t: Tabled, time: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+    """Neighbours of each variable, and the latest time of the tables that link the two."""
+    n, arity = len(t.card), t.arity
+    keys, times = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    for a in range(int(arity.max(initial=0))):
+        for b in range(a + 1, int(arity.max())):
+            which = arity > b
+            first = t.fptr[:-1][which]
             u, v = t.scope[first + a].astype(np.int64), t.scope[first + b].astype(np.int64)
             keys += [u * n + v, v * n + u]
-    links = linked(keys, np.arange(n), t.card)
-    owner = t.owner
-    places = np.flatnonzero(which[owner]) if len(owner) else np.zeros(0, dtype=np.int64)
-    order = places[np.argsort(t.scope[places], kind="stable")]
-    vptr = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(np.bincount(t.scope[places], minlength=n), out=vptr[1:])
-    return Structure(links.ptr, links.neighbours, vptr, owner[order].astype(np.int32), error)
+            times += [time[which], time[which]]
+    key, when = np.concatenate(keys), np.concatenate(times)
+    order = np.lexsort((when, key))
+    key, when = key[order], when[order]
+    last = np.ones(len(key), dtype=bool)
+    last[:-1] = key[1:] != key[:-1]
+    key = key[last]
+    ptr = np.zeros(n + 1, dtype=np.int64)
+    np.cumsum(np.bincount(key // max(n, 1), minlength=n), out=ptr[1:])
+    return ptr, (key % max(n, 1)).astype(np.int32), when[last]

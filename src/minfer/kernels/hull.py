@@ -24,6 +24,7 @@ MOST_DEGREE = 128  # variables with more neighbours are not taken in
 NEAR = 0.6  # bits that a step further away counts for
 BEYOND = 3.0  # bits by which the boundary may be too large on the way to a ball where it is not
 MOST_INSIDE = 40
+NEVER = 1 << 40
 
 
 @jit
@@ -45,15 +46,16 @@ def linear(first, size, logs, values, spread):
 @jit
 def barren(
     card, off, log_field, free, opaque, fptr, scope, vptr, vtab, tfirst, size, psi, error, limit,
-    roundings, alive, gone, more,
+    roundings, table_time, variable_time, more,
 ):  # fmt: skip
     """Leave out tables that sum to one number over a variable of which nothing else is known.
 
-    Clears ``alive`` of these tables and sets ``gone`` of these variables. What is left out may vary
-    by a factor e^limit; ``more`` bounds, for each of its other variables, what that and rounding
-    do to logarithms. One after the other, as long as there are some.
+    One after the other, as long as there are some; ``table_time`` and ``variable_time`` are when,
+    NEVER before. What is left out may vary by a factor 1 + limit; ``more`` bounds, for each of its
+    other variables, what that and rounding do to logarithms.
     """
     n = card.size
+    clock = 0
     count = np.zeros(n, np.int64)
     stack = np.empty(n + scope.size, np.int64)
     top = 0
@@ -65,14 +67,14 @@ def barren(
     while top:
         top -= 1
         x = stack[top]
-        if gone[x] or opaque[x] or not free[x] or count[x] != 1:
+        if variable_time[x] < NEVER or opaque[x] or not free[x] or count[x] != 1:
             continue
         flat = True
         for k in range(off[x], off[x + 1]):
             flat = flat and log_field[k] == log_field[off[x]]
         t = -1
         for a in range(vptr[x], vptr[x + 1]):
-            if alive[vtab[a]]:
+            if table_time[vtab[a]] == NEVER:
                 t = vtab[a]
         if not flat or t < 0 or fptr[t + 1] - fptr[t] < 2:
             continue
@@ -90,8 +92,8 @@ def barren(
                 least, most = min(least, total), max(most, total)
         if least <= 0.0 or most / least - 1.0 > limit:
             continue
-        alive[t] = False
-        gone[x] = True
+        table_time[t] = variable_time[x] = clock
+        clock += 1
         slack = (most / least - 1.0) + error[x] + more[x] + (2 * card[x] + roundings) * 2.0**-52
         for q in range(fptr[t], fptr[t + 1]):
             u = scope[q]
@@ -104,9 +106,10 @@ def barren(
 
 
 @jit
-def _grow(v, bits, lc, aptr, anbr, opaque, where, ball, n_ball):
+def _grow(v, bits, since, lc, aptr, anbr, atime, opaque, where, ball, n_ball):
     """Take variables in, those first that keep the boundary small; returns how many to keep.
 
+    Tables left out before ``since`` are no links.
     ``where``: 0 outside, 1 in the ball, 2 + distance at the boundary; cleared again.
     """
     rim = np.empty(MOST_LOCAL + 1, np.int64)
@@ -115,6 +118,8 @@ def _grow(v, bits, lc, aptr, anbr, opaque, where, ball, n_ball):
     where[v] = 1
     for a in range(aptr[v], aptr[v + 1]):
         u = anbr[a]
+        if atime[a] < since:
+            continue
         if n_rim == MOST_LOCAL:
             size = np.inf
             break
@@ -134,7 +139,7 @@ def _grow(v, bits, lc, aptr, anbr, opaque, where, ball, n_ball):
                 continue
             cost = NEAR * (where[u] - 2) - lc[u]
             for a in range(aptr[u], aptr[u + 1]):
-                if where[anbr[a]] == 0:
+                if where[anbr[a]] == 0 and atime[a] >= since:
                     cost += lc[anbr[a]]
             if cost < least:
                 best, least = k, cost
@@ -151,7 +156,7 @@ def _grow(v, bits, lc, aptr, anbr, opaque, where, ball, n_ball):
         full = False
         for a in range(aptr[u], aptr[u + 1]):
             x = anbr[a]
-            if where[x] == 0:
+            if where[x] == 0 and atime[a] >= since:
                 if n_rim == MOST_LOCAL:
                     full = True
                     break
@@ -169,7 +174,7 @@ def _grow(v, bits, lc, aptr, anbr, opaque, where, ball, n_ball):
 
 
 @jit
-def _gather(n_in, local, aptr, anbr, place):
+def _gather(n_in, local, since, aptr, anbr, atime, place):
     """The boundary behind the n_in variables of a ball in ``local``; ``place``: their numbers.
 
     Returns how many there are in all.
@@ -180,7 +185,7 @@ def _gather(n_in, local, aptr, anbr, place):
     for k in range(n_in):
         for a in range(aptr[local[k]], aptr[local[k] + 1]):
             u = anbr[a]
-            if place[u] < 0:
+            if place[u] < 0 and atime[a] >= since:
                 place[u] = n
                 local[n] = u
                 n += 1
@@ -188,7 +193,7 @@ def _gather(n_in, local, aptr, anbr, place):
 
 
 @jit
-def _tables_of(n_in, local, place, fptr, scope, vptr, vtab, mask, which):
+def _tables_of(n_in, local, since, place, fptr, scope, vptr, vtab, table_time, mask, which):
     """Masks and numbers of the tables that touch the ball; fields first, as -1 - v.
 
     Returns how many, or -1 where there are too many.
@@ -201,6 +206,8 @@ def _tables_of(n_in, local, place, fptr, scope, vptr, vtab, mask, which):
     for k in range(n_in):
         for a in range(vptr[local[k]], vptr[local[k] + 1]):
             t = vtab[a]
+            if table_time[t] < since:
+                continue
             bits = np.int64(0)
             lowest = MOST_LOCAL
             for q in range(fptr[t], fptr[t + 1]):
@@ -330,7 +337,8 @@ def _simplex(worth, lo, hi, n):
 
 @jit
 def balls(
-    roots, bits, most, n_own, card, off, lc, aptr, anbr, opaque, error, fptr, scope, vptr, vtab,
+    roots, bits, most, n_own, card, off, lc, aptr, anbr, atime, opaque, error, fptr, scope,
+    vptr, vtab, table_time, variable_time,
     tfirst, psi, spread, field, field_spread, exp_roundings, lo, hi, low, high, rounds, errors,
     inside, cost,
 ):  # fmt: skip
@@ -359,19 +367,22 @@ def balls(
     stride = np.zeros(MOST_LOCAL, np.int64)
     for r in range(roots.size):
         v = roots[r]
+        since = variable_time[v]  # what was left out while it was there
         inside[r] = 0
         n_in, n_local, n, price = 0, 0, 0, 0.0
         b = bits
         most_in = MOST_INSIDE
         while b >= 0.0:
-            n_in = _grow(v, b, lc, aptr, anbr, opaque, where, local, most_in)
+            n_in = _grow(v, b, since, lc, aptr, anbr, atime, opaque, where, local, most_in)
             cost[r] += 4 * most_in
             if n_in == 0:
                 break
-            n_local = _gather(n_in, local, aptr, anbr, place)
+            n_local = _gather(n_in, local, since, aptr, anbr, atime, place)
             for k in range(n_local):
                 size[k] = card[local[k]]
-            n = _tables_of(n_in, local, place, fptr, scope, vptr, vtab, mask, which)
+            n = _tables_of(
+                n_in, local, since, place, fptr, scope, vptr, vtab, table_time, mask, which
+            )
             if n >= 0:
                 price = _plan(n_in, n_local, size, n, mask, alive, order)
                 cost[r] += n_in * n_in * n // 8
