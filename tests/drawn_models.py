@@ -12,10 +12,11 @@ import mpmath
 import numpy as np
 
 import naive
-from minfer import ContradictionError, FactorGraph
+from minfer import ContradictionError, FactorGraph, read_uai
 from minfer.certified.bounds import Bounds, Meter
 from minfer.certified.local import Local
 from minfer.conditioning import condition
+from minfer.io import read_mar
 
 KINDS = ("pairs", "states", "zeros", "arity", "huge", "logical", "apart", "evidence", "features")
 MOST = 600  # assignments
@@ -137,3 +138,10 @@ def cases(seed: int, each: int, most: int = MOST):
         p = truth(graph)
         if p is not None:
             yield graph, p
+
+
+def published(path) -> tuple[FactorGraph, np.ndarray]:
+    """A model of the UAI competition and its exact marginals, which have 12 digits."""
+    beside = {e: path.with_name(path.name.replace(".uai.gz", f".uai.{e}.gz"))
+              for e in ("evid", "MAR")}  # fmt: skip
+    return read_uai(path, evidence=beside["evid"]), np.concatenate(read_mar(beside["MAR"]))

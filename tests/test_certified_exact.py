@@ -6,7 +6,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from drawn_models import alone, cases, truth, violations
+import zoo
+from drawn_models import alone, cases, published, truth, violations
 from minfer import ContradictionError, Exact, FactorGraph
 from minfer.certified.bounds import Bounds, Meter
 from minfer.certified.local import Local
@@ -157,3 +158,11 @@ def test_long_chains_stay_narrow():
     edges = np.stack([np.arange(n - 1), np.arange(1, n)], axis=1)
     graph = FactorGraph.pairwise(rng.normal(size=n), edges, 3 * rng.normal(size=n - 1))
     assert alone(Whole(), graph, levels=1).width.max() < 1e-8
+
+
+@pytest.mark.parametrize("path", zoo.UAI_MODELS, ids=lambda p: p.name.removesuffix(".uai.gz"))
+def test_published_answers_lie_inside(path):
+    graph, p = published(path)
+    bounds = alone(Whole(), graph, 5)
+    assert (bounds.lo <= p + 1e-11).all()
+    assert (p <= bounds.hi + 1e-11).all()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from drawn_models import alone, cases, truth, violations
+import zoo
+from drawn_models import alone, cases, published, truth, violations
 from minfer import Exact, FactorGraph
 from minfer.certified.bounds import Bounds, Meter
 from minfer.certified.hull import Hull
@@ -138,3 +139,11 @@ def test_answers_do_not_depend_on_workers():
         found.append(bounds)
     assert (found[0].lo == found[1].lo).all()
     assert (found[0].hi == found[1].hi).all()
+
+
+@pytest.mark.parametrize("path", zoo.UAI_MODELS, ids=lambda p: p.name.removesuffix(".uai.gz"))
+def test_published_answers_lie_inside(path):
+    graph, p = published(path)
+    bounds = alone(Hull(), graph, 4)
+    assert (bounds.lo <= p + 1e-11).all()
+    assert (p <= bounds.hi + 1e-11).all()

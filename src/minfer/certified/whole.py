@@ -50,6 +50,8 @@ _SLACK = 16.0
 PACK = 2048
 #: Planning a variable takes about so many units; models of fewer variables are planned at once.
 PLANNING, SMALL_MODEL = 4096, 4096
+#: Of more variables, all in one component, only what is nearly a tree is planned: it takes seconds.
+MOST_PLANNED = 200_000
 #: Units a cell takes in both passes.
 PER_CELL = 16
 #: Smaller probabilities are known by this bound only. (What the way back loses, less than 2^-800 a
@@ -90,6 +92,7 @@ class Whole:
 
     def __init__(self) -> None:
         self._local: Local | None = None
+        self._packs: list[Pack] = []
 
     def refine(
         self, local: Local, bounds: Bounds, wanted: NDArray[np.bool_], budget: float, meter: Meter
@@ -97,7 +100,7 @@ class Whole:
         if self._local is not local:
             self._prepare(local, meter)
         todo = list(reversed(self._packs))  # a stack: halves of a pack come before its successors
-        self._packs: list[Pack] = []
+        kept: list[Pack] = []
         while todo:
             pack = todo.pop()
             if not pack.over and meter.go_on():
@@ -106,8 +109,8 @@ class Whole:
                 if halves:
                     todo += reversed(halves)
                     continue
-            self._packs.append(pack)
-        return any(not p.over for p in self._packs)
+            kept.append(pack)
+        self._packs = kept
 
     # ------------------------------------------------------------------ packs
 
@@ -146,9 +149,10 @@ class Whole:
         if not n_wanted or 2 * len(pack.variables) > allowed:
             return []
         if pack.tree is None:
-            if not (pack.easy or self._small or budget >= PLANNING) or (
-                allowed < min(2 * pack.tried, MOST_CELLS)
-            ):
+            worth = self._small or budget >= PLANNING
+            if not (pack.easy or (worth and len(pack.variables) <= MOST_PLANNED)):
+                return []
+            if allowed < min(2 * pack.tried, MOST_CELLS):
                 return []
             part = _part(self._tabled, pack)
             tree = _plan(part, _SLACK * allowed)
