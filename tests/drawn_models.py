@@ -115,8 +115,7 @@ def violations(bounds: Bounds, p: list[mpmath.mpf]) -> list[int]:
 def alone(method, graph: FactorGraph, levels: int = 6, start: Bounds | None = None) -> Bounds:
     """What one method finds by itself, budgets growing; known variables are the caller's."""
     model = condition(graph)
-    with np.errstate(invalid="ignore"):  # ranges of factors that forbid a state and its opposite
-        local = Local.of(model)
+    local = Local.of(model)
     bounds = Bounds.vacuous(graph) if start is None else start
     for v in np.flatnonzero(model.fixed >= 0):
         mine = slice(graph.offsets[v], graph.offsets[v + 1])

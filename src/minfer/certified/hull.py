@@ -72,7 +72,7 @@ class Hull:
         if self._local is not local:
             self._prepare(local, meter)
         t = self._tabled
-        most = min(budget, MOST_CELLS)
+        most = min(budget / PER_CELL, MOST_CELLS)
         known = bounds.lo.copy(), bounds.hi.copy()  # of before: the order of portions is no matter
         n = len(wanted)
         able = wanted & t.free[:n] & ~t.opaque[:n]
@@ -80,8 +80,9 @@ class Hull:
         roots = np.flatnonzero(able)
         portions = (roots[begin : begin + size] for begin in range(0, len(roots), size))
         for found in meter.each(lambda some: self._balls(some, most, *known), portions):
-            meter.spend(found.cost)
+            meter.spend(PER_CELL * found.cost)
             self._offer(found, bounds)
+        return bool(able.any()) and most < MOST_CELLS
 
     # ------------------------------------------------------------------ inside
 

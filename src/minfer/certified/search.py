@@ -2,9 +2,9 @@
 
 Level l gives every method B_l = 64 * 4^l units of work for each variable that is still open (wider
 than ``tol``, or, if asked, undecided). A method that narrowed little for its work in its last turn,
-compared with the best, sits out the next turn, then the next two, four, ... Everything in this schedule depends on the
-model and on what was found, nothing on the clock or the limits: so a longer search passes through
-the same intervals and goes on, and more time never widens one.
+compared with the best, sits out the next turn, then the next two, four, ... Everything in this
+schedule depends on the model and on what was found, nothing on the clock or the limits: so a longer
+search passes through the same intervals and goes on, and more time never widens one.
 """
 
 from __future__ import annotations

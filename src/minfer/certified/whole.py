@@ -48,8 +48,8 @@ MOST_CELLS, MOST_MESSAGES = 2.0**28, 2.0**25
 _SLACK = 16.0
 #: Variables that are planned together, at least.
 PACK = 2048
-#: Planning a variable takes about so many units; models of fewer variables are planned at once.
-PLANNING, SMALL_MODEL = 4096, 4096
+#: Planning n variables takes about so many units times n squared (see ``_planning``).
+PLANNING = 16.0
 #: Of more variables, all in one component, only what is nearly a tree is planned: it takes seconds.
 MOST_PLANNED = 200_000
 #: Units a cell takes in both passes.
@@ -111,6 +111,7 @@ class Whole:
                     continue
             kept.append(pack)
         self._packs = kept
+        return any(not p.over for p in kept)
 
     # ------------------------------------------------------------------ packs
 
@@ -130,7 +131,6 @@ class Whole:
         end = np.cumsum(size[good])
         packs = np.split(good, np.flatnonzero(np.diff((end - size[good]) // PACK)) + 1)
         self._packs = [self._pack(p) for p in packs if len(p)]
-        self._small = int(t.free.sum()) <= SMALL_MODEL
 
     def _pack(self, chosen: NDArray[np.int64]) -> Pack:
         variables, tables = (
@@ -149,14 +149,15 @@ class Whole:
         if not n_wanted or 2 * len(pack.variables) > allowed:
             return []
         if pack.tree is None:
-            worth = self._small or budget >= PLANNING
+            cost = _planning(len(pack.variables))
+            worth = budget * n_wanted >= cost * (4.0 if pack.tried else 1 / 16)
             if not (pack.easy or (worth and len(pack.variables) <= MOST_PLANNED)):
                 return []
             if allowed < min(2 * pack.tried, MOST_CELLS):
                 return []
             part = _part(self._tabled, pack)
             tree = _plan(part, _SLACK * allowed)
-            meter.spend(PLANNING * len(pack.variables))
+            meter.spend(cost)
             if len(pack.components) > 1 and not (tree.complete and tree.cells <= allowed):
                 middle = len(pack.components) // 2
                 pack.over = True
@@ -203,6 +204,11 @@ class Whole:
             high = np.where(q > 0, np.minimum(up(up(q * factor[mine, None])), 1.0), 0.0)
             high = np.where((q > 0) & (q <= TINY), 2 * TINY, high)
             bounds.offer(self.name, pack.variables[mine], low, high)
+
+
+def _planning(n: int) -> float:
+    """What planning n variables costs, about."""
+    return PLANNING * n * min(n, PACK)
 
 
 def components(n: int, fptr: NDArray[np.int64], scope: NDArray[np.int32]) -> NDArray[np.int64]:
