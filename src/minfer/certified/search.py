@@ -36,6 +36,9 @@ FIRST_BUDGET, GROWTH, LEVELS = 64.0, 4.0, 22
 #: A method must have narrowed at least this share of what the best one did for its work.
 PAYS = 0.05
 
+#: Variables that are known so well and still undecided are ties.
+TIE = 1e-9
+
 #: Progress: called with a step of the trace as it happens.
 Watcher = Callable[[Step], None]
 
@@ -88,7 +91,8 @@ def intervals(
         A limit in nodes and cells instead of seconds (about a nanosecond each), which gives the
         same intervals on every machine. With it, ``time_limit`` still holds unless None.
     undecided : bool
-        A variable is finished, too, once its most probable state is certain.
+        A variable is finished once its most probable state is certain, whatever ``tol`` (and where
+        that cannot be: two states that differ by less than 1e-9).
     methods : names, optional
         Only these: exact, monotone, walks, boxes, hull.
     kept : bool array (n_factors,), optional
@@ -193,10 +197,9 @@ class Search:
 
     def _open(self) -> NDArray[np.bool_]:
         """(V,) asked for and not finished."""
-        out = self.asked & (self.bounds.width > self.tol)
-        if self.undecided and out.any():
-            out &= ~self._result("").decided()
-        return out
+        if self.undecided:
+            return self.asked & (self.bounds.width > TIE) & ~self._result("").decided()
+        return self.asked & (self.bounds.width > self.tol)
 
     def run(self, methods: Sequence[Method]) -> None:
         """All methods in turn, budgets growing."""
