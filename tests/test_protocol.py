@@ -23,6 +23,7 @@ from minfer import (
     RefusedError,
     SettingsError,
     Solver,
+    Status,
 )
 
 GRAPHS = zoo.graphs()
@@ -205,6 +206,25 @@ def test_from_probs_is_strict():
         Marginals.from_probs(graph, [0.5, 0.5, np.nan, 0.4], "other")
     with pytest.raises(MinferError, match="states"):
         Marginals.from_probs(graph, [0.5, 0.5], "other")
+
+
+def test_what_comes_from_outside_is_not_called_converged():
+    graph = FactorGraph.pairwise([0.5, -0.2], [[0, 1]], [1.0])
+    other = Marginals.from_probs(graph, [0.5, 0.5, 0.4, 0.6], "other")
+    assert other.status is Status.GIVEN
+    assert other.status.value == "given"
+    assert other.converged, "it is taken as finished"
+    assert not other.advice
+    intervals = minfer.intervals(graph)
+    for made in (intervals.midpoint(), intervals.clip(other)):
+        assert made.status is Status.GIVEN
+        assert made.log_z_kind is LogZ.NONE
+
+    def half(part, start=None):
+        return Marginals.from_probs(part, np.full(2 * part.n_variables, 0.5), "half")
+
+    apart = FactorGraph.pairwise(np.zeros(4), [[0, 1], [2, 3]], [1.0, 1.0])
+    assert minfer.Components(half, size=1)(apart).status is Status.GIVEN
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from minfer.errors import ModelError
 from minfer.factors import read_only
 from minfer.graph import FactorGraph
 from minfer.notebook import card
-from minfer.solvers.base import SHOWN, Marginals, Status
+from minfer.solvers.base import SHOWN, LogZ, Marginals, Status
 from minfer.words import counted
 
 #: What can have made an interval. The order is that of the codes.
@@ -234,4 +234,4 @@ class Intervals:
 
     def _estimate(self, p: NDArray[np.float64], name: str) -> Marginals:
         total = np.repeat(self._sums(p), self.graph._n_states)
-        return Marginals(self.graph, p / total, name, Status.CONVERGED)
+        return Marginals(self.graph, p / total, name, Status.GIVEN, LogZ.NONE)

@@ -40,11 +40,12 @@ class Status(Enum):
     MAX_ITERS = "not converged"
     TIME_LIMIT = "time limit"
     SAMPLED = "sampled"
+    GIVEN = "given"  # by someone else: nothing here knows how
 
     @property
     def ok(self) -> bool:
-        """Whether the solver finished what it set out to do."""
-        return self in (Status.EXACT, Status.CONVERGED, Status.SAMPLED)
+        """Whether the solver finished what it set out to do; of what was given that is assumed."""
+        return self in (Status.EXACT, Status.CONVERGED, Status.SAMPLED, Status.GIVEN)
 
 
 class LogZ(Enum):
@@ -124,7 +125,10 @@ class Marginals:
     def from_probs(
         cls, graph: FactorGraph, probs: ArrayLike, solver: str, log_z: float = math.nan
     ) -> Marginals:
-        """Wrap another library's marginals, flat (sum of states,), so that it can be a solver."""
+        """Wrap another library's marginals, flat (sum of states,), so that it can be a solver.
+
+        Their status is "given": whether that library's run converged is not known here.
+        """
         check_graph(graph, "from_probs")
         check_type(log_z, (int, float, np.number), f"{solver}: log_z is a number", ModelError)
         p = np.array(real_numbers(probs, f"{solver}: probabilities"), dtype=np.float64).ravel()
@@ -138,7 +142,7 @@ class Marginals:
                 bad = int(np.argmax(np.abs(total - 1)))
                 raise ModelError(f"{solver}: {graph.name(bad)} sums to {total[bad]}, not 1")
         kind = LogZ.NONE if math.isnan(log_z) else LogZ.ESTIMATE
-        return cls(graph, p, solver, Status.CONVERGED, kind, state=Plain(log_z))
+        return cls(graph, p, solver, Status.GIVEN, kind, state=Plain(log_z))
 
     def __getitem__(self, variable: int | str) -> NDArray[np.float64]:
         """p(x_v), shape (S_v,), by number or name; a state of it by its name too."""

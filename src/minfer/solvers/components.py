@@ -203,6 +203,7 @@ _SEVERITY = [
     Status.EXACT,
     Status.CONVERGED,
     Status.SAMPLED,
+    Status.GIVEN,
     Status.MAX_ITERS,
     Status.TIME_LIMIT,
 ]
