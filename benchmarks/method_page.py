@@ -132,8 +132,9 @@ def losses(result: Row) -> str:
     dull = [r for r in result["certificates"] if r["interval"] is None or r["interval"] >= 1]
     by_compensation = sum(r["compensated"] for r in dull)
     out.append(
-        f"The rigorous interval says nothing in {len(dull)} of {len(result['certificates'])} rows "
-        f"of its table, {by_compensation} of them compensated."
+        f"What Pinsker's inequality makes of the bound says nothing about single probabilities in "
+        f"{len(dull)} of {len(result['certificates'])} rows of its table, {by_compensation} of "
+        "them compensated: [intervals](recipes/intervals.md) are found in another way."
     )
     bars = scan.missed(result["scan"]) + selection.missed(result["selection"])
     if bars:
@@ -271,7 +272,7 @@ One pass over a million pairwise features against one sequential sweep of BP ove
 
 ## Rigorous statements
 
-Every bound and interval of the library against enumeration, on {bound_cases} drawn models:
+Every bound on the divergence against enumeration, on {bound_cases} drawn models:
 
 {bounds}
 
@@ -370,14 +371,14 @@ def certificate_words(rows: list[Row]) -> str:
     gain = [p["divergence"] / max(c["divergence"], 1e-12) for p, c in zip(plain, left)]
     loose = [c["bound"] / p["bound"] for p, c in zip(plain, left)]
     words = (
-        f"Without compensation the interval is informative in {len(useful)} of {len(plain)} rows, "
+        f"Without compensation sqrt(D / 2) is informative in {len(useful)} of {len(plain)} rows, "
         "those that keep nearly everything of a confident model"
     )
     if useful:
         words += (
-            f"; there the bound is {number(min(tight))} to {number(max(tight))} times D, and the "
-            f"interval {number(min(width))} to {number(max(width))} times the largest true error, "
-            "since D adds up over the whole model and an interval holds for each event"
+            f"; there the bound is {number(min(tight))} to {number(max(tight))} times D, and "
+            f"sqrt(D / 2) {number(min(width))} to {number(max(width))} times the largest true "
+            "error, since D adds up over the whole model and Pinsker's inequality holds for each event"
         )
     words += f". Compensation makes D {number(min(gain))} to {number(max(gain))} times smaller"
     if min(loose) <= 1:

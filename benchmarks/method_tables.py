@@ -354,7 +354,7 @@ def certificate_table(rows: list[Row]) -> str:
         for r in rows
     ]  # fmt: skip
     head = ["alpha", "compensated", "kept", "exact D", "surrogate", "bound", "bound without C",
-            "interval (Pinsker)", "largest true error"]  # fmt: skip
+            "sqrt(D / 2) (Pinsker)", "largest true error"]  # fmt: skip
     return table(head, body)
 
 

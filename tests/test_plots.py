@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+import minfer
 import zoo
 from minfer import (
     BeliefPropagation,
@@ -72,6 +73,29 @@ def test_results_with_little_to_draw():
     plots.result(infer(GRID, MinDivergence(10**6)))
     forced = infer(zoo.graphs()["zeros"], MinDivergence(0))
     assert f"{forced.n_forced} must be kept" in labels(plots.gains(forced))
+
+
+def test_intervals_and_how_they_narrowed():
+    found = minfer.intervals(GRID, work=2_000_000, time_limit=None)
+    answer = BeliefPropagation()(GRID)
+    ax = plots.intervals(found, answer)
+    assert len(ax.patches) == len(ax.lines) == plots.MOST_BARS
+    widest = int(np.argmax(found.width))
+    low, high = found[widest][1]
+    bar = ax.patches[0]
+    assert (bar.get_x(), bar.get_width()) == (low, pytest.approx(max(high - low, 1e-3)))
+    assert ax.lines[0].get_xdata()[0] == answer[widest][1]
+    refuted = int(found.refuted(answer).sum())
+    assert f"{refuted} estimates refuted" in ax.get_title()
+    assert len(plots.intervals(found, variables=["x3", 5]).patches) == 2
+    line = plots.narrowing(found).lines[0]
+    mean = np.maximum([step.mean_width for step in found.trace], plots.LEAST_DRAWN)
+    np.testing.assert_array_equal(line.get_ydata(), mean)
+    with pytest.raises(SettingsError, match="Intervals"):
+        plots.intervals(answer)
+    with pytest.raises(SettingsError, match="Marginals"):
+        plots.intervals(found, found)
+    plots.intervals(minfer.intervals(FactorGraph.empty([2, 3, 1])))
 
 
 def test_convergence_of_a_solver():

@@ -6,11 +6,14 @@ them with matplotlib. :meth:`minfer.Result.plot` puts those about one answer sid
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from minfer.certified.result import Intervals
 from minfer.checks import check_choice, check_type, check_whole, real_numbers
 from minfer.errors import ModelError, RefusedError, SettingsError
 from minfer.reduction.result import Result
@@ -21,6 +24,7 @@ from minfer.words import visible
 #: Smaller errors, scores and changes are drawn here: an axis of logs has no place for 0.
 LEAST_DRAWN = 1e-8
 BINS = 40
+MOST_BARS = 40  # intervals drawn one by one
 
 
 class Reliability(NamedTuple):
@@ -171,6 +175,73 @@ def tradeoff(found: Tradeoff, x: str = "seconds", ax: Any = None) -> Any:
     ax.set_yscale("log")
     against = visible(f"mean error against {found.reference}")
     ax.set_ylabel(against, fontsize=8, parse_math=False)
+    ax.grid(alpha=0.3)
+    ax.legend(fontsize=8)
+    return ax
+
+
+def intervals(
+    found: Intervals,
+    marginals: Marginals | None = None,
+    variables: Sequence[int | str] | None = None,
+    ax: Any = None,
+) -> Any:
+    """Intervals as bars, the widest first, at most 40 of them; an estimate is a tick on its bar.
+
+    Of two states the second is drawn, of more the one with the highest lower end. Estimates that
+    the intervals refute (by more than 0.01) are red.
+
+    Parameters
+    ----------
+    found : Intervals
+    marginals : Marginals, optional
+    variables : names or numbers, optional
+        Only these.
+    """
+    check_type(found, Intervals, "this plot takes Intervals")
+    check_type(marginals, (Marginals, NoneType), "estimates are Marginals")
+    ax = _axes(ax)
+    graph = found.graph
+    chosen = range(len(found)) if variables is None else [graph.index(v) for v in variables]
+    of = np.array(chosen, dtype=np.int64)
+    order = of[np.argsort(-found.width[of], kind="stable")][:MOST_BARS]
+    refuted = np.zeros(len(found), dtype=bool) if marginals is None else found.refuted(marginals)
+    for row, v in enumerate(order.tolist()):
+        ends = found[v]
+        state = 1 if len(ends) == 2 else int(np.argmax(ends[:, 0]))
+        low, high = ends[state]
+        colour = "tab:red" if refuted[v] else "tab:blue"
+        ax.barh(row, max(high - low, 1e-3), left=low, height=0.7, color=colour, alpha=0.6)
+        if marginals is not None:
+            p = marginals[v][state]
+            ax.plot([p, p], [row - 0.45, row + 0.45], color="black", linewidth=1)
+    ax.set_yticks(range(len(order)))
+    ax.set_yticklabels([visible(graph.name(v)) for v in order.tolist()], parse_math=False)
+    ax.tick_params(axis="y", labelsize=max(4, min(9, 200 // max(len(order), 1))))
+    ax.invert_yaxis()
+    left = len(of) - len(order)
+    title = f"the {len(order)} widest of {len(of):,} intervals" if left else "intervals"
+    if marginals is not None:
+        title += f"; {int(refuted[of].sum()):,} estimates refuted"
+    ax.set(title=title, xlabel="probability", xlim=(0, 1))
+    ax.grid(axis="x", alpha=0.3)
+    return ax
+
+
+def narrowing(found: Intervals, ax: Any = None) -> Any:
+    """Mean and largest width over the seconds of the search."""
+    check_type(found, Intervals, "this plot takes Intervals")
+    ax = _axes(ax)
+    seconds = np.maximum([step.seconds for step in found.trace], 1e-4)
+    for name, widths in (
+        ("on average", [step.mean_width for step in found.trace]),
+        ("largest", [step.max_width for step in found.trace]),
+    ):
+        ax.plot(seconds, np.maximum(widths, LEAST_DRAWN), "o-", markersize=3, label=name)
+    ax.axhline(max(found.tol, LEAST_DRAWN), color="black", linewidth=0.8, linestyle="--",
+               label=f"asked for, {found.tol:g}")  # fmt: skip
+    ax.set(title=f"stopped by {found.stopped}", xlabel="seconds", ylabel="width", xscale="log")
+    ax.set_yscale("log")
     ax.grid(alpha=0.3)
     ax.legend(fontsize=8)
     return ax

@@ -1,8 +1,9 @@
-"""Words for people: counts with their nouns, and foreign text made safe to print."""
+"""Words for people: counts with their nouns, ends of intervals, foreign text made safe to print."""
 
 from __future__ import annotations
 
 import unicodedata
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 # Joiners are part of the spelling of words in several scripts; all other format characters, such as
 # those that turn the direction of writing, are not to be seen and can make a line read wrong.
@@ -17,6 +18,32 @@ def counted(n: int, noun: str) -> str:
     ('1 sentence', '2,000 sentences')
     """
     return f"{n:,} {noun}{'s' * (n != 1)}"
+
+
+def outward(lo: float, hi: float) -> tuple[str, str]:
+    """The ends of an interval of probabilities with four digits, rounded so that it still holds.
+
+    Without digits where an end is 0 or 1: a state that is certain, or of which nothing is known.
+
+    >>> outward(0.12345, 0.56781), outward(0.0, 1 / 3)
+    (('0.1234', '0.5679'), ('0', '0.3334'))
+    """
+    return _end(lo, ROUND_FLOOR), _end(hi, ROUND_CEILING)
+
+
+def _end(p: float, rounding: str) -> str:
+    if p in (0.0, 1.0):
+        return f"{p:g}"
+    return str(Decimal(float(p)).quantize(Decimal("0.0001"), rounding))
+
+
+def upwards(x: float) -> str:
+    """A number with two digits, at least as large.
+
+    >>> upwards(0.0321), upwards(1.0)
+    ('0.033', '1')
+    """
+    return f"{float(Context(prec=2, rounding=ROUND_CEILING).create_decimal(float(x))):g}"
 
 
 def visible(text: str) -> str:

@@ -25,6 +25,8 @@ from minfer.cli.denoise import denoise
 from minfer.cli.doctor import doctor
 from minfer.cli.example import example
 from minfer.cli.failures import Commands, leave
+from minfer.cli.intervals import intervals
+from minfer.cli.options import Command
 from minfer.cli.paper import paper
 from minfer.cli.parse import parse
 from minfer.cli.plan import plan
@@ -72,6 +74,7 @@ def top(
       minfer example sprinkler -o sprinkler.minfer
       minfer run sprinkler.minfer
       minfer run sprinkler.minfer --reduce
+      minfer intervals sprinkler.minfer
 
     Exit codes: 0 answered, 2 usage, 3 bad input, 4 refused, 5 not converged (with --strict),
     6 disk full.
@@ -80,8 +83,10 @@ def top(
         typer.echo(context.get_help())
 
 
-for _command in (run, plan, tradeoff, denoise, paper, convert, example, demo, warmup, doctor):
-    app.command()(_command)
+for _command in (
+    run, intervals, plan, tradeoff, denoise, paper, convert, example, demo, warmup, doctor,
+):  # fmt: skip
+    app.command(cls=Command)(_command)
 app.add_typer(parse)
 app.add_typer(batch)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
+from typer.core import TyperCommand
 
 from minfer.cli.failures import UsageError
 from minfer.errors import EvidenceError, MinferError, ModelError
@@ -112,6 +113,15 @@ Json = Annotated[
         rich_help_panel=OUTPUT_PANEL,
     ),
 ]
+Csv = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--csv",
+        metavar="FILE",
+        help="Write the table as CSV, all rows of it; - is standard output.",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
+]
 Strict = Annotated[
     bool,
     typer.Option(
@@ -120,6 +130,79 @@ Strict = Annotated[
         rich_help_panel=OUTPUT_PANEL,
     ),
 ]
+
+
+# ---------------------------------------------------------------------- intervals
+
+#: Seconds for ``--intervals`` where none are given.
+INTERVAL_SECONDS = 5.0
+_INTERVAL_FLAGS = ("--intervals", "--certify")
+
+IntervalSeconds = Annotated[
+    Optional[float],  # noqa: UP045
+    typer.Option(
+        *_INTERVAL_FLAGS,
+        metavar="[SECONDS]",
+        help="Look so long (5 seconds if none are given) for intervals that hold the true "
+        "probabilities for certain, and say which numbers they refute.",
+    ),
+]
+
+
+class Command(TyperCommand):
+    """A command whose ``--intervals`` may stand without its number."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, with_seconds(args))
+
+
+class WithoutIntervals(TyperCommand):
+    """A command of the parser, which has none yet."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for word in _before_dashes(args):
+            if word.partition("=")[0] in _INTERVAL_FLAGS:
+                raise UsageError(
+                    f"{word}: the parser has no certified intervals yet; `minfer intervals` and "
+                    "`minfer run --intervals` have them, for models"
+                )
+        return super().parse_args(ctx, args)
+
+
+def with_seconds(words: list[str]) -> list[str]:
+    """``--intervals`` that no number follows gets one.
+
+    >>> with_seconds(["--intervals", "grid.uai"])
+    ['--intervals', '5', 'grid.uai']
+    >>> with_seconds(["grid.uai", "--intervals", "0.5"])
+    ['grid.uai', '--intervals', '0.5']
+    """
+    out: list[str] = []
+    head = _before_dashes(words)
+    for k, word in enumerate(words):
+        out.append(word)
+        alone = k + 1 >= len(head) or not _is_number(words[k + 1])
+        if k < len(head) and word in _INTERVAL_FLAGS and alone:
+            out.append(f"{INTERVAL_SECONDS:g}")
+    return out
+
+
+def _before_dashes(words: list[str]) -> list[str]:
+    return words[: words.index("--")] if "--" in words else words
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def check_interval_seconds(seconds: float | None) -> None:
+    """Fail before the work, not after it."""
+    if seconds is not None and not seconds > 0:
+        raise UsageError(f"--intervals takes positive seconds, not {seconds:g}")
 
 
 # ---------------------------------------------------------------------- solvers

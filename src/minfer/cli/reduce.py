@@ -172,6 +172,7 @@ class Request:
     explain: tuple[str, ...] = ()
     compare: bool = False
     report: str | None = None
+    certify: float | None = None  # seconds for intervals
 
     @property
     def iterates(self) -> bool:
@@ -246,6 +247,7 @@ def make_request(settings: dict[str, Any]) -> Request | None:
         explain=tuple(given.get("explain") or ()),
         compare="compare" in given,
         report=given.get("report"),
+        certify=settings.get("certify"),
     )
 
 
@@ -413,7 +415,7 @@ def say_if_exact_is_cheap(
 def run_reduced(request: Request, solver: Solver, model: FactorGraph) -> Report:
     """Reduced inference, then what is not part of its time: bounds, comparison, explanations."""
     names = {text: _explained(text, model) for text in request.explain}
-    result = _timed(request, solver, model)
+    result = certified(_timed(request, solver, model), request.certify)
     wait_for("bounding the divergence", lambda: _look(result, request))
     comparison, refused = None, ""
     if request.compare:
@@ -426,6 +428,16 @@ def run_reduced(request: Request, solver: Solver, model: FactorGraph) -> Report:
         "explaining", lambda: {text: _explain(result, v) for text, v in names.items()}
     )
     return Report(request, result, comparison, refused, explanations)
+
+
+def certified(result: Result, seconds: float | None, **options: Any) -> Result:
+    """The answer with intervals, if they are asked for: in this thread, for Ctrl-C to end it."""
+    if seconds is None:
+        return result
+    from minfer.cli.intervals import live
+
+    with live(result.model.n_variables) as watch:
+        return result.certified(seconds, watch=watch, **options)
 
 
 def _explained(text: str, model: FactorGraph) -> int | None:
@@ -519,7 +531,8 @@ def write_report(
         return replace(request, objective=objective)(model, solver)
 
     assert request.report is not None
-    options = {"title": name, "command": command_line(), "method": request.words, "run": run}
+    options: dict[str, Any] = {"title": name, "command": command_line(), "run": run}
+    options |= {"method": request.words, "certify": request.certify}
     write(
         request.report,
         wait_for("sweeping for the report", lambda: make(objective=request.objective, **options)),
@@ -530,11 +543,17 @@ def write_report(
 # ---------------------------------------------------------------------- telling it
 
 
-def show(console: Console, name: str, report: Report, read: float) -> None:
+def show(
+    console: Console, name: str, report: Report, read: float, chosen: list[int] | None = None
+) -> None:
     """All that follows the table of marginals."""
     from minfer.cli import render
+    from minfer.cli.intervals import told
 
-    render.show(console, render.facts(summary(name, report, read)))
+    lines = summary(name, report, read)
+    if (sure := report.result.intervals) is not None:
+        lines |= told(sure, report.result.marginals, chosen)
+    render.show(console, render.facts(lines))
     if report.comparison is not None:
         console.print()
         render.show(console, comparison_table(report.result, report.comparison))
@@ -656,17 +675,12 @@ def bound_line(result: Result) -> str:
         return ""
     if reason := why_no_bound(result):
         return f"none: {reason}"
-    bound, interval = result.bound, result.interval
-    assert bound is not None
-    assert interval is not None
-    text = (
-        f"the divergence of the reduced model from the full one is at most {bound:.3g} (rigorous)"
+    assert result.bound is not None
+    return (
+        f"the divergence of the reduced model from the full one is at most {result.bound:.3g} "
+        "(rigorous; of single probabilities --intervals says something)"
+        f"{_without_solver(result)}"
     )
-    if interval < 1:
-        text += f", so leaving out moves no probability by more than {interval:.2g} (rigorous)"
-    else:
-        text += ", which says nothing about single probabilities"
-    return text + _without_solver(result)
 
 
 def why_no_bound(result: Result) -> str:

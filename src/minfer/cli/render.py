@@ -17,9 +17,10 @@ from rich.table import Table
 from rich.text import Text
 
 import minfer
-from minfer.words import counted, visible
+from minfer.words import counted, outward, visible
 
 if TYPE_CHECKING:
+    from minfer.certified.result import Intervals
     from minfer.graph import FactorGraph
     from minfer.solvers.base import Marginals
 
@@ -95,18 +96,33 @@ def version() -> str:
 
 
 def answer(
-    to: Console, name: str, marginals: Marginals, chosen: list[int] | None, rows: int, read: float
+    to: Console,
+    name: str,
+    marginals: Marginals,
+    chosen: list[int] | None,
+    rows: int,
+    read: float,
+    intervals: Intervals | None = None,
 ) -> None:
     """The whole report of a plain ``minfer run``."""
-    probabilities(to, marginals, chosen, rows)
-    show(to, facts(summary(name, marginals, read)))
+    from minfer.cli.intervals import told
+
+    probabilities(to, marginals, chosen, rows, intervals)
+    more = {} if intervals is None else told(intervals, marginals, chosen)
+    show(to, facts({**summary(name, marginals, read), **more}))
 
 
-def probabilities(to: Console, marginals: Marginals, chosen: list[int] | None, rows: int) -> None:
+def probabilities(
+    to: Console,
+    marginals: Marginals,
+    chosen: list[int] | None,
+    rows: int,
+    intervals: Intervals | None = None,
+) -> None:
     """The table of marginals and what it leaves out."""
     shown, left = choose(marginals, chosen, rows)
     if shown:
-        show(to, marginal_table(marginals, shown))
+        show(to, marginal_table(marginals, shown, intervals))
     if left:
         to.print(f"  and {left:,} more, all at least as certain (--rows, --query, --json)")
     elif not len(marginals):
@@ -123,27 +139,46 @@ def choose(marginals: Marginals, chosen: list[int] | None, rows: int) -> tuple[l
     return [int(v) for v in order], len(marginals) - len(order)
 
 
-def marginal_table(marginals: Marginals, variables: list[int]) -> Table:
-    """One row per variable: its states as columns if there are few, else the likeliest ones."""
+def marginal_table(
+    marginals: Marginals, variables: list[int], intervals: Intervals | None = None
+) -> Table:
+    """One row per variable: its states as columns if there are few, else the likeliest ones.
+
+    With intervals ``p [lo, hi]``, and a last column for estimates that they refute.
+    """
+    from minfer.cli.intervals import MOST_COLUMNS as MOST_INTERVALS
+    from minfer.cli.intervals import REFUTED
+
     most = int(marginals.graph.n_states[variables].max())
     states = [f"p({state})" for state in range(most)]
-    titles = states if most <= MOST_COLUMNS else ["states", "most probable"]
-    table = empty_table("variable", *titles, right=states)
+    by_column = most <= (MOST_COLUMNS if intervals is None else MOST_INTERVALS)
+    titles = states if by_column else ["states", "most probable"]
+    last = [] if intervals is None else [""]
+    table = empty_table("variable", *titles, *last, right=states)
+    refuted = None if intervals is None else intervals.refuted(marginals, REFUTED)
     for v in variables:
         p = marginals[v]
-        cells = _by_column(p) if most <= MOST_COLUMNS else [str(len(p)), _likeliest(p)]
+        words = [probability(x) for x in p]
+        if intervals is not None:
+            words = [f"{word} {ends(lo, hi)}" for word, (lo, hi) in zip(words, intervals[v])]
+        cells: list[Text | str] = [str(len(p)), _likeliest(p, words)]
+        if by_column:
+            cells = _by_column(p, words)
+        cells += [""] * (len(titles) - len(cells))
+        if refuted is not None:
+            cells.append(Text("refuted", style="bold yellow") if refuted[v] else "")
         table.add_row(marginals.graph.name(v), *cells)
     return table
 
 
-def _by_column(p: NDArray) -> list[Text]:
+def _by_column(p: NDArray, words: list[str]) -> list[Text | str]:
     top = int(np.argmax(p))
-    return [Text(probability(x), style="bold" if s == top else "") for s, x in enumerate(p)]
+    return [Text(word, style="bold" if s == top else "") for s, word in enumerate(words)]
 
 
-def _likeliest(p: NDArray) -> str:
+def _likeliest(p: NDArray, words: list[str]) -> str:
     order = np.argsort(-p, kind="stable")[:MOST_STATES]
-    text = "  ".join(f"{s}: {probability(p[s])}" for s in order)
+    text = "  ".join(f"{s}: {words[s]}" for s in order)
     more = len(p) - len(order)
     return f"{text}  +{more} more" if more else text
 
@@ -151,6 +186,11 @@ def _likeliest(p: NDArray) -> str:
 def probability(p: float) -> str:
     """Four digits; a small one keeps its size rather than reading as zero."""
     return f"{p:.0e}" if 0 < p < 5e-5 else f"{p:.4f}"
+
+
+def ends(lo: float, hi: float) -> str:
+    """An interval, rounded outward: what is printed holds, too."""
+    return "[{}, {}]".format(*outward(lo, hi))
 
 
 def status(marginals: Marginals) -> Text:

@@ -14,10 +14,13 @@ import typer
 from minfer.cli.failures import UsageError, note
 from minfer.cli.options import (
     OUTPUT_PANEL,
+    Csv,
     Evidence,
+    IntervalSeconds,
     Json,
     Model,
     Strict,
+    check_interval_seconds,
     evidence_beside,
     is_pairs,
     make_solver,
@@ -41,6 +44,7 @@ from minfer.cli.reduce import show as show_reduction
 from minfer.errors import RefusedError
 
 if TYPE_CHECKING:
+    from minfer.certified.result import Intervals
     from minfer.graph import FactorGraph
     from minfer.solvers.base import Marginals, Solver
 
@@ -58,6 +62,7 @@ def run(
             "--query", "-q", metavar="x5,x9", help="Show these variables only; may be repeated."
         ),
     ] = None,
+    intervals: IntervalSeconds = None,
     out: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
@@ -75,6 +80,7 @@ def run(
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,
+    csv_file: Csv = None,
     json: Json = False,
     rows: Annotated[
         int,
@@ -90,7 +96,12 @@ def run(
 ) -> None:
     """Marginals and log Z of a model.
 
-    Prints a table for people, the most uncertain variables first. Programs ask for --json or --out.
+    Prints a table for people, the most uncertain variables first. Programs ask
+    for --json, --csv or --out.
+
+    With --intervals every probability comes as `p [lo, hi]`: the true one lies
+    between the two for certain, and estimates that are provably off by more than
+    0.01 are called refuted. `minfer intervals` has more to say about them.
 
     With --reduce, or any other option of that panel, factors that matter little
     are ignored, and the report says what that may have cost: what is rigorous,
@@ -101,16 +112,18 @@ def run(
       minfer run grid.uai
       minfer run grid.uai --evidence x3=1,x7=0 --query x5,x9
       minfer run grid.uai --solver bp --damping 0.3 --out grid.MAR
+      minfer run grid.uai --solver bp --intervals 10
       minfer run grid.uai --reduce --compare full
       minfer run grid.uai --max-factors 1000 --time-limit 5 --explain x5
       minfer run grid.uai --report grid.html
     """
-    request = make_request(settings)
+    check_interval_seconds(intervals)
+    request = make_request({**settings, "certify": intervals})
     save = request.save if request else None
     inputs = [model, *(evidence or ())]
-    check_outputs(out, pr, json, inputs, save)
+    check_outputs(out, pr, json, inputs, save, csv_file)
     if request is not None and request.report is not None:
-        check_report(request.report, [out, pr, save], inputs)
+        check_report(request.report, [out, pr, save, csv_file], inputs)
     check_inputs(model, evidence)
     if request is None:
         solver = make_solver(settings)
@@ -122,11 +135,13 @@ def run(
     if request is None:
         text = f"running {solver_name(settings)}"
         answer = answer_out = wait_for(text, lambda: _solve(solver, graph))
+        sure = None if intervals is None else _certify(graph, intervals)
     else:
         request.check_names(graph)
         solver = say_if_exact_is_cheap(solver, settings, graph, model, evidence or [])
         report = run_reduced(request, solver, graph)
         answer, answer_out = report.result.marginals, _of_full_model(report)
+        sure = report.result.intervals
         if save is not None:
             _save(answer.graph, save)
         if request.report is not None:
@@ -137,18 +152,26 @@ def run(
     if report is not None and pr is not None:
         check_log_z(report, pr)
     write_files(answer_out, None, pr)
+    if csv_file is not None:
+        from minfer.cli.intervals import write_csv
+
+        write_csv(csv_file, graph, chosen, answer, sure)
     if json:
         content = answer.to_dict(chosen) if report is None else report.to_dict(chosen)
+        if sure is not None:
+            from minfer.cli.intervals import to_dict
+
+            content["intervals"] = to_dict(sure, chosen, answer)
         show_json(model, graph, content, seconds)
     else:
         from minfer.cli import render
 
-        console = render.console(stderr="-" in (out, pr, save))
+        console = render.console(stderr="-" in (out, pr, save, csv_file))
         if report is None:
-            render.answer(console, model, answer, chosen, rows, seconds)
+            render.answer(console, model, answer, chosen, rows, seconds, sure)
         else:
-            render.probabilities(console, answer, chosen, rows)
-            show_reduction(console, model, report, seconds)
+            render.probabilities(console, answer, chosen, rows, sure)
+            show_reduction(console, model, report, seconds, chosen)
     if strict and not (answer if report is None else report.result).converged:
         raise typer.Exit(NOT_CONVERGED)
 
@@ -160,6 +183,13 @@ def _solve(solver: Solver, graph: FactorGraph) -> Marginals:
     answer = solver(graph)
     _ = answer.log_z
     return answer
+
+
+def _certify(graph: FactorGraph, seconds: float) -> Intervals:
+    from minfer.cli.intervals import find, live
+
+    with live(graph.n_variables) as watch:
+        return find(graph, seconds, watch=watch)
 
 
 def _of_full_model(report: Report) -> Marginals:
@@ -207,20 +237,28 @@ def check_inputs(model: str, evidence: list[str] | None) -> None:
 
 
 def check_outputs(
-    out: str | None, pr: str | None, json: bool, inputs: list[str], save: str | None = None
+    out: str | None,
+    pr: str | None,
+    json: bool,
+    inputs: list[str],
+    save: str | None = None,
+    csv_file: str | None = None,
 ) -> None:
     """Every output can be written, and none overwrites another or an input."""
-    if [out, pr, save, "-" if json else None].count("-") > 1:
+    if [out, pr, save, csv_file, "-" if json else None].count("-") > 1:
         raise UsageError(
-            "only one of --out -, --pr -, --save-reduced - and --json can go to standard output"
+            "only one of --out -, --pr -, --save-reduced -, --csv - and --json can go to standard "
+            "output"
         )
     if out is not None and out == pr != "-":
         raise UsageError(f"--out and --pr are the same file, {out}")
+    if csv_file not in (None, "-") and csv_file in (out, pr, save):
+        raise UsageError(f"--csv and another output are the same file, {csv_file}")
     if save is not None and save != "-":
         if save in (out, pr):
             raise UsageError(f"--save-reduced and another output are the same file, {save}")
         check_model_name(save)
-    for path in (out, pr, save):
+    for path in (out, pr, save, csv_file):
         if path is None or path == "-":
             continue
         check_writable(path, inputs)

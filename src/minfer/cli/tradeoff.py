@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from minfer.cli.failures import UsageError, note
-from minfer.cli.options import OUTPUT_PANEL, Evidence, Json, Model
+from minfer.cli.options import OUTPUT_PANEL, Csv, Evidence, Json, Model
 from minfer.cli.progress import wait_for
 from minfer.cli.reduce import SEED_GRAPHS
 from minfer.cli.run import check_inputs, check_writable, load
@@ -59,15 +59,7 @@ def tradeoff(
     repeats: Annotated[
         int, typer.Option(min=1, metavar="N", help="Calls timed for each row, at most.")
     ] = 5,
-    csv_file: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            "--csv",
-            metavar="FILE",
-            help="Write the table as CSV; - is standard output.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = None,
+    csv_file: Csv = None,
     picture: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
@@ -97,7 +89,7 @@ def tradeoff(
         raise UsageError(f"--seed-graph is {' or '.join(SEED_GRAPHS)}, not {seed_graph!r}")
     sweep = _numbers(values, objective)
     inputs = [model, *(evidence or ()), *([reference] if reference else [])]
-    _check_outputs(csv_file, picture, json, inputs)
+    check_files(csv_file, picture, json, inputs)
     check_inputs(model, evidence)
     graph, _ = load(model, evidence)
     truth = None if reference is None else read_reference(reference, graph)
@@ -133,9 +125,8 @@ def _numbers(text: str | None, objective: str) -> list[float] | None:
     return list(dict.fromkeys(values))
 
 
-def _check_outputs(
-    csv_file: str | None, picture: str | None, json: bool, inputs: list[str]
-) -> None:
+def check_files(csv_file: str | None, picture: str | None, json: bool, inputs: list[str]) -> None:
+    """A table as CSV and a picture of it can be written."""
     if csv_file == "-" and json:
         raise UsageError("only one of --csv - and --json can go to standard output")
     if picture is not None:

@@ -24,8 +24,9 @@ Where it is tight: one dropped factor in each component (then it is the divergen
 are comonotone under p_H (equality), few dropped factors. Where it says nothing: it grows with the
 number of dropped factors of a component as if all were maximally correlated, so that on large
 connected models of which much is dropped it is far above D, and D itself, which adds up over the
-whole model, is far above the error of a single marginal. By Pinsker's inequality no probability
-differs by more than sqrt(D / 2), which is wide: D = 0.02 allows 0.1 already, D = 2 anything.
+whole model, is far above the error of a single marginal. So nothing about single marginals is made
+of it (Pinsker's inequality would: sqrt(D / 2), so that D = 0.02 allows an error of 0.1 already and
+D = 2 any); intervals for these are found variable by variable (:func:`minfer.intervals`).
 
 All of this is about p_H itself. :func:`certificate` computes it exactly, or says why it cannot; the
 error of an approximate solver on H comes on top and is not bounded here.
@@ -117,16 +118,6 @@ class Certificate:
             return None
         return self.log_z + self.expectation
 
-    @property
-    def interval(self) -> float | None:
-        """No event's probabilities under p_H and p_F differ by more than this (Pinsker)."""
-        return None if self.bound is None else pinsker(self.bound)
-
-    @property
-    def intervals(self) -> NDArray[np.float64]:
-        """The same for the marginals of each variable, shape (V,)."""
-        return np.minimum(np.sqrt(self.by_variable / 2), 1.0)
-
 
 def feature_bound(mu: ArrayLike, theta: ArrayLike, loose: bool = False) -> float:
     """Bound on D(p_H || p_F) from the means under H and the weights of the dropped features.
@@ -171,11 +162,6 @@ def quantile_bound(joints: Sequence[NDArray], log_tables: Sequence[NDArray]) -> 
         x = np.array([np.ravel(log_tables[i]) for i in rows])
         steps.append(_steps(p, x, x, np.zeros(len(rows), dtype=np.int64)))
     return float(_by_group(steps, 1).bound[0])
-
-
-def pinsker(divergence: float) -> float:
-    """Largest possible error of any probability at this divergence: sqrt(D / 2), at most 1."""
-    return float(min(np.sqrt(divergence / 2), 1.0))
 
 
 def ignored(model: FactorGraph, keep: NDArray[np.bool_]) -> list[Dropped]:

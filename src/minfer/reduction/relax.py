@@ -32,6 +32,7 @@ from minfer.reduction.infer import (
     Damper,
     Seed,
     check_callable,
+    check_certify,
     checked_score,
     edge_weights,
     inner,
@@ -62,6 +63,7 @@ def relax(
     max_error: float = STILL,
     max_bound: float | None = None,
     on_step: Callable[[Step], Any] | None = None,
+    certify: float | None = None,
 ) -> Result:
     """Iterate scoring and adding; the answer so far when a limit is reached.
 
@@ -79,6 +81,8 @@ def relax(
         Stop when the rigorous bound on D(p_H || p_F) is within this; computed in every round.
     on_step : function of a Step, optional
         Called after every round.
+    certify : float, optional
+        As for :func:`minfer.infer`: seconds, beside those of ``time_limit``.
 
     Examples
     --------
@@ -93,6 +97,7 @@ def relax(
     check_whole("rounds", rounds, 1)
     check_number("damping", damping, 0.0, below=1.0, what="in [0, 1)")
     check_seconds("time_limit", time_limit)
+    check_certify(certify)
     check_number("max_error", max_error, 0.0, infinite=True)
     if max_bound is not None:
         check_number("max_bound", max_bound, 0.0, infinite=True)
@@ -167,9 +172,10 @@ def relax(
         ):
             stopped = OUT_OF_TIME
             break
-    return Result(model, answer, start, keep, mask, gains, score, clock.laps, left,
-                  tuple(trace), stopped, last_change=damper.largest,
-                  settled=settled)  # fmt: skip
+    result = Result(model, answer, start, keep, mask, gains, score, clock.laps, left,
+                    tuple(trace), stopped, last_change=damper.largest,
+                    settled=settled)  # fmt: skip
+    return result if certify is None else result.certified(certify)
 
 
 def _this_round(objective: Objective, added: int, rounds_left: int) -> Objective:

@@ -1,25 +1,27 @@
 """The answer of ignorant inference, and what ignoring may have cost.
 
-Two kinds of statements, never mixed. *Rigorous*: ``bound`` (an upper bound on D(p_H || p_F)),
-``interval`` (no probability under p_H is further off than this) and ``log_z_bounds`` on log Z_F;
-None where they cannot be had. They are computed here, from the model and what was kept of it, and
-take nothing on trust from a solver. *Estimates*: ``divergence`` (the surrogate D1 = sum of the
-ignored factors' scores) and ``error_estimate`` (how far the ignored factors' messages would still
-move the marginals). All of them are about leaving out alone: a solver that is not exact on H adds
-its own error.
+Two kinds of statements, never mixed. *Rigorous*: ``intervals`` (where the true marginals of the
+full model lie, if they were asked for), ``interval`` (no probability of the answer is further off),
+``bound`` (an upper bound on D(p_H || p_F)) and ``log_z_bounds`` on log Z_F; None where they cannot
+be had. They are computed from the model and what was kept of it, and take nothing on trust from a
+solver. *Estimates*: ``divergence`` (the surrogate D1 = sum of the ignored factors' scores) and
+``error_estimate`` (how far the ignored factors' messages would still move the marginals). ``bound``
+and the estimates are about leaving out alone: a solver that is not exact on H adds its own error.
+The intervals judge the answer as it is, whoever made it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.errors import RefusedError
 from minfer.graph import FactorGraph
 from minfer.notebook import card
 from minfer.reduction.bound import (
@@ -27,7 +29,6 @@ from minfer.reduction.bound import (
     Dropped,
     certificate,
     ignored,
-    pinsker,
     product_bound,
     product_estimates,
 )
@@ -36,6 +37,9 @@ from minfer.reduction.gains import binary_marginals, factor_scores
 from minfer.reduction.sources import FactorSource, unseen_shifts
 from minfer.solvers.base import LogZ, Marginals, Status
 from minfer.words import counted
+
+if TYPE_CHECKING:
+    from minfer.certified.result import Intervals
 
 STILL = 1e-9  # estimated errors below this are those of corrections that stand still
 LOST = 1e-6  # divergence above which something was lost all the same
@@ -103,6 +107,9 @@ class Result:
     settled : bool
         Whether that is within the solver's tolerance (of iterated inference: whether it had
         nothing left to do). Without refreshes there is nothing to settle.
+    intervals : Intervals or None
+        Where the marginals of the full model lie, rigorous; None unless they were asked for, by
+        ``certify=seconds`` or :meth:`certified`.
     """
 
     model: FactorGraph
@@ -120,6 +127,7 @@ class Result:
     gap: float = 0.0
     last_change: float = 0.0
     settled: bool = True
+    intervals: Intervals | None = None
 
     # ------------------------------------------------------------------ what was kept
 
@@ -313,15 +321,31 @@ class Result:
             return None
         return self.certificate.bound
 
-    @property
-    def interval(self) -> float | None:
-        """No probability of any event under p_H is further from p_F's (Pinsker); None as above."""
-        return None if self.bound is None else pinsker(self.bound)
+    def certified(self, seconds: float = 10.0, **options: Any) -> Result:
+        """This answer with :attr:`intervals`: so long is looked for narrow ones at most.
+
+        They hold the marginals of the full model. Factors that were ignored count as ranges first,
+        then the whole model is looked at; ``options`` are those of :func:`minfer.intervals`.
+        """
+        from minfer.certified.search import intervals
+
+        if self.n_untouched:
+            raise RefusedError(
+                f"certify: {counted(self.n_untouched, 'factor')} of the source were never built, "
+                "and nothing rigorous is known of their effect: infer in "
+                "minfer.ground(model, source), which has all of them"
+            )
+        return replace(self, intervals=intervals(self.model, seconds, kept=self.keep, **options))
 
     @property
-    def intervals(self) -> NDArray[np.float64] | None:
-        """The same for the marginals of each variable, shape (V,), from its own component of F."""
-        return None if self.bound is None else self.certificate.intervals
+    def interval(self) -> float | None:
+        """No probability of this answer is further from the full model's; None if not certified.
+
+        Rigorous, and about everything: factors left out, and what the solver itself got wrong.
+        """
+        if self.intervals is None:
+            return None
+        return float(self.intervals.error_bounds(self.marginals)[1].max(initial=0.0))
 
     @property
     def log_z_bounds(self) -> tuple[float, float] | None:
@@ -434,6 +458,7 @@ class Result:
             "advice": self.advice,
             "seconds": self.seconds,
             "timings": dict(self.timings),
+            "intervals": None if self.intervals is None else self.intervals.to_dict(),
             "reduction": {
                 "factors": self.n_factors,
                 "seed": self.n_seed,
@@ -494,6 +519,8 @@ class Result:
             ("log Z of the reduced model", self.log_z),
             ("seconds", self.seconds),
         ]
+        if self.interval is not None:
+            rows.insert(-2, ("largest possible error (rigorous)", self.interval))
         about = f"kept {self.kept_share:.1%} of the factors outside the seed, {self.status.value}"
         return card("Result", about, (), rows, self.advice)
 

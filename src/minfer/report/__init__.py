@@ -53,6 +53,7 @@ def report(
     command: str = "",
     method: str = "",
     steps: int = STEPS,
+    certify: float | None = None,
     run: Run | None = None,
     **options: Any,
 ) -> str:
@@ -72,6 +73,9 @@ def report(
         How the answers are made, in words.
     steps : int
         Values of the parameter, about.
+    certify : float, optional
+        Seconds for intervals that hold the full model's marginals (:func:`minfer.intervals`). They
+        are drawn, and what they refute of each step's answer is marked.
     run : a function of an objective that returns a Result, optional
         Instead of :func:`minfer.infer`; then ``solver`` and ``options`` have no use.
     **options
@@ -92,7 +96,7 @@ def report(
     run, words = _run(model, solver, options, run)
     sweep = Sweep(
         model, objective, run, lambda first: GraphDrawing(first, model.name), model.name,
-        steps=steps,
+        steps=steps, certify=certify,
     )  # fmt: skip
     about = repr(model).removeprefix("FactorGraph(").removesuffix(")")
     call = command or f"minfer.report.report(model, {objective!r})"
@@ -116,6 +120,7 @@ def denoise_report(
     command: str = "",
     method: str = "",
     steps: int = STEPS,
+    certify: float | None = None,
     run: Run | None = None,
     **options: Any,
 ) -> str:
@@ -139,6 +144,7 @@ def denoise_report(
     sweep = Sweep(
         model, objective, run, lambda first: PictureDrawing(first, seen, class_means),
         lambda v: f"row {v // width}, column {v % width}", steps=steps,
+        certify=certify,
         no_bound="not computed for pictures: it takes longer than the inference and says nothing",
     )  # fmt: skip
     what = "black and white" if class_means is None else f"{len(class_means)} classes"

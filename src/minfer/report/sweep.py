@@ -4,7 +4,8 @@ The values are chosen from the scores of the model itself, so that few to all of
 factors are kept: rounded to two digits, on a scale that is even in the logarithm of the size.
 Every step is timed as :mod:`minfer.reduction.tradeoff` does, beside the same baselines.
 
-Three kinds of numbers, never mixed: *rigorous* (``bound``, ``interval``), *estimates*
+Three kinds of numbers, never mixed: *rigorous* (``bound``; with ``certify`` also intervals of the
+full model's marginals, found once, and how every step's answer fares by them), *estimates*
 (``divergence``, ``error_*``), and *measured* ones, differences from a reference that is named.
 """
 
@@ -23,6 +24,7 @@ from minfer.checks import check_whole
 from minfer.errors import SettingsError
 from minfer.graph import FactorGraph
 from minfer.reduction.bound import Certificate
+from minfer.reduction.infer import check_certify
 from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize, Objective
 from minfer.reduction.result import Result, finite_or_none
 from minfer.reduction.tradeoff import (
@@ -36,6 +38,7 @@ from minfer.reduction.tradeoff import (
 )
 from minfer.solvers.base import Marginals, Status
 from minfer.solvers.bp import BeliefPropagation
+from minfer.words import outward, upwards
 
 STEPS = 16
 REPEATS = 3
@@ -43,6 +46,7 @@ BINS = 36
 MOST_ROWS = 100  # variables in the table
 MOST_STATES = 8  # of a variable, all shown; of others the likeliest one
 MOST_RESIDUALS = 120  # points of a convergence trace
+REFUTED = 0.01  # an estimate is, if it is provably off by more
 MOST_BOUNDED = 5_000  # ignored factors; with more a bound says nothing
 BOUNDING = 20.0  # seconds that all bounds of a report may take
 
@@ -140,6 +144,8 @@ class Sweep:
     name : a function of a variable's number, what it is called
     no_bound : str
         Why no bound is computed; empty if one is.
+    certify : float, optional
+        Seconds for intervals of the full model's marginals.
     """
 
     def __init__(
@@ -151,8 +157,10 @@ class Sweep:
         name: Callable[[int], str],
         no_bound: str = "",
         steps: int = STEPS,
+        certify: float | None = None,
     ) -> None:
         check_whole("steps", steps, 2)
+        check_certify(certify)
         self.model, self.run, self.name, self.no_bound = model, run, name, no_bound
         self.parameter = parameter_of(objective)
         self.first = run(objective)
@@ -162,6 +170,7 @@ class Sweep:
         self.rows = chosen_rows(self.first)
         self.histogram = Histogram(self.scores)
         self.bounding = 0.0
+        self.sure = None if certify is None else self.first.certified(certify).intervals
 
     def collect(self) -> dict[str, Any]:
         """Run all of it."""
@@ -188,6 +197,7 @@ class Sweep:
             "seed_residuals": residuals(first.seed_marginals),
             "histogram": self.histogram.data,
             "rows": self._rows(),
+            "certified": self._certified(),
             "drawing": self.drawing.data,
             "notes": [*self.drawing.notes, *self._notes()],
             **tradeoff_data(points, baselines, reference.name, first.n_factors, outside),
@@ -214,7 +224,7 @@ class Sweep:
     def _step(self, value: float, result: Result, point: Point) -> dict[str, Any]:
         m = result.marginals
         errors = result.error_estimates
-        bound, interval, intervals, reason = self._rigorous(result)
+        bound, reason = self._rigorous(result)
         return {
             "value": finite_or_none(value),
             "label": f"{value:g}",
@@ -232,7 +242,6 @@ class Sweep:
             "error_max": short(float(errors.max(initial=0.0))),
             "no_estimate": result.no_estimate,
             "bound": short(bound),
-            "interval": short(interval),
             "no_bound": reason,
             "measured_mean": short(point.mean_error),
             "measured_max": short(point.max_error),
@@ -240,32 +249,61 @@ class Sweep:
             "histogram": self.histogram.kept(result.keep),
             "rows": [self._row(m, v) for v in self.rows],
             "row_errors": [short(float(errors[v])) for v in self.rows],
-            "row_intervals": None if intervals is None or m.status is not Status.EXACT
-            else [short(float(intervals[v])) for v in self.rows],
+            **self._judged(m),
             "drawing": self.drawing.step(result),
         }  # fmt: skip
 
-    def _rigorous(
-        self, result: Result
-    ) -> tuple[float | None, float | None, NDArray[np.float64] | None, str]:
-        """Bound, interval, interval of each variable, and why there are none."""
+    def _rigorous(self, result: Result) -> tuple[float | None, str]:
+        """The bound on the divergence, and why there is none."""
         reason = self.no_bound
         if not result.n_ignored:
-            return 0.0, 0.0, np.zeros(self.model.n_variables), ""
+            return 0.0, ""
         if result.n_ignored > MOST_BOUNDED:
             reason = reason or f"not computed for more than {MOST_BOUNDED:,} ignored factors"
         elif self.bounding > BOUNDING:
             reason = reason or "not computed: the other steps' bounds took long"
         if reason:
-            return None, None, None, reason
+            return None, reason
         began = time.perf_counter()
         found: Certificate = result.certificate
         self.bounding += time.perf_counter() - began
         if found.bound is None:
-            return None, None, None, found.reason.replace(" in H", " in the reduced model")
+            return None, found.reason.replace(" in H", " in the reduced model")
         if math.isinf(found.bound):
-            return None, None, None, "an ignored factor forbids what the reduced model allows"
-        return found.bound, result.interval, result.intervals, ""
+            return None, "an ignored factor forbids what the reduced model allows"
+        return found.bound, ""
+
+    # ------------------------------------------------------------------ intervals
+
+    def _certified(self) -> dict[str, Any] | None:
+        """What is known of the full model, whatever the step."""
+        if self.sure is None:
+            return None
+        width = self.sure.width
+        return {
+            "seconds": short(self.sure.seconds),
+            "mean_width": short(float(width.mean()) if len(width) else 0.0),
+            "decided": int(self.sure.decided().sum()),
+            "vacuous": int(self.sure.vacuous.sum()),
+            "variables": len(width),
+        }
+
+    def _judged(self, m: Marginals) -> dict[str, Any]:
+        """How a step's answer fares: how far off it can be, and what of it is refuted."""
+        if self.sure is None:
+            return {"interval": None, "refuted": None, "row_ends": None, "row_refuted": None}
+        least, most = self.sure.error_bounds(m)
+        ends = []
+        for v in self.rows:
+            state = 1 if len(m[v]) == 2 else int(np.argmax(m[v]))  # the one that the table shows
+            lo, hi = outward(*self.sure[v][state])
+            ends.append([float(lo), float(hi)])
+        return {
+            "interval": float(upwards(float(most.max(initial=0.0)))),
+            "refuted": int((least > REFUTED).sum()),
+            "row_ends": ends,
+            "row_refuted": "".join("1" if least[v] > REFUTED else "0" for v in self.rows),
+        }
 
     # ------------------------------------------------------------------ variables
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from minfer.cli.options import WithoutIntervals
 from minfer.cli.parse.evaluate import evaluate
 from minfer.cli.parse.run import run
 from minfer.cli.parse.show import show
@@ -18,8 +19,9 @@ def about(context: typer.Context) -> None:
 
     The parser of section 5.2 of the paper: arcs, grandparents and siblings under
     one tree factor, belief propagation on the pairs that matter. Every arc comes
-    with its probability. Files are CoNLL-U or CoNLL-X, or text with a sentence
-    per line. Needs safetensors, the extra `parsing`.
+    with its probability, an estimate: certified intervals, which `minfer
+    intervals` has for models, are not there yet. Files are CoNLL-U or CoNLL-X,
+    or text with a sentence per line. Needs safetensors, the extra `parsing`.
 
     \b
     Example, on a treebank that comes with minfer:
@@ -32,4 +34,4 @@ def about(context: typer.Context) -> None:
 
 
 for _name, _command in (("train", train), ("run", run), ("eval", evaluate), ("show", show)):
-    parse.command(name=_name)(_command)
+    parse.command(name=_name, cls=WithoutIntervals)(_command)

@@ -58,6 +58,7 @@ function cards() {
       Boolean(ignored && now.no_estimate),
     );
     bound(card, now, ignored);
+    judged(card, now);
   }
   const what = `the sum of the ignored ${sentence ? "pairs'" : "factors'"} scores, as the seed sees them`;
   card(
@@ -98,18 +99,29 @@ function bound(card, now, ignored) {
     );
   if (now.bound === null) return card("bound of leaving out", "rigorous", "none", now.no_bound);
   const own = now.exact ? "" : "; the solver's own error comes on top";
-  if (now.interval < 1) {
-    return card(
-      "bound of leaving out",
-      "rigorous",
-      `at most ${number(now.interval)}`,
-      `for any probability: the divergence from the full model is at most ${number(now.bound)}${own}`,
-    );
-  }
-  return card(
+  card(
     "bound of leaving out",
     "rigorous",
-    "says nothing",
-    `the divergence from the full model is at most ${number(now.bound)}, too much to bound probabilities`,
+    `at most ${number(now.bound)}`,
+    `is the divergence from the full model${own}`,
+  );
+}
+
+// how far off the answer can be: what was left out, and the solver's own error, together
+function judged(card, now) {
+  const sure = data.certified;
+  if (!sure) return;
+  card(
+    "largest possible error",
+    "rigorous",
+    now.interval >= 1 ? "any" : `at most ${number(now.interval)}`,
+    `by intervals that hold the full model's probabilities, ${number(sure.mean_width)} wide on average${sure.vacuous ? `; of ${count(sure.vacuous)} nothing is known` : ""}`,
+  );
+  card(
+    "refuted",
+    "rigorous",
+    count(now.refuted),
+    `of ${plural(sure.variables, "variable")}: the answer is provably off by more than 0.01`,
+    now.refuted > 0,
   );
 }

@@ -206,9 +206,7 @@ function timePlot() {
 function sizePlot() {
   const line = (name) =>
     steps.map((s, i) => [i, s[name], `${percent(share(i))} kept: ${number(s[name])}`]);
-  const said = steps.map((s) =>
-    s.exact && s.interval !== null && s.interval < 1 ? s.interval : null,
-  );
+  const said = steps.map((s) => (s.interval && s.interval < 1 ? s.interval : null));
   const rigorous = steps.map((s, i) => [
     i,
     said[i],

@@ -28,7 +28,7 @@ function words() {
   $("rows-title").textContent = sentence ? "Heads" : "Marginals";
   $("rows-text").textContent = sentence
     ? "Rows in colour: the head differs from that of the tree without pairs."
-    : `On each bar the estimated error lies above${steps.some((s) => s.exact) ? ", a rigorous interval below where one says something" : "; this solver is not exact, so there is no rigorous interval for its numbers"}.`;
+    : `On each bar the estimated error lies above${data.certified ? ", below it the interval that holds the full model's probability, with a tick where the answer is" : ""}.`;
   $("size-text").textContent = sentence
     ? "Measured differences of arc probabilities."
     : "What was measured beside what was estimated, and what is rigorous where that says something.";
@@ -46,7 +46,9 @@ function words() {
     : [
         [
           "rigorous",
-          "holds whatever the model: no probability of the reduced model is further from the full one's. It is about that model itself; a solver that is not exact adds its own error",
+          data.certified
+            ? "holds whatever the model and the solver: the full model's probabilities lie in their intervals, and an answer outside by more than 0.01 is refuted. The bound is about leaving out alone; a solver that is not exact adds its own error"
+            : "the bound on the divergence holds whatever the model. It is about leaving out alone; a solver that is not exact adds its own error",
         ],
         [
           "estimate",

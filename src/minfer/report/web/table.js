@@ -6,7 +6,8 @@ function buildTable() {
   const table = $("rows");
   const titles = sentence
     ? ["word", "head", "probability", "runner-up"]
-    : ["variable", "state", "probability", "estimated error", "rigorous"];
+    : ["variable", "state", "probability", "estimated error"];
+  if (data.certified) titles.push("certainly between");
   if (sentence && drawing.gold) titles.push("in the file");
   const twice = sentence ? [2, 3] : [2]; // a bar and a number, a word and a number
   const head = add(add(table, "thead"), "tr");
@@ -34,8 +35,9 @@ function buildTable() {
   });
 }
 
-// a bar from 0 to 1 with what is estimated (thick) and rigorous (thin, with ends)
-function bar(cell, parts, estimate, interval) {
+// a bar from 0 to 1; above it what is estimated, below it the interval that holds the true
+// probability, with a tick where the answer is: in the colour of warnings where that is refuted
+function bar(cell, parts, estimate, ends, value, refuted) {
   cell.replaceChildren();
   const svg = add(cell, "svg", {
     viewBox: "0 0 100 20",
@@ -55,14 +57,20 @@ function bar(cell, parts, estimate, interval) {
     });
     at += p;
   });
-  if (parts.length !== 1) return;
-  const span = (half, y, height, fill) => {
-    const low = Math.max(0, at - half),
-      high = Math.min(1, at + half);
-    add(svg, "rect", { x: 100 * low, y, width: Math.max(100 * (high - low), 0.4), height, fill });
-  };
-  if (interval !== null && interval < 1) span(interval, 17, 2, "var(--rigorous)");
-  if (estimate) span(estimate, 1, 2.5, "var(--estimate)");
+  const rect = (low, high, y, height, fill) =>
+    add(svg, "rect", {
+      x: 100 * Math.max(0, low),
+      y,
+      width: Math.max(100 * (Math.min(1, high) - Math.max(0, low)), 0.6),
+      height,
+      fill,
+    });
+  if (ends) {
+    const fill = refuted ? "var(--warn)" : "var(--rigorous)";
+    rect(ends[0], ends[1], 17, 3, fill);
+    rect(value - 0.003, value + 0.003, 15, 5, fill);
+  }
+  if (parts.length === 1 && estimate) rect(at - estimate, at + estimate, 1, 2.5, "var(--estimate)");
 }
 
 function table() {
@@ -73,12 +81,16 @@ function table() {
     const many = data.rows[r].states > p.length;
     const top = many ? p[0] : data.rows[r].states === 2 ? 1 : p.indexOf(Math.max(...p));
     const value = many ? p[1] : p[top];
-    const interval = now.row_intervals === null ? null : now.row_intervals[r];
+    const ends = now.row_ends ? now.row_ends[r] : null;
+    const refuted = Boolean(ends) && now.row_refuted[r] === "1";
     cells[0].textContent = data.rows[r].states === 2 ? "1" : `${top} of ${data.rows[r].states}`;
-    bar(cells[1], data.rows[r].states === 2 || many ? [value] : p, now.row_errors[r], interval);
+    const parts = data.rows[r].states === 2 || many ? [value] : p;
+    bar(cells[1], parts, now.row_errors[r], ends, value, refuted);
     cells[2].textContent = value.toFixed(4);
     cells[3].textContent = now.row_errors[r] === null ? "not known" : about(now.row_errors[r]);
-    cells[4].textContent = interval === null || interval >= 1 ? "none" : `± ${number(interval)}`;
+    if (!ends) return;
+    cells[4].textContent = `${ends[0]} and ${ends[1]}${refuted ? ", refuted" : ""}`;
+    cells[4].className = refuted ? "number warn" : "number";
   });
 }
 
