@@ -378,7 +378,8 @@ def certificate_words(rows: list[Row]) -> str:
         words += (
             f"; there the bound is {number(min(tight))} to {number(max(tight))} times D, and "
             f"sqrt(D / 2) {number(min(width))} to {number(max(width))} times the largest true "
-            "error, since D adds up over the whole model and Pinsker's inequality holds for each event"
+            "error, since D adds up over the whole model and Pinsker's inequality holds for each "
+            "event"
         )
     words += f". Compensation makes D {number(min(gain))} to {number(max(gain))} times smaller"
     if min(loose) <= 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 
 import numpy as np
@@ -567,6 +568,55 @@ def test_command_writes_what_it_is_asked_for(run):
     assert (clean == noisy()[1]).mean() > 0.95
     np.testing.assert_array_equal(read_picture("p.png").values > 0.5, clean)
     assert 0 < read_picture("k.png").values.mean() < 1
+
+
+def test_certain_pixels_are_certain():
+    """Strips that exact inference can do: every pixel that is called certain is right."""
+    picture = noisy()[0][:9]
+    found = denoise(picture, certify=20.0)
+    assert found.certain.shape == (9, 32)
+    model, _ = picture_model(picture, found.shades.alpha, level=found.shades.level)
+    truth = Exact()(model).probs[1::2].reshape(9, 32)
+    sure = found.certain >= 0
+    assert sure.mean() > 0.99
+    np.testing.assert_array_equal(found.certain[sure] == 1, truth[sure] > 0.5)
+    reduced = denoise(picture, objective=MinJoint(0.03), certify=20.0)
+    np.testing.assert_array_equal(reduced.certain >= 0, sure)
+    assert denoise(picture).certain is denoise(picture).intervals is None
+    with pytest.raises(RefusedError, match="not yet of classes"):
+        denoise(picture, labels=2, certify=1.0)
+    with pytest.raises(SettingsError, match="certify"):
+        denoise(picture, certify=0.0)
+
+
+def test_command_maps_certain_pixels(run, pil):
+    answer = run("denoise", "noisy.png", "-o", "clean.png", "--intervals", 20)
+    assert answer.exit_code == 0, answer.output
+    assert "pixels cannot change colour" in answer.output
+    assert "wrote clean-certain.png" in answer.output
+    pixels = np.asarray(pil.open("clean-certain.png").convert("RGB")).astype(int)
+    clean = read_picture("clean.png").values > 0.5
+    sure = (pixels == pixels[..., :1]).all(axis=2)
+    assert sure.mean() > 0.99
+    np.testing.assert_array_equal(pixels[sure][:, 0] > 0, clean[sure])
+    found = json.loads(run("denoise", "noisy.png", "--intervals", 20, "--json").stdout)
+    assert found["intervals"]["certain"] == sure.sum()
+    for words in (["--labels", 3], ["--means", "0,1"]):
+        answer = run("denoise", "noisy.png", "--intervals", 3, *words)
+        assert answer.exit_code == 4
+        assert "not yet" in answer.output
+    answer = run("denoise", "noisy.png", "-o", "a.png", "--kept", "a-certain.png", "--reduce",
+                 "--intervals", 3)  # fmt: skip
+    assert answer.exit_code == 2
+    assert "same file" in answer.output
+
+
+def test_marked_pixels(tmp_path, pil):
+    from minfer.pictures import MARK, write_marked
+
+    write_marked(tmp_path / "a.png", [[True, False, True]], [[False, False, True]])
+    seen = np.asarray(pil.open(tmp_path / "a.png"))
+    np.testing.assert_array_equal(seen[0], [[255] * 3, [0] * 3, MARK])
 
 
 def test_command_infers_in_the_whole_model_unless_asked(run):

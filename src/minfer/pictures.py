@@ -27,6 +27,8 @@ from minfer.checks import check_choice, check_number, check_type, check_whole, r
 from minfer.errors import FormatError, ModelError, RefusedError
 from minfer.io.text import path_text
 
+#: The colour of marked pixels.
+MARK = (240, 120, 30)
 SIDE = 64
 
 #: The bimodal noise: mean and standard deviation of the two parts of each class.
@@ -278,6 +280,18 @@ def write_picture(path: str | Path, values: NDArray, bits: int = 16) -> None:
     check_choice("bits", str(bits), ("8", "16"))
     with atomic_write(str(path)) as file:
         _image(values, Path(path).suffix.lower(), bits).save(file, format=kind)
+
+
+def write_marked(path: str | Path, values: NDArray, marked: NDArray) -> None:
+    """Write black and white, bools (H, W), with some pixels (H, W) marked in colour."""
+    from minfer.io import atomic_write
+
+    path_text(path)
+    kind = check_suffix(path)
+    pixels = np.where(np.asarray(values, dtype=bool)[..., None], 255, 0) * np.ones(3, dtype=int)
+    pixels[np.asarray(marked, dtype=bool)] = MARK
+    with atomic_write(str(path)) as file:
+        _pillow().fromarray(pixels.astype(np.uint8)).save(file, format=kind)
 
 
 def encode_picture(values: NDArray) -> bytes:

@@ -23,7 +23,8 @@ def demo() -> None:
     """Show what minfer does, on two examples that come with it.
 
     Exact marginals of a small network with names, and a noisy picture cleaned by loopy belief
-    propagation. The first run on a machine compiles what it needs.
+    propagation, with what is certain about its pixels. The first run on a machine compiles what it
+    needs.
 
     \b
     Example:
@@ -86,6 +87,8 @@ def _story_table(graph: FactorGraph, answers: dict[str, Marginals]) -> Table:
 
 # ---------------------------------------------------------------------- a noisy picture
 
+CERTAIN_SECONDS = 3.0
+
 
 def _picture(console: Console) -> None:
     from minfer import BeliefPropagation
@@ -108,6 +111,25 @@ def _picture(console: Console) -> None:
         "time": f"{compiled} now that it is compiled",
     }
     render.show(console, render.facts(lines))
+    console.print()
+    console.print(_certain(scene, answer))
+
+
+def _certain(scene: Picture, answer: Marginals) -> str:
+    """What is certain about the picture: the probabilities above are estimates, this is not."""
+    from minfer.cli.intervals import REFUTED, colours, find
+    from minfer.denoising import COLOURS
+
+    note("looking for what is certain")
+    found = find(scene.graph, CERTAIN_SECONDS, **COLOURS)
+    refuted = int(found.refuted(answer, REFUTED).sum())
+    text = f"For certain: {colours(found, answer.mpm())}."
+    if refuted:
+        text += (
+            f"\nOf belief propagation's converged probabilities {refuted:,} are provably off by "
+            f"more than {REFUTED:g}."
+        )
+    return text
 
 
 def _solve(solver: Solver, graph: FactorGraph) -> Marginals:
@@ -135,6 +157,7 @@ def _next_steps() -> None:
         "Next:\n"
         "   minfer example sprinkler -o sprinkler.minfer   a model file of your own\n"
         "   minfer run sprinkler.minfer                    its marginals\n"
+        "   minfer intervals sprinkler.minfer              where they lie for certain\n"
         "   minfer plan sprinkler.minfer                   what each solver would cost\n"
         "   minfer --help                                  everything else"
     )

@@ -16,6 +16,8 @@ from minfer.cli.options import (
     OUTPUT_PANEL,
     Json,
     Strict,
+    check_interval_seconds,
+    interval_option,
     make_solver,
     solver_name,
     solver_options,
@@ -102,6 +104,14 @@ def denoise(
             rich_help_panel=PICTURE_PANEL,
         ),
     ] = None,
+    intervals: Annotated[
+        Optional[float],  # noqa: UP045
+        interval_option(
+            "Look so long (5 seconds if none are given) for pixels that certainly are black or "
+            "white, and write a map of them beside CLEAN.png, CLEAN-certain.png: the others are "
+            "orange."
+        ),
+    ] = None,
     reduce_: Annotated[
         bool,
         shared_option(
@@ -144,28 +154,37 @@ def denoise(
     """Clean a noisy black-and-white picture, or segment a grey one.
 
     Neighbouring pixels tend to be equal; that is the model of section 5.1 of
-    the paper. With --reduce, or another option of that panel, most pairs of
-    neighbours are ignored, and the report says what that may have cost. Colours
-    are read as their luminance, transparent pixels as white. Needs Pillow, the
-    extra `image`.
+    the paper. With --intervals it is told which pixels cannot change colour:
+    of these it is proved which colour is likelier, whatever the solver. With
+    --reduce, or another option of that panel, most pairs of neighbours are
+    ignored, and the report says what that may have cost. Colours are read as
+    their luminance, transparent pixels as white. Needs Pillow, the extra `image`.
 
     \b
     Examples:
       minfer denoise scan.png -o clean.png
       minfer denoise scan.png -o clean.png --reduce --marginals p.png --kept kept.png
+      minfer denoise scan.png -o clean.png --intervals
       minfer denoise photo.png -o classes.png --labels 4
       minfer denoise scan.png --method paper --solver trw --compare full
       minfer denoise scan.png --report scan.html
     """
     given = _means(means, labels, level)
+    check_interval_seconds(intervals)
+    if intervals is not None and (labels is not None or given is not None):
+        from minfer.denoising import CLASSES_OPEN
+
+        raise RefusedError(CLASSES_OPEN)
+    certain = None if intervals is None or out is None else certain_name(out)
     asked: dict[str, Any] = {"factor_cost": factor_cost, "max_divergence": max_divergence}
     asked |= {"max_factors": max_factors, "method": method, "compare": compare, "report": report}
-    request = _request(asked, reduce_, settings.get("time_limit"))
+    request = _request(asked, reduce_, settings.get("time_limit"), intervals)
     if kept is not None and request is None:
         raise UsageError("--kept shows what a reduction kept: add --reduce")
-    _check_outputs({"--out": out, "--marginals": marginals, "--kept": kept}, noisy)
+    outputs = {"--out": out, "--intervals": certain, "--marginals": marginals, "--kept": kept}
+    _check_outputs(outputs, noisy)
     if report is not None:
-        check_report(report, [out, marginals, kept], [noisy])
+        check_report(report, [*outputs.values()], [noisy])
     solver = make_solver(_with_tol(settings, request is not None), reduce.DEFAULT_SOLVER)
 
     began = time.perf_counter()
@@ -178,7 +197,9 @@ def denoise(
         _admit_guesses(shades, alpha, level)
         alpha, level = shades.alpha, shades.level
     seconds = time.perf_counter() - began
-    result = _infer(request, model, solver)
+    from minfer.denoising import COLOURS
+
+    result = reduce.certified(_infer(request, model, solver), intervals, **COLOURS)
     comparison = None
     if request is not None and request.compare:
         try:
@@ -190,7 +211,7 @@ def denoise(
 
     height, width = loaded.values.shape
     cleaned = Denoised(result, (height, width), found, shades)
-    _write(cleaned, out, marginals, kept)
+    _write(cleaned, out, marginals, kept, certain)
     if report is not None and request is not None:
         from minfer.report import denoise_report
 
@@ -206,8 +227,13 @@ def denoise(
         raise typer.Exit(NOT_CONVERGED)
 
 
+def certain_name(out: str) -> str:
+    """Where the map of certain pixels goes: beside the clean picture."""
+    return str(Path(out).with_name(f"{Path(out).stem}-certain.png"))
+
+
 def _request(
-    asked: dict[str, Any], wanted: bool, time_limit: float | None
+    asked: dict[str, Any], wanted: bool, time_limit: float | None, certify: float | None
 ) -> reduce.Request | None:
     if not wanted and all(value is None for value in asked.values()):
         return None
@@ -215,7 +241,7 @@ def _request(
         from minfer.denoising import FACTOR_COST
 
         asked = {**asked, "factor_cost": FACTOR_COST}
-    request = reduce.make_request({**asked, "time_limit": time_limit})
+    request = reduce.make_request({**asked, "time_limit": time_limit, "certify": certify})
     assert request is not None
     return request
 
@@ -298,12 +324,20 @@ def _admit_guesses(shades: Shades, alpha: float | None, level: float | None) -> 
         )
 
 
-def _write(cleaned: Denoised, out: str | None, marginals: str | None, kept: str | None) -> None:
+def _write(
+    cleaned: Denoised,
+    out: str | None,
+    marginals: str | None,
+    kept: str | None,
+    certain: str | None,
+) -> None:
     import numpy as np
 
     from minfer.io import atomic_write
-    from minfer.pictures import write_picture
+    from minfer.pictures import write_marked, write_picture
 
+    if certain is not None and cleaned.certain is not None:
+        write_marked(certain, cleaned.certain == 1, cleaned.certain < 0)
     if out is not None:
         write_picture(out, cleaned.clean, bits=8)
     if kept is not None:
@@ -315,7 +349,7 @@ def _write(cleaned: Denoised, out: str | None, marginals: str | None, kept: str 
                 np.save(file, p)
         else:
             write_picture(marginals, p if p.ndim == 2 else p.max(axis=2))
-    for path in (out, marginals, kept):
+    for path in (out, certain, marginals, kept):
         if path is not None:
             note(f"wrote {path}")
     if out is None and marginals is None and kept is None:
@@ -368,6 +402,14 @@ class _Told(NamedTuple):
                 "error_estimate": finite_or_none(result.error_estimate),
                 "no_estimate": result.no_estimate,
             }
+        if (certain := self.cleaned.certain) is not None and result.intervals is not None:
+            content["intervals"] = {
+                "certain": int((certain >= 0).sum()),
+                "wrong": int(((certain >= 0) & (certain != self.cleaned.labels)).sum()),
+                "white": int((certain == 1).sum()),
+                "stopped": result.intervals.stopped,
+                "seconds": result.intervals.seconds,
+            }
         if self.comparison is not None:
             content["compare"] = self.comparison.to_dict(result)
         sys.stdout.write(render.to_json(content) + "\n")
@@ -388,6 +430,7 @@ class _Told(NamedTuple):
             f"{result.n_ignored:,} ignored",
             "divergence": reduce.divergence_line(result) if self.request else "",
             "error of leaving out": reduce.error_line(result) if self.request else "",
+            "certain": self._certain(),
             "time": f"{render.duration(result.seconds)}, compiling or loading kernels included; "
             f"reading the picture and making its model {render.duration(self.read)}",
         }
@@ -401,6 +444,12 @@ class _Told(NamedTuple):
         if self.request is None or self.cleaned.result.kept_share <= reduce.MOST_KEPT:
             return ""
         return "little was ignored: raise --factor-cost, or --alpha for a picture of little noise"
+
+    def _certain(self) -> str:
+        from minfer.cli.intervals import colours
+
+        iv = self.cleaned.intervals
+        return "" if iv is None else colours(iv, self.cleaned.labels.ravel())
 
     def _shades(self) -> str:
         shades = self.cleaned.shades

@@ -289,6 +289,22 @@ def told(iv: Intervals, marginals: Marginals, chosen: list[int] | None = None) -
     }
 
 
+def colours(iv: Intervals, answer: NDArray[np.int64]) -> str:
+    """How many pixels cannot change colour; ``answer`` (V,) are the colours that were found."""
+    from minfer.cli import render
+
+    states = iv.states()
+    sure, wrong = int((states >= 0).sum()), int(((states >= 0) & (states != answer)).sum())
+    n = len(states)
+    text = (
+        f"{sure:,} of {n:,} pixels cannot change colour: which one is likelier is proved, whatever "
+        "the solver"
+    )
+    if wrong:
+        text += f"; {wrong:,} of them should have the other one than they got"
+    return f"{text} (rigorous; {render.duration(iv.seconds)})"
+
+
 def show_table(console: Console, iv: Intervals, chosen: list[int] | None, rows: int) -> None:
     """The table, widest first, and what it leaves out."""
     from minfer.cli import render

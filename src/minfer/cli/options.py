@@ -138,15 +138,10 @@ Strict = Annotated[
 INTERVAL_SECONDS = 5.0
 _INTERVAL_FLAGS = ("--intervals", "--certify")
 
-IntervalSeconds = Annotated[
-    Optional[float],  # noqa: UP045
-    typer.Option(
-        *_INTERVAL_FLAGS,
-        metavar="[SECONDS]",
-        help="Look so long (5 seconds if none are given) for intervals that hold the true "
-        "probabilities for certain, and say which numbers they refute.",
-    ),
-]
+
+def interval_option(text: str) -> Any:
+    """``--intervals``, whose number may be left out."""
+    return typer.Option(*_INTERVAL_FLAGS, metavar="[SECONDS]", help=text)
 
 
 class Command(TyperCommand):

@@ -16,12 +16,12 @@ from minfer.cli.options import (
     OUTPUT_PANEL,
     Csv,
     Evidence,
-    IntervalSeconds,
     Json,
     Model,
     Strict,
     check_interval_seconds,
     evidence_beside,
+    interval_option,
     is_pairs,
     make_solver,
     observe,
@@ -62,7 +62,13 @@ def run(
             "--query", "-q", metavar="x5,x9", help="Show these variables only; may be repeated."
         ),
     ] = None,
-    intervals: IntervalSeconds = None,
+    intervals: Annotated[
+        Optional[float],  # noqa: UP045
+        interval_option(
+            "Look so long (5 seconds if none are given) for intervals that hold the true "
+            "probabilities for certain, and say which numbers they refute."
+        ),
+    ] = None,
     out: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(

@@ -37,7 +37,8 @@ def warmup(
     part: Annotated[
         Optional[str],  # noqa: UP045
         typer.Argument(
-            metavar="PART", help="solvers, method, trees or parser; left out, all of them."
+            metavar="PART",
+            help="solvers, method, intervals, trees or parser; left out, all of them.",
         ),
     ] = None,
 ) -> None:
@@ -51,8 +52,8 @@ def warmup(
       minfer warmup
       minfer warmup parser
     """
-    parts = {"solvers": _use_solvers, "method": _use_method, "trees": _use_trees}
-    parts["parser"] = _use_parser
+    parts = {"solvers": _use_solvers, "method": _use_method, "intervals": _use_intervals}
+    parts |= {"trees": _use_trees, "parser": _use_parser}
     if part is not None and part not in parts:
         raise UsageError(f"there is no part {part!r}; choose from {', '.join(parts)}")
     from minfer.kernels._cache import UNSAVED
@@ -179,6 +180,23 @@ def _use_source(solver: Solver) -> None:
         source = JoinTemplates([join], lambda _, scope: np.full(len(scope), 0.5))
         for compensate in (False, True):
             infer(seed, MinJoint(1e-3), solver, compensate=compensate, source=source)
+
+
+def _use_intervals() -> None:
+    """Every method by itself on each small graph, and on grids of both signs."""
+    import numpy as np
+
+    from minfer.certified.search import all_methods, intervals
+    from minfer.graph import FactorGraph
+
+    rng = np.random.default_rng(3)
+    field = rng.normal(size=(6, 6))
+    grids = [FactorGraph.grid(field, w) for w in (0.5, rng.normal(size=60))]
+    for graph in [*small_graphs(), *grids]:
+        for method in [None, *([name] for name in all_methods())]:
+            with suppress(RefusedError):
+                intervals(graph, None, tol=0.0, work=100_000, methods=method)
+        intervals(graph, None, work=100_000, kept=np.arange(graph.n_factors) % 3 > 0)
 
 
 def _use_trees() -> None:
