@@ -332,11 +332,17 @@ def test_commands_write_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert found["steps"][found["start"]]["kept"] == 9
     assert found["method"].startswith("the paper's")
 
+    assert found["certified"] is None
+
     from minfer.pictures import write_picture
 
     write_picture("p.png", base_pictures(16)["house"])
-    assert call("denoise", "p.png", "--report", "p.html").exit_code == 0
-    assert data_of(Path("p.html").read_text())["drawing"]["kind"] == "picture"
+    words = ("denoise", "p.png", "--report", "p.html", "--intervals", "2")
+    assert call(*words).exit_code == 0
+    found = data_of(Path("p.html").read_text())
+    assert found["drawing"]["kind"] == "picture"
+    assert found["certified"]["variables"] == 256
+    assert len(found["steps"][0]["row_ends"]) == 100
     run = ("run", "a model.minfer", "--report")
     fails(call(*run, "a.txt"), 2, "end the name in .html")
     fails(call(*run, "b.html", "--out", "b.html"), 2, "same file")

@@ -41,6 +41,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     cube = (n, n, n)
     made = {
         "graph": report(small_grid(4), MinDivergence(6), title="grid"),
+        "certified": report(
+            FactorGraph.grid(2 * rng.normal(size=(6, 6)), 1.5), MinJoint(0.05), certify=20.0
+        ),
         "picture": denoise_report(gaussian(base_pictures(24)["house"], 0.4, rng)),
         "blocks": denoise_report(gaussian(base_pictures(140)["house"], 0.4, rng), steps=3),
         "labels": denoise_report(rng.random((12, 9)), labels=3, steps=3),
@@ -59,7 +62,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / f"{name}.html" for name in made}
 
 
-KINDS = ("graph", "picture", "blocks", "labels", "sentence")
+KINDS = ("graph", "certified", "picture", "blocks", "labels", "sentence")
 STATE = """(() => {
   const canvas = document.querySelector("canvas");
   return {

@@ -67,8 +67,10 @@ function bar(cell, parts, estimate, ends, value, refuted) {
     });
   if (ends) {
     const fill = refuted ? "var(--warn)" : "var(--rigorous)";
-    rect(ends[0], ends[1], 17, 3, fill);
-    rect(value - 0.003, value + 0.003, 15, 5, fill);
+    const middle = (ends[0] + ends[1]) / 2,
+      half = Math.max(ends[1] - ends[0], 0.012) / 2;
+    rect(middle - half, middle + half, 15, 5, fill);
+    rect(value - 0.002, value + 0.002, 4, 16, "currentColor");
   }
   if (parts.length === 1 && estimate) rect(at - estimate, at + estimate, 1, 2.5, "var(--estimate)");
 }
@@ -89,7 +91,7 @@ function table() {
     cells[2].textContent = value.toFixed(4);
     cells[3].textContent = now.row_errors[r] === null ? "not known" : about(now.row_errors[r]);
     if (!ends) return;
-    cells[4].textContent = `${ends[0]} and ${ends[1]}${refuted ? ", refuted" : ""}`;
+    cells[4].textContent = `${ends.map((x) => x.toFixed(4)).join(" and ")}${refuted ? ", refuted" : ""}`;
     cells[4].className = refuted ? "number warn" : "number";
   });
 }
