@@ -103,8 +103,8 @@ def infer(
     >>> result = infer(model, MinJoint(factor_cost=0.05))
     >>> result.n_added < 480, result.marginals.converged
     (True, True)
-    >>> sure = infer(model, MinJoint(factor_cost=0.05), certify=1.0)
-    >>> bool(sure.intervals.decided().mean() > 0.9), 0 < sure.interval < 0.5
+    >>> sure = infer(model, MinJoint(0.05), compensate=True, refreshes=2, certify=5.0)
+    >>> bool(sure.intervals.decided().mean() > 0.9), 0 < sure.interval < 0.05
     (True, True)
     """
     solver = BeliefPropagation() if solver is None else solver
