@@ -152,7 +152,7 @@ def test_the_reference_page_is_up_to_date() -> None:
 def test_options_are_the_fields_of_the_solvers() -> None:
     for name, class_name in SOLVERS.items():
         all_fields = {f.name for f in dataclasses.fields(getattr(minfer, class_name))}
-        fields = {name for name in all_fields if not name.startswith("_")}
+        fields = {f for f in all_fields if not f.startswith("_")}
         assert {o.name for o in OPTIONS if name in o.solvers} == fields, name
 
 
