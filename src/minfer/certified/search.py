@@ -1,10 +1,13 @@
 """The search for narrow intervals: all methods in turn, budgets growing, until told to stop.
 
-Level l gives every method B_l = 64 * 4^l units of work for each variable that is still open (wider
-than ``tol``, or, if asked, undecided). A method that narrowed little for its work in its last turn,
-compared with the best, sits out the next turn, then the next two, four, ... Everything in this
-schedule depends on the model and on what was found, nothing on the clock or the limits: so a longer
-search passes through the same intervals and goes on, and more time never widens one.
+Level l stands for B_l = 64 * 4^l units of work for each variable that is still open (wider than
+``tol``, or, if asked, undecided). Level by level every method has its turn. One that narrowed
+little for its work in its last turn, compared with the best, sits out the next turn, then the next
+two, four, ..., and comes back at the level where it stopped, so that trying it again costs little;
+one that pays catches up at once. (Exact answers come all at once: there the level is always the
+search's.) Everything in this schedule depends on the model and on what was found, nothing on the
+clock or the limits: so a longer search passes through the same intervals and goes on, and more time
+never widens one.
 """
 
 from __future__ import annotations
@@ -53,11 +56,11 @@ def all_methods() -> dict[str, tuple[Callable[[], Method], ...]]:
     from minfer.certified.whole import Whole
 
     return {
-        "exact": (Swept, Whole),
         "walks": (Walks,),
         "monotone": (Monotone,),
         "boxes": (Boxes,),
         "hull": (Hull,),
+        "exact": (Swept, Whole),
     }
 
 
@@ -155,6 +158,7 @@ class Turn:
     """How a method fares."""
 
     method: Method
+    level: int = 0  # the next
     rate: float = np.inf  # narrowing for a unit of work, in its last turn
     sits_out: int = 0  # turns still to sit out
     patience: int = 1  # turns to sit out next time
@@ -210,40 +214,40 @@ class Search:
         self.meter.stopped = self.meter.stopped or "exhausted"
 
     def _level(self, level: int, turns: list[Turn]) -> bool:
+        """Everybody's turn; whether the search goes on."""
         for turn in turns:
-            if not turn.more:
-                continue
-            best = max((t.rate for t in turns if np.isfinite(t.rate)), default=0.0)
             if turn.sits_out:
                 turn.sits_out -= 1
                 continue
-            wanted = self._open()
-            if not wanted.any():
-                self.meter.stopped = "tolerance"
-            if not self.meter.go_on():
-                return False
-            before, work = self.bounds.width, self.meter.work
-            budget = FIRST_BUDGET * GROWTH**level
-            turn.more = bool(
-                turn.method.refine(self.local, self.bounds, wanted, budget, self.meter)
-            )
-            spent = self.meter.work - work
-            narrowed = float((before - self.bounds.width)[self.asked].sum())
-            if spent:
-                self._note(turn.method.name, level, before)
-            if spent and turn.method.gradual:
-                turn.rate = narrowed / spent
-                if turn.rate < PAYS * best:
-                    turn.sits_out, turn.patience = turn.patience, 2 * turn.patience
-                else:
-                    turn.patience = 1
-        if not self._open().any():
-            self.meter.stopped = self.meter.stopped or "tolerance"
-            return False
+            while turn.more and turn.level <= level and not turn.sits_out:
+                wanted = self._open()
+                if not wanted.any():
+                    self.meter.stopped = self.meter.stopped or "tolerance"
+                if not self.meter.go_on():
+                    return False
+                if not turn.method.gradual:
+                    turn.level = level
+                self._take(turn, turns, wanted)
         if not any(t.more for t in turns):
             self.meter.stopped = self.meter.stopped or "exhausted"
-            return False
         return self.meter.go_on()
+
+    def _take(self, turn: Turn, turns: list[Turn], wanted: NDArray[np.bool_]) -> None:
+        """One turn of a method."""
+        before, work = self.bounds.width, self.meter.work
+        budget = FIRST_BUDGET * GROWTH**turn.level
+        turn.more = turn.method.refine(self.local, self.bounds, wanted, budget, self.meter)
+        spent = self.meter.work - work
+        if spent:
+            self._note(turn.method.name, turn.level, before)
+        turn.level += 1
+        if spent and turn.method.gradual:
+            turn.rate = float((before - self.bounds.width)[self.asked].sum()) / spent
+            best = max(t.rate for t in turns if np.isfinite(t.rate))
+            if turn.rate < PAYS * best:
+                turn.sits_out, turn.patience = turn.patience, 2 * turn.patience
+            else:
+                turn.patience = 1
 
     def kept_part(self, ignored: NDArray[np.bool_], methods: Sequence[Method]) -> None:
         """Bounds from a reduced model: ignored factors are ranges. Budgets up to the seventh."""

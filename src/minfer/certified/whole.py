@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from minfer.certified.bounds import Bounds, Meter
 from minfer.certified.local import Local
+from minfer.certified.monotone import find_grid
 from minfer.certified.rounding import EXP, U, down, gamma, up
 from minfer.certified.tabled import Tabled
 from minfer.elimination import CliqueTree, linked, tree_over
@@ -52,6 +53,8 @@ PACK = 2048
 PLANNING = 16.0
 #: Of more variables, all in one component, only what is nearly a tree is planned: it takes seconds.
 MOST_PLANNED = 200_000
+#: Grids of more rows and columns are not tried.
+HOPELESS = 40
 #: Units a cell takes in both passes.
 PER_CELL = 16
 #: Smaller probabilities are known by this bound only. (What the way back loses, less than 2^-800 a
@@ -131,6 +134,9 @@ class Whole:
         end = np.cumsum(size[good])
         packs = np.split(good, np.flatnonzero(np.diff((end - size[good]) // PACK)) + 1)
         self._packs = [self._pack(p) for p in packs if len(p)]
+        grid = find_grid(local)
+        if grid is not None and 2 * len(local.nbr) > 7 * n and min(grid[:2]) > HOPELESS:
+            self._packs = []  # nearly all pairs are there: cliques of 2^(shorter side) cells
 
     def _pack(self, chosen: NDArray[np.int64]) -> Pack:
         variables, tables = (
