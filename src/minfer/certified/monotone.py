@@ -13,9 +13,14 @@ positive after flipping some variables; replace each other factor, of any sign, 
 states outside, by the largest log-odds it can give to each of its ends. The result is such a q, the
 same for every state outside; with the smallest log-odds it is dominated instead. So two runs of
 exact inference bound all marginals of the region. Where a region has no outside and nothing was
-replaced, the run is exact, whatever the signs. A factor that can forbid a state of a variable has
-an infinite range there; the variable is pinned (:func:`minfer.kernels.regions.region_numbers`),
-which is sound for the others.
+replaced, the run is exact, whatever the signs.
+
+**Zeros.** A factor that can forbid state 0 of a variable has an upper end of infinity there; q has
+that variable pinned at 1 (:func:`minfer.kernels.regions.region_numbers`), and tells nothing of its
+own upper end. Holley's condition q(x v y) p(x ^ y) >= q(x) p(y) still holds: from y with p(y) > 0
+one gets to x ^ y by lowering variables that are not pinned, one after the other. None of these
+steps leaves the support of p, since a 1 whose lowering is impossible has an upper end of infinity,
+so the ratio p(y) / p(x ^ y) is a product of conditional odds, each at most q's. Likewise below.
 
 **Regions.** On a grid (found by how pairs are numbered), rectangles: strips of h rows, cut to the
 columns around variables that are still wanted, all with one plan, four abreast, both ends of each.

@@ -72,7 +72,7 @@ def intervals(
         bool,
         typer.Option(
             "--undecided",
-            help="A variable is finished, too, once its most probable state is certain.",
+            help="A variable is finished once its most probable state is certain, whatever its width.",
         ),
     ] = False,
     methods: Annotated[
