@@ -72,7 +72,7 @@ def intervals(
         bool,
         typer.Option(
             "--undecided",
-            help="A variable is finished once its most probable state is certain, whatever its width.",
+            help="Finish a variable once its most probable state is certain, at any width.",
         ),
     ] = False,
     methods: Annotated[
