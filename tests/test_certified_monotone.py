@@ -210,3 +210,16 @@ def test_ignored_factors_are_ranges():
     holds(graph, bounds)
     iv = intervals(graph, time_limit=None, work=10**6, kept=keep)
     holds(graph, iv)
+
+
+def test_long_sums_are_counted():
+    # equal terms, so that the rounding of a sum of 2^13 of them is a bias, not a random walk
+    n, field = 14, np.zeros(14)
+    field[0] = 0.3217
+    edges = list(itertools.combinations(range(n), 2))
+    graph = FactorGraph.pairwise(field, edges, np.full(len(edges), 1e-30))
+    bounds = alone(graph, (1e9,))
+    with mpmath.workdps(40):
+        p = 1 / (1 + mpmath.exp(-mpmath.mpf(0.3217)))
+        assert mpmath.mpf(float(bounds.lo[1])) <= p <= mpmath.mpf(float(bounds.hi[1]))
+    assert bounds.width.max() > 2**n * 2.0**-54  # room for the worst of such sums

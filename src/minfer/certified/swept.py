@@ -88,7 +88,7 @@ class Swept:
             if self._grid is not None and size[k] == n:
                 short = min(self._grid.rows, self._grid.columns)
                 widest = short + self._grid.diagonal
-                cells = float(n) * 2.0**widest
+                cells = float(n) * 2.0 ** min(widest, 1000)
             else:
                 where[vertices] = np.arange(len(vertices))
                 ptr, nbr, _, _ = inside(vertices, where, local.ptr, local.nbr)

@@ -175,8 +175,14 @@ def frontier_sizes(order, ptr, nbr, weight, most):
 
 @jit
 def roundings(steps, xbit, exp):
-    """Roundings on any path of :func:`sweep` to a sum of F B; ``exp`` those of an exponential."""
-    return steps.shape[0] * (2 * exp + 4) + xbit.size * (exp + 1) + steps[:, K].max() + 4
+    """Roundings on any path of :func:`sweep` to a sum of F B; ``exp`` those of an exponential.
+
+    A cell meets every step once, in F or in B; the sums of :func:`_read` add up to 2^(k-1) cells
+    one after the other, behind at most k that fold others in.
+    """
+    most = steps[:, K].max() + 1
+    passes = steps.shape[0] * (2 * exp + 4) + xbit.size * (exp + 1)
+    return passes + most + (1 << most) + 4
 
 
 @jit
