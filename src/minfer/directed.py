@@ -8,18 +8,21 @@ variable, without a cycle. Pruning, sampling, counting and sensitivity need to k
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import integer, real_numbers, told
+from minfer.checks import concatenate, integer, real_numbers, table_sizes, told
 from minfer.errors import ModelError
 from minfer.graph import FactorGraph
 from minfer.words import visible
 
 #: How far a row of probabilities may be from one.
 ROW_SUM = 1e-4
+
+#: Rows this near to one are left as they are: what is off is the rounding of the sum.
+ROUNDING = 1e-12
 
 
 def build_network(states: Any, tables: Any) -> FactorGraph:
@@ -73,7 +76,7 @@ def with_conditionals(
     Rows that sum to one within ``row_sum`` are accepted, and divided by their sum (files round to a
     few digits, and what is left out by pruning must then sum to one); others are an error.
     """
-    scopes, logs = [], []
+    scopes, flat = [], []
     for child, own, table in zip(children, parents, tables):
         name = visible(graph.name(child))
         scope = [*own, child]
@@ -86,65 +89,141 @@ def with_conditionals(
                 f"network: the table of {name} has {p.size} numbers, but its parents and itself "
                 f"have {' x '.join(map(str, shape))} states"
             )
-        p = p.reshape(shape)
-        check_probabilities(graph, scope, p, row_sum)
-        if normalise:
-            total = p.sum(axis=-1, keepdims=True)
-            p = p / total
-        with np.errstate(divide="ignore"):
-            logs.append(np.log(p))
-        scopes.append(scope)
-    first = graph.n_factors
+        scopes.append(np.array(scope, dtype=np.int64))
+        flat.append(p.ravel())
+    arity = np.array([len(s) for s in scopes], dtype=np.int64)
+    joined = concatenate(scopes, np.int64), concatenate(flat, np.float64)
+    if fault := find_fault(graph, arity, *joined, row_sum):
+        raise ModelError(f"network: {fault.message}")
     check_acyclic(graph, list(children), [list(p) for p in parents])
-    grown = graph.add_tables(scopes, logs) if scopes else graph
+    return with_flat_conditionals(graph, arity, *joined, normalise)
+
+
+def with_flat_conditionals(
+    graph: FactorGraph,
+    arity: NDArray[np.int64],
+    scopes: NDArray[np.int64],
+    p: NDArray[np.float64],
+    normalise: bool = True,
+) -> FactorGraph:
+    """As :func:`with_conditionals`, from flat arrays in which nothing is wrong.
+
+    Parameters
+    ----------
+    arity : int array (F,), at least 1
+    scopes : int array (sum of arity,), each (parents..., child)
+    p : float array (sum of table sizes,), each table with its child fastest
+    """
+    if normalise:
+        row_sizes, first, _ = _rows(graph, arity, scopes)
+        total = _sums(p, first)
+        total[np.abs(total - 1.0) < ROUNDING] = 1.0
+        p = p / np.repeat(total, row_sizes)
+    with np.errstate(divide="ignore"):
+        logs = np.log(p)
+    known = graph.n_factors
+    grown = graph.add_flat_tables(arity, scopes.astype(np.int32), logs) if len(arity) else graph
     child_of = np.full(grown.n_factors, -1, dtype=np.int32)
     if graph._child is not None:
-        child_of[:first] = graph._child
-    child_of[first:] = children
+        child_of[:known] = graph._child
+    child_of[known:] = scopes[np.cumsum(arity) - 1]
     return grown._renumbered(_child=child_of)
 
 
-def check_probabilities(
-    graph: FactorGraph, scope: Sequence[int], p: NDArray[np.float64], row_sum: float
-) -> None:
-    """Not negative, and every row over the last axis sums to one; says which does not."""
-    name = visible(graph.name(scope[-1]))
-    if not np.isfinite(p).all() or (p < 0).any():
-        raise ModelError(
-            f"network: the table of {name} has a number that is negative or not finite"
-        )
-    off = np.abs(p.sum(axis=-1) - 1.0)
-    if off.size and off.max() > row_sum:
-        bad = np.unravel_index(int(np.argmax(off)), off.shape)
-        given = ", ".join(
-            f"{visible(graph.name(v))}={visible(graph.states(v)[int(k)])}"
-            for v, k in zip(scope[:-1], bad)
-        )
-        raise ModelError(
-            f"network: the probabilities of {name}{f' given {given}' if given else ''} sum to "
-            f"{p.sum(axis=-1)[bad]:.6g}, not 1"
-        )
+class Fault(NamedTuple):
+    """What is wrong with a table of probabilities, and where: its number, and a row of it."""
+
+    table: int
+    row: int
+    message: str
+
+
+def find_fault(
+    graph: FactorGraph,
+    arity: NDArray[np.int64],
+    scopes: NDArray[np.int64],
+    p: NDArray[np.float64],
+    row_sum: float = ROW_SUM,
+) -> Fault | None:
+    """The first row that has a negative number or does not sum to one; arguments as above."""
+    row_sizes, first, rows_before = _rows(graph, arity, scopes)
+    bad_cell = ~(np.isfinite(p) & (p >= 0))
+    total = _sums(np.where(bad_cell, np.nan, p), first)
+    wrong = ~(np.abs(total - 1.0) <= row_sum)
+    if not wrong.any():
+        return None
+    at = int(np.argmax(wrong))
+    table = int(np.searchsorted(rows_before, at, side="right")) - 1
+    row = at - int(rows_before[table])
+    end = int(arity[: table + 1].sum())
+    *parents, child = scopes[end - int(arity[table]) : end].tolist()
+    name, given = visible(graph.name(child)), given_text(graph, parents, row)
+    if bad_cell[first[at] : first[at] + row_sizes[at]].any():
+        what = f"the table of {name}{given} has a number that is negative or not finite"
+    else:
+        what = f"the probabilities of {name}{given} sum to {total[at]:.6g}, not 1"
+    return Fault(table, row, what)
+
+
+def given_text(graph: FactorGraph, parents: Sequence[int], row: int) -> str:
+    """What a row of a table is given, as in " given A=yes, B=no"; its last parent runs fastest."""
+    if not parents:
+        return ""
+    states = np.unravel_index(row, [int(graph._n_states[v]) for v in parents])
+    said = (
+        f"{visible(graph.name(v))}={visible(graph.states(v)[int(k)])}"
+        for v, k in zip(parents, states)
+    )
+    return f" given {', '.join(said)}"
+
+
+def _rows(
+    graph: FactorGraph, arity: NDArray[np.int64], scopes: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Of each row its size and its first cell, and how many rows there are before each table."""
+    child = graph._n_states[scopes[np.cumsum(arity) - 1]].astype(np.int64)
+    n_rows = table_sizes(graph._n_states[scopes], arity).astype(np.int64) // child
+    sizes = np.repeat(child, n_rows)
+    return sizes, np.cumsum(sizes) - sizes, np.cumsum(n_rows) - n_rows
+
+
+def _sums(p: NDArray[np.float64], first: NDArray[np.int64]) -> NDArray[np.float64]:
+    return np.add.reduceat(p, first) if len(first) else np.zeros(0)
 
 
 def check_acyclic(
     graph: FactorGraph, children: Sequence[int], parents: Sequence[Sequence[int]]
 ) -> NDArray[np.int64]:
     """Variables in an order that puts parents first; a cycle is an error that shows it."""
-    of: dict[int, list[int]] = {}
+    of: dict[int, Sequence[int]] = {}
     for child, own in zip(children, parents):
         if child in of:
             raise ModelError(f"network: {visible(graph.name(child))} has two tables")
-        of[child] = list(own)
+        of[child] = own
+    order, loop = order_or_cycle(of)
+    if loop:
+        raise ModelError(f"network: {cycle_text(graph, loop)}")
+    return np.array(order, dtype=np.int64)
+
+
+def cycle_text(graph: FactorGraph, loop: Sequence[int]) -> str:
+    """A cycle in words."""
+    shown = " <- ".join(visible(graph.name(x)) for x in loop[:8])
+    return f"the parents form a cycle: {shown}{' <- ...' * (len(loop) > 8)}"
+
+
+def order_or_cycle(parents: Mapping[int, Sequence[int]]) -> tuple[list[int], list[int]]:
+    """Variables with parents first, or else (a, parent of a, ..., a), a cycle."""
     order: list[int] = []
     state: dict[int, int] = {}
-    for begin in of:
+    for begin in parents:
         path: list[tuple[int, int]] = [(begin, 0)]
         if state.get(begin):
             continue
         state[begin] = 1
         while path:
             v, k = path[-1]
-            own = of.get(v, [])
+            own = parents.get(v, ())
             if k == len(own):
                 state[v] = 2
                 order.append(v)
@@ -154,10 +233,8 @@ def check_acyclic(
             p = own[k]
             if state.get(p) == 1:
                 walk = [x for x, _ in path]
-                loop = [*walk[walk.index(p) :], p]
-                shown = " <- ".join(visible(graph.name(x)) for x in loop[:8])
-                raise ModelError(f"network: the parents form a cycle: {shown}")
+                return [], [*walk[walk.index(p) :], p]
             if not state.get(p):
                 state[p] = 1
                 path.append((p, 0))
-    return np.array(order, dtype=np.int64)
+    return order, []

@@ -2,17 +2,23 @@
 
 Formats, by suffix, each also compressed as ``.gz``: ``.uai`` (the UAI competition's,
 :mod:`minfer.io.uai`), ``.fg`` (libDAI's, :mod:`minfer.io.fg`) and ``.minfer`` (native, bit for bit,
-:mod:`minfer.io.native`). The first two store linear tables and lose names. Every error is a
-:class:`~minfer.errors.MinferError` that says which file, line and token; files are written
-atomically.
+:mod:`minfer.io.native`); and for Bayesian networks ``.bif`` (:mod:`minfer.io.bif`), ``.xmlbif``,
+``.bifxml`` and ``.xml`` (:mod:`minfer.io.xmlbif`), ``.net`` (Hugin's, :mod:`minfer.io.net`) and
+``.xdsl`` (GeNIe's, only read, :mod:`minfer.io.xdsl`). The first two store linear tables and lose
+names. Every error is a :class:`~minfer.errors.MinferError` that says which file, line and token;
+files are written atomically.
 """
 
 from __future__ import annotations
 
+import re
+
 from minfer.errors import FormatError
 from minfer.graph import FactorGraph
+from minfer.io.bif import parse_bif, read_bif, write_bif
 from minfer.io.fg import parse_fg, read_fg, write_fg
 from minfer.io.native import MAGIC, parse_native, read_native, write_native
+from minfer.io.net import parse_net, read_net, write_net
 from minfer.io.text import (
     PathLike,
     atomic_write,
@@ -21,6 +27,7 @@ from minfer.io.text import (
     path_text,
     read_bytes,
     shown,
+    writing_complaint,
 )
 from minfer.io.uai import (
     Evidence,
@@ -34,26 +41,61 @@ from minfer.io.uai import (
     write_pr,
     write_uai,
 )
+from minfer.io.xdsl import parse_xdsl, read_xdsl
+from minfer.io.xmlbif import parse_xmlbif, read_xmlbif, write_xmlbif
 
 __all__ = [
     "atomic_write",
     "read",
+    "read_bif",
     "read_evidence",
     "read_fg",
     "read_mar",
     "read_native",
+    "read_net",
     "read_pr",
     "read_uai",
+    "read_xdsl",
+    "read_xmlbif",
     "write",
+    "write_bif",
     "write_fg",
     "write_mar",
     "write_native",
+    "write_net",
     "write_pr",
     "write_uai",
+    "write_xmlbif",
 ]
 
-_PARSE = {"uai": parse_uai, "fg": parse_fg, "minfer": parse_native}
-_WRITE = {"uai": write_uai, "fg": write_fg, "minfer": write_native}
+_PARSE = {
+    "uai": parse_uai,
+    "fg": parse_fg,
+    "minfer": parse_native,
+    "bif": parse_bif,
+    "xmlbif": parse_xmlbif,
+    "net": parse_net,
+    "xdsl": parse_xdsl,
+}
+_WRITE = {
+    "uai": write_uai,
+    "fg": write_fg,
+    "minfer": write_native,
+    "bif": write_bif,
+    "xmlbif": write_xmlbif,
+    "net": write_net,
+}
+#: The first word of a text, and its format.
+_FIRST = {
+    b"MARKOV": "uai",
+    b"BAYES": "uai",
+    b"network": "bif",
+    b"net": "net",
+    b"class": "net",
+    b"node": "net",
+}
+_LOOK = 4096  # bytes of a file that tell its format
+_COMMENTS = re.compile(rb"(?m)^[ \t]*(?://|%|#)[^\n]*|/\*[\s\S]*?\*/")
 
 
 def read(path: PathLike, evidence: Evidence | None = None) -> FactorGraph:
@@ -71,28 +113,36 @@ def read(path: PathLike, evidence: Evidence | None = None) -> FactorGraph:
 
 
 def write(graph: FactorGraph, path: PathLike) -> None:
-    """Write a model in the format of the suffix; standard output gets UAI."""
-    kind = "uai" if path_text(path) == "-" else format_of(path)
-    if kind is None:
-        raise FormatError(
-            f"cannot write {shown(path)}: the name should end in .uai, .fg or .minfer, or that and "
-            ".gz"
-        )
-    _WRITE[kind](graph, path)
+    """Write a model in the format of the suffix; standard output gets UAI.
+
+    BIF, XMLBIF and NET hold Bayesian networks only, without evidence.
+    """
+    if path_text(path) == "-":
+        write_uai(graph, path)
+        return
+    if complaint := writing_complaint(path):
+        raise FormatError(complaint)
+    _WRITE[format_of(path) or ""](graph, path)
 
 
 def _sniff(name: str, data: bytes) -> str:
     """The format by the first bytes."""
     if data[:8] == MAGIC:
         return "minfer"
-    first = data[:4096].split(maxsplit=1)
-    if not first:
-        raise FormatError(f"{name}: line 1: the file is empty")
-    if first[0] in (b"MARKOV", b"BAYES"):
-        return "uai"
-    if first[0].isdigit() or first[0].startswith(b"#"):
+    start = _COMMENTS.sub(b" ", data[:_LOOK]).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not start:
+        if not data.strip():
+            raise FormatError(f"{name}: line 1: the file is empty")
+        start = data.lstrip()
+    if start.startswith(b"<"):
+        return "xdsl" if b"<smile" in data[:_LOOK] else "xmlbif"
+    word = re.match(rb"[A-Za-z]*", start)
+    if word and word[0] in _FIRST:
+        return _FIRST[word[0]]
+    if start[:1].isdigit() or data.lstrip().startswith(b"#"):
         return "fg"
     check_text(name, data)
     raise FormatError(
-        f"{name}: line 1: neither UAI (MARKOV, BAYES), nor libDAI (a number), nor native minfer"
+        f"{name}: line 1: neither UAI (MARKOV, BAYES), nor libDAI (a number), nor native minfer, "
+        "nor a network in BIF, XMLBIF, NET or XDSL"
     )

@@ -36,7 +36,20 @@ PathLike = str | os.PathLike[str]
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _LOOK = 1024  # bytes that tell text from binary data
-_SUFFIXES = {".uai": "uai", ".fg": "fg", ".minfer": "minfer"}
+_SUFFIXES = {
+    ".uai": "uai",
+    ".fg": "fg",
+    ".minfer": "minfer",
+    ".bif": "bif",
+    ".xmlbif": "xmlbif",
+    ".bifxml": "xmlbif",
+    ".xml": "xmlbif",
+    ".net": "net",
+    ".xdsl": "xdsl",
+}
+#: What model files may be called, each also with ``.gz``.
+SUFFIXES = tuple(_SUFFIXES)
+_READ_ONLY = ("xdsl",)
 
 
 # ---------------------------------------------------------------------- paths and bytes
@@ -70,9 +83,21 @@ def check_path(path: PathLike, verb: str = "read") -> None:
 
 
 def format_of(path: PathLike) -> str | None:
-    """``uai``, ``fg`` or ``minfer`` by the suffix (before ``.gz``); None if it says nothing."""
+    """``uai``, ``bif`` and so on by the suffix (before ``.gz``); None if it says nothing."""
     name = path_text(path).lower().removesuffix(".gz")
     return _SUFFIXES.get(os.path.splitext(name)[1])
+
+
+def writing_complaint(path: PathLike) -> str:
+    """Why no model can be written under this name; empty if one can."""
+    kind = format_of(path)
+    if kind is not None and kind not in _READ_ONLY:
+        return ""
+    why = "XDSL is only read; " if kind == "xdsl" else ""
+    return (
+        f"cannot write {shown(path)}: {why}the name should end in .uai, .fg, .minfer, .bif, "
+        ".xmlbif or .net, or that and .gz"
+    )
 
 
 def read_bytes(path: PathLike) -> bytes:

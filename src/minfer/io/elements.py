@@ -1,0 +1,149 @@
+"""XML for the network formats, by expat: a small tree of elements with their places.
+
+Nothing is fetched and nothing is expanded: entity declarations and external DTDs are refused. The
+internal DTD that XMLBIF files carry may declare elements and attributes. Elements whose names the
+reader does not ask for are passed over with all that is in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any, NoReturn
+from xml.parsers import expat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import FormatError
+from minfer.io.tokens import number_complaint, shortened, to_numbers
+from minfer.words import visible
+
+#: Elements inside one another, and attributes with a default, beyond which no honest file goes.
+_DEPTH, _DEFAULTS, _DEFAULT_LENGTH = 64, 64, 200
+
+
+class Element:
+    """One element: its name, attributes, text, the elements in it, line and column."""
+
+    __slots__ = ("attributes", "children", "column", "line", "parts", "tag")
+
+    def __init__(self, tag: str, attributes: dict[str, str], line: int, column: int) -> None:
+        self.tag, self.attributes, self.line, self.column = tag, attributes, line, column
+        self.children: list[Element] = []
+        self.parts: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """Its own text, white space around it taken off."""
+        return "".join(self.parts).strip()
+
+    def all(self, *tags: str) -> Iterator[Element]:
+        """The elements directly in it that have one of these names."""
+        return (child for child in self.children if child.tag in tags)
+
+
+class Tree:
+    """A parsed file: the root, and errors that know their place.
+
+    Parameters
+    ----------
+    name : the file, for messages
+    data : the XML
+    keep : names of elements that are wanted
+    all_in : the name of an element in which all are wanted, whatever they are called
+    """
+
+    def __init__(self, name: str, data: bytes, keep: Collection[str], all_in: str = "") -> None:
+        self.name, self.n_bytes, self._keep, self._all_in = name, len(data), keep, all_in
+        self.root: Element | None = None
+        self._open: list[Element] = []
+        self._passed = 0  # depth inside an element that is passed over
+        self._defaults = 0
+        parser = self._parser = expat.ParserCreate()
+        parser.buffer_text = True
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._characters
+        parser.StartDoctypeDeclHandler = self._doctype
+        parser.EntityDeclHandler = self._entity
+        parser.UnparsedEntityDeclHandler = self._entity
+        parser.ExternalEntityRefHandler = self._entity
+        parser.AttlistDeclHandler = self._attlist
+        try:
+            parser.Parse(data, True)
+        except expat.ExpatError as error:
+            reason = expat.ErrorString(error.code)
+            raise FormatError(
+                f"{name}: line {error.lineno}, column {error.offset + 1}: not well-formed XML: "
+                f"{reason}"
+            ) from None
+        except (LookupError, ValueError) as error:  # an encoding that is unknown or multi-byte
+            if isinstance(error, FormatError):
+                raise
+            raise FormatError(f"{name}: line 1: {visible(str(error))}: use UTF-8") from None
+
+    def fail(self, at: Element, message: str) -> NoReturn:
+        """Raise an error about an element."""
+        raise FormatError(
+            f"{self.name}: line {at.line}, column {at.column}, <{shortened(at.tag)}>: {message}"
+        )
+
+    def numbers(self, at: Element) -> NDArray[np.float64]:
+        """The numbers that are the text of an element."""
+        words = at.text.split()
+        values = to_numbers(words)
+        if isinstance(values, int):
+            word = words[values]
+            self.fail(at, f"number {values + 1}, '{shortened(word)}': {number_complaint(word)}")
+        return values
+
+    def one(self, parent: Element, *tags: str) -> Element:
+        """The only element of some name in another."""
+        found = list(parent.all(*tags))
+        if len(found) != 1:
+            self.fail(parent, f"it should hold one <{tags[0]}>, and has {len(found)}")
+        return found[0]
+
+    # ------------------------------------------------------------------ what expat finds
+
+    def _here(self, message: str) -> NoReturn:
+        line, column = self._parser.CurrentLineNumber, self._parser.CurrentColumnNumber + 1
+        raise FormatError(f"{self.name}: line {line}, column {column}: {message}")
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        if len(self._open) + self._passed >= _DEPTH:
+            self._here(f"more than {_DEPTH} elements inside one another")
+        wanted = not self._open or tag in self._keep or self._open[-1].tag == self._all_in
+        if self._passed or not wanted:
+            self._passed += 1
+            return
+        line, column = self._parser.CurrentLineNumber, self._parser.CurrentColumnNumber + 1
+        element = Element(tag, attributes, line, column)
+        if self._open:
+            self._open[-1].children.append(element)
+        else:
+            self.root = element
+        self._open.append(element)
+
+    def _end(self, tag: str) -> None:
+        if self._passed:
+            self._passed -= 1
+        else:
+            self._open.pop()
+
+    def _characters(self, text: str) -> None:
+        if not self._passed:
+            self._open[-1].parts.append(text)
+
+    def _doctype(self, name: str, system: Any, public: Any, internal: int) -> None:
+        if system is not None or public is not None:
+            self._here("a document type from outside the file is not fetched; remove it")
+
+    def _entity(self, *_: Any) -> NoReturn:
+        self._here("entities are not read; replace them by what they stand for")
+
+    def _attlist(self, element: str, name: str, kind: str, default: Any, required: int) -> None:
+        if default is not None:
+            self._defaults += 1
+            if self._defaults > _DEFAULTS or len(default) > _DEFAULT_LENGTH:
+                self._here("too many or too long defaults of attributes")

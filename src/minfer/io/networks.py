@@ -1,0 +1,214 @@
+"""Bayesian networks between files and models: what BIF, XMLBIF, NET and XDSL share.
+
+A :class:`Draft` is a network as a file declares it: variables with their states' names, and for
+each a table P(variable | parents). It checks that names are declared and used once, that tables
+have the size that their variables ask for, that rows sum to one (within 1e-4, and are then divided
+by their sum), and that there is no cycle; every error is raised by the reader's own ``fail``, which
+knows the place. :func:`conditionals` is the way back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.checks import concatenate
+from minfer.directed import cycle_text, find_fault, order_or_cycle, with_flat_conditionals
+from minfer.errors import RefusedError
+from minfer.graph import FactorGraph, check_graph
+from minfer.io.tables import MAX_ARITY, most_declared, states_complaint, to_linear
+from minfer.words import counted, visible
+
+
+class _Table(NamedTuple):
+    scope: list[int]  # (parents..., child)
+    values: NDArray[np.float64]
+    at: Any
+    row_at: Callable[[int], Any]
+
+
+class Draft:
+    """A network on its way from a file.
+
+    Parameters
+    ----------
+    n_bytes : of the file: what it may declare without writing it down
+    fail : ``fail(place, message)`` raises the error that names file, line and column
+    """
+
+    def __init__(self, n_bytes: int, fail: Callable[[Any, str], NoReturn]) -> None:
+        self.fail, self._n_bytes = fail, n_bytes
+        self._index: dict[str, int] = {}
+        self.states: list[tuple[str, ...]] = []
+        self._places: list[Any] = []
+        self._tables: dict[int, _Table] = {}
+        self._expanded = 0
+
+    def variable(self, name: str, states: Sequence[str], at: Any) -> None:
+        """Declare a variable."""
+        if name in self._index:
+            self.fail(at, f"there are two variables called {visible(name)!r}")
+        if not states:
+            self.fail(at, f"{visible(name)} has no states")
+        if len(set(states)) < len(states):
+            twice = next(s for s in states if states.count(s) > 1)
+            self.fail(at, f"{visible(name)} has two states called {visible(twice)!r}")
+        self._index[name] = len(self.states)
+        self.states.append(tuple(states))
+        self._places.append(at)
+
+    def index(self, name: str, at: Any) -> int:
+        """The number of a declared variable."""
+        found = self._index.get(name)
+        if found is None:
+            self.fail(at, f"no variable is called {visible(name)!r}")
+        return found
+
+    def scope(
+        self, child: str, parents: Sequence[str], at: Any, parents_at: Sequence[Any]
+    ) -> list[int]:
+        """(parents..., child) as numbers, for a table that may be there."""
+        own = self.index(child, at)
+        if own in self._tables:
+            self.fail(at, f"{visible(child)} has two tables")
+        if len(parents) >= MAX_ARITY:
+            self.fail(
+                at,
+                f"{visible(child)} has {len(parents)} parents, and a table at most {MAX_ARITY - 1}",
+            )
+        scope = [self.index(p, place) for p, place in zip(parents, parents_at)]
+        for k, v in enumerate(scope):
+            if v == own:
+                self.fail(parents_at[k], f"{visible(child)} is its own parent")
+            if v in scope[:k]:
+                self.fail(parents_at[k], f"{visible(child)} has this parent twice")
+        return [*scope, own]
+
+    def shape(self, scope: Sequence[int]) -> tuple[int, ...]:
+        """The numbers of states of some variables."""
+        return tuple(len(self.states[v]) for v in scope)
+
+    def size_complaint(self, scope: Sequence[int], found: int, noun: str = "number") -> str:
+        """What to say about a table with a wrong count."""
+        shape = self.shape(scope)
+        return (
+            f"the table of {visible(self.name(scope[-1]))} has {counted(found, noun)}, but "
+            f"needs {' x '.join(map(str, shape))} = {prod(shape):,}"
+        )
+
+    def name(self, variable: int) -> str:
+        """The name of a variable."""
+        return next(name for name, v in self._index.items() if v == variable)
+
+    def check_expanded(self, scope: Sequence[int], at: Any) -> None:
+        """A file may declare only so many numbers that it does not write down."""
+        size = prod(self.shape(scope))
+        self._expanded += size
+        if self._expanded > most_declared(self._n_bytes):
+            self.fail(
+                at,
+                f"the table of {visible(self.name(scope[-1]))} has {float(size):.6g} numbers that "
+                f"the file does not write down, of which its {self._n_bytes:,} bytes may declare "
+                f"{most_declared(self._n_bytes):,}: build the model in Python",
+            )
+
+    def table(
+        self,
+        scope: list[int],
+        values: NDArray[np.float64],
+        at: Any,
+        row_at: Callable[[int], Any] | None = None,
+    ) -> None:
+        """The table of ``scope``, (parents..., child), the child fastest.
+
+        ``row_at`` gives the place of a row, by its number.
+        """
+        if values.size != prod(self.shape(scope)):
+            self.fail(at, self.size_complaint(scope, values.size))
+        self._tables[scope[-1]] = _Table(scope, values.ravel(), at, row_at or (lambda _: at))
+
+    def graph(self) -> FactorGraph:
+        """The model."""
+        tables = list(self._tables.values())
+        if len(tables) < len(self.states):
+            v = next(v for v in range(len(self.states)) if v not in self._tables)
+            self.fail(self._places[v], f"{visible(self.name(v))} has no table")
+        n_states = np.array([len(s) for s in self.states], dtype=np.int32)
+        if complaint := states_complaint(n_states, self._n_bytes):
+            self.fail(self._places[int(np.argmax(n_states))], complaint)
+        graph = FactorGraph.empty(n_states, list(self._index)).with_state_names(self.states)
+        _, loop = order_or_cycle({v: t.scope[:-1] for v, t in self._tables.items()})
+        if loop:
+            self.fail(self._tables[loop[0]].at, cycle_text(graph, loop))
+        arity = np.array([len(t.scope) for t in tables], dtype=np.int64)
+        scopes = concatenate([np.array(t.scope, dtype=np.int64) for t in tables], np.int64)
+        values = concatenate([t.values for t in tables], np.float64)
+        if fault := find_fault(graph, arity, scopes, values):
+            self.fail(tables[fault.table].row_at(fault.row), fault.message)
+        return with_flat_conditionals(graph, arity, scopes, values)
+
+
+# ---------------------------------------------------------------------- writing
+
+
+class Conditional(NamedTuple):
+    """P(child | parents) on its way to a file."""
+
+    child: int
+    parents: list[int]
+    table: NDArray[np.float64]  # (parents' states..., child's states)
+
+
+def conditionals(graph: FactorGraph, kind: str) -> Iterator[Conditional]:
+    """The tables of a Bayesian network in the order of its factors; any other model is refused."""
+    check_graph(graph, f"a {kind} file")
+    if not graph.directed:
+        raise RefusedError(
+            f"{kind} files hold Bayesian networks, a conditional distribution for each variable, "
+            "and this model is none (FactorGraph.network makes one): write .uai or .minfer"
+        )
+    if graph._field is not None and graph._field.any():
+        raise RefusedError(
+            f"{kind} files have no place for the evidence in this model: write .minfer, or write "
+            "the network without it and give the evidence when you use it"
+        )
+    for i in range(graph.n_factors):
+        child, scope = graph.child(i), graph.scope(i).tolist()
+        assert child is not None
+        table = graph.log_table(i)
+        axis = scope.index(child)
+        rows = np.moveaxis(table, axis, -1)
+        name = f"the table of {visible(graph.name(child))}"
+        linear = to_linear(rows.reshape(1, -1), [name], kind).reshape(rows.shape)
+        yield Conditional(child, scope[:axis] + scope[axis + 1 :], linear)
+
+
+def names_of(graph: FactorGraph) -> list[str]:
+    """The variables' names."""
+    return [graph.name(v) for v in range(graph.n_variables)]
+
+
+def check_one_line(graph: FactorGraph, kind: str) -> None:
+    """Names of variables and states that a line can hold."""
+    for v in range(graph.n_variables):
+        for name in (graph.name(v), *graph.states(v)):
+            if "\n" in name or "\r" in name:
+                raise RefusedError(
+                    f"the name {visible(name)!r} has a line end, which {kind} files cannot hold: "
+                    "rename it, or write .minfer"
+                )
+
+
+def quoted(name: str) -> str:
+    """A name as a string."""
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def in_words(row: Sequence[float], separator: str) -> str:
+    """Numbers with the digits that make them exact; zeros and ones stay short."""
+    return separator.join(map(repr, row))

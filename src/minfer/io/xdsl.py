@@ -1,0 +1,172 @@
+"""XDSL, the format of GeNIe and SMILE; it is read, not written.
+
+    <smile version="1.0" id="garden"><nodes>
+      <cpt id="rain"><state id="no"/><state id="yes"/><probabilities>0.8 0.2</probabilities></cpt>
+      <deterministic id="wet"><state id="no"/><state id="yes"/><parents>rain</parents>
+        <resultingstates>no yes</resultingstates></deterministic>
+    </nodes></smile>
+
+Tables run with the node itself fastest and its first parent slowest. A *deterministic* node becomes
+the table that is one at the resulting state of each row. A *noisy-MAX* node (noisy-OR is the binary
+one) has its states from the strongest, 0, to "no effect", the last. Its ``strengths`` list each
+parent's states from the strongest to the one without effect, and its ``parameters`` a distribution
+q for each of these states in that order, then the leak. It is the strongest of independent effects,
+and becomes the table
+
+    P(Y >= y | x) = P(leak >= y) * prod_i P(q_i(x_i) >= y)
+
+over the states' numbers. The state without effect must have q = (0, ..., 0, 1). Decision, utility,
+equation, noisy-adder and dynamic nodes are refused by name.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.graph import FactorGraph
+from minfer.io.elements import Element, Tree
+from minfer.io.networks import Draft
+from minfer.io.text import PathLike, read_bytes, shown
+from minfer.words import counted, visible
+
+_READ = {"cpt", "deterministic", "noisymax"}
+_REFUSED = {
+    "decision": "a decision node",
+    "utility": "a utility node",
+    "mau": "a multi-attribute utility node",
+    "equation": "an equation node",
+    "noisyadder": "a noisy-adder node",
+    "truthtable": "a truth table",
+    "demorgan": "a DeMorgan node",
+    "dynamic": "a part of a dynamic network",
+}
+_PARTS = (
+    ["nodes", "state", "parents", "probabilities", "resultingstates", "strengths", "parameters"]
+)
+_TAGS = frozenset([*_PARTS, "dynamic"])
+#: How far a row may be from what it must be.
+_NEAR = 1e-4
+
+
+def read_xdsl(path: PathLike) -> FactorGraph:
+    """Read a Bayesian network in GeNIe's XDSL; ``-`` for standard input, gzip is recognised."""
+    return parse_xdsl(shown(path), read_bytes(path))
+
+
+def parse_xdsl(name: str, data: bytes) -> FactorGraph:
+    """The network in the XML ``data``; ``name`` is the file for messages."""
+    tree = Tree(name, data, _TAGS, all_in="nodes")
+    root = tree.root
+    assert root is not None  # expat refuses a file without one
+    if root.tag != "smile":
+        tree.fail(root, "the root of an XDSL file is <smile>")
+    draft = Draft(tree.n_bytes, tree.fail)
+    nodes = tree.one(root, "nodes").children
+    for dynamic in root.all("dynamic"):
+        _refuse(tree, dynamic)
+    for node in nodes:
+        if node.tag not in _READ:
+            _refuse(tree, node)
+        states = [_id(tree, state) for state in node.all("state")]
+        draft.variable(_id(tree, node), states, node)
+    for node in nodes:
+        listed = list(node.all("parents"))
+        parents = tree.one(node, "parents").text.split() if listed else []
+        scope = draft.scope(_id(tree, node), parents, node, listed * len(parents))
+        if node.tag == "cpt":
+            table = tree.one(node, "probabilities")
+            draft.table(scope, tree.numbers(table), table)
+        elif node.tag == "deterministic":
+            _deterministic(tree, draft, node, scope)
+        else:
+            _noisy_max(tree, draft, node, scope)
+    return draft.graph()
+
+
+def _refuse(tree: Tree, node: Element) -> NoReturn:
+    name = node.attributes.get("id", "")
+    what = _REFUSED.get(node.tag, "of a kind that is not known")
+    tree.fail(node, f"{visible(name)!r} is {what}; only chance nodes with tables are read")
+
+
+def _id(tree: Tree, node: Element) -> str:
+    found = node.attributes.get("id")
+    if found is None:
+        tree.fail(node, "it has no id")
+    return found
+
+
+def _deterministic(tree: Tree, draft: Draft, node: Element, scope: list[int]) -> None:
+    """Ones at the resulting states, one for each row."""
+    listed = tree.one(node, "resultingstates")
+    results, states = listed.text.split(), draft.states[scope[-1]]
+    rows = prod(draft.shape(scope[:-1]))
+    if len(results) != rows:
+        tree.fail(listed, f"{counted(len(results), 'state')} for {float(rows):.15g} rows")
+    draft.check_expanded(scope, node)
+    table = np.zeros((rows, len(states)))
+    number = {state: k for k, state in enumerate(states)}
+    for row, state in enumerate(results):
+        if state not in number:
+            tree.fail(listed, f"{visible(state[:40])!r} is no state of {visible(_id(tree, node))}")
+        table[row, number[state]] = 1.0
+    draft.table(scope, table, node)
+
+
+def _noisy_max(tree: Tree, draft: Draft, node: Element, scope: list[int]) -> None:
+    *shape, size = draft.shape(scope)
+    listed = tree.one(node, "parameters")
+    q = tree.numbers(listed)
+    if q.size != (sum(shape) + 1) * size:
+        tree.fail(
+            listed,
+            f"{counted(q.size, 'number')}, but {sum(shape)} states of parents and the leak, each "
+            f"with {size}, need {(sum(shape) + 1) * size}",
+        )
+    q = q.reshape(-1, size)
+    off = np.abs(q.sum(axis=1) - 1.0) > _NEAR
+    if off.any():
+        k = int(np.argmax(off))
+        tree.fail(listed, f"distribution {k + 1} sums to {q[k].sum():.6g}, not 1")
+    order = _strengths(tree, node, shape)
+    draft.check_expanded(scope, node)
+    tail = np.cumsum(q[:, ::-1], axis=1)[:, ::-1] / q.sum(axis=1, keepdims=True)  # P(q >= y)
+    joint = np.broadcast_to(tail[-1], (*shape, size)).copy()
+    first = 0
+    for axis, (n, own) in enumerate(zip(shape, order)):
+        if abs(q[first + n - 1, -1] - 1.0) > _NEAR:
+            parent = draft.states[scope[axis]][own[-1]]
+            tree.fail(
+                listed,
+                f"the state without effect, {visible(parent)!r} of "
+                f"{visible(draft.name(scope[axis]))}, must have the distribution 0 ... 0 1",
+            )
+        by_state = np.empty((n, size))
+        by_state[own] = tail[first : first + n]
+        joint *= by_state.reshape((1,) * axis + (n,) + (1,) * (len(shape) - axis - 1) + (size,))
+        first += n
+    table = joint.copy()
+    table[..., :-1] -= joint[..., 1:]
+    draft.table(scope, np.maximum(table, 0.0), node)
+
+
+def _strengths(tree: Tree, node: Element, shape: list[int]) -> list[NDArray[np.int64]]:
+    """Each parent's states from the strongest to the one without effect."""
+    if not any(True for _ in node.all("strengths")):
+        return [np.arange(n) for n in shape]
+    listed = tree.one(node, "strengths")
+    values = tree.numbers(listed)
+    if values.size != sum(shape):
+        tree.fail(listed, f"{counted(values.size, 'number')} for {sum(shape)} states of parents")
+    out, first = [], 0
+    for n in shape:
+        own = values[first : first + n]
+        if not np.array_equal(np.sort(own), np.arange(n)):
+            tree.fail(listed, f"numbers {first + 1} to {first + n} should be 0 to {n - 1}, once each")
+        out.append(own.astype(np.int64))
+        first += n
+    return out
