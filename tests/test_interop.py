@@ -156,16 +156,53 @@ def test_bayesian_networks_with_named_states(library):
     need(library)
     model = {"pgmpy": pgmpy_network, "pyagrum": pyagrum_network}[library]()
     exact = {"pgmpy": pgmpy_exact, "pyagrum": pyagrum_exact}[library]
-    graph, states = BRIDGES[library][1](model), interop.state_names(model)
-    assert states == RAIN
-    assert graph.names == tuple(RAIN)
+    to, back = BRIDGES[library]
+    graph = back(model)
+    assert {name: graph.states(name) for name in graph.names} == RAIN
+    assert graph.directed
+    assert [graph.scope(i).tolist() for i in range(3)] == [[0], [0, 1], [0, 1, 2]]
     for evidence in ({}, {"grass": "wet"}, {"grass": "dry", "season": "mixed"}):
-        numbers = {v: states[v].index(s) for v, s in evidence.items()}
-        answer = Exact()(graph.with_evidence(numbers))
+        answer = Exact()(graph.with_evidence(evidence))
         assert answer.log_z <= 1e-12  # the probability of the evidence
         for name, want in exact(model, evidence).items():
             np.testing.assert_allclose(answer[name], want, atol=1e-9, err_msg=name)
-    assert interop.state_names(BRIDGES[library][0](graph, states)) == RAIN
+    theirs = to(graph)
+    assert type(theirs) is type(model)  # a Bayesian network again
+    again = back(theirs)
+    assert again._states == graph._states
+    assert again.directed
+    for i in range(3):
+        assert again.scope(i).tolist() == graph.scope(i).tolist()
+        np.testing.assert_allclose(again.log_table(i), graph.log_table(i), atol=1e-12)
+    seen = graph.with_evidence({"grass": "wet"})
+    observed = back(to(seen))  # evidence makes a Markov network of it
+    assert not observed.directed
+    assert observed._states == graph._states
+    np.testing.assert_allclose(Exact()(observed).probs, Exact()(seen).probs, atol=1e-12)
+    other = back(to(graph, {"rain": ["dry", "soaked"]}))
+    assert other.states("rain") == ("dry", "soaked")
+
+
+@pytest.mark.parametrize("library", ["pgmpy", "pyagrum"])
+def test_parents_in_any_order_come_back(library):
+    need(library)
+    rng = np.random.default_rng(5)
+    table = rng.dirichlet(np.ones(2), (4, 3, 2))
+    graph = FactorGraph.network(
+        {"a": 2, "y": ["no", "yes"], "b": ["p", "q", "r"], "c": 4},
+        {
+            "y": (["c", "b", "a"], table),
+            "a": [0.3, 0.7],
+            "b": ("a", rng.dirichlet(np.ones(3), 2)),
+            "c": rng.dirichlet(np.ones(4)),
+        },
+    )
+    to, back = BRIDGES[library]
+    again = back(to(graph))
+    y = next(i for i in range(4) if again.child(i) == again.index("y"))
+    assert [again.name(v) for v in again.scope(y)] == ["c", "b", "a", "y"]
+    np.testing.assert_allclose(np.exp(again.log_table(y)), table, atol=1e-12)
+    assert again._states == graph._states
 
 
 def test_pgmpy_factor_graph_and_default_states():
@@ -182,7 +219,9 @@ def test_pgmpy_factor_graph_and_default_states():
     model.add_factors(pair, named)
     graph = interop.from_pgmpy(model)
     assert graph.names == ("b", "7")
-    assert interop.state_names(model) == {"b": (0, 1, 2), "7": ("off", "on")}
+    assert graph._states == (None, ("off", "on"))
+    named_again = interop.from_pgmpy(interop.to_pgmpy(graph))
+    assert named_again._states == graph._states
     joint = values * [1, 3]
     np.testing.assert_allclose(Exact()(graph)["b"], joint.sum(1) / joint.sum())
     assert Exact()(graph).log_z == pytest.approx(np.log(model.get_partition_function()))
@@ -263,7 +302,6 @@ def test_models_that_cannot_come_over():
         (interop.from_pgmpy, markov(unknown), "nan"),
         (interop.from_pgmpy, 3, "not int"),
         (interop.from_pyagrum, gum.InfluenceDiagram(), "utilities"),
-        (interop.state_names, nx.Graph(), "not Graph"),
         (interop.from_networkx, [1], "networkx graph"),
         (interop.from_networkx, edge(), "no attribute 'pairwise'"),
         (interop.from_networkx, edge(pairwise=1.0), "how many states a"),

@@ -651,7 +651,7 @@ def test_tables_that_forbid_everything_are_refused(format_):
 
 
 def test_unknown_suffix_is_refused(tmp_path):
-    with pytest.raises(FormatError, match=r"\.uai, \.fg or \.minfer"):
+    with pytest.raises(FormatError, match=r"\.uai, \.fg, \.minfer, \.bif"):
         minfer.write(FactorGraph.empty([2]), tmp_path / "m.txt")
 
 

@@ -115,10 +115,7 @@ def with_flat_conditionals(
     p : float array (sum of table sizes,), each table with its child fastest
     """
     if normalise:
-        row_sizes, first, _ = _rows(graph, arity, scopes)
-        total = _sums(p, first)
-        total[np.abs(total - 1.0) < ROUNDING] = 1.0
-        p = p / np.repeat(total, row_sizes)
+        p = normalised(graph, arity, scopes, p)
     with np.errstate(divide="ignore"):
         logs = np.log(p)
     known = graph.n_factors
@@ -128,6 +125,36 @@ def with_flat_conditionals(
         child_of[:known] = graph._child
     child_of[known:] = scopes[np.cumsum(arity) - 1]
     return grown._renumbered(_child=child_of)
+
+
+def normalised(
+    graph: FactorGraph,
+    arity: NDArray[np.int64],
+    scopes: NDArray[np.int64],
+    p: NDArray[np.float64],
+    which: NDArray[np.bool_] | None = None,
+) -> NDArray[np.float64]:
+    """Each row divided by its sum, unless that is one but for rounding; of some tables or all."""
+    row_sizes, first, rows_before = _rows(graph, arity, scopes)
+    total = _sums(p, first)
+    total[np.abs(total - 1.0) < ROUNDING] = 1.0
+    if which is not None:
+        n_rows = np.diff(rows_before, append=len(first))
+        total[~np.repeat(which, n_rows)] = 1.0
+    return p / np.repeat(total, row_sizes)
+
+
+def are_conditional(
+    graph: FactorGraph,
+    arity: NDArray[np.int64],
+    scopes: NDArray[np.int64],
+    p: NDArray[np.float64],
+    row_sum: float = ROW_SUM,
+) -> NDArray[np.bool_]:
+    """Which tables are conditional distributions of their last variables, shape (F,)."""
+    _, first, rows_before = _rows(graph, arity, scopes)
+    wrong = ~(np.abs(_sums(p, first) - 1.0) <= row_sum)
+    return ~np.logical_or.reduceat(wrong, rows_before)
 
 
 class Fault(NamedTuple):

@@ -55,7 +55,7 @@ def sprinkler() -> FactorGraph:
     }
     n_states = {"season": 4, "rain": 2, "sprinkler": 2, "wet_grass": 2}
     n_states |= {"wet_street": 2, "wet_shoes": 2, "umbrella": 2}
-    return FactorGraph.named(n_states, {scope: np.log(t) for scope, t in tables.items()})
+    return FactorGraph.network(n_states, {s[-1]: (list(s[:-1]), t) for s, t in tables.items()})
 
 
 def _given(probability_of_yes: list) -> NDArray[np.float64]:

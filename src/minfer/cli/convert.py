@@ -23,9 +23,13 @@ def convert(
 ) -> None:
     """Write a model in another format, with evidence built in if there is any.
 
+    Read are .uai, .fg, .minfer and, for Bayesian networks, .bif, .xmlbif (.bifxml, .xml), .net and
+    .xdsl, each also as .gz; written are all but .xdsl. Bayesian networks hold no evidence.
+
     \b
     Examples:
       minfer convert grid.fg grid.uai
+      minfer convert alarm.bif alarm.net
       minfer convert grid.uai.gz observed.uai --evidence grid.uai.evid
     """
     import minfer

@@ -30,13 +30,14 @@ def example(
 ) -> None:
     """Write an example model to a file, or list the examples.
 
-    Names of variables are kept by the .minfer format, not by .uai and .fg. As a .png file the
+    Names of variables are lost in .uai and .fg files. As a .png file the
     picture is grey, under normal noise, for `minfer denoise`.
 
     \b
     Examples:
       minfer example
       minfer example sprinkler -o sprinkler.minfer
+      minfer example sprinkler -o sprinkler.bif
       minfer example treebank -o tiny.conllu
       minfer example picture -o noisy.png
     """
@@ -74,6 +75,7 @@ def _write_treebank(out: str) -> None:
 def _write(name: str, out: str) -> None:
     import minfer
     from minfer.examples import EXAMPLES, noisy_drawing
+    from minfer.io.text import format_of
     from minfer.pictures import write_picture
 
     if name == "picture" and out.lower().endswith(".png"):
@@ -83,6 +85,7 @@ def _write(name: str, out: str) -> None:
     graph = EXAMPLES[name].make()
     minfer.write(graph, out)
     if out != "-":
-        lossy = graph.names and not out.removesuffix(".gz").endswith(".minfer")
-        names = " (its variables are x0, x1, ...: only .minfer files keep names)" if lossy else ""
+        lossy = graph.names and format_of(out) in ("uai", "fg")
+        names = " (its variables are x0, x1, ...: .uai and .fg files keep no names)"
+        names = names if lossy else ""
         note(f"wrote {out}{names}; now try `minfer run {out}`")

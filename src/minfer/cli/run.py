@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
@@ -229,7 +230,11 @@ def load(model: str, evidence: list[str] | None) -> tuple[FactorGraph, float]:
     import minfer
 
     began = time.perf_counter()
-    graph = wait_for(f"reading {model}", lambda: observe(minfer.read(model), evidence))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", UserWarning)
+        graph = wait_for(f"reading {model}", lambda: observe(minfer.read(model), evidence))
+    for warning in said:
+        note(str(warning.message))
     if not evidence and (beside := evidence_beside(model)):
         note(f"{beside} was not read; add --evidence {beside} to use it")
     return graph, time.perf_counter() - began
@@ -281,10 +286,10 @@ def check_report(path: str, others: list[str | None], inputs: list[str]) -> None
 
 def check_model_name(path: str) -> None:
     """The suffix tells a format that models can be written in."""
-    from minfer.io.text import format_of
+    from minfer.io.text import writing_complaint
 
-    if format_of(path) is None:
-        raise UsageError(f"cannot write {path}: end the name in .uai, .fg or .minfer")
+    if complaint := writing_complaint(path):
+        raise UsageError(complaint)
 
 
 def check_writable(path: str, inputs: list[str]) -> None:

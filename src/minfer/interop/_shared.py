@@ -1,4 +1,4 @@
-"""What the bridges share: names, tables from logs to numbers and back, and state names."""
+"""What the bridges share: names, tables from logs to numbers and back, and states' names."""
 
 from __future__ import annotations
 
@@ -107,38 +107,41 @@ def _exp(factor: Factor, graph: FactorGraph) -> NDArray[np.float64]:
     return np.exp(log_psi)
 
 
-def checked_state_names(
-    graph: FactorGraph, names: StateNames | None
-) -> list[tuple[Hashable, ...]] | None:
-    """The states' names of each variable in turn; None if none were given."""
-    if names is None:
+def conditionals_of(graph: FactorGraph) -> list[Factor] | None:
+    """The tables of a Bayesian network, scopes (parents..., child); None if the model is none."""
+    if not graph.directed or (graph._field is not None and graph._field.any()):
         return None
-    for name in names:
-        graph.index(name)  # an unknown variable is an error
     out = []
+    for i in range(graph.n_factors):
+        scope, child = graph.scope(i).tolist(), graph.child(i)
+        axis = scope.index(child)
+        scope = (*scope[:axis], *scope[axis + 1 :], child)
+        log_p = np.moveaxis(graph.log_table(i), axis, -1)
+        out.append(Factor(scope, _exp(Factor(scope, log_p), graph)))
+    return out
+
+
+def states_of(graph: FactorGraph, names: StateNames | None) -> list[tuple[Hashable, ...]]:
+    """What each variable's states are to be called: as given, as in the model, or by number."""
+    for name in names or {}:
+        graph.index(name)  # an unknown variable is an error
+    out: list[tuple[Hashable, ...]] = []
     for v in range(graph.n_variables):
-        own = tuple(names.get(graph.name(v), range(int(graph.n_states[v]))))
-        if len(set(own)) != int(graph.n_states[v]) or len(own) != len(set(own)):
+        n = int(graph.n_states[v])
+        model_s = graph._states[v] if graph._states else None
+        own: tuple[Hashable, ...] = model_s or tuple(range(n))
+        if names is not None and graph.name(v) in names:
+            own = tuple(names[graph.name(v)])
+        if len(own) != n or len(set(own)) != n:
             raise ModelError(
-                f"state names of {graph.name(v)}: {list(own)}; it needs {graph.n_states[v]} "
-                "different ones"
+                f"state names of {graph.name(v)}: {list(own)}; it needs {n} different ones"
             )
         out.append(own)
     return out
 
 
-def state_names(model: Any) -> dict[str, tuple[Hashable, ...]]:
-    """What a pgmpy or pyAgrum model calls the states, in the order of minfer's numbers.
-
-    ``{variable: names}``, variables in the order of the imported graph.
-    """
-    library = type(model).__module__.partition(".")[0].lower()
-    if library == "pgmpy":
-        from minfer.interop.with_pgmpy import pgmpy_states
-
-        return pgmpy_states(model)
-    if library == "pyagrum":
-        from minfer.interop.with_pyagrum import pyagrum_states
-
-        return pyagrum_states(model)
-    raise ModelError(f"state names: a model of pgmpy or pyAgrum, not {type(model).__name__}")
+def as_names(states: Sequence[Hashable]) -> list[str] | None:
+    """States as a graph names them; None where they are the numbers from 0."""
+    if list(states) == list(range(len(states))) and not any(isinstance(s, bool) for s in states):
+        return None
+    return [str(s) for s in states]

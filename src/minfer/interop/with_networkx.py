@@ -5,7 +5,8 @@ A node's attribute ``unary`` is its log-potentials, S numbers, or one number: th
 gains w where both ends are in the same state (Ising, Potts). The rows of a table belong to the
 source of a directed edge. An undirected one forgets in which order its ends were given, so its
 attribute ``scope``, the two nodes, tells, and a table that is not symmetric needs it. Parallel
-edges of a multigraph are factors of their own.
+edges of a multigraph are factors of their own. A node's attribute ``states``, if it has one, names
+its states.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ def from_networkx(G: Any, unary: str = "unary", pairwise: str = "pairwise") -> F
     if missing:
         raise ModelError(f"nothing says how many states {missing[0]} has; give it a {unary!r}")
     graph = FactorGraph.from_tables([states[v] for v in range(len(names))], scopes, tables, names)
+    graph = graph.with_state_names([G.nodes[node].get("states") for node in G.nodes])
     if constant := G.graph.get("constant", 0.0):
         graph = graph.add_tables([()], [float(constant)])
     return graph
@@ -84,8 +86,8 @@ def to_networkx(graph: FactorGraph) -> Any:
     """A networkx ``Graph`` whose nodes are the variables' names, read back by the importer.
 
     Factors over the same variables are added up into one attribute, evidence and corrections into
-    the nodes'; constant factors into the graph attribute ``constant``. Factors over three or more
-    variables are an error.
+    the nodes'; constant factors into the graph attribute ``constant``. Names of states go to the
+    nodes' attribute ``states``. Factors over three or more variables are an error.
     """
     nx = load("networkx")
     check_graph(graph, "to_networkx")
@@ -99,6 +101,8 @@ def to_networkx(graph: FactorGraph) -> Any:
     G = nx.Graph(constant=0.0)
     for v, name in enumerate(names):
         G.add_node(name, unary=graph.field[graph.offsets[v] : graph.offsets[v + 1]].copy())
+        if graph._states and graph._states[v]:
+            G.nodes[name]["states"] = graph.states(v)
     for i in range(graph.n_factors):
         scope, table = [int(v) for v in graph.scope(i)], graph.log_table(i)
         if not scope:

@@ -10,64 +10,85 @@ from collections.abc import Hashable
 from itertools import combinations
 from typing import Any
 
+import numpy as np
+
+from minfer.directed import with_conditionals
 from minfer.errors import ModelError
 from minfer.graph import FactorGraph, check_graph
 from minfer.interop._shared import (
     StateNames,
-    checked_state_names,
+    as_names,
+    conditionals_of,
     factors_of,
     load,
     log_of,
     names_of,
+    states_of,
 )
 
 
 def from_pgmpy(model: Any) -> FactorGraph:
     """A pgmpy ``DiscreteMarkovNetwork``, ``FactorGraph`` or ``DiscreteBayesianNetwork``.
 
-    Factors keep their order; variables are numbered as the model's nodes. See
-    :func:`minfer.interop.state_names` for the states.
+    Factors keep their order, variables are numbered as the model's nodes, and states have the names
+    (``str`` of them) that they have there. The scopes of a Bayesian network's tables are
+    (parents..., child).
     """
     nodes, factors = _parts(model)
     number = {node: v for v, node in enumerate(nodes)}
     states = _states(nodes, factors)
-    scopes, tables = [], []
+    graph = FactorGraph.empty([len(s) for s in states.values()], names_of(nodes))
+    graph = graph.with_state_names([as_names(s) for s in states.values()])
+    scopes = [[number[v] for v in phi.variables] for phi in factors]
+    if isinstance(model, load("pgmpy.models").DiscreteBayesianNetwork):
+        children = [scope[0] for scope in scopes]
+        parents = [scope[1:] for scope in scopes]
+        tables = [np.moveaxis(phi.values, 0, -1) for phi in factors]
+        return with_conditionals(graph, children, parents, tables)
+    logs = []
     for i, phi in enumerate(factors):
         text = ", ".join(str(v) for v in phi.variables)
-        scopes.append([number[v] for v in phi.variables])
-        tables.append(log_of(phi.values, f"factor {i} over ({text})"))
-    return FactorGraph.from_tables(
-        [len(s) for s in states.values()], scopes, tables, names_of(nodes)
-    )
+        logs.append(log_of(phi.values, f"factor {i} over ({text})"))
+    return graph.add_tables(scopes, logs)
 
 
 def to_pgmpy(graph: FactorGraph, state_names: StateNames | None = None) -> Any:
-    """A pgmpy ``DiscreteMarkovNetwork`` with a factor for each of ours, in their order.
+    """A pgmpy ``DiscreteBayesianNetwork`` or ``DiscreteMarkovNetwork``, factors in their order.
 
     Parameters
     ----------
     graph : FactorGraph
-        Without global factors. Evidence and corrections become unary factors at the end.
+        Without global factors. One that is no Bayesian network, or has evidence or corrections,
+        becomes a Markov network; these are unary factors at the end.
     state_names : {variable: names}, optional
-        By default states are called by their numbers.
+        By default states are called as in the model, by their numbers where it has no names.
     """
-    make = load("pgmpy.factors.discrete").DiscreteFactor
-    model = load("pgmpy.models").DiscreteMarkovNetwork()
+    discrete, models = load("pgmpy.factors.discrete"), load("pgmpy.models")
     check_graph(graph, "to_pgmpy")
     names = [graph.name(v) for v in range(graph.n_variables)]
-    states = checked_state_names(graph, state_names)
+    states = [list(own) for own in states_of(graph, state_names)]
+    conditionals = conditionals_of(graph)
+    if conditionals is not None:
+        network = models.DiscreteBayesianNetwork()
+        network.add_nodes_from(names)
+        for scope, table in conditionals:
+            *parents, child = scope
+            network.add_edges_from((names[p], names[child]) for p in parents)
+            cpd = discrete.TabularCPD(
+                names[child], table.shape[-1], table.reshape(-1, table.shape[-1]).T,
+                [names[p] for p in parents] or None, list(table.shape[:-1]) or None,
+                state_names={names[v]: states[v] for v in scope},
+            )  # fmt: skip
+            network.add_cpds(cpd)
+        return network
+    model = models.DiscreteMarkovNetwork()
     model.add_nodes_from(names)
     for scope, table in factors_of(graph):
         model.add_edges_from(combinations([names[v] for v in scope], 2))
-        own = {names[v]: list(states[v]) for v in scope} if states else {}
-        model.add_factors(make([names[v] for v in scope], table.shape, table, state_names=own))
+        own = {names[v]: states[v] for v in scope}
+        factor = discrete.DiscreteFactor([names[v] for v in scope], table.shape, table, own)
+        model.add_factors(factor)
     return model
-
-
-def pgmpy_states(model: Any) -> dict[str, tuple[Hashable, ...]]:
-    """See :func:`minfer.interop.state_names`."""
-    nodes, factors = _parts(model)
-    return dict(zip(names_of(nodes), _states(nodes, factors).values()))
 
 
 def _parts(model: Any) -> tuple[list[Hashable], list[Any]]:

@@ -203,9 +203,7 @@ class _Rows:
         values = self._filled(n_rows) if self.default is not None else self._complete(n_rows)
         places = {row: span[0] - 1 for row, span in zip(self.rows, self.spans)}
         row_at = self._row_begin
-        draft.table(
-            scope, values, self.at, lambda r: row_at(places[r]) if r in places else self.at
-        )
+        draft.table(scope, values, self.at, lambda r: row_at(places[r]) if r in places else self.at)
 
     def _complete(self, n_rows: int) -> NDArray[np.float64]:
         """All rows, none missing."""

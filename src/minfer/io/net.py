@@ -6,11 +6,11 @@
     potential (rain) { data = (0.8 0.2); }
     potential (wet | rain) { data = ((0.9 0.1) (0.2 0.8)); }
 
-In ``data`` the variable itself runs fastest and the first parent slowest; inner parentheses may be
-left out, but where they stand they hold whole rows. ``%`` begins a comment. The name of a node is
-its identifier, not its label. A network may stand in a ``class``; instances of other classes,
-continuous, utility, decision and function nodes, and potentials that give only a ``model_data``
-expression, are refused by name.
+States are strings, or plain words as pyAgrum writes them. In ``data`` the variable itself runs
+fastest and the first parent slowest; inner parentheses may be left out, but where they stand they
+hold whole rows. ``%`` begins a comment. The name of a node is its identifier, not its label. A
+network may stand in a ``class``; instances of other classes, continuous, utility, decision and
+function nodes, and potentials that give only a ``model_data`` expression, are refused by name.
 
 Hugin's identifiers are letters, digits and underscores. A node of any other name is written under
 one that is made up, and its true name in the attribute ``minfer_name``, which we read back and
@@ -136,7 +136,7 @@ class _Net:
                     text.fail(k, f"{visible(identifier)} has two lists of states")
                 first = text.expect(k + 1, "=", "(")
                 text.expect(end - 1, ")")
-                states = [text.string(j, "a state", plain=False) for j in range(first, end - 1)]
+                states = [text.string(j, "a state") for j in range(first, end - 1)]
             elif text.words[k] == TRUE_NAME:
                 name = text.string(text.expect(k + 1, "="), "a name")
             else:
@@ -185,7 +185,8 @@ class _Net:
         """The numbers between parentheses, which must match and hold whole rows."""
         text, size = self.text, self.draft.shape(scope)[-1]
         text.expect(begin, "(")
-        numbers, depth, opened = [], 0, begin
+        numbers: list[int] = []
+        depth, opened = 0, begin
         for k in range(begin, end):
             word = text.words[k]
             if word == "(":

@@ -196,10 +196,10 @@ def check_one_line(graph: FactorGraph, kind: str) -> None:
     """Names of variables and states that a line can hold."""
     for v in range(graph.n_variables):
         for name in (graph.name(v), *graph.states(v)):
-            if "\n" in name or "\r" in name:
+            if any(c in name for c in "\n\r\0"):
                 raise RefusedError(
-                    f"the name {visible(name)!r} has a line end, which {kind} files cannot hold: "
-                    "rename it, or write .minfer"
+                    f"the name {visible(name)!r} has a line end or zero character, which {kind} "
+                    "files cannot hold: rename it, or write .minfer"
                 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 from typing import NoReturn
 
 import numpy as np
@@ -87,13 +88,13 @@ class Tokens:
         except ValueError:
             self.ends(f"{what} has no {word!r}")
 
-    def string(self, k: int, what: str, plain: bool = True) -> str:
-        """A name: a quoted string or, where that is allowed, a plain word."""
+    def string(self, k: int, what: str) -> str:
+        """A name: a quoted string or a plain word."""
         word = self.get(k, what)
         if word[0] == '"':
             return self.unquoted(k)
-        if not plain or not _is_word(word):
-            self.fail(k, f"{what} should stand here{'' if plain else ', in quotes'}")
+        if not _is_word(word):
+            self.fail(k, f"{what} should stand here")
         return word
 
     def unquoted(self, k: int) -> str:
@@ -137,9 +138,7 @@ class Tokens:
         """Raise an error about the k-th token."""
         if k >= len(self.words):
             self.ends(message)
-        for number, match in enumerate(self._token.finditer(self._text)):
-            if number == k:
-                break
+        match = next(islice(self._token.finditer(self._text), k, None))
         line, column = _place(self._text, match.start())
         raise error(
             f"{self.name}: line {line}, column {column}, token '{shortened(match[0])}': {message}"
@@ -192,7 +191,7 @@ def shortened(token: str) -> str:
 
 
 def _is_word(token: str) -> bool:
-    return len(token) > 1 or token not in "{}()[];|=\""
+    return len(token) > 1 or token not in '{}()[];|="'
 
 
 def _place(text: str, offset: int) -> tuple[int, int]:

@@ -3,7 +3,14 @@
 Model: ``MARKOV`` or ``BAYES`` (both mean a product of tables), the number of variables, their
 numbers of states, the number of factors, for each factor its arity and variables, then for each
 factor the number of entries and the entries: linear, not negative, row-major over the scope as
-written, the last variable fastest. Whitespace of any kind separates; there are no comments.
+written, the last variable fastest. Whitespace of any kind separates.
+
+``BAYES`` says that each table is the conditional distribution of its last variable. Tables whose
+rows sum to one within 1e-4 are taken so, each row divided by its sum; others are plain factors, and
+a warning tells how many. ``MARKOV`` tables are taken as they stand.
+
+The format has no comments, but files do: ``//`` and ``#`` to the end of a line and ``/* */`` are
+skipped in all four kinds of files, since no number holds these characters.
 
 Evidence: ``k v1 x1 ... vk xk``, or the same after a first line ``1``, the number of evidence sets.
 
@@ -14,12 +21,20 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_type, table_sizes
+from minfer.directed import (
+    are_conditional,
+    find_fault,
+    normalised,
+    order_or_cycle,
+    with_flat_conditionals,
+)
 from minfer.errors import ContradictionError, EvidenceError, FormatError, ModelError, RefusedError
 from minfer.graph import FactorGraph, check_graph
 from minfer.io.tables import (
@@ -35,15 +50,18 @@ from minfer.io.tables import (
 )
 from minfer.io.text import Numbers, PathLike, check_text, place, read_bytes, shown, write_bytes
 from minfer.solvers.base import Marginals
+from minfer.words import visible
 
 Evidence = PathLike | Mapping[int | str, int]
+
+_COMMENT = re.compile(rb"(?://|#)[^\n]*|/\*[\s\S]*?\*/")
 
 
 # ---------------------------------------------------------------------- reading models
 
 
 def read_uai(path: PathLike, evidence: Evidence | None = None) -> FactorGraph:
-    """Read a MARKOV or BAYES model.
+    """Read a MARKOV or BAYES model; the latter's tables know their children.
 
     Parameters
     ----------
@@ -67,6 +85,7 @@ def with_evidence(graph: FactorGraph, evidence: Evidence | None) -> FactorGraph:
 
 def parse_uai(name: str, data: bytes) -> FactorGraph:
     """The model in the text ``data``; ``name`` is the file for messages."""
+    data = without_comments(name, data)
     text = _after_word(name, data, (b"MARKOV", b"BAYES"))
     text.require_finite()
     n_states, at = _read_states(text)
@@ -80,7 +99,53 @@ def parse_uai(name: str, data: bytes) -> FactorGraph:
     tables, ptr, where = _read_tables(text, at, table_sizes(n_states[scopes], arity))
     check_not_zero(text, tables, ptr, where)
     graph = FactorGraph.empty(n_states)
+    if data.lstrip().startswith(b"BAYES") and len(arity) and arity.min() > 0:
+        directed = _directed(name, graph, arity, scopes, tables)
+        if directed is not None:
+            return directed
     return graph.add_flat_tables(arity, scopes.astype(np.int32), to_log(tables))
+
+
+def _directed(
+    name: str,
+    graph: FactorGraph,
+    arity: NDArray[np.int64],
+    scopes: NDArray[np.int64],
+    tables: NDArray[np.float64],
+) -> FactorGraph | None:
+    """The model of a BAYES file, if it is one; a warning says why not."""
+    end = np.cumsum(arity)
+    children = scopes[end - 1]
+    parents = {int(v): scopes[e - a : e - 1].tolist() for v, e, a in zip(children, end, arity)}
+    if len(parents) < len(children) or order_or_cycle(parents)[1]:
+        _note(name, "its last variables are not one to a table, or form a cycle")
+        return None
+    fault = find_fault(graph, arity, scopes, tables)
+    if fault is None:
+        return with_flat_conditionals(graph, arity, scopes, tables)
+    good = are_conditional(graph, arity, scopes, tables)
+    _note(
+        name,
+        f"{(~good).sum():,} of {len(good):,} tables are no conditional distributions and are read "
+        f"as plain factors; of factor {fault.table}, {fault.message}",
+    )
+    tables = normalised(graph, arity, scopes, tables, good)
+    whole = graph.add_flat_tables(arity, scopes.astype(np.int32), to_log(tables))
+    return whole._renumbered(_child=np.where(good, children, -1).astype(np.int32))
+
+
+def _note(name: str, what: str) -> None:
+    warnings.warn(f"{visible(name)}: the file says BAYES, but {what}", stacklevel=5)
+
+
+def without_comments(name: str, data: bytes) -> bytes:
+    """The text with blanks for its comments, so that places stay."""
+    if b"#" not in data and b"/" not in data:
+        return data
+    data = _COMMENT.sub(lambda m: re.sub(rb"[^\n]", b" ", m[0]), data)
+    if (begin := data.find(b"/*")) >= 0:
+        raise FormatError(f"{name}: {place(data, begin, b'/*')}: this comment is never closed")
+    return data
 
 
 def _after_word(name: str, data: bytes, words: tuple[bytes, ...]) -> Numbers:
@@ -164,7 +229,8 @@ def _read_tables(
 def read_evidence(path: PathLike, graph: FactorGraph) -> dict[int, int]:
     """Read an evidence file in either variant; they differ in the parity of the token count."""
     check_graph(graph, "read_evidence")
-    text = Numbers(shown(path), read_bytes(path))
+    name = shown(path)
+    text = Numbers(name, without_comments(name, read_bytes(path)))
     if not len(text):
         raise FormatError(f"{text.name}: line 1: the file is empty; no evidence is written as 0")
     text.require_finite()
@@ -217,7 +283,7 @@ def _evidence_complaint(values: list[int]) -> str:
 
 
 def write_uai(graph: FactorGraph, path: PathLike) -> None:
-    """Write a MARKOV file.
+    """Write a MARKOV file, or a BAYES file if the model is a Bayesian network without evidence.
 
     Tables are stored linearly, features as tables, the field (evidence) as further unary tables
     after the last factor; names are lost. Log-values beyond the range of doubles and global
@@ -227,7 +293,8 @@ def write_uai(graph: FactorGraph, path: PathLike) -> None:
 
 
 def format_uai(graph: FactorGraph) -> bytes:
-    """The text of a MARKOV file."""
+    """The text of a UAI file."""
+    check_graph(graph, "a UAI file")
     scopes: dict[int, str] = {}
     tables: dict[int, str] = {}
     for group in linear_groups(graph, "UAI"):
@@ -236,10 +303,20 @@ def format_uai(graph: FactorGraph) -> bytes:
             scopes[i] = " ".join(map(str, [len(scope), *scope]))
         rows = [f"{size}\n{' '.join(map(repr, row))}\n" for row in group.tables.tolist()]
         tables.update(zip(ids, rows * len(ids) if len(rows) == 1 else rows))
-    head = ["MARKOV", str(graph.n_variables), " ".join(map(str, graph._n_states.tolist()))]
+    word = "BAYES" if _child_last(graph) else "MARKOV"
+    head = [word, str(graph.n_variables), " ".join(map(str, graph._n_states.tolist()))]
     order = range(len(scopes))
     lines = [*head, str(len(scopes)), *(scopes[i] for i in order), "", *(tables[i] for i in order)]
     return check_readable(graph, "UAI", ("\n".join(lines).rstrip("\n") + "\n").encode())
+
+
+def _child_last(graph: FactorGraph) -> bool:
+    """Whether BAYES can be said: a network without evidence, its children last in their scopes."""
+    if not graph.directed or graph._child is None:
+        return False
+    if graph._field is not None and graph._field.any():
+        return False
+    return all((g._scope[:, -1] == graph._child[g._ids]).all() for g in graph.groups)
 
 
 # ---------------------------------------------------------------------- results
@@ -267,7 +344,7 @@ def write_pr(marginals: Marginals, path: PathLike) -> None:
 
 def read_mar(path: PathLike) -> list[NDArray[np.float64]]:
     """Marginals of all variables; a number of evidence sets, 1, before them is skipped."""
-    text = _after_word(shown(path), read_bytes(path), (b"MAR",))
+    text = _plain_after_word(path, b"MAR")
     text.require_finite()
     start = int(_mar_end(text.values, 0) != len(text) == _mar_end(text.values, 1))
     n = text.integer(start, "the number of variables", (len(text) - start - 1) // 2)
@@ -279,6 +356,11 @@ def read_mar(path: PathLike) -> list[NDArray[np.float64]]:
     if at < len(text):
         text.fail(at, "nothing may follow the last variable")
     return out
+
+
+def _plain_after_word(path: PathLike, word: bytes) -> Numbers:
+    name = shown(path)
+    return _after_word(name, without_comments(name, read_bytes(path)), (word,))
 
 
 def _mar_end(values: NDArray[np.float64], start: int) -> int:
@@ -293,7 +375,7 @@ def _mar_end(values: NDArray[np.float64], start: int) -> int:
 
 def read_pr(path: PathLike) -> float:
     """log10 of Z as a PR file gives it; a number of evidence sets, 1, before it is skipped."""
-    text = _after_word(shown(path), read_bytes(path), (b"PR",))
+    text = _plain_after_word(path, b"PR")
     if not len(text):
         text.ends("log10 of Z is missing")
     if len(text) > 2 or (len(text) == 2 and text.values[0] != 1):

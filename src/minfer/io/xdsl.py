@@ -16,7 +16,8 @@ and becomes the table
     P(Y >= y | x) = P(leak >= y) * prod_i P(q_i(x_i) >= y)
 
 over the states' numbers. The state without effect must have q = (0, ..., 0, 1). Decision, utility,
-equation, noisy-adder and dynamic nodes are refused by name.
+equation, noisy-adder and dynamic nodes are refused by name; and so are nodes with several parents
+in a file that names aGrUM as its author, since pyAgrum lists rows with the first parent fastest.
 """
 
 from __future__ import annotations
@@ -44,10 +45,16 @@ _REFUSED = {
     "demorgan": "a DeMorgan node",
     "dynamic": "a part of a dynamic network",
 }
-_PARTS = (
-    ["nodes", "state", "parents", "probabilities", "resultingstates", "strengths", "parameters"]
-)
-_TAGS = frozenset([*_PARTS, "dynamic"])
+_PARTS = [
+    "nodes",
+    "state",
+    "parents",
+    "probabilities",
+    "resultingstates",
+    "strengths",
+    "parameters",
+]
+_TAGS = frozenset([*_PARTS, "dynamic", "extensions", "genie"])
 #: How far a row may be from what it must be.
 _NEAR = 1e-4
 
@@ -73,10 +80,21 @@ def parse_xdsl(name: str, data: bytes) -> FactorGraph:
             _refuse(tree, node)
         states = [_id(tree, state) for state in node.all("state")]
         draft.variable(_id(tree, node), states, node)
+    by_agrum = any(
+        genie.attributes.get("app", "").startswith("aGrUM")
+        for extensions in root.all("extensions")
+        for genie in extensions.all("genie")
+    )
     for node in nodes:
         listed = list(node.all("parents"))
         parents = tree.one(node, "parents").text.split() if listed else []
         scope = draft.scope(_id(tree, node), parents, node, listed * len(parents))
+        if by_agrum and len(parents) > 1:
+            tree.fail(
+                node,
+                "aGrUM, which wrote this file, lists rows in another order than GeNIe does; save "
+                "the network as BIFXML instead",
+            )
         if node.tag == "cpt":
             table = tree.one(node, "probabilities")
             draft.table(scope, tree.numbers(table), table)
@@ -166,7 +184,9 @@ def _strengths(tree: Tree, node: Element, shape: list[int]) -> list[NDArray[np.i
     for n in shape:
         own = values[first : first + n]
         if not np.array_equal(np.sort(own), np.arange(n)):
-            tree.fail(listed, f"numbers {first + 1} to {first + n} should be 0 to {n - 1}, once each")
+            tree.fail(
+                listed, f"numbers {first + 1} to {first + n} should be 0 to {n - 1}, once each"
+            )
         out.append(own.astype(np.int64))
         first += n
     return out

@@ -1,0 +1,623 @@
+"""Bayesian networks in BIF, XMLBIF, NET and XDSL: read, written, refused with the place."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import minfer
+from minfer import ContradictionError, Exact, FactorGraph, FormatError, RefusedError, interop
+from minfer.io.bif import format_bif, parse_bif
+from minfer.io.net import format_net, parse_net
+from minfer.io.uai import format_uai, parse_uai
+from minfer.io.xdsl import parse_xdsl
+from minfer.io.xmlbif import format_xmlbif, parse_xmlbif
+
+FORMATS = {
+    "bif": (format_bif, parse_bif),
+    "xmlbif": (format_xmlbif, parse_xmlbif),
+    "net": (format_net, parse_net),
+}
+
+BIF = b"""// a garden
+network "the garden" { property "author; me" ; }
+variable rain { type discrete [ 2 ] { no, yes }; property position = (1, 2) ; }
+variable "wet grass" { /* two
+lines */ type discrete[3] { dry "quite wet" <1/2 }; }
+variable c-4.5+x { type discrete [2] { 0, 1 }; }
+probability ( rain ) { table 0.8, .2; }
+probability ( c-4.5+x | "wet grass" rain ) {
+  property "made up";
+  default 0.5 5e-1;
+  (<1/2, yes) 0.0, 1.0;
+  ("quite wet" , "no") 0.25 0.75;
+}
+probability ( "wet grass" | rain ) { table 0.7 0.1  0.2 0.3  0.1 0.6; }
+"""
+
+XMLBIF = b"""<?xml version="1.0"?>
+<!-- a garden -->
+<!DOCTYPE BIF [
+  <!ELEMENT BIF ( NETWORK )*> <!ATTLIST BIF VERSION CDATA #REQUIRED>
+  <!ATTLIST VARIABLE TYPE (nature|decision|utility) "nature">
+]>
+<BIF VERSION="0.3" xmlns="http://www.cs.ubc.ca/labs/lci/fopi/ve/XMLBIFv0_3">
+<NETWORK><NAME>garden</NAME><PROPERTY>x</PROPERTY>
+<VARIABLE TYPE="nature"><NAME>rain</NAME><OUTCOME>no</OUTCOME><OUTCOME>yes</OUTCOME>
+  <PROPERTY>position = (1,2)</PROPERTY></VARIABLE>
+<VARIABLE><NAME>wet &amp; cold</NAME><OUTCOME> dry </OUTCOME><OUTCOME>&lt;1/2</OUTCOME></VARIABLE>
+<DEFINITION><FOR>wet &amp; cold</FOR><GIVEN>rain</GIVEN>
+  <TABLE>0.9 0.1 <!-- rain: --> 0.2
+  0.8</TABLE></DEFINITION>
+<DEFINITION><FOR>rain</FOR><TABLE>0.8 2e-1</TABLE></DEFINITION>
+</NETWORK></BIF>
+"""
+
+NET = b"""% a garden
+net { node_size = (80 40); name = "garden; 1"; }
+node rain { label = "50% rain"; position = (1 2); states = ("no" "yes"); }
+discrete node wet { states = ("dry" "<1/2" "a \\"b\\""); subtype = label; }
+node c { states = ("0" "1"); }
+potential (rain | ) { data = (0.8 0.2); }
+potential (wet | rain) { data = (( 0.7 0.2 0.1 ) % no
+  ( 0.1 0.3 0.6 )); }
+potential (c | wet rain) {
+  model_nodes = ();
+  data = (((0.5 0.5) (0.5 0.5)) ((0.25 0.75) (0.5 0.5)) ((0.5 0.5) (0.0 1)));
+}
+"""
+
+XDSL = b"""<?xml version="1.0" encoding="UTF-8"?>
+<smile version="1.0" id="Net" numsamples="10000">
+<nodes>
+  <cpt id="a"><state id="hi"/><state id="mid"/><state id="lo"/>
+    <probabilities>0.2 0.3 0.5</probabilities></cpt>
+  <cpt id="b"><state id="no"/><state id="yes"/><parents>a</parents>
+    <probabilities>0.9 0.1 0.5 0.5 0 1</probabilities><property id="x">y</property></cpt>
+  <deterministic id="d"><state id="t"/><state id="f"/><parents>a b</parents>
+    <resultingstates>t f f t f f</resultingstates></deterministic>
+  <noisymax id="n"><state id="big"/><state id="small"/><state id="none"/><parents>a b</parents>
+    <strengths>0 1 2 1 0</strengths>
+    <parameters>0.5 0.3 0.2 0.1 0.4 0.5 0 0 1 0.6 0.3 0.1 0 0 1 0.05 0.05 0.9</parameters>
+  </noisymax>
+</nodes>
+<extensions><genie><node id="a"><name>A</name></node><state id="zzz"/></genie></extensions>
+</smile>
+"""
+
+
+def probabilities(graph: FactorGraph, variable: str) -> np.ndarray:
+    v = graph.index(variable)
+    return np.exp(next(graph.log_table(i) for i in range(graph.n_factors) if graph.child(i) == v))
+
+
+def parents(graph: FactorGraph, variable: str) -> list[str]:
+    v = graph.index(variable)
+    i = next(i for i in range(graph.n_factors) if graph.child(i) == v)
+    return [graph.name(u) for u in graph.scope(i) if u != v]
+
+
+def same(a: FactorGraph, b: FactorGraph) -> None:
+    """Names, states, children, the order of parents, and every number to the last bit."""
+    assert a.names == b.names
+    assert [a.states(v) for v in a.names] == [b.states(v) for v in b.names]
+    for i in range(a.n_factors):
+        assert a.child(i) == b.child(i)
+        assert a.scope(i).tolist() == b.scope(i).tolist()
+        assert np.array_equal(a.log_table(i), b.log_table(i))
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def test_bif():
+    g = parse_bif("m.bif", BIF)
+    assert g.directed
+    assert g.names == ("rain", "wet grass", "c-4.5+x")
+    assert g.states("wet grass") == ("dry", "quite wet", "<1/2")
+    assert parents(g, "c-4.5+x") == ["wet grass", "rain"]
+    c = probabilities(g, "c-4.5+x")
+    np.testing.assert_allclose(c[2, 1], [0, 1], atol=0)
+    np.testing.assert_allclose(c[1, 0], [0.25, 0.75], rtol=1e-15)
+    np.testing.assert_allclose(c[[0, 0, 1, 2], [0, 1, 1, 0]], 0.5)
+    # a table under parents lists the variable itself slowest
+    wet = probabilities(g, "wet grass")
+    np.testing.assert_allclose(wet, [[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]], rtol=1e-15)
+
+
+def test_xmlbif():
+    g = parse_xmlbif("m.xmlbif", XMLBIF)
+    assert g.directed
+    assert g.names == ("rain", "wet & cold")
+    assert g.states(1) == ("dry", "<1/2")
+    np.testing.assert_allclose(probabilities(g, "wet & cold"), [[0.9, 0.1], [0.2, 0.8]])
+    assert [g.child(i) for i in range(2)] == [1, 0]  # tables in the order of the file
+
+
+def test_net():
+    g = parse_net("m.net", NET)
+    assert g.directed
+    assert g.names == ("rain", "wet", "c")
+    assert g.states("wet") == ("dry", "<1/2", 'a "b"')
+    assert parents(g, "c") == ["wet", "rain"]
+    np.testing.assert_allclose(probabilities(g, "c")[1], [[0.25, 0.75], [0.5, 0.5]])
+    flat = NET.replace(b"((0.25 0.75) (0.5 0.5))", b"0.25 0.75 0.5 0.5")
+    same(g, parse_net("m.net", flat))
+    in_class = b"class garden { inputs = (); outputs = (rain); " + NET.split(b"}", 1)[1] + b"}\n"
+    same(g, parse_net("m.net", in_class))
+
+
+def test_xdsl():
+    g = parse_xdsl("m.xdsl", XDSL)
+    assert g.directed
+    assert g.names == ("a", "b", "d", "n")
+    assert g.states("n") == ("big", "small", "none")
+    np.testing.assert_allclose(probabilities(g, "b"), [[0.9, 0.1], [0.5, 0.5], [0, 1]])
+    np.testing.assert_array_equal(
+        probabilities(g, "d")[..., 0], [[1, 0], [0, 1], [0, 0]]
+    )  # t f f t f f
+    # noisy-MAX by hand: the strongest of three independent effects
+    effect_a = {0: [0.5, 0.3, 0.2], 1: [0.1, 0.4, 0.5], 2: [0, 0, 1]}
+    effect_b = {1: [0.6, 0.3, 0.1], 0: [0, 0, 1]}  # strengths 1 0: yes is the strong state
+    leak, want = [0.05, 0.05, 0.9], np.zeros((3, 2, 3))
+    for a, b in product(range(3), range(2)):
+        for i, j, k in product(range(3), repeat=3):
+            want[a, b, min(i, j, k)] += effect_a[a][i] * effect_b[b][j] * leak[k]
+    np.testing.assert_allclose(probabilities(g, "n"), want, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "data"),
+    [(".bif", BIF), (".xmlbif", XMLBIF), (".bifxml", XMLBIF), (".xml", XMLBIF), (".net", NET),
+     (".xdsl", XDSL), ("", BIF), ("", XMLBIF), ("", NET), ("", XDSL)],
+)  # fmt: skip
+def test_read_by_suffix_or_content_and_compressed(tmp_path, suffix, data):
+    (tmp_path / f"m{suffix}").write_bytes(data)
+    (tmp_path / f"m{suffix}.gz").write_bytes(gzip.compress(data))
+    g = minfer.read(tmp_path / f"m{suffix}")
+    assert g.directed
+    same(g, minfer.read(tmp_path / f"m{suffix}.gz"))
+    assert minfer.read(tmp_path / f"m{suffix}", evidence={"rain": "yes"} if data is not XDSL else
+                       {"b": "yes"}).n_observed == 1  # fmt: skip
+
+
+def test_rows_are_normalised_where_files_round():
+    text = b"""network x { } variable a { type discrete [3] { p, q, r }; }
+    probability ( a ) { table 0.3333333, 0.3333333, 0.3333333; }"""
+    g = parse_bif("m.bif", text)
+    np.testing.assert_allclose(probabilities(g, "a"), 1 / 3, rtol=1e-15)
+
+
+# ---------------------------------------------------------------------- round trips
+
+# anything but line ends, zeros and the surrogates that UTF-8 cannot hold
+_names = st.text(st.characters(exclude_characters="\n\r\0", codec="utf-8"), max_size=6)
+_xml_names = st.text(
+    st.characters(codec="utf-8", exclude_categories=("Cc", "Cn", "Z")), min_size=1, max_size=6
+)
+
+
+@st.composite
+def networks(draw, names=_names):
+    n = draw(st.integers(1, 4))
+    called = draw(st.lists(names, min_size=n, max_size=n, unique=True))
+    states = [draw(st.lists(names, min_size=1, max_size=3, unique=True)) for _ in range(n)]
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    order = rng.permutation(n)
+    tables = {}
+    for k, v in enumerate(order):
+        own = rng.permutation(order[:k])[: rng.integers(0, k + 1)]
+        shape = (*(len(states[p]) for p in own), len(states[v]))
+        p = rng.dirichlet(np.full(shape[-1], 0.5), shape[:-1])
+        p[rng.random(p.shape) < 0.3] = 0
+        p[..., 0] += p.sum(axis=-1) == 0
+        tables[called[v]] = ([called[p] for p in own], p / p.sum(axis=-1, keepdims=True))
+    return FactorGraph.network(dict(zip(called, states)), tables)
+
+
+@pytest.mark.parametrize("kind", ["bif", "net"])
+@given(graph=networks())
+@settings(max_examples=100, deadline=None)
+def test_text_round_trip(kind, graph):
+    format_, parse = FORMATS[kind]
+    first = format_(graph)
+    again = parse("m", first)
+    assert again.names == graph.names
+    assert format_(again) == first
+    same(again, parse("m", format_(again)))
+    for i in range(graph.n_factors):
+        assert again.states(graph.child(i)) == graph.states(graph.child(i))
+        assert again.scope(i).tolist() == graph.scope(i).tolist()
+        ours, theirs = np.exp(graph.log_table(i)), np.exp(again.log_table(i))
+        np.testing.assert_allclose(theirs, ours, rtol=1e-15, atol=0)  # zeros stay zeros
+
+
+@given(graph=networks(_xml_names))
+@settings(max_examples=100, deadline=None)
+def test_xml_round_trip(graph):
+    first = format_xmlbif(graph)
+    again = parse_xmlbif("m", first)
+    assert again.names == graph.names
+    assert format_xmlbif(again) == first
+    for i in range(graph.n_factors):
+        np.testing.assert_allclose(
+            np.exp(again.log_table(i)), np.exp(graph.log_table(i)), rtol=1e-15, atol=0
+        )
+
+
+@given(graph=networks())
+@settings(max_examples=50, deadline=None)
+def test_uai_keeps_direction(graph):
+    data = format_uai(graph)
+    assert data.startswith(b"BAYES")
+    again = parse_uai("m.uai", data)
+    assert again.directed
+    assert [again.child(i) for i in range(again.n_factors)] == [
+        graph.child(i) for i in range(graph.n_factors)
+    ]
+    assert format_uai(again) == data
+    if graph.n_states[0] > 1 and np.isfinite(graph.log_table(0)).all():
+        assert format_uai(graph.with_evidence({graph.name(0): 0})).startswith(b"MARKOV")
+
+
+def test_one_format_to_another(tmp_path):
+    g = parse_bif("m.bif", BIF)
+    for name in ("a.net", "b.xmlbif.gz", "c.xml", "d.bif.gz", "e.minfer"):
+        minfer.write(g, tmp_path / name)
+        g = minfer.read(tmp_path / name)
+    same(g, parse_bif("m.bif", BIF))
+    assert b"node x_c_4_5_x" in (tmp_path / "a.net").read_bytes()
+
+
+# ---------------------------------------------------------------------- writing refused
+
+
+def test_what_the_network_formats_cannot_hold(tmp_path):
+    g = parse_bif("m.bif", BIF)
+    markov = FactorGraph.pairwise([0.5, 1.0], [[0, 1]], [1.0])
+    two = g.add_tables([[0]], [[0.0, 0.0]])
+    for name in ("m.bif", "m.xmlbif", "m.net"):
+        for model in (markov, two, g.with_weights(g.weights + 0.1)):
+            with pytest.raises(RefusedError, match=r"Bayesian networks.*\.uai or \.minfer"):
+                minfer.write(model, tmp_path / name)
+        for seen in (g.with_evidence({"rain": 1}), g.with_soft_evidence({"rain": [0.2, 0.8]})):
+            with pytest.raises(RefusedError, match=r"evidence in this model.*\.minfer"):
+                minfer.write(seen, tmp_path / name)
+    with pytest.raises(FormatError, match="XDSL is only read"):
+        minfer.write(g, tmp_path / "m.xdsl")
+    odd = FactorGraph.network({"a\nb": 2}, {"a\nb": [0.5, 0.5]})
+    for format_ in (format_bif, format_net):
+        with pytest.raises(RefusedError, match="line end"):
+            format_(odd)
+    for name in ("", " a", "a\x01"):
+        with pytest.raises(RefusedError, match="XML cannot hold"):
+            format_xmlbif(FactorGraph.network({name: 2}, {name: [0.5, 0.5]}))
+    assert not list(tmp_path.iterdir())
+
+
+# ---------------------------------------------------------------------- bad files
+
+_BAD_BIF = [
+    ("( rain ) { table 0.8, .2", "( rain ) { table 0.8, .1", "line 7, column 15.*rain sum to 0.9"),
+    ("(<1/2, yes) 0.0, 1.0", "(<1/2, yes) 0.1, 1.0", r"line 11, column 3.*given wet grass=<1/2, "
+     "rain=yes sum to 1.1"),
+    ("(<1/2, yes)", "(<1/3, yes)", "line 11, column 4, token '<1/3'.*the states dry, quite wet"),
+    ("(<1/2, yes)", "(<1/2)", "line 11, column 3.*1 states for 2 parents"),
+    ("(<1/2, yes) 0.0, 1.0", "(<1/2, yes) 1.0", "line 11.*1 numbers follow.*2 states"),
+    ("default 0.5 5e-1;", "", "line 8.*2 of 6 rows.*missing are 4, as the one given "
+     "wet grass=dry, rain=no"),
+    ('("quite wet" , "no")', "(<1/2 yes)", "line 12, column 3.*given before"),
+    ("5e-1", "5f-1", "line 10, column 15, token '5f-1': expected a number"),
+    ("5e-1", "nan", "NaN is not allowed"),
+    ("5e-1", "1e999", "too large"),
+    ("5e-1", "-1", "negative"),
+    ("5e-1", "5_0", "expected a number"),
+    ("[ 2 ] { no", "[ 3 ] { no", "line 3.*3 states, but 2 are named"),
+    ("{ no, yes }", "{ no, no }", "two states called 'no'"),
+    ("type discrete [ 2 ]", "type continuous [ 2 ]", "line 3.*rain is not discrete"),
+    ("( rain )", "( snow )", "line 7, column 15.*no variable is called 'snow'"),
+    ('"wet grass" rain )', '"wet grass" snow )', "line 8.*no variable is called 'snow'"),
+    ('"wet grass" rain )', '"wet grass" c-4.5+x )', "own parent"),
+    ('"wet grass" rain )', "rain rain )", "this parent twice"),
+    ('"wet grass" | rain )', '"wet grass" | c-4.5+x )', "needs 2 x 3 = 6|cycle"),
+    ("( rain ) {", "( rain, c-4.5+x ) {", "one variable, given its parents"),
+    ("variable c-4.5+x", "variable rain", "two variables called 'rain'"),
+    ("probability ( rain ) { table 0.8, .2; }", "", "line 3.*rain has no table"),
+    ("0.7 0.1  0.2 0.3  0.1 0.6", "0.7 0.1", "has 2 numbers, but needs 2 x 3 = 6"),
+    ("lines */", "lines", "line 4, column 24: this comment is never closed"),
+    ('"wet grass" {', '"wet grass {', "not closed on its line"),
+    ("network", "netwark", "line 2, column 1, token 'netwark'"),
+    ("0.1 0.6; }", "0.1 0.6", "ends too early"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "message"), _BAD_BIF)
+def test_bad_bif(old, new, message):
+    text = BIF.decode()
+    assert old in text
+    refused(parse_bif, "m.bif", text.replace(old, new, 1), message)
+
+
+def refused(parse, name, text, message):
+    """A FormatError that names the file, line and column, and says what is wrong."""
+    with pytest.raises(FormatError, match=message) as caught:
+        parse(name, text.encode())
+    assert re.match(rf"{re.escape(name)}: line \d+, column \d+", str(caught.value))
+
+
+def test_cycles_are_shown():
+    text = b"""network x { }
+variable a { type discrete [1] { p }; } variable b { type discrete [1] { p }; }
+probability ( a | b ) { (p) 1; }
+probability ( b | a ) { (p) 1; }"""
+    with pytest.raises(FormatError, match=r"line 3, column 15.*cycle: a <- b <- a"):
+        parse_bif("m.bif", text)
+
+
+_BAD_NET = [
+    ("(0.8 0.2)", "(0.8 0.1)", "line 6.*rain sum to 0.9"),
+    ("(0.8 0.2)", "(0.8 0.2", "never closed"),
+    ("(0.8 0.2)", "(0.8 0.2))", "too many"),
+    ("(0.8 0.2)", "0.8 0.2", "line 6, column 30.*expected '\\('"),
+    ("(0.8 0.2)", "(0.8 0.2 0)", "has 3 numbers, but needs 2 = 2"),
+    ("(0.25 0.75)", "(0.25) (0.75)", "row should have 2 numbers"),
+    ("(0.25 0.75)", "0.25 (0.75", "inside a row"),
+    ('states = ("no" "yes");', "", "rain has no states"),
+    ('states = ("no" "yes");', 'states = ("no" = "yes");', "a state should stand here"),
+    ("node c ", "utility c ", "line 5, column 1.*'c' is a utility node"),
+    ("node c ", "decision c ", "'c' is a decision node"),
+    ("discrete node wet", "continuous node wet", "'wet' is a continuous node"),
+    ("node c ", "discrete utility c ", "utility node"),
+    ("net {", "class x { instance a : b (c); ", "instance"),
+    ("data = (0.8 0.2);", "", "no data"),
+    ("data = (0.8 0.2);", "model_data = (Noisy(1));", "given by an expression"),
+    ("(wet | rain)", "(wet | snow)", "no variable is called 'snow'"),
+    ("(wet | rain)", "(wet rain)", "one variable, given its parents"),
+    ("node c ", "node rain ", "two nodes called 'rain'"),
+    ("potential (rain | )", "potential (c)", "two tables|needs"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "message"), _BAD_NET)
+def test_bad_net(old, new, message):
+    text = NET.decode()
+    assert old in text
+    refused(parse_net, "m.net", text.replace(old, new, 1), message)
+
+
+_BAD_XML = [
+    ("</NETWORK></BIF>", "", "not well-formed XML: no element found"),
+    ("<BIF VERSION", "<BIV VERSION", "mismatched|root"),
+    ("0.8 2e-1", "0.8 0.1", "line 15.*rain sum to 0.9"),
+    ("0.8 2e-1", "0.8", "has 1 number, but needs 2"),
+    ("0.8 2e-1", "0.8 x", "line 15.*number 2, 'x': expected a number"),
+    ("<FOR>rain</FOR>", "<FOR>snow</FOR>", "no variable is called 'snow'"),
+    ("<FOR>rain</FOR>", "<FOR>rain</FOR><FOR>rain</FOR>", "one <FOR>, and has 2"),
+    ("<NAME>rain</NAME>", "", "one <NAME>, and has 0"),
+    ('TYPE="nature"', 'TYPE="utility"', "line 9.*'rain' is a utility node"),
+    ('TYPE="nature"', 'TYPE="decision"', "'rain' is a decision node"),
+    ("&lt;1/2", "&bomb;", "undefined entity"),
+    ("<!DOCTYPE BIF [", '<!DOCTYPE BIF SYSTEM "http://example.org/x.dtd" [', "not fetched"),
+    ("<!DOCTYPE BIF [", '<!DOCTYPE BIF [<!ENTITY x "y">', "entities are not read"),
+    ("<!DOCTYPE BIF [", '<!DOCTYPE BIF [<!ENTITY % x SYSTEM "file:///etc/passwd"> %x;',
+     "entities are not read"),
+    ('utility) "nature"', 'utility|' + "n" * 300 + ') "' + "n" * 300 + '"', "defaults"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "message"), _BAD_XML)
+def test_bad_xmlbif(old, new, message):
+    text = XMLBIF.decode()
+    assert old in text
+    refused(parse_xmlbif, "m.xmlbif", text.replace(old, new, 1), message)
+
+
+def test_entity_bombs_never_unfold():
+    lines = "".join(f'<!ENTITY e{k} "{f"&e{k - 1};" * 10}">' for k in range(1, 12))
+    bomb = f'<!DOCTYPE BIF [<!ENTITY e0 "lol">{lines}]><BIF><NETWORK>&e11;</NETWORK></BIF>'
+    for parse in (parse_xmlbif, parse_xdsl):
+        with pytest.raises(FormatError, match="line 1, column 28: entities are not read"):
+            parse("m", bomb.encode())
+    deep = b"<BIF>" * 5000 + b"</BIF>" * 5000
+    with pytest.raises(FormatError, match="inside one another"):
+        parse_xmlbif("m", deep)
+
+
+_BAD_XDSL = [
+    ("<smile version", "<smil version", "mismatched|root"),
+    ('<deterministic id="d">', '<utility id="d">', "mismatched"),
+    ("t f f t f f", "t f f t f", "5 states for 6 rows"),
+    ("t f f t f f", "t f f t f x", "'x' is no state of d"),
+    ("<strengths>0 1 2 1 0", "<strengths>0 1 1 1 0", "should be 0 to 2"),
+    ("<strengths>0 1 2 1 0", "<strengths>0 1 2 1", "4 numbers for 5 states"),
+    ("0.05 0.05 0.9", "0.05 0.05", "17 numbers.*need 18"),
+    ("0.05 0.05 0.9", "0.05 0.05 0.8", "distribution 6 sums to 0.9"),
+    ("0.5 0 0 1 0.6", "0.5 0 1 0 0.6", "'lo' of a, must have the distribution 0 ... 0 1"),
+    ("<parents>a</parents>", "<parents>z</parents>", "no variable is called 'z'"),
+    ('<cpt id="b">', "<cpt>", "has no id"),
+    ("<probabilities>0.2 0.3 0.5", "<probabilities>0.2 0.3", "has 2 numbers, but needs 3"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "message"), _BAD_XDSL)
+def test_bad_xdsl(old, new, message):
+    text = XDSL.decode()
+    assert old in text
+    refused(parse_xdsl, "m.xdsl", text.replace(old, new, 1), message)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("utility", "a utility node"), ("decision", "a decision node"), ("mau", "utility"),
+     ("noisyadder", "noisy-adder"), ("equation", "an equation node"), ("foo", "not known")],
+)  # fmt: skip
+def test_other_kinds_of_nodes_are_refused_by_name(kind, words):
+    more = f'<{kind} id="u"><parents>a</parents></{kind}></nodes>'.encode()
+    with pytest.raises(FormatError, match=rf"line 14, column \d+, <{kind}>: 'u' is .*{words}"):
+        parse_xdsl("m", XDSL.replace(b"</nodes>", more))
+
+
+def test_texts_that_are_none():
+    for parse in (parse_bif, parse_net):
+        with pytest.raises(FormatError, match="line 1: the file is empty"):
+            parse("m", b" \n")
+        with pytest.raises(FormatError, match="line 2, column 3: the text is not UTF-8"):
+            parse("m", b"network\n  \xe9t\xe9 { }")
+        with pytest.raises(FormatError, match="this is no text"):
+            parse("m", b"network\0")
+
+
+def test_sizes_are_compared_with_the_file_before_memory_is_asked_for():
+    names = [f"v{k}" for k in range(30)]
+    nodes = "".join(
+        f"variable {n} {{ type discrete [9] {{ a b c d e f g h i }}; }}\n" for n in names
+    )
+    nine = "0.1 " * 8 + "0.2"
+    first = "".join(f"probability ( {n} ) {{ table {nine}; }}\n" for n in names[1:])
+    big = f"probability ( v0 | {' '.join(names[1:])} ) {{ default {nine}; }}"
+    with pytest.raises(FormatError, match=r"line 61.*numbers that the file does not write down"):
+        parse_bif("m", ("network x { }\n" + nodes + first + big).encode())
+    rows = big.replace("default", f"({' '.join('a' * 29)})")
+    with pytest.raises(FormatError, match=r"1 of 4\.7\d*e\+27 rows"):
+        parse_bif("m", ("network x { }\n" + nodes + first + rows).encode())
+    many = big.replace("v0 |", "v0 | " + " ".join(names[1:]))
+    with pytest.raises(FormatError, match="58 parents"):
+        parse_bif("m", ("network x { }\n" + nodes + first + many).encode())
+
+
+# ---------------------------------------------------------------------- UAI
+
+BAYES = b"""BAYES
+2 2 3 2
+1 0   2 0 1
+2 0.25 0.75
+6 0.1 0.2 0.7 0.5 0.25 0.25
+"""
+
+
+def test_bayes_tables_know_their_children():
+    g = parse_uai("m.uai", BAYES)
+    assert g.directed
+    assert [g.child(i) for i in range(2)] == [0, 1]
+    rounded = parse_uai("m.uai", BAYES.replace(b"0.7 ", b"0.69999 "))
+    np.testing.assert_allclose(np.exp(rounded.log_table(1)).sum(axis=1), 1, rtol=1e-15)
+    assert parse_uai("m.uai", BAYES.replace(b"BAYES", b"MARKOV"))._child is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message", "children"),
+    [(b"0.7 ", b"0.6 ", r"1 of 2 tables are no conditional.*factor 1.*sum to 0\.9", [0, None]),
+     (b"1 0   2 0 1", b"1 0   2 1 0", "one to a table", [None, None])],
+)  # fmt: skip
+def test_bayes_tables_that_are_none_are_noted(old, new, message, children):
+    with pytest.warns(UserWarning, match=message):
+        g = parse_uai("m.uai", BAYES.replace(old, new))
+    assert [g.child(i) for i in range(2)] == children
+    assert np.exp(g.log_table(1)).ravel()[2] == pytest.approx(float(new.split()[0]) if children[0]
+                                                              == 0 else 0.7)  # fmt: skip
+
+
+def test_uai_comments(tmp_path):
+    told = (b"# made by hand\n/* two\nlines */BAYES// here\n2 2 3 2 # two tables\n"
+            b"1 0 2 0 1\n2 0.25 0.75\n6 0.1 0.2 0.7 0.5 0.25 0.25\n//end")  # fmt: skip
+    for name in ("m.uai", "m"):
+        (tmp_path / name).write_bytes(told)
+        same_tables = minfer.read(tmp_path / name)
+        for i in range(2):
+            assert np.array_equal(same_tables.log_table(i), parse_uai("m", BAYES).log_table(i))
+    (tmp_path / "e.evid").write_bytes(b"# seen\n1 1 /* variable 1 */ 2\n")
+    assert minfer.read_evidence(tmp_path / "e.evid", same_tables) == {1: 2}
+    with pytest.raises(FormatError, match="line 4, column 9, token 'x'"):
+        parse_uai("m", told.replace(b"3 2 #", b"3 x  #").replace(b"2 2 3 x", b"2 2  3  x"))
+    with pytest.raises(FormatError, match=r"line 2, column 1.*never closed"):
+        parse_uai("m", told.replace(b"*/", b""))
+
+
+# ---------------------------------------------------------------------- against other programs
+
+
+def _bundled() -> Path | None:
+    found = find_spec("pgmpy")
+    if found is None or found.origin is None:
+        return None
+    return Path(found.origin).parent / "utils" / "example_models"
+
+
+SMALL = ["alarm", "andes", "asia", "cancer", "child", "earthquake", "hailfinder", "hepar2",
+         "insurance", "sachs", "survey", "water", "win95pts"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_bnlearns_networks_agree_with_pyagrum(name, tmp_path):
+    """Posteriors to 1e-9; what we read and write is what pyAgrum reads and writes."""
+    folder = _bundled()
+    if folder is None or not (folder / f"{name}.bif.gz").exists():
+        pytest.skip("pgmpy, whose wheel holds bnlearn's networks, is not installed")
+    gum = pytest.importorskip("pyagrum", reason="pyAgrum is not installed")
+    graph = minfer.read(folder / f"{name}.bif.gz")
+    theirs = interop.to_pyagrum(graph)
+    same_posteriors(gum, graph, theirs)
+    states = [s for v in graph.names for s in graph.states(v)]
+    words = all(re.fullmatch(r"\w+", s) for s in states)
+    plain_words = all(re.fullmatch(r"[A-Za-z_]\w*", s) for s in states)
+    if words:  # pyAgrum reads BIF and NET with words for states only, and in single precision
+        plain = tmp_path / f"{name}.bif"
+        plain.write_bytes(gzip.decompress((folder / f"{name}.bif.gz").read_bytes()))
+        same_tables(graph, gum.loadBN(str(plain)), 1e-6)
+    for suffix in ("bif", "net", "bifxml") if words else ("bifxml",):
+        minfer.write(graph, tmp_path / f"ours.{suffix}")
+        tolerance = 1e-12 if suffix == "bifxml" else 1e-6
+        same_tables(graph, gum.loadBN(str(tmp_path / f"ours.{suffix}")), tolerance)
+        if plain_words:  # it writes no other states, or XML that is none
+            path = tmp_path / f"theirs.{suffix}"
+            gum.saveBN(theirs, str(path))
+            same_tables(minfer.read(path), theirs, 1e-4)  # in few digits
+
+
+def same_tables(graph, theirs, tolerance):
+    assert set(theirs.names()) == set(graph.names)
+    for v in graph.names:
+        tensor = theirs.cpt(v)
+        assert tuple(theirs.variable(v).labels()) == graph.states(v)
+        order = [v, *parents(graph, v)]
+        assert set(tensor.names) == set(order)
+        array = tensor.reorganize(order).toarray()  # the first variable is the last axis
+        k = len(order) - 1
+        ours = probabilities(graph, v).transpose([*range(k - 1, -1, -1), k])
+        np.testing.assert_allclose(ours, array, atol=tolerance, rtol=0)
+
+
+def same_posteriors(gum, graph, theirs):
+    """Without evidence, and with three observations that are possible together."""
+    answer = Exact()(graph)
+    engine = gum.LazyPropagation(theirs)
+    engine.makeInference()
+    for v in graph.names:
+        np.testing.assert_allclose(answer[v], engine.posterior(v).toarray(), atol=1e-9, err_msg=v)
+    seen: dict[str, str] = {}
+    for v in graph.names[-3:]:
+        state = graph.states(v)[int(np.argmax(answer[v]))]
+        try:
+            Exact()(graph.with_evidence({**seen, v: state}))
+        except ContradictionError:
+            continue
+        seen[v] = state
+    answer = Exact()(graph.with_evidence(seen))
+    engine.setEvidence(seen)
+    engine.makeInference()
+    for v in graph.names:
+        np.testing.assert_allclose(answer[v], engine.posterior(v).toarray(), atol=1e-9, err_msg=v)
+
+
+def test_xdsl_of_agrum_is_refused_where_its_rows_are_in_another_order():
+    by_agrum = XDSL.replace(b"<genie>", b'<genie version="1.0" app="aGrUM 3.3.1">')
+    with pytest.raises(FormatError, match=r"line 8.*save the network as BIFXML"):
+        parse_xdsl("m", by_agrum)
