@@ -29,16 +29,19 @@ from minfer import (
     TreeReweighted,
 )
 from minfer.io import read_mar, read_pr
+from minfer.io.bif import format_bif
 from minfer.io.fg import format_fg
 from minfer.io.native import _PREFIX, VERSION, format_native, seal
+from minfer.io.net import format_net
 from minfer.io.uai import format_uai
+from minfer.io.xmlbif import format_xmlbif
 
 LIMIT_SECONDS = 2.0
 
 
 class Case(NamedTuple):
     number: int
-    kind: str  # the reader: uai, fg, minfer, any, evid, mar, pr
+    kind: str  # the reader: uai, fg, minfer, bif, xmlbif, net, xdsl, any, evid, mar, pr
     name: str  # the file name it is read under
     data: bytes
 
@@ -53,10 +56,54 @@ def model() -> FactorGraph:
     return graph.with_evidence({3: 1})
 
 
+def network() -> FactorGraph:
+    """A Bayesian network with zeros, one state, odd names and several parents."""
+    return FactorGraph.network(
+        {"a": ["no", "yes"], "b": ["p", "q q", '"'], "c": ["only"], "d 4": 2},
+        {
+            "a": [0.25, 0.75],
+            "b": ("a", [[0.5, 0.5, 0.0], [0.125, 0.125, 0.75]]),
+            "c": ("d 4", [[1.0], [1.0]]),
+            "d 4": (["b", "a"], [[[0.5, 0.5], [1, 0]], [[0, 1], [0.1, 0.9]], [[1, 0], [0.3, 0.7]]]),
+        },
+    )
+
+
+XDSL = b"""<?xml version="1.0" encoding="UTF-8"?>
+<smile version="1.0" id="Net"><nodes>
+<cpt id="a"><state id="no" /><state id="yes" /> <probabilities>0.2 0.8</probabilities></cpt>
+<deterministic id="b"><state id="t" /><state id="f" /> <parents>a</parents>
+<resultingstates>t f</resultingstates></deterministic>
+<noisymax id="c"><state id="big" /><state id="none" /> <parents>a b</parents>
+<strengths>0 1 1 0</strengths> <parameters>0.5 0.5 0 1 0.25 0.75 0 1 0.1 0.9</parameters></noisymax>
+</nodes> <extensions><genie app="GeNIe" /></extensions></smile>
+"""
+
+BIF = b"""// rows in another order, a default, a property
+network x { property "y ; z" ; }
+variable a { type discrete [ 2 ] { no, yes }; property position = (1, 2) ; }
+variable b { type discrete [ 3 ] { p, q, r }; }
+/* a
+comment */
+probability ( a | b ) { default 0.5, 0.5 ; (q) 0.25, 0.75; }
+probability ( b ) { table 0.25, 0.25, 0.5; }
+"""
+
+XMLBIF = b"""<?xml version="1.0"?>
+<!DOCTYPE BIF [ <!ELEMENT BIF ( NETWORK )*> <!ATTLIST VARIABLE TYPE (nature|utility) "nature"> ]>
+<BIF VERSION="0.3"> <NETWORK> <NAME>x</NAME>
+<VARIABLE> <NAME>a</NAME> <OUTCOME>no</OUTCOME> <OUTCOME>yes</OUTCOME> </VARIABLE>
+<DEFINITION> <FOR>a</FOR> <TABLE> 0.5 0.5 </TABLE> </DEFINITION>
+</NETWORK> </BIF>
+"""
+
+
 def seeds() -> list[tuple[str, str, bytes]]:
     """(kind, file name, content) of valid files."""
     graph = model()
     uai, fg, native = format_uai(graph), format_fg(graph), format_native(graph)
+    net = network()
+    bif, xmlbif, hugin = format_bif(net), format_xmlbif(net), format_net(net)
     return [
         ("uai", "m.uai", uai),
         ("uai", "m.uai", uai.replace(b"MARKOV", b"BAYES").replace(b"\n", b"\r\n\t")),
@@ -66,6 +113,20 @@ def seeds() -> list[tuple[str, str, bytes]]:
         ("fg", "m.fg.gz", gzip.compress(fg, mtime=0)),
         ("minfer", "m.minfer", native),
         ("minfer", "m.minfer.gz", gzip.compress(native, mtime=0)),
+        ("uai", "m.uai", format_uai(net)),
+        ("uai", "m.uai", b"# comments // twice\n" + format_uai(net) + b"/* the\nend */"),
+        ("bif", "m.bif", bif),
+        ("bif", "m.bif", BIF),
+        ("bif", "m.bif.gz", gzip.compress(BIF, mtime=0)),
+        ("xmlbif", "m.xmlbif", xmlbif),
+        ("xmlbif", "m.xml", XMLBIF),
+        ("xmlbif", "m.bifxml.gz", gzip.compress(XMLBIF, mtime=0)),
+        ("net", "m.net", hugin),
+        ("net", "m.net", b"% a comment\n" + hugin.replace(b"(0.5 0.5 0.0)", b"0.5 0.5 0.0")),
+        ("xdsl", "m.xdsl", XDSL),
+        ("any", "model", BIF),
+        ("any", "model", hugin),
+        ("any", "model", XDSL),
         ("any", "model", uai),
         ("any", "model", fg),
         ("any", "model", native),
@@ -83,6 +144,10 @@ WORDS = [
     b"1000000000", b"99999999999999999999", b"2147483648", b"4294967296", b"9007199254740993",
     b"1e9", b"1e300", b"abc", b"1.5.5", b"1-2", b"1_0", b"0x10", b"\xff\xfe", b"\0", b"1,", b"#",
     b"MARKOV", b"9" * 3000, b"", b"+", b".", b"e", b"nan(1)", b"\xef\xbb\xbf1", b"1 \x0c 2", b"33",
+    b"(" * 500, b")", b"{", b"};", b";", b"|", b'"', b'"\\', b"\\", b"//", b"/*", b"*/", b"%",
+    b"[9]", b"property", b"default", b"table", b"probability ( a ) {", b"node", b"utility u {}",
+    b"<x>", b"</x>", b"<" * 50, b"<a>" * 100, b"&amp;", b"&e;", b"<!ENTITY e 'eee'>", b"<![CDATA[",
+    b"<!DOCTYPE BIF SYSTEM 'x'>", b"<!--", b"<FOR>a</FOR>", b"<decision id='d'/>", b"yes",
 ]  # fmt: skip
 
 Mutation = Callable[[random.Random, bytes], bytes]
@@ -250,6 +315,10 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "uai": _read_model,
     "fg": _read_model,
     "minfer": _read_model,
+    "bif": _read_model,
+    "xmlbif": _read_model,
+    "net": _read_model,
+    "xdsl": _read_model,
     "any": _read_model,
     "evid": lambda path: minfer.read_evidence(path, model()),
     "mar": read_mar,

@@ -125,14 +125,24 @@ class _Rows:
 
     def read(self, k: int) -> None:
         """Everything up to the closing brace."""
+        try:
+            self._read(k)
+        except FormatError:
+            raise
+        except (ValueError, IndexError):  # of the list of tokens: there are no more
+            self.text.ends("a row has no ';' or ')'")
+        self._finish()
+
+    def _read(self, k: int) -> None:
         text, words = self.text, self.text.words
+        find = words.index
         lookups = [{s: i for i, s in enumerate(self.draft.states[v])} for v in self.scope[:-1]]
         sized = list(zip(lookups, self.parents))
         n_parents, size = len(sized), self.size
-        while (word := text.get(k, "a row")) != "}":
+        while (word := words[k]) != "}":
             if word == "(":
-                close = text.find(")", k, "this row")
-                end = text.find(";", close, "this row")
+                close = find(")", k)
+                end = find(";", close)
                 if close - k - 1 != n_parents:
                     text.fail(k, f"{close - k - 1} states for {n_parents} parents")
                 row, j = 0, k
@@ -146,7 +156,7 @@ class _Rows:
                 self.spans.append((close + 1, end))
                 k = end + 1
             elif word in ("table", "default"):
-                end = text.find(";", k, f"this {word}")
+                end = find(";", k)
                 if getattr(self, word) is not None:
                     text.fail(k, f"there is a second {word}")
                 setattr(self, word, (k + 1, end))
@@ -155,7 +165,6 @@ class _Rows:
                 k = _properties(text, k)
             else:
                 text.fail(k, "expected a row, table, default or property")
-        self._finish()
 
     def _state(self, j: int) -> int:
         """The number of a state written as a string, or an error."""
