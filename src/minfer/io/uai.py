@@ -99,7 +99,7 @@ def parse_uai(name: str, data: bytes) -> FactorGraph:
     tables, ptr, where = _read_tables(text, at, table_sizes(n_states[scopes], arity))
     check_not_zero(text, tables, ptr, where)
     graph = FactorGraph.empty(n_states)
-    if data.lstrip().startswith(b"BAYES") and len(arity) and arity.min() > 0:
+    if data.lstrip().startswith(b"BAYES") and len(arity):
         directed = _directed(name, graph, arity, scopes, tables)
         if directed is not None:
             return directed
@@ -114,6 +114,9 @@ def _directed(
     tables: NDArray[np.float64],
 ) -> FactorGraph | None:
     """The model of a BAYES file, if it is one; a warning says why not."""
+    if arity.min() == 0:
+        _note(name, "a table has no variable")
+        return None
     end = np.cumsum(arity)
     children = scopes[end - 1]
     parents = {int(v): scopes[e - a : e - 1].tolist() for v, e, a in zip(children, end, arity)}
