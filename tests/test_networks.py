@@ -470,7 +470,7 @@ def test_texts_that_are_none():
         with pytest.raises(FormatError, match="line 1: the file is empty"):
             parse("m", b" \n")
         with pytest.raises(FormatError, match="line 2, column 3: the text is not UTF-8"):
-            parse("m", b"network\n  \xe9t\xe9 { }")
+            parse("m", "network\n é".encode() + b"\xe9 { }")
         with pytest.raises(FormatError, match="this is no text"):
             parse("m", b"network\0")
 

@@ -30,8 +30,8 @@ def example(
 ) -> None:
     """Write an example model to a file, or list the examples.
 
-    Names of variables are lost in .uai and .fg files. As a .png file the
-    picture is grey, under normal noise, for `minfer denoise`.
+    Names of variables are lost in .uai and .fg files. As a .png file the picture is grey, under
+    normal noise, for `minfer denoise`.
 
     \b
     Examples:

@@ -42,7 +42,8 @@ class Tokens:
         try:
             self._text = data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            line, column = _place(data[: error.start].decode("utf-8", "replace"), error.start)
+            before = error.object[: error.start].decode("utf-8", "replace")
+            line, column = _place(before, len(before))
             raise FormatError(
                 f"{name}: line {line}, column {column}: the text is not UTF-8; convert it, for "
                 "instance with iconv -f latin1 -t utf-8"
