@@ -186,7 +186,7 @@ class Meter:
         while self._deadline is not None and not self.flag[0]:
             left = self._deadline - self._clock()
             try:
-                return future.result(timeout=max(left, 0.001))
+                return future.result(timeout=min(max(left, 0.001), 60.0))
             except TimeoutError:
                 if self._clock() >= self._deadline:
                     self.flag[0] = 1

@@ -25,6 +25,10 @@ from minfer.words import counted
 METHODS = ("none", "fixed", "exact", "monotone", "walks", "boxes", "hull", "range")
 
 
+#: Wider intervals are called vacuous.
+VACUOUS = 0.999
+
+
 class Step(NamedTuple):
     """A line of the trace: what was tried, and where the intervals stood after it."""
 
@@ -104,8 +108,8 @@ class Intervals:
 
     @property
     def vacuous(self) -> NDArray[np.bool_]:
-        """Variables of which nothing is known, shape (V,): some state's interval is [0, 1]."""
-        return self.width >= 1.0
+        """Variables of which next to nothing is known, shape (V,): [0, 1] but for a thousandth."""
+        return self.width > VACUOUS
 
     # ------------------------------------------------------------------ what they say
 

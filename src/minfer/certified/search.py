@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -56,11 +57,11 @@ def all_methods() -> dict[str, tuple[Callable[[], Method], ...]]:
     from minfer.certified.whole import Whole
 
     return {
+        "exact": (Whole, Swept),
         "walks": (Walks,),
         "monotone": (Monotone,),
         "boxes": (Boxes,),
         "hull": (Hull,),
-        "exact": (Swept, Whole),
     }
 
 
@@ -84,15 +85,16 @@ def intervals(
     model : FactorGraph
         With its evidence, if any.
     time_limit : float or None
-        Seconds (wall clock) after which the best intervals so far are returned; Ctrl-C does the
-        same. None: no limit.
+        Seconds (wall clock; compiling and loading kernels are not counted) after which the best
+        intervals so far are returned; Ctrl-C does the same. None: no limit.
     tol : float
         The width at which a variable is finished.
     variables : names or numbers, optional
         Work on these only; the others get what falls off.
     work : int, optional
-        A limit in nodes and cells instead of seconds (about a nanosecond each), which gives the
-        same intervals on every machine. With it, ``time_limit`` still holds unless None.
+        A limit in nodes and cells instead of seconds (some nanoseconds each), which gives the same
+        intervals on every machine; the portions at work when it is reached are finished. With it,
+        ``time_limit`` still holds unless None.
     undecided : bool
         A variable is finished once its most probable state is certain, whatever ``tol`` (and where
         that cannot be: two states that differ by less than 1e-9).
@@ -120,6 +122,7 @@ def intervals(
     check_graph(model, "intervals")
     if time_limit is not None:
         check_seconds("time_limit", time_limit)
+        time_limit = None if time_limit == np.inf else time_limit
     check_number("tol", tol, 0.0)
     check_flag("undecided", undecided)
     if work is not None:
@@ -129,6 +132,8 @@ def intervals(
     known = all_methods()
     if isinstance(methods, str):
         methods = [methods]
+    if methods is not None and not len(methods):
+        raise SettingsError("methods: name at least one, or leave it out for all")
     for name in methods or ():
         check_choice("methods", name, tuple(known))
     keep = None if kept is None else bool_mask(kept, model.n_factors, "kept")
@@ -140,6 +145,8 @@ def intervals(
         asked[:] = False
         asked[[model.index(v) for v in chosen]] = True
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    for kernels in ("boxes", "frontier", "hull", "regions", "walks", "whole"):
+        import_module(f"minfer.kernels.{kernels}")  # not on the clock
     meter = Meter(time_limit, work, workers or cores or 1)
     search = Search(condition(model), asked, tol, undecided, meter, watch)
     try:
@@ -228,7 +235,9 @@ class Search:
                 if not turn.method.gradual:
                     turn.level = level
                 self._take(turn, turns, wanted)
-        if not any(t.more for t in turns):
+        if not self._open().any():
+            self.meter.stopped = self.meter.stopped or "tolerance"
+        elif not any(t.more for t in turns):
             self.meter.stopped = self.meter.stopped or "exhausted"
         return self.meter.go_on()
 

@@ -65,7 +65,7 @@ def intervals(
         typer.Option(
             metavar="N",
             help="Most nodes and cells to visit, instead of seconds: the same intervals on every "
-            "machine. About a nanosecond each.",
+            "machine. Some nanoseconds each.",
         ),
     ] = None,
     undecided: Annotated[
@@ -88,7 +88,7 @@ def intervals(
         typer.Option(
             metavar="FILE",
             help="Draw the widest intervals, and how they narrowed, to a .png or .svg file (needs "
-            "minfer[plot]).",
+            "the extra `plot`).",
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,
@@ -147,7 +147,7 @@ def intervals(
         console.print(sentence(found, chosen, undecided))
         console.print()
         show_table(console, found, chosen, rows)
-        render.show(console, render.facts(facts(model, found, seconds)))
+        render.show(console, render.facts(facts(model, found, seconds, chosen)))
 
 
 # ---------------------------------------------------------------------- finding them
@@ -260,6 +260,8 @@ def next_step(iv: Intervals, chosen: list[int] | None = None, undecided: bool = 
         "work": f"--work {4 * max(iv.work, 1)}",
     }.get(iv.stopped, "a longer run")
     narrower = "" if chosen is not None else ", or --variables for some of them,"
+    if iv.trace and len(iv.trace) > 8 and not any(step.improved for step in iv.trace[-5:]):
+        return f"{more} may not help: the last five steps narrowed nothing (`minfer plan`: exact?)"
     return f"{more}{narrower} narrows what is left"
 
 
@@ -283,6 +285,7 @@ def judged(iv: Intervals, marginals: Marginals, chosen: list[int] | None = None)
 def told(iv: Intervals, marginals: Marginals, chosen: list[int] | None = None) -> dict[str, str]:
     """Two lines about intervals for the facts below an answer."""
     advice = next_step(iv, chosen).replace("--time-limit", "--intervals")
+    advice = advice.replace("--variables", "--query")
     return {
         "judged": judged(iv, marginals, chosen),
         "intervals": f"{certain(iv, chosen)}. {ending(iv)}{f'; {advice}' if advice else ''}",
@@ -348,20 +351,21 @@ def _highest(ends: NDArray[np.float64]) -> str:
     return f"{text}  +{more} more" if more else text
 
 
-def facts(name: str, iv: Intervals, read: float) -> dict[str, str]:
+def facts(name: str, iv: Intervals, read: float, chosen: list[int] | None) -> dict[str, str]:
     from minfer.cli import render
 
-    width = iv.width
+    which = slice(None) if chosen is None else chosen
+    width, method, codes = iv.width[which], iv.method[which], iv.codes[which]
     made = [
-        f"{counted(int((iv.method == word).sum()), 'variable')} by {word}"
-        for word in dict.fromkeys(iv.method[np.argsort(iv.codes, kind="stable")].tolist())
+        f"{counted(int((method == word).sum()), 'variable')} by {word}"
+        for word in dict.fromkeys(method[np.argsort(codes, kind="stable")].tolist())
         if word != "none"
     ]
     return {
         "model": f"{name}: {render.describe(iv.graph)}",
         "width": f"{width.mean():.2g} on average, {width.max():.2g} at most" if len(iv) else "none",
         "method": ", ".join(made) or "none",
-        "time": f"{render.duration(iv.seconds)} without compiling kernels, {iv.work:.2g} units of "
+        "time": f"{render.duration(iv.seconds)} without compiling and loading kernels, {iv.work:.2g} units of "
         f"work; reading the model {render.duration(read)}",
     }
 

@@ -142,7 +142,7 @@ def run(
     if request is None:
         text = f"running {solver_name(settings)}"
         answer = answer_out = wait_for(text, lambda: _solve(solver, graph))
-        sure = None if intervals is None else _certify(graph, intervals)
+        sure = None if intervals is None else _certify(graph, intervals, chosen)
     else:
         request.check_names(graph)
         solver = say_if_exact_is_cheap(solver, settings, graph, model, evidence or [])
@@ -192,11 +192,11 @@ def _solve(solver: Solver, graph: FactorGraph) -> Marginals:
     return answer
 
 
-def _certify(graph: FactorGraph, seconds: float) -> Intervals:
+def _certify(graph: FactorGraph, seconds: float, chosen: list[int] | None) -> Intervals:
     from minfer.cli.intervals import find, live
 
-    with live(graph.n_variables) as watch:
-        return find(graph, seconds, watch=watch)
+    with live(graph.n_variables if chosen is None else len(chosen)) as watch:
+        return find(graph, seconds, variables=chosen, watch=watch)
 
 
 def _of_full_model(report: Report) -> Marginals:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,6 +40,8 @@ class Fault(NamedTuple):
 #: What this process came upon, in order: damaged files, and why kernels were not kept.
 FAULTS: list[Fault] = []
 UNSAVED: list[str] = []
+#: Seconds this process has spent loading kernels.
+LOADING = [0.0]
 
 
 class KernelCache(FunctionCache):
@@ -53,6 +56,7 @@ class KernelCache(FunctionCache):
         )
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
+        began = time.perf_counter()
         try:
             return super().load_overload(sig, target_context)
         except MemoryError:
@@ -61,6 +65,8 @@ class KernelCache(FunctionCache):
             key = self._index_key(sig, target_context.codegen())
             self._cache_file.discard(key, error)
             return None
+        finally:
+            LOADING[0] += time.perf_counter() - began
 
     def save_overload(self, sig: Any, data: Any) -> None:
         try:

@@ -31,7 +31,7 @@ import numba
 from numba.core import config as _config
 from numba.core import event
 
-from minfer.kernels._cache import KernelCache
+from minfer.kernels._cache import LOADING, KernelCache
 
 config: Any = _config  # its settings are made at run time, unseen by type checkers
 _HERE = Path(__file__).parent
@@ -111,9 +111,12 @@ class _SayOnce(event.Listener):
 
 
 def compiling() -> float:
-    """Seconds (wall clock) this process has spent compiling, so that limits need not count them."""
+    """Seconds (wall clock) this process has spent compiling and loading kernels.
+
+    So that limits need not count them.
+    """
     running = time.perf_counter() - _SayOnce.began if _SayOnce.depth else 0.0
-    return _SayOnce.spent + running
+    return _SayOnce.spent + running + LOADING[0]
 
 
 event.register("numba:compile", _SayOnce())
