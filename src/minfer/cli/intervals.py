@@ -365,8 +365,8 @@ def facts(name: str, iv: Intervals, read: float, chosen: list[int] | None) -> di
         "model": f"{name}: {render.describe(iv.graph)}",
         "width": f"{width.mean():.2g} on average, {width.max():.2g} at most" if len(iv) else "none",
         "method": ", ".join(made) or "none",
-        "time": f"{render.duration(iv.seconds)} without compiling and loading kernels, {iv.work:.2g} units of "
-        f"work; reading the model {render.duration(read)}",
+        "time": f"{render.duration(iv.seconds)} without compiling and loading kernels, "
+        f"{iv.work:.2g} units of work; reading the model {render.duration(read)}",
     }
 
 
