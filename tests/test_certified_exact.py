@@ -6,9 +6,10 @@ import mpmath
 import numpy as np
 import pytest
 
+import certifying
 import zoo
 from drawn_models import alone, cases, published, truth, violations
-from minfer import ContradictionError, Exact, FactorGraph
+from minfer import ContradictionError, Exact, FactorGraph, intervals
 from minfer.certified.bounds import Bounds, Meter
 from minfer.certified.local import Local
 from minfer.certified.whole import Whole
@@ -166,3 +167,15 @@ def test_published_answers_lie_inside(path):
     bounds = alone(Whole(), graph, 5)
     assert (bounds.lo <= p + 1e-11).all()
     assert (p <= bounds.hi + 1e-11).all()
+
+
+@pytest.mark.parametrize("size", [1e12, 1e19, 1e30])
+def test_numbers_beyond_what_floats_can_tell_are_left_alone(size):
+    # a field and a pair that cancel: whoever computes the sum has lost everything else
+    graph = FactorGraph.from_tables(
+        [2, 2, 2], [[0], [0, 1], [1, 2]],
+        [[0.0, size], [[0.0, 0.0], [-size, -size]], [[0.3, -0.2], [0.1, 0.4]]],
+    )  # fmt: skip
+    p = certifying.true_marginals(graph)
+    assert not violations(alone(Whole(), graph), p)
+    assert not violations(intervals(graph, None, 0.0, work=10**6), p)

@@ -22,6 +22,9 @@ from minfer.errors import RefusedError
 from minfer.factors import FactorGroup, Tables
 from minfer.layout import cells, scopes
 
+#: Variables whose logarithms are less certain count as opaque.
+MOST_ERROR = 0.01
+
 
 @dataclass(frozen=True, eq=False)
 class Tabled:
@@ -80,6 +83,7 @@ class Tabled:
                 largest = np.array([finite[t : t + s].max() for t, s in zip(toff, size)])
             by_place = np.repeat(4 * U * largest, np.diff(flat.fptr))
             error += np.bincount(flat.scope, by_place, minlength=len(card))
+        opaque |= free & ~(error < MOST_ERROR)  # numbers so large that floats cannot tell sums
         return cls(
             n, card, off, free, opaque, model.field, flat.fptr, flat.scope, toff, size, log_psi,
             error,
