@@ -38,6 +38,8 @@ _LATE = {
     "ground": "minfer.reduction.sources",
     "calibrate": "minfer.reduction.calibrate",
     "denoise": "minfer.denoising",
+    "Explorer": "minfer.report.explore",
+    "explore": "minfer.report.explore",
     "explain": "minfer.reduction.explain",
     "explain_model": "minfer.reduction.explain",
     "factor_gains": "minfer.reduction.gains",
@@ -95,6 +97,7 @@ if TYPE_CHECKING:
     from minfer.reduction.result import Result
     from minfer.reduction.sources import FactorSource, Join, JoinTemplates, ground
     from minfer.reduction.tradeoff import tradeoff
+    from minfer.report.explore import Explorer, explore
     from minfer.solvers.auto import Auto
     from minfer.solvers.base import LogZ, Marginals, Solver, Status
     from minfer.solvers.batch import Batch
@@ -115,6 +118,7 @@ __all__ = [
     "ContradictionError",
     "EvidenceError",
     "Exact",
+    "Explorer",
     "FactorGraph",
     "FactorSource",
     "Features",
@@ -145,6 +149,7 @@ __all__ = [
     "denoise",
     "explain",
     "explain_model",
+    "explore",
     "factor_gains",
     "ground",
     "infer",

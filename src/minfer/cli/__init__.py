@@ -24,6 +24,7 @@ from minfer.cli.demo import demo
 from minfer.cli.denoise import denoise
 from minfer.cli.doctor import doctor
 from minfer.cli.example import example
+from minfer.cli.explore import explore
 from minfer.cli.failures import Commands, leave
 from minfer.cli.intervals import intervals
 from minfer.cli.options import Command
@@ -84,7 +85,7 @@ def top(
 
 
 for _command in (
-    run, intervals, plan, tradeoff, denoise, paper, convert, example, demo, warmup, doctor,
+    run, intervals, explore, plan, tradeoff, denoise, paper, convert, example, demo, warmup, doctor,
 ):  # fmt: skip
     app.command(cls=Command)(_command)
 app.add_typer(parse)

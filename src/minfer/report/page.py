@@ -17,23 +17,27 @@ from typing import Any
 
 import minfer
 
-#: Parts of the script, in order; they share one scope of their own.
-SCRIPTS = (
-    "tools.js",
-    "plots.js",
-    "numbers.js",
-    "table.js",
-    "graph.js",
-    "picture.js",
-    "sentence.js",
-    "report.js",
-)
+#: Parts of each kind's script, in order; they share one scope of their own.
+SCRIPTS = {
+    "report": (
+        "page.js",
+        "tools.js",
+        "plots.js",
+        "numbers.js",
+        "table.js",
+        "graph.js",
+        "picture.js",
+        "sentence.js",
+        "report.js",
+    ),
+    "explore": ("page.js", "engine.js", "cards.js", "view.js", "panel.js", "explore.js"),
+}
 
 
-def page(data: dict[str, Any], title: str) -> str:
-    """The report of some data as a whole HTML page."""
-    style = _resource("report.css")
-    parts = "\n".join(_resource(name) for name in SCRIPTS)
+def page(data: dict[str, Any], title: str, kind: str = "report") -> str:
+    """Some data as a whole HTML page, a report or one to explore a network with."""
+    style = _resource(f"{kind}.css")
+    parts = "\n".join(_resource(name) for name in SCRIPTS[kind])
     script = f'"use strict";\n(() => {{\n{parts}}})();\n'
     plain = title.encode("utf-8", "replace").decode()  # file names may hold half characters
     text = json.dumps({"title": title, "minfer": minfer.__version__, **data}, allow_nan=False,
@@ -48,7 +52,7 @@ def page(data: dict[str, Any], title: str) -> str:
         "script_hash": _hash(script),
         "data": text,
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda m: places[m[1]], _resource("report.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda m: places[m[1]], _resource(f"{kind}.html"))
 
 
 def _resource(name: str) -> str:

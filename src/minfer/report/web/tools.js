@@ -1,23 +1,9 @@
-// What everything else uses: the data, the current step, elements, numbers and colours.
+// What everything in a report uses: the current step, numbers and colours.
 
-const data = JSON.parse(document.getElementById("data").textContent);
 const { steps, drawing } = data;
 const last = steps.length - 1;
 const sentence = drawing.kind === "sentence";
 let current = data.start;
-
-const $ = (id) => document.getElementById(id);
-
-function add(parent, name, attributes = {}, text = null) {
-  const svg = name === "svg" || parent instanceof SVGElement;
-  const node = svg
-    ? document.createElementNS("http://www.w3.org/2000/svg", name)
-    : document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-  if (text !== null) node.textContent = text;
-  parent.append(node);
-  return node;
-}
 
 function number(x) {
   if (x === null || x === undefined) return "none";
@@ -29,10 +15,8 @@ function number(x) {
 
 const about = (x) => (x === 0 ? "0" : `about ${number(x)}`);
 const tick = (x) => number(x).replace(".0e", "e").replace("e+", "e");
-const count = (n) => n.toLocaleString("en-GB");
 const percent = (x) =>
   `${x < 0.0995 ? Number((100 * x).toPrecision(2)) : (100 * x).toFixed(x < 1 && x > 0.995 ? 1 : 0)}%`;
-const plural = (n, word) => `${count(n)} ${word}${n === 1 ? "" : "s"}`;
 
 function duration(s) {
   if (s < 1e-3) return `${number(s * 1e6)} µs`;
@@ -42,11 +26,6 @@ function duration(s) {
 const share = (i) => (data.n_candidates ? steps[i].kept / data.n_candidates : 1);
 const colour = (name) =>
   getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-
-function bytes(text) {
-  const raw = atob(text);
-  return Uint8Array.from(raw, (c) => c.charCodeAt(0));
-}
 
 function keys(parent, items) {
   const line = add(parent, "p", { class: "keys" });

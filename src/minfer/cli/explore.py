@@ -1,0 +1,55 @@
+"""``minfer explore``: a network as a page to play with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from minfer.cli.failures import UsageError, note
+from minfer.cli.options import Evidence, Model
+from minfer.cli.progress import wait_for
+from minfer.cli.run import check_inputs, check_writable, load
+
+
+def explore(
+    model: Model,
+    out: Annotated[
+        str,
+        typer.Option(
+            "--out", "-o", metavar="PAGE.HTML", help="Page to write; - is standard output."
+        ),
+    ],
+    evidence: Evidence = None,
+    title: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="TEXT", help="What the network is called. Default: the file's name."),
+    ] = None,
+) -> None:
+    """A page to play with: one HTML file that draws the network and answers in the browser.
+
+    Every variable is a card with a bar for each state. A click on a state observes it, and all
+    posteriors follow at once: the page computes them itself, exactly, and asks the network for
+    nothing. Evidence given here is set when it opens; what is set in the page is in its address,
+    to be shared. Models of more than a million cells are refused; `minfer plan` tells how many
+    there are.
+
+    \b
+    Examples:
+      minfer explore sprinkler.minfer -o sprinkler.html
+      minfer explore grid.uai -o grid.html --evidence x3=1 --title "A grid"
+    """
+    import minfer
+
+    if out != "-":
+        if Path(out).suffix.lower() not in (".html", ".htm"):
+            raise UsageError(f"--out {out}: end the name in .html")
+        check_writable(out, [model, *(evidence or ())])
+    check_inputs(model, evidence)
+    graph, _ = load(model, evidence)
+    name = Path(model).name if title is None and model != "-" else title or ""
+    page = wait_for("planning and drawing", lambda: minfer.explore(graph, title=name))
+    page.write(out)
+    if out != "-":
+        note(f"wrote {out}")

@@ -1,0 +1,224 @@
+"""A page to play with: the network drawn, a bar for every state, evidence by a click.
+
+What depends on the structure is done here: the clique tree (:mod:`minfer.elimination`), the drawing
+(:mod:`minfer.report.cards`). The page has the tables, and its script passes messages in that tree, in
+logarithms as :class:`minfer.Exact` does, so that every click is answered exactly and at once.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.checks import check_type
+from minfer.conditioning import condition
+from minfer.decomposition import only_tables
+from minfer.elimination import CliqueTree, clique_tree
+from minfer.errors import RefusedError
+from minfer.graph import FactorGraph, check_graph
+from minfer.io.text import PathLike, write_bytes
+from minfer.layout import Scopes, cells, scopes
+from minfer.report.cards import Drawing, layered, spread
+from minfer.report.page import page
+from minfer.solvers.exact import calibrate
+from minfer.words import counted
+
+__all__ = ["Explorer", "explore"]
+
+#: Cells of all cliques, and variables, up to which a page answers and can be read.
+MAX_CELLS, MAX_VARIABLES = 1 << 20, 1500
+#: Sizes of a card in pixels. One with more states shows a histogram instead of a line for each.
+WIDTH, HEAD, ROW, FOOT, MAX_ROWS, HISTOGRAM = 172, 27, 19, 4, 12, 84
+_HEIGHT = 640  # of the page within a notebook
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """A page that answers in the browser; in a notebook it shows itself."""
+
+    html: str
+
+    def write(self, path: PathLike) -> None:
+        """Write the page to a file, atomically; ``-`` is standard output."""
+        write_bytes(path, self.html.encode())
+
+    def __repr__(self) -> str:
+        return f"Explorer({len(self.html):,} characters of HTML; write(path) makes it a file)"
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe srcdoc="{escape(self.html)}" sandbox="allow-scripts" title="network" '
+            f'style="width:100%;height:{_HEIGHT}px;border:1px solid #8884;border-radius:8px">'
+            "</iframe>"
+        )
+
+
+def explore(
+    model: FactorGraph,
+    evidence: Mapping[int | str, int | str] | None = None,
+    *,
+    title: str = "",
+) -> Explorer:
+    """A page to play with: click on states, and all posteriors follow, computed in the page.
+
+    Parameters
+    ----------
+    model : FactorGraph
+        A Bayesian network is drawn in layers with arrows, any other model as a graph. Evidence on
+        it is set when the page opens and can be taken back there; soft evidence is a part of it.
+    evidence : {variable: state}, optional
+        More of it, by number or name.
+    title : str
+        What the network is called.
+
+    Returns
+    -------
+    Explorer
+        Has ``html`` and ``write(path)``; as the last line of a notebook's cell it shows the page.
+
+    Raises
+    ------
+    RefusedError
+        If the cliques have more than 2**20 cells, or there are more than 1,500 variables.
+
+    Examples
+    --------
+    >>> import minfer
+    >>> from minfer.examples import sprinkler
+    >>> page = minfer.explore(sprinkler(), title="sprinkler")
+    >>> page.html[:15], "https:" in page.html
+    ('<!DOCTYPE html>', False)
+    """
+    check_graph(model, "explore")
+    check_type(title, str, "explore: title is text")
+    if model.n_variables > MAX_VARIABLES:
+        raise RefusedError(
+            f"explore: {counted(model.n_variables, 'variable')} are too many to look at (up to "
+            f"{MAX_VARIABLES:,}); `minfer run`, or minfer.infer, answers without a drawing"
+        )
+    graph = model.with_evidence({} if evidence is None else evidence)
+    graph, seen = _without_evidence(graph)
+    engine = _engine(graph)
+    if seen:
+        _check_possible(graph, seen)
+    directed = graph.directed
+    heights = [_height(int(s)) for s in graph.n_states]
+    sizes = np.stack([np.full(len(heights), float(WIDTH)), np.array(heights, dtype=float)], axis=1)
+    parents = _parents(graph) if directed else None
+    own = [tuple(graph.scope(f).tolist()) for f in range(graph.n_factors)]
+    drawing = spread(own, sizes) if parents is None else layered(parents, sizes)
+    kind = "Bayesian network" if directed else "Undirected model"
+    links = counted(sum(map(len, parents)), "arc") if parents is not None else ""
+    about = f"{kind}: {counted(graph.n_variables, 'variable')}, "
+    about += links or counted(graph.n_factors, "factor")
+    data = {
+        "about": about,
+        "directed": directed,
+        "names": [graph.name(v) for v in range(graph.n_variables)],
+        "states": [list(graph.states(v)) for v in range(graph.n_variables)],
+        "evidence": [[v, s] for v, s in seen.items()],
+        "card": {"width": WIDTH, "head": HEAD, "row": ROW, "rows": MAX_ROWS},
+        **_drawn(drawing, sizes),
+        "engine": engine,
+    }
+    return Explorer(page(data, title or "network", "explore"))
+
+
+def _height(states: int) -> int:
+    return HEAD + FOOT + (ROW * states if states <= MAX_ROWS else HISTOGRAM)
+
+
+def _without_evidence(graph: FactorGraph) -> tuple[FactorGraph, dict[int, int]]:
+    """The model before it was conditioned, and what it was conditioned on.
+
+    Only where nothing else was ever said of a variable's states: 0 for one, minus infinity for the
+    others.
+    """
+    if graph._field is None:
+        return graph, {}
+    log_field, seen = graph._field.copy(), {}
+    for v in range(graph.n_variables):
+        own = log_field[graph._offsets[v] : graph._offsets[v + 1]]
+        if len(own) > 1 and (own > -np.inf).sum() == 1 and own.max() == 0.0:
+            seen[v] = int(own.argmax())
+            own[:] = 0.0
+    return graph._renumbered(_field=log_field), seen
+
+
+def _check_possible(graph: FactorGraph, seen: dict[int, int]) -> None:
+    """ContradictionError where the page would begin with what cannot be."""
+    model = only_tables(condition(graph.with_evidence(dict[int | str, int | str](seen.items()))))
+    calibrate(model, clique_tree(model))
+
+
+def _parents(graph: FactorGraph) -> list[list[int]]:
+    out: list[list[int]] = [[] for _ in range(graph.n_variables)]
+    for f in range(graph.n_factors):
+        child = graph.child(f)
+        assert child is not None
+        out[child] = [v for v in graph.scope(f).tolist() if v != child]
+    return out
+
+
+def _drawn(drawing: Drawing, sizes: NDArray[np.float64]) -> dict[str, Any]:
+    return {
+        "nodes": np.concatenate([drawing.corners, sizes], axis=1).round(1).tolist(),
+        "edges": drawing.edges,
+        "dots": drawing.dots.round(1).tolist(),
+        "size": list(drawing.size),
+    }
+
+
+# ---------------------------------------------------------------------- the engine's plan
+
+
+def _engine(graph: FactorGraph) -> dict[str, Any]:
+    """The clique tree and its tables, as the script reads them."""
+    model = only_tables(condition(graph))
+    tree = clique_tree(model, float(MAX_CELLS))
+    if not tree.complete or tree.cells > MAX_CELLS:
+        raise RefusedError(
+            f"explore: the clique tree of this model has {'' if tree.complete else 'more than '}"
+            f"{tree.cells:,.0f} cells, and a page computes with up to {MAX_CELLS:,}; keep the part "
+            "of the model you ask about, join states, or use `minfer run --evidence`, which also "
+            "answers approximately"
+        )
+    calibrate(model, tree)  # a model that contradicts itself is told here, not in the page
+    flat, (at, log_psi) = scopes(model.groups), cells(model.groups)
+    return {
+        "card": model.graph._n_states.tolist(),
+        "fixed": model.fixed.tolist(),
+        "field": _numbers(model.field),
+        "cliques": _lists(tree.variables, tree.ptr),
+        "eliminated": tree.n_eliminated.tolist(),
+        "parent": tree.parent.tolist(),
+        "scopes": _lists(flat.scope, flat.fptr),
+        "clique_of": _home(flat, tree).tolist(),
+        "at": at.tolist(),
+        "tables": _numbers(log_psi),
+    }
+
+
+def _home(flat: Scopes, tree: CliqueTree) -> NDArray[np.int64]:
+    """The clique of each table: where the first of its variables is eliminated."""
+    if not len(flat.ids):
+        return np.zeros(0, dtype=np.int64)
+    at = np.zeros(int((tree.position >= 0).sum()), dtype=np.int64)
+    free = np.flatnonzero(tree.position >= 0)
+    at[tree.position[free]] = tree.home[free]
+    return at[np.minimum.reduceat(tree.position[flat.scope], flat.fptr[:-1])]
+
+
+def _lists(values: NDArray, ptr: NDArray[np.int64]) -> list[list[int]]:
+    whole = values.tolist()
+    return [whole[a:b] for a, b in zip(ptr[:-1].tolist(), ptr[1:].tolist())]
+
+
+def _numbers(values: NDArray[np.float64]) -> str:
+    return b64encode(np.ascontiguousarray(values, dtype="<f8").tobytes()).decode()

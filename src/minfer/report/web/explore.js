@@ -1,0 +1,327 @@
+// The state of the page, and everything that changes it.
+
+const n = names.length;
+let evidence = new Int32Array(engine.card.length).fill(-1); // auxiliary variables behind
+const nothing = evidence.slice();
+const prior = engine.posteriors(nothing);
+let answer = prior; // the last that was possible
+let possible = true;
+let chosen = null;
+let question = null; // "explanation", "information"
+let target = null;
+const past = [];
+
+// ------------------------------------------------------------------ the address
+
+// Parts of the address are name=state; what cannot be written so goes by numbers, after a ~.
+const encoded = (text, number) => {
+  try {
+    return text.startsWith("~") ? `~${number}` : encodeURIComponent(text);
+  } catch {
+    return `~${number}`; // half a character
+  }
+};
+
+function toHash() {
+  const parts = [];
+  for (let v = 0; v < n; v += 1)
+    if (evidence[v] >= 0)
+      parts.push(`${encoded(names[v], v)}=${encoded(states[v][evidence[v]], evidence[v])}`);
+  if (parts.length) return `#${parts.join("&")}`;
+  return data.evidence.length ? "#none" : "";
+}
+
+function fromHash() {
+  const found = nothing.slice(),
+    unknown = [];
+  const text = location.hash.slice(1);
+  if (!text) for (const [v, s] of data.evidence) found[v] = s;
+  const numbered = (part, list) => {
+    if (part.startsWith("~")) return list[part.slice(1)] === undefined ? -1 : Number(part.slice(1));
+    try {
+      return list.indexOf(decodeURIComponent(part));
+    } catch {
+      return -1;
+    }
+  };
+  for (const part of text.split("&")) {
+    const at = part.indexOf("=");
+    if (at < 0) continue;
+    const v = numbered(part.slice(0, at), names);
+    const s = v < 0 ? -1 : numbered(part.slice(at + 1), states[v]);
+    if (s < 0) unknown.push(part);
+    else found[v] = s;
+  }
+  return { found, unknown };
+}
+
+function remember() {
+  if (location.protocol === "about:") return; // inside a notebook there is no address
+  try {
+    history.pushState(null, "", location.href.split("#")[0] + toHash());
+  } catch {
+    // a browser that forbids it here; the page works without
+  }
+}
+
+// ------------------------------------------------------------------ changes
+
+function set(next, { keep = true } = {}) {
+  if (keep) {
+    past.push(evidence.slice());
+    evidence = next;
+    remember();
+  } else evidence = next;
+  const found = engine.posteriors(evidence);
+  possible = found !== null;
+  if (possible) answer = found;
+  refresh();
+}
+
+function observe(v, s) {
+  const next = evidence.slice();
+  next[v] = evidence[v] === s ? -1 : s;
+  set(next);
+  const verb = evidence[v] === s ? "observed" : "taken back";
+  const log = possible ? `P(evidence) ${fromLog(answer.logZ - prior.logZ)}` : "impossible";
+  $("told").textContent = `${names[v]} ${states[v][s]} ${verb}; ${log}`;
+}
+
+function undo() {
+  if (!past.length) return;
+  evidence = past.pop();
+  remember();
+  set(evidence, { keep: false });
+}
+
+const clear = () => {
+  if (evidence.some((s) => s >= 0)) set(nothing.slice());
+};
+
+function choose(v) {
+  chosen = v;
+  cards.forEach(({ host }, u) => host.classList.toggle("chosen", u === v));
+  const dots = new Set();
+  for (const { ends } of lines) if (ends[0] === v && ends[1] >= n) dots.add(ends[1]);
+  for (const { ends, parts } of lines) {
+    const lit = ends.includes(v) || dots.has(ends[1]);
+    for (const part of parts) {
+      part.classList.toggle("lit", lit);
+      if (lit) part.parentNode.append(part);
+    }
+  }
+  showChosen(chosen, answer, prior, evidence, best());
+  if (question === "information" && evidence[target] >= 0 && evidence[v] < 0) {
+    target = v; // the old one is known by now
+    reply();
+  }
+}
+
+let explained = null;
+const best = () => (explained === null ? null : explained.states);
+
+function refresh() {
+  explained = question === "explanation" && possible ? engine.explanation(evidence) : null;
+  document.body.classList.toggle("stale", !possible);
+  world.classList.toggle(
+    "moved",
+    evidence.some((s) => s >= 0),
+  );
+  $("chosen-states").classList.toggle(
+    "moved",
+    evidence.some((s) => s >= 0),
+  );
+  for (let v = 0; v < n; v += 1) showCard(v, answer, prior, evidence, best());
+  showEvidence(evidence, possible ? answer.logZ - prior.logZ : null);
+  showChosen(chosen, answer, prior, evidence, best());
+  alarm();
+  reply();
+}
+
+function alarm() {
+  const box = $("alarm");
+  box.hidden = possible;
+  box.replaceChildren();
+  if (possible) return;
+  const clash = engine.conflict(evidence);
+  const named = names.map((_, v) => v).filter((v) => clash[v] >= 0);
+  const told = named.map((v) => `${names[v]} = ${states[v][clash[v]]}`);
+  const text = add(box, "p");
+  add(text, "strong", {}, "Impossible. ");
+  text.append(
+    told.length === 1
+      ? `This network gives ${told[0]} probability zero.`
+      : `This network gives ${told.slice(0, -1).join(", ")} and ${told.at(-1)} together probability zero.`,
+    " What is shown is from before.",
+  );
+  const choices = add(box, "div", { class: "choices" });
+  if (past.length) add(choices, "button", { type: "button" }, "Undo").addEventListener("click", undo);
+  for (const v of named.slice(0, 4)) {
+    const button = add(choices, "button", { type: "button" }, `Take back ${names[v]}`);
+    button.addEventListener("click", () => observe(v, evidence[v]));
+  }
+}
+
+// ------------------------------------------------------------------ questions
+
+function reply() {
+  $("ask-explanation").setAttribute("aria-pressed", question === "explanation");
+  $("ask-information").setAttribute("aria-pressed", question === "information");
+  for (const { badge } of cards) badge.textContent = "";
+  const host = $("reply");
+  if (question === null || !possible) {
+    host.replaceChildren();
+    if (!possible && question) add(host, "p", {}, "The evidence is impossible.");
+    return;
+  }
+  if (question === "explanation") {
+    showExplanation(explained, evidence, explained.score - answer.logZ);
+    return;
+  }
+  if (target === null) target = chosen ?? evidence.subarray(0, n).indexOf(-1);
+  if (target < 0) target = 0;
+  const bits = engine.information(target, evidence);
+  showInformation(target, bits, answer, evidence);
+  if (evidence[target] >= 0) return;
+  cards.forEach(({ badge }, v) => {
+    if (v !== target && evidence[v] < 0 && bits[v] >= 0.0005) badge.textContent = bits[v].toFixed(3);
+  });
+  cards[target].badge.textContent = "target";
+}
+
+function ask(what) {
+  question = question === what ? null : what;
+  if (question === "information" && chosen !== null) target = chosen;
+  refresh();
+}
+
+// ------------------------------------------------------------------ listening
+
+function go(v) {
+  choose(v);
+  reveal(v, true);
+  cards[v].host.focus({ preventScroll: true });
+}
+
+function matches() {
+  const wanted = $("search").value.trim().toLowerCase();
+  return wanted ? names.map((_, v) => v).filter((v) => names[v].toLowerCase().includes(wanted)) : null;
+}
+
+function search() {
+  const hits = matches();
+  cards.forEach(({ host }, v) => host.classList.toggle("miss", hits !== null && !hits.includes(v)));
+  $("found").textContent = hits === null ? "" : `${count(hits.length)} found`;
+}
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const { key } = event,
+    at = event.target;
+  const done = () => event.preventDefault();
+  if (at.matches("input, select")) {
+    if (at.id !== "search") return;
+    if (key === "Escape") {
+      at.value = "";
+      search();
+    } else if (key === "Enter" && matches()?.length) {
+      go(matches()[0]);
+      done();
+    }
+    return;
+  }
+  const node = at.closest(".node"),
+    v = node ? Number(node.dataset.v) : null;
+  const state = at.closest(".state");
+  if (key === "/") {
+    $("search").focus();
+    done();
+  } else if (key === "u") undo();
+  else if (key === "f") fit();
+  else if (key === "+" || key === "=") zoom(1.2);
+  else if (key === "-") zoom(1 / 1.2);
+  else if (key === "Escape") {
+    if (state && node) node.focus({ preventScroll: true });
+    else if (v !== null && evidence[v] >= 0) observe(v, evidence[v]);
+    else clear();
+  } else if (node && /^[1-9]$/.test(key)) {
+    if (Number(key) <= states[v].length) observe(v, Number(key) - 1);
+  } else if (state && (key === "ArrowUp" || key === "ArrowDown")) {
+    const next = key === "ArrowUp" ? state.previousElementSibling : state.nextElementSibling;
+    if (next?.matches(".state")) next.focus({ preventScroll: true });
+    done();
+  } else if (node && key.startsWith("Arrow")) {
+    const next = beside(v, key);
+    if (next !== null) cards[next].host.focus({ preventScroll: true });
+    done();
+  } else if (node && !state && key === "Enter") {
+    const p = answer.p.subarray(engine.start[v], engine.start[v + 1]);
+    const first = evidence[v] >= 0 ? evidence[v] : p.indexOf(Math.max(...p));
+    choose(v);
+    const list = cards[v].rows ?? [...$("chosen-states").children];
+    list[first].focus({ preventScroll: cards[v].rows !== null });
+    done();
+  }
+}
+
+function listen() {
+  document.addEventListener("keydown", onKey);
+  document.addEventListener("click", (event) => {
+    const on = (selector) => event.target.closest(selector);
+    const state = on(".state"),
+      node = on(".node");
+    if (node) choose(Number(node.dataset.v));
+    if (state) observe(Number(state.dataset.v), Number(state.dataset.s));
+    else if (on(".chip")) observe(Number(on(".chip").dataset.v), evidence[on(".chip").dataset.v]);
+    else if (on("[data-go]")) go(Number(on("[data-go]").dataset.go));
+  });
+  stage.addEventListener("focusin", (event) => {
+    const node = event.target.closest(".node");
+    if (!node || !node.matches(":focus-visible, :has(:focus-visible)")) return;
+    choose(Number(node.dataset.v));
+    reveal(chosen);
+  });
+  $("clear").addEventListener("click", clear);
+  $("ask-explanation").addEventListener("click", () => ask("explanation"));
+  $("ask-information").addEventListener("click", () => ask("information"));
+  $("reply").addEventListener("change", (event) => {
+    target = Number(event.target.value);
+    reply();
+    $("target").focus();
+  });
+  $("as-map").addEventListener("click", () => show("map"));
+  $("as-list").addEventListener("click", () => show("list"));
+  $("search").addEventListener("input", search);
+  $("skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    ($("clear").hidden ? $("ask-explanation") : $("clear")).focus();
+  });
+  window.addEventListener("hashchange", open);
+}
+
+function open() {
+  const { found, unknown } = fromHash();
+  past.length = 0;
+  set(found, { keep: false });
+  if (unknown.length) $("told").textContent = `The address names what is not here: ${unknown}`;
+}
+
+$("about").textContent = data.about;
+$("version").textContent = `Computed in this page, exactly. minfer ${data.minfer}`;
+buildCards();
+listenToPointers();
+listen();
+fit();
+open();
+
+// for the browser's console, and for tests
+window.minfer = Object.freeze({
+  names,
+  states,
+  evidence: () => Array.from(evidence.subarray(0, n)),
+  possible: () => possible,
+  posteriors: () => states.map((_, v) => Array.from(answer.p.subarray(engine.start[v], engine.start[v + 1]))),
+  logProbability: () => (possible ? answer.logZ - prior.logZ : -Infinity),
+  explanation: () => engine.explanation(evidence)?.states.slice(0, n) ?? null,
+  information: (v) => Array.from(engine.information(v, evidence)?.subarray(0, n) ?? []),
+});

@@ -1,0 +1,150 @@
+// The panel: what was observed, the chosen variable, and the two questions.
+
+const short = (x) => {
+  if (x === 0) return "0";
+  if (x >= 0.001) return String(Number(x.toPrecision(4)));
+  return x.toExponential(2).replace("e-", "e−");
+};
+// exp of a logarithm that may be too small for a number
+function fromLog(log) {
+  if (log > -700) return short(Math.exp(Math.min(log, 0)));
+  const ten = log / Math.LN10,
+    whole = Math.floor(ten);
+  return `${(10 ** (ten - whole)).toFixed(2)}e−${-whole}`;
+}
+
+function showEvidence(evidence, log) {
+  const list = $("chips"),
+    focused = list.contains(document.activeElement);
+  list.replaceChildren();
+  names.forEach((name, v) => {
+    if (evidence[v] < 0) return;
+    const text = `${name} = ${states[v][evidence[v]]}`;
+    const chip = add(add(list, "li"), "button", {
+      type: "button",
+      class: "chip",
+      "aria-label": `Take back ${text}`,
+    });
+    chip.dataset.v = v;
+    chip.title = text;
+    add(chip, "span", {}, text);
+    add(chip, "span", { "aria-hidden": "true" }, "×");
+  });
+  if (!list.children.length)
+    add(list, "li", { class: "muted" }, "None yet. Choose a state of any card.");
+  else if (focused) list.querySelector("button").focus();
+  $("clear").hidden = !list.querySelector("button");
+  const facts = $("likelihood");
+  facts.replaceChildren();
+  if ($("clear").hidden) return;
+  const rows =
+    log === null
+      ? [["P(evidence)", "0, impossible"]]
+      : [
+          ["P(evidence)", fromLog(log)],
+          ["ln P", log.toFixed(4).replace("-", "−")],
+        ];
+  for (const [term, value] of rows) {
+    const row = add(facts, "div");
+    add(row, "dt", {}, term);
+    add(row, "dd", {}, value);
+  }
+}
+
+let shown = null; // the variable whose states are in the panel
+
+function showChosen(v, now, prior, evidence, best) {
+  $("chosen").hidden = v === null;
+  if (v === null) return;
+  const host = $("chosen-states");
+  if (shown !== v) {
+    shown = v;
+    $("chosen-title").textContent = names[v];
+    host.replaceChildren();
+    states[v].forEach((_, s) => stateButton(host, v, s));
+    host.scrollTop = 0;
+    showLinks(v);
+  }
+  [...host.children].forEach((button, s) => {
+    const k = engine.start[v] + s;
+    showState(button, now.p[k], prior.p[k], evidence[v] === s);
+    button.classList.toggle("best", best !== null && best[v] === s);
+  });
+}
+
+function showLinks(v) {
+  const host = $("chosen-links");
+  host.replaceChildren();
+  const near = { from: new Set(), to: new Set() };
+  const n = names.length;
+  for (const { ends: [a, b] } of lines) {
+    if (a === v && b < n) near.to.add(b);
+    if (b === v) near.from.add(a);
+    if (b >= n && a === v) for (const { ends } of lines) if (ends[1] === b) near.to.add(ends[0]);
+  }
+  near.to.delete(v);
+  const kinds = data.directed
+    ? [
+        ["Parents", near.from],
+        ["Children", near.to],
+      ]
+    : [["Neighbours", new Set([...near.from, ...near.to])]];
+  for (const [kind, set] of kinds) {
+    if (!set.size) continue;
+    const text = add(host, "p", { class: "links" }, `${kind}: `);
+    [...set].forEach((u, k) => {
+      if (k) text.append(", ");
+      add(text, "button", { type: "button" }, names[u]).dataset.go = u;
+    });
+  }
+}
+
+function showExplanation(found, evidence, log) {
+  const host = $("reply");
+  host.replaceChildren();
+  add(host, "p", {}, `The likeliest states of all variables together, marked ★: probability ${fromLog(log)} given the evidence.`);
+  const list = add(host, "ol");
+  names.forEach((name, v) => {
+    const item = add(list, "li", { class: evidence[v] >= 0 ? "seen" : "" });
+    const button = add(item, "button", { type: "button" });
+    button.dataset.go = v;
+    add(button, "span", { class: "label" }, name);
+    add(button, "span", { class: "value" }, states[v][found.states[v]]);
+  });
+}
+
+const MOST = 12; // rows of the ranking
+
+function showInformation(target, bits, now, evidence) {
+  const host = $("reply");
+  host.replaceChildren();
+  const line = add(host, "p", {}, "Average information about ");
+  const choice = add(line, "select", { id: "target", "aria-label": "Target" });
+  names.forEach((name, v) => {
+    if (evidence[v] >= 0 && v !== target) return;
+    add(choice, "option", { value: v }, name).selected = v === target;
+  });
+  if (evidence[target] >= 0) {
+    add(host, "p", {}, "It is observed: nothing more can be told about it. Choose another one.");
+    return;
+  }
+  const p = now.p.subarray(engine.start[target], engine.start[target + 1]);
+  const entropy = p.reduce((sum, q) => (q > 0 ? sum - q * Math.log2(q) : sum), 0);
+  add(host, "p", { class: "muted" }, `Its uncertainty now: ${short(entropy)} bits.`);
+  const ranked = names
+    .map((_, v) => v)
+    .filter((v) => v !== target && evidence[v] < 0 && bits[v] > 1e-9)
+    .sort((a, b) => bits[b] - bits[a] || a - b);
+  const list = add(host, "ol");
+  for (const v of ranked.slice(0, MOST)) {
+    const button = add(add(list, "li"), "button", { type: "button" });
+    button.dataset.go = v;
+    const fill = add(button, "span", { class: "fill" });
+    fill.style.transform = `scaleX(${Math.min(bits[v] / Math.max(entropy, 1e-12), 1)})`;
+    add(button, "span", { class: "label" }, names[v]);
+    add(button, "span", { class: "value" }, `${short(bits[v])} bits`);
+  }
+  const rest = ranked.length - MOST;
+  if (!ranked.length) add(host, "p", {}, "No other variable can tell anything about it now.");
+  else if (rest > 0) add(host, "p", { class: "muted" }, `and ${count(rest)} that tell less`);
+}
