@@ -116,11 +116,36 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
 
-    def open(self, path: Path) -> None:
+    def open(self, path: Path, fragment: str = "") -> None:
         """Load a file; what was heard of the page before is forgotten."""
         self.events.clear()
-        self.send("Page.navigate", url=path.resolve().as_uri())
+        self.send("Page.navigate", url="about:blank")  # else another fragment would not load
         self.wait("Page.loadEventFired")
+        self.events.clear()
+        self.send("Page.navigate", url=path.resolve().as_uri() + fragment)
+        self.wait("Page.loadEventFired")
+
+    def reload(self) -> None:
+        """The same page, anew."""
+        self.events.clear()
+        self.send("Page.reload")
+        self.wait("Page.loadEventFired")
+
+    def inside(self, expression: str) -> Any:
+        """The value of an expression in the page's one frame that has a process of its own."""
+        self.send("Target.setAutoAttach", autoAttach=True, waitForDebuggerOnStart=False,
+                  flatten=True)  # fmt: skip
+        self.wait("Target.attachedToTarget")
+        (frame,) = {
+            e["params"]["sessionId"]
+            for e in self.events
+            if e.get("method") == "Target.attachedToTarget"
+        }
+        own, self._session = self._session, frame
+        try:
+            return self.do(expression)
+        finally:
+            self._session = own
 
     def do(self, expression: str) -> Any:
         """The value of a JavaScript expression, which may be a promise."""
@@ -131,10 +156,28 @@ class Browser:
 
     def press(self, key: str) -> None:
         """A key, as a keyboard would."""
-        codes = {"ArrowRight": 39, "ArrowLeft": 37, "Home": 36, "End": 35, "Tab": 9, "Enter": 13}
-        for kind in ("rawKeyDown", "keyUp"):
+        codes = {"ArrowRight": 39, "ArrowLeft": 37, "ArrowUp": 38, "ArrowDown": 40, "Home": 36,
+                 "End": 35, "Tab": 9, "Enter": 13, "Escape": 27}  # fmt: skip
+        said = {"text": "\r" if key == "Enter" else key} if key == "Enter" or len(key) == 1 else {}
+        for kind in ("keyDown" if said else "rawKeyDown", "keyUp"):
             self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key,
-                      windowsVirtualKeyCode=codes[key])  # fmt: skip
+                      windowsVirtualKeyCode=codes.get(key) or ord(key.upper()),
+                      **(said if kind == "keyDown" else {}))  # fmt: skip
+
+    def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
+        """A movement, button or wheel of the mouse: moved, pressed, released or wheel."""
+        button = {} if kind in ("moved", "wheel") else {"button": "left", "clickCount": 1}
+        name = {"wheel": "mouseWheel"}.get(kind, f"mouse{kind.title()}")
+        self.send("Input.dispatchMouseEvent", type=name, x=x, y=y, **button, **more)
+
+    def click(self, selector: str) -> None:
+        """A real click into the middle of an element."""
+        x, y = self.do(
+            f"(b => [b.x + b.width / 2, b.y + b.height / 2])"
+            f"(document.querySelector({json.dumps(selector)}).getBoundingClientRect())"
+        )
+        for kind in ("moved", "pressed", "released"):
+            self.mouse(kind, x, y)
 
     def screenshot(self, path: Path, whole: bool = False) -> None:
         """The page as PNG; ``whole`` also what lies below the window."""

@@ -1,16 +1,17 @@
 """Where to draw a network whose variables are cards with a bar for every state.
 
 A Bayesian network is drawn in layers, parents above children (Sugiyama, Tagawa & Toda 1981): layers
-by longest paths, those that are too wide broken in two, edges over several layers led through
-invisible points, orders within layers by barycentres and exchanges of neighbours, positions by least
-squares under the order. Other models come from :func:`minfer.report.layout.stress_layout`, pushed
-apart until no two cards overlap. The same model always gives the same drawing.
+by longest paths, those that are too wide broken up, edges over several layers led through invisible
+points, orders within layers by barycentres and exchanges of neighbours, positions by least squares
+under the order. Other models come from :func:`minfer.report.layout.stress_layout`, pushed apart
+until no two cards overlap. The same model always gives the same drawing.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ GAP, LAYER_GAP = 22.0, 40.0  # between cards of a layer, and between layers
 _THIN = 10.0  # room of an edge that passes through a layer
 _ASPECT = 1.35  # width to height of the window a drawing is made for
 _SWEEPS, _SETTLE = 16, 12
+_MOST_SPREAD = 220  # points that are placed by their distances
 _MANY = 4000  # points, invisible ones included, beyond which fewer attempts are made
 _FLAT = 0.72  # cards are wider than tall
 _PORTS = 0.62  # share of a card's width over which the ends of its edges spread
@@ -45,10 +47,10 @@ def layered(parents: Sequence[Sequence[int]], sizes: NDArray[np.float64]) -> Dra
     if n == 0:
         return Drawing(np.zeros((0, 2)), [], np.zeros((0, 2)), (0.0, 0.0))
     layer = _layers(parents)
-    width = float(sizes[:, 0].max()) + GAP
     widest = int(np.bincount(layer).max())
     best: tuple[float, Drawing] | None = None
-    for most in sorted({max(1, round(widest / k)) for k in (1.0, 1.4, 2.0, 2.8, 4.0, 6.0)}):
+    attempts = {max(1, round(widest / k)) for k in (1.0, 1.4, 2.0, 2.8, 4.0, 6.0)}
+    for most in sorted(attempts, reverse=True):
         split = _broken(layer, parents, most)
         made = _Layers(split, parents, sizes)
         drawing = made.draw()
@@ -56,7 +58,7 @@ def layered(parents: Sequence[Sequence[int]], sizes: NDArray[np.float64]) -> Dra
         score = max(across / _ASPECT, down) * (1.0 + 0.02 * made.crossings / max(n, 1))
         if best is None or score < best[0] - 1e-9:
             best = score, drawing
-        if made.n_points > _MANY and across < _ASPECT * down + width:
+        if across < _ASPECT * down:  # more layers would only make it taller
             break
     assert best is not None
     return best[1]
@@ -130,7 +132,7 @@ class _Layers:
                     self.up.append([])
                     self.down.append([])
                 chain.append(v)
-                for a, b in zip(chain, chain[1:]):
+                for a, b in pairwise(chain):
                     self.down[a].append(b)
                     self.up[b].append(a)
                 self.chains.append(chain)
@@ -255,7 +257,7 @@ class _Layers:
                         sum(h * x[w] for h, w in zip(heavy, near)) / total if near else x[v]
                     )
                     weight.append(total if near else 0.05)
-                apart = [(self._wide(a) + self._wide(b)) / 2 + GAP for a, b in zip(row, row[1:])]
+                apart = [(self._wide(a) + self._wide(b)) / 2 + GAP for a, b in pairwise(row)]
                 for v, value in zip(row, _spaced(wanted, weight, apart)):
                     x[v] = value
         self._straighten(x)
@@ -364,6 +366,8 @@ def spread(scopes: Sequence[Sequence[int]], sizes: NDArray[np.float64]) -> Drawi
         return Drawing(np.zeros((0, 2)), [], np.zeros((0, 2)), (0.0, 0.0))
     pairs = sorted({(min(s), max(s)) for s in scopes if len(s) == 2})
     many = sorted({tuple(sorted(s)) for s in scopes if len(s) > 2})
+    if n + len(many) > _MOST_SPREAD:
+        return layered(_from_near_to_far(n, scopes), sizes)
     links = [*pairs, *((v, n + k) for k, scope in enumerate(many) for v in scope)]
     edges = np.array(links, dtype=np.int64).reshape(-1, 2)
     room = np.concatenate([sizes + GAP, np.full((len(many), 2), 2 * _THIN)])
@@ -381,6 +385,24 @@ def spread(scopes: Sequence[Sequence[int]], sizes: NDArray[np.float64]) -> Drawi
         (int(a), int(b), [round(float(c), 1) for c in (*x[a], *x[b])]) for a, b in links
     ]  # fmt: skip
     return Drawing(x[:n] - sizes / 2, lines, x[n:], (float(size[0]), float(size[1])))
+
+
+def _from_near_to_far(n: int, scopes: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Parents in a large model that has none: lines lead away from where a search begins, each
+    factor's along its variables."""
+    near: list[set[int]] = [set() for _ in range(n)]
+    for scope in scopes:
+        for a, b in pairwise(sorted(set(scope))):
+            near[a].add(b)
+            near[b].add(a)
+    rank: dict[int, int] = {}
+    for start in sorted(range(n), key=lambda v: (len(near[v]), v)):
+        queue = [] if start in rank else [start]
+        for v in queue:  # grows while it is read
+            if v not in rank:
+                rank[v] = len(rank)
+                queue += sorted(near[v] - rank.keys())
+    return [sorted(u for u in near[v] if rank[u] < rank[v]) for v in range(n)]
 
 
 def _apart(x: NDArray[np.float64], room: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,8 +1,8 @@
 """A page to play with: the network drawn, a bar for every state, evidence by a click.
 
-What depends on the structure is done here: the clique tree (:mod:`minfer.elimination`), the drawing
-(:mod:`minfer.report.cards`). The page has the tables, and its script passes messages in that tree, in
-logarithms as :class:`minfer.Exact` does, so that every click is answered exactly and at once.
+What depends on the structure is done here: the clique tree (:mod:`minfer.elimination`) and the
+drawing (:mod:`minfer.report.cards`). The page has the tables, and its script passes messages in
+that tree, in logarithms as :class:`minfer.Exact` does: every click is answered exactly, at once.
 """
 
 from __future__ import annotations

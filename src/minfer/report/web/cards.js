@@ -26,7 +26,7 @@ function stateButton(parent, v, s) {
 function showState(button, p, prior, seen) {
   const [fill, tick, label, number] = button.children;
   fill.style.transform = `scaleX(${p})`;
-  tick.style.transform = `scaleX(${prior})`;
+  tick.style.transform = `scaleX(${Math.abs(p - prior) < 0.0005 ? 0 : prior})`;
   number.textContent = percent(p);
   button.setAttribute("aria-pressed", seen);
   button.classList.toggle("never", p === 0);
@@ -67,7 +67,7 @@ function buildCards() {
     host.dataset.v = v;
     Object.assign(host.style, { left: `${x}px`, top: `${y}px`, minHeight: `${h}px` });
     host.style.setProperty("width", `${w}px`);
-    const size = Math.min(22, Math.max(12, (w - 12) / (0.66 * name.length)));
+    const size = Math.min(22, Math.max(12, (w - 12) / (0.74 * name.length)));
     host.style.setProperty("--far", `${size}px`);
     const head = add(host, "div", { class: "name" });
     add(head, "span", { title: name }, name);
@@ -92,8 +92,8 @@ function showCard(v, now, prior, evidence, best) {
   const p = now.p.subarray(first, first + size);
   const top = p.indexOf(Math.max(...p));
   card.host.classList.toggle("seen", evidence[v] >= 0);
-  const text =
-    evidence[v] >= 0 ? `observed ${states[v][evidence[v]]}` : `${states[v][top]} ${percent(p[top])}`;
+  const seen = evidence[v] >= 0;
+  const text = seen ? `observed ${states[v][evidence[v]]}` : `${states[v][top]} ${percent(p[top])}`;
   card.host.setAttribute("aria-label", `${names[v]}: ${text}`);
   if (card.rows) {
     card.rows.forEach((button, s) => {

@@ -123,14 +123,8 @@ const best = () => (explained === null ? null : explained.states);
 function refresh() {
   explained = question === "explanation" && possible ? engine.explanation(evidence) : null;
   document.body.classList.toggle("stale", !possible);
-  world.classList.toggle(
-    "moved",
-    evidence.some((s) => s >= 0),
-  );
-  $("chosen-states").classList.toggle(
-    "moved",
-    evidence.some((s) => s >= 0),
-  );
+  const any = evidence.some((s) => s >= 0);
+  for (const host of [world, $("chosen-states")]) host.classList.toggle("moved", any);
   for (let v = 0; v < n; v += 1) showCard(v, answer, prior, evidence, best());
   showEvidence(evidence, possible ? answer.logZ - prior.logZ : null);
   showChosen(chosen, answer, prior, evidence, best());
@@ -146,16 +140,16 @@ function alarm() {
   const clash = engine.conflict(evidence);
   const named = names.map((_, v) => v).filter((v) => clash[v] >= 0);
   const told = named.map((v) => `${names[v]} = ${states[v][clash[v]]}`);
+  const all =
+    told.length === 1 ? told[0] : `${told.slice(0, -1).join(", ")} and ${told.at(-1)} together`;
   const text = add(box, "p");
   add(text, "strong", {}, "Impossible. ");
-  text.append(
-    told.length === 1
-      ? `This network gives ${told[0]} probability zero.`
-      : `This network gives ${told.slice(0, -1).join(", ")} and ${told.at(-1)} together probability zero.`,
-    " What is shown is from before.",
-  );
+  text.append(`This model gives ${all} probability zero. What is shown is from before.`);
   const choices = add(box, "div", { class: "choices" });
-  if (past.length) add(choices, "button", { type: "button" }, "Undo").addEventListener("click", undo);
+  if (past.length) {
+    const button = add(choices, "button", { type: "button" }, "Undo");
+    button.addEventListener("click", undo);
+  }
   for (const v of named.slice(0, 4)) {
     const button = add(choices, "button", { type: "button" }, `Take back ${names[v]}`);
     button.addEventListener("click", () => observe(v, evidence[v]));
@@ -184,7 +178,8 @@ function reply() {
   showInformation(target, bits, answer, evidence);
   if (evidence[target] >= 0) return;
   cards.forEach(({ badge }, v) => {
-    if (v !== target && evidence[v] < 0 && bits[v] >= 0.0005) badge.textContent = bits[v].toFixed(3);
+    if (v === target || evidence[v] >= 0 || bits[v] < 0.0005) return;
+    badge.textContent = bits[v].toFixed(3);
   });
   cards[target].badge.textContent = "target";
 }
@@ -205,7 +200,8 @@ function go(v) {
 
 function matches() {
   const wanted = $("search").value.trim().toLowerCase();
-  return wanted ? names.map((_, v) => v).filter((v) => names[v].toLowerCase().includes(wanted)) : null;
+  if (!wanted) return null;
+  return names.map((_, v) => v).filter((v) => names[v].toLowerCase().includes(wanted));
 }
 
 function search() {
@@ -225,7 +221,10 @@ function onKey(event) {
       at.value = "";
       search();
     } else if (key === "Enter" && matches()?.length) {
-      go(matches()[0]);
+      const [first] = matches();
+      at.value = "";
+      search();
+      go(first);
       done();
     }
     return;
@@ -255,7 +254,7 @@ function onKey(event) {
     if (next !== null) cards[next].host.focus({ preventScroll: true });
     done();
   } else if (node && !state && key === "Enter") {
-    const p = answer.p.subarray(engine.start[v], engine.start[v + 1]);
+    const p = posterior(v);
     const first = evidence[v] >= 0 ? evidence[v] : p.indexOf(Math.max(...p));
     choose(v);
     const list = cards[v].rows ?? [...$("chosen-states").children];
@@ -306,6 +305,8 @@ function open() {
   if (unknown.length) $("told").textContent = `The address names what is not here: ${unknown}`;
 }
 
+const posterior = (v) => answer.p.subarray(engine.start[v], engine.start[v + 1]);
+
 $("about").textContent = data.about;
 $("version").textContent = `Computed in this page, exactly. minfer ${data.minfer}`;
 buildCards();
@@ -320,7 +321,7 @@ window.minfer = Object.freeze({
   states,
   evidence: () => Array.from(evidence.subarray(0, n)),
   possible: () => possible,
-  posteriors: () => states.map((_, v) => Array.from(answer.p.subarray(engine.start[v], engine.start[v + 1]))),
+  posteriors: () => states.map((_, v) => Array.from(posterior(v))),
   logProbability: () => (possible ? answer.logZ - prior.logZ : -Infinity),
   explanation: () => engine.explanation(evidence)?.states.slice(0, n) ?? null,
   information: (v) => Array.from(engine.information(v, evidence)?.subarray(0, n) ?? []),

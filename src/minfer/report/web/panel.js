@@ -33,7 +33,7 @@ function showEvidence(evidence, log) {
   if (!list.children.length)
     add(list, "li", { class: "muted" }, "None yet. Choose a state of any card.");
   else if (focused) list.querySelector("button").focus();
-  $("clear").hidden = !list.querySelector("button");
+  $("clear").hidden = $("legend").hidden = !list.querySelector("button");
   const facts = $("likelihood");
   facts.replaceChildren();
   if ($("clear").hidden) return;
@@ -62,7 +62,6 @@ function showChosen(v, now, prior, evidence, best) {
     $("chosen-title").textContent = names[v];
     host.replaceChildren();
     states[v].forEach((_, s) => stateButton(host, v, s));
-    host.scrollTop = 0;
     showLinks(v);
   }
   [...host.children].forEach((button, s) => {
@@ -102,7 +101,8 @@ function showLinks(v) {
 function showExplanation(found, evidence, log) {
   const host = $("reply");
   host.replaceChildren();
-  add(host, "p", {}, `The likeliest states of all variables together, marked ★: probability ${fromLog(log)} given the evidence.`);
+  const told = "The likeliest states of all variables together, marked ★: probability";
+  add(host, "p", {}, `${told} ${fromLog(log)} given the evidence.`);
   const list = add(host, "ol");
   names.forEach((name, v) => {
     const item = add(list, "li", { class: evidence[v] >= 0 ? "seen" : "" });
@@ -114,6 +114,7 @@ function showExplanation(found, evidence, log) {
 }
 
 const MOST = 12; // rows of the ranking
+const bitsOf = (x) => (x < 0.0005 ? "<0.001" : x.toFixed(3));
 
 function showInformation(target, bits, now, evidence) {
   const host = $("reply");
@@ -130,7 +131,7 @@ function showInformation(target, bits, now, evidence) {
   }
   const p = now.p.subarray(engine.start[target], engine.start[target + 1]);
   const entropy = p.reduce((sum, q) => (q > 0 ? sum - q * Math.log2(q) : sum), 0);
-  add(host, "p", { class: "muted" }, `Its uncertainty now: ${short(entropy)} bits.`);
+  add(host, "p", { class: "muted" }, `Its uncertainty now: ${bitsOf(entropy)} bits.`);
   const ranked = names
     .map((_, v) => v)
     .filter((v) => v !== target && evidence[v] < 0 && bits[v] > 1e-9)
@@ -142,7 +143,7 @@ function showInformation(target, bits, now, evidence) {
     const fill = add(button, "span", { class: "fill" });
     fill.style.transform = `scaleX(${Math.min(bits[v] / Math.max(entropy, 1e-12), 1)})`;
     add(button, "span", { class: "label" }, names[v]);
-    add(button, "span", { class: "value" }, `${short(bits[v])} bits`);
+    add(button, "span", { class: "value" }, `${bitsOf(bits[v])} bits`);
   }
   const rest = ranked.length - MOST;
   if (!ranked.length) add(host, "p", {}, "No other variable can tell anything about it now.");

@@ -2,7 +2,7 @@
 
 const view = { x: 0, y: 0, scale: 1, own: false }; // own: moved by hand, so no longer fitted
 const CLOSEST = 2.5,
-  FAR = 0.5;
+  FAR = 0.48;
 const stage = $("stage"),
   world = $("world");
 const isList = () => stage.classList.contains("list");
@@ -82,7 +82,8 @@ function beside(v, key) {
       ArrowUp: [y - uy, ux - x],
     }[key];
     const cost = along + 2 * Math.abs(across);
-    if (u !== v && along > 4 && cost < least && cards[u].host.offsetParent) [best, least] = [u, cost];
+    if (u === v || along <= 4 || cost >= least || !cards[u].host.offsetParent) return;
+    [best, least] = [u, cost];
   });
   return best;
 }
@@ -98,7 +99,8 @@ function listenToPointers() {
   stage.addEventListener(
     "wheel",
     (event) => {
-      if (isList()) return;
+      const asleep = window !== window.top && !document.hasFocus(); // a notebook scrolls
+      if (isList() || asleep) return;
       event.preventDefault();
       const unit = event.deltaMode === 1 ? 16 : 1;
       zoom(Math.exp(-event.deltaY * unit * (event.ctrlKey ? 0.01 : 0.0016)), ...local(event));

@@ -1,0 +1,592 @@
+"""Pages to play with in a real headless Chromium: exact after every click, and what else they say.
+
+Skipped where there is no browser, as in ``test_report_browser.py``; where MINFER_BROWSER_TESTS is 1
+its absence is a failure.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import drawn_models
+import minfer
+import naive
+from browser import Browser, find_chromium
+from bundled import bundled, drawn_network
+from minfer import ContradictionError, Exact, FactorGraph
+from test_report import EVIL
+
+if find_chromium() is None and os.environ.get("MINFER_BROWSER_TESTS") != "1":
+    pytest.skip("there is no Chromium here", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = find_chromium()
+    assert program is not None, "MINFER_BROWSER_TESTS=1, but there is no Chromium"
+    with Browser(program) as it:
+        yield it
+
+
+# ---------------------------------------------------------------------- models
+
+
+def written(graph: FactorGraph, path: Path, **options: Any) -> Path:
+    minfer.explore(graph, **options).write(path)
+    return path
+
+
+SPRINKLER = FactorGraph.network(
+    {"rain": ["no", "yes"], "sprinkler": ["off", "on"], "wet": ["no", "yes"], "slippery": 2},
+    {
+        "rain": [0.8, 0.2],
+        "sprinkler": (["rain"], [[0.6, 0.4], [0.99, 0.01]]),
+        "wet": (["rain", "sprinkler"], [[[1, 0], [0.1, 0.9]], [[0.2, 0.8], [0.01, 0.99]]]),
+        "slippery": (["wet"], [[1, 0], [0.3, 0.7]]),
+    },
+)
+
+# ---------------------------------------------------------------------- asking the page
+
+STATE = """({
+  p: minfer.posteriors(), evidence: minfer.evidence(), possible: minfer.possible(),
+  log: minfer.possible() ? minfer.logProbability() : null,
+  alarm: !document.getElementById("alarm").hidden,
+})"""
+
+
+def click(browser: Browser, v: int, s: int) -> None:
+    """On a state's bar; of a histogram in the panel."""
+    browser.do(
+        f"(() => {{ const node = document.querySelectorAll('.node')[{v}];"
+        f" const bar = node.querySelectorAll('.state')[{s}]; if (bar) return bar.click();"
+        f" node.click(); document.querySelectorAll('#chosen-states .state')[{s}].click(); }})()"
+    )
+
+
+def exact(graph: FactorGraph, evidence: dict[int, int]) -> tuple[list[list[float]], float] | None:
+    """Marginals by variable and log P(evidence), or None where it is impossible."""
+    try:
+        m = Exact()(graph.with_evidence(dict[int | str, int | str](evidence.items())))
+    except ContradictionError:
+        return None
+    return [m[v].tolist() for v in range(graph.n_variables)], m.log_z - Exact()(graph).log_z
+
+
+def check(browser: Browser, graph: FactorGraph, evidence: dict[int, int]) -> bool:
+    """The page's answer is the exact one; whether the evidence is possible."""
+    page, truth = browser.do(STATE), exact(graph, evidence)
+    assert page["evidence"] == [evidence.get(v, -1) for v in range(graph.n_variables)]
+    assert page["possible"] == (truth is not None)
+    assert page["alarm"] == (truth is None)
+    if truth is not None:
+        for mine, theirs in zip(page["p"], truth[0], strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-9)
+        assert page["log"] == pytest.approx(truth[1], abs=1e-9)
+    return truth is not None
+
+
+def play(browser: Browser, graph: FactorGraph, rng: np.random.Generator, clicks: int) -> int:
+    """Clicks, checked each; impossible ones are undone. How many were impossible."""
+    evidence: dict[int, int] = {}
+    impossible = 0
+    check(browser, graph, evidence)
+    for _ in range(clicks):
+        v = int(rng.integers(graph.n_variables))
+        if graph.n_states[v] < 2:
+            continue
+        s = int(rng.integers(graph.n_states[v]))
+        before = dict(evidence)
+        if evidence.get(v) == s:
+            del evidence[v]
+        else:
+            evidence[v] = s
+        click(browser, v, s)
+        if not check(browser, graph, evidence):
+            impossible += 1
+            browser.do("document.querySelector('#alarm button').click()")
+            evidence = before
+            assert check(browser, graph, evidence)
+    return impossible
+
+
+# ---------------------------------------------------------------------- the numbers
+
+
+@pytest.mark.parametrize("name", ["alarm", "insurance", "hailfinder"])
+def test_networks_are_exact_after_every_click(browser: Browser, tmp_path: Path, name: str) -> None:
+    graph = bundled(name, tmp_path)
+    browser.view(1400, 900)
+    browser.open(written(graph, tmp_path / "page.html"))
+    play(browser, graph, np.random.default_rng(len(name)), 25)
+    assert browser.complaints() == []
+
+
+def test_drawn_networks_are_exact(browser: Browser, tmp_path: Path) -> None:
+    browser.view(1400, 900)
+    impossible = 0
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        graph = drawn_network(rng, 3 + 2 * seed)
+        browser.open(written(graph, tmp_path / "page.html"))
+        impossible += play(browser, graph, rng, 12)
+        assert browser.complaints() == []
+    assert impossible > 5
+
+
+@pytest.mark.parametrize("kind", [k for k in drawn_models.KINDS if k != "evidence"])
+def test_drawn_models_of_all_kinds_are_exact(browser: Browser, tmp_path: Path, kind: str) -> None:
+    browser.view(1400, 900)
+    tried = 0
+    for seed in range(12):
+        rng = np.random.default_rng([seed, 5])
+        graph = drawn_models.draw(rng, kind)
+        if not graph.n_variables or exact(graph, {}) is None or tried == 3:
+            continue
+        tried += 1
+        browser.open(written(graph, tmp_path / "page.html"))
+        play(browser, graph, rng, 6)
+        assert browser.complaints() == []
+    assert tried == 3
+
+
+def test_the_shown_percentages_are_the_numbers(browser: Browser, tmp_path: Path) -> None:
+    browser.view(1400, 900)
+    browser.open(written(SPRINKLER, tmp_path / "page.html", evidence={"wet": "yes"}))
+    shown = browser.do(
+        "[...document.querySelectorAll('#world .state')].map(b => b.getAttribute('aria-label'))"
+    )
+    m = Exact()(SPRINKLER.with_evidence({"wet": "yes"}))
+    expected = [
+        f"{name}, {'100%' if p == 1 else '0%' if p == 0 else f'{100 * p:.1f}%'}"
+        for v in range(4)
+        for name, p in zip(SPRINKLER.states(v), m[v].tolist())
+    ]
+    assert shown == expected
+    text = browser.do("document.getElementById('likelihood').textContent")
+    assert f"{np.exp(m.log_z):.4g}" in text
+
+
+def test_explanation_is_the_best_of_all_assignments(browser: Browser, tmp_path: Path) -> None:
+    browser.view(1400, 900)
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        kind = drawn_models.KINDS[seed % len(drawn_models.KINDS)]
+        graph = drawn_network(rng, 6) if seed < 3 else drawn_models.draw(rng, kind, 300)
+        if not graph.n_variables or exact(graph, {}) is None:
+            continue
+        v = int(rng.integers(graph.n_variables))
+        likely = int(np.argmin(Exact()(graph)[v] == 0))
+        seen = graph.with_evidence({v: likely}) if (graph.n_observed == 0) else graph
+        browser.open(written(seen, tmp_path / "page.html"))
+        states = browser.do("minfer.explanation()")
+        best = float(np.max(naive.log_scores(seen)))
+        assert float(seen.log_score(states)) == pytest.approx(best, abs=1e-9)
+        browser.do("document.getElementById('ask-explanation').click()")
+        marked = browser.do("document.querySelectorAll('#world .state.best').length")
+        assert marked == graph.n_variables
+        told = browser.do("document.querySelector('#reply p').textContent")
+        p = np.exp(best - naive.log_z(seen))
+        assert float(told.split("probability ")[1].split()[0].replace("−", "-")) == pytest.approx(
+            p, rel=0.01
+        )
+        assert browser.complaints() == []
+
+
+def information(graph: FactorGraph, target: int) -> list[float]:
+    """Mutual information with a target in bits, from all assignments."""
+    x, p = naive.joint(graph)
+    out = []
+    for v in range(graph.n_variables):
+        joint = np.zeros((int(graph.n_states[v]), int(graph.n_states[target])))
+        np.add.at(joint, (x[:, v], x[:, target]), p)
+        alone = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0, keepdims=True)
+        on = joint > 0
+        out.append(float((joint[on] * np.log2(joint[on] / alone[on])).sum()))
+    return out
+
+
+def test_information_is_that_of_all_assignments(browser: Browser, tmp_path: Path) -> None:
+    browser.view(1400, 900)
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        graph = drawn_network(rng, 6)
+        likely = int(np.argmax(Exact()(graph)[5]))
+        seen = graph.with_evidence({5: likely})
+        browser.open(written(seen, tmp_path / "page.html"))
+        truth = information(seen, 0)
+        np.testing.assert_allclose(browser.do("minfer.information(0)"), truth, atol=1e-9)
+        browser.do("document.querySelector('.node').click()")
+        browser.do("document.getElementById('ask-information').click()")
+        first = browser.do("document.querySelector('#reply li .label')?.textContent ?? ''")
+        others = [v for v in range(1, 5) if truth[v] > 1e-9]
+        assert first == (graph.name(max(others, key=lambda v: truth[v])) if others else "")
+        # another target, by the list
+        browser.do(
+            "(s => { s.value = 2; s.dispatchEvent(new Event('change', {bubbles: true})); })"
+            "(document.getElementById('target'))"
+        )
+        assert browser.do("document.getElementById('target').value") == "2"
+        assert browser.complaints() == []
+
+
+# ---------------------------------------------------------------------- evidence
+
+
+def test_evidence_of_the_model_is_set_and_can_be_taken_back(
+    browser: Browser, tmp_path: Path
+) -> None:
+    browser.view(1400, 900)
+    path = written(SPRINKLER.with_evidence({"wet": "yes"}), tmp_path / "page.html")
+    browser.open(path)
+    assert check(browser, SPRINKLER, {2: 1})
+    browser.click(".chip")
+    assert check(browser, SPRINKLER, {})
+    browser.reload()
+    assert browser.do("location.hash") == "#none"
+    assert check(browser, SPRINKLER, {})
+
+
+def test_soft_evidence_is_part_of_the_model(browser: Browser, tmp_path: Path) -> None:
+    browser.view(1400, 900)
+    graph = SPRINKLER.with_soft_evidence({"wet": [0.3, 0.9], "rain": [0.0, 0.5]})
+    browser.open(written(graph, tmp_path / "page.html"))
+    assert check(browser, graph, {})
+    click(browser, 1, 1)
+    assert check(browser, graph, {1: 1})
+    click(browser, 0, 0)  # excluded
+    assert not check(browser, graph, {0: 0, 1: 1})
+    assert "rain = no" in browser.do("document.getElementById('alarm').textContent")
+
+
+def test_impossible_evidence_names_the_clash_and_goes_back(
+    browser: Browser, tmp_path: Path
+) -> None:
+    browser.view(1400, 900)
+    browser.open(written(SPRINKLER, tmp_path / "page.html"))
+    click(browser, 3, 1)  # slippery
+    click(browser, 1, 1)
+    before = browser.do(STATE)
+    click(browser, 2, 0)  # but not wet
+    assert not check(browser, SPRINKLER, {1: 1, 2: 0, 3: 1})
+    text = browser.do("document.getElementById('alarm').textContent")
+    assert "wet = no and slippery = 1" in text
+    assert "sprinkler" not in text
+    browser.click("#alarm button")
+    assert browser.do(STATE) == before
+    click(browser, 2, 0)
+    browser.do("[...document.querySelectorAll('#alarm button')].at(-1).click()")
+    assert check(browser, SPRINKLER, {1: 1, 2: 0})
+
+
+def test_evidence_far_below_what_numbers_hold(browser: Browser, tmp_path: Path) -> None:
+    """P(e) about 1e-600: neither impossible nor zero."""
+    n = 60
+    states: dict[str, Any] = {"a": 2, **{f"b{k}": 2 for k in range(n)}}
+    rows = [[1 - 1e-10, 1e-10], [1 - 3e-11, 3e-11]]
+    tables = {"a": [0.5, 0.5], **{f"b{k}": (["a"], rows) for k in range(n)}}
+    graph = FactorGraph.network(states, tables)
+    browser.view(1400, 900)
+    browser.open(written(graph, tmp_path / "page.html", evidence={f"b{k}": 1 for k in range(n)}))
+    assert check(browser, graph, dict.fromkeys(range(1, n + 1), 1))
+    assert "e−6" in browser.do("document.getElementById('likelihood').textContent")
+
+
+ODD = [
+    "a & b=c",
+    "100 %",
+    "~3",
+    "#x?y",
+    "naïve 雨",
+    "__proto__",
+    "constructor",
+    "<b>",
+    '"',
+    "a/b\\",
+]
+
+
+def test_the_address_keeps_the_evidence(browser: Browser, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    states = {name: [*rng.permutation(ODD)[:3].tolist(), "ok"] for name in ODD}
+    tables: dict[str, Any] = {name: rng.dirichlet(np.ones(4)) for name in ODD}
+    for a, b in pairwise(ODD):
+        tables[b] = ([a], rng.dirichlet(np.ones(4), size=4))
+    graph = FactorGraph.network(states, tables)
+    path = written(graph, tmp_path / "page.html")
+    browser.view(1400, 900)
+    browser.open(path)
+    evidence = {v: int(rng.integers(4)) for v in range(len(ODD))}
+    for v, s in evidence.items():
+        click(browser, v, s)
+    assert check(browser, graph, evidence)
+    fragment, state = browser.do("location.hash"), browser.do(STATE)
+    browser.open(path, fragment)  # as someone else would who got the address
+    assert browser.do(STATE) == state
+    browser.reload()
+    assert browser.do(STATE) == state
+    assert browser.complaints() == []
+
+
+def test_back_takes_back_and_strange_addresses_do_no_harm(browser: Browser, tmp_path: Path) -> None:
+    path = written(SPRINKLER, tmp_path / "page.html")
+    browser.view(1400, 900)
+    browser.open(path)
+    click(browser, 0, 1)
+    click(browser, 2, 1)
+    assert browser.do("location.hash") == "#rain=yes&wet=yes"
+    browser.do("new Promise(r => { addEventListener('hashchange', r); history.back(); })")
+    assert check(browser, SPRINKLER, {0: 1})
+    browser.do("new Promise(r => { addEventListener('hashchange', r); location.hash = 'wet=no'; })")
+    assert check(browser, SPRINKLER, {2: 0})
+    for fragment in ("#", "#rain", "#=", "#rain=%E0%A4%A", "#no=yes&rain=maybe", "#~9=~9&~x=1"):
+        browser.open(path, fragment)
+        assert check(browser, SPRINKLER, {})
+    browser.open(path, "#rain=yes&nobody=1")
+    assert check(browser, SPRINKLER, {0: 1})
+    assert browser.complaints() == []
+
+
+# ---------------------------------------------------------------------- hands and eyes
+
+
+def test_the_keyboard_does_everything(browser: Browser, tmp_path: Path) -> None:
+    browser.view(1400, 900)
+    browser.open(written(SPRINKLER, tmp_path / "page.html"))
+    here = "document.activeElement.getAttribute('aria-label') ?? document.activeElement.id"
+    browser.press("/")
+    assert browser.do(here) == "search"
+    for letter in "wet":
+        browser.press(letter)
+    assert browser.do("document.querySelectorAll('.node.miss').length") == 3
+    browser.press("Enter")
+    assert browser.do(here).startswith("wet: ")
+    browser.press("2")
+    assert check(browser, SPRINKLER, {2: 1})
+    browser.press("ArrowUp")  # to a parent
+    assert browser.do(here).split(":")[0] in ("rain", "sprinkler")
+    browser.do("document.querySelectorAll('.node')[0].focus()")
+    browser.press("Tab")  # the next card, not its states
+    assert browser.do(here).startswith("sprinkler: ")
+    browser.press("Enter")
+    assert browser.do(here).startswith("o")  # on or off
+    browser.press("ArrowDown")
+    browser.press("ArrowUp")
+    browser.press("ArrowUp")
+    assert browser.do(here).startswith("off, ")
+    browser.press("Enter")
+    assert check(browser, SPRINKLER, {1: 0, 2: 1})
+    browser.press("Escape")
+    assert browser.do(here).startswith("sprinkler: ")
+    assert check(browser, SPRINKLER, {1: 0, 2: 1})
+    browser.press("Escape")
+    assert check(browser, SPRINKLER, {2: 1})
+    browser.press("Escape")
+    assert check(browser, SPRINKLER, {})
+    browser.press("u")
+    assert check(browser, SPRINKLER, {2: 1})
+    browser.press("9")  # no such state
+    assert check(browser, SPRINKLER, {2: 1})
+    assert browser.complaints() == []
+
+
+SCALE = "Number(document.getElementById('world').style.transform.match(/scale\\((.*)\\)/)[1])"
+
+
+def test_wheel_drag_and_pinch(browser: Browser, tmp_path: Path) -> None:
+    browser.view(1400, 900)
+    browser.open(written(SPRINKLER, tmp_path / "page.html"))
+    box = "(b => [b.x + b.width / 2, b.y + b.height / 2])({}.getBoundingClientRect())"
+    bar = box.format("document.querySelector('#world .state')")
+    x, y = browser.do(bar)
+    before = browser.do(SCALE)
+    browser.mouse("wheel", x, y, deltaX=0, deltaY=-200)
+    browser.do("new Promise(requestAnimationFrame)")
+    assert browser.do(SCALE) > before
+    np.testing.assert_allclose(browser.do(bar), (x, y), atol=6)  # what is under the cursor stays
+    x, y = browser.do(bar)
+    browser.mouse("moved", x, y)
+    browser.mouse("pressed", x, y)
+    for k in range(1, 6):
+        browser.mouse("moved", x + 12 * k, y + 8 * k, buttons=1)
+    browser.mouse("released", x + 60, y + 40)
+    np.testing.assert_allclose(browser.do(bar), (x + 60, y + 40), atol=1)
+    assert check(browser, SPRINKLER, {})  # a drag is not a click
+    browser.click("#world .state")
+    assert check(browser, SPRINKLER, {0: 0})
+    browser.click("#fit")
+    assert browser.do(SCALE) == pytest.approx(before)
+    before = browser.do(SCALE)
+    for kind, gap in (("touchStart", 40), ("touchMove", 60), ("touchMove", 80)):
+        points = [{"x": 600 - gap, "y": 300, "id": 0}, {"x": 600 + gap, "y": 300, "id": 1}]
+        browser.send("Input.dispatchTouchEvent", type=kind, touchPoints=points)
+    browser.send("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+    assert browser.do(SCALE) == pytest.approx(2 * before, rel=0.2)
+    assert browser.complaints() == []
+
+
+def many_states() -> FactorGraph:
+    rng = np.random.default_rng(3)
+    return FactorGraph.network(
+        {"many": 40, "few": ["a name that is long enough to be cut somewhere", "b"]},
+        {"many": rng.dirichlet(np.ones(40)), "few": (["many"], rng.dirichlet([1, 1], size=40))},
+    )
+
+
+@pytest.mark.parametrize("view", ["map", "list"])
+def test_no_window_scrolls_sideways(browser: Browser, tmp_path: Path, view: str) -> None:
+    for name, graph in (("sprinkler", SPRINKLER), ("many", many_states()),
+                        ("grid", FactorGraph.grid(np.zeros((5, 6)), 0.5)),
+                        ("network", drawn_network(np.random.default_rng(4), 40))):  # fmt: skip
+        path = written(graph, tmp_path / f"{name}.html", title="A rather long title " * 5)
+        for width, height, dark in ((1200, 800, False), (360, 640, False), (640, 360, True)):
+            browser.view(width, height, dark)
+            browser.open(path)
+            browser.click(f"#as-{view}")
+            browser.do("document.querySelector('.node').click()")
+            click(browser, 1, 0)
+            for question in ("explanation", "information"):
+                browser.do(f"document.getElementById('ask-{question}').click()")
+                wide = browser.do(
+                    "Math.max(document.documentElement.scrollWidth - innerWidth, "
+                    "...['panel', 'stage'].map(i => document.getElementById(i))"
+                    ".map(e => e.scrollWidth - e.clientWidth)"
+                    f".slice(0, {2 if view == 'list' else 1}))"
+                )
+                assert wide <= 0, f"{name} scrolls sideways by {wide} at {width}"
+            assert browser.complaints() == []
+            assert browser.requests() == [path.as_uri()]
+
+
+def test_states_of_a_histogram_are_in_the_panel(browser: Browser, tmp_path: Path) -> None:
+    browser.view(390, 800)
+    graph = many_states()
+    browser.open(written(graph, tmp_path / "page.html"))
+    assert browser.do("document.querySelectorAll('.histogram span').length") == 40
+    click(browser, 0, 33)
+    assert check(browser, graph, {0: 33})
+    assert browser.complaints() == []
+
+
+def test_cards_do_not_overlap_and_the_whole_fits(browser: Browser, tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+    for graph in (drawn_network(rng, 50), drawn_models.draw(rng, "arity", 3000), many_states()):
+        browser.view(1400, 900)
+        browser.open(written(graph, tmp_path / "page.html"))
+        boxes = np.array(browser.do(
+            "[...document.querySelectorAll('.node')].map(n => n.getBoundingClientRect())"
+            ".map(b => [b.left, b.top, b.right, b.bottom])"
+        ))  # fmt: skip
+        stage = browser.do(
+            "(b => [b.left, b.top, b.right, b.bottom])"
+            "(document.getElementById('stage').getBoundingClientRect())"
+        )
+        assert (boxes[:, :2] >= np.array(stage[:2])).all()
+        assert (boxes[:, 2:] <= np.array(stage[2:])).all()
+        for a in range(len(boxes)):
+            for b in range(a):
+                apart = (boxes[a, :2] >= boxes[b, 2:]) | (boxes[b, :2] >= boxes[a, 2:])
+                assert apart.any(), (a, b)
+
+
+def test_text_has_contrast(browser: Browser, tmp_path: Path) -> None:
+    """Every colour that text has, on every ground it stands on, at the 4.5 of WCAG AA."""
+    pairs = [
+        (ink, ground)
+        for ink in ("ink", "muted", "accent", "seen", "best", "warn")
+        for ground in ("page", "card")
+    ]
+    pairs += [("ink", "belief"), ("ink", "seen-fill"), ("ink", "seen-soft"), ("seen", "seen-soft"),
+              ("muted", "seen-soft")]  # fmt: skip
+    ratio = f"""({json.dumps(pairs)}).map(([a, b]) => {{
+      const root = getComputedStyle(document.documentElement);
+      const light = (name) => {{
+        const parts = root.getPropertyValue("--" + name).trim().match(/\\w\\w/g);
+        const [r, g, b] = parts.map((h) => parseInt(h, 16) / 255)
+          .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+      }};
+      return Math.max(light(a), light(b)) / Math.min(light(a), light(b));
+    }})"""
+    path = written(SPRINKLER, tmp_path / "page.html")
+    grounds = []
+    for dark in (False, True):
+        browser.view(1100, 800, dark)
+        browser.open(path)
+        for pair, found in zip(pairs, browser.do(ratio), strict=True):
+            assert found >= 4.5, (dark, pair, found)
+        grounds.append(browser.do("getComputedStyle(document.body).backgroundColor"))
+    assert grounds[0] != grounds[1]
+
+
+def test_everything_has_a_name(browser: Browser, tmp_path: Path) -> None:
+    browser.view(1400, 900)
+    browser.open(written(SPRINKLER, tmp_path / "page.html"))
+    click(browser, 0, 1)
+    tree = browser.send("Accessibility.getFullAXTree")["nodes"]
+    kinds = {"button", "textbox", "searchbox", "combobox", "group", "link"}
+    for node in tree:
+        if node.get("role", {}).get("value") in kinds and not node["ignored"]:
+            assert node.get("name", {}).get("value"), node
+    pressed = browser.do("document.querySelectorAll('#world [aria-pressed=true]').length")
+    assert pressed == 1
+    assert "rain yes observed" in browser.do("document.getElementById('told').textContent")
+
+
+def test_hostile_names_stay_text(browser: Browser, tmp_path: Path) -> None:
+    names = [
+        *EVIL,
+        "</script><img src=x onerror=alert(1)>",
+        "javascript:alert(1)",
+        "\ud800",
+        "{{data}}",
+    ]
+    names = list(dict.fromkeys(names))
+    rng = np.random.default_rng(1)
+    tables: dict[str, Any] = {names[0]: rng.dirichlet(np.ones(len(names)))}
+    for a, b in pairwise(names):
+        tables[b] = ([a], rng.dirichlet(np.ones(len(names)), size=len(names)))
+    graph = FactorGraph.network(dict.fromkeys(names, names), tables)
+    path = written(graph, tmp_path / "evil.html", title=EVIL[0])
+    browser.view(1400, 900)
+    browser.open(path)
+    scripts = browser.do("document.querySelectorAll('script').length")
+    for v in range(len(names)):
+        click(browser, v, v)
+    for question in ("explanation", "information"):
+        browser.do(f"document.getElementById('ask-{question}').click()")
+    assert check(browser, graph, {v: v for v in range(len(names))})
+    fragment = browser.do("location.hash")
+    browser.open(path, fragment)
+    assert check(browser, graph, {v: v for v in range(len(names))})
+    assert browser.complaints() == []
+    assert browser.requests() == [path.as_uri()]
+    assert browser.do("document.querySelectorAll('script').length") == scripts == 2
+    assert browser.do("document.querySelectorAll('img').length") == 0
+    shown = "[...document.querySelectorAll('.node .name > :first-child')].map(x => x.textContent)"
+    whole = [name for name in names if name != "\ud800"]
+    assert [name for name in browser.do(shown) if name in whole] == whole
+    assert browser.do("document.querySelector('h1').textContent") == EVIL[0]
+
+
+def test_in_a_notebook(browser: Browser, tmp_path: Path) -> None:
+    inline = minfer.explore(SPRINKLER, title="sprinkler")._repr_html_()
+    path = tmp_path / "notebook.html"
+    path.write_text(f"<!DOCTYPE html><meta charset=utf-8><body>{inline}</body>", "utf-8")
+    browser.view(1000, 800)
+    browser.open(path)
+    state = "document.querySelectorAll('.node')[2].querySelectorAll('.state')[1]"
+    found = browser.inside(f"({state}.click(), minfer.posteriors())")
+    truth = exact(SPRINKLER, {2: 1})
+    assert truth is not None
+    for mine, theirs in zip(found, truth[0], strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-9)
+    assert browser.complaints() == []
