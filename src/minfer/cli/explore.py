@@ -29,11 +29,11 @@ def explore(
 ) -> None:
     """A page to play with: one HTML file that draws the network and answers in the browser.
 
-    Every variable is a card with a bar for each state. A click on a state observes it, and all
-    posteriors follow at once: the page computes them itself, exactly, and asks the network for
-    nothing. Evidence given here is set when it opens; what is set in the page is in its address,
-    to be shared. Models of more than a million cells are refused; `minfer plan` tells how many
-    there are.
+    Every variable is a card with a bar for each state. A click on a state
+    observes it, and all posteriors follow at once: the page computes them itself,
+    exactly, and loads nothing from anywhere. Evidence given here is set when it
+    opens; what is set in the page is in its address, to be shared. A model whose
+    clique tree has more than a million cells is refused.
 
     \b
     Examples:
