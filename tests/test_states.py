@@ -38,6 +38,14 @@ def test_names_and_numbers_say_the_same():
     assert by_name["rain"]["yes"] == pytest.approx(p[1] / sum(p), abs=1e-12)
 
 
+def test_numbers_made_of_probabilities_are_plain():
+    p = Exact()(sprinkler())["rain"]
+    assert type(p.max()) is type(p.sum()) is np.float64
+    assert type(p["yes"]) is np.float64
+    assert type(p[None] * np.ones((3, 1))) is np.ndarray
+    assert (2 * p)["yes"] == 2 * p[1]
+
+
 def test_a_wrong_state_lists_the_states_and_the_nearest():
     with pytest.raises(EvidenceError, match=r"wet has the states no, yes, not 'yess'.*mean yes"):
         sprinkler().with_evidence({"wet": "yess"})

@@ -58,6 +58,9 @@ _LATE = {
     "Solver": "minfer.solvers.base",
     "Status": "minfer.solvers.base",
     "TreeReweighted": "minfer.solvers.trw",
+    "Joint": "minfer.joint",
+    "Query": "minfer.queries.query",
+    "query": "minfer.queries.query",
     "read": "minfer.io",
     "read_evidence": "minfer.io",
     "read_fg": "minfer.io",
@@ -88,6 +91,8 @@ if TYPE_CHECKING:
         write_pr,
         write_uai,
     )
+    from minfer.joint import Joint
+    from minfer.queries.query import Query, query
     from minfer.reduction.calibrate import calibrate
     from minfer.reduction.explain import explain, explain_model
     from minfer.reduction.gains import factor_gains
@@ -129,6 +134,7 @@ __all__ = [
     "Intervals",
     "Join",
     "JoinTemplates",
+    "Joint",
     "LogZ",
     "Marginals",
     "MeanField",
@@ -138,6 +144,7 @@ __all__ = [
     "MinferError",
     "ModelError",
     "Prepared",
+    "Query",
     "RefusedError",
     "Result",
     "SettingsError",
@@ -154,6 +161,7 @@ __all__ = [
     "ground",
     "infer",
     "intervals",
+    "query",
     "read",
     "read_evidence",
     "read_fg",
@@ -173,6 +181,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _LATE:
         return getattr(import_module(_LATE[name]), name)
+    if name == "queries":
+        return import_module("minfer.queries")
     raise AttributeError(f"module 'minfer' has no attribute {name!r}")
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
@@ -130,7 +131,11 @@ def clique_tree(model: Conditioned, max_cells: float = math.inf) -> CliqueTree:
 
 def tree_over(links: Adjacency, n: int, max_cells: float = math.inf) -> CliqueTree:
     """The same from the interaction graph of the free ones of ``n`` variables."""
-    best = find_order(links, max_cells)
+    return tree_of(find_order(links, max_cells), links, n)
+
+
+def tree_of(best: Order, links: Adjacency, n: int) -> CliqueTree:
+    """The clique tree of an elimination, ``n`` variables in all."""
     if best.n_done < len(links.variables):
         return _unfinished(best)
     from minfer.kernels.elimination import build_cliques
@@ -201,6 +206,65 @@ def _fewest_cells(links: Adjacency) -> float:
 def _bar(best: Order, max_cells: float) -> float:
     """Cells at which a further attempt is no longer worth finishing."""
     return min(best.cells, max_cells) if best.n_done == len(best.order) else max_cells
+
+
+def order_in_two(links: Adjacency, last: NDArray[np.bool_], max_cells: float = math.inf) -> Order:
+    """An elimination that leaves the vertices ``last`` (n,) to the end, as a maximum after sums
+    needs it: within both parts min-fill, or min-weight where that has fewer cells."""
+    from minfer.kernels.elimination import GIVEN, MIN_FILL, MIN_WEIGHT
+
+    best = None
+    for kind in (MIN_FILL, MIN_WEIGHT):
+        rank = _rank_in_two(links, last, kind == MIN_FILL)
+        found = _eliminate(links, GIVEN, 0, max_cells, "sums first", rank)
+        best = found if best is None else _better(best, found)
+    assert best is not None
+    return best
+
+
+def _rank_in_two(links: Adjacency, last: NDArray[np.bool_], by_fill: bool) -> NDArray[np.float64]:
+    """Greedy places (n,) of all vertices, those of ``last`` behind the others."""
+    n = len(links.variables)
+    near = [set(links.neighbours[links.ptr[v] : links.ptr[v + 1]].tolist()) for v in range(n)]
+    bits = links.log_card.tolist()
+
+    def cost(v: int) -> tuple[float, float, int]:
+        weight = bits[v] + sum(bits[u] for u in near[v])
+        if not by_fill:
+            return weight, 0.0, v
+        own = near[v]
+        missing = sum(len(own) - 1 - len(own & near[u]) for u in own)
+        return missing, weight, v
+
+    rank = np.empty(n)
+    place = 0
+    for part in (False, True):
+        current = {v: cost(v) for v in range(n) if bool(last[v]) == part}
+        heap = list(current.values())
+        heapify(heap)
+        while current:
+            best = heappop(heap)
+            v = best[2]
+            if current.get(v) != best:
+                continue
+            del current[v]
+            rank[v] = place
+            place += 1
+            own = near[v]
+            if bits[v] + sum(bits[u] for u in own) > HOPELESS:  # the elimination will stop here
+                rank[list(current)] = place + np.arange(len(current))
+                place += len(current)
+                break
+            for u in own:
+                near[u].discard(v)
+                near[u] |= own - {u}
+            changed = set(own) if not by_fill else own.union(*(near[u] for u in own))
+            near[v] = set()
+            for u in changed:
+                if u in current:
+                    current[u] = cost(u)
+                    heappush(heap, current[u])
+    return rank
 
 
 def _better(old: Order, new: Order) -> Order:

@@ -125,6 +125,15 @@ class Probabilities(np.ndarray):
         self.variable = getattr(other, "variable", "")
         self.states = getattr(other, "states", None)
 
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        """Sums, maxima and the like are plain numbers, and what has another shape plain arrays."""
+        if array.shape == self.shape and not return_scalar:
+            out = array.view(type(self))
+            out.__dict__.update(self.__dict__)
+            return out
+        plain = np.asarray(array)
+        return plain[()] if plain.ndim == 0 else plain
+
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
             key = state_number(self.variable, len(self), self.states, key, ModelError)

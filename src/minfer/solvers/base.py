@@ -20,6 +20,7 @@ from minfer.checks import check_type, integer, integers, real_numbers
 from minfer.errors import ModelError, RefusedError
 from minfer.factors import FactorGroup, read_only
 from minfer.graph import FactorGraph, check_graph
+from minfer.joint import Joint
 from minfer.notebook import card
 from minfer.states import Probabilities
 from minfer.words import counted
@@ -292,6 +293,36 @@ class Marginals:
         for v in variables:
             out = out[..., None] * self[v]
         return out
+
+    def joint(self, *variables: int | str) -> Joint:
+        """The joint marginal of any variables, by name or number, as a table with names.
+
+        ``Exact`` has that of every set whose clique tree fits. Belief propagation has it where one
+        factor, or a tree of them, is all that connects the variables; elsewhere it is refused.
+
+        >>> from minfer import Exact, FactorGraph
+        >>> chain = FactorGraph.pairwise([0.5, 0.0, 0.0], [[0, 1], [1, 2]], [1.0, 1.0])
+        >>> Exact()(chain).joint("x0", "x2")[1, 1].round(4)
+        np.float64(0.5126)
+        """
+        from minfer.solvers.joints import joint_table
+
+        which = [self.graph.index(v) for v in variables]
+        if not which or len(set(which)) < len(which):
+            raise ModelError("joint: name one variable at least, and none of them twice")
+        return Joint(
+            joint_table(self, which),
+            tuple(self.graph.name(v) for v in which),
+            tuple(self.graph.states(v) for v in which),
+        )
+
+    def entropy(self) -> NDArray[np.float64]:
+        """The entropy of each variable's marginal in nats, shape (V,)."""
+        if not self.graph.n_variables:
+            return np.zeros(0)
+        p = self.probs
+        each = -p * np.log(p, where=p > 0.0, out=np.zeros(len(p)))
+        return np.add.reduceat(each, self.graph._offsets[:-1]) + 0.0
 
     def mpm(self) -> NDArray[np.int64]:
         """Maximum posterior marginal decoding: each variable's most probable state, shape (V,)."""

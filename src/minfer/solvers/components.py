@@ -246,6 +246,17 @@ class Parts:
             out[parts == c] = joints
         return out
 
+    def joint(self, variables: list[int]) -> NDArray[np.float64]:
+        """Joint marginal of any variables: of different parts they are independent."""
+        of = self.labels[variables].tolist()
+        out, order = np.ones(()), []
+        for c in dict.fromkeys(of):
+            mine = [v for v, part in zip(variables, of) if part == c]
+            number = np.searchsorted(self.parts[c].variables, mine)
+            out = np.multiply.outer(out, self.answers[c].joint(*number.tolist()).table)
+            order += mine
+        return out.transpose([order.index(v) for v in variables])
+
     @cached_property
     def _where(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Part and number there of each factor."""

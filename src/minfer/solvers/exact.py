@@ -364,8 +364,23 @@ class CliqueTreeState:
             found[k] = self._joint(scope[self.model.fixed[scope] < 0])
         return found
 
+    def joint(self, variables: list[int]) -> NDArray[np.float64]:
+        """Exact joint marginal of any variables: in a tree that holds them together."""
+        fixed = self.model.fixed[variables]
+        free = np.array(variables, dtype=np.int32)[fixed < 0]
+        out = np.zeros([int(self.graph._n_states[v]) for v in variables])
+        shape = tuple(int(self.graph._n_states[v]) for v in free)
+        table = np.ones(())
+        if len(free) == 1:
+            lo = int(self.graph._offsets[free[0]])
+            table = self.probs[lo : lo + shape[0]]
+        elif len(free):
+            table = self._joint(free).reshape(shape)
+        out[tuple(int(f) if f >= 0 else slice(None) for f in fixed)] = table
+        return out
+
     def _joint(self, free: NDArray[np.int32]) -> NDArray[np.float64]:
-        """Of a factor that became a chain, or a constant: in a tree that covers its scope."""
+        """In a tree that covers these variables: of a factor that became a chain, or a constant."""
         shape = tuple(int(s) for s in self.graph._n_states[free])
         nothing = np.zeros((1, n_entries(shape)))
         extra = Tables(np.full(1, self.graph.n_factors), free[None, :], shape, nothing)
@@ -478,7 +493,10 @@ class EnumeratedState:
             yield x, np.exp(score - self.value)
 
     def factor(self, factor: int) -> NDArray[np.float64]:
-        scope = self.graph.scope(factor)
+        return self.joint(self.graph.scope(factor).tolist())
+
+    def joint(self, scope: list[int]) -> NDArray[np.float64]:
+        """Joint marginal of any variables."""
         shape = tuple(int(s) for s in self.graph._n_states[scope])
         out = np.zeros(math.prod(shape))
         for x, p in self.probabilities():

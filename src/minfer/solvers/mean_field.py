@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,6 +127,7 @@ class MeanFieldState:
     value: float
     bounds: NDArray[np.float64]  # (iterations,)
     before: NDArray[np.float64] | None = None  # (sum S,)
+    independent: ClassVar[bool] = True  # any joint is a product
 
     def log_z(self) -> float:
         return self.value

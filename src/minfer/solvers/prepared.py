@@ -483,7 +483,8 @@ def known_states(
     """
     known = np.full(len(fixed), -1, dtype=np.int32)
     for variable, state in evidence.items():
-        known[graph.index(variable)] = state
+        v = graph.index(variable)
+        known[v] = graph.state(v, state)
     wrong = (known >= 0) & (fixed >= 0) & (known != fixed)
     if wrong.any():
         v = int(np.flatnonzero(wrong)[0])

@@ -372,7 +372,12 @@ def _spread(work: Callable[[int, int], None], n: int, workers: int) -> None:
 def _links(flat: Flat, observed: NDArray[np.bool_], tree: CliqueTree) -> Adjacency:
     """Which variables share a table, the observed and the fixed ones taken out."""
     n = len(flat.card)
-    keep = ~observed & (tree.home >= 0) if len(tree.home) == n else ~observed
+    return links_among(flat, ~observed & (tree.home >= 0) if len(tree.home) == n else ~observed)
+
+
+def links_among(flat: Flat, keep: NDArray[np.bool_]) -> Adjacency:
+    """Which of some variables share a table."""
+    n = len(flat.card)
     arity = np.diff(flat.fptr)
     keys = []
     for a in range(int(arity.max(initial=0))):

@@ -1,0 +1,226 @@
+"""Joint distributions of several variables: a table that knows the names of its axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minfer.checks import told
+from minfer.errors import ModelError
+from minfer.notebook import card
+from minfer.states import state_number
+from minfer.words import counted, visible
+
+_SHOWN = 20
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Joint:
+    """P(A, B, ...), or P(A, ... | B, ...), with names.
+
+    Attributes
+    ----------
+    table : float array (S_1, ..., S_k)
+    variables : the names of its axes
+    states : the names of the states of each axis
+    given : names of the axes that are conditions; over the others each slice sums to one
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from minfer.joint import Joint
+    >>> j = Joint(
+    ...     np.array([[0.1, 0.2], [0.3, 0.4]]), ("a", "b"), (("no", "yes"), ("low", "high"))
+    ... )
+    >>> j["yes", "low"], j[{"b": "high"}].round(3).tolist()
+    (0.3, 0.6)
+    >>> j.conditional("a")["yes", "low"].round(4).tolist()
+    0.4286
+    """
+
+    table: NDArray[np.float64]
+    variables: tuple[str, ...]
+    states: tuple[tuple[str, ...], ...]
+    given: tuple[str, ...] = ()
+    _log_evidence: Callable[[], float] | None = field(default=None)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.table.shape
+
+    @property
+    def log_evidence(self) -> float:
+        """Log of the probability of the evidence; computed when first asked for."""
+        if "_found" not in self.__dict__:
+            ask = self._log_evidence
+            self.__dict__["_found"] = math.nan if ask is None else float(ask())
+        return self.__dict__["_found"]
+
+    def axis(self, variable: int | str) -> int:
+        """The axis of a variable given by its name, or by the axis itself."""
+        if isinstance(variable, str):
+            if variable in self.variables:
+                return self.variables.index(variable)
+        elif 0 <= variable < len(self.variables):
+            return int(variable)
+        raise ModelError(
+            f"this table is over {', '.join(map(visible, self.variables))}, not {told(variable)}"
+        )
+
+    def state(self, variable: int | str, state: int | str) -> int:
+        """The number of a state of one of the variables."""
+        a = self.axis(variable)
+        names = self.states[a]
+        return state_number(self.variables[a], len(names), names, state, ModelError)
+
+    def __getitem__(self, key: Any) -> Any:
+        """An entry by states, one for each variable, or the probability of {variable: state}."""
+        if isinstance(key, Mapping):
+            if self.given:
+                raise ModelError("a conditional table is asked by the states of all its variables")
+            index: list[Any] = [slice(None)] * self.table.ndim
+            for variable, state in key.items():
+                index[self.axis(variable)] = self.state(variable, state)
+            return self.table[tuple(index)].sum()
+        keys = key if isinstance(key, tuple) else (key,)
+        if len(keys) > self.table.ndim:
+            raise ModelError(f"{len(keys)} states for {counted(self.table.ndim, 'variable')}")
+        found = tuple(self.state(a, k) if isinstance(k, str) else k for a, k in enumerate(keys))
+        return self.table[found]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
+        return np.array(self.table, dtype=dtype)
+
+    def marginal(self, *variables: int | str) -> Joint:
+        """The table of some of the variables, in the order in which they are named."""
+        if self.given:
+            raise ModelError("marginal: take it of the joint table, before conditioning")
+        axes = [self.axis(v) for v in variables]
+        if len(set(axes)) < len(axes):
+            raise ModelError("marginal: a variable is named twice")
+        rest = tuple(a for a in range(self.table.ndim) if a not in axes)
+        table = self.table.sum(axis=rest)
+        left = sorted(axes)
+        return self._over(table.transpose([left.index(a) for a in axes]), axes)
+
+    def conditional(self, *given: int | str | Mapping[int | str, int | str]) -> Joint:
+        """P(the others | given).
+
+        By names, ``j.conditional("B")``: the same axes, each slice of B summing to one, NaN where
+        the condition has probability zero. By states, ``j.conditional({"B": "yes"})``: the table of
+        the others.
+        """
+        known: dict[int, int] = {}
+        axes: list[int] = []
+        for item in given:
+            if isinstance(item, Mapping):
+                for variable, state in item.items():
+                    known[self.axis(variable)] = self.state(variable, state)
+            else:
+                axes.append(self.axis(item))
+        if self.given:
+            raise ModelError("conditional: this table is a conditional one already")
+        index = tuple(known.get(a, slice(None)) for a in range(self.table.ndim))
+        kept = [a for a in range(self.table.ndim) if a not in known]
+        part = self.table[index]
+        rest = tuple(kept.index(a) for a in kept if a not in axes)
+        total = part.sum(axis=rest, keepdims=True)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            table = np.where(total > 0.0, part / total, np.nan)
+        names = tuple(self.variables[a] for a in kept if a in axes)
+        return self._over(table, kept, names)
+
+    def _over(self, table: ArrayLike, axes: list[int], given: tuple[str, ...] = ()) -> Joint:
+        return Joint(
+            np.asarray(table, dtype=np.float64),
+            tuple(self.variables[a] for a in axes),
+            tuple(self.states[a] for a in axes),
+            given,
+            self._log_evidence,
+        )
+
+    # ------------------------------------------------------------------ information
+
+    def entropy(self) -> float:
+        """Entropy of the joint distribution, in nats."""
+        p = self.table[self.table > 0.0]
+        return float(-(p * np.log(p)).sum()) + 0.0
+
+    def mutual_information(self, one: Any = 0, other: Any = None) -> float:
+        """I(one; other) in nats, each a variable or several; by default the first and the rest."""
+        first = [self.axis(v) for v in _listed(one)]
+        second = (
+            [a for a in range(self.table.ndim) if a not in first]
+            if other is None
+            else [self.axis(v) for v in _listed(other)]
+        )
+        if set(first) & set(second):
+            raise ModelError("mutual_information: the two have a variable in common")
+        both = self.marginal(*first, *second)
+        found = self.marginal(*first).entropy() + self.marginal(*second).entropy() - both.entropy()
+        return max(found, 0.0)
+
+    # ------------------------------------------------------------------ showing
+
+    def most_probable(self) -> tuple[str, ...]:
+        """The states with the largest entry, the first of equal ones."""
+        where = np.unravel_index(int(np.argmax(self.table)), self.table.shape)
+        return tuple(names[int(k)] for names, k in zip(self.states, where))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values, ready for JSON."""
+        table = np.where(np.isnan(self.table), None, self.table.astype(object)).tolist()
+        return {
+            "variables": list(self.variables),
+            "given": list(self.given),
+            "states": {v: list(s) for v, s in zip(self.variables, self.states)},
+            "table": table,
+        }
+
+    def to_pandas(self) -> Any:
+        """A pandas Series, its index the variables."""
+        import pandas as pd
+
+        index = pd.MultiIndex.from_product(self.states, names=self.variables)
+        return pd.Series(self.table.ravel(), index=index, name="probability")
+
+    @property
+    def _title(self) -> str:
+        free = [visible(v) for v in self.variables if v not in self.given]
+        bar = f" | {', '.join(map(visible, self.given))}" if self.given else ""
+        return f"P({', '.join(free)}{bar})"
+
+    def __repr__(self) -> str:
+        return f"Joint({self._title}, {' x '.join(map(str, self.shape))} states)"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """The largest entries first, as ("a=no, b=yes", probability)."""
+        flat = self.table.ravel()
+        order = np.argsort(-np.nan_to_num(flat), kind="stable")[:_SHOWN]
+        rows = []
+        for cell in order:
+            where = np.unravel_index(int(cell), self.table.shape)
+            parts = zip(self.variables, self.states, where)
+            what = ", ".join(f"{visible(v)}={visible(s[int(k)])}" for v, s, k in parts)
+            rows.append((what, f"{flat[cell]:.6f}"))
+        return rows
+
+    def __str__(self) -> str:
+        lines = [self._title, *(f"  {p}  {what}" for what, p in self._rows())]
+        more = self.table.size - _SHOWN
+        return "\n".join(lines + ([f"  and {more:,} more"] if more > 0 else []))
+
+    def _repr_html_(self) -> str:
+        more = max(self.table.size - _SHOWN, 0)
+        last = f"and {more:,} more, none larger" if more else ""
+        return card(self._title, repr(self), ("states", "probability"), self._rows(), last)
+
+
+def _listed(variables: Any) -> list[Any]:
+    one = isinstance(variables, (str, int, np.integer))
+    return [variables] if one else list(variables)

@@ -1,0 +1,202 @@
+"""What of a model a question is about: barren, separated and unconnected parts left out.
+
+A variable is *barren* if nothing is known or asked of it and the only factor it is in is its own
+conditional distribution: that sums to one, so variable and factor go, and its parents may be next
+(Shachter 1986). Of what is left, everything that the observed variables cut off from the targets
+has no say in them: in a Bayesian network that is d-separation.
+
+A part without targets still has one thing to say: whether the evidence is possible at all. So parts
+stay, unless the caller waives that, where a zero could contradict it: a zero of an undirected
+factor, or of the distribution of a variable of which something is known. (Without those, draw the
+unknown variables from their distributions, parents first: all that is known has a positive
+probability then.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.graph import FactorGraph
+
+#: How far a row of a conditional table may be from one to be summed out unseen.
+_ROW_SUM = 1e-12
+
+
+class Structure(NamedTuple):
+    """What pruning needs to know of a graph, as lists."""
+
+    scopes: list[list[int]]  # of each factor
+    factors: list[list[int]]  # of each variable
+    child: list[int]  # of each factor: the variable it can be summed out with, or -1
+    zeros: list[bool]  # of each factor: whether it forbids something, or may
+    touched: list[bool]  # of each variable: whether the graph's own field says anything of it
+
+
+class Part(NamedTuple):
+    """The part of a model that a question is about."""
+
+    graph: FactorGraph  # over some of the variables only
+    variables: NDArray[np.int64]  # their numbers in the whole
+    whole: bool  # whether nothing that has a say in the evidence's probability was left out
+
+
+_STRUCTURES: WeakKeyDictionary[FactorGraph, Structure] = WeakKeyDictionary()
+
+
+def structure_of(graph: FactorGraph) -> Structure:
+    """Made once for each graph."""
+    found = _STRUCTURES.get(graph)
+    if found is None:
+        found = _STRUCTURES[graph] = _structure(graph)
+    return found
+
+
+def _structure(graph: FactorGraph) -> Structure:
+    n, n_factors = graph.n_variables, graph.n_factors
+    scopes: list[list[int]] = [[] for _ in range(n_factors)]
+    zeros = np.ones(n_factors, dtype=bool)
+    child = np.full(n_factors, -1, dtype=np.int64)
+    for g in graph.groups:
+        for i, scope in zip(g._ids.tolist(), g._scope.tolist()):
+            scopes[i] = scope
+        if g.form != "table":
+            continue
+        tables = g.stored_tables()
+        zeros[g._ids] = np.isneginf(tables).any(axis=1)
+        if graph._child is not None:
+            own = graph._child[g._ids]
+            for a in range(g.arity):
+                rows = np.flatnonzero((own >= 0) & (g._scope[:, a] == own))
+                if not len(rows):
+                    continue
+                logs = tables[rows if len(tables) > 1 else np.zeros(len(rows), dtype=np.int64)]
+                total = np.exp(logs).reshape(len(rows), *g.shape).sum(axis=a + 1)
+                off = np.abs(total.reshape(len(rows), -1) - 1.0).max(axis=1)
+                sure = rows[off <= _ROW_SUM]
+                child[g._ids[sure]] = own[sure]
+    factors: list[list[int]] = [[] for _ in range(n)]
+    for i, scope in enumerate(scopes):
+        for v in scope:
+            factors[v].append(i)
+    touched = np.zeros(n, dtype=bool)
+    if graph._field is not None and n:
+        said = graph._field != 0.0
+        touched = np.add.reduceat(said, graph._offsets[:-1], dtype=np.int64) > 0
+    return Structure(scopes, factors, child.tolist(), zeros.tolist(), touched.tolist())
+
+
+def prune(
+    graph: FactorGraph,
+    targets: Iterable[int],
+    observed: Iterable[int],
+    soft: Iterable[int] = (),
+    *,
+    whole: bool = False,
+    check: bool = True,
+) -> Part:
+    """The part that P(targets | evidence on observed and soft) depends on.
+
+    Parameters
+    ----------
+    whole : bool
+        Leave out only what is barren, so that the part's log Z is that of all.
+    check : bool
+        Keep parts that can contradict the evidence.
+    """
+    s = structure_of(graph)
+    targets = list(targets)
+    known = set(observed)
+    wanted = [False] * graph.n_variables
+    for v in (*targets, *known, *soft):
+        wanted[v] = True
+    kept = _without_barren(s, wanted)
+    if whole:
+        factors, complete = [i for i, k in enumerate(kept) if k], True
+    else:
+        said = [w or t for w, t in zip(wanted, s.touched)]
+        may = [z and (c < 0 or said[c]) for z, c in zip(s.zeros, s.child)] if check else None
+        factors, complete = _connected(s, kept, targets, known, may)
+    mask = np.zeros(graph.n_factors, dtype=bool)
+    mask[factors] = True
+    label = np.ones(graph.n_variables, dtype=np.int64)
+    label[targets] = 0
+    for i in factors:
+        label[s.scopes[i]] = 0
+    told = [v for v, w in enumerate(wanted) if w or s.touched[v] or not s.factors[v]]
+    if whole:  # variables without factors have their say too
+        label[told] = 0
+    complete = complete and not label[told].any()
+    left = graph.keep(mask)
+    if not (label == 0).any():  # nothing but constants
+        return Part(FactorGraph(left._n_states[:0], left.groups), np.zeros(0, np.int64), complete)
+    part = left.split(label)[0]
+    return Part(part.graph, part.variables, complete)
+
+
+def _without_barren(s: Structure, wanted: list[bool]) -> list[bool]:
+    """Which factors are left when barren variables are gone."""
+    kept = [True] * len(s.scopes)
+    count = [len(f) for f in s.factors]
+    todo = [v for v, n in enumerate(count) if n == 1 and not wanted[v] and not s.touched[v]]
+    while todo:
+        v = todo.pop()
+        left = [i for i in s.factors[v] if kept[i]]
+        if len(left) != 1 or s.child[left[0]] != v:
+            continue
+        kept[left[0]] = False
+        for u in s.scopes[left[0]]:
+            count[u] -= 1
+            if count[u] == 1 and not wanted[u] and not s.touched[u]:
+                todo.append(u)
+    return kept
+
+
+def _connected(
+    s: Structure, kept: list[bool], targets: list[int], known: set[int], may: list[bool] | None
+) -> tuple[list[int], bool]:
+    """Factors that the targets reach without passing a known variable, and parts with one that
+    ``may`` forbid the evidence; whether these are all that were left."""
+    seen_factor = [not k for k in kept]
+    seen = [False] * len(s.factors)
+
+    def reach(begin: list[int]) -> list[int]:
+        found, todo = [], begin
+        while todo:
+            i = todo.pop()
+            found.append(i)
+            for v in s.scopes[i]:
+                if seen[v] or v in known:
+                    continue
+                seen[v] = True
+                for j in s.factors[v]:
+                    if not seen_factor[j]:
+                        seen_factor[j] = True
+                        todo.append(j)
+        return found
+
+    begin = []
+    for t in targets:
+        if t in known:
+            continue
+        seen[t] = True
+        for j in s.factors[t]:
+            if not seen_factor[j]:
+                seen_factor[j] = True
+                begin.append(j)
+    out = reach(begin)
+    complete = True
+    for i in range(len(kept)):
+        if seen_factor[i]:
+            continue
+        seen_factor[i] = True
+        apart = reach([i])
+        if may is not None and any(may[j] for j in apart):
+            out += apart
+        else:
+            complete = False
+    return out, complete

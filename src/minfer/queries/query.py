@@ -1,0 +1,589 @@
+"""``query``: P(targets | evidence), and the prepared question behind it.
+
+A question is planned once (:mod:`minfer.queries.plans`) for its targets and the variables that are
+observed; the next evidence on the same variables only moves numbers. ``query`` keeps the last plans
+of each model by itself; :func:`prepare` hands one out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.checks import check_flag, check_type, integer, told
+from minfer.errors import ContradictionError, EvidenceError, ModelError
+from minfer.graph import FactorGraph, check_graph
+from minfer.joint import Joint
+from minfer.queries.plans import (
+    IMPOSSIBLE,
+    MOST_ROW_CELLS,
+    Plan,
+    check_size,
+    in_order,
+    plan_for,
+)
+from minfer.solvers.base import LogZ, Marginals, Solver, Status
+from minfer.solvers.exact import Exact
+from minfer.states import Probabilities, state_number
+
+#: Plans kept for each model.
+MOST_PLANS = 64
+_PLANS: WeakKeyDictionary[FactorGraph, OrderedDict[Any, Any]] = WeakKeyDictionary()
+
+#: A state, or a likelihood for each state.
+Evidence = Mapping[Any, Any]
+
+
+class Posterior(Probabilities):
+    """P(target | evidence), shape (S,); also by the states' names, as in ``p["yes"]``."""
+
+    _ask: Callable[[], float] | None
+
+    def __array_finalize__(self, other: Any) -> None:
+        super().__array_finalize__(other)
+        self._ask = getattr(other, "_ask", None)
+
+    @property
+    def log_evidence(self) -> float:
+        """Log of the probability of the evidence; computed when asked for.
+
+        All evidence counts, the model's own field too, against the model's factors alone. Of a
+        Bayesian network only the ancestors of what was observed have a say in it.
+        """
+        return math.nan if self._ask is None else self._ask()
+
+
+def query(
+    model: FactorGraph,
+    targets: int | str | Sequence[int | str] | None = None,
+    evidence: Evidence | None = None,
+    *,
+    solver: Solver | None = None,
+    check: bool = True,
+) -> Posterior | Joint | Marginals:
+    """P(targets | evidence), exactly.
+
+    Parameters
+    ----------
+    model : FactorGraph
+    targets : a variable, several, or None for all
+        By name or number.
+    evidence : {variable: state, or likelihoods}
+        States by name or number. Soft (virtual) evidence is a likelihood for each state, a list or
+        ``{"LOW": 0.2, "HIGH": 0.8}``; states left out have 0.
+    solver : Solver, optional
+        To run, on what is left after pruning, instead of exact inference.
+    check : bool
+        Look for contradictions everywhere. Without it, parts of the model that have no say in the
+        targets are left out even where they might show that the evidence is impossible.
+
+    Returns
+    -------
+    Posterior, one target
+        Its distribution, an array (S,).
+    Joint, a list of targets
+        Their joint table.
+    Marginals, None
+        Of every variable.
+
+    Examples
+    --------
+    >>> import minfer
+    >>> g = minfer.FactorGraph.network(
+    ...     {"rain": ["no", "yes"], "wet": ["no", "yes"]},
+    ...     {"rain": [0.8, 0.2], "wet": (["rain"], [[0.9, 0.1], [0.2, 0.8]])},
+    ... )
+    >>> p = minfer.query(g, "rain", {"wet": "yes"})
+    >>> float(p["yes"].round(4)), round(p.log_evidence, 4)
+    (0.6667, -1.4271)
+    >>> float(minfer.query(g, ["rain", "wet"])["yes", "yes"].round(4))
+    0.16
+    """
+    check_graph(model, "query")
+    _check_some(targets)
+    hard, soft = _numbered(model, {} if evidence is None else evidence)
+    asked = _Question.of(model, targets, tuple(sorted(hard)), tuple(sorted(soft)), solver, check)
+    return asked.answer(hard, soft)
+
+
+def prepare(
+    model: FactorGraph,
+    targets: int | str | Sequence[int | str] | None = None,
+    observed: Iterable[int | str] = (),
+    *,
+    soft: Iterable[int | str] = (),
+    solver: Solver | None = None,
+    check: bool = True,
+) -> Query:
+    """A question planned for evidence on the variables ``observed``, to be called with it.
+
+    Parameters
+    ----------
+    observed : variables whose states each call gives
+    soft : variables for whose states each call gives likelihoods
+    others : as in :func:`query`
+
+    Examples
+    --------
+    >>> import minfer
+    >>> from minfer.examples import sprinkler
+    >>> rain = minfer.queries.prepare(sprinkler(), "rain", ["wet_grass"])
+    >>> [rain({"wet_grass": s}).round(3).tolist() for s in (0, 1)]
+    [[0.898, 0.102], [0.292, 0.708]]
+    """
+    return Query(model, targets, observed, soft=soft, solver=solver, check=check)
+
+
+class Query:
+    """A prepared question: see :func:`prepare`. Calls may come from several threads."""
+
+    def __init__(
+        self,
+        model: FactorGraph,
+        targets: int | str | Sequence[int | str] | None = None,
+        observed: Iterable[int | str] = (),
+        *,
+        soft: Iterable[int | str] = (),
+        solver: Solver | None = None,
+        check: bool = True,
+    ) -> None:
+        check_graph(model, "prepare")
+        _check_some(targets)
+        hard = _variables(model, observed, "observed")
+        softly = _variables(model, soft, "soft")
+        if set(hard) & set(softly):
+            raise EvidenceError(
+                f"{model.name(min(set(hard) & set(softly)))} cannot be observed and have soft "
+                "evidence; give it one likelihood for each state"
+            )
+        self.model = model
+        self._asked = _Question.of(
+            model, targets, tuple(sorted(hard)), tuple(sorted(softly)), solver, check
+        )
+        self._n = len(hard)
+        self._soft = bool(softly)
+        self._states: dict[Any, tuple[int, dict[Any, int]]] = {}
+        for v in hard:
+            known = {s: k for k, s in enumerate(model.states(v))}
+            known.update({k: k for k in range(int(model._n_states[v]))})
+            self._states[v] = self._states[model.name(v)] = v, known
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the variables that are asked for."""
+        return tuple(self.model.name(v) for v in self._asked.targets)
+
+    @property
+    def observed(self) -> tuple[str, ...]:
+        """Names of the variables of which each call gives the states."""
+        return tuple(self.model.name(v) for v in self._asked.hard)
+
+    @property
+    def n_variables(self) -> int:
+        """How many variables are left after pruning."""
+        return self._asked.plan.graph.n_variables
+
+    def __call__(self, evidence: Evidence | None = None) -> Posterior | Joint | Marginals:
+        """The answer for evidence on the variables that were prepared for."""
+        hard: dict[int, int] = {}
+        states = self._states
+        try:
+            if not self._soft:
+                for name, state in (evidence or {}).items():
+                    v, known = states[name]
+                    hard[v] = known[state]
+                if len(hard) == self._n:
+                    return self._asked.answer(hard, {})
+        except (KeyError, TypeError, AttributeError):
+            pass
+        hard, soft = _numbered(self.model, {} if evidence is None else evidence)
+        for what, given, wanted in (
+            ("observed", hard, self._asked.hard),
+            ("soft", soft, self._asked.soft),
+        ):
+            if tuple(sorted(given)) != wanted:
+                names = ", ".join(self.model.name(v) for v in wanted) or "none"
+                raise EvidenceError(
+                    f"this question was prepared with these {what} variables: {names}; prepare "
+                    "another for other evidence, or call minfer.query"
+                )
+        return self._asked.answer(hard, soft)
+
+    def __repr__(self) -> str:
+        what = ", ".join(self.targets) if len(self.targets) < 6 else f"{len(self.targets)} targets"
+        given = f" | {', '.join(self.observed)}" if self.observed else ""
+        return f"Query(P({what}{given}), {self.n_variables} variables left)"
+
+
+# ---------------------------------------------------------------- one question
+
+
+@dataclass(eq=False)
+class _Question:
+    """Targets and evidence's variables by number, and how they are answered."""
+
+    graph: FactorGraph
+    targets: tuple[int, ...]
+    form: str  # "one", "joint" or "all"
+    hard: tuple[int, ...]
+    soft: tuple[int, ...]
+    solver: Solver | None
+    check: bool
+    plan: Plan
+
+    @classmethod
+    def of(
+        cls,
+        graph: FactorGraph,
+        targets: Any,
+        hard: tuple[int, ...],
+        soft: tuple[int, ...],
+        solver: Solver | None,
+        check: bool,
+    ) -> _Question:
+        kept = _PLANS.get(graph)
+        if kept is None:
+            kept = _PLANS[graph] = OrderedDict()
+        key: Any = None
+        if isinstance(targets, (str, int)) or targets is None:
+            key = targets, hard, soft, check, solver is None
+        elif isinstance(targets, (list, tuple)):
+            key = tuple(targets), hard, soft, check, solver is None
+        try:
+            found = None if key is None else kept.get(key)
+        except TypeError:  # something that is no variable
+            key = found = None
+        if found is None:
+            check_flag("check", check)
+            which, form = _targets(graph, targets)
+            if form == "joint":
+                check_size(graph, which)
+            if solver is None:
+                plan = plan_for(graph, which, hard, soft, whole=form == "all", check=check)
+            else:
+                plan = Unplanned(graph, which, hard, soft, form == "all", check)  # type: ignore[assignment]
+            found = which, form, plan
+            if key is not None:
+                kept[key] = found
+            while len(kept) > MOST_PLANS:
+                kept.popitem(last=False)
+        which, form, plan = found
+        return cls(graph, which, form, hard, soft, solver, check, plan)
+
+    def answer(
+        self, hard: Mapping[int, int], soft: Mapping[int, NDArray[np.float64]]
+    ) -> Posterior | Joint | Marginals:
+        if self.graph._field is not None or soft:
+            self._check_field(hard, soft)
+        if self.solver is not None:
+            return self._solve(self.solver, hard, soft)
+        plan = self.plan
+        row = plan.nothing_known.copy()
+        place = plan.place
+        for v, state in hard.items():
+            if v in place:
+                row[0, place[v]] = state
+        if plan.known_states and not all(
+            row[0, v] == s for v, s in plan.known_states.items() if row[0, v] >= 0
+        ):
+            raise ContradictionError(IMPOSSIBLE)
+        field = self._field(soft)
+        if self.form == "joint":
+            return self._joint(hard, soft, row, field)
+        found = plan.run(row, field)
+        log_z = float(found.log_z[0])
+        if log_z == -math.inf:
+            raise ContradictionError(IMPOSSIBLE)
+        if self.form == "all":
+            return self._all(hard, soft, found.probs[0], log_z)
+        v = place[self.targets[0]]
+        p = found.probs[0, plan.offsets[v] : plan.offsets[v + 1]]
+        return self._posterior(p, hard, soft, log_z)
+
+    # ------------------------------------------------------------ forms of answers
+
+    def _posterior(
+        self, p: NDArray, hard: Mapping[int, int], soft: Mapping[int, NDArray], log_z: float
+    ) -> Posterior:
+        graph, t = self.graph, self.targets[0]
+        out = p.view(Posterior)
+        out.variable = graph.names[t] if graph.names else f"x{t}"
+        out.states = graph._states[t] if graph._states else None
+        out._ask = lambda: self.log_evidence(hard, soft, log_z)
+        out.flags.writeable = False
+        return out
+
+    def _joint(
+        self,
+        hard: Mapping[int, int],
+        soft: Mapping[int, NDArray],
+        row: NDArray[np.int32],
+        field: NDArray[np.float64] | None,
+    ) -> Joint:
+        graph, plan = self.graph, self.plan
+        free = [t for t in self.targets if t not in hard]
+        order = in_order(graph, free) if free else []
+        if not free:
+            log_z = float(plan.run(row, field).log_z[0])
+            if log_z == -math.inf:
+                raise ContradictionError(IMPOSSIBLE)
+            table: NDArray[np.float64] = np.ones(())
+        elif math.prod(int(graph._n_states[t]) for t in order[1:]) * plan.cells > MOST_ROW_CELLS:
+            known = row.copy()
+            whole = plan.with_evidence(known[0], None if field is None else field[0])
+            answer = Exact()(whole)
+            table = answer.joint(*(plan.place[t] for t in free)).table
+            log_z = answer.log_z
+        else:
+            table, log_z = plan.joint([plan.place[t] for t in order], row, field)
+            now = [*order[1:], order[0]]
+            table = table.transpose([now.index(t) for t in free])
+        return self._named(_expanded(graph, self.targets, hard, table), hard, soft, log_z)
+
+    def _named(
+        self, table: NDArray, hard: Mapping[int, int], soft: Mapping[int, NDArray], log_z: float
+    ) -> Joint:
+        graph = self.graph
+        return Joint(
+            table,
+            tuple(graph.name(t) for t in self.targets),
+            tuple(graph.states(t) for t in self.targets),
+            (),
+            lambda: self.log_evidence(hard, soft, log_z),
+        )
+
+    def _all(
+        self, hard: Mapping[int, int], soft: Mapping[int, NDArray], probs: NDArray, log_z: float
+    ) -> Marginals:
+        graph = self._with(hard, soft)
+        own = probs[: int(graph._offsets[-1])].copy()
+        return Marginals(
+            graph, own, repr(Exact()), Status.EXACT, LogZ.EXACT, state=_Later(graph, log_z)
+        )
+
+    def _solve(
+        self, solver: Solver, hard: Mapping[int, int], soft: Mapping[int, NDArray]
+    ) -> Posterior | Joint | Marginals:
+        if self.form == "all":
+            return solver(self._with(hard, soft))
+        part = self.plan.part
+        place = self.plan.place
+        graph = part.graph.tilt(_log_field(part.graph, place, soft)) if soft else part.graph
+        answer = solver(graph.with_evidence({place[v]: s for v, s in hard.items() if v in place}))
+        where = [place[t] for t in self.targets]
+        if self.form == "one":
+            return self._posterior(np.array(answer[where[0]]), hard, soft, answer.log_z)
+        return self._named(answer.joint(*where).table, hard, soft, answer.log_z)
+
+    # ------------------------------------------------------------ evidence
+
+    def _with(self, hard: Mapping[int, int], soft: Mapping[int, NDArray]) -> FactorGraph:
+        graph = self.graph.with_evidence(dict(hard))
+        if not soft:
+            return graph
+        every = {v: v for v in range(graph.n_variables)}
+        return graph.tilt(_log_field(graph, every, soft))
+
+    def _field(self, soft: Mapping[int, NDArray]) -> NDArray[np.float64] | None:
+        if not self.soft:
+            return None
+        plan = self.plan
+        return _log_field(plan.graph, plan.place, soft)[None]
+
+    def _check_field(self, hard: Mapping[int, int], soft: Mapping[int, NDArray]) -> None:
+        """A variable with no state left, by the model's own field, evidence and soft evidence."""
+        graph = self.graph
+        for v in (*hard, *soft):
+            lo, hi = int(graph._offsets[v]), int(graph._offsets[v + 1])
+            left = graph.field[lo:hi] > -np.inf
+            if v in soft:
+                left = left & (soft[v] > 0.0)
+            if not (left[hard[v]] if v in hard else left.any()):
+                raise ContradictionError(
+                    f"evidence on {graph.name(v)} contradicts earlier evidence, which excludes it"
+                )
+
+    def log_evidence(
+        self, hard: Mapping[int, int], soft: Mapping[int, NDArray], log_z: float
+    ) -> float:
+        """log P(evidence): of all of it, the model's own field included."""
+        base = log_z_without_evidence(self.graph, self.solver)
+        if self.plan.part.whole:
+            return log_z - base
+        asked = _Question.of(self.graph, (), self.hard, self.soft, self.solver, self.check)
+        return asked.log_z(hard, soft) - base
+
+    def log_z(self, hard: Mapping[int, int], soft: Mapping[int, NDArray]) -> float:
+        """log Z of the part that has a say in it."""
+        plan = self.plan
+        if self.solver is not None:
+            place, graph = plan.place, plan.part.graph
+            graph = graph.tilt(_log_field(graph, place, soft)) if soft else graph
+            return self.solver(graph.with_evidence({place[v]: s for v, s in hard.items()})).log_z
+        row = plan.nothing_known.copy()
+        for v, state in hard.items():
+            row[0, plan.place[v]] = state
+        if not plan.check_known(row[0]):
+            return -math.inf
+        return float(plan.run(row, self._field(soft)).log_z[0])
+
+
+class Unplanned:
+    """The pruned part alone, for a solver of the caller's."""
+
+    cells = math.inf
+
+    def __init__(
+        self,
+        graph: FactorGraph,
+        targets: tuple[int, ...],
+        hard: tuple[int, ...],
+        soft: tuple[int, ...],
+        whole: bool,
+        check: bool,
+    ) -> None:
+        from minfer.queries.pruning import prune
+
+        self.part = prune(graph, targets, hard, soft, whole=whole, check=check)
+        self.graph = self.part.graph
+        self.place = {v: k for k, v in enumerate(self.part.variables.tolist())}
+
+
+@dataclass(eq=False)
+class _Later:
+    """State of marginals of all variables: the factors' joints are computed when asked for."""
+
+    graph: FactorGraph
+    value: float
+    _answer: Marginals | None = None
+
+    def log_z(self) -> float:
+        return self.value
+
+    @property
+    def state(self) -> Any:
+        if self._answer is None:
+            self._answer = Exact()(self.graph)
+        return self._answer.state
+
+    def factor(self, factor: int) -> NDArray[np.float64] | None:
+        return self.state.factor(factor)
+
+    def factors(self, factors: NDArray[np.int64]) -> NDArray[np.float64] | None:
+        return self.state.factors(factors)
+
+    def joint(self, variables: list[int]) -> NDArray[np.float64]:
+        return self.state.joint(variables)
+
+
+def log_z_without_evidence(graph: FactorGraph, solver: Solver | None = None) -> float:
+    """log Z of the factors alone: 0 of a Bayesian network, without any work."""
+    kept = _PLANS.setdefault(graph, OrderedDict())
+    key = ("log Z", repr(solver))
+    if key not in kept:
+        bare = graph if graph._field is None else graph._renumbered(_field=None)
+        asked = _Question.of(bare, (), (), (), solver, True)
+        part = asked.plan.part.graph
+        nothing = not part.n_factors and not part.n_variables
+        kept[key] = 0.0 if nothing else asked.log_z({}, {})
+    return kept[key]
+
+
+# ---------------------------------------------------------------- reading what was given
+
+
+def _check_some(targets: Any) -> None:
+    if isinstance(targets, (list, tuple)) and not targets:
+        raise ModelError("query: name a target at least, or give None for all variables")
+
+
+def _targets(graph: FactorGraph, targets: Any) -> tuple[tuple[int, ...], str]:
+    if targets is None:
+        return tuple(range(graph.n_variables)), "all"
+    if isinstance(targets, str) or integer(targets) is not None:
+        return (graph.index(targets),), "one"
+    which = tuple(_variables(graph, targets, "targets"))
+    return (which, "joint") if which else ((), "all")
+
+
+def _variables(graph: FactorGraph, names: Any, what: str) -> list[int]:
+    if isinstance(names, str) or integer(names) is not None:
+        names = [names]
+    check_type(names, Iterable, f"{what}: a list of variables", ModelError)
+    found = [graph.index(v) for v in names]
+    if len(set(found)) < len(found):
+        twice = next(v for v in found if found.count(v) > 1)
+        raise ModelError(f"{what}: {graph.name(twice)} is named twice")
+    return found
+
+
+def _numbered(
+    graph: FactorGraph, evidence: Any
+) -> tuple[dict[int, int], dict[int, NDArray[np.float64]]]:
+    """Observed states, and likelihoods, by variables' numbers."""
+    if not isinstance(evidence, Mapping):
+        raise EvidenceError("evidence is a mapping {variable: state}, as in {'x3': 1}")
+    hard: dict[int, int] = {}
+    soft: dict[int, NDArray[np.float64]] = {}
+    for variable, state in evidence.items():
+        try:
+            v = graph.index(variable)
+        except ModelError as error:
+            raise EvidenceError(f"evidence: {error}") from None
+        if v in hard or v in soft:
+            raise EvidenceError(f"evidence: {graph.name(v)} is given twice")
+        if isinstance(state, (str, int, np.integer)) or integer(state) is not None:
+            own = graph._states[v] if graph._states else None
+            hard[v] = state_number(graph.name(v), int(graph._n_states[v]), own, state)
+        elif isinstance(state, (Mapping, Sequence, np.ndarray)):
+            soft[v] = _likelihoods(graph, v, state)
+        else:
+            raise EvidenceError(
+                f"evidence: {graph.name(v)} has a state, or likelihoods of its states, not "
+                f"{told(state)}"
+            )
+    return hard, soft
+
+
+def _likelihoods(graph: FactorGraph, v: int, given: Any) -> NDArray[np.float64]:
+    one = FactorGraph(
+        graph._n_states[v : v + 1],
+        names=(graph.name(v),),
+        _states=graph._states and (graph._states[v],),
+    )
+    try:
+        seen = one.with_soft_evidence({0: given})
+    except ModelError as error:
+        raise EvidenceError(f"soft evidence: {error}") from None
+    return np.exp(seen.field)
+
+
+def _log_field(
+    graph: FactorGraph, place: Mapping[int, int], soft: Mapping[int, NDArray]
+) -> NDArray[np.float64]:
+    """Soft evidence as log-weights (sum S,) of a part's states."""
+    out = np.zeros(int(graph._offsets[-1]))
+    for v, like in soft.items():
+        if v in place:
+            lo = int(graph._offsets[place[v]])
+            with np.errstate(divide="ignore"):
+                out[lo : lo + len(like)] = np.log(like)
+    return out
+
+
+def _expanded(
+    graph: FactorGraph, targets: tuple[int, ...], hard: Mapping[int, int], table: NDArray
+) -> NDArray[np.float64]:
+    """A table over the free targets, put back onto all of them."""
+    if not any(t in hard for t in targets):
+        return table
+    out = np.zeros([int(graph._n_states[t]) for t in targets])
+    out[tuple(hard[t] if t in hard else slice(None) for t in targets)] = table
+    return out

@@ -1,0 +1,213 @@
+"""Joint marginals of any variables, from what a solver left.
+
+A solver that can answer by itself has ``joint`` in its state: the exact ones, through a clique tree
+that holds the variables together. Message passing has the beliefs of factors. They give the joint
+of variables that lie in one factor, and of variables that only a tree ties together: with T the
+factors and variables on the paths between them, no two of which are connected otherwise,
+
+    p(x_T) = prod_{f in T} b_f(x_f) / prod_{v in T} b_v(x_v)^(d_v - 1),
+
+d_v the number of factors of T at v. Variables that nothing connects are independent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import RefusedError
+from minfer.factors import MAX_TABLE_CELLS
+from minfer.graph import FactorGraph
+from minfer.message_state import MessageState
+
+if TYPE_CHECKING:
+    from minfer.solvers.base import Marginals
+
+
+def joint_table(m: Marginals, variables: list[int]) -> NDArray[np.float64]:
+    """The joint marginal over some variables, in their order; refused where there is none."""
+    graph = m.graph
+    shape = [int(graph._n_states[v]) for v in variables]
+    if math.prod(shape) > MAX_TABLE_CELLS:
+        raise RefusedError(
+            f"a joint marginal over these {len(variables)} variables has {math.prod(shape):.3g} "
+            f"cells, but the limit is {MAX_TABLE_CELLS:,}; ask for fewer of them"
+        )
+    if len(variables) == 1:
+        return np.array(m[variables[0]])
+    ask = getattr(m.state, "joint", None)
+    if ask is not None:
+        return ask(variables)
+    free = [v for v in variables if float(m[v].max()) < 1.0]
+    table = _of_free(m, free)
+    out = np.zeros(shape)
+    out[tuple(slice(None) if v in free else int(np.argmax(m[v])) for v in variables)] = table
+    return out
+
+
+def _of_free(m: Marginals, free: list[int]) -> NDArray[np.float64]:
+    if len(free) < 2 or getattr(m.state, "independent", False):
+        return np.array(m.product(free))
+    net = _Bipartite(m)
+    parts: dict[int, list[int]] = {}
+    for v in free:
+        parts.setdefault(net.component(v), []).append(v)
+    out, order = np.ones(()), [v for part in parts.values() for v in part]
+    for part in parts.values():
+        table = np.array(m[part[0]]) if len(part) == 1 else _tied(m, net, part)
+        out = np.multiply.outer(out, table)
+    return out.transpose([order.index(v) for v in free])
+
+
+def _tied(m: Marginals, net: _Bipartite, part: list[int]) -> NDArray[np.float64]:
+    """Of variables that are connected: in one factor, or by a tree."""
+    inside = net.factor_over(part)
+    if inside is not None:
+        belief = _belief(m, inside)
+        if belief is not None:
+            return _marginal(belief, net.free_scope(inside), part)
+    tree = net.tree(part)
+    if tree is None or not isinstance(m.state, MessageState):
+        raise _refused(m, part)
+    factors, inner = tree
+    degree: dict[int, int] = {}
+    scopes, tables = [], []
+    for f in factors:
+        belief = _belief(m, f)
+        if belief is None:
+            raise _refused(m, part)
+        scope = [v for v in net.free_scope(f) if v in inner]
+        scopes.append(scope)
+        tables.append(_marginal(belief, net.free_scope(f), scope))
+        for v in scope:
+            degree[v] = degree.get(v, 0) + 1
+    for v, d in degree.items():
+        if d > 1:
+            p = np.array(m[v])
+            scopes.append([v])
+            tables.append(np.where(p > 0.0, np.where(p > 0.0, p, 1.0) ** (1 - d), 0.0))
+    from minfer.solvers.exact import Exact
+
+    number = {v: k for k, v in enumerate(sorted(degree))}
+    with np.errstate(divide="ignore"):
+        graph = FactorGraph.from_tables(
+            [int(m.graph._n_states[v]) for v in sorted(degree)],
+            [[number[v] for v in scope] for scope in scopes],
+            [np.log(table) for table in tables],
+        )
+    return joint_table(Exact()(graph), [number[v] for v in part])
+
+
+def _refused(m: Marginals, part: list[int]) -> RefusedError:
+    names = ", ".join(m.graph.name(v) for v in part[:6]) + (", ..." if len(part) > 6 else "")
+    return RefusedError(
+        f"{m.solver.partition('(')[0]} has no joint marginal of {names}: they lie in no one factor "
+        "and on loops. Ask Exact(), minfer.query(model, targets), or add a factor of zeros "
+        "(log-weights) over them before solving"
+    )
+
+
+def _belief(m: Marginals, factor: int) -> NDArray[np.float64] | None:
+    """A factor's belief over its free variables."""
+    found = m.state.factor(factor) if m.state is not None else None
+    if found is None:
+        return None
+    known = [float(m[int(v)].max()) >= 1.0 for v in m.graph.scope(factor)]
+    index = [
+        int(np.argmax(m[int(v)])) if k else slice(None)
+        for v, k in zip(m.graph.scope(factor), known)
+    ]
+    return np.asarray(found)[tuple(index)]
+
+
+def _marginal(belief: NDArray, scope: list[int], wanted: list[int]) -> NDArray[np.float64]:
+    rest = tuple(a for a, v in enumerate(scope) if v not in wanted)
+    left = [v for v in scope if v in wanted]
+    table = belief.sum(axis=rest)
+    table = table / table.sum()
+    return table.transpose([left.index(v) for v in wanted])
+
+
+class _Bipartite:
+    """Free variables and the factors over two of them at least, as a graph."""
+
+    def __init__(self, m: Marginals) -> None:
+        graph = m.graph
+        self.graph = graph
+        top = m.max_prob()
+        self.is_free = top < 1.0
+        factors, members = [], []
+        for g in graph.groups:
+            if g.arity < 2:
+                continue
+            here = self.is_free[g._scope]
+            rows, columns = np.nonzero(here & (here.sum(axis=1) > 1)[:, None])
+            factors.append(g._ids[rows])
+            members.append(g._scope[rows, columns].astype(np.int64))
+        self.f = np.concatenate([np.zeros(0, np.int64), *factors])
+        self.v = np.concatenate([np.zeros(0, np.int64), *members])
+        n, total = graph.n_variables, graph.n_variables + graph.n_factors
+        self.labels = _components(self.v, self.f + n, total)
+        order = np.argsort(self.v, kind="stable")
+        self.ptr = np.searchsorted(self.v[order], np.arange(n + 1))
+        self.of_variable = self.f[order]
+
+    def component(self, v: int) -> int:
+        return int(self.labels[v])
+
+    def free_scope(self, factor: int) -> list[int]:
+        return [int(v) for v in self.graph.scope(factor) if self.is_free[v]]
+
+    def factors_of(self, v: int) -> list[int]:
+        return self.of_variable[self.ptr[v] : self.ptr[v + 1]].tolist()
+
+    def factor_over(self, part: list[int]) -> int | None:
+        """The smallest factor over all of some variables, the first of equal ones."""
+        common = set(self.factors_of(part[0]))
+        for v in part[1:]:
+            common &= set(self.factors_of(v))
+        return min(common, key=lambda f: (len(self.free_scope(f)), f)) if common else None
+
+    def tree(self, part: list[int]) -> tuple[list[int], set[int]] | None:
+        """Factors and variables between some variables; None if there are other ways round."""
+        came: dict[int, tuple[int, int]] = {part[0]: (-1, -1)}
+        todo, left = deque([part[0]]), set(part[1:])
+        met: set[int] = set()
+        while todo and left:
+            v = todo.popleft()
+            for f in self.factors_of(v):
+                if f in met:
+                    continue
+                met.add(f)
+                for u in self.free_scope(f):
+                    if u not in came:
+                        came[u] = v, f
+                        left.discard(u)
+                        todo.append(u)
+        inner, factors = {part[0]}, set()
+        edges: set[tuple[int, int]] = set()
+        for v in part[1:]:
+            while v not in inner:
+                u, f = came[v]
+                inner.add(v)
+                factors.add(f)
+                edges |= {(v, f), (u, f)}
+                v = u
+        n = self.graph.n_variables
+        cut = np.array([v * (1 << 32) + f for v, f in edges], dtype=np.int64)
+        rest = ~np.isin(self.v * (1 << 32) + self.f, cut)
+        labels = _components(self.v[rest], self.f[rest] + n, len(self.labels))
+        ends = labels[[*inner, *(f + n for f in factors)]]
+        return (sorted(factors), inner) if len(np.unique(ends)) == len(ends) else None
+
+
+def _components(a: NDArray[np.int64], b: NDArray[np.int64], n: int) -> NDArray[np.int32]:
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    links = coo_array((np.ones(len(a), dtype=np.int8), (a, b)), shape=(n, n))
+    return connected_components(links, directed=False)[1]

@@ -1,0 +1,123 @@
+"""Joint marginals of any variables: exact through a clique tree, of BP by factors and trees."""
+
+import numpy as np
+import pytest
+
+import asking
+from minfer import (
+    BeliefPropagation,
+    Components,
+    ContradictionError,
+    Exact,
+    FactorGraph,
+    Gibbs,
+    MeanField,
+    ModelError,
+    RefusedError,
+)
+
+
+def some_of(rng, graph, most=3):
+    k = int(rng.integers(1, min(most, graph.n_variables) + 1))
+    return [int(v) for v in rng.choice(graph.n_variables, k, replace=False)]
+
+
+@pytest.mark.parametrize("kind", asking.MODELS)
+@pytest.mark.parametrize("seed", range(25))
+def test_any_set_exactly(kind, seed):
+    rng = np.random.default_rng(seed)
+    graph = asking.MODELS[kind](rng, zeros=float(rng.choice([0.0, 0.3])))
+    seen = {graph.index(v): s for v, s in asking.evidence(rng, graph, soft=False).items()}
+    w = asking.weights(graph, seen)
+    if w.sum() == 0.0:
+        return
+    which = some_of(rng, graph, 4)
+    want = asking.joint(w, which)
+    graph = graph.with_evidence(seen)
+    for solver in (Exact(), Exact(method="enumerate"), Components(Exact(), workers=1, size=2)):
+        found = solver(graph).joint(*which)
+        assert np.abs(found.table - want).max() < 1e-11, solver
+        assert found.variables == tuple(graph.name(v) for v in which)
+    base = graph._renumbered(_field=None)
+    try:
+        prepared = Exact().prepare(base)
+    except ContradictionError:
+        return
+    assert np.abs(prepared(evidence=seen).joint(*which).table - want).max() < 1e-11
+
+
+def forest(rng, zeros):
+    """A tree of tables over up to three variables, each new one hanging on one old variable."""
+    sizes, scopes, tables = [int(rng.integers(1, 4))], [], []
+    for _ in range(int(rng.integers(1, 5))):
+        root = int(rng.integers(len(sizes)))
+        new = int(rng.integers(1, 3))
+        scope = [root, *range(len(sizes), len(sizes) + new)]
+        sizes += [int(rng.integers(1, 4)) for _ in range(new)]
+        scope = [int(v) for v in rng.permutation(scope)]
+        table = rng.normal(size=[sizes[v] for v in scope])
+        table[rng.random(table.shape) < zeros] = -np.inf
+        scopes.append(scope)
+        tables.append(table)
+    return FactorGraph.from_tables(sizes, scopes, tables)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_on_a_tree_bp_has_all_of_them(seed):
+    rng = np.random.default_rng(seed)
+    graph = forest(rng, float(rng.choice([0.0, 0.2])))
+    w = asking.weights(graph)
+    if w.sum() == 0.0:
+        return
+    which = some_of(rng, graph, 4)
+    found = BeliefPropagation()(graph).joint(*which)
+    assert np.abs(found.table - asking.joint(w, which)).max() < 1e-9
+
+
+def test_bp_by_a_factor_or_a_path_beside_a_loop():
+    rng = np.random.default_rng(3)
+    pairs = [[0, 1], [1, 2], [2, 0], [2, 3], [3, 4], [0, 5]]  # a triangle with two tails
+    g = FactorGraph.pairwise(0.3 * rng.normal(size=7), pairs, rng.normal(size=6))
+    m = BeliefPropagation(tol=1e-12)(g)
+    for a, b in pairs:
+        belief = m.factor(7 + pairs.index([a, b]))
+        assert np.abs(m.joint(b, a).table - belief.T).max() < 1e-12
+    tail = m.joint(2, 4).table  # p(2, 3) p(4 | 3)
+    want = m.factor(7 + 3) @ (m.factor(7 + 4) / m[3][:, None])
+    assert np.abs(tail - want).max() < 1e-10
+    assert np.abs(m.joint(4, 6).table - np.multiply.outer(m[4], m[6])).max() < 1e-12
+    with pytest.raises(
+        RefusedError, match=r"x4, x5: they lie in no one factor and on loops.*Exact"
+    ):
+        m.joint(4, 5)
+    known = BeliefPropagation()(g.with_evidence({2: 1}))
+    assert known.joint(2, 4)[0].sum() == 0.0
+    assert np.abs(known.joint(4, 5).table.sum() - 1.0) < 1e-12  # evidence cuts the loop
+
+
+def test_other_solvers():
+    g = FactorGraph.pairwise([0.1, 0.2, 0.3], [[0, 1], [1, 2]], [1.0, 0.5])
+    field = MeanField()(g)
+    assert np.abs(field.joint(0, 2).table - np.multiply.outer(field[0], field[2])).max() == 0.0
+    chains = Gibbs(rng=1)(g)
+    assert np.abs(chains.joint(0, 1).table - Exact()(g).joint(0, 1).table).max() < 0.05
+    with pytest.raises(RefusedError, match="Gibbs has no joint"):
+        chains.joint(0, 2)
+
+
+def test_refused_and_wrong():
+    rng = np.random.default_rng(0)
+    g = FactorGraph.grid(rng.normal(size=(20, 20)), 0.5)
+    m = Exact()(g)
+    with pytest.raises(RefusedError, match="GiB"):
+        Exact(max_gib=1e-9)(g)
+    with pytest.raises(RefusedError, match=r"cells"):
+        m.joint(*range(0, 400, 10))
+    for wrong in ((), (0, 0), (401,)):
+        with pytest.raises(ModelError):
+            m.joint(*wrong)
+
+
+def test_entropy():
+    g = FactorGraph.from_tables([2, 3, 1], [[0], [1]], [[0.0, 0.0], [0.0, -np.inf, -np.inf]])
+    assert Exact()(g).entropy().tolist() == pytest.approx([np.log(2.0), 0.0, 0.0])

@@ -1,0 +1,297 @@
+"""Queries: posteriors, joints and P(e) by pruned, prepared plans, against all assignments."""
+
+import gc
+import math
+import weakref
+
+import numpy as np
+import pytest
+
+import asking
+import minfer
+from minfer import (
+    BeliefPropagation,
+    ContradictionError,
+    EvidenceError,
+    Exact,
+    FactorGraph,
+    ModelError,
+    RefusedError,
+)
+from minfer.queries.pruning import prune
+from test_states import sprinkler
+
+CASES = [(kind, seed) for kind in asking.MODELS for seed in range(60)]
+
+
+@pytest.mark.parametrize(("kind", "seed"), CASES)
+def test_posteriors_joints_and_evidence_are_those_of_all_assignments(kind, seed):
+    rng = np.random.default_rng([seed, len(kind)])
+    graph = asking.MODELS[kind](rng, zeros=float(rng.choice([0.0, 0.2, 0.4])))
+    seen = asking.evidence(rng, graph)
+    some = rng.choice(graph.n_variables, int(rng.integers(1, min(3, graph.n_variables) + 1)), False)
+    some = [int(v) for v in some]
+    w = asking.weights(graph, seen)
+    if w.sum() == 0.0:
+        for targets in (some[0], some, None):
+            with pytest.raises(ContradictionError):
+                minfer.query(graph, targets, seen)
+        return
+    log_evidence = math.log(w.sum()) - math.log(asking.weights(graph).sum())
+    one = minfer.query(graph, some[0], seen)
+    assert np.abs(one - asking.joint(w, some[:1])).max() < 1e-12
+    assert one.log_evidence == pytest.approx(log_evidence, abs=1e-11)
+    assert list(one.to_dict()) == list(graph.states(some[0]))
+    table = minfer.query(graph, [graph.name(v) for v in some], seen)
+    assert np.abs(table.table - asking.joint(w, some)).max() < 1e-12
+    assert table.log_evidence == pytest.approx(log_evidence, abs=1e-11)
+    every = minfer.query(graph, None, seen)
+    for v in range(graph.n_variables):
+        assert np.abs(every[v] - asking.joint(w, [v])).max() < 1e-12
+    assert every.log_z == pytest.approx(math.log(w.sum()), abs=1e-11)
+    if graph.n_factors:
+        scope = graph.scope(0).tolist()
+        assert np.abs(every.factor(0) - asking.joint(w, scope)).max() < 1e-11
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_evidence_built_into_the_model_counts(seed):
+    rng = np.random.default_rng(seed)
+    graph = asking.network(rng, 6, 0.2)
+    try:
+        built = graph.with_evidence({0: 0})
+        if graph.n_variables > 1:
+            built = built.with_soft_evidence({1: rng.random(int(graph.n_states[1])).tolist()})
+    except ContradictionError:
+        return
+    seen = {v: s for v, s in asking.evidence(rng, graph).items() if graph.index(v) > 1}
+    w = asking.weights(built, seen)
+    target = graph.n_variables - 1
+    if w.sum() == 0.0:
+        with pytest.raises(ContradictionError):
+            minfer.query(built, target, seen)
+        return
+    found = minfer.query(built, target, seen)
+    assert np.abs(found - asking.joint(w, [target])).max() < 1e-12
+    assert found.log_evidence == pytest.approx(math.log(w.sum()), abs=1e-11)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_prepared_question_serves_all_evidence_on_its_variables(seed):
+    rng = np.random.default_rng(seed)
+    graph = asking.network(rng, 6, 0.2)
+    observed = [v for v in range(graph.n_variables) if rng.random() < 0.4]
+    target = int(rng.integers(graph.n_variables))
+    asked = minfer.queries.prepare(graph, target, observed)
+    pair = minfer.queries.prepare(graph, [target], observed)
+    for _ in range(8):
+        seen = {graph.name(v): int(rng.integers(graph.n_states[v])) for v in observed}
+        w = asking.weights(graph, seen)
+        if w.sum() == 0.0:
+            for q in (asked, pair):
+                with pytest.raises(ContradictionError):
+                    q(seen)
+            continue
+        truth = asking.joint(w, [target])
+        assert np.abs(asked(seen) - truth).max() < 1e-12
+        assert np.abs(pair(seen).table - truth).max() < 1e-12
+        assert asked(seen).log_evidence == pytest.approx(math.log(w.sum()), abs=1e-11)
+
+
+def test_what_cannot_matter_is_left_out():
+    g = sprinkler()  # rain -> sprinkler, wet <- both, count <- wet
+    assert prune(g, [0], []).graph.names == ("rain",)
+    assert set(prune(g, [0], [1]).graph.names) == {"rain", "sprinkler"}
+    assert set(prune(g, [3], [2]).graph.names) >= {"wet", "count"}
+    chain = FactorGraph.network(
+        {"a": 2, "b": 2, "c": 2, "d": 2},
+        {"a": [0.3, 0.7], "b": ("a", [[0.2, 0.8], [0.6, 0.4]]),
+         "c": ("b", [[0.2, 0.8], [0.6, 0.4]]), "d": ("c", [[0.2, 0.8], [0.6, 0.4]])},
+    )  # fmt: skip
+    assert set(prune(chain, [3], [1]).graph.names) == {"b", "c", "d"}  # a is cut off by b
+    assert set(prune(chain, [0], [1]).graph.names) == {"a", "b"}  # c, d are barren
+    assert set(prune(chain, [3], [1], whole=True).graph.names) == {"a", "b", "c", "d"}
+    apart = FactorGraph.from_tables([2, 2, 2], [[0, 1], [2]], [np.zeros((2, 2)), [0.0, 1.0]])
+    assert prune(apart, [0], []).graph.n_variables == 2
+    never = FactorGraph.from_tables([2, 2, 2], [[0, 1], [2]], [np.zeros((2, 2)), [0.0, -np.inf]])
+    assert prune(never, [0], []).graph.n_variables == 3
+    assert prune(never, [0], [], check=False).graph.n_variables == 2
+
+
+def test_a_contradiction_elsewhere_is_found_unless_waived():
+    g = FactorGraph.network(
+        {"a": 2, "b": ["no", "yes"], "c": 2},
+        {"a": [0.5, 0.5], "b": [0.5, 0.5], "c": ("b", [[1.0, 0.0], [0.0, 1.0]])},
+    )
+    seen = {"b": "yes", "c": 0}
+    with pytest.raises(ContradictionError):
+        minfer.query(g, "a", seen)
+    assert minfer.query(g, "a", seen, check=False).tolist() == [0.5, 0.5]
+    assert minfer.query(g, "a", seen, check=False).log_evidence == -math.inf
+
+
+def test_a_joint_by_names():
+    g = sprinkler()
+    j = minfer.query(g, ["rain", "wet"], {"count": 2})
+    assert j.variables == ("rain", "wet")
+    assert j["yes", "no"] == j[1, 0] == j.table[1, 0]
+    assert j[{"wet": "yes"}] == pytest.approx(j.table[:, 1].sum())
+    assert j.conditional("wet").table.sum(axis=0).tolist() == pytest.approx([1.0, 1.0])
+    assert j.conditional("wet").given == ("wet",)
+    given = j.conditional({"wet": "yes"})
+    assert given.variables == ("rain",)
+    assert given["yes"] == pytest.approx(j["yes", "yes"] / j[{"wet": "yes"}])
+    assert j.marginal("wet", "rain").table.T.tolist() == j.table.tolist()
+    assert j.to_dict()["states"] == {"rain": ["no", "yes"], "wet": ["no", "yes"]}
+    rain, wet = j.marginal("rain").table, j.marginal("wet").table
+    direct = (j.table * np.log(j.table / (rain[:, None] * wet))).sum()
+    assert j.mutual_information("rain", "wet") == pytest.approx(direct)
+    assert "P(rain, wet)" in repr(j)
+    assert "rain=no" in str(j)
+    for wrong in ("maybe", "no"), ("no", "no", "no"):
+        with pytest.raises(ModelError):
+            j[wrong]
+    with pytest.raises(ModelError, match="rain, wet, not 'snow'"):
+        j.marginal("snow")
+
+
+def test_a_joint_in_pandas():
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    j = minfer.query(sprinkler(), ["rain", "wet"])
+    assert j.to_pandas().loc[("yes", "no")] == j["yes", "no"]
+
+
+def test_a_target_that_is_observed():
+    g = sprinkler()
+    assert minfer.query(g, "wet", {"wet": "yes"}).tolist() == [0.0, 1.0]
+    j = minfer.query(g, ["rain", "wet"], {"wet": "yes"})
+    assert j.table[:, 0].tolist() == [0.0, 0.0]
+    assert np.abs(j.table[:, 1] - minfer.query(g, "rain", {"wet": "yes"})).max() < 1e-12
+    both = minfer.query(g, ["rain", "wet"], {"wet": "yes", "rain": "no"})
+    assert both.table.tolist() == [[0.0, 1.0], [0.0, 0.0]]
+
+
+def test_numbers_that_plain_floats_cannot_hold():
+    n = 60
+    g = FactorGraph.from_tables(
+        [2] * n, [[k, k + 1] for k in range(n - 1)], [np.array([[0.0, -800.0], [-300.0, 0.0]])] * 59
+    )
+    seen = {0: 0, n - 1: 1}
+    want = Exact()(g.with_evidence(seen))
+    found = minfer.query(g, 30, seen)
+    assert np.abs(found - want[30]).max() < 1e-12
+    base = Exact()(g).log_z
+    assert found.log_evidence == pytest.approx(want.log_z - base, abs=1e-9)
+
+
+def test_another_solver():
+    g = sprinkler()
+    exact = minfer.query(g, "rain", {"wet": "yes"})
+    bp = minfer.query(g, "rain", {"wet": "yes"}, solver=BeliefPropagation())
+    whole = BeliefPropagation()(g.with_evidence({"wet": "yes"}))
+    assert np.abs(whole["rain"] - bp).max() < 1e-6
+    assert bp.states == ("no", "yes")
+    assert math.isfinite(bp.log_evidence)
+    assert minfer.query(g, None, {"wet": 1}, solver=BeliefPropagation()).solver.startswith("Belief")
+    same = minfer.query(g, ["rain"], {"wet": "yes"}, solver=Exact())
+    assert np.abs(same.table - exact).max() < 1e-12
+
+
+def test_plans_are_kept_as_long_as_the_model():
+    from minfer.queries import query as _  # noqa: F401
+    from minfer.queries.query import _PLANS
+
+    g = sprinkler()
+    minfer.query(g, "rain", {"wet": "yes"})
+    plans = _PLANS[g]
+    n = len(plans)
+    minfer.query(g, "rain", {"wet": "no"})
+    assert len(plans) == n
+    minfer.query(g, "rain", {"count": 1})
+    assert len(plans) == n + 1
+    model = weakref.ref(g)
+    del g, plans
+    gc.collect()
+    assert model() is None
+
+
+@pytest.mark.parametrize(
+    ("targets", "seen", "error", "message"),
+    [
+        ("rian", {}, ModelError, "did you mean rain"),
+        (["rain", "rain"], {}, ModelError, "named twice"),
+        ([], {}, ModelError, "name a target"),
+        (3.5, {}, ModelError, "list of variables"),
+        ("rain", {"wet": "yess"}, EvidenceError, "mean yes"),
+        ("rain", {"wett": "yes"}, EvidenceError, "no variable 'wett'"),
+        ("rain", {"wet": 2}, EvidenceError, "states 0 to 1"),
+        ("rain", {"wet": [0.2]}, EvidenceError, "has 2 states"),
+        ("rain", {"wet": {"maybe": 0.2}}, EvidenceError, "the states no, yes"),
+        ("rain", {"wet": [0.0, 0.0]}, EvidenceError, "not all zero"),
+        ("rain", {"wet": [-1.0, 2.0]}, EvidenceError, "not negative"),
+        ("rain", {"wet": None}, EvidenceError, "a state, or likelihoods"),
+        ("rain", {"wet": 1, 2: 0}, EvidenceError, "given twice"),
+        ("rain", "wet=1", EvidenceError, "mapping"),
+    ],
+)
+def test_bad_questions_are_refused_with_the_place(targets, seen, error, message):
+    with pytest.raises(error, match=message):
+        minfer.query(sprinkler(), targets, seen)
+
+
+def test_a_prepared_question_wants_the_evidence_it_was_prepared_for():
+    asked = minfer.queries.prepare(sprinkler(), "rain", ["wet"], soft=["count"])
+    assert asked({"wet": "yes", "count": [1, 2, 3]}).sum() == pytest.approx(1.0)
+    assert asked.observed == ("wet",)
+    assert asked.targets == ("rain",)
+    for wrong in ({}, {"wet": 1}, {"wet": 1, "count": 2}, {"wet": 1, "count": [1, 1, 1], 1: 0}):
+        with pytest.raises(EvidenceError, match="prepared with these"):
+            asked(wrong)
+    with pytest.raises(EvidenceError, match="mean yes"):
+        asked({"wet": "yess", "count": [1, 2, 3]})
+    with pytest.raises(EvidenceError, match="observed and have soft"):
+        minfer.queries.prepare(sprinkler(), "rain", ["wet"], soft=["wet"])
+
+
+def test_a_joint_too_large_is_refused():
+    g = FactorGraph.empty([50] * 6)
+    with pytest.raises(RefusedError, match=r"1\.56e\+10 cells"):
+        minfer.query(g, list(range(6)))
+
+
+def test_a_wide_model_is_refused_with_an_estimate_and_a_pruned_one_answered():
+    rng = np.random.default_rng(0)
+    pairs = [[a, b] for a in range(60) for b in range(a + 1, 60)]
+    g = FactorGraph.pairwise(np.zeros(61), pairs, rng.normal(size=len(pairs)))
+    with pytest.raises(RefusedError, match="GiB"):
+        minfer.query(g, 0)
+    assert minfer.query(g, 60).tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("name", ["asia", "alarm", "insurance"])
+def test_the_same_as_pyagrum(name, tmp_path):
+    gum, bn, graph = asking.loaded(name, tmp_path)
+    assert graph.directed
+    rng = np.random.default_rng(1)
+    names = list(graph.names)
+    engine = gum.LazyPropagation(bn)
+    joint = gum.VariableElimination(bn)
+    for _ in range(15):
+        observed = rng.choice(names, int(rng.integers(0, len(names) // 4 + 1)), replace=False)
+        seen = {str(v): str(rng.choice(graph.states(str(v)))) for v in observed}
+        target, other = (str(v) for v in rng.choice([v for v in names if v not in seen], 2, False))
+        engine.setEvidence(seen)
+        try:
+            log_evidence = math.log(engine.evidenceProbability())
+        except (ValueError, gum.GumException):
+            with pytest.raises(ContradictionError):
+                minfer.query(graph, target, seen)
+            continue
+        found = minfer.query(graph, target, seen)
+        assert np.abs(found - engine.posterior(target).toarray()).max() < 1e-9
+        assert found.log_evidence == pytest.approx(log_evidence, abs=1e-9)
+        joint.setEvidence(seen)
+        table = joint.jointPosterior({target, other})
+        axes = list(reversed(table.names))
+        want = table.toarray().transpose([axes.index(target), axes.index(other)])
+        assert np.abs(minfer.query(graph, [target, other], seen).table - want).max() < 1e-9
