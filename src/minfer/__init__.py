@@ -59,7 +59,14 @@ _LATE = {
     "Status": "minfer.solvers.base",
     "TreeReweighted": "minfer.solvers.trw",
     "Joint": "minfer.joint",
+    "Best": "minfer.queries.best",
     "Query": "minfer.queries.query",
+    "Samples": "minfer.queries.samples",
+    "influence": "minfer.queries.influence",
+    "information": "minfer.queries.information",
+    "mpe": "minfer.queries.best",
+    "sample": "minfer.queries.samples",
+    "sensitivity": "minfer.queries.sensitivity",
     "query": "minfer.queries.query",
     "read": "minfer.io",
     "read_evidence": "minfer.io",
@@ -92,7 +99,12 @@ if TYPE_CHECKING:
         write_uai,
     )
     from minfer.joint import Joint
+    from minfer.queries.best import Best, mpe
+    from minfer.queries.influence import influence
+    from minfer.queries.information import information
     from minfer.queries.query import Query, query
+    from minfer.queries.samples import Samples, sample
+    from minfer.queries.sensitivity import sensitivity
     from minfer.reduction.calibrate import calibrate
     from minfer.reduction.explain import explain, explain_model
     from minfer.reduction.gains import factor_gains
@@ -118,6 +130,7 @@ __all__ = [
     "Auto",
     "Batch",
     "BeliefPropagation",
+    "Best",
     "Budget",
     "Components",
     "ContradictionError",
@@ -147,6 +160,7 @@ __all__ = [
     "Query",
     "RefusedError",
     "Result",
+    "Samples",
     "SettingsError",
     "Solver",
     "Status",
@@ -160,7 +174,10 @@ __all__ = [
     "factor_gains",
     "ground",
     "infer",
+    "influence",
+    "information",
     "intervals",
+    "mpe",
     "query",
     "read",
     "read_evidence",
@@ -168,6 +185,8 @@ __all__ = [
     "read_native",
     "read_uai",
     "relax",
+    "sample",
+    "sensitivity",
     "tradeoff",
     "write",
     "write_fg",

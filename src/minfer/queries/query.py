@@ -17,10 +17,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_flag, check_type, integer, told
+from minfer.checks import check_flag, check_type, integer
 from minfer.errors import ContradictionError, EvidenceError, ModelError
 from minfer.graph import FactorGraph, check_graph
 from minfer.joint import Joint
+from minfer.queries.evidence import Evidence, log_field, numbered, with_both
 from minfer.queries.plans import (
     IMPOSSIBLE,
     MOST_ROW_CELLS,
@@ -31,14 +32,11 @@ from minfer.queries.plans import (
 )
 from minfer.solvers.base import LogZ, Marginals, Solver, Status
 from minfer.solvers.exact import Exact
-from minfer.states import Probabilities, state_number
+from minfer.states import Probabilities
 
 #: Plans kept for each model.
 MOST_PLANS = 64
 _PLANS: WeakKeyDictionary[FactorGraph, OrderedDict[Any, Any]] = WeakKeyDictionary()
-
-#: A state, or a likelihood for each state.
-Evidence = Mapping[Any, Any]
 
 
 class Posterior(Probabilities):
@@ -108,7 +106,7 @@ def query(
     """
     check_graph(model, "query")
     _check_some(targets)
-    hard, soft = _numbered(model, {} if evidence is None else evidence)
+    hard, soft = numbered(model, {} if evidence is None else evidence)
     asked = _Question.of(model, targets, tuple(sorted(hard)), tuple(sorted(soft)), solver, check)
     return asked.answer(hard, soft)
 
@@ -203,7 +201,7 @@ class Query:
                     return self._asked.answer(hard, {})
         except (KeyError, TypeError, AttributeError):
             pass
-        hard, soft = _numbered(self.model, {} if evidence is None else evidence)
+        hard, soft = numbered(self.model, {} if evidence is None else evidence)
         for what, given, wanted in (
             ("observed", hard, self._asked.hard),
             ("soft", soft, self._asked.soft),
@@ -375,7 +373,7 @@ class _Question:
             return solver(self._with(hard, soft))
         part = self.plan.part
         place = self.plan.place
-        graph = part.graph.tilt(_log_field(part.graph, place, soft)) if soft else part.graph
+        graph = part.graph.tilt(log_field(part.graph, place, soft)) if soft else part.graph
         answer = solver(graph.with_evidence({place[v]: s for v, s in hard.items() if v in place}))
         where = [place[t] for t in self.targets]
         if self.form == "one":
@@ -385,17 +383,13 @@ class _Question:
     # ------------------------------------------------------------ evidence
 
     def _with(self, hard: Mapping[int, int], soft: Mapping[int, NDArray]) -> FactorGraph:
-        graph = self.graph.with_evidence(dict(hard))
-        if not soft:
-            return graph
-        every = {v: v for v in range(graph.n_variables)}
-        return graph.tilt(_log_field(graph, every, soft))
+        return with_both(self.graph, hard, soft)
 
     def _field(self, soft: Mapping[int, NDArray]) -> NDArray[np.float64] | None:
         if not self.soft:
             return None
         plan = self.plan
-        return _log_field(plan.graph, plan.place, soft)[None]
+        return log_field(plan.graph, plan.place, soft)[None]
 
     def _check_field(self, hard: Mapping[int, int], soft: Mapping[int, NDArray]) -> None:
         """A variable with no state left, by the model's own field, evidence and soft evidence."""
@@ -425,7 +419,7 @@ class _Question:
         plan = self.plan
         if self.solver is not None:
             place, graph = plan.place, plan.part.graph
-            graph = graph.tilt(_log_field(graph, place, soft)) if soft else graph
+            graph = graph.tilt(log_field(graph, place, soft)) if soft else graph
             return self.solver(graph.with_evidence({place[v]: s for v, s in hard.items()})).log_z
         row = plan.nothing_known.copy()
         for v, state in hard.items():
@@ -522,60 +516,6 @@ def _variables(graph: FactorGraph, names: Any, what: str) -> list[int]:
         twice = next(v for v in found if found.count(v) > 1)
         raise ModelError(f"{what}: {graph.name(twice)} is named twice")
     return found
-
-
-def _numbered(
-    graph: FactorGraph, evidence: Any
-) -> tuple[dict[int, int], dict[int, NDArray[np.float64]]]:
-    """Observed states, and likelihoods, by variables' numbers."""
-    if not isinstance(evidence, Mapping):
-        raise EvidenceError("evidence is a mapping {variable: state}, as in {'x3': 1}")
-    hard: dict[int, int] = {}
-    soft: dict[int, NDArray[np.float64]] = {}
-    for variable, state in evidence.items():
-        try:
-            v = graph.index(variable)
-        except ModelError as error:
-            raise EvidenceError(f"evidence: {error}") from None
-        if v in hard or v in soft:
-            raise EvidenceError(f"evidence: {graph.name(v)} is given twice")
-        if isinstance(state, (str, int, np.integer)) or integer(state) is not None:
-            own = graph._states[v] if graph._states else None
-            hard[v] = state_number(graph.name(v), int(graph._n_states[v]), own, state)
-        elif isinstance(state, (Mapping, Sequence, np.ndarray)):
-            soft[v] = _likelihoods(graph, v, state)
-        else:
-            raise EvidenceError(
-                f"evidence: {graph.name(v)} has a state, or likelihoods of its states, not "
-                f"{told(state)}"
-            )
-    return hard, soft
-
-
-def _likelihoods(graph: FactorGraph, v: int, given: Any) -> NDArray[np.float64]:
-    one = FactorGraph(
-        graph._n_states[v : v + 1],
-        names=(graph.name(v),),
-        _states=graph._states and (graph._states[v],),
-    )
-    try:
-        seen = one.with_soft_evidence({0: given})
-    except ModelError as error:
-        raise EvidenceError(f"soft evidence: {error}") from None
-    return np.exp(seen.field)
-
-
-def _log_field(
-    graph: FactorGraph, place: Mapping[int, int], soft: Mapping[int, NDArray]
-) -> NDArray[np.float64]:
-    """Soft evidence as log-weights (sum S,) of a part's states."""
-    out = np.zeros(int(graph._offsets[-1]))
-    for v, like in soft.items():
-        if v in place:
-            lo = int(graph._offsets[place[v]])
-            with np.errstate(divide="ignore"):
-                out[lo : lo + len(like)] = np.log(like)
-    return out
 
 
 def _expanded(

@@ -1,0 +1,332 @@
+"""The most probable explanation, the k best, and marginal MAP: exact, by maxima in a clique tree.
+
+One pass of maxima towards the roots; then, from the roots, each clique takes its best states given
+its separator. The next best come without further passes (in the manner of Lawler 1972 and Nilsson
+1998): all assignments but the best are divided by the first clique, in the order from the roots, in
+which they differ from it. With the cliques before as they are and this clique in its best *other*
+state, the cliques behind it take their best; so the score of every part is known at once,
+
+    score(part) = score(best) - g(its state | s) + g(best other state | s),
+
+g the clique's table with its children's messages. The best part is opened, and divided again.
+
+Marginal MAP sums all other variables before it maximises; the order of elimination has to do the
+same, and its tree may be much wider.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.checks import check_seconds, check_whole
+from minfer.conditioning import Conditioned, condition
+from minfer.decomposition import only_tables
+from minfer.elimination import CliqueTree, adjacency, clique_tree, order_in_two, tree_of
+from minfer.errors import ModelError
+from minfer.graph import FactorGraph, check_graph
+from minfer.notebook import card
+from minfer.queries.cliques import Cliques, check_fits, constant_of, with_tree
+from minfer.queries.evidence import Evidence, numbered, with_both
+from minfer.queries.pruning import prune
+from minfer.words import counted, visible
+
+_SHOWN = 12
+_ADVICE = "Observe more variables, or ask for the most probable state of each (Marginals.mpm)"
+_ADVICE_MAP = (
+    "Sums before maxima need a wider tree than either alone: ask for fewer variables, or for the "
+    "best state of all (mpe without variables)"
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Assignment:
+    """One state for each of some variables.
+
+    Attributes
+    ----------
+    variables : names
+    numbers : int array, the number of each variable's state
+    log_score : float
+        log of the unnormalised probability, evidence included; of marginal MAP with the other
+        variables summed. In a Bayesian network log P(assignment, evidence).
+    log_probability : float
+        log P(assignment | evidence).
+    """
+
+    variables: tuple[str, ...]
+    numbers: NDArray[np.int64]
+    log_score: float
+    log_probability: float
+    _names: tuple[tuple[str, ...], ...]
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The state of each variable by name."""
+        return tuple(names[int(k)] for names, k in zip(self._names, self.numbers))
+
+    @property
+    def probability(self) -> float:
+        """P(assignment | evidence)."""
+        return math.exp(self.log_probability)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values, ready for JSON."""
+        return {
+            "states": dict(zip(self.variables, self.states)),
+            "log_score": self.log_score,
+            "log_probability": self.log_probability,
+        }
+
+    def __getitem__(self, variable: int | str) -> str:
+        """The name of a variable's state."""
+        if isinstance(variable, str):
+            if variable not in self.variables:
+                raise ModelError(f"this assignment has no variable {visible(variable)!r}")
+            variable = self.variables.index(variable)
+        return self._names[variable][int(self.numbers[variable])]
+
+    def __repr__(self) -> str:
+        pairs = [f"{visible(v)}={visible(s)}" for v, s in zip(self.variables, self.states)]
+        more = f", ... {len(pairs) - _SHOWN} more" if len(pairs) > _SHOWN else ""
+        return f"Assignment({', '.join(pairs[:_SHOWN])}{more}; log score {self.log_score:.6g})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Best:
+    """The best assignments, the best one first; what is asked of it is asked of the best one.
+
+    Attributes
+    ----------
+    ranked : tuple of Assignment
+        As many as were asked for, or all there are with a positive probability.
+    proven : bool
+        Whether no other assignment is better.
+    complete : bool
+        Whether all possible assignments are among them.
+    """
+
+    ranked: tuple[Assignment, ...]
+    proven: bool = True
+    complete: bool = False
+    seconds: float = field(default=0.0)
+
+    @property
+    def best(self) -> Assignment:
+        return self.ranked[0]
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """The number of each variable's state in the best assignment."""
+        return self.best.numbers
+
+    @property
+    def states(self) -> dict[str, str]:
+        """The best assignment by names: {variable: state}."""
+        return dict(zip(self.best.variables, self.best.states))
+
+    @property
+    def log_score(self) -> float:
+        return self.best.log_score
+
+    @property
+    def log_probability(self) -> float:
+        return self.best.log_probability
+
+    def __getitem__(self, variable: int | str) -> str:
+        """The name of a variable's state in the best assignment."""
+        return self.best[variable]
+
+    def __len__(self) -> int:
+        return len(self.ranked)
+
+    def __iter__(self) -> Iterator[Assignment]:
+        return iter(self.ranked)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values, ready for JSON."""
+        return {
+            "proven": self.proven,
+            "complete": self.complete,
+            "seconds": self.seconds,
+            "assignments": [a.to_dict() for a in self.ranked],
+        }
+
+    def to_pandas(self) -> Any:
+        """A DataFrame: a row for each assignment, a column for each variable, and the scores."""
+        import pandas as pd
+
+        frame = pd.DataFrame([a.states for a in self.ranked], columns=self.best.variables)
+        frame["log_score"] = [a.log_score for a in self.ranked]
+        frame["log_probability"] = [a.log_probability for a in self.ranked]
+        return frame
+
+    def __repr__(self) -> str:
+        proven = "proven" if self.proven else "not proven"
+        return f"Best({counted(len(self), 'assignment')}, {proven}; {self.best!r})"
+
+    def _repr_html_(self) -> str:
+        rows = list(zip(self.best.variables, self.best.states))[:_SHOWN]
+        about = f"log score {self.log_score:.6g}, probability {self.best.probability:.4g}"
+        more = len(self.best.variables) - len(rows)
+        last = f"and {more:,} more variables" if more else ""
+        return card("Best assignment", about, ("variable", "state"), rows, last)
+
+
+def mpe(
+    model: FactorGraph,
+    evidence: Evidence | None = None,
+    k: int = 1,
+    *,
+    variables: Sequence[int | str] | None = None,
+    time_limit: float | None = None,
+    max_gib: float = 4.0,
+) -> Best:
+    """The most probable explanation: the best states of all variables together, exactly.
+
+    Parameters
+    ----------
+    model : FactorGraph
+    evidence : {variable: state, or likelihoods}, optional
+        As in :func:`minfer.query`.
+    k : int
+        How many: the k best, in order. Ties come in an order that depends on the model alone.
+    variables : list, optional
+        Marginal MAP: the best states of these variables, all others summed out.
+    time_limit : float, optional
+        Seconds, beyond which RefusedError is raised.
+    max_gib : float
+        Refuse a model whose largest clique would fill more than this.
+
+    Examples
+    --------
+    >>> import minfer
+    >>> g = minfer.FactorGraph.network(
+    ...     {"rain": ["no", "yes"], "wet": ["no", "yes"]},
+    ...     {"rain": [0.8, 0.2], "wet": (["rain"], [[0.9, 0.1], [0.2, 0.8]])},
+    ... )
+    >>> best = minfer.mpe(g, {"wet": "yes"}, k=2)
+    >>> best["rain"], round(best.best.probability, 4), best.proven
+    ('yes', 0.6667, True)
+    >>> [a["rain"] for a in best]
+    ['yes', 'no']
+    """
+    check_graph(model, "mpe")
+    check_whole("k", k, 1)
+    check_seconds("time_limit", time_limit)
+    began = time.perf_counter()
+    deadline = math.inf if time_limit is None else began + time_limit
+    hard, soft = numbered(model, {} if evidence is None else evidence)
+    wanted = list(range(model.n_variables))
+    if variables is not None:
+        wanted = _wanted(model, variables)
+        part = prune(model, wanted, hard, soft, whole=True)
+        place = {v: i for i, v in enumerate(part.variables.tolist())}
+        graph = with_both(
+            part.graph,
+            {place[v]: s for v, s in hard.items()},
+            {place[v]: like for v, like in soft.items()},
+        )
+        inside = [place[v] for v in wanted]
+    else:
+        graph, inside = with_both(model, hard, soft), wanted
+    problem = only_tables(condition(graph))
+    tree, maximise = _tree(problem, inside, variables is not None)
+    advice = _ADVICE if variables is None else _ADVICE_MAP
+    check_fits(tree, "mpe", advice, max_gib, time_limit)
+    cliques = with_tree(problem, tree, deadline)
+    log_z = cliques.collect() + constant_of(problem)
+    whole = cliques.collect(maximise)
+    found, complete = _ranked(cliques, problem, whole, k)
+    names = tuple(model.name(v) for v in wanted)
+    states = tuple(model.states(v) for v in wanted)
+    ranked = []
+    for score, x in found:
+        if variables is None:
+            score = float(graph.log_score(x[: graph.n_variables]))
+        log_probability = min(score - log_z, 0.0)
+        ranked.append(Assignment(names, x[inside].astype(np.int64), score, log_probability, states))
+    return Best(tuple(ranked), True, complete, time.perf_counter() - began)
+
+
+def _wanted(model: FactorGraph, variables: Any) -> list[int]:
+    if isinstance(variables, (str, int)):
+        variables = [variables]
+    wanted = [model.index(v) for v in variables]
+    if not wanted or len(set(wanted)) < len(wanted):
+        raise ModelError("mpe: name one variable at least, and none of them twice")
+    return wanted
+
+
+def _tree(
+    model: Conditioned, inside: list[int], sums: bool
+) -> tuple[CliqueTree, list[int]]:
+    """The tree, and the variables to maximise: all, auxiliary ones too, or sums first."""
+    if not sums:
+        return clique_tree(model), np.flatnonzero(model.fixed < 0).tolist()
+    links = adjacency(model)
+    last = np.isin(links.variables, inside)
+    if last.all():
+        return clique_tree(model), links.variables.tolist()
+    n = model.graph.n_variables
+    return tree_of(order_in_two(links, last), links, n), links.variables[last].tolist()
+
+
+def _ranked(
+    cliques: Cliques, model: Conditioned, whole: float, k: int
+) -> tuple[list[tuple[float, NDArray[np.int32]]], bool]:
+    """The k best (score, assignment), and whether these are all that are possible."""
+    order = [c for c in range(cliques.n - 1, -1, -1) if _has_choice(cliques, c)]
+    x = np.maximum(model.fixed, 0).astype(np.int32)[None].copy()
+    _complete(cliques, order, 0, x)
+    score = constant_of(model) + whole
+    heap: list[tuple[float, int, int, list[int], int, NDArray[np.int32]]] = []
+    out: list[tuple[float, NDArray[np.int32]]] = []
+    start, excluded = 0, []
+    count = 0
+    while True:
+        out.append((score, x[0]))
+        if len(out) == k + 1 or not order:
+            break
+        for j in range(start, len(order)):
+            cliques.check_clock()
+            table = cliques.local(order[j], x)[0]
+            mine = _cell(cliques, order[j], x)
+            base = float(table[mine])
+            without = [*(excluded if j == start else ()), mine]
+            table[without] = -np.inf
+            other = int(np.argmax(table))
+            if table[other] > -np.inf:
+                count += 1
+                gone = score - base + float(table[other])
+                heappush(heap, (-gone, count, j, without, other, x))
+        if not heap:
+            break
+        gone, _, start, excluded, cell, before = heappop(heap)
+        score, x = -gone, before.copy()
+        cliques.put(order[start], np.array([cell]), x)
+        _complete(cliques, order, start + 1, x)
+    return out[:k], len(out) <= k
+
+
+def _has_choice(cliques: Cliques, c: int) -> bool:
+    return any(cliques.is_max[v] for v in cliques.rest[c])
+
+
+def _complete(cliques: Cliques, order: list[int], first: int, x: NDArray[np.int32]) -> None:
+    """Best states of the cliques from ``first`` on, given those before."""
+    for c in order[first:]:
+        cliques.put(c, np.argmax(cliques.local(c, x), axis=1), x)
+
+
+def _cell(cliques: Cliques, c: int, x: NDArray[np.int32]) -> int:
+    mine = cliques.chosen(c)
+    return int(np.ravel_multi_index([int(x[0, v]) for v in mine], [cliques.card[v] for v in mine]))
+

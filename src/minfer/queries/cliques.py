@@ -1,0 +1,281 @@
+"""A clique tree in numpy: sums, maxima, and what each table sees of all the rest.
+
+The solver's passes (:mod:`minfer.kernels.cliques`) are compiled and sum. The questions here need a
+tree once, but in other ways: maxima of some variables after sums of others, a clique's table at
+given states of its separator (from which the best states are read, or drawn), and *cavities*, the
+sum over everything else of all factors but one. All numbers are logarithms; zeros are minus
+infinity, and nothing is ever divided by a message, so zeros cost nothing but care.
+
+With inputs f of a clique (its tables, fields, children's messages), separator s, rest r,
+
+    up(s) = max_{r2} log sum_{r1} exp( sum_f f(r1, r2, s) ),
+
+r1 the variables to sum, r2 those to maximise. Every variable of the first kind must be eliminated
+before any of the second.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.conditioning import Conditioned
+from minfer.elimination import CliqueTree
+from minfer.errors import ContradictionError, RefusedError
+from minfer.solvers.exact import Exact
+
+#: Cells that are held at a time.
+_BLOCK = 1 << 22
+Table = NDArray[np.float64]
+Factor = tuple[tuple[int, ...], Table]  # scope, and logarithms of that shape
+
+
+def factors_of(model: Conditioned) -> list[Factor]:
+    """The tables of a model over its free variables, then the free variables' fields."""
+    out: list[Factor] = []
+    for g in model.groups:
+        tables = g.log_tables()
+        for scope, table in zip(g._scope.tolist(), tables):
+            out.append((tuple(scope), np.asarray(table).reshape(g.shape)))
+    offsets = model.graph._offsets
+    for v in np.flatnonzero(model.fixed < 0).tolist():
+        out.append(((v,), model.field[offsets[v] : offsets[v + 1]]))
+    return out
+
+
+def constant_of(model: Conditioned) -> float:
+    """What no free variable has a say in."""
+    known = np.flatnonzero(model.fixed >= 0)
+    at = model.graph._offsets[known] + model.fixed[known]
+    return model.constant + float(model.field[at].sum())
+
+
+def check_fits(
+    tree: CliqueTree, who: str, advice: str, max_gib: float, time_limit: float | None
+) -> None:
+    """Raise RefusedError, with an estimate, where a tree is beyond the limits."""
+    limits = Exact(max_gib=max_gib, time_limit=time_limit)
+    try:
+        limits.check(tree)
+    except RefusedError as error:
+        text = str(error).removeprefix("Exact: ").partition(" BeliefPropagation")[0]
+        raise RefusedError(f"{who}: {text} {advice}") from None
+
+
+class Cliques:
+    """A clique tree with its tables, for any number of questions.
+
+    ``factors`` are over the tree's variables; messages of children come behind them.
+    """
+
+    def __init__(
+        self,
+        n_states: NDArray[np.int32],
+        factors: Sequence[Factor],
+        tree: CliqueTree,
+        deadline: float = math.inf,
+    ) -> None:
+        self.card = n_states.tolist()
+        self.factors = list(factors)
+        self.tree = tree
+        self.deadline = deadline
+        ptr, variables = tree.ptr.tolist(), tree.variables.tolist()
+        n_eliminated = tree.n_eliminated.tolist()
+        self.n = len(tree.parent)
+        self.parent = tree.parent.tolist()
+        self.rest = [variables[ptr[c] : ptr[c] + n_eliminated[c]] for c in range(self.n)]
+        self.separator = [variables[ptr[c] + n_eliminated[c] : ptr[c + 1]] for c in range(self.n)]
+        self.own: list[list[int]] = [[] for _ in range(self.n)]  # factors at home in a clique
+        position, home = tree.position.tolist(), tree.home.tolist()
+        for i, (scope, _) in enumerate(self.factors):
+            self.own[home[min(scope, key=position.__getitem__)]].append(i)
+        self.children: list[list[int]] = [[] for _ in range(self.n)]
+        for c, p in enumerate(self.parent):
+            if p >= 0:
+                self.children[p].append(c)
+        self.up: list[Table] = [np.zeros(())] * self.n
+        self.is_max = [False] * len(self.card)
+        self.sums_only = True
+
+    def check_clock(self) -> None:
+        if time.perf_counter() > self.deadline:
+            raise RefusedError("the time limit passed before the answer was complete; raise it")
+
+    # ------------------------------------------------------------ towards the roots
+
+    def collect(self, maximise: Sequence[int] = ()) -> float:
+        """Messages of all cliques, ``maximise`` variables maximised; log of the whole.
+
+        Raises ContradictionError where nothing is possible.
+        """
+        self.is_max = [False] * len(self.card)
+        for v in maximise:
+            self.is_max[v] = True
+        self.sums_only = not any(self.is_max)
+        total, scale = 0.0, 0.0
+        for c in range(self.n):
+            self.check_clock()
+            message = self._message(c)
+            top = float(message.max())
+            if top == -math.inf:
+                raise ContradictionError(
+                    "every assignment has probability zero: the model's zeros, or the model's "
+                    "zeros and the evidence, contradict each other"
+                )
+            if self.parent[c] < 0:
+                total += float(message)
+                self.up[c] = message
+            else:
+                scale += top
+                self.up[c] = message - top
+        return total + scale
+
+    def _inputs(self, c: int) -> list[Factor]:
+        return [
+            *(self.factors[i] for i in self.own[c]),
+            *((tuple(self.separator[k]), self.up[k]) for k in self.children[c]),
+        ]
+
+    def _message(self, c: int) -> Table:
+        """up(s) of a clique, in blocks of its leading axes (separator, then what is maximised,
+        then what is summed)."""
+        separator = self.separator[c]
+        axes = [*separator, *(v for v in self.rest[c] if self.is_max[v])]
+        n_kept = len(axes)
+        axes += [v for v in self.rest[c] if not self.is_max[v]]
+        sizes = [self.card[v] for v in axes]
+        inputs = [aligned(f, axes) for f in self._inputs(c)]
+        if math.prod(sizes) <= _BLOCK:
+            return self._reduced(_added(inputs, sizes), len(separator), n_kept)
+        ahead, left = 0, math.prod(sizes)
+        while left > _BLOCK:
+            left //= sizes[ahead]
+            ahead += 1
+        out = np.full(sizes[:n_kept], -np.inf)
+        for index in np.ndindex(*sizes[:ahead]):
+            self.check_clock()
+            part = [a[tuple(i if s > 1 else 0 for i, s in zip(index, a.shape))] for a in inputs]
+            block = _added(part, sizes[ahead:])
+            block = _log_sum(block, tuple(range(max(n_kept - ahead, 0), block.ndim)))
+            at = index[:n_kept]
+            out[at] = np.logaddexp(out[at], block)
+        return out.max(axis=tuple(range(len(separator), n_kept)))
+
+    def _reduced(self, table: Table, n_separator: int, n_kept: int) -> Table:
+        table = _log_sum(table, tuple(range(n_kept, table.ndim)))
+        return table.max(axis=tuple(range(n_separator, n_kept)))
+
+    # ------------------------------------------------------------ from the roots
+
+    def chosen(self, c: int) -> list[int]:
+        """The variables of a clique's rest that are chosen there: maximised, or all."""
+        rest = self.rest[c]
+        return rest if self.sums_only else [v for v in rest if self.is_max[v]]
+
+    def local(self, c: int, x: NDArray[np.int32]) -> Table:
+        """A clique's table at separator states x (U, V): (U, cells of what is chosen there)."""
+        mine = self.chosen(c)
+        summed = [v for v in self.rest[c] if v not in mine]
+        axes = [*mine, *summed]
+        sizes = [self.card[v] for v in axes]
+        total = np.zeros((len(x), math.prod(sizes)))
+        for scope, table in self._inputs(c):
+            steps = dict(zip(scope, _strides(table.shape)))
+            first = np.zeros(len(x), dtype=np.int64)
+            for v, step in steps.items():
+                if v not in axes:
+                    first += x[:, v].astype(np.int64) * step
+            cells = np.zeros(1, dtype=np.int64)
+            for v, size in zip(axes, sizes):
+                cells = (cells[:, None] + np.arange(size) * steps.get(v, 0)).ravel()
+            total += table.ravel()[first[:, None] + cells]
+        if not summed:
+            return total
+        n_mine = math.prod(self.card[v] for v in mine)
+        return _log_sum(total.reshape(len(x), n_mine, -1), (2,))
+
+    def put(self, c: int, cell: NDArray[np.int64], x: NDArray[np.int32]) -> None:
+        """Write chosen cells (U,) into assignments x (U, V)."""
+        mine = self.chosen(c)
+        states = np.unravel_index(cell, [self.card[v] for v in mine]) if mine else ()
+        for v, s in zip(mine, states):
+            x[:, v] = s
+
+    # ------------------------------------------------------------ cavities
+
+    def cavities(self) -> list[Table]:
+        """Of each factor: log of the sum over all else of the product of all other factors.
+
+        After :meth:`collect` without maxima; scaled by what the messages up were scaled by, which
+        is the same number for all of them.
+        """
+        out: list[Table] = [np.zeros(())] * len(self.factors)
+        down: list[Table] = [np.zeros(())] * self.n
+        apart = self._roots()
+        for c in range(self.n - 1, -1, -1):
+            self.check_clock()
+            axes = [*self.separator[c], *self.rest[c]]
+            sizes = [self.card[v] for v in axes]
+            inputs = [aligned(f, axes) for f in self._inputs(c)]
+            above = aligned((tuple(self.separator[c]), down[c]), axes)
+            if self.parent[c] < 0:
+                above = np.full((1,) * len(axes), apart[c])
+            n_own = len(self.own[c])
+            for k, (scope, _) in enumerate(self._inputs(c)):
+                others = _added([*inputs[:k], *inputs[k + 1 :], above], sizes)
+                rest = tuple(a for a, v in enumerate(axes) if v not in scope)
+                left = [v for v in axes if v in scope]
+                table = _log_sum(others, rest).transpose([left.index(v) for v in scope])
+                if k < n_own:
+                    out[self.own[c][k]] = table
+                else:
+                    down[self.children[c][k - n_own]] = table
+        return out
+
+    def _roots(self) -> dict[int, float]:
+        """For each root what the other trees sum to."""
+        value = {c: float(self.up[c]) for c in range(self.n) if self.parent[c] < 0}
+        total = sum(value.values())
+        return {c: total - x for c, x in value.items()}
+
+
+def aligned(factor: Factor, axes: list[int]) -> Table:
+    """A table with the axes of a clique, of size 1 where it does not depend on them."""
+    scope, table = factor
+    place = {v: a for a, v in enumerate(axes)}
+    order = sorted(range(len(scope)), key=lambda k: place[scope[k]])
+    shape = [1] * len(axes)
+    for k in order:
+        shape[place[scope[k]]] = table.shape[k]
+    return table.transpose(order).reshape(shape)
+
+
+def _added(inputs: list[Table], sizes: list[int]) -> Table:
+    total: Table = np.zeros((1,) * len(sizes))
+    for a in sorted(inputs, key=lambda a: a.size):
+        total = total + a
+    return np.array(np.broadcast_to(total, sizes))
+
+
+def _log_sum(table: Table, axes: tuple[int, ...]) -> Table:
+    """log-sum-exp over some axes; minus infinity where there is nothing."""
+    if not axes:
+        return table
+    top = table.max(axis=axes, keepdims=True)
+    top = np.where(top > -np.inf, top, 0.0)
+    with np.errstate(divide="ignore"):
+        total = np.log(np.exp(table - top).sum(axis=axes))
+    return total + top.reshape(total.shape)
+
+
+def _strides(shape: tuple[int, ...]) -> list[int]:
+    return [math.prod(shape[k + 1 :]) for k in range(len(shape))]
+
+
+def with_tree(model: Conditioned, tree: CliqueTree, deadline: float = math.inf) -> Cliques:
+    """The tree of a conditioned model in tables."""
+    return Cliques(model.graph._n_states, factors_of(model), tree, deadline)

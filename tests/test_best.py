@@ -1,0 +1,164 @@
+"""The best assignments, the k best and marginal MAP, against all assignments."""
+
+import math
+
+import numpy as np
+import pytest
+
+import asking
+import minfer
+from minfer import ContradictionError, EvidenceError, FactorGraph, ModelError, RefusedError
+from test_states import sprinkler
+
+CASES = [(kind, seed) for kind in asking.MODELS for seed in range(40)]
+
+
+@pytest.mark.parametrize(("kind", "seed"), CASES)
+def test_the_k_best(kind, seed):
+    rng = np.random.default_rng([seed, len(kind)])
+    graph = asking.MODELS[kind](rng, zeros=float(rng.choice([0.0, 0.3])))
+    seen = asking.evidence(rng, graph)
+    w = asking.weights(graph, seen)
+    if w.sum() == 0.0:
+        with pytest.raises(ContradictionError):
+            minfer.mpe(graph, seen)
+        return
+    k = int(rng.integers(1, 9))
+    best = minfer.mpe(graph, seen, k)
+    possible = int((w > 0.0).sum())
+    assert len(best) == min(k, possible)
+    assert best.proven
+    assert best.complete == (possible <= k)
+    scores = np.sort(w.ravel())[::-1][: len(best)]
+    assert [a.log_score for a in best] == pytest.approx(np.log(scores), abs=1e-11)
+    for a in best:
+        assert math.log(w[tuple(a.numbers)]) == pytest.approx(a.log_score, abs=1e-11)
+        assert a.log_probability == pytest.approx(a.log_score - math.log(w.sum()), abs=1e-10)
+        assert [graph.state(v, a[v]) for v in range(graph.n_variables)] == a.numbers.tolist()
+    assert len({tuple(a.numbers) for a in best}) == len(best)
+
+
+@pytest.mark.parametrize(("kind", "seed"), CASES)
+def test_marginal_map(kind, seed):
+    rng = np.random.default_rng([seed, 7, len(kind)])
+    graph = asking.MODELS[kind](rng, zeros=float(rng.choice([0.0, 0.3])))
+    seen = asking.evidence(rng, graph)
+    w = asking.weights(graph, seen)
+    n = graph.n_variables
+    some = [int(v) for v in rng.choice(n, int(rng.integers(1, n + 1)), replace=False)]
+    if w.sum() == 0.0:
+        with pytest.raises(ContradictionError):
+            minfer.mpe(graph, seen, variables=some)
+        return
+    table = asking.joint(w, some) * w.sum()
+    k = int(rng.integers(1, 6))
+    best = minfer.mpe(graph, seen, k, variables=some)
+    assert len(best) == min(k, int((table > 0.0).sum()))
+    want = np.sort(table.ravel())[::-1][: len(best)]
+    assert [a.log_score for a in best] == pytest.approx(np.log(want), abs=1e-10)
+    for a in best:
+        assert table[tuple(a.numbers)] == pytest.approx(math.exp(a.log_score), rel=1e-9)
+        assert a.log_probability == pytest.approx(
+            math.log(table[tuple(a.numbers)] / w.sum()), abs=1e-9
+        )
+    assert best.best.variables == tuple(graph.name(v) for v in some)
+
+
+def test_answers_speak_names():
+    best = minfer.mpe(sprinkler(), {"wet": "yes"}, k=3)
+    assert best["wet"] == "yes"
+    assert best.states["rain"] in ("no", "yes")
+    assert list(best.states) == ["rain", "sprinkler", "wet", "count"]
+    assert "wet=yes" in repr(best)
+    assert best.to_dict()["assignments"][0]["states"] == best.states
+    assert best._repr_html_()
+    with pytest.raises(ModelError, match="no variable 'snow'"):
+        best["snow"]
+
+
+def test_in_pandas():
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = minfer.mpe(sprinkler(), k=3).to_pandas()
+    assert frame.shape == (3, 6)
+    assert frame["log_score"].is_monotonic_decreasing
+
+
+def test_rules_and_ties():
+    g = FactorGraph.empty([2] * 8).add_exactly_one([list(range(8))])
+    best = minfer.mpe(g, k=20)
+    assert len(best) == 8
+    assert best.complete
+    assert {tuple(a.numbers) for a in best} == {tuple(row) for row in np.eye(8, dtype=int)}
+    again = minfer.mpe(g, k=20)
+    assert [a.numbers.tolist() for a in best] == [a.numbers.tolist() for a in again]
+    parity = FactorGraph.pairwise(np.linspace(-1, 1, 9), np.zeros((0, 2), int), [])
+    parity = parity.add_parity([list(range(9))], np.inf)
+    w = asking.weights(parity)
+    assert minfer.mpe(parity).log_score == pytest.approx(math.log(w.max()))
+
+
+def test_a_large_clique_goes_in_blocks(monkeypatch):
+    from minfer.queries import cliques
+
+    rng = np.random.default_rng(0)
+    g = FactorGraph.grid(rng.normal(size=(4, 9)), rng.normal(size=59))
+    want = minfer.mpe(g, k=5), minfer.mpe(g, variables=range(0, 36, 5), k=3)
+    monkeypatch.setattr(cliques, "_BLOCK", 4)
+    found = minfer.mpe(g, k=5), minfer.mpe(g, variables=range(0, 36, 5), k=3)
+    for a, b in zip(want, found):
+        assert [x.numbers.tolist() for x in a] == [x.numbers.tolist() for x in b]
+        assert [x.log_probability for x in a] == pytest.approx([x.log_probability for x in b])
+
+
+def test_refused_with_an_estimate():
+    rng = np.random.default_rng(0)
+    pairs = [[a, b] for a in range(50) for b in range(a + 1, 50)]
+    g = FactorGraph.pairwise(np.zeros(50), pairs, rng.normal(size=len(pairs)))
+    with pytest.raises(RefusedError, match=r"^mpe: .*GiB.*Marginals\.mpm"):
+        minfer.mpe(g)
+    chain = FactorGraph.pairwise(np.zeros(120), [[k, k + 60] for k in range(60)]
+                                 + [[k, k + 1] for k in range(59)], np.ones(119))  # fmt: skip
+    assert minfer.mpe(chain).proven
+    with pytest.raises(RefusedError, match="fewer variables"):
+        minfer.mpe(chain, variables=range(60, 120))
+    with pytest.raises(RefusedError, match="time_limit=1e-09"):
+        minfer.mpe(FactorGraph.grid(np.zeros((12, 12)), 0.5), time_limit=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"k": 0}, minfer.SettingsError),
+        ({"time_limit": -1}, minfer.SettingsError),
+        ({"variables": []}, ModelError),
+        ({"variables": ["rain", 0]}, ModelError),
+        ({"variables": ["snow"]}, ModelError),
+        ({"evidence": {"rain": "maybe"}}, EvidenceError),
+    ],
+)
+def test_wrong_settings(settings, error):
+    with pytest.raises(error):
+        minfer.mpe(sprinkler(), **settings)
+
+
+@pytest.mark.parametrize("name", ["asia", "alarm"])
+def test_the_same_as_pyagrum(name, tmp_path):
+    gum, bn, graph = asking.loaded(name, tmp_path)
+    engine = gum.LazyPropagation(bn)
+    if not hasattr(engine, "mpeLog2Posterior"):
+        pytest.skip("this pyAgrum has no MPE")
+    rng = np.random.default_rng(0)
+    compared = 0
+    for k, row in enumerate(minfer.sample(graph, 10)):
+        chosen = rng.choice(graph.n_variables, min(k, 3), replace=False)
+        seen = {graph.name(int(v)): graph.states(int(v))[row[v]] for v in chosen}
+        engine.setEvidence(seen)
+        try:
+            _, log_posterior = engine.mpeLog2Posterior()
+        except (gum.GumException, gum.FatalError):  # "Empty tensor", with some evidence
+            continue
+        best = minfer.mpe(graph, seen)
+        assert best.log_probability == pytest.approx(log_posterior * math.log(2.0), abs=1e-8)
+        compared += 1
+    if not compared:
+        pytest.skip("this pyAgrum gives no MPE of the network")
