@@ -144,7 +144,7 @@ def loaded(name: str, folder: Path):
         )  # fmt: skip
     graph = FactorGraph.network({v: list(bn.variable(v).labels()) for v in names}, tables)
     for v in names:  # its tables sum to one only to some digits: the same numbers for both
-        i = [k for k in range(graph.n_factors) if graph.child(k) == graph.index(v)][0]
+        i = next(k for k in range(graph.n_factors) if graph.child(k) == graph.index(v))
         cpt = bn.cpt(v)
         axes = [graph.name(int(u)) for u in graph.scope(i)]
         exact = np.exp(graph.log_table(i)).transpose([axes.index(x) for x in reversed(cpt.names)])

@@ -142,10 +142,10 @@ def test_wrong_settings(settings, error):
 
 
 @pytest.mark.parametrize("name", ["asia", "alarm"])
-def test_the_same_as_pyagrum(name, tmp_path):
+def test_no_worse_than_pyagrum(name, tmp_path):
     gum, bn, graph = asking.loaded(name, tmp_path)
     engine = gum.LazyPropagation(bn)
-    if not hasattr(engine, "mpeLog2Posterior"):
+    if not hasattr(engine, "mpe"):
         pytest.skip("this pyAgrum has no MPE")
     rng = np.random.default_rng(0)
     compared = 0
@@ -154,11 +154,13 @@ def test_the_same_as_pyagrum(name, tmp_path):
         seen = {graph.name(int(v)): graph.states(int(v))[row[v]] for v in chosen}
         engine.setEvidence(seen)
         try:
-            _, log_posterior = engine.mpeLog2Posterior()
+            theirs = engine.mpe().todict()
         except (gum.GumException, gum.FatalError):  # "Empty tensor", with some evidence
             continue
-        best = minfer.mpe(graph, seen)
-        assert best.log_probability == pytest.approx(log_posterior * math.log(2.0), abs=1e-8)
+        theirs = [theirs[name] for name in graph.names]
+        if any(graph.state(v, s) != theirs[graph.index(v)] for v, s in seen.items()):
+            continue
+        assert minfer.mpe(graph, seen).log_score >= graph.log_score(theirs) - 1e-9
         compared += 1
     if not compared:
         pytest.skip("this pyAgrum gives no MPE of the network")

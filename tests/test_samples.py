@@ -79,5 +79,5 @@ def test_tables_in_blocks(monkeypatch):
 def test_refused_with_an_estimate():
     pairs = [[a, b] for a in range(50) for b in range(a + 1, 50)]
     g = FactorGraph.pairwise(np.zeros(50), pairs, 0.1)
-    with pytest.raises(RefusedError, match="^sample: .*GiB.*Gibbs"):
+    with pytest.raises(RefusedError, match=r"^sample: .*GiB.*Gibbs"):
         minfer.sample(g, 10)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Collection, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.errors import MinferError, ModelError, SettingsError
+from minfer.errors import MinferError, ModelError, RefusedError, SettingsError
 from minfer.factors import MAX_FEATURE_ARITY, TRUTH_TABLES, n_entries, read_only
 
 MAX_STATES = 2**31 - 1  # of one variable
@@ -322,3 +323,14 @@ def concatenate(parts: Sequence[NDArray], dtype: type) -> NDArray:
     if not parts:
         return np.zeros(0, dtype=dtype)
     return np.concatenate([np.asarray(p, dtype=dtype).ravel() for p in parts])
+
+
+def load(module: str) -> Any:
+    """Import a library, or say how to get it."""
+    library = module.partition(".")[0]
+    try:
+        return import_module(module)
+    except ImportError:
+        raise RefusedError(
+            f"this needs {library}, which is not installed: pip install {library}"
+        ) from None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import told
+from minfer.checks import load, told
 from minfer.errors import ModelError
 from minfer.notebook import card
 from minfer.states import state_number
@@ -174,18 +174,18 @@ class Joint:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values, ready for JSON."""
-        table = np.where(np.isnan(self.table), None, self.table.astype(object)).tolist()
+        table = self.table.astype(object)
+        table[np.isnan(self.table)] = None
         return {
             "variables": list(self.variables),
             "given": list(self.given),
             "states": {v: list(s) for v, s in zip(self.variables, self.states)},
-            "table": table,
+            "table": table.tolist(),
         }
 
     def to_pandas(self) -> Any:
         """A pandas Series, its index the variables."""
-        import pandas as pd
-
+        pd = load("pandas")
         index = pd.MultiIndex.from_product(self.states, names=self.variables)
         return pd.Series(self.table.ravel(), index=index, name="probability")
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.errors import ModelError, RefusedError
+from minfer.checks import load as load
+from minfer.errors import ModelError
 from minfer.graph import FactorGraph
 
 StateNames = Mapping[str, Sequence[Hashable]]
@@ -23,17 +23,6 @@ class Factor(NamedTuple):
 
     scope: tuple[int, ...]
     table: NDArray[np.float64]  # (S_1, ..., S_A)
-
-
-def load(module: str) -> Any:
-    """Import a library, or say how to get it."""
-    library = module.partition(".")[0]
-    try:
-        return import_module(module)
-    except ImportError:
-        raise RefusedError(
-            f"this needs {library}, which is not installed: pip install {library}"
-        ) from None
 
 
 def names_of(nodes: Iterable[Hashable]) -> list[str]:

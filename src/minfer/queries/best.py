@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_seconds, check_whole
+from minfer.checks import check_seconds, check_whole, load
 from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, adjacency, clique_tree, order_in_two, tree_of
@@ -161,8 +161,7 @@ class Best:
 
     def to_pandas(self) -> Any:
         """A DataFrame: a row for each assignment, a column for each variable, and the scores."""
-        import pandas as pd
-
+        pd = load("pandas")
         frame = pd.DataFrame([a.states for a in self.ranked], columns=self.best.variables)
         frame["log_score"] = [a.log_score for a in self.ranked]
         frame["log_probability"] = [a.log_probability for a in self.ranked]
@@ -265,9 +264,7 @@ def _wanted(model: FactorGraph, variables: Any) -> list[int]:
     return wanted
 
 
-def _tree(
-    model: Conditioned, inside: list[int], sums: bool
-) -> tuple[CliqueTree, list[int]]:
+def _tree(model: Conditioned, inside: list[int], sums: bool) -> tuple[CliqueTree, list[int]]:
     """The tree, and the variables to maximise: all, auxiliary ones too, or sums first."""
     if not sums:
         return clique_tree(model), np.flatnonzero(model.fixed < 0).tolist()
@@ -289,8 +286,8 @@ def _ranked(
     score = constant_of(model) + whole
     heap: list[tuple[float, int, int, list[int], int, NDArray[np.int32]]] = []
     out: list[tuple[float, NDArray[np.int32]]] = []
-    start, excluded = 0, []
-    count = 0
+    start, count = 0, 0
+    excluded: list[int] = []
     while True:
         out.append((score, x[0]))
         if len(out) == k + 1 or not order:
@@ -329,4 +326,3 @@ def _complete(cliques: Cliques, order: list[int], first: int, x: NDArray[np.int3
 def _cell(cliques: Cliques, c: int, x: NDArray[np.int32]) -> int:
     mine = cliques.chosen(c)
     return int(np.ravel_multi_index([int(x[0, v]) for v in mine], [cliques.card[v] for v in mine]))
-

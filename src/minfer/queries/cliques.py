@@ -107,32 +107,25 @@ class Cliques:
 
     # ------------------------------------------------------------ towards the roots
 
-    def collect(self, maximise: Sequence[int] = ()) -> float:
+    def collect(self, maximise: Sequence[int] = (), impossible: bool = False) -> float:
         """Messages of all cliques, ``maximise`` variables maximised; log of the whole.
 
-        Raises ContradictionError where nothing is possible.
+        Raises ContradictionError where nothing is possible, unless that is ``impossible`` by
+        intention: then messages of minus infinity go on.
         """
         self.is_max = [False] * len(self.card)
         for v in maximise:
             self.is_max[v] = True
         self.sums_only = not any(self.is_max)
-        total, scale = 0.0, 0.0
         for c in range(self.n):
             self.check_clock()
-            message = self._message(c)
-            top = float(message.max())
-            if top == -math.inf:
+            self.up[c] = self._message(c)
+            if not impossible and float(self.up[c].max()) == -math.inf:
                 raise ContradictionError(
                     "every assignment has probability zero: the model's zeros, or the model's "
                     "zeros and the evidence, contradict each other"
                 )
-            if self.parent[c] < 0:
-                total += float(message)
-                self.up[c] = message
-            else:
-                scale += top
-                self.up[c] = message - top
-        return total + scale
+        return sum(float(self.up[c]) for c in range(self.n) if self.parent[c] < 0)
 
     def _inputs(self, c: int) -> list[Factor]:
         return [
@@ -210,8 +203,7 @@ class Cliques:
     def cavities(self) -> list[Table]:
         """Of each factor: log of the sum over all else of the product of all other factors.
 
-        After :meth:`collect` without maxima; scaled by what the messages up were scaled by, which
-        is the same number for all of them.
+        After :meth:`collect` without maxima.
         """
         out: list[Table] = [np.zeros(())] * len(self.factors)
         down: list[Table] = [np.zeros(())] * self.n
@@ -239,8 +231,7 @@ class Cliques:
     def _roots(self) -> dict[int, float]:
         """For each root what the other trees sum to."""
         value = {c: float(self.up[c]) for c in range(self.n) if self.parent[c] < 0}
-        total = sum(value.values())
-        return {c: total - x for c, x in value.items()}
+        return {c: sum(x for d, x in value.items() if d != c) for c in value}
 
 
 def aligned(factor: Factor, axes: list[int]) -> Table:

@@ -26,7 +26,7 @@ def with_both(
     graph: FactorGraph, hard: Mapping[int, int], soft: Mapping[int, NDArray]
 ) -> FactorGraph:
     """The same by variables' numbers."""
-    graph = graph.with_evidence(dict(hard))
+    graph = graph.with_evidence(dict[int | str, int | str](hard.items()))
     if not soft:
         return graph
     every = {v: v for v in range(graph.n_variables)}

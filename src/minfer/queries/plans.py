@@ -76,7 +76,8 @@ class Plan:
 
         assert self.rows is not None
         plan, numbers = self.rows, self.rows.numbers
-        assert numbers is not None and plan.given is not None
+        assert numbers is not None
+        assert plan.given is not None
         flat, layout = plan.flat, numbers.layout
         self.before = (
             layout.nodes, layout.inputs, layout.tables, layout.slices, layout.picks, layout.maps,

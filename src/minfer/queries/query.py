@@ -169,7 +169,7 @@ class Query:
         self._soft = bool(softly)
         self._states: dict[Any, tuple[int, dict[Any, int]]] = {}
         for v in hard:
-            known = {s: k for k, s in enumerate(model.states(v))}
+            known: dict[Any, int] = {s: k for k, s in enumerate(model.states(v))}
             known.update({k: k for k in range(int(model._n_states[v]))})
             self._states[v] = self._states[model.name(v)] = v, known
 

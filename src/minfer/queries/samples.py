@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_whole
+from minfer.checks import check_whole, load
 from minfer.conditioning import condition
 from minfer.decomposition import only_tables
 from minfer.elimination import clique_tree
@@ -64,8 +64,7 @@ class Samples(np.ndarray):
 
     def to_pandas(self) -> Any:
         """A DataFrame of categories: a row for each sample, a column for each variable."""
-        import pandas as pd
-
+        pd = load("pandas")
         x = np.asarray(self)
         return pd.DataFrame(
             {

@@ -1,0 +1,159 @@
+"""Value of information: which variable, were it observed, would tell most about the target.
+
+    I(T; X | e) = sum_t P(t | e) KL( P(X | t, e) || P(X | e) )
+
+for every X at once: one row for each state of the target, all posteriors of each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from minfer.checks import load
+from minfer.errors import ContradictionError, ModelError
+from minfer.graph import FactorGraph, check_graph
+from minfer.queries.evidence import Evidence, log_field, numbered
+from minfer.queries.plans import IMPOSSIBLE, plan_for
+from minfer.words import visible
+
+
+class Told(NamedTuple):
+    """One variable and what it would tell, in nats."""
+
+    variable: str
+    mutual_information: float  # between it and the target, given the evidence
+    share: float  # ... of the target's entropy
+    entropy: float  # of the variable itself
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Information:
+    """What unobserved variables would tell about a target.
+
+    Attributes
+    ----------
+    target : str
+    entropy : float
+        Of the target given the evidence, in nats: what is there to be told.
+    rows : tuple of Told
+        The one that would tell most first.
+    """
+
+    target: str
+    entropy: float
+    rows: tuple[Told, ...]
+
+    def __getitem__(self, variable: str) -> Told:
+        for row in self.rows:
+            if row.variable == variable:
+                return row
+        raise ModelError(f"there is no {visible(variable)!r} among the candidates")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values, ready for JSON."""
+        return {
+            "target": self.target,
+            "entropy": self.entropy,
+            "rows": [row._asdict() for row in self.rows],
+        }
+
+    def to_pandas(self) -> Any:
+        """A DataFrame of the rows."""
+        pd = load("pandas")
+        return pd.DataFrame(list(self.rows), columns=list(Told._fields))
+
+    def __repr__(self) -> str:
+        best = f"; most by {visible(self.rows[0].variable)}" if self.rows else ""
+        return f"Information({visible(self.target)}: {self.entropy:.4f} nats{best})"
+
+    def __str__(self) -> str:
+        lines = [f"entropy of {visible(self.target)}: {self.entropy:.4f} nats"]
+        for row in self.rows[:10]:
+            lines.append(
+                f"  {visible(row.variable)} would tell {row.mutual_information:.4f} "
+                f"({row.share:.1%})"
+            )
+        return "\n".join(lines)
+
+
+def information(
+    model: FactorGraph,
+    target: int | str,
+    evidence: Evidence | None = None,
+    variables: Iterable[int | str] | None = None,
+) -> Information:
+    """Which unobserved variable would tell most about the target: mutual information of each.
+
+    Parameters
+    ----------
+    model : FactorGraph
+    target : by name or number
+    evidence : as in :func:`minfer.query`
+    variables : optional
+        The candidates; by default all variables that are not observed.
+
+    Examples
+    --------
+    >>> import minfer
+    >>> from minfer.examples import sprinkler
+    >>> minfer.information(sprinkler(), "rain", {"wet_grass": 1}).rows[0].variable
+    'wet_street'
+    """
+    check_graph(model, "information")
+    t = model.index(target)
+    hard, soft = numbered(model, {} if evidence is None else evidence)
+    if t in hard:
+        raise ModelError(f"information: the target {model.name(t)} is observed")
+    asked = range(model.n_variables) if variables is None else [model.index(v) for v in variables]
+    candidates = [v for v in asked if v != t and v not in hard]
+    every = tuple(range(model.n_variables))
+    plan = plan_for(
+        model, every, tuple(sorted([*hard, t])), tuple(sorted(soft)), whole=True, check=True
+    )
+    n = int(model._n_states[t])
+    rows = np.repeat(plan.nothing_known, n, axis=0)
+    for v, state in hard.items():
+        rows[:, plan.place[v]] = state
+    rows[:, plan.place[t]] = np.arange(n)
+    able = np.array([plan.check_known(row) for row in rows])
+    weight = np.full(n, -np.inf)
+    if soft:
+        like = np.log(soft[t], where=soft[t] > 0.0, out=np.full(n, -np.inf)) if t in soft else None
+        able &= True if like is None else like > -np.inf
+    probs = np.zeros((n, plan.n_states))
+    if able.any():
+        fields = None
+        if soft:
+            one = log_field(plan.graph, plan.place, soft)[None]
+            fields = np.repeat(one, int(able.sum()), axis=0)
+        found = plan.run(rows[able], fields)
+        weight[able] = found.log_z
+        probs[able] = found.probs[:, : plan.n_states]
+    top = weight.max()
+    if top == -np.inf:
+        raise ContradictionError(IMPOSSIBLE)
+    p = np.exp(weight - top)
+    p /= p.sum()
+    probs, p_able = probs[p > 0.0], p[p > 0.0]
+    entropy = _entropy(p_able)
+    told = []
+    for v in candidates:
+        lo = int(plan.offsets[plan.place[v]])
+        given = probs[:, lo : lo + int(model._n_states[v])]
+        whole = p_able @ given
+        found_ = max(_entropy(whole) - float(p_able @ [_entropy(q) for q in given]), 0.0)
+        found_ = min(found_, entropy)
+        share = found_ / entropy if entropy > 0.0 else 0.0
+        told.append(Told(model.name(v), found_, share, _entropy(whole)))
+    told.sort(key=lambda row: -row.mutual_information)
+    return Information(model.name(t), entropy, tuple(told))
+
+
+def _entropy(p: np.ndarray) -> float:
+    some = p[p > 0.0]
+    return float(-(some * np.log(some)).sum()) + 0.0 if len(some) else math.nan

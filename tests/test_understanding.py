@@ -1,0 +1,190 @@
+"""Sensitivity, strength of evidence and value of information, against their definitions."""
+
+import math
+
+import numpy as np
+import pytest
+
+import asking
+import minfer
+from minfer import ContradictionError, FactorGraph, ModelError, RefusedError
+from test_states import sprinkler
+
+
+def as_tables(graph, seen):
+    """Linear tables of all factors, and the weight of fields and evidence, over all assignments."""
+    tables = [np.exp(graph.log_table(i)) for i in range(graph.n_factors)]
+    bare = graph.keep(np.zeros(graph.n_factors, dtype=bool))
+    return tables, asking.weights(bare, seen)
+
+
+def derivative_of_z(graph, tables, rest, factor):
+    """d Z / d theta of one factor: the product of all others, summed onto its scope."""
+    total = rest.copy()
+    for i, table in enumerate(tables):
+        if i == factor:
+            continue
+        scope = graph.scope(i).tolist()
+        order = np.argsort(scope)
+        shape = [table.shape[scope.index(v)] if v in scope else 1 for v in range(total.ndim)]
+        total = total * table.transpose(order).reshape(shape)
+    scope = graph.scope(factor).tolist()
+    out = total.sum(axis=tuple(a for a in range(total.ndim) if a not in scope))
+    left = sorted(scope)
+    return out.transpose([left.index(v) for v in scope])
+
+
+CASES = [(kind, seed) for kind in asking.MODELS for seed in range(25)]
+
+
+@pytest.mark.parametrize(("kind", "seed"), CASES)
+def test_every_derivative(kind, seed):
+    rng = np.random.default_rng([seed, len(kind)])
+    graph = asking.MODELS[kind](rng, 5, zeros=float(rng.choice([0.0, 0.3])))
+    t = int(rng.integers(graph.n_variables))
+    s = int(rng.integers(graph.n_states[t]))
+    seen = {v: x for v, x in asking.evidence(rng, graph).items() if graph.index(v) != t}
+    w = asking.weights(graph, seen)
+    if w.sum() == 0.0:
+        with pytest.raises(ContradictionError):
+            minfer.sensitivity(graph, t, s, seen)
+        return
+    found = minfer.sensitivity(graph, t, s, seen)
+    f = float(asking.joint(w, [t])[s])
+    assert found.probability == pytest.approx(f, abs=1e-12)
+    tables, rest = as_tables(graph, seen)
+    event = asking.weights(FactorGraph.empty(graph.n_states), {t: s})
+    for i in range(graph.n_factors):
+        both = derivative_of_z(graph, tables, rest * event, i)
+        below = derivative_of_z(graph, tables, rest, i)
+        want = (both - f * below) / w.sum()
+        assert np.allclose(found.derivatives[i], want, atol=1e-10, rtol=1e-9)
+        assert np.allclose(found.log_derivatives[i], want * tables[i], atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_covaried_derivatives_are_slopes_of_networks(seed):
+    rng = np.random.default_rng(seed)
+    graph = asking.network(rng, 5)
+    t = int(rng.integers(graph.n_variables))
+    seen = {v: x for v, x in asking.evidence(rng, graph).items() if graph.index(v) != t}
+    found = minfer.sensitivity(graph, t, 0, seen)
+    i = int(rng.integers(graph.n_factors))
+    table = np.exp(graph.log_table(i))
+    cell = tuple(int(rng.integers(n)) for n in table.shape)
+    if table.shape[-1] == 1:
+        assert found.covaried[i][cell] == 0.0
+        return
+
+    def moved(h):
+        new = table.copy()
+        row = new[cell[:-1]]
+        others = 1.0 - row[cell[-1]]
+        row *= (others - h) / others
+        row[cell[-1]] = table[cell] + h
+        weights = graph.weights
+        first = graph.weight_offsets[i]
+        weights[first : first + new.size] = np.log(new).ravel()
+        return float(asking.joint(asking.weights(graph.with_weights(weights), seen), [t])[0])
+
+    h = 1e-5 * min(table[cell], 1 - table[cell])
+    slope = (moved(h) - moved(-h)) / (2 * h)
+    assert found.covaried[i][cell] == pytest.approx(slope, abs=1e-4 * max(1, abs(slope)))
+
+
+def test_sensitivity_speaks_names():
+    found = minfer.sensitivity(sprinkler(), "rain", "yes", {"wet": "yes"})
+    first = found.largest(1)[0]
+    assert first.variable in ("rain", "sprinkler", "wet")
+    assert found["rain"].shape == (2,)
+    assert "P(rain=yes)" in str(found)
+    assert "P(rain=yes)" in repr(found)
+    assert found.to_dict(3)["largest"][0]["variable"] == first.variable
+    assert np.abs(found["count"]).max() < 1e-12  # barren: its rows sum to one whatever they are
+    with pytest.raises(ModelError, match="is the target"):
+        minfer.sensitivity(sprinkler(), "rain", "yes", {"rain": "no"})
+    with pytest.raises(ModelError, match="the states no, yes"):
+        minfer.sensitivity(sprinkler(), "rain", "maybe")
+    loose = FactorGraph.from_tables([2, 2], [[0, 1]], [np.zeros((2, 2))])
+    with pytest.raises(ModelError, match="no conditional"):
+        minfer.sensitivity(loose, 0, 0)[0]
+
+
+def test_sensitivity_refuses():
+    pairs = [[a, b] for a in range(40) for b in range(a + 1, 40)]
+    g = FactorGraph.pairwise(np.zeros(40), pairs, 0.1)
+    with pytest.raises(RefusedError, match=r"^sensitivity: "):
+        minfer.sensitivity(g, 0, 0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_influence_is_leaving_out_and_taking_alone(seed):
+    rng = np.random.default_rng(seed)
+    graph = asking.network(rng, 6)
+    t = int(rng.integers(graph.n_variables))
+    seen = {v: x for v, x in asking.evidence(rng, graph).items() if graph.index(v) != t}
+    found = minfer.influence(graph, t, seen)
+    s = graph.state(t, found.state)
+    p = asking.joint(asking.weights(graph, seen), [t])
+    assert found.probability == pytest.approx(p[s])
+    assert len(found.rows) == len(seen)
+    for row in found.rows:
+        v = next(v for v in seen if graph.index(v) == graph.index(row.variable))
+        less = {u: x for u, x in seen.items() if u != v}
+        q = asking.joint(asking.weights(graph, less), [t])
+        assert row.without == pytest.approx(q[s])
+        assert row.alone == pytest.approx(asking.joint(asking.weights(graph, {v: seen[v]}), [t])[s])
+        both = (p > 0) & (q > 0)
+        assert row.divergence == pytest.approx(
+            (p[both] * np.log(p[both] / q[both])).sum(), abs=1e-9
+        )
+        if 0 < p[s] < 1:
+            want = math.log(p[s] / (1 - p[s])) - math.log(q[s] / (1 - q[s]))
+            assert row.log_odds == pytest.approx(want, abs=1e-8)
+
+
+def test_influence_speaks_names():
+    found = minfer.influence(sprinkler(), "rain", {"wet": "yes", "count": 2}, "yes")
+    assert "wet=yes" in str(found)
+    assert found.to_dict()["state"] == "yes"
+    with pytest.raises(ModelError, match="has evidence itself"):
+        minfer.influence(sprinkler(), "rain", {"rain": "yes"})
+
+
+@pytest.mark.parametrize(("kind", "seed"), CASES)
+def test_mutual_information(kind, seed):
+    rng = np.random.default_rng([seed, 3, len(kind)])
+    graph = asking.MODELS[kind](rng, zeros=float(rng.choice([0.0, 0.3])))
+    t = int(rng.integers(graph.n_variables))
+    seen = {v: x for v, x in asking.evidence(rng, graph).items() if graph.index(v) != t}
+    if rng.random() < 0.2:
+        seen[t] = rng.random(int(graph.n_states[t])).tolist()
+    w = asking.weights(graph, seen)
+    if w.sum() == 0.0:
+        with pytest.raises(ContradictionError):
+            minfer.information(graph, t, seen)
+        return
+    found = minfer.information(graph, t, seen)
+    p = asking.joint(w, [t])
+    assert found.entropy == pytest.approx(-sum(x * math.log(x) for x in p if x > 0), abs=1e-11)
+    hard = {graph.index(v) for v, x in seen.items() if not isinstance(x, (dict, list))}
+    assert {row.variable for row in found.rows} == {
+        graph.name(v) for v in range(graph.n_variables) if v != t and v not in hard
+    }
+    for row in found.rows:
+        both = asking.joint(w, [t, graph.index(row.variable)])
+        q = both.sum(axis=0)
+        some = both > 0
+        want = (both[some] * np.log(both[some] / np.multiply.outer(p, q)[some])).sum()
+        assert row.mutual_information == pytest.approx(want, abs=1e-10)
+    tells = [row.mutual_information for row in found.rows]
+    assert tells == sorted(tells, reverse=True)
+
+
+def test_information_speaks_names():
+    found = minfer.information(sprinkler(), "rain", {"sprinkler": "off"}, ["wet", "count"])
+    assert [row.variable for row in found.rows] == ["wet", "count"]
+    assert found["wet"].share > found["count"].share
+    assert "wet would tell" in str(found)
+    with pytest.raises(ModelError, match="is observed"):
+        minfer.information(sprinkler(), "rain", {"rain": "yes"})
