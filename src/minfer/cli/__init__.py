@@ -27,11 +27,14 @@ from minfer.cli.example import example
 from minfer.cli.explore import explore
 from minfer.cli.failures import Commands, leave
 from minfer.cli.intervals import intervals
+from minfer.cli.mpe import mpe
 from minfer.cli.options import Command
 from minfer.cli.paper import paper
 from minfer.cli.parse import parse
 from minfer.cli.plan import plan
+from minfer.cli.query import query
 from minfer.cli.run import run
+from minfer.cli.sample import sample
 from minfer.cli.tradeoff import tradeoff
 from minfer.cli.warmup import warmup
 
@@ -85,7 +88,8 @@ def top(
 
 
 for _command in (
-    run, intervals, explore, plan, tradeoff, denoise, paper, convert, example, demo, warmup, doctor,
+    run, query, intervals, mpe, sample, explore, plan, tradeoff, denoise, paper, convert, example,
+    demo, warmup, doctor,
 ):  # fmt: skip
     app.command(cls=Command)(_command)
 app.add_typer(parse)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
@@ -101,7 +101,8 @@ Evidence = Annotated[
         "--evidence",
         "-e",
         metavar="FILE|x3=1,x7=0",
-        help="Observed states: a file, or variable=state pairs (may be repeated).",
+        help="Observed states, by number or name: a file, or variable=state pairs (may be repeated; "
+        "a name with a comma goes in quotes, or alone).",
     ),
 ]
 
@@ -267,18 +268,40 @@ def construct(name: str, settings: dict[str, Any]) -> Solver:
 
 def observe(graph: FactorGraph, given: list[str] | None) -> FactorGraph:
     """Apply every ``--evidence``: files as they are, pairs by name or number."""
+    for part in _pieces(graph, given):
+        graph = graph.with_evidence(dict[int | str, int | str](part.items()))
+    return graph
+
+
+def evidence_of(graph: FactorGraph, given: list[str] | None) -> dict[int, int]:
+    """All evidence together, by numbers."""
+    out: dict[int, int] = {}
+    for part in _pieces(graph, given):
+        for v, state in part.items():
+            if out.setdefault(v, state) != state:
+                raise _two_states(graph, v, out[v], state)
+    return out
+
+
+def _pieces(graph: FactorGraph, given: list[str] | None) -> Iterator[dict[int, int]]:
     from minfer.io import read_evidence
 
     for text in given or ():
         if is_pairs(text):
-            graph = graph.with_evidence(parse_pairs(text, graph))
+            yield parse_pairs(text, graph)
         elif text == "-" or os.path.exists(text):
-            graph = graph.with_evidence(dict[int | str, int](read_evidence(text, graph).items()))
+            yield read_evidence(text, graph)
         else:
             raise EvidenceError(
                 f"--evidence {text}: there is no such file, and it is no list such as x3=1,x7=0"
             )
-    return graph
+
+
+def _two_states(graph: FactorGraph, v: int, one: int, other: int) -> EvidenceError:
+    names = graph.states(v)
+    return EvidenceError(
+        f"evidence: {graph.name(v)} is given two states, {names[one]} and {names[other]}"
+    )
 
 
 def is_pairs(text: str) -> bool:
@@ -286,30 +309,94 @@ def is_pairs(text: str) -> bool:
     return "=" in text and not os.path.exists(text)  # unlike Path.exists, for any length of text
 
 
-def parse_pairs(text: str, graph: FactorGraph) -> dict[int | str, int]:
-    """``x3=1,x7=0`` as a dictionary by variable number."""
-    evidence: dict[int | str, int] = {}
-    for pair in filter(None, (part.strip() for part in text.split(","))):
-        name, equals, state = (part.strip() for part in pair.rpartition("="))
-        if not (name and equals and state):
-            raise UsageError(f"--evidence: {pair!r} is not variable=state")
+def parse_pairs(text: str, graph: FactorGraph) -> dict[int, int]:
+    """``x3=1,CVP=LOW`` as states' numbers by variables' numbers.
+
+    What has a comma in it goes in quotes, or alone, as one ``--evidence``.
+    """
+    whole = _pair(text, graph)
+    if whole is not None:
+        return dict([whole])
+    evidence: dict[int, int] = {}
+    for pair in split_list(text):
+        found = _pair(pair, graph)
+        if found is None:
+            found = _pair_or_error(pair, graph)
+        v, state = found
+        if evidence.setdefault(v, state) != state:
+            raise _two_states(graph, v, evidence[v], state)
+    return evidence
+
+
+def _cuts(pair: str) -> Iterator[tuple[str, str]]:
+    """Every way to read ``variable=state``: names may have an = in them."""
+    at = pair.find("=")
+    while at >= 0:
+        yield _unquoted(pair[:at]), _unquoted(pair[at + 1 :])
+        at = pair.find("=", at + 1)
+
+
+def _pair(pair: str, graph: FactorGraph) -> tuple[int, int] | None:
+    """Variable and state, if it reads as such."""
+    for name, state in _cuts(pair):
         try:
             v = variable(name, graph)
+            return v, graph.state(v, state)
+        except ModelError:
+            continue
+    return None
+
+
+def _pair_or_error(pair: str, graph: FactorGraph) -> tuple[int, int]:
+    """The same of what does not: what is wrong with it."""
+    cuts = [cut for cut in _cuts(pair) if all(cut)]
+    if not cuts:
+        raise UsageError(f"--evidence: {pair!r} is not variable=state")
+    for name, state in cuts:
+        try:
+            v = variable(name, graph)
+        except ModelError:
+            continue
+        try:
+            return v, graph.state(v, state)
         except ModelError as error:
             raise EvidenceError(f"evidence: {error}") from None
-        if not state.isdecimal():
-            last = int(graph.n_states[v]) - 1
-            raise EvidenceError(f"evidence: {name} has states 0 to {last}, not {state!r}")
-        if evidence.setdefault(v, int(state)) != int(state):
-            raise EvidenceError(f"evidence: {name} is given two states, {evidence[v]} and {state}")
-    return evidence
+    try:
+        return variable(cuts[-1][0], graph), 0
+    except ModelError as error:
+        raise EvidenceError(f"evidence: {error}") from None
+
+
+def split_list(text: str) -> list[str]:
+    """Parts between commas that stand in no quotes."""
+    parts, quote, part = [], "", ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'" and (not part.strip() or part.rstrip().endswith("=")):
+            quote = letter
+        elif letter == ",":
+            parts.append(part)
+            part = ""
+            continue
+        part += letter
+    return [p.strip() for p in [*parts, part] if p.strip()]
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip()
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
+        return text[1:-1]
+    return text
 
 
 def parse_query(texts: list[str] | None, graph: FactorGraph) -> list[int] | None:
     """``x5,x9`` as variable numbers; None asks for all of them."""
     if not texts:
         return None
-    names = [name.strip() for text in texts for name in text.split(",") if name.strip()]
+    names: list[str] = []
+    for text in texts:
+        names += [text] if text in graph._index else map(_unquoted, split_list(text))
     if not names:
         raise UsageError("--query: name at least one variable, as in --query x5,x9")
     return list(dict.fromkeys(variable(name, graph) for name in names))

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -142,16 +142,19 @@ def choose(marginals: Marginals, chosen: list[int] | None, rows: int) -> tuple[l
 def marginal_table(
     marginals: Marginals, variables: list[int], intervals: Intervals | None = None
 ) -> Table:
-    """One row per variable: its states as columns if there are few, else the likeliest ones.
+    """One row per variable: its states as columns if they are few and called alike, else listed.
 
     With intervals ``p [lo, hi]``, and a last column for estimates that they refute.
     """
     from minfer.cli.intervals import MOST_COLUMNS as MOST_INTERVALS
     from minfer.cli.intervals import REFUTED
 
-    most = int(marginals.graph.n_states[variables].max())
-    states = [f"p({state})" for state in range(most)]
-    by_column = most <= (MOST_COLUMNS if intervals is None else MOST_INTERVALS)
+    graph = marginals.graph
+    most = int(graph.n_states[variables].max())
+    longest = max((graph.states(v) for v in variables), key=len)
+    alike = all(graph.states(v) == longest[: graph.n_states[v]] for v in variables)
+    states = [f"p({visible(state)})" for state in longest]
+    by_column = alike and most <= (MOST_COLUMNS if intervals is None else MOST_INTERVALS)
     titles = states if by_column else ["states", "most probable"]
     last = [] if intervals is None else [""]
     table = empty_table("variable", *titles, *last, right=states)
@@ -161,13 +164,13 @@ def marginal_table(
         words = [probability(x) for x in p]
         if intervals is not None:
             words = [f"{word} {ends(lo, hi)}" for word, (lo, hi) in zip(words, intervals[v])]
-        cells: list[Text | str] = [str(len(p)), _likeliest(p, words)]
+        cells: list[Text | str] = [str(len(p)), _likeliest(p, words, graph.states(v))]
         if by_column:
             cells = _by_column(p, words)
         cells += [""] * (len(titles) - len(cells))
         if refuted is not None:
             cells.append(Text("refuted", style="bold yellow") if refuted[v] else "")
-        table.add_row(marginals.graph.name(v), *cells)
+        table.add_row(graph.name(v), *cells)
     return table
 
 
@@ -176,9 +179,9 @@ def _by_column(p: NDArray, words: list[str]) -> list[Text | str]:
     return [Text(word, style="bold" if s == top else "") for s, word in enumerate(words)]
 
 
-def _likeliest(p: NDArray, words: list[str]) -> str:
+def _likeliest(p: NDArray, words: list[str], names: Sequence[str]) -> str:
     order = np.argsort(-p, kind="stable")[:MOST_STATES]
-    text = "  ".join(f"{s}: {words[s]}" for s in order)
+    text = "  ".join(f"{visible(names[s])}: {words[s]}" for s in order)
     more = len(p) - len(order)
     return f"{text}  +{more} more" if more else text
 

@@ -71,6 +71,8 @@ class Explanation:
     n_kept, n_ignored, n_global : int
         All factors of the variable; global ones are not explained.
     score : str
+    state_name : str
+        The name of ``state``.
     """
 
     variable: str
@@ -84,12 +86,14 @@ class Explanation:
     n_ignored: int
     n_global: int
     score: str
+    state_name: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values, ready for JSON; infinite scores become None."""
         return {
             "variable": self.variable,
             "state": self.state,
+            "state_name": self.state_name or str(self.state),
             "probability": self.probability,
             "seed_probability": self.seed_probability,
             "score": self.score,
@@ -103,7 +107,8 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [
-            f"p({visible(self.variable)} = {self.state}) = {self.probability:.4f}, "
+            f"p({visible(self.variable)} = {visible(self.state_name or str(self.state))}) = "
+            f"{self.probability:.4f}, "
             f"in the seed {self.seed_probability:.4f}"
         ]
         if self.n_global:
@@ -179,6 +184,7 @@ def explain(result: Result, variable: int | str, top: int = 10) -> Explanation:
             int((g._scope == v).any(axis=1).sum()) for g in model.groups if g.form == "messages"
         ),
         score=result.score,
+        state_name=model.states(v)[state],
     )
 
 

@@ -338,6 +338,8 @@ class Marginals:
         """Plain Python values, ready for JSON; minus infinity and NaN become None."""
         chosen = range(self.graph.n_variables) if variables is None else variables
         check_type(chosen, Iterable, "to_dict takes a list of variables", ModelError)
+        chosen = list(chosen)
+        names = {self.graph.name(v): list(self.graph.states(v)) for v in chosen}
         log_z = self.log_z
         finite = math.isfinite(log_z)
         return {
@@ -355,6 +357,7 @@ class Marginals:
             "still_to_move": self.still_to_move,
             "seconds": self.seconds,
             "timings": dict(self.timings),
+            **({"states": names} if self.graph.has_state_names else {}),
             "marginals": {self.graph.name(v): self[v].tolist() for v in chosen},
         }
 
@@ -372,6 +375,9 @@ class Marginals:
         for v in order:
             p = self[int(v)]
             text = " ".join(f"{x:.4f}" for x in p[:SHOWN_STATES])
+            if self.graph.has_state_names:
+                named = zip(self.graph.states(int(v)), p[:SHOWN_STATES])
+                text = "  ".join(f"{s} {x:.4f}" for s, x in named)
             rows.append((self.graph.name(int(v)), text + " ..." * (len(p) > SHOWN_STATES)))
         about = f"{self.status.value}, log Z = {self.log_z:.6g} ({self.log_z_kind.value})"
         return card(

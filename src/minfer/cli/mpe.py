@@ -1,0 +1,70 @@
+"""``minfer mpe``: the most probable explanation, or the k best."""
+
+from __future__ import annotations
+
+from typing import Annotated, Optional
+
+import typer
+
+from minfer.cli.options import Evidence, Json, Model, evidence_of, parse_query
+from minfer.cli.progress import wait_for
+from minfer.cli.run import check_inputs, load, show_json
+
+
+def mpe(
+    model: Model,
+    evidence: Evidence = None,
+    k: Annotated[int, typer.Option("-k", min=1, metavar="N", help="How many, best first.")] = 1,
+    variables: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--variables",
+            metavar="A,B",
+            help="Marginal MAP: the best states of these, all others summed out.",
+        ),
+    ] = None,
+    time_limit: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(metavar="SECONDS", help="Refuse to take longer."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """The most probable states of all variables together, given evidence; exact.
+
+    \b
+    Examples:
+      minfer mpe alarm.minfer -e HR=LOW
+      minfer mpe alarm.minfer -e HR=LOW -k 3 --json
+      minfer mpe alarm.minfer --variables CVP,PCWP
+    """
+    import minfer
+    from minfer.cli import render
+
+    check_inputs(model, evidence)
+    graph, seconds = load(model, None)
+    seen = evidence_of(graph, evidence)
+    chosen = parse_query(variables, graph)
+    best = wait_for(
+        "looking for the best",
+        lambda: minfer.mpe(graph, seen, k, variables=chosen, time_limit=time_limit),
+    )
+    if json:
+        given = {graph.name(v): graph.states(v)[s] for v, s in seen.items()}
+        show_json(model, graph, {"evidence": given, **best.to_dict()}, seconds)
+        return
+    to = render.console()
+    titles = ["state"] if len(best) == 1 else [f"{i + 1}." for i in range(len(best))]
+    table = render.empty_table("variable", *titles)
+    for i, name in enumerate(best.best.variables):
+        states = [a.states[i] for a in best]
+        observed = graph.index(name) in seen
+        table.add_row(name + (" (observed)" if observed else ""), *states)
+    table.add_row("probability", *(f"{a.probability:.4g}" for a in best))
+    table.add_row("log score", *(f"{a.log_score:.6g}" for a in best))
+    render.show(to, table)
+    to.print()
+    facts = {"model": f"{model}: {render.describe(graph)}", "best": "proven"}
+    if best.complete and k > 1:
+        facts["all"] = f"there are no more than these {len(best)} with a positive probability"
+    facts["time"] = render.duration(best.seconds)
+    render.show(to, render.facts(facts))
