@@ -37,9 +37,9 @@ class Joint:
     >>> j = Joint(
     ...     np.array([[0.1, 0.2], [0.3, 0.4]]), ("a", "b"), (("no", "yes"), ("low", "high"))
     ... )
-    >>> j["yes", "low"], j[{"b": "high"}].round(3).tolist()
+    >>> float(j["yes", "low"]), float(j[{"b": "high"}].round(3))
     (0.3, 0.6)
-    >>> j.conditional("a")["yes", "low"].round(4).tolist()
+    >>> float(j.conditional("a")["yes", "low"].round(4))
     0.4286
     """
 

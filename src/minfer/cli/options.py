@@ -101,7 +101,7 @@ Evidence = Annotated[
         "--evidence",
         "-e",
         metavar="FILE|x3=1,x7=0",
-        help="Observed states, by number or name: a file, or variable=state pairs (may be repeated; "
+        help="Observed states, by number or name: a file, or variable=state pairs (repeatable; "
         "a name with a comma goes in quotes, or alone).",
     ),
 ]

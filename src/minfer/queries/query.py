@@ -134,7 +134,7 @@ def prepare(
     >>> from minfer.examples import sprinkler
     >>> rain = minfer.queries.prepare(sprinkler(), "rain", ["wet_grass"])
     >>> [rain({"wet_grass": s}).round(3).tolist() for s in (0, 1)]
-    [[0.898, 0.102], [0.292, 0.708]]
+    [[0.954, 0.046], [0.346, 0.654]]
     """
     return Query(model, targets, observed, soft=soft, solver=solver, check=check)
 

@@ -106,7 +106,7 @@ def sample(
     >>> from minfer.examples import sprinkler
     >>> x = minfer.sample(sprinkler(), 1000, {"wet_grass": 1})
     >>> x.shape, bool((x["wet_grass"] == 1).all())
-    ((1000, 5), True)
+    ((1000, 7), True)
     """
     check_graph(model, "sample")
     check_whole("n", n, 0)

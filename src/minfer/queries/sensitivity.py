@@ -176,9 +176,12 @@ def sensitivity(
     ... )
     >>> print(minfer.sensitivity(g, "rain", "yes", {"wet": "yes"}))
     P(rain=yes) = 0.666667
-      -2.2222 for P(wet=no | rain=no) = 0.9
+      +2.2222 for P(wet=no | rain=no) = 0.9
       -2.2222 for P(wet=yes | rain=no) = 0.1
-    ...
+      -1.3889 for P(rain=no) = 0.8
+      +1.3889 for P(rain=yes) = 0.2
+      -0.2778 for P(wet=no | rain=yes) = 0.2
+      +0.2778 for P(wet=yes | rain=yes) = 0.8
     """
     check_graph(model, "sensitivity")
     t = model.index(target)
