@@ -131,11 +131,39 @@ def prune(
     if whole:  # variables without factors have their say too
         label[told] = 0
     complete = complete and not label[told].any()
-    left = graph.keep(mask)
-    if not (label == 0).any():  # nothing but constants
-        return Part(FactorGraph(left._n_states[:0], left.groups), np.zeros(0, np.int64), complete)
-    part = left.split(label)[0]
-    return Part(part.graph, part.variables, complete)
+    variables = np.flatnonzero(label == 0)
+    return Part(_restricted(graph, mask, variables), variables, complete)
+
+
+def _restricted(
+    graph: FactorGraph, mask: NDArray[np.bool_], variables: NDArray[np.int64]
+) -> FactorGraph:
+    """Some factors of a graph over some of its variables, all numbered anew.
+
+    What ``graph.keep(mask).split(...)`` gives, sooner: planning takes half as long.
+    """
+    number = np.full(graph.n_variables, -1, dtype=np.int32)
+    number[variables] = np.arange(len(variables), dtype=np.int32)
+    new = np.cumsum(mask) - 1
+    groups = []
+    for g in graph.groups:
+        rows = np.flatnonzero(mask[g._ids])
+        if len(rows):
+            part = g.take(rows, new[g._ids[rows]])
+            groups.append(part.replace(_scope=np.ascontiguousarray(number[part._scope])))
+    field = graph._field
+    if field is not None:
+        chosen = np.zeros(graph.n_variables, dtype=bool)
+        chosen[variables] = True
+        field = field[np.repeat(chosen, graph._n_states)]
+    which = variables.tolist()
+    return FactorGraph(
+        graph._n_states[variables], tuple(groups),
+        graph.names and tuple(graph.names[v] for v in which), field,
+        np.flatnonzero(mask),
+        _states=graph._states and tuple(graph._states[v] for v in which),
+        _child=graph._children_of(np.flatnonzero(mask), number),
+    )  # fmt: skip
 
 
 def _without_barren(s: Structure, wanted: list[bool]) -> list[bool]:
