@@ -338,8 +338,9 @@ class Marginals:
         """Plain Python values, ready for JSON; minus infinity and NaN become None."""
         chosen = range(self.graph.n_variables) if variables is None else variables
         check_type(chosen, Iterable, "to_dict takes a list of variables", ModelError)
-        chosen = list(chosen)
-        names = {self.graph.name(v): list(self.graph.states(v)) for v in chosen}
+        chosen, names = list(chosen), {}
+        if self.graph.has_state_names:
+            names = {"states": {self.graph.name(v): list(self.graph.states(v)) for v in chosen}}
         log_z = self.log_z
         finite = math.isfinite(log_z)
         return {
@@ -357,7 +358,7 @@ class Marginals:
             "still_to_move": self.still_to_move,
             "seconds": self.seconds,
             "timings": dict(self.timings),
-            **({"states": names} if self.graph.has_state_names else {}),
+            **names,
             "marginals": {self.graph.name(v): self[v].tolist() for v in chosen},
         }
 
