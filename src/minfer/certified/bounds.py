@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from minfer.certified.local import Local
 from minfer.certified.result import METHODS
 from minfer.certified.rounding import down, probability_from_odds, up
+from minfer.errors import ContradictionError
 from minfer.graph import FactorGraph
 
 CODE = {name: np.uint8(k) for k, name in enumerate(METHODS)}
@@ -98,9 +99,11 @@ class Bounds:
             )
         if (new_lo > new_hi).any():
             bad = int(variables[int(np.argmax((new_lo > new_hi).any(axis=1)))])
-            raise AssertionError(
-                f"two rigorous intervals of {self.graph.name(bad)} do not meet ({method}): a fault "
-                "of minfer's; please report it with the model"
+            raise ContradictionError(
+                f"every assignment has probability zero: what is known of {self.graph.name(bad)} "
+                f"leaves it no probability (found by {method}); check the evidence against the "
+                "model's zeros. If some assignment is possible, this is a fault of minfer's: "
+                "please report it"
             )
         gain = ((old_hi - old_lo) - (new_hi - new_lo)).max(axis=1)
         better = gain > WORTH * (old_hi - old_lo).max(axis=1)

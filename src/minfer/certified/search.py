@@ -197,9 +197,9 @@ class Search:
         bounds.hi[impossible] = 0.0
         fixed = np.flatnonzero(self.model.fixed >= 0)
         at = graph._offsets[fixed] + self.model.fixed[fixed]
-        sizes = graph._n_states
-        bounds.hi[np.repeat(self.model.fixed >= 0, sizes)] = 0.0
-        bounds.lo[at] = bounds.hi[at] = 1.0
+        others = np.repeat(self.model.fixed >= 0, graph._n_states)
+        others[at] = False
+        bounds.hi[others], bounds.lo[at] = 0.0, 1.0  # whenever Ctrl-C comes, what stands is true
         bounds.codes[fixed] = CODE["fixed"]
         two = np.flatnonzero(self.local.binary)
         lo, hi = odds_from_log(self.local.reach[two, 0], self.local.reach[two, 1])
