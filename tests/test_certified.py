@@ -1,0 +1,397 @@
+"""Certified intervals: never wrong, never wider with more work, the same bits for the same work."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import minfer
+import refuting
+from minfer import (
+    BeliefPropagation,
+    ContradictionError,
+    Exact,
+    FactorGraph,
+    Intervals,
+    Marginals,
+    MinferError,
+    ModelError,
+    SettingsError,
+)
+from minfer.certified.result import METHODS
+from minfer.certified.search import all_methods
+from minfer.graph import grid_edges
+
+ALONE = [*all_methods()]
+#: Work of a call on a drawn model: next to nothing, and plenty.
+LITTLE, PLENTY = 2_000, 300_000
+
+
+def certify(graph: FactorGraph, work: int | None = PLENTY, tol: float = 0.0, **more) -> Intervals:
+    """Intervals that depend on nothing but the arguments."""
+    return minfer.intervals(graph, None, tol, work=work, **{"workers": 1, **more})
+
+
+def grid(side: int = 12, alpha: float = 1.0, coupling: float = 1.0) -> FactorGraph:
+    fields = np.random.default_rng(0).normal(size=(side, side))
+    return FactorGraph.grid(alpha * fields, coupling)
+
+
+def potts(side: int = 6) -> FactorGraph:
+    rng = np.random.default_rng(1)
+    graph = FactorGraph.empty(np.full(side * side, 3))
+    graph = graph.add_tables(np.arange(side * side)[:, None], rng.normal(size=(side * side, 3)))
+    edges = np.asarray(grid_edges(side, side))
+    return graph.add_tables(edges, 0.6 * np.eye(3)[None])
+
+
+def made_up(graph: FactorGraph, lo: list[float], hi: list[float], **more) -> Intervals:
+    codes = np.zeros(graph.n_variables, dtype=np.uint8)
+    return Intervals(graph, np.array(lo), np.array(hi), codes, 0.01, "time", **more)
+
+
+def estimate(graph: FactorGraph, probs: list[float]) -> Marginals:
+    return Marginals.from_probs(graph, np.array(probs), "a guess")
+
+
+# ------------------------------------------------------------------ never wrong
+
+
+def batches(n: int, size: int) -> Iterator[range]:
+    return (range(first, min(first + size, n)) for first in range(0, n, size))
+
+
+@pytest.mark.parametrize("method", [*ALONE, "all"])
+@pytest.mark.parametrize("numbers", [*batches(240, 60)], ids=lambda r: f"{r.start}-{r.stop - 1}")
+def test_the_truth_lies_inside(method, numbers):
+    pytest.importorskip("mpmath")
+    methods = None if method == "all" else [method]
+    for drawn in refuting.possible(numbers):
+        for work, tol in ((LITTLE, 0.0), (PLENTY, 0.0 if drawn.number % 2 else 0.01)):
+            iv = certify(drawn.graph, work, tol, methods=methods)
+            wrong = np.flatnonzero(refuting.judge(drawn, iv))
+            assert not len(wrong), (
+                f"model {drawn.number} ({drawn.family}), work {work}, tol {tol}: entries "
+                f"{wrong.tolist()}, {iv.lo[wrong]} to {iv.hi[wrong]}, not {drawn.digits[wrong]}"
+            )
+
+
+def test_the_oracle_notices_the_last_bit():
+    pytest.importorskip("mpmath")
+    drawn = refuting.draw(0)
+    exact = np.array([float(p) for p in drawn.digits])
+    iv = made_up(drawn.graph, np.nextafter(exact, 0), np.nextafter(exact, 1))
+    assert not refuting.judge(drawn, iv).any()
+    above = np.array([float(p) > p for p in drawn.digits])  # rounded up, or down
+    iv = made_up(drawn.graph, exact, np.ones_like(exact))
+    np.testing.assert_array_equal(refuting.judge(drawn, iv), above)
+    iv = made_up(drawn.graph, np.zeros_like(exact), exact)
+    np.testing.assert_array_equal(refuting.judge(drawn, iv), ~above)
+    assert refuting.judge(drawn, made_up(drawn.graph, exact * np.nan, exact)).all()
+
+
+@pytest.mark.parametrize("number", range(len(refuting.FAMILIES)))
+def test_the_two_ways_of_drawing_agree(number):
+    """The oracle's tables are those of the graph, by another way to sum."""
+    drawn = refuting.draw(number)
+    if drawn.impossible:
+        pytest.skip("no assignment is possible")
+    if drawn.order is None:
+        drawn.order = list(range(drawn.graph.n_variables))  # summed out, not enumerated
+    np.testing.assert_allclose(
+        drawn._marginals(refuting._wide).astype(float), Exact()(drawn.graph).probs, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 0.8])
+def test_ignored_factors_may_be_anything_in_their_range(share):
+    pytest.importorskip("mpmath")
+    for drawn in refuting.possible(range(120)):
+        kept = np.random.default_rng(drawn.number).random(drawn.graph.n_factors) < share
+        iv = certify(drawn.graph, PLENTY, methods=[], kept=kept)
+        assert not refuting.judge(drawn, iv).any(), (drawn.number, drawn.family)
+
+
+# ------------------------------------------------------------------ any time
+
+
+MODELS = {
+    "grid": lambda: grid(12),
+    "weak grid": lambda: grid(10, 3.0),
+    "signs": lambda: refuting.draw(15 + 20).graph,
+    "tables": lambda: refuting.draw(16 + 20).graph,
+    "states": lambda: potts(16),
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("method", [*ALONE, "all"])
+def test_more_work_never_widens(model, method):
+    graph = MODELS[model]()
+    methods = None if method == "all" else [method]
+    lo, hi = np.zeros(int(graph.n_states.sum())), np.ones(int(graph.n_states.sum()))
+    for work in (0, 1_000, 10_000, 60_000, 400_000, 3_000_000):
+        iv = certify(graph, work, methods=methods)
+        assert (iv.lo >= lo).all(), work
+        assert (iv.hi <= hi).all(), work
+        lo, hi = iv.lo, iv.hi
+        means = [step.mean_width for step in iv.trace]
+        assert means == sorted(means, reverse=True)
+        assert [step.work for step in iv.trace] == sorted(step.work for step in iv.trace)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("method", [*ALONE, "all"])
+def test_the_same_work_gives_the_same_bits_on_any_number_of_cores(model, method):
+    graph = MODELS[model]()
+    methods = None if method == "all" else [method]
+    one, same, two = (certify(graph, 20_000_000, methods=methods, workers=n) for n in (1, 1, 2))
+    for other in (same, two):
+        np.testing.assert_array_equal(one.lo, other.lo)
+        np.testing.assert_array_equal(one.hi, other.hi)
+        np.testing.assert_array_equal(one.method, other.method)
+        assert (one.work, one.stopped) == (other.work, other.stopped)
+
+
+def test_a_limit_in_seconds_gives_intervals_on_the_same_path():
+    graph = grid(24)
+    soon = minfer.intervals(graph, 0.02, 0.0, workers=1)
+    longer = minfer.intervals(graph, 0.5, 0.0, workers=1)
+    assert soon.stopped == "time"
+    assert (longer.lo >= soon.lo).all()
+    assert (longer.hi <= soon.hi).all()
+    none = minfer.intervals(graph, 1e-9)
+    assert none.stopped == "time"
+    assert len(none.trace) >= 1
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_ctrl_c_returns_the_best_so_far(step):
+    seen = []
+
+    def watch(line):
+        seen.append(line)
+        if len(seen) == step:
+            raise KeyboardInterrupt
+
+    iv = minfer.intervals(grid(20), None, 0.0, watch=watch, workers=1)
+    assert iv.stopped == "interrupted"
+    assert len(iv.trace) == step
+    assert iv.width.mean() == seen[-1].mean_width
+    assert (iv.lo <= iv.hi).all()
+
+
+def test_what_ended_the_search_is_told():
+    assert certify(grid(), 1_000).stopped == "work"
+    tree = FactorGraph.pairwise([0.5, -0.2, 0.1], [[0, 1], [1, 2]], [1.0, -0.5])
+    assert certify(tree, PLENTY, tol=0.01).stopped == "tolerance"
+    dense = FactorGraph.from_tables(
+        [3, 3, 3], [[0, 1, 2]], np.where(np.arange(27).reshape(1, 3, 3, 3) % 2, 0.0, -np.inf)
+    )
+    assert certify(dense, None, methods=["walks"] if "walks" in ALONE else []).stopped == (
+        "exhausted"
+    )
+
+
+def test_the_trace_is_what_is_watched():
+    seen = []
+    iv = certify(grid(), 100_000, watch=seen.append)
+    assert seen == iv.trace
+    assert {s.method for s in seen} <= {*METHODS}
+    assert seen[-1].mean_width == iv.width.mean()
+    assert seen[-1].max_width == iv.width.max()
+
+
+def test_named_variables_are_worked_on():
+    graph = grid(30, 2.0)
+    some = certify(graph, 1_000_000, variables=[435, "x436"])
+    everyone = certify(graph, 1_000_000)
+    assert some.width[[435, 436]].max() < 0.5 * everyone.width[[435, 436]].max()
+    one = certify(graph, 1_000_000, variables=435)
+    assert one.width[435] <= everyone.width[435]
+    assert certify(graph, None, tol=0.2, variables=[435]).stopped == "tolerance"
+
+
+def test_undecided_variables_are_worked_on():
+    graph = grid(12, 3.0)
+    iv = minfer.intervals(graph, None, 1e-6, work=30_000_000, undecided=True, workers=1)
+    assert iv.decided().all()
+    assert iv.stopped == "tolerance"
+    full = minfer.intervals(graph, None, 1e-6, work=30_000_000, workers=1)
+    assert full.work > iv.work
+    np.testing.assert_array_equal(iv.states(), Exact()(graph).mpm())
+
+
+# ------------------------------------------------------------------ the plain cases
+
+
+def test_evidence_is_exact():
+    graph = grid(6).with_evidence({3: 1, 10: 0})
+    iv = certify(graph)
+    np.testing.assert_array_equal(iv[3], [[0, 0], [1, 1]])
+    np.testing.assert_array_equal(iv[10], [[1, 1], [0, 0]])
+    assert iv.method[3] == iv.method[10] == "fixed"
+    free = np.delete(np.arange(36), [3, 10])
+    assert (iv.width[free] > 0).all()  # a computed one has some width
+
+
+def test_forbidden_states_are_exact():
+    graph = FactorGraph.from_tables(
+        [3, 2], [[0], [0, 1]], [[0.0, -np.inf, 1.0], np.arange(6.0).reshape(3, 2) / 5]
+    )
+    iv = certify(graph)
+    np.testing.assert_array_equal(iv[0][1], [0, 0])
+
+
+def test_contradictions_are_errors():
+    graph = FactorGraph.from_tables([2], [[0]], [[-np.inf, 0.0]]).with_evidence({0: 0})
+    with pytest.raises(ContradictionError):
+        minfer.intervals(graph)
+
+
+@pytest.mark.parametrize("graph", [FactorGraph.empty([]), FactorGraph.empty([1, 1])])
+def test_nothing_to_do(graph):
+    iv = minfer.intervals(graph)
+    assert iv.stopped == "tolerance"
+    assert len(iv) == graph.n_variables
+    assert not iv.width.any()
+    assert not iv.vacuous.any()
+    assert iv.decided().all()
+    assert list(iv) == [] or (iv[0] == 1).all()
+    assert isinstance(repr(iv), str)
+    assert isinstance(iv._repr_html_(), str)
+    json.dumps(iv.to_dict())
+    assert len(iv.midpoint().probs) == graph.n_variables
+    assert not iv.refuted(Exact()(graph)).any()
+
+
+def test_an_unknown_factor_is_an_honest_vacuum():
+    class Odd:
+        def messages(self, incoming, out):
+            raise AssertionError("not asked")
+
+        def score(self, assignments):
+            return assignments.sum(axis=1) * 1.0
+
+    graph = FactorGraph.pairwise(np.zeros(20), [], []).add_global(range(20), Odd())
+    iv = certify(graph, 100_000)
+    assert iv.vacuous.all()
+    assert not iv.decided().any()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"time_limit": math.nan}, SettingsError),
+        ({"time_limit": -1}, SettingsError),
+        ({"time_limit": "soon"}, SettingsError),
+        ({"tol": math.nan}, SettingsError),
+        ({"tol": -0.1}, SettingsError),
+        ({"work": -1}, SettingsError),
+        ({"work": 0.5}, SettingsError),
+        ({"work": math.nan}, SettingsError),
+        ({"workers": 0}, SettingsError),
+        ({"undecided": "yes"}, SettingsError),
+        ({"methods": ["magic"]}, SettingsError),
+        ({"methods": "magic"}, SettingsError),
+        ({"variables": []}, SettingsError),
+        ({"variables": [99]}, MinferError),
+        ({"variables": "nobody"}, MinferError),
+        ({"variables": [math.nan]}, MinferError),
+        ({"kept": [True]}, MinferError),
+        ({"kept": [math.nan] * 3}, MinferError),
+    ],
+    ids=str,
+)
+def test_bad_arguments_are_typed_errors(wrong, error):
+    graph = FactorGraph.pairwise([0.1, 0.2], [[0, 1]], [0.3])
+    with pytest.raises(error):
+        minfer.intervals(graph, **wrong)
+    with pytest.raises(MinferError):
+        minfer.intervals("a model")
+
+
+# ------------------------------------------------------------------ what one asks of them
+
+TWO = FactorGraph.empty([2, 3], ["a", "b"])
+LO, HI = [0.1, 0.6, 0.2, 0.1, 0.3], [0.4, 0.9, 0.5, 0.2, 0.7]
+
+
+def test_intervals_are_read_like_marginals():
+    iv = made_up(TWO, LO, HI)
+    np.testing.assert_array_equal(iv["a"], [[0.1, 0.4], [0.6, 0.9]])
+    np.testing.assert_array_equal(iv[1], iv["b"])
+    np.testing.assert_allclose(iv.width, [0.3, 0.4])
+    assert [name for name, _ in iv.items()] == ["a", "b"]
+    assert len(list(iv)) == len(iv) == 2
+    with pytest.raises(ModelError):
+        iv["c"]
+    with pytest.raises(ValueError, match="read-only"):
+        iv.lo[0] = 0
+    assert iv.to_dict()["intervals"]["b"]["hi"] == HI[2:]
+
+
+def test_decided_means_above_every_other():
+    iv = made_up(TWO, LO, HI)
+    np.testing.assert_array_equal(iv.decided(), [True, False])
+    np.testing.assert_array_equal(iv.states(), [1, -1])
+    tie = made_up(FactorGraph.empty([2]), [0.5, 0.5], [0.5, 0.5])
+    assert not tie.decided().any()
+
+
+def test_refuted_means_off_by_more_than_that():
+    iv = made_up(TWO, LO, HI)
+    inside, outside = [0.3, 0.7, 0.3, 0.15, 0.55], [0.5, 0.5, 0.05, 0.2, 0.75]
+    assert not iv.refuted(estimate(TWO, inside), by=0).any()
+    m = estimate(TWO, outside)
+    np.testing.assert_array_equal(iv.refuted(m), [True, True])
+    np.testing.assert_array_equal(iv.refuted(m, by=0.12), [False, True])
+    np.testing.assert_array_equal(iv.refuted(m, by=0.16), [False, False])
+    least, most = iv.error_bounds(m)
+    np.testing.assert_allclose(least, [0.1, 0.15])
+    np.testing.assert_allclose(most, [0.4, 0.45])
+    for by in (math.nan, -1, "much"):
+        with pytest.raises(SettingsError):
+            iv.refuted(m, by=by)
+    with pytest.raises(ModelError):
+        iv.refuted(Exact()(grid(3)))
+    with pytest.raises(ModelError):
+        iv.refuted(np.array(outside))
+
+
+def test_clip_moves_what_lies_outside_and_nothing_else():
+    iv = made_up(TWO, LO, HI)
+    inside, outside = [0.3, 0.7, 0.3, 0.15, 0.55], [0.5, 0.5, 0.05, 0.2, 0.75]
+    np.testing.assert_allclose(iv.clip(estimate(TWO, inside)).probs, inside, atol=1e-15)
+    p = iv.clip(estimate(TWO, outside)).probs
+    assert (p >= np.array(LO) - 1e-15).all()
+    assert (p <= np.array(HI) + 1e-15).all()
+    np.testing.assert_allclose([p[:2].sum(), p[2:].sum()], 1)
+    np.testing.assert_allclose(p[:2], [0.4, 0.6])
+
+
+def test_midpoints_lie_inside_and_add_up():
+    iv = made_up(TWO, LO, HI)
+    p = iv.midpoint().probs
+    np.testing.assert_allclose(p[:2], [0.25, 0.75])
+    np.testing.assert_allclose(p[2:].sum(), 1)
+    assert (p >= np.array(LO) - 1e-15).all()
+    assert (p <= np.array(HI) + 1e-15).all()
+    vacuous = made_up(TWO, np.zeros(5), np.ones(5)).midpoint()
+    np.testing.assert_allclose(vacuous.probs, [1 / 2, 1 / 2, 1 / 3, 1 / 3, 1 / 3])
+
+
+def test_clipping_never_makes_an_answer_worse_by_much():
+    """On a grid where BP is off: clipped it is nearer to the truth, midpoints more so."""
+    graph = grid(12, 1.0)
+    iv = certify(graph, 5_000_000)
+    truth, bp = Exact()(graph).probs, BeliefPropagation()(graph)
+    before, after = abs(bp.probs - truth).mean(), abs(iv.clip(bp).probs - truth).mean()
+    assert after < before
+    assert abs(iv.midpoint().probs - truth).mean() < before / 2
+    assert iv.refuted(bp).any()
+    assert not iv.refuted(Exact()(graph), by=1e-9).any()
