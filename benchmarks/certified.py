@@ -59,7 +59,7 @@ BUDGETS = (300, 20_000, 1_000_000)
 #: What the reference answers of the UAI models may be off: they have 12 digits.
 DIGITS = 1e-11
 #: Seconds at which widths are read off the trace.
-MARKS = (0.1, 0.3, 1.0, 3.0, 10.0)
+MARKS = (0.1, 0.3, 1.0, 3.0)
 
 
 def cpu_clock() -> None:
@@ -248,17 +248,17 @@ def problems() -> dict[str, Problem]:
         Problem("grid256-5", "256x256, coupling 1, alpha 5", _grid(256, 5.0),
                 [Bar(15, "95 % below .01", lambda iv: share(iv, 0.01) >= 0.95)], alone=False),
         Problem("sparse", "200 variables, three partners each, weights N(0, 1)", _sparse,
-                [Bar(0.3, "largest .004", lambda iv: largest(iv) <= 0.004)]),
+                [Bar(0.3, "largest .004", lambda iv: largest(iv) <= 0.004)], tol=0.001),
         Problem("frustrated-.5", "16x16 of random signs, coupling 0.5", _frustrated(0.5),
-                [Bar(0.5, "mean .0004", lambda iv: mean(iv) <= 0.0004)]),
+                [Bar(0.5, "mean .0004", lambda iv: mean(iv) <= 0.0004)], tol=1e-4),
         Problem("frustrated-1", "16x16 of random signs, coupling 1", _frustrated(1.0),
                 [Bar(2.8, "mean .027", lambda iv: mean(iv) <= 0.027)]),
         Problem("potts", "16x16 of three states, Potts 0.5", _potts,
-                [Bar(0.3, "mean .0065", lambda iv: mean(iv) <= 0.0065)]),
+                [Bar(0.3, "mean .0065", lambda iv: mean(iv) <= 0.0065)], tol=0.001),
         Problem("segmentation", "Segmentation_14 of UAI 2014", _segmentation,
-                [Bar(2, "mean .002", lambda iv: mean(iv) <= 0.002)]),
+                [Bar(2, "mean .002", lambda iv: mean(iv) <= 0.002)], tol=0.001),
         Problem("dense-.05", "50 variables, all pairs N(0, .05)", _dense(0.05),
-                [Bar(3, "mean .011", lambda iv: mean(iv) <= 0.011)]),
+                [Bar(3, "mean .011", lambda iv: mean(iv) <= 0.011)], tol=0.001),
         Problem("dense-.5", "50 variables, all pairs N(0, .5)", _dense(0.5)),
         Problem("strip", "4x30, alpha 8, of which 120 are kept", _strip,
                 [Bar(1, "largest .02", lambda iv: largest(iv) <= 0.02)],
@@ -319,7 +319,7 @@ def warm_up() -> None:
 
 
 def one_problem(p: Problem, slow: bool = True) -> dict[str, Any]:
-    """Its bars, each a run of so many seconds; and each method alone for ten."""
+    """Its bars, each a run of so many seconds; and each method alone."""
     graph = p.make()
     more: dict[str, Any] = {"workers": 1}
     if p.undecided:
@@ -452,8 +452,8 @@ def judge() -> dict[str, Any]:
     found = {}
     every = problems()
     for name, seconds in (
-        ("picture", 5.0), ("grid64-5", 5.0), ("grid64-2", 20.0), ("grid64-1", 20.0),
-        ("sparse", 5.0), ("frustrated-.5", 5.0), ("frustrated-1", 10.0), ("potts", 10.0),
+        ("picture", 3.0), ("grid64-5", 3.0), ("grid64-2", 10.0), ("grid64-1", 10.0),
+        ("sparse", 3.0), ("frustrated-.5", 3.0), ("frustrated-1", 5.0), ("potts", 5.0),
     ):  # fmt: skip
         graph = every[name].make()
         iv = minfer.intervals(graph, seconds, 1e-4, workers=1)
