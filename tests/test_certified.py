@@ -24,6 +24,7 @@ from minfer import (
 )
 from minfer.certified.result import METHODS
 from minfer.certified.search import all_methods
+from minfer.examples import picture
 from minfer.graph import grid_edges
 
 ALONE = [*all_methods()]
@@ -155,6 +156,35 @@ def test_the_same_work_gives_the_same_bits_on_any_number_of_cores(model, method)
         np.testing.assert_array_equal(one.hi, other.hi)
         np.testing.assert_array_equal(one.method, other.method)
         assert (one.work, one.stopped) == (other.work, other.stopped)
+
+
+def frustrated(side: int = 16) -> FactorGraph:
+    rng = np.random.default_rng(0)
+    signs = rng.choice([-1.0, 1.0], 2 * side * (side - 1))
+    return FactorGraph.grid(rng.normal(size=(side, side)), signs)
+
+
+@pytest.mark.parametrize(
+    ("model", "work", "mean", "largest"),
+    [
+        (lambda: grid(64, 5.0), 400_000_000, 0.001, 0.01),
+        (lambda: grid(32, 2.0), 400_000_000, 0.02, 0.2),
+        (frustrated, 200_000_000, 1e-8, 1e-8),
+        (lambda: potts(16), 50_000_000, 0.06, 0.2),
+    ],
+    ids=["alpha 5", "alpha 2", "frustrated", "potts"],
+)
+def test_so_much_work_gives_intervals_so_narrow(model, work, mean, largest):
+    """What the page "How far off" says, in work: the same on every machine."""
+    iv = certify(model(), work, tol=0.01)
+    assert iv.width.mean() < mean
+    assert iv.width.max() < largest
+
+
+def test_every_pixel_of_the_picture_is_decided():
+    iv = certify(picture().graph, 1_000_000_000, undecided=True)
+    assert iv.decided().all()
+    assert iv.stopped == "tolerance"
 
 
 def test_a_limit_in_seconds_gives_intervals_on_the_same_path():
