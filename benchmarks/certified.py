@@ -88,7 +88,9 @@ def refute(n: int, first: int = 0, budgets: tuple[int, ...] = BUDGETS) -> dict[s
     }  # fmt: skip
     families: dict[str, int] = {}
     impossible = 0
-    for number in range(first, first + n):
+    number = first - 1
+    while sum(families.values()) < n:
+        number += 1
         drawn = refuting.draw(number)
         if drawn.impossible:
             impossible += 1
@@ -617,7 +619,9 @@ def write_page(page: Path, found: dict[str, Any]) -> None:
 
 def main() -> int:
     cli = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    cli.add_argument("--refute", type=int, metavar="N", help="drawn models")
+    cli.add_argument(
+        "--refute", type=int, metavar="N", help="drawn models that allow anything"
+    )
     cli.add_argument("--first", type=int, default=0, help="number of the first drawn model")
     cli.add_argument("--widths", nargs="*", metavar="NAME", help="problems; all by default")
     cli.add_argument("--no-alone", action="store_true", help="widths: all methods together only")
