@@ -154,3 +154,23 @@ def test_many_states_cost_no_more_than_they_can_tell():
     bounds = certifying.alone(Boxes(), graph, (1e6,))[-1]
     assert not certifying.violations(bounds, certifying.true_marginals(graph))
     assert (bounds.width < 1).tolist() == [True, True, False, True]
+
+
+def test_scratch_has_room_for_a_variable_of_many_states():
+    """In plain Python, where a write beyond the end is an error and not a damaged heap."""
+    import subprocess
+    import sys
+
+    code = """
+import os
+os.environ["NUMBA_DISABLE_JIT"] = "1"
+import numpy as np
+from minfer import FactorGraph
+from minfer.certified.boxes import prepare
+from minfer.certified.local import Local
+from minfer.conditioning import condition
+table = np.random.default_rng(0).normal(size=(40, 2, 2))
+prepare(Local.of(condition(FactorGraph.from_tables([40, 2, 2], [[0, 1, 2]], [table]))))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert not done.returncode, done.stderr

@@ -195,10 +195,11 @@ def prepare(
         are infinite either way; ``error`` (V,) is the rounding of these sums. ``logs`` are those of
         the slots.
     """
-    most = 1
+    most = states = 1
     for j in range(len(slots)):
         most = max(most, slots[j, JOINT])
-    hi, lo, sums, x = np.empty(most), np.empty(most), np.empty(2 * most), np.empty(most)
+        states = max(states, slots[j, STATES])
+    hi, lo, sums, x = np.empty(most), np.empty(most), np.empty(most + states), np.empty(most)
     cards, where, pivots = np.empty(64, np.int64), np.empty(64, np.int64), np.empty(FEW, np.int64)
     room = 1
     for v in range(len(card)):
