@@ -154,6 +154,9 @@ def run(local: Local, regions: list[Region], stop: NDArray[np.uint8]) -> list[An
     by_lane = odds.reshape(n, L)
     out = []
     for k in np.flatnonzero(good).tolist():
+        pair = by_lane[:, 2 * k : 2 * k + 2]
+        if not (np.isfinite(pair) & (pair > 0)).all():
+            continue  # a number left the range of floats
         slip = float(gamma(2 * plan.slips + 2)) + np.expm1(1.01 * spread[k])
         lo = down(by_lane[:, 2 * k] / (1 + slip) * (1 - 4e-16))
         hi = up(by_lane[:, 2 * k + 1] * (1 + slip))

@@ -238,4 +238,5 @@ class Intervals:
 
     def _estimate(self, p: NDArray[np.float64], name: str) -> Marginals:
         total = np.repeat(self._sums(p), self.graph._n_states)
-        return Marginals(self.graph, p / total, name, Status.GIVEN, LogZ.NONE)
+        p = np.clip(p / total, self.lo, self.hi)
+        return Marginals(self.graph, p, name, Status.GIVEN, LogZ.NONE)

@@ -208,7 +208,8 @@ class Whole:
             q = p[part.off[mine][:, None] + np.arange(s)]
             low = np.where(q > TINY, down(down(q / factor[mine, None])), 0.0)
             high = np.where(q > 0, np.minimum(up(up(q * factor[mine, None])), 1.0), 0.0)
-            high = np.where((q > 0) & (q <= TINY), 2 * TINY, high)
+            tiny = np.minimum(2 * TINY * factor[mine, None], 1.0)
+            high = np.where((q > 0) & (q <= TINY), tiny, high)
             bounds.offer(self.name, pack.variables[mine], low, high)
 
 

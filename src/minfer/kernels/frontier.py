@@ -14,8 +14,11 @@ numbers: fields h and weights w, p(y) ~ exp(sum h y + sum w y y).
 
 **Range.** Lane by lane, numbers are divided by the power of two in F[0] (that of state 0
 everywhere) with every step. If the log-odds of variable u, given the others, never leave
-[-R_u, R_u] and the R_u of any frontier add up to at most ``MOST``, then all of F and B is within
-e^MOST of F[0] and B[0], and F B within e^(2 MOST) of 1: nothing overflows, nothing underflows.
+[-R_u, R_u] and the R_u of any frontier add up to at most ``MOST``, then all of F is within e^MOST
+of F[0], B within e^(2 MOST) of B[0], and F B, which is the frontier's distribution, within e^MOST
+of F[0] B[0]. What underflows is less than 1e-27 of what it is added to. An overflow, which only a
+single pair of hundreds of nats could still cause, would leave infinity in all sums behind it: odds
+that are not finite and positive are for the caller to throw away.
 
 **Rounding.** Only sums and products of positive numbers: see :func:`roundings` for how many lie on
 a path. Powers of two are exact; fused products and sums round less often.
