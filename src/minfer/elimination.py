@@ -11,7 +11,7 @@ with random ties. The cheapest one found is used; the search is deterministic.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -155,6 +155,45 @@ def tree_of(best: Order, links: Adjacency, n: int) -> CliqueTree:
         True, 0, best.method, best.width, float(log_cells.max(initial=0.0)), float(cells.sum()),
         float(separators.sum()), ptr, links.variables[vertices].astype(np.int32), n_eliminated,
         parent, home_of, position, cells, separators,
+    )  # fmt: skip
+
+
+def rooted_at(tree: CliqueTree, variable: int) -> CliqueTree:
+    """The same cliques with the smallest one that has ``variable`` as the last, a root.
+
+    What it sends up, to nobody, is over the variable alone.
+    """
+    holders = np.searchsorted(tree.ptr, np.flatnonzero(tree.variables == variable), "right") - 1
+    path = [int(holders[np.argmin(tree.clique_cells[holders])])]
+    while tree.parent[path[-1]] >= 0:
+        path.append(int(tree.parent[path[-1]]))
+    on_path = np.zeros(len(tree.parent), dtype=bool)
+    on_path[path] = True
+    order = np.concatenate([np.flatnonzero(~on_path), path[::-1]]).astype(np.int64)
+    place = np.empty(len(order), dtype=np.int32)
+    place[order] = np.arange(len(order))
+    parent, n_eliminated = tree.parent.copy(), tree.n_eliminated.copy()
+    variables, separators = tree.variables.copy(), tree.separator_cells.copy()
+    separator = np.array([variable], dtype=np.int32)
+    below, cells = -1, 0.0
+    for c in path:  # the overlap with a parent becomes that with a child
+        own = tree.variables[tree.ptr[c] : tree.ptr[c + 1]]
+        variables[tree.ptr[c] : tree.ptr[c + 1]] = np.concatenate(
+            [own[~np.isin(own, separator)], separator]
+        )
+        n_eliminated[c], parent[c] = len(own) - len(separator), below
+        separator, below = own[tree.n_eliminated[c] :], c
+        separators[c], cells = cells, tree.separator_cells[c]
+    sizes = np.diff(tree.ptr)[order]
+    ptr = np.zeros(len(order) + 1, dtype=np.int64)
+    np.cumsum(sizes, out=ptr[1:])
+    take = np.repeat(tree.ptr[order] - ptr[:-1], sizes) + np.arange(int(ptr[-1]))
+    parent = parent[order]
+    return replace(
+        tree, ptr=ptr, variables=variables[take], n_eliminated=n_eliminated[order],
+        parent=np.where(parent >= 0, place[parent], -1).astype(np.int32),
+        home=np.where(tree.home >= 0, place[tree.home], -1).astype(np.int32),
+        clique_cells=tree.clique_cells[order], separator_cells=separators[order],
     )  # fmt: skip
 
 

@@ -22,6 +22,9 @@ all mu_i is below FLOOR, since else no product of positive numbers is lost. All 
 of the measure without the lost mass, so they are wrong by no more than the r of the roots, and a
 root without mass means a contradiction if its r is 0. Rows for which r is not tiny are *unsafe*.
 
+Where one variable is asked for, the tree is rooted in a clique that has it, the message of that
+root is over the variable, and the first pass is all there is: ``answer`` names the node.
+
 Arrays: ``nodes`` i8 (C, 8) and ``inputs`` i8 (I, 3) with the columns named below; ``maps`` i4 has
 the maps of inputs and, for each separator entry of a node, where its cells end.
 """
@@ -49,8 +52,8 @@ SOURCE, MAP, BOUND = range(3)
 #: the same entries.
 T_NODE, T_MAP, T_FIRST, T_SIZE, T_SAME = range(5)
 #: Columns of ``slices`` (tables of which rows select a part): first entry, entries of the part, its
-#: map into the table, where the part goes, its observed variables (in ``picks``).
-S_FIRST, S_SIZE, S_MAP, S_INTO, S_PICKS, S_PICKS_END = range(6)
+#: map into the table, where the part goes, its observed variables (in ``picks``), entries of all.
+S_FIRST, S_SIZE, S_MAP, S_INTO, S_PICKS, S_PICKS_END, S_WHOLE = range(7)
 
 SMALLEST = -640.0  # logarithms below this count as lost: e^-640 < LOST
 LOST = 1e-277
@@ -58,6 +61,9 @@ FLOOR = 1e-280
 NOTHING = 1e-290  # entries of messages below this count as 0, so that one may divide by the others
 NEGLIGIBLE = 1e-14  # share of the mass that may be lost
 SMALL, LARGE = 1e-30, 1e30  # maxima of messages
+
+BOTH_PASSES = -2  # in place of a node: marginals of all variables
+UNUSED = 2  # in ``cut``: a variable whose field is zero and is no input
 
 
 # ---------------------------------------------------------------- structure
@@ -169,19 +175,65 @@ def shared_fields(off, log_field, field, top, low, lost):
 
 
 @jit
-def live_cells(nodes, inputs, maps, log_field, live):
+def shared_slices(slices, log_psi, table, low, lost):
+    """The same for tables of which rows select a part; returns the sum of the maxima's logs."""
+    total = 0.0
+    for t in range(slices.shape[0]):
+        lo = slices[t, S_FIRST]
+        hi = lo + slices[t, S_WHOLE]
+        top = log_psi[lo:hi].max()
+        total += top
+        low[t] = 1.0
+        lost[t] = 0.0
+        for k in range(lo, hi):
+            table[k] = 0.0
+            if log_psi[k] > -np.inf:
+                x = log_psi[k] - top
+                if x >= SMALLEST:
+                    table[k] = np.exp(x)
+                    low[t] = min(low[t], table[k])
+                else:
+                    lost[t] = LOST
+    return total
+
+
+@jit
+def reached_entries(slices, picks, maps, card, log_psi, reached):
+    """Entries of the parts, u1 end to end, that some observed states make positive."""
+    at = 0
+    for t in range(slices.shape[0]):
+        n_states = 1
+        for p in range(slices[t, S_PICKS], slices[t, S_PICKS_END]):
+            n_states *= card[picks[p, 0]]
+        for k in range(slices[t, S_SIZE]):
+            reached[at] = 0
+            for joint in range(n_states):
+                i, rest = slices[t, S_FIRST] + maps[slices[t, S_MAP] + k], joint
+                for p in range(slices[t, S_PICKS], slices[t, S_PICKS_END]):
+                    states = card[picks[p, 0]]
+                    i += (rest % states) * picks[p, 1]
+                    rest //= states
+                if log_psi[i] > -np.inf:
+                    reached[at] = 1
+                    break
+            at += 1
+
+
+@jit
+def live_cells(nodes, inputs, maps, entered, live):
     """Cells that some row may reach: those that are not zero and agree with such of neighbours.
 
-    ``live`` u1 of all cells: those of positive psi before. Returns how many are left.
+    ``live`` u1 of all cells: those of positive psi before; ``entered`` u1 of the entries of fields
+    and slices: those that may be positive. Returns how many are left.
     """
-    n_fields = log_field.size
+    n_fields = entered.size
     n = nodes.shape[0]
     size = n_fields
     for c in range(n):
         size = max(size, nodes[c, MESSAGE] + nodes[c, ENTRIES])
     up = np.ones(size, np.uint8)
     for k in range(n_fields):
-        up[k] = log_field[k] > -np.inf
+        up[k] = entered[k]
     for c in range(n):
         first, width = nodes[c, FIRST], nodes[c, CELLS] // nodes[c, ENTRIES]
         for j in range(nodes[c, CELLS]):
@@ -259,11 +311,13 @@ def observed_keys(evidence, keys):
 
 @jit
 def _enter_states(
-    off, evidence, r0, log_field, field, low, lost, values, top, small, miss, constant
+    off, evidence, r0, log_field, field, cut, low, lost, values, top, small, miss, constant
 ):
     """Fields of a block of rows that bring evidence at most: an observed state alone has 1."""
     last = evidence.shape[0] - 1
     for v in range(off.size - 1):
+        if cut[v] == UNUSED:
+            continue
         lo, hi = off[v], off[v + 1]
         for k in range(lo, hi):
             store(values, k * L, splat(values, field[k]))
@@ -369,9 +423,9 @@ def _enter_weights(nodes, tables, maps, log_psi, r0, linear, bounds, belief, low
 
 
 @jit
-def _up(nodes, inputs, maps, psi, own, todo, low, most, values, belief, scale, biggest, small, miss,
-        logs, tmp, bound0):  # fmt: skip
-    """Messages of all nodes in ``todo`` u1, children first."""
+def _up(nodes, inputs, maps, psi, own, keep, todo, low, most, values, belief, scale, biggest, small,
+        miss, logs, tmp, bound0):  # fmt: skip
+    """Messages of all nodes in ``todo`` u1, children first; ``keep``: cells, for the way back."""
     zero, one = splat(values, 0.0), splat(values, 1.0)
     floor, huge, nothing = splat(values, FLOOR), splat(values, 1e300), splat(values, NOTHING)
     for c in range(nodes.shape[0]):
@@ -398,14 +452,16 @@ def _up(nodes, inputs, maps, psi, own, todo, low, most, values, belief, scale, b
                         v = v * load(
                             values, (inputs[i, SOURCE] + _at(maps, inputs[i, MAP] + j)) * L
                         )
-                    store(belief, (first + j) * L, v)
+                    if keep:
+                        store(belief, (first + j) * L, v)
                     total = total + v
                     j += 1
             elif i1 - i0 == 1:
                 while j < end:
                     v = load(belief, (first + j) * L) if own else splat(values, _at(psi, first + j))
                     v = v * load(values, (s0 + _at(maps, a0 + j)) * L)
-                    store(belief, (first + j) * L, v)
+                    if keep:
+                        store(belief, (first + j) * L, v)
                     total = total + v
                     j += 1
             elif i1 - i0 == 2:
@@ -413,7 +469,8 @@ def _up(nodes, inputs, maps, psi, own, todo, low, most, values, belief, scale, b
                     v = load(belief, (first + j) * L) if own else splat(values, _at(psi, first + j))
                     v = v * load(values, (s0 + _at(maps, a0 + j)) * L)
                     v = v * load(values, (s1 + _at(maps, a1 + j)) * L)
-                    store(belief, (first + j) * L, v)
+                    if keep:
+                        store(belief, (first + j) * L, v)
                     total = total + v
                     j += 1
             else:
@@ -422,7 +479,8 @@ def _up(nodes, inputs, maps, psi, own, todo, low, most, values, belief, scale, b
                     v = v * load(values, (s0 + _at(maps, a0 + j)) * L)
                     v = v * load(values, (s1 + _at(maps, a1 + j)) * L)
                     v = v * load(values, (s2 + _at(maps, a2 + j)) * L)
-                    store(belief, (first + j) * L, v)
+                    if keep:
+                        store(belief, (first + j) * L, v)
                     total = total + v
                     j += 1
             store(values, (message + s) * L, choose(total, nothing, total, zero))
@@ -583,21 +641,23 @@ def _touched(nodes, inputs, off, slices, seen, todo):
 @jit
 def run_rows(
     nodes, inputs, tables, slices, picks, maps, psi, shared, card, off, log_field, field, cut,
-    table, evidence, given, log_psi, constant, probs, log_z, unsafe, joints,
+    table, evidence, given, log_psi, constant, answer, probs, log_z, unsafe, joints,
 ):  # fmt: skip
     """All rows; returns one whose evidence has a state that is none, or -1.
 
-    An array that is not given has no rows.
+    An array that is not given has no rows. ``answer``: the node whose message is all that ``probs``
+    are to have (-1: none, log_z only), or BOTH_PASSES.
     ``shared`` f8 (7, .): low, most of nodes; low, lost, top of fields; low, lost of slices.
-    ``cut`` u1: variables taken out of the model, whose observed states select slices.
+    ``cut`` u1: 1 for variables taken out of the model, whose observed states select slices; UNUSED.
     """
     n, n_variables, n_slices = nodes.shape[0], off.size - 1, slices.shape[0]
     seen = np.zeros(n_variables, np.uint8)
     wrong = _observed(card, evidence, seen)
     if wrong >= 0:
         return wrong
-    n_rows, n_states = probs.shape
+    n_rows, n_states = probs.shape[0], off[n_variables]
     n_values = n_states
+    keep = answer == BOTH_PASSES
     for t in range(n_slices):
         n_values += slices[t, S_SIZE]
     n_cells = 0
@@ -611,8 +671,8 @@ def run_rows(
     own = log_psi.shape[0] > 0
     bound0 = n_variables + n_slices
     values = _aligned(n_values * L, like)
-    out = _aligned(n_values * L, like)
-    belief = _aligned(n_cells * L, like)
+    out = _aligned(n_values * L if keep else 0, like)
+    belief = _aligned(n_cells * L if keep else 0, like)
     scale = _aligned(n * L, like)
     logs = _aligned(n * L, like)
     biggest = _aligned((bound0 + n) * L, like)
@@ -653,24 +713,44 @@ def run_rows(
             _enter_fields(off, evidence, given, r0, log_field, values, small, miss, const)
         elif r0 == 0 or not steady:
             _enter_states(
-                off, nobody if steady else evidence, 0 if steady else r0, log_field, field,
+                off, nobody if steady else evidence, 0 if steady else r0, log_field, field, cut,
                 field_low, field_lost, values, field_top, small, miss, const,
             )  # fmt: skip
         if n_slices:
             _enter_slices(slices, picks, maps, table, evidence, r0, values)
         if own:
             _enter_weights(nodes, tables, maps, log_psi, r0, linear, tops, belief, low, const)
-        _up(nodes, inputs, maps, psi, own, todo, low, most, values, belief, scale, biggest, small,
-            miss, logs, tmp, bound0)  # fmt: skip
+        _up(nodes, inputs, maps, psi, own, keep, todo, low, most, values, belief, scale, biggest,
+            small, miss, logs, tmp, bound0)  # fmt: skip
         todo = again
         lacking = zero
         for c in range(n):
             store(const, 0, load(const, 0) + load(logs, c * L))
             lacking = larger(load(miss, (bound0 + c) * L), lacking)  # the roots' unless NaN
             if nodes[c, ROOT]:
+                total = load(values, nodes[c, MESSAGE] * L)
+                for s in range(1, nodes[c, ENTRIES]):
+                    total = total + load(values, (nodes[c, MESSAGE] + s) * L)
+                store(tmp, 0, total)
                 for lane in range(L):
-                    const[lane] += np.log(values[nodes[c, MESSAGE] * L + lane])
+                    const[lane] += np.log(tmp[lane])
         store(tmp, 0, lacking)
+        if not keep:
+            first = nodes[answer, MESSAGE] if answer >= 0 else 0
+            for lane in range(min(L, n_rows - r0)):
+                r = r0 + lane
+                log_z[r] = const[lane]
+                unsafe[r] = not (tmp[lane] < NEGLIGIBLE and const[lane] < np.inf)
+                if unsafe[r]:
+                    log_z[r] = np.nan
+                mass = 0.0
+                for k in range(probs.shape[1]):
+                    mass += values[(first + k) * L + lane]
+                if not log_z[r] > -np.inf:
+                    mass = np.nan
+                for k in range(probs.shape[1]):
+                    probs[r, k] = values[(first + k) * L + lane] / mass
+            continue
         for k in range(n_values):
             store(out, k * L, zero)
         _down(nodes, inputs, maps, values, belief, scale, out, joints.shape[0] > 0)

@@ -26,7 +26,7 @@ from minfer.factors import MAX_TABLE_CELLS
 from minfer.graph import FactorGraph
 from minfer.queries.pruning import Part, prune
 from minfer.solvers.exact import Exact
-from minfer.solvers.rows import MAX_CELLS, RowPlan, flatten, links_among
+from minfer.solvers.rows import MAX_CELLS, RowPlan, flatten, links
 
 _NO_NUMBERS, _NO_JOINTS = np.empty((0, 0)), np.empty((0, 0))
 #: Cells of all rows of one question, beyond which its joint comes from one wider tree.
@@ -61,7 +61,7 @@ class Plan:
         cut[self.observed] = True
         cut &= model.fixed < 0
         flat = flatten(model)
-        tree = tree_over(links_among(flat, ~cut & (model.fixed < 0)), n_all, MAX_CELLS)
+        tree = tree_over(links(flat, ~cut & (model.fixed < 0)), n_all, MAX_CELLS)
         self.cells = tree.cells if tree.complete else math.inf
         self.rows: RowPlan | None = None
         if tree.complete and tree.cells <= MAX_CELLS:

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.conditioning import Conditioned
-from minfer.elimination import Adjacency, CliqueTree, linked, tree_over
+from minfer.elimination import Adjacency, CliqueTree, linked, rooted_at, tree_over
 from minfer.errors import EvidenceError, SettingsError
 from minfer.layout import Scopes, cells, scopes
 
@@ -95,6 +95,7 @@ class Layout(NamedTuple):
     picks: NDArray[np.int64]
     maps: NDArray[np.int32]
     cut: NDArray[np.uint8]
+    answer: int  # the node whose message is the answer, or -1, or BOTH_PASSES
 
 
 class Numbers(NamedTuple):
@@ -146,6 +147,44 @@ class RowPlan:
         sizes = flat.sizes
         layout = lay_out(flat, tree, sizes, observed) if fits else None
         return cls(flat, tree, layout, int(sizes.sum()))
+
+    @classmethod
+    def both_passes(cls, flat: Flat, tree: CliqueTree, observed: NDArray[np.bool_]) -> RowPlan:
+        """Plan for one observed set, whose variables are not in the tree: all marginals."""
+        sizes = flat.sizes
+        layout = lay_out(flat, tree, sizes, observed) if tree.complete else None
+        return cls(flat, tree, layout, int(sizes.sum()))
+
+    @classmethod
+    def one_pass(
+        cls,
+        flat: Flat,
+        tree: CliqueTree,
+        observed: NDArray[np.bool_],
+        entering: NDArray[np.bool_],
+        target: int,
+    ) -> RowPlan:
+        """The same for one target, or none at all (-1), which is not observed.
+
+        ``entering``: variables that some rows observe, and those that have a field.
+        """
+        sizes = flat.sizes
+        layout = None
+        if tree.complete:
+            tree = rooted_at(tree, target) if target >= 0 else tree
+            layout = lay_out(flat, tree, sizes, observed, entering, target >= 0)
+        return cls(flat, tree, layout, int(sizes.sum()))
+
+    @property
+    def width(self) -> int:
+        """Probabilities of a row."""
+        from minfer.kernels.rows import BOTH_PASSES, ENTRIES
+
+        assert self.layout is not None
+        answer = self.layout.answer
+        if answer == BOTH_PASSES:
+            return int(self.flat.off[-1])
+        return int(self.layout.nodes[answer, ENTRIES]) if answer >= 0 else 0
 
     @property
     def cells(self) -> float:
@@ -212,6 +251,10 @@ class RowPlan:
                 if whole is not None:
                     whole[chosen] = some
         return rows
+
+    def fill(self, evidence: NDArray[np.int32], rows: Rows, workers: int = 1) -> None:
+        """Answer rows of this plan's observed set into arrays that are there already."""
+        self._run(_NO_NUMBERS, _plain(evidence, np.int32), _NO_NUMBERS, rows, workers)
 
     def _checked(
         self,
@@ -282,8 +325,8 @@ class RowPlan:
             wrong = run_rows(
                 layout.nodes, layout.inputs, layout.tables, layout.slices, layout.picks,
                 layout.maps, psi, numbers.shared, flat.card, flat.off, log_field, numbers.field,
-                layout.cut, numbers.table, one, two, three, constant, rows.probs[first:past],
-                rows.log_z[first:past], rows.unsafe[first:past], four,
+                layout.cut, numbers.table, one, two, three, constant, layout.answer,
+                rows.probs[first:past], rows.log_z[first:past], rows.unsafe[first:past], four,
             )  # fmt: skip
             if wrong >= 0:
                 states = evidence[first + wrong]
@@ -341,7 +384,8 @@ class RowPlan:
             if len(self.narrow) >= MOST_PLANS:
                 self.narrow.pop(next(iter(self.narrow)))
             bar = min(MAX_CELLS, self.cells * MUCH_NARROWER)
-            tree = tree_over(_links(self.flat, observed, self.tree), len(observed), bar)
+            keep = ~observed & (self.tree.home >= 0) if self.tree.complete else ~observed
+            tree = tree_over(links(self.flat, keep), len(observed), bar)
             found = tree.complete and tree.cells <= bar
             self.narrow[key] = RowPlan._make(self.flat, tree, observed) if found else None
         plan = self.narrow[key]
@@ -369,14 +413,8 @@ def _spread(work: Callable[[int, int], None], n: int, workers: int) -> None:
         list(pool.map(lambda first: work(first, min(first + size, n)), range(0, n, size)))
 
 
-def _links(flat: Flat, observed: NDArray[np.bool_], tree: CliqueTree) -> Adjacency:
-    """Which variables share a table, the observed and the fixed ones taken out."""
-    n = len(flat.card)
-    return links_among(flat, ~observed & (tree.home >= 0) if len(tree.home) == n else ~observed)
-
-
-def links_among(flat: Flat, keep: NDArray[np.bool_]) -> Adjacency:
-    """Which of some variables share a table."""
+def links(flat: Flat, keep: NDArray[np.bool_]) -> Adjacency:
+    """Which of the variables to keep share a table."""
     n = len(flat.card)
     arity = np.diff(flat.fptr)
     keys = []
@@ -404,10 +442,20 @@ class _Node:
 
 
 def lay_out(
-    flat: Flat, tree: CliqueTree, sizes: NDArray[np.int64], observed: NDArray[np.bool_]
+    flat: Flat,
+    tree: CliqueTree,
+    sizes: NDArray[np.int64],
+    observed: NDArray[np.bool_],
+    entering: NDArray[np.bool_] | None = None,
+    answer: bool = True,
 ) -> Layout:
-    """Nodes, their inputs and all maps; ``observed`` variables are not in the tree."""
-    from minfer.kernels.rows import MOST_INPUTS, index_maps
+    """Nodes, their inputs and all maps; ``observed`` variables are not in the tree.
+
+    ``entering`` (V,) lays out the first pass alone: the variables whose fields are inputs, all
+    others having none; with ``answer`` the message of the last clique is asked for
+    (:func:`rooted_at`).
+    """
+    from minfer.kernels.rows import BOTH_PASSES, MOST_INPUTS, UNUSED, index_maps
 
     card = flat.card.tolist()
     scope, fptr = flat.scope.tolist(), flat.fptr.tolist()
@@ -416,7 +464,8 @@ def lay_out(
     any_seen = bool(observed.any())
     free = [[v for v in s if not seen[v]] for s in scopes] if any_seen else scopes
     cut = [t for t, s in enumerate(scopes) if len(free[t]) < len(s)] if any_seen else []
-    nodes, of_clique = _nodes(card, tree, seen, [(t, free[t]) for t in cut], MOST_INPUTS)
+    fields = None if entering is None else entering.tolist()
+    nodes, of_clique = _nodes(card, tree, seen, [(t, free[t]) for t in cut], MOST_INPUTS, fields)
     n_nodes, is_cut = len(nodes), set(cut)
     # where things lie: fields, slices, messages
     slice_at, at = {}, int(flat.off[-1])
@@ -474,12 +523,16 @@ def lay_out(
         flat.card, *_ragged([node.variables for node in nodes]), np.array(which, dtype=np.int64),
         *_ragged(over), start, maps,
     )  # fmt: skip
+    kinds = observed.astype(np.uint8), BOTH_PASSES
+    if entering is not None:
+        unused = np.where(entering, 0, UNUSED).astype(np.uint8)
+        kinds = unused, of_clique[-1] if answer else -1
     _, same, inverse = np.unique(flat.toff[whole], return_index=True, return_inverse=True)
     return Layout(
         _columns(cells, entries, first, ends[:-1], message[:-1], in_ptr[:-1], in_ptr[1:], is_root),
         _columns(source, start[:n_inputs], bound),
         _columns(table_node, start[n_inputs:], flat.toff[whole], sizes[whole], same[inverse]),
-        slices, picks, maps, observed.astype(np.uint8),
+        slices, picks, maps, *kinds,
     )  # fmt: skip
 
 
@@ -507,11 +560,11 @@ def _slices(
                 steps = np.arange(states, dtype=np.int32) * np.int32(step)
                 index = (steps[:, None] + index).ravel()
             step *= states
-        slices.append((int(flat.toff[t]), len(index), n_maps, into, n_picks, len(picks)))
+        slices.append((int(flat.toff[t]), len(index), n_maps, into, n_picks, len(picks), step))
         maps.append(index)
         n_maps += len(index)
     return (
-        np.array(slices, dtype=np.int64).reshape(-1, 6),
+        np.array(slices, dtype=np.int64).reshape(-1, 7),
         np.array(picks, dtype=np.int64).reshape(-1, 2),
         np.concatenate(maps),
     )
@@ -534,10 +587,12 @@ def _nodes(
     seen: list[bool],
     cut: list[tuple[int, list[int]]],
     most: int,
+    fields: list[bool] | None = None,
 ) -> tuple[list[_Node], list[int]]:
     """Nodes in an order in which children come first; the node of each clique.
 
-    ``cut``: tables of which rows select a slice, with the variables of the slice.
+    ``cut``: tables of which rows select a slice, with the variables of the slice. ``fields``: which
+    variables' fields are inputs, if not all of them.
     """
     ptr, variables = tree.ptr.tolist(), tree.variables.tolist()
     n_eliminated, parent = tree.n_eliminated.tolist(), tree.parent.tolist()
@@ -552,7 +607,8 @@ def _nodes(
                 smallest[v] = c
     items: list[list[tuple[str, int, list[int]]]] = [[] for _ in range(n_cliques)]
     for v, c in smallest.items():
-        items[c].append(("field", v, [v]))
+        if fields is None or fields[v]:
+            items[c].append(("field", v, [v]))
     nodes: list[_Node] = []
     constants = []
     for t, scope in cut:
@@ -655,12 +711,13 @@ def _numbers(
         ENTRIES,
         INPUTS,
         INPUTS_END,
-        LOST,
-        S_FIRST,
-        SMALLEST,
+        S_MAP,
+        S_SIZE,
         live_cells,
+        reached_entries,
         shared_fields,
         shared_products,
+        shared_slices,
         without_dead,
     )
 
@@ -676,32 +733,27 @@ def _numbers(
     shared_fields(flat.off, log_field, field, shared[4], shared[2], shared[3])
     constant += float(top.sum())
     table = np.zeros(0)
-    if n_slices:  # linear, each with maximum 1
+    reached = np.zeros(0, dtype=np.uint8)
+    if n_slices:
         table = np.zeros(len(log_psi))
-        sizes = dict(zip(flat.toff.tolist(), flat.sizes.tolist()))
-        for i, first in enumerate(layout.slices[:, S_FIRST].tolist()):
-            past = first + sizes[first]
-            logs = log_psi[first:past]
-            highest = float(logs.max())
-            constant += highest
-            if highest == -np.inf:
-                continue
-            logs = logs - highest
-            lost = (logs < SMALLEST) & (logs > -np.inf)
-            linear = np.exp(logs, where=logs >= SMALLEST, out=np.zeros(len(logs)))
-            table[first:past] = linear
-            shared[5, i] = linear[linear > 0.0].min()
-            shared[6, i] = LOST if lost.any() else 0.0
-        return Numbers(layout, psi, shared, field, table, constant, psi)
+        constant += shared_slices(layout.slices, log_psi, table, shared[5], shared[6])
+        reached = np.empty(int(layout.slices[:, S_SIZE].sum()), dtype=np.uint8)
+        reached_entries(layout.slices, layout.picks, layout.maps, flat.card, log_psi, reached)
     n_live = n_cells
-    if n_zero or np.isneginf(log_field).any():
-        n_live = live_cells(layout.nodes, layout.inputs, layout.maps, log_field, live)
+    if n_zero or not reached.all() or np.isneginf(log_field).any():
+        entered = np.concatenate([log_field > -np.inf, reached]).astype(np.uint8)
+        n_live = live_cells(layout.nodes, layout.inputs, layout.maps, entered, live)
     if n_live > 0.9 * n_cells:
         return Numbers(layout, psi, shared, field, table, constant, psi)
     nodes, inputs = np.empty_like(layout.nodes), np.empty_like(layout.inputs)
     n_inputs = layout.nodes[:, INPUTS_END] - layout.nodes[:, INPUTS]
-    room = layout.nodes[:, ENTRIES].sum() + (layout.nodes[:, CELLS] * n_inputs).sum()
-    maps, kept = np.empty(int(room), dtype=np.int32), np.empty(n_live)
+    room = int(layout.nodes[:, ENTRIES].sum() + (layout.nodes[:, CELLS] * n_inputs).sum())
+    maps, kept = np.empty(room + len(reached), dtype=np.int32), np.empty(n_live)
     without_dead(layout.nodes, layout.inputs, layout.maps, psi, live, nodes, inputs, maps, kept)
-    small = layout._replace(nodes=nodes, inputs=inputs, tables=layout.tables[:0], maps=maps)
+    slices = layout.slices.copy()
+    maps[room:] = layout.maps[len(layout.maps) - len(reached) :]  # those of slices lie behind
+    slices[:, S_MAP] += room - (len(layout.maps) - len(reached))
+    small = layout._replace(
+        nodes=nodes, inputs=inputs, tables=layout.tables[:0], slices=slices, maps=maps
+    )
     return Numbers(small, kept, shared, field, table, constant, psi)
