@@ -29,7 +29,7 @@ LAYERS = [
     {"certified"},
     {"reduction"},
     {"io", "examples", "interop", "pictures", "plots"},
-    {"denoising", "shades", "parsing"},
+    {"denoising", "shades", "parsing", "prediction"},
     {"paper", "batch"},
     {"report"},
     {"cli", "__main__"},
@@ -177,8 +177,10 @@ def test_numba_only_in_kernels_and_rich_only_in_cli():
             if top == "matplotlib":
                 assert layer in ("cli", "plots.py"), f"{path} imports matplotlib"
                 assert found.late, f"{path}: import it late"
-            if top in ("ray", "pyarrow"):
+            if top == "ray":
                 assert layer == "batch", f"{path} imports {top}"
+            if top in ("pyarrow", "pandas", "polars"):
+                assert layer in ("batch", "prediction"), f"{path} imports {top}"
                 assert top != "ray" or found.late, path
             assert top != "torch", f"{path} imports {top}"
 

@@ -51,6 +51,8 @@ _LATE = {
     "Components": "minfer.solvers.components",
     "Exact": "minfer.solvers.exact",
     "Gibbs": "minfer.solvers.gibbs",
+    "Predictor": "minfer.prediction",
+    "predict": "minfer.prediction",
     "LogZ": "minfer.solvers.base",
     "Marginals": "minfer.solvers.base",
     "MeanField": "minfer.solvers.mean_field",
@@ -99,6 +101,7 @@ if TYPE_CHECKING:
         write_uai,
     )
     from minfer.joint import Joint
+    from minfer.prediction import Predictor, predict
     from minfer.queries.best import Best, mpe
     from minfer.queries.influence import influence
     from minfer.queries.information import information
@@ -156,6 +159,7 @@ __all__ = [
     "MinSize",
     "MinferError",
     "ModelError",
+    "Predictor",
     "Prepared",
     "Query",
     "RefusedError",
@@ -178,6 +182,7 @@ __all__ = [
     "information",
     "intervals",
     "mpe",
+    "predict",
     "query",
     "read",
     "read_evidence",

@@ -6,12 +6,13 @@ of this machine or Ray. Needs the extra ``batch`` (pyarrow). docs/batch.md tells
 """
 
 from minfer.batch.driver import Progress, run, status
-from minfer.batch.jobs import DenoisePictures, Job, ParseSentences, RunModels
+from minfer.batch.jobs import DenoisePictures, Job, ParseSentences, PredictRows, RunModels
 
 __all__ = [
     "DenoisePictures",
     "Job",
     "ParseSentences",
+    "PredictRows",
     "Progress",
     "RunModels",
     "run",

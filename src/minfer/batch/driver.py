@@ -183,7 +183,7 @@ def run(
 
     Parameters
     ----------
-    job : ParseSentences, RunModels or DenoisePictures
+    job : ParseSentences, RunModels, PredictRows or DenoisePictures
     inputs : files, or folders of them
     out : folder of the output
     format : of the output, see ``job.formats``

@@ -57,6 +57,7 @@ class Job:
     suffixes : of files that are records themselves
     evidence_suffix : of files that lie beside these and are not read
     formats : of its output, the default first
+    texts : whether all cells of JSON lines are read as texts
     """
 
     name: ClassVar[str]
@@ -67,6 +68,7 @@ class Job:
     suffixes: ClassVar[tuple[str, ...]] = ()
     evidence_suffix: ClassVar[str | None] = None
     formats: ClassVar[tuple[str, ...]]
+    texts: ClassVar[bool] = False
 
     def settings(self) -> dict[str, Any]:
         """All that the answers depend on, as JSON."""
@@ -367,6 +369,125 @@ def _evidence(text: str | None) -> dict[int | str, int]:
     if not isinstance(evidence, dict):
         raise EvidenceError(f'evidence is a JSON object such as {{"x3": 1}}, not {text}')
     return evidence
+
+
+# ---------------------------------------------------------------------- predict rows
+
+
+@lru_cache(maxsize=4)
+def _model(path: str) -> FactorGraph:
+    from minfer.io import read
+
+    return read(path)
+
+
+@dataclass(frozen=True)
+class PredictRows(Job):
+    """Posteriors of some variables of one model for each case: see :func:`minfer.predict`.
+
+    Columns that are called like variables are evidence. A case whose evidence has probability 0
+    has no answer and says so in ``problem``; one with an unknown state is a bad record.
+
+    Parameters
+    ----------
+    model : file of a model
+    targets : names of variables
+    probabilities : whether to give the probability of every state
+    missing : texts that stand for nothing known
+    """
+
+    model: str
+    targets: tuple[str, ...]
+    probabilities: bool = True
+    missing: tuple[str, ...] = ("",)
+
+    name = "predict"
+    rows = 4096
+    tables = ("csv", "jsonl", "parquet")
+    formats = ("parquet", "jsonl", "jsonl.gz")
+    texts = True
+
+    @property
+    def columns(self) -> dict[str, pa.DataType]:  # type: ignore[override]
+        graph = _model(self.model)
+        names = [graph.name(v) for v in range(graph.n_variables)]
+        own = dict.fromkeys((n for n in names if n not in self.targets), pa.string())
+        return {"id": pa.string(), **own}
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "job": self.name,
+            "model": file_facts(self.model),
+            "targets": list(self.targets),
+            "probabilities": self.probabilities,
+            "missing": list(self.missing),
+        }
+
+    def _predictor(self) -> Any:
+        from minfer.prediction import Predictor
+
+        if not self.targets:
+            raise SettingsError("batch predict: name the targets")
+        return Predictor(
+            _model(self.model), self.targets, on_unknown="mark", missing=self.missing,
+            probabilities=self.probabilities, workers=1,
+        )  # fmt: skip
+
+    def check(self) -> None:
+        self._predictor()
+
+    def check_columns(self, where: str, names: Sequence[str]) -> None:
+        if not set(names) & {name for name in self.columns if name != "id"}:
+            raise FormatError(f"{where}: no column is a variable of the model")
+
+    def schema(self, format: str) -> pa.Schema:
+        from minfer.prediction.answers import LOG_PE, PROBLEM, answer_names
+
+        graph = _model(self.model)
+        targets = [graph.index(name) for name in self.targets]
+        fields = list(_HEAD)
+        for v, name, of_best, by_state in answer_names(graph, targets, self.probabilities):
+            named = graph._states is not None and graph._states[v] is not None
+            fields.append((name, pa.string() if named else pa.int64()))
+            fields += [(label, pa.float64()) for label in (of_best, *by_state)]
+        return pa.schema([*fields, (LOG_PE, pa.float64()), (PROBLEM, pa.string()), _ERROR])
+
+    def start(self, format: str = "parquet") -> BatchFunction:
+        import pyarrow.compute as pc
+
+        from minfer.prediction.answers import IMPOSSIBLE, PROBLEM, as_arrow
+        from minfer.prediction.columns import table_of
+
+        ask, schema = self._predictor(), self.schema(format)
+        mine = set(self.columns) - {"id"}
+
+        def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+            names = [name for name in batch.schema.names if name in mine]
+            table = table_of(batch.select(["place", *names]))
+            answer = as_arrow(ask.answer(table, ask.targets, names).columns)
+            problem = answer.column(PROBLEM)
+            unknown = pc.fill_null(pc.not_equal(problem, IMPOSSIBLE), False)
+            none = pa.nulls(batch.num_rows)
+            has_id = "id" in batch.schema.names
+            columns = {
+                **{name: answer.column(name) for name in answer.column_names},
+                "place": batch.column("place"),
+                "id": batch.column("id") if has_id else none,
+                PROBLEM: pc.if_else(unknown, None, problem),
+                "error": pc.if_else(unknown, problem, None),
+            }
+            out = []
+            for kind in schema:
+                values = columns[kind.name]
+                if isinstance(values, pa.ChunkedArray):
+                    values = values.combine_chunks()
+                if pa.types.is_floating(kind.type):  # what is no number is null, as JSON wants it
+                    values = pc.if_else(pc.is_finite(values), values, None)
+                out.append(values.cast(kind.type))
+            return pa.record_batch(out, schema=schema)
+
+        function(pa.record_batch([pa.array(["warm-up"])], names=["place"]))
+        return function
 
 
 # ---------------------------------------------------------------------- denoise pictures

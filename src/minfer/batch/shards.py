@@ -2,8 +2,9 @@
 
 The cut depends on the inputs and the shard size alone:
 
-* CoNLL-U and JSON lines: byte ranges of the text (:mod:`minfer.batch.text`); a compressed file has
-  at most :data:`MOST_PACKED` of them, since each is reached by decompressing what lies before;
+* CoNLL-U, JSON lines and CSV (without line ends in cells): byte ranges of the text
+  (:mod:`minfer.batch.text`); a compressed file has at most :data:`MOST_PACKED` of them, since each
+  is reached by decompressing what lies before;
 * Parquet: runs of row groups;
 * models and pictures: runs of files.
 
@@ -21,11 +22,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minfer.batch.arrow import pa, pq
 from minfer.batch.folder import MANIFEST, PLAN
-from minfer.batch.text import as_file, hashed, is_compressed, text_range, text_size
+from minfer.batch.text import as_file, hashed, is_compressed, opened, text_range, text_size
 from minfer.errors import FormatError, MinferError
 from minfer.io.text import check_path
 from minfer.parsing.conllu import CUT_OFF
 from minfer.parsing.treebank import read_blocks
+from minfer.prediction.files import csv_header
 from minfer.words import counted
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ TABLES = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".parquet": "parquet",
+    ".csv": "csv",
 }
 
 KINDS = {*TABLES.values(), "file"}
@@ -252,8 +255,8 @@ def read(shard: Shard, job: Job) -> Iterator[pa.RecordBatch | Bad]:
     Every batch has a column ``place`` and those of ``job.columns`` that there are. FormatError if
     the rest of the shard cannot be read at all.
     """
-    if shard.kind == "parquet":
-        yield from _read_parquet(shard, job)
+    if shard.kind in _BATCHES:
+        yield from _BATCHES[shard.kind](shard, job)
         return
     rows: list[dict[str, Any]] = []
     try:
@@ -325,7 +328,7 @@ def _json_record(line: bytes, folder: str, job: Job) -> dict[str, Any]:
         value = record.get(name)
         if value is None:
             continue
-        if name == "id" or (name == "evidence" and not isinstance(value, str)):
+        if name == "id" or job.texts or (name == "evidence" and not isinstance(value, str)):
             value = value if isinstance(value, str) else json.dumps(value)
         try:
             if pa.types.is_list(kind) and not isinstance(value, list):
@@ -359,6 +362,50 @@ def _read_parquet(shard: Shard, job: Job) -> Iterator[pa.RecordBatch]:
             columns = [_column(batch.column(name), name, folder, shard, job) for name in names]
             yield pa.record_batch([pa.array(places), *columns], names=["place", *names])
             row += len(batch)
+
+
+def _read_csv(shard: Shard, job: Job) -> Iterator[pa.RecordBatch | Bad]:
+    """Cells as texts; a row with too many or too few is bad."""
+    from pyarrow import csv as pacsv
+
+    with opened(shard.file) as text:
+        header = text.readline()
+    names, separator = csv_header(shard.file, header)
+    wanted = [name for name in job.columns if name in names]
+    job.check_columns(shard.file, names)
+    data = b"".join(text_range(shard.file, "csv", shard.start, shard.stop))
+    if shard.start == 0:
+        data = data[len(header) :]
+    if not data.strip():
+        return
+    bad: list[Bad] = []
+
+    def note(row: Any) -> str:
+        told = f"{row.actual_columns} cells, but {row.expected_columns} columns"
+        bad.append(Bad(f"{shard.label}: {row.text[:60]}", told))
+        return "skip"
+
+    try:
+        table = pacsv.read_csv(
+            pa.BufferReader(data),
+            pacsv.ReadOptions(column_names=names, use_threads=False),
+            pacsv.ParseOptions(delimiter=separator, invalid_row_handler=note),
+            pacsv.ConvertOptions(
+                column_types=dict.fromkeys(wanted, pa.string()), include_columns=wanted,
+                null_values=[], strings_can_be_null=False,
+            ),
+        )  # fmt: skip
+    except pa.ArrowException as error:
+        raise FormatError(f"{shard.label}: {error}") from None
+    yield from bad
+    row = 0
+    for batch in table.combine_chunks().to_batches(job.rows):
+        places = [f"{shard.label}: row {row + k + 1}" for k in range(len(batch))]
+        yield pa.record_batch([pa.array(places), *batch.columns], names=["place", *wanted])
+        row += len(batch)
+
+
+_BATCHES = {"parquet": _read_parquet, "csv": _read_csv}
 
 
 def _column(values: pa.Array, name: str, folder: str, shard: Shard, job: Job) -> pa.Array:

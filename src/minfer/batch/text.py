@@ -24,6 +24,7 @@ from minfer.errors import FormatError
 ENDS = {
     "conllu": re.compile(rb"(?<=\n)\n|(?<=\n\r)\n"),
     "jsonl": re.compile(rb"\n"),
+    "csv": re.compile(rb"\n"),
 }
 
 _CHUNK = 1 << 18

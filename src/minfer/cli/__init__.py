@@ -32,6 +32,7 @@ from minfer.cli.options import Command
 from minfer.cli.paper import paper
 from minfer.cli.parse import parse
 from minfer.cli.plan import plan
+from minfer.cli.predict import predict
 from minfer.cli.query import query
 from minfer.cli.run import run
 from minfer.cli.sample import sample
@@ -88,8 +89,8 @@ def top(
 
 
 for _command in (
-    run, query, intervals, mpe, sample, explore, plan, tradeoff, denoise, paper, convert, example,
-    demo, warmup, doctor,
+    run, query, predict, intervals, mpe, sample, explore, plan, tradeoff, denoise, paper, convert,
+    example, demo, warmup, doctor,
 ):  # fmt: skip
     app.command(cls=Command)(_command)
 app.add_typer(parse)

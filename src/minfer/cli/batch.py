@@ -37,7 +37,7 @@ batch = typer.Typer(name="batch")
 
 @batch.callback(invoke_without_command=True)
 def about(context: typer.Context) -> None:
-    """Parse, infer or denoise over any number of files; stop and resume at any moment.
+    """Parse, infer, predict or denoise over any number of files; stop and resume at any moment.
 
     The input is cut into shards, done by the processes of this machine or by
     Ray. Each gives a part of the output, complete or not there at all; bad
@@ -216,6 +216,58 @@ def run(
     _run(
         RunModels(model, solver, objective, options, chosen), inputs, out, format_, json,
         engine=engine, workers=workers, address=address, on_error=on_error, fresh=fresh,
+        shard_mb=shard_mb,
+    )  # fmt: skip
+
+
+@batch.command()
+def predict(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model file, for all cases.")],
+    inputs: Inputs,
+    out: Out,
+    targets: Annotated[
+        list[str],
+        typer.Option("--targets", "-t", metavar="A,B", help="Variables to predict."),
+    ],
+    probabilities: Annotated[
+        bool,
+        typer.Option(
+            "--probabilities/--no-probabilities",
+            help="Give the probability of every state, or of the most probable one alone.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = True,
+    missing: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(metavar="TEXT", help="Stands for nothing known, beside an empty cell."),
+    ] = None,
+    format_: Format = None,
+    engine: Engine = "local",
+    workers: Workers = None,
+    address: Address = None,
+    on_error: OnError = "skip",
+    fresh: Fresh = False,
+    shard_mb: ShardMb = SHARD_MB,
+    json: Json = False,
+) -> None:
+    """Posteriors for tables of cases: CSV (.gz), JSON lines, Parquet.
+
+    Columns that are called like variables are evidence, and `id` is passed on.
+    Impossible cases are marked, those with unknown states are bad records.
+    Formats: parquet (default), jsonl, jsonl.gz. For one file on one machine,
+    `minfer predict` is simpler.
+
+    \b
+    Examples:
+      minfer batch predict net.minfer cases/ -o answers --targets LUNG,BRONC
+      minfer batch predict net.minfer cases.parquet -o answers -t LUNG --engine ray
+    """
+    from minfer.batch import PredictRows
+
+    chosen = tuple(name.strip() for text in targets for name in text.split(",") if name.strip())
+    _run(
+        PredictRows(model, chosen, probabilities, ("", *(missing or ()))), inputs, out, format_,
+        json, engine=engine, workers=workers, address=address, on_error=on_error, fresh=fresh,
         shard_mb=shard_mb,
     )  # fmt: skip
 

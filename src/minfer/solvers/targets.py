@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from minfer.conditioning import condition
 from minfer.decomposition import only_tables
 from minfer.directed import check_acyclic
-from minfer.elimination import rooted_at, tree_over
+from minfer.elimination import tree_over
 from minfer.errors import ContradictionError, ModelError
 from minfer.graph import FactorGraph, check_graph
 from minfer.layout import cells, scopes
@@ -166,9 +166,9 @@ class Network:
     @cached_property
     def log_z(self) -> float:
         """Of the model as it is: 0 for a network without evidence of its own."""
-        if (self.child >= 0).all() and not self.has_field.any():
-            if len(np.unique(self.child)) == len(self.n_states):
-                return self.constant
+        directed = len(self.child) == len(self.n_states) and bool((self.child >= 0).all())
+        if directed and not self.has_field.any():
+            return self.constant
         nothing = np.full((1, len(self.n_states)), -1, dtype=np.int32)
         out = Answers(np.empty((1, 0)), np.empty(1))
         plan = self._plan(nothing[0] >= 0, nothing[0] >= 0, [])
@@ -195,7 +195,8 @@ class Network:
         groups = np.split(by_key, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1)
         largest = max(map(len, groups))
         seen = known >= 0
-        always, ever = seen.all(axis=0), seen.any(axis=0)
+        always: NDArray[np.bool_] = np.asarray(seen.all(axis=0))
+        ever: NDArray[np.bool_] = np.asarray(seen.any(axis=0))
         shared = self._plan(always, ever & ~always, targets)
         enough = math.inf
         if shared.rows.layout is None:
@@ -247,7 +248,9 @@ class Network:
                 columns = np.arange(out.probs.shape[1])
                 out.probs[some] = (state[:, None] == columns) * possible[:, None]
             else:
-                out.probs[some] = part.probs if plan.columns is None else part.probs[:, plan.columns]
+                out.probs[some] = (
+                    part.probs if plan.columns is None else part.probs[:, plan.columns]
+                )
             for r in some[part.unsafe].tolist():
                 self._single(plan, known[r], targets, out, r)
 

@@ -1,0 +1,277 @@
+"""Cases from files and answers to files, a chunk at a time.
+
+CSV (``.csv``, ``.tsv``, compressed with ``.gz``; ``-`` is standard input or output) has a header;
+its separator is the comma, semicolon or tab that the header has most of. All cells are texts. With
+pyarrow it is read and written by that, some ten times faster than by the standard library; Parquet
+needs pyarrow. An answer appears under its name only when it is complete.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from minfer.errors import FormatError, RefusedError, SettingsError
+from minfer.io.text import PathLike, atomic_write, check_path, check_text, path_text, shown
+from minfer.prediction.answers import Column, as_arrow, plain
+from minfer.prediction.columns import Factorised, Table, of_objects, table_of
+
+_HEADER = 1 << 20  # bytes: the longest header
+_READ = 1 << 20
+
+
+class Cases:
+    """An open file of cases."""
+
+    def __init__(
+        self, name: str, names: list[str], tables: Callable[[list[str], int], Iterator[Table]]
+    ) -> None:
+        self.name, self.names, self._tables = name, names, tables
+        if len(set(names)) < len(names):
+            twice = next(n for n in names if names.count(n) > 1)
+            raise FormatError(f"{name}: two columns are called {twice!r}")
+
+    def tables(self, columns: list[str], rows: int) -> Iterator[Table]:
+        """Some columns, so many rows at a time."""
+        return self._tables(columns, rows)
+
+
+def kind_of(path: PathLike) -> str:
+    """``csv`` or ``parquet``, by the name."""
+    name = path_text(path).lower()
+    if name.endswith(".parquet"):
+        return "parquet"
+    if name == "-" or os.path.splitext(name.removesuffix(".gz"))[1] in (".csv", ".tsv", ".txt"):
+        return "csv"
+    raise SettingsError(
+        f"predict: {shown(path)}: files of cases end in .csv, .csv.gz, .tsv or .parquet"
+    )
+
+
+def check_output(out: PathLike, cases: PathLike) -> None:
+    """Fail before the work, not after it."""
+    kind_of(out)
+    check_path(out, "write")
+    name = path_text(out)
+    if name == "-":
+        return
+    if not Path(name).parent.is_dir():
+        raise SettingsError(f"predict: cannot write {name}: there is no folder {Path(name).parent}")
+    if Path(name).is_dir():
+        raise SettingsError(f"predict: cannot write {name}: it is a folder")
+    source = path_text(cases)
+    if Path(name).exists() and Path(source).exists() and Path(name).samefile(source):
+        raise SettingsError(f"predict: {name} is also the input and would be overwritten")
+
+
+def arrow() -> Any:
+    """pyarrow, or None where it is not installed."""
+    try:
+        import pyarrow
+    except ImportError:
+        return None
+    return pyarrow
+
+
+# ---------------------------------------------------------------------- reading
+
+
+@contextmanager
+def open_cases(path: PathLike) -> Iterator[Cases]:
+    """A file of cases, open."""
+    kind, name = kind_of(path), shown(path)
+    check_path(path)
+    pa = arrow()
+    with ExitStack() as stack:
+        if kind == "parquet":
+            if pa is None:
+                raise RefusedError("predict: Parquet needs pyarrow: pip install pyarrow")
+            import pyarrow.parquet as pq
+
+            try:
+                file = stack.enter_context(pq.ParquetFile(path_text(path)))
+            except FileNotFoundError:
+                raise FormatError(f"cannot read {name}: there is no such file") from None
+            except (pa.ArrowException, OSError) as error:
+                raise FormatError(f"{name}: not a Parquet file: {error}") from None
+            yield Cases(name, file.schema_arrow.names, lambda c, n: _parquet(file, name, c, n))
+            return
+        try:
+            data = sys.stdin.buffer if name == "<stdin>" else stack.enter_context(open(path, "rb"))
+            if path_text(path).lower().endswith(".gz"):
+                data = stack.enter_context(gzip.GzipFile(fileobj=data))
+            header = data.readline(_HEADER)
+        except (OSError, EOFError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise FormatError(f"cannot read {name}: {reason}") from None
+        check_text(name, header)
+        names, separator = csv_header(name, header)
+        read = _plain_csv if pa is None else _arrow_csv
+        yield Cases(name, names, lambda c, n: read(data, name, names, separator, c, n))
+
+
+def csv_header(name: str, line: bytes) -> tuple[list[str], str]:
+    """The names of the columns, and the separator."""
+    try:
+        text = line.decode("utf-8-sig").rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise FormatError(f"{name}: line 1: the header is not UTF-8") from None
+    if not text.strip():
+        raise FormatError(f"{name}: line 1: there is no header with the names of the columns")
+    separator = max(",;\t", key=text.count)
+    names = next(csv.reader([text], delimiter=separator))
+    return [n.strip() for n in names], separator
+
+
+def _arrow_csv(
+    data: BinaryIO, name: str, names: list[str], separator: str, columns: list[str], rows: int
+) -> Iterator[Table]:
+    import pyarrow as pa
+    from pyarrow import csv as pacsv
+
+    text = pa.dictionary(pa.int32(), pa.string())
+    try:
+        reader = pacsv.open_csv(
+            data,
+            pacsv.ReadOptions(column_names=names, block_size=_READ),
+            pacsv.ParseOptions(delimiter=separator, newlines_in_values=True),
+            pacsv.ConvertOptions(
+                column_types=dict.fromkeys(columns, text), include_columns=columns or names[:1],
+                null_values=[], strings_can_be_null=False,
+            ),
+        )  # fmt: skip
+        yield from _gathered(reader, rows)
+    except StopIteration:
+        return
+    except (pa.ArrowException, OSError, EOFError) as error:
+        if "Empty CSV" in str(error):
+            return
+        reason = str(error).replace("Row #", "data row ")
+        raise FormatError(f"{name}: {reason}") from None
+
+
+def _parquet(file: Any, name: str, columns: list[str], rows: int) -> Iterator[Table]:
+    import pyarrow as pa
+
+    wanted = columns or file.schema_arrow.names[:1]
+    try:
+        for batch in file.iter_batches(rows, columns=wanted):
+            yield table_of(pa.Table.from_batches([batch]))
+    except (pa.ArrowException, OSError) as error:
+        raise FormatError(f"{name}: the Parquet file is damaged: {error}") from None
+
+
+def _gathered(batches: Any, rows: int) -> Iterator[Table]:
+    """Batches joined or cut into tables of so many rows."""
+    import pyarrow as pa
+
+    held: list[Any] = []
+    n = 0
+    for batch in batches:
+        held.append(batch)
+        n += batch.num_rows
+        while n >= rows:
+            table = pa.Table.from_batches(held)
+            yield table_of(table.slice(0, rows).unify_dictionaries())
+            rest = table.slice(rows)
+            held, n = rest.to_batches(), rest.num_rows
+    if n:
+        yield table_of(pa.Table.from_batches(held).unify_dictionaries())
+
+
+def _plain_csv(
+    data: BinaryIO, name: str, names: list[str], separator: str, columns: list[str], rows: int
+) -> Iterator[Table]:
+    reader = csv.reader(io.TextIOWrapper(data, "utf-8", newline=""), delimiter=separator)
+    place = {column: names.index(column) for column in columns}
+    done = 0
+    try:
+        while lines := [line for line in islice(reader, rows) if line]:
+            for k, line in enumerate(lines):
+                if len(line) != len(names):
+                    raise FormatError(
+                        f"{name}: data row {done + k + 1}: {len(line)} cells, but {len(names)} "
+                        "columns"
+                    )
+            done += len(lines)
+            cells = list(zip(*lines))
+            given = {c: list(cells[k]) for c, k in place.items()}
+            yield Table("columns", given, columns, len(lines), partial(_cells, given))
+    except (csv.Error, UnicodeDecodeError, EOFError) as error:
+        raise FormatError(f"{name}: after data row {done}: {error}") from None
+
+
+def _cells(given: dict[str, list[str]], column: str) -> Factorised:
+    return of_objects(given[column])
+
+
+# ---------------------------------------------------------------------- writing
+
+
+@contextmanager
+def open_answers(path: PathLike) -> Iterator[Callable[[dict[str, Column]], None]]:
+    """Where answers go; the file is there, complete, when the block has ended."""
+    pa, kind = arrow(), kind_of(path)
+    separator = "\t" if path_text(path).lower().removesuffix(".gz").endswith(".tsv") else ","
+    if kind == "parquet" and pa is None:
+        raise RefusedError("predict: Parquet needs pyarrow: pip install pyarrow")
+    with ExitStack() as stack:
+        file = stack.enter_context(atomic_write(path))
+        writer: list[Any] = []
+
+        def to_parquet(columns: dict[str, Column]) -> None:
+            import pyarrow.parquet as pq
+
+            table = as_arrow(columns)
+            if not writer:
+                writer.append(stack.enter_context(pq.ParquetWriter(file, table.schema)))
+            writer[0].write_table(table)
+
+        def to_csv(columns: dict[str, Column]) -> None:
+            from pyarrow import csv as pacsv
+
+            table = as_arrow(columns)
+            if not writer:
+                options = pacsv.WriteOptions(delimiter=separator, quoting_style="needed")
+                opened = pacsv.CSVWriter(file, table.schema, write_options=options)
+                writer.append(stack.enter_context(opened))
+            writer[0].write_table(table)
+
+        def to_plain_csv(columns: dict[str, Column]) -> None:
+            if not writer:
+                writer.append(csv.writer(_Utf8(file), delimiter=separator, lineterminator="\n"))
+                writer[0].writerow(columns)
+            lists = [plain(x) for x in columns.values()]
+            writer[0].writerows(zip(*(x.tolist() if hasattr(x, "tolist") else x for x in lists)))
+
+        yield to_parquet if kind == "parquet" else to_plain_csv if pa is None else to_csv
+
+
+class _Utf8:
+    """Takes texts for a file of bytes."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+
+    def write(self, text: str) -> int:
+        return self.file.write(text.encode())
+
+
+def joined(parts: Sequence[dict[str, Column]]) -> Any:
+    """Chunks as one table: of Arrow, or columns where pyarrow is not installed."""
+    pa = arrow()
+    if pa is not None:
+        return pa.concat_tables([as_arrow(part) for part in parts]) if parts else pa.table({})
+    import numpy as np
+
+    names = list(parts[0]) if parts else []
+    return {k: np.concatenate([np.asarray(plain(part[k])) for part in parts]) for k in names}

@@ -1,0 +1,409 @@
+"""``minfer.predict``: posteriors for every row of a table, prepared once."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.checks import check_choice, check_flag, check_whole
+from minfer.errors import EvidenceError, ModelError, SettingsError
+from minfer.graph import FactorGraph, check_graph
+from minfer.parallel import cores
+from minfer.prediction import files
+from minfer.prediction.answers import (
+    IMPOSSIBLE,
+    LOG_PE,
+    PROBLEM,
+    Column,
+    Texts,
+    answer_columns,
+    answer_names,
+    as_kind,
+    check_names,
+    taken,
+)
+from minfer.prediction.columns import UNKNOWN, StateReader, Table, table_of
+from minfer.solvers.targets import Network
+from minfer.words import counted, visible
+
+ON_UNKNOWN = ("raise", "skip", "mark")
+_BLOCK = 1 << 22  # probabilities of a chunk of a file
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What became of a file.
+
+    Attributes
+    ----------
+    rows : read
+    answered : with posteriors
+    impossible : whose evidence has probability 0, marked in the answer
+    unknown : with a state that is none, marked or left out
+    seconds : of all
+    out : the file written
+    """
+
+    rows: int
+    answered: int
+    impossible: int
+    unknown: int
+    seconds: float
+    out: str
+
+    def __str__(self) -> str:
+        text = f"{counted(self.rows, 'row')}: {self.answered:,} answered"
+        for n, what in ((self.impossible, "impossible"), (self.unknown, "with unknown states")):
+            text += f", {n:,} {what}" if n else ""
+        return f"{text}; wrote {self.out}"
+
+
+class _Part(NamedTuple):
+    """The answer to a table."""
+
+    columns: dict[str, Column]
+    rows: NDArray[np.int64] | None  # those it is about, None: all
+    n_impossible: int
+    n_unknown: int
+
+
+class Predictor:
+    """A model prepared for tables of cases; see :func:`predict` for the parameters.
+
+    Called again, it reuses what it planned for the observed sets it has met.
+
+    Examples
+    --------
+    >>> from minfer import FactorGraph, Predictor
+    >>> g = FactorGraph.network(
+    ...     {"rain": ["no", "yes"], "wet": ["no", "yes"]},
+    ...     {"rain": [0.8, 0.2], "wet": ("rain", [[0.9, 0.1], [0.2, 0.8]])},
+    ... )
+    >>> ask = Predictor(g, "rain", probabilities=False)
+    >>> [(row["rain"], round(row["P(rain)"], 3)) for row in ask([{"wet": "yes"}, {"wet": None}])]
+    [('yes', 0.667), ('no', 0.8)]
+    """
+
+    def __init__(
+        self,
+        model: FactorGraph,
+        targets: str | int | Iterable[str | int] | None = None,
+        *,
+        evidence: Iterable[str] | None = None,
+        keep: Iterable[str] = (),
+        on_unknown: str = "raise",
+        probabilities: bool = True,
+        missing: Iterable[str] = ("",),
+        workers: int | None = None,
+    ) -> None:
+        check_graph(model, "predict")
+        check_choice("on_unknown", on_unknown, ON_UNKNOWN)
+        check_flag("probabilities", probabilities)
+        check_whole("workers", 1 if workers is None else workers, 1)
+        self.graph = model
+        self.targets = None if targets is None else self._targets(targets)
+        self.evidence = None if evidence is None else _texts("evidence", evidence)
+        self.keep = _texts("keep", keep)
+        self.on_unknown, self.probabilities = on_unknown, probabilities
+        self.missing = frozenset(_texts("missing", missing))
+        self.workers = cores() if workers is None else workers
+        self._number = {model.name(v): v for v in range(model.n_variables)}
+        self._readers: dict[int, StateReader] = {}
+        for name in self.evidence or ():
+            if name not in self._number:
+                raise EvidenceError(f"predict: evidence: {self._no_variable(name)}")
+
+    def _targets(self, given: Any) -> list[int]:
+        listed: list[Any] = [given] if isinstance(given, str | int | np.integer) else list(given)
+        out: list[int] = []
+        for target in listed:
+            try:
+                v = self.graph.index(target)
+            except ModelError as error:
+                raise SettingsError(f"predict: targets: {error}") from None
+            if v in out:
+                raise SettingsError(f"predict: targets: {self.graph.name(v)} is there twice")
+            out.append(v)
+        return out
+
+    @cached_property
+    def network(self) -> Network:
+        """The model ready for questions, when first asked for."""
+        return Network(self.graph)
+
+    # ------------------------------------------------------------ tables
+
+    def __call__(self, rows: Any, *, columns: Sequence[str] | None = None) -> Any:
+        """The answer, as a table of the same kind; see :func:`predict`."""
+        if isinstance(rows, str | os.PathLike):
+            return self._whole_file(rows)
+        table = table_of(rows, columns)
+        targets, evidence = self.plan_columns(table.names)
+        part = self.answer(table, targets, evidence)
+        return as_kind(table.kind, table.given, part.columns, part.rows)
+
+    def plan_columns(self, names: Sequence[str], where: str = "") -> tuple[list[int], list[str]]:
+        """The targets, and the columns that are evidence, of a table with these columns."""
+        variables = [name for name in names if name in self._number]
+        if self.evidence is not None:
+            lacking = [name for name in self.evidence if name not in names]
+            if lacking:
+                raise EvidenceError(f"predict: {where}there is no column {visible(lacking[0])!r}")
+            evidence = self.evidence
+        else:
+            asked = set(self.targets or ())
+            evidence = [name for name in variables if self._number[name] not in asked]
+            self._check_strangers(names, variables, where)
+        for name in self.keep:
+            if name not in names:
+                raise SettingsError(f"predict: keep: {where}there is no column {visible(name)!r}")
+        targets = self.targets
+        if targets is None:
+            targets = [v for name, v in self._number.items() if name not in set(variables)]
+            if not targets:
+                raise SettingsError(
+                    f"predict: {where}every variable of the model has a column; name the targets"
+                )
+        shown = [x for _, *group in answer_names(self.graph, targets, self.probabilities)
+                 for y in group for x in ([y] if isinstance(y, str) else y)]  # fmt: skip
+        check_names([*self.keep, *shown, LOG_PE, PROBLEM])
+        return targets, evidence
+
+    def _check_strangers(self, names: Sequence[str], variables: list[str], where: str) -> None:
+        """Columns that are no variables are not read, unless they look like a slip."""
+        absent = {n.strip().lower(): n for n in self._number if n not in set(variables)}
+        for name in names:
+            near = absent.get(name.strip().lower())
+            if name not in self._number and near is not None and name not in self.keep:
+                raise EvidenceError(
+                    f"predict: {where}column {visible(name)!r} is no variable; did you mean "
+                    f"{visible(near)}? Rename it, or name the columns to read by evidence="
+                )
+        strangers = [name for name in names if name not in self._number]
+        if names and len(strangers) == len(names):
+            raise EvidenceError(
+                f"predict: {where}no column is a variable of the model: "
+                f"{self._no_variable(strangers[0])}"
+            )
+
+    def _no_variable(self, name: str) -> str:
+        try:
+            self.graph.index(name)
+        except ModelError as error:
+            return str(error)
+        return f"no variable is called {visible(name)!r}"
+
+    def states_of(
+        self, table: Table, evidence: Sequence[str], where: str = "", first: int = 0
+    ) -> tuple[NDArray[np.int32], Texts]:
+        """Evidence (N, V), and the problems of rows with states that are none."""
+        known = np.full((table.n, self.graph.n_variables), -1, dtype=np.int32)
+        wrong: list[tuple[NDArray[np.int64], StateReader, Any]] = []
+        for name in evidence:
+            v = self._number[name]
+            if v not in self._readers:
+                self._readers[v] = StateReader(self.graph, v, self.missing)
+            column = table.column(name)
+            states = known[:, v] = self._readers[v](column)
+            if states.size and states.min() == UNKNOWN:
+                wrong.append((np.flatnonzero(states == UNKNOWN), self._readers[v], column))
+        problems = Texts(np.full(table.n, -1, dtype=np.int32), [])
+        if not wrong:
+            return known, problems
+        if self.on_unknown == "raise":
+            rows, reader, column = min(wrong, key=lambda item: item[0][0])
+            value = column.values[int(column.places[rows[0]])]
+            raise EvidenceError(
+                f"predict: {where}row {first + int(rows[0])}, column "
+                f"{visible(self.graph.name(reader.variable))}: {reader.complaint(value)}"
+            )
+        texts: dict[str, int] = {}
+        for rows, reader, column in wrong:
+            new = rows[problems.places[rows] < 0]
+            places = column.places[new]
+            for place in np.unique(places).tolist():
+                text = f"unknown state: {reader.complaint(column.values[place])}"
+                problems.places[new[places == place]] = texts.setdefault(text, len(texts))
+        return known, Texts(problems.places, list(texts))
+
+    def answer(
+        self,
+        table: Table,
+        targets: list[int],
+        evidence: Sequence[str],
+        where: str = "",
+        first: int = 0,
+    ) -> _Part:
+        """Columns of the answer to a table."""
+        known, problems = self.states_of(table, evidence, where, first)
+        bad = problems.places >= 0
+        n_bad = int(bad.sum())
+        rows: NDArray[np.int64] | None = None
+        if n_bad:
+            rows = np.flatnonzero(~bad)
+            known = known[rows]
+        found = self.network.ask(known, targets, self.workers)
+        probs, log_pe = found.probs, found.log_pe
+        impossible = found.impossible
+        if n_bad and self.on_unknown == "mark":
+            wide, all_log_pe = np.full((table.n, probs.shape[1]), np.nan), np.full(table.n, np.nan)
+            wide[rows], all_log_pe[rows] = probs, log_pe
+            probs, log_pe = wide, all_log_pe
+            marks, rows = problems, None
+            impossible = log_pe == -np.inf
+        else:
+            marks = Texts(np.full(len(probs), -1, dtype=np.int32), [])
+        n_impossible = int(impossible.sum())
+        if n_impossible:
+            marks.places[impossible] = len(marks.values)
+            marks = Texts(marks.places, [*marks.values, IMPOSSIBLE])
+        columns: dict[str, Column] = {}
+        for name in self.keep:
+            column = table.raw(name)
+            columns[name] = column if rows is None else taken(column, rows)
+        columns |= answer_columns(self.graph, targets, probs, log_pe, marks, self.probabilities)
+        return _Part(columns, rows, n_impossible, n_bad)
+
+    # ------------------------------------------------------------ files
+
+    def file(
+        self,
+        cases: str | os.PathLike[str],
+        out: str | os.PathLike[str],
+        *,
+        chunk_rows: int | None = None,
+        report: Callable[[int], None] | None = None,
+    ) -> Summary:
+        """Answer a file of any size into another, a chunk at a time; see :func:`predict`."""
+        began = time.perf_counter()
+        files.check_output(out, cases)
+        rows = impossible = unknown = 0
+        with files.open_cases(cases) as source, files.open_answers(out) as sink:
+            for part, n in self._chunks(source, chunk_rows):
+                sink(part.columns)
+                rows += n
+                impossible += part.n_impossible
+                unknown += part.n_unknown
+                if report:
+                    report(rows)
+        seconds = time.perf_counter() - began
+        answered = rows - impossible - unknown
+        return Summary(rows, answered, impossible, unknown, seconds, os.fspath(out))
+
+    def _chunks(self, source: files.Cases, chunk_rows: int | None) -> Any:
+        where = f"{source.name}: "
+        targets, evidence = self.plan_columns(source.names, where)
+        wide = int(self.graph._n_states[targets].sum()) + 2 * len(targets) + len(evidence) + 8
+        size = chunk_rows or min(1 << 16, max(256, _BLOCK // wide))
+        check_whole("chunk_rows", size, 1)
+        first = 1  # of a file's rows
+        for table in source.tables([*dict.fromkeys([*evidence, *self.keep])], size):
+            yield self.answer(table, targets, evidence, where, first), table.n
+            first += table.n
+
+    def _whole_file(self, cases: str | os.PathLike[str]) -> Any:
+        with files.open_cases(cases) as source:
+            parts = [part.columns for part, _ in self._chunks(source, None)]
+        return files.joined(parts)
+
+
+def predict(
+    model: FactorGraph,
+    rows: Any,
+    targets: str | int | Iterable[str | int] | None = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    evidence: Iterable[str] | None = None,
+    keep: Iterable[str] = (),
+    on_unknown: str = "raise",
+    probabilities: bool = True,
+    missing: Iterable[str] = ("",),
+    columns: Sequence[str] | None = None,
+    workers: int | None = None,
+    chunk_rows: int | None = None,
+    report: Callable[[int], None] | None = None,
+) -> Any:
+    """Posteriors for every row of a table of cases, exactly.
+
+    Columns that are called like variables are evidence, their cells states by name or number; a
+    cell that is empty says nothing. Everything is prepared once, rows that observe the same
+    variables share what is planned for them, and they run in the lanes of vectors and on all cores.
+
+    Parameters
+    ----------
+    model : FactorGraph
+        Best a Bayesian network (:meth:`FactorGraph.network`, or from a file): then what neither
+        evidence nor targets depend on is left out.
+    rows : data frame of pandas or polars, Arrow table, {name: values}, list of dicts, array, path
+        A structured array, or one of shape (N, C) with ``columns``. A ``.csv`` (.gz) or
+        ``.parquet`` file is read in chunks.
+    targets : names or numbers of variables, optional
+        By default those that have no column.
+    out : path, optional
+        With a file of rows: write the answers there (.csv, .csv.gz, .parquet), in constant memory.
+    evidence : names of columns, optional
+        By default all that are variables and no targets. Named here, a target's own column is
+        evidence too: its known cells stay what they are, and tell of other targets.
+    keep : names of columns
+        To be carried through to the answer, such as a number of the case.
+    on_unknown : "raise", "skip" or "mark"
+        What to do with a row that has a state that is none: stop, leave it out, or leave it without
+        an answer and say why in ``problem``.
+    probabilities : bool
+        Whether to give the probability of every state; else of the most probable one alone.
+    missing : texts
+        That stand for nothing known, beside None and NaN.
+    columns : names, for a plain array
+    workers : int, optional
+        Threads; all cores by default. Answers do not depend on them.
+    chunk_rows : int, optional
+        Rows of a file that are held at a time.
+    report : called with the number of rows done, for files
+
+    Returns
+    -------
+    A table of the same kind: for a target A the columns ``A`` (its most probable state), ``P(A)``
+    (the probability of that) and ``P(A=state)`` for each state; ``log P(e)``; and ``problem``, None
+    except for rows without an answer. Evidence of probability 0 is such a problem, no error. With
+    ``out`` a :class:`Summary`; a file without ``out`` gives an Arrow table.
+
+    Raises
+    ------
+    EvidenceError : a state that is none, with row (from 0 in tables, from 1 in files) and column
+    RefusedError : what is left under the evidence is too wide for an exact answer
+
+    Examples
+    --------
+    >>> from minfer import FactorGraph, predict
+    >>> g = FactorGraph.network(
+    ...     {"rain": ["no", "yes"], "wet": ["no", "yes"]},
+    ...     {"rain": [0.8, 0.2], "wet": ("rain", [[0.9, 0.1], [0.2, 0.8]])},
+    ... )
+    >>> answer = predict(g, {"wet": ["yes", "no", None]})
+    >>> answer["rain"].tolist(), answer["P(rain=yes)"].round(3).tolist()
+    (['yes', 'no', 'no'], [0.667, 0.053, 0.2])
+    """
+    asked = Predictor(
+        model, targets, evidence=evidence, keep=keep, on_unknown=on_unknown,
+        probabilities=probabilities, missing=missing, workers=workers,
+    )  # fmt: skip
+    if out is None:
+        return asked(rows, columns=columns)
+    if not isinstance(rows, str | os.PathLike):
+        raise SettingsError("predict: out= is for a file of rows; a table comes back as a table")
+    return asked.file(rows, out, chunk_rows=chunk_rows, report=report)
+
+
+def _texts(what: str, given: Any) -> list[str]:
+    listed = [given] if isinstance(given, str) else list(given)
+    for name in listed:
+        if not isinstance(name, str):
+            raise SettingsError(f"predict: {what} are texts, not {type(name).__name__}")
+    return listed

@@ -1,0 +1,526 @@
+"""Posteriors of rows against enumeration, of every kind of table; what is wrong has a place."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import minfer
+from minfer import EvidenceError, FactorGraph, FormatError, Predictor, SettingsError, predict
+from minfer.prediction import files
+from minfer.prediction.answers import IMPOSSIBLE
+from minfer.solvers import targets as engine
+from minfer.solvers.targets import Network
+
+QUICK = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+
+
+# ---------------------------------------------------------------------- against enumeration
+
+
+class Case(NamedTuple):
+    graph: FactorGraph
+    evidence: NDArray[np.int32]
+    targets: list[int]
+
+
+def drawn_network(rng: np.random.Generator, n: int, zeros: float) -> FactorGraph:
+    """Conditional tables over variables in a random order, up to three parents each."""
+    names = [f"v{k}" for k in rng.permutation(n)]
+    states = {name: int(rng.integers(1, 5)) for name in names}
+    tables = {}
+    for k, name in enumerate(names):
+        parents = list(rng.choice(names[:k], min(k, int(rng.integers(0, 4))), replace=False))
+        shape = [states[p] for p in parents] + [states[name]]
+        table = rng.random(shape) * (rng.random(shape) > zeros) + 1e-12 * (zeros == 0)
+        table[..., int(rng.integers(states[name]))] += 0.05
+        tables[name] = ([str(p) for p in parents], table / table.sum(-1, keepdims=True))
+    return FactorGraph.network(states, tables)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n = draw(st.integers(1, 7))
+    graph = drawn_network(rng, n, draw(st.sampled_from([0.0, 0.3, 0.7])))
+    if draw(st.booleans()):  # a model of its own with evidence, or with a table without direction
+        v = int(rng.integers(n))
+        graph = graph.with_soft_evidence({v: rng.random(int(graph.n_states[v])) + 0.1})
+    if draw(st.booleans()):
+        scope = rng.permutation(n)[: min(2, n)]
+        graph = graph.add_tables([scope], [rng.normal(size=graph.n_states[scope])])
+    rows = draw(st.integers(1, 20))
+    sets = rng.random((draw(st.integers(1, rows)), n)) < draw(st.sampled_from([0.2, 0.5, 0.9]))
+    seen = sets[rng.integers(len(sets), size=rows)]
+    evidence = np.where(seen, rng.integers(0, graph.n_states, (rows, n)), -1).astype(np.int32)
+    k = draw(st.sampled_from([0, 1, 1, 2, n]))
+    return Case(graph, evidence, rng.permutation(n)[: min(k, n)].tolist())
+
+
+def enumerated(graph: FactorGraph, evidence: NDArray) -> tuple[NDArray, NDArray]:
+    """log P(e) of rows, and the posteriors of all variables, assignment by assignment."""
+    states = [int(s) for s in graph.n_states]
+    x = np.array(list(itertools.product(*map(range, states))), dtype=np.int64)
+    offsets = np.concatenate([[0], np.cumsum(states)])
+    weight = np.exp(graph.log_score(x))
+    log_pe, probs = np.empty(len(evidence)), np.full((len(evidence), offsets[-1]), np.nan)
+    for r, row in enumerate(evidence):
+        fits = ((row < 0) | (x == row)).all(axis=1)
+        mass = weight[fits].sum()
+        log_pe[r] = math.log(mass / weight.sum()) if mass > 0 else -math.inf
+        if mass > 0:
+            cells = (offsets[:-1] + x[fits]).ravel()
+            own = np.repeat(weight[fits], len(states))
+            probs[r] = np.bincount(cells, own, minlength=offsets[-1]) / mass
+    return log_pe, probs
+
+
+def check(case: Case, workers: int = 1) -> None:
+    found = Network(case.graph).ask(case.evidence, case.targets, workers)
+    log_pe, probs = enumerated(case.graph, case.evidence)
+    np.testing.assert_allclose(found.log_pe, log_pe, atol=1e-10)
+    wanted = [probs[:, case.graph.offsets[v] : case.graph.offsets[v + 1]] for v in case.targets]
+    wanted = np.concatenate(wanted, axis=1) if wanted else np.empty((len(probs), 0))
+    np.testing.assert_allclose(found.probs, wanted, atol=1e-11)
+
+
+@settings(max_examples=300, **QUICK)
+@given(cases())
+def test_rows_agree_with_enumeration(case: Case) -> None:
+    check(case)
+
+
+@settings(max_examples=150, **QUICK)
+@given(cases())
+def test_a_plan_for_each_set_a_shared_one_and_single_rows_agree(case: Case) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "NS_PER_VARIABLE", 0.0)  # a plan for every set
+        check(case)
+        patch.setattr(engine, "NS_PER_VARIABLE", 1e12)  # one for all
+        check(case, workers=2)
+        patch.setattr(engine, "MAX_CELLS", 0.0)  # none at all
+        check(case)
+
+
+def test_logical_factors_are_answered_too() -> None:
+    graph = FactorGraph.pairwise([0.5, -1.0, 0.0, 0.3, 0.2, 0.0], [[0, 3]], [1.0])
+    graph = graph.add_or([[1, 2]], [0]).add_exactly_one([[2, 3, 4, 5]])
+    evidence = np.array([[1, -1, -1, 0, -1, -1], [-1] * 6, [0, 1, -1, -1, -1, -1]], np.int32)
+    for targets in ([2], [0, 4], [5]):
+        check(Case(graph, evidence, targets))
+
+
+def test_underflow_is_no_contradiction() -> None:
+    """600 leaves of naive Bayes: linear numbers alone would call the row impossible."""
+    leaves = {f"x{k}": ("c", [[1e-3, 1 - 1e-3], [2e-3, 1 - 2e-3]]) for k in range(600)}
+    graph = FactorGraph.network({"c": 2, **dict.fromkeys(leaves, 2)}, {"c": [0.5, 0.5], **leaves})
+    found = predict(graph, [{f"x{k}": 0 for k in range(600)}], "c")
+    assert found[0]["P(c)"] == pytest.approx(1.0)
+    assert found[0]["log P(e)"] == pytest.approx(600 * math.log(2e-3) + math.log(0.5))
+
+
+def test_barren_and_separated_parts_are_left_out() -> None:
+    rng = np.random.default_rng(0)
+    graph = FactorGraph.network(
+        dict.fromkeys("abcdef", 2),
+        {
+            "a": [0.5, 0.5],
+            **{y: (x, rng.dirichlet([1, 1], 2)) for x, y in itertools.pairwise("abcdef")},
+        },
+    )
+    network = Network(graph)
+    seen = np.array([True, False, False, False, False, False])
+    wanted = seen.copy()
+    wanted[2] = True
+    assert network.relevant(wanted).tolist() == [True, True, True, False, False, False]
+    assert network._plan(seen, ~seen & False, [2]).rows.cells == 4
+
+
+def test_contradictions_away_from_the_target_are_found() -> None:
+    graph = FactorGraph.network(
+        {"a": 2, "b": 2, "far": 2, "child": 2},
+        {"a": [0.5, 0.5], "b": ("a", [[0.9, 0.1], [0.2, 0.8]]), "far": [0.5, 0.5],
+         "child": ("far", [[1.0, 0.0], [0.0, 1.0]])},
+    )  # fmt: skip
+    found = predict(graph, {"far": [0, 0], "child": [1, 0], "b": [1, 1]}, "a")
+    assert found["problem"].tolist() == [IMPOSSIBLE, None]
+    assert found["log P(e)"][0] == -math.inf
+    assert found["a"].tolist() == [-1, 1]
+
+
+# ---------------------------------------------------------------------- tables
+
+
+@pytest.fixture
+def sprinkler() -> FactorGraph:
+    return FactorGraph.network(
+        {"rain": ["no", "yes"], "wet": ["dry", "damp", "wet"], "mood": ["1", "2"]},
+        {
+            "rain": [0.8, 0.2],
+            "wet": ("rain", [[0.9, 0.1, 0.0], [0.1, 0.3, 0.6]]),
+            "mood": ("wet", [[0.2, 0.8], [0.5, 0.5], [1.0, 0.0]]),
+        },
+    )
+
+
+COLUMNS: dict[str, list[Any]] = {
+    "wet": ["wet", None, "damp", "dry"],
+    "mood": [1.0, math.nan, 2.0, 2.0],
+    "case": [7, 8, 9, 10],
+}
+
+
+def made(kind: str) -> Any:
+    if kind == "columns":
+        return COLUMNS
+    if kind == "records":
+        return [dict(zip(COLUMNS, x)) for x in zip(*COLUMNS.values())]
+    if kind == "structured":
+        return np.array(
+            list(zip(*COLUMNS.values())), dtype=[("wet", object), ("mood", float), ("case", int)]
+        )
+    if kind.startswith("pandas"):
+        frame = pytest.importorskip("pandas").DataFrame(COLUMNS, index=["p", "q", "q", "s"])
+        return frame.astype({"wet": "category"}) if kind == "pandas category" else frame
+    if kind == "polars":
+        return pytest.importorskip("polars").DataFrame(COLUMNS)
+    return pytest.importorskip("pyarrow").table(COLUMNS)
+
+
+def listed(table: Any, name: str) -> list[Any]:
+    if isinstance(table, list):
+        return [row[name] for row in table]
+    column = table[name]
+    for way in ("to_pylist", "to_list", "tolist"):
+        if hasattr(column, way):
+            return getattr(column, way)()
+    raise AssertionError(type(column))
+
+
+KINDS = ["columns", "records", "structured", "pandas", "pandas category", "polars", "arrow"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_table_comes_back_as_itself(kind: str, sprinkler: FactorGraph) -> None:
+    rows = made(kind)
+    found = predict(sprinkler, rows, keep=["case"])
+    assert type(found) is type(rows)
+    assert listed(found, "case") == COLUMNS["case"]
+    assert listed(found, "rain") == ["yes", "no", "no", "no"]
+    evidence = np.array([[-1, 2, 0], [-1, -1, -1], [-1, 1, 1], [-1, 0, 1]])
+    log_pe, probs = enumerated(sprinkler, evidence)
+    np.testing.assert_allclose(listed(found, "P(rain=yes)"), probs[:, 1], atol=1e-12)
+    np.testing.assert_allclose(listed(found, "P(rain)"), probs[:, :2].max(axis=1), atol=1e-12)
+    np.testing.assert_allclose(listed(found, "log P(e)"), log_pe, atol=1e-12)
+    assert not any(x == x and x is not None for x in listed(found, "problem"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_without_an_answer_are_marked_or_left_out(kind: str, sprinkler: FactorGraph) -> None:
+    rows = made(kind)
+    found = predict(sprinkler, rows, "rain", keep=["case"], evidence=["mood", "wet"])
+    assert len(listed(found, "case")) == 4
+    frames = {"pandas category": "pandas"}.get(kind, kind)
+    if frames not in ("columns", "pandas"):
+        return
+    wrong = {**COLUMNS, "wet": ["wet", "wett", "damp", "dry"]}
+    rows = wrong if kind == "columns" else type(rows)(wrong, index=["p", "q", "q", "s"])
+    marked = predict(sprinkler, rows, "rain", keep=["case"], on_unknown="mark")
+    assert "did you mean wet?" in listed(marked, "problem")[1]
+    assert np.isnan(listed(marked, "P(rain)")).tolist() == [False, True, False, False]
+    skipped = predict(sprinkler, rows, "rain", keep=["case"], on_unknown="skip")
+    assert listed(skipped, "case") == [7, 9, 10]
+    if kind != "columns":
+        assert list(skipped.index) == ["p", "q", "s"]
+
+
+def test_an_unknown_state_is_reported_with_row_and_column(sprinkler: FactorGraph) -> None:
+    with pytest.raises(EvidenceError, match=r"row 2, column wet: .*dry, damp, wet.*did you mean"):
+        predict(sprinkler, {"wet": ["wet", "dry", "weet"]}, "rain")
+    with pytest.raises(EvidenceError, match="row 1, column mood"):
+        predict(sprinkler, {"mood": [1, 0]}, "rain")  # names that are numbers: 0 is none of them
+    with pytest.raises(EvidenceError, match="row 0, column wet"):
+        predict(sprinkler, {"wet": [3]}, "rain")
+
+
+def test_numbers_texts_and_what_is_missing(sprinkler: FactorGraph) -> None:
+    cells = ["wet", " wet ", 2, 2.0, "2", np.int8(2), np.str_("wet"), b"wet"]
+    found = predict(sprinkler, {"wet": cells}, "rain")
+    assert found["P(rain=yes)"].tolist() == [1.0] * len(cells)
+    empty = [None, math.nan, "", np.float32("nan"), -1, "?"]
+    found = predict(sprinkler, [{"wet": x} for x in empty], "rain", missing=["", "?"])
+    assert {round(row["P(rain=yes)"], 12) for row in found} == {0.2}
+    by_name = predict(sprinkler, {"mood": np.array([1, 2])}, "wet")
+    by_text = predict(sprinkler, {"mood": ["1", "2"]}, "wet")
+    assert by_name["P(wet)"].tolist() == by_text["P(wet)"].tolist()
+
+
+def test_a_targets_own_column_is_evidence_only_if_named(sprinkler: FactorGraph) -> None:
+    rows = {"rain": ["yes", None], "wet": ["dry", "dry"]}
+    blind = predict(sprinkler, rows, "rain")
+    assert blind["rain"].tolist() == ["no", "no"]
+    filled = predict(sprinkler, rows, ["rain", "mood"], evidence=["rain", "wet"])
+    assert filled["rain"].tolist() == ["yes", "no"]
+    assert filled["P(rain)"][0] == 1.0
+    one = predict(sprinkler, rows, "rain", evidence=["rain", "wet"])
+    np.testing.assert_allclose(one["P(rain=yes)"], filled["P(rain=yes)"], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "error"),
+    [
+        ({"WET": ["wet"]}, {}, "did you mean wet"),
+        ({"colour": ["wet"]}, {}, "no column is a variable"),
+        ({"wet": ["wet"], "rain": ["no"], "mood": [1]}, {}, "name the targets"),
+        ({"wet": ["wet"]}, {"targets": "snow"}, "targets: .*snow"),
+        ({"wet": ["wet"]}, {"targets": ["rain", 0]}, "twice"),
+        ({"wet": ["wet"]}, {"evidence": ["mood"]}, "no column 'mood'"),
+        ({"wet": ["wet"]}, {"evidence": ["snow"]}, "snow"),
+        ({"wet": ["wet"]}, {"keep": ["id"]}, "no column 'id'"),
+        ({"wet": ["wet"], "rain": [1]}, {"targets": "rain", "keep": ["rain"]}, "would be called"),
+        ({"wet": ["wet", "dry"], "mood": [1]}, {}, "of one length"),
+        ({"wet": "wet"}, {}, "for one row give"),
+        ({"wet": [["wet"]]}, {}, "row 0: a cell"),
+        (7, {}, "not int"),
+        (np.zeros((2, 2)), {}, "columns="),
+        ({"wet": ["wet"]}, {"on_unknown": "guess"}, "on_unknown"),
+        ({"wet": ["wet"]}, {"out": "x.csv"}, "out= is for a file"),
+        ("cases.xls", {}, r"\.parquet"),
+    ],
+)
+def test_what_cannot_be_is_a_typed_error(
+    rows: Any, more: dict[str, Any], error: str, sprinkler: FactorGraph
+) -> None:
+    with pytest.raises((EvidenceError, SettingsError), match=error):
+        predict(sprinkler, rows, **more)
+
+
+def test_no_rows_and_no_columns(sprinkler: FactorGraph) -> None:
+    assert predict(sprinkler, [], "rain") == []
+    assert len(predict(sprinkler, {"wet": []}, "rain")["rain"]) == 0
+    assert predict(sprinkler, [{}], "rain")[0]["P(rain)"] == 0.8
+
+
+def test_answers_do_not_depend_on_threads() -> None:
+    rng = np.random.default_rng(1)
+    graph = drawn_network(rng, 9, 0.3)
+    evidence = np.where(rng.random((700, 9)) < 0.4, rng.integers(0, graph.n_states, (700, 9)), -1)
+    names = [graph.name(v) for v in range(9)]
+    ask = Predictor(graph, names[3], evidence=names, workers=1)
+    whole = ask(evidence, columns=names)
+    threads = predict(graph, evidence, names[3], evidence=names, columns=names, workers=3)
+    for name in whole.dtype.names:
+        np.testing.assert_array_equal(whole[name], threads[name])
+
+
+# ---------------------------------------------------------------------- files
+
+
+def write_cases(path: Path, n: int) -> None:
+    rng = np.random.default_rng(0)
+    lines = [f"{k},{rng.choice(['wet', 'damp', 'dry', ''])},{rng.choice(['1', '2', ''])}\n"
+             for k in range(n)]  # fmt: skip
+    path.write_text("case,wet,mood\n" + "".join(lines))
+
+
+@pytest.mark.parametrize("end", [".csv", ".csv.gz", ".tsv", ".parquet"])
+@pytest.mark.parametrize("with_arrow", [True, False])
+def test_files_are_answered_in_chunks(
+    end: str, with_arrow: bool, sprinkler: FactorGraph, tmp_path: Path, monkeypatch: Any
+) -> None:
+    if with_arrow or end == ".parquet":
+        pytest.importorskip("pyarrow")
+    if not with_arrow:
+        if end == ".parquet":
+            monkeypatch.setattr(files, "arrow", lambda: None)
+            write_cases(tmp_path / "cases.csv", 3)
+            with pytest.raises(minfer.RefusedError, match="pip install"):
+                predict(sprinkler, tmp_path / "cases.csv", "rain", out=tmp_path / "x.parquet")
+            assert sorted(p.name for p in tmp_path.iterdir()) == ["cases.csv"]
+            return
+        monkeypatch.setattr(files, "arrow", lambda: None)
+    write_cases(tmp_path / "cases.csv", 1000)
+    seen: list[int] = []
+    summary = predict(
+        sprinkler, tmp_path / "cases.csv", "rain", out=tmp_path / f"out{end}", keep=["case"],
+        chunk_rows=300, report=seen.append,
+    )  # fmt: skip
+    assert seen == [300, 600, 900, 1000]
+    assert (summary.rows, summary.unknown) == (1000, 0)
+    assert summary.impossible > 0
+    whole = predict(sprinkler, tmp_path / "cases.csv", "rain", keep=["case"])
+    again = read_back(tmp_path / f"out{end}")
+    assert [str(x) for x in listed(again, "case")] == [str(k) for k in range(1000)]
+    np.testing.assert_allclose(
+        np.array(listed(again, "P(rain=yes)"), float), np.array(listed(whole, "P(rain=yes)"), float)
+    )
+
+
+def read_back(path: Path) -> Any:
+    import csv
+    import gzip
+
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        return pq.read_table(path)
+    data = path.read_bytes()
+    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    separator = "\t" if path.suffix == ".tsv" else ","
+    return list(csv.DictReader(text.splitlines(), delimiter=separator))
+
+
+def test_faults_of_files_have_a_place(sprinkler: FactorGraph, tmp_path: Path) -> None:
+    cases, out = tmp_path / "cases.csv", tmp_path / "out.csv"
+    cases.write_text("wet,mood\nwet,1\ndry,3\n")
+    with pytest.raises(EvidenceError, match=r"cases\.csv: row 2, column mood"):
+        predict(sprinkler, cases, "rain", out=out)
+    assert not out.exists()
+    cases.write_text("wet,mood\nwet,1\ndry\n")
+    with pytest.raises(FormatError, match=r"cases\.csv: .*2"):
+        predict(sprinkler, cases, "rain", out=out)
+    cases.write_text("")
+    with pytest.raises(FormatError, match="header"):
+        predict(sprinkler, cases, "rain", out=out)
+    cases.write_bytes(b"wet\0,mood\n")
+    with pytest.raises(FormatError, match="no text"):
+        predict(sprinkler, cases, "rain", out=out)
+    cases.write_text("wet,wet\nwet,wet\n")
+    with pytest.raises(FormatError, match="two columns"):
+        predict(sprinkler, cases, "rain", out=out)
+    with pytest.raises(FormatError, match="cannot read"):
+        predict(sprinkler, tmp_path / "none.csv", "rain", out=out)
+    with pytest.raises(SettingsError, match="overwritten"):
+        predict(sprinkler, cases, "rain", out=cases)
+    with pytest.raises(SettingsError, match="no folder"):
+        predict(sprinkler, cases, "rain", out=tmp_path / "a" / "b.csv")
+    assert not out.exists()
+    cases.write_text("wet,mood\n")
+    assert predict(sprinkler, cases, "rain", out=out).rows == 0
+
+
+# ---------------------------------------------------------------------- the command
+
+
+def command(*arguments: Any) -> Any:
+    from typer.testing import CliRunner
+
+    from minfer.cli import app
+
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def test_the_command_answers_a_file(sprinkler: FactorGraph, tmp_path: Path) -> None:
+    import json
+
+    minfer.write(sprinkler, tmp_path / "net.minfer")
+    write_cases(tmp_path / "cases.csv", 50)
+    model, cases, out = tmp_path / "net.minfer", tmp_path / "cases.csv", tmp_path / "out.csv"
+    told = command("predict", model, cases, "-o", out, "--targets", "rain", "--json")
+    assert told.exit_code == 0, told.output
+    facts = json.loads(told.stdout)
+    assert facts["rows"] == 50
+    assert facts["answered"] + facts["impossible"] == 50
+    assert len(read_back(out)) == 50
+    shown = command("predict", model, cases, "-t", "rain", "--no-probabilities", "--keep", "case")
+    assert shown.exit_code == 0, shown.output
+    first, *rest = shown.stdout.splitlines()[:51]
+    assert first.replace('"', "") == "case,rain,P(rain),log P(e),problem"
+    assert len(rest) == 50
+
+
+def test_the_command_says_what_is_wrong(sprinkler: FactorGraph, tmp_path: Path) -> None:
+    minfer.write(sprinkler, tmp_path / "net.minfer")
+    (tmp_path / "cases.csv").write_text("wet\nwet\nweet\n")
+    model, cases, out = tmp_path / "net.minfer", tmp_path / "cases.csv", tmp_path / "out.csv"
+    wrong = command("predict", model, cases, "-o", out, "-t", "rain")
+    assert wrong.exit_code == 3
+    assert not out.exists()
+    for more in (["--unknown", "guess"], ["-t", "snow"], ["-o", "-", "--json"]):
+        assert command("predict", model, cases, "-o", out, "-t", "rain", *more).exit_code == 2
+    marked = command("predict", model, cases, "-o", out, "-t", "rain", "--unknown", "mark")
+    assert marked.exit_code == 0, marked.output
+    assert "did you mean" in read_back(out)[1]["problem"]
+
+
+# ---------------------------------------------------------------------- batches
+
+
+@pytest.mark.parametrize("end", ["csv", "csv.gz", "parquet", "jsonl"])
+def test_a_batch_predicts_shard_by_shard_and_goes_on(
+    end: str, sprinkler: FactorGraph, tmp_path: Path
+) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    import gzip
+    import json
+
+    from minfer.batch import PredictRows, run
+
+    minfer.write(sprinkler, tmp_path / "net.minfer")
+    plain = tmp_path / "cases.csv"
+    write_cases(plain, 400)
+    text = plain.read_text().replace("case,", "id,", 1) + "400,weet,1\n"
+    rows = [dict(zip(["id", "wet", "mood"], x.split(","))) for x in text.splitlines()[1:]]
+    plain.unlink()
+    path = tmp_path / f"cases.{end}"
+    if end == "parquet":
+        pq.write_table(minfer_table(rows), path, row_group_size=90)
+    elif end == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        path.write_bytes(text.encode() if end == "csv" else gzip.compress(text.encode()))
+    job = PredictRows(str(tmp_path / "net.minfer"), ("rain",))
+    out = tmp_path / "out"
+    state = run(job, [path], out, workers=1, shard_bytes=1500, format="parquet")
+    assert (state.rows, state.errors) == (400, 1)
+    parts = sorted(out.glob("part-*.parquet"))
+    assert len(parts) > 1
+    found = [row for part in parts for row in pq.read_table(part).to_pylist()]
+    assert [row["id"] for row in found] == [row["id"] for row in rows[:400]]
+    wanted = predict(sprinkler, rows[:400], "rain")
+    for mine, theirs in zip(found, wanted):
+        assert mine["rain"] == theirs["rain"]
+        assert (mine["problem"] is None) == (theirs["problem"] is None)
+        if theirs["problem"] is None:
+            assert mine["P(rain)"] == pytest.approx(theirs["P(rain)"], abs=1e-12)
+    errors = "".join(p.read_text() for p in out.glob("*.errors.jsonl"))
+    assert "did you mean wet?" in errors
+    before = parts[1].read_bytes()
+    parts[1].unlink()
+    run(job, [path], out, workers=1, shard_bytes=1500, format="parquet")
+    assert parts[1].read_bytes() == before
+
+
+def minfer_table(rows: list[dict[str, str]]) -> Any:
+    import pyarrow as pa
+
+    return pa.table({name: [row[name] or None for row in rows] for name in rows[0]})
+
+
+def test_a_batch_of_jsonl_has_no_number_that_is_none(
+    sprinkler: FactorGraph, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyarrow")
+    import json
+
+    minfer.write(sprinkler, tmp_path / "net.minfer")
+    (tmp_path / "cases.csv").write_text("wet,mood\nwet,2\nwet,1\ntoo,many,cells\n")
+    told = command(
+        "batch", "predict", tmp_path / "net.minfer", tmp_path / "cases.csv", "-o", tmp_path / "o",
+        "-t", "rain", "--format", "jsonl", "--workers", 1, "--json",
+    )  # fmt: skip
+    assert told.exit_code == 0, told.output
+    lines = (tmp_path / "o" / "part-000000.jsonl").read_text().splitlines()
+    first, second = (json.loads(line, parse_constant=pytest.fail) for line in lines)
+    assert first["problem"] == IMPOSSIBLE
+    assert first["P(rain)"] is None
+    assert second["P(rain)"] == 1.0
+    assert json.loads(told.stdout)["errors"] == 1
