@@ -101,7 +101,7 @@ def test_byte_ranges_cut_nothing_and_lose_nothing(tmp_path_factory, texts, cuts,
     edges = [0, *sorted(set(cuts)), None]
     parts = [b"".join(text_range(str(path), kind, a, b)) for a, b in pairwise(edges)]
     assert b"".join(parts) == data
-    blank = b"\n" if kind == "jsonl" else b"\n\n"
+    blank = b"\n\n" if kind == "conllu" else b"\n"
     at = 0
     for part, stop in zip(parts[:-1], edges[1:]):
         at += len(part)

@@ -174,14 +174,13 @@ def rooted_at(tree: CliqueTree, variable: int) -> CliqueTree:
     place[order] = np.arange(len(order))
     parent, n_eliminated = tree.parent.copy(), tree.n_eliminated.copy()
     variables, separators = tree.variables.copy(), tree.separator_cells.copy()
-    separator = np.array([variable], dtype=np.int32)
+    separator = [variable]
     below, cells = -1, 0.0
     for c in path:  # the overlap with a parent becomes that with a child
-        own = tree.variables[tree.ptr[c] : tree.ptr[c + 1]]
-        variables[tree.ptr[c] : tree.ptr[c + 1]] = np.concatenate(
-            [own[~np.isin(own, separator)], separator]
-        )
-        n_eliminated[c], parent[c] = len(own) - len(separator), below
+        own = tree.variables[tree.ptr[c] : tree.ptr[c + 1]].tolist()
+        rest = [v for v in own if v not in separator]
+        variables[tree.ptr[c] : tree.ptr[c + 1]] = rest + separator
+        n_eliminated[c], parent[c] = len(rest), below
         separator, below = own[tree.n_eliminated[c] :], c
         separators[c], cells = cells, tree.separator_cells[c]
     sizes = np.diff(tree.ptr)[order]

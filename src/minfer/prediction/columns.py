@@ -145,8 +145,13 @@ def _of_pandas(frame: Any, key: Any) -> Factorised:
         return Factorised(column.cat.codes.to_numpy(), list(column.cat.categories))
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufb":
         return of_values(column.to_numpy())
-    places, values = pd.factorize(column)
-    return Factorised(places, list(values))
+    if hasattr(column.array, "__arrow_array__"):
+        try:
+            return of_arrow(column.array.__arrow_array__())
+        except ImportError:  # that needs pyarrow
+            pass
+    places, values = pd.factorize(column.to_numpy(dtype=object))
+    return Factorised(places, values.tolist())
 
 
 def _of_polars(column: Any) -> Factorised:

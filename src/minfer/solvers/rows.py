@@ -43,6 +43,7 @@ NS_PER_CELL = 3.0  # both passes, one row, measured: 2 to 4
 NS_PER_VARIABLE = 45_000.0  # planning for an observed set, measured: 33 to 55 thousand
 MUCH_NARROWER = 0.5
 MOST_PLANS = 64  # of observed sets, kept
+_FEW_PLACES = 500
 _NODE_CELLS = 12  # what a node costs beside its cells, in cells
 _CHUNK = 128  # rows, whole vectors of them: fewer are not worth a thread
 _NO_NUMBERS, _NO_STATES = np.empty((0, 0)), np.empty((0, 0), dtype=np.int32)
@@ -418,6 +419,14 @@ def links(flat: Flat, keep: NDArray[np.bool_]) -> Adjacency:
     n = len(flat.card)
     arity = np.diff(flat.fptr)
     keys = []
+    if len(flat.scope) < _FEW_PLACES:  # plain loops are faster than so many calls
+        kept, scope = keep.tolist(), flat.scope.tolist()
+        found: set[int] = set()
+        for first, past in pairwise(flat.fptr.tolist()):
+            mine = [v for v in scope[first:past] if kept[v]]
+            found.update([u * n + v for u in mine for v in mine if u != v])
+        keys = [np.fromiter(found, dtype=np.int64, count=len(found))]
+        return linked(keys, np.flatnonzero(keep), flat.card)
     for a in range(int(arity.max(initial=0))):
         for b in range(a + 1, int(arity.max())):
             first = flat.fptr[:-1][arity > b]
@@ -548,25 +557,25 @@ def _slices(
     and maps from the entries of a slice into its table."""
     slices: list[tuple[int, ...]] = []
     picks: list[tuple[int, int]] = []
-    maps = [np.zeros(0, dtype=np.int32)]
+    maps: list[int] = []
+    card, toff = flat.card.tolist(), flat.toff.tolist()
     for t, into in zip(cut, slice_at):
         step, n_picks = 1, len(picks)
-        index = np.zeros(1, dtype=np.int32)
+        index = [0]
         for v in reversed(scopes[t]):
-            states = int(flat.card[v])
+            states = card[v]
             if seen[v]:
                 picks.append((v, step))
             else:
-                steps = np.arange(states, dtype=np.int32) * np.int32(step)
-                index = (steps[:, None] + index).ravel()
+                index = [s * step + i for s in range(states) for i in index]
             step *= states
-        slices.append((int(flat.toff[t]), len(index), n_maps, into, n_picks, len(picks), step))
-        maps.append(index)
+        slices.append((toff[t], len(index), n_maps, into, n_picks, len(picks), step))
+        maps += index
         n_maps += len(index)
     return (
         np.array(slices, dtype=np.int64).reshape(-1, 7),
         np.array(picks, dtype=np.int64).reshape(-1, 2),
-        np.concatenate(maps),
+        np.array(maps, dtype=np.int32),
     )
 
 

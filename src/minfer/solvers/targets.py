@@ -160,7 +160,8 @@ class Network:
         if n:
             for plan, rows in self._grouped(known, list(targets)):
                 self._answer(plan, known, rows, list(targets), out, workers)
-        out.log_pe[:] -= self.log_z
+        if self.log_z:
+            out.log_pe[:] -= self.log_z
         return out
 
     @cached_property
@@ -172,29 +173,27 @@ class Network:
         nothing = np.full((1, len(self.n_states)), -1, dtype=np.int32)
         out = Answers(np.empty((1, 0)), np.empty(1))
         plan = self._plan(nothing[0] >= 0, nothing[0] >= 0, [])
-        self._answer(plan, nothing, np.zeros(1, dtype=np.int64), [], out, 1)
+        self._answer(plan, nothing, None, [], out, 1)
         if out.log_pe[0] == -np.inf:
             raise ContradictionError("predict: every assignment of the model has probability zero")
         return float(out.log_pe[0])
 
     def _grouped(
         self, known: NDArray[np.int32], targets: list[int]
-    ) -> list[tuple[_Plan, NDArray[np.int64]]]:
-        """Rows by the plan that answers them."""
+    ) -> list[tuple[_Plan, NDArray[np.int64] | None]]:
+        """Rows by the plan that answers them; None: all of them."""
         from minfer.kernels.rows import observed_keys
 
+        nobody = np.zeros(known.shape[1], dtype=bool)
+        seen = known >= 0
+        if len(known) == 1 or bool((seen == seen[0]).all()):
+            return [(self._plan(seen[0], nobody, targets), None)]
         keys = np.empty(len(known), dtype=np.uint64)
         observed_keys(known, keys)
-        nobody = np.zeros(known.shape[1], dtype=bool)
-        if (keys == keys[0]).all():
-            observed = known[0] >= 0
-            if ((known >= 0) == observed).all():  # not by its key alone
-                return [(self._plan(observed, nobody, targets), np.arange(len(known)))]
         by_key = np.argsort(keys, kind="stable")
         ordered = keys[by_key]
         groups = np.split(by_key, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1)
         largest = max(map(len, groups))
-        seen = known >= 0
         always: NDArray[np.bool_] = np.asarray(seen.all(axis=0))
         ever: NDArray[np.bool_] = np.asarray(seen.any(axis=0))
         shared = self._plan(always, ever & ~always, targets)
@@ -204,55 +203,64 @@ class Network:
         else:
             row = NS_PER_CELL * (1.0 if len(targets) == 1 else 2.5) * shared.rows.cells
             enough = NS_PER_VARIABLE * len(shared.variables) / row
-        out: list[tuple[_Plan, NDArray[np.int64]]] = []
+        out: list[tuple[_Plan, NDArray[np.int64] | None]] = []
         rest = np.ones(len(known), dtype=bool)
         if largest > enough:
             for mine in groups:
                 if len(mine) <= enough:
                     continue
                 observed = seen[mine[0]]
-                mine = mine[(seen[mine] == observed).all(axis=1)]
+                mine = mine[(seen[mine] == observed).all(axis=1)]  # not by its key alone
                 out.append((self._plan(observed, nobody, targets), mine))
                 rest[mine] = False
         if rest.any():
-            out.append((shared, np.flatnonzero(rest)))
+            out.append((shared, None if rest.all() else np.flatnonzero(rest)))
         return out
 
     def _answer(
         self,
         plan: _Plan,
         known: NDArray[np.int32],
-        rows: NDArray[np.int64],
+        rows: NDArray[np.int64] | None,
         targets: list[int],
         out: Answers,
         workers: int,
     ) -> None:
-        """Fill the lines of some rows."""
+        """Fill the lines of some rows, or of all."""
+        n = len(known) if rows is None else len(rows)
         if plan.rows.layout is None:
-            for r in rows.tolist():
+            for r in range(n) if rows is None else rows.tolist():
                 self._single(plan, known[r], targets, out, r)
             return
         width = plan.rows.width
         step = max(1024, _BLOCK // max(width, 1))
-        for first in range(0, len(rows), step):
-            some = rows[first : first + step]
+        direct = plan.known < 0 and plan.columns is None and rows is None
+        for first in range(0, n, step):
+            past = min(first + step, n)
+            some = slice(first, past) if rows is None else rows[first:past]
+            evidence = known[some]
+            if len(plan.variables) < known.shape[1]:
+                evidence = evidence.take(plan.variables, axis=1)
             part = Rows(
-                np.empty((len(some), width)), np.empty(len(some)), np.zeros(len(some), dtype=bool),
-                None,
+                out.probs[some] if direct else np.empty((past - first, width)),
+                out.log_pe[some] if direct else np.empty(past - first),
+                np.zeros(past - first, dtype=bool), None,
             )  # fmt: skip
-            plan.rows.fill(known[np.ix_(some, plan.variables)], part, workers)
-            out.log_pe[some] = part.log_z
-            if plan.known >= 0:
-                possible = np.where(part.log_z > -np.inf, 1.0, np.nan)
-                state = known[some, plan.known]
-                columns = np.arange(out.probs.shape[1])
-                out.probs[some] = (state[:, None] == columns) * possible[:, None]
-            else:
-                out.probs[some] = (
-                    part.probs if plan.columns is None else part.probs[:, plan.columns]
-                )
-            for r in some[part.unsafe].tolist():
-                self._single(plan, known[r], targets, out, r)
+            plan.rows.fill(evidence, part, workers)
+            if not direct:
+                out.log_pe[some] = part.log_z
+                out.probs[some] = self._asked_for(plan, part, known[some])
+            if part.unsafe.any():
+                for r in np.arange(len(known))[some][part.unsafe].tolist():
+                    self._single(plan, known[r], targets, out, r)
+
+    def _asked_for(self, plan: _Plan, part: Rows, known: NDArray[np.int32]) -> NDArray[np.float64]:
+        """The probabilities of the targets among those of a plan."""
+        if plan.known < 0:
+            return part.probs if plan.columns is None else part.probs[:, plan.columns]
+        possible = np.where(part.log_z > -np.inf, 1.0, np.nan)
+        states = np.arange(int(self.n_states[plan.known]))
+        return (known[:, plan.known, None] == states) * possible[:, None]
 
     def _single(
         self, plan: _Plan, known: NDArray[np.int32], targets: list[int], out: Answers, row: int
