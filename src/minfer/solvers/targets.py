@@ -16,9 +16,8 @@ rows take by the shared plan, or if that is too wide to be made.
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -180,42 +179,38 @@ class Network:
 
     def _grouped(
         self, known: NDArray[np.int32], targets: list[int]
-    ) -> list[tuple[_Plan, NDArray[np.int64] | None]]:
+    ) -> Iterator[tuple[_Plan, NDArray[np.int64] | None]]:
         """Rows by the plan that answers them; None: all of them."""
         from minfer.kernels.rows import observed_keys
 
         nobody = np.zeros(known.shape[1], dtype=bool)
         seen = known >= 0
         if len(known) == 1 or bool((seen == seen[0]).all()):
-            return [(self._plan(seen[0], nobody, targets), None)]
+            yield self._plan(seen[0], nobody, targets), None
+            return
         keys = np.empty(len(known), dtype=np.uint64)
         observed_keys(known, keys)
         by_key = np.argsort(keys, kind="stable")
         ordered = keys[by_key]
-        groups = np.split(by_key, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1)
-        largest = max(map(len, groups))
+        first = np.concatenate([[0], np.flatnonzero(ordered[1:] != ordered[:-1]) + 1])
+        sizes = np.diff(first, append=len(keys))
         always: NDArray[np.bool_] = np.asarray(seen.all(axis=0))
         ever: NDArray[np.bool_] = np.asarray(seen.any(axis=0))
         shared = self._plan(always, ever & ~always, targets)
-        enough = math.inf
-        if shared.rows.layout is None:
-            enough = 0.0
-        else:
-            row = NS_PER_CELL * (1.0 if len(targets) == 1 else 2.5) * shared.rows.cells
+        enough = 0.0
+        if shared.rows.layout is not None:
+            passes = 1.0 if len(targets) <= 1 else 2.5
+            row = NS_PER_CELL * passes * max(shared.rows.cells, 1.0)
             enough = NS_PER_VARIABLE * len(shared.variables) / row
-        out: list[tuple[_Plan, NDArray[np.int64] | None]] = []
         rest = np.ones(len(known), dtype=bool)
-        if largest > enough:
-            for mine in groups:
-                if len(mine) <= enough:
-                    continue
-                observed = seen[mine[0]]
-                mine = mine[(seen[mine] == observed).all(axis=1)]  # not by its key alone
-                out.append((self._plan(observed, nobody, targets), mine))
-                rest[mine] = False
+        for g in np.flatnonzero(sizes > enough).tolist():
+            mine = by_key[first[g] : first[g] + sizes[g]]
+            observed = seen[mine[0]]
+            mine = mine[(seen[mine] == observed).all(axis=1)]  # not by its key alone
+            yield self._plan(observed, nobody, targets), mine
+            rest[mine] = False
         if rest.any():
-            out.append((shared, None if rest.all() else np.flatnonzero(rest)))
-        return out
+            yield shared, None if rest.all() else np.flatnonzero(rest)
 
     def _answer(
         self,
