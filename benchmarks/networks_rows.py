@@ -141,7 +141,7 @@ class Theirs:
         return (time.process_time() - begin) / (len(rows) - 1), out
 
 
-def measure(name: str, sets: int, n: int) -> dict[str, Any]:
+def measure(name: str, sets: int, n: int, blank_too: bool) -> dict[str, Any]:
     """One network."""
     net, graph = load(name)
     names = [graph.name(v) for v in range(graph.n_variables)]
@@ -205,9 +205,10 @@ def measure(name: str, sets: int, n: int) -> dict[str, Any]:
         row[key] = statistics.geometric_mean(values)
         row[f"{key}, least"] = min(values)
     blank = np.full((1, graph.n_variables), -1, dtype=np.int32)
-    Exact()(graph)
-    theirs = cpu(lambda: Theirs(net, names, every).row(blank[0], True), 3)
-    row["no evidence"] = theirs / cpu(lambda: Exact()(graph), 3)
+    if blank_too:
+        repeats = 3 if name in SMALL else 1
+        theirs = cpu(lambda: Theirs(net, names, every).row(blank[0], True), repeats)
+        row["no evidence"] = theirs / cpu(lambda: Exact()(graph), repeats)
     return row
 
 
@@ -266,6 +267,7 @@ def main() -> None:
     parser.add_argument("--sets", type=int, default=3)
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--pgmpy", default="alarm,insurance", help="networks for pgmpy too")
+    parser.add_argument("--quick", action="store_true", help="without the runs of no evidence")
     parser.add_argument("--cores", action="store_true", help="two threads against one, alone")
     parser.add_argument("--json", type=Path, help="write the numbers here")
     parser.add_argument("--check", action="store_true", help="fail where a bar is missed")
@@ -279,7 +281,7 @@ def main() -> None:
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     rows, missed = [], []
     for name in names:
-        row = measure(name, options.sets, options.rows)
+        row = measure(name, options.sets, options.rows, not options.quick)
         if name in options.pgmpy.split(","):
             row["pgmpy, one target"] = pgmpy_row(name) * 1e6 / row["one target, us"]
         rows.append(row)
@@ -290,7 +292,7 @@ def main() -> None:
         )  # fmt: skip
         print(f"{name:<11} {told}; difference {row['difference']:.0e}", flush=True)
         for what, bars in BARS.items():
-            if name in bars and row[what] < bars[name]:
+            if name in bars and row.get(what, math.inf) < bars[name]:
                 missed.append(f"{name}: {what} {row[what]:.1f}x, which should be {bars[name]:g}x")
         if row["difference"] > TOLERANCE:
             missed.append(f"{name}: answers differ by {row['difference']:.1e}")
