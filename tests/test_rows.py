@@ -134,7 +134,7 @@ def test_planning_for_observed_sets_changes_nothing(case: Case) -> None:
     for seen in np.unique(case.evidence >= 0, axis=0):
         chosen = ((case.evidence >= 0) == seen).all(axis=1)
         some = Case(case.graph, case.evidence[chosen], case.field[chosen])
-        links = engine._links(plan.flat, seen, plan.tree)
+        links = engine.links(plan.flat, ~seen & (plan.tree.home >= 0))
         tree = engine.tree_over(links, case.graph.n_variables)
         narrow = RowPlan._make(plan.flat, tree, seen)
         narrow.load(plan.flat.log_psi, plan.flat.field, model.constant)
