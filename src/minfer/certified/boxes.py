@@ -41,6 +41,8 @@ from minfer.factors import FactorGroup
 MAX_STATES = 64
 #: Cells of a group's tables, and of all orders of one shape, up to which messages are made.
 MAX_CELLS = 1 << 26
+#: Of more binary variables with pairs alone, walks, which close cycles, say more in less memory.
+MOST_VARIABLES = 100_000
 #: Variables in a portion, and its work, at most; the work of one variable.
 PORTION_WORK, MOST_WORK = float(1 << 24), float(1 << 28)
 PORTION = 64
@@ -66,6 +68,8 @@ class Boxes:
     def refine(
         self, local: Local, bounds: Bounds, wanted: NDArray[np.bool_], budget: float, meter: Meter
     ) -> bool:
+        if local.pairs_only and local.n_variables > MOST_VARIABLES:
+            return False
         if local is not self._of:
             self._prepare(local)
         roots = np.flatnonzero(wanted & ~self._done)

@@ -36,6 +36,8 @@ from minfer.certified.local import Local
 from minfer.certified.rounding import EXP, U, down, gamma, up
 from minfer.certified.tabled import Tabled
 
+#: Of more variables with pairs alone, regions and walks say more for the memory that it takes.
+MOST_VARIABLES = 100_000
 #: Units that a cell counts for.
 PER_CELL = 16
 #: Cells of one ball, at most, whatever the budget.
@@ -69,6 +71,8 @@ class Hull:
     def refine(
         self, local: Local, bounds: Bounds, wanted: NDArray[np.bool_], budget: float, meter: Meter
     ) -> bool:
+        if local.pairs_only and local.n_variables > MOST_VARIABLES:
+            return False
         if self._local is not local:
             self._prepare(local, meter)
         t = self._tabled

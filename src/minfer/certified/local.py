@@ -154,6 +154,12 @@ class Local:
         return len(self.binary)
 
     @cached_property
+    def pairs_only(self) -> bool:
+        """Whether all free variables are binary and all factors pairs, as walks like it best."""
+        free = self.model.fixed < 0
+        return bool((self.binary == free).all()) and not self.other.any()
+
+    @cached_property
     def row(self) -> NDArray[np.int64]:
         """(2E,) the variable that each directed pair belongs to."""
         return np.repeat(np.arange(self.n_variables), np.diff(self.ptr))

@@ -119,8 +119,13 @@ class Whole:
     # ------------------------------------------------------------------ packs
 
     def _prepare(self, local: Local, meter: Meter) -> None:
-        self._tabled = t = Tabled.of(local)
         self._local = local
+        grid = find_grid(local)
+        full = 2 * len(local.nbr) > 7 * local.n_variables  # nearly all pairs are there
+        if grid is not None and full and min(grid[:2]) > HOPELESS:
+            self._packs = []  # cliques would have 2^(shorter side) cells
+            return
+        self._tabled = t = Tabled.of(local)
         n = len(t.card)
         labels = components(n, t.fptr, t.scope)
         count = int(labels.max(initial=-1)) + 1
@@ -134,9 +139,6 @@ class Whole:
         end = np.cumsum(size[good])
         packs = np.split(good, np.flatnonzero(np.diff((end - size[good]) // PACK)) + 1)
         self._packs = [self._pack(p) for p in packs if len(p)]
-        grid = find_grid(local)
-        if grid is not None and 2 * len(local.nbr) > 7 * n and min(grid[:2]) > HOPELESS:
-            self._packs = []  # nearly all pairs are there: cliques of 2^(shorter side) cells
 
     def _pack(self, chosen: NDArray[np.int64]) -> Pack:
         variables, tables = (
