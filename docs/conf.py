@@ -62,3 +62,6 @@ def keep_colons(app: Any, what: str, name: str, thing: Any, options: Any, lines:
     """Napoleon takes "word: text" in a property's first line for its type: begin with no line."""
     if what == "property":
         lines.insert(0, "")
+
+# plain words in the types of docstrings ("states", "numbers") are no references
+suppress_warnings = ["ref.python"]

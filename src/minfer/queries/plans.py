@@ -84,7 +84,7 @@ class Plan:
             numbers.psi, numbers.shared, flat.card, flat.off, plan.given[1], numbers.field,
             layout.cut, numbers.table,
         )  # fmt: skip
-        self.constant = numbers.constant
+        self.constant, self.answer = numbers.constant, layout.answer
         self.width = len(plan.given[1])
         self.kernel = run_rows
 
@@ -98,8 +98,8 @@ class Plan:
         probs, log_z, unsafe = np.empty((n, self.width)), np.empty(n), np.empty(n, dtype=np.bool_)
         given = _NO_NUMBERS if field is None else self._wide(field)
         self.kernel(
-            *self.before, evidence, given, _NO_NUMBERS, self.constant, probs, log_z, unsafe,
-            _NO_JOINTS,
+            *self.before, evidence, given, _NO_NUMBERS, self.constant, self.answer, probs, log_z,
+            unsafe, _NO_JOINTS,
         )  # fmt: skip
         if unsafe[0] if n == 1 else unsafe.any():
             rows = np.flatnonzero(unsafe)
