@@ -133,7 +133,8 @@ def test_intervals_of_many_states_and_of_none() -> None:
         found = data_of(report(model, steps=2, certify=2.0))
         for step in found["steps"]:
             assert len(step["row_ends"]) == len(step["row_refuted"]) == model.n_variables
-            assert step["refuted"] == 0
+            # two tables over the same variables are a cycle, of which propagation is off
+            assert step["refuted"] == sum(step["row_refuted"]) <= model.n_variables
 
 
 @pytest.mark.parametrize(
