@@ -137,6 +137,25 @@ def _use_rows() -> None:
         plan.load(flat.log_psi, flat.field, model.constant)
         plan.run(log_psi=flat.log_psi[None, :], joints=True)
         plan.run(evidence=np.full((10_000, len(model.fixed)), -1, dtype=np.int32))
+    _use_cases()
+
+
+def _use_cases() -> None:
+    """Tables of cases, one target and all, so many that the observed set is planned for."""
+    import numpy as np
+
+    from minfer.graph import FactorGraph
+    from minfer.prediction import predict
+
+    rows = [[0.9, 0.1], [0.2, 0.8]]
+    names = ("a", "b", "c", "d")
+    chain = FactorGraph.network(
+        dict.fromkeys(names, 2),
+        {"a": [0.6, 0.4], "b": ("a", rows), "c": ("b", rows), "d": ("c", rows)},
+    )
+    cases = {"a": np.arange(5_000) % 2, "c": np.arange(5_000) // 2 % 2}
+    for targets in (["d"], ["b", "d"], None):
+        predict(chain, cases, targets)
 
 
 def _use_method() -> None:
