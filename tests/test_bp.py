@@ -79,6 +79,54 @@ def test_log_space_agrees_with_linear(graph):
     np.testing.assert_allclose(runs[0], runs[1], atol=1e-9)
 
 
+@pytest.mark.parametrize("reweighted", [False, True])
+@given(zoo.binary_graphs(max_variables=9))
+@settings(max_examples=150)
+def test_sending_ahead_gives_the_bits_of_sending_everything(reweighted, graph):
+    """After any number of sweeps: beliefs as they are, and messages once completed."""
+    from minfer.kernels import bp
+    from minfer.message_state import fresh_messages, watch_for
+
+    rho = np.full(graph.n_factors, 0.7) if reweighted else None
+    mesh = wire(condition(graph), rho)
+    if mesh.wiring.field.size:
+        return  # zeros: not in odds
+    for sweeps in range(1, 8):
+        runs = []
+        for mode in (bp.SEQUENTIAL, bp.AHEAD):
+            s, watch = fresh_messages(mesh.changed(first=mesh.first.copy())), watch_for(-1.0)
+            if reweighted:
+                s.rl[:] = mesh.wiring.rho * np.log(s.m)
+            made = bp.sweeps(
+                mesh.wiring, None, s, s.m, watch, mode, sweeps, -1.0, 0.0, False, np.zeros(sweeps)
+            )
+            assert made == sweeps
+            seen = s.bel.copy()
+            bp.complete(mesh.wiring, s, watch.control)
+            assert (s.bel[1::2] == seen[1::2]).all()
+            runs.append((seen[1::2], s.m.copy(), s.rl.copy()))
+        for a, b in zip(*runs, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@given(zoo.binary_graphs(max_variables=9))
+@settings(max_examples=100)
+def test_slots_of_a_variable_lie_in_two_runs_the_nearest_neighbours_outside(graph):
+    mesh = wire(condition(graph))
+    w = mesh.wiring
+    owner = np.repeat(np.arange(len(w.card)), np.diff(w.ptr).astype(int))
+    np.testing.assert_array_equal(w.rev[w.rev], np.arange(len(w.rev)))
+    np.testing.assert_array_equal(owner[mesh.slot], mesh.pair_scope)
+    np.testing.assert_array_equal(w.rev[mesh.slot[:, 0]], mesh.slot[:, 1])
+    for v in range(len(w.card)):
+        others = owner[w.rev[int(w.ptr[v]) : int(w.ptr[v + 1])]]
+        late = int((others > v).sum())
+        assert (others[:late] > v).all()
+        assert (others[late:] < v).all()
+        assert not late or others[0] == others[:late].min()
+        assert late == len(others) or others[-1] == others[late:].max()
+
+
 def test_degree_100_and_huge_weights():
     """No overflow at high degree: a star is a tree, so the answer is known."""
     rng = np.random.default_rng(0)
@@ -200,7 +248,7 @@ def test_few_specialisations():
         bp.sweeps, bp.visit_pairs, general.visit_linear, general.visit_log,
         bp.read_beliefs, bethe.pair_terms, wiring.pair_fill, wiring.pair_degrees, wiring.classify,
     ):  # fmt: skip
-        most = 2 if kernel is bp.sweeps else 1  # without automata, and with some
+        most = {bp.sweeps: 2, bp.visit_pairs: 3}.get(kernel, 1)  # automata; sending ahead
         assert len(kernel.signatures) <= most, kernel
 
 

@@ -436,7 +436,7 @@ def watch_for(tol: float, *kept: NDArray[np.float64]) -> Watch:
     from minfer.kernels.bp import LAST, TRIGGER
     from minfer.kernels.wiring import Watch
 
-    control = np.zeros(7)
+    control = np.zeros(8)
     control[TRIGGER], control[LAST] = tol, np.inf
     m, gm, gq, bel = kept or (_NONE, _NONE, _NONE, _NONE)
     return Watch(_NO_ORDER, control, m, gm, gq, bel)

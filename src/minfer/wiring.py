@@ -231,11 +231,11 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
     slots = int(ptr[-1])
     rev = np.empty(slots, dtype=np.uint32)
     slot = np.empty((slots // 2, 2), dtype=np.int32)
-    nxt, done = ptr[:-1].copy(), 0
+    taken, near, done = np.zeros((n, 2), np.int32), np.zeros((n, 2), np.int32), 0
     for p in pairs:
-        k.pair_slots(p.group._scope, nxt, rev, slot[done : done + len(p.group)])
+        k.pair_slots(p.group._scope, ptr, done, taken, near, rev, slot)
         done += len(p.group)
-    del nxt
+    del taken, near
     pair_ids = join([p.group._ids for p in pairs], np.int64)
     pair_scope = join([p.group._scope for p in pairs], np.int32).reshape(-1, 2)
     slot_rho = _NONE

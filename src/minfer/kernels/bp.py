@@ -11,6 +11,12 @@ and the message is the same (one exp per visit, one log per message). General va
 two visits of its variable. Automata (:mod:`minfer.kernels.machines`) take their turn after the
 variables, factor by factor and in place.
 
+Undamped sequential sweeps over pair variables *send ahead*: a visit sends only to variables that
+the sweep has yet to come to. What it would send the others is overwritten, on the way back, before
+they read it, so beliefs are those of sending everything, bit for bit, for half the messages.
+Nothing reaches a variable between its visit and the end of the sweep, so :func:`complete` can send
+the others when a run ends or is to be confirmed.
+
 That change may be small long before anything has settled: messages sent later in the sweep, and
 those the other way, go unseen. So a sweep within tolerance only *triggers* a confirming update:
 every message is computed anew, undamped, from the messages as they are (one flooding iteration; in
@@ -57,8 +63,9 @@ from minfer.kernels.wiring import (
     Messages,
 )
 
-SEQUENTIAL, FLOODING, START, UP, DOWN = 0, 1, 2, 3, 4  # modes of ``sweeps``
-PHASE, TRIGGER, LAST, WORST, PASSED, DONE, FRESH = 0, 1, 2, 3, 4, 5, 6  # of Watch.control
+SEQUENTIAL, FLOODING, START, UP, DOWN, AHEAD = 0, 1, 2, 3, 4, 5  # modes of ``sweeps``
+PHASE, TRIGGER, LAST, WORST, PASSED, DONE, FRESH, SENT = 0, 1, 2, 3, 4, 5, 6, 7  # Watch.control
+EARLIER, ALL, LATER = -1, 0, 1  # whom a visit sends to: neighbours of smaller or larger number
 KEEP, COMPARE, WRITE = 0, 1, 2  # what ``read_beliefs`` does
 
 _BIG = 1e150  # one step of the exponent of scaled products
@@ -94,11 +101,12 @@ def scaled_odds(prior, m, lo, hi):
 
 
 @jit
-def visit_pairs(w, s, out, begin, end, forward):
+def visit_pairs(w, s, out, begin, end, forward, send):
     """Visit the pair variables begin..end in turn. Returns the largest change of a belief.
 
     The engine's hot loop: everything stands here written out, because even a small call per
-    variable, which counts references to its arrays, would double the cost of a sweep.
+    variable, which counts references to its arrays, would double the cost of a sweep. Slots of
+    later neighbours come first, and have e < rev[e] (:func:`minfer.kernels.wiring.pair_slots`).
     """
     _, off, cls, prior, _, ptr, rev, W, _, _, _, _, _, _, _ = w
     m, bel = s.m, s.bel
@@ -106,22 +114,40 @@ def visit_pairs(w, s, out, begin, end, forward):
     for k in range(begin, end):
         v = np.uint64(k if forward else begin + end - 1 - k)
         lo, hi = ptr[v], ptr[v + _ONE]
-        if cls[v] == PLAIN:
-            odds, more, e = prior[v], 1.0, lo
-            while e + _TWO <= hi:  # two products make a shorter chain
+        odds, more = prior[v], 1.0
+        if lo < hi:
+            last = hi - _ONE if forward else lo  # what the last visit may have just sent
+            e = lo if forward else lo + _ONE
+            to = e + (hi - lo - _ONE)
+            while e + _TWO <= to:  # two products make a shorter chain
                 odds *= m[e]
                 more *= m[e + _ONE]
                 e += _TWO
-            if e < hi:
+            if e < to:
                 odds *= m[e]
-            odds *= more
-        elif cls[v] == SCALED:
+            odds = odds * more * m[last]
+        if cls[v] != PLAIN:  # seldom
+            if cls[v] != SCALED:
+                continue
             odds = scaled_odds(prior[v], m, lo, hi)
+        if send == EARLIER:
+            e = hi
+            while e > lo:
+                e -= _ONE
+                r = rev[e]
+                if r > e:
+                    break
+                x = m[e]
+                out[r] = (x + W[e] * odds) / (x + odds)
         else:
-            continue
-        for e in range(lo, hi):
-            x = m[e]
-            out[rev[e]] = (x + W[e] * odds) / (x + odds)
+            e = lo
+            while e < hi:
+                r = rev[e]
+                if r < e and send == LATER:
+                    break
+                x = m[e]
+                out[r] = (x + W[e] * odds) / (x + odds)
+                e += _ONE
         p = odds / (1.0 + odds)
         o = np.uint64(off[v]) + _ONE
         biggest = max(biggest, abs(p - bel[o]))
@@ -130,7 +156,7 @@ def visit_pairs(w, s, out, begin, end, forward):
 
 
 @jit
-def visit_watched(w, s, out, begin, end, forward, damping):
+def visit_watched(w, s, out, begin, end, forward, send, damping):
     """As ``visit_pairs``, damped if need be; also how far its messages move, undamped.
 
     Apart, because the choice and the looking would cost the loop a fifth.
@@ -150,6 +176,8 @@ def visit_watched(w, s, out, begin, end, forward, damping):
         else:
             continue
         for e in range(lo, hi):
+            if send != ALL and (rev[e] > e) != (send == LATER):
+                continue
             x, old = m[e], m[rev[e]]
             x = (x + W[e] * odds) / (x + odds)
             if abs(x - old) > moved * (x + old):  # seldom: spares a division
@@ -163,7 +191,7 @@ def visit_watched(w, s, out, begin, end, forward, damping):
 
 
 @jit
-def visit_reweighted(w, s, out, begin, end, forward, damping, in_place):
+def visit_reweighted(w, s, out, begin, end, forward, send, damping, in_place):
     """As ``visit_watched``, tree-reweighted. Not in place, rho log m is left to the caller."""
     _, off, cls, prior, _, ptr, rev, W, _, _, _, _, _, rho, _ = w
     m, rl, bel = s.m, s.rl, s.bel
@@ -178,6 +206,8 @@ def visit_reweighted(w, s, out, begin, end, forward, damping, in_place):
             log_odds += rl[e]
         odds = math.exp(min(max(log_odds, -460.0), 460.0))
         for e in range(lo, hi):
+            if send != ALL and (rev[e] > e) != (send == LATER):
+                continue
             old = m[rev[e]]
             x = (m[e] + W[e] * odds) / (m[e] + odds)
             if abs(x - old) > moved * (x + old):
@@ -447,12 +477,30 @@ def judge(w, s, watch, mode, change, moved, tol, damping, log):
 
 
 @jit
+def complete(w, s, control):
+    """Send what the last sweep, which sent ahead, left out: messages as if it had sent them all.
+
+    A variable has heard nothing since its visit but what such a completion sends it, and it comes
+    to the variables in the order of that sweep: so each finds the messages of its visit.
+    """
+    sent = int(control[SENT])
+    control[SENT] = 0.0
+    if sent != ALL and s.rl.size > 0:
+        visit_reweighted(
+            w, s, s.m, np.int64(0), w.card.shape[0], sent == LATER, -sent, 0.0, np.bool_(True)
+        )
+    elif sent != ALL:
+        visit_pairs(w, s, s.m, np.int64(0), w.card.shape[0], sent == LATER, -sent)
+
+
+@jit
 def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
     """Up to ``n_sweeps`` sweeps; returns how many were made, fewer if the run has converged.
 
-    SEQUENTIAL: forward and backward in turn, in place (``out`` is ``s.m``); FLOODING: every message
-    from those of the sweep before, through the spare array ``out``; START: no sweep, only the
-    cavities of general variables from the messages as they are, which is how every run begins;
+    SEQUENTIAL: forward and backward in turn, in place (``out`` is ``s.m``); AHEAD: the same of pair
+    variables alone and undamped, sending only to those that the sweep has yet to come to; FLOODING:
+    every message from those of the sweep before, through the spare array ``out``; START: no sweep,
+    only the cavities of general variables from the messages as they are, which is how runs begin;
     UP and DOWN: once through ``watch.order``, forwards or backwards, undamped. ``residuals`` gets
     the largest changes of beliefs, and with a minus sign what confirming sweeps moved. ``ma`` are
     the automata, or None.
@@ -465,7 +513,7 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
     if ma is not None:  # numba leaves such branches out where there are none
         automata = ma.mine.shape[0] > 0 and not walk and mode != START
     for it in range(n_sweeps):
-        watching = control[PHASE] != 0.0 and mode in (SEQUENTIAL, FLOODING)
+        watching = control[PHASE] != 0.0 and mode in (SEQUENTIAL, AHEAD, FLOODING)
         at_once = mode == FLOODING
         read, write = s, out
         if watching and has_room(s, watch):
@@ -473,7 +521,14 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
             if not mixed:  # beliefs before: those that visits now find
                 read = Messages(s.m, s.rl, s.gm, s.gq, watch.bel, s.b, s.tmp, s.flag)
         share = 0.0 if watching or walk else damping
-        forward = at_once or walk or control[DONE] % 2.0 == 0.0
+        even = control[DONE] % 2.0 == 0.0
+        forward = at_once or walk or even != (control[PHASE] == 2.0)
+        send = ALL
+        if mode == AHEAD and at_once:
+            complete(w, s, control)
+        elif mode == AHEAD:
+            send = LATER if forward else EARLIER
+            control[SENT] = send
         biggest = moved = 0.0
         first = 0
         if ma is not None:
@@ -530,12 +585,16 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
                 elif phase in (BOTH, UPDATE):
                     if s.rl.size > 0:
                         change, shift = visit_reweighted(
-                            w, read, write, lo, hi, forward, share, not at_once
+                            w, read, write, lo, hi, forward, send, share, not at_once
                         )
                     elif share > 0.0 or (watching and not at_once):
-                        change, shift = visit_watched(w, read, write, lo, hi, forward, share)
+                        change, shift = visit_watched(w, read, write, lo, hi, forward, send, share)
+                    elif send == LATER and forward:  # literals: compiled apart, a sixth sooner
+                        change = visit_pairs(w, read, write, lo, hi, True, LATER)
+                    elif send == EARLIER and not forward:
+                        change = visit_pairs(w, read, write, lo, hi, False, EARLIER)
                     else:
-                        change = visit_pairs(w, read, write, lo, hi, forward)
+                        change = visit_pairs(w, read, write, lo, hi, forward, send)
                 biggest = max(biggest, change)
                 moved = max(moved, shift)
                 k = end
@@ -565,7 +624,7 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
         if flag[0] != 0 or flag[1] != 0:
             control[PHASE] = 0.0
             return it + 1
-        if mode not in (SEQUENTIAL, FLOODING):
+        if mode not in (SEQUENTIAL, AHEAD, FLOODING):
             return it + 1
         if watching:
             judge(w, s, watch, mode, biggest, moved, tol, damping, log)

@@ -75,7 +75,7 @@ class Watch(NamedTuple):
     """
 
     order: np.ndarray  # i8 a piece of the order of :func:`peel`, variables only
-    control: np.ndarray  # f8 (7,) PHASE, TRIGGER, LAST, WORST, PASSED, DONE, FRESH
+    control: np.ndarray  # f8 (8,) PHASE, TRIGGER, LAST, WORST, PASSED, DONE, FRESH, SENT
     m: np.ndarray  # f8 (E,) pair messages before the confirming update, or empty: no room
     gm: np.ndarray  # f8 general messages before it, or empty
     gq: np.ndarray  # f8 general cavities before it, or empty
@@ -177,16 +177,43 @@ def pair_degrees(scope, ptr):
 
 
 @jit
-def pair_slots(scope, nxt, rev, slot):
-    """Wire a batch of pair factors: each one's two slots (P, 2), and which answers which."""
-    one = np.uint64(1)
-    for f in range(scope.shape[0]):
-        a, b = scope[f, 0], scope[f, 1]
-        i, j = nxt[a], nxt[b]
-        nxt[a] += one
-        nxt[b] += one
+def pair_slots(scope, ptr, first, taken, near, rev, slot):
+    """Wire a batch of pair factors: each one's two slots, and which answers which.
+
+    Slots of a variable lie in two runs: first those of neighbours after it, for which e < rev[e],
+    then those of neighbours before it. The nearest neighbours' are at the two ends: a sweep, which
+    has just left one of them, looks there last. ``first`` is the number of the batch's first
+    factor, ``taken`` (V, 2) how many slots of the two runs have one, ``near`` (V, 2) the factors
+    at the two ends.
+    """
+    for f in range(first, first + scope.shape[0]):
+        a, b = scope[f - first, 0], scope[f - first, 1]
+        low, high = min(a, b), max(a, b)
+        begin, end = np.int64(ptr[low]), np.int64(ptr[high + 1]) - 1
+        i, j = begin + taken[low, 0], end - taken[high, 1]
         rev[i], rev[j] = j, i
-        slot[f, 0], slot[f, 1] = i, j
+        slot[f, 0], slot[f, 1] = (i, j) if a == low else (j, i)
+        taken[low, 0] += 1
+        taken[high, 1] += 1
+        if i == begin or rev[i] < rev[begin]:  # slots are ordered as the variables they are of
+            _exchange(begin, near[low, 0], i, f, rev, slot)
+            near[low, 0] = f
+            i = begin
+        if j == end or rev[j] > rev[end]:
+            _exchange(end, near[high, 1], j, f, rev, slot)
+            near[high, 1] = f
+
+
+@jit
+def _exchange(i, f, j, g, rev, slot):
+    """Let factor f, which has slot i, and factor g, which has slot j, change places."""
+    if i == j:
+        return
+    p, q = rev[i], rev[j]
+    rev[i], rev[q] = q, i
+    rev[j], rev[p] = p, j
+    slot[f, 0 if slot[f, 0] == i else 1] = j
+    slot[g, 0 if slot[g, 0] == j else 1] = i
 
 
 @jit

@@ -63,6 +63,8 @@ class Propagation:
         self.core, self.machines = mesh.core, mesh.core_machines
         if len(self.machines.alone):
             self.core = self.core._replace(cls=self.core.cls.copy())  # sweeps write there
+        # general variables and automata read messages out of turn
+        self.ahead = schedule == "sequential" and not damping and not mesh.wiring.field.size
         self.speakers = self._in_core()
         self.watch = self._new_watch()
         self.residuals = np.zeros(0)
@@ -94,6 +96,8 @@ class Propagation:
             status, self.residuals = iterate(
                 self._sweeps, self._has_passed, max_iters, time_limit, sweep_cost, chunk
             )
+            if self.ahead and not self._has_passed():
+                self.kernels.complete(self.core, self.messages, self.watch.control)
         self._walk(up=False)
         residuals = np.abs(self.residuals)
         if not status.ok and len(residuals) and residuals[-1] <= self.tol:
@@ -181,13 +185,14 @@ class Propagation:
                 self.active[:] = 1
         else:
             flooding = self.schedule == "flooding"
+            mode = k.FLOODING if flooding else k.AHEAD if self.ahead else k.SEQUENTIAL
             if self.schedule == "residual":
                 room = len(self.watch.m) == len(s.m) and len(self.watch.gm) == len(s.gm)
                 n = min(n, 1 if room or control[k.PHASE] == 2.0 else 2)
                 self.active[:] = 1
             made = k.sweeps(
                 w, self._machines, s, self.other if flooding else s.m, self.watch,
-                k.FLOODING if flooding else k.SEQUENTIAL, n, self.tol, self.damping, log, residuals,
+                mode, n, self.tol, self.damping, log, residuals,
             )  # fmt: skip
         self._look_at_flags()
         return made
