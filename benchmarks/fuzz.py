@@ -6,6 +6,7 @@ kernels. Passes if only typed errors escape, no answer is nonsense, no child die
 for longer than 2 s, and memory stays small. A failure prints the case, which ``case(rng, number)``
 of these modules makes again. ``--bounds`` compiles the kernels anew, into a cache of its own, with
 a check at every index: a wrong one is then seen even where it would have gone unnoticed.
+``--readers bif,xmlbif,net,xdsl`` breaks files of these formats alone.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def peak_mib() -> float:
 # ---------------------------------------------------------------------- the child
 
 
-def child(kind: str, n: int, rng: int, first: int) -> None:
+def child(kind: str, n: int, rng: int, first: int, readers: tuple[str, ...]) -> None:
     """Read the cases and say what happened, a line before and a line after each."""
     resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESSES, MAX_ADDRESSES))
     import crafting
@@ -61,7 +62,7 @@ def child(kind: str, n: int, rng: int, first: int) -> None:
             if kind == "crafted":
                 case, check = crafting.case(rng, number, folder), crafting.check
             else:
-                case, check = fuzzing.case(rng, number), fuzzing.check
+                case, check = fuzzing.case(rng, number, readers), fuzzing.check
             try:
                 outcome, seconds = check(case, folder)
             except Exception as error:
@@ -104,7 +105,14 @@ class Tally:
         print(f"case {self.number}: {what}", file=sys.stderr)
 
 
-def run(kind: str, n: int, rng: int, first: int = 0, bounds: bool = False) -> dict:
+def run(
+    kind: str,
+    n: int,
+    rng: int,
+    first: int = 0,
+    bounds: bool = False,
+    readers: tuple[str, ...] = (),
+) -> dict:
     """All cases of one kind, in one child, and in another after one that died."""
     tally, begin, end = Tally(), time.perf_counter(), first + n
     environment = dict(os.environ)
@@ -114,6 +122,7 @@ def run(kind: str, n: int, rng: int, first: int = 0, bounds: bool = False) -> di
     while first < end:
         command = [sys.executable, __file__, "--child", kind, "--n", str(end - first)]
         command += ["--rng", str(rng), "--first", str(first)]
+        command += ["--readers", ",".join(readers)] if readers else []
         tally.number = first - 1
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, text=True, env=environment
@@ -150,13 +159,17 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="number of the first one")
     parser.add_argument("--what", choices=KINDS, action="append", help="both by default")
     parser.add_argument("--bounds", action="store_true", help="check every index of the kernels")
+    parser.add_argument("--readers", default="", help="broken files of these, as in bif,net,xdsl")
     parser.add_argument("--child", choices=KINDS, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    readers = tuple(name for name in options.readers.split(",") if name)
+    if readers:
+        options.what = ["broken"]
     if options.child:
-        child(options.child, options.n, options.rng, options.first)
+        child(options.child, options.n, options.rng, options.first, readers)
         return
     reports = [
-        run(kind, options.n, options.rng, options.first, options.bounds)
+        run(kind, options.n, options.rng, options.first, options.bounds, readers)
         for kind in options.what or KINDS
     ]
     print(json.dumps(reports, indent=2))
