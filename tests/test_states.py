@@ -118,3 +118,32 @@ def test_components_keep_names_and_children():
 def test_bad_networks_are_refused_with_the_place(states, tables, message):
     with pytest.raises(ModelError, match=message):
         FactorGraph.network(states, tables)
+
+
+def test_the_table_of_a_variable_by_names():
+    """P(variable | parents) as it was given, its parents in their order; refused where none is."""
+    g = FactorGraph.network(
+        {"a": ["no", "yes"], "b": 3, "c": ["low", "high"]},
+        {
+            "c": (["b", "a"], [[[0.1, 0.9], [0.2, 0.8]]] * 2 + [[[0.5, 0.5], [1, 0]]]),
+            "a": [0.25, 0.75],
+            "b": [0.5, 0.25, 0.25],
+        },
+    )
+    assert g.parents("c") == ("b", "a")
+    assert g.parents(0) == ()
+    c = g.conditional("c")
+    assert c.variables == ("b", "a", "c")
+    assert c.given == ("b", "a")
+    assert c["2", "no", "high"] == pytest.approx(0.5, abs=1e-15)
+    assert c["2", "yes", "high"] == 0.0
+    np.testing.assert_allclose(c.table.sum(axis=-1), 1.0, rtol=1e-15)
+    assert g.conditional("a").given == ()
+    seen = g.with_evidence({"a": "yes"})  # evidence is no part of the table
+    np.testing.assert_array_equal(seen.conditional("c").table, c.table)
+    with pytest.raises(ModelError, match="did you mean"):
+        FactorGraph.network({"wet": 2}, {"wet": [0.5, 0.5]}).conditional("wett")
+    plain = FactorGraph.named({"rain": 2}, {("rain",): [0.0, -1.4]})
+    for ask in (plain.parents, plain.conditional):
+        with pytest.raises(ModelError, match=r"rain has no conditional distribution"):
+            ask("rain")

@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -61,7 +61,10 @@ from minfer.factors import (
 )
 from minfer.notebook import card
 from minfer.states import StateNames, checked_state_names, state_number
-from minfer.words import counted
+from minfer.words import counted, visible
+
+if TYPE_CHECKING:
+    from minfer.joint import Joint
 
 #: What a graph computes once about its structure.
 _CACHED = ("n_factors", "_offsets", "_where", "arity", "_index", "weight_offsets")
@@ -896,6 +899,47 @@ class FactorGraph:
         if self._child is None or self._child[factor] < 0:
             return None
         return int(self._child[factor])
+
+    def parents(self, variable: int | str) -> tuple[str, ...]:
+        """Names of the parents of a variable of a Bayesian network, in the order of its table."""
+        v = self.index(variable)
+        return tuple(self.name(int(u)) for u in self.scope(self._conditional_of(v)) if u != v)
+
+    def conditional(self, variable: int | str) -> Joint:
+        """P(variable | parents) as the model has it: the parents' axes, then the variable's.
+
+        Examples
+        --------
+        >>> from minfer import FactorGraph
+        >>> g = FactorGraph.network(
+        ...     {"rain": ["no", "yes"], "wet": ["no", "yes"]},
+        ...     {"rain": [0.8, 0.2], "wet": (["rain"], [[0.9, 0.1], [0.2, 0.8]])},
+        ... )
+        >>> g.parents("wet"), float(g.conditional("wet")["yes", "no"].round(3))
+        (('rain',), 0.2)
+        """
+        from minfer.joint import Joint
+
+        v = self.index(variable)
+        factor = self._conditional_of(v)
+        scope = self.scope(factor).tolist()
+        order = [*(a for a, u in enumerate(scope) if u != v), scope.index(v)]
+        variables = [scope[a] for a in order]
+        names = tuple(self.name(u) for u in variables)
+        states = tuple(self.states(u) for u in variables)
+        table = np.exp(self.log_table(factor)).transpose(order)
+        return Joint(table, names, states, names[:-1])
+
+    def _conditional_of(self, v: int) -> int:
+        """The number of the factor that is P(v | parents)."""
+        found = np.flatnonzero(self._child == v) if self._child is not None else ()
+        if len(found) != 1:
+            raise ModelError(
+                f"{visible(self.name(v))} has no conditional distribution of its own in this "
+                "model: Bayesian networks have one for each variable (FactorGraph.network, or a "
+                "file)"
+            )
+        return int(found[0])
 
     @property
     def directed(self) -> bool:
