@@ -4,8 +4,8 @@
     python benchmarks/networks.py --parts rows single --networks alarm pigs --dry
     python benchmarks/networks.py --agree 10000             # are the answers the same?
 
-Writes ``benchmarks/results/networks.json`` and, from it, ``docs/networks.md``; what is not measured
-in a run stays as it was. ``--dry`` prints only, ``--check`` fails where an aim is missed.
+Writes ``benchmarks/results/networks.json`` and, from it, ``docs/networks.md`` and a section of
+``docs/peers.md``; what is not measured in a run stays as it was. ``--dry`` prints only, ``--check`` fails where an aim is missed.
 
 One process, one pinned core, CPU time; compiling and imports are not counted. The libraries take
 turns, and a time is the median over turns. Evidence: in each of ``--sets`` draws a fifth of the
@@ -49,6 +49,7 @@ from numpy.typing import NDArray
 import minfer
 import networks_agree
 import networks_page
+import peers_page
 from minfer import Exact
 from minfer.solvers.targets import Network
 from networks_page import BIG, FIVE, SMALL
@@ -67,6 +68,7 @@ from speed import cpu_name
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "networks.json", ROOT / "docs" / "networks.md"
+PEERS_PAGE = ROOT / "docs" / "peers.md"
 TURNS = 3
 ENOUGH = 0.1  # CPU seconds in which pyAgrum's loop is timed in one turn
 SLOW = 2.0  # seconds of one turn beyond which there is but one
@@ -394,6 +396,11 @@ def parts(options: argparse.Namespace) -> dict[str, tuple[Iterable[str], Callabl
     }
 
 
+def peers_results() -> dict[str, Any]:
+    """What benchmarks/peers.py found, which has a page with a section about networks."""
+    return {path.stem: json.loads(path.read_text()) for path in RESULTS.parent.glob("peers/*.json")}
+
+
 def told(row: Row) -> str:
     """One line of numbers, for the terminal."""
     words = []
@@ -444,6 +451,8 @@ def main() -> None:
         if not options.dry:
             options.out.write_text(json.dumps(found, indent=1) + "\n")
             options.page.write_text(networks_page.write(found))
+            if options.page == PAGE:
+                PEERS_PAGE.write_text(peers_page.write(peers_results(), found))
 
     every = parts(options)
     comparing = options.agree is not None or options.files

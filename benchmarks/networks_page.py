@@ -105,7 +105,7 @@ def _sections(found: Found) -> Iterator[str]:
     lines = aims(found)
     if lines:
         yield "## In short"
-        yield table(["job", "networks", "times sooner than pyAgrum", "aim", ""], _short(lines))
+        yield table(["job", "networks", "times sooner than pyAgrum", "aim", ""], [*_short(lines)])
         lost = _lost(found)
         if lost:
             yield "**Lost**, that is slower than pyAgrum: " + "; ".join(lost) + "."
@@ -116,7 +116,25 @@ def _sections(found: Found) -> Iterator[str]:
             yield from make(found[part])
 
 
-def _short(lines: list[Line]) -> Iterator[list[str]]:  # type: ignore[misc]
+def for_peers(found: Found) -> Iterator[str]:
+    """The section of docs/peers.md."""
+    lines = aims(found)
+    if not lines:
+        return
+    yield "## Bayesian networks"
+    yield (
+        "Those of bnlearn's repository, beside pyAgrum: how many times sooner minfer is, on the "
+        "network where that is least (*the five* are alarm, insurance, hailfinder, win95pts and "
+        "pigs, *the small ones* these without pigs, *the three* munin1, link and munin). Written "
+        "by `python benchmarks/networks.py`; [Networks](networks.md) has every row and what was "
+        "measured."
+    )
+    yield table(["job", "networks", "times sooner than pyAgrum", "aim", ""], [*_short(lines)])
+    lost = _lost(found)
+    yield f"**Lost**: {'; '.join(lost)}." if lost else "None is lost."
+
+
+def _short(lines: list[Line]) -> Iterator[list[str]]:
     for line in lines:
         value = times(line.value)
         if not line.aim.mean:

@@ -472,7 +472,9 @@ def main() -> int:
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     results = {p: Store(p, args.results).found for p in PEERS}
-    args.page.write_text(peers_page.write(results))
+    networks = HERE / "results" / "networks.json"
+    known = json.loads(networks.read_text()) if networks.exists() else None
+    args.page.write_text(peers_page.write(results, known))
     say(f"wrote {args.page}")
     if unfinished:
         say(f"not finished: {', '.join(unfinished)}; run it again, without --again")

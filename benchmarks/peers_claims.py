@@ -68,7 +68,7 @@ CLAIMS: dict[str, dict[str, Claim]] = {
         "pygms": Claim("pygms.wmb:WMB"),
     },
     "best assignment (MAP)": {
-        "minfer": Claim("minfer.parsing:eisner", "trees"),
+        "minfer": Claim("minfer:mpe"),
         "pgmax": Claim("pgmax.infer:decode_map_states"),
         "pygms": Claim("pygms.search:AStar"),
         "pyagrum": Claim("pyagrum:LazyPropagation.mpe", BN),
@@ -112,12 +112,24 @@ CLAIMS: dict[str, dict[str, Claim]] = {
         "pgmpy": Claim("pgmpy.readwrite:UAIReader"),
     },
     "Bayesian networks": {
-        "minfer": Claim("minfer.interop:from_pgmpy", "imports"),
+        "minfer": Claim("minfer:FactorGraph.network"),
         "pygms": Claim("pygms.filetypes:readBif", "reads"),
         "pomegranate": Claim("pomegranate.bayesian_network:BayesianNetwork"),
         "pyagrum": Claim("pyagrum:BayesNet"),
         "pgmpy": Claim("pgmpy.models:DiscreteBayesianNetwork"),
     },
+    "BIF files": {
+        "minfer": Claim("minfer.io.bif:parse_bif"),
+        "pygms": Claim("pygms.filetypes:readBif"),
+        "pyagrum": Claim("pyagrum:loadBN"),
+        "pgmpy": Claim("pgmpy.readwrite:BIFReader"),
+    },
+    "rows of a table in one call": {
+        "minfer": Claim("minfer:predict", "any cells empty"),
+        "pomegranate": Claim("pomegranate.factor_graph:FactorGraph.predict_proba"),
+        "pgmpy": Claim("pgmpy.models:DiscreteBayesianNetwork.predict", "the same variables"),
+    },
+    "sensitivity of a posterior to every entry": {"minfer": Claim("minfer:sensitivity")},
     "causal effects": {
         "pyagrum": Claim("pyagrum:CausalModel"),
         "pgmpy": Claim("pgmpy.inference:CausalInference"),

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import networks_page
 from peers_cases import CASES
 from peers_claims import CLAIMS
 from speed import number, table
@@ -29,11 +30,12 @@ CRASHES = ("IndexError", "KeyError", "RecursionError", "TypeError")  # errors th
 #: models, marginals by, what it is good at and what it lacks
 FEATURES = {
     "minfer": (
-        "factor graphs: tables of any arity, log-linear features, tree and other global factors",
+        "factor graphs: tables of any arity, log-linear features, rules, tree and other global "
+        "factors; Bayesian networks",
         "BP, tree-reweighted BP, mean field, Gibbs, exact; reduced models with the cost of "
         "what was left out",
-        "ignoring factors on purpose, and saying what it may cost; no GPU, no gradients, "
-        "no learning of tables, no general MAP",
+        "ignoring factors on purpose, and saying what it may cost; rows of evidence on networks, "
+        "k best explanations, intervals that hold; no GPU, no gradients, no learning of tables",
     ),
     "pgmax": (
         "factor graphs: enumerated, pairwise, OR, AND, pool factors",
@@ -77,8 +79,8 @@ FEATURES = {
 }
 
 
-def write(results: dict[str, dict[str, Any]]) -> str:
-    """The whole page as Markdown."""
+def write(results: dict[str, dict[str, Any]], networks: dict[str, Any] | None = None) -> str:
+    """The whole page as Markdown, with what benchmarks/networks.py found."""
     parts = [
         "# Against the others",
         "minfer and the libraries one might use instead, on the same problems. Written by "
@@ -126,6 +128,7 @@ def write(results: dict[str, dict[str, Any]]) -> str:
             ["problem", "tool", "ms", "minfer's", "times minfer's", "largest error"],
             _exact(results),
         ),
+        *networks_page.for_peers(networks or {}),
         "## Accuracy against exact",
         "Largest error of any marginal once belief propagation stands still. The fixed point is "
         "the same for all, and far from exact on P4i: that is belief propagation, not the library. "
@@ -414,10 +417,10 @@ def _short(results: dict[str, Any]) -> list[str]:
     lines += _short_second(results)
     lines.append(
         "* **Where others win by what they do:** learning models from data (pgmpy, pyAgrum, "
-        "pomegranate), GPUs and gradients (PGMax, torch-struct, SuPar, pomegranate), MAP (PGMax, "
-        "pyGMs, pgmpy), Bayesian networks, causality and notebooks (pyAgrum, pgmpy), trained "
-        "neural parsers (SuPar). minfer learns nothing but its own linear parser, and has none of "
-        "the rest."
+        "pomegranate), GPUs and gradients (PGMax, torch-struct, SuPar, pomegranate), MAP of models "
+        "too wide for a clique tree (PGMax, pyGMs), causality, decisions and dynamic networks "
+        "(pyAgrum, pgmpy), trained neural parsers (SuPar). minfer learns nothing but its own "
+        "linear parser, and has none of the rest."
     )
     lines.append(
         "* **What only minfer does:** leaves factors out on purpose, scores each by what it would "

@@ -71,6 +71,7 @@ def test_answers_speak_names():
     assert list(best.states) == ["rain", "sprinkler", "wet", "count"]
     assert "wet=yes" in repr(best)
     assert best.to_dict()["assignments"][0]["states"] == best.states
+    assert best.probability == next(iter(best)).probability
     assert best._repr_html_()
     with pytest.raises(ModelError, match="no variable 'snow'"):
         best["snow"]

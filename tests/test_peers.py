@@ -14,6 +14,7 @@ if not FOLDER.is_dir():
     pytest.skip("the benchmarks are not here", allow_module_level=True)
 sys.path.insert(0, str(FOLDER))
 try:
+    import networks_page
     import peers
     import peers_page
     from peers_claims import CLAIMS, missing
@@ -86,7 +87,19 @@ def test_the_page_says_what_failed_and_where_its_parts_come_from():
 def test_the_page_in_the_docs_is_what_the_results_say():
     folder = FOLDER / "results" / "peers"
     results = {p: json.loads((folder / f"{p}.json").read_text()) for p in peers.PEERS}
-    assert (FOLDER.parent / "docs" / "peers.md").read_text() == peers_page.write(results)
+    networks = json.loads((FOLDER / "results" / "networks.json").read_text())
+    docs = FOLDER.parent / "docs"
+    assert (docs / "peers.md").read_text() == peers_page.write(results, networks)
+    assert (docs / "networks.md").read_text() == networks_page.write(networks)
+
+
+def test_the_page_on_networks_says_what_is_lost():
+    row = {"network": "alarm", "nodes": 37, "pyagrum": 1.0, "ratio": 0.5, "ratio, least": 0.25}
+    cold = STAMP | {"cpu": "a machine", "python": "3", "rows": [row | {"ours": 2.0}]}
+    page = networks_page.write({"cold": cold | {"versions": {"pyagrum": "3", "pgmpy": "1"}}})
+    assert "file read, planned, answered: alarm (0.50)" in page
+    assert "0.50 (0.25) **lost**" in page
+    assert "at least 0.50 (alarm); worst draw 0.25 | 1 | **missed** |" in page
 
 
 def test_what_the_page_claims_of_minfer_is_there():

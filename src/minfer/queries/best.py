@@ -140,6 +140,11 @@ class Best:
     def log_probability(self) -> float:
         return self.best.log_probability
 
+    @property
+    def probability(self) -> float:
+        """P(best assignment | evidence)."""
+        return self.best.probability
+
     def __getitem__(self, variable: int | str) -> str:
         """The name of a variable's state in the best assignment."""
         return self.best[variable]
