@@ -147,3 +147,91 @@ def test_the_table_of_a_variable_by_names():
     for ask in (plain.parents, plain.conditional):
         with pytest.raises(ModelError, match=r"rain has no conditional distribution"):
             ask("rain")
+
+
+def test_named_tables_in_probabilities_know_their_children():
+    g = FactorGraph.named(
+        {"rain": ["no", "yes"], "wet": ["no", "yes"]},
+        {("rain",): [0.8, 0.2], ("rain", "wet"): [[1.0, 0.0], [0.2, 0.8]]},
+        probabilities=True,
+    )
+    assert g.directed
+    assert [g.child(0), g.child(1)] == [0, 1]
+    assert g.states("wet") == ("no", "yes")
+    assert Exact()(g)["wet"]["yes"] == pytest.approx(0.16, abs=1e-15)
+    assert Exact()(g).log_z == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("tables", "children"),
+    [
+        ([(("a",), [3.0, 1.0]), (("a", "b"), [[5.0, 1.0], [1.0, 5.0]])], [None, None]),
+        ([(("a",), [0.5, 0.5]), (("a", "b"), [[5.0, 1.0], [1.0, 5.0]])], [0, None]),
+        # two tables for b, or a cycle: no conditional distributions of one network
+        ([("b", [0.5, 0.5]), (("a", "b"), [[0.9, 0.1], [0.2, 0.8]])], [None, None]),
+        ([(("b", "a"), np.full((2, 2), 0.5)), (("a", "b"), np.full((2, 2), 0.5))], [None, None]),
+        # flat, with the last variable fastest, and rounded
+        ([(("a",), [1.0, 0.0]), (("a", "b"), [0.33333, 0.66666, 0.2, 0.8])], [0, 1]),
+    ],
+)
+def test_named_tables_in_probabilities_that_are_plain_factors(tables, children):
+    g = FactorGraph.named({"a": 2, "b": 2}, tables, probabilities=True)
+    assert [g.child(i) for i in range(len(tables))] == children
+    with np.errstate(divide="ignore"):
+        logs = [(scope, np.log(np.asarray(table, dtype=float))) for scope, table in tables]
+    want = Exact()(FactorGraph.named({"a": 2, "b": 2}, logs))
+    assert np.allclose(Exact()(g).probs, want.probs, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ([0.5, -0.5], r"table of \(a\) has -0.5"),
+        ([0.5, np.nan], r"table of \(a\) has nan"),
+        ([0.5, np.inf], r"table of \(a\) has inf"),
+        ([0.0, 0.0], r"table of \(a\) is zero everywhere"),
+        ([0.2, 0.3, 0.5], r"shape \(3,\)"),
+    ],
+)
+def test_bad_named_probabilities(table, message):
+    with pytest.raises(ModelError, match=message):
+        FactorGraph.named({"a": 2}, {("a",): table}, probabilities=True)
+
+
+CPT = [[0.9, 0.1], [0.2, 0.8]]
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: FactorGraph.named({"a": 2, "b": 2}, {("a",): [0.7, 0.3], ("a", "b"): CPT}),
+        lambda: FactorGraph.from_tables([2, 2], [[0], [0, 1]], [[0.7, 0.3], CPT]),
+        # a child's states along the first axis, and a joint distribution
+        lambda: FactorGraph.from_tables([2, 2], [[0], [1, 0]], [[1.0, 0.0], np.transpose(CPT)]),
+        lambda: FactorGraph.from_tables([2, 2], [[0, 1]], [[[0.1, 0.2], [0.3, 0.4]]]),
+        lambda: FactorGraph.empty([2, 2]).add_tables(np.array([[0, 1]]), [CPT]),
+    ],
+)
+def test_log_tables_that_look_like_probabilities_are_noted(build):
+    with pytest.warns(UserWarning, match="look like probabilities") as said:
+        build()
+    assert len(said) == 1
+    assert said[0].filename == __file__
+    assert "probabilities=True" in str(said[0].message)
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        [np.eye(2)],  # an Ising coupling of 1
+        [[[0.0, 0.3], [0.0, 0.0]]],
+        [np.zeros((2, 2))],
+        [np.log(CPT)],
+        [[[0.5, 0.0], [0.0, 0.5]], np.zeros((2, 2))],
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_log_tables_that_do_not_are_not(tables):
+    FactorGraph.from_tables([2, 2], [[0, 1]] * len(tables), tables)
+    FactorGraph.named({"a": 2, "b": 2}, {("a", "b"): CPT}, probabilities=True)
+    FactorGraph.network({"a": 2}, {"a": [0.3, 0.7]})

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Collection, Mapping, Sequence
+import sys
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -21,6 +23,8 @@ from minfer.factors import MAX_FEATURE_ARITY, TRUTH_TABLES, n_entries, read_only
 MAX_STATES = 2**31 - 1  # of one variable
 
 MAX_ENTRIES = 2**40  # of a table; more fit into no memory
+
+NEAR_ONE = 1e-3  # sums of probabilities that were rounded to a few digits
 
 # ---------------------------------------------------------------------- settings
 
@@ -317,6 +321,35 @@ def unique_rows(rows: NDArray) -> tuple[NDArray, NDArray]:
         return rows[:1], np.zeros(len(rows), dtype=np.int64)
     distinct, which = np.unique(rows, axis=0, return_inverse=True)
     return distinct, which.ravel()
+
+
+def warn(message: str) -> None:
+    """A warning at the line of the user's own that called us, whichever of our doors it took."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] == "minfer":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
+
+
+def look_like_probabilities(groups: Iterable[NDArray]) -> bool:
+    """Whether all tables are distributions, given some variables or none, and not all certain.
+
+    Each of ``groups`` has tables of one shape, (F, S_1, ..., S_A). Numbers of 0 and 1 alone are as
+    likely the logarithms of a coupling.
+    """
+    between = False
+    for tables in groups:
+        if not tables.size or tables.min() < 0 or tables.max() > 1:
+            return False
+        flat = tables.reshape(len(tables), -1)
+        like = np.abs(flat.sum(axis=1) - 1.0) < NEAR_ONE
+        for k in range(1, tables.ndim):
+            near = np.abs(tables.sum(axis=k) - 1.0) < NEAR_ONE
+            like |= near.reshape(len(tables), -1).all(axis=1)
+        if not like.all():
+            return False
+        between = between or bool(((flat > 0) & (flat < 1)).any())
+    return between
 
 
 def concatenate(parts: Sequence[NDArray], dtype: type) -> NDArray:

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import concatenate, integer, real_numbers, table_sizes, told
+from minfer.checks import concatenate, real_numbers, table_sizes, told
 from minfer.errors import ModelError
 from minfer.graph import FactorGraph
+from minfer.states import declared_states
 from minfer.words import visible
 
 #: How far a row of probabilities may be from one.
@@ -27,20 +28,10 @@ ROUNDING = 1e-12
 
 def build_network(states: Any, tables: Any) -> FactorGraph:
     """See :meth:`FactorGraph.network`."""
-    if not isinstance(states, Mapping) or not isinstance(tables, Mapping):
-        raise ModelError("network: states and tables are mappings {variable: ...}")
-    names = list(states)
-    sizes, state_names = [], []
-    for name, own in states.items():
-        number = None if isinstance(own, str) else integer(own)
-        if number is None and (isinstance(own, str) or not isinstance(own, (Sequence, np.ndarray))):
-            raise ModelError(
-                f"network: the states of {name} are a list of names, or how many there are, not "
-                f"{told(own)}"
-            )
-        sizes.append(number if number is not None else len(own))
-        state_names.append(None if number is not None else [str(s) for s in own])
-    graph = FactorGraph.empty(sizes, names).with_state_names(state_names)
+    if not isinstance(tables, Mapping):
+        raise ModelError(f"network: tables are a mapping {{variable: table}}, not {told(tables)}")
+    sizes, state_names = declared_states(states, "network")
+    graph = FactorGraph.empty(sizes, list(states)).with_state_names(state_names)
     children, parents, cpts = [], [], []
     for name, entry in tables.items():
         own_parents: Any = []
@@ -61,6 +52,51 @@ def _is_names(value: Any) -> bool:
     if isinstance(value, str):
         return True
     return isinstance(value, (list, tuple)) and all(isinstance(x, str) for x in value)
+
+
+def with_probabilities(
+    graph: FactorGraph, scopes: Sequence[Sequence[int]], tables: Sequence[ArrayLike]
+) -> FactorGraph:
+    """A graph with tables of numbers that are not negative added, which are not their logarithms.
+
+    Those that are conditional distributions of their last variables know it, unless two are of one
+    variable or they form a cycle; their rows are divided by their sums (:data:`ROW_SUM`).
+    """
+    listed: list[NDArray[np.float64]] = []
+    for scope, table in zip(scopes, tables):
+        what = f"the table of {graph._scope_text(scope)}"
+        p = np.array(real_numbers(table, what), dtype=np.float64)
+        bad = ~(np.isfinite(p) & (p >= 0))
+        if bad.any():
+            raise ModelError(f"{what} has {p[bad][0]:g}; probabilities are finite and not negative")
+        if p.size and not p.any():
+            raise ModelError(f"{what} is zero everywhere")
+        listed.append(p)
+    with np.errstate(divide="ignore"):
+        grown = graph._add_tables(scopes, [np.log(p) for p in listed])
+    arity = np.array([len(scope) for scope in scopes], dtype=np.int64)
+    some = np.flatnonzero(arity)
+    if not len(some):
+        return grown
+    joined = concatenate([np.asarray(scope) for scope in scopes], np.int64)
+    flat = concatenate([listed[i].ravel() for i in some], np.float64)
+    good = np.zeros(len(arity), dtype=bool)
+    good[some] = are_conditional(graph, arity[some], joined, flat)
+    parents = {scopes[i][-1]: scopes[i][:-1] for i in np.flatnonzero(good).tolist()}
+    if not parents or len(parents) < good.sum() or order_or_cycle(parents)[1]:
+        return grown
+    flat = normalised(graph, arity[some], joined, flat, good[some])
+    ends = np.cumsum([listed[i].size for i in some])
+    for i, p in zip(some.tolist(), np.split(flat, ends[:-1])):
+        listed[i] = p.reshape(listed[i].shape)
+    with np.errstate(divide="ignore"):
+        grown = graph._add_tables(scopes, [np.log(p) for p in listed])
+    child = np.full(grown.n_factors, -1, dtype=np.int32)
+    if graph._child is not None:
+        child[: graph.n_factors] = graph._child
+    for i in np.flatnonzero(good).tolist():
+        child[graph.n_factors + i] = scopes[i][-1]
+    return grown._renumbered(_child=child)
 
 
 def with_conditionals(

@@ -25,12 +25,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import (
     check_entries,
+    check_flag,
     checked_names,
     checked_states,
     concatenate,
     edge_array,
     integer,
     integers,
+    look_like_probabilities,
     real_numbers,
     scope_array,
     scope_list,
@@ -38,6 +40,7 @@ from minfer.checks import (
     told,
     truth_table,
     unique_rows,
+    warn,
 )
 from minfer.errors import ContradictionError, EvidenceError, ModelError
 from minfer.factors import (
@@ -60,7 +63,7 @@ from minfer.factors import (
     read_only,
 )
 from minfer.notebook import card
-from minfer.states import StateNames, checked_state_names, state_number
+from minfer.states import StateNames, checked_state_names, declared_states, state_number
 from minfer.words import counted, visible
 
 if TYPE_CHECKING:
@@ -211,20 +214,37 @@ class FactorGraph:
     @classmethod
     def named(
         cls,
-        n_states: Mapping[str, int],
+        n_states: Mapping[str, int | Sequence[str]],
         log_tables: Mapping[tuple[str, ...], ArrayLike] | Iterable[tuple[Sequence[str], ArrayLike]],
+        *,
+        probabilities: bool = False,
     ) -> FactorGraph:
         """A small model by names.
 
+        Parameters
+        ----------
+        n_states : {variable: its number of states, or their names}
+        log_tables : {(variable, ...): log-table}, or pairs of the two
+        probabilities : bool
+            Whether the tables are probabilities, or other numbers that are not negative, instead
+            of their logarithms. A table that is a conditional distribution of its last variable
+            then knows it, as in :meth:`network`: pruning, sampling and sensitivity use that.
+
+        Examples
+        --------
         >>> from minfer import FactorGraph
         >>> tables = {("rain",): [0, -1.4], ("rain", "wet"): [[0, -3], [-2, 0]]}
         >>> FactorGraph.named({"rain": 2, "wet": 2}, tables)
         FactorGraph(2 variables of 2 states; 2 factors: 1 unary, 1 pairwise)
+        >>> tables = {("rain",): [0.8, 0.2], ("rain", "wet"): [[0.9, 0.1], [0.2, 0.8]]}
+        >>> states = {"rain": 2, "wet": ["no", "yes"]}
+        >>> FactorGraph.named(states, tables, probabilities=True).directed
+        True
         """
-        if not isinstance(n_states, Mapping):
-            raise ModelError(f"named: states are a mapping {{name: number}}, not {told(n_states)}")
+        check_flag("named: probabilities", probabilities)
+        sizes, state_names = declared_states(n_states, "named")
         pairs = log_tables.items() if isinstance(log_tables, Mapping) else log_tables
-        graph = cls.empty(list(n_states.values()), list(n_states))
+        graph = cls.empty(sizes, list(n_states)).with_state_names(state_names)
         scopes, tables = [], []
         for pair in pairs if np.iterable(pairs) else [pairs]:
             if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
@@ -237,6 +257,10 @@ class FactorGraph:
             names: Any = [scope] if one else scope
             scopes.append([graph.index(name) for name in names])
             tables.append(table)
+        if probabilities:
+            from minfer.directed import with_probabilities
+
+            return with_probabilities(graph, scopes, tables)
         return graph.add_tables(scopes, tables)
 
     @classmethod
@@ -319,7 +343,24 @@ class FactorGraph:
         scopes: ArrayLike | Sequence[Sequence[int]],
         log_tables: ArrayLike | Sequence[ArrayLike],
     ) -> FactorGraph:
-        """Append dense log-tables; arguments as in :meth:`from_tables`."""
+        """Append dense log-tables; arguments as in :meth:`from_tables`.
+
+        A warning says so where all of them look like probabilities.
+        """
+        graph = self._add_tables(scopes, log_tables)
+        more = graph.groups[len(self.groups) :]
+        if look_like_probabilities(g._log_psi.reshape(-1, *g.shape) for g in more):  # type: ignore[attr-defined]
+            warn(
+                "the log-tables look like probabilities: each sums to one. Give their logarithms, "
+                "or build the model by FactorGraph.network, or named(..., probabilities=True)"
+            )
+        return graph
+
+    def _add_tables(
+        self,
+        scopes: ArrayLike | Sequence[Sequence[int]],
+        log_tables: ArrayLike | Sequence[ArrayLike],
+    ) -> FactorGraph:
         if isinstance(scopes, np.ndarray) and scopes.ndim == 2:
             return self._add_table_batch(scopes, log_tables)
         listed = scope_list(scopes, self.n_factors)

@@ -60,6 +60,26 @@ def checked_state_names(names: Any, index: Any, n_states: NDArray[np.int32]) -> 
     return tuple(out) if any(own is not None for own in out) else None
 
 
+def declared_states(states: Any, who: str) -> tuple[list[int], list[list[str] | None]]:
+    """Numbers and names of states from {variable: names, or how many}; ``who`` is for messages."""
+    if not isinstance(states, Mapping):
+        raise ModelError(
+            f"{who}: states are a mapping {{variable: names, or how many}}, not {told(states)}"
+        )
+    sizes: list[int] = []
+    names: list[list[str] | None] = []
+    for variable, own in states.items():
+        number = None if isinstance(own, str) else integer(own)
+        if number is None and (isinstance(own, str) or not isinstance(own, (Sequence, np.ndarray))):
+            raise ModelError(
+                f"{who}: the states of {variable} are a list of names, or how many there are, not "
+                f"{told(own)}"
+            )
+        sizes.append(number if number is not None else len(own))
+        names.append(None if number is not None else [str(s) for s in own])
+    return sizes, names
+
+
 def state_number(
     variable: str,
     n_states: int,

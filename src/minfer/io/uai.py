@@ -21,13 +21,12 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_type, table_sizes
+from minfer.checks import check_type, table_sizes, warn
 from minfer.directed import (
     are_conditional,
     find_fault,
@@ -138,7 +137,7 @@ def _directed(
 
 
 def _note(name: str, what: str) -> None:
-    warnings.warn(f"{visible(name)}: the file says BAYES, but {what}", stacklevel=5)
+    warn(f"{visible(name)}: the file says BAYES, but {what}")
 
 
 def without_comments(name: str, data: bytes) -> bytes:
