@@ -273,6 +273,67 @@ def test_evidence_of_a_batch_in_three_ways():
     np.testing.assert_array_equal(by_rows.probs, by_columns.probs)
 
 
+NAMED = FactorGraph.named(
+    {"a": ["no", "yes"], "b": ["low", "mid", "high"]}, {("a", "b"): [[0, 1, 2], [2, 0, 0]]}
+)
+
+
+@pytest.mark.parametrize("solver", [Exact(), BeliefPropagation()])
+def test_states_of_a_batch_by_name(solver):
+    run = solver.prepare(NAMED)
+    want = run.batch(np.array([[0, -1], [-1, 2], [1, 1]])).probs
+    for rows in (
+        [{"a": "no"}, {"b": "high"}, {"a": "yes", "b": 1}],
+        [{"a": "no", "b": None}, {"b": "high", "a": float("nan")}, {"a": "yes", "b": "mid"}],
+        {"a": ["no", None, "yes"], "b": [None, "high", "mid"]},
+        {"a": ["no", float("nan"), 1], "b": np.array([-1, 2, 1])},
+        {"a": [0, -1, 1], 1: np.array([None, "high", "mid"])},
+        np.array([["no", None], [None, "high"], ["yes", "mid"]], dtype=object),
+        [["no", -1], [-1, "high"], ["yes", "mid"]],
+    ):
+        np.testing.assert_array_equal(run.batch(rows).probs, want)
+    one = run(evidence={"a": "yes", "b": "mid"}).probs
+    np.testing.assert_allclose(one, want[2], atol=1e-12)
+    np.testing.assert_array_equal(one, run(evidence=["yes", "mid"]).probs)
+    np.testing.assert_allclose(run(evidence=["no", None]).probs, want[0], atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "categorical", "polars", "arrow"])
+def test_states_of_a_table_by_name(kind):
+    columns = {"b": ["mid", None, "low"], "a": ["yes", "no", None]}
+    library = {"categorical": "pandas", "arrow": "pyarrow"}.get(kind, kind)
+    module = pytest.importorskip(library)
+    table = module.table(columns) if kind == "arrow" else module.DataFrame(columns)
+    if kind == "categorical":
+        table = table.astype("category")
+    run = Exact().prepare(NAMED)
+    want = run.batch(np.array([[1, 1], [0, -1], [-1, 0]])).probs
+    np.testing.assert_array_equal(run.batch(table).probs, want)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "message"),
+    [
+        ([{"a": "no"}, {"b": "hi"}], "row 1: b has the states low, mid, high, not 'hi'"),
+        ([{"b": "heigh"}], "did you mean high"),
+        ({"b": ["low", "heigh"]}, "row 1: b has the states .*did you mean high"),
+        ({"b": ["low", 1.5]}, "row 1: b has the states .*1.5"),
+        ([["no", "low"], ["no", "lo"]], "row 1: b has the states .*did you mean low"),
+        ([{"a": "no", 0: "yes"}], "row 0: a is given two states"),
+    ],
+)
+def test_wrong_names_in_a_batch(evidence, message):
+    with pytest.raises(EvidenceError, match=message):
+        Exact().prepare(NAMED).batch(evidence)
+
+
+def test_wrong_names_in_a_call():
+    run = Exact().prepare(NAMED)
+    for seen in ({"b": "heigh"}, ["no", "heigh"]):
+        with pytest.raises(EvidenceError, match=r"b has the states low, mid, high.*mean high"):
+            run(evidence=seen)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -62,6 +62,8 @@ def test_soft_evidence_by_state():
     a = Exact()(g.with_soft_evidence({"wet": {"yes": 0.7, "no": 0.2}}))
     b = Exact()(g.with_soft_evidence({"wet": [0.2, 0.7]}))
     assert np.array_equal(a.probs, b.probs)
+    with pytest.raises(EvidenceError, match=r"soft evidence: wet has the states no, yes.*mean yes"):
+        g.with_soft_evidence({"wet": {"yess": 0.7}})
 
 
 def test_everything_made_from_a_network_keeps_names_and_children():

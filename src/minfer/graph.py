@@ -1077,7 +1077,10 @@ class FactorGraph:
                 raise EvidenceError(f"soft evidence: {error}") from None
             what = f"soft evidence: likelihoods of {self.name(v)}"
             if isinstance(values, Mapping):
-                values = self._by_state(v, values)
+                try:
+                    values = self._by_state(v, values)
+                except ModelError as error:
+                    raise EvidenceError(f"soft evidence: {error}") from None
             like = real_numbers(values, what, EvidenceError).astype(np.float64)
             if like.shape != (self._n_states[v],):
                 raise EvidenceError(

@@ -104,6 +104,47 @@ def state_number(
     )
 
 
+def is_missing(value: Any) -> bool:
+    """None, NaN and the NA of data frames: nothing known."""
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
+
+
+def state_numbers(
+    variable: str, n_states: int, names: tuple[str, ...] | None, values: NDArray, first: int = 0
+) -> NDArray[np.int64]:
+    """States of one variable in many rows, by number or name; -1 where nothing is known.
+
+    A wrong one is an error with its row, counted from ``first`` on. Numbers that are out of range
+    are left as they are.
+    """
+    seen: dict[Any, int] = {}
+    out = np.empty(len(values), dtype=np.int64)
+    for i, value in enumerate(values.tolist()):
+        number = seen.get(value) if isinstance(value, str) else None
+        if number is None:
+            try:
+                number = _number_or_missing(variable, n_states, names, value)
+            except EvidenceError as error:
+                raise EvidenceError(f"row {first + i}: {error}") from None
+            if isinstance(value, str):
+                seen[value] = number
+        out[i] = number
+    return out
+
+
+def _number_or_missing(
+    variable: str, n_states: int, names: tuple[str, ...] | None, value: Any
+) -> int:
+    if not isinstance(value, str) and is_missing(value):
+        return -1
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    number = None if isinstance(value, str) else integer(value)
+    if number is not None and abs(number) < 2**31:
+        return number
+    return state_number(variable, n_states, names, value)
+
+
 def _listed(n_states: int, names: tuple[str, ...] | None) -> str:
     if names is None:
         return f"states 0 to {n_states - 1}"

@@ -51,7 +51,7 @@ from minfer.io.text import Numbers, PathLike, check_text, place, read_bytes, sho
 from minfer.solvers.base import Marginals
 from minfer.words import visible
 
-Evidence = PathLike | Mapping[int | str, int]
+Evidence = PathLike | Mapping[int | str, int | str]
 
 _COMMENT = re.compile(rb"(?://|#)[^\n]*|/\*[\s\S]*?\*/")
 
@@ -77,7 +77,7 @@ def with_evidence(graph: FactorGraph, evidence: Evidence | None) -> FactorGraph:
         return graph
     if isinstance(evidence, Mapping):
         return graph.with_evidence(evidence)
-    found: dict[int | str, int] = {}
+    found: dict[int | str, int | str] = {}
     found.update(read_evidence(evidence, graph).items())
     return graph.with_evidence(found)
 

@@ -23,6 +23,7 @@ from minfer.errors import ContradictionError, EvidenceError, ModelError
 from minfer.factors import MAX_LOG, FactorGroup, read_only
 from minfer.graph import FactorGraph
 from minfer.solvers.base import LogZ, Status
+from minfer.states import state_numbers
 from minfer.words import counted
 
 if TYPE_CHECKING:
@@ -355,12 +356,14 @@ def _states(
             f"batch: evidence is an array (N, {n}), a list of mappings {{variable: state}}, or one "
             f"mapping of columns {{variable: states}}, not {told(evidence)}"
         )
-    if hasattr(evidence, "columns") and hasattr(evidence, "__getitem__"):  # a data frame
-        evidence = {name: np.asarray(evidence[name]) for name in evidence.columns}
+    names = getattr(evidence, "column_names", None) or getattr(evidence, "columns", None)
+    if names is not None and hasattr(evidence, "__getitem__"):  # a data frame, an Arrow table
+        evidence = {name: np.asarray(evidence[name]) for name in names}
     if isinstance(evidence, Mapping):  # columns
         columns: dict[int, NDArray] = {}
         for variable, states in evidence.items():
-            v, column = _index(graph, variable), _whole(states, variable)
+            v = _index(graph, variable)
+            column = _column(graph, v, states, variable)
             if column.ndim != 1:
                 raise EvidenceError(
                     f"batch: a column of evidence has shape (N,), not {column.shape}"
@@ -379,16 +382,21 @@ def _states(
         out = np.full((len(evidence), n), -1, dtype=np.int64)
         for i, row in enumerate(evidence):
             for variable, state in row.items():
-                v, number = _index(graph, variable), integer(state)
-                if number is None:
-                    raise EvidenceError(f"batch: row {i}: a state is an integer, not {told(state)}")
+                v = _index(graph, variable)
+                whole = integer(state)
+                number = (
+                    int(_by_name(graph, v, _objects([state]), i)[0]) if whole is None else whole
+                )
                 if out[i, v] not in (-1, number):
-                    raise EvidenceError(
-                        f"batch: row {i}: {graph.name(v)} is {out[i, v]} and {number} at once"
-                    )
+                    raise EvidenceError(f"batch: row {i}: {graph.name(v)} is given two states")
                 out[i, v] = number
     else:
-        out = np.atleast_2d(_whole(evidence, "rows"))
+        table = _array(evidence)
+        if table.dtype.kind in "OU" and table.ndim == 2 and table.shape[1] == n:
+            each = [_column(graph, v, table[:, v], "rows") for v in range(n)]
+            out = np.stack(each, axis=1) if n else np.zeros(table.shape, dtype=np.int64)
+        else:
+            out = np.atleast_2d(_whole(table, "rows"))
         if out.ndim != 2 or out.shape[1] != n:
             raise EvidenceError(
                 f"batch: evidence has shape (N, {n}), not {np.shape(evidence)}; or give mappings "
@@ -404,24 +412,49 @@ def _states(
     return np.ascontiguousarray(out, dtype=np.int32)
 
 
-def _whole(values: Any, what: Any) -> NDArray[np.int64]:
-    """States as integers; -1, NaN and None are nothing known."""
+def _column(graph: FactorGraph, v: int, values: Any, what: Any) -> NDArray[np.int64]:
+    """A column of one variable's states, by number or name."""
+    given = _array(values)
+    if given.dtype.kind in "OU" and given.ndim == 1:
+        return _by_name(graph, v, given)
+    return _whole(given, what)
+
+
+def _by_name(graph: FactorGraph, v: int, values: NDArray, row: int = 0) -> NDArray[np.int64]:
+    own = graph._states[v] if graph._states else None
+    try:
+        return state_numbers(graph.name(v), int(graph._n_states[v]), own, values, row)
+    except EvidenceError as error:
+        raise EvidenceError(f"batch: {error}") from None
+
+
+def _array(values: Any) -> NDArray:
+    """An array in which texts are texts and numbers numbers, side by side too."""
     try:
         given = np.asarray(values)
-        if given.dtype.kind == "O":
-            given = np.array([np.nan if x is None else x for x in given.ravel()]).reshape(
-                given.shape
-            )
-        if given.dtype.kind == "f":
-            given = np.where(np.isnan(given), -1.0, given)
-            if (given == np.round(given)).all() and (np.abs(given) < 2**31).all():
-                given = given.astype(np.int64)
+        if given.dtype.kind in "US" and not isinstance(values, np.ndarray):
+            return np.array(values, dtype=object)
     except (TypeError, ValueError):
-        given = np.array("?")
+        return np.array("?")
+    return given
+
+
+def _objects(values: list[Any]) -> NDArray:
+    out = np.empty(len(values), dtype=object)
+    out[:] = values
+    return out
+
+
+def _whole(given: NDArray, what: Any) -> NDArray[np.int64]:
+    """States as integers; -1 and NaN are nothing known."""
+    if given.dtype.kind == "f":
+        given = np.where(np.isnan(given), -1.0, given)
+        if (given == np.round(given)).all() and (np.abs(given) < 2**31).all():
+            given = given.astype(np.int64)
     if given.dtype.kind not in "iu":
         raise EvidenceError(
-            f"batch: evidence ({told(what)}): states are whole numbers from 0 on, and -1 (or NaN) "
-            "where nothing is known"
+            f"batch: evidence ({told(what)}): states are whole numbers from 0 on or names, and -1 "
+            "(or NaN, or None) where nothing is known"
         )
     return given.astype(np.int64)
 

@@ -37,6 +37,7 @@ from minfer.layout import lay_out
 from minfer.message_state import gives_all
 from minfer.solvers.base import LogZ, Marginals, Solver, Status, check_start
 from minfer.solvers.exact import CliqueTreeState, Exact, solve
+from minfer.states import is_missing
 from minfer.wiring import Mesh, refill
 
 if TYPE_CHECKING:
@@ -55,8 +56,9 @@ WORTH_PLANNING = 2.0**16
 MAX_PLANNED = 2.0**16
 #: Cells of all cliques up to which rows are answered abreast.
 MAX_CELLS = 2.0**21
-#: Evidence of one call: {variable or name: state}, or states (V,) with -1 where nothing is known.
-Evidence = Mapping[Any, int] | ArrayLike
+#: Evidence of one call: {variable: state}, or states (V,) with -1 where nothing is known; by
+#: number or name.
+Evidence = Mapping[Any, int | str] | ArrayLike
 
 
 class Call(NamedTuple):
@@ -64,7 +66,7 @@ class Call(NamedTuple):
 
     graph: FactorGraph  # with the call's weights and field
     whole: FactorGraph  # and with its evidence
-    known: Mapping[Any, int] | None  # that evidence
+    known: Mapping[Any, int | str] | None  # that evidence
     weighted: bool
     field: ArrayLike | None
     start: Marginals | None
@@ -100,8 +102,8 @@ class Prepared:
 
         Parameters
         ----------
-        evidence : {variable or name: state}, or int array (V,) with -1 where nothing is known
-            In addition to the graph's own.
+        evidence : {variable: state}, or states (V,) with -1 or None where nothing is known
+            Variables and states by number or name. In addition to the graph's own.
         weights : float array (n_weights,), optional
             Instead of ``graph.weights``.
         field : float array (sum of states,), optional
@@ -141,8 +143,9 @@ class Prepared:
 
         Parameters
         ----------
-        evidence : int array (N, V), N mappings {variable: state}, or columns {variable: N states}
-            -1 (or NaN) where nothing is known. A data frame is taken by the names of its columns.
+        evidence : array (N, V), N mappings {variable: state}, or columns {variable: N states}
+            States by number or name; -1 (or NaN, or None) where nothing is known. A data frame or
+            an Arrow table is taken by the names of its columns.
         weights : float array (N, n_weights), or (n_weights,) for all rows
         field : float array (N, sum of states), or (sum of states,) for all rows
         dtype : "float64" or "float32"
@@ -475,7 +478,7 @@ def same_structure(a: Conditioned, b: Conditioned) -> bool:
 
 
 def known_states(
-    graph: FactorGraph, fixed: NDArray[np.int32], evidence: Mapping[Any, int]
+    graph: FactorGraph, fixed: NDArray[np.int32], evidence: Mapping[Any, int | str]
 ) -> NDArray[np.int32]:
     """The states that evidence leaves to variables that are free without it, -1 elsewhere.
 
@@ -517,17 +520,20 @@ def check_states(model: Conditioned) -> None:
         )
 
 
-def as_mapping(graph: FactorGraph, evidence: Evidence) -> Mapping[Any, int]:
-    """Evidence of one call as {variable: state}."""
+def as_mapping(graph: FactorGraph, evidence: Evidence) -> Mapping[Any, int | str]:
+    """Evidence of one call as {variable: state or its name}."""
     if isinstance(evidence, Mapping):
         return evidence
-    states = integers(evidence, "evidence")
+    if np.ndim(evidence) == 1 and np.asarray(evidence).dtype.kind in "OU":  # names among them
+        listed = np.array(evidence, dtype=object).tolist()
+        states = np.array([-1 if is_missing(s) else s for s in listed], dtype=object)
+    else:
+        states = integers(evidence, "evidence")
     if states.shape != (graph.n_variables,):
         raise EvidenceError(
             f"evidence: states have shape {states.shape}, not ({graph.n_variables},); give -1 "
             "where nothing is known, or a mapping {variable: state}"
         )
-    if states.size and states.min() < -1:
+    if states.dtype.kind in "iu" and states.size and states.min() < -1:
         raise EvidenceError(f"evidence: {told(int(states.min()))} is no state; -1 is nothing known")
-    seen = np.flatnonzero(states >= 0)
-    return dict(zip(seen.tolist(), states[seen].tolist()))
+    return {v: s for v, s in enumerate(states.tolist()) if not isinstance(s, int) or s != -1}
