@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import settings as hsettings
 from hypothesis import strategies as st
 
-from minfer import BeliefPropagation, Exact, FactorGraph, MinJoint, write
+from minfer import BeliefPropagation, Exact, FactorGraph, MinJoint, query, write
 from minfer.errors import (
     DiskFullError,
     FormatError,
@@ -219,6 +219,48 @@ class Fussy:
 
     def __repr__(self):
         return "Fussy()"
+
+
+NAMED = FactorGraph.network(
+    {"rain": ["no", "yes"], "wet": ["no", "yes"]},
+    {"rain": [0.8, 0.2], "wet": (["rain"], [[0.9, 0.1], [0.2, 0.8]])},
+)
+
+
+def test_evidence_of_models_by_state_name_and_soft(tmp_path):
+    path = tmp_path / "n.minfer"
+    write(NAMED, path)
+    rows = [
+        {"wet": "yes"},
+        {"wet": {"no": 0.3, "yes": 0.9}},
+        {"wet": [0.3, 0.9], "rain": "yes"},
+        {"wet": None},
+        {"wet": "yess"},
+        {"1": 1},
+    ]
+    with open(tmp_path / "rows.jsonl", "w") as file:
+        file.writelines(json.dumps({"evidence": row}) + "\n" for row in rows)
+    job = RunModels(str(path), Exact(), query=("rain",))
+    state = run(job, [tmp_path / "rows.jsonl"], tmp_path / "out", format="jsonl", workers=1)
+    assert (state.rows, state.errors) == (5, 1)
+    found = lines(tmp_path / "out", "part-000000.jsonl")
+    want = [query(NAMED, "rain", {"wet": "yes"}), query(NAMED, "rain", {"wet": [0.3, 0.9]}),
+            [0, 1], [0.8, 0.2], query(NAMED, "rain", {"wet": "yes"})]  # fmt: skip
+    for row, p in zip(found, want):
+        assert row["states"] == [["no", "yes"]]
+        np.testing.assert_allclose(row["marginals"], [p], atol=1e-12)
+    said = (tmp_path / "out" / "part-000000.errors.jsonl").read_text()
+    assert "wet has the states no, yes, not 'yess'; did you mean yes?" in said
+
+    likelihoods = pa.map_(pa.string(), pa.map_(pa.string(), pa.float64()))
+    maps = pa.array([[("wet", [("no", 0.3), ("yes", 0.9)])]], likelihoods)
+    structs = pa.array([{"wet": {"no": 0.3, "yes": 0.9}, "rain": None}])
+    for name, column in (("maps", maps), ("structs", structs)):
+        pq.write_table(pa.table({"evidence": column}), tmp_path / f"{name}.parquet")
+        out = tmp_path / name
+        run(job, [tmp_path / f"{name}.parquet"], out, format="jsonl", workers=1)
+        (row,) = lines(out, "part-000000.jsonl")
+        np.testing.assert_allclose(row["marginals"], [want[1]], atol=1e-12)
 
 
 def test_models_with_evidence(tmp_path):

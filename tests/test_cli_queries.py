@@ -149,3 +149,118 @@ def test_explain_speaks_names(garden):
     assert str(found).startswith("p(rain = no) = ")
     assert found.to_dict()["state_name"] == "no"
     assert "p(rain = no)" in run("run", garden, "--reduce", "--explain", "rain").stdout
+
+
+# ------------------------------------------------------------------ soft evidence, and JSON
+
+
+COMMANDS = {
+    "run": ["run", "GARDEN"],
+    "query": ["query", "GARDEN", "rain"],
+    "mpe": ["mpe", "GARDEN"],
+    "sample": ["sample", "GARDEN", "-n", "5"],
+    "plan": ["plan", "GARDEN"],
+    "convert": ["convert", "GARDEN", "OUT.minfer"],
+    "explore": ["explore", "GARDEN", "-o", "OUT.html"],
+    "intervals": ["intervals", "GARDEN", "--work", "100000"],
+    "tradeoff": ["tradeoff", "GARDEN", "--values", "0.5", "--repeats", "1"],
+}
+
+
+def words_of(command, garden, tmp_path):
+    out = str(tmp_path / "out")
+    return [w.replace("GARDEN", garden).replace("OUT", out) for w in COMMANDS[command]]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_takes_evidence_by_name(command, garden, tmp_path):
+    words = words_of(command, garden, tmp_path)
+    run(*words, "-e", "wet=yes", "--soft", "sprinkler=off:0.3,on:0.6")
+    wrong = run(*words, "-e", "wet=yess", code=3).stderr
+    assert "wet has the states no, yes, not 'yess'; did you mean yes?" in wrong
+    wrong = run(*words, "--soft", "sprinkler=of:0.3", code=3).stderr
+    assert "sprinkler has the states off, on, not 'of'; did you mean off?" in wrong
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--soft", "wet=no:0.2,yes:0.6"],
+        ["--soft", "wet=0.2,0.6"],
+        ["--soft", "wet = yes:6, no:2"],
+        ["-e", '{"wet": {"yes": 0.6, "no": 0.2}}'],
+        ["-e", '{"2": [0.2, 0.6], "count": null}'],
+        ["-e", "soft.json"],
+    ],
+)
+def test_soft_evidence(garden, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "soft.json").write_text('\n{"wet": {"no": 0.2, "yes": 0.6}}\n')
+    want = minfer.query(sprinkler(), "rain", {"wet": {"no": 0.2, "yes": 0.6}})
+    found = told(run("query", garden, "rain", *words, "--json"))
+    assert found["marginals"]["rain"] == pytest.approx(want.to_dict(), abs=1e-12)
+    like = found["evidence"]["wet"]
+    assert like["yes"] == pytest.approx(3 * like["no"])
+    by_run = told(run("run", garden, "-q", "rain", *words, "--json"))
+    assert by_run["marginals"]["rain"] == pytest.approx(list(want), abs=1e-12)
+    assert "wet~" in run("query", garden, "rain", *words).stdout
+
+
+def test_hard_and_soft_in_one_file(garden, tmp_path):
+    path = tmp_path / "seen.json"
+    path.write_text('{"count": 2, "rain": "no", "wet": [0.2, 0.6]}')
+    given = {"count": 2, "rain": "no", "wet": [0.2, 0.6]}
+    want = minfer.query(sprinkler(), "sprinkler", given)
+    found = told(run("query", garden, "sprinkler", "-e", path, "--json"))
+    assert found["marginals"]["sprinkler"] == pytest.approx(want.to_dict(), abs=1e-12)
+    assert found["evidence"]["rain"] == "no"
+    seen = minfer.read(garden, evidence=path)
+    p = minfer.Exact()(seen)["sprinkler"]
+    assert np.allclose(p, want, atol=1e-12)
+    best = told(run("mpe", garden, "-e", path, "--json"))
+    assert best["assignments"][0]["states"]["rain"] == "no"
+    assert minfer.read_evidence(path, sprinkler())[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--soft", "wet"], 2, "not variable=state:likelihood"),
+        (["--soft", "wet=yes"], 2, "'yes' is not state:likelihood"),
+        (["--soft", "wet=yes:much"], 2, "'yes:much' is not state:likelihood"),
+        (["--soft", "wet=yes:-1"], 3, "not negative"),
+        (["--soft", "wet=yes:0"], 3, "not all zero"),
+        (["--soft", "wet=0.2,0.3,0.5"], 3, "wet has 2 states"),
+        (["--soft", "wet=yes:1,yes:2"], 3, "wet: the state yes is given twice"),
+        (["--soft", "wett=yes:1"], 3, "no variable 'wett'; did you mean wet"),
+        (["--soft", "wet=yes:1", "--soft", "wet=no:1"], 3, "wet is given twice"),
+        (["--soft", "wet=yes:1", "-e", "wet=no"], 3, "wet is given twice"),
+        (["-e", '{"wet": "yess"}'], 3, "wet has the states no, yes, not 'yess'; did you mean yes"),
+        (["-e", '{"wet": "yes", "wet": "no"}'], 3, "'wet' stands there twice"),
+        (["-e", '{"wet": "yes",'], 3, "line 1, column"),
+        (["-e", "bad.json"], 3, "bad.json: line 2, column 9"),
+        (["-e", "list.json"], 3, 'list.json: evidence is a JSON object such as {"x3": 1}'),
+    ],
+)
+def test_wrong_soft_evidence(garden, words, code, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.json").write_text('{\n "wet": yes}')
+    (tmp_path / "list.json").write_text('["wet"]')
+    assert message in run("query", garden, "rain", *words, code=code).stderr
+
+
+def test_soft_names_with_commas_colons_and_equals_signs(tmp_path):
+    g = FactorGraph.network(
+        {"a=b, c": ["x, y", "<=5", "1:2"], "d": ["no", "yes"]},
+        {"a=b, c": [0.3, 0.5, 0.2], "d": ("a=b, c", [[0.2, 0.8], [0.6, 0.4], [0.5, 0.5]])},
+    )
+    path = tmp_path / "odd.minfer"
+    minfer.write(g, path)
+    want = minfer.query(g, "d", {"a=b, c": [0.1, 0.2, 0.7]})
+    for text in (
+        "a=b, c='x, y':0.1,<=5:0.2,1:2:0.7",
+        "'a=b, c'=0.1,0.2,0.7",
+        '"a=b, c"="x, y":0.1,"<=5":0.2,"1:2":0.7',
+    ):
+        found = told(run("query", path, "d", "--soft", text, "--json"))
+        assert found["marginals"]["d"] == pytest.approx(want.to_dict(), abs=1e-12)

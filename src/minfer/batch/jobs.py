@@ -13,7 +13,6 @@ that changes from run to run, such as a time, is part of it.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ import numpy as np
 
 from minfer.batch.arrow import pa
 from minfer.batch.text import hashed
-from minfer.errors import EvidenceError, FormatError, MinferError, SettingsError, fullness
+from minfer.errors import FormatError, MinferError, SettingsError, fullness
 from minfer.graph import FactorGraph
 from minfer.io.text import SUFFIXES, check_path
 from minfer.parsing.conllu import Sentence, parse_sentence
@@ -234,7 +233,9 @@ def _parse_rows(
 class RunModels(Job):
     """Marginals of models: a file each, or one shared model with ``evidence`` row by row.
 
-    ``evidence`` is a JSON object ``{"x3": 1}``, or a map in Parquet.
+    ``evidence`` is a JSON object ``{"x3": 1}``, or a map in Parquet; states by number or name, and
+    likelihoods of states, as in ``{"CVP": {"LOW": 0.2, "HIGH": 0.8}}``. ``states`` has the names of
+    states, where the model has them.
 
     Parameters
     ----------
@@ -288,6 +289,7 @@ class RunModels(Job):
             [
                 *_HEAD,
                 ("variables", _TEXTS),
+                ("states", pa.list_(_TEXTS)),
                 ("marginals", pa.list_(_NUMBERS)),
                 ("log_z", pa.float64()),
                 ("log_z_kind", pa.string()),
@@ -301,6 +303,8 @@ class RunModels(Job):
 
     def start(self, format: str = "parquet") -> BatchFunction:
         from minfer.io import read
+        from minfer.io.evidence import numbered_evidence, parse_json_evidence
+        from minfer.queries.evidence import with_any_evidence
 
         schema = self.schema(format)
         shared = None if self.model is None else read(self.model)
@@ -312,7 +316,10 @@ class RunModels(Job):
             if shared is None and row.get("model") is None:
                 raise FormatError("there is no `model`")
             graph = latest(row["model"]) if shared is None else shared
-            return graph.with_evidence(_evidence(row.get("evidence")))
+            text = row.get("evidence")
+            if text is None:
+                return graph
+            return with_any_evidence(graph, numbered_evidence(graph, parse_json_evidence(text)))
 
         def infer(graphs: Sequence[FactorGraph]) -> list[dict[str, Any]]:
             return [self._infer(graph) for graph in graphs]
@@ -345,6 +352,7 @@ class RunModels(Job):
             chosen = list(range(graph.n_variables))
         return {
             "variables": [graph.name(v) for v in chosen],
+            "states": [list(graph.states(v)) for v in chosen] if graph.has_state_names else None,
             "marginals": [answer[v].tolist() for v in chosen],
             "log_z": _finite(answer.log_z),
             "log_z_kind": answer.log_z_kind.value,
@@ -357,18 +365,6 @@ class RunModels(Job):
 
 def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
-
-
-def _evidence(text: str | None) -> dict[int | str, int]:
-    if text is None:
-        return {}
-    try:
-        evidence = json.loads(text)
-    except ValueError:
-        raise EvidenceError(f'evidence is a JSON object such as {{"x3": 1}}, not {text}') from None
-    if not isinstance(evidence, dict):
-        raise EvidenceError(f'evidence is a JSON object such as {{"x3": 1}}, not {text}')
-    return evidence
 
 
 # ---------------------------------------------------------------------- predict rows

@@ -412,9 +412,8 @@ def _column(values: pa.Array, name: str, folder: str, shard: Shard, job: Job) ->
     """A column of the type that the job takes; maps and structs of evidence become JSON."""
     kind = job.columns[name]
     if name == "evidence" and not pa.types.is_string(values.type):
-        pairs = ({k: v for k, v in dict(x).items() if v is not None} if x else None
-                 for x in values.to_pylist())  # fmt: skip
-        return pa.array([None if p is None else json.dumps(p) for p in pairs], kind)
+        rows = (_plain(x, values.type) if x else None for x in values.to_pylist())
+        return pa.array([None if row is None else json.dumps(row) for row in rows], kind)
     try:
         values = values.cast(kind)
     except pa.ArrowException:
@@ -423,6 +422,15 @@ def _column(values: pa.Array, name: str, folder: str, shard: Shard, job: Job) ->
         return values
     paths = [None if x is None else os.path.join(folder, x) for x in values.to_pylist()]
     return pa.array(paths, kind)
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    """Maps and structs as dicts, without what is null."""
+    if value is None or not (pa.types.is_map(kind) or pa.types.is_struct(kind)):
+        return value
+    if pa.types.is_map(kind):
+        return {k: _plain(v, kind.item_type) for k, v in value if v is not None}
+    return {k: _plain(v, kind.field(k).type) for k, v in value.items() if v is not None}
 
 
 class _parquet:

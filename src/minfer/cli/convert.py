@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from minfer.cli.failures import note
-from minfer.cli.options import Evidence, Model
+from minfer.cli.options import Evidence, Model, Soft
 from minfer.cli.run import check_inputs, check_writable, load
 
 
@@ -20,6 +20,7 @@ def convert(
         ),
     ],
     evidence: Evidence = None,
+    soft: Soft = None,
 ) -> None:
     """Write a model in another format, with evidence built in if there is any.
 
@@ -37,7 +38,7 @@ def convert(
     check_inputs(model, evidence)
     if target != "-":
         check_writable(target, [model, *(evidence or ())])
-    graph, _ = load(model, evidence)
+    graph, _ = load(model, evidence, soft)
     minfer.write(graph, target)  # in this thread, where an interrupt removes a half-written file
     if target != "-":
         note(f"wrote {target}")

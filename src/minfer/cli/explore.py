@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from minfer.cli.failures import UsageError, note
-from minfer.cli.options import Evidence, Model
+from minfer.cli.options import Evidence, Model, Soft
 from minfer.cli.progress import wait_for
 from minfer.cli.run import check_inputs, check_writable, load
 
@@ -22,6 +22,7 @@ def explore(
         ),
     ],
     evidence: Evidence = None,
+    soft: Soft = None,
     title: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(metavar="TEXT", help="What the network is called. Default: the file's name."),
@@ -47,7 +48,7 @@ def explore(
             raise UsageError(f"--out {out}: end the name in .html")
         check_writable(out, [model, *(evidence or ())])
     check_inputs(model, evidence)
-    graph, _ = load(model, evidence)
+    graph, _ = load(model, evidence, soft)
     name = Path(model).name if title is None and model != "-" else title or ""
     page = wait_for("planning and drawing", lambda: minfer.explore(graph, title=name))
     page.write(out)

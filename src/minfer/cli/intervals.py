@@ -17,7 +17,7 @@ import numpy as np
 import typer
 
 from minfer.cli.failures import UsageError, note
-from minfer.cli.options import OUTPUT_PANEL, Csv, Evidence, Json, Model, parse_query
+from minfer.cli.options import OUTPUT_PANEL, Csv, Evidence, Json, Model, Soft, parse_query
 from minfer.cli.run import check_inputs, load, show_json
 from minfer.cli.tradeoff import check_files
 from minfer.errors import SettingsError
@@ -41,6 +41,7 @@ MOST_COLUMNS = 3  # states shown as columns of their own
 def intervals(
     model: Model,
     evidence: Evidence = None,
+    soft: Soft = None,
     variables: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
@@ -121,7 +122,7 @@ def intervals(
     """
     check_files(csv_file, picture, json, [model, *(evidence or ())])
     check_inputs(model, evidence)
-    graph, seconds = load(model, evidence)
+    graph, seconds = load(model, evidence, soft)
     chosen = parse_query(variables, graph)
     if time_limit is None and work is None:
         time_limit = SECONDS

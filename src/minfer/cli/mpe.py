@@ -6,14 +6,15 @@ from typing import Annotated, Optional
 
 import typer
 
-from minfer.cli.options import Evidence, Json, Model, evidence_of, parse_query
+from minfer.cli.options import Evidence, Json, Model, Soft, parse_query, told_evidence
 from minfer.cli.progress import wait_for
-from minfer.cli.run import check_inputs, load, show_json
+from minfer.cli.run import check_inputs, load_apart, show_json
 
 
 def mpe(
     model: Model,
     evidence: Evidence = None,
+    soft: Soft = None,
     k: Annotated[int, typer.Option("-k", min=1, metavar="N", help="How many, best first.")] = 1,
     variables: Annotated[
         Optional[list[str]],  # noqa: UP045
@@ -41,23 +42,22 @@ def mpe(
     from minfer.cli import render
 
     check_inputs(model, evidence)
-    graph, seconds = load(model, None)
-    seen = evidence_of(graph, evidence)
+    graph, seen, seconds = load_apart(model, evidence, soft)
     chosen = parse_query(variables, graph)
     best = wait_for(
         "looking for the best",
         lambda: minfer.mpe(graph, seen, k, variables=chosen, time_limit=time_limit),
     )
     if json:
-        given = {graph.name(v): graph.states(v)[s] for v, s in seen.items()}
-        show_json(model, graph, {"evidence": given, **best.to_dict()}, seconds)
+        content = {"evidence": told_evidence(graph, seen), **best.to_dict()}
+        show_json(model, graph, content, seconds)
         return
     to = render.console()
     titles = ["state"] if len(best) == 1 else [f"{i + 1}." for i in range(len(best))]
     table = render.empty_table("variable", *titles)
     for i, name in enumerate(best.best.variables):
         states = [a.states[i] for a in best]
-        observed = graph.index(name) in seen
+        observed = isinstance(seen.get(graph.index(name)), int)
         table.add_row(name + (" (observed)" if observed else ""), *states)
     table.add_row("probability", *(f"{a.probability:.4g}" for a in best))
     table.add_row("log score", *(f"{a.log_score:.6g}" for a in best))

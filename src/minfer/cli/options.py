@@ -101,8 +101,17 @@ Evidence = Annotated[
         "--evidence",
         "-e",
         metavar="FILE|x3=1,x7=0",
-        help="Observed states, by number or name: a file, or variable=state pairs (repeatable; "
-        "a name with a comma goes in quotes, or alone).",
+        help="Observed states, by number or name: a file (UAI or JSON), or variable=state pairs "
+        "(repeatable; a name with a comma goes in quotes, or alone).",
+    ),
+]
+Soft = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        "--soft",
+        metavar="x3=a:0.2,b:0.8",
+        help="Likelihoods of one variable's states, by name (0 for those left out), or one for "
+        "each in order, as in x3=0.2,0.8 (repeatable). A JSON file of --evidence has them too.",
     ),
 ]
 
@@ -266,35 +275,62 @@ def construct(name: str, settings: dict[str, Any]) -> Solver:
 # ---------------------------------------------------------------------- evidence and queries
 
 
-def observe(graph: FactorGraph, given: list[str] | None) -> FactorGraph:
-    """Apply every ``--evidence``: files as they are, pairs by name or number."""
-    for part in _pieces(graph, given):
-        graph = graph.with_evidence(dict[int | str, int | str](part.items()))
-    return graph
-
-
-def evidence_of(graph: FactorGraph, given: list[str] | None) -> dict[int, int]:
-    """All evidence together, by numbers."""
-    out: dict[int, int] = {}
-    for part in _pieces(graph, given):
+def evidence_of(
+    graph: FactorGraph, given: list[str] | None, soft: list[str] | None
+) -> dict[int, Any]:
+    """All evidence together, by variables' numbers: states' numbers, or likelihoods (S,)."""
+    out: dict[int, Any] = {}
+    for part in _pieces(graph, given, soft):
         for v, state in part.items():
-            if out.setdefault(v, state) != state:
+            if v not in out:
+                out[v] = state
+            elif not (isinstance(out[v], int) and isinstance(state, int)):
+                raise EvidenceError(f"evidence: {graph.name(v)} is given twice")
+            elif out[v] != state:
                 raise _two_states(graph, v, out[v], state)
     return out
 
 
-def _pieces(graph: FactorGraph, given: list[str] | None) -> Iterator[dict[int, int]]:
+def told_evidence(graph: FactorGraph, seen: dict[int, Any]) -> dict[str, Any]:
+    """Evidence by names, as JSON has it."""
+    return {
+        graph.name(v): graph.states(v)[state]
+        if isinstance(state, int)
+        else dict(zip(graph.states(v), map(float, state)))
+        for v, state in seen.items()
+    }
+
+
+def evidence_text(graph: FactorGraph, seen: dict[int, Any]) -> str:
+    """Evidence as people read it: CVP=LOW, HR~LOW:0.2,HIGH:0.8."""
+    return ", ".join(
+        f"{graph.name(v)}={graph.states(v)[state]}"
+        if isinstance(state, int)
+        else f"{graph.name(v)}~"
+        + ",".join(f"{s}:{float(x):g}" for s, x in zip(graph.states(v), state))
+        for v, state in seen.items()
+    )
+
+
+def _pieces(
+    graph: FactorGraph, given: list[str] | None, soft: list[str] | None
+) -> Iterator[dict[int, Any]]:
     from minfer.io import read_evidence
+    from minfer.io.evidence import is_json, numbered_evidence, parse_json_evidence
 
     for text in given or ():
         if is_pairs(text):
             yield parse_pairs(text, graph)
         elif text == "-" or os.path.exists(text):
             yield read_evidence(text, graph)
+        elif is_json(text):
+            yield numbered_evidence(graph, parse_json_evidence(text, "--evidence"))
         else:
             raise EvidenceError(
                 f"--evidence {text}: there is no such file, and it is no list such as x3=1,x7=0"
             )
+    for text in soft or ():
+        yield parse_soft(text, graph)
 
 
 def _two_states(graph: FactorGraph, v: int, one: int, other: int) -> EvidenceError:
@@ -304,9 +340,45 @@ def _two_states(graph: FactorGraph, v: int, one: int, other: int) -> EvidenceErr
     )
 
 
+def parse_soft(text: str, graph: FactorGraph) -> dict[int, Any]:
+    """``CVP=LOW:0.2,HIGH:0.8``, or ``CVP=0.2,0,0.8``: likelihoods of one variable's states."""
+    from minfer.io.evidence import numbered_evidence
+
+    cuts = [cut for cut in _cuts(text) if all(cut)]
+    if not cuts:
+        raise UsageError(f"--soft: {text!r} is not variable=state:likelihood,...")
+    for name, rest in cuts:
+        try:
+            v = variable(name, graph)
+        except ModelError as error:
+            failure = error
+            continue
+        return numbered_evidence(graph, {graph.name(v): _likelihoods(rest, graph, v)})
+    raise EvidenceError(f"--soft: {failure}")
+
+
+def _likelihoods(text: str, graph: FactorGraph, v: int) -> list[float] | dict[str, float]:
+    parts = split_list(text)
+    if all(_is_number(part) for part in parts):
+        return [float(part) for part in parts]
+    out: dict[str, float] = {}
+    for part in parts:
+        state, colon, number = part.rpartition(":")
+        state = unquoted(state)
+        if not colon or not state or not _is_number(number):
+            raise UsageError(f"--soft: {part!r} is not state:likelihood, as in x3=a:0.2,b:0.8")
+        if state in out:
+            raise EvidenceError(f"--soft: {graph.name(v)}: the state {state} is given twice")
+        out[state] = float(number)
+    return out
+
+
 def is_pairs(text: str) -> bool:
-    """Whether an ``--evidence`` is ``x3=1,x7=0`` and not a file."""
-    return "=" in text and not os.path.exists(text)  # unlike Path.exists, for any length of text
+    """Whether an ``--evidence`` is ``x3=1,x7=0``, and not a file or JSON."""
+    from minfer.io.evidence import is_json
+
+    there = os.path.exists(text)  # unlike Path.exists, for any length of text
+    return "=" in text and not there and not is_json(text)
 
 
 def parse_pairs(text: str, graph: FactorGraph) -> dict[int, int]:
@@ -332,7 +404,7 @@ def _cuts(pair: str) -> Iterator[tuple[str, str]]:
     """Every way to read ``variable=state``: names may have an = in them."""
     at = pair.find("=")
     while at >= 0:
-        yield _unquoted(pair[:at]), _unquoted(pair[at + 1 :])
+        yield unquoted(pair[:at]), unquoted(pair[at + 1 :])
         at = pair.find("=", at + 1)
 
 
@@ -383,7 +455,8 @@ def split_list(text: str) -> list[str]:
     return [p.strip() for p in [*parts, part] if p.strip()]
 
 
-def _unquoted(text: str) -> str:
+def unquoted(text: str) -> str:
+    """Without the quotes around it, if it has any."""
     text = text.strip()
     if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
         return text[1:-1]
@@ -396,7 +469,7 @@ def parse_query(texts: list[str] | None, graph: FactorGraph) -> list[int] | None
         return None
     names: list[str] = []
     for text in texts:
-        names += [text] if text in graph._index else map(_unquoted, split_list(text))
+        names += [text] if text in graph._index else map(unquoted, split_list(text))
     if not names:
         raise UsageError("--query: name at least one variable, as in --query x5,x9")
     return list(dict.fromkeys(variable(name, graph) for name in names))

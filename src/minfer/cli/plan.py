@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from minfer.cli.options import Evidence, Model
+from minfer.cli.options import Evidence, Model, Soft
 from minfer.cli.progress import wait_for
 from minfer.cli.run import check_inputs, load
 from minfer.words import counted
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 def plan(
     model: Model,
     evidence: Evidence = None,
+    soft: Soft = None,
     json: Annotated[
         bool, typer.Option("--json", help="One JSON object on standard output.")
     ] = False,
@@ -34,7 +35,7 @@ def plan(
     from minfer.planning import plan as make_plan
 
     check_inputs(model, evidence)
-    graph, _ = load(model, evidence)
+    graph, _ = load(model, evidence, soft)
     made = wait_for("planning", lambda: make_plan(graph))
     from minfer.cli import render
 

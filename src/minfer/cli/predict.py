@@ -10,8 +10,9 @@ from typing import Annotated, Any, Optional
 import typer
 
 from minfer.cli.failures import UsageError
-from minfer.cli.options import OUTPUT_PANEL, Json, Model
+from minfer.cli.options import OUTPUT_PANEL, Json, Model, split_list, unquoted
 from minfer.cli.progress import wait_for
+from minfer.cli.run import read_model
 
 _SECONDS = 10.0  # between two lines of progress where there is no terminal
 
@@ -103,9 +104,7 @@ def predict(
         raise UsageError("--json goes to standard output: name a file for the answers by -o")
     if unknown not in ("raise", "skip", "mark"):
         raise UsageError(f"--unknown is raise, skip or mark, not {unknown}")
-    import minfer
-
-    graph = wait_for(f"reading {model}", lambda: minfer.read(model))
+    graph = read_model(model)
     ask = Predictor(
         graph, _listed(targets), evidence=_listed(evidence), keep=_listed(keep) or (),
         on_unknown=unknown, probabilities=probabilities, missing=("", *(missing or ())),
@@ -127,7 +126,7 @@ def predict(
 def _listed(texts: list[str] | None) -> list[str] | None:
     if texts is None:
         return None
-    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+    return [unquoted(name) for text in texts for name in split_list(text)]
 
 
 class _Meter:

@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Optional
 
 import typer
 
-from minfer.cli.options import Evidence, Json, Model, evidence_of, parse_query
+from minfer.cli.options import (
+    Evidence,
+    Json,
+    Model,
+    Soft,
+    evidence_text,
+    parse_query,
+    told_evidence,
+)
 from minfer.cli.progress import wait_for
-from minfer.cli.run import check_inputs, load, show_json
+from minfer.cli.run import check_inputs, load_apart, show_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,6 +38,7 @@ def query(
         typer.Argument(metavar="[TARGETS]...", help="Variables; none asks for all, one by one."),
     ] = None,
     evidence: Evidence = None,
+    soft: Soft = None,
     separate: Annotated[
         bool,
         typer.Option("--separate", help="Each target by itself, not their joint distribution."),
@@ -49,14 +58,13 @@ def query(
       minfer query alarm.minfer CVP PCWP --separate --json
     """
     check_inputs(model, evidence)
-    graph, seconds = load(model, None)
-    seen = evidence_of(graph, evidence)
+    graph, seen, seconds = load_apart(model, evidence, soft)
     chosen = parse_query(targets, graph)
     asked = wait_for("asking", lambda: _ask(graph, chosen, seen, separate))
     if json:
         content = {
             "targets": [graph.name(v) for v in chosen or range(graph.n_variables)],
-            "evidence": {graph.name(v): graph.states(v)[s] for v, s in seen.items()},
+            "evidence": told_evidence(graph, seen),
             "log_evidence": asked.log_evidence,
             **({} if asked.joint is None else {"joint": asked.joint.to_dict()}),
             **({} if asked.each is None else {"marginals": _by_name(graph, asked.each)}),
@@ -76,7 +84,7 @@ class Asked(NamedTuple):
 
 
 def _ask(
-    graph: FactorGraph, chosen: list[int] | None, seen: dict[int, int], separate: bool
+    graph: FactorGraph, chosen: list[int] | None, seen: dict[int, Any], separate: bool
 ) -> Asked:
     import minfer
 
@@ -90,7 +98,7 @@ def _ask(
     return Asked(joint.log_evidence, joint)
 
 
-def log_evidence(graph: FactorGraph, seen: dict[int, int]) -> float:
+def log_evidence(graph: FactorGraph, seen: dict[int, Any]) -> float:
     """log P(e), for which any variable will do."""
     import minfer
 
@@ -98,7 +106,7 @@ def log_evidence(graph: FactorGraph, seen: dict[int, int]) -> float:
     return 0.0 if found is None else found.log_evidence
 
 
-def _show(model: str, graph: FactorGraph, seen: dict[int, int], asked: Asked, rows: int) -> None:
+def _show(model: str, graph: FactorGraph, seen: dict[int, Any], asked: Asked, rows: int) -> None:
     from minfer.cli import render
 
     to = render.console()
@@ -116,8 +124,7 @@ def _show(model: str, graph: FactorGraph, seen: dict[int, int], asked: Asked, ro
             to.print()
     facts = {"model": f"{model}: {render.describe(graph)}"}
     if seen:
-        named = (f"{graph.name(v)}={graph.states(v)[s]}" for v, s in seen.items())
-        facts["evidence"] = ", ".join(named)
+        facts["evidence"] = evidence_text(graph, seen)
         facts["log P(e)"] = f"{asked.log_evidence:.8g}; P(e) = {math.exp(asked.log_evidence):.6g}"
     render.show(to, render.facts(facts))
 

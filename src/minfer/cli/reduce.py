@@ -387,7 +387,7 @@ class Report(NamedTuple):
 
 
 def say_if_exact_is_cheap(
-    solver: Solver, settings: dict[str, Any], model: FactorGraph, file: str, evidence: list[str]
+    solver: Solver, settings: dict[str, Any], model: FactorGraph, words: list[str]
 ) -> Solver:
     """Say first that no reduction is needed, if so; and solve the parts exactly then, too.
 
@@ -400,7 +400,6 @@ def say_if_exact_is_cheap(
     seconds = wait_for("planning", lambda: exact_seconds(model))
     if seconds is None:
         return solver
-    words = ["minfer", "run", file, *(word for e in evidence for word in ("--evidence", e))]
     asked = settings.get("solver") or any(
         settings.get(o.key) is not None for o in SOLVER_OPTIONS if o.key != "time_limit"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 import warnings
@@ -19,13 +20,14 @@ from minfer.cli.options import (
     Evidence,
     Json,
     Model,
+    Soft,
     Strict,
     check_interval_seconds,
     evidence_beside,
+    evidence_of,
     interval_option,
     is_pairs,
     make_solver,
-    observe,
     parse_query,
     solver_name,
     solver_options,
@@ -57,6 +59,7 @@ NOT_CONVERGED = 5
 def run(
     model: Model,
     evidence: Evidence = None,
+    soft: Soft = None,
     query: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
@@ -136,7 +139,7 @@ def run(
         solver = make_solver(settings)
     else:
         solver = make_solver({**settings, "time_limit": None}, DEFAULT_SOLVER)
-    graph, seconds = load(model, evidence)
+    graph, seconds = load(model, evidence, soft)
     chosen = parse_query(query, graph)
     report: Report | None = None
     if request is None:
@@ -145,7 +148,7 @@ def run(
         sure = None if intervals is None else _certify(graph, intervals, chosen)
     else:
         request.check_names(graph)
-        solver = say_if_exact_is_cheap(solver, settings, graph, model, evidence or [])
+        solver = say_if_exact_is_cheap(solver, settings, graph, given_words(model, evidence, soft))
         report = run_reduced(request, solver, graph)
         answer, answer_out = report.result.marginals, _of_full_model(report)
         sure = report.result.intervals
@@ -225,19 +228,44 @@ def _save(graph: FactorGraph, path: str) -> None:
         note(f"wrote {path}")
 
 
-def load(model: str, evidence: list[str] | None) -> tuple[FactorGraph, float]:
+def load(
+    model: str, evidence: list[str] | None, soft: list[str] | None = None
+) -> tuple[FactorGraph, float]:
     """The model with its evidence, and the seconds that reading took."""
-    import minfer
+    from minfer.queries.evidence import with_any_evidence
 
+    graph, seen, seconds = load_apart(model, evidence, soft)
+    return with_any_evidence(graph, seen), seconds
+
+
+def load_apart(
+    model: str, evidence: list[str] | None, soft: list[str] | None
+) -> tuple[FactorGraph, dict[int, Any], float]:
+    """The model, the evidence beside it, and the seconds that reading took."""
     began = time.perf_counter()
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always", UserWarning)
-        graph = wait_for(f"reading {model}", lambda: observe(minfer.read(model), evidence))
-    for warning in said:
-        note(str(warning.message))
+    graph = read_model(model)
+    seen = evidence_of(graph, evidence, soft)
     if not evidence and (beside := evidence_beside(model)):
         note(f"{beside} was not read; add --evidence {beside} to use it")
-    return graph, time.perf_counter() - began
+    return graph, seen, time.perf_counter() - began
+
+
+def read_model(model: str) -> FactorGraph:
+    """The model in a file; what is odd about it becomes notes."""
+    import minfer
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", UserWarning)
+        graph = wait_for(f"reading {model}", lambda: minfer.read(model))
+    for warning in said:
+        note(str(warning.message))
+    return graph
+
+
+def given_words(model: str, evidence: list[str] | None, soft: list[str] | None) -> list[str]:
+    """The plain command for a model and its evidence."""
+    pairs = [("--evidence", e) for e in evidence or ()] + [("--soft", e) for e in soft or ()]
+    return ["minfer", "run", model, *(word for pair in pairs for word in pair)]
 
 
 def check_inputs(model: str, evidence: list[str] | None) -> None:
@@ -307,7 +335,7 @@ def check_writable(path: str, inputs: list[str]) -> None:
 
 
 def _same(path: str, source: str) -> bool:
-    return Path(source).exists() and Path(path).samefile(source)
+    return os.path.exists(source) and Path(path).samefile(source)  # any text: it may be no file
 
 
 def write_files(answer: Marginals, out: str | None, pr: str | None) -> None:

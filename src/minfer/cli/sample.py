@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from minfer.cli.failures import UsageError, note
-from minfer.cli.options import Evidence, Model, evidence_of
+from minfer.cli.options import Evidence, Model, Soft
 from minfer.cli.progress import wait_for
-from minfer.cli.run import check_inputs, check_writable, load
+from minfer.cli.run import check_inputs, check_writable, load_apart
 from minfer.words import counted
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def sample(
         typer.Option("--out", "-o", metavar="FILE.csv", help="- is standard output; .gz as well."),
     ] = "-",
     evidence: Evidence = None,
+    soft: Soft = None,
     seed: Annotated[
         int, typer.Option(min=0, metavar="N", help="The same seed gives the same samples.")
     ] = 0,
@@ -48,8 +49,7 @@ def sample(
         if not out.lower().removesuffix(".gz").endswith(".csv"):
             raise UsageError(f"cannot write {out}: end the name in .csv or .csv.gz")
         check_writable(out, [model, *(evidence or ())])
-    graph, _ = load(model, None)
-    seen = evidence_of(graph, evidence)
+    graph, seen, _ = load_apart(model, evidence, soft)
     drawn = wait_for("drawing", lambda: minfer.sample(graph, n, seen, seed))
     write_bytes(out, _csv(drawn, numbers).encode())
     if out != "-":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from minfer.cli.failures import UsageError, note
-from minfer.cli.options import OUTPUT_PANEL, Csv, Evidence, Json, Model
+from minfer.cli.options import OUTPUT_PANEL, Csv, Evidence, Json, Model, Soft
 from minfer.cli.progress import wait_for
 from minfer.cli.reduce import SEED_GRAPHS
 from minfer.cli.run import check_inputs, check_writable, load
@@ -33,6 +33,7 @@ PICTURES = (".png", ".svg")
 def tradeoff(
     model: Model,
     evidence: Evidence = None,
+    soft: Soft = None,
     objective: Annotated[
         str,
         typer.Option(metavar="WORD", help="What to sweep: min-divergence, min-joint or min-size."),
@@ -91,7 +92,7 @@ def tradeoff(
     inputs = [model, *(evidence or ()), *([reference] if reference else [])]
     check_files(csv_file, picture, json, inputs)
     check_inputs(model, evidence)
-    graph, _ = load(model, evidence)
+    graph, _ = load(model, evidence, soft)
     truth = None if reference is None else read_reference(reference, graph)
     found = measure(graph, objective, sweep, seed_graph, truth, repeats)
     if csv_file is not None:

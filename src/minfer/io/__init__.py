@@ -105,7 +105,8 @@ def read(path: PathLike, evidence: Evidence | None = None) -> FactorGraph:
     ----------
     path : str or Path
         The suffix tells the format; of ``-`` (standard input) and other names the content does.
-    evidence : path of a UAI evidence file, or ``{variable: state}``, optional
+    evidence : path of an evidence file, or ``{variable: state, or likelihoods}``, optional
+        By number or name; a file is UAI's, or JSON (:mod:`minfer.io.evidence`).
     """
     data = read_bytes(path)
     kind = format_of(path) or _sniff(shown(path), data)

@@ -12,7 +12,8 @@ a warning tells how many. ``MARKOV`` tables are taken as they stand.
 The format has no comments, but files do: ``//`` and ``#`` to the end of a line and ``/* */`` are
 skipped in all four kinds of files, since no number holds these characters.
 
-Evidence: ``k v1 x1 ... vk xk``, or the same after a first line ``1``, the number of evidence sets.
+Evidence: ``k v1 x1 ... vk xk``, or the same after a first line ``1``, the number of evidence sets;
+or a JSON object (:mod:`minfer.io.evidence`).
 
 MAR: ``MAR``, then ``n c1 p p .. c2 p p ..`` for all n variables. PR: ``PR``, then log10 of Z.
 """
@@ -22,6 +23,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +38,7 @@ from minfer.directed import (
 )
 from minfer.errors import ContradictionError, EvidenceError, FormatError, ModelError, RefusedError
 from minfer.graph import FactorGraph, check_graph
+from minfer.io.evidence import is_json, numbered_evidence, parse_json_evidence
 from minfer.io.tables import (
     MAX_ARITY,
     check_distinct,
@@ -51,7 +54,7 @@ from minfer.io.text import Numbers, PathLike, check_text, place, read_bytes, sho
 from minfer.solvers.base import Marginals
 from minfer.words import visible
 
-Evidence = PathLike | Mapping[int | str, int | str]
+Evidence = PathLike | Mapping[Any, Any]
 
 _COMMENT = re.compile(rb"(?://|#)[^\n]*|/\*[\s\S]*?\*/")
 
@@ -66,20 +69,19 @@ def read_uai(path: PathLike, evidence: Evidence | None = None) -> FactorGraph:
     ----------
     path : str or Path
         ``-`` for standard input; gzip is recognised.
-    evidence : path of an evidence file, or ``{variable: state}``, optional
+    evidence : path of an evidence file, or ``{variable: state, or likelihoods}``, optional
     """
     return with_evidence(parse_uai(shown(path), read_bytes(path)), evidence)
 
 
 def with_evidence(graph: FactorGraph, evidence: Evidence | None) -> FactorGraph:
-    """Apply evidence given as a mapping or as the path of a UAI evidence file."""
+    """Apply evidence given as a mapping or as the path of an evidence file."""
     if evidence is None:
         return graph
-    if isinstance(evidence, Mapping):
-        return graph.with_evidence(evidence)
-    found: dict[int | str, int | str] = {}
-    found.update(read_evidence(evidence, graph).items())
-    return graph.with_evidence(found)
+    from minfer.queries.evidence import with_any_evidence
+
+    found = evidence if isinstance(evidence, Mapping) else read_evidence(evidence, graph)
+    return with_any_evidence(graph, found)
 
 
 def parse_uai(name: str, data: bytes) -> FactorGraph:
@@ -228,11 +230,23 @@ def _read_tables(
 # ---------------------------------------------------------------------- evidence
 
 
-def read_evidence(path: PathLike, graph: FactorGraph) -> dict[int, int]:
-    """Read an evidence file in either variant; they differ in the parity of the token count."""
+def read_evidence(path: PathLike, graph: FactorGraph) -> dict[int, Any]:
+    """Read an evidence file: UAI's in either variant, or JSON (:mod:`minfer.io.evidence`).
+
+    Returns
+    -------
+    {variable: state, or likelihoods of its states}
+        By number. Only JSON has likelihoods, float arrays (S,).
+    """
     check_graph(graph, "read_evidence")
-    name = shown(path)
-    text = Numbers(name, without_comments(name, read_bytes(path)))
+    name, data = shown(path), read_bytes(path)
+    if is_json(data):
+        return numbered_evidence(graph, parse_json_evidence(data, name), name)
+    return _read_pairs(Numbers(name, without_comments(name, data)), graph)
+
+
+def _read_pairs(text: Numbers, graph: FactorGraph) -> dict[int, int]:
+    """Both variants of UAI's; they differ in the parity of the token count."""
     if not len(text):
         raise FormatError(f"{text.name}: line 1: the file is empty; no evidence is written as 0")
     text.require_finite()
