@@ -1,6 +1,6 @@
 """Make a page of the alarm network and keep what a browser shows of it as docs/explore.png.
 
-python docs/make_explore_picture.py        # needs Chromium, pgmpy and pyAgrum
+python docs/make_explore_picture.py        # needs Chromium and pgmpy
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main() -> None:
         sys.exit("there is no Chromium here (Debian: apt-get install chromium)")
     with TemporaryDirectory() as folder, Browser(program) as browser:
         path = Path(folder) / "alarm.html"
-        model = bundled("alarm", Path(folder))
+        model = bundled("alarm")
         minfer.explore(model, {"CVP": "HIGH", "HRBP": "LOW"}, title="alarm").write(path)
         browser.view(1520, 1000)
         browser.open(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import importlib.util
 from pathlib import Path
 from typing import Any
@@ -10,29 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+import minfer
 from minfer import FactorGraph
 
 
-def bundled(name: str, folder: Path) -> FactorGraph:
-    """A network that comes with pgmpy, read by pyAgrum."""
-    pytest.importorskip("pyagrum", reason="pyAgrum is not installed")
-    import pyagrum
-
+def bundled(name: str) -> FactorGraph:
+    """A network that comes with pgmpy, read by us."""
     found = importlib.util.find_spec("pgmpy")
     if found is None or found.origin is None:
         pytest.skip("pgmpy is not installed")
     file = Path(found.origin).parent / "utils" / "example_models" / f"{name}.bif.gz"
     if not file.exists():
         pytest.skip(f"this pgmpy brings no {name}.bif.gz")
-    plain = folder / f"{name}.bif"
-    plain.write_bytes(gzip.decompress(file.read_bytes()))
-    network = pyagrum.loadBN(str(plain))
-    variables = [network.variable(i) for i in network.nodes()]
-    tables = {}
-    for i in network.nodes():
-        child, *parents = network.cpt(i).names  # axes the other way round
-        tables[child] = (parents[::-1], network.cpt(i).toarray())
-    return FactorGraph.network({v.name(): list(v.labels()) for v in variables}, tables)
+    return minfer.read(file)
 
 
 def drawn_network(rng: np.random.Generator, n: int) -> FactorGraph:

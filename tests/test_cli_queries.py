@@ -143,6 +143,26 @@ def test_run_speaks_names(garden, tmp_path):
     run("plan", garden, "-e", "wet=yes")
 
 
+def test_intervals_and_csv_speak_names(garden, tmp_path):
+    words = ["intervals", garden, "--work", "100000"]
+    assert "no: [" in run(*words).stdout  # count has other states
+    assert "p(no)" in run(*words, "--variables", "rain,wet").stdout
+    found = told(run(*words, "--variables", "rain", "--json"))
+    assert found["intervals"]["rain"]["states"] == ["no", "yes"]
+    for more in (words, ["run", garden], ["run", garden, "--reduce"]):
+        out = tmp_path / "states.csv"
+        run(*more, "--csv", out)
+        rows = list(csv.DictReader(out.open()))
+        assert [r["state"] for r in rows if r["variable"] == "sprinkler"] == ["off", "on"]
+        assert [r["state"] for r in rows if r["variable"] == "count"] == ["0", "1", "2"]
+
+
+def test_reports_speak_names(garden, tmp_path):
+    out = tmp_path / "page.html"
+    run("run", garden, "--report", out)
+    assert '"labels":["off","on"]' in out.read_text().replace(", ", ",").replace(": ", ":")
+
+
 def test_explain_speaks_names(garden):
     result = infer(sprinkler(), MinJoint(0.001))
     found = explain(result, "rain")

@@ -123,7 +123,7 @@ def play(browser: Browser, graph: FactorGraph, rng: np.random.Generator, clicks:
 
 @pytest.mark.parametrize("name", ["alarm", "insurance", "hailfinder"])
 def test_networks_are_exact_after_every_click(browser: Browser, tmp_path: Path, name: str) -> None:
-    graph = bundled(name, tmp_path)
+    graph = bundled(name)
     browser.view(1400, 900)
     browser.open(written(graph, tmp_path / "page.html"))
     play(browser, graph, np.random.default_rng(len(name)), 25)

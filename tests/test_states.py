@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import minfer
 from minfer import EvidenceError, Exact, FactorGraph, ModelError
 from minfer.io.native import format_native, parse_native
 
@@ -36,6 +37,28 @@ def test_names_and_numbers_say_the_same():
         for r, (pr, ps) in enumerate(zip([0.8, 0.2], [[0.6, 0.4], [0.99, 0.01]]))
     ]
     assert by_name["rain"]["yes"] == pytest.approx(p[1] / sum(p), abs=1e-12)
+
+
+def test_intervals_and_batches_by_state():
+    g = sprinkler()
+    found = minfer.intervals(g, work=100_000)
+    assert np.array_equal(found["rain"]["yes"], found["rain"][1])
+    assert found["rain"].to_dict().keys() == {"no", "yes"}
+    assert found.to_dict()["intervals"]["wet"]["states"] == ["no", "yes"]
+    assert "states" not in found.to_dict()["intervals"]["count"]
+    assert "yes [" in found._repr_html_()
+    with pytest.raises(ModelError, match=r"the states no, yes, not 'yess'; did you mean yes\?"):
+        found["rain"]["yess"]
+    batch = Exact().prepare(g).batch({"wet": ["yes", None]})
+    assert np.array_equal(batch["rain", "yes"], batch["rain"][:, 1])
+    with pytest.raises(ModelError, match="did you mean yes"):
+        batch["rain", "yess"]
+
+
+def test_some_states_have_no_names():
+    p = Exact()(sprinkler())["count"]
+    assert type(p[1:]) is np.ndarray
+    assert type(p[::-1]) is np.ndarray
 
 
 def test_numbers_made_of_probabilities_are_plain():

@@ -164,7 +164,7 @@ def _near(names: tuple[str, ...] | None, state: Any) -> str:
 
 
 class Probabilities(np.ndarray):
-    """Numbers of a variable's states, shape (S,), that can be asked by a state's name too.
+    """Numbers of a variable's states, shape (S, ...), that can be asked by a state's name too.
 
     >>> from minfer.states import Probabilities
     >>> import numpy as np
@@ -198,9 +198,12 @@ class Probabilities(np.ndarray):
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
             key = state_number(self.variable, len(self), self.states, key, ModelError)
-        return super().__getitem__(key)
+        found = super().__getitem__(key)
+        if isinstance(found, Probabilities) and key is not Ellipsis:
+            return np.asarray(found)  # of some states, which have other numbers there
+        return found
 
-    def to_dict(self) -> dict[str, float]:
+    def to_dict(self) -> dict[str, Any]:
         """By the states' names."""
         names = self.states or tuple(str(s) for s in range(len(self)))
         return dict(zip(names, self.tolist()))

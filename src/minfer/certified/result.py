@@ -19,7 +19,8 @@ from minfer.factors import read_only
 from minfer.graph import FactorGraph
 from minfer.notebook import card
 from minfer.solvers.base import SHOWN, LogZ, Marginals, Status
-from minfer.words import counted
+from minfer.states import Probabilities
+from minfer.words import counted, visible
 
 #: What can have made an interval. The order is that of the codes.
 METHODS = ("none", "fixed", "exact", "monotone", "walks", "boxes", "hull", "range")
@@ -78,19 +79,24 @@ class Intervals:
         for name in ("lo", "hi", "codes"):
             object.__setattr__(self, name, read_only(getattr(self, name)))
 
-    def __getitem__(self, variable: int | str) -> NDArray[np.float64]:
-        """Lower and upper ends of every state of a variable, shape (S_v, 2)."""
+    def __getitem__(self, variable: int | str) -> Probabilities:
+        """Lower and upper ends of every state of a variable, shape (S_v, 2).
+
+        A state's name is an index too, as in ``found["CVP"]["LOW"]``.
+        """
         v = self.graph.index(variable)
         part = slice(self.graph._offsets[v], self.graph._offsets[v + 1])
-        return np.stack([self.lo[part], self.hi[part]], axis=1)
+        ends = np.stack([self.lo[part], self.hi[part]], axis=1)
+        own = self.graph._states[v] if self.graph._states else None
+        return Probabilities.of(ends, self.graph.name(v), own)
 
     def __len__(self) -> int:
         return self.graph.n_variables
 
-    def __iter__(self) -> Iterator[NDArray[np.float64]]:
+    def __iter__(self) -> Iterator[Probabilities]:
         return (self[v] for v in range(self.graph.n_variables))
 
-    def items(self) -> Iterator[tuple[str, NDArray[np.float64]]]:
+    def items(self) -> Iterator[tuple[str, Probabilities]]:
         """Name and interval of every variable in turn."""
         return ((self.graph.name(v), self[v]) for v in range(self.graph.n_variables))
 
@@ -185,7 +191,12 @@ class Intervals:
             "decided": int(self.decided().sum()),
             "vacuous": int(self.vacuous.sum()),
             "intervals": {
-                name: {"lo": iv[:, 0].tolist(), "hi": iv[:, 1].tolist(), "method": str(m)}
+                name: {
+                    **({"states": list(iv.states)} if iv.states else {}),
+                    "lo": iv[:, 0].tolist(),
+                    "hi": iv[:, 1].tolist(),
+                    "method": str(m),
+                }
                 for (name, iv), m in zip(self.items(), self.method)
             },
             "trace": [step._asdict() for step in self.trace],
@@ -208,7 +219,9 @@ class Intervals:
         more = len(self) - len(order)
         rows = []
         for v in order:
-            ends = "  ".join(f"[{lo:.4f}, {hi:.4f}]" for lo, hi in self[int(v)][:6])
+            own = self[int(v)]
+            names = [f"{visible(s)} " for s in own.states] if own.states else [""] * len(own)
+            ends = "  ".join(f"{s}[{lo:.4f}, {hi:.4f}]" for s, (lo, hi) in zip(names, own[:6]))
             rows.append((self.graph.name(int(v)), ends, str(self.method[v])))
         about = repr(self)[len("Intervals(") : -1]
         return card(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
@@ -328,26 +328,26 @@ def interval_table(iv: Intervals, variables: NDArray[np.int64]) -> Table:
     from minfer.cli import render
 
     most = int(iv.graph.n_states[variables].max())
-    states = [f"p({state})" for state in range(most)]
-    titles = states if most <= MOST_COLUMNS else ["states", "highest"]
+    states = render.columns_of(iv.graph, variables.tolist(), MOST_COLUMNS)
+    titles = states or ["states", "highest"]
     table = render.empty_table("variable", *titles, "width", "by", right=["width"])
     width, method, vacuous = iv.width, iv.method, iv.vacuous
     for v in variables.tolist():
         ends = iv[v]
-        if most <= MOST_COLUMNS:
+        if states:
             cells = [render.ends(lo, hi) for lo, hi in ends] + [""] * (most - len(ends))
         else:
-            cells = [str(len(ends)), _highest(ends)]
+            cells = [str(len(ends)), _highest(ends, iv.graph.states(v))]
         by = "nothing known" if vacuous[v] else str(method[v])
         table.add_row(iv.graph.name(v), *cells, f"{width[v]:.2g}", by)
     return table
 
 
-def _highest(ends: NDArray[np.float64]) -> str:
+def _highest(ends: NDArray[np.float64], names: Sequence[str]) -> str:
     from minfer.cli import render
 
     order = np.lexsort((-ends[:, 0], -ends[:, 1]))[: render.MOST_STATES]
-    text = "  ".join(f"{s}: {render.ends(*ends[s])}" for s in order)
+    text = "  ".join(f"{visible(names[s])}: {render.ends(*ends[s])}" for s in order)
     more = len(ends) - len(order)
     return f"{text}  +{more} more" if more else text
 
@@ -413,8 +413,8 @@ def write_csv(
     refuted = iv.refuted(marginals, REFUTED) if iv is not None and marginals is not None else None
     for v in range(graph.n_variables) if chosen is None else chosen:
         ends = None if iv is None else iv[v]
-        for s in range(int(graph.n_states[v])):
-            row: list[Any] = [graph.name(v), s]
+        for s, name in enumerate(graph.states(v)):
+            row: list[Any] = [graph.name(v), name]
             if marginals is not None:
                 row.append(float(marginals[v][s]))
             if ends is not None and method is not None:

@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperCommand
 
 from minfer.cli.failures import UsageError
-from minfer.errors import EvidenceError, MinferError, ModelError
+from minfer.errors import ContradictionError, EvidenceError, MinferError, ModelError
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -333,10 +333,11 @@ def _pieces(
         yield parse_soft(text, graph)
 
 
-def _two_states(graph: FactorGraph, v: int, one: int, other: int) -> EvidenceError:
+def _two_states(graph: FactorGraph, v: int, one: int, other: int) -> ContradictionError:
     names = graph.states(v)
-    return EvidenceError(
-        f"evidence: {graph.name(v)} is given two states, {names[one]} and {names[other]}"
+    return ContradictionError(
+        f"contradictory evidence: {graph.name(v)} is given two states, {names[one]} and "
+        f"{names[other]}"
     )
 
 

@@ -150,14 +150,10 @@ def marginal_table(
     from minfer.cli.intervals import REFUTED
 
     graph = marginals.graph
-    most = int(graph.n_states[variables].max())
-    longest = max((graph.states(v) for v in variables), key=len)
-    alike = all(graph.states(v) == longest[: graph.n_states[v]] for v in variables)
-    states = [f"p({visible(state)})" for state in longest]
-    by_column = alike and most <= (MOST_COLUMNS if intervals is None else MOST_INTERVALS)
-    titles = states if by_column else ["states", "most probable"]
+    by_column = columns_of(graph, variables, MOST_COLUMNS if intervals is None else MOST_INTERVALS)
+    titles = by_column or ["states", "most probable"]
     last = [] if intervals is None else [""]
-    table = empty_table("variable", *titles, *last, right=states)
+    table = empty_table("variable", *titles, *last, right=by_column)
     refuted = None if intervals is None else intervals.refuted(marginals, REFUTED)
     for v in variables:
         p = marginals[v]
@@ -172,6 +168,13 @@ def marginal_table(
             cells.append(Text("refuted", style="bold yellow") if refuted[v] else "")
         table.add_row(graph.name(v), *cells)
     return table
+
+
+def columns_of(graph: FactorGraph, variables: Sequence[int], most: int) -> list[str]:
+    """Titles of columns for states, if they are few and called alike; else none."""
+    longest = max((graph.states(v) for v in variables), key=len)
+    alike = all(graph.states(v) == longest[: graph.n_states[v]] for v in variables)
+    return [f"p({visible(s)})" for s in longest] if alike and len(longest) <= most else []
 
 
 def _by_column(p: NDArray, words: list[str]) -> list[Text | str]:

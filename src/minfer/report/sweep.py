@@ -308,7 +308,11 @@ class Sweep:
     # ------------------------------------------------------------------ variables
 
     def _rows(self) -> list[dict[str, Any]]:
-        return [{"name": self.name(v), "states": int(self.model.n_states[v])} for v in self.rows]
+        named = self.model._states or (None,) * self.model.n_variables
+        return [
+            {"name": self.name(v), "states": int(self.model.n_states[v]), "labels": named[v]}
+            for v in self.rows
+        ]
 
     def _row(self, marginals: Marginals, v: int) -> list[float | None]:
         """Probabilities of all states, of many-state variables the likeliest one and its own."""

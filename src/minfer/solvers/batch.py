@@ -77,10 +77,14 @@ class Batch:
     def __len__(self) -> int:
         return len(self.probs)
 
-    def __getitem__(self, variable: int | str) -> NDArray[np.float64]:
-        """p(x_v) in every row, shape (N, S_v), by number or name."""
+    def __getitem__(self, key: int | str | tuple[int | str, int | str]) -> NDArray[np.float64]:
+        """p(x_v) in every row, shape (N, S_v), by number or name; ``[v, state]`` has shape (N,)."""
+        variable, *rest = key if isinstance(key, tuple) else (key,)
         v = self.graph.index(variable)
-        return read_only(self.probs[:, self.graph._offsets[v] : self.graph._offsets[v + 1]])
+        lo, hi = self.graph._offsets[v : v + 2]
+        if not rest:
+            return read_only(self.probs[:, lo:hi])
+        return read_only(self.probs[:, lo + self.graph.state(v, *rest)])
 
     @property
     def status(self) -> list[Status | None]:

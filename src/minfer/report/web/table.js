@@ -85,7 +85,9 @@ function table() {
     const value = many ? p[1] : p[top];
     const ends = now.row_ends ? now.row_ends[r] : null;
     const refuted = Boolean(ends) && now.row_refuted[r] === "1";
-    cells[0].textContent = data.rows[r].states === 2 ? "1" : `${top} of ${data.rows[r].states}`;
+    const { states, labels } = data.rows[r];
+    const name = labels ? labels[top] : `${top}`;
+    cells[0].textContent = labels || states === 2 ? name : `${name} of ${states}`;
     const parts = data.rows[r].states === 2 || many ? [value] : p;
     bar(cells[1], parts, now.row_errors[r], ends, value, refuted);
     cells[2].textContent = value.toFixed(4);
