@@ -848,7 +848,13 @@ def test_a_nul_in_a_name_is_an_error_with_a_type(tmp_path, model):
 
 
 def shout(
-    source: Path, out: Path, shard_bytes: int, workers: int, seconds: float, pids: str = "", *network
+    source: Path,
+    out: Path,
+    shard_bytes: int,
+    workers: int,
+    seconds: float,
+    pids: str = "",
+    *network,
 ):
     arguments = [source, out, shard_bytes, workers, seconds, pids, *network]
     path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])

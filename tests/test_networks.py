@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import minfer
 from minfer import ContradictionError, Exact, FactorGraph, FormatError, RefusedError, interop
+from minfer.cli import app
 from minfer.io.bif import format_bif, parse_bif
 from minfer.io.net import format_net, parse_net
 from minfer.io.uai import format_uai, parse_uai
@@ -463,6 +465,197 @@ def test_other_kinds_of_nodes_are_refused_by_name(kind, words):
     more = f'<{kind} id="u"><parents>a</parents></{kind}></nodes>'.encode()
     with pytest.raises(FormatError, match=rf"line 14, column \d+, <{kind}>: 'u' is .*{words}"):
         parse_xdsl("m", XDSL.replace(b"</nodes>", more))
+
+
+#: As GeNIe saves it: attributes, properties, costs and cases beside the tables, Latin-1, and in
+#: <extensions> how it is drawn, submodels (which group nodes and change nothing) included.
+GENIE = """<?xml version="1.0" encoding="ISO-8859-1"?>
+<!-- This network was created in GeNIe Academic, for research and teaching only -->
+<smile version="1.0" id="Network1" numsamples="10000" discsamples="10000">
+	<nodes>
+		<cpt id="Fuel" diagtype="observation" ranked="true" mandatory="true">
+			<state id="Empty" fault="true" />
+			<state id="Full" default="true" />
+			<probabilities>0.05 0.95</probabilities>
+			<property id="Quelle">Prüfbericht Müller</property>
+		</cpt>
+		<cpt id="Battery">
+			<state id="Flat" />
+			<state id="Weak" />
+			<state id="Good" />
+			<probabilities>0.1 0.2 0.7</probabilities>
+		</cpt>
+		<noisymax id="Trouble">
+			<state id="Severe" />
+			<state id="Slight" />
+			<state id="None" />
+			<parents>Fuel Battery</parents>
+			<strengths>0 1 0 1 2</strengths>
+			<parameters>0.9 0.1 0 0 0 1 0.7 0.2 0.1 0.1 0.5 0.4 0 0 1 0.01 0.04 0.95</parameters>
+		</noisymax>
+		<deterministic id="Starts">
+			<state id="No" />
+			<state id="Yes" />
+			<parents>Trouble</parents>
+			<resultingstates>No Yes Yes</resultingstates>
+		</deterministic>
+	</nodes>
+	<observationcost><node id="Fuel"><cost>1.5</cost></node></observationcost>
+	<cases><case name="seen"><evidence node="Fuel" state="Full" /></case></cases>
+	<extensions>
+		<genie version="1.0" app="GeNIe 4.1.3402.0 ACADEMIC" name="Wagen Ö">
+			<node id="Fuel">
+				<name>Füllstand</name><interior color="e5f6f7" /><outline color="000080" />
+				<font color="000000" name="Arial" size="8" /><position>54 11 138 62</position>
+				<barchart active="true" width="128" height="64" />
+			</node>
+			<submodel id="Sub1">
+				<name>Symptoms</name><position>250 150 500 400</position>
+				<node id="Trouble"><name>Trouble</name><position>1 2 3 4</position></node>
+				<submodel id="Sub2"><node id="Starts"><name>Starts</name></node></submodel>
+			</submodel>
+			<textbox><caption>nodes, states and parents</caption><state id="no state" /></textbox>
+		</genie>
+	</extensions>
+</smile>
+"""
+
+
+def test_xdsl_as_genie_saves_it(tmp_path):
+    path = tmp_path / "car.xdsl"
+    path.write_bytes(GENIE.encode("latin-1"))
+    g = minfer.read(path)
+    assert g.directed
+    assert g.names == ("Fuel", "Battery", "Trouble", "Starts")
+    assert g.states("Battery") == ("Flat", "Weak", "Good")
+    assert parents(g, "Trouble") == ["Fuel", "Battery"]
+    fuel = [[0.9, 0.1, 0], [0, 0, 1]]
+    battery = [[0.7, 0.2, 0.1], [0.1, 0.5, 0.4], [0, 0, 1]]
+    want = np.zeros((2, 3, 3))
+    for f, b in product(range(2), range(3)):
+        for i, j, k in product(range(3), repeat=3):
+            want[f, b, min(i, j, k)] += fuel[f][i] * battery[b][j] * [0.01, 0.04, 0.95][k]
+    np.testing.assert_allclose(probabilities(g, "Trouble"), want, atol=1e-15)
+    np.testing.assert_array_equal(probabilities(g, "Starts"), [[1, 0], [0, 1], [0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        ('<equation id="X"><definition>X=Normal(0,1)</definition><discretization>'
+         '<interval id="a" /></discretization></equation>', "'X' is an equation node"),
+        ('<utility id="X"><parents>Fuel</parents><utilities>10 -5</utilities></utility>',
+         "'X' is a utility node"),
+        ('<decision id="X"><state id="go" /><state id="stay" /></decision>',
+         "'X' is a decision node"),
+        ('<mau id="X"><parents>U V</parents><weights>1 1</weights></mau>',
+         "'X' is a multi-attribute utility node"),
+        ('<noisyadder id="X"><state id="a" /></noisyadder>', "'X' is a noisy-adder node"),
+        ('<truthtable id="X"><state id="a" /></truthtable>', "'X' is a truth table"),
+        ('<demorgan id="X"><state id="a" /></demorgan>', "'X' is a DeMorgan node"),
+    ],
+)  # fmt: skip
+def test_what_else_genie_saves_is_refused_by_name(node, words):
+    text = GENIE.replace("\t</nodes>", f"{node}\n\t</nodes>")
+    with pytest.raises(FormatError, match=rf"m.xdsl: line 31, column 1, <\w+>: {words}"):
+        parse_xdsl("m.xdsl", text.encode("latin-1"))
+    dynamic = GENIE.replace("\t<cases>", '\t<dynamic numslices="5"></dynamic><cases>')
+    with pytest.raises(FormatError, match=r"line 33.*a part of a dynamic network"):
+        parse_xdsl("m.xdsl", dynamic.encode("latin-1"))
+
+
+# ---------------------------------------------------------------------- the same faults everywhere
+
+Node = tuple[str, list[str], list[str], str]  # name, states, parents, numbers
+
+
+def as_bif(nodes: list[Node]) -> str:
+    text = "network x { }\n"
+    for name, states, _, _ in nodes:
+        text += (
+            f"variable {name} {{ type discrete [ {len(states)} ] {{ {', '.join(states)} }}; }}\n"
+        )
+    for name, _, own, numbers in nodes:
+        given = f" | {', '.join(own)}" if own else ""
+        text += f"probability ( {name}{given} ) {{ table {numbers.replace(' ', ', ')}; }}\n"
+    return text
+
+
+def as_net(nodes: list[Node]) -> str:
+    text = "net { }\n"
+    for name, states, _, _ in nodes:
+        text += (
+            f"node {name} {{ states = ({' '.join(f'{chr(34)}{s}{chr(34)}' for s in states)}); }}\n"
+        )
+    for name, _, own, numbers in nodes:
+        given = f" | {' '.join(own)}" if own else ""
+        text += f"potential ({name}{given}) {{ data = ({numbers}); }}\n"
+    return text
+
+
+def as_xmlbif(nodes: list[Node]) -> str:
+    text = '<BIF VERSION="0.3"><NETWORK>\n'
+    for name, states, _, _ in nodes:
+        outcomes = "".join(f"<OUTCOME>{s}</OUTCOME>" for s in states)
+        text += f'<VARIABLE TYPE="nature"><NAME>{name}</NAME>{outcomes}</VARIABLE>\n'
+    for name, _, own, numbers in nodes:
+        given = "".join(f"<GIVEN>{p}</GIVEN>" for p in own)
+        text += f"<DEFINITION><FOR>{name}</FOR>{given}<TABLE>{numbers}</TABLE></DEFINITION>\n"
+    return text + "</NETWORK></BIF>\n"
+
+
+def as_xdsl(nodes: list[Node]) -> str:
+    text = '<smile version="1.0"><nodes>\n'
+    for name, states, own, numbers in nodes:
+        listed = "".join(f'<state id="{s}" />' for s in states)
+        given = f"<parents>{' '.join(own)}</parents>" if own else ""
+        text += f'<cpt id="{name}">{listed}{given}<probabilities>{numbers}</probabilities></cpt>\n'
+    return text + "</nodes></smile>\n"
+
+
+FORMATS = {"bif": as_bif, "net": as_net, "xmlbif": as_xmlbif, "xdsl": as_xdsl}
+A: Node = ("a", ["no", "yes"], [], "0.4 0.6")
+B: Node = ("b", ["no", "yes"], ["a"], "0.5 0.5 0.5 0.5")
+FAULTS: dict[str, tuple[list[Node], str]] = {
+    "cycle": ([("a", ["no", "yes"], ["b"], "0.5 0.5 0.5 0.5"), B], "cycle: a <- b <- a"),
+    "own parent": ([("a", ["no", "yes"], ["a"], "0.5 0.5 0.5 0.5")], "own parent"),
+    "too few": ([A, ("b", ["no", "yes"], ["a"], "0.5 0.5 0.5")], "3 numbers, but needs 2 x 2 = 4"),
+    "too many": ([("a", ["no", "yes"], [], "0.4 0.6 0.1")], "3 numbers, but needs 2"),
+    "negative": ([("a", ["no", "yes"], [], "1.5 -0.5")], "negative"),
+    "NaN": ([("a", ["no", "yes"], [], "nan 0.5")], "NaN"),
+    "infinite": ([("a", ["no", "yes"], [], "1e999 0.5")], "too large"),
+    "0.9": ([("a", ["no", "yes"], [], "0.4 0.5")], "probabilities of a sum to 0.9, not 1"),
+    "two nodes": ([A, A], "two (variables|nodes) called 'a'"),
+    "two states": ([("a", ["no", "no"], [], "0.4 0.6")], "two states called 'no'"),
+    "undeclared parent": ([A, ("b", ["no", "yes"], ["z"], "0.5 0.5 0.5 0.5")],
+                          "no variable is called 'z'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("kind", FORMATS)
+def test_every_format_names_the_place_and_nothing_is_written(kind, fault, tmp_path):
+    good = tmp_path / f"good.{kind}"
+    good.write_text(FORMATS[kind]([A, B]))
+    assert minfer.read(good).directed
+    nodes, message = FAULTS[fault]
+    bad, out = tmp_path / f"bad.{kind}", tmp_path / "out.net"
+    bad.write_text(FORMATS[kind](nodes))
+    with pytest.raises(FormatError, match=message) as caught:
+        minfer.read(bad)
+    assert re.match(rf"{re.escape(str(bad))}: line \d+, column \d+", str(caught.value))
+    result = CliRunner().invoke(app, ["convert", str(bad), str(out)])
+    assert result.exit_code == 3
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_truncated_files_name_the_place(kind):
+    text = FORMATS[kind]([A, B]).rstrip()
+    parse = {"bif": parse_bif, "net": parse_net, "xmlbif": parse_xmlbif, "xdsl": parse_xdsl}[kind]
+    for end in range(len(text) - 1, text.index("\n") + 1, -1):  # the first line is a network
+        with pytest.raises(FormatError, match=r"m: line \d+"):
+            parse("m", text[:end].encode())
 
 
 def test_texts_that_are_none():
