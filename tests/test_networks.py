@@ -135,6 +135,49 @@ def test_bif():
     np.testing.assert_allclose(wet, [[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]], rtol=1e-15)
 
 
+PLAIN_BIF = b"""network unknown { }
+variable rain { type discrete [ 2 ] { no, yes }; }
+variable wet { type discrete [ 3 ] { dry, damp, 1_0 }; }
+variable c-4.5+x { type discrete [ 2 ] { 0, 1 }; }
+probability ( rain ) { table 0.8, .2; }
+probability ( c-4.5+x | wet, rain ) {
+  (dry, no) 0.5, 0.5; (damp, no) 0.25, 0.75; (1_0, no) 1, 0;
+  (dry,yes) 0.1, 0.9; (damp yes) 0, 1e0; (1_0, yes) 0.125, 0.875;
+}
+probability ( wet | rain ) { table 0.7, 0.1, 0.2, 0.3, 0.1, 0.6; }
+"""
+
+
+def by_tokens(data: bytes, monkeypatch) -> FactorGraph:
+    with monkeypatch.context() as patch:
+        patch.setattr(minfer.io.bif, "_plain", lambda data: None)
+        return parse_bif("f", data)
+
+
+def test_plain_bif_is_what_the_tokens_say(monkeypatch):
+    found = minfer.io.bif._plain(PLAIN_BIF)
+    assert found is not None
+    same(found, by_tokens(PLAIN_BIF, monkeypatch))
+    assert probabilities(found, "c-4.5+x")[1].tolist() == [[0.25, 0.75], [0.0, 1.0]]
+    # whatever is changed: if the plain reader takes it, it reads what the tokens say
+    rng = np.random.default_rng(0)
+    pieces = [b"", b" ", b",", b";", b"(", b")", b"{", b"}", b"|", b'"', b"0", b"1", b"-", b"e", b"_",
+              b"no", b"wet", b"\n", b"\xc2\xa0", b"\xd9\xa1", b"nan", b"inf", b"default", b"table",
+              b"[", b"]", b"//", b"property x;"]  # fmt: skip
+    n_plain = 0
+    for _ in range(1500):
+        text = PLAIN_BIF
+        for _ in range(int(rng.integers(1, 3))):
+            a = int(rng.integers(len(text)))
+            b = a + int(rng.integers(0, 4)) * int(rng.integers(0, 8))
+            text = text[:a] + pieces[int(rng.integers(len(pieces)))] + text[b:]
+        found = minfer.io.bif._plain(text)
+        if found is not None:
+            n_plain += 1
+            same(found, by_tokens(text, monkeypatch))
+    assert n_plain > 30
+
+
 def test_xmlbif():
     g = parse_xmlbif("m.xmlbif", XMLBIF)
     assert g.directed

@@ -15,9 +15,10 @@ a *lineage* and remember their factors' numbers in it, so that messages of one c
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -69,6 +70,7 @@ from minfer.words import counted, visible
 if TYPE_CHECKING:
     from minfer.joint import Joint
 
+_FEW_FACTORS = 5000
 #: What a graph computes once about its structure.
 _CACHED = ("n_factors", "_offsets", "_where", "arity", "_index", "weight_offsets")
 
@@ -423,22 +425,42 @@ class FactorGraph:
         table_ptr = np.concatenate([[0], np.cumsum(sizes.astype(np.int64))])
         check_log_psi(log_psi, table_ptr, first)
         groups: list[FactorGroup] = []
+        for rows, scope in self._by_shape(arity, scopes, scope_ptr):
+            shape = tuple(self._n_states[scope[0]].tolist())
+            begin = table_ptr[rows]
+            if len(rows) == 1:
+                entries = log_psi[begin[0] : begin[0] + n_entries(shape)][None].copy()
+            else:
+                entries = log_psi[begin[:, None] + np.arange(n_entries(shape))]
+            entries = np.ascontiguousarray(entries, dtype=np.float64)
+            groups.append(Tables(first + rows, scope, shape, entries))
+        return self._append(*groups)
+
+    def _by_shape(
+        self, arity: NDArray[np.int64], scopes: NDArray, scope_ptr: NDArray[np.int64]
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32]]]:
+        """Factors of one shape, and their scopes (F, A); by arity, then by shape."""
+        if len(arity) <= _FEW_FACTORS:  # plain loops are faster than so many calls
+            listed, ends = scopes.tolist(), scope_ptr.tolist()
+            states = self._n_states[scopes].tolist()
+            found: dict[tuple[int, ...], list[int]] = {}
+            for i, (lo, hi) in enumerate(pairwise(ends)):
+                found.setdefault(tuple(states[lo:hi]), []).append(i)
+                if len(set(listed[lo:hi])) < hi - lo:
+                    self._check_scopes(scopes[None, lo:hi], self.n_factors + i)
+            for shape in sorted(found, key=lambda shape: (len(shape), shape)):
+                mine = found[shape]
+                own = [listed[ends[i] : ends[i + 1]] for i in mine]
+                yield np.array(mine), np.array(own, dtype=np.int32)
+            return
         for a in np.unique(arity):
             rows = np.flatnonzero(arity == a)
             scope = scopes[scope_ptr[rows][:, None] + np.arange(a)].astype(np.int32)
-            self._check_scopes(scope, first + rows)
+            self._check_scopes(scope, self.n_factors + rows)
             shapes, which = unique_rows(self._n_states[scope])
-            for k, shape in enumerate(shapes):
+            for k in range(len(shapes)):
                 r = np.flatnonzero(which == k)
-                size = n_entries(shape)
-                entries = log_psi[table_ptr[rows[r]][:, None] + np.arange(size)]
-                groups.append(
-                    Tables(
-                        first + rows[r], scope[r], tuple(int(s) for s in shape),
-                        np.ascontiguousarray(entries, dtype=np.float64),
-                    )
-                )  # fmt: skip
-        return self._append(*groups)
+                yield rows[r], scope[r]
 
     def _add_table_batch(self, scopes: NDArray, log_tables: ArrayLike | Any) -> FactorGraph:
         """Tables of one shape: no regrouping. A leading axis of 1 is one table shared by all."""

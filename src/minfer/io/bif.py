@@ -13,12 +13,19 @@ Rows come in any order, each once; ``default`` serves those left out. ``table`` 
 the numbers with the last parent fastest and the variable itself slowest. Commas are white space;
 names are words, or strings where they hold anything else. ``//`` and ``/* */`` are comments,
 ``property`` lines are skipped. Continuous variables and joint distributions are refused.
+
+Nearly all files are *plain*: no comments, strings, properties or defaults, commas between numbers,
+all rows there. Those are cut by one regular expression a block (:func:`_plain`), several times
+sooner. Whatever is not plain, or wrong in any way, is read token by token; only that reader makes
+errors, so that each has one text and a place.
 """
 
 from __future__ import annotations
 
 import re
+from itertools import product
 from math import prod
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +40,7 @@ from minfer.io.networks import (
     names_of,
     quoted,
 )
+from minfer.io.tables import MAX_ARITY
 from minfer.io.text import PathLike, read_bytes, shown, write_bytes
 from minfer.io.tokens import STRING, Tokens
 from minfer.words import visible
@@ -40,6 +48,18 @@ from minfer.words import visible
 _TOKEN = re.compile(STRING + r'|[{}()\[\];|]|[^\s,{}()\[\];|"]+')
 _COMMENT = r"//[^\n]*|/\*[\s\S]*?(?:\*/|\Z)"
 _PLAIN = re.compile(r'[^\s,{}()\[\];|"\\]+')
+
+_WORD = r'[^\s,{}()\[\];|"]+'
+_WORDS = r'[^{}()\[\];|"]*'
+#: A plain block: a variable's name, count and states; or the scope, parents, and table or rows.
+_BLOCK = re.compile(
+    rf"\s*(?:variable\s+({_WORD})\s*{{\s*type\s+discrete\s*\[\s*([0-9]{{1,9}})\s*\]\s*"
+    rf"{{({_WORDS})}}\s*;\s*}}"
+    rf"|probability\s*\(\s*({_WORD})\s*(?:\|({_WORDS}))?\)\s*{{\s*"
+    rf"(?:table\s({_WORDS});|((?:\s*\({_WORDS}\){_WORDS};)+))\s*}}"
+    rf"|network\s+{_WORD}\s*{{\s*}})\s*"
+)
+_ROW = re.compile(rf"\(({_WORDS})\)({_WORDS});")
 
 
 # ---------------------------------------------------------------------- reading
@@ -52,6 +72,9 @@ def read_bif(path: PathLike) -> FactorGraph:
 
 def parse_bif(name: str, data: bytes) -> FactorGraph:
     """The network in the text ``data``; ``name`` is the file for messages."""
+    found = _plain(data)
+    if found is not None:
+        return found
     text = Tokens(name, data, _TOKEN, _COMMENT if b"//" in data or b"/*" in data else "")
     if not len(text):
         raise FormatError(f"{name}: line 1: the file is empty; it should hold a network")
@@ -243,6 +266,111 @@ class _Rows:
         values = np.tile(default, (n_rows, 1))
         values[self.rows] = self.text.numbers(self.spans).reshape(-1, self.size)
         return values
+
+
+# ---------------------------------------------------------------------- plain files
+
+
+class _NotPlain(Exception):
+    """To be read token by token."""
+
+
+def _plain(data: bytes) -> FactorGraph | None:
+    """The network of a plain file in which nothing is wrong; None of any other."""
+    if b"//" in data or b"/*" in data or b"\0" in data:
+        return None
+    try:
+        return _plain_network(data.decode("utf-8-sig"), len(data))
+    except (_NotPlain, ValueError, KeyError):
+        return None
+
+
+def _not_plain(*where: Any) -> NoReturn:
+    raise _NotPlain
+
+
+def _plain_network(text: str, n_bytes: int) -> FactorGraph:
+    draft = Draft(n_bytes, _not_plain)
+    blocks, at = [], 0
+    for block in _BLOCK.finditer(text):
+        if block.start() != at:
+            raise _NotPlain
+        at = block.end()
+        name, count, states, child, *table = block.groups()
+        if name is not None:
+            draft.variable(name, _words(states), None)
+            if len(draft.states[-1]) != int(count):
+                raise _NotPlain
+        elif child is not None:
+            blocks.append((child, *table))
+    if at < len(text) or not blocks:
+        raise _NotPlain
+    index, states_of = draft.numbers, draft.states
+    known: dict[tuple[tuple[str, ...], ...], dict[str, int]] = {}
+    scopes: list[list[int]] = []
+    numbers: list[str] = []
+    begin: list[int] = []  # of each run of numbers: where it belongs
+    length: list[int] = []
+    first = 0
+    for child, parents, table, rows in blocks:
+        scope = [index[name] for name in _words(parents)] if parents is not None else []
+        given = tuple([states_of[v] for v in scope])
+        scope.append(index[child])
+        scopes.append(scope)
+        size, n_rows = len(states_of[scope[-1]]), prod(map(len, given))
+        if table is not None:  # the variable itself is slowest
+            numbers.append(table)
+            begin += [first + r * size + s for s in range(size) for r in range(n_rows)]
+            length += [1] * (size * n_rows)
+        else:
+            cells = _ROW.findall(rows)
+            if len(cells) != n_rows:
+                raise _NotPlain
+            if given not in known:
+                known[given] = {", ".join(key): row for row, key in enumerate(product(*given))}
+            own = [row for _, row in cells]
+            if {row.count(",") for row in own} != {size - 1}:
+                raise _NotPlain
+            order = _row_numbers(known[given], [key for key, _ in cells])
+            numbers += own
+            begin += [first + r * size for r in order]
+            length += [size] * n_rows
+        first += size * n_rows
+        if len(set(scope)) < len(scope) or len(scope) > MAX_ARITY:
+            raise _NotPlain
+    if len({scope[-1] for scope in scopes}) < len(scopes):
+        raise _NotPlain
+    values = _floats(",".join(numbers))
+    runs = np.array(length)
+    if runs.sum() != len(values):
+        raise _NotPlain
+    sorted_ = np.empty(len(values))
+    shift = np.array(begin) - (np.cumsum(runs) - runs)
+    sorted_[np.repeat(shift, runs) + np.arange(len(values))] = values
+    return draft.flat_graph(scopes, sorted_, _not_plain, _not_plain)
+
+
+def _words(text: str) -> list[str]:
+    return text.replace(",", " ").split()
+
+
+def _floats(text: str) -> NDArray[np.float64]:
+    if not text.isascii() or "_" in text:  # float() takes more than a file should hold
+        raise _NotPlain
+    values = np.array(list(map(float, text.split(","))))
+    if not (values.min() >= 0 and values.max() < np.inf):
+        raise _NotPlain
+    return values
+
+
+def _row_numbers(known: dict[str, int], keys: list[str]) -> list[int]:
+    """The number of each row; each is there once."""
+    found = [known.get(key, -1) for key in keys]
+    if -1 in found:
+        found = [known[", ".join(_words(key))] for key in keys]
+    if len(set(found)) < len(known):
+        raise _NotPlain
+    return found
 
 
 # ---------------------------------------------------------------------- writing

@@ -42,7 +42,7 @@ class Draft:
 
     def __init__(self, n_bytes: int, fail: Callable[[Any, str], NoReturn]) -> None:
         self.fail, self._n_bytes = fail, n_bytes
-        self._index: dict[str, int] = {}
+        self.numbers: dict[str, int] = {}  # of the variables, by name
         self.states: list[tuple[str, ...]] = []
         self._places: list[Any] = []
         self._tables: dict[int, _Table] = {}
@@ -50,20 +50,20 @@ class Draft:
 
     def variable(self, name: str, states: Sequence[str], at: Any) -> None:
         """Declare a variable."""
-        if name in self._index:
+        if name in self.numbers:
             self.fail(at, f"there are two variables called {visible(name)!r}")
         if not states:
             self.fail(at, f"{visible(name)} has no states")
         if len(set(states)) < len(states):
             twice = next(s for s in states if states.count(s) > 1)
             self.fail(at, f"{visible(name)} has two states called {visible(twice)!r}")
-        self._index[name] = len(self.states)
+        self.numbers[name] = len(self.states)
         self.states.append(tuple(states))
         self._places.append(at)
 
     def index(self, name: str, at: Any) -> int:
         """The number of a declared variable."""
-        found = self._index.get(name)
+        found = self.numbers.get(name)
         if found is None:
             self.fail(at, f"no variable is called {visible(name)!r}")
         return found
@@ -102,7 +102,7 @@ class Draft:
 
     def name(self, variable: int) -> str:
         """The name of a variable."""
-        return next(name for name, v in self._index.items() if v == variable)
+        return next(name for name, v in self.numbers.items() if v == variable)
 
     def check_expanded(self, scope: Sequence[int], at: Any) -> None:
         """A file may declare only so many numbers that it does not write down."""
@@ -134,22 +134,40 @@ class Draft:
     def graph(self) -> FactorGraph:
         """The model."""
         tables = list(self._tables.values())
-        if len(tables) < len(self.states):
-            v = next(v for v in range(len(self.states)) if v not in self._tables)
+        return self.flat_graph(
+            [t.scope for t in tables],
+            concatenate([t.values for t in tables], np.float64),
+            lambda i: tables[i].at,
+            lambda i, row: tables[i].row_at(row),
+        )
+
+    def flat_graph(
+        self,
+        scopes: Sequence[list[int]],
+        values: NDArray[np.float64],
+        at: Callable[[int], Any],
+        row_at: Callable[[int, int], Any],
+    ) -> FactorGraph:
+        """The model of tables end to end, each of another child, (parents..., child) its scope.
+
+        ``at`` and ``row_at`` give the places of a table and of a row of it, by their numbers.
+        """
+        of = {scope[-1]: i for i, scope in enumerate(scopes)}
+        if len(of) < len(self.states):
+            v = next(v for v in range(len(self.states)) if v not in of)
             self.fail(self._places[v], f"{visible(self.name(v))} has no table")
         n_states = np.array([len(s) for s in self.states], dtype=np.int32)
         if complaint := states_complaint(n_states, self._n_bytes):
             self.fail(self._places[int(np.argmax(n_states))], complaint)
-        graph = FactorGraph.empty(n_states, list(self._index)).with_state_names(self.states)
-        _, loop = order_or_cycle({v: t.scope[:-1] for v, t in self._tables.items()})
+        graph = FactorGraph(n_states, (), tuple(self.numbers), _states=tuple(self.states) or None)
+        _, loop = order_or_cycle({scope[-1]: scope[:-1] for scope in scopes})
         if loop:
-            self.fail(self._tables[loop[0]].at, cycle_text(graph, loop))
-        arity = np.array([len(t.scope) for t in tables], dtype=np.int64)
-        scopes = concatenate([np.array(t.scope, dtype=np.int64) for t in tables], np.int64)
-        values = concatenate([t.values for t in tables], np.float64)
-        if fault := find_fault(graph, arity, scopes, values):
-            self.fail(tables[fault.table].row_at(fault.row), fault.message)
-        return with_flat_conditionals(graph, arity, scopes, values)
+            self.fail(at(of[loop[0]]), cycle_text(graph, loop))
+        arity = np.array([len(scope) for scope in scopes], dtype=np.int64)
+        flat = np.array([v for scope in scopes for v in scope], dtype=np.int64)
+        if fault := find_fault(graph, arity, flat, values):
+            self.fail(row_at(fault.table, fault.row), fault.message)
+        return with_flat_conditionals(graph, arity, flat, values)
 
 
 # ---------------------------------------------------------------------- writing
