@@ -161,9 +161,9 @@ def test_plain_bif_is_what_the_tokens_say(monkeypatch):
     assert probabilities(found, "c-4.5+x")[1].tolist() == [[0.25, 0.75], [0.0, 1.0]]
     # whatever is changed: if the plain reader takes it, it reads what the tokens say
     rng = np.random.default_rng(0)
-    pieces = [b"", b" ", b",", b";", b"(", b")", b"{", b"}", b"|", b'"', b"0", b"1", b"-", b"e", b"_",
-              b"no", b"wet", b"\n", b"\xc2\xa0", b"\xd9\xa1", b"nan", b"inf", b"default", b"table",
-              b"[", b"]", b"//", b"property x;"]  # fmt: skip
+    pieces = [b"", b" ", b",", b";", b"(", b")", b"{", b"}", b"|", b'"', b"0", b"1", b"-", b"e",
+              b"_", b"no", b"wet", b"\n", b"\xc2\xa0", b"\xd9\xa1", b"nan", b"inf", b"default",
+              b"table", b"[", b"]", b"//", b"property x;"]  # fmt: skip
     n_plain = 0
     for _ in range(1500):
         text = PLAIN_BIF

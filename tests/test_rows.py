@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from minfer import ContradictionError, EvidenceError, Exact, FactorGraph, SettingsError
 from minfer.conditioning import Conditioned, condition
-from minfer.elimination import clique_tree
+from minfer.elimination import clique_tree, tree_over
 from minfer.kernels.rows import INPUTS, INPUTS_END, MOST_INPUTS
+from minfer.layout import cells, scopes
 from minfer.solvers import rows as engine
 from minfer.solvers.exact import calibrate
-from minfer.solvers.rows import RowPlan, Rows, flatten
+from minfer.solvers.rows import Flat, OneRow, RowPlan, Rows, flatten, links
 
 MAX_ASSIGNMENTS = 2000
 MILD = st.one_of(st.floats(-3, 3), st.sampled_from([0.0, 0.0, 1.0, -math.inf]))
@@ -217,6 +218,37 @@ def evidence_for(graph: FactorGraph, n_rows: int, share: float, seed: int) -> ND
     evidence = rng.integers(0, graph.n_states, (n_rows, graph.n_variables)).astype(np.int32)
     evidence[rng.random(evidence.shape) > share] = -1
     return evidence
+
+
+@given(cases(WILD), st.integers(0, 7))
+@settings(max_examples=150, **QUICK)
+def test_one_row_is_what_the_lanes_say(case: Case, target: int) -> None:
+    """The same messages without lanes: probabilities, log Z, and what is unsafe."""
+    graph = case.graph
+    if not graph.n_variables or any(g.arity == 0 for g in graph.groups):
+        return
+    target %= graph.n_variables
+    for row in case.evidence[:3]:
+        evidence = np.maximum(row, 0)[None].astype(np.int32)
+        seen = row >= 0
+        seen[target] = False
+        evidence[0, ~seen] = -1
+        field = case.field[0] if len(case.field) else np.zeros(int(graph._offsets[-1]))
+        flat = Flat(
+            graph._n_states, graph._offsets, field, *scopes(graph.groups), *cells(graph.groups)
+        )
+        tree = tree_over(links(flat, ~seen), graph.n_variables)
+        plan = RowPlan.one_pass(flat, tree, seen, np.ones_like(seen), target)
+        plan.load(flat.log_psi, field, 0.25)
+        lanes = Rows(np.empty((1, plan.width)), np.empty(1), np.zeros(1, dtype=bool), None)
+        plan.fill(evidence, lanes)
+        observed = np.flatnonzero(seen)
+        found, unsafe = OneRow(plan, observed)(evidence[0, observed].tolist())
+        assert unsafe == lanes.unsafe[0]
+        if not unsafe:
+            np.testing.assert_allclose(found[-1], lanes.log_z[0], rtol=1e-12, atol=1e-12)
+            if lanes.log_z[0] > -np.inf:
+                np.testing.assert_allclose(found[:-1], lanes.probs[0], rtol=1e-12)
 
 
 @pytest.mark.parametrize("zeros", [0.0, 0.3])

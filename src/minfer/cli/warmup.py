@@ -146,6 +146,7 @@ def _use_cases() -> None:
 
     from minfer.graph import FactorGraph
     from minfer.prediction import predict
+    from minfer.queries import query
 
     rows = [[0.9, 0.1], [0.2, 0.8]]
     names = ("a", "b", "c", "d")
@@ -156,6 +157,7 @@ def _use_cases() -> None:
     cases = {"a": np.arange(5_000) % 2, "c": np.arange(5_000) // 2 % 2}
     for targets in (["d"], ["b", "d"], None):
         predict(chain, cases, targets)
+    query(chain, "d", {"b": 1})
 
 
 def _use_method() -> None:

@@ -296,13 +296,13 @@ def _plain_network(text: str, n_bytes: int) -> FactorGraph:
         if block.start() != at:
             raise _NotPlain
         at = block.end()
-        name, count, states, child, *table = block.groups()
+        name, count, states, child, *rest = block.groups()
         if name is not None:
             draft.variable(name, _words(states), None)
             if len(draft.states[-1]) != int(count):
                 raise _NotPlain
         elif child is not None:
-            blocks.append((child, *table))
+            blocks.append((child, *rest))
     if at < len(text) or not blocks:
         raise _NotPlain
     index, states_of = draft.numbers, draft.states

@@ -781,3 +781,177 @@ def run_rows(
                 for k in range(n_states):
                     probs[r, k] = out[k * L + lane]
     return -1
+
+
+# ---------------------------------------------------------------- one row
+
+
+#: The head of ``ints`` of one row: how many there are, and where each begins.
+(
+    H_NODES, H_TOUCHED, H_SLICES, H_FIELDS, H_STATES, H_ANSWER, H_WIDTH, H_BOUNDS, AT_NODES,
+    AT_INPUTS, AT_SLICES, AT_PICKS, AT_TOUCHED, AT_FIELDS, H_SIZE,
+) = range(15)  # fmt: skip
+
+
+@jit
+def _up_one(ints, c, maps, psi, low, most, work, bound0, n_bounds, n_values):
+    """A node's message, as :func:`_up` makes it, of one row; returns the log of its scale.
+
+    ``work``: values, then of all bounds the largest, the smallest and the share that is missing.
+    """
+    at = ints[AT_NODES] + 8 * c
+    entries, first, ends = ints[at + ENTRIES], ints[at + FIRST], ints[at + ENDS]
+    message, cells = ints[at + MESSAGE], ints[at + CELLS]
+    i0 = ints[AT_INPUTS] + 3 * ints[at + INPUTS]
+    i1 = ints[AT_INPUTS] + 3 * ints[at + INPUTS_END]
+    n_inputs = (i1 - i0) // 3
+    s0, a0, s1, a1, s2, a2 = 0, 0, 0, 0, 0, 0
+    if n_inputs > 0:
+        s0, a0 = ints[i0 + SOURCE], ints[i0 + MAP]
+    if n_inputs > 1:
+        s1, a1 = ints[i0 + 3 + SOURCE], ints[i0 + 3 + MAP]
+    if n_inputs > 2:
+        s2, a2 = ints[i0 + 6 + SOURCE], ints[i0 + 6 + MAP]
+    top, least = 0.0, np.inf
+    j = 0
+    for s in range(entries):
+        total = 0.0
+        end = _at(maps, ends + s)
+        if n_inputs == 1:
+            while j < end:
+                total += _at(psi, first + j) * _at(work, s0 + _at(maps, a0 + j))
+                j += 1
+        elif n_inputs == 2:
+            while j < end:
+                x = _at(psi, first + j) * _at(work, s0 + _at(maps, a0 + j))
+                total += x * _at(work, s1 + _at(maps, a1 + j))
+                j += 1
+        else:
+            while j < end:
+                x = _at(psi, first + j)
+                if n_inputs > 2:
+                    x = x * _at(work, s0 + _at(maps, a0 + j))
+                    x = x * _at(work, s1 + _at(maps, a1 + j))
+                    x = x * _at(work, s2 + _at(maps, a2 + j))
+                    for i in range(i0 + 9, i1, 3):
+                        x = x * _at(work, ints[i + SOURCE] + _at(maps, ints[i + MAP] + j))
+                total += x
+                j += 1
+        work[message + s] = total if total > NOTHING else 0.0
+        top = max(top, total)
+        if total > 0.0:
+            least = min(least, total)
+    largest, smallest = n_values, n_values + n_bounds
+    lacking = smallest + n_bounds
+    least_cell = low[c]
+    product, above, missing = 1.0, 1.0, 0.0
+    for i in range(i0, i1, 3):
+        b = ints[i + BOUND]
+        x = work[largest + b]
+        product *= x
+        above *= max(x, 1.0)
+        least_cell *= min(work[smallest + b], 1.0)
+        missing += work[lacking + b]
+    fresh = 0.0 if least_cell > FLOOR else above * (LOST * cells)
+    missing = most[c] * product * missing * 2.0 + fresh
+    missing = missing / top if missing > 0.0 else 0.0
+    log, factor = 0.0, 1.0
+    if (top < SMALL and top > 0.0) or top > LARGE:
+        power = np.floor(np.log2(top))
+        factor = 2.0**-power
+        log = power * np.log(2.0)
+        for s in range(entries):
+            x = work[message + s] * factor
+            work[message + s] = x if x > NOTHING else 0.0
+    b = bound0 + c
+    work[largest + b] = top * factor
+    work[smallest + b] = least * factor
+    work[lacking + b] = missing
+    return log
+
+
+@jit
+def start_one(ints, maps, psi, shared, field, base, touched):
+    """What all single rows have in common: fills ``base``, as ``work`` above, with two more: log Z
+    and the missing share of what no row touches. ``touched`` u1: nodes below which there is a slice
+    (1); those are left to the row."""
+    n, n_slices, n_bounds = ints[H_NODES], ints[H_SLICES], ints[H_BOUNDS]
+    n_values = base.size - 2 - 3 * n_bounds
+    n_variables = n_bounds - n - n_slices
+    bound0 = n_variables + n_slices
+    base[:] = 1.0
+    base[: field.size] = field
+    for v in range(n_variables):
+        base[n_values + n_bounds + v] = shared[2, v]
+        base[n_values + 2 * n_bounds + v] = shared[3, v]
+    for t in range(n_slices):
+        base[n_values + n_bounds + n_variables + t] = shared[5, t]
+        base[n_values + 2 * n_bounds + n_variables + t] = shared[6, t]
+    log_z, lacking = 0.0, 0.0
+    for c in range(n):
+        at = ints[AT_NODES] + 8 * c
+        touched[c] = 0
+        for i in range(ints[at + INPUTS], ints[at + INPUTS_END]):
+            b = ints[ints[AT_INPUTS] + 3 * i + BOUND]
+            if b >= bound0:
+                touched[c] |= touched[b - bound0]
+            elif b >= n_variables:
+                touched[c] = 1
+        if touched[c]:
+            continue
+        log_z += _up_one(ints, c, maps, psi, shared[0], shared[1], base, bound0, n_bounds, n_values)
+        missing = base[n_values + 2 * n_bounds + bound0 + c]
+        lacking = missing if missing > lacking or missing != missing else lacking
+        if ints[at + ROOT]:
+            total = 0.0
+            for s in range(ints[at + ENTRIES]):
+                total += base[ints[at + MESSAGE] + s]
+            log_z += np.log(total)
+    base[base.size - 2] = log_z
+    base[base.size - 1] = lacking
+
+
+@jit
+def one_row(ints, maps, psi, shared, table, log_field, base, states, out):
+    """One row of a first pass: the answer's probabilities and log Z into ``out``.
+
+    ``states`` are those of the observed variables, in the order that ``ints`` has them in. Returns
+    whether the row is unsafe. Logarithms of constants are the caller's to add.
+    """
+    n_slices, n_bounds = ints[H_SLICES], ints[H_BOUNDS]
+    n_values = base.size - 2 - 3 * n_bounds
+    bound0 = n_bounds - ints[H_NODES]
+    work = base.copy()
+    log_z, lacking = base[base.size - 2], base[base.size - 1]
+    for k in range(ints[H_FIELDS]):
+        at = ints[AT_FIELDS] + 2 * k
+        log_z += log_field[ints[at + 1] + states[ints[at]]]
+    for t in range(n_slices):
+        at = ints[AT_SLICES] + 7 * t
+        first, into, map0 = ints[at + S_FIRST], ints[at + S_INTO], ints[at + S_MAP]
+        for p in range(ints[at + S_PICKS], ints[at + S_PICKS_END]):
+            pick = ints[AT_PICKS] + 2 * p
+            first += states[ints[pick]] * ints[pick + 1]
+        for k in range(ints[at + S_SIZE]):
+            work[into + k] = table[first + maps[map0 + k]]
+    for k in range(ints[H_TOUCHED]):
+        c = ints[ints[AT_TOUCHED] + k]
+        at = ints[AT_NODES] + 8 * c
+        log_z += _up_one(ints, c, maps, psi, shared[0], shared[1], work, bound0, n_bounds, n_values)
+        missing = work[n_values + 2 * n_bounds + bound0 + c]
+        lacking = missing if missing > lacking or missing != missing else lacking
+        if ints[at + ROOT]:
+            total = 0.0
+            for s in range(ints[at + ENTRIES]):
+                total += work[ints[at + MESSAGE] + s]
+            log_z += np.log(total)
+    width = ints[H_WIDTH]
+    if width:
+        first = ints[ints[AT_NODES] + 8 * ints[H_ANSWER] + MESSAGE]
+        mass = 0.0
+        for k in range(width):
+            mass += work[first + k]
+        for k in range(width):
+            out[k] = work[first + k] / mass
+    out[width] = log_z
+    return not (lacking < NEGLIGIBLE and log_z < np.inf)

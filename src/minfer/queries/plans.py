@@ -13,6 +13,7 @@ refuses with an estimate what does not fit.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ from minfer.factors import MAX_TABLE_CELLS
 from minfer.graph import FactorGraph
 from minfer.queries.pruning import Part, prune
 from minfer.solvers.exact import Exact
-from minfer.solvers.rows import MAX_CELLS, RowPlan, flatten, links
+from minfer.solvers.rows import MAX_CELLS, OneRow, RowPlan, flatten, links
 
 _NO_NUMBERS, _NO_JOINTS = np.empty((0, 0)), np.empty((0, 0))
 #: Cells of all rows of one question, beyond which its joint comes from one wider tree.
@@ -38,37 +39,79 @@ IMPOSSIBLE = (
 
 
 class Rows(NamedTuple):
-    """Answers of rows, over the plan's variables."""
+    """Answers of rows: of the plan's one target, or of all its variables."""
 
-    probs: NDArray[np.float64]  # (N, sum S); NaN where impossible
+    probs: NDArray[np.float64]  # (N, its states or sum S); NaN where impossible
     log_z: NDArray[np.float64]  # (N,) minus infinity where impossible
 
 
 class Plan:
-    """See the module. All numbers of variables are the part's own."""
+    """See the module. All numbers of variables are the part's own.
 
-    def __init__(self, part: Part, observed: list[int]) -> None:
+    Parameters
+    ----------
+    observed : variables of the whole of which rows have the states
+    soft : variables of the whole whose states rows weight
+    target : of the whole, the only one asked for; -1 for none at all, None for all
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        observed: Iterable[int],
+        soft: Iterable[int] = (),
+        target: int | None = None,
+    ) -> None:
         self.part = part
-        self.graph = part.graph
         self.place = {v: k for k, v in enumerate(part.variables.tolist())}
         self.observed = [self.place[v] for v in observed if v in self.place]
-        self.offsets = part.graph._offsets
-        model = only_tables(condition(part.graph))
-        n_all = model.graph.n_variables
-        self.n_states = int(self.offsets[-1])
-        self.known_states = {v: int(model.fixed[v]) for v in self.observed if model.fixed[v] >= 0}
-        cut = np.zeros(n_all, dtype=bool)
+        self.known_states: dict[int, int] = {}
+        flat, constant = part.flat, 0.0
+        if flat is not None:
+            free = np.ones(len(flat.card), dtype=bool)
+        else:
+            model = only_tables(condition(part.graph))
+            flat, constant, free = flatten(model), model.constant, model.fixed < 0
+            for v in self.observed:
+                if not free[v]:
+                    self.known_states[v] = int(model.fixed[v])
+        self.n_variables = len(part.variables)
+        self.offsets = flat.off
+        self.n_states = int(flat.off[self.n_variables])
+        cut = np.zeros(len(free), dtype=bool)
         cut[self.observed] = True
-        cut &= model.fixed < 0
-        flat = flatten(model)
-        tree = tree_over(links(flat, ~cut & (model.fixed < 0)), n_all, MAX_CELLS)
+        cut &= free
+        self.target = -1 if target is None else self.place.get(target, -1)
+        if self.target >= 0 and not free[self.target]:
+            target = None
+            self.target = -1
+        self.all = target is None
+        tree = tree_over(links(flat, ~cut & free), len(free), MAX_CELLS)
         self.cells = tree.cells if tree.complete else math.inf
         self.rows: RowPlan | None = None
+        self.single: OneRow | None = None
+        self.order: list[int] = []  # what a single row has the states of, by the whole's numbers
         if tree.complete and tree.cells <= MAX_CELLS:
-            self.rows = RowPlan._make(flat, tree, cut)
-            self.rows.load(flat.log_psi, flat.field, model.constant)
+            if self.all:
+                self.rows = RowPlan._make(flat, tree, cut)
+            else:
+                entering = ~free
+                if flat.field.any():
+                    entering |= np.add.reduceat(flat.field != 0.0, flat.off[:-1]) > 0
+                entering[[self.place[v] for v in soft if v in self.place]] = True
+                self.rows = RowPlan.one_pass(flat, tree, cut, entering, self.target)
+            self.rows.load(flat.log_psi, flat.field, constant)
             self._arguments()
-        self.nothing_known = np.full((1, n_all), -1, dtype=np.int32)
+            if not self.all:
+                self.single = OneRow(self.rows, [v for v in self.observed if cut[v]])
+                numbers = part.variables.tolist()
+                self.order = [numbers[v] for v in self.observed if cut[v]]
+        self.nothing_known = np.full((1, len(free)), -1, dtype=np.int32)
+
+    @property
+    def graph(self) -> FactorGraph:
+        """The part as a model of its own."""
+        return self.part.graph
 
     def _arguments(self) -> None:
         """What every call of the kernel has, once."""
@@ -85,7 +128,7 @@ class Plan:
             layout.cut, numbers.table,
         )  # fmt: skip
         self.constant, self.answer = numbers.constant, layout.answer
-        self.width = len(plan.given[1])
+        self.width, self.n_field = plan.width, len(plan.given[1])
         self.kernel = run_rows
 
     # ------------------------------------------------------------ answers
@@ -104,20 +147,23 @@ class Plan:
         if unsafe[0] if n == 1 else unsafe.any():
             rows = np.flatnonzero(unsafe)
             some = self._one_by_one(evidence[rows], None if field is None else field[rows], rows)
-            probs[rows, : self.n_states], log_z[rows] = some
+            probs[rows, : some.probs.shape[1]], log_z[rows] = some
         return Rows(probs, log_z)
 
     def _wide(self, field: NDArray[np.float64]) -> NDArray[np.float64]:
         """Fields of auxiliary variables too."""
-        if field.shape[1] == self.width:
+        if field.shape[1] == self.n_field:
             return field
-        return np.pad(field, ((0, 0), (0, self.width - field.shape[1])))
+        return np.pad(field, ((0, 0), (0, self.n_field - field.shape[1])))
 
     def _one_by_one(
         self, evidence: NDArray[np.int32], field: NDArray[np.float64] | None, rows: NDArray
     ) -> Rows:
         """In logarithms, planned for each."""
-        probs = np.full((len(rows), self.n_states), np.nan)
+        mine = slice(self.n_states if self.all else 0)
+        if self.target >= 0:
+            mine = slice(*self.offsets[self.target : self.target + 2].tolist())
+        probs = np.full((len(rows), len(range(self.n_states)[mine])), np.nan)
         log_z = np.full(len(rows), -np.inf)
         for k in range(len(rows)):
             graph = self.with_evidence(evidence[k], None if field is None else field[k])
@@ -125,7 +171,7 @@ class Plan:
                 answer = Exact()(graph)
             except ContradictionError:
                 continue
-            probs[k], log_z[k] = answer.probs, answer.log_z
+            probs[k], log_z[k] = answer.probs[mine], answer.log_z
         return Rows(probs, log_z)
 
     def with_evidence(
@@ -153,7 +199,7 @@ class Plan:
         The others are observed by the plan: rows have all their states.
         """
         first, others = targets[0], targets[1:]
-        sizes = [int(self.graph._n_states[v]) for v in targets]
+        sizes = [int(self.offsets[v + 1] - self.offsets[v]) for v in targets]
         n = math.prod(sizes[1:])
         rows = np.repeat(row, n, axis=0)
         if others:
@@ -166,7 +212,7 @@ class Plan:
             some = rows[fine]
             fields = None if field is None else np.repeat(field, len(some), axis=0)
             found = self.run(some, fields)
-            lo = int(self.offsets[first])
+            lo = int(self.offsets[first]) if self.all else 0
             log_z[fine] = found.log_z
             table[fine] = np.nan_to_num(found.probs[:, lo : lo + sizes[0]])
         top = float(log_z.max())
@@ -191,9 +237,12 @@ def plan_for(
     known = set(observed)
     free = [t for t in targets if t not in known]
     part = prune(graph, targets, observed, soft, whole=whole, check=check)
-    if whole or not free:
-        return Plan(part, list(observed))
-    return Plan(part, [*observed, *in_order(graph, free)[1:]])
+    if whole:
+        return Plan(part, observed, soft)
+    if not free:
+        return Plan(part, observed, soft, -1)
+    first, *others = in_order(graph, free)
+    return Plan(part, [*observed, *others], soft, first)
 
 
 def in_order(graph: FactorGraph, free: list[int]) -> list[int]:

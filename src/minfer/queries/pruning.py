@@ -15,13 +15,16 @@ probability then.)
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.graph import FactorGraph
+from minfer.layout import Scopes, cells, scopes
+from minfer.solvers.rows import Flat
 
 #: How far a row of a conditional table may be from one to be summed out unseen.
 _ROW_SUM = 1e-12
@@ -35,14 +38,59 @@ class Structure(NamedTuple):
     child: list[int]  # of each factor: the variable it can be summed out with, or -1
     zeros: list[bool]  # of each factor: whether it forbids something, or may
     touched: list[bool]  # of each variable: whether the graph's own field says anything of it
+    flat: Flat | None  # all tables end to end, if the model is of tables over variables only
 
 
-class Part(NamedTuple):
-    """The part of a model that a question is about."""
+class Part:
+    """The part of a model that a question is about; to be used as long as the model is there.
 
-    graph: FactorGraph  # over some of the variables only
-    variables: NDArray[np.int64]  # their numbers in the whole
-    whole: bool  # whether nothing that has a say in the evidence's probability was left out
+    Attributes
+    ----------
+    variables : int array, their numbers in the whole
+    factors : int array, increasing, theirs
+    whole : bool
+        Whether nothing that has a say in the evidence's probability was left out.
+    """
+
+    def __init__(
+        self,
+        of: FactorGraph,
+        factors: NDArray[np.int64],
+        variables: NDArray[np.int64],
+        whole: bool,
+    ) -> None:
+        self._of = ref(of)  # parts are kept by the model
+        self.factors, self.variables, self.whole = factors, variables, whole
+
+    @property
+    def of(self) -> FactorGraph:
+        """The model."""
+        found = self._of()
+        assert found is not None
+        return found
+
+    @cached_property
+    def graph(self) -> FactorGraph:
+        """The part as a model of its own, variables and factors numbered anew."""
+        return _restricted(self.of, self.factors, self.variables)
+
+    @cached_property
+    def flat(self) -> Flat | None:
+        """Its tables end to end, if what its factors forbid leaves no variable less states.
+
+        Else, or where factors are no tables, the model has to be conditioned first.
+        """
+        structure = structure_of(self.of)
+        flat = structure.flat
+        if flat is None or any(
+            structure.zeros[i] and len(structure.scopes[i]) == 1 for i in self.factors.tolist()
+        ):
+            return None
+        if self.of._field is not None and np.isneginf(self.of._field).any():
+            return None
+        kept = np.zeros(len(flat.ids), dtype=bool)
+        kept[self.factors] = True
+        return flat.part(self.variables, kept[flat.ids])
 
 
 _STRUCTURES: WeakKeyDictionary[FactorGraph, Structure] = WeakKeyDictionary()
@@ -58,36 +106,75 @@ def structure_of(graph: FactorGraph) -> Structure:
 
 def _structure(graph: FactorGraph) -> Structure:
     n, n_factors = graph.n_variables, graph.n_factors
-    scopes: list[list[int]] = [[] for _ in range(n_factors)]
+    tables = [g for g in graph.groups if g.form == "table"]
+    where = scopes(tables)
+    toff, log_psi = cells(tables)
+    if len(tables) < len(graph.groups):
+        lists: list[list[int]] = [[] for _ in range(n_factors)]
+        for g in graph.groups:
+            for i, scope in zip(g._ids.tolist(), g._scope.tolist()):
+                lists[i] = scope
+        flat = None
+    else:
+        every, ends = where.scope.tolist(), where.fptr.tolist()
+        lists = [[]] * n_factors
+        for k, i in enumerate(where.ids.tolist()):
+            lists[i] = every[ends[k] : ends[k + 1]]
+        flat = None if [] in lists else Flat(
+            np.ascontiguousarray(graph._n_states), graph._offsets, np.array(graph.field),
+            *where, toff, log_psi,
+        )  # fmt: skip
     zeros = np.ones(n_factors, dtype=bool)
     child = np.full(n_factors, -1, dtype=np.int64)
-    for g in graph.groups:
-        for i, scope in zip(g._ids.tolist(), g._scope.tolist()):
-            scopes[i] = scope
-        if g.form != "table":
-            continue
-        tables = g.stored_tables()
-        zeros[g._ids] = np.isneginf(tables).any(axis=1)
-        if graph._child is not None:
-            own = graph._child[g._ids]
-            for a in range(g.arity):
-                rows = np.flatnonzero((own >= 0) & (g._scope[:, a] == own))
-                if not len(rows):
-                    continue
-                logs = tables[rows if len(tables) > 1 else np.zeros(len(rows), dtype=np.int64)]
-                total = np.exp(logs).reshape(len(rows), *g.shape).sum(axis=a + 1)
-                off = np.abs(total.reshape(len(rows), -1) - 1.0).max(axis=1)
-                sure = rows[off <= _ROW_SUM]
-                child[g._ids[sure]] = own[sure]
+    if len(toff):
+        first, which = toff, np.arange(len(toff))
+        if not (toff[1:] > toff[:-1]).all():  # one table for several factors
+            first, which = np.unique(toff, return_inverse=True)
+        zeros[where.ids] = np.logical_or.reduceat(log_psi == -np.inf, first)[which]
+    if graph._child is not None:
+        child[:] = _summed_out(graph, where, toff, log_psi)
     factors: list[list[int]] = [[] for _ in range(n)]
-    for i, scope in enumerate(scopes):
+    for i, scope in enumerate(lists):
         for v in scope:
             factors[v].append(i)
-    touched = np.zeros(n, dtype=bool)
+    touched = [False] * n
     if graph._field is not None and n:
         said = graph._field != 0.0
-        touched = np.add.reduceat(said, graph._offsets[:-1], dtype=np.int64) > 0
-    return Structure(scopes, factors, child.tolist(), zeros.tolist(), touched.tolist())
+        touched = (np.add.reduceat(said, graph._offsets[:-1], dtype=np.int64) > 0).tolist()
+    return Structure(lists, factors, child.tolist(), zeros.tolist(), touched, flat)
+
+
+def _summed_out(
+    graph: FactorGraph, where: Scopes, toff: NDArray[np.int64], log_psi: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """The child of each factor whose table does sum to one over it, -1 of others."""
+    assert graph._child is not None
+    out = np.full(graph.n_factors, -1, dtype=np.int64)
+    own = graph._child[where.ids]
+    if len(own) and (toff[1:] > toff[:-1]).all() and (np.diff(where.fptr) > 0).all():
+        last = where.scope[where.fptr[1:] - 1]
+        if (own == last).all():  # as files and constructors make them: rows lie end to end
+            width = graph._n_states[last].astype(np.int64)
+            n_rows = np.diff(toff, append=len(log_psi)) // width
+            sizes = np.repeat(width, n_rows)
+            total = np.add.reduceat(np.exp(log_psi), np.cumsum(sizes) - sizes)
+            off = np.maximum.reduceat(np.abs(total - 1.0), np.cumsum(n_rows) - n_rows)
+            out[where.ids] = np.where(off <= _ROW_SUM, own, -1)
+            return out
+    for g in graph.groups:
+        if g.form != "table":
+            continue
+        own, tables = graph._child[g._ids], g.stored_tables()
+        for a in range(g.arity):
+            rows = np.flatnonzero((own >= 0) & (g._scope[:, a] == own))
+            if not len(rows):
+                continue
+            logs = tables[rows if len(tables) > 1 else np.zeros(len(rows), dtype=np.int64)]
+            total = np.exp(logs).reshape(len(rows), *g.shape).sum(axis=a + 1)
+            off = np.abs(total.reshape(len(rows), -1) - 1.0).max(axis=1)
+            sure = rows[off <= _ROW_SUM]
+            out[g._ids[sure]] = own[sure]
+    return out
 
 
 def prune(
@@ -121,27 +208,30 @@ def prune(
         said = [w or t for w, t in zip(wanted, s.touched)]
         may = [z and (c < 0 or said[c]) for z, c in zip(s.zeros, s.child)] if check else None
         factors, complete = _connected(s, kept, targets, known, may)
-    mask = np.zeros(graph.n_factors, dtype=bool)
-    mask[factors] = True
-    label = np.ones(graph.n_variables, dtype=np.int64)
-    label[targets] = 0
+        factors.sort()
+    inside = [False] * graph.n_variables
     for i in factors:
-        label[s.scopes[i]] = 0
-    told = [v for v, w in enumerate(wanted) if w or s.touched[v] or not s.factors[v]]
-    if whole:  # variables without factors have their say too
-        label[told] = 0
-    complete = complete and not label[told].any()
-    variables = np.flatnonzero(label == 0)
-    return Part(_restricted(graph, mask, variables), variables, complete)
+        for v in s.scopes[i]:
+            inside[v] = True
+    for v in targets:
+        inside[v] = True
+    for v, w in enumerate(wanted):  # variables without factors have their say too
+        if not inside[v] and (w or s.touched[v] or not s.factors[v]):
+            inside[v] = whole
+            complete = complete and whole
+    variables = np.array([v for v, k in enumerate(inside) if k], dtype=np.int64)
+    return Part(graph, np.array(factors, dtype=np.int64), variables, complete)
 
 
 def _restricted(
-    graph: FactorGraph, mask: NDArray[np.bool_], variables: NDArray[np.int64]
+    graph: FactorGraph, factors: NDArray[np.int64], variables: NDArray[np.int64]
 ) -> FactorGraph:
     """Some factors of a graph over some of its variables, all numbered anew.
 
-    What ``graph.keep(mask).split(...)`` gives, sooner: planning takes half as long.
+    What ``graph.keep(factors).split(...)`` gives, sooner.
     """
+    mask = np.zeros(graph.n_factors, dtype=bool)
+    mask[factors] = True
     number = np.full(graph.n_variables, -1, dtype=np.int32)
     number[variables] = np.arange(len(variables), dtype=np.int32)
     new = np.cumsum(mask) - 1
@@ -160,9 +250,9 @@ def _restricted(
     return FactorGraph(
         graph._n_states[variables], tuple(groups),
         graph.names and tuple(graph.names[v] for v in which), field,
-        np.flatnonzero(mask),
+        factors,
         _states=graph._states and tuple(graph._states[v] for v in which),
-        _child=graph._children_of(np.flatnonzero(mask), number),
+        _child=graph._children_of(factors, number),
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -37,6 +38,8 @@ from minfer.states import Probabilities
 #: Plans kept for each model.
 MOST_PLANS = 64
 _PLANS: WeakKeyDictionary[FactorGraph, OrderedDict[Any, Any]] = WeakKeyDictionary()
+#: Questions that were asked before, by target and the names of what was observed.
+_READERS: WeakKeyDictionary[FactorGraph, dict[Any, _Reader]] = WeakKeyDictionary()
 
 
 class Posterior(Probabilities):
@@ -104,10 +107,27 @@ def query(
     >>> float(minfer.query(g, ["rain", "wet"])["yes", "yes"].round(4))
     0.16
     """
+    key: Any = None
+    if solver is None and check is True and isinstance(targets, (str, int, NoneType)):
+        known = _READERS.get(model) if isinstance(model, FactorGraph) else None
+        given = {} if evidence is None else evidence
+        try:
+            key = (targets, *given)
+            reader = None if known is None else known.get(key)
+            hard = None if reader is None else reader.states(given)
+        except TypeError:  # something that is no variable, or no evidence
+            key = hard = None
+        if reader is not None and hard is not None:
+            return _Question(model, *reader.about).answer(hard, {})
     check_graph(model, "query")
     _check_some(targets)
     hard, soft = numbered(model, {} if evidence is None else evidence)
     asked = _Question.of(model, targets, tuple(sorted(hard)), tuple(sorted(soft)), solver, check)
+    if key is not None and not soft and not isinstance(targets, bool):
+        known = _READERS.setdefault(model, {})
+        if len(known) >= MOST_PLANS:
+            known.clear()
+        known[key] = _Reader(asked)
     return asked.answer(hard, soft)
 
 
@@ -165,13 +185,7 @@ class Query:
         self._asked = _Question.of(
             model, targets, tuple(sorted(hard)), tuple(sorted(softly)), solver, check
         )
-        self._n = len(hard)
-        self._soft = bool(softly)
-        self._states: dict[Any, tuple[int, dict[Any, int]]] = {}
-        for v in hard:
-            known: dict[Any, int] = {s: k for k, s in enumerate(model.states(v))}
-            known.update({k: k for k in range(int(model._n_states[v]))})
-            self._states[v] = self._states[model.name(v)] = v, known
+        self._reader = _Reader(self._asked)
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -186,21 +200,13 @@ class Query:
     @property
     def n_variables(self) -> int:
         """How many variables are left after pruning."""
-        return self._asked.plan.graph.n_variables
+        return self._asked.plan.n_variables
 
     def __call__(self, evidence: Evidence | None = None) -> Posterior | Joint | Marginals:
         """The answer for evidence on the variables that were prepared for."""
-        hard: dict[int, int] = {}
-        states = self._states
-        try:
-            if not self._soft:
-                for name, state in (evidence or {}).items():
-                    v, known = states[name]
-                    hard[v] = known[state]
-                if len(hard) == self._n:
-                    return self._asked.answer(hard, {})
-        except (KeyError, TypeError, AttributeError):
-            pass
+        found = self._reader.states({} if evidence is None else evidence)
+        if found is not None:
+            return self._asked.answer(found, {})
         hard, soft = numbered(self.model, {} if evidence is None else evidence)
         for what, given, wanted in (
             ("observed", hard, self._asked.hard),
@@ -218,6 +224,38 @@ class Query:
         what = ", ".join(self.targets) if len(self.targets) < 6 else f"{len(self.targets)} targets"
         given = f" | {', '.join(self.observed)}" if self.observed else ""
         return f"Query(P({what}{given}), {self.n_variables} variables left)"
+
+
+class _Reader:
+    """Evidence on the variables of a question, if it is given as it mostly is."""
+
+    def __init__(self, asked: _Question) -> None:
+        self.about = (
+            asked.targets, asked.form, asked.hard, asked.soft, asked.solver, asked.check, asked.plan
+        )  # fmt: skip
+        graph = asked.graph  # not kept: readers are, as long as it is
+        self.n, self.soft = len(asked.hard), bool(asked.soft)
+        self.known: dict[Any, tuple[int, dict[Any, int]]] = {}
+        for v in asked.hard:
+            known: dict[Any, int] = {s: k for k, s in enumerate(graph.states(v))}
+            known.update({k: k for k in range(int(graph._n_states[v]))})
+            self.known[v] = self.known[graph.name(v)] = v, known
+
+    def states(self, evidence: Any) -> dict[int, int] | None:
+        """The observed states, or None where it takes a closer look."""
+        if self.soft or evidence.__class__ is not dict:
+            return None
+        hard: dict[int, int] = {}
+        known = self.known
+        try:
+            for name, state in evidence.items():
+                if state.__class__ is not str and state.__class__ is not int:
+                    return None
+                v, states = known[name]
+                hard[v] = states[state]
+        except (KeyError, TypeError):
+            return None
+        return hard if len(hard) == self.n == len(evidence) else None
 
 
 # ---------------------------------------------------------------- one question
@@ -283,15 +321,22 @@ class _Question:
         if self.solver is not None:
             return self._solve(self.solver, hard, soft)
         plan = self.plan
-        row = plan.nothing_known.copy()
         place = plan.place
+        if plan.known_states:
+            for v, state in hard.items():
+                if plan.known_states.get(place.get(v, -1), state) != state:
+                    raise ContradictionError(IMPOSSIBLE)
+        if self.form == "one" and not soft and plan.single is not None:
+            p, unsafe = plan.single([hard[v] for v in plan.order])
+            if not unsafe:
+                log_z = p.item(-1)
+                if log_z == -math.inf:
+                    raise ContradictionError(IMPOSSIBLE)
+                return self._posterior(self._of_target(p[:-1], hard), hard, soft, log_z)
+        row = plan.nothing_known.copy()
         for v, state in hard.items():
             if v in place:
                 row[0, place[v]] = state
-        if plan.known_states and not all(
-            row[0, v] == s for v, s in plan.known_states.items() if row[0, v] >= 0
-        ):
-            raise ContradictionError(IMPOSSIBLE)
         field = self._field(soft)
         if self.form == "joint":
             return self._joint(hard, soft, row, field)
@@ -301,9 +346,19 @@ class _Question:
             raise ContradictionError(IMPOSSIBLE)
         if self.form == "all":
             return self._all(hard, soft, found.probs[0], log_z)
-        v = place[self.targets[0]]
-        p = found.probs[0, plan.offsets[v] : plan.offsets[v + 1]]
-        return self._posterior(p, hard, soft, log_z)
+        return self._posterior(self._of_target(found.probs[0], hard), hard, soft, log_z)
+
+    def _of_target(self, p: NDArray, hard: Mapping[int, int]) -> NDArray[np.float64]:
+        """The one target's among a row's probabilities."""
+        plan, t = self.plan, self.targets[0]
+        if plan.target >= 0:
+            return p
+        if t in hard:
+            p = np.zeros(int(self.graph._n_states[t]))
+            p[hard[t]] = 1.0
+            return p
+        v = plan.place[t]
+        return p[plan.offsets[v] : plan.offsets[v + 1]]
 
     # ------------------------------------------------------------ forms of answers
 
@@ -446,7 +501,7 @@ class Unplanned:
         from minfer.queries.pruning import prune
 
         self.part = prune(graph, targets, hard, soft, whole=whole, check=check)
-        self.graph = self.part.graph
+        self.n_variables = len(self.part.variables)
         self.place = {v: k for k, v in enumerate(self.part.variables.tolist())}
 
 
@@ -484,8 +539,8 @@ def log_z_without_evidence(graph: FactorGraph, solver: Solver | None = None) -> 
     if key not in kept:
         bare = graph if graph._field is None else graph._renumbered(_field=None)
         asked = _Question.of(bare, (), (), (), solver, True)
-        part = asked.plan.part.graph
-        nothing = not part.n_factors and not part.n_variables
+        part = asked.plan.part
+        nothing = not len(part.factors) and not len(part.variables)
         kept[key] = 0.0 if nothing else asked.log_z({}, {})
     return kept[key]
 

@@ -68,6 +68,25 @@ class Flat(NamedTuple):
 
         return table_sizes(self.card, Scopes(self.ids, self.fptr, self.scope))
 
+    def part(self, variables: NDArray[np.int64], kept: NDArray[np.bool_]) -> Flat:
+        """Some tables (F,) over some of the variables, these numbered anew."""
+        if len(variables) == len(self.card) and kept.all():
+            return self
+        used = np.zeros(len(self.card), dtype=bool)
+        used[variables] = True
+        card = self.card[variables]
+        off = np.zeros(len(variables) + 1, dtype=np.int64)
+        np.cumsum(card, out=off[1:])
+        arity = np.diff(self.fptr)
+        fptr = np.zeros(int(np.count_nonzero(kept)) + 1, dtype=np.int64)
+        np.cumsum(arity[kept], out=fptr[1:])
+        place = np.cumsum(used, dtype=np.int32) - 1
+        return Flat(
+            card, off, self.field[np.repeat(used, self.card)], self.ids[kept], fptr,
+            place[self.scope[np.repeat(kept, arity)]].astype(np.int32), self.toff[kept],
+            self.log_psi,
+        )  # fmt: skip
+
 
 def flatten(model: Conditioned) -> Flat:
     """A model of tables only, end to end."""
@@ -395,6 +414,54 @@ class RowPlan:
             plan.load(*self.given)
             plan.given = self.given
         return plan
+
+
+class OneRow:
+    """A first pass over a loaded plan for one row at a time: no lanes, and next to no overhead.
+
+    Messages that no evidence touches are made once. What rows bring are the states of ``observed``,
+    in that order, which the plan has taken out of its tree.
+    """
+
+    def __init__(self, plan: RowPlan, observed: Sequence[int]) -> None:
+        from minfer.kernels import rows as k
+
+        assert plan.given is not None
+        assert plan.numbers is not None
+        numbers, log_field, flat = plan.numbers, plan.given[1], plan.flat
+        layout = numbers.layout
+        place = np.full(len(flat.card), -1, dtype=np.int64)
+        place[observed] = np.arange(len(observed))
+        picks = layout.picks.copy()
+        picks[:, 0] = place[picks[:, 0]]
+        has_field = [v for v in observed if log_field[flat.off[v] : flat.off[v + 1]].any()]
+        fields = np.array([(place[v], flat.off[v]) for v in has_field], dtype=np.int64)
+        n, n_slices = len(layout.nodes), len(layout.slices)
+        n_bounds = len(flat.card) + n_slices + n
+        parts = [layout.nodes, layout.inputs, layout.slices, picks, np.zeros(n, np.int64), fields]
+        at = np.cumsum([k.H_SIZE, *(part.size for part in parts)])
+        answer = max(layout.answer, 0)
+        head = [n, 0, n_slices, len(fields), len(observed), answer, plan.width, n_bounds]
+        ints = np.concatenate([head, at[:-1], *(part.ravel() for part in parts)])
+        n_values = len(log_field) + int(layout.slices[:, k.S_SIZE].sum())
+        n_values += int(layout.nodes[:, k.ENTRIES].sum())
+        base, touched = np.empty(n_values + 3 * n_bounds + 2), np.empty(n, dtype=np.uint8)
+        k.start_one(ints, layout.maps, numbers.psi, numbers.shared, numbers.field, base, touched)
+        which = np.flatnonzero(touched)
+        ints[k.H_TOUCHED] = len(which)
+        ints[ints[k.AT_TOUCHED] : ints[k.AT_TOUCHED] + len(which)] = which
+        free = place < 0
+        base[-2] += numbers.constant + numbers.shared[4, : len(place)][free].sum()
+        self.arguments = (
+            ints, layout.maps, numbers.psi, numbers.shared, numbers.table, log_field, base
+        )  # fmt: skip
+        self.width = plan.width
+        self.kernel = k.one_row
+
+    def __call__(self, states: list[int]) -> tuple[NDArray[np.float64], bool]:
+        """Probabilities and, behind them, log Z; and whether the row is unsafe."""
+        out = np.empty(self.width + 1)
+        return out, self.kernel(*self.arguments, np.array(states, dtype=np.int64), out)
 
 
 def _plain(x: NDArray, kind: type = np.float64) -> NDArray:

@@ -96,7 +96,6 @@ class Network:
         )  # fmt: skip
         self.has_field = np.add.reduceat(self.flat.field != 0.0, self.offsets[:-1]) > 0
         self.child = self._children() if plain else np.full(len(self.flat.ids), -1)
-        self.arity = np.diff(self.flat.fptr)
         self._plans: OrderedDict[tuple[bytes, ...], _Plan] = OrderedDict()
 
     def _children(self) -> NDArray[np.int64]:
@@ -307,7 +306,7 @@ class Network:
         wanted[targets] = True
         used = self.relevant(wanted)
         variables = np.flatnonzero(used)
-        flat, field = self._part(used, variables)
+        flat = self.flat.part(variables, (self.child < 0) | used[self.child])
         cut = observed[variables]
         place = np.full(len(used), -1, dtype=np.int64)
         place[variables] = np.arange(len(variables))
@@ -325,26 +324,5 @@ class Network:
             target = int(place[free[0]]) if free else -1
             rows = RowPlan.one_pass(flat, tree, cut, entering, target)
             plan = _Plan(variables, rows, targets[0] if targets and not free else -1, None)
-        rows.load(flat.log_psi, field, self.constant)
+        rows.load(flat.log_psi, flat.field, self.constant)
         return plan
-
-    def _part(
-        self, used: NDArray[np.bool_], variables: NDArray[np.int64]
-    ) -> tuple[Flat, NDArray[np.float64]]:
-        """The network without its barren variables, these numbered anew."""
-        flat = self.flat
-        if used.all():
-            return flat, flat.field
-        kept = (self.child < 0) | used[self.child]
-        place = np.cumsum(used) - 1
-        off = np.zeros(len(variables) + 1, dtype=np.int64)
-        np.cumsum(flat.card[variables], out=off[1:])
-        field = flat.field[np.repeat(used, flat.card)]
-        fptr = np.zeros(int(kept.sum()) + 1, dtype=np.int64)
-        np.cumsum(self.arity[kept], out=fptr[1:])
-        scope = place[flat.scope[np.repeat(kept, self.arity)]].astype(np.int32)
-        part = Flat(
-            np.ascontiguousarray(flat.card[variables]), off, field, flat.ids[kept], fptr, scope,
-            flat.toff[kept], flat.log_psi,
-        )  # fmt: skip
-        return part, field
