@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -163,37 +164,40 @@ def rooted_at(tree: CliqueTree, variable: int) -> CliqueTree:
 
     What it sends up, to nobody, is over the variable alone.
     """
-    holders = np.searchsorted(tree.ptr, np.flatnonzero(tree.variables == variable), "right") - 1
-    path = [int(holders[np.argmin(tree.clique_cells[holders])])]
-    while tree.parent[path[-1]] >= 0:
-        path.append(int(tree.parent[path[-1]]))
-    on_path = np.zeros(len(tree.parent), dtype=bool)
-    on_path[path] = True
-    order = np.concatenate([np.flatnonzero(~on_path), path[::-1]]).astype(np.int64)
-    place = np.empty(len(order), dtype=np.int32)
-    place[order] = np.arange(len(order))
-    parent, n_eliminated = tree.parent.copy(), tree.n_eliminated.copy()
-    variables, separators = tree.variables.copy(), tree.separator_cells.copy()
-    separator = [variable]
-    below, cells = -1, 0.0
+    variables, parent, n_own = (
+        x.tolist() for x in (tree.variables, tree.parent, tree.n_eliminated)
+    )
+    cells, separators = tree.clique_cells.tolist(), tree.separator_cells.tolist()
+    cliques = [variables[lo:hi] for lo, hi in pairwise(tree.ptr.tolist())]
+    holders = [c for c, clique in enumerate(cliques) if variable in clique]
+    path = [min(holders, key=cells.__getitem__)]
+    while parent[path[-1]] >= 0:
+        path.append(parent[path[-1]])
+    on_path = set(path)
+    order = [c for c in range(len(cliques)) if c not in on_path] + path[::-1]
+    place = [0] * len(order)
+    for k, c in enumerate(order):
+        place[c] = k
+    separator, below, n_cells = [variable], -1, 0.0
     for c in path:  # the overlap with a parent becomes that with a child
-        own = tree.variables[tree.ptr[c] : tree.ptr[c + 1]].tolist()
+        own = cliques[c]
         rest = [v for v in own if v not in separator]
-        variables[tree.ptr[c] : tree.ptr[c + 1]] = rest + separator
-        n_eliminated[c], parent[c] = len(rest), below
-        separator, below = own[tree.n_eliminated[c] :], c
-        separators[c], cells = cells, tree.separator_cells[c]
-    sizes = np.diff(tree.ptr)[order]
-    ptr = np.zeros(len(order) + 1, dtype=np.int64)
-    np.cumsum(sizes, out=ptr[1:])
-    take = np.repeat(tree.ptr[order] - ptr[:-1], sizes) + np.arange(int(ptr[-1]))
-    parent = parent[order]
+        cliques[c] = rest + separator
+        separator = own[n_own[c] :]
+        n_own[c], parent[c], below = len(rest), below, c
+        separators[c], n_cells = n_cells, separators[c]
+    ptr = [0, *accumulate(len(cliques[c]) for c in order)]
+    new_place = np.array([*place, -1], dtype=np.int32)
     return replace(
-        tree, ptr=ptr, variables=variables[take], n_eliminated=n_eliminated[order],
-        parent=np.where(parent >= 0, place[parent], -1).astype(np.int32),
-        home=np.where(tree.home >= 0, place[tree.home], -1).astype(np.int32),
-        clique_cells=tree.clique_cells[order], separator_cells=separators[order],
-    )  # fmt: skip
+        tree,
+        ptr=np.array(ptr, dtype=np.int64),
+        variables=np.array([v for c in order for v in cliques[c]], dtype=np.int32),
+        n_eliminated=np.array([n_own[c] for c in order], dtype=np.int32),
+        parent=new_place[[parent[c] for c in order]],
+        home=new_place[tree.home],
+        clique_cells=tree.clique_cells[order],
+        separator_cells=np.array([separators[c] for c in order]),
+    )
 
 
 def _unfinished(best: Order) -> CliqueTree:

@@ -425,21 +425,20 @@ class FactorGraph:
         table_ptr = np.concatenate([[0], np.cumsum(sizes.astype(np.int64))])
         check_log_psi(log_psi, table_ptr, first)
         groups: list[FactorGroup] = []
-        for rows, scope in self._by_shape(arity, scopes, scope_ptr):
-            shape = tuple(self._n_states[scope[0]].tolist())
-            begin = table_ptr[rows]
+        log_psi = log_psi.astype(np.float64, copy=False)
+        for shape, rows, scope in self._by_shape(arity, scopes, scope_ptr):
             if len(rows) == 1:
-                entries = log_psi[begin[0] : begin[0] + n_entries(shape)][None].copy()
+                begin = table_ptr.item(rows.item())
+                entries = log_psi[begin : begin + n_entries(shape)][None].copy()
             else:
-                entries = log_psi[begin[:, None] + np.arange(n_entries(shape))]
-            entries = np.ascontiguousarray(entries, dtype=np.float64)
+                entries = log_psi[table_ptr[rows][:, None] + np.arange(n_entries(shape))]
             groups.append(Tables(first + rows, scope, shape, entries))
         return self._append(*groups)
 
     def _by_shape(
         self, arity: NDArray[np.int64], scopes: NDArray, scope_ptr: NDArray[np.int64]
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32]]]:
-        """Factors of one shape, and their scopes (F, A); by arity, then by shape."""
+    ) -> Iterator[tuple[tuple[int, ...], NDArray[np.int64], NDArray[np.int32]]]:
+        """Each shape, its factors, and their scopes (F, A); by arity, then by shape."""
         if len(arity) <= _FEW_FACTORS:  # plain loops are faster than so many calls
             listed, ends = scopes.tolist(), scope_ptr.tolist()
             states = self._n_states[scopes].tolist()
@@ -451,7 +450,7 @@ class FactorGraph:
             for shape in sorted(found, key=lambda shape: (len(shape), shape)):
                 mine = found[shape]
                 own = [listed[ends[i] : ends[i + 1]] for i in mine]
-                yield np.array(mine), np.array(own, dtype=np.int32)
+                yield shape, np.array(mine), np.array(own, dtype=np.int32)
             return
         for a in np.unique(arity):
             rows = np.flatnonzero(arity == a)
@@ -460,7 +459,7 @@ class FactorGraph:
             shapes, which = unique_rows(self._n_states[scope])
             for k in range(len(shapes)):
                 r = np.flatnonzero(which == k)
-                yield rows[r], scope[r]
+                yield tuple(shapes[k].tolist()), rows[r], scope[r]
 
     def _add_table_batch(self, scopes: NDArray, log_tables: ArrayLike | Any) -> FactorGraph:
         """Tables of one shape: no regrouping. A leading axis of 1 is one table shared by all."""

@@ -91,9 +91,9 @@ def split_pairs(
 
 def scopes(groups: Sequence[FactorGroup], given: Sequence[NDArray] | None = None) -> Scopes:
     """All scopes end to end; ``given``: those to take instead of the groups' own."""
-    arity = [np.full(len(g), g.arity, dtype=np.int64) for g in groups]
-    fptr = np.zeros(sum(map(len, arity)) + 1, dtype=np.int64)
-    np.cumsum(join(arity, np.int64), out=fptr[1:])
+    counts = [len(g) for g in groups]
+    fptr = np.zeros(sum(counts) + 1, dtype=np.int64)
+    np.cumsum(np.repeat(np.array([g.arity for g in groups], np.int64), counts), out=fptr[1:])
     parts = [g._scope for g in groups] if given is None else given
     return Scopes(
         join([g._ids for g in groups], np.int64), fptr, join([s.ravel() for s in parts], np.int32)
@@ -178,12 +178,18 @@ def cells(
 
     ``stored``: tables (F or 1, cells) of the groups to take instead of their own.
     """
-    toff, psi, start = [], [], 0
-    for g, values in zip(groups, [g.stored_tables() for g in groups] if stored is None else stored):
-        toff.append(start + np.arange(len(g)) * (0 if len(values) == 1 else values.shape[1]))
-        psi.append(values.ravel())
+    tables = [g.stored_tables() for g in groups] if stored is None else stored
+    counts, first, step, start, n = [], [], [], 0, 0
+    for g, values in zip(groups, tables):
+        size = 0 if len(values) == 1 else values.shape[1]
+        counts.append(len(g))
+        first.append(start - n * size)
+        step.append(size)
         start += values.size
-    return join(toff, np.int64), join(psi, np.float64)
+        n += len(g)
+    toff = np.repeat(np.array(first, np.int64), counts)
+    toff += np.arange(n) * np.repeat(np.array(step, np.int64), counts)
+    return toff, join([values.ravel() for values in tables], np.float64)
 
 
 class Automata(NamedTuple):

@@ -23,6 +23,7 @@ errors, so that each has one text and a place.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import product
 from math import prod
 from typing import Any, NoReturn
@@ -313,27 +314,30 @@ def _plain_network(text: str, n_bytes: int) -> FactorGraph:
     length: list[int] = []
     first = 0
     for child, parents, table, rows in blocks:
-        scope = [index[name] for name in _words(parents)] if parents is not None else []
+        scope = [] if parents is None else [index[name] for name in _words(parents)]
         given = tuple([states_of[v] for v in scope])
         scope.append(index[child])
         scopes.append(scope)
         size, n_rows = len(states_of[scope[-1]]), prod(map(len, given))
         if table is not None:  # the variable itself is slowest
             numbers.append(table)
-            begin += [first + r * size + s for s in range(size) for r in range(n_rows)]
-            length += [1] * (size * n_rows)
+            if n_rows == 1:
+                begin.append(first)
+                length.append(size)
+            else:
+                begin += [first + r * size + s for s in range(size) for r in range(n_rows)]
+                length += [1] * (size * n_rows)
         else:
             cells = _ROW.findall(rows)
             if len(cells) != n_rows:
                 raise _NotPlain
             if given not in known:
-                known[given] = {", ".join(key): row for row, key in enumerate(product(*given))}
-            own = [row for _, row in cells]
-            if {row.count(",") for row in own} != {size - 1}:
+                known[given] = dict(zip(map(", ".join, product(*given)), range(n_rows)))
+            keys, own = zip(*cells)
+            if any(row.count(",") != size - 1 for row in own):
                 raise _NotPlain
-            order = _row_numbers(known[given], [key for key, _ in cells])
             numbers += own
-            begin += [first + r * size for r in order]
+            begin += [first + r * size for r in _row_numbers(known[given], keys)]
             length += [size] * n_rows
         first += size * n_rows
         if len(set(scope)) < len(scope) or len(scope) > MAX_ARITY:
@@ -363,10 +367,11 @@ def _floats(text: str) -> NDArray[np.float64]:
     return values
 
 
-def _row_numbers(known: dict[str, int], keys: list[str]) -> list[int]:
+def _row_numbers(known: dict[str, int], keys: Sequence[str]) -> list[int]:
     """The number of each row; each is there once."""
-    found = [known.get(key, -1) for key in keys]
-    if -1 in found:
+    try:
+        found = list(map(known.__getitem__, keys))
+    except KeyError:
         found = [known[", ".join(_words(key))] for key in keys]
     if len(set(found)) < len(known):
         raise _NotPlain

@@ -38,6 +38,7 @@ class Structure(NamedTuple):
     child: list[int]  # of each factor: the variable it can be summed out with, or -1
     zeros: list[bool]  # of each factor: whether it forbids something, or may
     touched: list[bool]  # of each variable: whether the graph's own field says anything of it
+    decides: set[int]  # factors that leave the one variable they are over a single state at most
     flat: Flat | None  # all tables end to end, if the model is of tables over variables only
 
 
@@ -76,15 +77,11 @@ class Part:
 
     @cached_property
     def flat(self) -> Flat | None:
-        """Its tables end to end, if what its factors forbid leaves no variable less states.
-
-        Else, or where factors are no tables, the model has to be conditioned first.
-        """
+        """Its tables end to end, if all factors are tables and neither they nor evidence decides
+        a variable on its own; else the model has to be conditioned first."""
         structure = structure_of(self.of)
         flat = structure.flat
-        if flat is None or any(
-            structure.zeros[i] and len(structure.scopes[i]) == 1 for i in self.factors.tolist()
-        ):
+        if flat is None or not structure.decides.isdisjoint(self.factors.tolist()):
             return None
         if self.of._field is not None and np.isneginf(self.of._field).any():
             return None
@@ -141,7 +138,12 @@ def _structure(graph: FactorGraph) -> Structure:
     if graph._field is not None and n:
         said = graph._field != 0.0
         touched = (np.add.reduceat(said, graph._offsets[:-1], dtype=np.int64) > 0).tolist()
-    return Structure(lists, factors, child.tolist(), zeros.tolist(), touched, flat)
+    decides: set[int] = set()
+    for g in tables:
+        if g.arity == 1 and g.shape[0] > 1:
+            few = np.broadcast_to((g.stored_tables() > -np.inf).sum(axis=1) < 2, len(g))
+            decides.update(g._ids[few].tolist())
+    return Structure(lists, factors, child.tolist(), zeros.tolist(), touched, decides, flat)
 
 
 def _summed_out(

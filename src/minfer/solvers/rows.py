@@ -26,7 +26,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -551,9 +551,9 @@ def lay_out(
     offsets = flat.off.tolist()
     cells = [math.prod([card[v] for v in node.variables]) for node in nodes]
     entries = [math.prod([card[v] for v in node.separator]) for node in nodes]
-    message = np.cumsum([at, *entries]).tolist()
-    first = np.cumsum([0, *cells])[:-1]
-    ends = np.cumsum([0, *entries]).tolist()
+    message = list(accumulate(entries, initial=at))
+    first = list(accumulate(cells, initial=0))[:-1]
+    ends = list(accumulate(entries, initial=0))
     # inputs
     is_root = [True] * n_nodes
     n_variables, slice_number = len(card), {t: i for i, t in enumerate(cut)}
@@ -586,28 +586,31 @@ def lay_out(
     table_node = [of_clique[home[min(scopes[t], key=position.__getitem__)]] for t in whole]
     which += table_node
     over += [scopes[t] for t in whole]
-    map_cells = np.array([cells[c] for c in which], dtype=np.int64)
-    start = ends[-1] + np.cumsum(map_cells) - map_cells
-    n_maps = ends[-1] + int(map_cells.sum())
+    start = list(accumulate([cells[c] for c in which], initial=ends[-1]))
+    n_maps = start.pop()
     slices, picks, more_maps = _slices(flat, scopes, seen, cut, list(slice_at.values()), n_maps)
     maps = np.empty(n_maps + len(more_maps), dtype=np.int32)
     maps[n_maps:] = more_maps
-    for c in range(n_nodes):
-        width = cells[c] // entries[c]
-        maps[ends[c] : ends[c + 1]] = np.arange(width, cells[c] + 1, width)
+    width = [n // k for n, k in zip(cells, entries)]
+    past = np.cumsum(np.repeat(width, entries))
+    maps[: ends[-1]] = past - np.repeat(first, entries)
     index_maps(
         flat.card, *_ragged([node.variables for node in nodes]), np.array(which, dtype=np.int64),
-        *_ragged(over), start, maps,
+        *_ragged(over), np.array(start, dtype=np.int64), maps,
     )  # fmt: skip
     kinds = observed.astype(np.uint8), BOTH_PASSES
     if entering is not None:
         unused = np.where(entering, 0, UNUSED).astype(np.uint8)
         kinds = unused, of_clique[-1] if answer else -1
-    _, same, inverse = np.unique(flat.toff[whole], return_index=True, return_inverse=True)
+    toff = flat.toff[whole]
+    same = np.arange(len(toff))
+    if not (toff[1:] > toff[:-1]).all():  # some tables are several factors'
+        _, where, which_of = np.unique(toff, return_index=True, return_inverse=True)
+        same = where[which_of]
     return Layout(
         _columns(cells, entries, first, ends[:-1], message[:-1], in_ptr[:-1], in_ptr[1:], is_root),
         _columns(source, start[:n_inputs], bound),
-        _columns(table_node, start[n_inputs:], flat.toff[whole], sizes[whole], same[inverse]),
+        _columns(table_node, start[n_inputs:], toff, sizes[whole], same),
         slices, picks, maps, *kinds,
     )  # fmt: skip
 
@@ -648,12 +651,11 @@ def _slices(
 
 def _columns(*columns: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
     """A table of integers by its columns."""
-    return np.array([np.asarray(x, dtype=np.int64) for x in columns]).T.copy()
+    return np.array(columns, dtype=np.int64).T.copy()
 
 
 def _ragged(lists: Sequence[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    ptr = np.zeros(len(lists) + 1, dtype=np.int64)
-    np.cumsum([len(x) for x in lists], out=ptr[1:])
+    ptr = np.array([0, *accumulate(map(len, lists))], dtype=np.int64)
     return ptr, np.array([v for x in lists for v in x], dtype=np.int32)
 
 
