@@ -110,6 +110,34 @@ def test_a_plan_for_each_set_a_shared_one_and_single_rows_agree(case: Case) -> N
         check(case)
 
 
+@settings(max_examples=150, **QUICK)
+@given(cases())
+def test_unchecked_rows_have_the_same_posteriors_where_they_are_possible(case: Case) -> None:
+    network = Network(case.graph)
+    wanted = network.ask(case.evidence, case.targets)
+    found = network.ask(case.evidence, case.targets, check=False)
+    fine = ~wanted.impossible
+    np.testing.assert_allclose(found.probs[fine], wanted.probs[fine], atol=1e-11)
+    assert np.isnan(found.log_pe[fine]).all()
+    assert (np.isnan(found.log_pe) | wanted.impossible).all()
+
+
+def test_without_check_what_evidence_cuts_off_is_left_out() -> None:
+    rows = [[0.9, 0.1], [0.0, 1.0]]
+    graph = FactorGraph.network(
+        dict.fromkeys("abcd", 2),
+        {"a": [0.5, 0.5], "b": ("a", rows), "c": ("b", rows), "d": ("c", rows)},
+    )
+    case = [{"a": 1, "b": 0, "c": 0}]  # impossible, but not for what c tells of d
+    assert predict(graph, case, "d")[0]["problem"] is not None
+    found = predict(graph, case, "d", check=False)[0]
+    assert found["P(d=0)"] == pytest.approx(0.9)
+    assert found["problem"] is None
+    assert "log P(e)" not in found
+    with pytest.raises(SettingsError, match="check"):
+        predict(graph, case, "d", check="no")
+
+
 def test_logical_factors_are_answered_too() -> None:
     graph = FactorGraph.pairwise([0.5, -1.0, 0.0, 0.3, 0.2, 0.0], [[0, 3]], [1.0])
     graph = graph.add_or([[1, 2]], [0]).add_exactly_one([[2, 3, 4, 5]])

@@ -25,6 +25,8 @@ from minfer.conditioning import Conditioned
 HOPELESS = 48.0
 #: Trees with fewer cells than this are cheap enough to stop looking for better ones.
 CHEAP_CELLS = 2.0**18
+#: Cells of rows after the first that take as long as some steps of an elimination twentyfold.
+STEPS_PER_ROW = 600.0
 #: Steps of one elimination before it gives up (a step takes 10 to 50 ns), in all and per variable
 #: (narrow models take 100 to 250); and the random restarts.
 MAX_WORK, MAX_WORK_EACH, MAX_RESTARTS = 30_000_000, 250, 400
@@ -130,9 +132,12 @@ def clique_tree(model: Conditioned, max_cells: float = math.inf) -> CliqueTree:
     return tree_over(adjacency(model), model.graph.n_variables, max_cells)
 
 
-def tree_over(links: Adjacency, n: int, max_cells: float = math.inf) -> CliqueTree:
-    """The same from the interaction graph of the free ones of ``n`` variables."""
-    return tree_of(find_order(links, max_cells), links, n)
+def tree_over(links: Adjacency, n: int, max_cells: float = math.inf, rows: int = 1) -> CliqueTree:
+    """The same from the interaction graph of the free ones of ``n`` variables.
+
+    ``rows``: how often the tree will be used, and so how long a search for a better one may pay.
+    """
+    return tree_of(find_order(links, max_cells, rows), links, n)
 
 
 def tree_of(best: Order, links: Adjacency, n: int) -> CliqueTree:
@@ -209,7 +214,7 @@ def _unfinished(best: Order) -> CliqueTree:
     )  # fmt: skip
 
 
-def find_order(links: Adjacency, max_cells: float = math.inf) -> Order:
+def find_order(links: Adjacency, max_cells: float = math.inf, rows: int = 1) -> Order:
     """The elimination with the fewest cells among several heuristics."""
     from minfer.kernels.elimination import GIVEN, MIN_FILL, MIN_WEIGHT
 
@@ -220,15 +225,17 @@ def find_order(links: Adjacency, max_cells: float = math.inf) -> Order:
     if best.cells <= 4.0 * _fewest_cells(links):  # a tree or nearly: nothing to gain
         return best
     best = _better(best, _eliminate(links, MIN_WEIGHT, 0, _bar(best, max_cells), "min-weight"))
-    if best.cells <= CHEAP_CELLS:
+    share = 1.0 / 16.0 + (rows - 1) / STEPS_PER_ROW
+    if best.cells * share <= CHEAP_CELLS / 16.0:
         return best
-    natural = np.arange(n, dtype=np.float64)
-    for name, rank in (("as numbered", natural), ("Cuthill-McKee", _cuthill_mckee(links))):
-        bar = _bar(best, max_cells)
-        best = _better(best, _eliminate(links, GIVEN, 0, bar, name, rank))
+    if best.cells > CHEAP_CELLS:
+        natural = np.arange(n, dtype=np.float64)
+        for name, rank in (("as numbered", natural), ("Cuthill-McKee", _cuthill_mckee(links))):
+            bar = _bar(best, max_cells)
+            best = _better(best, _eliminate(links, GIVEN, 0, bar, name, rank))
     spent = 0.0  # look only for as long as it may pay: a small share of the time of the solution
     for seed in range(1, MAX_RESTARTS + 1):
-        if spent > min(best.cells / 16.0, MAX_WORK / 2):
+        if spent > min(best.cells * share, MAX_WORK / 2):
             break
         again = _eliminate(links, MIN_FILL, seed, _bar(best, max_cells), "min-fill, random ties")
         best = _better(best, again)

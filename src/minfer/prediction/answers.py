@@ -61,7 +61,7 @@ def answer_columns(
     graph: FactorGraph,
     targets: Sequence[int],
     probs: NDArray[np.float64],
-    log_pe: NDArray[np.float64],
+    log_pe: NDArray[np.float64] | None,
     problems: Texts,
     probabilities: bool,
 ) -> dict[str, Column]:
@@ -87,7 +87,8 @@ def answer_columns(
         for k, label in enumerate(by_state):
             out[label] = part[:, k]
         first += size
-    out[LOG_PE] = log_pe
+    if log_pe is not None:
+        out[LOG_PE] = log_pe
     out[PROBLEM] = problems
     return out
 

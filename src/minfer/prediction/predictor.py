@@ -102,8 +102,10 @@ class Predictor:
         probabilities: bool = True,
         missing: Iterable[str] = ("",),
         workers: int | None = None,
+        check: bool = True,
     ) -> None:
         check_graph(model, "predict")
+        check_flag("check", check)
         check_choice("on_unknown", on_unknown, ON_UNKNOWN)
         check_flag("probabilities", probabilities)
         check_whole("workers", 1 if workers is None else workers, 1)
@@ -114,6 +116,7 @@ class Predictor:
         self.on_unknown, self.probabilities = on_unknown, probabilities
         self.missing = frozenset(_texts("missing", missing))
         self.workers = cores() if workers is None else workers
+        self.check = check
         self._number = {model.name(v): v for v in range(model.n_variables)}
         self._readers: dict[int, StateReader] = {}
         for name in self.evidence or ():
@@ -173,7 +176,7 @@ class Predictor:
                 )
         shown = [x for _, *group in answer_names(self.graph, targets, self.probabilities)
                  for y in group for x in ([y] if isinstance(y, str) else y)]  # fmt: skip
-        check_names([*self.keep, *shown, LOG_PE, PROBLEM])
+        check_names([*self.keep, *shown, *([LOG_PE] if self.check else []), PROBLEM])
         return targets, evidence
 
     def _check_strangers(self, names: Sequence[str], variables: list[str], where: str) -> None:
@@ -249,7 +252,7 @@ class Predictor:
         if n_bad:
             rows = np.flatnonzero(~bad)
             known = known[rows]
-        found = self.network.ask(known, targets, self.workers)
+        found = self.network.ask(known, targets, self.workers, check=self.check)
         probs, log_pe = found.probs, found.log_pe
         impossible = found.impossible
         if n_bad and self.on_unknown == "mark":
@@ -268,7 +271,9 @@ class Predictor:
         for name in self.keep:
             column = table.raw(name)
             columns[name] = column if rows is None else taken(column, rows)
-        columns |= answer_columns(self.graph, targets, probs, log_pe, marks, self.probabilities)
+        columns |= answer_columns(
+            self.graph, targets, probs, log_pe if self.check else None, marks, self.probabilities
+        )
         return _Part(columns, rows, n_impossible, n_bad)
 
     # ------------------------------------------------------------ files
@@ -329,6 +334,7 @@ def predict(
     workers: int | None = None,
     chunk_rows: int | None = None,
     report: Callable[[int], None] | None = None,
+    check: bool = True,
 ) -> Any:
     """Posteriors for every row of a table of cases, exactly.
 
@@ -366,6 +372,10 @@ def predict(
     chunk_rows : int, optional
         Rows of a file that are held at a time.
     report : called with the number of rows done, for files
+    check : bool
+        Look for contradictions everywhere. Without it, parts of the model that have no say in the
+        targets are left out even where they might show that a row is impossible, and there is no
+        ``log P(e)``: often much sooner where evidence cuts a large network into pieces.
 
     Returns
     -------
@@ -392,7 +402,7 @@ def predict(
     """
     asked = Predictor(
         model, targets, evidence=evidence, keep=keep, on_unknown=on_unknown,
-        probabilities=probabilities, missing=missing, workers=workers,
+        probabilities=probabilities, missing=missing, workers=workers, check=check,
     )  # fmt: skip
     if out is None:
         return asked(rows, columns=columns)

@@ -6,6 +6,7 @@ Rows are grouped by their *observed set*, and a plan is made for a set (:mod:`mi
   is left out where neither the child nor anything below it is observed or asked for. What is left:
   the targets, what is observed, and all above them. Parts that evidence cuts off from the targets
   stay, as components of their own: their mass is part of P(e), which finds contradictions anywhere.
+  Who does not want to know (``check=False``) saves them: they may be nearly all of a network.
 * **Evidence selects slices**, so that observed variables are in no clique.
 * **One target needs one pass**, towards a clique that has it; several, or all, need both.
 
@@ -20,6 +21,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -96,7 +98,7 @@ class Network:
         )  # fmt: skip
         self.has_field = np.add.reduceat(self.flat.field != 0.0, self.offsets[:-1]) > 0
         self.child = self._children() if plain else np.full(len(self.flat.ids), -1)
-        self._plans: OrderedDict[tuple[bytes, ...], _Plan] = OrderedDict()
+        self._plans: OrderedDict[tuple[bytes | bool, ...], _Plan] = OrderedDict()
 
     def _children(self) -> NDArray[np.int64]:
         """The child of each table that is a conditional distribution, -1 of others."""
@@ -146,9 +148,18 @@ class Network:
     # ------------------------------------------------------------ questions
 
     def ask(
-        self, evidence: NDArray[np.integer], targets: Sequence[int], workers: int = 1
+        self,
+        evidence: NDArray[np.integer],
+        targets: Sequence[int],
+        workers: int = 1,
+        *,
+        check: bool = True,
     ) -> Answers:
-        """Posteriors of ``targets`` for rows of states (N, V), -1 where nothing is known."""
+        """Posteriors of ``targets`` for rows of states (N, V), -1 where nothing is known.
+
+        Without ``check`` what evidence cuts off from the targets is left out: log P(e) is NaN,
+        minus infinity if the rest of the evidence alone is impossible.
+        """
         n, behind = len(evidence), len(self.n_states) - evidence.shape[1]
         known = np.ascontiguousarray(evidence, dtype=np.int32)
         if behind:
@@ -156,9 +167,11 @@ class Network:
         width = int(self.n_states[list(targets)].sum())
         out = Answers(np.empty((n, width)), np.empty(n))
         if n:
-            for plan, rows in self._grouped(known, list(targets)):
+            for plan, rows in self._grouped(known, list(targets), check):
                 self._answer(plan, known, rows, list(targets), out, workers)
-        if self.log_z:
+        if not check:
+            out.log_pe[out.log_pe > -np.inf] = np.nan
+        elif self.log_z:
             out.log_pe[:] -= self.log_z
         return out
 
@@ -177,7 +190,7 @@ class Network:
         return float(out.log_pe[0])
 
     def _grouped(
-        self, known: NDArray[np.int32], targets: list[int]
+        self, known: NDArray[np.int32], targets: list[int], check: bool
     ) -> Iterator[tuple[_Plan, NDArray[np.int64] | None]]:
         """Rows by the plan that answers them; None: all of them."""
         from minfer.kernels.rows import observed_keys
@@ -185,7 +198,7 @@ class Network:
         nobody = np.zeros(known.shape[1], dtype=bool)
         seen = known >= 0
         if len(known) == 1 or bool((seen == seen[0]).all()):
-            yield self._plan(seen[0], nobody, targets), None
+            yield self._plan(seen[0], nobody, targets, len(known), check), None
             return
         keys = np.empty(len(known), dtype=np.uint64)
         observed_keys(known, keys)
@@ -195,7 +208,7 @@ class Network:
         sizes = np.diff(first, append=len(keys))
         always: NDArray[np.bool_] = np.asarray(seen.all(axis=0))
         ever: NDArray[np.bool_] = np.asarray(seen.any(axis=0))
-        shared = self._plan(always, ever & ~always, targets)
+        shared = self._plan(always, ever & ~always, targets, len(known), check)
         enough = 0.0
         if shared.rows.layout is not None:
             passes = 1.0 if len(targets) <= 1 else 2.5
@@ -206,7 +219,7 @@ class Network:
             mine = by_key[first[g] : first[g] + sizes[g]]
             observed = seen[mine[0]]
             mine = mine[(seen[mine] == observed).all(axis=1)]  # not by its key alone
-            yield self._plan(observed, nobody, targets), mine
+            yield self._plan(observed, nobody, targets, len(mine), check), mine
             rest[mine] = False
         if rest.any():
             yield shared, None if rest.all() else np.flatnonzero(rest)
@@ -285,14 +298,21 @@ class Network:
     # ------------------------------------------------------------ plans
 
     def _plan(
-        self, observed: NDArray[np.bool_], sometimes: NDArray[np.bool_], targets: list[int]
+        self,
+        observed: NDArray[np.bool_],
+        sometimes: NDArray[np.bool_],
+        targets: list[int],
+        n_rows: int = 1,
+        check: bool = True,
     ) -> _Plan:
         """For rows that all observe ``observed``, and may observe ``sometimes``; made once."""
-        key = (observed.tobytes(), sometimes.tobytes(), np.array(targets, np.int64).tobytes())
+        key = (
+            observed.tobytes(), sometimes.tobytes(), np.array(targets, np.int64).tobytes(), check
+        )  # fmt: skip
         if key in self._plans:
             self._plans.move_to_end(key)
             return self._plans[key]
-        plan = self._plans[key] = self._make(observed, sometimes, targets)
+        plan = self._plans[key] = self._make(observed, sometimes, targets, n_rows, check)
         kept = sum(p.rows.cells for p in self._plans.values() if p.rows.layout is not None)
         while len(self._plans) > MOST_PLANS or (kept > MOST_KEPT_CELLS and len(self._plans) > 1):
             _, gone = self._plans.popitem(last=False)
@@ -300,17 +320,25 @@ class Network:
         return plan
 
     def _make(
-        self, observed: NDArray[np.bool_], sometimes: NDArray[np.bool_], targets: list[int]
+        self,
+        observed: NDArray[np.bool_],
+        sometimes: NDArray[np.bool_],
+        targets: list[int],
+        n_rows: int,
+        check: bool,
     ) -> _Plan:
         wanted = observed | sometimes
         wanted[targets] = True
         used = self.relevant(wanted)
+        kept = (self.child < 0) | used[self.child]
+        if not check:
+            used, kept = self._reached(kept, observed, targets)
         variables = np.flatnonzero(used)
-        flat = self.flat.part(variables, (self.child < 0) | used[self.child])
+        flat = self.flat.part(variables, kept)
         cut = observed[variables]
         place = np.full(len(used), -1, dtype=np.int64)
         place[variables] = np.arange(len(variables))
-        tree = tree_over(links(flat, ~cut), len(variables), MAX_CELLS)
+        tree = tree_over(links(flat, ~cut), len(variables), MAX_CELLS, n_rows)
         if len(targets) > 1:
             rows = RowPlan.both_passes(flat, tree, cut)
             columns = np.concatenate(
@@ -326,3 +354,40 @@ class Network:
             plan = _Plan(variables, rows, targets[0] if targets and not free else -1, None)
         rows.load(flat.log_psi, flat.field, self.constant)
         return plan
+
+    def _reached(
+        self, kept: NDArray[np.bool_], observed: NDArray[np.bool_], targets: list[int]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Variables and tables that the targets reach without passing an observed variable."""
+        scopes, tables_of = self._incidence
+        used = [False] * len(self.n_states)
+        left, closed = kept.tolist(), observed.tolist()
+        todo = []
+        for v in targets:
+            used[v] = True
+            if not closed[v]:
+                todo.append(v)
+        found = np.zeros(len(kept), dtype=bool)
+        while todo:
+            for t in tables_of[todo.pop()]:
+                if not left[t]:
+                    continue
+                left[t] = False
+                found[t] = True
+                for u in scopes[t]:
+                    if not used[u]:
+                        used[u] = True
+                        if not closed[u]:
+                            todo.append(u)
+        return np.array(used), found
+
+    @cached_property
+    def _incidence(self) -> tuple[list[list[int]], list[list[int]]]:
+        """The variables of each table, and the tables of each variable."""
+        scope, fptr = self.flat.scope.tolist(), self.flat.fptr.tolist()
+        scopes = [scope[a:b] for a, b in pairwise(fptr)]
+        tables_of: list[list[int]] = [[] for _ in self.n_states]
+        for t, mine in enumerate(scopes):
+            for v in mine:
+                tables_of[v].append(t)
+        return scopes, tables_of
