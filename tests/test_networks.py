@@ -656,7 +656,7 @@ def as_xdsl(nodes: list[Node]) -> str:
     return text + "</nodes></smile>\n"
 
 
-FORMATS = {"bif": as_bif, "net": as_net, "xmlbif": as_xmlbif, "xdsl": as_xdsl}
+WRITTEN = {"bif": as_bif, "net": as_net, "xmlbif": as_xmlbif, "xdsl": as_xdsl}
 A: Node = ("a", ["no", "yes"], [], "0.4 0.6")
 B: Node = ("b", ["no", "yes"], ["a"], "0.5 0.5 0.5 0.5")
 FAULTS: dict[str, tuple[list[Node], str]] = {
@@ -676,14 +676,14 @@ FAULTS: dict[str, tuple[list[Node], str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", WRITTEN)
 def test_every_format_names_the_place_and_nothing_is_written(kind, fault, tmp_path):
     good = tmp_path / f"good.{kind}"
-    good.write_text(FORMATS[kind]([A, B]))
+    good.write_text(WRITTEN[kind]([A, B]))
     assert minfer.read(good).directed
     nodes, message = FAULTS[fault]
     bad, out = tmp_path / f"bad.{kind}", tmp_path / "out.net"
-    bad.write_text(FORMATS[kind](nodes))
+    bad.write_text(WRITTEN[kind](nodes))
     with pytest.raises(FormatError, match=message) as caught:
         minfer.read(bad)
     assert re.match(rf"{re.escape(str(bad))}: line \d+, column \d+", str(caught.value))
@@ -692,9 +692,9 @@ def test_every_format_names_the_place_and_nothing_is_written(kind, fault, tmp_pa
     assert not out.exists()
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", WRITTEN)
 def test_truncated_files_name_the_place(kind):
-    text = FORMATS[kind]([A, B]).rstrip()
+    text = WRITTEN[kind]([A, B]).rstrip()
     parse = {"bif": parse_bif, "net": parse_net, "xmlbif": parse_xmlbif, "xdsl": parse_xdsl}[kind]
     for end in range(len(text) - 1, text.index("\n") + 1, -1):  # the first line is a network
         with pytest.raises(FormatError, match=r"m: line \d+"):

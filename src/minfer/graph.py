@@ -994,14 +994,14 @@ class FactorGraph:
 
     def _conditional_of(self, v: int) -> int:
         """The number of the factor that is P(v | parents)."""
-        found = np.flatnonzero(self._child == v) if self._child is not None else ()
+        found = [] if self._child is None else np.flatnonzero(self._child == v).tolist()
         if len(found) != 1:
             raise ModelError(
                 f"{visible(self.name(v))} has no conditional distribution of its own in this "
                 "model: Bayesian networks have one for each variable (FactorGraph.network, or a "
                 "file)"
             )
-        return int(found[0])
+        return found[0]
 
     @property
     def directed(self) -> bool:
