@@ -5,7 +5,8 @@
     python benchmarks/networks.py --agree 10000             # are the answers the same?
 
 Writes ``benchmarks/results/networks.json`` and, from it, ``docs/networks.md`` and a section of
-``docs/peers.md``; what is not measured in a run stays as it was. ``--dry`` prints only, ``--check`` fails where an aim is missed.
+``docs/peers.md``; what is not measured in a run stays as it was. ``--dry`` prints only, ``--check``
+fails where an aim is missed, ``--parts`` without any writes the pages again.
 
 One process, one pinned core, CPU time; compiling and imports are not counted. The libraries take
 turns, and a time is the median over turns. Evidence: in each of ``--sets`` draws a fifth of the
@@ -448,7 +449,7 @@ def main() -> None:
     found: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
 
     def store() -> None:
-        if not options.dry:
+        if found and not options.dry:
             options.out.write_text(json.dumps(found, indent=1) + "\n")
             options.page.write_text(networks_page.write(found))
             if options.page == PAGE:
@@ -482,6 +483,7 @@ def main() -> None:
         found["agree"] = networks_agree.agree(names, options.agree, options.rng)
         bad |= bool(found["agree"]["faults"])
         store()
+    store()
     missed = [line for line in networks_page.aims(found) if not line.reached]
     for line in missed:
         print(f"missed: {line}")

@@ -195,3 +195,8 @@ def test_public_names_exist():
     for name in minfer.__all__:
         assert getattr(minfer, name) is not None
     assert minfer.__version__
+
+
+def test_packages_that_are_called_by_their_full_names():
+    code = "import minfer; minfer.queries.prepare; minfer.interop.from_pgmpy"
+    subprocess.run([sys.executable, "-c", code], check=True)
