@@ -245,7 +245,7 @@ def _rows(part: Row) -> Iterator[str]:
     )  # fmt: skip
     yield (
         "All posteriors (pgmpy is not run: it would ask for one variable after the other; *frame* "
-        "of two draws, an answer of up to thousands of columns):"
+        "of one or two draws, an answer of up to thousands of columns):"
     )
     yield table(
         ["network", "pyAgrum", "minfer", "frame", "sooner than pyAgrum", "frame", "difference"],
