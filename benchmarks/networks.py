@@ -194,9 +194,8 @@ def rows(net: Net, sets: int, n: int) -> Row:
                 "pyagrum": loop,
                 "ours": lambda g=given, t=targets, got=got: asked(net, g, t, got),
             }
-            if what == "one" or seed < (
-                2 if net.name in FIVE else 1
-            ):  # the answer is a frame of thousands of columns
+            few = 2 if net.name in FIVE else 1  # the answer is a frame of thousands of columns
+            if what == "one" or seed < few:
                 wanted = net.names[target] if what == "one" else None
                 minfer.predict(net.graph, frame[:9], wanted, workers=1)
                 calls["frame"] = lambda f=frame, w=wanted: predicted(net, f, w)

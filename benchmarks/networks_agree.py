@@ -48,13 +48,13 @@ def drawn(net: Net, rng: np.random.Generator) -> dict[str, Any]:
     """{name: state's number, or likelihoods}."""
     n = len(net.names)
     share = rng.choice([0.0, 0.02, 0.05, 0.2, 0.5, 0.9], p=[0.1, 0.2, 0.2, 0.3, 0.15, 0.05])
-    if n > ALL_OF:  # little evidence on these takes pyAgrum minutes
-        share = rng.choice([0.2, 0.5])
+    softly = rng.choice([0.0, 0.3, 1.0], p=[0.5, 0.3, 0.2])
+    if n > ALL_OF:  # where little is known for certain these take pyAgrum minutes
+        share, softly = rng.choice([0.2, 0.5]), rng.choice([0.0, 0.1])
     k = min(n, max(int(rng.integers(1, 4)), round(share * n)))
     chosen = np.sort(rng.permutation(n)[:k]).tolist()
     case = net.sample(1, rng)[0]
     strange = rng.random() < 0.35  # some states at random: often impossible
-    softly = rng.choice([0.0, 0.3, 1.0], p=[0.5, 0.3, 0.2])
     out: dict[str, Any] = {}
     for v in chosen:
         size = len(net.labels[v])
@@ -109,6 +109,22 @@ class Tally:
 # ---------------------------------------------------------------------- comparing
 
 
+def answered(peer: PyAgrum, evidence: dict[str, Any]) -> tuple[list[Any] | None, float]:
+    """pyAgrum's posteriors and P(e); None where it calls the evidence impossible.
+
+    It may say so when posteriors are asked for, or only when P(e) is.
+    """
+    try:
+        found = peer.first(evidence)
+        p_e = float(peer.engine.evidenceProbability())
+    except Exception as error:  # of its own kinds
+        if "ncompatible" not in str(error) and "Null" not in str(error):
+            raise
+        return None, 0.0
+    sound = p_e > 0 and all(np.isfinite(p).all() for p in found)
+    return (found if sound else None), p_e
+
+
 def compare(tally: Tally, evidence: dict[str, Any], rng: np.random.Generator, seed: str) -> None:
     """One set of evidence by query, with one target, several and all."""
     net, graph = tally.net, tally.net.graph
@@ -121,16 +137,7 @@ def compare(tally: Tally, evidence: dict[str, Any], rng: np.random.Generator, se
     whole = n <= ALL_OF
     peer = PyAgrum(net.pyagrum, net.names, None if whole else few)
     unseen = [name for name in together if not isinstance(evidence.get(name), int)]
-    theirs, p_e = None, 0.0
-    try:
-        theirs = peer.first(evidence)
-        p_e = peer.engine.evidenceProbability()
-        if not p_e > 0 or not all(np.isfinite(p).all() for p in theirs):
-            theirs = None
-    except Exception as error:  # of its own kinds
-        if "ncompatible" not in str(error) and "Null" not in str(error):
-            tally.fault(f"{seed}: pyAgrum: {error}")
-            return
+    theirs, p_e = answered(peer, evidence)
     target = net.names[few[0]]
     try:
         one = minfer.query(graph, target, evidence)
@@ -202,15 +209,7 @@ def compare_rows(tally: Tally, rng: np.random.Generator, seed: str) -> None:
     for r in range(count):
         evidence = {net.names[v]: int(rows[r, v]) for v in np.flatnonzero(rows[r] >= 0).tolist()}
         peer = PyAgrum(net.pyagrum, net.names, targets)
-        theirs, p_e = None, 0.0
-        try:
-            theirs = peer.first(evidence)
-            p_e = peer.engine.evidenceProbability()
-            theirs = theirs if p_e > 0 else None
-        except Exception as error:
-            if "ncompatible" not in str(error) and "Null" not in str(error):
-                tally.fault(f"{seed}, row {r}: pyAgrum: {error}")
-                continue
+        theirs, p_e = answered(peer, evidence)
         log_pe = float(answer["log P(e)"][r])
         tally.sets += 1
         if log_pe == -math.inf:
@@ -243,6 +242,8 @@ def agree(names: list[str], n: int, rng: int) -> dict[str, Any]:
         tally = min(tallies, key=lambda t: (t.sets > 0, t.seconds))
         seed = f"{rng}/{turn}"
         r = np.random.default_rng([rng, turn])
+        if turn < len(tallies):
+            print(f"  {tally.name}", flush=True)
         begin, before = time.process_time(), tally.sets
         try:
             if turn % 6 == 5:

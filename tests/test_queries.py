@@ -3,6 +3,7 @@
 import gc
 import math
 import weakref
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -195,6 +196,17 @@ def test_another_solver():
     assert minfer.query(g, None, {"wet": 1}, solver=BeliefPropagation()).solver.startswith("Belief")
     same = minfer.query(g, ["rain"], {"wet": "yes"}, solver=Exact())
     assert np.abs(same.table - exact).max() < 1e-12
+
+
+def test_plans_that_are_kept_have_a_limit_of_cells(monkeypatch):
+    """A few large plans count as much as many small ones; the newest always stays."""
+    module = import_module("minfer.queries.query")
+    for most, kept in ((2.0**40, 4), (0.0, 1)):
+        monkeypatch.setattr(module, "MOST_CELLS", most)
+        g = FactorGraph.grid(np.zeros((3, 3)), 1.0)
+        for v in range(4):
+            minfer.query(g, None, {v: 0})
+        assert len(module._PLANS[g]) == kept
 
 
 def test_plans_are_kept_as_long_as_the_model():

@@ -35,8 +35,9 @@ from minfer.solvers.base import LogZ, Marginals, Solver, Status
 from minfer.solvers.exact import Exact
 from minfer.states import Probabilities
 
-#: Plans kept for each model.
+#: Plans kept for each model, and cells of all of them: some 30 bytes each.
 MOST_PLANS = 64
+MOST_CELLS = 2.0**24
 _PLANS: WeakKeyDictionary[FactorGraph, OrderedDict[Any, Any]] = WeakKeyDictionary()
 #: Questions that were asked before, by target and the names of what was observed.
 _READERS: WeakKeyDictionary[FactorGraph, dict[Any, _Reader]] = WeakKeyDictionary()
@@ -308,8 +309,7 @@ class _Question:
             found = which, form, plan
             if key is not None:
                 kept[key] = found
-            while len(kept) > MOST_PLANS:
-                kept.popitem(last=False)
+            _forget(kept)
         which, form, plan = found
         return cls(graph, which, form, hard, soft, solver, check, plan)
 
@@ -482,6 +482,17 @@ class _Question:
         if not plan.check_known(row[0]):
             return -math.inf
         return float(plan.run(row, self._field(soft)).log_z[0])
+
+
+def _forget(kept: OrderedDict[Any, Any]) -> None:
+    """Drop the oldest plans where there are too many, or too many cells; the newest stays."""
+    sizes = [plan.cells if plan.cells < math.inf else 0.0 for *_, plan in kept.values()]
+    cells = sum(sizes)
+    for size in sizes[:-1]:
+        if len(kept) <= MOST_PLANS and cells <= MOST_CELLS:
+            return
+        kept.popitem(last=False)
+        cells -= size
 
 
 class Unplanned:
