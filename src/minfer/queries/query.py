@@ -484,9 +484,15 @@ class _Question:
         return float(plan.run(row, self._field(soft)).log_z[0])
 
 
+def _cells(found: Any) -> float:
+    """Of a plan that is kept; none where the model is solved anew each time."""
+    plan = found[-1] if isinstance(found, tuple) else None  # log Z is kept among them, a number
+    return plan.cells if plan is not None and plan.cells < math.inf else 0.0
+
+
 def _forget(kept: OrderedDict[Any, Any]) -> None:
     """Drop the oldest plans where there are too many, or too many cells; the newest stays."""
-    sizes = [plan.cells if plan.cells < math.inf else 0.0 for *_, plan in kept.values()]
+    sizes = [_cells(found) for found in kept.values()]
     cells = sum(sizes)
     for size in sizes[:-1]:
         if len(kept) <= MOST_PLANS and cells <= MOST_CELLS:
