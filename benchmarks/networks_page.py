@@ -53,6 +53,7 @@ class Line(NamedTuple):
     where: str  # that network
     worst: float | None  # the least of all draws
     reached: bool
+    n: int  # networks that were measured
 
     def __str__(self) -> str:
         return (
@@ -76,7 +77,7 @@ def aims(found: Found) -> list[Line]:
         if aim.mean:
             value, where = statistics.geometric_mean(row[aim.key] for row in rows), "all"
         worst = [row[f"{aim.key}, least"] for row in rows if f"{aim.key}, least" in row]
-        out.append(Line(aim, value, where, min(worst, default=None), value >= aim.least))
+        out.append(Line(aim, value, where, min(worst, default=None), value >= aim.least, len(rows)))
     return out
 
 
@@ -141,8 +142,9 @@ def _short(lines: list[Line]) -> Iterator[list[str]]:
             value = f"at least {value} ({line.where})"
         if line.worst is not None:
             value += f"; worst draw {times(line.worst)}"
+        where = line.aim.where + ("" if line.aim.networks else f" of {line.n}")
         yield [
-            line.aim.job, line.aim.where, value, f"{line.aim.least:g}",
+            line.aim.job, where, value, f"{line.aim.least:g}",
             "" if line.reached else "**missed**",
         ]  # fmt: skip
 
