@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from base64 import b64decode
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,7 @@ def test_refusals_say_what_to_do() -> None:
     wide = FactorGraph.grid(rng.normal(size=(25, 25)), 0.3)
     with pytest.raises(RefusedError, match=r"cells.*minfer run"):
         minfer.explore(wide)
-    with pytest.raises(RefusedError, match="2,000 variables"):
+    with pytest.raises(RefusedError, match=r"2,000 variables.*--targets"):
         minfer.explore(FactorGraph.empty([2] * 2000))
     with pytest.raises(EvidenceError, match="nobody"):
         minfer.explore(sprinkler(), {"nobody": 1})
@@ -152,6 +153,48 @@ def test_refusals_say_what_to_do() -> None:
         minfer.explore("model.uai")  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="title"):
         minfer.explore(sprinkler(), title=3)  # type: ignore[arg-type]
+
+
+def test_targets_and_fixed_evidence_make_it_smaller(tmp_path: Path) -> None:
+    chain = FactorGraph.network(
+        {name: ["no", "yes"] for name in "abcde"},
+        {"a": [0.3, 0.7]} | {q: (p, [[0.9, 0.1], [0.2, 0.8]]) for p, q in pairwise("abcde")},
+    )
+
+    def names(**options: Any) -> list[str]:
+        return data_of(minfer.explore(chain, **options).html)["names"]
+
+    assert names(targets=["b"]) == ["a", "b"]  # the others are barren
+    assert names(targets=["b"], evidence={"d": "yes"}) == ["a", "b", "c", "d"]
+    assert names(targets=["d"], evidence={"c": "yes"}) == ["a", "b", "c", "d"]
+    assert names(targets=["d"], evidence={"c": "yes"}, fix=True) == ["c", "d"]
+    assert len(names(evidence={"c": "yes"}, fix=True)) == 5
+    fixed = data_of(minfer.explore(chain, {"c": "yes"}, fix=True, targets=["d"]).html)
+    assert fixed["evidence"] == []
+    assert fixed["directed"]
+    assert data_of(minfer.explore(chain, {"c": "yes"}, targets=["d"]).html)["evidence"] == [[2, 1]]
+    for wrong in ([], "ab", 3):
+        with pytest.raises(SettingsError, match="target"):
+            minfer.explore(chain, targets=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match="'z'"):
+        minfer.explore(chain, targets=["z"])
+    model, page = tmp_path / "chain.minfer", tmp_path / "page.html"
+    minfer.write(chain, model)
+    call("explore", model, "-o", page, "--targets", "d", "-e", "c=yes", "--fix")
+    assert data_of(page.read_text("utf-8"))["names"] == ["c", "d"]
+
+
+def test_a_model_that_is_too_large_fits_once_it_is_cut() -> None:
+    rng = np.random.default_rng(0)
+    wide = FactorGraph.grid(rng.normal(size=(25, 25)), 0.3)
+    with pytest.raises(RefusedError, match=r"--targets.*--fix.*minfer run"):
+        minfer.explore(wide)
+    wall = {25 * r + 8: 1 for r in range(25)} | {25 * r + 16: 0 for r in range(25)}
+    assert len(data_of(minfer.explore(wide, wall, fix=True).html)["names"]) == 625
+    part = minfer.explore(wide, wall, fix=True, targets=[0])
+    assert len(data_of(part.html)["names"]) == 9 * 25
+    with pytest.raises(RefusedError, match=r"cells, .*; join states, or use"):
+        minfer.explore(wide, targets=[0], fix=True)
 
 
 def test_contradictions_are_told_at_once() -> None:

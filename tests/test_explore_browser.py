@@ -130,6 +130,30 @@ def test_networks_are_exact_after_every_click(browser: Browser, tmp_path: Path, 
     assert browser.complaints() == []
 
 
+def test_a_part_with_fixed_evidence_is_exact(browser: Browser, tmp_path: Path) -> None:
+    whole = bundled("alarm").with_evidence({"CVP": "LOW", "HR": "HIGH"})
+    targets = ["LVFAILURE", "PCWP", "CATECHOL"]
+    browser.view(1400, 900)
+    page = written(whole, tmp_path / "page.html", targets=targets, fix=True)
+    browser.open(page)
+    names = browser.do("minfer.names")
+    assert set(targets) < set(names) < set(whole.names)
+    rng = np.random.default_rng(3)
+    seen: dict[str, str] = {}
+    for _ in range(8):
+        truth = Exact()(whole.with_evidence(seen))
+        for name, mine in zip(names, browser.do("minfer.posteriors()"), strict=True):
+            np.testing.assert_allclose(mine, truth[name], rtol=0, atol=1e-9)
+        v = int(rng.integers(len(names)))
+        s = int(np.argmax(truth[names[v]]))
+        if names[v] in seen or truth[names[v]][s] == 1.0:
+            continue
+        click(browser, v, s)
+        seen[names[v]] = whole.states(names[v])[s]
+    assert len(seen) > 2
+    assert browser.complaints() == []
+
+
 def test_drawn_networks_are_exact(browser: Browser, tmp_path: Path) -> None:
     browser.view(1400, 900)
     impossible = 0

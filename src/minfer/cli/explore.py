@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from minfer.cli.failures import UsageError, note
-from minfer.cli.options import Evidence, Model, Soft
+from minfer.cli.options import Evidence, Model, Soft, parse_query
 from minfer.cli.progress import wait_for
 from minfer.cli.run import check_inputs, check_writable, load
 
@@ -23,6 +23,22 @@ def explore(
     ],
     evidence: Evidence = None,
     soft: Soft = None,
+    targets: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--targets",
+            "-t",
+            metavar="A,B",
+            help="Only these, what is observed, and what they depend on.",
+        ),
+    ] = None,
+    fix: Annotated[
+        bool,
+        typer.Option(
+            "--fix",
+            help="Build the evidence in: it cannot be taken back, and makes a smaller page.",
+        ),
+    ] = False,
     title: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(metavar="TEXT", help="What the network is called. Default: the file's name."),
@@ -34,12 +50,14 @@ def explore(
     observes it, and all posteriors follow at once: the page computes them itself,
     exactly, and loads nothing from anywhere. Evidence given here is set when it
     opens; what is set in the page is in its address, to be shared. A model whose
-    clique tree has more than a million cells is refused.
+    clique tree has more than a million cells is refused: --targets and --fix make
+    it smaller.
 
     \b
     Examples:
       minfer explore sprinkler.minfer -o sprinkler.html
       minfer explore grid.uai -o grid.html --evidence x3=1 --title "A grid"
+      minfer explore large.bif -o large.html --targets A,B --evidence C=yes --fix
     """
     import minfer
 
@@ -50,7 +68,11 @@ def explore(
     check_inputs(model, evidence)
     graph, _ = load(model, evidence, soft)
     name = Path(model).name if title is None and model != "-" else title or ""
-    page = wait_for("planning and drawing", lambda: minfer.explore(graph, title=name))
+    chosen = parse_query(targets, graph)
+    page = wait_for(
+        "planning and drawing",
+        lambda: minfer.explore(graph, targets=chosen, fix=fix, title=name),
+    )
     page.write(out)
     if out != "-":
         note(f"wrote {out}")

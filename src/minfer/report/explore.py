@@ -8,7 +8,7 @@ that tree, in logarithms as :class:`minfer.Exact` does: every click is answered 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -16,14 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_type
+from minfer.checks import check_flag, check_type, told
 from minfer.conditioning import condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
-from minfer.errors import RefusedError
+from minfer.errors import RefusedError, SettingsError
 from minfer.graph import FactorGraph, check_graph
 from minfer.io.text import PathLike, write_bytes
 from minfer.layout import Scopes, cells, scopes
+from minfer.queries.pruning import prune
 from minfer.report.cards import Drawing, layered, spread
 from minfer.report.page import page
 from minfer.solvers.exact import calibrate
@@ -63,6 +64,8 @@ def explore(
     model: FactorGraph,
     evidence: Mapping[int | str, int | str] | None = None,
     *,
+    targets: Sequence[int | str] | None = None,
+    fix: bool = False,
     title: str = "",
 ) -> Explorer:
     """A page to play with: click on states, and all posteriors follow, computed in the page.
@@ -74,6 +77,11 @@ def explore(
         it is set when the page opens and can be taken back there; soft evidence is a part of it.
     evidence : {variable: state}, optional
         More of it, by number or name.
+    targets : names or numbers of variables, optional
+        Show these, what is observed, and what they depend on; all others are summed out before.
+    fix : bool
+        Build evidence in: it cannot be taken back in the page, and makes a smaller one, without
+        what it cuts off from the targets.
     title : str
         What the network is called.
 
@@ -97,20 +105,26 @@ def explore(
     """
     check_graph(model, "explore")
     check_type(title, str, "explore: title is text")
-    if model.n_variables > MAX_VARIABLES:
-        raise RefusedError(
-            f"explore: {counted(model.n_variables, 'variable')} are too many to look at (up to "
-            f"{MAX_VARIABLES:,}); `minfer run`, or minfer.infer, answers without a drawing"
-        )
+    check_flag("fix", fix)
     graph = model.with_evidence({} if evidence is None else evidence)
-    graph, seen = _without_evidence(graph)
-    engine = _engine(graph)
-    if seen:
+    before, seen = _without_evidence(graph)
+    if not fix:
+        graph = before
+    if targets is not None:
+        graph, seen = _part(graph, targets, seen, fix)
+    if graph.n_variables > MAX_VARIABLES:
+        raise RefusedError(
+            f"explore: {counted(graph.n_variables, 'variable')} are too many to look at (up to "
+            f"{MAX_VARIABLES:,}); keep what some of them depend on (--targets A,B; targets=), or "
+            "use `minfer run`, which answers without a drawing"
+        )
+    engine = _engine(graph, fix, targets is not None)
+    if seen and not fix:
         _check_possible(graph, seen)
-    directed = graph.directed
+    parents = _parents(graph)
+    directed = parents is not None
     heights = [_height(int(s)) for s in graph.n_states]
     sizes = np.stack([np.full(len(heights), float(WIDTH)), np.array(heights, dtype=float)], axis=1)
-    parents = _parents(graph) if directed else None
     own = [tuple(graph.scope(f).tolist()) for f in range(graph.n_factors)]
     drawing = spread(own, sizes) if parents is None else layered(parents, sizes)
     kind = "Bayesian network" if directed else "Undirected model"
@@ -122,7 +136,7 @@ def explore(
         "directed": directed,
         "names": [graph.name(v) for v in range(graph.n_variables)],
         "states": [list(graph.states(v)) for v in range(graph.n_variables)],
-        "evidence": [[v, s] for v, s in seen.items()],
+        "evidence": [] if fix else [[v, s] for v, s in seen.items()],
         "card": {"width": WIDTH, "head": HEAD, "row": ROW, "rows": MAX_ROWS},
         **_drawn(drawing, sizes),
         "engine": engine,
@@ -157,13 +171,32 @@ def _check_possible(graph: FactorGraph, seen: dict[int, int]) -> None:
     calibrate(model, clique_tree(model))
 
 
-def _parents(graph: FactorGraph) -> list[list[int]]:
-    out: list[list[int]] = [[] for _ in range(graph.n_variables)]
+def _part(
+    graph: FactorGraph, targets: Sequence[int | str], seen: dict[int, int], fix: bool
+) -> tuple[FactorGraph, dict[int, int]]:
+    """What some variables depend on, and what is observed of it, numbered anew."""
+    if isinstance(targets, (str, bytes)) or not np.iterable(targets):
+        raise SettingsError(f"explore: targets are a list of variables, not {told(targets)}")
+    wanted = [graph.index(v) for v in targets]
+    if not wanted:
+        raise SettingsError("explore: name at least one target, or none to show all")
+    if fix:  # known for good: they part what lies behind them from the targets
+        part = prune(graph, wanted, seen, check=False)
+    else:
+        part = prune(graph, [*wanted, *seen], (), check=False)
+    number = {v: k for k, v in enumerate(part.variables.tolist())}
+    return part.graph, {number[v]: s for v, s in seen.items() if v in number}
+
+
+def _parents(graph: FactorGraph) -> list[list[int]] | None:
+    """Of each variable, if all factors are conditional distributions, one to a variable."""
+    out: list[list[int] | None] = [None] * graph.n_variables
     for f in range(graph.n_factors):
         child = graph.child(f)
-        assert child is not None
+        if child is None or out[child] is not None:
+            return None
         out[child] = [v for v in graph.scope(f).tolist() if v != child]
-    return out
+    return [own or [] for own in out] if graph.n_factors else None
 
 
 def _drawn(drawing: Drawing, sizes: NDArray[np.float64]) -> dict[str, Any]:
@@ -178,16 +211,15 @@ def _drawn(drawing: Drawing, sizes: NDArray[np.float64]) -> dict[str, Any]:
 # ---------------------------------------------------------------------- the engine's plan
 
 
-def _engine(graph: FactorGraph) -> dict[str, Any]:
+def _engine(graph: FactorGraph, fixed: bool = False, part: bool = False) -> dict[str, Any]:
     """The clique tree and its tables, as the script reads them."""
     model = only_tables(condition(graph))
     tree = clique_tree(model, float(MAX_CELLS))
     if not tree.complete or tree.cells > MAX_CELLS:
         raise RefusedError(
             f"explore: the clique tree of this model has {'' if tree.complete else 'more than '}"
-            f"{tree.cells:,.0f} cells, and a page computes with up to {MAX_CELLS:,}; keep the part "
-            "of the model you ask about, join states, or use `minfer run --evidence`, which also "
-            "answers approximately"
+            f"{tree.cells:,.0f} cells, and a page computes with up to {MAX_CELLS:,}; "
+            f"{_smaller(fixed, part)}"
         )
     calibrate(model, tree)  # a model that contradicts itself is told here, not in the page
     flat, (at, log_psi) = scopes(model.groups), cells(model.groups)
@@ -203,6 +235,17 @@ def _engine(graph: FactorGraph) -> dict[str, Any]:
         "at": at.tolist(),
         "tables": _numbers(log_psi),
     }
+
+
+def _smaller(fixed: bool, part: bool) -> str:
+    """What to do about a model that is too large."""
+    ways = []
+    if not part:
+        ways.append("keep what some variables depend on (--targets A,B; targets=)")
+    if not fixed:
+        ways.append("build evidence in for good (-e x3=1 --fix; fix=True)")
+    ways.append("join states")
+    return f"{', '.join(ways)}, or use `minfer run --evidence`, which also answers approximately"
 
 
 def _home(flat: Scopes, tree: CliqueTree) -> NDArray[np.int64]:
