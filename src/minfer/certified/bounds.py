@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, cast
 
@@ -115,6 +116,24 @@ def _clock() -> float:
     from minfer.kernels._jit import compiling
 
     return time.perf_counter() - compiling()
+
+
+class Scratch:
+    """Arrays that threads borrow: one set for each that is at work, made when there is none."""
+
+    def __init__(self, make: Callable[[], tuple[NDArray, ...]]) -> None:
+        self._make = make
+        self._free: list[tuple[NDArray, ...]] = []
+
+    @contextmanager
+    def lent(self) -> Iterator[tuple[NDArray, ...]]:
+        """A set that nobody else uses, to the end of the block."""
+        try:
+            mine = self._free.pop()
+        except IndexError:
+            mine = self._make()
+        yield mine
+        self._free.append(mine)
 
 
 class Meter:

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.bounds import Bounds, Meter
+from minfer.certified.bounds import Bounds, Meter, Scratch
 from minfer.certified.local import Local, odds_ranges, ratios
 from minfer.certified.rounding import EXP, U, gamma, up
 from minfer.factors import FactorGroup
@@ -87,12 +87,11 @@ class Boxes:
 
             shape = len(part), int(bounds.graph._n_states[part[0]])
             low, high = np.empty(shape), np.empty(shape)
-            scratch = self._lent()
-            work = boxes(
-                part, int(budget), self._eps, self._cost, self._rate, self._done, low, high,
-                *self._arrays, *scratch,
-            )  # fmt: skip
-            self._scratch.append(scratch)
+            with self._scratch.lent() as scratch:
+                work = boxes(
+                    part, int(budget), self._eps, self._cost, self._rate, self._done, low, high,
+                    *self._arrays, *scratch,
+                )  # fmt: skip
             return part, low, high, work
 
         for part, low, high, work in meter.each(run, portions):
@@ -110,15 +109,8 @@ class Boxes:
         self._done = (local.model.fixed >= 0) | (graph._n_states > MAX_STATES) | ~self._known
         self._eps, self._rate = np.full(n, _FIRST), np.ones(n)
         self._cost = np.zeros(n, dtype=np.int64)
-        self._scratch: list[tuple[NDArray, ...]] = []
+        self._scratch = Scratch(self._new_scratch)
         self._of = local
-
-    def _lent(self) -> tuple[NDArray, ...]:
-        """Scratch that nobody uses: threads ask for it."""
-        try:
-            return self._scratch.pop()
-        except IndexError:
-            return self._new_scratch()
 
     def _new_scratch(self) -> tuple[NDArray, ...]:
         n = len(self._done)

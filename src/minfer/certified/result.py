@@ -28,6 +28,8 @@ METHODS = ("none", "fixed", "exact", "monotone", "walks", "boxes", "hull", "rang
 
 #: Wider intervals are called vacuous.
 VACUOUS = 0.999
+#: An estimate is refuted if it is provably off by more.
+REFUTED = 0.01
 
 
 class Step(NamedTuple):
@@ -137,7 +139,7 @@ class Intervals:
 
         return np.where(self.decided(), first_argmax(self.lo, self.graph._offsets), -1)
 
-    def refuted(self, marginals: Marginals, by: float = 0.01) -> NDArray[np.bool_]:
+    def refuted(self, marginals: Marginals, by: float = REFUTED) -> NDArray[np.bool_]:
         """Variables of which an estimate is provably off by more than ``by``, shape (V,)."""
         check_number("by", by, 0.0)
         return self.error_bounds(marginals)[0] > by

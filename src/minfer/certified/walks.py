@@ -38,7 +38,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.bounds import Bounds, Meter
+from minfer.certified.bounds import Bounds, Meter, Scratch
 from minfer.certified.local import Local
 from minfer.certified.rounding import EXP, U, gamma, odds_from_log
 
@@ -78,12 +78,11 @@ class Walks:
             from minfer.kernels.walks import walks
 
             lo, hi = np.empty(len(part)), np.empty(len(part))
-            scratch = self._lent()
-            visits = walks(
-                part, most, self._eps, self._cost, self._rate, self._done, lo, hi, *self._arrays,
-                *scratch,
-            )  # fmt: skip
-            self._scratch.append(scratch)
+            with self._scratch.lent() as scratch:
+                visits = walks(
+                    part, most, self._eps, self._cost, self._rate, self._done, lo, hi,
+                    *self._arrays, *scratch,
+                )  # fmt: skip
             return part, lo, hi, visits
 
         portions = (roots[i : i + size] for i in range(0, len(roots), size))
@@ -103,15 +102,8 @@ class Walks:
         self._done = ~(local.binary & known)
         self._eps, self._rate = np.full(n, _FIRST), np.ones(n)
         self._cost = np.zeros(n, dtype=np.int64)
-        self._scratch: list[tuple[NDArray, ...]] = []
+        self._scratch = Scratch(self._new_scratch)
         self._of = local
-
-    def _lent(self) -> tuple[NDArray, ...]:
-        """Scratch that nobody uses: threads ask for it."""
-        try:
-            return self._scratch.pop()
-        except IndexError:
-            return self._new_scratch()
 
     def _new_scratch(self) -> tuple[NDArray, ...]:
         n = len(self._done)

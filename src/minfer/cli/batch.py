@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Optional, get_type_hints
 
 import typer
 
 from minfer.cli import reduce
 from minfer.cli.denoise import LIMITS, shared_option
 from minfer.cli.failures import UsageError, note
-from minfer.cli.options import OUTPUT_PANEL, Json, make_solver, solver_options
+from minfer.cli.options import (
+    OUTPUT_PANEL,
+    Json,
+    Missing,
+    Probabilities,
+    listed,
+    make_solver,
+    solver_options,
+)
 from minfer.cli.parse.options import (
     FactorCost,
     Full,
@@ -109,7 +119,43 @@ ShardMb = Annotated[
 SHARD_MB = 8.0
 
 
+class How(NamedTuple):
+    """The options that all jobs share."""
+
+    format_: Format = None
+    engine: Engine = "local"
+    workers: Workers = None
+    address: Address = None
+    on_error: OnError = "skip"
+    fresh: Fresh = False
+    shard_mb: ShardMb = SHARD_MB
+    json: Json = False
+
+
+def batch_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of :class:`How` to a command; they come as ``how``."""
+
+    def with_how(**given: Any) -> None:
+        how = How(**{name: given.pop(name) for name in How._fields})
+        command(**given, how=how)
+
+    signature = inspect.signature(command, eval_str=True)
+    own = [p for p in signature.parameters.values() if p.name != "how"]
+    kinds = get_type_hints(How, include_extras=True)
+    added = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kinds[name]
+        )
+        for name, default in How._field_defaults.items()
+    ]
+    with_how.__name__, with_how.__doc__ = command.__name__, command.__doc__
+    with_how.__signature__ = signature.replace(parameters=own + added)  # type: ignore[attr-defined]
+    with_how.__annotations__ = {p.name: p.annotation for p in own + added}
+    return with_how
+
+
 @batch.command()
+@batch_options
 def parse(
     model: ModelFile,
     inputs: Inputs,
@@ -127,14 +173,8 @@ def parse(
     max_divergence: MaxDivergence = None,
     max_factors: MaxFactors = None,
     full: Full = False,
-    format_: Format = None,
-    engine: Engine = "local",
-    workers: Workers = None,
-    address: Address = None,
-    on_error: OnError = "skip",
-    fresh: Fresh = False,
-    shard_mb: ShardMb = SHARD_MB,
-    json: Json = False,
+    *,
+    how: How,
 ) -> None:
     """Parse sentences: CoNLL-U (.gz), JSON lines or Parquet with a column `words`.
 
@@ -152,14 +192,11 @@ def parse(
 
     check_choice("--tags", tags, ("predicted", "gold"))
     inference = make_inference(factor_cost, max_divergence, max_factors, full)
-    _run(
-        ParseSentences(model, tags, marginals, inference), inputs, out, format_, json,
-        engine=engine, workers=workers, address=address, on_error=on_error, fresh=fresh,
-        shard_mb=shard_mb,
-    )  # fmt: skip
+    _run(ParseSentences(model, tags, marginals, inference), inputs, out, how)
 
 
 @batch.command()
+@batch_options
 @solver_options
 def run(
     inputs: Inputs,
@@ -180,14 +217,8 @@ def run(
         Optional[str],  # noqa: UP045
         shared_option("method", "compensated (default) or paper."),
     ] = None,
-    format_: Format = None,
-    engine: Engine = "local",
-    workers: Workers = None,
-    address: Address = None,
-    on_error: OnError = "skip",
-    fresh: Fresh = False,
-    shard_mb: ShardMb = SHARD_MB,
-    json: Json = False,
+    *,
+    how: How,
     **settings: Any,
 ) -> None:
     """Marginals of many models, or of one under many observations.
@@ -212,15 +243,12 @@ def run(
     )
     default = "auto" if objective is None else reduce.DEFAULT_SOLVER
     solver = make_solver(settings, default)
-    chosen = tuple(name.strip() for text in query or () for name in text.split(",") if name.strip())
-    _run(
-        RunModels(model, solver, objective, options, chosen), inputs, out, format_, json,
-        engine=engine, workers=workers, address=address, on_error=on_error, fresh=fresh,
-        shard_mb=shard_mb,
-    )  # fmt: skip
+    chosen = tuple(listed(query))
+    _run(RunModels(model, solver, objective, options, chosen), inputs, out, how)
 
 
 @batch.command()
+@batch_options
 def predict(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Model file, for all cases.")],
     inputs: Inputs,
@@ -229,26 +257,10 @@ def predict(
         list[str],
         typer.Option("--targets", "-t", metavar="A,B", help="Variables to predict."),
     ],
-    probabilities: Annotated[
-        bool,
-        typer.Option(
-            "--probabilities/--no-probabilities",
-            help="Give the probability of every state, or of the most probable one alone.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = True,
-    missing: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(metavar="TEXT", help="Stands for nothing known, beside an empty cell."),
-    ] = None,
-    format_: Format = None,
-    engine: Engine = "local",
-    workers: Workers = None,
-    address: Address = None,
-    on_error: OnError = "skip",
-    fresh: Fresh = False,
-    shard_mb: ShardMb = SHARD_MB,
-    json: Json = False,
+    probabilities: Probabilities = True,
+    missing: Missing = None,
+    *,
+    how: How,
 ) -> None:
     """Posteriors for tables of cases: CSV (.gz), JSON lines, Parquet.
 
@@ -264,15 +276,12 @@ def predict(
     """
     from minfer.batch import PredictRows
 
-    chosen = tuple(name.strip() for text in targets for name in text.split(",") if name.strip())
-    _run(
-        PredictRows(model, chosen, probabilities, ("", *(missing or ()))), inputs, out, format_,
-        json, engine=engine, workers=workers, address=address, on_error=on_error, fresh=fresh,
-        shard_mb=shard_mb,
-    )  # fmt: skip
+    job = PredictRows(model, tuple(listed(targets)), probabilities, ("", *(missing or ())))
+    _run(job, inputs, out, how)
 
 
 @batch.command()
+@batch_options
 @partial(solver_options, default=reduce.DEFAULT_SOLVER)
 def denoise(
     inputs: Inputs,
@@ -305,14 +314,8 @@ def denoise(
             "factor_cost", "Keep pairs whose score is at least G; with --reduce alone, 0.03."
         ),
     ] = None,
-    format_: Format = None,
-    engine: Engine = "local",
-    workers: Workers = None,
-    address: Address = None,
-    on_error: OnError = "skip",
-    fresh: Fresh = False,
-    shard_mb: ShardMb = SHARD_MB,
-    json: Json = False,
+    *,
+    how: How,
     **settings: Any,
 ) -> None:
     """Clean pictures: files, folders, or tables with a column `picture`.
@@ -334,11 +337,7 @@ def denoise(
         objective = MinJoint(FACTOR_COST if factor_cost is None else factor_cost)
     asked = any(value is not None for value in settings.values())
     solver = make_solver(settings, reduce.DEFAULT_SOLVER) if asked else None
-    _run(
-        DenoisePictures(alpha, coupling, objective, solver, level, labels), inputs, out, format_,
-        json, engine=engine, workers=workers, address=address, on_error=on_error, fresh=fresh,
-        shard_mb=shard_mb,
-    )  # fmt: skip
+    _run(DenoisePictures(alpha, coupling, objective, solver, level, labels), inputs, out, how)
 
 
 @batch.command()
@@ -375,23 +374,15 @@ def _reduction(wanted: bool, limits: dict[str, Any], method: str | None) -> tupl
     return request.objective, tuple(recipe.items())
 
 
-def _run(
-    job: Job,
-    inputs: list[str],
-    out: str,
-    format_: str | None,
-    json: bool,
-    *,
-    shard_mb: float,
-    **options: Any,
-) -> None:
+def _run(job: Job, inputs: list[str], out: str, how: How) -> None:
     from minfer.batch import run as run_job
 
     meter = _Meter()
     try:
         state = run_job(
-            job, inputs, out, format=format_, shard_bytes=round(shard_mb * (1 << 20)),
-            report=meter, note=note, **options,
+            job, inputs, out, format=how.format_, shard_bytes=round(how.shard_mb * (1 << 20)),
+            engine=how.engine, workers=how.workers, address=how.address, on_error=how.on_error,
+            fresh=how.fresh, report=meter, note=note,
         )  # fmt: skip
     except KeyboardInterrupt:
         meter.end()
@@ -402,7 +393,7 @@ def _run(
         raise
     meter.end()
     bad = f"{state.errors:,} bad (see {out}/part-*.errors.jsonl)"
-    _tell(out, state, json)
+    _tell(out, state, how.json)
     if state.errors and not state.rows:
         raise FormatError(f"not one record could be answered, {bad}")
     if state.errors:

@@ -16,8 +16,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import numpy as np
 import typer
 
+from minfer.certified.result import REFUTED
 from minfer.cli.failures import UsageError, note
-from minfer.cli.options import OUTPUT_PANEL, Csv, Evidence, Json, Model, Soft, parse_query
+from minfer.cli.options import (
+    OUTPUT_PANEL,
+    Csv,
+    Evidence,
+    Json,
+    Model,
+    Soft,
+    parse_query,
+    rows_option,
+)
 from minfer.cli.run import check_inputs, load, show_json
 from minfer.cli.tradeoff import check_files
 from minfer.errors import SettingsError
@@ -33,8 +43,6 @@ if TYPE_CHECKING:
     from minfer.solvers.base import Marginals
 
 SECONDS = 10.0
-#: An estimate counts as refuted if it is provably off by more than this.
-REFUTED = 0.01
 MOST_COLUMNS = 3  # states shown as columns of their own
 
 
@@ -94,15 +102,7 @@ def intervals(
         ),
     ] = None,
     json: Json = False,
-    rows: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Rows of the table, the widest intervals first.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = 20,
+    rows: Annotated[int, rows_option("the widest intervals")] = 20,
 ) -> None:
     """Intervals that hold the true marginals of a model, for certain.
 

@@ -132,6 +132,27 @@ Csv = Annotated[
         rich_help_panel=OUTPUT_PANEL,
     ),
 ]
+Probabilities = Annotated[
+    bool,
+    typer.Option(
+        "--probabilities/--no-probabilities",
+        help="Give the probability of every state, or of the most probable one alone.",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
+]
+Missing = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(metavar="TEXT", help="Stands for nothing known, beside an empty cell."),
+]
+
+
+def rows_option(order: str) -> Any:
+    """``--rows``, of a table for people."""
+    return typer.Option(
+        min=0, metavar="N", help=f"Rows of the table, {order} first.", rich_help_panel=OUTPUT_PANEL
+    )
+
+
 Strict = Annotated[
     bool,
     typer.Option(
@@ -462,6 +483,11 @@ def unquoted(text: str) -> str:
     if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
         return text[1:-1]
     return text
+
+
+def listed(texts: list[str] | None) -> list[str]:
+    """Names from ``A,B`` options, quoted where they have a comma in them."""
+    return [unquoted(name) for text in texts or () for name in split_list(text)]
 
 
 def parse_query(texts: list[str] | None, graph: FactorGraph) -> list[int] | None:

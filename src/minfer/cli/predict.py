@@ -10,7 +10,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 from minfer.cli.failures import UsageError
-from minfer.cli.options import OUTPUT_PANEL, Json, Model, split_list, unquoted
+from minfer.cli.options import OUTPUT_PANEL, Json, Missing, Model, Probabilities, listed
 from minfer.cli.progress import wait_for
 from minfer.cli.run import read_model
 
@@ -66,18 +66,8 @@ def predict(
             help="Rows with a state that is none: stop, leave out, or say so in the answer.",
         ),
     ] = "raise",
-    missing: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(metavar="TEXT", help="Stands for nothing known, beside an empty cell."),
-    ] = None,
-    probabilities: Annotated[
-        bool,
-        typer.Option(
-            "--probabilities/--no-probabilities",
-            help="Give the probability of every state, or of the most probable one alone.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = True,
+    missing: Missing = None,
+    probabilities: Probabilities = True,
     workers: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(min=1, metavar="N", help="Threads. Default: one for each core."),
@@ -106,7 +96,7 @@ def predict(
         raise UsageError(f"--unknown is raise, skip or mark, not {unknown}")
     graph = read_model(model)
     ask = Predictor(
-        graph, _listed(targets), evidence=_listed(evidence), keep=_listed(keep) or (),
+        graph, _if_given(targets), evidence=_if_given(evidence), keep=listed(keep),
         on_unknown=unknown, probabilities=probabilities, missing=("", *(missing or ())),
         workers=workers,
     )  # fmt: skip
@@ -123,10 +113,8 @@ def predict(
         sys.stderr.write(f"minfer: {summary}\n")
 
 
-def _listed(texts: list[str] | None) -> list[str] | None:
-    if texts is None:
-        return None
-    return [unquoted(name) for text in texts for name in split_list(text)]
+def _if_given(texts: list[str] | None) -> list[str] | None:
+    return None if texts is None else listed(texts)
 
 
 class _Meter:

@@ -14,6 +14,7 @@ from minfer.cli.options import (
     Soft,
     evidence_text,
     parse_query,
+    rows_option,
     told_evidence,
 )
 from minfer.cli.progress import wait_for
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
     from minfer.graph import FactorGraph
     from minfer.joint import Joint
     from minfer.solvers.base import Marginals
-
-Rows = Annotated[
-    int, typer.Option(min=0, metavar="N", help="Rows of the table, the most probable first.")
-]
 
 
 def query(
@@ -44,7 +41,7 @@ def query(
         typer.Option("--separate", help="Each target by itself, not their joint distribution."),
     ] = False,
     json: Json = False,
-    rows: Rows = 20,
+    rows: Annotated[int, rows_option("the most probable")] = 20,
 ) -> None:
     """The exact distribution of some variables given evidence.
 

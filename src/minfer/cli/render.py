@@ -146,8 +146,8 @@ def marginal_table(
 
     With intervals ``p [lo, hi]``, and a last column for estimates that they refute.
     """
+    from minfer.certified.result import REFUTED
     from minfer.cli.intervals import MOST_COLUMNS as MOST_INTERVALS
-    from minfer.cli.intervals import REFUTED
 
     graph = marginals.graph
     by_column = columns_of(graph, variables, MOST_COLUMNS if intervals is None else MOST_INTERVALS)

@@ -29,6 +29,7 @@ from minfer.cli.options import (
     is_pairs,
     make_solver,
     parse_query,
+    rows_option,
     solver_name,
     solver_options,
 )
@@ -92,15 +93,7 @@ def run(
     ] = None,
     csv_file: Csv = None,
     json: Json = False,
-    rows: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Rows of the table, the most uncertain first.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = 20,
+    rows: Annotated[int, rows_option("the most uncertain")] = 20,
     strict: Strict = False,
     **settings: Any,
 ) -> None:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.certified.result import REFUTED
 from minfer.checks import check_whole
 from minfer.errors import SettingsError
 from minfer.graph import FactorGraph
@@ -46,7 +47,6 @@ BINS = 36
 MOST_ROWS = 100  # variables in the table
 MOST_STATES = 8  # of a variable, all shown; of others the likeliest one
 MOST_RESIDUALS = 120  # points of a convergence trace
-REFUTED = 0.01  # an estimate is, if it is provably off by more
 MOST_BOUNDED = 5_000  # ignored factors; with more a bound says nothing
 BOUNDING = 20.0  # seconds that all bounds of a report may take
 
