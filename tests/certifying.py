@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import mpmath
 import numpy as np
 
 import naive
-from minfer import ContradictionError, FactorGraph
+from minfer import ContradictionError, FactorGraph, Intervals
 from minfer.certified.bounds import Bounds, Meter, Method
 from minfer.certified.local import Local
 from minfer.conditioning import condition
@@ -14,23 +16,30 @@ from minfer.conditioning import condition
 DIGITS = 50
 
 
-def true_marginals(graph: FactorGraph) -> np.ndarray:
-    """Flat marginals (sum of states,) by enumeration, as numbers of mpmath with fifty digits."""
+def true_marginals(graph: FactorGraph) -> np.ndarray | None:
+    """Marginals (sum of states,) as numbers of mpmath; None where everything is impossible.
+
+    The logarithms of all assignments are added up from scopes and log-tables as plain numbers
+    (:mod:`naive`): no arithmetic is shared with the package.
+    """
     with mpmath.workdps(DIGITS):
-        weights = np.full(tuple(graph.n_states.tolist()), mpmath.mpf(1), dtype=object)
+        exact = np.frompyfunc(mpmath.mpf, 1, 1)
+        shape = tuple(graph.n_states.tolist())
+        total = np.full(shape, mpmath.mpf(0), dtype=object)
         for scope, table in naive.factors_of(graph):
-            cells = np.empty(table.shape, dtype=object)
-            for at, x in np.ndenumerate(table):
-                cells[at] = mpmath.exp(mpmath.mpf(float(x))) if x > -np.inf else mpmath.mpf(0)
-            by_variable = np.transpose(cells, np.argsort(scope))
-            shape = [s if v in scope else 1 for v, s in enumerate(graph.n_states)]
-            weights = weights * by_variable.reshape(shape)
-        total = weights.sum()
-        parts = []
-        for v in range(graph.n_variables):
-            rest = tuple(u for u in range(graph.n_variables) if u != v)
-            parts.append(weights.sum(axis=rest) / total if rest else weights / total)
-    return np.concatenate(parts or [np.zeros(0, dtype=object)])
+            by_variable = np.transpose(np.asarray(exact(table), dtype=object), np.argsort(scope))
+            spread = by_variable.reshape([s if v in scope else 1 for v, s in enumerate(shape)])
+            total = np.asarray(total + spread, dtype=object)
+        best = max(total.ravel().tolist(), default=mpmath.mpf(0))
+        if best == mpmath.mpf("-inf"):
+            return None
+        weight = np.asarray(np.frompyfunc(mpmath.exp, 1, 1)(total - best), dtype=object)
+        z = weight.sum()
+        parts = [np.zeros(0, dtype=object)]
+        for v in range(len(shape)):
+            rest = tuple(u for u in range(len(shape)) if u != v)
+            parts.append((weight.sum(axis=rest) if rest else weight) / z)
+        return np.concatenate(parts)
 
 
 def alone(
@@ -50,13 +59,13 @@ def alone(
     return found
 
 
-def violations(bounds: Bounds, truth: np.ndarray) -> int:
+def violations(bounds: Bounds | Intervals, truth: Iterable[mpmath.mpf]) -> list[int]:
     """States whose true probability lies outside; not a digit is forgiven."""
     with mpmath.workdps(DIGITS):
-        return sum(
-            not (mpmath.mpf(float(a)) <= p <= mpmath.mpf(float(b)))
-            for a, p, b in zip(bounds.lo, truth, bounds.hi)
-        )
+        ends = zip(bounds.lo.tolist(), bounds.hi.tolist(), truth, strict=True)
+        return [
+            k for k, (lo, hi, p) in enumerate(ends) if not mpmath.mpf(lo) <= p <= mpmath.mpf(hi)
+        ]
 
 
 def drawn_edges(rng: np.random.Generator, n: int, tree: bool) -> np.ndarray:

@@ -1,17 +1,12 @@
-"""Small models of every kind, drawn, and their marginals to 50 digits: for certified intervals.
-
-The oracle adds up all assignments in mpmath, from scopes and log-tables as plain numbers
-(:mod:`naive`); it shares no arithmetic with the package.
-"""
+"""Small models of every kind, drawn, with their true marginals: for certified intervals."""
 
 from __future__ import annotations
 
 import itertools
 
-import mpmath
 import numpy as np
 
-import naive
+from certifying import true_marginals
 from minfer import ContradictionError, FactorGraph, read_uai
 from minfer.certified.bounds import Bounds, Meter
 from minfer.certified.local import Local
@@ -77,41 +72,6 @@ def _with_logic(rng: np.random.Generator, graph: FactorGraph) -> FactorGraph:
     return graph.add_cardinality([scope], rng.normal(size=len(scope) + 1))
 
 
-def truth(graph: FactorGraph) -> list[mpmath.mpf] | None:
-    """Marginals (sum of states,) with 50 digits; None where everything is impossible."""
-    with mpmath.workdps(50):
-        exact = np.frompyfunc(mpmath.mpf, 1, 1)
-        factors = [(s, np.asarray(exact(t), dtype=object)) for s, t in naive.factors_of(graph)]
-        shape = tuple(graph.n_states.tolist())
-        total = np.zeros(shape, dtype=object)
-        for scope, table in factors:
-            by_variable = np.transpose(table, np.argsort(scope))
-            total = total + by_variable.reshape(
-                [s if v in scope else 1 for v, s in enumerate(shape)]
-            )
-        total = np.asarray(total, dtype=object)
-        best = max(total.ravel().tolist(), default=mpmath.mpf(0))
-        if best == mpmath.mpf("-inf"):
-            return None
-        weight = np.asarray(np.frompyfunc(mpmath.exp, 1, 1)(total - best), dtype=object)
-        z = weight.sum()
-        out = []
-        for v, s in enumerate(shape):
-            rest = tuple(a for a in range(len(shape)) if a != v)
-            sums = weight.sum(axis=rest) if rest else weight
-            out += [sums[k] / z for k in range(s)]
-        return out
-
-
-def violations(bounds: Bounds, p: list[mpmath.mpf]) -> list[int]:
-    """States whose true marginal is outside its interval."""
-    with mpmath.workdps(50):
-        return [
-            k for k, (lo, hi, x) in enumerate(zip(bounds.lo.tolist(), bounds.hi.tolist(), p))
-            if not mpmath.mpf(lo) <= x <= mpmath.mpf(hi)
-        ]  # fmt: skip
-
-
 def alone(method, graph: FactorGraph, levels: int = 6, start: Bounds | None = None) -> Bounds:
     """What one method finds by itself, budgets growing; known variables are the caller's."""
     model = condition(graph)
@@ -134,7 +94,7 @@ def cases(seed: int, each: int, most: int = MOST):
             condition(graph)
         except ContradictionError:
             continue
-        p = truth(graph)
+        p = true_marginals(graph)
         if p is not None:
             yield graph, p
 

@@ -788,11 +788,12 @@ def test_a_full_disk_says_so_and_the_run_resumes(tmp_path, workers):
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize("target", ["minfer.io.text.os.fsync", "minfer.batch.manifest.os.fsync"])
 def test_a_full_disk_has_an_exit_code_of_its_own(tmp_path, monkeypatch, capsys, number, target):
-    from minfer.cli.batch import _run
+    from minfer.cli.batch import How, _run
     from minfer.cli.failures import exit_code
 
     write_corpus(tmp_path / "c.conllu", 100)
-    words = [str(tmp_path / "c.conllu")], str(tmp_path / "out"), None, True
+    words = [str(tmp_path / "c.conllu")], str(tmp_path / "out")
+    how = How(shard_mb=0.001, workers=1, json=True)
     calls = []
 
     def fsync(file):
@@ -801,13 +802,13 @@ def test_a_full_disk_has_an_exit_code_of_its_own(tmp_path, monkeypatch, capsys, 
             raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(target, fsync)
-    assert exit_code(lambda: _run(Shout(), *words, shard_mb=0.001, workers=1)) == 6
+    assert exit_code(lambda: _run(Shout(), *words, how)) == 6
     said = capsys.readouterr().err.strip().splitlines()[-1]
     assert ("the disk is full" if number == errno.ENOSPC else "quota") in said
     assert "goes on" in said
     monkeypatch.undo()
     assert 0 < status(tmp_path / "out")[0].done < status(tmp_path / "out")[0].shards
-    assert exit_code(lambda: _run(Shout(), *words, shard_mb=0.001, workers=1)) == 0
+    assert exit_code(lambda: _run(Shout(), *words, how)) == 0
     run(Shout(), words[0], tmp_path / "alone", shard_bytes=1049, workers=1)
     assert outputs(tmp_path / "out") == outputs(tmp_path / "alone")
 
@@ -1123,18 +1124,18 @@ def test_a_refusal_names_files_in_short(tmp_path, monkeypatch):
 
 
 def test_what_is_said_at_the_end(tmp_path, capsys):
-    from minfer.cli.batch import _run
+    from minfer.cli.batch import How, _run
 
-    options = {"shard_mb": 8.0, "workers": 1}
+    how = How(workers=1)
     write_corpus(tmp_path / "c.conllu", 6, bad=(1, 2))
-    _run(Shout(), [str(tmp_path / "c.conllu")], str(tmp_path / "some"), None, True, **options)
+    _run(Shout(), [str(tmp_path / "c.conllu")], str(tmp_path / "some"), how._replace(json=True))
     said = capsys.readouterr()
     assert "4 of 6 records answered, 2 bad (see " in said.err
     facts = json.loads(said.out)
     assert (facts["records"], facts["answered"], facts["errors"]) == (6, 4, 2)
     write_corpus(tmp_path / "c.conllu", 2, bad=(0, 1))
     with pytest.raises(FormatError, match="not one record could be answered, 2 bad"):
-        _run(Shout(), [str(tmp_path / "c.conllu")], str(tmp_path / "none"), None, False, **options)
+        _run(Shout(), [str(tmp_path / "c.conllu")], str(tmp_path / "none"), how)
 
 
 def test_command_line(tmp_path, model):

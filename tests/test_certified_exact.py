@@ -6,9 +6,9 @@ import mpmath
 import numpy as np
 import pytest
 
-import certifying
 import zoo
-from drawn_models import alone, cases, published, truth, violations
+from certifying import true_marginals, violations
+from drawn_models import alone, cases, published
 from minfer import ContradictionError, Exact, FactorGraph, intervals
 from minfer.certified.bounds import Bounds, Meter
 from minfer.certified.local import Local
@@ -40,7 +40,7 @@ def test_larger_cliques():
             tables[0][0, 0] = -np.inf
             graph = FactorGraph.from_tables(states, scopes, tables)
             bounds = alone(Whole(), graph, levels=7)
-            assert not violations(bounds, truth(graph))
+            assert not violations(bounds, true_marginals(graph))
             assert (bounds.hi - bounds.lo).max() < 1e-9 * max(scale, 1.0)
             seen += 1
     assert seen == 15
@@ -79,7 +79,7 @@ def test_conflicting_weights_beyond_the_range_of_floats():
         [[0.0, 3000.0], weights, weights, weights, weights, [3000.0, 0.0]],
     )
     bounds = alone(Whole(), graph)
-    assert not violations(bounds, truth(graph))
+    assert not violations(bounds, true_marginals(graph))
     assert (bounds.hi - bounds.lo).max() < 1e-9
     assert 0.2 < bounds.lo[2] < 0.8
 
@@ -176,6 +176,6 @@ def test_numbers_beyond_what_floats_can_tell_are_left_alone(size):
         [2, 2, 2], [[0], [0, 1], [1, 2]],
         [[0.0, size], [[0.0, 0.0], [-size, -size]], [[0.3, -0.2], [0.1, 0.4]]],
     )  # fmt: skip
-    p = certifying.true_marginals(graph)
+    p = true_marginals(graph)
     assert not violations(alone(Whole(), graph), p)
     assert not violations(intervals(graph, None, 0.0, work=10**6), p)

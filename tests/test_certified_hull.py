@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import zoo
-from drawn_models import alone, cases, published, truth, violations
+from certifying import true_marginals, violations
+from drawn_models import alone, cases, published
 from minfer import Exact, FactorGraph
 from minfer.certified.bounds import Bounds, Meter
 from minfer.certified.hull import Hull
@@ -67,7 +68,7 @@ def test_small_trees_are_solved():
     graph = FactorGraph.pairwise(np.arange(5) / 3.0, edges, [1.0, -2.0, 0.5, 3.0])
     bounds = alone(Hull(), graph, 4)
     assert bounds.width.max() < 1e-12
-    assert not violations(bounds, truth(graph))
+    assert not violations(bounds, true_marginals(graph))
 
 
 def test_weights_beyond_the_range_of_floats_are_given_up_not_lost():
@@ -76,7 +77,7 @@ def test_weights_beyond_the_range_of_floats_are_given_up_not_lost():
         [[[0.0, -1000.0], [-1000.0, 0.0]], [[0.0, -300.0], [-300.0, 0.0]], [0.0, 1e3]],
     )  # fmt: skip
     bounds = alone(Hull(), graph, 5)
-    assert not violations(bounds, truth(graph))
+    assert not violations(bounds, true_marginals(graph))
 
 
 def network(rng: np.random.Generator, n: int) -> FactorGraph:
@@ -108,7 +109,7 @@ def test_barren_variables_leave_the_truth_inside(observed):
         if observed:
             graph = graph.with_evidence({int(v): 0 for v in rng.choice(8, observed, replace=False)})
         bounds = alone(Hull(), graph, 3)
-        assert not violations(bounds, truth(graph))
+        assert not violations(bounds, true_marginals(graph))
 
 
 def test_no_variables_and_budgets_are_kept():

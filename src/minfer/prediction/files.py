@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -163,9 +163,11 @@ def _parquet(file: Any, name: str, columns: list[str], rows: int) -> Iterator[Ta
     import pyarrow as pa
 
     wanted = columns or file.schema_arrow.names[:1]
+    groups = range(file.num_row_groups)  # one reader for all would keep what it has read of each
     try:
-        for batch in file.iter_batches(rows, columns=wanted):
-            yield table_of(pa.Table.from_batches([batch]))
+        yield from _gathered(
+            chain.from_iterable(file.iter_batches(rows, [k], wanted) for k in groups), rows
+        )
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{name}: the Parquet file is damaged: {error}") from None
 
