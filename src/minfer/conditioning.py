@@ -24,6 +24,7 @@ from minfer.factors import FactorGroup, n_entries
 from minfer.graph import FactorGraph, check_graph
 
 _MAX_ROUNDS = 20
+_FEW_FACTORS = 2000
 #: Cells of joint marginals that are written out together.
 MAX_JOINT_CELLS = 1 << 28
 
@@ -153,6 +154,9 @@ def _absorb_small(
         else:
             first = graph._offsets[g._scope[:, 0]]
             once = bool((first[1:] > first[:-1]).all())  # no variable twice
+            if once and first.size <= _FEW_FACTORS:  # all states at once
+                log_field[first[:, None] + np.arange(g.shape[0])] += g.stored_tables()
+                continue
             for s in range(g.shape[0]):
                 column = g.column(s)
                 if column is None:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.conditioning import Conditioned
+from minfer.layout import scopes
 
 #: An elimination stops when a clique has more than 2**HOPELESS cells: no machine will hold it.
 HOPELESS = 48.0
@@ -97,34 +98,24 @@ class CliqueTree:
 
 def adjacency(model: Conditioned) -> Adjacency:
     """The interaction graph of the free variables of a model in tables."""
-    n_variables = model.graph.n_variables
-    keys = []
-    for g in model.groups:
-        scope = g._scope.astype(np.int64)
-        for a in range(g.arity):
-            for b in range(a + 1, g.arity):
-                keys.append(scope[:, a] * n_variables + scope[:, b])
-                keys.append(scope[:, b] * n_variables + scope[:, a])
-    return linked(keys, np.flatnonzero(model.fixed < 0), model.graph._n_states)
+    where = scopes(model.groups)
+    return linked(where.scope, where.fptr, model.fixed < 0, model.graph._n_states)
 
 
 def linked(
-    keys: list[NDArray[np.int64]], free: NDArray[np.int64], n_states: NDArray[np.int32]
+    scope: NDArray[np.int32],
+    fptr: NDArray[np.int64],
+    free: NDArray[np.bool_],
+    n_states: NDArray[np.int32],
 ) -> Adjacency:
-    """The graph over ``free`` variables of pairs u * V + v, both ways, each any number of times."""
-    n_variables = len(n_states)
-    pairs = _unique(np.concatenate(keys)) if keys else np.zeros(0, dtype=np.int64)
-    number = np.full(n_variables, -1, dtype=np.int32)
-    number[free] = np.arange(len(free), dtype=np.int32)
-    first, second = (pairs // n_variables, pairs % n_variables) if len(pairs) else (pairs, pairs)
-    ptr = np.zeros(len(free) + 1, dtype=np.int64)
-    np.cumsum(np.bincount(number[first], minlength=len(free)), out=ptr[1:])
-    return Adjacency(free, ptr, number[second], np.log2(n_states[free]))
+    """The graph of the ``free`` variables (V,) that share a scope; scopes end to end."""
+    from minfer.kernels.elimination import link_scopes
 
-
-def _unique(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    keys.sort()
-    return keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if len(keys) else keys
+    variables = free.nonzero()[0]
+    number = np.full(len(free), -1, dtype=np.int32)
+    number[variables] = np.arange(len(variables), dtype=np.int32)
+    ptr, neighbours = link_scopes(scope, fptr, number, len(variables))
+    return Adjacency(variables, ptr, neighbours, np.log2(n_states[variables]))
 
 
 def clique_tree(model: Conditioned, max_cells: float = math.inf) -> CliqueTree:
@@ -144,23 +135,17 @@ def tree_of(best: Order, links: Adjacency, n: int) -> CliqueTree:
     """The clique tree of an elimination, ``n`` variables in all."""
     if best.n_done < len(links.variables):
         return _unfinished(best)
-    from minfer.kernels.elimination import build_cliques
+    from minfer.kernels.elimination import build_cliques, name_cliques
 
     ptr, vertices, n_eliminated, parent, home = build_cliques(
         best.order, best.pool, best.start, best.length
     )
-    home_of = np.full(n, -1, dtype=np.int32)
-    home_of[links.variables] = home
-    position = np.full(n, -1, dtype=np.int64)
-    position[links.variables[best.order]] = np.arange(len(best.order))
-    bits = np.concatenate([[0.0], np.cumsum(links.log_card[vertices])])
-    log_cells = bits[ptr[1:]] - bits[ptr[:-1]]
-    log_separator = bits[ptr[1:]] - bits[ptr[:-1] + n_eliminated]
-    cells, separators = np.round(2.0**log_cells), np.round(2.0**log_separator)
+    variables, home_of, position, largest, cells, separators = name_cliques(
+        best.order, links.variables, links.log_card, ptr, vertices, n_eliminated, home, n
+    )
     return CliqueTree(
-        True, 0, best.method, best.width, float(log_cells.max(initial=0.0)), float(cells.sum()),
-        float(separators.sum()), ptr, links.variables[vertices].astype(np.int32), n_eliminated,
-        parent, home_of, position, cells, separators,
+        True, 0, best.method, best.width, largest, float(cells.sum()), float(separators.sum()),
+        ptr, variables, n_eliminated, parent, home_of, position, cells, separators,
     )  # fmt: skip
 
 

@@ -272,14 +272,7 @@ def _part(t: Tabled, pack: Pack) -> Part:
 
 def _plan(part: Part, most: float) -> CliqueTree:
     n, (_, fptr, scope) = len(part.card), part.flat
-    arity = np.diff(fptr)
-    keys = []
-    for a in range(int(arity.max(initial=0))):
-        for b in range(a + 1, int(arity.max())):
-            first = fptr[:-1][arity > b]
-            u, v = scope[first + a].astype(np.int64), scope[first + b].astype(np.int64)
-            keys += [u * n + v, v * n + u]
-    return tree_over(linked(keys, np.arange(n), part.card), n, most)
+    return tree_over(linked(scope, fptr, np.ones(n, dtype=bool), part.card), n, most)
 
 
 def _marginals(

@@ -590,3 +590,62 @@ def distribute(tree, first, stop, val, scale, out):
     place = np.empty(tree.card.size, dtype=np.int64)
     for c in range(stop - 1, first - 1, -1):
         _distribute_clique(tree, c, val, scale[c], out, place)
+
+
+# ---------------------------------------------------------------- structure
+
+
+@jit
+def place_inputs(
+    off, fptr, toff, ptr, variables, n_eliminated, parent, home, position, scope, message, n_psi,
+    sizes, outs,
+):  # fmt: skip
+    """Inputs by clique: fields of what is eliminated there, tables whose first variable is, and
+    messages of children, in this order; ``outs``: whether marginals of tables are wanted.
+
+    Returns in_ptr and, of each input, source, out, child, scope and arity; ``n_out``.
+    """
+    n_cliques, n_tables, n_states = parent.size, fptr.size - 1, off[off.size - 1]
+    n_scope = fptr[n_tables]
+    at = np.empty(n_tables, np.int64)
+    in_ptr = np.zeros(n_cliques + 1, np.int64)
+    for c in range(n_cliques):
+        in_ptr[c + 1] += n_eliminated[c]
+        if parent[c] >= 0:
+            in_ptr[parent[c] + 1] += 1
+    for t in range(n_tables):
+        first = scope[fptr[t]]
+        for k in range(fptr[t] + 1, fptr[t + 1]):
+            if position[scope[k]] < position[first]:
+                first = scope[k]
+        at[t] = home[first]
+        in_ptr[at[t] + 1] += 1
+    for c in range(n_cliques):
+        in_ptr[c + 1] += in_ptr[c]
+    n = in_ptr[n_cliques]
+    source, out = np.empty(n, np.int64), np.empty(n, np.int64)
+    child, where, arity = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    free = in_ptr.copy()
+    for c in range(n_cliques):
+        for k in range(ptr[c], ptr[c] + n_eliminated[c]):
+            i = free[c]
+            free[c] += 1
+            source[i] = out[i] = off[variables[k]]
+            child[i], where[i], arity[i] = -1, n_scope + k, 1
+    n_out = n_states
+    for t in range(n_tables):
+        i = free[at[t]]
+        free[at[t]] += 1
+        source[i], out[i], child[i] = n_states + toff[t], -1, -1
+        where[i], arity[i] = fptr[t], fptr[t + 1] - fptr[t]
+        if outs:
+            out[i] = n_out
+            n_out += sizes[t]
+    for c in range(n_cliques):
+        if parent[c] >= 0:
+            i = free[parent[c]]
+            free[parent[c]] += 1
+            source[i], out[i], child[i] = message[c], -1, c
+            where[i] = n_scope + ptr[c] + n_eliminated[c]
+            arity[i] = ptr[c + 1] - ptr[c] - n_eliminated[c]
+    return in_ptr, source, out, child, where, arity, n_out

@@ -294,3 +294,73 @@ def build_cliques(order, pool, start, length):
     for c in range(n_cliques):
         parent[c] = home[above_of[c]] if above_of[c] >= 0 else -1
     return ptr, variables, n_res, parent, home
+
+
+@jit
+def link_scopes(scope, fptr, number, n):
+    """The graph of ``n`` vertices that share a scope: ptr (n+1,) and sorted neighbours.
+
+    ``number`` (V,): a variable's vertex, -1 for one that is none.
+    """
+    count = 0
+    for f in range(fptr.size - 1):
+        here = 0
+        for k in range(fptr[f], fptr[f + 1]):
+            here += number[scope[k]] >= 0
+        count += here * (here - 1)
+    keys = np.empty(count, np.int64)
+    at = 0
+    for f in range(fptr.size - 1):
+        for i in range(fptr[f], fptr[f + 1]):
+            u = np.int64(number[scope[i]])
+            if u < 0:
+                continue
+            for j in range(fptr[f], fptr[f + 1]):
+                v = number[scope[j]]
+                if v >= 0 and j != i:
+                    keys[at] = u * n + v
+                    at += 1
+    keys.sort()
+    ptr = np.zeros(n + 1, np.int64)
+    neighbours = np.empty(count, np.int32)
+    last, m = np.int64(-1), 0
+    for k in range(count):
+        if keys[k] != last:
+            last = keys[k]
+            neighbours[m] = last % n
+            m += 1
+            ptr[last // n + 1] += 1
+    for v in range(n):
+        ptr[v + 1] += ptr[v]
+    return ptr, neighbours[:m].copy()
+
+
+@jit
+def name_cliques(order, free, log_card, ptr, vertices, n_eliminated, home, n):
+    """Cliques of :func:`build_cliques` over ``n`` variables, of which the vertices are ``free``.
+
+    Returns variables, home and position (n,) or -1, log2 of the largest clique, cells and
+    separator cells (C,).
+    """
+    home_of = np.full(n, np.int32(-1), np.int32)
+    position = np.full(n, -1, np.int64)
+    for v in range(free.size):
+        home_of[free[v]] = home[v]
+    for i in range(order.size):
+        position[free[order[i]]] = i
+    variables = np.empty(vertices.size, np.int32)
+    for i in range(vertices.size):
+        variables[i] = free[vertices[i]]
+    n_cliques = ptr.size - 1
+    cells, separators = np.empty(n_cliques), np.empty(n_cliques)
+    largest = 0.0
+    for c in range(n_cliques):
+        bits, inner = 0.0, 0.0
+        for i in range(ptr[c], ptr[c + 1]):
+            bits += log_card[vertices[i]]
+            if i >= ptr[c] + n_eliminated[c]:
+                inner += log_card[vertices[i]]
+        largest = max(largest, bits)
+        cells[c] = np.rint(2.0**bits)
+        separators[c] = np.rint(2.0**inner)
+    return variables, home_of, position, largest, cells, separators

@@ -122,7 +122,10 @@ def query(
             return _Question(model, *reader.about).answer(hard, {})
     check_graph(model, "query")
     _check_some(targets)
+    check_flag("check", check)
     hard, soft = numbered(model, {} if evidence is None else evidence)
+    if targets is None and solver is None and not hard and not soft:
+        return Exact()(model)  # nothing a plan could be used for again
     asked = _Question.of(model, targets, tuple(sorted(hard)), tuple(sorted(soft)), solver, check)
     if key is not None and not soft and not isinstance(targets, bool):
         known = _READERS.setdefault(model, {})

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 MAX_ASSIGNMENTS = 1 << 24  # enumeration refuses beyond
 NS_PER_CELL, NS_PER_CLIQUE = 14.0, 5000.0  # both passes, measured; 8 to 20 ns a cell
 _SLICE_CELLS = float(1 << 24)  # cells between two looks at the clock
+_NO_SIZES = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -217,8 +218,10 @@ def calibrate(
         distribute(inputs, first, stop, values, scale, out)
     probs = _normalise(model, out[:n_states])
     joint = _normalise_joints(out[n_states : inputs.n_out].copy(), sizes)
-    known = np.flatnonzero(model.fixed >= 0)
-    constant = model.constant + float(model.field[graph._offsets[known] + model.fixed[known]].sum())
+    constant = model.constant
+    if model.has_fixed:
+        known = np.flatnonzero(model.fixed >= 0)
+        constant += float(model.field[graph._offsets[known] + model.fixed[known]].sum())
     return Calibrated(probs, constant + float(scale.sum()), joint)
 
 
@@ -239,38 +242,18 @@ def lay_out_inputs(
     sizes: NDArray[np.int64] | None,
 ) -> Inputs:
     """Lay out inputs by clique. ``sizes``: of the tables, if their marginals are wanted."""
-    n_states, n_scope = int(off[-1]), len(flat.scope)
-    n_cliques, n_tables = len(tree.parent), len(flat.ids)
-    message = np.zeros(n_cliques + 1, dtype=np.int64)
-    np.cumsum(tree.separator_cells, out=message[1:])
-    message += n_states + n_psi
-    # fields: one for each eliminated variable, its scope a single place among the cliques'
-    place = np.arange(len(tree.variables))
-    per_clique = np.diff(tree.ptr)
-    here = place[place < np.repeat(tree.ptr[:-1] + tree.n_eliminated, per_clique)]
-    v = tree.variables[here]
-    # tables: where the first of their variables is eliminated
-    at = np.full(len(here), -1, dtype=np.int64)
-    at[tree.position[v]] = tree.home[v]
-    first = np.zeros(0, dtype=np.int64)
-    if n_tables:
-        first = np.minimum.reduceat(tree.position[flat.scope], flat.fptr[:-1])
-    if sizes is None:
-        table_out = np.full(n_tables, -1, dtype=np.int64)
-    else:
-        table_out = n_states + np.cumsum(sizes) - sizes
-    # messages: of every clique that has a parent
-    child = np.flatnonzero(tree.parent >= 0)
-    none_v, none_f = np.full(len(v), -1), np.full(n_tables, -1)
-    clique = np.concatenate([tree.home[v], at[first], tree.parent[child]])
-    by_clique = np.argsort(clique, kind="stable")
-    in_ptr = np.zeros(n_cliques + 1, dtype=np.int64)
-    np.cumsum(np.bincount(clique, minlength=n_cliques), out=in_ptr[1:])
-    separator = tree.ptr[:-1] + tree.n_eliminated
+    from minfer.kernels.cliques import place_inputs
 
-    def join(*parts: NDArray) -> NDArray[np.int64]:
-        return np.concatenate(parts)[by_clique].astype(np.int64, copy=False)
-
+    message = np.empty(len(tree.parent) + 1, dtype=np.int64)
+    message[0] = int(off[-1]) + n_psi
+    message[1:] = tree.separator_cells
+    np.cumsum(message, out=message)
+    scope = np.concatenate([flat.scope, tree.variables])
+    in_ptr, source, out, child, where, arity, n_out = place_inputs(
+        off, flat.fptr, toff, tree.ptr, tree.variables, tree.n_eliminated, tree.parent, tree.home,
+        tree.position, scope, message, n_psi, _NO_SIZES if sizes is None else sizes,
+        sizes is not None,
+    )  # fmt: skip
     return Inputs(
         card=card,
         clique_ptr=tree.ptr,
@@ -278,14 +261,14 @@ def lay_out_inputs(
         n_res=tree.n_eliminated,
         message=message,
         in_ptr=in_ptr,
-        in_src=join(off[v], n_states + toff, message[child]),
-        in_out=join(off[v], table_out, np.full(len(child), -1)),
-        in_child=join(none_v, none_f, child),
-        in_scope=join(n_scope + here, flat.fptr[:-1], n_scope + separator[child]),
-        in_arity=join(np.ones_like(v), np.diff(flat.fptr), tree.ptr[child + 1] - separator[child]),
-        scope=np.concatenate([flat.scope, tree.variables]),
-        n_scope=n_scope,
-        n_out=n_states + (0 if sizes is None else int(sizes.sum())),
+        in_src=source,
+        in_out=out,
+        in_child=child,
+        in_scope=where,
+        in_arity=arity,
+        scope=scope,
+        n_scope=len(flat.scope),
+        n_out=n_out,
     )
 
 
@@ -309,8 +292,9 @@ def _check_clock(deadline: float) -> None:
 def _normalise(model: Conditioned, probs: NDArray[np.float64]) -> NDArray[np.float64]:
     """Marginals summing to 1, the fixed variables' included."""
     offsets = model.graph._offsets
-    known = np.flatnonzero(model.fixed >= 0)
-    probs[offsets[known] + model.fixed[known]] = 1.0
+    if model.has_fixed:
+        known = np.flatnonzero(model.fixed >= 0)
+        probs[offsets[known] + model.fixed[known]] = 1.0
     if len(probs):
         total = np.add.reduceat(probs, offsets[:-1])
         probs = probs / np.repeat(total, model.graph._n_states)

@@ -43,7 +43,6 @@ NS_PER_CELL = 3.0  # both passes, one row, measured: 2 to 4
 NS_PER_VARIABLE = 45_000.0  # planning for an observed set, measured: 33 to 55 thousand
 MUCH_NARROWER = 0.5
 MOST_PLANS = 64  # of observed sets, kept
-_FEW_PLACES = 500
 _NODE_CELLS = 12  # what a node costs beside its cells, in cells
 _CHUNK = 128  # rows, whole vectors of them: fewer are not worth a thread
 _NO_NUMBERS, _NO_STATES = np.empty((0, 0)), np.empty((0, 0), dtype=np.int32)
@@ -483,24 +482,7 @@ def _spread(work: Callable[[int, int], None], n: int, workers: int) -> None:
 
 def links(flat: Flat, keep: NDArray[np.bool_]) -> Adjacency:
     """Which of the variables to keep share a table."""
-    n = len(flat.card)
-    arity = np.diff(flat.fptr)
-    keys = []
-    if len(flat.scope) < _FEW_PLACES:  # plain loops are faster than so many calls
-        kept, scope = keep.tolist(), flat.scope.tolist()
-        found: set[int] = set()
-        for first, past in pairwise(flat.fptr.tolist()):
-            mine = [v for v in scope[first:past] if kept[v]]
-            found.update([u * n + v for u in mine for v in mine if u != v])
-        keys = [np.fromiter(found, dtype=np.int64, count=len(found))]
-        return linked(keys, np.flatnonzero(keep), flat.card)
-    for a in range(int(arity.max(initial=0))):
-        for b in range(a + 1, int(arity.max())):
-            first = flat.fptr[:-1][arity > b]
-            u, v = flat.scope[first + a].astype(np.int64), flat.scope[first + b].astype(np.int64)
-            both = keep[u] & keep[v]
-            keys += [(u * n + v)[both], (v * n + u)[both]]
-    return linked(keys, np.flatnonzero(keep), flat.card)
+    return linked(flat.scope, flat.fptr, keep, flat.card)
 
 
 # ---------------------------------------------------------------- layout
