@@ -298,6 +298,8 @@ def _ranked(
         if len(out) == k + 1 or not order:
             break
         for j in range(start, len(order)):
+            if len(out) == k and heap:
+                break
             cliques.check_clock()
             table = cliques.local(order[j], x)[0]
             mine = _cell(cliques, order[j], x)
@@ -309,6 +311,8 @@ def _ranked(
                 count += 1
                 gone = score - base + float(table[other])
                 heappush(heap, (-gone, count, j, without, other, x))
+        if len(out) == k and heap:  # there is another one: that is all one needs to know
+            return out, False
         if not heap:
             break
         gone, _, start, excluded, cell, before = heappop(heap)

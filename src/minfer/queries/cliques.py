@@ -1,10 +1,11 @@
-"""A clique tree in numpy: sums, maxima, and what each table sees of all the rest.
+"""A clique tree in numpy: maxima, and what each table sees of all the rest.
 
-The solver's passes (:mod:`minfer.kernels.cliques`) are compiled and sum. The questions here need a
-tree once, but in other ways: maxima of some variables after sums of others, a clique's table at
-given states of its separator (from which the best states are read, or drawn), and *cavities*, the
-sum over everything else of all factors but one. All numbers are logarithms; zeros are minus
-infinity, and nothing is ever divided by a message, so zeros cost nothing but care.
+The solver's passes (:mod:`minfer.kernels.cliques`) are compiled and sum; sums towards the roots are
+theirs here too. The questions here need a tree once, but in other ways: maxima of some variables
+after sums of others, a clique's table at given states of its separator (from which the best states
+are read, or drawn), and *cavities*, the sum over everything else of all factors but one. All
+numbers are logarithms; zeros are minus infinity, and nothing is ever divided by a message, so zeros
+cost nothing but care.
 
 With inputs f of a clique (its tables, fields, children's messages), separator s, rest r,
 
@@ -26,10 +27,12 @@ from numpy.typing import NDArray
 from minfer.conditioning import Conditioned
 from minfer.elimination import CliqueTree
 from minfer.errors import ContradictionError, RefusedError
-from minfer.solvers.exact import Exact
+from minfer.layout import Scopes
+from minfer.solvers.exact import Exact, lay_out_inputs, slices_of
 
 #: Cells that are held at a time.
 _BLOCK = 1 << 22
+_CACHED = 1 << 17  # where they are only compared
 Table = NDArray[np.float64]
 Factor = tuple[tuple[int, ...], Table]  # scope, and logarithms of that shape
 
@@ -117,6 +120,8 @@ class Cliques:
         for v in maximise:
             self.is_max[v] = True
         self.sums_only = not any(self.is_max)
+        if self.sums_only and self._sums():
+            return sum(float(self.up[c]) for c in range(self.n) if self.parent[c] < 0)
         for c in range(self.n):
             self.check_clock()
             self.up[c] = self._message(c)
@@ -126,6 +131,38 @@ class Cliques:
                     "zeros and the evidence, contradict each other"
                 )
         return sum(float(self.up[c]) for c in range(self.n) if self.parent[c] < 0)
+
+    def _sums(self) -> bool:
+        """All messages by the solver's own pass; False where nothing is possible."""
+        from minfer.kernels.cliques import SPARE, collect
+
+        scopes, tables = [f[0] for f in self.factors], [f[1] for f in self.factors]
+        card = np.array(self.card, dtype=np.int32)
+        off = np.zeros(len(card) + 1, dtype=np.int64)  # no fields: they are among the tables
+        np.cumsum(card, out=off[1:])
+        flat = Scopes(
+            np.arange(len(scopes)),
+            np.cumsum([0, *map(len, scopes)], dtype=np.int64),
+            np.array([v for scope in scopes for v in scope], dtype=np.int32),
+        )
+        toff = np.cumsum([0, *(t.size for t in tables)], dtype=np.int64)
+        n_psi = int(toff[-1])
+        inputs = lay_out_inputs(card, off, flat, toff[:-1], n_psi, self.tree, None)
+        values = np.zeros(int(inputs.message[-1]) + SPARE)
+        for first, table in zip(toff.tolist(), tables):
+            values[off[-1] + first : off[-1] + first + table.size] = table.ravel()
+        scale = np.zeros(self.n)
+        for first, stop in slices_of(self.tree):
+            self.check_clock()
+            if collect(inputs, first, stop, values, scale) >= 0:
+                return False
+        ends = inputs.message.tolist()
+        for c in range(self.n):  # children come first
+            if self.parent[c] >= 0:
+                scale[self.parent[c]] += scale[c]
+            shape = [self.card[v] for v in self.separator[c]]
+            self.up[c] = values[ends[c] : ends[c + 1]].reshape(shape) + scale[c]
+        return True
 
     def _inputs(self, c: int) -> list[Factor]:
         return [
@@ -142,12 +179,16 @@ class Cliques:
         axes += [v for v in self.rest[c] if not self.is_max[v]]
         sizes = [self.card[v] for v in axes]
         inputs = [aligned(f, axes) for f in self._inputs(c)]
-        if math.prod(sizes) <= _BLOCK:
-            return self._reduced(_added(inputs, sizes), len(separator), n_kept)
+        maxima = n_kept == len(axes)
+        most = _CACHED if maxima else _BLOCK
         ahead, left = 0, math.prod(sizes)
-        while left > _BLOCK:
+        if left <= most:
+            return self._reduced(_added(inputs, sizes), len(separator), n_kept)
+        while left > most:
             left //= sizes[ahead]
             ahead += 1
+        if maxima:
+            return self._maxima(inputs, sizes, len(separator), ahead)
         out = np.full(sizes[:n_kept], -np.inf)
         for index in np.ndindex(*sizes[:ahead]):
             self.check_clock()
@@ -157,6 +198,18 @@ class Cliques:
             at = index[:n_kept]
             out[at] = np.logaddexp(out[at], block)
         return out.max(axis=tuple(range(len(separator), n_kept)))
+
+    def _maxima(self, inputs: list[Table], sizes: list[int], n_kept: int, ahead: int) -> Table:
+        """Maxima of the sum of ``inputs`` over all but the first ``n_kept`` axes, in blocks."""
+        out = np.full(sizes[:n_kept], -np.inf)
+        for index in np.ndindex(*sizes[:ahead]):
+            self.check_clock()
+            part = [a[tuple(i if s > 1 else 0 for i, s in zip(index, a.shape))] for a in inputs]
+            block = _added(part, sizes[ahead:])
+            block = block.max(axis=tuple(range(max(n_kept - ahead, 0), block.ndim)))
+            at = index[:n_kept]
+            out[at] = np.maximum(out[at], block)
+        return out
 
     def _reduced(self, table: Table, n_separator: int, n_kept: int) -> Table:
         table = _log_sum(table, tuple(range(n_kept, table.ndim)))
@@ -175,17 +228,15 @@ class Cliques:
         summed = [v for v in self.rest[c] if v not in mine]
         axes = [*mine, *summed]
         sizes = [self.card[v] for v in axes]
-        total = np.zeros((len(x), math.prod(sizes)))
+        parts = []
         for scope, table in self._inputs(c):
-            steps = dict(zip(scope, _strides(table.shape)))
-            first = np.zeros(len(x), dtype=np.int64)
-            for v, step in steps.items():
-                if v not in axes:
-                    first += x[:, v].astype(np.int64) * step
-            cells = np.zeros(1, dtype=np.int64)
-            for v, size in zip(axes, sizes):
-                cells = (cells[:, None] + np.arange(size) * steps.get(v, 0)).ravel()
-            total += table.ravel()[first[:, None] + cells]
+            outer = [v for v in scope if v not in axes]
+            inner = [v for v in axes if v in scope]
+            part = table.transpose([scope.index(v) for v in (*outer, *inner)])
+            part = part[tuple(x[:, v] for v in outer)] if outer else part[None]
+            shape = [size if v in scope else 1 for v, size in zip(axes, sizes)]
+            parts.append(part.reshape(len(part), *shape))
+        total = _added(parts, [len(x), *sizes]).reshape(len(x), -1)
         if not summed:
             return total
         n_mine = math.prod(self.card[v] for v in mine)
@@ -249,7 +300,7 @@ def _added(inputs: list[Table], sizes: list[int]) -> Table:
     total: Table = np.zeros((1,) * len(sizes))
     for a in sorted(inputs, key=lambda a: a.size):
         total = total + a
-    return np.array(np.broadcast_to(total, sizes))
+    return total if list(total.shape) == sizes else np.array(np.broadcast_to(total, sizes))
 
 
 def _log_sum(table: Table, axes: tuple[int, ...]) -> Table:
@@ -261,10 +312,6 @@ def _log_sum(table: Table, axes: tuple[int, ...]) -> Table:
     with np.errstate(divide="ignore"):
         total = np.log(np.exp(table - top).sum(axis=axes))
     return total + top.reshape(total.shape)
-
-
-def _strides(shape: tuple[int, ...]) -> list[int]:
-    return [math.prod(shape[k + 1 :]) for k in range(len(shape))]
 
 
 def with_tree(model: Conditioned, tree: CliqueTree, deadline: float = math.inf) -> Cliques:

@@ -142,8 +142,9 @@ def _draw(cliques: Cliques, c: int, u: NDArray[np.float64], x: NDArray[np.int32]
     for k, begin in enumerate(range(0, len(first), step)):
         rows = by[ends[k] : ends[k + 1]]
         table = cliques.local(c, x[first[begin : begin + step]])
-        weights = np.exp(table - table.max(axis=1, keepdims=True))
-        cells = _pick(np.cumsum(weights, axis=1), which[rows] - begin, u[rows])
+        table -= table.max(axis=1, keepdims=True)
+        np.exp(table, out=table)
+        cells = _pick(np.cumsum(table, axis=1, out=table), which[rows] - begin, u[rows])
         some = x[rows]
         cliques.put(c, cells, some)
         x[rows] = some

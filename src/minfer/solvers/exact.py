@@ -206,14 +206,14 @@ def calibrate(
     values[n_states:n_given] = log_psi
     out = np.zeros(inputs.n_out + int(tree.scratch_cells) + spare)
     scale = np.zeros(len(tree.parent))
-    for first, stop in _slices(tree):
+    for first, stop in slices_of(tree):
         _check_clock(deadline)
         if collect(inputs, first, stop, values, scale) >= 0:
             raise ContradictionError(
                 "every assignment has probability zero: the model's zeros, or the model's zeros "
                 "and the evidence, contradict each other"
             )
-    for first, stop in reversed(_slices(tree)):
+    for first, stop in reversed(slices_of(tree)):
         _check_clock(deadline)
         distribute(inputs, first, stop, values, scale, out)
     probs = _normalise(model, out[:n_states])
@@ -272,7 +272,7 @@ def lay_out_inputs(
     )
 
 
-def _slices(tree: CliqueTree) -> list[tuple[int, int]]:
+def slices_of(tree: CliqueTree) -> list[tuple[int, int]]:
     """Ranges of cliques between two looks at the clock."""
     if tree.cells <= _SLICE_CELLS:
         return [(0, len(tree.parent))]
