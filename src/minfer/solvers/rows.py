@@ -355,7 +355,7 @@ class RowPlan:
                     f"evidence has the state {states[v]}"
                 )
 
-        _spread(some, n, workers)
+        spread(some, n, workers)
 
     # ------------------------------------------------------------ observed sets
 
@@ -470,7 +470,7 @@ def _plain(x: NDArray, kind: type = np.float64) -> NDArray:
     return np.require(x, dtype=kind, requirements=["C", "W"])
 
 
-def _spread(work: Callable[[int, int], None], n: int, workers: int) -> None:
+def spread(work: Callable[[int, int], None], n: int, workers: int) -> None:
     """Chunks of whole vectors of rows, in threads."""
     if workers <= 1 or n <= _CHUNK:
         work(0, n)

@@ -34,7 +34,7 @@ from minfer.elimination import tree_over
 from minfer.errors import ContradictionError, ModelError
 from minfer.graph import FactorGraph, check_graph
 from minfer.layout import cells, scopes
-from minfer.solvers.rows import Flat, RowPlan, Rows, links
+from minfer.solvers.rows import Flat, RowPlan, Rows, links, spread
 
 #: Plans with more cells are not made: rows are solved singly, with cliques that are streamed.
 MAX_CELLS = float(1 << 23)
@@ -242,29 +242,33 @@ class Network:
         width = plan.rows.width
         step = max(1024, _BLOCK // max(width, 1))
         direct = plan.known < 0 and plan.columns is None and rows is None
-        for first in range(0, n, step):
-            past = min(first + step, n)
-            some = slice(first, past) if rows is None else rows[first:past]
-            evidence = known[some]
-            if len(plan.variables) < known.shape[1]:
-                evidence = evidence.take(plan.variables, axis=1)
-            part = Rows(
-                out.probs[some] if direct else np.empty((past - first, width)),
-                out.log_pe[some] if direct else np.empty(past - first),
-                np.zeros(past - first, dtype=bool), None,
-            )  # fmt: skip
-            plan.rows.fill(evidence, part, workers)
-            if not direct:
-                out.log_pe[some] = part.log_z
-                out.probs[some] = self._asked_for(plan, part, known[some])
-            if part.unsafe.any():
-                for r in np.arange(len(known))[some][part.unsafe].tolist():
-                    self._single(plan, known[r], targets, out, r)
+
+        def answer(begin: int, end: int) -> None:  # in a thread of its own, what comes after too
+            for first in range(begin, end, step):
+                past = min(first + step, end)
+                some = slice(first, past) if rows is None else rows[first:past]
+                evidence = known[some]
+                if len(plan.variables) < known.shape[1]:
+                    evidence = evidence.take(plan.variables, axis=1)
+                part = Rows(
+                    out.probs[some] if direct else np.empty((past - first, width)),
+                    out.log_pe[some] if direct else np.empty(past - first),
+                    np.zeros(past - first, dtype=bool), None,
+                )  # fmt: skip
+                plan.rows.fill(evidence, part)
+                if not direct:
+                    out.log_pe[some] = part.log_z
+                    out.probs[some] = self._asked_for(plan, part, known[some])
+                if part.unsafe.any():
+                    for r in np.arange(len(known))[some][part.unsafe].tolist():
+                        self._single(plan, known[r], targets, out, r)
+
+        spread(answer, n, workers)
 
     def _asked_for(self, plan: _Plan, part: Rows, known: NDArray[np.int32]) -> NDArray[np.float64]:
         """The probabilities of the targets among those of a plan."""
         if plan.known < 0:
-            return part.probs if plan.columns is None else part.probs[:, plan.columns]
+            return part.probs if plan.columns is None else part.probs.take(plan.columns, axis=1)
         possible = np.where(part.log_z > -np.inf, 1.0, np.nan)
         states = np.arange(int(self.n_states[plan.known]))
         return (known[:, plan.known, None] == states) * possible[:, None]
