@@ -26,7 +26,7 @@ from minfer.layout import scopes
 HOPELESS = 48.0
 #: Trees with fewer cells than this are cheap enough to stop looking for better ones.
 CHEAP_CELLS = 2.0**18
-#: Cells of rows after the first that take as long as some steps of an elimination twentyfold.
+#: Cells of a row, eight rows abreast, for which one step of a search is a twentieth of the time.
 STEPS_PER_ROW = 600.0
 #: Steps of one elimination before it gives up (a step takes 10 to 50 ns), in all and per variable
 #: (narrow models take 100 to 250); and the random restarts.
