@@ -447,6 +447,20 @@ def test_convert_with_evidence(chain: Path, tmp_path: Path) -> None:
     fails(call("convert", chain, tmp_path / "model.png"), 3, "model.png")
 
 
+def test_options_have_the_names_of_their_parameters() -> None:
+    """Whatever version of typer: one took the name of an option from its metavar."""
+    from typer.main import get_command
+
+    def walk(command, path):
+        for parameter in command.params:
+            for flag in parameter.opts:
+                assert flag == flag.lower() or len(flag) == 2, (path, flag)
+        for name, child in getattr(command, "commands", {}).items():
+            walk(child, (*path, name))
+
+    walk(get_command(app), ())
+
+
 def test_examples_are_listed() -> None:
     text = call("example").stdout
     for name in EXAMPLES:

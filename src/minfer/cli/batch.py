@@ -203,7 +203,9 @@ def run(
     out: Out,
     model: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(metavar="MODEL", help="One model for all; IN are tables of evidence then."),
+        typer.Option(
+            "--model", metavar="MODEL", help="One model for all; IN are tables of evidence then."
+        ),
     ] = None,
     query: Annotated[
         Optional[list[str]],  # noqa: UP045

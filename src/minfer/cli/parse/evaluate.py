@@ -46,7 +46,9 @@ def evaluate(
     ] = None,
     model: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(metavar="MODEL", help="Parse the treebank with this parser instead."),
+        typer.Option(
+            "--model", metavar="MODEL", help="Parse the treebank with this parser instead."
+        ),
     ] = None,
     tags: Tags = None,
     factor_cost: FactorCost = None,
