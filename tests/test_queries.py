@@ -207,6 +207,7 @@ def test_plans_that_are_kept_have_a_limit_of_cells(monkeypatch):
         for v in range(4):
             minfer.query(g, None, {v: 0})
         assert len(module._PLANS[g]) == kept
+        assert len(module._READERS[g]) == kept
 
 
 def test_plans_are_kept_as_long_as_the_model():

@@ -312,7 +312,7 @@ class _Question:
             found = which, form, plan
             if key is not None:
                 kept[key] = found
-            _forget(kept)
+            _forget(graph, kept)
         which, form, plan = found
         return cls(graph, which, form, hard, soft, solver, check, plan)
 
@@ -493,14 +493,18 @@ def _cells(found: Any) -> float:
     return plan.cells if plan is not None and plan.cells < math.inf else 0.0
 
 
-def _forget(kept: OrderedDict[Any, Any]) -> None:
-    """Drop the oldest plans where there are too many, or too many cells; the newest stays."""
+def _forget(graph: FactorGraph, kept: OrderedDict[Any, Any]) -> None:
+    """Drop the oldest plans where there are too many, or too many cells; the newest stays.
+
+    Questions by name, which hold plans too, are forgotten with them.
+    """
     sizes = [_cells(found) for found in kept.values()]
     cells = sum(sizes)
     for size in sizes[:-1]:
         if len(kept) <= MOST_PLANS and cells <= MOST_CELLS:
             return
         kept.popitem(last=False)
+        _READERS.pop(graph, None)
         cells -= size
 
 
