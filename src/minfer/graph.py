@@ -50,6 +50,7 @@ from minfer.factors import (
     AtMostOne,
     Cardinalities,
     Clauses,
+    Distances,
     ExactlyOne,
     FactorGroup,
     Features,
@@ -60,6 +61,7 @@ from minfer.factors import (
     Parities,
     Tables,
     check_log_psi,
+    distances,
     n_entries,
     read_only,
 )
@@ -495,6 +497,131 @@ class FactorGraph:
             raise ModelError("add_global: a global factor has methods messages() and score()")
         self._check_scopes(scope_, self.n_factors)
         return self.add_groups(lambda ids, scope, shape: Globals(ids, scope, shape, factor), scope_)
+
+    # ------------------------------------------------------------------ pairs of labels
+
+    def add_potts(self, scope: ArrayLike, weights: ArrayLike) -> FactorGraph:
+        """Append pairs of variables with the same labels: log-weight w where the labels agree.
+
+        Parameters
+        ----------
+        scope : int array (F, 2)
+            Pairs of variables that have equally many states.
+        weights : float or float array (F,)
+            Negative ones push labels apart. Infinity: they must agree; minus infinity: differ.
+
+        Examples
+        --------
+        >>> from minfer import BeliefPropagation, FactorGraph
+        >>> graph = FactorGraph.empty([3, 3]).tilt([1.0, 0, 0, 0, 0, 0]).add_potts([[0, 1]], 2.0)
+        >>> BeliefPropagation()(graph)[1].round(3).tolist()
+        [0.502, 0.249, 0.249]
+        """
+        return self._add_distances(scope, weights, lambda far: [1.0, 0.0], "add_potts")
+
+    def add_truncated_linear(
+        self, scope: ArrayLike, weights: ArrayLike, truncation: float, hard: bool = False
+    ) -> FactorGraph:
+        """Append smoothness of ordered labels: log psi is ``-w min(|x - y|, truncation)``.
+
+        Parameters
+        ----------
+        scope : int array (F, 2)
+            Pairs of variables that have equally many states.
+        weights : float or float array (F,)
+        truncation : float
+            The distance beyond which nothing more is charged; infinity for none.
+        hard : bool
+            Labels further apart than the truncation are impossible.
+        """
+        cut = _truncation(truncation, "add_truncated_linear")
+        return self._add_distances(
+            scope, weights, lambda far: _cut_off(-np.arange(far + 1.0), cut, hard),
+            "add_truncated_linear",
+        )  # fmt: skip
+
+    def add_truncated_quadratic(
+        self, scope: ArrayLike, weights: ArrayLike, truncation: float, hard: bool = False
+    ) -> FactorGraph:
+        """Append smoothness of ordered labels: log psi is ``-w min(|x - y|, truncation)^2``.
+
+        Arguments as in :meth:`add_truncated_linear`.
+        """
+        cut = _truncation(truncation, "add_truncated_quadratic")
+        return self._add_distances(
+            scope, weights, lambda far: _cut_off(-(np.arange(far + 1.0) ** 2), cut, hard, 2),
+            "add_truncated_quadratic",
+        )  # fmt: skip
+
+    def add_label_distances(
+        self, scope: ArrayLike, log_weights: ArrayLike, weights: ArrayLike = 1.0
+    ) -> FactorGraph:
+        """Append pairs of variables with the same labels, by how far apart the labels are.
+
+        Parameters
+        ----------
+        scope : int array (F, 2)
+            Pairs of variables that have equally many states.
+        log_weights : float array (T,) for all factors, or (F, T)
+            log psi by distance ``|x - y|`` from 0 on; the last one serves all larger ones too.
+            Minus infinity forbids. A distance costs time, so end the list where nothing changes.
+        weights : float or float array (F,)
+            What the log-weights are multiplied with; learning changes these.
+        """
+        given = real_numbers(log_weights, "add_label_distances: log-weights").astype(np.float64)
+        table = np.atleast_2d(given)
+        if given.ndim not in (1, 2) or not table.shape[1]:
+            raise ModelError(
+                "add_label_distances: log-weights are a list by distance, of shape (T,) or (F, T), "
+                f"not {given.shape}"
+            )
+        return self._add_distances(scope, weights, lambda far: table, "add_label_distances")
+
+    def _add_distances(
+        self, scope: ArrayLike, weights: ArrayLike, profile: Callable[[int], Any], who: str
+    ) -> FactorGraph:
+        """Append pairs of labels; ``profile(d)`` gives numbers by distance up to d, or beyond."""
+        scope_ = scope_array(scope)
+        n = len(scope_)
+        given = real_numbers(weights, f"{who}: weights")
+        if given.dtype == bool:
+            raise ModelError(f"{who}: a weight is a number, not {told(weights)}")
+        theta = _per_factor(given, n, f"{who}: weights", float)
+        if scope_.shape[1] != 2:
+            raise ModelError(f"{who}: scopes are pairs of variables (F, 2), not {scope_.shape}")
+        self._check_scopes(scope_, self.n_factors)
+        labels = self._n_states[scope_]
+        if (labels[:, 0] != labels[:, 1]).any():
+            bad = int(np.flatnonzero(labels[:, 0] != labels[:, 1])[0])
+            raise ModelError(
+                f"factor {self.n_factors + bad}: its variables {self._scope_text(scope_[bad])} "
+                f"have {labels[bad].tolist()} states, and a distance of labels needs equally many; "
+                "use a table"
+            )
+        if np.isnan(theta).any():
+            bad = int(np.flatnonzero(np.isnan(theta))[0])
+            raise ModelError(f"factor {self.n_factors + bad}: its weight is NaN")
+        groups: list[FactorGroup] = []
+        for k in np.unique(labels[:, 0]).tolist():
+            rows = np.flatnonzero(labels[:, 0] == k)
+            table = np.atleast_2d(np.asarray(profile(k - 1), dtype=np.float64))
+            if len(table) > 1:
+                if len(table) != n:
+                    raise ModelError(f"{who}: {n} scopes but log-weights of shape {table.shape}")
+                table = table[rows]
+            wrong = ~((np.abs(table) < MAX_LOG) | (table == -np.inf))
+            if wrong.any():
+                bad = rows[int(np.flatnonzero(wrong.any(axis=1))[0])] if len(table) > 1 else rows[0]
+                raise ModelError(
+                    f"factor {self.n_factors + int(bad)}: {who}: numbers by distance are finite "
+                    f"(within 1e300) or minus infinity, not {float(table[wrong][0])}"
+                )
+            groups += distances(
+                self.n_factors + rows, scope_[rows], (k, k), theta[rows], table
+            )
+        for g in groups:
+            g.check(self._n_states)
+        return self._append(*groups)
 
     # ------------------------------------------------------------------ logical factors
 
@@ -1455,6 +1582,23 @@ def _per_factor(values: NDArray, n: int, what: str, dtype: type) -> NDArray:
         return np.broadcast_to(values, (n,)).astype(dtype)
     except ValueError:
         raise ModelError(f"{n} scopes but {what} of shape {values.shape}") from None
+
+
+def _truncation(value: object, who: str) -> float:
+    """A distance at which something ends: positive, perhaps infinite."""
+    number = real_numbers(value, f"{who}: a truncation")  # type: ignore[arg-type]
+    if number.ndim or number.dtype == bool or not float(number) > 0.0:
+        raise ModelError(
+            f"{who}: the truncation is a distance of labels above 0, or infinity, not {told(value)}"
+        )
+    return float(number)
+
+
+def _cut_off(cost: NDArray, truncation: float, hard: bool, power: int = 1) -> NDArray[np.float64]:
+    """Numbers by distance 0, 1, ..., what is beyond the truncation as there, or forbidden."""
+    beyond = np.arange(len(cost)) > truncation
+    end = -np.inf if hard else -min(truncation, 1e150) ** power
+    return np.where(beyond, end, cost)
 
 
 def _gates(inputs: Any, output: ArrayLike) -> Any:

@@ -142,7 +142,12 @@ def lay_out(model: Conditioned, like: Layout | None = None) -> Layout:
     else:
         flat = scopes([*tables, *machines], [g._scope for g in tables] + [s for _, s in ordered])
         where = places(flat, n)
-    toff, log_psi = cells(tables)
+    taps = [g.label_taps() for g in tables]
+    stored = [g.stored_tables() if t is None else t for g, t in zip(tables, taps)]
+    toff, log_psi = cells(tables, stored)
+    width = np.zeros(len(flat.ids), dtype=np.int32)
+    sizes = [0 if t is None else t.shape[1] for t in taps]
+    width[: len(toff)] = np.repeat(np.array(sizes, dtype=np.int32), [len(g) for g in tables])
     auto = _NO_MACHINES
     if machines:
         auto = _machines(ordered, len(flat.scope))
@@ -154,7 +159,7 @@ def lay_out(model: Conditioned, like: Layout | None = None) -> Layout:
     )
     return Layout(
         card, off, bias, kind, qptr, qvar, qweight, *flat, *where[1:], vother, vown, toff, log_psi,
-        *auto, constant,
+        width, *auto, constant,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from minfer.conditioning import Conditioned
 from minfer.errors import ModelError
-from minfer.factors import FactorGroup, n_entries
+from minfer.factors import Distances, FactorGroup, n_entries
 from minfer.wiring import MACHINE, MAX_RANGE, PAIR, SPEAKS, TABLE, Mesh, ranges, refill, to_log
 
 if TYPE_CHECKING:
@@ -67,9 +67,12 @@ def fresh_messages(mesh: Mesh) -> Messages:
     size = int(w.gslot[:, 3].sum())
     start = 0.0 if mesh.log else 1.0
     widest = int(w.card.max(initial=2))
+    most = max(_largest_table(w), widest)
+    if w.fac[:, 3].any():  # room for messages by distance
+        most = max(most, 3 * widest, 2 * widest + 2 * int(w.fac[:, 4].max()) + 8)
     return Messages(
         mesh.first, np.empty(len(w.rho)), np.full(size, start), np.full(size, start),
-        bel, np.zeros(max(widest, 2)), np.zeros(max(_largest_table(w), widest)), flag,
+        bel, np.zeros(max(widest, 2)), np.zeros(most), flag,
     )  # fmt: skip
 
 
@@ -191,6 +194,8 @@ class MessageState:
         mesh, w, s = self.mesh, self.mesh.wiring, self.before if before else self.messages
         if s is None:
             raise ModelError("this run kept no messages: it has not converged, or is too large")
+        if not before and w.field.size:
+            refresh_cavities(mesh, self.messages)
         out = Vectors({}, {}, {})
         for g in mesh.model.groups:  # a pair's unary parts were absorbed: give them back
             if g.form != "table" or g.shape != (2, 2):
@@ -324,7 +329,7 @@ class MessageState:
                 )
             elif kind == 0:  # constant by now: nothing ties its variables but others
                 found[:] = self._products(factors[form == kind], shape)
-            elif kind == TABLE:
+            elif kind == TABLE and not w.fac[rows, 3].any():
                 beliefs.table_beliefs(w, s.gq, rows, mesh.log, found)
             else:
                 beliefs.table_beliefs(
@@ -346,24 +351,37 @@ class MessageState:
         return joint
 
     def _written_out(self, factors: NDArray[np.int64], rows: NDArray[np.int64]) -> Wiring:
-        """The wiring with some automata, of one shape, as tables."""
+        """The wiring with some factors of one form and shape as tables (psi^{1/rho})."""
         w, fac, start, parts = self.mesh.wiring, self.mesh.wiring.fac.copy(), 0, []
         for g in self.mesh.model.groups:
-            mine = np.isin(factors, g._ids) if g.form == "machine" else np.zeros(0, dtype=bool)
+            mine = np.isin(factors, g._ids) if g.arity > 1 else np.zeros(0, dtype=bool)
             if mine.any():
                 tables = g.log_tables(np.searchsorted(g._ids, factors[mine]))
+                if len(w.grho):
+                    tables = tables / w.grho[w.fslot[fac[rows[mine], 1]]][:, None]
+                tables = tables - tables.max(axis=1, keepdims=True)
                 fac[rows[mine], 0] = start + np.arange(len(tables)) * tables.shape[1]
                 start += tables.size
                 parts.append(tables.ravel())
         tab = np.concatenate(parts)
+        fac[:, 3:] = 0
         return w._replace(fac=fac, tab=tab if self.mesh.log else np.exp(tab))
 
     def means(self, group: FactorGroup) -> NDArray[np.float64] | None:
-        """Expectations of the basis of a group of the graph, (F, k), if all are pairs as wired."""
+        """Expected statistics of a group of the graph, (F, k), if all are pairs as wired.
+
+        Of two binary variables, in odds, or of labels by their distance: no joint is written out.
+        """
         from minfer.kernels import beliefs
 
         mesh, w, s, basis = self.mesh, self.mesh.wiring, self.messages, group.basis()
-        if basis is None or group.shape != (2, 2) or mesh.model.has_fixed:
+        if mesh.model.has_fixed:
+            return None
+        if isinstance(group, Distances):
+            found = self._distance_means(group)
+            if found is not None:
+                return found
+        if basis is None or group.shape != (2, 2):
             return None
         if not (mesh.roles.form[group._ids] == PAIR).all():
             return None
@@ -373,6 +391,27 @@ class MessageState:
             out,
         )  # fmt: skip
         return out
+
+    def _distance_means(self, group: Distances) -> NDArray[np.float64] | None:
+        """Expected profiles of pairs of labels, (F, 1); None where some are wired otherwise."""
+        from minfer.kernels import labels
+
+        mesh, w, s = self.mesh, self.mesh.wiring, self.messages
+        rows = mesh.roles.row[group._ids]
+        if mesh.log or not (mesh.roles.form[group._ids] == TABLE).all():
+            return None
+        if not w.fac[rows, 3].all():
+            return None
+        refresh_cavities(mesh, s)
+        taps = group.label_taps()
+        taps = np.exp(taps - taps.max(axis=1, keepdims=True))
+        which = np.arange(len(group)) if len(taps) > 1 else np.zeros(len(group), dtype=np.int64)
+        mass = np.empty((len(group), taps.shape[1]))
+        labels.belief_masses(
+            rows, np.ascontiguousarray(w.fac[:, 1]), w.fslot, np.ascontiguousarray(w.gslot[:, 2]),
+            group.n_labels, s.gq, taps, which, mass,
+        )  # fmt: skip
+        return group.distance_statistics(mass)
 
     def ends(self, group: FactorGroup) -> NDArray[np.float64] | None:
         """Beliefs over the end states of a group of automata of the graph, (F, K).

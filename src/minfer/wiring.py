@@ -123,7 +123,7 @@ class Roles:
     n_factors: int
     pair_ids: NDArray[np.int64]
     general_ids: NDArray[np.int64]
-    fac: NDArray[np.int64]  # (F general, 3), see :class:`minfer.kernels.wiring.Wiring`
+    fac: NDArray[np.int64]  # (F general, 5), see :class:`minfer.kernels.wiring.Wiring`
     machines: Machines
 
     @cached_property
@@ -371,13 +371,17 @@ def _retabled(
     """The numbers of general factors: tables, automata, those that speak, whether in logs, and
     the constant left over; None if tables lie differently."""
     general = [g for i, g in enumerate(model.groups) if i not in mesh.odds]
-    parts = [_scaled_tables(g, rho) for g in general if g.form == "table"]
-    tab = join([v.ravel() for v, _, _ in parts], np.float64)
+    tables = [g for g in general if g.form == "table"]
+    parts = [_scaled_tables(g, rho) for g in tables]
+    tab = join([v.ravel() for v, _, _, _ in parts], np.float64)
     ends, scale, lowest = _scaled_ends([g for g in general if g.form == "machine"])
     final = join([e.ravel() for e in ends], np.float64)
     if len(tab) != len(mesh.wiring.tab) or len(final) != len(mesh.machines.final):
         return None
-    log = mesh.reweighted or min([lowest, *(low for _, _, low in parts)]) < -MAX_RANGE
+    codes = _codes(tables, [code for _, _, _, code in parts])
+    if not np.array_equal(codes, mesh.wiring.fac[: len(codes), 3:]):
+        return None
+    log = mesh.reweighted or min([lowest, *(low for _, _, low, _ in parts)]) < -MAX_RANGE
     machines = mesh.machines
     if len(final):
         machines = machines._replace(final=final if log else np.exp(final))
@@ -387,7 +391,7 @@ def _retabled(
         machines,
         tuple(replace(s, group=g) for s, g in zip(mesh.speakers, speaking)),
         log,
-        scale + sum(scale for _, scale, _ in parts),
+        scale + sum(scale for _, scale, _, _ in parts),
     )
 
 
@@ -513,7 +517,7 @@ def _general(
     n, i8 = model.graph.n_variables, np.int64
     gptr = np.zeros(n + 1, i8)
     if not groups:
-        none, slots, fac = np.zeros(0, i8), np.zeros((0, 4), i8), np.zeros((0, 3), i8)
+        none, slots, fac = np.zeros(0, i8), np.zeros((0, 4), i8), np.zeros((0, 5), i8)
         owner, ma = np.zeros(0, np.int32), no_machines()
         return _General(gptr, slots, fac, none, _NONE, _NONE, none, owner, (), ma, 0.0, log)
     tables = [g for g in groups if g.form == "table"]
@@ -524,10 +528,12 @@ def _general(
     order, gptr, owner, position = places(flat, n)
     parts = [_scaled_tables(g, rho) for g in tables]
     ends, scale, lowest = _scaled_ends(readers)
-    log = log or lowest < -MAX_RANGE or any(low < -MAX_RANGE for _, _, low in parts)
-    fac = np.full((len(flat.ids), 3), -1, i8)
-    toff, tab = cells(tables, [values for values, _, _ in parts])
-    fac[: len(toff), 0], fac[:, 1], fac[:, 2] = toff, flat.fptr[:-1], np.diff(flat.fptr)
+    log = log or lowest < -MAX_RANGE or any(low < -MAX_RANGE for _, _, low, _ in parts)
+    fac = np.zeros((len(flat.ids), 5), i8)
+    toff, tab = cells(tables, [values for values, _, _, _ in parts])
+    fac[:, 0], fac[:, 1], fac[:, 2] = -1, flat.fptr[:-1], np.diff(flat.fptr)
+    fac[: len(toff), 0] = toff
+    fac[: len(toff), 3:] = _codes(tables, [code for _, _, _, code in parts])
     gslot = np.empty((len(order), 4), i8)
     gslot[:, 0], gslot[:, 1] = owner, position
     gslot[:, 3] = model.graph._n_states[flat.scope[order]]
@@ -557,7 +563,7 @@ def _general(
     return _General(
         gptr, gslot, fac, fslot, tab,
         _NONE if rho is None else rho[flat.ids][owner], flat.ids, flat.scope[order],
-        tuple(speakers), machines, scale + sum(scale for _, scale, _ in parts), log,
+        tuple(speakers), machines, scale + sum(scale for _, scale, _, _ in parts), log,
     )  # fmt: skip
 
 
@@ -634,9 +640,13 @@ def _starts(groups: list) -> list[int]:
 
 def _scaled_tables(
     group: FactorGroup, rho: NDArray | None
-) -> tuple[NDArray[np.float64], float, float]:
-    """A group's log-tables (psi^{1/rho}) scaled to maximum 0, the sum of scales, the lowest."""
-    values = group.stored_tables()
+) -> tuple[NDArray[np.float64], float, float, NDArray[np.int64] | None]:
+    """A group's log-tables (psi^{1/rho}) scaled to maximum 0, the sum of scales, the lowest.
+
+    Of pairs of labels the numbers by distance instead, and their codes (F or 1,).
+    """
+    taps = group.label_taps()
+    values = group.stored_tables() if taps is None else taps
     weight = np.ones(1) if rho is None else rho[group._ids]
     if rho is not None:
         values = values / weight[:, None]
@@ -648,7 +658,48 @@ def _scaled_tables(
     if lowest == -np.inf:
         lowest = float(values.min(where=values > -np.inf, initial=0.0))
     scale = float((tops * weight).sum()) * (len(group) if len(values) == 1 else 1)
-    return values, scale, lowest
+    if taps is None:
+        return values, scale, lowest, None
+    numbers, codes = encoded(values)
+    return numbers, scale, lowest, codes
+
+
+def encoded(taps: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Log-taps (n, T) as the logs of what messages are made of, and by which code, (n,).
+
+    See :mod:`minfer.kernels.labels`. Filters stand for taps that fall by one ratio to the last
+    digits; their rounding is no more than that of a table's entries.
+    """
+    from minfer.kernels.labels import BAND, CHAIN, CHAIN_FROM, RISE
+
+    end, inner = taps[:, -1:], taps[:, :-1]
+    numbers = np.concatenate([end, inner], axis=1)
+    codes = np.where((inner >= end).all(axis=1), RISE, BAND).astype(np.int64)
+    width = inner.shape[1]
+    if width >= CHAIN_FROM:
+        with np.errstate(invalid="ignore"):
+            fall = (inner[:, -1:] - inner[:, :1]) / (width - 1)
+            line = inner[:, :1] + fall * np.arange(width)
+            exact = (np.abs(line - inner) <= 2e-15 * (1.0 + np.abs(inner))).all(axis=1)
+        codes[exact & (fall[:, 0] < 0.0)] = CHAIN
+    rise = codes == RISE
+    with np.errstate(divide="ignore", invalid="ignore"):
+        above = inner[rise] + np.log(-np.expm1(end[rise] - inner[rise]))
+    numbers[rise, 1:] = np.where(inner[rise] > end[rise], above, -np.inf)
+    return numbers, codes
+
+
+def _codes(groups: list[FactorGroup], codes: list[NDArray | None]) -> NDArray[np.int64]:
+    """Code and width of each factor of these groups, (F, 2); 0 of tables."""
+    out = np.zeros((sum(map(len, groups)), 2), dtype=np.int64)
+    done = 0
+    for g, code in zip(groups, codes):
+        if code is not None:
+            taps = g.label_taps()
+            assert taps is not None
+            out[done : done + len(g), 0], out[done : done + len(g), 1] = code, taps.shape[1] - 1
+        done += len(g)
+    return out
 
 
 def _scaled_field(

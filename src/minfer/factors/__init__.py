@@ -2,6 +2,7 @@
 
 from minfer.factors.clause import Clauses
 from minfer.factors.counting import AtMostOne, Cardinalities, ExactlyOne
+from minfer.factors.distances import Distances, distances
 from minfer.factors.features import (
     MAX_FEATURE_ARITY,
     TRUTH_TABLES,
@@ -36,6 +37,7 @@ __all__ = [
     "Automata",
     "Cardinalities",
     "Clauses",
+    "Distances",
     "ExactlyOne",
     "FactorGroup",
     "Features",
@@ -50,6 +52,7 @@ __all__ = [
     "binary_pairs",
     "check_log_psi",
     "conjunctions",
+    "distances",
     "interaction",
     "n_entries",
     "read_only",

@@ -307,6 +307,13 @@ class FactorGroup:
         """2x2 log-tables as ``values @ basis``: values (F or 1, k), basis (k, 4)."""
         return self.stored_tables(), np.eye(4)  # of features and of tables that is their basis
 
+    def label_taps(self) -> NDArray[np.float64] | None:
+        """Log psi by |x - y|, (F or 1, T), where these pairs know nothing else; None elsewhere.
+
+        The last of the T numbers is of all larger distances too.
+        """
+        return None
+
     def machine(self) -> Machine:
         """The factors as automata, where that is their form."""
         raise NotImplementedError(f"{type(self).__name__} is no automaton")

@@ -29,7 +29,7 @@ import math
 import numpy as np
 
 from minfer.kernels._jit import jit
-from minfer.kernels.tables import contract, contract_log, softplus
+from minfer.kernels.tables import factor_message, softplus
 from minfer.kernels.wiring import ARITY, FIRST, GENERAL, OFFSET, PLAIN, SIZE, TABLE
 
 #: Odds within 1e-50 .. 1e50, messages and W between multiply without leaving the doubles.
@@ -171,8 +171,8 @@ def general_terms(w, s, log):
         if fac[f, TABLE] >= 0:
             o, n = gslot[fslot[first], OFFSET], gslot[fslot[first], SIZE]
             z = 0.0
+            factor_message(tab, fac, f, gq, gslot, fslot, 0, log, tmp)
             if log:
-                contract_log(tab, fac[f, TABLE], gq, gslot, fslot, first, arity, 0, tmp)
                 top = -np.inf
                 for i in range(n):
                     tmp[i] += gq[o + i]
@@ -181,7 +181,6 @@ def general_terms(w, s, log):
                     z += math.exp(tmp[i] - top)
                 value += top
             else:
-                contract(tab, fac[f, TABLE], gq, gslot, fslot, first, arity, 0, tmp)
                 for i in range(n):
                     z += tmp[i] * gq[o + i]
             value += math.log(z)
@@ -227,7 +226,7 @@ def tree_slack(w, s, slot, scope, odds, linear):
         worst = 0.0
         for a in range(arity):
             o, n = gslot[fslot[first + a], OFFSET], gslot[fslot[first + a], SIZE]
-            contract_log(tab, fac[f, TABLE], gq, gslot, fslot, first, arity, a, tmp)
+            factor_message(tab, fac, f, gq, gslot, fslot, a, np.bool_(True), tmp)
             high = top = low = -np.inf  # of the ratio, of the two sums
             for i in range(n):
                 if gq[o + i] + gm[o + i] > -np.inf:

@@ -531,12 +531,15 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
             control[SENT] = send
         biggest = moved = 0.0
         first = 0
+        # general variables send ahead after an undamped sweep in the other direction
+        ahead = mode == SEQUENTIAL and not watching and damping == 0.0
+        ahead = ahead and control[SENT] == (-1.0 if forward else 1.0)
+        if mixed and at_once and mode == SEQUENTIAL:
+            first = -1  # such sweeps, and passes of automata, left cavities as they were
         if ma is not None:
             if automata and not at_once:  # a pass visits them
                 for v in ma.alone:
                     cls[v] = ASLEEP
-            elif automata and mode == SEQUENTIAL:
-                first = -1  # passes left cavities as they were
         for step in range(first, 2 if at_once else 1):
             if step == 0 and watching and control[PHASE] < 0.0:
                 begin_watch(w, s, watch, log)
@@ -570,14 +573,15 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
                     end, general = run_end(k, n, forward, cls)
                     lo, hi = (k, end) if forward else (n - end, n - k)
                 change = shift = 0.0
+                look = watching and step >= 0
                 if general and log:
                     change, x, y = visit_log(
-                        w, read, write, lo, hi, forward, phase, share, watching
+                        w, read, write, lo, hi, forward, phase, share, look, ahead
                     )
                     shift = max(x, y)
                 elif general:
                     change, x, y = visit_linear(
-                        w, read, write, lo, hi, forward, phase, share, watching
+                        w, read, write, lo, hi, forward, phase, share, look, ahead
                     )
                     shift = max(x, y)
                 elif walk:
@@ -617,6 +621,8 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
                 moved = max(moved, shift)
             elif automata:
                 control[FRESH] = 0.0
+        if mode == SEQUENTIAL and not at_once and control[SENT] <= 1.0:
+            control[SENT] = 1.0 if forward else -1.0
         if at_once and not watching:
             for e in range(out.shape[0]):  # s.m[:] = out would compile 2 s of error texts
                 s.m[e] = out[e]
@@ -670,11 +676,11 @@ def residual(w, ma, s, watch, n_sweeps, damping, log, residuals, owner, gowner, 
                 continue
             active[v] = 0
             if cls[v] == GENERAL:
-                yes, phase = np.bool_(True), np.int64(BOTH)
+                yes, no, phase = np.bool_(True), np.bool_(False), np.int64(BOTH)
                 if log:
-                    change, moved, _ = visit_log(w, s, m, v, v + 1, yes, phase, damping, yes)
+                    change, moved, _ = visit_log(w, s, m, v, v + 1, yes, phase, damping, yes, no)
                 else:
-                    change, moved, _ = visit_linear(w, s, m, v, v + 1, yes, phase, damping, yes)
+                    change, moved, _ = visit_linear(w, s, m, v, v + 1, yes, phase, damping, yes, no)
                 if flag[1] != 0:
                     return it + 1
                 if change > tol:

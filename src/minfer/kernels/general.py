@@ -10,6 +10,19 @@ below 1e-150 raises ``flag[0]`` while it is still accurate, and the run goes on 
 variable with no state left raises ``flag[1]``.
 
 Each visits a run of variables, because a call counts references to all its arrays.
+
+**Sending ahead.** Undamped sweeps that alternate in direction need half of that. Call a variable of
+a factor's scope *behind* another if the sweep comes to it sooner. With ``ahead``
+
+* a message is pulled only from factors that have a variable behind this one. All others of the
+  scope were last visited in the sweep before, before this one was, and it heard them then: their
+  cavities, and so the message, are the same bits as now;
+* a cavity is written only for factors that have a variable ahead. Where there is none, this
+  variable is the first of the scope to be visited in the sweep to come, and writes its cavity anew
+  before any other of the scope pulls.
+
+So beliefs and messages are those of sending all, bit for bit, if the sweep before was one in the
+other direction; cavities are not, and are computed anew (CAVITIES) where somebody asks for them.
 """
 
 import math
@@ -17,8 +30,20 @@ import math
 import numpy as np
 
 from minfer.kernels._jit import jit
-from minfer.kernels.tables import contract, contract_log, damped
-from minfer.kernels.wiring import ARITY, ASLEEP, FACTOR, FIRST, OFFSET, POSITION, SIZE, TABLE
+from minfer.kernels.labels import label_message
+from minfer.kernels.tables import contract, damped, factor_message
+from minfer.kernels.wiring import (
+    ARITY,
+    ASLEEP,
+    CODE,
+    FACTOR,
+    FIRST,
+    OFFSET,
+    POSITION,
+    SIZE,
+    TABLE,
+    WIDTH,
+)
 
 #: Linear messages and products stay above this or the run continues in log space.
 TINY = 1e-150
@@ -59,9 +84,21 @@ def _log_distance(new, old, o, n, top):
     return worst
 
 
+@jit
+def _has(fslot, first, arity, g, later):
+    """Whether a factor has another slot than g, of a later (an earlier) variable.
+
+    Slots lie in the order of their variables, and no scope has a variable twice.
+    """
+    for a in range(first, first + arity):
+        if fslot[a] != g and (fslot[a] > g) == later:
+            return True
+    return False
+
+
 @jit(fastmath={"reassoc", "contract"})
-def visit_linear(w, s, out, begin, end, forward, phase, damping, watching):
-    """Visit general variables begin..end.
+def visit_linear(w, s, out, begin, end, forward, phase, damping, watching, ahead):
+    """Visit general variables begin..end; ``ahead``: see the module's text.
 
     Returns the largest change of a belief and, if ``watching``, of a cavity and of a message into
     the variable or, of a pair, out of it, undamped.
@@ -81,7 +118,12 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping, watching):
             if t < 0:
                 continue  # a machine or a global factor: filled in already
             first, k = fac[f, FIRST], gslot[g, POSITION]
-            if fac[f, ARITY] == 2:  # most factors: written out, unsigned, four at a time
+            if ahead and not _has(fslot, first, fac[f, ARITY], g, not forward):
+                continue
+            if fac[f, CODE] > 0:
+                q = gslot[fslot[first + 1 - k], OFFSET]
+                label_message(tab, t, fac[f, CODE], fac[f, WIDTH], gq, q, n, tmp)
+            elif fac[f, ARITY] == 2:  # most factors: written out, unsigned, four at a time
                 other = fslot[first + 1 - k]
                 q, size = np.uint64(gslot[other, OFFSET]), np.uint64(gslot[other, SIZE])
                 mine, row, j = np.uint64(n), np.uint64(t), _U0
@@ -176,7 +218,10 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping, watching):
             biggest = max(biggest, abs(p - bel[base + i]))
             bel[base + i] = p
         for g in range(gptr[v], gptr[v + 1]):
-            o = gslot[g, OFFSET]
+            f, o = gslot[g, FACTOR], gslot[g, OFFSET]
+            if ahead and fac[f, TABLE] >= 0:
+                if not _has(fslot, fac[f, FIRST], fac[f, ARITY], g, forward):
+                    continue
             total = 0.0
             for i in range(n):
                 x = b[i] / gm[o + i] if b[i] > 0.0 else 0.0
@@ -201,7 +246,7 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping, watching):
 
 
 @jit
-def visit_log(w, s, out, begin, end, forward, phase, damping, watching):
+def visit_log(w, s, out, begin, end, forward, phase, damping, watching, ahead):
     """The same in logs, and with messages raised to their edge appearance where there is one."""
     card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
     m, rl, gm, gq, bel, b, tmp, flag = s
@@ -215,10 +260,11 @@ def visit_log(w, s, out, begin, end, forward, phase, damping, watching):
             f, o = gslot[g, FACTOR], gslot[g, OFFSET]
             if fac[f, TABLE] < 0:
                 continue
-            contract_log(
-                tab, fac[f, TABLE], gq, gslot, fslot, fac[f, FIRST], fac[f, ARITY],
-                gslot[g, POSITION], tmp,
-            )  # fmt: skip
+            if ahead and not _has(fslot, fac[f, FIRST], fac[f, ARITY], g, not forward):
+                continue
+            factor_message(
+                tab, fac, f, gq, gslot, fslot, gslot[g, POSITION], np.bool_(True), tmp
+            )
             top = -np.inf
             for i in range(n):
                 top = max(top, tmp[i])
@@ -257,7 +303,10 @@ def visit_log(w, s, out, begin, end, forward, phase, damping, watching):
             biggest = max(biggest, abs(p - bel[base + i]))
             bel[base + i] = p
         for g in range(gptr[v], gptr[v + 1]):
-            o = gslot[g, OFFSET]
+            f, o = gslot[g, FACTOR], gslot[g, OFFSET]
+            if ahead and fac[f, TABLE] >= 0:
+                if not _has(fslot, fac[f, FIRST], fac[f, ARITY], g, forward):
+                    continue
             top = -np.inf
             for i in range(n):
                 x = b[i] - gm[o + i] if b[i] > -np.inf else -np.inf

@@ -75,6 +75,10 @@ def _is_broken(model, f, x):
             model.fptr[f + 1], row[START],
         )  # fmt: skip
         return state < 0 or model.final[row[FINAL] + state] == -np.inf
+    if model.width[f] > 0:
+        lo = model.fptr[f]
+        apart = abs(x[model.scope[lo]] - x[model.scope[lo + 1]])
+        return model.log_psi[model.toff[f] + min(apart, model.width[f] - 1)] == -np.inf
     cell = 0
     for k in range(model.fptr[f], model.fptr[f + 1]):
         cell = cell * model.card[model.scope[k]] + x[model.scope[k]]
@@ -260,7 +264,7 @@ def _sweep(model, x, words, e, total, t, at, state, behind):
     qptr, qvar, qweight = model.qptr, model.qvar, model.qweight
     vptr, vfac, vpos, vother, vown = model.vptr, model.vfac, model.vpos, model.vother, model.vown
     fptr, scope, toff, log_psi = model.fptr, model.scope, model.toff, model.log_psi
-    literal, machine, final = model.literal, model.machine, model.final
+    literal, machine, final, width = model.literal, model.machine, model.final, model.width
     step_at, step = model.step_at, model.step
     n_tables = toff.shape[0] - machine.shape[0]
     worst = 0.0
@@ -298,6 +302,11 @@ def _sweep(model, x, words, e, total, t, at, state, behind):
                     for s in range(n):
                         if (s == literal[lo + pos]) == (on == 1):
                             e[s] += weight
+                continue
+            if width[f] > 0:  # a pair of labels, by distance
+                far = width[f] - 1
+                for s in range(n):
+                    e[s] += log_psi[toff[f] + min(abs(s - x[u]), far)]
                 continue
             cell = 0
             if u >= 0:

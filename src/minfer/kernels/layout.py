@@ -47,6 +47,8 @@ class Layout(NamedTuple):
     vown: Any  # i4 (E,) stride of the variable's own state in the table; 0 of a machine
     toff: Any  # i8 (F,) where a factor's table begins (shared tables share it); -1: a machine
     log_psi: Any  # f8
+    width: Any  # i4 (F,) of pairs of labels, whose log psi by distance lie in the place of a table,
+    # how many; else 0
     literal: Any  # i4 (E,) the state that makes a machine's literal true
     step_at: Any  # i8 (E,) where the steps of a machine's place begin
     step: Any  # i4 (K, 2) each, those that are alike once

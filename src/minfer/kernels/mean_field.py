@@ -149,6 +149,38 @@ def _add_pair_message(n_own, own, n_other, other, table, log_psi, q, first, tota
 
 
 @jit
+def _label_message(n, table, width, log_psi, q, first, out):
+    """:func:`_message` of a pair of labels: its log psi by distance lie at ``table``.
+
+    What is as far as the last of them or further is summed from both ends.
+    """
+    far = width - 1
+    last = log_psi[table + far]
+    left = right = 0.0
+    for s in range(n):
+        out[0, s], out[1, s] = 0.0, 0.0
+    for s in range(far, n):  # mass at s - far and below it, at n - 1 - s + far and above it
+        left += q[first + s - far]
+        right += q[first + n - 1 - s + far]
+        if last == -np.inf:
+            out[1, s] += left
+            out[1, n - 1 - s] += right if far > 0 else 0.0
+        else:
+            out[0, s] += left * last
+            out[0, n - 1 - s] += right * last if far > 0 else 0.0
+    if far == 0:  # the same for every label
+        for s in range(n):
+            out[0, s], out[1, s] = out[0, n - 1], out[1, n - 1]
+    for s in range(n):
+        for t in range(max(s - far + 1, 0), min(s + far, n)):
+            value = log_psi[table + abs(s - t)]
+            if value == -np.inf:
+                out[1, s] += q[first + t]
+            else:
+                out[0, s] += q[first + t] * value
+
+
+@jit
 def _closes(scope, lo, hi, v, backward):
     """Whether v is the last variable of a scope that a sweep in this direction comes to."""
     n_later = 0
@@ -259,7 +291,7 @@ def _sweep(model, q, one, penalty, backward, at, ahead, behind):
     qptr, qvar, qweight = model.qptr, model.qvar, model.qweight
     vptr, vfac, vpos, vother, vown = model.vptr, model.vfac, model.vpos, model.vother, model.vown
     fptr, scope, toff, log_psi = model.fptr, model.scope, model.toff, model.log_psi
-    literal, machine, final = model.literal, model.machine, model.final
+    literal, machine, final, width = model.literal, model.machine, model.final, model.width
     step_at, step = model.step_at, model.step
     n_tables = toff.shape[0] - machine.shape[0]
     n_vars, n_states = card.shape[0], 2
@@ -299,6 +331,16 @@ def _sweep(model, q, one, penalty, backward, at, ahead, behind):
             closing[0, 1] = close
         for k in range(vptr[v], vptr[v + 1]):
             f, u, pos = vfac[k], vother[k], vpos[k]
+            if u >= 0 and width[f] > 0:
+                closes = (u < v) != backward
+                _label_message(n, toff[f], width[f], log_psi, q, off[u], part)
+                for s in range(n):
+                    total[0, s] += part[0, s]
+                    total[1, s] += part[1, s]
+                    if closes:
+                        closing[0, s] += part[0, s]
+                        closing[1, s] += part[1, s]
+                continue
             if u >= 0:
                 closes = (u < v) != backward
                 other, first = 1 if pos == 0 else n, off[u]
@@ -369,7 +411,10 @@ def forbidden_mass(model, q):
     for f in range(model.toff.shape[0] - model.machine.shape[0]):
         lo, hi = model.fptr[f], model.fptr[f + 1]
         table, psi = model.toff[f], model.log_psi
-        _message(card, off, scope, lo, hi, 0, table, psi, q, part, digit, prefix)
+        if model.width[f] > 0:
+            _label_message(card[scope[lo]], table, model.width[f], psi, q, off[scope[lo + 1]], part)
+        else:
+            _message(card, off, scope, lo, hi, 0, table, psi, q, part, digit, prefix)
         for s in range(card[scope[lo]]):
             total += q[off[scope[lo]] + s] * part[1, s]
     return total if total >= _TINY else 0.0
@@ -389,7 +434,11 @@ def expected_size(model, q):
     n_tables = model.toff.shape[0] - model.machine.shape[0]
     for f in range(n_tables):
         lo, hi = model.fptr[f], model.fptr[f + 1]
-        _message(card, off, scope, lo, hi, 0, model.toff[f], size, q, part, digit, prefix)
+        if model.width[f] > 0:
+            n, first = card[scope[lo]], off[scope[lo + 1]]
+            _label_message(n, model.toff[f], model.width[f], size, q, first, part)
+        else:
+            _message(card, off, scope, lo, hi, 0, model.toff[f], size, q, part, digit, prefix)
         for s in range(card[scope[lo]]):
             total += q[off[scope[lo]] + s] * part[0, s]
     at, ahead, behind = machine_room(model.fptr, model.machine)

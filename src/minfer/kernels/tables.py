@@ -13,7 +13,8 @@ import math
 import numpy as np
 
 from minfer.kernels._jit import jit
-from minfer.kernels.wiring import OFFSET, SIZE
+from minfer.kernels.labels import label_message, label_message_log
+from minfer.kernels.wiring import ARITY, CODE, FIRST, OFFSET, SIZE, TABLE, WIDTH
 
 
 @jit(fastmath={"reassoc", "contract"})
@@ -73,6 +74,23 @@ def contract_log(tab, t, gq, gslot, fslot, first, arity, k, tmp):
                     total += math.exp(x - top)
                 top += math.log(total)
             tmp[r] = top
+
+
+@jit
+def factor_message(tab, fac, f, gq, gslot, fslot, k, log, tmp):
+    """The message of factor f, a table or a pair of labels, to its variable k into ``tmp``."""
+    t, first, arity, code = fac[f, TABLE], fac[f, FIRST], fac[f, ARITY], fac[f, CODE]
+    if code > 0:
+        other = fslot[first + 1 - k]
+        q, n = gslot[other, OFFSET], gslot[other, SIZE]
+        if log:
+            label_message_log(tab, t, code, fac[f, WIDTH], gq, q, n, tmp)
+        else:
+            label_message(tab, t, code, fac[f, WIDTH], gq, q, n, tmp)
+    elif log:
+        contract_log(tab, t, gq, gslot, fslot, first, arity, k, tmp)
+    else:
+        contract(tab, t, gq, gslot, fslot, first, arity, k, tmp)
 
 
 @jit

@@ -29,7 +29,7 @@ MAX_PLAIN_LOAD = 450.0
 
 # columns of Wiring.gslot and Wiring.fac
 FACTOR, POSITION, OFFSET, SIZE = 0, 1, 2, 3
-TABLE, FIRST, ARITY = 0, 1, 2
+TABLE, FIRST, ARITY, CODE, WIDTH = 0, 1, 2, 3, 4
 
 
 class Wiring(NamedTuple):
@@ -47,7 +47,8 @@ class Wiring(NamedTuple):
     gslot: (
         np.ndarray
     )  # i8 (G, 4) general factor, position in its scope, offset and size of messages
-    fac: np.ndarray  # i8 (F, 3) offset of the table (-1: no table), first in fslot, arity
+    fac: np.ndarray  # i8 (F, 5) offset of the table (-1: no table), first in fslot, arity; of pairs
+    # of labels by distance their code and width (:mod:`minfer.kernels.labels`), else 0
     fslot: np.ndarray  # i8 (G,) each factor's slots in scope order
     tab: np.ndarray  # f8 tables scaled to maximum 1 (linear) or 0 (log)
     rho: np.ndarray  # f8 (E,) edge appearance of pair slots (tree-reweighted), else empty

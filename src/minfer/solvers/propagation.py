@@ -98,6 +98,8 @@ class Propagation:
             )
             if self.ahead and not self._has_passed():
                 self.kernels.complete(self.core, self.messages, self.watch.control)
+        if self.mesh.trees is not None and self.mesh.wiring.field.size:
+            self._complete()
         self._walk(up=False)
         residuals = np.abs(self.residuals)
         if not status.ok and len(residuals) and residuals[-1] <= self.tol:
@@ -197,6 +199,14 @@ class Propagation:
         self._look_at_flags()
         return made
 
+    def _complete(self) -> None:
+        """Cavities of the core that sweeps sending ahead have left as they were."""
+        k, s = self.kernels, self.messages
+        k.sweeps(
+            self.core, self._machines, s, s.m, watch_for(-1.0), k.START, 1, -1.0, 0.0,
+            self.mesh.log, np.zeros(1),
+        )  # fmt: skip
+
     # ------------------------------------------------------------------ trees
 
     def _walk(self, up: bool) -> None:
@@ -251,7 +261,12 @@ class Propagation:
             self.mesh = self.mesh.changed(wiring=w, machines=machines, log=True)
             self.core = self.core._replace(tab=w.tab, field=w.field)
             self.machines = self.machines._replace(final=final)
-            self.watch.control[self.kernels.PHASE] = 0.0  # what is confirmed is begun anew
+            control = self.watch.control
+            control[self.kernels.PHASE] = 0.0  # what is confirmed is begun anew
+            if control[self.kernels.SENT] <= 1.0:
+                control[self.kernels.SENT] = 0.0
+            s.flag[0] = 0
+            self._complete()
         s.flag[0] = 0
 
     def _in_core(self) -> list[tuple[Speakers, NDArray[np.int64]]]:

@@ -1,0 +1,334 @@
+"""Pairs of variables with the same labels, whose log psi depends on how far apart the labels are.
+
+    log psi_f(x, y) = weight_f * profile(min(|x - y|, T - 1))
+
+Potts (a weight where two labels agree), truncated linear and truncated quadratic smoothness are of
+this form, and any other function of the distance |x - y| by its T *taps*; from distance T - 1 on it
+is constant. A tap of minus infinity forbids its distance whatever the weight is.
+
+To solvers these are tables, of which a few numbers say everything (:meth:`Distances.label_taps`):
+belief propagation computes their messages in O(K) or O(K T) instead of O(K^2)
+(:mod:`minfer.kernels.labels`), mean field and Gibbs read taps instead of cells; whoever needs a
+table can have one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import ModelError
+from minfer.factors.group import FactorGroup, Rows, difference, read_only
+from minfer.factors.tables import MAX_LOG, Tables
+
+
+@dataclass(frozen=True, eq=False)
+class Distances(FactorGroup):
+    """F factors over two variables of K states each, log psi = weight * profile(|x - y|).
+
+    ``weight`` has one number per factor, or one for all; ``profile`` one row per factor, or one for
+    all, of T <= K numbers by distance, the last of all larger ones too.
+    """
+
+    shape: tuple[int, ...]  # (K, K)
+    _weight: NDArray[np.float64]  # (F,) or (1,)
+    _profile: NDArray[np.float64]  # (F, T) or (1, T)
+
+    kind = "label-distance"
+
+    # ------------------------------------------------------------------ looking
+
+    @property
+    def noun(self) -> str:
+        return "label distance"
+
+    @property
+    def n_labels(self) -> int:
+        """K, the states of each variable."""
+        return self.shape[0]
+
+    @property
+    def theta(self) -> NDArray[np.float64]:
+        """Weights, shape (F,)."""
+        return read_only(np.broadcast_to(self._weight, (len(self),)))
+
+    @property
+    def profile(self) -> NDArray[np.float64]:
+        """What the weights multiply, by distance; the last of larger ones too: (F, T) or (1, T)."""
+        return read_only(self._profile)
+
+    @property
+    def shared(self) -> bool:
+        return len(self._weight) == 1 and len(self._profile) == 1 and len(self) != 1
+
+    @property
+    def has_tables(self) -> bool:
+        return True
+
+    def has_structure_of(self, other: FactorGroup) -> bool:
+        return (
+            super().has_structure_of(other)
+            and isinstance(other, Distances)
+            and self._profile.shape[1] == other._profile.shape[1]
+        )
+
+    def label_taps(self) -> NDArray[np.float64]:
+        with np.errstate(invalid="ignore", over="ignore"):
+            taps = self._weight[:, None] * self._profile
+        return np.where(self._profile == -np.inf, -np.inf, taps)
+
+    def _taps(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Log psi by distance of some rows, (n, T)."""
+        taps = self.label_taps()
+        return taps[rows] if len(taps) == len(self) else np.broadcast_to(taps, (len(rows), taps.shape[1]))
+
+    def _place(self, apart: NDArray) -> NDArray[np.int64]:
+        """Which tap a difference of labels reads."""
+        return np.minimum(np.abs(apart), self._profile.shape[1] - 1)
+
+    @property
+    def _cells(self) -> NDArray[np.int64]:
+        """Which tap each cell of a table is, (K * K,)."""
+        label = np.arange(self.n_labels)
+        return self._place(label[:, None] - label).ravel()
+
+    # ------------------------------------------------------------------ new groups from old
+
+    def take(self, rows: NDArray[np.int64], ids: NDArray[np.int64]) -> Distances:
+        return self.replace(
+            _ids=ids,
+            _scope=self._scope[rows],
+            _weight=_rows_of(self._weight, rows, len(self)),
+            _profile=_rows_of(self._profile, rows, len(self)),
+        )
+
+    @property
+    def n_weights(self) -> int:
+        return 1
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return read_only(self.theta[:, None])
+
+    def with_weights(self, weights: NDArray[np.float64]) -> Distances:
+        return self.replace(_weight=np.array(weights[:, 0], dtype=np.float64))
+
+    def basis(self) -> NDArray[np.float64] | None:
+        if len(self._profile) > 1 or not np.isfinite(self._profile).all():
+            return None
+        return np.ascontiguousarray(self._profile[:, self._cells])
+
+    def statistics(self, joint: NDArray[np.float64]) -> NDArray[np.float64]:
+        phi = np.where(self._profile > -np.inf, self._profile, 0.0)[:, self._cells]
+        if len(phi) == 1:
+            return (joint @ phi[0])[:, None]
+        return (joint * phi).sum(axis=1)[:, None]
+
+    def distance_statistics(self, mass: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The same from the distributions of the distance (F, T): see :meth:`statistics`."""
+        phi = np.where(self._profile > -np.inf, self._profile, 0.0)
+        return (mass * phi).sum(axis=1)[:, None]
+
+    def without_zeros(self, which: NDArray[np.bool_]) -> Distances:
+        if not (self.forbids() & which).any():
+            return self
+        zero = np.isneginf(self._profile) & which[:, None]
+        return self.replace(_profile=np.where(zero, 0.0, self._profile))
+
+    def support(self) -> Distances:
+        profile = np.where(self._profile > -np.inf, 0.0, -np.inf)
+        return self.replace(_weight=np.ones(1), _profile=profile)
+
+    # ------------------------------------------------------------------ values
+
+    def score(self, rows: NDArray[np.int64], states: NDArray[np.int64]) -> NDArray[np.float64]:
+        taps, place = self.label_taps(), self._place(states[:, 0] - states[:, 1])
+        return taps[rows if len(taps) == len(self) else 0, place]
+
+    def log_score(self, assignments: NDArray[np.int64]) -> NDArray[np.float64]:
+        place = self._place(assignments[:, self._scope[:, 0]] - assignments[:, self._scope[:, 1]])
+        taps = self.label_taps()
+        rows = np.arange(len(self)) if len(taps) == len(self) else 0
+        return taps[rows, place].sum(axis=1)
+
+    def log_tables(self, rows: Rows = slice(None)) -> NDArray[np.float64]:
+        return self._taps(np.arange(len(self))[rows])[:, self._cells]
+
+    def stored_tables(self) -> NDArray[np.float64]:
+        return self.label_taps()[:, self._cells]
+
+    def forbids(self) -> NDArray[np.bool_]:
+        return np.broadcast_to(np.isneginf(self._profile).any(axis=1), (len(self),))
+
+    def magnitude(self) -> NDArray[np.float64]:
+        taps = self.label_taps()
+        size = np.where(np.isfinite(taps), np.abs(taps), 0.0).max(axis=1)
+        return np.broadcast_to(size, (len(self),))
+
+    def spread(self) -> NDArray[np.float64]:
+        taps = self.label_taps()
+        return np.broadcast_to(difference(taps.max(axis=1), taps.min(axis=1)), (len(self),))
+
+    def pair_values(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        basis = self.basis()
+        if basis is None or not np.isin(basis, (0.0, 1.0)).all():
+            return super().pair_values()
+        return np.array(self.theta[:, None]), basis
+
+    def messages(
+        self,
+        rows: NDArray[np.int64],
+        incoming: NDArray[np.float64],
+        out: NDArray[np.float64],
+        best: bool = False,
+    ) -> NDArray[np.float64]:
+        from minfer.kernels import labels
+
+        taps = np.require(self.label_taps(), requirements=["C", "W"])
+        log_z = np.empty(len(rows))
+        labels.all_messages(
+            taps, np.asarray(rows, dtype=np.int64) if len(taps) > 1 else np.zeros(len(rows), np.int64),
+            np.require(incoming, np.float64, ["C", "W"]), out, log_z, best,
+        )  # fmt: skip
+        return log_z
+
+    # ------------------------------------------------------------------ evidence
+
+    def _slice(
+        self, rows: NDArray[np.int64], known: NDArray[np.bool_], states: NDArray[np.int32]
+    ) -> list[FactorGroup]:
+        taps = self._taps(rows)
+        if known.all():
+            apart, shape = states[:, :1] - states[:, 1:], ()
+        else:
+            apart, shape = states - np.arange(self.n_labels), self.shape[:1]
+        entries = np.take_along_axis(taps, self._place(apart), axis=1)
+        scope = np.ascontiguousarray(self._scope[rows][:, ~known])
+        return [Tables(self._ids[rows], scope, shape, np.ascontiguousarray(entries))]
+
+    # ------------------------------------------------------------------ scores of left-out factors
+
+    def scores(
+        self, probs: NDArray[np.float64], offsets: NDArray[np.int64], score: str, out: NDArray
+    ) -> None:
+        """A gain or reverse divergence is one of the distance: log psi knows nothing else."""
+        if score == "residual" or self.n_labels < 2:
+            return super().scores(probs, offsets, score, out)
+        from minfer.kernels import gains, labels
+
+        taps = np.require(self.label_taps(), requirements=["C", "W"])
+        mass = np.empty((len(self), taps.shape[1]))
+        labels.distance_masses(self._scope, self.n_labels, probs, offsets, mass)
+        (gains.table_gains if score == "gain" else gains.table_reverse_gains)(mass, taps, out)
+        return None
+
+    # ------------------------------------------------------------------ checks and files
+
+    def check_numbers(self) -> None:
+        n, taps = len(self), self._profile.shape[1] if self._profile.ndim == 2 else 0
+        if self.arity != 2 or self.shape[0] != self.shape[1]:
+            raise ModelError(
+                f"factor {int(self._ids[0])}: label distances are over two variables with equally "
+                f"many states, not {list(self.shape)}; use a table"
+            )
+        if len(self._profile) not in (1, n) or not 1 <= taps <= self.n_labels:
+            raise ModelError(
+                f"factor {int(self._ids[0])}: {n} label distances of {self.n_labels} labels need "
+                f"1 to {self.n_labels} numbers by distance, not of shape {self._profile.shape}"
+            )
+        good = (np.abs(self._profile) < MAX_LOG) | (self._profile == -np.inf)
+        if not good.all():
+            row = int(np.flatnonzero(~good.all(axis=1))[0])
+            bad = float(self._profile[row][~good[row]][0])
+            raise ModelError(
+                f"factor {int(self._ids[row])}: a number by distance is {bad}; they are finite "
+                "(within 1e300) or minus infinity (a distance that is forbidden)"
+            )
+        if self._weight.shape not in ((1,), (n,)):
+            raise ModelError(f"{n} label distances but weights of shape {self._weight.shape}")
+        taps_ = self.label_taps()
+        good = (np.abs(taps_) < MAX_LOG) | (self._profile == -np.inf)
+        if not (np.abs(self._weight) < MAX_LOG).all() or not good.all():
+            wrong = ~(np.abs(self._weight) < MAX_LOG) | ~good.all(axis=1)
+            row = int(np.flatnonzero(np.broadcast_to(wrong, (n,)))[0])
+            raise ModelError(
+                f"factor {int(self._ids[row])}: the weight of a {self.noun} is finite, and within "
+                f"1e300 when multiplied, not {float(self.theta[row])}"
+            )
+
+    def describe(self, put: Callable[[str, NDArray], None]) -> dict[str, Any]:
+        put("weight", self._weight.astype("<f8"))
+        put("profile", self._profile.astype("<f8"))
+        rows, taps = self._profile.shape
+        return {"weights": len(self._weight), "rows": rows, "taps": taps}
+
+    @classmethod
+    def restore(
+        cls,
+        ids: NDArray[np.int64],
+        scope: NDArray[np.int32],
+        shape: tuple[int, ...],
+        get: Callable[[str, str, list[int]], NDArray],
+        entry: dict[str, Any],
+    ) -> Distances:
+        counts = [entry.get(name) for name in ("weights", "rows", "taps")]
+        if not all(type(n) is int for n in counts) or len(shape) != 2:
+            raise ModelError("label distances need counts of weights, rows and taps")
+        weights, rows, taps = counts
+        if weights not in (1, len(ids)) or rows not in (1, len(ids)) or not 1 <= taps <= shape[0]:
+            raise ModelError(
+                f"{weights} weights and {rows} rows of {taps} taps for {len(ids)} label distances "
+                f"of {shape[0]} labels"
+            )
+        weight = get("weight", "<f8", [weights])
+        return cls(ids, scope, shape, weight, get("profile", "<f8", [rows, taps]))
+
+
+def _rows_of(values: NDArray, rows: NDArray[np.int64], n: int) -> NDArray:
+    """Rows of what has one for each of n factors; what has one for all stays."""
+    return values[rows] if len(values) == n else values
+
+
+def distances(
+    ids: NDArray[np.int64],
+    scope: NDArray[np.int32],
+    shape: Sequence[int],
+    weight: NDArray[np.float64],
+    profile: NDArray[np.float64],
+) -> list[Distances]:
+    """Groups of label distances in the least room, in the order of their numbers where it matters.
+
+    ``weight`` (F,) may be infinite: then only the distances with the largest (minus infinity:
+    smallest) number of the profile (F or 1, T) are allowed. Equal weights are kept once, taps that
+    nothing tells apart from those beyond them are dropped.
+    """
+    profile = profile[:, : shape[0]]
+    parts = []
+    for kind in (0.0, 1.0, -1.0):
+        rows = np.flatnonzero(np.where(np.isinf(weight), np.sign(weight), 0.0) == kind)
+        if not len(rows):
+            continue
+        mine, w = _rows_of(profile, rows, len(ids)) if len(profile) > 1 else profile, weight[rows]
+        if kind:
+            finite = mine > -np.inf
+            top = (kind * np.where(finite, mine, -kind * np.inf)).max(axis=1, keepdims=True)
+            mine = np.where(finite & (kind * mine == top), 0.0, -np.inf)
+            w = np.ones(1)
+        if len(w) > 1 and (w == w[0]).all():
+            w = w[:1]
+        if len(mine) > 1 and (mine == mine[:1]).all():
+            mine = mine[:1]
+        last = mine.shape[1] - 1
+        while last and (mine[:, last] == mine[:, last - 1]).all():
+            last -= 1
+        parts.append(
+            Distances(
+                ids[rows], scope[rows], tuple(int(s) for s in shape), np.array(w, dtype=np.float64),
+                np.array(mine[:, : last + 1], dtype=np.float64, order="C"),
+            )  # fmt: skip
+        )
+    return parts

@@ -1,0 +1,368 @@
+"""Messages between variables with the same labels, by how far apart the labels are.
+
+A pair's table is given by T *taps*: psi(x, y) depends on d = |x - y| alone and is constant from D =
+T - 1 on. Its message
+
+    m(y) = sum_x psi(|x - y|) h(x) = sum_{|x - y| < D} psi(|x - y|) h(x) + c sum_{|x - y| >= D} h(x)
+
+costs O(K D), and O(K) where D is 1 (Potts) or the taps fall by one ratio (linear costs). Four codes,
+each with T numbers [c, v_0, ..., v_{D-1}] that are not negative, so that their logs serve the twin
+in logs:
+
+* RISE: no tap is below c; v = psi - c, and m = c sum h + sum v h.
+* BAND: any taps; v = psi. What lies outside the band is summed from both ends.
+* CHAIN: as BAND, and v_d = v_0 r^d: two exponential filters, cut off at D.
+* DENSE: no taps but a table; :mod:`minfer.kernels.general` has it.
+
+Everything is sums of products of what is not negative: nothing cancels, every message has the
+relative accuracy of its sums. That is why a filter that ends is not "add what comes, subtract what
+goes": it is put together from sums within blocks of length D, the end of one and the beginning of
+the next. The sum of all but one label is the sum of all less that one, except for the one label
+that may have more than half of it, and for it is summed anew. No FFT: it errs by the largest entry.
+"""
+
+import math
+
+import numpy as np
+
+from minfer.kernels._jit import jit
+
+DENSE, RISE, BAND, CHAIN = 0, 1, 2, 3
+#: Taps from which on filters are quicker than the taps themselves.
+CHAIN_FROM = 24
+
+_U0, _U1, _U2, _U3, _U4 = (np.uint64(i) for i in range(5))
+
+
+@jit(fastmath={"reassoc", "contract"})
+def label_message(tab, t, code, width, gq, q, n, tmp):
+    """m(y) into ``tmp[:n]`` from h = gq[q:q+n] and the numbers tab[t:]; width is D.
+
+    ``tmp`` is scratch beyond that: n + 2 width + 4 numbers more.
+    """
+    t, q, n, D = np.uint64(t), np.uint64(q), np.uint64(n), np.uint64(width)
+    c = tab[t]
+    v0 = tab[t + _U1] if D > _U0 else 0.0
+    total = 0.0
+    for i in range(n):
+        total += gq[q + i]
+    if code == RISE and D <= _U1:
+        low = c * total
+        for i in range(n):
+            tmp[i] = low + v0 * gq[q + i]
+        return
+    if D <= _U1:
+        top, best = 0.0, _U0
+        for i in range(n):
+            x = gq[q + i]
+            if x > top:
+                top, best = x, i
+        rest = 0.0
+        for i in range(n):
+            x = gq[q + i]
+            tmp[i] = c * (total - x) + v0 * x
+        for i in range(best):
+            rest += gq[q + i]
+        for i in range(best + _U1, n):
+            rest += gq[q + i]
+        tmp[best] = c * rest + v0 * top
+        return
+    if code == CHAIN:
+        _filter(tab, t + _U1, D, gq, q, n, tmp)
+    else:
+        pad = n + D  # h with zeros on both sides; the taps four at a time
+        for i in range(D):
+            tmp[n + i] = 0.0
+            tmp[pad + n + i] = 0.0
+        low = c * total if code == RISE else 0.0
+        for i in range(n):
+            x = gq[q + i]
+            tmp[pad + i] = x
+            tmp[i] = low + v0 * x
+        j = _U1
+        while j + _U4 <= D:
+            v = t + _U1 + j
+            a0, a1, a2, a3 = tab[v], tab[v + _U1], tab[v + _U2], tab[v + _U3]
+            left, right = pad - j, pad + j
+            for i in range(n):
+                x = a0 * (tmp[left + i] + tmp[right + i])
+                x += a1 * (tmp[left + i - _U1] + tmp[right + i + _U1])
+                x += a2 * (tmp[left + i - _U2] + tmp[right + i + _U2])
+                x += a3 * (tmp[left + i - _U3] + tmp[right + i + _U3])
+                tmp[i] += x
+            j += _U4
+        while j < D:
+            a0 = tab[t + _U1 + j]
+            left, right = pad - j, pad + j
+            for i in range(n):
+                tmp[i] += a0 * (tmp[left + i] + tmp[right + i])
+            j += _U1
+    if code != RISE and c > 0.0:
+        total = 0.0
+        for i in range(D, n):
+            total += gq[q + i - D]
+            tmp[i] += c * total
+        total = 0.0
+        for i in range(D, n):
+            total += gq[q + n - _U1 - (i - D)]
+            tmp[n - _U1 - i] += c * total
+
+
+@jit
+def _filter(tab, v, D, gq, q, n, tmp):
+    """sum_{|x - y| < D} v_0 r^|x - y| h(x) into tmp[:n]; v_d is tab[v + d].
+
+    The sum over the D labels up to y, from left and from right, counts y's own twice. A block's sums
+    A(y) = r A(y - 1) + h(y) begin anew every D labels; what they lack is the end of the block before,
+    B(i) = sum_{k >= i} h(k) r^(last - k), kept behind ``tmp[:n]``.
+    """
+    v0 = tab[v]
+    r = tab[v + _U1] / v0
+    for back in range(2):
+        start = _U0
+        while start < n:
+            end = min(start + D, n)
+            run = 0.0
+            for i in range(start, end):
+                p = i - start
+                run = run * r + gq[q + (n - _U1 - i if back else i)]
+                x = v0 * run
+                if start > _U0 and p + _U1 < D:
+                    x += tab[v + p + _U1] * tmp[n + p + _U1]
+                if back:
+                    y = n - _U1 - i
+                    # both sums hold v_0 h(y), so taking one of them off costs a bit at most
+                    tmp[y] = (tmp[y] + x) - v0 * gq[q + y]
+                else:
+                    tmp[i] = x
+            if end < n:
+                run, power = 0.0, 1.0
+                for k in range(D):
+                    i = end - _U1 - k
+                    run += power * gq[q + (n - _U1 - i if back else i)]
+                    power *= r
+                    tmp[n + D - _U1 - k] = run
+            start = end
+
+
+@jit
+def label_message_log(tab, t, code, width, gq, q, n, tmp):
+    """The same in logs; ``tmp`` needs 3 n numbers."""
+    c, D = tab[t], width
+    top, best = -np.inf, 0
+    for i in range(n):
+        if gq[q + i] > top:
+            top, best = gq[q + i], i
+    if top == -np.inf:
+        for i in range(n):
+            tmp[i] = -np.inf
+        return
+    total = 0.0
+    for i in range(n):
+        total += math.exp(gq[q + i] - top)
+    every = top + math.log(total)
+    if code != RISE and D == 1 and c > -np.inf:  # all but one label
+        second, rest = -np.inf, 0.0
+        for i in range(n):
+            if i != best:
+                second = max(second, gq[q + i])
+        if second > -np.inf:
+            for i in range(n):
+                if i != best:
+                    rest += math.exp(gq[q + i] - second)
+        for i in range(n):
+            tmp[n + i] = top + math.log(total - math.exp(gq[q + i] - top)) if i != best else (
+                second + math.log(rest) if second > -np.inf else -np.inf
+            )
+    elif code != RISE and D >= 1 and c > -np.inf:
+        high, total = -np.inf, 0.0  # log of a running sum: high + log(total)
+        for i in range(n):
+            if i >= D:
+                high, total = _more(high, total, gq[q + i - D])
+            tmp[n + i] = high + math.log(total) if total > 0.0 else -np.inf
+        high, total = -np.inf, 0.0
+        for k in range(n):
+            i = n - 1 - k
+            if k >= D:
+                high, total = _more(high, total, gq[q + i + D])
+            x = high + math.log(total) if total > 0.0 else -np.inf
+            tmp[n + i] = _add_logs(tmp[n + i], x)
+    for i in range(n):
+        x = every if code == RISE or D == 0 else tmp[n + i]
+        tail = c + x if c > -np.inf else -np.inf
+        if D == 0:
+            tmp[i] = tail
+            continue
+        lo, hi = max(i - D + 1, 0), min(i + D, n)
+        high = tail
+        for j in range(lo, hi):
+            high = max(high, tab[t + 1 + abs(i - j)] + gq[q + j])
+        if high > -np.inf:
+            total = math.exp(tail - high)
+            for j in range(lo, hi):
+                total += math.exp(tab[t + 1 + abs(i - j)] + gq[q + j] - high)
+            high += math.log(total)
+        tmp[i] = high
+
+
+@jit
+def _more(high, total, x):
+    """high + log(total) with e^x added to the sum."""
+    if x == -np.inf:
+        return high, total
+    if x <= high:
+        return high, total + math.exp(x - high)
+    return x, (total * math.exp(high - x) if total > 0.0 else 0.0) + 1.0
+
+
+@jit
+def _add_logs(a, b):
+    high = max(a, b)
+    if high == -np.inf:
+        return high
+    return high + math.log1p(math.exp(min(a, b) - high))
+
+
+@jit
+def _best_message(tab, width, h, first, n, out, at, work, where):
+    """max_x log psi(|x - y|) + h(x) into out[at:at+n], log psi by tab [c, v_0, ...].
+
+    O(n) where the taps fall linearly or as a parabola and no further than c (lower envelopes:
+    Felzenszwalb & Huttenlocher 2012, "Distance transforms of sampled functions", Theory of Computing
+    8:415-428), else O(n width).
+    """
+    c, D = tab[0], width
+    for i in range(n):
+        out[at + i] = -np.inf
+    if D == 0 or c > -np.inf:  # beyond the band
+        run = -np.inf
+        for i in range(D, n):
+            run = max(run, h[first + i - D])
+            out[at + i] = max(out[at + i], c + run)
+        run = -np.inf
+        for k in range(D, n):
+            i = n - 1 - k
+            run = max(run, h[first + i + D])
+            out[at + i] = max(out[at + i], c + run)
+    if D == 0:
+        return
+    v0 = tab[1]
+    fall = v0 - tab[2] if D > 1 else 0.0
+    linear = parabola = D > 2 and 0.0 < fall < np.inf and c > -np.inf
+    for d in range(2, D if linear else 0):
+        slip = 4e-16 * abs(tab[1 + d])
+        linear = linear and abs(v0 - d * fall - tab[1 + d]) <= slip
+        parabola = parabola and abs(v0 - d * d * fall - tab[1 + d]) <= slip
+    if linear and v0 - D * fall <= c:
+        run = -np.inf
+        for i in range(n):
+            run = max(run - fall, h[first + i])
+            out[at + i] = max(out[at + i], v0 + run)
+        run = -np.inf
+        for k in range(n):
+            i = n - 1 - k
+            run = max(run - fall, h[first + i])
+            out[at + i] = max(out[at + i], v0 + run)
+    elif parabola and v0 - D * D * fall <= c:
+        last = -1  # of the parabolas on the envelope: work[k] is where the k-th begins to lead
+        for x in range(n):
+            if h[first + x] == -np.inf:
+                continue
+            begin = -np.inf
+            while last >= 0:
+                p = where[last]
+                begin = ((h[first + p] - h[first + x]) / fall + x * x - p * p) / (2.0 * (x - p))
+                if begin > work[last]:
+                    break
+                last -= 1
+            last += 1
+            where[last], work[last] = x, begin if last > 0 else -np.inf
+        k = 0
+        for i in range(n if last >= 0 else 0):
+            while k < last and work[k + 1] <= i:
+                k += 1
+            apart = i - where[k]
+            out[at + i] = max(out[at + i], v0 - fall * apart * apart + h[first + where[k]])
+    else:
+        for i in range(n):
+            for j in range(max(i - D + 1, 0), min(i + D, n)):
+                out[at + i] = max(out[at + i], tab[1 + abs(i - j)] + h[first + j])
+
+
+@jit
+def all_messages(taps, which, incoming, out, log_z, best):
+    """Both messages of each of n pairs, in logs: see :meth:`minfer.factors.FactorGroup.messages`.
+
+    ``taps`` are log psi by distance, pair i has those of row which[i].
+    """
+    k = incoming.shape[1] // 2
+    D = taps.shape[1] - 1
+    tab, tmp, h = np.empty(D + 1), np.empty(3 * k + 1), np.empty(2 * k)
+    where, answer = np.empty(k, np.int64), np.empty(2 * k)
+    for f in range(incoming.shape[0]):
+        tab[0] = taps[which[f], D]
+        for d in range(D):
+            tab[1 + d] = taps[which[f], d]
+        for i in range(2 * k):
+            h[i] = incoming[f, i]
+        for a in range(2):
+            if best:
+                _best_message(tab, D, h, (1 - a) * k, k, answer, a * k, tmp, where)
+                continue
+            label_message_log(tab, 0, BAND, D, h, (1 - a) * k, k, tmp)
+            for i in range(k):
+                answer[a * k + i] = tmp[i]
+        top, total = -np.inf, 0.0
+        for i in range(k):
+            top = max(top, answer[i] + h[i])
+        if not best and top > -np.inf:
+            for i in range(k):
+                total += math.exp(answer[i] + h[i] - top)
+            top += math.log(total)
+        log_z[f] = top
+        for i in range(2 * k):
+            out[f, i] = answer[i]
+
+
+@jit
+def _masses(p, a, q, b, n, mass, f):
+    """Of the distances between labels drawn from p[a:a+n] and q[b:b+n], into mass[f]."""
+    D = mass.shape[1] - 1
+    for d in range(D):
+        total = 0.0
+        for i in range(n - d):
+            total += p[a + i] * q[b + i + d]
+            if d > 0:
+                total += p[a + i + d] * q[b + i]
+        mass[f, d] = total
+    total = left = right = 0.0
+    for i in range(D, n):
+        left += q[b + i - D]
+        right += p[a + i - D]
+        if D > 0:
+            total += p[a + i] * left + q[b + i] * right
+    mass[f, D] = total if D > 0 else left * right
+
+
+@jit
+def distance_masses(scope, n, probs, off, mass):
+    """How probable each distance of the labels of pairs (F, 2) is under product marginals, (F, T).
+
+    The last one: all distances from T - 1 on.
+    """
+    for f in range(scope.shape[0]):
+        _masses(probs, off[scope[f, 0]], probs, off[scope[f, 1]], n, mass, f)
+
+
+@jit
+def belief_masses(rows, fac_first, fslot, offset, n, gq, taps, which, mass):
+    """The same under joint beliefs: the taps (n or 1, T), linear, times the cavities, normalised."""
+    for k in range(rows.shape[0]):
+        first = fac_first[rows[k]]
+        _masses(gq, offset[fslot[first]], gq, offset[fslot[first + 1]], n, mass, k)
+        total = 0.0
+        for d in range(mass.shape[1]):
+            mass[k, d] *= taps[which[k], d]
+            total += mass[k, d]
+        for d in range(mass.shape[1]):
+            mass[k, d] /= total
