@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from minfer.conditioning import Conditioned
 from minfer.errors import ModelError
-from minfer.factors import Distances, FactorGroup, n_entries
+from minfer.factors import FactorGroup, n_entries
 from minfer.wiring import MACHINE, MAX_RANGE, PAIR, SPEAKS, TABLE, Mesh, ranges, refill, to_log
 
 if TYPE_CHECKING:
@@ -377,10 +377,9 @@ class MessageState:
         mesh, w, s, basis = self.mesh, self.mesh.wiring, self.messages, group.basis()
         if mesh.model.has_fixed:
             return None
-        if isinstance(group, Distances):
-            found = self._distance_means(group)
-            if found is not None:
-                return found
+        found = self._distance_means(group)
+        if found is not None:
+            return found
         if basis is None or group.shape != (2, 2):
             return None
         if not (mesh.roles.form[group._ids] == PAIR).all():
@@ -392,24 +391,23 @@ class MessageState:
         )  # fmt: skip
         return out
 
-    def _distance_means(self, group: Distances) -> NDArray[np.float64] | None:
-        """Expected profiles of pairs of labels, (F, 1); None where some are wired otherwise."""
+    def _distance_means(self, group: FactorGroup) -> NDArray[np.float64] | None:
+        """Expected statistics of pairs of labels, (F, k); None where some are wired otherwise."""
         from minfer.kernels import labels
 
         mesh, w, s = self.mesh, self.mesh.wiring, self.messages
-        rows = mesh.roles.row[group._ids]
-        if mesh.log or not (mesh.roles.form[group._ids] == TABLE).all():
+        rows, taps = mesh.roles.row[group._ids], group.label_taps()
+        if taps is None or mesh.log or not (mesh.roles.form[group._ids] == TABLE).all():
             return None
         if not w.fac[rows, 3].all():
             return None
         refresh_cavities(mesh, s)
-        taps = group.label_taps()
         taps = np.exp(taps - taps.max(axis=1, keepdims=True))
         which = np.arange(len(group)) if len(taps) > 1 else np.zeros(len(group), dtype=np.int64)
         mass = np.empty((len(group), taps.shape[1]))
         labels.belief_masses(
             rows, np.ascontiguousarray(w.fac[:, 1]), w.fslot, np.ascontiguousarray(w.gslot[:, 2]),
-            group.n_labels, s.gq, taps, which, mass,
+            group.shape[0], s.gq, taps, which, mass,
         )  # fmt: skip
         return group.distance_statistics(mass)
 
@@ -470,7 +468,9 @@ def refresh_cavities(mesh: Mesh, s: Messages) -> None:
     )  # fmt: skip
 
 
-def watch_for(tol: float, *kept: NDArray[np.float64]) -> Watch:
+def watch_for(
+    tol: float, *kept: NDArray[np.float64], work: NDArray[np.float64] = _NONE
+) -> Watch:
     """A watch over a run to come, with room for messages and beliefs before its last update."""
     from minfer.kernels.bp import LAST, TRIGGER
     from minfer.kernels.wiring import Watch
@@ -478,7 +478,7 @@ def watch_for(tol: float, *kept: NDArray[np.float64]) -> Watch:
     control = np.zeros(8)
     control[TRIGGER], control[LAST] = tol, np.inf
     m, gm, gq, bel = kept or (_NONE, _NONE, _NONE, _NONE)
-    return Watch(_NO_ORDER, control, m, gm, gq, bel)
+    return Watch(_NO_ORDER, control, m, gm, gq, bel, work)
 
 
 def _normalised(log_table: NDArray) -> NDArray[np.float64]:

@@ -20,7 +20,17 @@ from minfer.conditioning import Conditioned
 from minfer.errors import ContradictionError
 from minfer.factors import FactorGroup, interaction
 from minfer.graph import FactorGraph
-from minfer.layout import Pairs, automata, cells, join, places, scopes, split_pairs
+from minfer.layout import (
+    Pairs,
+    Places,
+    Scopes,
+    automata,
+    cells,
+    join,
+    places,
+    scopes,
+    split_pairs,
+)
 
 if TYPE_CHECKING:
     from minfer.kernels.machines import Machines
@@ -32,6 +42,8 @@ PAIR, TABLE, MACHINE, SPEAKS = 1, 2, 3, 4  # how a factor takes part; 0: absorbe
 _NO_CLASS = np.zeros(0, dtype=np.uint8)
 #: Beyond these log-odds (1e200) a pair message equals its limit to the last bit.
 _CERTAIN = 461.0
+#: Products of a field and of messages that lean sweeps may meet, 1e-143.
+_LEAN_RANGE = -330.0
 #: Linear tables and fields must not fall below e^-345 = 1e-150 of their maximum.
 MAX_RANGE = 345.0
 
@@ -62,6 +74,7 @@ class Mesh:
     known: NDArray[np.int32] | None = None  # (V,) state that evidence of a run leaves, or -1
     valid: bool = True  # edge weights, if reweighted, are known to give a bound
     lent: NDArray[np.float64] | None = None  # the weights of a larger graph that these are from
+    lowest: float = -np.inf  # of all entries of log-tables, their largest being 0
 
     def changed(self, **changes: Any) -> Mesh:
         """The same with other fields; ``dataclasses.replace`` would take ten times as long."""
@@ -79,6 +92,24 @@ class Mesh:
             return self
         first = self.first.copy() if self.first is kept.first else self.first
         return self.changed(first=first, machines=ma)
+
+    @property
+    def lean_room(self) -> NDArray[np.float64]:
+        """Scratch for lean sweeps (:mod:`minfer.kernels.lean`); empty where they are not for this.
+
+        They take pairs with positive tables, of which all that meets in a variable multiplied stays
+        a number: a message lies between the smallest entry of its table and 1.
+        """
+        w, ma = self.wiring, self.machines
+        if self.log or self.reweighted or len(w.rev) or len(ma.code) or self.speakers:
+            return _NONE
+        if not len(w.fac) or self.lowest == -np.inf or (w.fac[:, 2] != 2).any():
+            return _NONE
+        degree, widest = int(np.diff(w.gptr).max()), int(w.card.max())
+        least = float(w.field.min(where=w.field > 0.0, initial=1.0))
+        if np.log(least) + degree * self.lowest < _LEAN_RANGE:
+            return _NONE
+        return np.zeros(4 * (max(widest * (degree + 3), 2 * int(w.fac[:, 4].max())) // 2 + 16))
 
     @property
     def core(self) -> Wiring:
@@ -256,7 +287,7 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
         weighed.first, parts.ids, parts.gowner, parts.speakers, machines, weighed, left_over,
         find_trees(wiring, slot, pair_scope, parts.gowner),
         Roles(graph.n_factors, pair_ids, parts.ids, parts.fac, parts.machines),
-        odds, -1 not in odds,
+        odds, -1 not in odds, lowest=parts.lowest,
     )  # fmt: skip
 
 
@@ -295,7 +326,7 @@ def refill(
         return None
     w, weighed, left_over = mesh.wiring, mesh.weighed, mesh.left_over
     tab, machines, speakers, log = w.tab, mesh.machines, mesh.speakers, mesh.log
-    begin = mesh.first
+    begin, lowest = mesh.first, mesh.lowest
     if any(moved):
         rho = _rho_by_factor(mesh) if mesh.reweighted else None
         pairs = [Pairs(model.groups[i], *model.groups[i].pair_values()) for i in mesh.odds]
@@ -304,7 +335,7 @@ def refill(
         tables = _retabled(mesh, model, rho)
         if tables is None:
             return None
-        tab, machines, speakers, log, left_over = tables
+        tab, machines, speakers, log, left_over, lowest = tables
         weighed = _weigh(pairs, mesh.slot, len(w.card), rho, first)
         left_over += weighed.constant
         begin = weighed.first if first else np.empty(len(w.rev))
@@ -316,6 +347,7 @@ def refill(
     return mesh.changed(
         model=model, wiring=wiring, log=seen.log, constant=seen.constant, first=begin,
         speakers=speakers, machines=machines, weighed=weighed, left_over=left_over, known=known,
+        lowest=lowest,
     )  # fmt: skip
 
 
@@ -367,9 +399,9 @@ def _weigh(
 
 def _retabled(
     mesh: Mesh, model: Conditioned, rho: NDArray | None
-) -> tuple[NDArray, Machines, tuple[Speakers, ...], bool, float] | None:
-    """The numbers of general factors: tables, automata, those that speak, whether in logs, and
-    the constant left over; None if tables lie differently."""
+) -> tuple[NDArray, Machines, tuple[Speakers, ...], bool, float, float] | None:
+    """The numbers of general factors: tables, automata, those that speak, whether in logs, the
+    constant left over, and the lowest entry; None if tables lie differently."""
     general = [g for i, g in enumerate(model.groups) if i not in mesh.odds]
     tables = [g for g in general if g.form == "table"]
     parts = [_scaled_tables(g, rho) for g in tables]
@@ -392,6 +424,7 @@ def _retabled(
         tuple(replace(s, group=g) for s, g in zip(mesh.speakers, speaking)),
         log,
         scale + sum(scale for _, scale, _, _ in parts),
+        _lowest(tables, parts),
     )
 
 
@@ -508,6 +541,7 @@ class _General(NamedTuple):
     machines: Machines
     constant: float
     log: bool
+    lowest: float
 
 
 def _general(
@@ -519,13 +553,13 @@ def _general(
     if not groups:
         none, slots, fac = np.zeros(0, i8), np.zeros((0, 4), i8), np.zeros((0, 5), i8)
         owner, ma = np.zeros(0, np.int32), no_machines()
-        return _General(gptr, slots, fac, none, _NONE, _NONE, none, owner, (), ma, 0.0, log)
+        return _General(gptr, slots, fac, none, _NONE, _NONE, none, owner, (), ma, 0.0, log, 0.0)
     tables = [g for g in groups if g.form == "table"]
     readers = [g for g in groups if g.form == "machine"]
     speaking = [g for g in groups if g.form == "messages"]
     every = [*tables, *readers, *speaking]
     flat = scopes(every)
-    order, gptr, owner, position = places(flat, n)
+    order, gptr, owner, position = _places(every, flat, n)
     parts = [_scaled_tables(g, rho) for g in tables]
     ends, scale, lowest = _scaled_ends(readers)
     log = log or lowest < -MAX_RANGE or any(low < -MAX_RANGE for _, _, low, _ in parts)
@@ -564,6 +598,7 @@ def _general(
         gptr, gslot, fac, fslot, tab,
         _NONE if rho is None else rho[flat.ids][owner], flat.ids, flat.scope[order],
         tuple(speakers), machines, scale + sum(scale for _, scale, _, _ in parts), log,
+        _lowest(tables, parts),
     )  # fmt: skip
 
 
@@ -577,6 +612,19 @@ def no_machines() -> Machines:
         0, i4, i4, i4, i4, np.zeros(0, np.uint8), i8, i8, i4, i4, i4, i8, i4, i4, i4, i8, _NONE,
         _NONE, _NONE,
     )  # fmt: skip
+
+
+def _places(groups: list[FactorGroup], flat: Scopes, n: int) -> Places:
+    """Where each variable occurs; of pairs alone, in the order of their other ends."""
+    if any(g.arity != 2 for g in groups):
+        return places(flat, n)
+    from minfer.kernels.lean import by_neighbour
+
+    order = np.empty(len(flat.scope), dtype=np.int64)
+    by_neighbour(flat.scope.reshape(-1, 2), n, order)
+    gptr = np.zeros(n + 1, dtype=np.int64)
+    np.cumsum(np.bincount(flat.scope, minlength=n), out=gptr[1:])
+    return Places(order, gptr, (order // 2).astype(np.int32), (order % 2).astype(np.int32))
 
 
 def _scaled_ends(groups: list[FactorGroup]) -> tuple[list[NDArray], float, float]:
@@ -687,6 +735,12 @@ def encoded(taps: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.
         above = inner[rise] + np.log(-np.expm1(end[rise] - inner[rise]))
     numbers[rise, 1:] = np.where(inner[rise] > end[rise], above, -np.inf)
     return numbers, codes
+
+
+def _lowest(groups: list[FactorGroup], parts: list[Any]) -> float:
+    """The lowest entry of all scaled log-tables, zeros included."""
+    zero = any(g.forbids().any() for g in groups)
+    return -np.inf if zero else min([0.0, *(low for _, _, low, _ in parts)])
 
 
 def _codes(groups: list[FactorGroup], codes: list[NDArray | None]) -> NDArray[np.int64]:

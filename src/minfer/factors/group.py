@@ -226,6 +226,10 @@ class FactorGroup:
         """The same from the distributions (n, K) of an automaton's end state."""
         return np.zeros((len(ends), 0))
 
+    def distance_statistics(self, mass: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The same from the distributions (n, T) of how far apart two labels are."""
+        return np.zeros((len(mass), 0))
+
     def as_tables(self, rows: Rows = slice(None)) -> Tables:
         """Some of these factors as dense tables."""
         from minfer.factors.tables import Tables

@@ -50,6 +50,7 @@ from minfer.kernels.general import (
     visit_linear,
     visit_log,
 )
+from minfer.kernels.lean import sweep_lean
 from minfer.kernels.tables import damped
 from minfer.kernels.wiring import (
     ARITY,
@@ -532,15 +533,24 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
         biggest = moved = 0.0
         first = 0
         # general variables send ahead after an undamped sweep in the other direction
-        ahead = mode == SEQUENTIAL and not watching and damping == 0.0
-        ahead = ahead and control[SENT] == (-1.0 if forward else 1.0)
-        if mixed and at_once and mode == SEQUENTIAL:
+        turned = damping == 0.0 and control[SENT] == (-1.0 if forward else 1.0)
+        turned = turned and mode == SEQUENTIAL and not at_once
+        ahead = turned and not watching
+        lean = turned and watch.work.size > 0
+        if mixed and mode == SEQUENTIAL and (at_once or control[PHASE] == -1.0):
             first = -1  # such sweeps, and passes of automata, left cavities as they were
         if ma is not None:
             if automata and not at_once:  # a pass visits them
                 for v in ma.alone:
                     cls[v] = ASLEEP
-        for step in range(first, 2 if at_once else 1):
+        if lean:
+            if control[PHASE] < 0.0:
+                begin_watch(w, s, watch, log)
+            biggest, moved = sweep_lean(
+                w, s.gm, s.gm, s.bel, watch.work, np.int64(0), np.int64(n), forward,
+                np.bool_(True), watching,
+            )  # fmt: skip
+        for step in range(first, (2 if at_once else 1) if not lean else first):
             if step == 0 and watching and control[PHASE] < 0.0:
                 begin_watch(w, s, watch, log)
             if ma is not None and automata and at_once and step == 0:

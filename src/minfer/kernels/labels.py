@@ -38,86 +38,96 @@ _U0, _U1, _U2, _U3, _U4 = (np.uint64(i) for i in range(5))
 def label_message(tab, t, code, width, gq, q, n, tmp):
     """m(y) into ``tmp[:n]`` from h = gq[q:q+n] and the numbers tab[t:]; width is D.
 
-    ``tmp`` is scratch beyond that: n + 2 width + 4 numbers more.
+    ``tmp`` is scratch beyond that: n + 2 width numbers more.
     """
     t, q, n, D = np.uint64(t), np.uint64(q), np.uint64(n), np.uint64(width)
-    c = tab[t]
-    v0 = tab[t + _U1] if D > _U0 else 0.0
+    at = n + D  # h with zeros on both sides
     total = 0.0
+    for i in range(D):
+        tmp[n + i] = 0.0
+        tmp[at + n + i] = 0.0
     for i in range(n):
-        total += gq[q + i]
-    if code == RISE and D <= _U1:
+        x = gq[q + i]
+        tmp[at + i] = x
+        total += x
+    band_message(tab, t, code, D, tmp, at, total, 1.0, n, tmp, _U0)
+
+
+@jit(fastmath={"reassoc", "contract"})
+def band_message(tab, t, code, D, h, at, total, scale, n, out, o):
+    """m(y) times ``scale`` into out[o:o+n] from h[at:at+n], between D zeros each; their sum given.
+
+    All integers are unsigned.
+    """
+    c = tab[t] * scale
+    v0 = tab[t + _U1] * scale if D > _U0 else 0.0
+    if D <= _U1 and code == RISE:
         low = c * total
         for i in range(n):
-            tmp[i] = low + v0 * gq[q + i]
+            out[o + i] = low + v0 * h[at + i]
         return
-    if D <= _U1:
+    if D <= _U1:  # all but one label
         top, best = 0.0, _U0
         for i in range(n):
-            x = gq[q + i]
+            x = h[at + i]
             if x > top:
                 top, best = x, i
-        rest = 0.0
         for i in range(n):
-            x = gq[q + i]
-            tmp[i] = c * (total - x) + v0 * x
+            x = h[at + i]
+            out[o + i] = c * (total - x) + v0 * x
+        rest = 0.0
         for i in range(best):
-            rest += gq[q + i]
+            rest += h[at + i]
         for i in range(best + _U1, n):
-            rest += gq[q + i]
-        tmp[best] = c * rest + v0 * top
+            rest += h[at + i]
+        out[o + best] = c * rest + v0 * top
         return
     if code == CHAIN:
-        _filter(tab, t + _U1, D, gq, q, n, tmp)
+        _filter(tab, t + _U1, D, h, at, scale, n, out, o)
     else:
-        pad = n + D  # h with zeros on both sides; the taps four at a time
-        for i in range(D):
-            tmp[n + i] = 0.0
-            tmp[pad + n + i] = 0.0
         low = c * total if code == RISE else 0.0
         for i in range(n):
-            x = gq[q + i]
-            tmp[pad + i] = x
-            tmp[i] = low + v0 * x
+            out[o + i] = low + v0 * h[at + i]
         j = _U1
-        while j + _U4 <= D:
+        while j + _U4 <= D:  # four taps at a time
             v = t + _U1 + j
-            a0, a1, a2, a3 = tab[v], tab[v + _U1], tab[v + _U2], tab[v + _U3]
-            left, right = pad - j, pad + j
+            a0, a1 = tab[v] * scale, tab[v + _U1] * scale
+            a2, a3 = tab[v + _U2] * scale, tab[v + _U3] * scale
+            l0, l1, l2, l3 = at - j, at - j - _U1, at - j - _U2, at - j - _U3
+            r0, r1, r2, r3 = at + j, at + j + _U1, at + j + _U2, at + j + _U3
             for i in range(n):
-                x = a0 * (tmp[left + i] + tmp[right + i])
-                x += a1 * (tmp[left + i - _U1] + tmp[right + i + _U1])
-                x += a2 * (tmp[left + i - _U2] + tmp[right + i + _U2])
-                x += a3 * (tmp[left + i - _U3] + tmp[right + i + _U3])
-                tmp[i] += x
+                x = a0 * (h[l0 + i] + h[r0 + i]) + a1 * (h[l1 + i] + h[r1 + i])
+                y = a2 * (h[l2 + i] + h[r2 + i]) + a3 * (h[l3 + i] + h[r3 + i])
+                out[o + i] += x + y
             j += _U4
         while j < D:
-            a0 = tab[t + _U1 + j]
-            left, right = pad - j, pad + j
+            a0 = tab[t + _U1 + j] * scale
+            l0, r0 = at - j, at + j
             for i in range(n):
-                tmp[i] += a0 * (tmp[left + i] + tmp[right + i])
+                out[o + i] += a0 * (h[l0 + i] + h[r0 + i])
             j += _U1
     if code != RISE and c > 0.0:
         total = 0.0
         for i in range(D, n):
-            total += gq[q + i - D]
-            tmp[i] += c * total
+            total += h[at + i - D]
+            out[o + i] += c * total
         total = 0.0
         for i in range(D, n):
-            total += gq[q + n - _U1 - (i - D)]
-            tmp[n - _U1 - i] += c * total
+            total += h[at + n - _U1 - (i - D)]
+            out[o + n - _U1 - i] += c * total
 
 
 @jit
-def _filter(tab, v, D, gq, q, n, tmp):
-    """sum_{|x - y| < D} v_0 r^|x - y| h(x) into tmp[:n]; v_d is tab[v + d].
+def _filter(tab, v, D, h, at, scale, n, out, o):
+    """sum_{|x - y| < D} v_0 r^|x - y| h(x), scaled, into out[o:o+n]; v_d is tab[v + d].
 
     The sum over the D labels up to y, from left and from right, counts y's own twice. A block's sums
     A(y) = r A(y - 1) + h(y) begin anew every D labels; what they lack is the end of the block before,
-    B(i) = sum_{k >= i} h(k) r^(last - k), kept behind ``tmp[:n]``.
+    B(i) = sum_{k >= i} h(k) r^(last - k), which is kept in the zeros after h, and they are put back.
     """
-    v0 = tab[v]
-    r = tab[v + _U1] / v0
+    first, v0 = tab[v], tab[v] * scale
+    r = tab[v + _U1] / first
+    keep = at + n
     for back in range(2):
         start = _U0
         while start < n:
@@ -125,24 +135,23 @@ def _filter(tab, v, D, gq, q, n, tmp):
             run = 0.0
             for i in range(start, end):
                 p = i - start
-                run = run * r + gq[q + (n - _U1 - i if back else i)]
+                y = n - _U1 - i if back else i
+                run = run * r + h[at + y]
                 x = v0 * run
                 if start > _U0 and p + _U1 < D:
-                    x += tab[v + p + _U1] * tmp[n + p + _U1]
-                if back:
-                    y = n - _U1 - i
-                    # both sums hold v_0 h(y), so taking one of them off costs a bit at most
-                    tmp[y] = (tmp[y] + x) - v0 * gq[q + y]
-                else:
-                    tmp[i] = x
+                    x += scale * tab[v + p + _U1] * h[keep + p + _U1]
+                # both sums hold v_0 h(y), so taking one of them off costs a bit at most
+                out[o + y] = (out[o + y] + x) - v0 * h[at + y] if back else x
             if end < n:
                 run, power = 0.0, 1.0
                 for k in range(D):
                     i = end - _U1 - k
-                    run += power * gq[q + (n - _U1 - i if back else i)]
+                    run += power * h[at + (n - _U1 - i if back else i)]
                     power *= r
-                    tmp[n + D - _U1 - k] = run
+                    h[keep + D - _U1 - k] = run
             start = end
+    for i in range(D):
+        h[keep + i] = 0.0
 
 
 @jit

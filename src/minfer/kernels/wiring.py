@@ -81,6 +81,7 @@ class Watch(NamedTuple):
     gm: np.ndarray  # f8 general messages before it, or empty
     gq: np.ndarray  # f8 general cavities before it, or empty
     bel: np.ndarray  # f8 (sum S,) beliefs before it, then after it; or empty
+    work: np.ndarray  # f8 scratch of lean sweeps (:mod:`minfer.kernels.lean`), or empty
 
 
 @jit

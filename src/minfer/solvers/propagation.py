@@ -68,7 +68,8 @@ class Propagation:
         self.speakers = self._in_core()
         self.watch = self._new_watch()
         self.residuals = np.zeros(0)
-        if mesh.wiring.field.size:
+        self.is_fresh = start is None and mesh.trees is None and len(self.watch.work) > 0
+        if mesh.wiring.field.size and not self.is_fresh:
             refresh_cavities(mesh, self.messages)
             self._look_at_flags()
         if schedule == "residual":
@@ -87,6 +88,11 @@ class Propagation:
         of a probability between visits, that of a confirming update the most that it moved.
         """
         self._walk(up=True)
+        if self.is_fresh:
+            from minfer.kernels.lean import begin_lean
+
+            begin_lean(self.core, self.messages.gm, self.watch.work)
+            self.watch.control[self.kernels.SENT] = -1.0  # as if a sweep backwards had been
         if self.schedule == "flooding":
             self.other = self.messages.m.copy()
         if self.is_forest:
@@ -134,6 +140,10 @@ class Propagation:
 
     def _probs(self) -> NDArray[np.float64]:
         w, s, k = self.mesh.wiring, self.messages, self.kernels
+        control = self.watch.control
+        if len(self.watch.work) and self.mesh.trees is None and control[k.SENT] != 0.0:
+            if not (self._has_passed() and len(self.watch.gm)):
+                return s.bel.copy()  # a visit has the last word on its variable
         read = self._has_passed() and len(self.watch.m) and not w.field.size
         if read and self.mesh.trees is None:
             s.bel[:] = self.watch.bel  # the confirming update has read them
@@ -156,7 +166,9 @@ class Propagation:
                 kept = kept[0], np.ones_like(s.gm), np.ones_like(s.gq)
         if len(kept[0]) or self.mesh.wiring.field.size:
             before = np.zeros(len(s.bel))
-        return watch_for(self.tol, *kept, before)
+        lean = self.schedule == "sequential" and self.damping == 0.0
+        work = self.mesh.lean_room if lean else none
+        return watch_for(self.tol, *kept, before, work=work)
 
     @property
     def _machines(self) -> Machines | None:
@@ -261,6 +273,7 @@ class Propagation:
             self.mesh = self.mesh.changed(wiring=w, machines=machines, log=True)
             self.core = self.core._replace(tab=w.tab, field=w.field)
             self.machines = self.machines._replace(final=final)
+            self.watch = self.watch._replace(work=_NONE)
             control = self.watch.control
             control[self.kernels.PHASE] = 0.0  # what is confirmed is begun anew
             if control[self.kernels.SENT] <= 1.0:
