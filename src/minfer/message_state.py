@@ -69,7 +69,7 @@ def fresh_messages(mesh: Mesh) -> Messages:
     widest = int(w.card.max(initial=2))
     most = max(_largest_table(w), widest)
     if w.fac[:, 3].any():  # room for messages by distance
-        most = max(most, 3 * widest, 2 * widest + 2 * int(w.fac[:, 4].max()) + 8)
+        most = max(most, 3 * widest, 2 * widest + 2 * int(w.fac[:, 4].max()) + 24)
     return Messages(
         mesh.first, np.empty(len(w.rho)), np.full(size, start), np.full(size, start),
         bel, np.zeros(max(widest, 2)), np.zeros(most), flag,

@@ -109,7 +109,7 @@ class Mesh:
         least = float(w.field.min(where=w.field > 0.0, initial=1.0))
         if np.log(least) + degree * self.lowest < _LEAN_RANGE:
             return _NONE
-        return np.zeros(4 * (max(widest * (degree + 3), 2 * int(w.fac[:, 4].max())) // 2 + 16))
+        return np.zeros(4 * (max(widest * (degree + 5), 4 * int(w.fac[:, 4].max())) // 2 + 32))
 
     @property
     def core(self) -> Wiring:

@@ -26,132 +26,142 @@ import math
 import numpy as np
 
 from minfer.kernels._jit import jit
+from minfer.kernels.addresses import SPAN, L, address, get, load, put, spread, store
 
 DENSE, RISE, BAND, CHAIN = 0, 1, 2, 3
 #: Taps from which on filters are quicker than the taps themselves.
 CHAIN_FROM = 24
 
-_U0, _U1, _U2, _U3, _U4 = (np.uint64(i) for i in range(5))
 
 
-@jit(fastmath={"reassoc", "contract"})
+@jit
 def label_message(tab, t, code, width, gq, q, n, tmp):
     """m(y) into ``tmp[:n]`` from h = gq[q:q+n] and the numbers tab[t:]; width is D.
 
     ``tmp`` is scratch beyond that: n + 2 width numbers more.
     """
-    t, q, n, D = np.uint64(t), np.uint64(q), np.uint64(n), np.uint64(width)
-    at = n + D  # h with zeros on both sides
-    total = 0.0
-    for i in range(D):
+    at = n + width  # h with zeros on both sides
+    mass = 0.0
+    for i in range(width):
         tmp[n + i] = 0.0
         tmp[at + n + i] = 0.0
     for i in range(n):
-        x = gq[q + i]
-        tmp[at + i] = x
-        total += x
-    band_message(tab, t, code, D, tmp, at, total, 1.0, n, tmp, _U0)
-
-
-@jit(fastmath={"reassoc", "contract"})
-def band_message(tab, t, code, D, h, at, total, scale, n, out, o):
-    """m(y) times ``scale`` into out[o:o+n] from h[at:at+n], between D zeros each; their sum given.
-
-    All integers are unsigned.
-    """
-    c = tab[t] * scale
-    v0 = tab[t + _U1] * scale if D > _U0 else 0.0
-    if D <= _U1 and code == RISE:
-        low = c * total
-        for i in range(n):
-            out[o + i] = low + v0 * h[at + i]
-        return
-    if D <= _U1:  # all but one label
-        top, best = 0.0, _U0
-        for i in range(n):
-            x = h[at + i]
-            if x > top:
-                top, best = x, i
-        for i in range(n):
-            x = h[at + i]
-            out[o + i] = c * (total - x) + v0 * x
-        rest = 0.0
-        for i in range(best):
-            rest += h[at + i]
-        for i in range(best + _U1, n):
-            rest += h[at + i]
-        out[o + best] = c * rest + v0 * top
-        return
-    if code == CHAIN:
-        _filter(tab, t + _U1, D, h, at, scale, n, out, o)
-    else:
-        low = c * total if code == RISE else 0.0
-        for i in range(n):
-            out[o + i] = low + v0 * h[at + i]
-        j = _U1
-        while j + _U4 <= D:  # four taps at a time
-            v = t + _U1 + j
-            a0, a1 = tab[v] * scale, tab[v + _U1] * scale
-            a2, a3 = tab[v + _U2] * scale, tab[v + _U3] * scale
-            l0, l1, l2, l3 = at - j, at - j - _U1, at - j - _U2, at - j - _U3
-            r0, r1, r2, r3 = at + j, at + j + _U1, at + j + _U2, at + j + _U3
-            for i in range(n):
-                x = a0 * (h[l0 + i] + h[r0 + i]) + a1 * (h[l1 + i] + h[r1 + i])
-                y = a2 * (h[l2 + i] + h[r2 + i]) + a3 * (h[l3 + i] + h[r3 + i])
-                out[o + i] += x + y
-            j += _U4
-        while j < D:
-            a0 = tab[t + _U1 + j] * scale
-            l0, r0 = at - j, at + j
-            for i in range(n):
-                out[o + i] += a0 * (h[l0 + i] + h[r0 + i])
-            j += _U1
-    if code != RISE and c > 0.0:
-        total = 0.0
-        for i in range(D, n):
-            total += h[at + i - D]
-            out[o + i] += c * total
-        total = 0.0
-        for i in range(D, n):
-            total += h[at + n - _U1 - (i - D)]
-            out[o + n - _U1 - i] += c * total
+        tmp[at + i] = gq[q + i]
+        mass += gq[q + i]
+    numbers, here = address(tab) + 8 * t, address(tmp)
+    band_message(numbers, code, width, here + 8 * at, mass, 1.0, np.int64(n), here)
 
 
 @jit
-def _filter(tab, v, D, h, at, scale, n, out, o):
-    """sum_{|x - y| < D} v_0 r^|x - y| h(x), scaled, into out[o:o+n]; v_d is tab[v + d].
+def band_message(numbers, code, D, h, mass, scale, n, out):
+    """m(y) times ``scale`` from h, n numbers between D zeros each, and their sum; all by address."""
+    c = get(numbers) * scale
+    v0 = get(numbers + 8) * scale if D > 0 else 0.0
+    if D <= 1 and code != RISE:  # all but one label
+        top, best, rest = 0.0, 0, 0.0
+        for i in range(n):
+            x = get(h + 8 * i)
+            put(out + 8 * i, c * (mass - x) + v0 * x)
+            if x > top:
+                top, best = x, i
+        for i in range(n):
+            rest += get(h + 8 * i) if i != best else 0.0
+        put(out + 8 * best, c * rest + v0 * top)
+        return
+    if code == CHAIN:
+        _filter(numbers + 8, D, h, scale, n, out)
+    else:
+        low, j = c * mass if code == RISE else 0.0, 1
+        while j < D or j == 1:  # four taps at a time
+            tap = numbers + 8 + 8 * j
+            a0 = get(tap) * scale if j < D else 0.0
+            a1 = get(tap + 8) * scale if j + 1 < D else 0.0
+            a2 = get(tap + 16) * scale if j + 2 < D else 0.0
+            a3 = get(tap + 24) * scale if j + 3 < D else 0.0
+            last = max(D - 1, 0)
+            d0, d1, d2, d3 = min(j, last), min(j + 1, last), min(j + 2, last), min(j + 3, last)
+            if j == 1:
+                _first_taps(out, low, v0, a0, a1, a2, a3, h, 8 * d0, 8 * d1, 8 * d2, 8 * d3, n)
+            else:
+                _more_taps(out, a0, a1, a2, a3, h, 8 * d0, 8 * d1, 8 * d2, 8 * d3, n)
+            j += 4
+    if code != RISE and c > 0.0:
+        left = right = 0.0
+        for i in range(D, n):
+            left += get(h + 8 * (i - D))
+            put(out + 8 * i, get(out + 8 * i) + c * left)
+        for i in range(D, n):
+            right += get(h + 8 * (n - 1 - (i - D)))
+            place = out + 8 * (n - 1 - i)
+            put(place, get(place) + c * right)
+
+
+@jit
+def _first_taps(out, low, v0, a0, a1, a2, a3, h, d0, d1, d2, d3, n):
+    """out = low + v0 h and four taps, d bytes to the left and to the right."""
+    base = spread(low)
+    for _ in range(n // L):
+        x = (load(h - d0) + load(h + d0)) * a0 + (load(h - d1) + load(h + d1)) * a1
+        y = (load(h - d2) + load(h + d2)) * a2 + (load(h - d3) + load(h + d3)) * a3
+        store(out, (load(h) * v0 + base) + (x + y))
+        out, h = out + SPAN, h + SPAN
+    for _ in range(n % L):
+        x = (get(h - d0) + get(h + d0)) * a0 + (get(h - d1) + get(h + d1)) * a1
+        y = (get(h - d2) + get(h + d2)) * a2 + (get(h - d3) + get(h + d3)) * a3
+        put(out, (get(h) * v0 + low) + (x + y))
+        out, h = out + 8, h + 8
+
+
+@jit
+def _more_taps(out, a0, a1, a2, a3, h, d0, d1, d2, d3, n):
+    """Four taps more."""
+    for _ in range(n // L):
+        x = (load(h - d0) + load(h + d0)) * a0 + (load(h - d1) + load(h + d1)) * a1
+        y = (load(h - d2) + load(h + d2)) * a2 + (load(h - d3) + load(h + d3)) * a3
+        store(out, load(out) + (x + y))
+        out, h = out + SPAN, h + SPAN
+    for _ in range(n % L):
+        x = (get(h - d0) + get(h + d0)) * a0 + (get(h - d1) + get(h + d1)) * a1
+        y = (get(h - d2) + get(h + d2)) * a2 + (get(h - d3) + get(h + d3)) * a3
+        put(out, get(out) + (x + y))
+        out, h = out + 8, h + 8
+
+
+@jit
+def _filter(taps, D, h, scale, n, out):
+    """sum_{|x - y| < D} v_0 r^|x - y| h(x), scaled, into out; the v_d by address.
 
     The sum over the D labels up to y, from left and from right, counts y's own twice. A block's sums
     A(y) = r A(y - 1) + h(y) begin anew every D labels; what they lack is the end of the block before,
     B(i) = sum_{k >= i} h(k) r^(last - k), which is kept in the zeros after h, and they are put back.
     """
-    first, v0 = tab[v], tab[v] * scale
-    r = tab[v + _U1] / first
-    keep = at + n
+    v0 = get(taps) * scale
+    r = get(taps + 8) / get(taps)
+    keep = h + 8 * n
     for back in range(2):
-        start = _U0
+        start = 0
         while start < n:
             end = min(start + D, n)
             run = 0.0
             for i in range(start, end):
                 p = i - start
-                y = n - _U1 - i if back else i
-                run = run * r + h[at + y]
+                y = 8 * (n - 1 - i if back else i)
+                run = run * r + get(h + y)
                 x = v0 * run
-                if start > _U0 and p + _U1 < D:
-                    x += scale * tab[v + p + _U1] * h[keep + p + _U1]
+                if start > 0 and p + 1 < D:
+                    x += scale * get(taps + 8 * (p + 1)) * get(keep + 8 * (p + 1))
                 # both sums hold v_0 h(y), so taking one of them off costs a bit at most
-                out[o + y] = (out[o + y] + x) - v0 * h[at + y] if back else x
+                put(out + y, (get(out + y) + x) - v0 * get(h + y) if back else x)
             if end < n:
                 run, power = 0.0, 1.0
                 for k in range(D):
-                    i = end - _U1 - k
-                    run += power * h[at + (n - _U1 - i if back else i)]
+                    i = end - 1 - k
+                    run += power * get(h + 8 * (n - 1 - i if back else i))
                     power *= r
-                    h[keep + D - _U1 - k] = run
+                    put(keep + 8 * (D - 1 - k), run)
             start = end
     for i in range(D):
-        h[keep + i] = 0.0
+        put(keep + 8 * i, 0.0)
 
 
 @jit

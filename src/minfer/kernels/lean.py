@@ -20,10 +20,21 @@ of the table four at a time.
 import numpy as np
 
 from minfer.kernels._jit import jit
+from minfer.kernels.addresses import (
+    SPAN,
+    L,
+    address,
+    get,
+    largest,
+    load,
+    put,
+    spread,
+    store,
+    total,
+)
 from minfer.kernels.labels import RISE, band_message
-from minfer.kernels.wiring import ASLEEP, CODE, FACTOR, FIRST, OFFSET, POSITION, TABLE, WIDTH
-
-_U0, _U1, _U2, _U3, _U4 = (np.uint64(i) for i in range(5))
+from minfer.kernels.lanes import larger, magnitude
+from minfer.kernels.wiring import ASLEEP, CODE, FACTOR, FIRST, OFFSET, POSITION, SIZE, TABLE, WIDTH
 
 
 @jit
@@ -48,223 +59,273 @@ def by_neighbour(scope, n, order):
             count[v] += 1
 
 
-@jit(fastmath={"reassoc", "contract"})
-def _by_columns(tab, t, h, at, scale, size, mine, out, o):
-    """out[j] = sum_i h[i] psi[i, j] scale, of a table with rows of ``mine``."""
-    for j in range(mine):
-        out[o + j] = 0.0
-    i, row = _U0, t
-    while i + _U4 <= size:
-        x0, x1 = h[at + i] * scale, h[at + i + _U1] * scale
-        x2, x3 = h[at + i + _U2] * scale, h[at + i + _U3] * scale
-        r1, r2, r3 = row + mine, row + _U2 * mine, row + _U3 * mine
-        for j in range(mine):
-            y = x0 * tab[row + j] + x1 * tab[r1 + j]
-            out[o + j] += y + (x2 * tab[r2 + j] + x3 * tab[r3 + j])
-        i += _U4
-        row += _U4 * mine
-    while i < size:
-        x0 = h[at + i] * scale
-        for j in range(mine):
-            out[o + j] += x0 * tab[row + j]
-        i += _U1
-        row += mine
-
-
-@jit(fastmath={"reassoc", "contract"})
-def _by_rows(tab, t, h, at, scale, size, mine, out, o):
-    """out[i] = sum_j psi[i, j] h[j] scale, of a table with rows of ``size``."""
-    i, row = _U0, t
-    while i + _U4 <= mine:
-        r1, r2, r3 = row + size, row + _U2 * size, row + _U3 * size
-        t0 = t1 = t2 = t3 = 0.0
-        for j in range(size):
-            x = h[at + j]
-            t0 += x * tab[row + j]
-            t1 += x * tab[r1 + j]
-            t2 += x * tab[r2 + j]
-            t3 += x * tab[r3 + j]
-        out[o + i] = t0 * scale
-        out[o + i + _U1] = t1 * scale
-        out[o + i + _U2] = t2 * scale
-        out[o + i + _U3] = t3 * scale
-        i += _U4
-        row += _U4 * size
-    while i < mine:
-        t0 = 0.0
-        for j in range(size):
-            t0 += h[at + j] * tab[row + j]
-        out[o + i] = t0 * scale
-        i += _U1
-        row += size
-
-
-@jit(fastmath={"reassoc", "contract"})
-def _send(tab, t, code, width, position, work, at, total, n, size, out, o):
-    """The message from the cavity work[at:at+n], which sums to ``total``, to the other end.
-
-    That has ``size`` states; the sender is at ``position`` of the scope. ``work`` has zeros on both
-    sides of the cavity, as many as pairs of labels are wide.
-    """
-    scale = 1.0 / total
-    if code == RISE and width <= _U1:  # Potts
-        c, v0 = tab[t], tab[t + _U1] * scale if width > _U0 else 0.0
-        for i in range(n):
-            out[o + i] = c + v0 * work[at + i]
-    elif code > 0:
-        band_message(tab, t, code, width, work, at, total, scale, n, out, o)
-    elif position == 0:
-        _by_columns(tab, t, work, at, scale, n, size, out, o)
-    else:
-        _by_rows(tab, t, work, at, scale, n, size, out, o)
+# ---------------------------------------------------------------------- vectors, by address
 
 
 @jit
-def _moved(new, a, old, b, n):
+def _copy(out, a, n):
+    """out = a; the sum."""
+    lanes, rest = spread(0.0), 0.0
+    for _ in range(n // L):
+        x = load(a)
+        store(out, x)
+        lanes = lanes + x
+        out, a = out + SPAN, a + SPAN
+    for _ in range(n % L):
+        put(out, get(a))
+        rest += get(a)
+        out, a = out + 8, a + 8
+    return total(lanes) + rest
+
+
+@jit
+def _multiply(out, a, b, n):
+    """out = a b; the sum."""
+    lanes, rest = spread(0.0), 0.0
+    for _ in range(n // L):
+        x = load(a) * load(b)
+        store(out, x)
+        lanes = lanes + x
+        out, a, b = out + SPAN, a + SPAN, b + SPAN
+    for _ in range(n % L):
+        x = get(a) * get(b)
+        put(out, x)
+        rest += x
+        out, a, b = out + 8, a + 8, b + 8
+    return total(lanes) + rest
+
+
+@jit
+def _multiply_three(out, a, b, c, n):
+    """out = a b c."""
+    for _ in range(n // L):
+        store(out, load(a) * load(b) * load(c))
+        out, a, b, c = out + SPAN, a + SPAN, b + SPAN, c + SPAN
+    for _ in range(n % L):
+        put(out, get(a) * get(b) * get(c))
+        out, a, b, c = out + 8, a + 8, b + 8, c + 8
+
+
+@jit
+def _renew(bel, a, scale, n):
+    """bel = a scale; the largest change."""
+    lanes, worst = spread(0.0), 0.0
+    for _ in range(n // L):
+        p = load(a) * scale
+        lanes = larger(magnitude(p - load(bel)), lanes)
+        store(bel, p)
+        bel, a = bel + SPAN, a + SPAN
+    for _ in range(n % L):
+        p = get(a) * scale
+        worst = max(worst, abs(p - get(bel)))
+        put(bel, p)
+        bel, a = bel + 8, a + 8
+    return max(worst, largest(lanes))
+
+
+@jit
+def _line(out, c, slope, a, n):
+    """out = c + slope a."""
+    base = spread(c)
+    for _ in range(n // L):
+        store(out, load(a) * slope + base)
+        out, a = out + SPAN, a + SPAN
+    for _ in range(n % L):
+        put(out, get(a) * slope + c)
+        out, a = out + 8, a + 8
+
+
+@jit
+def _by_columns(psi, h, scale, size, mine, out):
+    """out[j] = sum_i h[i] psi[i, j] scale, of a table of ``size`` rows of ``mine``."""
+    step = 8 * mine
+    for _ in range(mine // L):
+        even = odd = spread(0.0)
+        row, x = psi, h
+        for _ in range(size // 2):
+            even = even + load(row) * get(x)
+            odd = odd + load(row + step) * get(x + 8)
+            row, x = row + 2 * step, x + 16
+        if size % 2:
+            even = even + load(row) * get(x)
+        store(out, (even + odd) * scale)
+        out, psi = out + SPAN, psi + SPAN
+    for _ in range(mine % L):
+        y, row, x = 0.0, psi, h
+        for _ in range(size):
+            y += get(x) * get(row)
+            row, x = row + step, x + 8
+        put(out, y * scale)
+        out, psi = out + 8, psi + 8
+
+
+@jit
+def _by_rows(psi, h, scale, size, mine, out):
+    """out[i] = sum_j psi[i, j] h[j] scale, of a table of ``mine`` rows of ``size``."""
+    step = 8 * size
+    for _ in range(mine // 4):
+        l0 = l1 = l2 = l3 = spread(0.0)
+        x, row = h, psi
+        for _ in range(size // L):
+            y = load(x)
+            l0 = l0 + load(row) * y
+            l1 = l1 + load(row + step) * y
+            l2 = l2 + load(row + 2 * step) * y
+            l3 = l3 + load(row + 3 * step) * y
+            x, row = x + SPAN, row + SPAN
+        t0, t1, t2, t3 = total(l0), total(l1), total(l2), total(l3)
+        for _ in range(size % L):
+            y = get(x)
+            t0 += get(row) * y
+            t1 += get(row + step) * y
+            t2 += get(row + 2 * step) * y
+            t3 += get(row + 3 * step) * y
+            x, row = x + 8, row + 8
+        put(out, t0 * scale)
+        put(out + 8, t1 * scale)
+        put(out + 16, t2 * scale)
+        put(out + 24, t3 * scale)
+        out, psi = out + 32, psi + 4 * step
+    for _ in range(mine % 4):
+        t0, x, row = 0.0, h, psi
+        for _ in range(size):
+            t0 += get(x) * get(row)
+            x, row = x + 8, row + 8
+        put(out, t0 * scale)
+        out, psi = out + 8, psi + step
+
+
+@jit
+def _moved(new, old, n):
     """The largest difference of two vectors, both taken to sum 1."""
     x = y = 0.0
     for i in range(n):
-        x += new[a + i]
-        y += old[b + i]
+        x += get(new + 8 * i)
+        y += get(old + 8 * i)
     x, y = 1.0 / x, 1.0 / y
     worst = 0.0
     for i in range(n):
-        worst = max(worst, abs(new[a + i] * x - old[b + i] * y))
+        worst = max(worst, abs(get(new + 8 * i) * x - get(old + 8 * i) * y))
     return worst
 
 
-@jit(fastmath={"reassoc", "contract"})
+# ---------------------------------------------------------------------- sweeps
+
+
+@jit
+def _send(numbers, code, width, position, cavity, mass, n, size, out):
+    """The message from a cavity, which sums to ``mass``, to the other end, of ``size`` states.
+
+    The sender is at ``position`` of the scope. There are zeros on both sides of the cavity, as many
+    as pairs of labels are wide.
+    """
+    scale = 1.0 / mass
+    if code == RISE and width <= 1:  # Potts
+        _line(out, get(numbers), get(numbers + 8) * scale if width > 0 else 0.0, cavity, n)
+    elif code > 0:
+        for i in range(width):  # a wider variable may have been here before
+            put(cavity + 8 * (n + i), 0.0)
+        band_message(numbers, code, width, cavity, mass, scale, n, out)
+    elif position == 0:
+        _by_columns(numbers, cavity, scale, n, size, out)
+    else:
+        _by_rows(numbers, cavity, scale, n, size, out)
+
+
+@jit
 def begin_lean(w, gm, work):
     """All messages that the fields alone send: what a run that starts afresh hears first."""
     card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
-    at = np.uint64(work.shape[0] // 4)
+    messages, numbers = address(gm), address(tab)
+    cavity = address(work) + 8 * (work.shape[0] // 4)
     for v in range(card.shape[0]):
-        n, base = np.uint64(card[v]), np.uint64(off[v])
-        total = 0.0
-        for i in range(n):
-            x = field[base + i]
-            work[at + i] = x
-            total += x
+        n = np.int64(card[v])
+        mass = _copy(cavity, address(field) + 8 * off[v], n)
         for g in range(gptr[v], gptr[v + 1]):
             f, k = gslot[g, FACTOR], gslot[g, POSITION]
             other = fslot[fac[f, FIRST] + 1 - k]
-            width = np.uint64(fac[f, WIDTH])
-            for i in range(width):  # a wider variable may have been here before
-                work[at + n + i] = 0.0
             _send(
-                tab, np.uint64(fac[f, TABLE]), fac[f, CODE], width, k, work, at, total, n,
-                np.uint64(gslot[other, 3]), gm, np.uint64(gslot[other, OFFSET]),
+                numbers + 8 * fac[f, TABLE], fac[f, CODE], fac[f, WIDTH], k, cavity, mass, n,
+                gslot[other, SIZE], messages + 8 * gslot[other, OFFSET],
             )  # fmt: skip
 
 
-@jit(fastmath={"reassoc", "contract"})
+@jit
 def sweep_lean(w, gm, out, bel, work, begin, end, forward, ahead, watching):
     """Visit the variables begin..end; returns the largest changes of a belief and of a message.
 
     Ahead: ``out`` is ``gm``. Else all neighbours are sent to, into ``out``, which has all messages
     when a run begins, and each variable takes over what stands there for it when it is visited.
-    ``work``: a quarter of it each for a cavity between zeros and for products (see
-    :func:`minfer.wiring.lean_room`).
+    ``work`` (:attr:`minfer.wiring.Mesh.lean_room`): in its second quarter a cavity between zeros, in
+    its other half products.
     """
     card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
-    at = np.uint64(work.shape[0] // 4)
-    front = np.uint64(work.shape[0] // 2)  # the products before a slot; then those after each slot
-    biggest = told = 0.0
+    messages, sent, numbers = address(gm), address(out), address(tab)
+    cavity = address(work) + 8 * (work.shape[0] // 4)
+    front = address(work) + 8 * (work.shape[0] // 2)  # the field times the messages so far;
+    biggest = told = 0.0  # behind it products of those to come
     for place in range(begin, end):
         v = place if forward else begin + end - 1 - place
-        if cls[v] == ASLEEP or gptr[v] == gptr[v + 1]:
-            continue
-        n, base = np.uint64(card[v]), np.uint64(off[v])
         lo, hi = gptr[v], gptr[v + 1]
-        mine = np.uint64(gslot[lo, OFFSET])  # slots lie one after the other
-        degree = np.uint64(hi - lo)
+        if cls[v] == ASLEEP or lo == hi:
+            continue
+        n = np.int64(card[v])
+        step = 8 * n
+        mine = messages + 8 * gslot[lo, OFFSET]  # slots lie one after the other, by neighbour
         if not ahead:
-            for i in range(degree * n):
-                gm[mine + i] = out[mine + i]
-        split = _U0  # neighbours before this variable
-        for g in range(lo, hi):
-            split += np.uint64(fslot[fac[gslot[g, FACTOR], FIRST] + 1 - gslot[g, POSITION]] < g)
+            _copy(mine, sent + 8 * gslot[lo, OFFSET], (hi - lo) * n)
+        split = lo  # the first slot of a later neighbour
+        while split < hi:
+            if fslot[fac[gslot[split, FACTOR], FIRST] + 1 - gslot[split, POSITION]] > split:
+                break
+            split += 1
         for turn in range(1 if ahead else 2):
+            # the field and the messages from behind, then those from ahead but for one in turn
             later = forward == (turn == 0)
-            a, b = (split, degree) if later else (_U0, split)
-            if a == b:  # nobody to send to
-                a = b = degree
-            # products after each slot that is sent to, from the right
-            if b < degree:
-                tail = front + b * n
-                o = mine + b * n
-                for i in range(n):
-                    work[tail + i] = gm[o + i]
-                for j in range(b + _U1, degree):
-                    o += n
-                    for i in range(n):
-                        work[tail + i] *= gm[o + i]
-            j = b
-            while j > a + _U1:  # those after slot j - 2 are those after j - 1 times its message
-                j -= _U1
-                o, left, right = mine + j * n, front + j * n, front + (j + _U1) * n
-                if j + _U1 == b and b == degree:
-                    for i in range(n):
-                        work[left + i] = gm[o + i]
-                else:
-                    for i in range(n):
-                        work[left + i] = work[right + i] * gm[o + i]
-            for i in range(n):
-                work[front + i] = field[base + i]
-            for j in range(a):
-                o = mine + j * n
-                for i in range(n):
-                    work[front + i] *= gm[o + i]
+            a, b = (split, hi) if later else (lo, split)
+            c, d = (lo, split) if later else (split, hi)
+            o, start = mine + (c - lo) * step, address(field) + 8 * off[v]
+            if d - c >= 2:
+                _multiply_three(front, start, o, o + step, n)
+                for _ in range(d - c - 2):
+                    _multiply(front, front, o + 2 * step, n)
+                    o += step
+            elif d > c:
+                _multiply(front, start, o, n)
+            else:
+                _copy(front, start, n)
+            last = mine + (b - 1 - lo) * step  # the last message from ahead
+            tail = front + (b - a) * step  # of the messages after slot j: tail - (b - 3 - j) step
+            for j in range(b - 3, a - 1, -1):
+                o = mine + (j + 1 - lo) * step
+                here = tail - (b - 3 - j) * step
+                _multiply(here, last if j == b - 3 else here + step, o, n)
+            mass = 0.0
             for j in range(a, b):
-                o, right = mine + j * n, front + (j + _U1) * n
-                total = 0.0
-                if j + _U1 == degree:
-                    for i in range(n):
-                        x = work[front + i]
-                        work[at + i] = x
-                        total += x
-                        work[front + i] = x * gm[o + i]
+                o = mine + (j - lo) * step
+                if j == b - 1 and j == a:
+                    mass = _copy(cavity, front, n)
+                elif j == b - 1:
+                    mass = _multiply(cavity, front, o - step, n)
                 else:
-                    for i in range(n):
-                        y = work[front + i]
-                        x = y * work[right + i]
-                        work[at + i] = x
-                        total += x
-                        work[front + i] = y * gm[o + i]
-                g = lo + np.int64(j)
-                f, k = gslot[g, FACTOR], gslot[g, POSITION]
+                    if j > a:
+                        _multiply(front, front, o - step, n)
+                    rest = last if j == b - 2 else tail - (b - 3 - j) * step
+                    mass = _multiply(cavity, front, rest, n)
+                f, k = gslot[j, FACTOR], gslot[j, POSITION]
                 other = fslot[fac[f, FIRST] + 1 - k]
-                size, to = np.uint64(gslot[other, 3]), np.uint64(gslot[other, OFFSET])
-                width = np.uint64(fac[f, WIDTH])
-                for i in range(width):
-                    work[at + n + i] = 0.0
+                size, to = gslot[other, SIZE], sent + 8 * gslot[other, OFFSET]
                 if watching:
-                    keep = front + (degree + _U1) * n
-                    for i in range(size):
-                        work[keep + i] = out[to + i]
+                    _copy(tail + step, to, size)
                 _send(
-                    tab, np.uint64(fac[f, TABLE]), fac[f, CODE], width, k, work, at, total, n,
-                    size, out, to,
+                    numbers + 8 * fac[f, TABLE], fac[f, CODE], fac[f, WIDTH], k, cavity, mass, n,
+                    size, to,
                 )  # fmt: skip
                 if watching:
-                    told = max(told, _moved(out, to, work, keep, size))
+                    told = max(told, _moved(to, tail + step, size))
             if turn > 0:
                 continue
-            total = 0.0
-            if b < degree:
-                tail = front + b * n
-                for i in range(n):
-                    x = work[front + i] * work[tail + i]
-                    work[front + i] = x
-                    total += x
-            else:
-                for i in range(n):
-                    total += work[front + i]
-            scale = 1.0 / total
-            worst = 0.0
-            for i in range(n):
-                p = work[front + i] * scale
-                worst = max(worst, abs(p - bel[base + i]))
-                bel[base + i] = p
-            biggest = max(biggest, worst)
+            mass = _multiply(front, cavity, last, n) if a < b else _copy(front, front, n)
+            change = _renew(address(bel) + 8 * off[v], front, 1.0 / mass, n)
+            biggest = max(biggest, change)
     return biggest, told
