@@ -616,9 +616,7 @@ class FactorGraph:
                     f"factor {self.n_factors + int(bad)}: {who}: numbers by distance are finite "
                     f"(within 1e300) or minus infinity, not {float(table[wrong][0])}"
                 )
-            groups += distances(
-                self.n_factors + rows, scope_[rows], (k, k), theta[rows], table
-            )
+            groups += distances(self.n_factors + rows, scope_[rows], (k, k), theta[rows], table)
         for g in groups:
             g.check(self._n_states)
         return self._append(*groups)
@@ -1597,7 +1595,7 @@ def _truncation(value: object, who: str) -> float:
 def _cut_off(cost: NDArray, truncation: float, hard: bool, power: int = 1) -> NDArray[np.float64]:
     """Numbers by distance 0, 1, ..., what is beyond the truncation as there, or forbidden."""
     beyond = np.arange(len(cost)) > truncation
-    end = -np.inf if hard else -min(truncation, 1e150) ** power
+    end = -np.inf if hard else -(min(truncation, 1e150) ** power)
     return np.where(beyond, end, cost)
 
 

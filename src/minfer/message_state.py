@@ -50,9 +50,10 @@ def rewire(model: Conditioned, start: Marginals | None, reweighted: bool) -> Mes
     return None if mesh is None else mesh.for_a_run(old.mesh)
 
 
-def fresh_messages(mesh: Mesh) -> Messages:
+def fresh_messages(mesh: Mesh, blank: bool = False) -> Messages:
     """Messages that say nothing yet: uniform, seen from the tables as they were given.
 
+    ``blank``: the caller writes general ones before anybody reads them.
     A mesh serves one run: pair messages are ``mesh.first`` itself (:meth:`Mesh.for_a_run`). What
     tree-reweighted runs keep beside them is the caller's.
     """
@@ -65,14 +66,16 @@ def fresh_messages(mesh: Mesh) -> Messages:
             mesh.first, np.empty(len(w.rho)), _NONE, _NONE, bel, np.zeros(2), np.zeros(2), flag
         )
     size = int(w.gslot[:, 3].sum())
-    start = 0.0 if mesh.log else 1.0
+    gm, gq = (np.empty(size) for _ in range(2))
+    if not blank:
+        gm[:] = gq[:] = 0.0 if mesh.log else 1.0
     widest = int(w.card.max(initial=2))
     most = max(_largest_table(w), widest)
     if w.fac[:, 3].any():  # room for messages by distance
         most = max(most, 3 * widest, 2 * widest + 2 * int(w.fac[:, 4].max()) + 24)
     return Messages(
-        mesh.first, np.empty(len(w.rho)), np.full(size, start), np.full(size, start),
-        bel, np.zeros(max(widest, 2)), np.zeros(most), flag,
+        mesh.first, np.empty(len(w.rho)), gm, gq, bel,
+        np.zeros(max(widest, 2)), np.zeros(most), flag,
     )  # fmt: skip
 
 
@@ -83,14 +86,14 @@ def _largest_table(w: Wiring) -> int:
     return int(np.diff(np.append(starts, len(w.tab))).max(initial=1))
 
 
-def start_messages(mesh: Mesh, start: Marginals | None) -> Messages:
+def start_messages(mesh: Mesh, start: Marginals | None, blank: bool = False) -> Messages:
     """Messages of an earlier run where its factors are still there, fresh ones elsewhere.
 
     A message with a zero is not taken over: the factor or evidence behind it may be gone.
     """
     from minfer.kernels import wiring as k
 
-    s, w = fresh_messages(mesh), mesh.wiring
+    s, w = fresh_messages(mesh, blank), mesh.wiring
     old = start.state if start is not None else None
     done = False
     if isinstance(old, MessageState) and start is not None:
@@ -458,19 +461,17 @@ def _given(model: Conditioned) -> tuple[float, int]:
 
 
 def refresh_cavities(mesh: Mesh, s: Messages) -> None:
-    """Cavities of all general variables from the messages as they are."""
+    """Cavities of all general variables from the messages as they are; beliefs stay."""
     from minfer.kernels import bp
 
     ma = mesh.machines if len(mesh.machines.code) else None
     bp.sweeps(
-        mesh.wiring, ma, s, s.m, watch_for(-1.0), bp.START, 1, -1.0, 0.0, mesh.log,
+        mesh.wiring, ma, s._replace(bel=s.bel.copy()), s.m, watch_for(-1.0), bp.START, 1, -1.0, 0.0, mesh.log,
         np.zeros(1),
     )  # fmt: skip
 
 
-def watch_for(
-    tol: float, *kept: NDArray[np.float64], work: NDArray[np.float64] = _NONE
-) -> Watch:
+def watch_for(tol: float, *kept: NDArray[np.float64], work: NDArray[np.float64] = _NONE) -> Watch:
     """A watch over a run to come, with room for messages and beliefs before its last update."""
     from minfer.kernels.bp import LAST, TRIGGER
     from minfer.kernels.wiring import Watch

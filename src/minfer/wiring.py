@@ -109,7 +109,9 @@ class Mesh:
         least = float(w.field.min(where=w.field > 0.0, initial=1.0))
         if np.log(least) + degree * self.lowest < _LEAN_RANGE:
             return _NONE
-        return np.zeros(4 * (max(widest * (degree + 5), 4 * int(w.fac[:, 4].max())) // 2 + 32))
+        # in eighths: zeros, a cavity, zeros, a cavity, zeros; products in the other half
+        size = max(widest + 2 * int(w.fac[:, 4].max()) + 8, widest * (degree + 5) // 4 + 8)
+        return np.zeros(8 * size)
 
     @property
     def core(self) -> Wiring:
@@ -759,15 +761,18 @@ def _codes(groups: list[FactorGroup], codes: list[NDArray | None]) -> NDArray[np
 def _scaled_field(
     model: Conditioned, log_field: NDArray, general: NDArray[np.bool_], log: bool
 ) -> tuple[NDArray, float, bool]:
-    """The field of general variables scaled to maximum 1 (or log 0), and the sum of the scales."""
-    offsets = model.graph._offsets
-    tops = np.maximum.reduceat(log_field, offsets[:-1])
-    scaled = log_field - np.repeat(tops, np.diff(offsets))
-    mine = np.repeat(general, np.diff(offsets))
-    finite = scaled[mine & (scaled > -np.inf)]
-    log = log or bool(finite.min(initial=0.0) < -MAX_RANGE)
-    scaled[~mine] = 0.0
-    return scaled if log else np.exp(scaled), float(tops[general].sum()), log
+    """The field of general variables scaled to maximum 1 (or log 0), and the sum of the scales.
+
+    It is written over ``log_field``.
+    """
+    from minfer.kernels.general import scale_field
+    from minfer.kernels.vexp import exp_in_place
+
+    tops, lowest = scale_field(log_field, model.graph._offsets, general)
+    log = log or lowest < -MAX_RANGE
+    if not log:
+        exp_in_place(log_field)
+    return log_field, tops, log
 
 
 def to_log(values: NDArray) -> NDArray:

@@ -84,7 +84,11 @@ class Distances(FactorGroup):
     def _taps(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Log psi by distance of some rows, (n, T)."""
         taps = self.label_taps()
-        return taps[rows] if len(taps) == len(self) else np.broadcast_to(taps, (len(rows), taps.shape[1]))
+        return (
+            taps[rows]
+            if len(taps) == len(self)
+            else np.broadcast_to(taps, (len(rows), taps.shape[1]))
+        )
 
     def _place(self, apart: NDArray) -> NDArray[np.int64]:
         """Which tap a difference of labels reads."""
@@ -327,7 +331,10 @@ def distances(
             last -= 1
         parts.append(
             Distances(
-                ids[rows], scope[rows], tuple(int(s) for s in shape), np.array(w, dtype=np.float64),
+                ids[rows],
+                scope[rows],
+                tuple(int(s) for s in shape),
+                np.array(w, dtype=np.float64),
                 np.array(mine[:, : last + 1], dtype=np.float64, order="C"),
             )  # fmt: skip
         )

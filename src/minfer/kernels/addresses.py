@@ -103,19 +103,3 @@ def total(context, x):
         return parts[0]
 
     return types.float64(_KIND), codegen
-
-
-@intrinsic
-def largest(context, x):
-    """The largest of eight lanes, none of which is NaN."""
-
-    def codegen(context, builder, signature, args):
-        parts = [_lane(builder, args[0], i) for i in range(L)]
-        while len(parts) > 1:
-            parts = [
-                builder.select(builder.fcmp_ordered(">", a, b), a, b)
-                for a, b in zip(parts[::2], parts[1::2])
-            ]
-        return parts[0]
-
-    return types.float64(_KIND), codegen

@@ -85,6 +85,32 @@ def _log_distance(new, old, o, n, top):
 
 
 @jit
+def scale_field(field, off, general):
+    """Logs of general variables to maximum 0, of others to 0, in place.
+
+    Returns the sum of what was taken off, and the lowest number that is left, zeros apart.
+    """
+    tops = lost = lowest = 0.0
+    for v in range(general.shape[0]):
+        lo, hi = off[v], off[v + 1]
+        if not general[v]:
+            for i in range(lo, hi):
+                field[i] = 0.0
+            continue
+        top = field[lo]
+        for i in range(lo, hi):
+            top = field[i] if field[i] > top else top
+        for i in range(lo, hi):
+            x = field[i] - top
+            field[i] = x
+            lowest = x if -np.inf < x < lowest else lowest
+        part = top - lost
+        more = tops + part
+        lost, tops = (more - tops) - part, more
+    return tops, lowest
+
+
+@jit
 def _has(fslot, first, arity, g, later):
     """Whether a factor has another slot than g, of a later (an earlier) variable.
 
@@ -262,9 +288,7 @@ def visit_log(w, s, out, begin, end, forward, phase, damping, watching, ahead):
                 continue
             if ahead and not _has(fslot, fac[f, FIRST], fac[f, ARITY], g, not forward):
                 continue
-            factor_message(
-                tab, fac, f, gq, gslot, fslot, gslot[g, POSITION], np.bool_(True), tmp
-            )
+            factor_message(tab, fac, f, gq, gslot, fslot, gslot[g, POSITION], np.bool_(True), tmp)
             top = -np.inf
             for i in range(n):
                 top = max(top, tmp[i])

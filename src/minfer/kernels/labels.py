@@ -33,7 +33,6 @@ DENSE, RISE, BAND, CHAIN = 0, 1, 2, 3
 CHAIN_FROM = 24
 
 
-
 @jit
 def label_message(tab, t, code, width, gq, q, n, tmp):
     """m(y) into ``tmp[:n]`` from h = gq[q:q+n] and the numbers tab[t:]; width is D.
@@ -190,8 +189,10 @@ def label_message_log(tab, t, code, width, gq, q, n, tmp):
                 if i != best:
                     rest += math.exp(gq[q + i] - second)
         for i in range(n):
-            tmp[n + i] = top + math.log(total - math.exp(gq[q + i] - top)) if i != best else (
-                second + math.log(rest) if second > -np.inf else -np.inf
+            tmp[n + i] = (
+                top + math.log(total - math.exp(gq[q + i] - top))
+                if i != best
+                else (second + math.log(rest) if second > -np.inf else -np.inf)
             )
     elif code != RISE and D >= 1 and c > -np.inf:
         high, total = -np.inf, 0.0  # log of a running sum: high + log(total)

@@ -59,7 +59,10 @@ class Propagation:
         self.kernels = bp
         self.mesh = mesh
         self.tol, self.damping, self.schedule = float(tol), float(damping), schedule
-        self.messages = start_messages(mesh, start)
+        lean = schedule == "sequential" and not damping
+        self.work = mesh.lean_room if lean else _NONE
+        self.is_fresh = start is None and mesh.trees is None and len(self.work) > 0
+        self.messages = start_messages(mesh, start, self.is_fresh)
         self.core, self.machines = mesh.core, mesh.core_machines
         if len(self.machines.alone):
             self.core = self.core._replace(cls=self.core.cls.copy())  # sweeps write there
@@ -68,7 +71,6 @@ class Propagation:
         self.speakers = self._in_core()
         self.watch = self._new_watch()
         self.residuals = np.zeros(0)
-        self.is_fresh = start is None and mesh.trees is None and len(self.watch.work) > 0
         if mesh.wiring.field.size and not self.is_fresh:
             refresh_cavities(mesh, self.messages)
             self._look_at_flags()
@@ -130,7 +132,7 @@ class Propagation:
         return still_to_move(alike, 1 if self.schedule == "flooding" else 2)
 
     def probs(self) -> NDArray[np.float64]:
-        """All marginals, flat; a copy where questions to the state would still write beliefs."""
+        """All marginals, flat."""
         probs, known = self._probs(), self.mesh.known
         if known is not None:  # certain to 1e-200 so far
             offsets, told = self.mesh.wiring.off, np.flatnonzero(known >= 0)
@@ -143,13 +145,13 @@ class Propagation:
         control = self.watch.control
         if len(self.watch.work) and self.mesh.trees is None and control[k.SENT] != 0.0:
             if not (self._has_passed() and len(self.watch.gm)):
-                return s.bel.copy()  # a visit has the last word on its variable
+                return s.bel  # a visit has the last word on its variable
         read = self._has_passed() and len(self.watch.m) and not w.field.size
         if read and self.mesh.trees is None:
             s.bel[:] = self.watch.bel  # the confirming update has read them
             return s.bel
         k.read_beliefs(w, s, self.watch.bel, k.WRITE, self.mesh.log)
-        return s.bel.copy() if w.field.size else s.bel
+        return s.bel
 
     def state(self, bound: bool = False) -> MessageState:
         kept = self._has_passed() and (len(self.watch.m) or len(self.watch.gm))
@@ -166,9 +168,7 @@ class Propagation:
                 kept = kept[0], np.ones_like(s.gm), np.ones_like(s.gq)
         if len(kept[0]) or self.mesh.wiring.field.size:
             before = np.zeros(len(s.bel))
-        lean = self.schedule == "sequential" and self.damping == 0.0
-        work = self.mesh.lean_room if lean else none
-        return watch_for(self.tol, *kept, before, work=work)
+        return watch_for(self.tol, *kept, before, work=self.work)
 
     @property
     def _machines(self) -> Machines | None:
