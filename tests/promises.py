@@ -43,7 +43,7 @@ ROUNDING = 1e-10  # of an update made twice; tolerances are drawn above it
 
 def draw_graph(rng: np.random.Generator) -> FactorGraph:
     """One of several families, small enough to enumerate."""
-    family = rng.integers(10)
+    family = rng.integers(11)
     scale = float(rng.choice([1e-3, 0.1, 1.0, 3.0, 10.0, 40.0]))
     if family == 0:  # uniform conditional tables: a chain or tree of CPTs, often uniform
         return _conditionals(rng)
@@ -70,6 +70,8 @@ def draw_graph(rng: np.random.Generator) -> FactorGraph:
         feature = rng.choice(["and", "equal", "or", "implies"])
         fields = rng.normal(size=n) * scale
         return FactorGraph.pairwise(fields, edges, rng.normal(size=len(edges)) * scale, feature)
+    if family == 10:
+        return _labels(rng, scale)
     graph = _tables(rng, scale, tree=family == 5, pairwise=family == 6)
     if family in (7, 8):
         graph = _with_logic(rng, graph, scale)
@@ -110,6 +112,27 @@ def _with_logic(rng: np.random.Generator, graph: FactorGraph, scale: float) -> F
         else:
             graph = graph.add_or([scope[:-1]], [scope[-1]], weight, **literals)
     return graph
+
+
+def _labels(rng: np.random.Generator, scale: float) -> FactorGraph:
+    """Pairs of labels by distance, perhaps beside a table."""
+    k, n = int(rng.integers(2, 5)), int(rng.integers(2, 6))
+    graph = FactorGraph.empty([k] * n).tilt(rng.normal(size=n * k) * min(scale, 3.0))
+    pairs = [[a, b] for a in range(n) for b in range(a) if rng.random() < 0.6]
+    scope = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    weights = rng.normal(size=len(scope)) * scale
+    kind = rng.integers(5)
+    if kind == 0:
+        graph = graph.add_potts(scope, weights)
+    elif kind == 1:
+        graph = graph.add_truncated_linear(scope, weights, float(rng.integers(1, 4)))
+    elif kind == 2:
+        graph = graph.add_label_distances(scope, rng.normal(size=k) * scale)
+    elif kind == 3:
+        graph = graph.add_truncated_linear(scope, np.abs(weights), 1, hard=True)
+    else:
+        graph = graph.add_potts(scope, rng.choice([-np.inf, 1.0], len(scope)))
+    return graph.add_tables([[0, 1]], [rng.normal(size=(k, k))]) if rng.random() < 0.2 else graph
 
 
 def _conditionals(rng: np.random.Generator) -> FactorGraph:

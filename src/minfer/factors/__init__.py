@@ -2,7 +2,7 @@
 
 from minfer.factors.clause import Clauses
 from minfer.factors.counting import AtMostOne, Cardinalities, ExactlyOne
-from minfer.factors.distances import Distances, distances
+from minfer.factors.distances import Distances, distances, recognised
 from minfer.factors.features import (
     MAX_FEATURE_ARITY,
     TRUTH_TABLES,
@@ -56,4 +56,5 @@ __all__ = [
     "interaction",
     "n_entries",
     "read_only",
+    "recognised",
 ]

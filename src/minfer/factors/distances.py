@@ -25,6 +25,8 @@ from minfer.errors import ModelError
 from minfer.factors.group import FactorGroup, Rows, difference, read_only
 from minfer.factors.tables import MAX_LOG, Tables
 
+_AT_ONCE = 256  # tables compared at a time
+
 
 @dataclass(frozen=True, eq=False)
 class Distances(FactorGroup):
@@ -339,3 +341,65 @@ def distances(
             )  # fmt: skip
         )
     return parts
+
+
+def recognised(group: FactorGroup, tolerance: float) -> list[FactorGroup]:
+    """The same factors, those that are functions of \\|x - y\\| with few taps as label distances.
+
+    Few: no more than half as many as there are labels, or falling linearly up to the last. Cells of
+    one distance may differ by ``tolerance`` times 1 + \\|log psi\\|; the first row is believed.
+    """
+    k = group.shape[0] if group.arity == 2 else 0
+    if type(group) is not Tables or group.shape != (k, k) or k < 3:
+        return [group]
+    stored = group.stored_tables().reshape(-1, k, k)
+    taps = stored[:, 0, :]
+    label = np.arange(k)
+    place = np.abs(label[:, None] - label)
+    is_one = np.ones(len(stored), dtype=bool)
+    for lo in range(0, len(stored), _AT_ONCE):
+        rows = slice(lo, lo + _AT_ONCE)
+        is_one[rows] = _same(stored[rows], taps[rows][:, place], tolerance).all(axis=(1, 2))
+    beyond = _same(taps, taps[:, -1:], tolerance)
+    n_taps = k - np.cumprod(beyond[:, ::-1], axis=1).sum(axis=1) + 1
+    line = taps[:, :1] + (taps[:, 1:2] - taps[:, :1]) * label
+    inside = label < n_taps[:, None] - 1
+    with np.errstate(invalid="ignore"):
+        linear = (_same(taps, line, tolerance) | ~inside).all(axis=1)
+    is_one &= (n_taps - 1 <= k // 2) | linear
+    if not is_one.any():
+        return [group]
+    every = np.broadcast_to(np.where(is_one, n_taps, 0), (len(group),))
+    parts: list[FactorGroup] = []
+    for t in np.unique(every).tolist():
+        rows = np.flatnonzero(every == t)
+        if not t:
+            parts.append(group.take(rows, group._ids[rows]))
+            continue
+        mine = taps[:, :t] if len(taps) == 1 else taps[rows][:, :t]
+        weight, profile = _factored(mine)
+        parts += distances(
+            group._ids[rows], group._scope[rows], group.shape, np.resize(weight, len(rows)), profile
+        )
+    return parts
+
+
+def _same(a: NDArray, b: NDArray, tolerance: float) -> NDArray[np.bool_]:
+    with np.errstate(invalid="ignore"):
+        return (a == b) | (np.abs(a - b) <= tolerance * (1.0 + np.abs(b)))
+
+
+def _factored(taps: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Weights (n,) and one profile that taps (n, T) are products of to the last bit, or 1 and they.
+
+    The profile is 1 for labels that agree (Potts), or -1 where the distance is 1.
+    """
+    if np.isfinite(taps).all():
+        for unit, at in ((1.0, 0), (-1.0, 1)):
+            if at < taps.shape[1]:
+                weight = unit * taps[:, at]
+                if (weight != 0.0).all():
+                    profile = taps[:1] / weight[:1, None]
+                    if np.array_equal(weight[:, None] * profile, taps):
+                        return weight, profile
+    return np.ones(1), taps

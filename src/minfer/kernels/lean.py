@@ -311,9 +311,13 @@ def sweep_lean(w, gm, out, bel, work, begin, end, forward, ahead, watching):
     for place in range(begin, end):
         v = place if forward else begin + end - 1 - place
         lo, hi = gptr[v], gptr[v + 1]
-        if cls[v] == ASLEEP or lo == hi:
+        if cls[v] == ASLEEP:
             continue
         n = np.int64(card[v])
+        if lo == hi:  # nothing to hear but its field
+            mass = _copy(front, address(field) + 8 * off[v], n)
+            biggest = _renew(address(bel) + 8 * off[v], front, 1.0 / mass, n, biggest)
+            continue
         step = 8 * n
         mine = messages + 8 * gslot[lo, OFFSET]  # slots lie one after the other, by neighbour
         if not ahead:
