@@ -48,14 +48,14 @@ def tables_of(graph: FactorGraph) -> FactorGraph:
     return plain if graph.field is None else plain.tilt(graph.field)
 
 
-LABELS = st.sampled_from([1, 2, 3, 4, 7, 8, 9, 17, 31, 64, 300])
+LABELS = st.sampled_from([1, 2, 3, 4, 7, 8, 9, 17, 33, 300])
 
 
 @st.composite
 def label_graphs(draw, labels=LABELS, max_variables=5, zeros=True):
     """Grids, trees and tangles of pairs of labels of every kind, with evidence and plain tables."""
     k, n = draw(labels), draw(st.integers(1, max_variables))
-    if k > 64:
+    if k > 33:
         n = min(n, 3)
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     scale = draw(st.sampled_from([0.1, 1.0, 3.0, 40.0, 700.0]))
@@ -112,7 +112,7 @@ SOLVERS = {
 
 @pytest.mark.parametrize("solver", SOLVERS)
 @given(graph=label_graphs())
-@hsettings(max_examples=60)
+@hsettings(max_examples=30)
 def test_every_solver_answers_as_with_tables(solver, graph):
     plain = tables_of(graph)
     a, b = outcome(SOLVERS[solver], graph), outcome(SOLVERS[solver], plain)
@@ -191,7 +191,7 @@ def test_messages_lose_no_relative_accuracy(kind, log):
 
 
 @given(st.integers(0, 2**32 - 1), LABELS, st.sampled_from(KINDS))
-@hsettings(max_examples=80)
+@hsettings(max_examples=40)
 def test_sums_and_maxima_of_a_group(seed, k, kind):
     rng = np.random.default_rng(seed)
     taps = taps_of(kind, rng, k)
@@ -230,7 +230,7 @@ def sweeps(graph: FactorGraph, n: int, ahead: bool, lean: bool) -> tuple[np.ndar
 
 
 @given(st.one_of(zoo.table_graphs(max_variables=6), label_graphs(max_variables=6)))
-@hsettings(max_examples=80)
+@hsettings(max_examples=40)
 def test_sending_ahead_is_sending_all_bit_for_bit(graph):
     try:
         for n in (1, 2, 3, 4, 7):
@@ -242,7 +242,7 @@ def test_sending_ahead_is_sending_all_bit_for_bit(graph):
 
 
 @given(label_graphs(max_variables=6, zeros=False), st.booleans())
-@hsettings(max_examples=80)
+@hsettings(max_examples=40)
 def test_lean_sweeps_send_ahead_what_all_would_say(graph, plain):
     from minfer.kernels.lean import begin_lean, sweep_lean
 
@@ -265,7 +265,7 @@ def test_lean_sweeps_send_ahead_what_all_would_say(graph, plain):
 
 
 @given(label_graphs(max_variables=6, zeros=False), st.booleans())
-@hsettings(max_examples=80)
+@hsettings(max_examples=40)
 def test_lean_sweeps_are_the_general_ones(graph, plain):
     graph = tables_of(graph) if plain else graph
     if (graph.arity == 2).sum() == 0 or not len(wire(condition(graph)).lean_room):
@@ -296,7 +296,7 @@ def test_a_large_model_is_confirmed_in_place():
 
 
 @given(label_graphs(labels=st.sampled_from([2, 3, 6, 20])), st.integers(0, 2**32 - 1))
-@hsettings(max_examples=60)
+@hsettings(max_examples=30)
 def test_scores_are_those_of_tables(graph, seed):
     plain = tables_of(graph)
     q = np.random.default_rng(seed).random(int(graph.offsets[-1]))
@@ -364,7 +364,7 @@ def test_prepared_runs_take_other_weights():
 
 
 @given(label_graphs())
-@hsettings(max_examples=60)
+@hsettings(max_examples=30)
 def test_structure_is_found_in_tables(graph):
     plain = tables_of(graph)
     found = plain.structured()
@@ -403,7 +403,7 @@ def test_structure_is_found_as_it_would_be_written():
 
 
 @given(label_graphs(labels=st.sampled_from([1, 2, 3, 9])))
-@hsettings(max_examples=60)
+@hsettings(max_examples=30)
 def test_files(graph):
     back = parse_native("file", format_native(graph))
     assert [type(g) for g in back.groups] == [type(g) for g in graph.groups]
@@ -417,7 +417,7 @@ def test_files(graph):
         x = naive.assignments(graph)[:50]
         with np.errstate(invalid="ignore"):
             a, b = graph.log_score(x), other.log_score(x)
-        np.testing.assert_allclose(a - a.max(), b - b.max(), rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(a - a.max(), b - b.max(), rtol=1e-9, atol=1e-9)
 
 
 def test_a_file_that_lies_is_refused():

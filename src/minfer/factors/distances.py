@@ -362,9 +362,9 @@ def recognised(group: FactorGroup, tolerance: float) -> list[FactorGroup]:
         is_one[rows] = _same(stored[rows], taps[rows][:, place], tolerance).all(axis=(1, 2))
     beyond = _same(taps, taps[:, -1:], tolerance)
     n_taps = k - np.cumprod(beyond[:, ::-1], axis=1).sum(axis=1) + 1
-    line = taps[:, :1] + (taps[:, 1:2] - taps[:, :1]) * label
     inside = label < n_taps[:, None] - 1
     with np.errstate(invalid="ignore"):
+        line = taps[:, :1] + (taps[:, 1:2] - taps[:, :1]) * label
         linear = (_same(taps, line, tolerance) | ~inside).all(axis=1)
     is_one &= (n_taps - 1 <= k // 2) | linear
     if not is_one.any():
