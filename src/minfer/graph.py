@@ -600,7 +600,9 @@ class FactorGraph:
         """
         limit = real_numbers(tolerance, "structured: the tolerance")
         if limit.ndim or not 0.0 <= float(limit) < 1.0:
-            raise ModelError(f"structured: the tolerance is from 0 to below 1, not {told(tolerance)}")
+            raise ModelError(
+                f"structured: the tolerance is from 0 to below 1, not {told(tolerance)}"
+            )
         groups = [part for g in self.groups for part in recognised(g, float(limit))]
         if all(a is b for a, b in zip(groups, self.groups)):
             return self

@@ -162,10 +162,10 @@ class Distances(FactorGroup):
         return taps[rows, place].sum(axis=1)
 
     def log_tables(self, rows: Rows = slice(None)) -> NDArray[np.float64]:
-        return self._taps(np.arange(len(self))[rows])[:, self._cells]
+        return np.ascontiguousarray(self._taps(np.arange(len(self))[rows])[:, self._cells])
 
     def stored_tables(self) -> NDArray[np.float64]:
-        return self.label_taps()[:, self._cells]
+        return np.ascontiguousarray(self.label_taps()[:, self._cells])
 
     def forbids(self) -> NDArray[np.bool_]:
         return np.broadcast_to(np.isneginf(self._profile).any(axis=1), (len(self),))

@@ -537,7 +537,7 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
         turned = turned and mode == SEQUENTIAL and not at_once
         ahead = turned and not watching
         lean = turned and watch.work.size > 0
-        if mixed and mode == SEQUENTIAL and (at_once or control[PHASE] == -1.0):
+        if mixed and mode == SEQUENTIAL and control[PHASE] == -1.0:
             first = -1  # such sweeps, and passes of automata, left cavities as they were
         if ma is not None:
             if automata and not at_once:  # a pass visits them

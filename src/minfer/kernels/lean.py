@@ -284,12 +284,19 @@ def begin_lean(w, gm, work):
     for v in range(card.shape[0]):
         n = np.int64(card[v])
         mass = _copy(cavity, address(field) + 8 * off[v], n)
+        to = told = 0
         for g in range(gptr[v], gptr[v + 1]):
             f, k = gslot[g, FACTOR], gslot[g, POSITION]
             other = fslot[fac[f, FIRST] + 1 - k]
+            told, to = to, messages + 8 * gslot[other, OFFSET]
+            if told != 0 and fac[f, CODE] > 0:
+                e = gslot[g - 1, FACTOR]
+                if fac[e, TABLE] == fac[f, TABLE] and fac[e, CODE] == fac[f, CODE]:
+                    _copy(to, told, n)  # the same numbers both ways: the same message
+                    continue
             _send(
                 numbers + 8 * fac[f, TABLE], fac[f, CODE], fac[f, WIDTH], k, cavity, mass, n,
-                gslot[other, SIZE], messages + 8 * gslot[other, OFFSET],
+                gslot[other, SIZE], to,
             )  # fmt: skip
 
 

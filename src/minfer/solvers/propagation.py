@@ -184,6 +184,8 @@ class Propagation:
         confirming = control[k.PHASE] != 0.0
         if self.speakers:
             if control[k.PHASE] < 0.0:
+                if self.schedule != "flooding":
+                    self._complete()
                 k.begin_watch(self.core, s, self.watch, self.mesh.log)
             share = 0.0 if confirming else self.damping
             moved = max(self._answer(g, rows, share) for g, rows in self.speakers)

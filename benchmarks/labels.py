@@ -1,0 +1,172 @@
+"""Pictures with many labels: ``python benchmarks/labels.py [CHECKOUT]``.
+
+Rendered scenes of slanted surfaces, seen by two cameras: a pixel's label is how far it moved between
+them, and its unary factors compare the pictures. Neighbouring pixels are tied by Potts or truncated
+linear factors. Measured is the CPU time of whole calls of ``BeliefPropagation`` with as many sweeps as
+it takes until the marginals are within a mean total variation of .002 of the converged ones, with the
+pairs as label distances (O(K) messages), as one shared table (O(K^2)), and as the same table in
+another checkout, such as the commit before. Processes on one core, in turn; medians over rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parents[1]
+SIDE = 128
+ERROR = 0.002
+#: How much a pixel's pictures say: the window that is compared, and by how much a difference counts.
+SEEDS = {"strong": (5, 120.0), "medium": (5, 60.0), "weak": (3, 15.0)}
+#: Truncated linear factors by the number of labels: weight and truncation.
+LINEAR = {16: (0.8, 3), 64: (0.5, 5), 256: (0.25, 10)}
+POTTS = 1.5
+MOST = 40  # sweeps
+
+
+def scene(labels: int, window: int, strength: float, seed: int = 0) -> np.ndarray:
+    """Log-likelihoods (SIDE, SIDE, labels) of a rendered pair of pictures."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[0:SIDE, 0:SIDE]
+    depth = 0.1 + 0.25 * y / SIDE + 0.05 * x / SIDE
+    depth = np.where((x - 40) ** 2 + (y - 45) ** 2 < 28**2, 0.55 + 0.3 * (x - 40) / SIDE, depth)
+    box = (abs(x - 92) < 22) & (abs(y - 40) < 30)
+    depth = np.where(box, 0.75 - 0.35 * (y - 40) / SIDE, depth)
+    band = (x + 0.6 * y > 120) & (x + 0.6 * y < 150) & (y > 60)
+    depth = np.where(band, 0.9, depth)
+    depth = np.where((x - 30) ** 2 + 2 * (y - 100) ** 2 < 20**2, 0.4, depth)
+    moved = np.clip(np.round(depth * (labels - 1)), 0, labels - 1)
+    step = min(1.0, 64.0 / labels)
+    margin = int((labels - 1) * step) + 2
+    texture = rng.normal(size=(SIDE, SIDE + margin + 8))
+    texture = sum(w * np.roll(texture, s, axis=1) for s, w in ((-1, 0.25), (0, 0.5), (1, 0.25)))
+    smooth = np.apply_along_axis(
+        lambda row: np.convolve(row, np.ones(25) / 25, "same"), 1, rng.random(texture.shape)
+    )
+    texture *= 0.6 * np.where(smooth > 0.5, 1.0, 0.15)
+
+    def seen(picture: np.ndarray, by: np.ndarray | float) -> np.ndarray:
+        place = x + margin - by * step
+        left = np.floor(place).astype(int)
+        share = place - left
+        return picture[y, left] * (1 - share) + picture[y, left + 1] * share
+
+    one = seen(texture, moved) + 0.15 * rng.normal(size=(SIDE, SIDE))
+    other = texture + 0.075 * rng.normal(size=texture.shape)
+    cost = np.stack([np.minimum(abs(one - seen(other, k)), 0.5) for k in range(labels)], axis=-1)
+    half = window // 2
+    padded = np.pad(cost, ((half, half), (half, half), (0, 0)), mode="edge")
+    parts = [padded[i : i + SIDE, j : j + SIDE] for i in range(window) for j in range(window)]
+    return -strength * sum(parts) / window**2
+
+
+def edges() -> np.ndarray:
+    pixel = np.arange(SIDE**2).reshape(SIDE, SIDE)
+    across = np.stack([pixel[:, :-1].ravel(), pixel[:, 1:].ravel()], axis=1)
+    return np.concatenate([across, np.stack([pixel[:-1].ravel(), pixel[1:].ravel()], axis=1)])
+
+
+def model(kind: str, labels: int, seed: str, as_table: bool):
+    """The graph of a scene, with the minfer that is on the path."""
+    from minfer import FactorGraph
+
+    graph = FactorGraph.empty([labels] * SIDE**2).tilt(scene(labels, *SEEDS[seed]).ravel())
+    weight, far = LINEAR[labels]
+    if not as_table and kind == "potts":
+        return graph.add_potts(edges(), POTTS)
+    if not as_table:
+        return graph.add_truncated_linear(edges(), weight, far)
+    apart = abs(np.subtract.outer(np.arange(labels), np.arange(labels)))
+    table = POTTS * (apart == 0) if kind == "potts" else -weight * np.minimum(apart, far)
+    return graph.add_tables(edges(), table[None].astype(float))
+
+
+def needed(kind: str, labels: int, seed: str) -> tuple[int, float]:
+    """Sweeps to the wanted error, and the error then, from the converged answer."""
+    from minfer import BeliefPropagation
+
+    graph = model(kind, labels, seed, as_table=False)
+    truth = BeliefPropagation(max_iters=400, tol=1e-6)(graph).probs.reshape(-1, labels)
+    for sweeps in range(1, MOST + 1):
+        p = BeliefPropagation(max_iters=sweeps)(graph).probs.reshape(-1, labels)
+        error = float(0.5 * abs(p - truth).sum(axis=1).mean())
+        if error <= ERROR:
+            return sweeps, error
+    return MOST, error
+
+
+def measure(kind: str, labels: int, seed: str, as_table: bool, sweeps: int, repeats: int) -> float:
+    """Milliseconds of CPU time of a call."""
+    from minfer import BeliefPropagation
+
+    graph = model(kind, labels, seed, as_table)
+    solver = BeliefPropagation(max_iters=sweeps)
+    BeliefPropagation(max_iters=2)(graph)
+    times = []
+    for _ in range(repeats):
+        begin = time.process_time()
+        solver(graph)
+        times.append(time.process_time() - begin)
+    return float(np.median(times)) * 1e3
+
+
+def ask(root: Path, core: int, *job: object) -> object:
+    """What a process of its own, on one core, with the code of a checkout, answers."""
+    run = [sys.executable, __file__, "--job", json.dumps(job), "--core", str(core)]
+    env = {**os.environ, "PYTHONPATH": str(root / "src"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(run, env=env, check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    cli = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    cli.add_argument("checkout", type=Path, nargs="?", help="the other code")
+    cli.add_argument("--rounds", type=int, default=3)
+    cli.add_argument("--repeats", type=int, default=3)
+    cli.add_argument("--labels", type=int, nargs="*", default=[16, 64, 256])
+    cli.add_argument("--seeds", nargs="*", default=list(SEEDS), choices=list(SEEDS))
+    cli.add_argument("--kinds", nargs="*", default=["potts", "linear"])
+    cli.add_argument("--core", type=int, default=0)
+    cli.add_argument("--job", help=argparse.SUPPRESS)
+    asked = cli.parse_args()
+    if asked.job is not None:  # a child
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, {asked.core})
+        name, *job = json.loads(asked.job)
+        print(json.dumps({"needed": needed, "measure": measure}[name](*job)))
+        return
+    sides = [(HERE, False), (HERE, True)]
+    if asked.checkout is not None:
+        sides.append((asked.checkout.resolve(), True))
+    print("| scene | sweeps | error | distances, ms | table, ms | before, ms | times sooner |")
+    print("|---|---|---|---|---|---|---|")
+    for labels in asked.labels:
+        for kind in asked.kinds:
+            for seed in asked.seeds:
+                sweeps, error = ask(HERE, asked.core, "needed", kind, labels, seed)
+                rows = []
+                for _ in range(asked.rounds):
+                    job = "measure", kind, labels, seed
+                    rows.append([
+                        ask(root, asked.core, *job, table, sweeps, asked.repeats)
+                        for root, table in sides
+                    ])  # fmt: skip
+                ms = np.array(rows)
+                middle = [f"{x:.3g}" for x in np.median(ms, axis=0)] + ["–"] * (3 - len(sides))
+                ratio = f"{np.median(ms[:, -1] / ms[:, 0]):.1f}"
+                print(
+                    f"| {kind} {labels} {seed} | {sweeps} | {error:.4f} | "
+                    f"{' | '.join(middle)} | {ratio} |",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
