@@ -1,11 +1,12 @@
 """Pictures with many labels: ``python benchmarks/labels.py [CHECKOUT]``.
 
-Rendered scenes of slanted surfaces, seen by two cameras: a pixel's label is how far it moved between
-them, and its unary factors compare the pictures. Neighbouring pixels are tied by Potts or truncated
-linear factors. Measured is the CPU time of whole calls of ``BeliefPropagation`` with as many sweeps as
-it takes until the marginals are within a mean total variation of .002 of the converged ones, with the
-pairs as label distances (O(K) messages), as one shared table (O(K^2)), and as the same table in
-another checkout, such as the commit before. Processes on one core, in turn; medians over rounds.
+Rendered scenes of slanted surfaces, seen by two cameras: a pixel's label is how far it moved
+between them, and its unary factors compare the pictures. Neighbouring pixels are tied by Potts or
+truncated linear factors. Measured is the CPU time of whole calls of ``BeliefPropagation`` with as
+many sweeps as it takes until the marginals are within a mean total variation of .002 of the
+converged ones, with the pairs as label distances (O(K) messages), as one shared table (O(K^2)), and
+as the same table in another checkout, such as the commit before. Processes on one core, in turn;
+medians over rounds.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parents[1]
 SIDE = 128
 ERROR = 0.002
-#: How much a pixel's pictures say: the window that is compared, and by how much a difference counts.
+#: How much a pixel's pictures say: the window that is compared, and what a difference counts.
 SEEDS = {"strong": (5, 120.0), "medium": (5, 60.0), "weak": (3, 15.0)}
 #: Truncated linear factors by the number of labels: weight and truncation.
 LINEAR = {16: (0.8, 3), 64: (0.5, 5), 256: (0.25, 10)}

@@ -466,8 +466,8 @@ def refresh_cavities(mesh: Mesh, s: Messages) -> None:
 
     ma = mesh.machines if len(mesh.machines.code) else None
     bp.sweeps(
-        mesh.wiring, ma, s._replace(bel=s.bel.copy()), s.m, watch_for(-1.0), bp.START, 1, -1.0, 0.0, mesh.log,
-        np.zeros(1),
+        mesh.wiring, ma, s._replace(bel=s.bel.copy()), s.m, watch_for(-1.0), bp.START, 1, -1.0,
+        0.0, mesh.log, np.zeros(1),
     )  # fmt: skip
 
 

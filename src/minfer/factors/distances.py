@@ -195,11 +195,10 @@ class Distances(FactorGroup):
         from minfer.kernels import labels
 
         taps = np.require(self.label_taps(), requirements=["C", "W"])
+        which = np.asarray(rows, dtype=np.int64) if len(taps) > 1 else np.zeros(len(rows), np.int64)
         log_z = np.empty(len(rows))
-        labels.all_messages(
-            taps, np.asarray(rows, dtype=np.int64) if len(taps) > 1 else np.zeros(len(rows), np.int64),
-            np.require(incoming, np.float64, ["C", "W"]), out, log_z, best,
-        )  # fmt: skip
+        given = np.require(incoming, np.float64, ["C", "W"])
+        labels.all_messages(taps, which, given, out, log_z, best)
         return log_z
 
     # ------------------------------------------------------------------ evidence
@@ -208,10 +207,8 @@ class Distances(FactorGroup):
         self, rows: NDArray[np.int64], known: NDArray[np.bool_], states: NDArray[np.int32]
     ) -> list[FactorGroup]:
         taps = self._taps(rows)
-        if known.all():
-            apart, shape = states[:, :1] - states[:, 1:], ()
-        else:
-            apart, shape = states - np.arange(self.n_labels), self.shape[:1]
+        shape = self.shape[: int((~known).sum())]
+        apart = states[:, :1] - (states[:, 1:] if known.all() else np.arange(self.n_labels))
         entries = np.take_along_axis(taps, self._place(apart), axis=1)
         scope = np.ascontiguousarray(self._scope[rows][:, ~known])
         return [Tables(self._ids[rows], scope, shape, np.ascontiguousarray(entries))]
@@ -281,10 +278,11 @@ class Distances(FactorGroup):
         get: Callable[[str, str, list[int]], NDArray],
         entry: dict[str, Any],
     ) -> Distances:
-        counts = [entry.get(name) for name in ("weights", "rows", "taps")]
-        if not all(type(n) is int for n in counts) or len(shape) != 2:
+        weights, rows, taps = (entry.get(name) for name in ("weights", "rows", "taps"))
+        if type(weights) is not int or type(rows) is not int or type(taps) is not int:
             raise ModelError("label distances need counts of weights, rows and taps")
-        weights, rows, taps = counts
+        if len(shape) != 2:
+            raise ModelError(f"label distances are over two variables, not {len(shape)}")
         if weights not in (1, len(ids)) or rows not in (1, len(ids)) or not 1 <= taps <= shape[0]:
             raise ModelError(
                 f"{weights} weights and {rows} rows of {taps} taps for {len(ids)} label distances "
@@ -331,14 +329,10 @@ def distances(
         last = mine.shape[1] - 1
         while last and (mine[:, last] == mine[:, last - 1]).all():
             last -= 1
+        numbers = np.array(mine[:, : last + 1], dtype=np.float64, order="C")
+        sizes = tuple(int(size) for size in shape)
         parts.append(
-            Distances(
-                ids[rows],
-                scope[rows],
-                tuple(int(s) for s in shape),
-                np.array(w, dtype=np.float64),
-                np.array(mine[:, : last + 1], dtype=np.float64, order="C"),
-            )  # fmt: skip
+            Distances(ids[rows], scope[rows], sizes, np.array(w, dtype=np.float64), numbers)
         )
     return parts
 
@@ -358,8 +352,8 @@ def recognised(group: FactorGroup, tolerance: float) -> list[FactorGroup]:
     place = np.abs(label[:, None] - label)
     is_one = np.ones(len(stored), dtype=bool)
     for lo in range(0, len(stored), _AT_ONCE):
-        rows = slice(lo, lo + _AT_ONCE)
-        is_one[rows] = _same(stored[rows], taps[rows][:, place], tolerance).all(axis=(1, 2))
+        some = slice(lo, lo + _AT_ONCE)
+        is_one[some] = _same(stored[some], taps[some][:, place], tolerance).all(axis=(1, 2))
     beyond = _same(taps, taps[:, -1:], tolerance)
     n_taps = k - np.cumprod(beyond[:, ::-1], axis=1).sum(axis=1) + 1
     inside = label < n_taps[:, None] - 1

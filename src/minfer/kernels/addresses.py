@@ -1,8 +1,8 @@
 """Doubles by their address, one or eight at a time.
 
-A call of a kernel counts references to every array it is handed, 5 to 10 ns each, which is more than
-the arithmetic on a short vector takes. An address is a number: functions that take addresses cost
-what is in them. Whoever calls them holds the arrays.
+A call of a kernel counts references to every array it is handed, 5 to 10 ns each, which is more
+than the arithmetic on a short vector takes. An address is a number: functions that take addresses
+cost what is in them. Whoever calls them holds the arrays.
 """
 
 from __future__ import annotations
@@ -103,3 +103,23 @@ def total(context, x):
         return parts[0]
 
     return types.float64(_KIND), codegen
+
+
+def _extreme(sign):
+    @intrinsic
+    def extreme(context, x):
+        def codegen(context, builder, signature, args):
+            parts = [_lane(builder, args[0], i) for i in range(L)]
+            while len(parts) > 1:
+                parts = [
+                    builder.select(builder.fcmp_ordered(sign, a, b), a, b)
+                    for a, b in zip(parts[::2], parts[1::2])
+                ]
+            return parts[0]
+
+        return types.float64(_KIND), codegen
+
+    return extreme
+
+
+most, least = _extreme(">"), _extreme("<")  # of eight lanes, none of which is NaN

@@ -539,10 +539,9 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
         lean = turned and watch.work.size > 0
         if mixed and mode == SEQUENTIAL and control[PHASE] == -1.0:
             first = -1  # such sweeps, and passes of automata, left cavities as they were
-        if ma is not None:
-            if automata and not at_once:  # a pass visits them
-                for v in ma.alone:
-                    cls[v] = ASLEEP
+        if ma is not None and automata and not at_once:  # a pass visits them
+            for v in ma.alone:
+                cls[v] = ASLEEP
         if lean:
             if control[PHASE] < 0.0:
                 begin_watch(w, s, watch, log)

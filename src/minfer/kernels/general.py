@@ -30,7 +30,20 @@ import math
 import numpy as np
 
 from minfer.kernels._jit import jit
+from minfer.kernels.addresses import (
+    SPAN,
+    L,
+    address,
+    get,
+    least,
+    load,
+    most,
+    put,
+    spread,
+    store,
+)
 from minfer.kernels.labels import label_message
+from minfer.kernels.lanes import choose, larger, smaller
 from minfer.kernels.tables import contract, damped, factor_message
 from minfer.kernels.wiring import (
     ARITY,
@@ -85,6 +98,33 @@ def _log_distance(new, old, o, n, top):
 
 
 @jit
+def shift_to_top(at, n):
+    """Take the largest of n numbers off all, by address; it, and the lowest that is not -inf."""
+    lanes, top, a = spread(-np.inf), -np.inf, at
+    for _ in range(n // L):
+        lanes = larger(load(a), lanes)
+        a += SPAN
+    for _ in range(n % L):
+        top = max(top, get(a))
+        a += 8
+    top = max(top, most(lanes))
+    a, off, none, far = at, spread(top), spread(-np.inf), spread(np.inf)
+    low = far
+    rest = np.inf
+    for _ in range(n // L):
+        x = load(a) - off
+        store(a, x)
+        low = smaller(low, choose(x, none, x, far))
+        a += SPAN
+    for _ in range(n % L):
+        x = get(a) - top
+        put(a, x)
+        rest = min(rest, x if x > -np.inf else np.inf)
+        a += 8
+    return top, min(rest, least(low))
+
+
+@jit
 def scale_field(field, off, general):
     """Logs of general variables to maximum 0, of others to 0, in place.
 
@@ -92,18 +132,14 @@ def scale_field(field, off, general):
     """
     tops = lost = lowest = 0.0
     for v in range(general.shape[0]):
-        lo, hi = off[v], off[v + 1]
-        if not general[v]:
-            for i in range(lo, hi):
+        lo, n = off[v], off[v + 1] - off[v]
+        top = 0.0
+        if general[v]:
+            top, low = shift_to_top(address(field) + 8 * lo, n)
+            lowest = min(lowest, low)
+        else:
+            for i in range(lo, lo + n):
                 field[i] = 0.0
-            continue
-        top = field[lo]
-        for i in range(lo, hi):
-            top = field[i] if field[i] > top else top
-        for i in range(lo, hi):
-            x = field[i] - top
-            field[i] = x
-            lowest = x if -np.inf < x < lowest else lowest
         part = top - lost
         more = tops + part
         lost, tops = (more - tops) - part, more
@@ -116,7 +152,7 @@ def _has(fslot, first, arity, g, later):
 
     Slots lie in the order of their variables, and no scope has a variable twice.
     """
-    for a in range(first, first + arity):
+    for a in range(first, first + arity):  # noqa: SIM110 - kernels have no generators
         if fslot[a] != g and (fslot[a] > g) == later:
             return True
     return False
@@ -245,9 +281,9 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping, watching, ahead
             bel[base + i] = p
         for g in range(gptr[v], gptr[v + 1]):
             f, o = gslot[g, FACTOR], gslot[g, OFFSET]
-            if ahead and fac[f, TABLE] >= 0:
-                if not _has(fslot, fac[f, FIRST], fac[f, ARITY], g, forward):
-                    continue
+            here = ahead and fac[f, TABLE] >= 0
+            if here and not _has(fslot, fac[f, FIRST], fac[f, ARITY], g, forward):
+                continue
             total = 0.0
             for i in range(n):
                 x = b[i] / gm[o + i] if b[i] > 0.0 else 0.0
@@ -328,9 +364,9 @@ def visit_log(w, s, out, begin, end, forward, phase, damping, watching, ahead):
             bel[base + i] = p
         for g in range(gptr[v], gptr[v + 1]):
             f, o = gslot[g, FACTOR], gslot[g, OFFSET]
-            if ahead and fac[f, TABLE] >= 0:
-                if not _has(fslot, fac[f, FIRST], fac[f, ARITY], g, forward):
-                    continue
+            here = ahead and fac[f, TABLE] >= 0
+            if here and not _has(fslot, fac[f, FIRST], fac[f, ARITY], g, forward):
+                continue
             top = -np.inf
             for i in range(n):
                 x = b[i] - gm[o + i] if b[i] > -np.inf else -np.inf

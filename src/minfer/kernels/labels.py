@@ -5,9 +5,9 @@ T - 1 on. Its message
 
     m(y) = sum_x psi(|x - y|) h(x) = sum_{|x - y| < D} psi(|x - y|) h(x) + c sum_{|x - y| >= D} h(x)
 
-costs O(K D), and O(K) where D is 1 (Potts) or the taps fall by one ratio (linear costs). Four codes,
-each with T numbers [c, v_0, ..., v_{D-1}] that are not negative, so that their logs serve the twin
-in logs:
+costs O(K D), and O(K) where D is 1 (Potts) or the taps fall by one ratio (linear costs). Four
+codes, each with T numbers [c, v_0, ..., v_{D-1}] that are not negative, so that their logs serve
+the twin in logs:
 
 * RISE: no tap is below c; v = psi - c, and m = c sum h + sum v h.
 * BAND: any taps; v = psi. What lies outside the band is summed from both ends.
@@ -53,7 +53,7 @@ def label_message(tab, t, code, width, gq, q, n, tmp):
 
 @jit
 def band_message(numbers, code, D, h, mass, scale, n, out):
-    """m(y) times ``scale`` from h, n numbers between D zeros each, and their sum; all by address."""
+    """m(y) times ``scale`` from h, n numbers between D zeros each, and their sum, by address."""
     c = get(numbers) * scale
     v0 = get(numbers + 8) * scale if D > 0 else 0.0
     if D <= 1 and code != RISE:  # all but one label
@@ -130,9 +130,10 @@ def _more_taps(out, a0, a1, a2, a3, h, d0, d1, d2, d3, n):
 def _filter(taps, D, h, scale, n, out):
     """sum_{|x - y| < D} v_0 r^|x - y| h(x), scaled, into out; the v_d by address.
 
-    The sum over the D labels up to y, from left and from right, counts y's own twice. A block's sums
-    A(y) = r A(y - 1) + h(y) begin anew every D labels; what they lack is the end of the block before,
-    B(i) = sum_{k >= i} h(k) r^(last - k), which is kept in the zeros after h, and they are put back.
+    The sum over the D labels up to y, from left and from right, counts y's own twice. A block's
+    sums A(y) = r A(y - 1) + h(y) begin anew every D labels; what they lack is the end of the block
+    before, B(i) = sum_{k >= i} h(k) r^(last - k), which is kept in the zeros after h, and they are
+    put back.
     """
     v0 = get(taps) * scale
     r = get(taps + 8) / get(taps)
@@ -248,8 +249,8 @@ def _best_message(tab, width, h, first, n, out, at, work, where):
     """max_x log psi(|x - y|) + h(x) into out[at:at+n], log psi by tab [c, v_0, ...].
 
     O(n) where the taps fall linearly or as a parabola and no further than c (lower envelopes:
-    Felzenszwalb & Huttenlocher 2012, "Distance transforms of sampled functions", Theory of Computing
-    8:415-428), else O(n width).
+    Felzenszwalb & Huttenlocher 2012, "Distance transforms of sampled functions", Theory of
+    Computing 8:415-428), else O(n width).
     """
     c, D = tab[0], width
     for i in range(n):
@@ -376,7 +377,7 @@ def distance_masses(scope, n, probs, off, mass):
 
 @jit
 def belief_masses(rows, fac_first, fslot, offset, n, gq, taps, which, mass):
-    """The same under joint beliefs: the taps (n or 1, T), linear, times the cavities, normalised."""
+    """The same under joint beliefs: taps (n or 1, T), linear, times the cavities, normalised."""
     for k in range(rows.shape[0]):
         first = fac_first[rows[k]]
         _masses(gq, offset[fslot[first]], gq, offset[fslot[first + 1]], n, mass, k)

@@ -1,7 +1,7 @@
-"""Lean sweeps of models that are pairs of variables with positive tables, most of all with many states.
+"""Lean sweeps of models of pairs with positive tables, most of all of variables of many states.
 
 What :mod:`minfer.kernels.general` does for everything is done here for less: with positive tables
-that are moderate (:func:`minfer.wiring.is_lean` has the bound) no number comes near underflow, no
+that are moderate (:attr:`minfer.wiring.Mesh.lean_room`) no number comes near underflow, no
 message has a zero, and a cavity is the product of the field and the *other* messages, without a
 division. And nothing is kept but the messages:
 
@@ -13,8 +13,8 @@ The neighbours behind were sent to in the sweep before and will be in the next, 
 So after every sweep the messages are those of the general engine, which pulls all of them, and
 beliefs and messages are the same bits whether those behind are sent to or not (``ahead``).
 
-Messages of pairs of labels are O(K) (:mod:`minfer.kernels.labels`), of tables O(K^2), rows or columns
-of the table four at a time.
+Messages of pairs of labels are O(K) (:mod:`minfer.kernels.labels`), of tables O(K^2), rows or
+columns of the table some at a time.
 """
 
 import numpy as np
@@ -145,7 +145,7 @@ def _renew(bel, a, scale, n, biggest):
 
     The sum of squares tells whether it can be, and is had for less than a maximum.
     """
-    lanes, rest, to, start = spread(0.0), 0.0, bel, a
+    lanes, rest, start = spread(0.0), 0.0, a
     for _ in range(n // L):
         p = load(a) * scale
         x = p - load(bel)
@@ -277,7 +277,10 @@ def _send(numbers, code, width, position, cavity, mass, n, size, out):
 
 @jit
 def begin_lean(w, gm, work):
-    """All messages that the fields alone send: what a run that starts afresh hears first."""
+    """What the fields alone say to earlier neighbours, which a run that starts afresh hears first.
+
+    Later ones hear of this variable in the first sweep, forwards, before they read.
+    """
     card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
     messages, numbers = address(gm), address(tab)
     cavity = address(work) + 8 * (work.shape[0] // 4)
@@ -288,6 +291,8 @@ def begin_lean(w, gm, work):
         for g in range(gptr[v], gptr[v + 1]):
             f, k = gslot[g, FACTOR], gslot[g, POSITION]
             other = fslot[fac[f, FIRST] + 1 - k]
+            if other > g:
+                break
             told, to = to, messages + 8 * gslot[other, OFFSET]
             if told != 0 and fac[f, CODE] > 0:
                 e = gslot[g - 1, FACTOR]
@@ -306,8 +311,8 @@ def sweep_lean(w, gm, out, bel, work, begin, end, forward, ahead, watching):
 
     Ahead: ``out`` is ``gm``. Else all neighbours are sent to, into ``out``, which has all messages
     when a run begins, and each variable takes over what stands there for it when it is visited.
-    ``work`` (:attr:`minfer.wiring.Mesh.lean_room`): in its first half two cavities between zeros, in
-    the other products.
+    ``work`` (:attr:`minfer.wiring.Mesh.lean_room`): in its first half two cavities between zeros,
+    in the other products.
     """
     card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
     messages, sent, numbers = address(gm), address(out), address(tab)

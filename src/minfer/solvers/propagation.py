@@ -143,9 +143,9 @@ class Propagation:
     def _probs(self) -> NDArray[np.float64]:
         w, s, k = self.mesh.wiring, self.messages, self.kernels
         control = self.watch.control
-        if len(self.watch.work) and self.mesh.trees is None and control[k.SENT] != 0.0:
-            if not (self._has_passed() and len(self.watch.gm)):
-                return s.bel  # a visit has the last word on its variable
+        visited = len(self.watch.work) and self.mesh.trees is None and control[k.SENT] != 0.0
+        if visited and not (self._has_passed() and len(self.watch.gm)):
+            return s.bel  # a visit has the last word on its variable
         read = self._has_passed() and len(self.watch.m) and not w.field.size
         if read and self.mesh.trees is None:
             s.bel[:] = self.watch.bel  # the confirming update has read them
