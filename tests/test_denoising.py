@@ -23,7 +23,14 @@ from minfer import (
     SettingsError,
     TreeReweighted,
 )
-from minfer.denoising import Denoised, class_means, denoise, grey_values, picture_model
+from minfer.denoising import (
+    Denoised,
+    class_means,
+    denoise,
+    grey_values,
+    noise_deviation,
+    picture_model,
+)
 from minfer.pictures import (
     base_pictures,
     bimodal,
@@ -583,10 +590,86 @@ def test_certain_pixels_are_certain():
     reduced = denoise(picture, objective=MinJoint(0.03), certify=20.0)
     np.testing.assert_array_equal(reduced.certain >= 0, sure)
     assert denoise(picture).certain is denoise(picture).intervals is None
-    with pytest.raises(RefusedError, match="not yet of classes"):
-        denoise(picture, labels=2, certify=1.0)
+    classes = denoise(picture[:4, :12], labels=3, certify=20.0)
+    truth = Exact()(classes.result.model).probs.reshape(4, 12, 3).argmax(axis=2)
+    sure = classes.certain >= 0
+    assert sure.any()
+    np.testing.assert_array_equal(classes.certain[sure], truth[sure])
     with pytest.raises(SettingsError, match="certify"):
         denoise(picture, certify=0.0)
+
+
+def slopes(noise=0.08, side=24):
+    """A disc before a slope, both shaded: noisy, clean."""
+    y, x = np.mgrid[0:side, 0:side] / side
+    clean = np.where((x - 0.5) ** 2 + (y - 0.5) ** 2 < 0.1, 0.8 - 0.3 * x, 0.2 + 0.5 * y)
+    return clean + noise * np.random.default_rng(0).normal(size=clean.shape), clean
+
+
+@pytest.mark.parametrize("labels", [16, 64, 256])
+@pytest.mark.parametrize("smooth", ["linear", "quadratic"])
+def test_grey_values_are_smoothed(labels, smooth):
+    seen, clean = slopes()
+    found = denoise(seen, labels=labels, smooth=smooth)
+    assert found.result.converged
+    assert found.ordered
+    assert np.sqrt(np.mean((found.clean - clean) ** 2)) < 0.5 * 0.08
+    np.testing.assert_array_equal(found.clean, found.expected)
+    np.testing.assert_allclose(found.expected, found.marginals @ found.means)
+    p = found.marginals
+    np.testing.assert_allclose(found.entropy, -(p * np.log(p + 1e-300)).sum(axis=2), atol=1e-12)
+
+
+def test_smoothness_is_counted_in_deviations_of_the_noise():
+    """The model as its docstring has it, pair by pair."""
+    seen, _ = slopes(side=5)
+    for smooth, power in (("linear", 1), ("quadratic", 2)):
+        model, means = picture_model(
+            seen, 150.0, 0.7, labels=9, smooth=smooth, truncation=2.5
+        )  # fmt: skip
+        steps = np.abs(means[:, None] - means) * np.sqrt(150.0)
+        want = -0.7 * np.minimum(steps, 2.5) ** power
+        np.testing.assert_allclose(model.log_table(25), want, rtol=1e-12, atol=1e-12)
+    model, _ = picture_model(seen, 150.0, 0.7, labels=9)
+    np.testing.assert_array_equal(model.log_table(25), 0.7 * np.eye(9))
+
+
+@pytest.mark.parametrize("sigma", [0.02, 0.1, 0.3])
+def test_the_deviation_of_the_noise_is_estimated(sigma):
+    seen, _ = slopes(sigma, 96)
+    assert noise_deviation(seen) == pytest.approx(sigma, rel=0.1)
+    assert noise_deviation(np.arange(20.0).reshape(4, 5)) == pytest.approx(1e-3 * 19)
+    assert noise_deviation(seen[:2]) > 0
+
+
+def test_smoothness_that_makes_no_sense_is_refused():
+    seen, _ = slopes()
+    with pytest.raises(SettingsError, match="labels=64"):
+        denoise(seen, smooth="linear")
+    with pytest.raises(SettingsError, match="evenly spread"):
+        denoise(seen, means=[0.0, 0.2, 1.0], smooth="linear")
+    with pytest.raises(SettingsError, match="smooth must be"):
+        denoise(seen, labels=4, smooth="cubic")
+    with pytest.raises(SettingsError, match="truncation"):
+        denoise(seen, labels=4, smooth="linear", truncation=-1.0)
+    with pytest.raises(ModelError, match="same value"):
+        denoise(np.ones((4, 4)), labels=4, smooth="linear")
+
+
+def test_command_smooths_a_grey_picture(run):
+    seen, clean = slopes()
+    write_picture("grey.png", seen)
+    words = ["--classes", 64, "--smooth", "linear", "--entropy", "e.png", "--expected", "x.npy"]
+    answer = run("denoise", "grey.png", "-o", "clean.png", *words)
+    assert answer.exit_code == 0, answer.output
+    assert "64 classes" in answer.output
+    found = read_picture("clean.png").values
+    assert np.sqrt(np.mean((found - clean) ** 2)) < 0.04
+    np.testing.assert_allclose(np.load("x.npy"), found, atol=0.003)
+    assert 0.1 < read_picture("e.png").values.mean() < 0.9
+    certain = run("denoise", "noisy.png", "-o", "c.png", "--labels", 3, "--intervals", 5)
+    assert certain.exit_code == 0, certain.output
+    assert read_picture("c-certain.png").values.shape == (32, 32)
 
 
 def test_command_maps_certain_pixels(run, pil):

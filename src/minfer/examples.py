@@ -2,6 +2,7 @@
 
 * ``sprinkler``: a garden on one page, seven named variables. Why is the grass wet?
 * ``picture``: a black-and-white drawing of 64x64 pixels seen through noise, as a grid.
+* ``stereo``: how near each pixel of two views of a drawn scene is, of 16 disparities.
 
     noisy_v = clean_v flipped with probability FLIP
     p(y | noisy)  proportional to  exp( sum_v a_v y_v + COUPLING * sum_(u,v) [y_u = y_v] ),
@@ -94,11 +95,20 @@ def noisy_drawing(rng: int = 7) -> NDArray[np.float64]:
     return gaussian(drawing(), 0.3, np.random.default_rng(rng))
 
 
+def stereo() -> FactorGraph:
+    """How far a scene of slanted surfaces has moved between two eyes; 64x96 pixels, 16 labels."""
+    from minfer.stereo import scene, stereo_model
+
+    seen = scene(64, 96, 16)
+    return stereo_model(seen.left, seen.right, 16)
+
+
 EXAMPLES = {
     "sprinkler": Example("7 named variables: why is the grass wet?", sprinkler, {"wet_grass": 1}),
     "picture": Example(
         "a noisy 64x64 picture as a grid of 4,096 pixels", lambda: picture().graph, {}
     ),
+    "stereo": Example("depth of 64x96 pixels from two views, 16 labels each", stereo, {}),
 }
 
 

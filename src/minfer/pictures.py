@@ -283,12 +283,13 @@ def write_picture(path: str | Path, values: NDArray, bits: int = 16) -> None:
 
 
 def write_marked(path: str | Path, values: NDArray, marked: NDArray) -> None:
-    """Write black and white, bools (H, W), with some pixels (H, W) marked in colour."""
+    """Write bools or grey values of 0 to 1, (H, W), with some pixels (H, W) marked in colour."""
     from minfer.io import atomic_write
 
     path_text(path)
     kind = check_suffix(path)
-    pixels = np.where(np.asarray(values, dtype=bool)[..., None], 255, 0) * np.ones(3, dtype=int)
+    grey = np.round(np.clip(np.asarray(values, dtype=np.float64), 0, 1) * 255)
+    pixels = grey[..., None] * np.ones(3)
     pixels[np.asarray(marked, dtype=bool)] = MARK
     with atomic_write(str(path)) as file:
         _pillow().fromarray(pixels.astype(np.uint8)).save(file, format=kind)

@@ -91,8 +91,10 @@ def denoise(
     labels: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
+            "--labels",
+            "--classes",
             metavar="K",
-            help="Segment a grey picture into K classes, found in it.",
+            help="Segment a grey picture into K classes, found in it; with --smooth, K grey values.",
             rich_help_panel=PICTURE_PANEL,
         ),
     ] = None,
@@ -104,12 +106,30 @@ def denoise(
             rich_help_panel=PICTURE_PANEL,
         ),
     ] = None,
+    smooth: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW",
+            help="Neighbours tend to be of one class (equal), or of near grey values (linear, "
+            "quadratic), as in photographs.",
+            rich_help_panel=PICTURE_PANEL,
+        ),
+    ] = "equal",
+    truncation: Annotated[
+        float,
+        typer.Option(
+            metavar="T",
+            help="Linear, quadratic: the step between neighbours, in deviations of the noise, from "
+            "which on an edge costs no more.",
+            rich_help_panel=PICTURE_PANEL,
+        ),
+    ] = 3.0,
     intervals: Annotated[
         Optional[float],  # noqa: UP045
         interval_option(
-            "Look so long (5 seconds if none are given) for pixels that certainly are black or "
-            "white, and write a map of them beside CLEAN.png, CLEAN-certain.png: the others are "
-            "orange."
+            "Look so long (5 seconds if none are given) for pixels whose colour is certain, and "
+            "write a map of them beside CLEAN.png, CLEAN-certain.png: the others are orange. For "
+            "black and white, and few classes."
         ),
     ] = None,
     reduce_: Annotated[
@@ -138,6 +158,23 @@ def denoise(
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,
+    entropy: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="FILE",
+            help="Write how open each pixel is as a picture: black certain, white all alike; nats "
+            "as .npy.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = None,
+    expected: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="FILE",
+            help="Write the expected grey value of each pixel, as a picture or .npy.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = None,
     kept: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
@@ -151,7 +188,7 @@ def denoise(
     strict: Strict = False,
     **settings: Any,
 ) -> None:
-    """Clean a noisy black-and-white picture, or segment a grey one.
+    """Clean a noisy black-and-white or grey picture, or segment a grey one.
 
     Neighbouring pixels tend to be equal; that is the model of section 5.1 of
     the paper. With --intervals it is told which pixels cannot change colour:
@@ -166,30 +203,29 @@ def denoise(
       minfer denoise scan.png -o clean.png --reduce --marginals p.png --kept kept.png
       minfer denoise scan.png -o clean.png --intervals
       minfer denoise photo.png -o classes.png --labels 4
+      minfer denoise photo.png -o smooth.png --labels 64 --smooth linear --entropy open.png
       minfer denoise scan.png --method paper --solver trw --compare full
       minfer denoise scan.png --report scan.html
     """
     given = _means(means, labels, level)
     check_interval_seconds(intervals)
-    if intervals is not None and (labels is not None or given is not None):
-        from minfer.denoising import CLASSES_OPEN
-
-        raise RefusedError(CLASSES_OPEN)
     certain = None if intervals is None or out is None else certain_name(out)
     asked: dict[str, Any] = {"factor_cost": factor_cost, "max_divergence": max_divergence}
     asked |= {"max_factors": max_factors, "method": method, "compare": compare, "report": report}
     request = _request(asked, reduce_, settings.get("time_limit"), intervals)
     if kept is not None and request is None:
         raise UsageError("--kept shows what a reduction kept: add --reduce")
-    outputs = {"--out": out, "--intervals": certain, "--marginals": marginals, "--kept": kept}
+    maps = {"--marginals": marginals, "--expected": expected, "--entropy": entropy}
+    outputs = {"--out": out, "--intervals": certain, **maps, "--kept": kept}
     _check_outputs(outputs, noisy)
     if report is not None:
         check_report(report, [*outputs.values()], [noisy])
     solver = make_solver(_with_tol(settings, request is not None), reduce.DEFAULT_SOLVER)
 
+    how = {"smooth": smooth, "truncation": truncation}
     began = time.perf_counter()
     loaded, shades, model, found = wait_for(
-        f"reading {noisy}", lambda: _model(noisy, alpha, coupling, level, labels, given)
+        f"reading {noisy}", lambda: _model(noisy, alpha, coupling, level, labels, given, how)
     )
     for text in loaded.notes:
         note(f"{noisy}: {text}")
@@ -210,13 +246,13 @@ def denoise(
     from minfer.denoising import Denoised
 
     height, width = loaded.values.shape
-    cleaned = Denoised(result, (height, width), found, shades)
-    _write(cleaned, out, marginals, kept, certain)
+    cleaned = Denoised(result, (height, width), found, shades, smooth != "equal")
+    _write(cleaned, out, maps, kept, certain)
     if report is not None and request is not None:
         from minfer.report import denoise_report
 
         page = partial(denoise_report, loaded.values, alpha, coupling, level=level, labels=labels,
-                       means=given)  # fmt: skip
+                       means=given, **how)  # fmt: skip
         reduce.write_report(request, solver, model, Path(noisy).name, page)
     told = _Told(noisy, request, cleaned, comparison, seconds)
     if json:
@@ -288,7 +324,7 @@ def _check_outputs(paths: dict[str, str | None], noisy: str) -> None:
     for flag, path in given.items():
         if list(given.values()).count(path) > 1:
             raise UsageError(f"{flag} and another output are the same file, {path}")
-        if not (flag == "--marginals" and path.endswith(".npy")):
+        if not (flag in ("--marginals", "--expected", "--entropy") and path.endswith(".npy")):
             check_suffix(path)
         check_writable(path, [noisy])
 
@@ -300,6 +336,7 @@ def _model(
     level: float | None,
     labels: int | None,
     means: Any,
+    how: dict[str, Any],
 ) -> tuple[Loaded, Shades | None, Any, Any]:
     from minfer.denoising import picture_model, picture_shades
     from minfer.pictures import read_picture
@@ -309,7 +346,7 @@ def _model(
     shades = picture_shades(loaded.values, alpha, coupling, level=level, **classes)
     if shades is not None:
         alpha, level = shades.alpha, shades.level
-    model, found = picture_model(loaded.values, alpha, coupling, level=level, **classes)
+    model, found = picture_model(loaded.values, alpha, coupling, level=level, **classes, **how)
     return loaded, shades, model, found
 
 
@@ -327,7 +364,7 @@ def _admit_guesses(shades: Shades, alpha: float | None, level: float | None) -> 
 def _write(
     cleaned: Denoised,
     out: str | None,
-    marginals: str | None,
+    maps: dict[str, str | None],
     kept: str | None,
     certain: str | None,
 ) -> None:
@@ -337,22 +374,27 @@ def _write(
     from minfer.pictures import write_marked, write_picture
 
     if certain is not None and cleaned.certain is not None:
-        write_marked(certain, cleaned.certain == 1, cleaned.certain < 0)
+        shown = cleaned.certain == 1 if cleaned.means is None else cleaned.means[cleaned.certain]
+        write_marked(certain, shown, cleaned.certain < 0)
     if out is not None:
         write_picture(out, cleaned.clean, bits=8)
     if kept is not None:
         write_picture(kept, cleaned.kept, bits=8)
-    if marginals is not None:
-        p = cleaned.marginals
-        if marginals.endswith(".npy"):
-            with atomic_write(marginals) as file:
-                np.save(file, p)
+    for flag, path in maps.items():
+        if path is None:
+            continue
+        values = getattr(cleaned, flag[2:])
+        if path.endswith(".npy"):
+            with atomic_write(path) as file:
+                np.save(file, values)
+        elif flag == "--entropy":
+            write_picture(path, values / np.log(cleaned.n_classes))
         else:
-            write_picture(marginals, p if p.ndim == 2 else p.max(axis=2))
-    for path in (out, certain, marginals, kept):
+            write_picture(path, values if values.ndim == 2 else values.max(axis=2))
+    for path in (out, certain, *maps.values(), kept):
         if path is not None:
             note(f"wrote {path}")
-    if out is None and marginals is None and kept is None:
+    if out is None and kept is None and not any(maps.values()):
         note("nothing was written: -o FILE keeps the clean picture")
 
 
@@ -464,6 +506,7 @@ class _Told(NamedTuple):
             doubt = float((abs(cleaned.marginals - 0.5) < 0.45).mean())
             what = f"{float(cleaned.clean.mean()):.1%} white, {doubt:.1%} of the pixels in doubt"
         else:
-            means = ", ".join(f"{m:.3g}" for m in cleaned.means)
-            what = f"{len(cleaned.means)} classes with means {means}"
+            ends = [f"{m:.3g}" for m in cleaned.means]
+            means = ", ".join(ends if len(ends) <= 12 else [*ends[:3], "...", ends[-1]])
+            what = f"{len(ends)} classes with means {means}"
         return f"{Path(self.noisy).name}, {height} x {width}; {what}"

@@ -17,6 +17,7 @@ from minfer.denoising import (
     COUPLING,
     FACTOR_COST,
     TOL,
+    TRUNCATION,
     grey_values,
     picture_model,
     picture_shades,
@@ -116,6 +117,8 @@ def denoise_report(
     level: float | None = None,
     labels: int | None = None,
     means: ArrayLike | None = None,
+    smooth: str = "equal",
+    truncation: float = TRUNCATION,
     title: str = "",
     command: str = "",
     method: str = "",
@@ -133,8 +136,9 @@ def denoise_report(
     if shades is not None:
         alpha, level = shades.alpha, shades.level
     model, class_means = picture_model(
-        image, alpha, coupling, level=level, labels=labels, means=means
-    )
+        image, alpha, coupling, level=level, labels=labels, means=means, smooth=smooth,
+        truncation=truncation,
+    )  # fmt: skip
     seen = grey_values(image)
     objective = MinJoint(FACTOR_COST) if objective is None else objective
     if run is None and solver is None:
