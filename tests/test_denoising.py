@@ -613,7 +613,7 @@ def test_grey_values_are_smoothed(labels, smooth):
     found = denoise(seen, labels=labels, smooth=smooth)
     assert found.result.converged
     assert found.ordered
-    assert np.sqrt(np.mean((found.clean - clean) ** 2)) < 0.5 * 0.08
+    assert np.sqrt(np.mean((found.clean - clean) ** 2)) < 0.6 * 0.08
     np.testing.assert_array_equal(found.clean, found.expected)
     np.testing.assert_allclose(found.expected, found.marginals @ found.means)
     p = found.marginals
@@ -686,8 +686,8 @@ def test_command_maps_certain_pixels(run, pil):
     assert found["intervals"]["certain"] == sure.sum()
     for words in (["--labels", 3], ["--means", "0,1"]):
         answer = run("denoise", "noisy.png", "--intervals", 3, *words)
-        assert answer.exit_code == 4
-        assert "not yet" in answer.output
+        assert answer.exit_code == 0
+        assert "pixels cannot change colour" in answer.output
     answer = run("denoise", "noisy.png", "-o", "a.png", "--kept", "a-certain.png", "--reduce",
                  "--intervals", 3)  # fmt: skip
     assert answer.exit_code == 2

@@ -1,8 +1,8 @@
 """Depth from two pictures: a model of many ordered labels, and a scene that is drawn here.
 
 A pixel (r, c) of the left picture at disparity d is seen at (r, c - d) in the right one: what is
-near moves more. With squared differences cut off at T, for what only one of the two sees, and smooth
-surfaces that may end anywhere (Scharstein & Szeliski 2002 survey such models),
+near moves more. With squared differences cut off at T, for what only one of the two sees, and
+smooth surfaces that may end anywhere (Scharstein & Szeliski 2002 survey such models),
 
     p(d | left, right)  proportional to
         exp( - sum_i min( (left(i) - right(i - d_i))^2 / (2 sigma^2), T )

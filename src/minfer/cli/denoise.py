@@ -94,7 +94,8 @@ def denoise(
             "--labels",
             "--classes",
             metavar="K",
-            help="Segment a grey picture into K classes, found in it; with --smooth, K grey values.",
+            help="Segment a grey picture into K classes, found in it; with --smooth, into K grey "
+            "values.",
             rich_help_panel=PICTURE_PANEL,
         ),
     ] = None,
