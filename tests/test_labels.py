@@ -24,6 +24,7 @@ from minfer import (
     MinDivergence,
     MinferError,
     ModelError,
+    RefusedError,
     TreeReweighted,
     infer,
 )
@@ -233,6 +234,8 @@ def sweeps(graph: FactorGraph, n: int, ahead: bool, lean: bool) -> tuple[np.ndar
 @hsettings(max_examples=40)
 def test_sending_ahead_is_sending_all_bit_for_bit(graph):
     try:
+        if not condition(graph).groups:
+            return  # nothing to propagate, and nobody would
         for n in (1, 2, 3, 4, 7):
             a, b = sweeps(graph, n, True, False), sweeps(graph, n, False, False)
             np.testing.assert_array_equal(a[0], b[0])
@@ -246,7 +249,7 @@ def test_sending_ahead_is_sending_all_bit_for_bit(graph):
 def test_lean_sweeps_send_ahead_what_all_would_say(graph, plain):
     from minfer.kernels.lean import begin_lean, sweep_lean
 
-    mesh = wire(condition(tables_of(graph) if plain else graph))
+    mesh = wire(condition(tables_of(graph) if plain else graph))  # has no room without pairs
     work = mesh.lean_room
     if not len(work):
         return
@@ -268,7 +271,7 @@ def test_lean_sweeps_send_ahead_what_all_would_say(graph, plain):
 @hsettings(max_examples=40)
 def test_lean_sweeps_are_the_general_ones(graph, plain):
     graph = tables_of(graph) if plain else graph
-    if (graph.arity == 2).sum() == 0 or not len(wire(condition(graph)).lean_room):
+    if not len(wire(condition(graph)).lean_room):
         return
     for n in (1, 2, 3, 6):
         a, b = sweeps(graph, n, True, True), sweeps(graph, n, True, False)
@@ -412,7 +415,10 @@ def test_files(graph):
             np.testing.assert_array_equal(g._weight, h._weight)
             np.testing.assert_array_equal(g._profile, h._profile)
     for read, write in ((parse_uai, format_uai), (parse_fg, format_fg)):
-        text = write(graph)
+        try:
+            text = write(graph)
+        except RefusedError:  # numbers beyond what such a file can hold
+            continue
         other = read("file", text)
         x = naive.assignments(graph)[:50]
         with np.errstate(invalid="ignore"):

@@ -94,7 +94,7 @@ needs_data = pytest.mark.skipif(
 
 def graphs() -> dict[str, FactorGraph]:
     """Named graphs, each small enough to enumerate."""
-    rng = np.random.default_rng(5)
+    rng, labels = np.random.default_rng(5), np.random.default_rng(11)
     star = [[0, v] for v in range(1, 9)]
     return {
         "empty": FactorGraph.empty([]),
@@ -120,18 +120,18 @@ def graphs() -> dict[str, FactorGraph]:
                 rng.normal(size=(2, 3)),
             ],
         ),
-        "labels": FactorGraph.empty([3] * 4)
-        .tilt(rng.normal(size=12))
-        .add_potts([[0, 1], [2, 3]], [0.8, -0.5])
-        .add_truncated_linear([[0, 2], [3, 1]], 0.6, 1.5),
-        "hard-labels": FactorGraph.empty([4] * 4)
-        .tilt(rng.normal(size=16))
-        .add_truncated_linear([[0, 1], [1, 2]], 0.3, 1, hard=True)
-        .add_label_distances([[2, 3], [0, 3]], [[0.5, -0.2, 0.3], [1.0, 0.0, 0.0]]),
         "huge": FactorGraph.pairwise([900.0, -1000.0, 3.0], [[0, 1], [1, 2]], [400.0, -700.0]),
         "disconnected": FactorGraph.pairwise(rng.normal(size=6), [[0, 3], [1, 2]], [1.0, -1.0]),
         "observed": FactorGraph.grid(rng.normal(size=(2, 3)), 1.0).with_evidence({1: 1, 4: 0}),
         "soft": FactorGraph.grid(rng.normal(size=(2, 2)), 1.0).with_soft_evidence({2: [0.2, 0.7]}),
+        "labels": FactorGraph.empty([3] * 4)
+        .tilt(labels.normal(size=12))
+        .add_potts([[0, 1], [2, 3]], [0.8, -0.5])
+        .add_truncated_linear([[0, 2], [3, 1]], 0.6, 1.5),
+        "hard-labels": FactorGraph.empty([4] * 4)
+        .tilt(labels.normal(size=16))
+        .add_truncated_linear([[0, 1], [1, 2]], 0.3, 1, hard=True)
+        .add_label_distances([[2, 3], [0, 3]], [[0.5, -0.2, 0.3], [1.0, 0.0, 0.0]]),
     }
 
 

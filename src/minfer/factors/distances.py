@@ -380,7 +380,8 @@ def recognised(group: FactorGroup, tolerance: float) -> list[FactorGroup]:
 
 def _same(a: NDArray, b: NDArray, tolerance: float) -> NDArray[np.bool_]:
     with np.errstate(invalid="ignore"):
-        return (a == b) | (np.abs(a - b) <= tolerance * (1.0 + np.abs(b)))
+        near = np.abs(a - b) <= tolerance * (1.0 + np.abs(b))
+        return (a == b) | (near & np.isfinite(a) & np.isfinite(b))
 
 
 def _factored(taps: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
