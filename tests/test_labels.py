@@ -214,7 +214,7 @@ def test_sums_and_maxima_of_a_group(seed, k, kind):
 
 
 def sweeps(graph: FactorGraph, n: int, ahead: bool, lean: bool) -> tuple:
-    """Beliefs and messages after n sweeps of the general engine or the lean one; went it to logs?"""
+    """Beliefs and messages after n sweeps of either engine, and whether it went on in logs."""
     from minfer.kernels.bp import SENT
 
     run = Propagation(wire(condition(graph)), None, 1e-300, 0.0, "sequential")
