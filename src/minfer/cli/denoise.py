@@ -223,7 +223,7 @@ def denoise(
         check_report(report, [*outputs.values()], [noisy])
     solver = make_solver(_with_tol(settings, request is not None), reduce.DEFAULT_SOLVER)
 
-    how = {"smooth": smooth, "truncation": truncation}
+    how: dict[str, Any] = {"smooth": smooth, "truncation": truncation}
     began = time.perf_counter()
     loaded, shades, model, found = wait_for(
         f"reading {noisy}", lambda: _model(noisy, alpha, coupling, level, labels, given, how)
