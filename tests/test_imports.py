@@ -28,9 +28,10 @@ LAYERS = [
     {"queries"},
     {"certified"},
     {"reduction"},
-    {"io", "examples", "interop", "pictures", "plots"},
+    {"io", "interop", "pictures", "plots"},
     {"denoising", "shades", "parsing", "prediction"},
-    {"paper", "batch"},
+    {"stereo"},
+    {"paper", "batch", "examples"},
     {"report"},
     {"cli", "__main__"},
 ]

@@ -287,7 +287,15 @@ def small_graphs() -> list[FactorGraph]:
     ruled = binary.add_clauses([[0, 1, 2]], 1.0).add_cardinality([[3, 4, 5, 6]], [0.0, 1.0, 0.5])
     forced = ruled.add_exactly_one([[0, 4, 5, 6, 7, 8]]).add_parity([[1, 2, 3]], 800.0)
     sparse = binary.add_at_most_one([[0, 1, 2, 3]])  # hard, but Gibbs can show that it is safe
-    return [binary, pairs, mixed, hard, observed, _extreme_star(), ruled, forced, sparse]
+    labels = FactorGraph.empty([30] * 4).add_tables(np.arange(4)[:, None], rng.normal(size=(4, 30)))
+    around = [[0, 1], [1, 2], [2, 3], [3, 0]]
+    near = labels.add_potts(around[:2], 1.0).add_truncated_linear(around[2:], 0.3, 26.0)
+    near = near.add_truncated_quadratic([[0, 2]], 0.3, 3.0)
+    lean = labels.add_tables(around, rng.normal(size=(4, 30, 30)))
+    return [
+        binary, pairs, mixed, hard, observed, _extreme_star(), ruled, forced, sparse, near,
+        near.add_truncated_linear([[1, 3]], 1.0, 2.0, hard=True), lean,
+    ]  # fmt: skip
 
 
 def _extreme_star() -> FactorGraph:
