@@ -234,6 +234,18 @@ def test_read_by_suffix_or_content_and_compressed(tmp_path, suffix, data):
                        {"b": "yes"}).n_observed == 1  # fmt: skip
 
 
+@pytest.mark.parametrize("comment", ["", "// read by tokens\n"])
+def test_numbers_of_a_table_do_not_spill_into_the_next(comment):
+    text = f"""{comment}network n {{ }}
+variable a {{ type discrete [ 2 ] {{ y, n }}; }}
+variable b {{ type discrete [ 2 ] {{ y, n }}; }}
+probability ( a ) {{ table 0.5, 0.5, 0.3; }}
+probability ( b ) {{ table 0.7; }}
+"""
+    with pytest.raises(FormatError, match="the table of a has 3 numbers"):
+        parse_bif("m.bif", text.encode())
+
+
 def test_rows_are_normalised_where_files_round():
     text = b"""network x { } variable a { type discrete [3] { p, q, r }; }
     probability ( a ) { table 0.3333333, 0.3333333, 0.3333333; }"""

@@ -2,6 +2,7 @@
 
 import gc
 import math
+import threading
 import weakref
 from importlib import import_module
 
@@ -16,6 +17,7 @@ from minfer import (
     EvidenceError,
     Exact,
     FactorGraph,
+    MinferError,
     ModelError,
     RefusedError,
 )
@@ -208,6 +210,76 @@ def test_plans_that_are_kept_have_a_limit_of_cells(monkeypatch):
             minfer.query(g, None, {v: 0})
         assert len(module._PLANS[g]) == kept
         assert len(module._READERS[g]) == kept
+
+
+def test_wide_numbers_and_a_state_that_is_excluded():
+    """Rows that go one by one, in logs, may be impossible without the question being so."""
+    g = FactorGraph.named(
+        {"a": 2, "b": 3, "c": 2},
+        {
+            ("a", "b"): np.array([[0.0, -900, 5], [900, -1800, 0]]),
+            ("b", "c"): np.array([[0.0, -1500], [800, -100], [0, 1700.0]]),
+        },
+    )
+    for targets in (["b", "a"], ["a", "b"], ["b", "c", "a"]):
+        best = {"a": 1, "b": 2, "c": 1}
+        joint = minfer.query(g, targets, {"a": [0.0, 1.0]})
+        assert joint.table[tuple(best[t] for t in targets)] == pytest.approx(1.0)
+
+
+def test_a_parent_without_a_table_counts_with_all_its_states():
+    g = FactorGraph.named({"a": 2, "b": 2}, {("a", "b"): [[0.9, 0.1], [0.2, 0.8]]},
+                          probabilities=True)  # fmt: skip
+    assert minfer.query(g, "a").log_evidence == pytest.approx(0.0, abs=1e-15)
+    for target, evidence, want in (("a", {"b": 0}, 0.55), ("b", {"a": 0}, 0.5)):
+        assert minfer.query(g, target, evidence).log_evidence == pytest.approx(np.log(want))
+        rows = {name: [state] for name, state in evidence.items()}
+        assert minfer.predict(g, rows, target)["log P(e)"][0] == pytest.approx(np.log(want))
+    lone = FactorGraph.named({"a": 2, "lone": 3}, {("a",): [0.0, 1.0]})
+    for target, rows in (("a", {"lone": [0]}), ("lone", {"a": [1]})):
+        evidence = {name: states[0] for name, states in rows.items()}
+        want = minfer.query(lone, target, evidence).log_evidence
+        assert minfer.predict(lone, rows, target)["log P(e)"][0] == pytest.approx(want)
+    assert minfer.predict(lone, {"lone": [0]}, "a")["log P(e)"][0] == pytest.approx(-np.log(3))
+
+
+def test_true_is_no_variable_even_where_one_was_asked_for():
+    g = FactorGraph.grid(np.zeros((2, 2)), 1.0)
+    minfer.query(g, 1)
+    with pytest.raises(ModelError):
+        minfer.query(g, True)
+    minfer.query(g, 0, {1: 0})
+    with pytest.raises(MinferError):
+        minfer.query(g, 0, {True: 0})
+
+
+def test_plans_of_several_threads():
+    """More questions than plans are kept, asked at once."""
+    n = 9
+    g = FactorGraph.network(
+        {f"v{i}": 2 for i in range(n)},
+        {f"v{i}": ([f"v{i - 1}"], CHAIN) if i else [0.5, 0.5] for i in range(n)},
+    )
+    failed = []
+
+    def ask(seed):
+        rng = np.random.default_rng(seed)
+        for _ in range(300):
+            some = rng.permutation(n)[:4].tolist()
+            try:
+                assert minfer.query(g, some[0], dict.fromkeys(some[1:], 0)).log_evidence < 0
+            except Exception as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+
+
+CHAIN = [[0.9, 0.1], [0.2, 0.8]]
 
 
 def test_plans_are_kept_as_long_as_the_model():

@@ -332,17 +332,18 @@ def warn(message: str) -> None:
 
 
 def look_like_probabilities(groups: Iterable[NDArray]) -> bool:
-    """Whether all tables are distributions, given some variables or none, and not all certain.
+    """Whether all tables are distributions of one of their variables, and not all certain.
 
     Each of ``groups`` has tables of one shape, (F, S_1, ..., S_A). Numbers of 0 and 1 alone are as
-    likely the logarithms of a coupling.
+    likely the logarithms of a coupling, as are those that sum to one only as a whole, such as
+    0.5 for equal states.
     """
     between = False
     for tables in groups:
         if not tables.size or tables.min() < 0 or tables.max() > 1:
             return False
         flat = tables.reshape(len(tables), -1)
-        like = np.abs(flat.sum(axis=1) - 1.0) < NEAR_ONE
+        like = np.zeros(len(tables), dtype=bool)
         for k in range(1, tables.ndim):
             near = np.abs(tables.sum(axis=k) - 1.0) < NEAR_ONE
             like |= near.reshape(len(tables), -1).all(axis=1)

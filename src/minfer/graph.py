@@ -515,7 +515,7 @@ class FactorGraph:
         >>> from minfer import BeliefPropagation, FactorGraph
         >>> graph = FactorGraph.empty([3, 3]).tilt([1.0, 0, 0, 0, 0, 0]).add_potts([[0, 1]], 2.0)
         >>> BeliefPropagation()(graph)[1].round(3).tolist()
-        [0.502, 0.249, 0.249]
+        [0.499, 0.251, 0.251]
         """
         return self._add_distances(scope, weights, lambda far: [1.0, 0.0], "add_potts")
 

@@ -320,6 +320,8 @@ def _plain_network(text: str, n_bytes: int) -> FactorGraph:
         scopes.append(scope)
         size, n_rows = len(states_of[scope[-1]]), prod(map(len, given))
         if table is not None:  # the variable itself is slowest
+            if table.count(",") != size * n_rows - 1:
+                raise _NotPlain
             numbers.append(table)
             if n_rows == 1:
                 begin.append(first)

@@ -630,7 +630,7 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
                 moved = max(moved, shift)
             elif automata:
                 control[FRESH] = 0.0
-        if mode == SEQUENTIAL and not at_once and control[SENT] <= 1.0:
+        if mixed and mode == SEQUENTIAL and not at_once and control[SENT] <= 1.0:
             control[SENT] = 1.0 if forward else -1.0
         if at_once and not watching:
             for e in range(out.shape[0]):  # s.m[:] = out would compile 2 s of error texts

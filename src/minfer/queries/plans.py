@@ -166,9 +166,9 @@ class Plan:
         probs = np.full((len(rows), len(range(self.n_states)[mine])), np.nan)
         log_z = np.full(len(rows), -np.inf)
         for k in range(len(rows)):
-            graph = self.with_evidence(evidence[k], None if field is None else field[k])
+            own = None if field is None else field[k]
             try:
-                answer = Exact()(graph)
+                answer = Exact()(self.with_evidence(evidence[k], own))
             except ContradictionError:
                 continue
             probs[k], log_z[k] = answer.probs[mine], answer.log_z

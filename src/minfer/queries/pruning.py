@@ -217,8 +217,10 @@ def prune(
             inside[v] = True
     for v in targets:
         inside[v] = True
+    summed = {c for c, k in zip(s.child, kept) if not k}
     for v, w in enumerate(wanted):  # variables without factors have their say too
-        if not inside[v] and (w or s.touched[v] or not s.factors[v]):
+        lone = v not in summed and not any(kept[i] for i in s.factors[v])
+        if not inside[v] and (w or s.touched[v] or lone):
             inside[v] = whole
             complete = complete and whole
     variables = np.array([v for v, k in enumerate(inside) if k], dtype=np.int64)

@@ -11,6 +11,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from types import NoneType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -38,6 +39,7 @@ from minfer.states import Probabilities
 #: Plans kept for each model, and cells of all of them: some 30 bytes each.
 MOST_PLANS = 64
 MOST_CELLS = 2.0**24
+_KEEPING = Lock()  # plans come and go in several threads
 _PLANS: WeakKeyDictionary[FactorGraph, OrderedDict[Any, Any]] = WeakKeyDictionary()
 #: Questions that were asked before, by target and the names of what was observed.
 _READERS: WeakKeyDictionary[FactorGraph, dict[Any, _Reader]] = WeakKeyDictionary()
@@ -112,10 +114,13 @@ def query(
     if solver is None and check is True and isinstance(targets, (str, int, NoneType)):
         known = _READERS.get(model) if isinstance(model, FactorGraph) else None
         given = {} if evidence is None else evidence
+        reader = hard = None
         try:
             key = (targets, *given)
-            reader = None if known is None else known.get(key)
-            hard = None if reader is None else reader.states(given)
+            if bool in map(type, key):  # True would find 1
+                key = None
+            elif known is not None and (reader := known.get(key)) is not None:
+                hard = reader.states(given)
         except TypeError:  # something that is no variable, or no evidence
             key = hard = None
         if reader is not None and hard is not None:
@@ -292,7 +297,9 @@ class _Question:
         if kept is None:
             kept = _PLANS[graph] = OrderedDict()
         key: Any = None
-        if isinstance(targets, (str, int)) or targets is None:
+        if isinstance(targets, bool):  # True would find 1
+            key = None
+        elif isinstance(targets, (str, int)) or targets is None:
             key = targets, hard, soft, check, solver is None
         elif isinstance(targets, (list, tuple)):
             key = tuple(targets), hard, soft, check, solver is None
@@ -311,8 +318,9 @@ class _Question:
                 plan = Unplanned(graph, which, hard, soft, form == "all", check)  # type: ignore[assignment]
             found = which, form, plan
             if key is not None:
-                kept[key] = found
-            _forget(graph, kept)
+                with _KEEPING:
+                    kept[key] = found
+                    _forget(graph, kept)
         which, form, plan = found
         return cls(graph, which, form, hard, soft, solver, check, plan)
 
@@ -560,13 +568,16 @@ def log_z_without_evidence(graph: FactorGraph, solver: Solver | None = None) -> 
     """log Z of the factors alone: 0 of a Bayesian network, without any work."""
     kept = _PLANS.setdefault(graph, OrderedDict())
     key = ("log Z", repr(solver))
-    if key not in kept:
+    found = kept.get(key)
+    if found is None:
         bare = graph if graph._field is None else graph._renumbered(_field=None)
         asked = _Question.of(bare, (), (), (), solver, True)
         part = asked.plan.part
         nothing = not len(part.factors) and not len(part.variables)
-        kept[key] = 0.0 if nothing else asked.log_z({}, {})
-    return kept[key]
+        found = 0.0 if nothing else asked.log_z({}, {})
+        with _KEEPING:
+            kept[key] = found
+    return found
 
 
 # ---------------------------------------------------------------- reading what was given

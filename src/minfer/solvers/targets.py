@@ -131,7 +131,9 @@ class Network:
                 needed[mine] = True
             else:
                 parents[child] = [v for v in mine if v != child]
-        return parents, needed
+        own = np.zeros(len(needed), dtype=bool)
+        own[self.child[self.child >= 0]] = True
+        return parents, needed | ~own  # what no distribution sums out counts with all its states
 
     def relevant(self, wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """The variables that are not barren if ``wanted`` are observed or asked for."""
