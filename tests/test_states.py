@@ -138,11 +138,33 @@ def test_components_keep_names_and_children():
         ({"a": "xy"}, {"a": [0.5, 0.5]}, "list of names"),
         ({"a": 2, "b": ["u", "v"]}, {"b": ("a", [[0.5, 0.5], [0.5, 0.4]]), "a": [0.5, 0.5]},
          "of b given a=1 sum to 0.9"),
+        ({"a": 2, "b": 3}, {"a": [0.5, 0.5], "b": ("a", [[0.2, 0.3], [0.5, 0.1], [0.3, 0.6]])},
+         r"table of b has shape \(3, 2\), not \(2, 3\).*columns.*table.T"),
+        ({"a": 2, "c": 2, "b": 3},
+         {"a": [0.5, 0.5], "c": [0.5, 0.5],
+          "b": (["a", "c"], np.full((3, 4), 1 / 3))},
+         r"table of b has shape \(3, 4\), not \(2, 2, 3\).*table.T"),
+        ({"a": 2, "c": 3, "b": 2},
+         {"a": [0.5, 0.5], "c": np.full(3, 1 / 3), "b": (["a", "c"], np.full((3, 2, 2), 0.5))},
+         r"table of b has shape \(3, 2, 2\), not \(2, 3, 2\)"),
+        ({"a": 3}, {"a": [[0.2], [0.3], [0.5]]}, r"shape \(3, 1\), not \(3,\).*table.T"),
+        ({"a": ["x", "y"], "b": 2}, {"a": [0.5, 0.5], "b": ("a", [[0.2, 0.1], [0.8, 0.9]])},
+         "given a=x sum to 0.3, not 1; its columns do.*table.T"),
     ],
 )  # fmt: skip
 def test_bad_networks_are_refused_with_the_place(states, tables, message):
     with pytest.raises(ModelError, match=message):
         FactorGraph.network(states, tables)
+
+
+def test_tables_of_rows_and_flat_ones_are_taken():
+    rows = np.array([[0.1, 0.9], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6], [0.5, 0.5], [1.0, 0.0]])
+    states = {"a": 2, "c": 3, "b": 2}
+    for table in (rows, rows.reshape(2, 3, 2), rows.ravel(), rows.tolist()):
+        g = FactorGraph.network(
+            states, {"a": [[0.5, 0.5]], "c": [0.2, 0.3, 0.5], "b": (["a", "c"], table)}
+        )
+        assert np.allclose(g.conditional("b").table, rows.reshape(2, 3, 2))
 
 
 def test_the_table_of_a_variable_by_names():
@@ -259,3 +281,93 @@ def test_log_tables_that_do_not_are_not(tables):
     FactorGraph.from_tables([2, 2], [[0, 1]] * len(tables), tables)
     FactorGraph.named({"a": 2, "b": 2}, {("a", "b"): CPT}, probabilities=True)
     FactorGraph.network({"a": 2}, {"a": [0.3, 0.7]})
+
+
+# ---------------------------------------------------------------------- numbers, names, truth
+
+
+def counted_states() -> FactorGraph:
+    """States whose names are numerals that are not their numbers."""
+    return FactorGraph.network(
+        {"n": ["1", "2", "3"], "m": ["no", "yes"]},
+        {"n": [0.2, 0.3, 0.5], "m": ("n", [[0.9, 0.1], [0.5, 0.5], [0.2, 0.8]])},
+    )
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda g: minfer.query(g, "m", {"n": 1}),
+        lambda g: minfer.query(g, "m", {"n": 0}),
+        lambda g: minfer.query(g, "m", {"n": np.int64(1)}),
+        lambda g: minfer.query(g, "m", {"n": {1: 0.5, 2: 0.5}}),
+        lambda g: minfer.queries.prepare(g, "m", ["n"])({"n": 1}),
+        lambda g: minfer.mpe(g, {"n": 1}),
+        lambda g: minfer.sample(g, 3, {"n": 1}),
+        lambda g: minfer.sensitivity(g, "n", 1),
+        lambda g: minfer.influence(g, "n", {"m": "yes"}, state=1),
+        lambda g: g.with_evidence({"n": 1}),
+        lambda g: g.with_soft_evidence({"n": {1: 0.5}}),
+        lambda g: g.state("n", 1),
+        lambda g: Exact().prepare(g)({"n": 1}),
+        lambda g: Exact().prepare(g).batch([{"n": 1}]),
+        lambda g: Exact().prepare(g).batch({"n": [1, 2]}),
+        lambda g: Exact().prepare(g).batch({"n": ["1", 2]}),
+        lambda g: Exact().prepare(g).batch({"n": ["1"]})["n", 1],
+        lambda g: minfer.query(g, ["n", "m"])[{"n": 1}],
+        lambda g: parse_and_number(g, '{"n": 1}'),
+    ],
+)
+def test_a_number_that_may_be_a_name_is_refused(ask):
+    """Of a variable called by its name, where the state of that name has another number."""
+    with pytest.raises((EvidenceError, ModelError), match=r"""1, 2, 3.*say ['"]"""):
+        ask(counted_states())
+
+
+def parse_and_number(graph: FactorGraph, text: str) -> object:
+    from minfer.io.evidence import numbered_evidence, parse_json_evidence
+
+    return numbered_evidence(graph, parse_json_evidence(text))
+
+
+def test_by_numbers_alone_and_by_names_alone():
+    g = counted_states()
+    wanted = minfer.query(g, "m", {"n": "2"})
+    assert wanted["yes"] == 0.5
+    assert np.array_equal(minfer.query(g, 1, {0: 1}), wanted)  # all by number
+    assert g.state(0, 1) == g.state("n", "2") == 1
+    rows = Exact().prepare(g).batch(np.array([[1, -1]]))
+    assert np.allclose(rows["m"][0], wanted)
+    assert parse_and_number(g, '{"n": "2"}') == parse_and_number(g, '{"0": 1}') == {0: 1}
+    # a table's cells are names first, of any type
+    for cell in (2, "2", 2.0, " 2"):
+        assert minfer.predict(g, [{"n": cell}], "m")[0]["P(m=yes)"] == pytest.approx(0.5)
+    same = FactorGraph.network({"n": ["0", "1", "many"]}, {"n": [0.2, 0.3, 0.5]})
+    assert [same.state("n", k) for k in range(3)] == [0, 1, 2]  # nothing to be mistaken
+    assert counted_states().state("m", 1) == 1
+
+
+@pytest.mark.parametrize("states", [["yes", "no"], ["present", "absent"], ["2", "1"]])
+@pytest.mark.parametrize("cell", [True, False, np.True_, "True", "false"])
+def test_truth_is_no_state_of_other_names(states, cell):
+    g = FactorGraph.network({"smoke": states, "lung": 2}, {
+        "smoke": [0.5, 0.5], "lung": ("smoke", [[0.9, 0.1], [0.99, 0.01]])})  # fmt: skip
+    with pytest.raises(EvidenceError, match="smoke has the states"):
+        minfer.predict(g, {"smoke": [cell]}, "lung")
+    with pytest.raises(EvidenceError, match="smoke has the states"):
+        minfer.predict(g, {"smoke": np.array([cell])}, "lung")
+    with pytest.raises(EvidenceError, match="smoke has the states"):
+        minfer.query(g, "lung", {"smoke": cell})
+    with pytest.raises(EvidenceError):
+        Exact().prepare(g).batch({"smoke": [cell]})
+
+
+@pytest.mark.parametrize("states", [["TRUE", "FALSE"], ["true", "false"], ["True", "False"]])
+def test_truth_is_the_state_of_that_name(states):
+    g = FactorGraph.network({"smoke": states, "lung": 2}, {
+        "smoke": [0.5, 0.5], "lung": ("smoke", [[0.9, 0.1], [0.99, 0.01]])})  # fmt: skip
+    for value, p in ((True, 0.1), (np.False_, 0.01)):
+        assert minfer.query(g, "lung", {"smoke": value})[1] == pytest.approx(p)
+        assert minfer.predict(g, {"smoke": [value]}, "lung")["P(lung=1)"][0] == pytest.approx(p)
+        assert Exact().prepare(g).batch({"smoke": [value]})["lung"][0, 1] == pytest.approx(p)
+        assert g.state("smoke", value) == (0 if value else 1)

@@ -7,6 +7,7 @@ variable, without a cycle. Pruning, sampling, counting and sensitivity need to k
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,8 @@ from minfer.words import visible
 
 #: How far a row of probabilities may be from one.
 ROW_SUM = 1e-4
+
+_HINT = "; a table of columns, as pgmpy has them, is to be turned into one of rows: table.T"
 
 #: Rows this near to one are left as they are: what is off is the rounding of the sum.
 ROUNDING = 1e-12
@@ -125,12 +128,20 @@ def with_conditionals(
                 f"network: the table of {name} has {p.size} numbers, but its parents and itself "
                 f"have {' x '.join(map(str, shape))} states"
             )
+        if p.ndim > 1 and p.shape not in (shape, (math.prod(shape[:-1]), shape[-1])):
+            hint = _HINT if p.shape == (shape[-1], math.prod(shape[:-1])) else ""
+            raise ModelError(
+                f"network: the table of {name} has shape {p.shape}, not {shape}, parents first"
+                f"{hint}"
+            )
         scopes.append(np.array(scope, dtype=np.int64))
         flat.append(p.ravel())
     arity = np.array([len(s) for s in scopes], dtype=np.int64)
     joined = concatenate(scopes, np.int64), concatenate(flat, np.float64)
     if fault := find_fault(graph, arity, *joined, row_sum):
-        raise ModelError(f"network: {fault.message}")
+        columns = flat[fault.table].reshape(int(graph._n_states[children[fault.table]]), -1).sum(0)
+        hint = f"; its columns do{_HINT}" if (np.abs(columns - 1.0) <= row_sum).all() else ""
+        raise ModelError(f"network: {fault.message}{hint}")
     check_acyclic(graph, list(children), [list(p) for p in parents])
     return with_flat_conditionals(graph, arity, *joined, normalise)
 

@@ -280,7 +280,9 @@ class FactorGraph:
         states : {variable: its states' names, or how many}
         tables : {variable: P(variable), or (parents, P(variable | parents))}
             The table's axes are the parents in their order, then the variable itself; every row
-            over the variable's states sums to one.
+            over the variable's states sums to one. A matrix with a row for each combination of the
+            parents' states, the last parent's fastest, and a flat list of these rows will do too;
+            any other shape is refused (pgmpy's tables have columns: give ``table.T``).
 
         Examples
         --------
@@ -1097,10 +1099,14 @@ class FactorGraph:
         return self._states is not None
 
     def state(self, variable: int | str, state: int | str) -> int:
-        """The number of a state given by number or name."""
+        """The number of a state given by number or name.
+
+        With a variable's name, a number that may be another state's name ("1", "2", "3") is refused.
+        """
         v = self.index(variable)
         own = self._states[v] if self._states else None
-        return state_number(self.name(v), int(self._n_states[v]), own, state, ModelError)
+        by_name = isinstance(variable, str)
+        return state_number(self.name(v), int(self._n_states[v]), own, state, ModelError, by_name)
 
     def with_state_names(
         self, names: Mapping[int | str, Sequence[str]] | Sequence[Sequence[str] | None]
@@ -1169,8 +1175,8 @@ class FactorGraph:
             return False
         return bool((np.sort(self._child) == np.arange(self.n_variables)).all())
 
-    def _by_state(self, variable: int, values: Mapping[Any, Any]) -> list[Any]:
-        out: list[Any] = [0.0] * int(self._n_states[variable])
+    def _by_state(self, variable: int | str, values: Mapping[Any, Any]) -> list[Any]:
+        out: list[Any] = [0.0] * int(self._n_states[self.index(variable)])
         for state, value in values.items():
             out[self.state(variable, state)] = value
         return out
@@ -1226,7 +1232,7 @@ class FactorGraph:
             except ModelError as error:
                 raise EvidenceError(f"evidence: {error}") from None
             try:
-                number = self.state(v, state)
+                number = self.state(variable, state)
             except ModelError as error:
                 raise EvidenceError(f"evidence: {error}") from None
             lo, hi = self._offsets[v], self._offsets[v + 1]
@@ -1258,7 +1264,7 @@ class FactorGraph:
             what = f"soft evidence: likelihoods of {self.name(v)}"
             if isinstance(values, Mapping):
                 try:
-                    values = self._by_state(v, values)
+                    values = self._by_state(variable, values)
                 except ModelError as error:
                     raise EvidenceError(f"soft evidence: {error}") from None
             like = real_numbers(values, what, EvidenceError).astype(np.float64)

@@ -76,7 +76,8 @@ class Joint:
         """The number of a state of one of the variables."""
         a = self.axis(variable)
         names = self.states[a]
-        return state_number(self.variables[a], len(names), names, state, ModelError)
+        by_name = isinstance(variable, str)
+        return state_number(self.variables[a], len(names), names, state, ModelError, by_name)
 
     def __getitem__(self, key: Any) -> Any:
         """An entry by states, one for each variable, or the probability of {variable: state}."""

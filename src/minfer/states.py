@@ -2,10 +2,18 @@
 
 Numbers keep working everywhere; a name that a variable does not have is an error that lists those
 it has. Variables without names of their own have "0", "1", ...
+
+**Names that are numerals.** Of a variable with the states "1", "2", "3" the number 1 may be a name or
+the second state. A text is always a name. A number is a state's number where the variable is given by
+number as well, and in arrays of states; with a variable's name it is refused unless both readings are
+the same. Cells of tables of cases are names first (:func:`cell_of_number`), whatever their type.
+
+**Truth.** True and False are the states that are called so, in any case of letters, and no others.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -86,10 +94,16 @@ def state_number(
     names: tuple[str, ...] | None,
     state: Any,
     error: type[MinferError] = EvidenceError,
+    by_name: bool = False,
 ) -> int:
-    """The number of a state given by number or name; ``variable`` is for messages."""
+    """The number of a state given by number or name; ``variable`` is for messages.
+
+    ``by_name``: its variable was given by name, so that a number that may be a name is refused.
+    """
     number = None if isinstance(state, str) else integer(state)
     if number is not None:
+        if by_name and names is not None and not is_plain_number(names, number):
+            raise error(f"{variable} has {_listed(n_states, names)}: {_either(names, number)}")
         if 0 <= number < n_states:
             return number
         raise error(f"{variable} has states 0 to {n_states - 1}, not {told(state)}")
@@ -99,9 +113,73 @@ def state_number(
                 return names.index(state)
         elif state.isdecimal() and int(state) < n_states:
             return int(state)
+    elif isinstance(state, (bool, np.bool_)):
+        truth = state_of_truth(names, bool(state))
+        if truth is not None:
+            return truth
     raise error(
         f"{variable} has {_listed(n_states, names)}, not {told(state)}{_near(names, state)}"
     )
+
+
+def number_of(text: str) -> float | None:
+    """A text as a number, if it is a finite one."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and "_" not in text else None
+
+
+def is_plain_number(names: tuple[str, ...], number: int) -> bool:
+    """Whether a number can only be a state's number, or is its name as well."""
+    if 0 <= number < len(names) and number_of(names[number]) not in (None, number):
+        return False
+    return all(number_of(s) != number for k, s in enumerate(names) if k != number)
+
+
+def _either(names: tuple[str, ...], number: int) -> str:
+    """What to say instead of a number that may be a name."""
+    called = [s for s in names if number_of(s) == number]
+    says = [f"{visible(called[0])!r} for the state of that name"] if called else []
+    if 0 <= number < len(names):
+        says.append(f"{visible(names[number])!r} for the one numbered {number}")
+    return f"{number} may be a name or a number; say {', or '.join(says)}"
+
+
+def state_of_truth(names: tuple[str, ...] | None, value: bool) -> int | None:
+    """The state that is called true or false, if there is one."""
+    found = [k for k, s in enumerate(names or ()) if s.strip().lower() == str(value).lower()]
+    return found[0] if len(found) == 1 else None
+
+
+def numerals(names: tuple[str, ...] | None) -> dict[float, int] | None:
+    """States by the numbers they are called; None where no name is one."""
+    found: dict[float, int] = {}
+    for k, name in enumerate(names or ()):
+        value = number_of(name)
+        if value is not None:
+            found.setdefault(value, k)
+    return found or None
+
+
+def cell_of_number(n_states: int, called: dict[float, int] | None, number: float) -> int | None:
+    """The state that a number in a table of cases is: of that name, if names are numbers."""
+    if called is not None:
+        return called.get(number)
+    if math.isfinite(number) and number == math.floor(number) and -1 <= number < n_states:
+        return int(number)
+    return None
+
+
+def cell_of_truth(
+    n_states: int, names: tuple[str, ...] | None, called: dict[float, int] | None, value: bool
+) -> int | None:
+    """The state that True or False is there: that is called so, or 1 and 0 where no names are."""
+    found = state_of_truth(names, value)
+    if found is None and (names is None or names in (("0", "1"), ("1", "0"))):
+        return cell_of_number(n_states, called, float(value))
+    return found
 
 
 def is_missing(value: Any) -> bool:
@@ -110,20 +188,32 @@ def is_missing(value: Any) -> bool:
 
 
 def state_numbers(
-    variable: str, n_states: int, names: tuple[str, ...] | None, values: NDArray, first: int = 0
+    variable: str,
+    n_states: int,
+    names: tuple[str, ...] | None,
+    values: NDArray,
+    first: int = 0,
+    by_name: bool = False,
 ) -> NDArray[np.int64]:
     """States of one variable in many rows, by number or name; -1 where nothing is known.
 
     A wrong one is an error with its row, counted from ``first`` on. Numbers that are out of range
-    are left as they are.
+    are left as they are. ``by_name`` as in :func:`state_number`.
     """
+    strict = by_name and numerals(names) is not None
+    if values.dtype.kind in "iu":
+        for value in np.unique(values).tolist() if strict else ():
+            if value != -1:
+                row = first + int(np.argmax(values == value))
+                _checked(variable, n_states, names, value, row)
+        return values.astype(np.int64)
     seen: dict[Any, int] = {}
     out = np.empty(len(values), dtype=np.int64)
     for i, value in enumerate(values.tolist()):
         number = seen.get(value) if isinstance(value, str) else None
         if number is None:
             try:
-                number = _number_or_missing(variable, n_states, names, value)
+                number = _number_or_missing(variable, n_states, names, value, strict)
             except EvidenceError as error:
                 raise EvidenceError(f"row {first + i}: {error}") from None
             if isinstance(value, str):
@@ -133,7 +223,7 @@ def state_numbers(
 
 
 def _number_or_missing(
-    variable: str, n_states: int, names: tuple[str, ...] | None, value: Any
+    variable: str, n_states: int, names: tuple[str, ...] | None, value: Any, strict: bool
 ) -> int:
     if not isinstance(value, str) and is_missing(value):
         return -1
@@ -141,8 +231,19 @@ def _number_or_missing(
         value = int(value)
     number = None if isinstance(value, str) else integer(value)
     if number is not None and abs(number) < 2**31:
+        if strict and number != -1:
+            return state_number(variable, n_states, names, number, by_name=True)
         return number
     return state_number(variable, n_states, names, value)
+
+
+def _checked(
+    variable: str, n_states: int, names: tuple[str, ...] | None, value: int, row: int
+) -> None:
+    try:
+        state_number(variable, n_states, names, value, by_name=True)
+    except EvidenceError as error:
+        raise EvidenceError(f"row {row}: {error}") from None
 
 
 def _listed(n_states: int, names: tuple[str, ...] | None) -> str:

@@ -8,11 +8,12 @@ by Python; so a table costs a few nanoseconds a cell.
 name; of a variable without names, or that has no state of that name, a whole number is a state's
 number. A number is a state's number, unless the variable has names that are numbers themselves
 ("1", "2.5"): then it is one of these. Where it is a state's, -1 is nothing known, as in batches.
+True and False are states that are called so; where there are no names, 1 and 0. The rules are in
+:mod:`minfer.states`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from minfer.errors import EvidenceError, MinferError, SettingsError
 from minfer.graph import FactorGraph
-from minfer.states import state_number
+from minfer.states import cell_of_number, cell_of_truth, number_of, numerals, state_number
 from minfer.words import visible
 
 UNKNOWN = -2  # among states: a value that is none
@@ -240,14 +241,7 @@ class StateReader:
         self.names = graph._states[variable] if graph._states is not None else None
         self.n_states = int(graph._n_states[variable])
         self.missing = frozenset(missing)
-        self.numbers: dict[float, int] | None = None  # names that are numbers
-        if self.names is not None:
-            found: dict[float, int] = {}
-            for k, name in enumerate(self.names):
-                value = _number(name)
-                if value is not None:
-                    found.setdefault(value, k)
-            self.numbers = found or None
+        self.numbers = numerals(self.names)
         self._seen: dict[Any, int] = {}
 
     def __call__(self, column: Factorised) -> NDArray[np.int32]:
@@ -287,24 +281,19 @@ class StateReader:
                 return self.names.index(form)
             if form in self.missing:
                 return -1
-        number = _number(text)
+        number = number_of(text)
         if number is not None:
             return self._of_number(number)
         truth = {"true": True, "false": False}.get(text.strip().lower())
         return UNKNOWN if truth is None else self._of_truth(truth)
 
     def _of_truth(self, value: bool) -> int:
-        for name in (str(value), str(value).lower(), str(value).upper()):
-            if self.names is not None and name in self.names:
-                return self.names.index(name)
-        return self._of_number(float(value))
+        found = cell_of_truth(self.n_states, self.names, self.numbers, value)
+        return UNKNOWN if found is None else found
 
     def _of_number(self, number: float) -> int:
-        if self.numbers is not None:
-            return self.numbers.get(number, UNKNOWN)
-        if math.isfinite(number) and number == math.floor(number) and -1 <= number < self.n_states:
-            return int(number)
-        return UNKNOWN
+        found = cell_of_number(self.n_states, self.numbers, number)
+        return UNKNOWN if found is None else found
 
     def complaint(self, value: Any) -> str:
         """What is wrong with a value that is no state."""
@@ -314,11 +303,3 @@ class StateReader:
         except MinferError as error:
             return str(error)
         return f"{visible(self.graph.name(self.variable))} has no state {visible(str(value))!r}"
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and "_" not in text else None

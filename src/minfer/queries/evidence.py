@@ -48,11 +48,14 @@ def numbered(
             raise EvidenceError(f"evidence: {error}") from None
         if v in hard or v in soft:
             raise EvidenceError(f"evidence: {graph.name(v)} is given twice")
-        if isinstance(state, (str, int, np.integer)) or integer(state) is not None:
+        if isinstance(state, (str, int, np.bool_)) or integer(state) is not None:
             own = graph._states[v] if graph._states else None
-            hard[v] = state_number(graph.name(v), int(graph._n_states[v]), own, state)
+            hard[v] = state_number(
+                graph.name(v), int(graph._n_states[v]), own, state,
+                by_name=isinstance(variable, str),
+            )  # fmt: skip
         elif isinstance(state, (Mapping, Sequence, np.ndarray)):
-            soft[v] = _likelihoods(graph, v, state)
+            soft[v] = _likelihoods(graph, v, state, isinstance(variable, str))
         else:
             raise EvidenceError(
                 f"evidence: {graph.name(v)} has a state, or likelihoods of its states, not "
@@ -61,14 +64,14 @@ def numbered(
     return hard, soft
 
 
-def _likelihoods(graph: FactorGraph, v: int, given: Any) -> NDArray[np.float64]:
+def _likelihoods(graph: FactorGraph, v: int, given: Any, by_name: bool) -> NDArray[np.float64]:
     one = FactorGraph(
         graph._n_states[v : v + 1],
         names=(graph.name(v),),
         _states=graph._states and (graph._states[v],),
     )
     try:
-        seen = one.with_soft_evidence({0: given})
+        seen = one.with_soft_evidence({graph.name(v) if by_name else 0: given})
     except ModelError as error:
         raise EvidenceError(f"soft evidence: {error}") from None
     return np.exp(seen.field)

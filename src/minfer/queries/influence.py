@@ -121,7 +121,7 @@ def influence(
         raise ModelError(f"influence: {told(target)} is the target and has evidence itself")
     known: dict[int, Any] = {**hard, **soft}
     full = _ask(model, t, known)
-    s = int(np.argmax(full)) if state is None else model.state(t, state)
+    s = int(np.argmax(full)) if state is None else model.state(target, state)
     prior = _ask(model, t, {})
     rows = []
     for v, value in known.items():

@@ -34,7 +34,7 @@ from minfer.queries.plans import (
 )
 from minfer.solvers.base import LogZ, Marginals, Solver, Status
 from minfer.solvers.exact import Exact
-from minfer.states import Probabilities
+from minfer.states import Probabilities, is_plain_number
 
 #: Plans kept for each model, and cells of all of them: some 30 bytes each.
 MOST_PLANS = 64
@@ -246,9 +246,12 @@ class _Reader:
         self.n, self.soft = len(asked.hard), bool(asked.soft)
         self.known: dict[Any, tuple[int, dict[Any, int]]] = {}
         for v in asked.hard:
-            known: dict[Any, int] = {s: k for k, s in enumerate(graph.states(v))}
-            known.update({k: k for k in range(int(graph._n_states[v]))})
-            self.known[v] = self.known[graph.name(v)] = v, known
+            states = graph.states(v)
+            known: dict[Any, int] = {s: k for k, s in enumerate(states)}
+            self.known[graph.name(v)] = (
+                v, known | {k: k for k in range(len(states)) if is_plain_number(states, k)}
+            )  # fmt: skip
+            self.known[v] = v, known | {k: k for k in range(len(states))}
 
     def states(self, evidence: Any) -> dict[int, int] | None:
         """The observed states, or None where it takes a closer look."""

@@ -185,7 +185,7 @@ def sensitivity(
     """
     check_graph(model, "sensitivity")
     t = model.index(target)
-    s = model.state(t, state)
+    s = model.state(target, state)
     hard, soft = numbered(model, {} if evidence is None else evidence)
     if t in hard or t in soft:
         raise ModelError(f"sensitivity: {model.name(t)} is the target and has evidence")

@@ -84,7 +84,7 @@ class Batch:
         lo, hi = self.graph._offsets[v : v + 2]
         if not rest:
             return read_only(self.probs[:, lo:hi])
-        return read_only(self.probs[:, lo + self.graph.state(v, *rest)])
+        return read_only(self.probs[:, lo + self.graph.state(variable, *rest)])
 
     @property
     def status(self) -> list[Status | None]:
@@ -367,7 +367,7 @@ def _states(
         columns: dict[int, NDArray] = {}
         for variable, states in evidence.items():
             v = _index(graph, variable)
-            column = _column(graph, v, states, variable)
+            column = _column(graph, v, states, variable, isinstance(variable, str))
             if column.ndim != 1:
                 raise EvidenceError(
                     f"batch: a column of evidence has shape (N,), not {column.shape}"
@@ -387,10 +387,8 @@ def _states(
         for i, row in enumerate(evidence):
             for variable, state in row.items():
                 v = _index(graph, variable)
-                whole = integer(state)
-                number = (
-                    int(_by_name(graph, v, _objects([state]), i)[0]) if whole is None else whole
-                )
+                by_name = isinstance(variable, str)
+                number = int(_by_name(graph, v, _objects([state]), i, by_name)[0])
                 if out[i, v] not in (-1, number):
                     raise EvidenceError(f"batch: row {i}: {graph.name(v)} is given two states")
                 out[i, v] = number
@@ -416,18 +414,22 @@ def _states(
     return np.ascontiguousarray(out, dtype=np.int32)
 
 
-def _column(graph: FactorGraph, v: int, values: Any, what: Any) -> NDArray[np.int64]:
+def _column(
+    graph: FactorGraph, v: int, values: Any, what: Any, by_name: bool = False
+) -> NDArray[np.int64]:
     """A column of one variable's states, by number or name."""
     given = _array(values)
-    if given.dtype.kind in "OU" and given.ndim == 1:
-        return _by_name(graph, v, given)
-    return _whole(given, what)
+    if given.dtype.kind not in "OUb":
+        given = _whole(given, what)
+    return _by_name(graph, v, given, 0, by_name) if given.ndim == 1 else _whole(given, what)
 
 
-def _by_name(graph: FactorGraph, v: int, values: NDArray, row: int = 0) -> NDArray[np.int64]:
+def _by_name(
+    graph: FactorGraph, v: int, values: NDArray, row: int, by_name: bool
+) -> NDArray[np.int64]:
     own = graph._states[v] if graph._states else None
     try:
-        return state_numbers(graph.name(v), int(graph._n_states[v]), own, values, row)
+        return state_numbers(graph.name(v), int(graph._n_states[v]), own, values, row, by_name)
     except EvidenceError as error:
         raise EvidenceError(f"batch: {error}") from None
 

@@ -487,7 +487,7 @@ def known_states(
     known = np.full(len(fixed), -1, dtype=np.int32)
     for variable, state in evidence.items():
         v = graph.index(variable)
-        known[v] = graph.state(v, state)
+        known[v] = graph.state(variable, state)
     wrong = (known >= 0) & (fixed >= 0) & (known != fixed)
     if wrong.any():
         v = int(np.flatnonzero(wrong)[0])
