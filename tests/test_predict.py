@@ -307,6 +307,12 @@ def test_a_targets_own_column_is_evidence_only_if_named(sprinkler: FactorGraph) 
     [
         ({"WET": ["wet"]}, {}, "did you mean wet"),
         ({"colour": ["wet"]}, {}, "no column is a variable"),
+        ({"id": [1], "raim": ["no"]}, {"targets": "mood"}, "column 'raim'.*did you mean rain"),
+        ({"wet": ["wet"], "rainn": ["no"]}, {"targets": "mood"}, "'rainn'.*mean rain.*evidence="),
+        ({"wet": ["wet"], "rian": ["no"]}, {"targets": "mood"}, "column 'rian'.*did you mean rain"),
+        ({"wet": ["wet"], "ra_in": ["no"]}, {"targets": "mood"}, "'ra_in'.*did you mean rain"),
+        ({"id": [1], "WEET": ["no"]}, {"targets": "mood"}, "'WEET'.*did you mean wet"),
+        ({"wet": ["NA"]}, {}, r'not .NA.; where NA stands for nothing known: missing=\["", "NA"\]'),
         ({"wet": ["wet"], "rain": ["no"], "mood": [1]}, {}, "name the targets"),
         ({"wet": ["wet"]}, {"targets": "snow"}, "targets: .*snow"),
         ({"wet": ["wet"]}, {"targets": ["rain", 0]}, "twice"),
@@ -329,6 +335,21 @@ def test_what_cannot_be_is_a_typed_error(
 ) -> None:
     with pytest.raises((EvidenceError, SettingsError), match=error):
         predict(sprinkler, rows, **more)
+
+
+def test_columns_that_are_no_slips_are_not_read(sprinkler: FactorGraph) -> None:
+    rows = {"wet": ["wet"], "rain2": ["x"], "case": [7], "rains_a_lot": [1], "rainn": [2]}
+    assert predict(sprinkler, rows, "mood", keep=["rainn"])["rainn"] == [2]
+    del rows["rainn"]
+    assert len(predict(sprinkler, rows, "mood")["mood"]) == 1
+    assert len(predict(sprinkler, rows | {"moodd": [0]}, "mood")["mood"]) == 1  # no evidence anyway
+
+
+def test_a_file_says_which_columns_were_read(sprinkler: FactorGraph, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("case,wet,rain\n1,wet,yes\n")
+    said = predict(sprinkler, tmp_path / "in.csv", "rain", out=tmp_path / "out.csv")
+    assert (said.columns_read, said.columns_unread) == (("wet",), ("case", "rain"))
+    assert "read wet, not case, rain" in str(said)
 
 
 def test_no_rows_and_no_columns(sprinkler: FactorGraph) -> None:

@@ -371,3 +371,12 @@ def test_truth_is_the_state_of_that_name(states):
         assert minfer.predict(g, {"smoke": [value]}, "lung")["P(lung=1)"][0] == pytest.approx(p)
         assert Exact().prepare(g).batch({"smoke": [value]})["lung"][0, 1] == pytest.approx(p)
         assert g.state("smoke", value) == (0 if value else 1)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "near"), [("lvfailure", "LVFAILURE"), ("LvFailur", "LVFAILURE"), ("cpv", "CVP")]
+)
+def test_a_wrong_variable_suggests_the_nearest_whatever_its_case(wanted, near):
+    g = FactorGraph.empty([2, 2, 2, 2], ["HISTORY", "LVFAILURE", "CVP", "HR"])
+    with pytest.raises(ModelError, match=rf"did you mean {near}\?"):
+        g.index(wanted)

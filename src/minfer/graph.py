@@ -66,7 +66,13 @@ from minfer.factors import (
     recognised,
 )
 from minfer.notebook import card
-from minfer.states import StateNames, checked_state_names, declared_states, state_number
+from minfer.states import (
+    StateNames,
+    checked_state_names,
+    declared_states,
+    near_names,
+    state_number,
+)
 from minfer.words import counted, visible
 
 if TYPE_CHECKING:
@@ -1101,7 +1107,7 @@ class FactorGraph:
     def state(self, variable: int | str, state: int | str) -> int:
         """The number of a state given by number or name.
 
-        With a variable's name, a number that may be another state's name ("1", "2", "3") is refused.
+        With a variable's name, a number that may be another state's name ("1", "2") is refused.
         """
         v = self.index(variable)
         own = self._states[v] if self._states else None
@@ -1182,11 +1188,9 @@ class FactorGraph:
         return out
 
     def _names_hint(self, wanted: str) -> str:
-        from difflib import get_close_matches
-
         if not self.names:
             return f"variables are x0 to x{self.n_variables - 1}"
-        close = get_close_matches(wanted, self.names, n=3)
+        close = near_names(wanted, self.names, n=3)
         return f"did you mean {', '.join(close)}?" if close else f"names start {self.names[:5]}"
 
     def log_score(self, assignments: ArrayLike) -> NDArray[np.float64]:

@@ -3,10 +3,11 @@
 Numbers keep working everywhere; a name that a variable does not have is an error that lists those
 it has. Variables without names of their own have "0", "1", ...
 
-**Names that are numerals.** Of a variable with the states "1", "2", "3" the number 1 may be a name or
-the second state. A text is always a name. A number is a state's number where the variable is given by
-number as well, and in arrays of states; with a variable's name it is refused unless both readings are
-the same. Cells of tables of cases are names first (:func:`cell_of_number`), whatever their type.
+**Names that are numerals.** Of a variable with the states "1", "2", "3" the number 1 may be a name
+or the second state. A text is always a name. A number is a state's number where the variable is
+given by number as well, and in arrays of states; with a variable's name it is refused unless both
+readings are the same. Cells of tables of cases are names first (:func:`cell_of_number`), whatever
+their type.
 
 **Truth.** True and False are the states that are called so, in any case of letters, and no others.
 """
@@ -14,7 +15,7 @@ the same. Cells of tables of cases are names first (:func:`cell_of_number`), wha
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -28,6 +29,38 @@ from minfer.words import visible
 #: The names of each variable's states; None for a variable whose states have numbers only.
 StateNames = tuple[tuple[str, ...] | None, ...]
 _SHOWN = 12
+
+
+def near_names(wanted: str, names: Iterable[str], n: int = 1, cutoff: float = 0.6) -> list[str]:
+    """Names much like the wanted one, the nearest first; the case of letters does not count.
+
+    Two letters that have changed places are near too, of short names as well.
+
+    >>> near_names("hypovolaemia", ["HISTORY", "HYPOVOLEMIA"]), near_names("CPV", ["CVP", "HR"])
+    (['HYPOVOLEMIA'], ['CVP'])
+    """
+    lower: dict[str, list[str]] = {}
+    for name in names:
+        lower.setdefault(name.strip().lower(), []).append(name)
+    text = wanted.strip().lower()
+    close = [text] * (text in lower)
+    close += [x for x in lower if _swapped(x, text)]
+    close += get_close_matches(text, list(lower), n=n, cutoff=cutoff)
+    return [name for x in dict.fromkeys(close) for name in lower[x]][:n]
+
+
+def is_slip(text: str, name: str) -> bool:
+    """Whether a text is a name misspelt, rather than another name: its digits are the same."""
+    digits = [[c for c in x if c.isdigit()] for x in (text, name)]
+    return digits[0] == digits[1] and bool(near_names(text, [name], cutoff=0.8))
+
+
+def _swapped(a: str, b: str) -> bool:
+    """Whether two neighbouring letters have changed places."""
+    if len(a) != len(b) or len(a) < 3:
+        return False
+    at = [k for k, (x, y) in enumerate(zip(a, b)) if x != y]
+    return len(at) == 2 and at[1] == at[0] + 1 and a[at[0]] == b[at[1]] and a[at[1]] == b[at[0]]
 
 
 def checked_state_names(names: Any, index: Any, n_states: NDArray[np.int32]) -> StateNames | None:
@@ -259,9 +292,8 @@ def _near(names: tuple[str, ...] | None, state: Any) -> str:
         return "" if isinstance(state, str) else "; states are integers or names"
     if not isinstance(state, str):
         return ""
-    lower = {s.lower(): s for s in names}
-    close = get_close_matches(state.lower(), list(lower), n=1)
-    return f"; did you mean {visible(lower[close[0]])}?" if close else ""
+    close = near_names(state, names)
+    return f"; did you mean {visible(close[0])}?" if close else ""
 
 
 class Probabilities(np.ndarray):

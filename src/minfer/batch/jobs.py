@@ -23,7 +23,7 @@ import numpy as np
 
 from minfer.batch.arrow import pa
 from minfer.batch.text import hashed
-from minfer.errors import FormatError, MinferError, SettingsError, fullness
+from minfer.errors import EvidenceError, FormatError, MinferError, SettingsError, fullness
 from minfer.graph import FactorGraph
 from minfer.io.text import SUFFIXES, check_path
 from minfer.parsing.conllu import Sentence, parse_sentence
@@ -435,6 +435,10 @@ class PredictRows(Job):
     def check_columns(self, where: str, names: Sequence[str]) -> None:
         if not set(names) & {name for name in self.columns if name != "id"}:
             raise FormatError(f"{where}: no column is a variable of the model")
+        try:
+            self._predictor().check_strangers([name for name in names if name != "id"])
+        except EvidenceError as error:
+            raise FormatError(f"{where}: {error}") from None
 
     def schema(self, format: str) -> pa.Schema:
         from minfer.prediction.answers import LOG_PE, PROBLEM, answer_names

@@ -26,6 +26,10 @@ from minfer.states import cell_of_number, cell_of_truth, number_of, numerals, st
 from minfer.words import visible
 
 UNKNOWN = -2  # among states: a value that is none
+#: What files say where nothing is known, by habit.
+_PERHAPS_MISSING = frozenset(
+    ("na", "n/a", "#n/a", "nan", "null", "none", "nil", "?", "-", ".", "*", "missing", "unknown")
+)
 _MOST_NUMBERS = 1 << 16  # integers of a smaller range are their own places
 
 
@@ -301,5 +305,11 @@ class StateReader:
             text = value if isinstance(value, str) else str(value)
             state_number(visible(self.graph.name(self.variable)), self.n_states, self.names, text)
         except MinferError as error:
-            return str(error)
+            if text.strip().lower() not in _PERHAPS_MISSING:
+                return str(error)
+            said = visible(text.strip())
+            return (
+                f'{error}; where {said} stands for nothing known: missing=["", "{said}"], or '
+                f"--missing {said}"
+            )
         return f"{visible(self.graph.name(self.variable))} has no state {visible(str(value))!r}"

@@ -31,9 +31,11 @@ from minfer.prediction.answers import (
 )
 from minfer.prediction.columns import UNKNOWN, StateReader, Table, table_of
 from minfer.solvers.targets import Network
+from minfer.states import is_slip, near_names
 from minfer.words import counted, visible
 
 ON_UNKNOWN = ("raise", "skip", "mark")
+_SHOWN = 8  # columns in a line
 _BLOCK = 1 << 22  # probabilities of a chunk of a file
 
 
@@ -49,6 +51,7 @@ class Summary:
     unknown : with a state that is none, marked or left out
     seconds : of all
     out : the file written
+    columns_read, columns_unread : names of columns that were evidence, and of all others
     """
 
     rows: int
@@ -57,12 +60,16 @@ class Summary:
     unknown: int
     seconds: float
     out: str
+    columns_read: tuple[str, ...] = ()
+    columns_unread: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         text = f"{counted(self.rows, 'row')}: {self.answered:,} answered"
         for n, what in ((self.impossible, "impossible"), (self.unknown, "with unknown states")):
             text += f", {n:,} {what}" if n else ""
-        return f"{text}; wrote {self.out}"
+        text += f"; read {_few(self.columns_read) or 'no column'}"
+        text += f", not {_few(self.columns_unread)}" if self.columns_unread else ""
+        return text if self.out == "-" else f"{text}; wrote {self.out}"
 
 
 class _Part(NamedTuple):
@@ -163,7 +170,7 @@ class Predictor:
         else:
             asked = set(self.targets or ())
             evidence = [name for name in variables if self._number[name] not in asked]
-            self._check_strangers(names, variables, where)
+            self.check_strangers(names, where)
         for name in self.keep:
             if name not in names:
                 raise SettingsError(f"predict: keep: {where}there is no column {visible(name)!r}")
@@ -179,22 +186,29 @@ class Predictor:
         check_names([*self.keep, *shown, *([LOG_PE] if self.check else []), PROBLEM])
         return targets, evidence
 
-    def _check_strangers(self, names: Sequence[str], variables: list[str], where: str) -> None:
+    def check_strangers(self, names: Sequence[str], where: str = "") -> None:
         """Columns that are no variables are not read, unless they look like a slip."""
-        absent = {n.strip().lower(): n for n in self._number if n not in set(variables)}
-        for name in names:
-            near = absent.get(name.strip().lower())
-            if name not in self._number and near is not None and name not in self.keep:
-                raise EvidenceError(
-                    f"predict: {where}column {visible(name)!r} is no variable; did you mean "
-                    f"{visible(near)}? Rename it, or name the columns to read by evidence="
-                )
-        strangers = [name for name in names if name not in self._number]
-        if names and len(strangers) == len(names):
+        there, targets = set(names), {self.graph.name(v) for v in self.targets or ()}
+        absent = [name for name in self._number if name not in there]
+        strangers = [n for n in names if n not in self._number and n not in self.keep]
+        for name in strangers:
+            near = near_names(name, absent)
+            if not near or not is_slip(name, near[0]):
+                continue
+            if near[0] in targets and name.strip().lower() != near[0].strip().lower():
+                continue  # a target's column would not be read
             raise EvidenceError(
-                f"predict: {where}no column is a variable of the model: "
-                f"{self._no_variable(strangers[0])}"
+                f"predict: {where}column {visible(name)!r} is no variable; did you mean "
+                f"{visible(near[0])}? Rename it, or name the columns to read by evidence="
             )
+        if names and not there & self._number.keys():
+            hints = [(name, near_names(name, absent)) for name in strangers or names]
+            name, near = next((x for x in hints if x[1]), hints[0])
+            hint = (
+                f"column {visible(name)!r}: did you mean {visible(near[0])}?"
+                if near else self._no_variable(name)
+            )  # fmt: skip
+            raise EvidenceError(f"predict: {where}no column is a variable of the model: {hint}")
 
     def _no_variable(self, name: str) -> str:
         try:
@@ -291,6 +305,7 @@ class Predictor:
         files.check_output(out, cases)
         rows = impossible = unknown = 0
         with files.open_cases(cases) as source, files.open_answers(out) as sink:
+            _, read = self.plan_columns(source.names, f"{source.name}: ")
             for part, n in self._chunks(source, chunk_rows):
                 sink(part.columns)
                 rows += n
@@ -300,7 +315,10 @@ class Predictor:
                     report(rows)
         seconds = time.perf_counter() - began
         answered = rows - impossible - unknown
-        return Summary(rows, answered, impossible, unknown, seconds, os.fspath(out))
+        unread = tuple(name for name in source.names if name not in set(read))
+        return Summary(
+            rows, answered, impossible, unknown, seconds, os.fspath(out), tuple(read), unread
+        )
 
     def _chunks(self, source: files.Cases, chunk_rows: int | None) -> Any:
         where = f"{source.name}: "
@@ -409,6 +427,11 @@ def predict(
     if not isinstance(rows, str | os.PathLike):
         raise SettingsError("predict: out= is for a file of rows; a table comes back as a table")
     return asked.file(rows, out, chunk_rows=chunk_rows, report=report)
+
+
+def _few(names: Sequence[str]) -> str:
+    shown = ", ".join(visible(name) for name in names[:_SHOWN])
+    return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
 
 
 def _texts(what: str, given: Any) -> list[str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import integer, real_numbers, told
+from minfer.checks import real_numbers, told
 from minfer.conditioning import Conditioned
 from minfer.errors import ContradictionError, EvidenceError, ModelError
 from minfer.factors import MAX_LOG, FactorGroup, read_only
