@@ -246,3 +246,24 @@ def test_the_command_refuses_before_it_works(tmp_path: Path) -> None:
     minfer.write(FactorGraph.grid(np.zeros((25, 25)), 0.5), grid)
     fails(call("explore", grid, "-o", page), 4, "cells")
     assert not page.exists()
+
+
+def test_evidence_that_is_built_in_is_told_and_counts() -> None:
+    graph = sprinkler()
+    soft = {"wet_grass": [0.7, 0.2]}
+    wanted = minfer.query(graph, "rain", soft).log_evidence
+    for page in (
+        minfer.explore(graph.with_soft_evidence(soft)),
+        minfer.explore(graph, soft),
+        minfer.explore(graph, soft, targets=["rain"]),
+    ):
+        data = data_of(page.html)
+        assert [g["text"] for g in data["given"]] == ["wet_grass ~ 0: 0.7, 1: 0.2"]
+        assert data["given_log"] == pytest.approx(wanted, abs=1e-12)
+    both = {**soft, "sprinkler": 1}
+    data = data_of(minfer.explore(graph, both, fix=True).html)
+    assert {g["text"] for g in data["given"]} == {"wet_grass ~ 0: 0.7, 1: 0.2", "sprinkler = 1"}
+    wanted = minfer.query(graph, "rain", both).log_evidence
+    assert data["given_log"] == pytest.approx(wanted, abs=1e-12)
+    plain = data_of(minfer.explore(graph, {"sprinkler": 1}).html)
+    assert (plain["given"], plain["given_log"]) == ([], 0.0)

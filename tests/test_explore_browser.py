@@ -78,7 +78,8 @@ def exact(graph: FactorGraph, evidence: dict[int, int]) -> tuple[list[list[float
         m = Exact()(graph.with_evidence(dict[int | str, int | str](evidence.items())))
     except ContradictionError:
         return None
-    return [m[v].tolist() for v in range(graph.n_variables)], m.log_z - Exact()(graph).log_z
+    bare = Exact()(graph._renumbered(_field=None))
+    return [m[v].tolist() for v in range(graph.n_variables)], m.log_z - bare.log_z
 
 
 def check(browser: Browser, graph: FactorGraph, evidence: dict[int, int]) -> bool:
@@ -614,3 +615,22 @@ def test_in_a_notebook(browser: Browser, tmp_path: Path) -> None:
     for mine, theirs in zip(found, truth[0], strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-9)
     assert browser.complaints() == []
+
+
+def test_soft_and_built_in_evidence_is_shown(browser: Browser, tmp_path: Path) -> None:
+    soft = SPRINKLER.with_soft_evidence({"slippery": [0.7, 0.2]})
+    browser.open(written(soft, tmp_path / "soft.html"))
+    panel = "document.getElementById('observed').innerText"
+    said = browser.do(panel)
+    p = minfer.query(SPRINKLER, "rain", {"slippery": [0.7, 0.2]}).log_evidence
+    assert "slippery ~ 0: 0.7, 1: 0.2" in said
+    assert "None yet" not in said
+    assert f"{np.exp(p):.4g}" in said
+    assert browser.do("document.getElementById('clear').hidden")  # nothing that could be cleared
+    click(browser, 0, 1)
+    check(browser, soft, {0: 1})
+    assert "rain = yes" in browser.do(panel)
+    browser.open(written(SPRINKLER, tmp_path / "fixed.html", evidence={"rain": "yes"}, fix=True))
+    said = browser.do(panel)
+    assert "rain = yes" in said
+    assert "P(evidence)\n0.2" in said.replace("\t", "\n")

@@ -8,7 +8,7 @@ that tree, in logarithms as :class:`minfer.Exact` does: every click is answered 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -23,8 +23,11 @@ from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import RefusedError, SettingsError
 from minfer.graph import FactorGraph, check_graph
 from minfer.io.text import PathLike, write_bytes
+from minfer.joint import Joint
 from minfer.layout import Scopes, cells, scopes
+from minfer.queries.evidence import Evidence, with_any_evidence
 from minfer.queries.pruning import prune
+from minfer.queries.query import query
 from minfer.report.cards import Drawing, layered, spread
 from minfer.report.page import page
 from minfer.solvers.exact import calibrate
@@ -62,7 +65,7 @@ class Explorer:
 
 def explore(
     model: FactorGraph,
-    evidence: Mapping[int | str, int | str] | None = None,
+    evidence: Evidence | None = None,
     *,
     targets: Sequence[int | str] | None = None,
     fix: bool = False,
@@ -74,9 +77,9 @@ def explore(
     ----------
     model : FactorGraph
         A Bayesian network is drawn in layers with arrows, any other model as a graph. Evidence on
-        it is set when the page opens and can be taken back there; soft evidence is a part of it.
-    evidence : {variable: state}, optional
-        More of it, by number or name.
+        it is set when the page opens and can be taken back there; soft evidence is built in.
+    evidence : {variable: state, or likelihoods}, optional
+        More of it, as in :func:`minfer.query`.
     targets : names or numbers of variables, optional
         Show these, what is observed, and what they depend on; all others are summed out before.
     fix : bool
@@ -106,10 +109,11 @@ def explore(
     check_graph(model, "explore")
     check_type(title, str, "explore: title is text")
     check_flag("fix", fix)
-    graph = model.with_evidence({} if evidence is None else evidence)
+    graph = with_any_evidence(model, evidence)
     before, seen = _without_evidence(graph)
     if not fix:
         graph = before
+    given, given_log = _built_in(graph)
     if targets is not None:
         graph, seen = _part(graph, targets, seen, fix)
     if graph.n_variables > MAX_VARIABLES:
@@ -137,6 +141,8 @@ def explore(
         "names": [graph.name(v) for v in range(graph.n_variables)],
         "states": [list(graph.states(v)) for v in range(graph.n_variables)],
         "evidence": [] if fix else [[v, s] for v, s in seen.items()],
+        "given": given,
+        "given_log": given_log,
         "card": {"width": WIDTH, "head": HEAD, "row": ROW, "rows": MAX_ROWS},
         **_drawn(drawing, sizes),
         "engine": engine,
@@ -163,6 +169,36 @@ def _without_evidence(graph: FactorGraph) -> tuple[FactorGraph, dict[int, int]]:
             seen[v] = int(own.argmax())
             own[:] = 0.0
     return graph._renumbered(_field=log_field), seen
+
+
+def _built_in(graph: FactorGraph) -> tuple[list[dict[str, str]], float | None]:
+    """What the page cannot take back, in words, and the log of its probability.
+
+    None where that would take a larger computation than the page's: of the whole model, which is
+    not in it.
+    """
+    if graph._field is None or not graph._field.any():
+        return [], 0.0
+    out = []
+    for v in range(graph.n_variables):
+        own = graph._field[graph._offsets[v] : graph._offsets[v + 1]]
+        if not own.any():
+            continue
+        name, states = graph.name(v), graph.states(v)
+        if (own > -np.inf).sum() == 1 and own.max() == 0.0:
+            text = f"{name} = {states[int(own.argmax())]}"
+        else:
+            top = float(own.max())
+            like = np.exp(own - (top if abs(top) > 50.0 else 0.0))
+            text = ", ".join(f"{s}: {p:.4g}" for s, p in zip(states[:MAX_ROWS], like.tolist()))
+            text = f"{name} ~ {text}{', ...' * (len(states) > MAX_ROWS)}"
+        out.append({"text": text})
+    try:
+        answer = query(graph, [0])
+    except RefusedError:
+        return out, None
+    assert isinstance(answer, Joint)
+    return out, answer.log_evidence
 
 
 def _check_possible(graph: FactorGraph, seen: dict[int, int]) -> None:

@@ -7,6 +7,8 @@ const prior = engine.posteriors(nothing);
 let answer = prior; // the last that was possible
 let possible = true;
 let chosen = null;
+// of what was observed here and of what is built into the page
+const logEvidence = () => answer.logZ - prior.logZ + (data.given_log ?? 0);
 let question = null; // "explanation", "information"
 let target = null;
 const past = [];
@@ -83,7 +85,7 @@ function observe(v, s) {
   next[v] = evidence[v] === s ? -1 : s;
   set(next);
   const verb = evidence[v] === s ? "observed" : "taken back";
-  const log = possible ? `P(evidence) ${fromLog(answer.logZ - prior.logZ)}` : "impossible";
+  const log = possible ? `P(evidence) ${fromLog(logEvidence())}` : "impossible";
   $("told").textContent = `${names[v]} ${states[v][s]} ${verb}; ${log}`;
 }
 
@@ -126,7 +128,7 @@ function refresh() {
   const any = evidence.some((s) => s >= 0);
   for (const host of [world, $("chosen-states")]) host.classList.toggle("moved", any);
   for (let v = 0; v < n; v += 1) showCard(v, answer, prior, evidence, best());
-  showEvidence(evidence, possible ? answer.logZ - prior.logZ : null);
+  showEvidence(evidence, possible ? logEvidence() : null);
   showChosen(chosen, answer, prior, evidence, best());
   alarm();
   reply();
@@ -308,6 +310,8 @@ function open() {
 const posterior = (v) => answer.p.subarray(engine.start[v], engine.start[v + 1]);
 
 $("about").textContent = data.about;
+if (data.given.length)
+  $("legend").textContent = "Thin lines: the probabilities with the built-in evidence alone.";
 $("version").textContent = `Computed in this page, exactly. minfer ${data.minfer}`;
 buildCards();
 listenToPointers();
@@ -322,7 +326,7 @@ window.minfer = Object.freeze({
   evidence: () => Array.from(evidence.subarray(0, n)),
   possible: () => possible,
   posteriors: () => states.map((_, v) => Array.from(posterior(v))),
-  logProbability: () => (possible ? answer.logZ - prior.logZ : -Infinity),
+  logProbability: () => (possible ? logEvidence() : -Infinity),
   explanation: () => engine.explanation(evidence)?.states.slice(0, n) ?? null,
   information: (v) => Array.from(engine.information(v, evidence)?.subarray(0, n) ?? []),
 });

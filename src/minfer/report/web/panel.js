@@ -17,6 +17,11 @@ function showEvidence(evidence, log) {
   const list = $("chips"),
     focused = list.contains(document.activeElement);
   list.replaceChildren();
+  for (const { text } of data.given) {
+    const chip = add(add(list, "li"), "span", { class: "chip given" });
+    chip.title = `${text} (built into this page)`;
+    add(chip, "span", {}, text);
+  }
   names.forEach((name, v) => {
     if (evidence[v] < 0) return;
     const text = `${name} = ${states[v][evidence[v]]}`;
@@ -32,16 +37,17 @@ function showEvidence(evidence, log) {
   });
   if (!list.children.length)
     add(list, "li", { class: "muted" }, "None yet. Choose a state of any card.");
-  else if (focused) list.querySelector("button").focus();
+  else if (focused) list.querySelector("button")?.focus();
   $("clear").hidden = $("legend").hidden = !list.querySelector("button");
   const facts = $("likelihood");
   facts.replaceChildren();
-  if ($("clear").hidden) return;
+  if ($("clear").hidden && !data.given.length) return;
+  const what = data.given_log === null ? "P(observed | built in)" : "P(evidence)";
   const rows =
     log === null
-      ? [["P(evidence)", "0, impossible"]]
+      ? [[what, "0, impossible"]]
       : [
-          ["P(evidence)", fromLog(log)],
+          [what, fromLog(log)],
           ["ln P", log.toFixed(4).replace("-", "−")],
         ];
   for (const [term, value] of rows) {
