@@ -3,7 +3,9 @@
     infer in the seed  ->  score what was left out  ->  keep what matters  ->  infer again
 
 With ``compensate`` every ignored factor leaves its unary part behind, and ``refreshes`` bring these
-parts up to date (:mod:`minfer.reduction.compensation`). What the answer may cost is on the result.
+parts up to date (:mod:`minfer.reduction.compensation`). With ``values`` the second inference is over
+lists of the values that matter (:mod:`minfer.reduction.values`). What the answer may cost is on the
+result.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from minfer.reduction.gains import SCORES, binary_marginals, factor_scores
 from minfer.reduction.objectives import Objective
 from minfer.reduction.result import Result, Untouched
 from minfer.reduction.sources import FactorSource, scan
+from minfer.reduction.values import OverLists, Values, checked_values
 from minfer.solvers.base import MAX_DISAGREEMENT, Marginals, Solver, Status
 from minfer.solvers.bp import BeliefPropagation
 
@@ -54,10 +57,11 @@ Seed = NDArray[np.bool_] | Callable[[FactorGraph], NDArray[np.bool_]]
 
 def infer(
     model: FactorGraph,
-    objective: Objective,
+    objective: Objective | None,
     solver: Solver | None = None,
     seed: Seed = seeds.unary_and_globals,
     *,
+    values: Objective | Values | None = None,
     compensate: bool = False,
     refreshes: int = 0,
     damping: float = DAMPING,
@@ -72,9 +76,16 @@ def infer(
     ----------
     model : FactorGraph
     objective : MinSize, MinDivergence, MinJoint or Budget
+        Which factors to keep. With ``values`` it may be None: all of them, and none is scored.
     solver : any solver, BeliefPropagation by default
         Called twice (once if nothing is added), and once more for each refresh.
     seed : bool array (F,), or a function of the model that returns one
+    values : an objective for values, or Values, optional
+        Infer over lists of the values that matter: those that the objective keeps on the seed's
+        marginals (a value's gain is -log(1 - q), its cost what it costs to compute with, 1 on
+        average), and what refreshes bring back. For belief propagation in pairs of variables
+        with many values and tables without structure; elsewhere, and where lists get long, the
+        whole model is swept: ``result.values`` says which, and what may be outside the lists.
     compensate : bool
         Ignored factors leave their unary part behind. False is the paper's method.
     refreshes : int
@@ -106,9 +117,20 @@ def infer(
     >>> sure = infer(model, MinJoint(0.05), compensate=True, refreshes=2, certify=5.0)
     >>> bool(sure.intervals.decided().mean() > 0.9), 0 < sure.interval < 0.05
     (True, True)
+    >>> rng = np.random.default_rng(0)
+    >>> model = FactorGraph.empty([64] * 30).tilt(6 * rng.normal(size=30 * 64))
+    >>> model = model.add_tables([[v, v + 1] for v in range(29)], rng.normal(size=(1, 64, 64)))
+    >>> found = infer(model, None, values=MinJoint(0.02)).values
+    >>> found.n_values, found.n_kept < 200, 0 < found.outside_estimate < 0.1
+    (1920, True, True)
     """
     solver = BeliefPropagation() if solver is None else solver
-    check_callable(objective, solver)
+    if objective is None and values is None:
+        raise SettingsError("infer: give an objective for factors, one for values=, or both")
+    check_callable(every_factor if objective is None else objective, solver)
+    wanted = checked_values(values, solver)
+    if wanted is not None and source is not None:
+        raise SettingsError("infer: factors of a source are over binary variables; leave out values=")
     _check(refreshes, damping, compensate)
     score = checked_score(score, compensate)
     check_type(source, (FactorSource, NoneType), "source must be a FactorSource or None")
@@ -121,7 +143,10 @@ def infer(
     check_type(start, Marginals, "a solver returns Marginals")
     clock.lap("seed")
     untouched = None
-    if source is None:
+    if objective is None:
+        objective = every_factor
+        gains = np.where(mask, np.inf, np.nan)
+    elif source is None:
         gains = factor_scores(model, start, mask, score)
     else:
         model, mask, gains, untouched = _touch(model, source, objective, start, score)
@@ -135,7 +160,9 @@ def infer(
         left = compensation_of(model, start.probs, keep, store=refreshes > 0, rho=rho)
         solver = with_edge_weights(solver, rho, model)
     clock.lap("compensate")
-    answer = start
+    answer, over = start, None
+    if wanted is not None:
+        solver = over = OverLists(wanted, solver, model, start)
     if left is not None or (keep & ~mask).any():  # 3, 4: infer again if anything changed
         answer = solver(part if left is None else part.tilt(left.field), start)
     damper = Damper(damping)
@@ -145,12 +172,14 @@ def infer(
         left = left.refreshed(answer.probs, damper.share)
         before, answer = answer, solver(part.tilt(left.field), answer)
         damper.look(before, answer)
+    lists = None if over is None else over.lists
     clock.lap("infer")
     if answer.status is Status.SAMPLED:
         still = max(still, MAX_DISAGREEMENT)
     result = Result(model, answer, start, keep, mask, gains, score, clock.laps, left,
                     untouched=untouched, gap=_gap(objective, gains, costs, keep),
-                    last_change=damper.largest, settled=damper.largest <= still)  # fmt: skip
+                    last_change=damper.largest, values=lists,
+                    settled=damper.largest <= still and (lists is None or lists.settled))  # fmt: skip
     return result if certify is None else result.certified(certify)
 
 
@@ -169,6 +198,11 @@ def _touch(
         found.untouched, found.ceiling, found.untouched_most, ids, source, found.parts
     )
     return model, mask, gains, untouched
+
+
+def every_factor(gains: NDArray, costs: NDArray | None = None) -> NDArray[np.bool_]:
+    """The objective of those who have none: keep all."""
+    return np.ones(len(gains), dtype=bool)
 
 
 def _everything(model: FactorGraph) -> NDArray[np.bool_]:

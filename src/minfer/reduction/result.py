@@ -7,7 +7,8 @@ be had. They are computed from the model and what was kept of it, and take nothi
 solver. *Estimates*: ``divergence`` (the surrogate D1 = sum of the ignored factors' scores) and
 ``error_estimate`` (how far the ignored factors' messages would still move the marginals). ``bound``
 and the estimates are about leaving out alone: a solver that is not exact on H adds its own error.
-The intervals judge the answer as it is, whoever made it.
+The intervals judge the answer as it is, whoever made it. ``values.outside_estimate`` and
+``values.outside_bound`` say the same two things of values that were left out.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals
+    from minfer.reduction.values import ValueLists
 
 STILL = 1e-9  # estimated errors below this are those of corrections that stand still
 LOST = 1e-6  # divergence above which something was lost all the same
@@ -89,7 +91,7 @@ class Result:
         Factors of H, a mask over ``model``; ``kept`` are their numbers.
     seed : bool array (F,)
     gains : float array (F,)
-        Infinite on the seed and on factors that must be kept.
+        Infinite on the seed and on factors that must be kept; NaN where none was asked for.
     score : "gain", "residual" or "reverse"
         What ``gains`` are; thresholds for one do not compare with another's.
     timings : dict
@@ -110,6 +112,9 @@ class Result:
     intervals : Intervals or None
         Where the marginals of the full model lie, rigorous; None unless they were asked for, by
         ``certify=seconds`` or :meth:`certified`.
+    values : ValueLists or None
+        Which values were kept, how many variables are *estimated* to be outside, and a rigorous
+        bound on that where there is a proof; None unless ``values=`` asked for lists.
     """
 
     model: FactorGraph
@@ -128,6 +133,7 @@ class Result:
     last_change: float = 0.0
     settled: bool = True
     intervals: Intervals | None = None
+    values: ValueLists | None = None
 
     # ------------------------------------------------------------------ what was kept
 
@@ -206,6 +212,8 @@ class Result:
             )
         if self.settled or self.marginals.advice:
             return self.marginals.advice
+        if self.values is not None and not self.values.settled and not self.last_change:
+            return "the last refresh still brought values back: raise max_iters, or lower add"
         moved = f"still moved a probability by {self.last_change:.1g}"
         if not self.trace:
             return f"the last refresh {moved}: raise refreshes, or use relax"
@@ -459,6 +467,7 @@ class Result:
             "seconds": self.seconds,
             "timings": dict(self.timings),
             "intervals": None if self.intervals is None else self.intervals.to_dict(),
+            "values": None if self.values is None else self.values.to_dict(),
             "reduction": {
                 "factors": self.n_factors,
                 "seed": self.n_seed,
@@ -497,9 +506,13 @@ class Result:
         outside = self.n_factors - self.n_seed
         low, high = self.divergence_interval
         about = f"about {high:.3g}" if low == high else f"between {low:.3g} and {high:.3g}"
+        values = ""
+        if self.values is not None:
+            of = counted(self.values.n_values, "value")
+            values = f"{self.values.n_kept} of {of}; " if not self.values.dense else f"all {of}; "
         return (
             f"Result(kept {self.kept_share:.1%} of {counted(outside, 'factor')} outside the seed; "
-            f"divergence {about}; {self.status.value}; "
+            f"{values}divergence {about}; {self.status.value}; "
             f"{self.seconds * 1e3:.3g} ms)"
         )
 
@@ -519,6 +532,11 @@ class Result:
             ("log Z of the reduced model", self.log_z),
             ("seconds", self.seconds),
         ]
+        if self.values is not None:
+            rows.insert(-2, ("values kept", f"{self.values.n_kept} of {self.values.n_values}"))
+            rows.insert(
+                -2, ("variables outside their values (estimate)", self.values.outside_estimate)
+            )
         if self.interval is not None:
             rows.insert(-2, ("largest possible error (rigorous)", self.interval))
         about = f"kept {self.kept_share:.1%} of the factors outside the seed, {self.status.value}"
