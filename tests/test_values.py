@@ -66,15 +66,16 @@ def test_all_values_kept_is_whole_belief_propagation():
         graph = drawn(rng, 40 if rng.random() < 0.3 else 6, rng.choice([0.3, 1.0]))
         whole = solver(graph)
         found = infer(graph, None, solver, values=EVERY)
-        if not whole.converged or not found.converged:
+        if not whole.converged:
             continue
+        assert found.converged
         lists += not found.values.dense
         assert np.abs(whole.probs - found.marginals.probs).max() < 1e-9
         assert found.marginals.log_z == pytest.approx(whole.log_z, abs=1e-8)
         assert found.values.n_kept == found.values.n_values or found.values.outside_estimate == 0.0
         for i in range(graph.n_factors):
             assert np.abs(whole.factor(i) - found.marginals.factor(i)).max() < 1e-8
-    assert lists > 30
+    assert lists > 45
 
 
 def test_trees_with_all_values_are_exact():
@@ -116,7 +117,7 @@ def test_values_that_the_seed_loses_come_back():
     field[0, 0], field[1:, 7] = 6.0, 20.0
     table = 5.0 * np.eye(k) + 1e-3 * np.random.default_rng(0).normal(size=(k, k))
     graph = FactorGraph.empty([k] * 4).tilt(field.ravel())
-    graph = graph.add_tables([[0, 1], [0, 2], [0, 3]], table[None])
+    graph = graph.add_tables(np.array([[0, 1], [0, 2], [0, 3]]), table[None])
     first = chosen(_lay_out(condition(graph)).net, infer_seed(graph), MinJoint(0.02))
     assert not first.reshape(4, k)[0, 7]
     found = infer(graph, None, values=Values())
@@ -158,10 +159,10 @@ def test_objectives_choose_values():
 
 
 def test_factors_and_values_in_one_call():
-    graph = picture(40, 2.5)
+    graph = picture(40, 5.0)
     whole = BeliefPropagation()(graph)
-    plain = infer(graph, MinJoint(0.01), compensate=True, refreshes=2)
-    found = infer(graph, MinJoint(0.01), compensate=True, refreshes=2, values=MinJoint(0.02))
+    plain = infer(graph, MinJoint(0.001), compensate=True, refreshes=2)
+    found = infer(graph, MinJoint(0.001), compensate=True, refreshes=2, values=MinJoint(0.02))
     assert found.n_ignored == plain.n_ignored > 0
     assert not found.values.dense and found.values.n_kept < 0.3 * found.values.n_values
     assert np.abs(found.marginals.probs - plain.marginals.probs).max() < 0.02
@@ -169,7 +170,7 @@ def test_factors_and_values_in_one_call():
 
 
 def test_result_says_what_was_kept():
-    graph = picture(40, 4.0)
+    graph = picture(40, 6.0)
     found = infer(graph, None, values=MinJoint(0.02))
     lists = found.values
     assert isinstance(lists, ValueLists) and not lists.dense
@@ -179,7 +180,7 @@ def test_result_says_what_was_kept():
     assert lists.outside_estimate == pytest.approx(inside.sum())
     assert found.to_dict()["values"]["kept"] == lists.n_kept
     assert lists.outside_bound is None and "no proof" in lists.no_bound
-    assert f"{lists.n_kept} of 2560 values" in repr(found) and "values kept" in found._repr_html_()
+    assert f"{lists.n_kept} of 2,560 values" in repr(found) and "values kept" in found._repr_html_()
     assert found.n_added == 112 and found.n_forced == 0 and found.divergence == 0.0
     again = pickle.loads(pickle.dumps(found))
     assert (again.values.keep == lists.keep).all()

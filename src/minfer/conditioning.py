@@ -154,8 +154,12 @@ def _absorb_small(
         else:
             first = graph._offsets[g._scope[:, 0]]
             once = bool((first[1:] > first[:-1]).all())  # no variable twice
+            n, k = len(g), g.shape[0]
+            if n and k > 2 and once and int(first[-1] - first[0]) == (n - 1) * k:  # end to end
+                log_field[first[0] : first[0] + n * k].reshape(n, k)[:] += g.stored_tables()
+                continue
             if once and first.size <= _FEW_FACTORS:  # all states at once
-                log_field[first[:, None] + np.arange(g.shape[0])] += g.stored_tables()
+                log_field[first[:, None] + np.arange(k)] += g.stored_tables()
                 continue
             for s in range(g.shape[0]):
                 column = g.column(s)

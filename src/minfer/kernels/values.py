@@ -11,6 +11,8 @@ what is read of all K values of a variable, k K a neighbour.
 
     cavity  q_{v->u} ∝ e_v prod_{w != u} m_{w->v}, sum 1        message  m_{v->u} = psi q_{v->u}
 
+Lists are short: no loop over one is worth a vector, and none is asked for (no reassociation).
+
 Sweeps send ahead only, as :mod:`minfer.kernels.lean` has it. Products are of the *other* messages,
 never quotients, so zeros need no care; a variable whose numbers all vanish is reported.
 """
@@ -20,7 +22,10 @@ from typing import NamedTuple
 import numpy as np
 
 from minfer.kernels._jit import jit
+from minfer.kernels.addresses import L, address, get, load, spread, store
 from minfer.kernels.vexp import exp_in_place
+
+_U0, _U1 = np.uint64(0), np.uint64(1)
 
 
 class Net(NamedTuple):
@@ -51,22 +56,33 @@ class Lists(NamedTuple):
 
 @jit
 def linear_field(log_field, off, out):
-    """e^(field - its largest) of each variable into ``out``.
-
-    Returns the sum of what was taken off, and the lowest field that is left, zeros apart.
-    """
-    total = lowest = 0.0
+    """e^(field - its largest) of each variable into ``out``; the sum of what was taken off."""
+    total = 0.0
     for v in range(off.shape[0] - 1):
         top = -np.inf
-        for i in range(off[v], off[v + 1]):
-            top = max(top, log_field[i])
-        for i in range(off[v], off[v + 1]):
-            x = log_field[i] - top
-            out[i] = x
-            lowest = min(lowest, x if x > -np.inf else 0.0)
+        for i in range(np.uint64(off[v]), np.uint64(off[v + 1])):
+            if log_field[i] > top:
+                top = log_field[i]
+        for i in range(np.uint64(off[v]), np.uint64(off[v + 1])):
+            out[i] = log_field[i] - top
         total += top
     exp_in_place(out)
-    return total, lowest
+    return total
+
+
+@jit(fastmath={"reassoc"})
+def softmax(log_field, off, out):
+    """Probabilities of independent variables into ``out``; log of the sum over all assignments."""
+    log_z = linear_field(log_field, off, out)
+    for v in range(off.shape[0] - 1):
+        total = 0.0
+        for i in range(np.uint64(off[v]), np.uint64(off[v + 1])):
+            total += out[i]
+        log_z += np.log(total)
+        total = 1.0 / total
+        for i in range(np.uint64(off[v]), np.uint64(off[v + 1])):
+            out[i] *= total
+    return log_z
 
 
 @jit
@@ -99,38 +115,19 @@ def extend(logs, rows, cols, out, turned):
 
 @jit
 def choose(probs, off, limit, keep):
-    """Keep values of probability ``limit`` (V,) or more, and each variable's best."""
-    for v in range(off.shape[0] - 1):
-        best = off[v]
-        for i in range(off[v], off[v + 1]):
-            keep[i] = probs[i] >= limit[v]
-            if probs[i] > probs[best]:
-                best = i
-        keep[best] = True
+    """Keep values of probability ``limit`` (V,) or more, and each variable's best.
 
-
-@jit
-def choose_again(probs, off, sptr, keep, add, drop, new):
-    """New values from ``add`` on, old ones unless below ``drop``; how many came and went.
-
-    Variables without neighbours keep what they have.
+    ``keep`` is false everywhere; here and below few values pass their threshold.
     """
-    came = went = 0
     for v in range(off.shape[0] - 1):
-        if sptr[v] == sptr[v + 1]:
-            for i in range(off[v], off[v + 1]):
-                new[i] = keep[i]
-            continue
-        best = off[v]
-        for i in range(off[v], off[v + 1]):
-            new[i] = probs[i] >= (drop if keep[i] else add)
-            if probs[i] > probs[best]:
-                best = i
-        new[best] = True
-        for i in range(off[v], off[v + 1]):
-            came += new[i] and not keep[i]
-            went += keep[i] and not new[i]
-    return came, went
+        best, least, top = np.uint64(off[v]), limit[v], -1.0
+        for i in range(best, np.uint64(off[v + 1])):
+            p = probs[i]
+            if p > top:
+                best, top = i, p
+            if p >= least:
+                keep[i] = True
+        keep[best] = True
 
 
 @jit
@@ -170,7 +167,7 @@ def fill(net, keep, lists):
 # ---------------------------------------------------------------------- messages
 
 
-@jit(fastmath={"reassoc", "contract"})
+@jit(fastmath={"contract"})
 def sweep(net, lists, forward, work, rows):
     """Visit all variables and send ahead; the largest changes of a belief and of a message.
 
@@ -273,7 +270,7 @@ def sweep(net, lists, forward, work, rows):
     return moved, told, 0
 
 
-@jit(fastmath={"reassoc", "contract"})
+@jit(fastmath={"contract"})
 def cavities(net, lists, q, work):
     """What every variable would send along each slot, laid out as messages; log of the sums of all.
 
@@ -285,30 +282,36 @@ def cavities(net, lists, q, work):
     log_z = 0.0
     for v in range(off.shape[0] - 1):
         lo = sptr[v]
-        d, k = sptr[v + 1] - lo, lptr[v + 1] - lptr[v]
-        stand = mptr[v]
+        d, k = np.uint64(sptr[v + 1] - lo), np.uint64(lptr[v + 1] - lptr[v])
+        stand, here = np.uint64(mptr[v]), np.uint64(lptr[v])
         for i in range(k):
             work[d * k + i] = 1.0
         for i in range(k):  # after it: without neighbours they are the same
-            work[i] = e[lptr[v] + i]
-        for j in range(d - 1, 0, -1):
+            work[i] = e[here + i]
+        j = d
+        while j > _U1:
+            j -= _U1
+            o, left, right = stand + j * k, j * k, (j + _U1) * k
             for i in range(k):
-                work[j * k + i] = work[(j + 1) * k + i] * m[stand + j * k + i]
+                work[left + i] = work[right + i] * m[o + i]
         for j in range(d):
             total = both = 0.0
-            o = stand + j * k
+            o, right = stand + j * k, (j + _U1) * k
             for i in range(k):
-                x = work[i] * work[(j + 1) * k + i]
+                y = work[i]
+                x = y * work[right + i]
                 q[o + i] = x
                 total += x
                 both += x * m[o + i]
-                work[i] *= m[o + i]
+                work[i] = y * m[o + i]
             if not both > 0.0:
                 return log_z, v + 1
+            scale = 1.0 / total
             for i in range(k):
-                q[o + i] /= total
-            if rev[lo + j] > lo + j:  # each pair once
-                log_z -= np.log(both / total)
+                q[o + i] *= scale
+            s = lo + np.int64(j)
+            if rev[s] > s:  # each pair once
+                log_z -= np.log(both * scale)
         total = 0.0
         for i in range(k):
             total += work[i]
@@ -317,117 +320,129 @@ def cavities(net, lists, q, work):
 
 
 @jit(fastmath={"reassoc", "contract"})
-def _listen(tab, start, apart, step, val, first, k, q, at, n, out):
-    """out[x] = sum_j q[at + j] psi(val_j, x) for x < n: rows of the table, four at a time."""
-    n, one = np.uint64(n), np.uint64(step)
-    for x in range(n):
-        out[x] = 0.0
-    j = 0
-    while j + 4 <= k:
-        r0 = np.uint64(start + val[first + j] * apart)
-        r1 = np.uint64(start + val[first + j + 1] * apart)
-        r2 = np.uint64(start + val[first + j + 2] * apart)
-        r3 = np.uint64(start + val[first + j + 3] * apart)
-        h0, h1, h2, h3 = q[at + j], q[at + j + 1], q[at + j + 2], q[at + j + 3]
-        if step == 1:
-            for x in range(n):
-                out[x] += (h0 * tab[r0 + x] + h1 * tab[r1 + x]) + (
-                    h2 * tab[r2 + x] + h3 * tab[r3 + x]
-                )
-        else:
-            for x in range(n):
-                o = x * one
-                out[x] += (h0 * tab[r0 + o] + h1 * tab[r1 + o]) + (
-                    h2 * tab[r2 + o] + h3 * tab[r3 + o]
-                )
-        j += 4
-    while j < k:
-        r0, h0 = np.uint64(start + val[first + j] * apart), q[at + j]
-        if step == 1:
-            for x in range(n):
-                out[x] += h0 * tab[r0 + x]
-        else:
-            for x in range(n):
-                out[x] += h0 * tab[r0 + x * one]
-        j += 1
+def refresh(net, lists, q, keep, add, drop, probs, new_keep, new, work, rows, said):
+    """Beliefs of all values, listed or not, from what the neighbours' lists send; lists by them.
 
+    New values from ``add`` on, listed ones unless below ``drop``, and always the best; variables
+    without neighbours keep what they have. Messages are carried over: those that the beliefs were
+    read from. A rest weighs what its values' beliefs ask for, given the messages that it hears.
 
-@jit(fastmath={"reassoc", "contract"})
-def read_all(net, lists, q, probs, work):
-    """Beliefs of all values, listed or not, from what the neighbours' lists send.
-
-    0, or one more than a variable whose numbers vanished.
-    """
-    sptr, split, nbr, rev, base, mine, other, tab, off, field = net
-    lptr, mptr, val, e, m, bel = lists
-    for v in range(off.shape[0] - 1):
-        n, o = off[v + 1] - off[v], off[v]
-        for x in range(n):
-            probs[o + x] = field[o + x]
-        for s in range(sptr[v], sptr[v + 1]):
-            u, r = nbr[s], rev[s]
-            k = lptr[u + 1] - lptr[u]
-            at = mptr[u] + (r - sptr[u]) * k
-            _listen(tab, base[r], mine[r], other[r], val, lptr[u], k, q, at, n, work)
-            for x in range(n):
-                probs[o + x] *= work[x]
-        total = 0.0
-        for x in range(n):
-            total += probs[o + x]
-        if not total > 0.0:
-            return v + 1
-        total = 1.0 / total
-        for x in range(n):
-            probs[o + x] *= total
-    return 0
-
-
-@jit(fastmath={"reassoc", "contract"})
-def carry(net, lists, q, probs, keep, new):
-    """Fill new lists: messages from the old lists, rests such that beliefs are ``probs``.
-
-    A rest weighs what its values' probability asks for, given the messages that it hears.
+    ``work`` has room for degree + 1 variables with all their values and the rest, ``rows`` and
+    ``said`` for degree lists; ``new`` for any lists, or for none: then beliefs are read, and nothing else. ``new_keep``
+    is false everywhere. Returns how many values came, and 0 or one more than a variable whose
+    numbers vanished.
     """
     sptr, split, nbr, rev, base, mine, other, tab, off, field = net
     lptr, mptr, val, e, m, bel = lists
     lptr_, mptr_, val_, e_, m_, bel_ = new
+    numbers, fields, room = address(tab), address(field), address(work)
+    reading, came = val_.shape[0] == 0, 0
+    if not reading:
+        lptr_[0] = mptr_[0] = 0
     for v in range(off.shape[0] - 1):
-        o, first = off[v], lptr_[v]
-        k = lptr_[v + 1] - first
-        at, outside, inside = first, 0.0, 0.0
-        for i in range(o, off[v + 1]):
-            if keep[i]:
-                val_[at] = i - o
-                e_[at] = field[i]
-                bel_[at] = probs[i]
-                inside += probs[i]
-                at += 1
-            else:
-                outside += probs[i]
-        val_[at] = off[v + 1] - o
-        bel_[at] = outside
+        size, o = off[v + 1] - off[v], np.uint64(off[v])
+        n = np.uint64(size)
+        wide = n + _U1  # of work: the product first, then a message after the other
+        degree = np.uint64(sptr[v + 1] - sptr[v])
+        heard, one = _U0, True
         for s in range(sptr[v], sptr[v + 1]):
             u, r = nbr[s], rev[s]
-            size = lptr[u + 1] - lptr[u]
-            from_ = mptr[u] + (r - sptr[u]) * size
-            to = mptr_[v] + (s - sptr[v]) * k
-            start, apart, step = base[r], mine[r], other[r]
-            for i in range(k):
-                z = start + val_[first + i] * step
-                x = 0.0
-                for h in range(size):
-                    x += q[from_ + h] * tab[z + val[lptr[u] + h] * apart]
-                m_[to + i] = x
-        rest, total = 1.0, 0.0
-        for i in range(k):
-            x = 1.0 if i == k - 1 else e_[first + i]
-            for j in range(sptr[v + 1] - sptr[v]):
-                x *= m_[mptr_[v] + j * k + i]
-            if i == k - 1:
-                rest = x
-            else:
-                total += x
-        if rest > 0.0 and inside > 0.0:
-            e_[at] = outside / inside * total / rest
-        else:
-            e_[at] = 0.0
+            k, first = np.uint64(lptr[u + 1] - lptr[u]), np.uint64(lptr[u])
+            at = np.uint64(mptr[u]) + np.uint64(r - sptr[u]) * k
+            start, apart = base[r], mine[r]
+            one = one and other[r] == 1
+            for j in range(k):
+                rows[heard] = numbers + 8 * (start + val[first + j] * apart)
+                said[heard] = q[at + j]
+                heard += _U1
+        done = 0
+        if one:  # eight values of the tables' rows at a time
+            while done + L <= size:
+                place = room + 8 * done
+                x, j = load(fields + 8 * (np.int64(o) + done)), _U0
+                for s in range(sptr[v], sptr[v + 1]):
+                    u = nbr[s]
+                    end = j + np.uint64(lptr[u + 1] - lptr[u])
+                    y = spread(0.0)
+                    while j < end:
+                        y = y + load(rows[j] + 8 * done) * said[j]
+                        j += _U1
+                    place += 8 * (size + 1)
+                    store(place, y)
+                    x = x * y
+                store(room + 8 * done, x)
+                done += L
+        for i in range(done, size + 1):
+            z, j, row = field[o + np.uint64(i)] if i < size else 1.0, _U0, np.uint64(i)
+            for s in range(sptr[v], sptr[v + 1]):
+                u = nbr[s]
+                end, step = j + np.uint64(lptr[u + 1] - lptr[u]), 8 * other[rev[s]]
+                y_ = 0.0
+                while j < end:
+                    y_ += get(rows[j] + step * i) * said[j]
+                    j += _U1
+                row += wide
+                work[row] = y_
+                z *= y_
+            work[np.uint64(i)] = z
+        total = 0.0
+        for x in range(n):
+            total += work[x]
+        if not total > 0.0:
+            return came, v + 1
+        scale = 1.0 / total
+        for x in range(n):
+            probs[o + x] = work[x] * scale
+        if reading:
+            continue
+        best, top, low, high = n, -1.0, drop * total, add * total
+        here, outside, inside = np.uint64(lptr_[v]), 0.0, 0.0
+        at = here
+        for x in range(n if degree > _U0 else _U0):
+            p = work[x]
+            if p >= low:
+                if p > top:
+                    best, top = x, p
+                old = keep[o + x]
+                if old or p >= high:
+                    new_keep[o + x] = True
+                    val_[at] = np.int64(x)
+                    e_[at] = field[o + x]
+                    bel_[at] = p * scale
+                    inside += p
+                    came += not old
+                    at += _U1
+        if degree == _U0 or best == n or not new_keep[o + best]:  # seldom: the list once more
+            for x in range(n):
+                if work[x] > top:
+                    best, top = x, work[x]
+            at, inside = here, 0.0
+            for x in range(n):
+                if degree == _U0:
+                    new_keep[o + x] = keep[o + x]
+                elif x == best:
+                    new_keep[o + x] = True
+                    came += not keep[o + x]
+                if new_keep[o + x]:
+                    val_[at] = np.int64(x)
+                    e_[at] = field[o + x]
+                    bel_[at] = work[x] * scale
+                    inside += work[x]
+                    at += _U1
+        k = at - here + _U1
+        if k <= n:
+            outside = max(total - inside, 0.0)
+        rest, to = 1.0, np.uint64(mptr_[v])
+        for j in range(degree):
+            row = (j + _U1) * wide
+            for i in range(k - _U1):
+                m_[to + i] = work[row + np.uint64(val_[here + i])]
+            m_[to + k - _U1] = work[row + n]
+            rest *= work[row + n]
+            to += k
+        val_[at] = size
+        bel_[at] = outside * scale
+        e_[at] = outside / rest if rest > 0.0 else 0.0
+        lptr_[v + 1] = np.int64(at + _U1)
+        mptr_[v + 1] = np.int64(to)
+    return came, 0

@@ -38,6 +38,7 @@ from minfer.checks import brief, check_flag, check_number
 from minfer.conditioning import Conditioned, condition
 from minfer.errors import RefusedError, SettingsError
 from minfer.graph import FactorGraph
+from minfer.message_state import MessageState
 from minfer.reduction.objectives import MinJoint, Objective
 from minfer.solvers.base import LogZ, Marginals, Solver, Status
 from minfer.solvers.bp import BeliefPropagation
@@ -62,6 +63,7 @@ _RANGE = 300.0
 #: Rounds of sweeps and refreshes after the first two.
 _ROUNDS = 20
 _NO_TABLES = np.zeros((0, 1, 1))
+_CONTRADICTION = "the kept values contradict one another"
 
 
 @dataclass(frozen=True)
@@ -262,7 +264,8 @@ class OverLists:
                     return answer
                 why = found
         self.lists = self._dense(why)
-        return self.solver(graph, start)
+        has_messages = start is not None and isinstance(start.state, MessageState)
+        return self.solver(graph, start if has_messages else None)
 
     def _dense(self, why: str) -> ValueLists:
         n = self.model.n_variables
@@ -293,7 +296,7 @@ def chosen(net: Net, seed: NDArray[np.float64], objective: Objective) -> NDArray
 
     costs, paired = value_costs(net), np.diff(net.sptr) > 0
     seed = np.ascontiguousarray(seed)
-    keep = np.empty(len(seed), dtype=bool)
+    keep = np.zeros(len(seed), dtype=bool)
     if type(objective) is MinJoint:  # its threshold is known before any gain is
         with np.errstate(over="ignore", invalid="ignore"):
             limit = -np.expm1(-objective.factor_cost * costs)
@@ -326,13 +329,6 @@ def why_dense(model: Conditioned, net: Net) -> str:
     if 4 * short >= slots:
         return "label distances have messages in O(K), which lists do not beat"
     return ""
-
-
-def _share(net: Net, keep: NDArray[np.bool_]) -> float:
-    """Share of the values at ends of pairs that are kept."""
-    size, degree = np.diff(net.off), np.diff(net.sptr)
-    kept = np.add.reduceat(keep, net.off[:-1], dtype=np.int64)
-    return float((kept * degree).sum()) / float((size * degree).sum())
 
 
 # ---------------------------------------------------------------------- laying out
@@ -404,8 +400,9 @@ def _lay_out(model: Conditioned) -> _Laid | str:
     span = np.concatenate([np.zeros(0), *wide])
     total = np.bincount(owner, weights=np.repeat(span, 2)[order], minlength=n)
     field_ = np.empty(len(model.field))
-    shift, lowest = k.linear_field(model.field, graph._offsets, field_)
-    if total.max(initial=0.0) > _RANGE or (zeros and lowest < -_RANGE):
+    shift = k.linear_field(model.field, graph._offsets, field_)
+    low = zeros and float(field_.min(where=model.field > -np.inf, initial=1.0)) < np.exp(-_RANGE)
+    if total.max(initial=0.0) > _RANGE or low:
         return "the numbers of the model are too far apart for lists"
     net = k.Net(
         sptr, np.bincount(owner, weights=nbr < owner, minlength=n).astype(np.int64), nbr,
@@ -434,39 +431,40 @@ class _Run:
         size = np.diff(self.net.off)
         self.degree = int(np.diff(self.net.sptr).max(initial=0))
         self.widest = int(size.max(initial=1)) + 1
+        self.work = np.empty((self.degree + 4) * self.widest)
+        self.rows = np.empty((self.degree + 1) * self.widest, dtype=np.int64)
+        self.said = np.empty(len(self.rows))
         self.probs = np.empty(len(self.net.field))
         self.residuals: list[float] = []
         self.since = 0  # sweeps since lists were last changed
         self.quiet = 0  # of these, the last ones that moved nothing
+        self.late = False
         self.refreshes = 0
         self.log_z = np.nan
         self.last_q = np.zeros(0)
 
     def __call__(self, keep: NDArray[np.bool_]) -> tuple[Marginals, ValueLists] | str:
-        if self.values.dense and _share(self.net, keep) > FULL:
-            return self._too_long(keep)
-        self.keep = keep
-        self.lists = self._room(keep)
-        self.k.fill(self.net, keep, self.lists)
-        for turn in range(2):
-            if self._sweeps(2, 0.0):
-                return "the kept values contradict one another"
-            why = self._refresh(turn)
-            if why:
-                return why
+        self.keep, self.lists = keep, self._listed(keep)
+        if why := self._too_long(self.lists):
+            return why
         settled = False
-        for _ in range(_ROUNDS):
-            if self._sweeps(self.solver.max_iters, self.solver.tol):
-                return "the kept values contradict one another"
-            if not self._read():
-                return "the kept values contradict one another"
-            new, came = self._again()
-            settled = came == 0
-            if settled or self._status is not Status.CONVERGED:
+        for turn in range(_ROUNDS):
+            early = turn < 2
+            if self._sweeps(2 if early else self.solver.max_iters, 0.0 if early else self.solver.tol):
+                return _CONTRADICTION
+            last = self._status is not Status.CONVERGED and not early
+            found = self._refresh(read=last)
+            if found is None:
+                return _CONTRADICTION
+            if last:
                 break
-            self._change(new)
-            if self.values.dense and _share(self.net, new) > FULL:
-                return self._too_long(new)
+            came, new, lists = found
+            settled = came == 0
+            if not early and (settled or turn == _ROUNDS - 1):
+                break
+            if why := self._too_long(lists) or (self._lost(lists) if turn == 1 else ""):
+                return why
+            self.lists, self.keep, self.since, self.quiet = lists, new, 0, 0
         return self._answer(settled)
 
     # ------------------------------------------------------------------ parts
@@ -475,7 +473,7 @@ class _Run:
     def _status(self) -> Status:
         if self.quiet >= 2:
             return Status.CONVERGED
-        return Status.MAX_ITERS if len(self.residuals) >= self.solver.max_iters else Status.TIME_LIMIT
+        return Status.TIME_LIMIT if self.late else Status.MAX_ITERS
 
     def _out_of_time(self) -> bool:
         limit = self.solver.time_limit
@@ -487,6 +485,7 @@ class _Run:
             if self.quiet >= 2 or len(self.residuals) >= self.solver.max_iters:
                 break
             if self.residuals and self._out_of_time():
+                self.late = True
                 break
             forward = len(self.residuals) % 2 == 0
             moved, told, bad = self.k.sweep(self.net, self.lists, forward, self.work, self.rows)
@@ -497,64 +496,70 @@ class _Run:
             self.quiet = self.quiet + 1 if max(moved, told) <= tol else 0
         return False
 
-    def _room(self, keep: NDArray[np.bool_]) -> Lists:
+    def _room(self, entries: int, messages: int) -> Lists:
+        n = len(self.net.off) - 1
+        return self.k.Lists(
+            np.empty(n + 1, np.int64), np.empty(n + 1, np.int64), np.empty(entries, np.int64),
+            np.empty(entries), np.empty(messages), np.empty(entries),
+        )  # fmt: skip
+
+    def _listed(self, keep: NDArray[np.bool_]) -> Lists:
+        """Lists of kept values, with messages that say nothing."""
         n = len(self.net.off) - 1
         lptr, mptr = np.empty(n + 1, np.int64), np.empty(n + 1, np.int64)
         self.k.count(keep, self.net.off, self.net.sptr, lptr, mptr)
-        longest = int(np.diff(lptr).max(initial=1))
-        self.work = np.empty(max(longest * (self.degree + 4), self.widest))
-        self.rows = np.empty(longest, dtype=np.int64)
-        entries, messages = int(lptr[-1]), int(mptr[-1])
-        return self.k.Lists(
-            lptr, mptr, np.empty(entries, np.int64), np.empty(entries), np.empty(messages),
-            np.empty(entries),
-        )  # fmt: skip
+        lists = self._room(int(lptr[-1]), int(mptr[-1]))._replace(lptr=lptr, mptr=mptr)
+        self.k.fill(self.net, keep, lists)
+        return lists
 
-    def _read(self) -> bool:
-        """Beliefs of all values, from the lists as they are; whether there are any."""
+    def _refresh(self, read: bool) -> tuple[int, NDArray[np.bool_], Lists] | None:
+        """Beliefs of all values, and unless they are only ``read``: how many came, and new lists.
+
+        None where numbers vanished. Pages of the room for lists that are not written are never had.
+        """
+        self.refreshes += 1
         self.last_q = np.empty_like(self.lists.m)
         self.log_z, bad = self.k.cavities(self.net, self.lists, self.last_q, self.work)
         if bad:
-            return False
-        self.refreshes += 1
-        return not self.k.read_all(self.net, self.lists, self.last_q, self.probs, self.work)
-
-    def _again(self) -> tuple[NDArray[np.bool_], int]:
-        """Lists by the beliefs as they were read, and how many values they have that these have not."""
-        new = np.empty_like(self.keep)
-        came, _ = self.k.choose_again(
-            self.probs, self.net.off, self.net.sptr, self.keep, self.values.add, self.values.drop,
-            new,
+            return None
+        wide = np.diff(self.net.off) + 1
+        entries = 0 if read else int(wide.sum())
+        room = self._room(entries, int((wide * np.diff(self.net.sptr)).sum()) if entries else 0)
+        new = np.zeros_like(self.keep)
+        came, bad = self.k.refresh(
+            self.net, self.lists, self.last_q, self.keep, self.values.add, self.values.drop,
+            self.probs, new, room, self.work, self.rows, self.said,
         )  # fmt: skip
-        return new, int(came)
+        return None if bad else (int(came), new, room)
 
-    def _change(self, new: NDArray[np.bool_]) -> None:
-        """Go over to other lists."""
-        lists = self._room(new)
-        self.k.carry(self.net, self.lists, self.last_q, self.probs, new, lists)
-        self.lists, self.keep, self.since, self.quiet = lists, new, 0, 0
+    def _too_long(self, lists: Lists) -> str:
+        """Why the whole model is swept rather than these; empty where they are short enough."""
+        if not self.values.dense:
+            return ""
+        degree = np.diff(self.net.sptr)
+        every = float((np.diff(self.net.off) * degree).sum())
+        share = float(((np.diff(lists.lptr) - 1) * degree).sum()) / max(every, 1.0)
+        if share <= FULL:
+            return ""
+        return f"lists would have {share:.0%} of the values, and pay up to {FULL:.0%}"
 
-    def _refresh(self, turn: int) -> str:
-        if not self._read():
-            return "the kept values contradict one another"
-        new, _ = self._again()
-        if self.values.dense and _share(self.net, new) > FULL:
-            return self._too_long(new)
-        if self.values.dense and turn and float(self._outside(new).mean()) > LOST:
-            return f"lists would leave out {float(self._outside(new).mean()):.2g} of the mass"
-        self._change(new)
-        return ""
+    def _lost(self, lists: Lists) -> str:
+        if not self.values.dense:
+            return ""
+        lost = float(lists.bel[lists.lptr[1:] - 1].mean())  # of the rests
+        return f"lists would leave out {lost:.2g} of the mass" if lost > LOST else ""
 
-    def _too_long(self, keep: NDArray[np.bool_]) -> str:
-        return f"lists would have {_share(self.net, keep):.0%} of the values, and pay up to {FULL:.0%}"
-
-    def _outside(self, keep: NDArray[np.bool_]) -> NDArray[np.float64]:
-        out = np.where(keep, 0.0, self.probs)
-        return np.add.reduceat(out, self.net.off[:-1]) if len(self.net.off) > 1 else np.zeros(0)
+    def _outside(self) -> NDArray[np.float64]:
+        """Probability outside the lists, (V,), from that inside: each variable keeps a value."""
+        first = np.zeros(len(self.net.off) - 1, dtype=np.int64)
+        kept = np.add.reduceat(self.keep, self.net.off[:-1], dtype=np.int64)
+        np.cumsum(kept[:-1], out=first[1:])
+        inside = np.add.reduceat(self.probs[self.keep], first)
+        return np.where(kept < np.diff(self.net.off), np.maximum(1.0 - inside, 0.0), 0.0)
 
     def _answer(self, settled: bool) -> tuple[Marginals, ValueLists]:
         graph, now = self.laid.model.graph, time.perf_counter()
-        lists = ValueLists(graph, self.keep, self._outside(self.keep), self.refreshes, settled)
+        lists = ValueLists(graph, self.keep, self._outside(), self.refreshes, settled)
         recent = self.residuals[len(self.residuals) - self.since :]
         kept = self._kept()
         return Marginals(

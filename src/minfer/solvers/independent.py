@@ -8,9 +8,13 @@ from __future__ import annotations
 import time
 
 import numpy as np
+from numpy.typing import NDArray
 
 from minfer.conditioning import Conditioned
 from minfer.solvers.base import LogZ, Marginals, Plain, Status
+
+#: States from which on a kernel is worth loading.
+MANY = 1 << 16
 
 
 def independent(model: Conditioned, solver: object, begin: float) -> Marginals | None:
@@ -27,14 +31,25 @@ def independent(model: Conditioned, solver: object, begin: float) -> Marginals |
         log_z = np.maximum(low, high).sum() + np.log1p(ratio).sum()
     else:
         first, size = graph._offsets[:-1], np.diff(graph._offsets)
+        if len(field) >= MANY:
+            from minfer.kernels.values import softmax
+
+            probs = np.empty(len(field))
+            return _answer(model, solver, probs, softmax(field, graph._offsets, probs), begin)
         top = np.maximum.reduceat(field, first)
         probs = np.exp(field - np.repeat(top, size))
         total = np.add.reduceat(probs, first)
         probs /= np.repeat(total, size)
         log_z = (top + np.log(total)).sum()
-    log_z = model.constant + float(log_z)
+    return _answer(model, solver, probs, float(log_z), begin)
+
+
+def _answer(
+    model: Conditioned, solver: object, probs: NDArray, log_z: float, begin: float
+) -> Marginals:
+    log_z += model.constant
     timings = {"iterate": time.perf_counter() - begin}
     return Marginals(
-        graph, probs, repr(solver), Status.CONVERGED, LogZ.EXACT, timings=timings,
+        model.graph, probs, repr(solver), Status.CONVERGED, LogZ.EXACT, timings=timings,
         state=Plain(log_z), still_to_move=0.0,
     )  # fmt: skip
