@@ -72,7 +72,7 @@ def test_all_values_kept_is_whole_belief_propagation():
         lists += not found.values.dense
         assert np.abs(whole.probs - found.marginals.probs).max() < 1e-9
         assert found.marginals.log_z == pytest.approx(whole.log_z, abs=1e-8)
-        assert found.values.n_kept == found.values.n_values or found.values.outside_estimate == 0.0
+        assert found.values.n_kept == found.values.n_values or found.values.outside_estimate < 1e-12
         for i in range(graph.n_factors):
             assert np.abs(whole.factor(i) - found.marginals.factor(i)).max() < 1e-8
     assert lists > 45
