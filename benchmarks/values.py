@@ -1,15 +1,15 @@
 """Ignoring values against the whole model, at equal error; and the bound of Potts models.
 
-    taskset -c 0 python benchmarks/values.py                    # general tables, 64 and 256 values
-    taskset -c 0 python benchmarks/values.py --pays-not         # where lists must not cost much
-    python benchmarks/values.py --bound 10000                   # the Potts bound against enumeration
+    taskset -c 0 python benchmarks/values.py                 # general tables, 64 and 256 values
+    taskset -c 0 python benchmarks/values.py --pays-not      # where lists must not cost much
+    python benchmarks/values.py --bound 10000                # the Potts bound against enumeration
 
-Scenes are rendered: slanted surfaces at different depths, a pair of pictures with texture and noise, and
-for each pixel and each of K disparities the windowed difference of the two pictures. Pair tables are
-truncated linear times noise, so nothing has structure. Both sides run through the public functions from
-a built model to the marginals, by the same settings on every scene, each stopped after the fewest
-sweeps at which the mean total variation from the converged answer of the whole model is at most
-TARGET. CPU time of this process, interleaved, medians.
+Scenes are rendered: slanted surfaces at different depths, a pair of pictures with texture and
+noise, and for each pixel and each of K disparities the windowed difference of the two pictures.
+Pair tables are truncated linear times noise, so nothing has structure. Both sides run through the
+public functions from a built model to the marginals, by the same settings on every scene, each
+stopped after the fewest sweeps at which the mean total variation from the converged answer of the
+whole model is at most TARGET. CPU time of this process, interleaved, medians.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def scene(K: int, seed: str, size: int, number: int) -> NDArray[np.float64]:
         if rng.random() < 0.5:
             inside = (abs(x - cx) < rx) & (abs(y - cy) < ry)
         slope = rng.uniform(-0.3, 0.3, 2)
-        depth = np.where(inside, rng.uniform(0.3, 0.9) + slope[0] * (x - cx) + slope[1] * (y - cy), depth)
+        depth = np.where(
+            inside, rng.uniform(0.3, 0.9) + slope[0] * (x - cx) + slope[1] * (y - cy), depth
+        )
     label = np.clip(np.round(depth * (K - 1)), 0, K - 1)
     step = min(1.0, 64 / K)  # pixels a disparity
     room = int((K - 1) * step) + 2
@@ -133,9 +135,10 @@ def case(K: int, seed: str, size: int, number: int, pairs: str, repeats: int) ->
     kept = found.values.n_kept / n
     laps = ", ".join(f"{name} {1e3 * t:.0f}" for name, t in found.timings.items() if t > 1e-3)
     print(
-        f"{pairs:7s} K={K:3d} {seed:6s} scene {number}: whole {1e3 * one:6.0f} ms, {a} sweeps | lists "
-        f"{1e3 * two:6.0f} ms, {b} sweeps, {kept:5.1f} values, {found.values.refreshes} refreshes | "
-        f"{one / two:5.2f}x | off {off[0]:.4f}, at most {off[1]:.2f}, {off[2]:.2%} of pixels otherwise; "
+        f"{pairs:7s} K={K:3d} {seed:6s} scene {number}: whole {1e3 * one:6.0f} ms, {a} sweeps | "
+        f"lists {1e3 * two:6.0f} ms, {b} sweeps, {kept:5.1f} values, {found.values.refreshes} "
+        f"refreshes | {one / two:5.2f}x | off {off[0]:.4f}, at most {off[1]:.2f}, "
+        f"{off[2]:.2%} of pixels otherwise; "
         f"outside about {found.values.outside_estimate / n:.4f} a pixel"
         f"{'; whole: ' + found.values.dense if found.values.dense else ''} ({laps})",
         flush=True,

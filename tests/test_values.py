@@ -1,4 +1,4 @@
-"""Lists of values: equal to whole belief propagation where all are kept, near it elsewhere, honest."""
+"""Lists of values: whole belief propagation where all are kept, near it elsewhere, honest."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LISTS = Values(MinJoint(0.02), dense=False)
 
 
 def drawn(rng: np.random.Generator, widest: int, scale: float = 1.0) -> FactorGraph:
-    """Pairs of variables with 1 to ``widest`` states: zeros, ties, evidence, tables each its own."""
+    """Pairs of variables with 1 to ``widest`` states: zeros, ties, evidence."""
     n = int(rng.integers(2, 9))
     sizes = rng.integers(1, widest + 1, n)
     if rng.random() < 0.5:
@@ -102,7 +102,9 @@ def test_lists_are_near_whole_belief_propagation():
             continue
         used += 1
         # what is outside errs by its own mass and a little for what it does to neighbours
-        assert np.abs(whole.probs - found.marginals.probs).max() < 0.003 + 3 * lists.outside_estimate
+        assert (
+            np.abs(whole.probs - found.marginals.probs).max() < 0.003 + 3 * lists.outside_estimate
+        )
         missed = np.add.reduceat(np.where(lists.keep, 0.0, whole.probs), graph.offsets[:-1])
         assert missed.max(initial=0.0) < 0.003 + 10 * lists.outside.max(initial=0.0)
         total = np.add.reduceat(found.marginals.probs, graph.offsets[:-1])
@@ -121,7 +123,8 @@ def test_values_that_the_seed_loses_come_back():
     first = chosen(_lay_out(condition(graph)).net, infer_seed(graph), MinJoint(0.02))
     assert not first.reshape(4, k)[0, 7]
     found = infer(graph, None, values=Values())
-    assert not found.values.dense and 7 in found.values[0]
+    assert not found.values.dense
+    assert 7 in found.values[0]
     assert int(found.marginals.mpm()[0]) == 7
     exact = Exact()(graph).probs
     assert np.abs(exact - found.marginals.probs).max() < 1e-3
@@ -151,9 +154,11 @@ def test_objectives_choose_values():
     best = q == q.max(axis=1, keepdims=True)
     assert (joint == ((-np.log1p(-q) >= 0.02 * costs[:, None]) | best)).all()
     few = chosen(net, seed, MinDivergence(100)).reshape(64, 40)
-    assert (few[best]).all() and np.repeat(costs, 40)[(few & ~best).ravel()].sum() <= 100
+    assert (few[best]).all()
+    assert np.repeat(costs, 40)[(few & ~best).ravel()].sum() <= 100
     size = chosen(net, seed, MinSize(0.5)).reshape(64, 40)
-    assert -np.log1p(-q[~size]).sum() <= 0.5 and size[best].all()
+    assert -np.log1p(-q[~size]).sum() <= 0.5
+    assert size[best].all()
     both = chosen(net, seed, Budget(max_factors=100, factor_cost=0.02)).reshape(64, 40)
     assert (both == (few & joint) | best).all()
 
@@ -164,7 +169,8 @@ def test_factors_and_values_in_one_call():
     plain = infer(graph, MinJoint(0.001), compensate=True, refreshes=2)
     found = infer(graph, MinJoint(0.001), compensate=True, refreshes=2, values=MinJoint(0.02))
     assert found.n_ignored == plain.n_ignored > 0
-    assert not found.values.dense and found.values.n_kept < 0.3 * found.values.n_values
+    assert not found.values.dense
+    assert found.values.n_kept < 0.3 * found.values.n_values
     assert np.abs(found.marginals.probs - plain.marginals.probs).max() < 0.02
     assert np.abs(found.marginals.probs - whole.probs).mean() < 1e-3
 
@@ -173,15 +179,21 @@ def test_result_says_what_was_kept():
     graph = picture(40, 6.0)
     found = infer(graph, None, values=MinJoint(0.02))
     lists = found.values
-    assert isinstance(lists, ValueLists) and not lists.dense
-    assert lists.n_values == 64 * 40 and lists.lengths.sum() == lists.n_kept == lists.keep.sum()
+    assert isinstance(lists, ValueLists)
+    assert not lists.dense
+    assert lists.n_values == 64 * 40
+    assert lists.lengths.sum() == lists.n_kept == lists.keep.sum()
     assert lists.n_kept < FULL * lists.n_values
     inside = np.where(lists.keep, 0.0, found.marginals.probs)
     assert lists.outside_estimate == pytest.approx(inside.sum())
     assert found.to_dict()["values"]["kept"] == lists.n_kept
-    assert lists.outside_bound is None and "no proof" in lists.no_bound
-    assert f"{lists.n_kept} of 2,560 values" in repr(found) and "values kept" in found._repr_html_()
-    assert found.n_added == 112 and found.n_forced == 0 and found.divergence == 0.0
+    assert lists.outside_bound is None
+    assert "no proof" in lists.no_bound
+    assert f"{lists.n_kept} of 2,560 values" in repr(found)
+    assert "values kept" in found._repr_html_()
+    assert found.n_added == 112
+    assert found.n_forced == 0
+    assert found.divergence == 0.0
     again = pickle.loads(pickle.dumps(found))
     assert (again.values.keep == lists.keep).all()
     assert infer(graph, MinJoint(0.0)).values is None
@@ -194,7 +206,7 @@ def test_result_says_what_was_kept():
         (picture(8, 4.0), "lists pay from 32"),
         (picture(40, 0.1), "of the values"),
         (picture(64, 4.0, "potts"), "O(K)"),
-        (picture(40, 4.0).add_tables([[0, 1, 2]], np.zeros((1, 40, 40, 40))), "lists are for pairs"),
+        (picture(40, 4.0).add_tables([[0, 1, 2]], np.zeros((1, 40, 40, 40))), "are for pairs"),
         (FactorGraph.empty([40] * 3).tilt(np.arange(120.0)), "nothing was added"),
     ],
 )  # fmt: skip
@@ -202,7 +214,8 @@ def test_whole_where_lists_do_not_pay(graph, why):
     found = infer(graph, None, values=MinJoint(0.02))
     assert why in found.values.dense
     if why:
-        assert found.values.n_kept == found.values.n_values and found.values.outside_bound == 0.0
+        assert found.values.n_kept == found.values.n_values
+        assert found.values.outside_bound == 0.0
         assert (found.marginals.probs == BeliefPropagation()(graph).probs).all()
 
 
@@ -216,7 +229,9 @@ def test_numbers_too_far_apart_are_swept_whole():
 def test_limits_of_the_solver_hold():
     graph = picture(40, 4.0)
     found = infer(graph, None, BeliefPropagation(max_iters=3), values=LISTS)
-    assert found.marginals.iterations == 3 and not found.converged and found.advice
+    assert found.marginals.iterations == 3
+    assert not found.converged
+    assert found.advice
     found = infer(graph, None, BeliefPropagation(time_limit=1e-9), values=LISTS)
     assert found.status.value == "time limit"
 
@@ -247,7 +262,9 @@ def test_settings_are_checked():
 def potts(rng: np.random.Generator) -> FactorGraph:
     k = int(rng.integers(2, 6))
     n = int(rng.integers(2, {2: 9, 3: 8, 4: 6, 5: 5}[k]))
-    edges = np.array([e for e in itertools.combinations(range(n), 2) if rng.random() < 0.6] or [(0, 1)])
+    edges = np.array(
+        [e for e in itertools.combinations(range(n), 2) if rng.random() < 0.6] or [(0, 1)]
+    )
     field = rng.normal(size=n * k) * rng.choice([0.0, 1.0, 5.0])
     weights = rng.choice([0.2, 1.0, 3.0, 30.0]) * (
         rng.random(len(edges)) if rng.random() < 0.5 else np.ones(len(edges))
@@ -316,9 +333,11 @@ def test_expected_number_outside_is_bounded():
     graph = graph.add_potts([[v, v + 1] for v in range(n - 1)], rng.uniform(0.1, 0.6, n - 1))
     found = infer(graph, None, values=Values(dense=False))
     lists = found.values
-    assert not lists.dense and lists.n_kept < lists.n_values
+    assert not lists.dense
+    assert lists.n_kept < lists.n_values
     truth = float(np.where(lists.keep, 0.0, naive.marginals(graph)).sum())
-    assert lists.no_bound == "" and truth <= lists.outside_bound < 0.5
+    assert lists.no_bound == ""
+    assert truth <= lists.outside_bound < 0.5
     # and one that does not: no number then
     graph = graph.add_potts([[v, v + 1] for v in range(n - 1)], 40.0)
     found = infer(graph, None, values=Values(dense=False))

@@ -32,6 +32,8 @@ _LATE = {
     "MinSize": "minfer.reduction.objectives",
     "Result": "minfer.reduction.result",
     "Budget": "minfer.reduction.objectives",
+    "ValueLists": "minfer.reduction.values",
+    "Values": "minfer.reduction.values",
     "FactorSource": "minfer.reduction.sources",
     "Join": "minfer.reduction.sources",
     "JoinTemplates": "minfer.reduction.sources",
@@ -117,6 +119,7 @@ if TYPE_CHECKING:
     from minfer.reduction.result import Result
     from minfer.reduction.sources import FactorSource, Join, JoinTemplates, ground
     from minfer.reduction.tradeoff import tradeoff
+    from minfer.reduction.values import ValueLists, Values
     from minfer.report.explore import Explorer, explore
     from minfer.solvers.auto import Auto
     from minfer.solvers.base import LogZ, Marginals, Solver, Status
@@ -170,6 +173,8 @@ __all__ = [
     "Status",
     "Tables",
     "TreeReweighted",
+    "ValueLists",
+    "Values",
     "calibrate",
     "denoise",
     "explain",

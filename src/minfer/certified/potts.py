@@ -6,26 +6,27 @@ with weights per pair. **Theorem.** Let e_v = exp f_v, B_s = [x_u = a] for a pai
 
     q(t) = e_v(a) e^t / (e_v(a) e^t + sum_{b != a} e_v(b)),          T = sum_s J_s B_s.
 
-Then P(x_v = a) <= E[q(T)]. Moreover, if U_u(a) >= P(x_u = a) for all neighbours u, and alpha + beta t
-with beta >= 0 is at least q(t) at every value t that T can take, then
+Then P(x_v = a) <= E[q(T)]. Moreover, if U_u(a) >= P(x_u = a) for all neighbours u, and alpha + beta
+t with beta >= 0 is at least q(t) at every value t that T can take, then
 
     P(x_v = a) <= alpha + beta sum_s J_s U_u(a).
 
-*Proof.* Given all other variables, x_v = a has weight e_v(a) e^T and any b another has e_v(b) e^{T_b} with
-T_b = sum_s J_s [x_u = b] >= 0, because no J is negative. So P(x_v = a | rest) <= q(T), and the
-expectation over the rest is the first claim, whatever the dependences. The second: E[q(T)] <= alpha +
-beta E[T], E[T] = sum_s J_s P(x_u = a), and beta >= 0. With all J_s <= J'_s the same holds for T' = sum_s
-J'_s B_s >= T, since q increases. (No J_s is required to be the same, so weights per pair cost nothing;
-two pairs of the same two variables, or weights that depend on a, are covered too.) ∎
+*Proof.* Given all other variables, x_v = a has weight e_v(a) e^T and any b another has e_v(b)
+e^{T_b} with T_b = sum_s J_s [x_u = b] >= 0, because no J is negative. So P(x_v = a | rest) <= q(T),
+and the expectation over the rest is the first claim, whatever the dependences. The second: E[q(T)]
+<= alpha + beta E[T], E[T] = sum_s J_s P(x_u = a), and beta >= 0. With all J_s <= J'_s the same
+holds for T' = sum_s J'_s B_s >= T, since q increases. (No J_s is required to be the same, so
+weights per pair cost nothing; two pairs of the same two variables, or weights that depend on a, are
+covered too.) ∎
 
-Minimised over lines it is the least concave function above q, at the mean of T: never more than q(0) +
-sum_j (q(j) - q(j - 1)) min(1, E[N] / j), which Markov's inequality gives for equal weights and N equal
-neighbours.
+Minimised over lines it is the least concave function above q, at the mean of T: never more than
+q(0) + sum_j (q(j) - q(j - 1)) min(1, E[N] / j), which Markov's inequality gives for equal weights
+and N equal neighbours.
 
-Bounds start at q of all neighbours and are improved in place, each step from bounds that hold. T' is
-a multiple of a unit: J itself where weights at a variable are equal, else a part of the largest,
-weights rounded up. Rounding is outward throughout (:func:`minfer.kernels.potts.lower_ups`); the line
-is chosen in floats, and alpha computed for the line that was chosen.
+Bounds start at q of all neighbours and are improved in place, each step from bounds that hold. T'
+is a multiple of a unit: J itself where weights at a variable are equal, else a part of the largest,
+weights rounded up. Rounding is outward throughout (:func:`minfer.kernels.potts.lower_ups`); the
+line is chosen in floats, and alpha computed for the line that was chosen.
 """
 
 from __future__ import annotations

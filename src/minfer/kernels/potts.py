@@ -1,4 +1,4 @@
-"""Upper bounds on marginals of models whose pairs favour equal values: see :mod:`minfer.certified.potts`."""
+"""Upper bounds on marginals where pairs favour equal values: :mod:`minfer.certified.potts`."""
 
 import math
 
@@ -11,13 +11,15 @@ from minfer.kernels._jit import jit
 def lower_ups(sptr, nbr, units, delta, off, rho, slip, most, upper):
     """One sweep over all values; by how much all bounds together came down.
 
-    Slots have ``units`` (S,), variables a unit ``delta`` (V,) of nats, values the odds ``rho`` of all
-    others against them, rounded down (infinite where a value is impossible). ``most`` is the largest
-    sum of units at a variable; ``slip`` the relative error of what is computed from ``rho``.
+    Slots have ``units`` (S,), variables a unit ``delta`` (V,) of nats, values the odds ``rho`` of
+    all others against them, rounded down (infinite where a value is impossible). ``most`` is the
+    largest sum of units at a variable; ``slip`` the relative error of what is computed from
+    ``rho``.
 
     Roundings: the exponent is moved outward by more than its two; r has those of an exponential and
-    a product, q three more (``slip`` covers them, and those of m: d products and sums). Each q_j - beta j errs by 2 U (1 + beta j), the last line by as
-    much again: 2^-50 (1 + beta N) is four times the sum.
+    a product, q three more (``slip`` covers them, and those of m: d products and sums). Each q_j -
+    beta j errs by 2 U (1 + beta j), the last line by as much again: 2^-50 (1 + beta N) is four
+    times the sum.
     """
     q, r = np.empty(most + 1), np.empty(most + 1)
     fallen = 0.0

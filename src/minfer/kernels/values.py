@@ -5,8 +5,8 @@ Tables are linear and have a row and a column more than values: means over all v
 a rest hears and says. So no loop knows the rest from a value, and with a rest of weight 0 messages
 are those of the whole model.
 
-Lists lie end to end (``lptr``), with the messages into a variable slot by slot: slot j of variable v
-has m[mptr[v] + j k : mptr[v] + (j + 1) k]. A message between lists of k and l entries costs k l;
+Lists lie end to end (``lptr``), with the messages into a variable slot by slot: slot j of variable
+v has m[mptr[v] + j k : mptr[v] + (j + 1) k]. A message between lists of k and l entries costs k l;
 what is read of all K values of a variable, k K a neighbour.
 
     cavity  q_{v->u} ∝ e_v prod_{w != u} m_{w->v}, sum 1        message  m_{v->u} = psi q_{v->u}
@@ -87,7 +87,7 @@ def softmax(log_field, off, out):
 
 @jit
 def extend(logs, rows, cols, out, turned):
-    """Log-tables (n, rows * cols) as linear ones with means, and these transposed where asked for."""
+    """Log-tables (n, rows * cols) as linear ones with means; these transposed where asked for."""
     for t in range(logs.shape[0]):
         for i in range(rows + 1):
             for j in range(cols + 1):
@@ -328,9 +328,9 @@ def refresh(net, lists, q, keep, add, drop, probs, new_keep, new, work, rows, sa
     read from. A rest weighs what its values' beliefs ask for, given the messages that it hears.
 
     ``work`` has room for degree + 1 variables with all their values and the rest, ``rows`` and
-    ``said`` for degree lists; ``new`` for any lists, or for none: then beliefs are read, and nothing else. ``new_keep``
-    is false everywhere. Returns how many values came, and 0 or one more than a variable whose
-    numbers vanished.
+    ``said`` for degree lists; ``new`` for any lists, or for none: then beliefs are read, and
+    nothing else. ``new_keep`` is false everywhere. Returns how many values came, and 0 or one more
+    than a variable whose numbers vanished.
     """
     sptr, split, nbr, rev, base, mine, other, tab, off, field = net
     lptr, mptr, val, e, m, bel = lists

@@ -3,9 +3,9 @@
     infer in the seed  ->  score what was left out  ->  keep what matters  ->  infer again
 
 With ``compensate`` every ignored factor leaves its unary part behind, and ``refreshes`` bring these
-parts up to date (:mod:`minfer.reduction.compensation`). With ``values`` the second inference is over
-lists of the values that matter (:mod:`minfer.reduction.values`). What the answer may cost is on the
-result.
+parts up to date (:mod:`minfer.reduction.compensation`). With ``values`` the second inference is
+over lists of the values that matter (:mod:`minfer.reduction.values`). What the answer may cost is
+on the result.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def infer(
     check_callable(every_factor if objective is None else objective, solver)
     wanted = checked_values(values, solver)
     if wanted is not None and source is not None:
-        raise SettingsError("infer: factors of a source are over binary variables; leave out values=")
+        raise SettingsError("infer: factors of a source are over binary variables: no values=")
     _check(refreshes, damping, compensate)
     score = checked_score(score, compensate)
     check_type(source, (FactorSource, NoneType), "source must be a FactorSource or None")
@@ -178,8 +178,8 @@ def infer(
         still = max(still, MAX_DISAGREEMENT)
     result = Result(model, answer, start, keep, mask, gains, score, clock.laps, left,
                     untouched=untouched, gap=_gap(objective, gains, costs, keep),
-                    last_change=damper.largest, values=lists,
-                    settled=damper.largest <= still and (lists is None or lists.settled))  # fmt: skip
+                    last_change=damper.largest, values=lists, settled=damper.largest <= still
+                    and (lists is None or lists.settled))  # fmt: skip
     return result if certify is None else result.certified(certify)
 
 

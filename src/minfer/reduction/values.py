@@ -1,27 +1,28 @@
-"""Ignoring values: belief propagation between lists of the values that matter (the paper's section 6).
+"""Ignoring values: belief propagation between lists of values that matter (the paper's section 6).
 
 Each variable has a list of *kept* values; all its others are lumped into one *rest*, which weighs
-what they weigh and, towards any neighbour, behaves like the mean of all values. (To forget the others
-altogether is worse: .038 of total variation against .017 at equal lists.) A message then costs k l
-for lists of k and l values, not K^2 (:mod:`minfer.kernels.values`).
+what they weigh and, towards any neighbour, behaves like the mean of all values. (To forget the
+others altogether is worse: .038 of total variation against .017 at equal lists.) A message then
+costs k l for lists of k and l values, not K^2 (:mod:`minfer.kernels.values`).
 
-**Choosing.** Under the seed's marginals q, dropping value x of variable v alone costs the divergence
+**Choosing.** Under the seed's marginals q, dropping value x of variable v alone costs the
+divergence
 
     g(v, x) = D(p_without || p) = -log P(x_v != x) = -log(1 - q_v(x)),
 
 which is its gain; the best value of a variable is always kept. The three objectives choose by gains
-as they choose factors, a value's cost being the numbers it is multiplied with in a sweep of the whole
-model, 1 on average. What is dropped from one variable adds up to a little more than the sum of the
-gains; that is a surrogate too.
+as they choose factors, a value's cost being the numbers it is multiplied with in a sweep of the
+whole model, 1 on average. What is dropped from one variable adds up to a little more than the sum
+of the gains; that is a surrogate too.
 
 **Bringing back.** The seed is often wrong about values: it must not have the last word. A *refresh*
-reads the beliefs of all K values from what the neighbours' lists send (k K a message), takes in values
-from ``add`` on, drops listed ones below ``drop``, weighs the rest anew, and carries the messages over.
-Two sweeps and a refresh, twice; then sweeps until they stand still and a refresh, until nothing is added.
-The last refresh is the answer: the marginals of all values, listed or not.
+reads the beliefs of all K values from what the neighbours' lists send (k K a message), takes in
+values from ``add`` on, drops listed ones below ``drop``, weighs the rest anew, and carries the
+messages over. Two sweeps and a refresh, twice; then sweeps until they stand still and a refresh,
+until nothing is added. The last refresh is the answer: the marginals of all values, listed or not.
 
-**When it does not pay** the whole model is swept instead (:func:`why_dense` and :data:`FULL` have the
-rule), so that to ask for lists never costs much more than not to ask.
+**When it does not pay** the whole model is swept instead (:func:`why_dense` and :data:`FULL` have
+the rule), so that to ask for lists never costs much more than not to ask.
 """
 
 from __future__ import annotations
@@ -236,9 +237,7 @@ class OverLists:
     compensations leave them) begin with the lists of the one before. ``lists`` are the last.
     """
 
-    def __init__(
-        self, values: Values, solver: Solver, model: FactorGraph, seed: Marginals
-    ) -> None:
+    def __init__(self, values: Values, solver: Solver, model: FactorGraph, seed: Marginals) -> None:
         assert isinstance(solver, BeliefPropagation)
         self.values, self.solver, self.model, self.seed = values, solver, model, seed
         self.lists = self._dense("nothing was added to the seed")
@@ -353,9 +352,14 @@ def _lay_out(model: Conditioned) -> _Laid | str:
     graph, n = model.graph, model.graph.n_variables
     for g in model.groups:
         if g.form != "table" or g.arity != 2 or not g.has_tables:
-            return f"factor {int(g._ids[0])} is no table over two variables, and lists are for pairs"
-    cells = sum((len(g.stored_tables()) if g.label_taps() is None else len(g.label_taps()))  # type: ignore[arg-type]
-                * (g.shape[0] + 1) * (g.shape[1] + 1) for g in model.groups)  # fmt: skip
+            return (
+                f"factor {int(g._ids[0])} is no table over two variables, and lists are for pairs"
+            )
+    cells = 0
+    for g in model.groups:
+        taps = g.label_taps()  # their tables are not written out before it is known that they fit
+        rows = len(g.stored_tables() if taps is None else taps)
+        cells += rows * (g.shape[0] + 1) * (g.shape[1] + 1)
     if cells > MOST_CELLS:
         return f"the tables have {cells:.2g} cells, more than are laid out for lists"
     turn = cells <= _TURNED
@@ -418,7 +422,7 @@ def _lay_out(model: Conditioned) -> _Laid | str:
 
 
 class _Run:
-    """Sweeps and refreshes; calling it with the first lists gives the answer, or why there is none."""
+    """Sweeps and refreshes; called with the first lists it gives the answer, or why not."""
 
     def __init__(
         self, laid: _Laid, values: Values, solver: BeliefPropagation, begin: float
@@ -450,7 +454,8 @@ class _Run:
         settled = False
         for turn in range(_ROUNDS):
             early = turn < 2
-            if self._sweeps(2 if early else self.solver.max_iters, 0.0 if early else self.solver.tol):
+            most, tol = (2, 0.0) if early else (self.solver.max_iters, self.solver.tol)
+            if self._sweeps(most, tol):
                 return _CONTRADICTION
             last = self._status is not Status.CONVERGED and not early
             found = self._refresh(read=last)
