@@ -180,9 +180,25 @@ def _use_method() -> None:
         infer(graph, MinDivergence(1), solver, compensate=True, refreshes=2)
         infer(graph, MinJoint(0.1), solver, seeds.spanning_forest)
     _use_source(solver)
+    _use_values(solver)
     many = np.linspace(0.0, 1.0, 1 << 17)  # enough to be selected from rather than sorted
     MinSize(1.0)(many)
     MinDivergence(5)(many)
+
+
+def _use_values(solver: Solver) -> None:
+    """Lists of values, their bound, and a seed large enough for a kernel."""
+    import numpy as np
+
+    from minfer.graph import FactorGraph
+    from minfer.reduction.infer import infer
+    from minfer.reduction.values import Values
+    from minfer.solvers.independent import MANY
+
+    ring = FactorGraph.empty([4] * 4).tilt([9.0, 0.0, 0.0, 0.0] * 4)
+    ring = ring.add_potts([[0, 1], [1, 2], [2, 3], [3, 0]], 0.1)
+    _ = infer(ring, None, solver, values=Values(dense=False)).values.outside_bound  # type: ignore[union-attr]
+    solver(FactorGraph.empty([4] * (MANY // 4)).tilt(np.zeros(MANY)))
 
 
 def _use_source(solver: Solver) -> None:

@@ -56,7 +56,10 @@ class Lists(NamedTuple):
 
 @jit
 def linear_field(log_field, off, out):
-    """e^(field - its largest) of each variable into ``out``; the sum of what was taken off."""
+    """e^(field - its largest) of each variable into ``out``; the sum of what was taken off.
+
+    ``out`` may be the field itself.
+    """
     total = 0.0
     for v in range(off.shape[0] - 1):
         top = -np.inf
@@ -65,20 +68,27 @@ def linear_field(log_field, off, out):
                 top = log_field[i]
         for i in range(np.uint64(off[v]), np.uint64(off[v + 1])):
             out[i] = log_field[i] - top
+        exp_in_place(out[off[v] : off[v + 1]])
         total += top
-    exp_in_place(out)
     return total
 
 
 @jit(fastmath={"reassoc"})
 def softmax(log_field, off, out):
     """Probabilities of independent variables into ``out``; log of the sum over all assignments."""
-    log_z = linear_field(log_field, off, out)
+    log_z = 0.0
     for v in range(off.shape[0] - 1):
+        top = -np.inf
+        for i in range(np.uint64(off[v]), np.uint64(off[v + 1])):
+            if log_field[i] > top:
+                top = log_field[i]
+        for i in range(np.uint64(off[v]), np.uint64(off[v + 1])):
+            out[i] = log_field[i] - top
+        exp_in_place(out[off[v] : off[v + 1]])
         total = 0.0
         for i in range(np.uint64(off[v]), np.uint64(off[v + 1])):
             total += out[i]
-        log_z += np.log(total)
+        log_z += top + np.log(total)
         total = 1.0 / total
         for i in range(np.uint64(off[v]), np.uint64(off[v + 1])):
             out[i] *= total
@@ -168,9 +178,10 @@ def fill(net, keep, lists):
 
 
 @jit(fastmath={"contract"})
-def sweep(net, lists, forward, work, rows):
+def sweep(net, lists, forward, work, rows, watching):
     """Visit all variables and send ahead; the largest changes of a belief and of a message.
 
+    Messages are looked at only when ``watching``.
     ``work`` has room for degree + 3 lists, ``rows`` for one. A third number is 0, or one more than
     a variable whose numbers vanished.
     """
@@ -236,16 +247,17 @@ def sweep(net, lists, forward, work, rows):
                 x = 0.0
                 for h in range(k):
                     x += work[cavity + h] * tab[np.uint64(rows[h] + z)]
-                work[new + i] = x
                 now += x
-                was += m[to + i]
+                if watching:
+                    was += m[to + i]
+                    work[new + i] = m[to + i]
+                m[to + i] = x
             if not now > 0.0:
                 return moved, told, u + 1
-            was, now = 1.0 / was, 1.0 / now
-            for i in range(size):
-                x = work[new + i]
-                told = max(told, abs(x * now - m[to + i] * was))
-                m[to + i] = x
+            if watching:
+                was, now = 1.0 / was, 1.0 / now
+                for i in range(size):
+                    told = max(told, abs(m[to + i] * now - work[new + i] * was))
         total = 0.0
         if a < b:
             tail = np.uint64(b) * k  # what comes after slot b - 1
@@ -329,8 +341,9 @@ def refresh(net, lists, q, keep, add, drop, probs, new_keep, new, work, rows, sa
 
     ``work`` has room for degree + 1 variables with all their values and the rest, ``rows`` and
     ``said`` for degree lists; ``new`` for any lists, or for none: then beliefs are read, and
-    nothing else. ``new_keep`` is false everywhere. Returns how many values came, and 0 or one more
-    than a variable whose numbers vanished.
+    nothing else; ``probs`` may be empty where they are not wanted. ``new_keep`` is false
+    everywhere. Returns how many values came, and 0 or one more than a variable whose numbers
+    vanished.
     """
     sptr, split, nbr, rev, base, mine, other, tab, off, field = net
     lptr, mptr, val, e, m, bel = lists
@@ -391,8 +404,9 @@ def refresh(net, lists, q, keep, add, drop, probs, new_keep, new, work, rows, sa
         if not total > 0.0:
             return came, v + 1
         scale = 1.0 / total
-        for x in range(n):
-            probs[o + x] = work[x] * scale
+        if probs.shape[0] > 0:
+            for x in range(n):
+                probs[o + x] = work[x] * scale
         if reading:
             continue
         best, top, low, high = n, -1.0, drop * total, add * total

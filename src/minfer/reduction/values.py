@@ -18,8 +18,11 @@ of the gains; that is a surrogate too.
 **Bringing back.** The seed is often wrong about values: it must not have the last word. A *refresh*
 reads the beliefs of all K values from what the neighbours' lists send (k K a message), takes in
 values from ``add`` on, drops listed ones below ``drop``, weighs the rest anew, and carries the
-messages over. Two sweeps and a refresh, twice; then sweeps until they stand still and a refresh,
-until nothing is added. The last refresh is the answer: the marginals of all values, listed or not.
+messages over. Two sweeps and a refresh; then sweeps until beliefs move by less than ``add``, eight
+of them at first and twice as many each time, and a refresh, until nothing is added; then until they
+stand still, and a refresh again. The last one is the answer: the marginals of all values, listed or
+not. (A second refresh after four sweeps costs more than it brings: what is read last has the other
+values anyway.)
 
 **When it does not pay** the whole model is swept instead (:func:`why_dense` and :data:`FULL` have
 the rule), so that to ask for lists never costs much more than not to ask.
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
 FEW = 32
 #: Share of the values in lists, seed's or refreshed, beyond which the whole model is swept.
 FULL = 0.25
-#: Mean estimated mass outside the lists, after the second refresh, beyond which it is too.
+#: Mean estimated mass outside the lists beyond which it is too.
 LOST = 0.05
 #: Cells of tables that are laid out for lists; more of them only for whole sweeps.
 MOST_CELLS = 1 << 27
@@ -61,8 +64,10 @@ MOST_CELLS = 1 << 27
 _TURNED = 1 << 22
 #: Nats between the largest and the smallest number that all tables at a variable make together.
 _RANGE = 300.0
-#: Rounds of sweeps and refreshes after the first two.
-_ROUNDS = 20
+#: Rounds of sweeps and refreshes at most.
+_ROUNDS = 30
+#: Sweeps after which lists are looked through again, the first time; then twice as many.
+AGAIN = 8
 _NO_TABLES = np.zeros((0, 1, 1))
 _CONTRADICTION = "the kept values contradict one another"
 
@@ -249,19 +254,19 @@ class OverLists:
         if again and self.lists.dense:
             return self.solver(graph, start)
         model = condition(graph)
-        laid = _lay_out(model)
-        why = laid if isinstance(laid, str) else ""
-        if not isinstance(laid, str):
-            why = why_dense(model, laid.net) if self.values.dense else ""
-            if not why:
-                run = _Run(laid, self.values, self.solver, begin)
-                seed, objective = self.seed.probs, self.values.objective
-                found = run(self.lists.keep if again else chosen(laid.net, seed, objective))
-                if not isinstance(found, str):
-                    answer, lists = found
-                    self.lists = replace(lists, graph=self.model)
-                    return answer
-                why = found
+        why = why_dense(model) if self.values.dense else ""
+        laid = why or _lay_out(model)
+        if isinstance(laid, str):
+            why = laid
+        else:
+            run = _Run(laid, self.values, self.solver, begin)
+            seed, objective = self.seed.probs, self.values.objective
+            found = run(self.lists.keep if again else chosen(laid.net, seed, objective))
+            if not isinstance(found, str):
+                answer, lists = found
+                self.lists = replace(lists, graph=self.model)
+                return answer
+            why = found
         self.lists = self._dense(why)
         has_messages = start is not None and isinstance(start.state, MessageState)
         return self.solver(graph, start if has_messages else None)
@@ -311,21 +316,20 @@ def chosen(net: Net, seed: NDArray[np.float64], objective: Objective) -> NDArray
     return found | keep
 
 
-def why_dense(model: Conditioned, net: Net) -> str:
+def why_dense(model: Conditioned) -> str:
     """Why lists cannot pay whatever is in them; empty where they may.
 
-    Few values (less than :data:`FEW` on average over the ends of pairs), or messages that cost
-    O(K) instead of O(K^2) anyway at half the pairs and more: label distances.
+    Few values (less than :data:`FEW` on average over the ends of factors), or messages that cost
+    O(K) instead of O(K^2) anyway at half the factors and more: label distances.
     """
-    size, degree = np.diff(net.off), np.diff(net.sptr)
-    slots = int(degree.sum())
-    if not slots:
+    ends = sum(len(g) * g.arity for g in model.groups)
+    if not ends:
         return "no pair of variables is left"
-    mean = float((size * degree).sum()) / slots
+    mean = sum(len(g) * sum(g.shape) for g in model.groups) / ends
     if mean < FEW:
         return f"variables have {mean:.3g} values on average, and lists pay from {FEW} on"
     short = sum(len(g) for g in model.groups if g.label_taps() is not None)
-    if 4 * short >= slots:
+    if 2 * short >= sum(map(len, model.groups)):
         return "label distances have messages in O(K), which lists do not beat"
     return ""
 
@@ -337,7 +341,7 @@ def why_dense(model: Conditioned, net: Net) -> str:
 class _Laid:
     """Pairs from both ends, and what is needed to answer questions."""
 
-    model: Conditioned
+    graph: FactorGraph
     net: Net
     constant: float
     slot: NDArray[np.int64]  # (P, 2) slots of the pairs' ends
@@ -345,7 +349,7 @@ class _Laid:
 
 
 def _lay_out(model: Conditioned) -> _Laid | str:
-    """The model as lists see it, or why they cannot."""
+    """The model as lists see it, or why they cannot; its field is used up."""
     from minfer.kernels import values as k
     from minfer.kernels.lean import by_neighbour
 
@@ -403,19 +407,24 @@ def _lay_out(model: Conditioned) -> _Laid | str:
     ends = np.concatenate([np.zeros((0, 3), np.int64), *starts])[order]
     span = np.concatenate([np.zeros(0), *wide])
     total = np.bincount(owner, weights=np.repeat(span, 2)[order], minlength=n)
-    field_ = np.empty(len(model.field))
-    shift = k.linear_field(model.field, graph._offsets, field_)
-    low = zeros and float(field_.min(where=model.field > -np.inf, initial=1.0)) < np.exp(-_RANGE)
-    if total.max(initial=0.0) > _RANGE or low:
+    if total.max(initial=0.0) > _RANGE or (zeros and _deepest(model) < -_RANGE):
         return "the numbers of the model are too far apart for lists"
+    shift = k.linear_field(model.field, graph._offsets, model.field)  # nobody else has it
     net = k.Net(
         sptr, np.bincount(owner, weights=nbr < owner, minlength=n).astype(np.int64), nbr,
         slot[order ^ 1], np.ascontiguousarray(ends[:, 0]), np.ascontiguousarray(ends[:, 1]),
         np.ascontiguousarray(ends[:, 2]), np.concatenate([np.zeros(0), *tables]),
-        np.array(graph._offsets, dtype=np.int64), field_,
+        np.array(graph._offsets, dtype=np.int64), model.field,
     )  # fmt: skip
-    return _Laid(model, net, constant + shift, slot.reshape(-1, 2),
+    return _Laid(graph, net, constant + shift, slot.reshape(-1, 2),
                  np.concatenate([np.zeros(0, np.int64), *ids]))  # fmt: skip
+
+
+def _deepest(model: Conditioned) -> float:
+    """The lowest field below a variable's largest, zeros apart."""
+    off = model.graph._offsets
+    top = np.repeat(np.maximum.reduceat(model.field, off[:-1]), np.diff(off))
+    return float((model.field - top).min(where=model.field > -np.inf, initial=0.0))
 
 
 # ---------------------------------------------------------------------- running
@@ -442,7 +451,7 @@ class _Run:
         self.residuals: list[float] = []
         self.since = 0  # sweeps since lists were last changed
         self.quiet = 0  # of these, the last ones that moved nothing
-        self.late = False
+        self.late = self.converged = False
         self.refreshes = 0
         self.log_z = np.nan
         self.last_q = np.zeros(0)
@@ -451,32 +460,38 @@ class _Run:
         self.keep, self.lists = keep, self._listed(keep)
         if why := self._too_long(self.lists):
             return why
-        settled = False
+        settled = calm = False
+        sweeps, tol = 2, 0.0  # the seed's lists are not worth more
         for turn in range(_ROUNDS):
-            early = turn < 2
-            most, tol = (2, 0.0) if early else (self.solver.max_iters, self.solver.tol)
-            if self._sweeps(most, tol):
+            if self._sweeps(sweeps, tol):
                 return _CONTRADICTION
-            last = self._status is not Status.CONVERGED and not early
-            found = self._refresh(read=last)
+            self.converged = calm and self.quiet >= 2
+            over = self.late or len(self.residuals) >= self.solver.max_iters or turn == _ROUNDS - 1
+            last = over and not self.converged
+            found = self._refresh(calm, read=last)
             if found is None:
                 return _CONTRADICTION
             if last:
                 break
             came, new, lists = found
-            settled = came == 0
-            if not early and (settled or turn == _ROUNDS - 1):
+            settled = self.converged and not came
+            if settled:
                 break
-            if why := self._too_long(lists) or (self._lost(lists) if turn == 1 else ""):
+            if why := self._too_long(lists) or self._lost(lists.bel[lists.lptr[1:] - 1]):
                 return why
             self.lists, self.keep, self.since, self.quiet = lists, new, 0, 0
-        return self._answer(settled)
+            calm = calm or (turn > 0 and not came)
+            sweeps, tol = AGAIN << turn, max(self.values.add, self.solver.tol)
+            if calm:
+                sweeps, tol = self.solver.max_iters, self.solver.tol
+        outside = self._outside()
+        return self._lost(outside) or self._answer(outside, settled)
 
     # ------------------------------------------------------------------ parts
 
     @property
     def _status(self) -> Status:
-        if self.quiet >= 2:
+        if self.converged:
             return Status.CONVERGED
         return Status.TIME_LIMIT if self.late else Status.MAX_ITERS
 
@@ -493,12 +508,15 @@ class _Run:
                 self.late = True
                 break
             forward = len(self.residuals) % 2 == 0
-            moved, told, bad = self.k.sweep(self.net, self.lists, forward, self.work, self.rows)
+            watching = self.since > 0 and self.residuals[-1] <= 10 * tol
+            moved, told, bad = self.k.sweep(
+                self.net, self.lists, forward, self.work, self.rows, watching
+            )
             if bad:
                 return True
             self.residuals.append(float(max(moved, told)))
             self.since += 1
-            self.quiet = self.quiet + 1 if max(moved, told) <= tol else 0
+            self.quiet = self.quiet + 1 if watching and max(moved, told) <= tol else 0
         return False
 
     def _room(self, entries: int, messages: int) -> Lists:
@@ -517,10 +535,11 @@ class _Run:
         self.k.fill(self.net, keep, lists)
         return lists
 
-    def _refresh(self, read: bool) -> tuple[int, NDArray[np.bool_], Lists] | None:
+    def _refresh(self, calm: bool, read: bool) -> tuple[int, NDArray[np.bool_], Lists] | None:
         """Beliefs of all values, and unless they are only ``read``: how many came, and new lists.
 
-        None where numbers vanished. Pages of the room for lists that are not written are never had.
+        None where numbers vanished. Beliefs are kept if they may be the last: where it is ``calm``.
+        Pages of the room for lists that are not written are never had.
         """
         self.refreshes += 1
         self.last_q = np.empty_like(self.lists.m)
@@ -533,7 +552,8 @@ class _Run:
         new = np.zeros_like(self.keep)
         came, bad = self.k.refresh(
             self.net, self.lists, self.last_q, self.keep, self.values.add, self.values.drop,
-            self.probs, new, room, self.work, self.rows, self.said,
+            self.probs if calm or read else self.probs[:0], new, room, self.work, self.rows,
+            self.said,
         )  # fmt: skip
         return None if bad else (int(came), new, room)
 
@@ -548,10 +568,9 @@ class _Run:
             return ""
         return f"lists would have {share:.0%} of the values, and pay up to {FULL:.0%}"
 
-    def _lost(self, lists: Lists) -> str:
-        if not self.values.dense:
-            return ""
-        lost = float(lists.bel[lists.lptr[1:] - 1].mean())  # of the rests
+    def _lost(self, outside: NDArray[np.float64]) -> str:
+        """The same where variables are outside their lists with so much probability, (V,)."""
+        lost = float(outside.mean()) if self.values.dense and len(outside) else 0.0
         return f"lists would leave out {lost:.2g} of the mass" if lost > LOST else ""
 
     def _outside(self) -> NDArray[np.float64]:
@@ -562,9 +581,9 @@ class _Run:
         inside = np.add.reduceat(self.probs[self.keep], first)
         return np.where(kept < np.diff(self.net.off), np.maximum(1.0 - inside, 0.0), 0.0)
 
-    def _answer(self, settled: bool) -> tuple[Marginals, ValueLists]:
-        graph, now = self.laid.model.graph, time.perf_counter()
-        lists = ValueLists(graph, self.keep, self._outside(), self.refreshes, settled)
+    def _answer(self, outside: NDArray, settled: bool) -> tuple[Marginals, ValueLists]:
+        graph, now = self.laid.graph, time.perf_counter()
+        lists = ValueLists(graph, self.keep, outside, self.refreshes, settled)
         recent = self.residuals[len(self.residuals) - self.since :]
         kept = self._kept()
         return Marginals(
