@@ -207,7 +207,7 @@ def test_result_says_what_was_kept():
         (picture(40, 0.1), "of the values"),
         (picture(64, 4.0, "potts"), "O(K)"),
         (picture(40, 4.0).add_tables([[0, 1, 2]], np.zeros((1, 40, 40, 40))), "are for pairs"),
-        (FactorGraph.empty([40] * 3).tilt(np.arange(120.0)), "nothing was added"),
+        (FactorGraph.empty([40] * 3).tilt(np.arange(120.0)), "no pair of variables"),
     ],
 )  # fmt: skip
 def test_whole_where_lists_do_not_pay(graph, why):

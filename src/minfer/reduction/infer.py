@@ -39,7 +39,7 @@ from minfer.reduction.gains import SCORES, binary_marginals, factor_scores
 from minfer.reduction.objectives import Objective
 from minfer.reduction.result import Result, Untouched
 from minfer.reduction.sources import FactorSource, scan
-from minfer.reduction.values import OverLists, Values, checked_values
+from minfer.reduction.values import OverLists, Values, checked_values, why_dense
 from minfer.solvers.base import MAX_DISAGREEMENT, Marginals, Solver, Status
 from minfer.solvers.bp import BeliefPropagation
 
@@ -86,6 +86,7 @@ def infer(
         average), and what refreshes bring back. For belief propagation in pairs of variables
         with many values and tables without structure; elsewhere, and where lists get long, the
         whole model is swept: ``result.values`` says which, and what may be outside the lists.
+        (Where that is known beforehand and all factors are kept, the seed is the whole model.)
     compensate : bool
         Ignored factors leave their unary part behind. False is the paper's method.
     refreshes : int
@@ -138,7 +139,9 @@ def infer(
     if costs is not None:
         costs = np.asarray(real_numbers(costs, "costs", SettingsError), float)
     clock, still = Clock(), tolerance_of(solver)
-    mask = seed_mask(model, seed if source is None else _everything)
+    check_graph(model, "inference")
+    whole = objective is None and wanted is not None and wanted.dense and why_dense(model.groups)
+    mask = seed_mask(model, seed if source is None and not whole else _everything)
     start = solver(model.keep(mask))  # 1: infer in the seed
     check_type(start, Marginals, "a solver returns Marginals")
     clock.lap("seed")

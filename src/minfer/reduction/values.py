@@ -18,7 +18,7 @@ of the gains; that is a surrogate too.
 **Bringing back.** The seed is often wrong about values: it must not have the last word. A *refresh*
 reads the beliefs of all K values from what the neighbours' lists send (k K a message), takes in
 values from ``add`` on, drops listed ones below ``drop``, weighs the rest anew, and carries the
-messages over. Two sweeps and a refresh; then sweeps until beliefs move by less than ``add``, eight
+messages over. Two sweeps and a refresh; then sweeps until beliefs move by less than ``add``, four
 of them at first and twice as many each time, and a refresh, until nothing is added; then until they
 stand still, and a refresh again. The last one is the answer: the marginals of all values, listed or
 not. (A second refresh after four sweeps costs more than it brings: what is read last has the other
@@ -31,6 +31,7 @@ the rule), so that to ask for lists never costs much more than not to ask.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,7 @@ from numpy.typing import NDArray
 from minfer.checks import brief, check_flag, check_number
 from minfer.conditioning import Conditioned, condition
 from minfer.errors import RefusedError, SettingsError
+from minfer.factors import FactorGroup
 from minfer.graph import FactorGraph
 from minfer.message_state import MessageState
 from minfer.reduction.objectives import MinJoint, Objective
@@ -67,7 +69,7 @@ _RANGE = 300.0
 #: Rounds of sweeps and refreshes at most.
 _ROUNDS = 30
 #: Sweeps after which lists are looked through again, the first time; then twice as many.
-AGAIN = 8
+AGAIN = 4
 _NO_TABLES = np.zeros((0, 1, 1))
 _CONTRADICTION = "the kept values contradict one another"
 
@@ -245,7 +247,8 @@ class OverLists:
     def __init__(self, values: Values, solver: Solver, model: FactorGraph, seed: Marginals) -> None:
         assert isinstance(solver, BeliefPropagation)
         self.values, self.solver, self.model, self.seed = values, solver, model, seed
-        self.lists = self._dense("nothing was added to the seed")
+        why = why_dense(model.groups) if values.dense else ""
+        self.lists = self._dense(why or "nothing was added to the seed")
         self.used = False
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
@@ -254,7 +257,7 @@ class OverLists:
         if again and self.lists.dense:
             return self.solver(graph, start)
         model = condition(graph)
-        why = why_dense(model) if self.values.dense else ""
+        why = why_dense(model.groups) if self.values.dense else ""
         laid = why or _lay_out(model)
         if isinstance(laid, str):
             why = laid
@@ -316,20 +319,22 @@ def chosen(net: Net, seed: NDArray[np.float64], objective: Objective) -> NDArray
     return found | keep
 
 
-def why_dense(model: Conditioned) -> str:
+def why_dense(groups: Sequence[FactorGroup]) -> str:
     """Why lists cannot pay whatever is in them; empty where they may.
 
     Few values (less than :data:`FEW` on average over the ends of factors), or messages that cost
-    O(K) instead of O(K^2) anyway at half the factors and more: label distances.
+    O(K) instead of O(K^2) anyway at half the factors and more: label distances. Unary factors do
+    not count.
     """
-    ends = sum(len(g) * g.arity for g in model.groups)
+    groups = [g for g in groups if g.arity > 1]
+    ends = sum(len(g) * g.arity for g in groups)
     if not ends:
         return "no pair of variables is left"
-    mean = sum(len(g) * sum(g.shape) for g in model.groups) / ends
+    mean = sum(len(g) * sum(g.shape) for g in groups) / ends
     if mean < FEW:
         return f"variables have {mean:.3g} values on average, and lists pay from {FEW} on"
-    short = sum(len(g) for g in model.groups if g.label_taps() is not None)
-    if 2 * short >= sum(map(len, model.groups)):
+    short = sum(len(g) for g in groups if g.label_taps() is not None)
+    if 2 * short >= sum(map(len, groups)):
         return "label distances have messages in O(K), which lists do not beat"
     return ""
 
