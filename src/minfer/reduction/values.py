@@ -18,7 +18,7 @@ of the gains; that is a surrogate too.
 **Bringing back.** The seed is often wrong about values: it must not have the last word. A *refresh*
 reads the beliefs of all K values from what the neighbours' lists send (k K a message), takes in
 values from ``add`` on, drops listed ones below ``drop``, weighs the rest anew, and carries the
-messages over. Two sweeps and a refresh; then sweeps until beliefs move by less than ``add``, four
+messages over. Two sweeps and a refresh; then sweeps until beliefs move by less than ``add``, eight
 of them at first and twice as many each time, and a refresh, until nothing is added; then until they
 stand still, and a refresh again. The last one is the answer: the marginals of all values, listed or
 not. (A second refresh after four sweeps costs more than it brings: what is read last has the other
@@ -69,7 +69,7 @@ _RANGE = 300.0
 #: Rounds of sweeps and refreshes at most.
 _ROUNDS = 30
 #: Sweeps after which lists are looked through again, the first time; then twice as many.
-AGAIN = 4
+AGAIN = 8
 _NO_TABLES = np.zeros((0, 1, 1))
 _CONTRADICTION = "the kept values contradict one another"
 
