@@ -234,18 +234,6 @@ def test_read_by_suffix_or_content_and_compressed(tmp_path, suffix, data):
                        {"b": "yes"}).n_observed == 1  # fmt: skip
 
 
-@pytest.mark.parametrize("comment", ["", "// read by tokens\n"])
-def test_numbers_of_a_table_do_not_spill_into_the_next(comment):
-    text = f"""{comment}network n {{ }}
-variable a {{ type discrete [ 2 ] {{ y, n }}; }}
-variable b {{ type discrete [ 2 ] {{ y, n }}; }}
-probability ( a ) {{ table 0.5, 0.5, 0.3; }}
-probability ( b ) {{ table 0.7; }}
-"""
-    with pytest.raises(FormatError, match="the table of a has 3 numbers"):
-        parse_bif("m.bif", text.encode())
-
-
 def test_rows_are_normalised_where_files_round():
     text = b"""network x { } variable a { type discrete [3] { p, q, r }; }
     probability ( a ) { table 0.3333333, 0.3333333, 0.3333333; }"""
@@ -869,3 +857,20 @@ def test_xdsl_of_agrum_is_refused_where_its_rows_are_in_another_order():
     by_agrum = XDSL.replace(b"<genie>", b'<genie version="1.0" app="aGrUM 3.3.1">')
     with pytest.raises(FormatError, match=r"line 8.*save the network as BIFXML"):
         parse_xdsl("m", by_agrum)
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        "probability ( a ) { table 0.5, 0.5, 0.3; } probability ( b ) { table 0.7; }",
+        "probability ( a ) { table 0.5; } probability ( b ) { table 0.5, 0.3, 0.7; }",
+        "probability ( a ) { table 0.5, 0.5; } probability ( b | a ) { table 0.5, 0.5, 0.5; }",
+        "probability ( b | a ) { table 0.5, 0.5, 0.5, 0.5, 0.1; } probability ( a ) { table 0.9; }",
+    ],
+)
+def test_numbers_of_one_bif_table_do_not_spill_into_the_next(tables):
+    head = "network n { } variable a { type discrete [ 2 ] { y, n }; } "
+    head += "variable b { type discrete [ 2 ] { y, n }; } "
+    for end in ("\n", "// a comment\n"):
+        with pytest.raises(FormatError, match=r"numbers?, but needs"):
+            parse_bif("n.bif", (head + tables + end).encode())

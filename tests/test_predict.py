@@ -573,3 +573,78 @@ def test_a_batch_of_jsonl_has_no_number_that_is_none(
     assert first["P(rain)"] is None
     assert second["P(rain)"] == 1.0
     assert json.loads(told.stdout)["errors"] == 1
+
+
+LONE = {
+    "plain": [(["a", "b"], [[0.0, 1], [2, 3]])],
+    "wide": [(["a", "b"], [[0.0, -900], [800, 1500]])],
+    "wide and a field": [(["a", "b"], [[0.0, -900], [0, 900]]), (["b"], [0.0, 2000])],
+}
+
+
+@pytest.mark.parametrize("kind", LONE)
+@pytest.mark.parametrize("target", ["a", "b", "lone", ["b", "lone"]])
+def test_the_probability_of_evidence_with_variables_in_no_factor(kind: str, target: Any) -> None:
+    g = FactorGraph.named({"a": 2, "b": 2, "lone": 3}, LONE[kind])
+    for rows in ({"a": [0, 1]}, {"lone": [0, 1]}, {"a": [0, 1], "lone": [0, 2]}):
+        found = predict(g, rows, target, evidence=list(rows))["log P(e)"]
+        asked = [{k: v[i] for k, v in rows.items()} for i in range(2)]
+        wanted = [minfer.query(g, ["b"], e).log_evidence for e in asked]
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_nothing_known_has_probability_one(sprinkler: FactorGraph) -> None:
+    drawn = [drawn_network(np.random.default_rng(seed), 8, 0.3) for seed in range(20)]
+    for graph in (sprinkler, *drawn):
+        rows = {graph.name(v): [None, 0][: 2 - v % 2] + [None] * (v % 2) for v in range(3)}
+        found = predict(graph, rows, graph.name(2), evidence=list(rows), on_unknown="mark")
+        assert found["log P(e)"][0] == 0.0
+        assert not (found["log P(e)"] > 0.0).any()
+
+
+@pytest.mark.parametrize("with_arrow", [True, False])
+def test_files_without_rows_have_columns(
+    with_arrow: bool, sprinkler: FactorGraph, tmp_path: Path, monkeypatch: Any
+) -> None:
+    if not with_arrow:
+        monkeypatch.setattr(files, "arrow", lambda: None)
+    (tmp_path / "in.csv").write_text("case,wet\n")
+    wanted = ["case", "rain", "P(rain)", "P(rain=no)", "P(rain=yes)", "log P(e)", "problem"]
+    said = predict(sprinkler, tmp_path / "in.csv", "rain", out=tmp_path / "out.csv", keep=["case"])
+    assert said.rows == 0
+    assert (tmp_path / "out.csv").read_text().replace('"', "") == ",".join(wanted) + "\n"
+    whole = predict(sprinkler, tmp_path / "in.csv", "rain", keep=["case"])
+    assert list(whole.column_names if with_arrow else whole) == wanted
+    if with_arrow:
+        import pyarrow.parquet as pq
+
+        out = tmp_path / "out.parquet"
+        predict(sprinkler, tmp_path / "in.csv", "rain", out=out, keep=["case"])
+        table = pq.read_table(out)
+        assert (table.column_names, table.num_rows) == (wanted, 0)
+        assert str(table.schema.field("P(rain)").type) == "double"
+
+
+@pytest.mark.parametrize("with_arrow", [True, False])
+def test_blank_lines_are_rows_of_one_column_and_nothing_elsewhere(
+    with_arrow: bool, sprinkler: FactorGraph, tmp_path: Path, monkeypatch: Any
+) -> None:
+    if not with_arrow:
+        monkeypatch.setattr(files, "arrow", lambda: None)
+    (tmp_path / "one.csv").write_text("wet\nwet\n\ndry\n")
+    found = predict(sprinkler, tmp_path / "one.csv", "rain")
+    p = found["P(rain=yes)"]
+    assert len(p) == 3
+    assert float(p[1].as_py() if with_arrow else p[1]) == pytest.approx(0.2)
+    (tmp_path / "two.csv").write_text("wet,case\nwet,1\n\n\ndry,2\nwet,3\n")
+    out = tmp_path / "out.csv"
+    said = predict(sprinkler, tmp_path / "two.csv", "rain", out=out, chunk_rows=1, keep=["case"])
+    assert said.rows == 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "targets"), [({"wet": [10**400]}, "rain"), ({"wet": ["wet"]}, 3.5)]
+)
+def test_odd_numbers_are_typed_errors(rows: Any, targets: Any, sprinkler: FactorGraph) -> None:
+    with pytest.raises((EvidenceError, SettingsError)):
+        predict(sprinkler, rows, targets)

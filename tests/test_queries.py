@@ -17,7 +17,6 @@ from minfer import (
     EvidenceError,
     Exact,
     FactorGraph,
-    MinferError,
     ModelError,
     RefusedError,
 )
@@ -212,76 +211,6 @@ def test_plans_that_are_kept_have_a_limit_of_cells(monkeypatch):
         assert len(module._READERS[g]) == kept
 
 
-def test_wide_numbers_and_a_state_that_is_excluded():
-    """Rows that go one by one, in logs, may be impossible without the question being so."""
-    g = FactorGraph.named(
-        {"a": 2, "b": 3, "c": 2},
-        {
-            ("a", "b"): np.array([[0.0, -900, 5], [900, -1800, 0]]),
-            ("b", "c"): np.array([[0.0, -1500], [800, -100], [0, 1700.0]]),
-        },
-    )
-    for targets in (["b", "a"], ["a", "b"], ["b", "c", "a"]):
-        best = {"a": 1, "b": 2, "c": 1}
-        joint = minfer.query(g, targets, {"a": [0.0, 1.0]})
-        assert joint.table[tuple(best[t] for t in targets)] == pytest.approx(1.0)
-
-
-def test_a_parent_without_a_table_counts_with_all_its_states():
-    g = FactorGraph.named({"a": 2, "b": 2}, {("a", "b"): [[0.9, 0.1], [0.2, 0.8]]},
-                          probabilities=True)  # fmt: skip
-    assert minfer.query(g, "a").log_evidence == pytest.approx(0.0, abs=1e-15)
-    for target, evidence, want in (("a", {"b": 0}, 0.55), ("b", {"a": 0}, 0.5)):
-        assert minfer.query(g, target, evidence).log_evidence == pytest.approx(np.log(want))
-        rows = {name: [state] for name, state in evidence.items()}
-        assert minfer.predict(g, rows, target)["log P(e)"][0] == pytest.approx(np.log(want))
-    lone = FactorGraph.named({"a": 2, "lone": 3}, {("a",): [0.0, 1.0]})
-    for target, rows in (("a", {"lone": [0]}), ("lone", {"a": [1]})):
-        evidence = {name: states[0] for name, states in rows.items()}
-        want = minfer.query(lone, target, evidence).log_evidence
-        assert minfer.predict(lone, rows, target)["log P(e)"][0] == pytest.approx(want)
-    assert minfer.predict(lone, {"lone": [0]}, "a")["log P(e)"][0] == pytest.approx(-np.log(3))
-
-
-def test_true_is_no_variable_even_where_one_was_asked_for():
-    g = FactorGraph.grid(np.zeros((2, 2)), 1.0)
-    minfer.query(g, 1)
-    with pytest.raises(ModelError):
-        minfer.query(g, True)
-    minfer.query(g, 0, {1: 0})
-    with pytest.raises(MinferError):
-        minfer.query(g, 0, {True: 0})
-
-
-def test_plans_of_several_threads():
-    """More questions than plans are kept, asked at once."""
-    n = 9
-    g = FactorGraph.network(
-        {f"v{i}": 2 for i in range(n)},
-        {f"v{i}": ([f"v{i - 1}"], CHAIN) if i else [0.5, 0.5] for i in range(n)},
-    )
-    failed = []
-
-    def ask(seed):
-        rng = np.random.default_rng(seed)
-        for _ in range(300):
-            some = rng.permutation(n)[:4].tolist()
-            try:
-                assert minfer.query(g, some[0], dict.fromkeys(some[1:], 0)).log_evidence < 0
-            except Exception as error:
-                failed.append(error)
-
-    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed
-
-
-CHAIN = [[0.9, 0.1], [0.2, 0.8]]
-
-
 def test_plans_are_kept_as_long_as_the_model():
     from minfer.queries import query as _  # noqa: F401
     from minfer.queries.query import _PLANS
@@ -380,3 +309,110 @@ def test_the_same_as_pyagrum(name, tmp_path):
         axes = list(reversed(table.names))
         want = table.toarray().transpose([axes.index(target), axes.index(other)])
         assert np.abs(minfer.query(graph, [target, other], seen).table - want).max() < 1e-9
+
+
+# ---------------------------------------------------------------------- what a breaker found
+
+
+def wide() -> FactorGraph:
+    """Numbers that no plain double holds."""
+    return FactorGraph.named(
+        {"a": 2, "b": 3, "c": 2},
+        [
+            (["a", "b"], np.array([[0.0, -900, 5], [900, -1800, 0]])),
+            (["b", "c"], np.array([[0.0, -1500], [800, -100], [0, 1700.0]])),
+        ],
+    )
+
+
+def test_states_excluded_softly_are_no_contradiction_of_a_joint():
+    for targets in (["b", "a"], ["a", "b"], ["b", "c", "a"]):
+        found = minfer.query(wide(), targets, {"a": [0.0, 1.0]})
+        assert found.marginal("a").table.tolist() == [0.0, 1.0]
+        assert found.table.sum() == pytest.approx(1.0)
+
+
+def test_log_evidence_where_a_parent_has_no_table():
+    g = FactorGraph.named({"a": 2, "b": 2}, {("a", "b"): [[0.9, 0.1], [0.2, 0.8]]},
+                          probabilities=True)  # fmt: skip
+    assert minfer.query(g, "a").log_evidence == pytest.approx(0.0, abs=1e-15)
+    wanted = np.log([0.55, 0.5])
+    assert minfer.query(g, "a", {"b": 0}).log_evidence == pytest.approx(wanted[0])
+    assert minfer.query(g, "b", {"a": 0}).log_evidence == pytest.approx(wanted[1])
+    found = [minfer.predict(g, {v: [0]}, t)["log P(e)"][0] for v, t in (("b", "a"), ("a", "b"))]
+    assert found == pytest.approx(wanted.tolist())
+
+
+@pytest.mark.parametrize("name", ["x²", "x٣", "x٢"])
+def test_digits_of_other_kinds_are_no_numbers_of_variables(name):
+    g = FactorGraph.from_tables([2, 2], [[0, 1]], [np.zeros((2, 2))])
+    with pytest.raises(minfer.ModelError, match="there is no variable"):
+        minfer.query(g, name)
+    with pytest.raises(minfer.EvidenceError, match="there is no variable"):
+        minfer.query(g, 0, {name: 1})
+
+
+def test_a_bool_is_no_variable_whatever_was_asked_before():
+    g = FactorGraph.from_tables([2, 2], [[0, 1]], [np.zeros((2, 2))])
+    minfer.query(g, 1)
+    minfer.query(g, [0, 1])
+    minfer.query(g, 0, {1: 0})
+    for ask in (
+        lambda: minfer.query(g, True),
+        lambda: minfer.query(g, [False, True]),
+        lambda: minfer.query(g, 0, {True: 0}),
+        lambda: minfer.queries.prepare(g, 0, [1])({True: 0}),
+    ):
+        with pytest.raises(minfer.MinferError, match=r"True|False"):
+            ask()
+
+
+def test_a_model_that_is_impossible_itself_is_a_contradiction_of_every_question():
+    g = FactorGraph.network(
+        {"a": 2, "b": 2, "c": 2}, {"a": [0.5, 0.5], "b": [0.3, 0.7], "c": [0.1, 0.9]}
+    )
+    impossible = g.tilt([-np.inf, -np.inf, 0, 0, 0, 0])
+    for target in ("a", "b", ["b", "c"], None):
+        with pytest.raises(minfer.ContradictionError):
+            minfer.query(impossible, target, {"c": 1})
+
+
+def test_questions_from_several_threads():
+    import sys
+
+    n = 10
+    g = FactorGraph.network(
+        {f"v{i}": 2 for i in range(n)},
+        {f"v{i}": ([f"v{i - 1}"], [[0.9, 0.1], [0.2, 0.8]]) if i else [0.5, 0.5] for i in range(n)},
+    )
+    wrong: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for _ in range(200):
+            k = rng.permutation(n)[:4].tolist()
+            try:
+                float(minfer.query(g, k[0], dict.fromkeys(k[1:], 0)).log_evidence)
+            except Exception as error:
+                wrong.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(s,)) for s in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not wrong
+
+
+def test_sensitivity_of_wide_numbers_is_never_nan():
+    g = FactorGraph.named(
+        {"a": 2, "b": 2}, [(["a"], [-2000.0, 0]), (["a", "b"], [[1500.0, 1499], [0, 0]])]
+    )
+    found = minfer.sensitivity(g, "b", 0)
+    assert found.derivatives[0].tolist() == [math.inf, 0.0]  # e^1500 is no number
+    assert not any(np.isnan(d).any() for d in found.derivatives)

@@ -1074,7 +1074,12 @@ class FactorGraph:
         """The number of a variable given by number or name."""
         if isinstance(variable, str):
             found = self._index.get(variable)
-            if found is None and variable[:1] == "x" and variable[1:].isdigit() and not self.names:
+            if (
+                found is None
+                and variable[:1] == "x"
+                and _is_number(variable[1:])
+                and not self.names
+            ):
                 found = int(variable[1:])
             if found is None or found >= self.n_variables:
                 raise ModelError(f"there is no variable {variable!r}; {self._names_hint(variable)}")
@@ -1675,6 +1680,10 @@ def grid_edges(height: int, width: int) -> NDArray[np.int32]:
     edges[across:, 0] = pixel[:-1].ravel()
     edges[across:, 1] = pixel[1:].ravel()
     return edges
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 def check_graph(value: object, who: str = "a solver") -> None:

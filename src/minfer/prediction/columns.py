@@ -277,6 +277,8 @@ class StateReader:
             number = float(value)
         except (TypeError, ValueError):
             return self._of_text(str(value))
+        except OverflowError:
+            return UNKNOWN
         return self._of_number(number)
 
     def _of_text(self, text: str) -> int:

@@ -1,7 +1,8 @@
 """Cases from files and answers to files, a chunk at a time.
 
 CSV (``.csv``, ``.tsv``, compressed with ``.gz``; ``-`` is standard input or output) has a header;
-its separator is the comma, semicolon or tab that the header has most of. All cells are texts. With
+its separator is the comma, semicolon or tab that the header has most of. All cells are texts. Blank
+lines are skipped, except in a file of one column, where each is an empty cell. With
 pyarrow it is read and written by that, some ten times faster than by the standard library; Parquet
 needs pyarrow. An answer appears under its name only when it is complete.
 """
@@ -143,7 +144,9 @@ def _arrow_csv(
         reader = pacsv.open_csv(
             data,
             pacsv.ReadOptions(column_names=names, block_size=_READ),
-            pacsv.ParseOptions(delimiter=separator, newlines_in_values=True),
+            pacsv.ParseOptions(
+                delimiter=separator, newlines_in_values=True, ignore_empty_lines=len(names) > 1
+            ),
             pacsv.ConvertOptions(
                 column_types=dict.fromkeys(columns, text), include_columns=columns or names[:1],
                 null_values=[], strings_can_be_null=False,
@@ -197,7 +200,13 @@ def _plain_csv(
     place = {column: names.index(column) for column in columns}
     done = 0
     try:
-        while lines := [line for line in islice(reader, rows) if line]:
+        while given_lines := list(islice(reader, rows)):
+            if len(names) == 1:
+                lines = [line or [""] for line in given_lines]
+            else:
+                lines = [line for line in given_lines if line]
+            if not lines:
+                continue
             for k, line in enumerate(lines):
                 if len(line) != len(names):
                     raise FormatError(

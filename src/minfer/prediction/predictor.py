@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_choice, check_flag, check_whole
+from minfer.checks import check_choice, check_flag, check_whole, told
 from minfer.errors import EvidenceError, ModelError, SettingsError
 from minfer.graph import FactorGraph, check_graph
 from minfer.parallel import cores
@@ -131,7 +131,11 @@ class Predictor:
                 raise EvidenceError(f"predict: evidence: {self._no_variable(name)}")
 
     def _targets(self, given: Any) -> list[int]:
-        listed: list[Any] = [given] if isinstance(given, str | int | np.integer) else list(given)
+        if isinstance(given, str | int | np.integer):
+            given = [given]
+        if not isinstance(given, Iterable):
+            raise SettingsError(f"predict: targets are names of variables, not {told(given)}")
+        listed: list[Any] = list(given)
         out: list[int] = []
         for target in listed:
             try:
@@ -327,9 +331,13 @@ class Predictor:
         size = chunk_rows or min(1 << 16, max(256, _BLOCK // wide))
         check_whole("chunk_rows", size, 1)
         first = 1  # of a file's rows
-        for table in source.tables([*dict.fromkeys([*evidence, *self.keep])], size):
+        wanted = [*dict.fromkeys([*evidence, *self.keep])]
+        for table in source.tables(wanted, size):
             yield self.answer(table, targets, evidence, where, first), table.n
             first += table.n
+        if first == 1:  # columns alone, so that the answer has them too
+            nothing = table_of({name: np.empty(0, dtype=object) for name in wanted})
+            yield self.answer(nothing, targets, evidence, where, first), 0
 
     def _whole_file(self, cases: str | os.PathLike[str]) -> Any:
         with files.open_cases(cases) as source:

@@ -166,9 +166,9 @@ class Plan:
         probs = np.full((len(rows), len(range(self.n_states)[mine])), np.nan)
         log_z = np.full(len(rows), -np.inf)
         for k in range(len(rows)):
-            own = None if field is None else field[k]
-            try:
-                answer = Exact()(self.with_evidence(evidence[k], own))
+            try:  # a state may be excluded by the field alone
+                graph = self.with_evidence(evidence[k], None if field is None else field[k])
+                answer = Exact()(graph)
             except ContradictionError:
                 continue
             probs[k], log_z[k] = answer.probs[mine], answer.log_z

@@ -217,10 +217,10 @@ def prune(
             inside[v] = True
     for v in targets:
         inside[v] = True
-    summed = {c for c, k in zip(s.child, kept) if not k}
+    gone = {c for c, k in zip(s.child, kept) if not k}  # summed out with their factors: to one
     for v, w in enumerate(wanted):  # variables without factors have their say too
-        lone = v not in summed and not any(kept[i] for i in s.factors[v])
-        if not inside[v] and (w or s.touched[v] or lone):
+        bare = v not in gone and not any(kept[i] for i in s.factors[v])
+        if not inside[v] and (w or s.touched[v] or bare):
             inside[v] = whole
             complete = complete and whole
     variables = np.array([v for v, k in enumerate(inside) if k], dtype=np.int64)

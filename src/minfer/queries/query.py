@@ -35,14 +35,18 @@ from minfer.queries.plans import (
 from minfer.solvers.base import LogZ, Marginals, Solver, Status
 from minfer.solvers.exact import Exact
 from minfer.states import Probabilities, is_plain_number
+from minfer.words import visible
 
 #: Plans kept for each model, and cells of all of them: some 30 bytes each.
 MOST_PLANS = 64
 MOST_CELLS = 2.0**24
-_KEEPING = Lock()  # plans come and go in several threads
 _PLANS: WeakKeyDictionary[FactorGraph, OrderedDict[Any, Any]] = WeakKeyDictionary()
 #: Questions that were asked before, by target and the names of what was observed.
 _READERS: WeakKeyDictionary[FactorGraph, dict[Any, _Reader]] = WeakKeyDictionary()
+
+
+#: Held while plans are kept or forgotten: questions may come from several threads.
+_LOCK = Lock()
 
 
 class Posterior(Probabilities):
@@ -111,16 +115,13 @@ def query(
     0.16
     """
     key: Any = None
-    if solver is None and check is True and isinstance(targets, (str, int, NoneType)):
+    if solver is None and check is True and targets.__class__ in (str, int, NoneType):
         known = _READERS.get(model) if isinstance(model, FactorGraph) else None
         given = {} if evidence is None else evidence
-        reader = hard = None
         try:
             key = (targets, *given)
-            if bool in map(type, key):  # True would find 1
-                key = None
-            elif known is not None and (reader := known.get(key)) is not None:
-                hard = reader.states(given)
+            reader = None if known is None else known.get(key)
+            hard = None if reader is None else reader.states(given)
         except TypeError:  # something that is no variable, or no evidence
             key = hard = None
         if reader is not None and hard is not None:
@@ -132,11 +133,12 @@ def query(
     if targets is None and solver is None and not hard and not soft:
         return Exact()(model)  # nothing a plan could be used for again
     asked = _Question.of(model, targets, tuple(sorted(hard)), tuple(sorted(soft)), solver, check)
-    if key is not None and not soft and not isinstance(targets, bool):
-        known = _READERS.setdefault(model, {})
-        if len(known) >= MOST_PLANS:
-            known.clear()
-        known[key] = _Reader(asked)
+    if key is not None and not soft:
+        with _LOCK:
+            known = _READERS.setdefault(model, {})
+            if len(known) >= MOST_PLANS:
+                known.clear()
+            known[key] = _Reader(asked)
     return asked.answer(hard, soft)
 
 
@@ -263,6 +265,8 @@ class _Reader:
             for name, state in evidence.items():
                 if state.__class__ is not str and state.__class__ is not int:
                     return None
+                if name.__class__ is bool:  # which equals a number
+                    return None
                 v, states = known[name]
                 hard[v] = states[state]
         except (KeyError, TypeError):
@@ -296,15 +300,12 @@ class _Question:
         solver: Solver | None,
         check: bool,
     ) -> _Question:
-        kept = _PLANS.get(graph)
-        if kept is None:
-            kept = _PLANS[graph] = OrderedDict()
-        key: Any = None
-        if isinstance(targets, bool):  # True would find 1
-            key = None
-        elif isinstance(targets, (str, int)) or targets is None:
+        with _LOCK:
+            kept = _PLANS.setdefault(graph, OrderedDict())
+        key: Any = None  # no bools, which equal numbers
+        if targets.__class__ in (str, int, NoneType):
             key = targets, hard, soft, check, solver is None
-        elif isinstance(targets, (list, tuple)):
+        elif isinstance(targets, (list, tuple)) and bool not in map(type, targets):
             key = tuple(targets), hard, soft, check, solver is None
         try:
             found = None if key is None else kept.get(key)
@@ -320,10 +321,10 @@ class _Question:
             else:
                 plan = Unplanned(graph, which, hard, soft, form == "all", check)  # type: ignore[assignment]
             found = which, form, plan
-            if key is not None:
-                with _KEEPING:
+            with _LOCK:
+                if key is not None:
                     kept[key] = found
-                    _forget(graph, kept)
+                _forget(graph, kept)
         which, form, plan = found
         return cls(graph, which, form, hard, soft, solver, check, plan)
 
@@ -463,6 +464,11 @@ class _Question:
     def _check_field(self, hard: Mapping[int, int], soft: Mapping[int, NDArray]) -> None:
         """A variable with no state left, by the model's own field, evidence and soft evidence."""
         graph = self.graph
+        if self.check and graph._field is not None and graph.n_variables:
+            nothing = np.maximum.reduceat(graph._field, graph._offsets[:-1]) == -np.inf
+            if nothing.any():
+                name = visible(graph.name(int(np.argmax(nothing))))
+                raise ContradictionError(f"the model's own evidence leaves {name} no state")
         for v in (*hard, *soft):
             lo, hi = int(graph._offsets[v]), int(graph._offsets[v + 1])
             left = graph.field[lo:hi] > -np.inf
@@ -569,16 +575,17 @@ class _Later:
 
 def log_z_without_evidence(graph: FactorGraph, solver: Solver | None = None) -> float:
     """log Z of the factors alone: 0 of a Bayesian network, without any work."""
-    kept = _PLANS.setdefault(graph, OrderedDict())
+    with _LOCK:
+        kept = _PLANS.setdefault(graph, OrderedDict())
     key = ("log Z", repr(solver))
-    found = kept.get(key)
+    found: float | None = kept.get(key)
     if found is None:
         bare = graph if graph._field is None else graph._renumbered(_field=None)
         asked = _Question.of(bare, (), (), (), solver, True)
         part = asked.plan.part
         nothing = not len(part.factors) and not len(part.variables)
         found = 0.0 if nothing else asked.log_z({}, {})
-        with _KEEPING:
+        with _LOCK:
             kept[key] = found
     return found
 

@@ -211,10 +211,19 @@ def sensitivity(
         above = cliques.cavities()
         for k in range(n_own):
             i, index = own[k]
-            found = np.exp(above[k] - log_z) - f * np.exp(below[k] - log_z)
+            found = _difference(above[k] - log_z, below[k] - log_z, f)
             derivatives[i][index] = found
     covaried = [_covaried(model, i, d) for i, d in enumerate(derivatives)]
     return Sensitivity(model, model.name(t), model.states(t)[s], f, derivatives, covaried)
+
+
+def _difference(above: Floats, below: Floats, f: float) -> Floats:
+    """e^above - f e^below, infinite where no number holds it, never NaN."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        top = np.maximum(above, below)
+        top = np.where(top > -np.inf, top, 0.0)
+        part = np.exp(above - top) - f * np.exp(below - top)
+        return np.where(part == 0.0, 0.0, part * np.exp(top))
 
 
 def _shape(model: FactorGraph, factor: int) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +44,9 @@ NS_PER_VARIABLE = 45_000.0  # planning, measured: 33 to 55 thousand
 MOST_PLANS = 256
 MOST_KEPT_CELLS = float(1 << 26)  # of all plans that are kept
 _BLOCK = 1 << 23  # numbers of marginals that are not asked for, held at a time
+
+
+_LOCK = Lock()  # held while plans are kept or forgotten; of the module, so that networks pickle
 
 
 class Answers(NamedTuple):
@@ -120,6 +124,18 @@ class Network:
         return child
 
     @cached_property
+    def _uniform(self) -> NDArray[np.float64]:
+        """log S of variables that nothing is said of but as parents, 0 of others.
+
+        Where they are in a plan each of their states has probability 1/S, so that leaving them out
+        where they are barren changes nothing.
+        """
+        _, needed = self._above
+        own = np.zeros(len(self.n_states), dtype=bool)
+        own[self.child[self.child >= 0]] = True
+        return np.where(own | needed, 0.0, np.log(self.n_states))
+
+    @cached_property
     def _above(self) -> tuple[list[list[int]], NDArray[np.bool_]]:
         """Each variable's parents; and what can never be left out."""
         scope, fptr = self.flat.scope.tolist(), self.flat.fptr.tolist()
@@ -131,9 +147,7 @@ class Network:
                 needed[mine] = True
             else:
                 parents[child] = [v for v in mine if v != child]
-        own = np.zeros(len(needed), dtype=bool)
-        own[self.child[self.child >= 0]] = True
-        return parents, needed | ~own  # what no distribution sums out counts with all its states
+        return parents, needed
 
     def relevant(self, wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """The variables that are not barren if ``wanted`` are observed or asked for."""
@@ -175,6 +189,9 @@ class Network:
             out.log_pe[out.log_pe > -np.inf] = np.nan
         elif self.log_z:
             out.log_pe[:] -= self.log_z
+        if check:  # what rounding adds to one is no probability
+            np.minimum(out.log_pe, 0.0, out=out.log_pe)
+            out.log_pe[(known < 0).all(axis=1)] = 0.0
         return out
 
     @cached_property
@@ -293,7 +310,8 @@ class Network:
         except ContradictionError:
             out.probs[row], out.log_pe[row] = np.nan, -np.inf
             return
-        free = np.log(self.n_states[: graph.n_variables][~used[: graph.n_variables]])
+        own = slice(graph.n_variables)
+        free = np.where(used, self._uniform, np.log(self.n_states))[own]
         out.log_pe[row] = answer.log_z - free.sum()
         if targets:
             out.probs[row] = np.concatenate([answer.probs[self._states(v)] for v in targets])
@@ -315,14 +333,18 @@ class Network:
         key = (
             observed.tobytes(), sometimes.tobytes(), np.array(targets, np.int64).tobytes(), check
         )  # fmt: skip
-        if key in self._plans:
-            self._plans.move_to_end(key)
-            return self._plans[key]
-        plan = self._plans[key] = self._make(observed, sometimes, targets, n_rows, check)
-        kept = sum(p.rows.cells for p in self._plans.values() if p.rows.layout is not None)
-        while len(self._plans) > MOST_PLANS or (kept > MOST_KEPT_CELLS and len(self._plans) > 1):
-            _, gone = self._plans.popitem(last=False)
-            kept -= gone.rows.cells if gone.rows.layout is not None else 0.0
+        with _LOCK:
+            if key in self._plans:
+                self._plans.move_to_end(key)
+                return self._plans[key]
+        plan = self._make(observed, sometimes, targets, n_rows, check)
+        with _LOCK:
+            self._plans[key] = plan
+            kept = sum(p.rows.cells for p in self._plans.values() if p.rows.layout is not None)
+            most = MOST_KEPT_CELLS
+            while len(self._plans) > MOST_PLANS or (kept > most and len(self._plans) > 1):
+                _, gone = self._plans.popitem(last=False)
+                kept -= gone.rows.cells if gone.rows.layout is not None else 0.0
         return plan
 
     def _make(
@@ -358,7 +380,7 @@ class Network:
             target = int(place[free[0]]) if free else -1
             rows = RowPlan.one_pass(flat, tree, cut, entering, target)
             plan = _Plan(variables, rows, targets[0] if targets and not free else -1, None)
-        rows.load(flat.log_psi, flat.field, self.constant)
+        rows.load(flat.log_psi, flat.field, self.constant - float(self._uniform[used].sum()))
         return plan
 
     def _reached(
