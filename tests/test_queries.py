@@ -416,3 +416,54 @@ def test_sensitivity_of_wide_numbers_is_never_nan():
     found = minfer.sensitivity(g, "b", 0)
     assert found.derivatives[0].tolist() == [math.inf, 0.0]  # e^1500 is no number
     assert not any(np.isnan(d).any() for d in found.derivatives)
+
+
+# ---------------------------------------------------------------------- contradictions are located
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda g, e: minfer.query(g, "count", e),
+        lambda g, e: minfer.query(g, ["count", "rain"], e),
+        lambda g, e: minfer.query(g, None, e),
+        lambda g, e: minfer.queries.prepare(g, "count", list(e))(e),
+        lambda g, e: minfer.query(g, "count", e, solver=minfer.BeliefPropagation()),
+        lambda g, e: minfer.mpe(g, e),
+        lambda g, e: minfer.mpe(g, e, variables=["count"]),
+        lambda g, e: minfer.sample(g, 5, e),
+        lambda g, e: minfer.information(g, "count", e),
+        lambda g, e: minfer.influence(g, "count", e),
+        lambda g, e: minfer.sensitivity(g, "count", 1, e),
+        lambda g, e: minfer.explore(g, e),
+        lambda g, e: minfer.explore(g, e, fix=True),
+    ],
+)
+def test_a_contradiction_names_the_observations(ask):
+    g = sprinkler()
+    g = FactorGraph.network(
+        {**{v: list(g.states(v)) for v in ("rain", "sprinkler", "wet", "count")}, "mood": 2},
+        {
+            **{v: (list(g.parents(v)), g.conditional(v).table) for v in g.names},
+            "mood": ("count", np.full((3, 2), 0.5)),
+        },
+    )
+    seen = {"sprinkler": "off", "mood": 1, "rain": "no", "wet": "yes"}
+    order = "(sprinkler=off, rain=no|rain=no, sprinkler=off)"
+    with pytest.raises(
+        ContradictionError, match=f"{order} and wet=yes together have probability zero"
+    ) as caught:
+        ask(g, seen)
+    assert "mood" not in str(caught.value)
+
+
+def test_contradictions_of_soft_evidence_of_the_model_itself_and_pickled():
+    import pickle
+
+    g = sprinkler()
+    with pytest.raises(ContradictionError, match="rain=no and soft evidence on wet") as caught:
+        minfer.query(g, "count", {"sprinkler": 0, "wet": [0, 1], "rain": "no"})
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    broken = FactorGraph.named({"a": 2, "b": 2}, [(["a", "b"], np.full((2, 2), -np.inf))])
+    with pytest.raises(ContradictionError, match="without any evidence"):
+        minfer.query(broken, "a", {"b": 0})

@@ -6,6 +6,7 @@ All derive from :class:`MinferError`; the command line maps them to exit codes.
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 from minfer.words import visible
 
@@ -28,7 +29,25 @@ class EvidenceError(MinferError, ValueError):
 
 
 class ContradictionError(MinferError, ValueError):
-    """Every assignment has probability zero: the model, or model and evidence, contradict."""
+    """Every assignment has probability zero: the model, or model and evidence, contradict.
+
+    Its text may have to be found, as which observations are to blame: when it is asked for.
+    """
+
+    def __init__(self, message: str = "", ask: Callable[[], str | None] | None = None) -> None:
+        super().__init__(message)
+        self.ask = ask
+
+    def __str__(self) -> str:
+        if self.ask is not None:
+            ask, self.ask = self.ask, lambda: None
+            found = ask()
+            if found:
+                self.args = (found,)
+        return super().__str__()
+
+    def __reduce__(self) -> tuple[type[ContradictionError], tuple[str]]:
+        return type(self), (str(self),)
 
 
 class FormatError(MinferError, ValueError):

@@ -34,6 +34,7 @@ from minfer.errors import ModelError
 from minfer.graph import FactorGraph, check_graph
 from minfer.notebook import card
 from minfer.queries.cliques import Cliques, check_fits, constant_of, with_tree
+from minfer.queries.conflicts import locates
 from minfer.queries.evidence import Evidence, numbered, with_both
 from minfer.queries.pruning import prune
 from minfer.words import counted, visible
@@ -184,6 +185,7 @@ class Best:
         return card("Best assignment", about, ("variable", "state"), rows, last)
 
 
+@locates
 def mpe(
     model: FactorGraph,
     evidence: Evidence | None = None,

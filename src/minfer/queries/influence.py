@@ -15,6 +15,7 @@ import numpy as np
 from minfer.checks import load, told
 from minfer.errors import ModelError
 from minfer.graph import FactorGraph, check_graph
+from minfer.queries.conflicts import locates
 from minfer.queries.evidence import Evidence, numbered
 from minfer.queries.query import Posterior, query
 from minfer.words import visible
@@ -87,6 +88,7 @@ class Influence:
         return "\n".join(lines)
 
 
+@locates
 def influence(
     model: FactorGraph,
     target: int | str,

@@ -17,6 +17,7 @@ import numpy as np
 from minfer.checks import load
 from minfer.errors import ContradictionError, ModelError
 from minfer.graph import FactorGraph, check_graph
+from minfer.queries.conflicts import locates
 from minfer.queries.evidence import Evidence, log_field, numbered
 from minfer.queries.plans import IMPOSSIBLE, plan_for
 from minfer.words import visible
@@ -81,6 +82,7 @@ class Information:
         return "\n".join(lines)
 
 
+@locates
 def information(
     model: FactorGraph,
     target: int | str,

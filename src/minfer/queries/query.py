@@ -23,6 +23,7 @@ from minfer.checks import check_flag, check_type, integer
 from minfer.errors import ContradictionError, EvidenceError, ModelError
 from minfer.graph import FactorGraph, check_graph
 from minfer.joint import Joint
+from minfer.queries.conflicts import located
 from minfer.queries.evidence import Evidence, log_field, numbered, with_both
 from minfer.queries.plans import (
     IMPOSSIBLE,
@@ -333,6 +334,14 @@ class _Question:
     ) -> Posterior | Joint | Marginals:
         if self.graph._field is not None or soft:
             self._check_field(hard, soft)
+        try:
+            return self._answer(hard, soft)
+        except ContradictionError as error:
+            raise located(error, self.graph, hard, soft) from None
+
+    def _answer(
+        self, hard: Mapping[int, int], soft: Mapping[int, NDArray[np.float64]]
+    ) -> Posterior | Joint | Marginals:
         if self.solver is not None:
             return self._solve(self.solver, hard, soft)
         plan = self.plan

@@ -20,6 +20,7 @@ from minfer.elimination import clique_tree
 from minfer.errors import ModelError
 from minfer.graph import FactorGraph, check_graph
 from minfer.queries.cliques import Cliques, check_fits, with_tree
+from minfer.queries.conflicts import locates
 from minfer.queries.evidence import Evidence, with_any_evidence
 
 _BLOCK = 1 << 22  # cells of separate tables at a time
@@ -74,6 +75,7 @@ class Samples(np.ndarray):
         )
 
 
+@locates
 def sample(
     model: FactorGraph,
     n: int,

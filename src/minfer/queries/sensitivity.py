@@ -28,6 +28,7 @@ from minfer.errors import ContradictionError, ModelError, RefusedError
 from minfer.factors import Tables
 from minfer.graph import FactorGraph, check_graph
 from minfer.queries.cliques import Cliques, Factor, check_fits
+from minfer.queries.conflicts import locates
 from minfer.queries.evidence import Evidence, numbered
 from minfer.queries.plans import IMPOSSIBLE
 from minfer.words import visible
@@ -150,6 +151,7 @@ class Sensitivity:
         return "\n".join(lines)
 
 
+@locates
 def sensitivity(
     model: FactorGraph,
     target: int | str,

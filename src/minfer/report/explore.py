@@ -20,11 +20,12 @@ from minfer.checks import check_flag, check_type, told
 from minfer.conditioning import condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
-from minfer.errors import RefusedError, SettingsError
+from minfer.errors import ContradictionError, RefusedError, SettingsError
 from minfer.graph import FactorGraph, check_graph
 from minfer.io.text import PathLike, write_bytes
 from minfer.joint import Joint
 from minfer.layout import Scopes, cells, scopes
+from minfer.queries.conflicts import located
 from minfer.queries.evidence import Evidence, with_any_evidence
 from minfer.queries.pruning import prune
 from minfer.queries.query import query
@@ -113,7 +114,10 @@ def explore(
     before, seen = _without_evidence(graph)
     if not fix:
         graph = before
-    given, given_log = _built_in(graph)
+    try:
+        given, given_log = _built_in(graph)
+    except ContradictionError as error:
+        raise located(error, before, seen, {}) from None
     if targets is not None:
         graph, seen = _part(graph, targets, seen, fix)
     if graph.n_variables > MAX_VARIABLES:
@@ -124,7 +128,10 @@ def explore(
         )
     engine = _engine(graph, fix, targets is not None)
     if seen and not fix:
-        _check_possible(graph, seen)
+        try:
+            _check_possible(graph, seen)
+        except ContradictionError as error:
+            raise located(error, graph, seen, {}) from None
     parents = _parents(graph)
     directed = parents is not None
     heights = [_height(int(s)) for s in graph.n_states]

@@ -1,0 +1,107 @@
+"""Which observations contradict each other: a smallest set that the model gives probability zero.
+
+Smallest in the sense that each of them is needed: they are left out one after the other, as long as
+the rest stays impossible. That takes a question for each of them, so it is done when the error's
+text is asked for, not when it is raised: who marks impossible cases and goes on does not pay.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import wraps
+from inspect import signature
+from typing import ParamSpec, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import ContradictionError, RefusedError
+from minfer.graph import FactorGraph
+from minfer.queries.evidence import log_field, numbered
+from minfer.queries.plans import plan_for
+from minfer.words import visible
+
+#: Seconds after which what has not been left out yet is named too.
+MOST_SECONDS = 2.0
+_SHOWN = 12
+
+Hard = Mapping[int, int]
+Soft = Mapping[int, NDArray[np.float64]]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def located(
+    error: ContradictionError, graph: FactorGraph, hard: Hard, soft: Soft
+) -> ContradictionError:
+    """The same error, whose text names the observations."""
+    if error.ask is not None:
+        return error
+    return ContradictionError(error.args[0], lambda: words(graph, hard, soft))
+
+
+def locates(function: Callable[P, T]) -> Callable[P, T]:
+    """Contradictions of a function of ``model`` and ``evidence`` name the observations."""
+
+    @wraps(function)
+    def located_function(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except ContradictionError as error:
+            given = signature(function).bind(*args, **kwargs).arguments
+            model, evidence = given["model"], given.get("evidence")
+            found = numbered(model, {} if evidence is None else evidence)
+            raise located(error, model, *found) from None
+
+    return located_function
+
+
+def words(graph: FactorGraph, hard: Hard, soft: Soft) -> str | None:
+    """What is wrong, in words; None where it cannot be found."""
+    until = time.perf_counter() + MOST_SECONDS
+    left: dict[int, int | NDArray[np.float64]] = {**hard, **soft}
+    try:
+        if possible(graph, left):
+            return None  # a contradiction of another kind
+        if not possible(graph, {}):
+            return "every assignment of the model has probability zero, without any evidence"
+        for v in list(left):
+            rest = {u: x for u, x in left.items() if u != v}
+            if not possible(graph, rest):
+                left = rest
+            if time.perf_counter() > until:
+                break
+    except RefusedError:
+        return None
+    said = [_said(graph, v, x) for v, x in left.items()]
+    if len(said) == 1:
+        return f"{said[0]} has probability zero under this model"
+    if len(said) > _SHOWN:
+        said = [*said[:_SHOWN], f"{len(said) - _SHOWN} more"]
+    return f"{', '.join(said[:-1])} and {said[-1]} together have probability zero under this model"
+
+
+def _said(graph: FactorGraph, v: int, state: int | NDArray[np.float64]) -> str:
+    name = visible(graph.name(v))
+    if isinstance(state, np.ndarray):
+        return f"soft evidence on {name}"
+    return f"{name}={visible(graph.states(v)[state])}"
+
+
+def possible(graph: FactorGraph, given: Mapping[int, int | NDArray[np.float64]]) -> bool:
+    """Whether evidence has a positive probability."""
+    hard = {v: x for v, x in given.items() if not isinstance(x, np.ndarray)}
+    soft = {v: x for v, x in given.items() if isinstance(x, np.ndarray)}
+    try:
+        plan = plan_for(graph, (), tuple(sorted(hard)), tuple(sorted(soft)))
+        row = plan.nothing_known.copy()
+        for v, state in hard.items():
+            if v in plan.place:
+                row[0, plan.place[v]] = state
+        if not plan.check_known(row[0]):
+            return False
+        field = log_field(plan.graph, plan.place, soft)[None] if soft else None
+        return bool(plan.run(row, field).log_z[0] > -np.inf)
+    except ContradictionError:
+        return False
