@@ -63,9 +63,8 @@ def test_mpe(garden):
     best = minfer.mpe(sprinkler(), {"wet": "yes"}, k=2)
     found = told(run("mpe", garden, "-e", "wet=yes", "-k", 2, "--json"))
     assert found["proven"]
-    assert [a["states"] for a in found["assignments"]] == [
-        dict(zip(a.variables, a.states)) for a in best
-    ]
+    assert [a["states"] for a in found["assignments"]] == [a.states for a in best]
+    assert [a["probability"] for a in found["assignments"]] == [a.probability for a in best]
     out = run("mpe", garden, "-e", "wet=yes", "-k", 2).stdout
     assert "wet (observed)   yes" in out
     assert "proven" in out

@@ -467,3 +467,40 @@ def test_contradictions_of_soft_evidence_of_the_model_itself_and_pickled():
     broken = FactorGraph.named({"a": 2, "b": 2}, [(["a", "b"], np.full((2, 2), -np.inf))])
     with pytest.raises(ContradictionError, match="without any evidence"):
         minfer.query(broken, "a", {"b": 0})
+
+
+# ---------------------------------------------------------------------- answers of one kind
+
+
+def test_every_answer_knows_its_log_evidence_and_makes_tables():
+    pd = pytest.importorskip("pandas")
+    g, seen = sprinkler(), {"wet": "yes"}
+    one, two, every = (minfer.query(g, t, seen) for t in ("rain", ["rain", "sprinkler"], None))
+    wanted = one.log_evidence
+    assert two.log_evidence == pytest.approx(wanted)
+    assert every.log_evidence == pytest.approx(wanted)
+    assert minfer.query(g).log_evidence == pytest.approx(0.0, abs=1e-12)
+    soft = g.with_soft_evidence({"wet": [0.5, 0.25]})
+    assert minfer.query(soft).log_evidence == pytest.approx(
+        minfer.query(soft, "rain").log_evidence, abs=1e-12
+    )
+    frame = one.to_pandas()
+    assert isinstance(frame, pd.Series)
+    assert (frame.name, frame.index.name) == ("probability", "rain")
+    assert frame["yes"] == one["yes"]
+    table = every.to_pandas()
+    assert table["rain"]["yes"] == every["rain"]["yes"]
+    assert table.index.names == ["variable", "state"]
+    assert len(table) == 9
+    assert Exact()(g)["rain"].to_pandas()["yes"] == pytest.approx(0.2)
+
+
+def test_ranked_assignments_are_dicts_with_probabilities():
+    pytest.importorskip("pandas")
+    best = minfer.mpe(sprinkler(), {"wet": "yes"}, 3)
+    assert best.states == best.best.states
+    assert all(isinstance(a.states, dict) for a in best)
+    assert [a.states["rain"] for a in best] == [a["rain"] for a in best]
+    assert best.to_pandas()["probability"].tolist() == [a.probability for a in best]
+    assert best.to_dict()["assignments"][0]["probability"] == best.probability
+    assert sum(best.to_pandas()["probability"]) <= 1.0

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import integer, told
+from minfer.checks import integer, load, told
 from minfer.errors import EvidenceError, MinferError, ModelError
 from minfer.words import visible
 
@@ -338,5 +338,14 @@ class Probabilities(np.ndarray):
 
     def to_dict(self) -> dict[str, Any]:
         """By the states' names."""
-        names = self.states or tuple(str(s) for s in range(len(self)))
-        return dict(zip(names, self.tolist()))
+        return dict(zip(self._labels, self.tolist()))
+
+    def to_pandas(self) -> Any:
+        """A pandas Series, its index the states."""
+        pd = load("pandas")
+        index = pd.Index(self._labels, name=self.variable)
+        return pd.Series(np.array(self), index=index, name="probability")
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        return self.states or tuple(str(s) for s in range(len(self)))

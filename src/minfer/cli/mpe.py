@@ -55,8 +55,9 @@ def mpe(
     to = render.console()
     titles = ["state"] if len(best) == 1 else [f"{i + 1}." for i in range(len(best))]
     table = render.empty_table("variable", *titles)
-    for i, name in enumerate(best.best.variables):
-        states = [a.states[i] for a in best]
+    assignments = [a.states for a in best]
+    for name in best.best.variables:
+        states = [states[name] for states in assignments]
         observed = isinstance(seen.get(graph.index(name)), int)
         table.add_row(name + (" (observed)" if observed else ""), *states)
     table.add_row("probability", *(f"{a.probability:.4g}" for a in best))

@@ -69,9 +69,10 @@ class Assignment:
     _names: tuple[tuple[str, ...], ...]
 
     @property
-    def states(self) -> tuple[str, ...]:
-        """The state of each variable by name."""
-        return tuple(names[int(k)] for names, k in zip(self._names, self.numbers))
+    def states(self) -> dict[str, str]:
+        """By names: {variable: state}."""
+        named = (names[int(k)] for names, k in zip(self._names, self.numbers))
+        return dict(zip(self.variables, named))
 
     @property
     def probability(self) -> float:
@@ -81,7 +82,8 @@ class Assignment:
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values, ready for JSON."""
         return {
-            "states": dict(zip(self.variables, self.states)),
+            "states": self.states,
+            "probability": self.probability,
             "log_score": self.log_score,
             "log_probability": self.log_probability,
         }
@@ -95,7 +97,7 @@ class Assignment:
         return self._names[variable][int(self.numbers[variable])]
 
     def __repr__(self) -> str:
-        pairs = [f"{visible(v)}={visible(s)}" for v, s in zip(self.variables, self.states)]
+        pairs = [f"{visible(v)}={visible(s)}" for v, s in self.states.items()]
         more = f", ... {len(pairs) - _SHOWN} more" if len(pairs) > _SHOWN else ""
         return f"Assignment({', '.join(pairs[:_SHOWN])}{more}; log score {self.log_score:.6g})"
 
@@ -131,7 +133,7 @@ class Best:
     @property
     def states(self) -> dict[str, str]:
         """The best assignment by names: {variable: state}."""
-        return dict(zip(self.best.variables, self.best.states))
+        return self.best.states
 
     @property
     def log_score(self) -> float:
@@ -168,7 +170,8 @@ class Best:
     def to_pandas(self) -> Any:
         """A DataFrame: a row for each assignment, a column for each variable, and the scores."""
         pd = load("pandas")
-        frame = pd.DataFrame([a.states for a in self.ranked], columns=self.best.variables)
+        frame = pd.DataFrame([a.states for a in self.ranked], columns=list(self.best.variables))
+        frame["probability"] = [a.probability for a in self.ranked]
         frame["log_score"] = [a.log_score for a in self.ranked]
         frame["log_probability"] = [a.log_probability for a in self.ranked]
         return frame
@@ -178,7 +181,7 @@ class Best:
         return f"Best({counted(len(self), 'assignment')}, {proven}; {self.best!r})"
 
     def _repr_html_(self) -> str:
-        rows = list(zip(self.best.variables, self.best.states))[:_SHOWN]
+        rows = list(self.best.states.items())[:_SHOWN]
         about = f"log score {self.log_score:.6g}, probability {self.best.probability:.4g}"
         more = len(self.best.variables) - len(rows)
         last = f"and {more:,} more variables" if more else ""

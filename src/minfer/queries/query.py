@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from threading import Lock
 from types import NoneType
 from typing import Any
@@ -69,6 +69,23 @@ class Posterior(Probabilities):
         return math.nan if self._ask is None else self._ask()
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Posteriors(Marginals):
+    """P(each variable | evidence), and log P(evidence)."""
+
+    _solver: Solver | None = None
+
+    @classmethod
+    def of(cls, answer: Marginals, solver: Solver | None) -> Posteriors:
+        own = {f.name: getattr(answer, f.name) for f in fields(Marginals)}
+        return cls(**own, _solver=solver)
+
+    @property
+    def log_evidence(self) -> float:
+        """Log of the probability of the evidence, as a :class:`Posterior` has it."""
+        return self.log_z - log_z_without_evidence(self.graph, self._solver)
+
+
 def query(
     model: FactorGraph,
     targets: int | str | Sequence[int | str] | None = None,
@@ -99,8 +116,8 @@ def query(
         Its distribution, an array (S,).
     Joint, a list of targets
         Their joint table.
-    Marginals, None
-        Of every variable.
+    Posteriors, None
+        Marginals of every variable. All three have ``log_evidence`` and ``to_pandas()``.
 
     Examples
     --------
@@ -132,7 +149,7 @@ def query(
     check_flag("check", check)
     hard, soft = numbered(model, {} if evidence is None else evidence)
     if targets is None and solver is None and not hard and not soft:
-        return Exact()(model)  # nothing a plan could be used for again
+        return Posteriors.of(Exact()(model), None)  # nothing a plan could be used for again
     asked = _Question.of(model, targets, tuple(sorted(hard)), tuple(sorted(soft)), solver, check)
     if key is not None and not soft:
         with _LOCK:
@@ -441,7 +458,7 @@ class _Question:
     ) -> Marginals:
         graph = self._with(hard, soft)
         own = probs[: int(graph._offsets[-1])].copy()
-        return Marginals(
+        return Posteriors(
             graph, own, repr(Exact()), Status.EXACT, LogZ.EXACT, state=_Later(graph, log_z)
         )
 
@@ -449,7 +466,8 @@ class _Question:
         self, solver: Solver, hard: Mapping[int, int], soft: Mapping[int, NDArray]
     ) -> Posterior | Joint | Marginals:
         if self.form == "all":
-            return solver(self._with(hard, soft))
+            answer = solver(self._with(hard, soft))
+            return Posteriors.of(answer, solver) if type(answer) is Marginals else answer
         part = self.plan.part
         place = self.plan.place
         graph = part.graph.tilt(log_field(part.graph, place, soft)) if soft else part.graph

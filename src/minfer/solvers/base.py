@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_type, integer, integers, real_numbers
+from minfer.checks import check_type, integer, integers, load, real_numbers
 from minfer.errors import ModelError, RefusedError
 from minfer.factors import FactorGroup, read_only
 from minfer.graph import FactorGraph, check_graph
@@ -333,6 +333,14 @@ class Marginals:
         if not self.graph.n_variables:
             return np.zeros(0)
         return np.maximum.reduceat(self.probs, self.graph._offsets[:-1])
+
+    def to_pandas(self) -> Any:
+        """A pandas Series of all marginals, its index variable and state."""
+        pd = load("pandas")
+        graph = self.graph
+        pairs = [(graph.name(v), s) for v in range(graph.n_variables) for s in graph.states(v)]
+        index = pd.MultiIndex.from_tuples(pairs, names=["variable", "state"])
+        return pd.Series(np.array(self.probs), index=index, name="probability")
 
     def to_dict(self, variables: Iterable[int | str] | None = None) -> dict[str, Any]:
         """Plain Python values, ready for JSON; minus infinity and NaN become None."""
