@@ -80,7 +80,7 @@ def test_answers_speak_names():
 def test_in_pandas():
     pytest.importorskip("pandas", reason="pandas is not installed")
     frame = minfer.mpe(sprinkler(), k=3).to_pandas()
-    assert frame.shape == (3, 6)
+    assert frame.shape == (3, 7)
     assert frame["log_score"].is_monotonic_decreasing
 
 

@@ -874,3 +874,52 @@ def test_numbers_of_one_bif_table_do_not_spill_into_the_next(tables):
     for end in ("\n", "// a comment\n"):
         with pytest.raises(FormatError, match=r"numbers?, but needs"):
             parse_bif("n.bif", (head + tables + end).encode())
+
+
+TWO = b"""network n { }
+variable a { type discrete [ 2 ] { y, n }; }
+variable b { type discrete [ 2 ] { y, n }; }
+probability ( a ) {
+  table 0.5, 0.5;
+}
+"""
+TWO_NET = b"""net { }
+node a { states = ("y" "n"); }
+node b { states = ("y" "n"); }
+potential (a) { data = (0.5 0.5); }
+potential (b | a) {
+  data = ((0.5 0.5)
+          (0.5 0.4));
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("parse", "data", "place"),
+    [
+        (parse_bif, TWO.replace(b"0.5;", b"0.4;") + b"probability ( b ) { table 0.5, 0.5; }",
+         "line 5, column 9, token '0.5'"),
+        (parse_bif, TWO + b"probability ( b | a ) {\n  table 0.5, 0.5, 0.5,\n  0.4;\n}\n",
+         "line 8, column 14, token '0.5'"),
+        (parse_bif, TWO + b"probability ( b | a ) {\n  default 0.5, 0.4;\n  (y) 0.5, 0.5;\n}\n",
+         "line 8, column 3, token 'default'"),
+        (parse_bif, TWO + b"probability ( b | a ) {\n  (y) 0.5, 0.5;\n  (n) 0.5, 0.4;\n}\n",
+         "line 9, column 3, token '('"),
+        (parse_net, TWO_NET, "line 7, column 12, token '0.5'"),
+        (parse_net, TWO_NET.replace(b"(0.5 0.5);", b"(0.5 0.4);"), "line 4, column 25, token '0.5'"),
+    ],
+)  # fmt: skip
+def test_a_row_that_does_not_sum_to_one_has_its_place(parse, data, place):
+    with pytest.raises(FormatError, match=re.escape(f"{place}: the probabilities of")):
+        parse("n", data)
+
+
+@pytest.mark.parametrize(("parse", "data"), [(parse_bif, TWO), (parse_net, TWO_NET)])
+def test_a_file_that_is_cut_off_says_that_it_ends(parse, data):
+    text = data.rstrip()
+    for k in range(1, len(text) - 1):
+        try:
+            parse("n", text[:k])
+        except FormatError as error:
+            if text[:k].rstrip()[-1:] not in (b"}", b""):
+                assert "ends" in str(error), (text[:k][-20:], str(error))

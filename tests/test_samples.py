@@ -58,6 +58,10 @@ def test_in_pandas():
     pytest.importorskip("pandas", reason="pandas is not installed")
     frame = minfer.sample(sprinkler(), 20, {"wet": "yes"}).to_pandas()
     assert list(frame["wet"]) == ["yes"] * 20
+    assert set(frame["rain"]) <= {"no", "yes"}
+    assert all(isinstance(x, str) for x in frame["rain"])
+    assert frame.value_counts().sum() == 20  # counts what is there, not all combinations
+    frame = minfer.sample(sprinkler(), 20, {"wet": "yes"}).to_pandas(categories=True)
     assert list(frame["rain"].cat.categories) == ["no", "yes"]
 
 

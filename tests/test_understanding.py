@@ -144,7 +144,7 @@ def test_influence_is_leaving_out_and_taking_alone(seed):
 
 
 def test_influence_speaks_names():
-    found = minfer.influence(sprinkler(), "rain", {"wet": "yes", "count": 2}, "yes")
+    found = minfer.influence(sprinkler(), "rain", {"wet": "yes", "count": 2}, state="yes")
     assert "wet=yes" in str(found)
     assert found.to_dict()["state"] == "yes"
     with pytest.raises(ModelError, match="has evidence itself"):
@@ -188,3 +188,23 @@ def test_information_speaks_names():
     assert "wet would tell" in str(found)
     with pytest.raises(ModelError, match="is observed"):
         minfer.information(sprinkler(), "rain", {"rain": "yes"})
+
+
+def test_what_is_printed_says_its_unit_and_each_thing_once():
+    told = str(minfer.information(sprinkler(), "rain", {"wet": "yes"}))
+    assert "would tell" in told
+    assert all(" nats" in line for line in told.splitlines())
+    assert minfer.information(sprinkler(), "rain").to_dict()["unit"] == "nats"
+    lines = str(minfer.sensitivity(sprinkler(), "rain", "yes", {"wet": "yes"})).splitlines()
+    assert "others of its row change in proportion" in lines[0]
+    rows = [line.split(" for P(")[1] for line in lines[1:]]
+    given = [row.split("=")[0] + row.partition(" | ")[2].partition(")")[0] for row in rows]
+    given = [row for row in given if not row.startswith("count")]  # which has three states
+    assert len(set(given)) == len(
+        given
+    )  # of two states one: the other's is the same, but for the sign
+
+
+def test_the_state_of_influence_is_named():
+    with pytest.raises(TypeError):
+        minfer.influence(sprinkler(), "rain", {"wet": "yes"}, "yes")

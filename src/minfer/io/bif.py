@@ -227,7 +227,8 @@ class _Rows:
             if values.size != n_rows * self.size:
                 text.fail(self.table[0] - 1, draft.size_complaint(scope, values.size))
             by_child = values.reshape(self.size, n_rows)
-            draft.table(scope, np.ascontiguousarray(by_child.T), self.at)
+            first = self.table[0]  # the variable itself is slowest: a row begins at its number
+            draft.table(scope, np.ascontiguousarray(by_child.T), self.at, lambda r: first + r)
             return
         if len(set(self.rows)) < len(self.rows):
             seen: set[int] = set()
@@ -236,7 +237,8 @@ class _Rows:
         values = self._filled(n_rows) if self.default is not None else self._complete(n_rows)
         places = {row: span[0] - 1 for row, span in zip(self.rows, self.spans)}
         row_at = self._row_begin
-        draft.table(scope, values, self.at, lambda r: row_at(places[r]) if r in places else self.at)
+        other = self.at if self.default is None else self.default[0] - 1
+        draft.table(scope, values, self.at, lambda r: row_at(places[r]) if r in places else other)
 
     def _complete(self, n_rows: int) -> NDArray[np.float64]:
         """All rows, none missing."""

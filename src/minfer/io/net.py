@@ -175,14 +175,15 @@ class _Net:
             if model is not None:
                 text.fail(model, f"{visible(child)} is given by an expression; only data are read")
             text.fail(at, f"the potential of {visible(child)} has no data")
-        self.draft.table(scope, self._data(scope, *data), at)
+        size, numbers = self.draft.shape(scope)[-1], self._data(scope, *data)
+        self.draft.table(scope, text.numbers_at(numbers), at, lambda r: numbers[r * size])
 
     def _name(self, k: int) -> str:
         identifier = self.text.string(k, "a node")
         return self.named.get(identifier, identifier)
 
-    def _data(self, scope: list[int], begin: int, end: int) -> NDArray[np.float64]:
-        """The numbers between parentheses, which must match and hold whole rows."""
+    def _data(self, scope: list[int], begin: int, end: int) -> list[int]:
+        """Where numbers stand between parentheses, which must match and hold whole rows."""
         text, size = self.text, self.draft.shape(scope)[-1]
         text.expect(begin, "(")
         numbers: list[int] = []
@@ -203,7 +204,7 @@ class _Net:
                 numbers.append(k)
         if depth:
             text.fail(opened, "this parenthesis is never closed")
-        return text.numbers_at(numbers)
+        return numbers
 
 
 # ---------------------------------------------------------------------- writing

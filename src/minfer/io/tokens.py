@@ -140,6 +140,8 @@ class Tokens:
         if k >= len(self.words):
             self.ends(message)
         match = next(islice(self._token.finditer(self._text), k, None))
+        if k == len(self.words) - 1:
+            message += " (the file ends here: is it cut off?)"
         line, column = _place(self._text, match.start())
         raise error(
             f"{self.name}: line {line}, column {column}, token '{shortened(match[0])}': {message}"

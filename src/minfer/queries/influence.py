@@ -93,6 +93,7 @@ def influence(
     model: FactorGraph,
     target: int | str,
     evidence: Evidence,
+    *,
     state: int | str | None = None,
 ) -> Influence:
     """Which observation moved the target, and how much.
@@ -110,7 +111,7 @@ def influence(
     >>> import minfer
     >>> from minfer.examples import sprinkler
     >>> seen = {"wet_grass": 1, "sprinkler": 1, "season": 2}
-    >>> print(minfer.influence(sprinkler(), "rain", seen, 1))
+    >>> print(minfer.influence(sprinkler(), "rain", seen, state=1))
     P(rain=1) = 0.1626, without evidence 0.3375
       sprinkler=1: -0.460 log-odds; without it 0.2352, alone 0.2174
       season=2: -0.454 log-odds; without it 0.2341, alone 0.1500

@@ -59,6 +59,7 @@ class Information:
         """Plain Python values, ready for JSON."""
         return {
             "target": self.target,
+            "unit": "nats",
             "entropy": self.entropy,
             "rows": [row._asdict() for row in self.rows],
         }
@@ -76,7 +77,7 @@ class Information:
         lines = [f"entropy of {visible(self.target)}: {self.entropy:.4f} nats"]
         for row in self.rows[:10]:
             lines.append(
-                f"  {visible(row.variable)} would tell {row.mutual_information:.4f} "
+                f"  {visible(row.variable)} would tell {row.mutual_information:.4f} nats "
                 f"({row.share:.1%})"
             )
         return "\n".join(lines)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_whole, load
+from minfer.checks import check_flag, check_whole, load
 from minfer.conditioning import condition
 from minfer.decomposition import only_tables
 from minfer.elimination import clique_tree
@@ -63,9 +63,16 @@ class Samples(np.ndarray):
             for k, (v, names) in enumerate(zip(self.variables, self.states))
         }
 
-    def to_pandas(self) -> Any:
-        """A DataFrame of categories: a row for each sample, a column for each variable."""
+    def to_pandas(self, categories: bool = False) -> Any:
+        """A DataFrame of states' names: a row for each sample, a column for each variable.
+
+        With ``categories`` its columns are categorical: smaller, and they know states that were
+        not drawn, but ``value_counts`` of such a frame counts every combination of them.
+        """
+        check_flag("categories", categories)
         pd = load("pandas")
+        if not categories:
+            return pd.DataFrame(self.to_dict(), columns=list(self.variables))
         x = np.asarray(self)
         return pd.DataFrame(
             {

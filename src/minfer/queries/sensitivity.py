@@ -136,14 +136,30 @@ class Sensitivity:
         n = sum(d.size for d in self.derivatives) if top is None else top
         return pd.DataFrame(self.largest(n), columns=list(Entry._fields))
 
+    def _different(self, top: int) -> list[Entry]:
+        """The largest, without the other state of a row of two: that is the same, but its sign."""
+        out: list[Entry] = []
+        rows: set[tuple[Any, ...]] = set()
+        for e in self.largest(2 * top):
+            child = self.graph.child(e.factor)
+            row = (e.factor, *e.given.values())
+            if child is not None and self.graph._n_states[child] == 2 and row in rows:
+                continue
+            rows.add(row)
+            out.append(e)
+        return out[:top]
+
     def __repr__(self) -> str:
         n = sum(d.size for d in self.derivatives)
         what = f"P({visible(self.target)}={visible(self.state)})"
         return f"Sensitivity({what} = {self.probability:.4f} in {n:,} entries)"
 
     def __str__(self) -> str:
-        lines = [f"P({visible(self.target)}={visible(self.state)}) = {self.probability:.6f}"]
-        for e in self.largest(10):
+        lines = [
+            f"P({visible(self.target)}={visible(self.state)}) = {self.probability:.6f}; its "
+            "derivatives, where the others of its row change in proportion:"
+        ]
+        for e in self._different(10):
             given = ", ".join(f"{visible(v)}={visible(s)}" for v, s in e.given.items())
             moved = e.derivative if math.isnan(e.covaried) else e.covaried
             what = f"{visible(e.variable)}={visible(e.state)}{f' | {given}' if given else ''}"
@@ -177,13 +193,10 @@ def sensitivity(
     ...     {"rain": [0.8, 0.2], "wet": (["rain"], [[0.9, 0.1], [0.2, 0.8]])},
     ... )
     >>> print(minfer.sensitivity(g, "rain", "yes", {"wet": "yes"}))
-    P(rain=yes) = 0.666667
+    P(rain=yes) = 0.666667; its derivatives, where the others of its row change in proportion:
       +2.2222 for P(wet=no | rain=no) = 0.9
-      -2.2222 for P(wet=yes | rain=no) = 0.1
       -1.3889 for P(rain=no) = 0.8
-      +1.3889 for P(rain=yes) = 0.2
       -0.2778 for P(wet=no | rain=yes) = 0.2
-      +0.2778 for P(wet=yes | rain=yes) = 0.8
     """
     check_graph(model, "sensitivity")
     t = model.index(target)
