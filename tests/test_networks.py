@@ -906,7 +906,8 @@ potential (b | a) {
         (parse_bif, TWO + b"probability ( b | a ) {\n  (y) 0.5, 0.5;\n  (n) 0.5, 0.4;\n}\n",
          "line 9, column 3, token '('"),
         (parse_net, TWO_NET, "line 7, column 12, token '0.5'"),
-        (parse_net, TWO_NET.replace(b"(0.5 0.5);", b"(0.5 0.4);"), "line 4, column 25, token '0.5'"),
+        (parse_net, TWO_NET.replace(b"(0.5 0.5);", b"(0.5 0.4);"),
+         "line 4, column 25, token '0.5'"),
     ],
 )  # fmt: skip
 def test_a_row_that_does_not_sum_to_one_has_its_place(parse, data, place):
@@ -918,8 +919,6 @@ def test_a_row_that_does_not_sum_to_one_has_its_place(parse, data, place):
 def test_a_file_that_is_cut_off_says_that_it_ends(parse, data):
     text = data.rstrip()
     for k in range(1, len(text) - 1):
-        try:
-            parse("n", text[:k])
-        except FormatError as error:
-            if text[:k].rstrip()[-1:] not in (b"}", b""):
-                assert "ends" in str(error), (text[:k][-20:], str(error))
+        if text[:k].rstrip()[-1:] != b"}":  # where a block ends the file may be whole
+            with pytest.raises(FormatError, match="ends"):
+                parse("n", text[:k])

@@ -11,7 +11,6 @@ import typer
 
 from minfer.cli.failures import UsageError
 from minfer.cli.options import OUTPUT_PANEL, Json, Missing, Model, Probabilities, listed
-from minfer.cli.progress import wait_for
 from minfer.cli.run import read_model
 
 _SECONDS = 10.0  # between two lines of progress where there is no terminal
@@ -101,7 +100,8 @@ def predict(
         workers=workers,
     )  # fmt: skip
     meter = _Meter()
-    summary = wait_for("predicting", lambda: ask.file(cases, out, report=meter))
+    # in this thread, where an interrupt removes a half-written file
+    summary = ask.file(cases, out, report=meter)
     meter.end()
     if json:
         from minfer.cli import render

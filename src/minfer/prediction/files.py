@@ -152,7 +152,8 @@ def _arrow_csv(
                 null_values=[], strings_can_be_null=False,
             ),
         )  # fmt: skip
-        yield from _gathered(reader, rows)
+        with reader:  # closed by an interrupt too, so that no thread of its own reads on
+            yield from _gathered(reader, rows)
     except StopIteration:
         return
     except (pa.ArrowException, OSError, EOFError) as error:
