@@ -283,3 +283,28 @@ def test_soft_names_with_commas_colons_and_equals_signs(tmp_path):
     ):
         found = told(run("query", path, "d", "--soft", text, "--json"))
         assert found["marginals"]["d"] == pytest.approx(want.to_dict(), abs=1e-12)
+
+
+def test_predict_writes_in_the_main_thread_where_an_interrupt_cleans_up(
+    garden, tmp_path, monkeypatch
+):
+    import threading
+
+    from minfer.prediction import Predictor
+
+    before, threads = Predictor.file, []
+
+    def file(self, *args, **kwargs):
+        threads.append(threading.current_thread())
+        return before(self, *args, **kwargs)
+
+    monkeypatch.setattr(Predictor, "file", file)
+    (tmp_path / "in.csv").write_text("wet\nyes\n")
+    out = run("predict", garden, tmp_path / "in.csv", "-t", "rain")
+    assert threads == [threading.main_thread()]
+    assert "wrote" not in out.stderr
+    assert "read wet" in out.stderr
+
+
+def test_help_names_the_questions():
+    assert all(word in run("--help").stdout for word in ("minfer query", "minfer predict"))

@@ -409,7 +409,10 @@ def test_files_are_answered_in_chunks(
     again = read_back(tmp_path / f"out{end}")
     assert [str(x) for x in listed(again, "case")] == [str(k) for k in range(1000)]
     np.testing.assert_allclose(
-        np.array(listed(again, "P(rain=yes)"), float), np.array(listed(whole, "P(rain=yes)"), float)
+        np.array(
+            [x or "nan" if isinstance(x, str) else x for x in listed(again, "P(rain=yes)")], float
+        ),
+        np.array(listed(whole, "P(rain=yes)"), float),
     )
 
 
@@ -648,3 +651,32 @@ def test_blank_lines_are_rows_of_one_column_and_nothing_elsewhere(
 def test_odd_numbers_are_typed_errors(rows: Any, targets: Any, sprinkler: FactorGraph) -> None:
     with pytest.raises((EvidenceError, SettingsError)):
         predict(sprinkler, rows, targets)
+
+
+@pytest.mark.parametrize("with_arrow", [True, False])
+def test_csv_is_plain_where_it_can_be(
+    with_arrow: bool, sprinkler: FactorGraph, tmp_path: Path, monkeypatch: Any
+) -> None:
+    if not with_arrow:
+        monkeypatch.setattr(files, "arrow", lambda: None)
+    (tmp_path / "in.csv").write_text("case,wet\na,wet\nb,soaked\n")
+    out = tmp_path / "out.csv"
+    predict(sprinkler, tmp_path / "in.csv", "rain", out=out, keep=["case"], on_unknown="mark",
+            missing=["", "?"])  # fmt: skip
+    header, first, second = out.read_text().splitlines()
+    assert header == "case,rain,P(rain),P(rain=no),P(rain=yes),log P(e),problem"
+    assert first.startswith("a,yes,1")
+    assert second.startswith("b,,,,,,")  # nothing is known: empty, not nan
+    (tmp_path / "in.csv").write_text('case,wet\n"a, ""b""",wet\nplain,dry\n')
+    predict(sprinkler, tmp_path / "in.csv", "rain", out=out, keep=["case"], chunk_rows=1)
+    assert '\n"a, ""b""",' in out.read_text()
+    assert out.read_text().splitlines()[-1].startswith("plain,no,")
+
+
+def test_problems_are_none_in_every_frame(sprinkler: FactorGraph) -> None:
+    pd = pytest.importorskip("pandas")
+    fine = predict(sprinkler, pd.DataFrame({"wet": ["wet"]}), "rain")
+    some = predict(sprinkler, pd.DataFrame({"wet": ["wet", "?"]}), "rain", on_unknown="mark")
+    assert fine["problem"].iloc[0] is None
+    assert some["problem"].iloc[0] is None
+    assert "unknown state" in some["problem"].iloc[1]

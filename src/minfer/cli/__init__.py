@@ -81,6 +81,14 @@ def top(
       minfer run sprinkler.minfer --reduce
       minfer intervals sprinkler.minfer
 
+    Bayesian networks (BIF, XMLBIF, NET, XDSL), as in `pgmpy` or `pyAgrum`:
+
+    \b
+      minfer query alarm.bif HYPOVOLEMIA -e CVP=LOW
+      minfer mpe alarm.bif -e CVP=LOW
+      minfer predict alarm.bif cases.csv -o answers.csv --targets HYPOVOLEMIA
+      minfer explore alarm.bif -o alarm.html
+
     Exit codes: 0 answered, 2 usage, 3 bad input, 4 refused, 5 not converged (with --strict),
     6 disk full.
     """

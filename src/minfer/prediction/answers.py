@@ -102,7 +102,9 @@ def as_kind(kind: str, given: Any, columns: dict[str, Column], rows: NDArray | N
         import pandas as pd
 
         index = given.index if rows is None else given.index[rows]
-        return pd.DataFrame({k: plain(x) for k, x in columns.items()}, index=index, copy=False)
+        frame = pd.DataFrame({k: plain(x) for k, x in columns.items()}, index=index, copy=False)
+        frame[PROBLEM] = pd.Series(columns[PROBLEM].objects(), index=index, dtype=object)  # None
+        return frame
     if kind == "polars":
         import polars as pl
 

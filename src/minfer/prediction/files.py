@@ -249,23 +249,60 @@ def open_answers(path: PathLike) -> Iterator[Callable[[dict[str, Column]], None]
             writer[0].write_table(table)
 
         def to_csv(columns: dict[str, Column]) -> None:
-            from pyarrow import csv as pacsv
-
-            table = as_arrow(columns)
             if not writer:
-                options = pacsv.WriteOptions(delimiter=separator, quoting_style="needed")
-                opened = pacsv.CSVWriter(file, table.schema, write_options=options)
-                writer.append(stack.enter_context(opened))
-            writer[0].write_table(table)
+                writer.append(csv.writer(_Utf8(file), delimiter=separator, lineterminator="\n"))
+                writer[0].writerow(columns)
+            file.write(_csv_lines(as_arrow(columns), separator))
 
         def to_plain_csv(columns: dict[str, Column]) -> None:
             if not writer:
                 writer.append(csv.writer(_Utf8(file), delimiter=separator, lineterminator="\n"))
                 writer[0].writerow(columns)
-            lists = [plain(x) for x in columns.values()]
-            writer[0].writerows(zip(*(x.tolist() if hasattr(x, "tolist") else x for x in lists)))
+            writer[0].writerows(zip(*(_listed(plain(x)) for x in columns.values())))
 
         yield to_parquet if kind == "parquet" else to_plain_csv if pa is None else to_csv
+
+
+def _csv_lines(table: Any, separator: str) -> Any:
+    """A table's rows as CSV: quoted where they must be, and empty where there is no number.
+
+    pyarrow's own writer quotes every text or none.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns = []
+    for column in table.columns:
+        if pa.types.is_floating(column.type):
+            column = pc.if_else(pc.is_nan(column), None, column)
+        text = pc.cast(column, pa.string())
+        special = pc.match_substring_regex(text, f'[{separator}"\r\n]')
+        if pc.any(special).as_py():
+            doubled = pc.replace_substring(text, '"', '""')
+            text = pc.if_else(special, pc.binary_join_element_wise('"', doubled, '"', ""), text)
+        columns.append(text)
+    end = pa.scalar("\n")
+    nothing = {"null_handling": "replace", "null_replacement": ""}
+    lines = pc.binary_join_element_wise(*columns, separator, **nothing)
+    lines = pc.binary_join_element_wise(lines, end, "")
+    return b"".join(_text_of(chunk) for chunk in lines.chunks)
+
+
+def _text_of(lines: Any) -> bytes:
+    """The texts of an array, end to end."""
+    import numpy as np
+
+    _, offsets, data = lines.buffers()
+    if not len(lines) or data is None:
+        return b""
+    ends = np.frombuffer(offsets, dtype=np.int32)[lines.offset : lines.offset + len(lines) + 1]
+    return bytes(data)[int(ends[0]) : int(ends[-1])]
+
+
+def _listed(column: Any) -> Any:
+    """A column's cells; nothing where there is no number."""
+    cells = column.tolist() if hasattr(column, "tolist") else column
+    return [None if isinstance(x, float) and x != x else x for x in cells]
 
 
 class _Utf8:
