@@ -274,8 +274,12 @@ def _csv_lines(table: Any, separator: str) -> Any:
     columns = []
     for column in table.columns:
         if pa.types.is_floating(column.type):
-            column = pc.if_else(pc.is_nan(column), None, column)
+            empty = pc.is_nan(column)
+            column = pc.if_else(empty, None, column) if pc.any(empty).as_py() else column
         text = pc.cast(column, pa.string())
+        if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
+            columns.append(text)
+            continue
         special = pc.match_substring_regex(text, f'[{separator}"\r\n]')
         if pc.any(special).as_py():
             doubled = pc.replace_substring(text, '"', '""')
