@@ -200,12 +200,12 @@ def _built_in(graph: FactorGraph) -> tuple[list[dict[str, str]], float | None]:
             text = ", ".join(f"{s}: {p:.4g}" for s, p in zip(states[:MAX_ROWS], like.tolist()))
             text = f"{name} ~ {text}{', ...' * (len(states) > MAX_ROWS)}"
         out.append({"text": text})
-    try:
+    try:  # the model without what is built in may be too large
         answer = query(graph, [0])
+        assert isinstance(answer, Joint)
+        return out, answer.log_evidence
     except RefusedError:
         return out, None
-    assert isinstance(answer, Joint)
-    return out, answer.log_evidence
 
 
 def _check_possible(graph: FactorGraph, seen: dict[int, int]) -> None:
