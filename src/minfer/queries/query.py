@@ -33,6 +33,7 @@ from minfer.queries.plans import (
     in_order,
     plan_for,
 )
+from minfer.queries.small import enumerated
 from minfer.solvers.base import LogZ, Marginals, Solver, Status
 from minfer.solvers.exact import Exact
 from minfer.states import Probabilities, is_plain_number
@@ -136,6 +137,7 @@ def query(
     if solver is None and check is True and targets.__class__ in (str, int, NoneType):
         known = _READERS.get(model) if isinstance(model, FactorGraph) else None
         given = {} if evidence is None else evidence
+        reader = hard = None
         try:
             key = (targets, *given)
             reader = None if known is None else known.get(key)
@@ -149,7 +151,7 @@ def query(
     check_flag("check", check)
     hard, soft = numbered(model, {} if evidence is None else evidence)
     if targets is None and solver is None and not hard and not soft:
-        return Posteriors.of(Exact()(model), None)  # nothing a plan could be used for again
+        return Posteriors.of(_at_once(model), None)  # nothing a plan could be used for again
     asked = _Question.of(model, targets, tuple(sorted(hard)), tuple(sorted(soft)), solver, check)
     if key is not None and not soft:
         with _LOCK:
@@ -598,6 +600,17 @@ class _Later:
 
     def joint(self, variables: list[int]) -> NDArray[np.float64]:
         return self.state.joint(variables)
+
+
+def _at_once(graph: FactorGraph) -> Marginals:
+    """All marginals without evidence of the call: no plan is made for one answer."""
+    found = enumerated(graph)
+    if found is None:
+        return Exact()(graph)
+    probs, log_z = found
+    return Marginals(
+        graph, probs, repr(Exact()), Status.EXACT, LogZ.EXACT, state=_Later(graph, log_z)
+    )
 
 
 def log_z_without_evidence(graph: FactorGraph, solver: Solver | None = None) -> float:
