@@ -326,7 +326,10 @@ def unique_rows(rows: NDArray) -> tuple[NDArray, NDArray]:
 def warn(message: str) -> None:
     """A warning at the line of the user's own that called us, whichever of our doors it took."""
     level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] == "minfer":
+    while (
+        frame.f_back is not None
+        and frame.f_globals.get("__name__", "").partition(".")[0] == "minfer"
+    ):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, stacklevel=level)
 

@@ -27,6 +27,7 @@ from minfer.joint import Joint
 from minfer.layout import Scopes, cells, scopes
 from minfer.queries.conflicts import located
 from minfer.queries.evidence import Evidence, with_any_evidence
+from minfer.queries.plans import plan_for
 from minfer.queries.pruning import prune
 from minfer.queries.query import query
 from minfer.report.cards import Drawing, layered, spread
@@ -200,12 +201,12 @@ def _built_in(graph: FactorGraph) -> tuple[list[dict[str, str]], float | None]:
             text = ", ".join(f"{s}: {p:.4g}" for s, p in zip(states[:MAX_ROWS], like.tolist()))
             text = f"{name} ~ {text}{', ...' * (len(states) > MAX_ROWS)}"
         out.append({"text": text})
-    try:  # the model without what is built in may be too large
-        answer = query(graph, [0])
-        assert isinstance(answer, Joint)
-        return out, answer.log_evidence
-    except RefusedError:
-        return out, None
+    for whole in (graph._renumbered(_field=None), graph):
+        if plan_for(whole, (), (), (), whole=True).cells > MAX_CELLS:
+            return out, None
+    answer = query(graph, [0])
+    assert isinstance(answer, Joint)
+    return out, answer.log_evidence
 
 
 def _check_possible(graph: FactorGraph, seen: dict[int, int]) -> None:
