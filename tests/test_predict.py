@@ -680,3 +680,11 @@ def test_problems_are_none_in_every_frame(sprinkler: FactorGraph) -> None:
     assert fine["problem"].iloc[0] is None
     assert some["problem"].iloc[0] is None
     assert "unknown state" in some["problem"].iloc[1]
+
+
+def test_truth_and_numbers_side_by_side_are_not_mistaken(sprinkler: FactorGraph) -> None:
+    for cells in ([1, True], [True, 1], [1.0, np.True_], [np.array(True)[()], 1]):
+        found = predict(sprinkler, {"mood": cells}, "rain", on_unknown="mark")
+        assert ["unknown" in (x or "") for x in found["problem"]] == [
+            isinstance(x, bool | np.bool_) for x in cells
+        ]

@@ -228,6 +228,11 @@ def of_objects(values: list[Any]) -> Factorised:
             f"predict: row {wrong}: a cell is a state's name or number, not "
             f"{type(values[wrong]).__name__}"
         ) from None
+    kinds = set(map(type, values))
+    if len(kinds) > 1 and kinds & {bool, np.bool_}:  # True equals 1, but does not say the same
+        keys = [(isinstance(x, bool | np.bool_), x) for x in values]
+        pairs = {key: k for k, key in enumerate(dict.fromkeys(keys))}
+        return Factorised(np.array([pairs[key] for key in keys]), [x for _, x in pairs])
     for k, value in enumerate(different):
         different[value] = k
     places = np.fromiter(map(different.__getitem__, values), dtype=np.int64, count=len(values))
