@@ -30,8 +30,8 @@ class Aim(NamedTuple):
 
 
 AIMS = (
-    Aim("all posteriors, no evidence", "every network", "blank", (), "ratio", 1.0),
-    Aim("all posteriors, no evidence", "geometric mean", "blank", (), "ratio", 6.0, True),
+    Aim("all posteriors, no evidence", "every network", "blank", (), "ratio, query", 1.0),
+    Aim("all posteriors, no evidence", "geometric mean", "blank", (), "ratio, query", 6.0, True),
     Aim("rows, one target", "the five", "rows", FIVE, "one", 50.0),
     Aim("rows, one target", "the three", "rows", BIG, "one", 30.0),
     Aim("rows, all posteriors", "the five", "rows", FIVE, "all", 100.0),
@@ -151,7 +151,7 @@ def _short(lines: list[Line]) -> Iterator[list[str]]:
 
 #: part -> (key, in words) of every ratio to pyAgrum
 RATIOS = {
-    "blank": [("ratio", "all posteriors without evidence")],
+    "blank": [("ratio, query", "all posteriors without evidence")],
     "rows": [
         ("one", "rows, one target"), ("one frame", "the same from a data frame"),
         ("all", "rows, all posteriors"), ("all frame", "the same from a data frame"),

@@ -9,6 +9,7 @@ a sum for each variable.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,7 @@ def enumerated(graph: FactorGraph) -> tuple[NDArray[np.float64], float] | None:
         tables, one = g.stored_tables(), g.shared
         for row, scope in enumerate(g._scope.tolist()):
             table = tables[0 if one else row].reshape(g.shape)
-            if any(a > b for a, b in zip(scope, scope[1:])):
+            if any(a > b for a, b in pairwise(scope)):
                 order = sorted(range(len(scope)), key=scope.__getitem__)
                 table, scope = table.transpose(order), [scope[a] for a in order]
             axes = [1] * n
