@@ -216,14 +216,15 @@ def test_whole_where_lists_do_not_pay(graph, why):
     if why:
         assert found.values.n_kept == found.values.n_values
         assert found.values.outside_bound == 0.0
-        assert (found.marginals.probs == BeliefPropagation()(graph).probs).all()
+        whole = BeliefPropagation()(graph).probs  # the last bit may depend on addresses
+        np.testing.assert_allclose(found.marginals.probs, whole, rtol=1e-13)
 
 
 def test_numbers_too_far_apart_are_swept_whole():
     graph = picture(40, 4.0).add_tables([[0, 1]], 1000.0 * np.eye(40)[None])
     found = infer(graph, None, values=Values(dense=False))
     assert "too far apart" in found.values.dense
-    assert (found.marginals.probs == BeliefPropagation()(graph).probs).all()
+    np.testing.assert_allclose(found.marginals.probs, BeliefPropagation()(graph).probs, rtol=1e-13)
 
 
 def test_limits_of_the_solver_hold():
