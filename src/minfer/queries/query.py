@@ -39,6 +39,7 @@ from minfer.solvers.exact import Exact
 from minfer.states import Probabilities, is_plain_number
 from minfer.words import visible
 
+_EXACTLY = repr(Exact())
 #: Plans kept for each model, and cells of all of them: some 30 bytes each.
 MOST_PLANS = 64
 MOST_CELLS = 2.0**24
@@ -151,7 +152,7 @@ def query(
     check_flag("check", check)
     hard, soft = numbered(model, {} if evidence is None else evidence)
     if targets is None and solver is None and not hard and not soft:
-        return Posteriors.of(_at_once(model), None)  # nothing a plan could be used for again
+        return _at_once(model)  # nothing a plan could be used for again
     asked = _Question.of(model, targets, tuple(sorted(hard)), tuple(sorted(soft)), solver, check)
     if key is not None and not soft:
         with _LOCK:
@@ -461,7 +462,7 @@ class _Question:
         graph = self._with(hard, soft)
         own = probs[: int(graph._offsets[-1])].copy()
         return Posteriors(
-            graph, own, repr(Exact()), Status.EXACT, LogZ.EXACT, state=_Later(graph, log_z)
+            graph, own, _EXACTLY, Status.EXACT, LogZ.EXACT, state=_Later(graph, log_z)
         )
 
     def _solve(
@@ -602,15 +603,13 @@ class _Later:
         return self.state.joint(variables)
 
 
-def _at_once(graph: FactorGraph) -> Marginals:
+def _at_once(graph: FactorGraph) -> Posteriors:
     """All marginals without evidence of the call: no plan is made for one answer."""
     found = enumerated(graph)
     if found is None:
-        return Exact()(graph)
+        return Posteriors.of(Exact()(graph), None)
     probs, log_z = found
-    return Marginals(
-        graph, probs, repr(Exact()), Status.EXACT, LogZ.EXACT, state=_Later(graph, log_z)
-    )
+    return Posteriors(graph, probs, _EXACTLY, Status.EXACT, LogZ.EXACT, state=_Later(graph, log_z))
 
 
 def log_z_without_evidence(graph: FactorGraph, solver: Solver | None = None) -> float:
