@@ -138,17 +138,21 @@ def compare(tally: Tally, evidence: dict[str, Any], rng: np.random.Generator, se
     peer = PyAgrum(net.pyagrum, net.names, None if whole else few)
     unseen = [name for name in together if not isinstance(evidence.get(name), int)]
     theirs, p_e = answered(peer, evidence)
+    given = {  # a bare number may be a state's name: ours gets names
+        name: net.labels[net.names.index(name)][e] if isinstance(e, int) else e
+        for name, e in evidence.items()
+    }
     target = net.names[few[0]]
     try:
-        one = minfer.query(graph, target, evidence)
+        one = minfer.query(graph, target, given)
         log_pe = one.log_evidence
     except ContradictionError:
         tally.impossible += 1
         if theirs is not None:
             tally.fault(f"{seed}: impossible here, P(e) = {p_e:.3g} there")
         for what, call in (
-            ("all", lambda: minfer.query(graph, None, evidence)),
-            ("joint", lambda: minfer.query(graph, together, evidence)),
+            ("all", lambda: minfer.query(graph, None, given)),
+            ("joint", lambda: minfer.query(graph, together, given)),
         ):
             try:
                 call()
@@ -166,7 +170,7 @@ def compare(tally: Tally, evidence: dict[str, Any], rng: np.random.Generator, se
                math.log(p_e) / max(1.0, abs(log_pe)))  # fmt: skip
     known = dict(zip(peer.targets, theirs))
     tally.same(f"{seed}: query {target}", one, known[target])
-    every = minfer.query(graph, None, evidence)
+    every = minfer.query(graph, None, given)
     tally.same(f"{seed}: log Z of all", every.log_z / max(1.0, abs(log_pe)),
                log_pe / max(1.0, abs(log_pe)))  # fmt: skip
     for name, p in known.items():
@@ -180,7 +184,7 @@ def compare(tally: Tally, evidence: dict[str, Any], rng: np.random.Generator, se
             [list(reversed(tensor.names)).index(name) for name in unseen]
         )
         for what, joint in (
-            ("query", minfer.query(graph, together, evidence)),
+            ("query", minfer.query(graph, together, given)),
             ("joint", every.joint(*together)),
         ):
             table = np.asarray(joint.table)
