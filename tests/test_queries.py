@@ -20,8 +20,17 @@ from minfer import (
     ModelError,
     RefusedError,
 )
+from minfer.queries import small
 from minfer.queries.pruning import prune
 from test_states import sprinkler
+
+
+@pytest.fixture(autouse=True, params=["tables", "trees"])
+def how(request, monkeypatch):
+    """Small questions are looked up in whole joint tables; here they go to clique trees as well."""
+    if request.param == "trees":
+        monkeypatch.setattr(small.Tabled, "of", lambda *_: None)
+
 
 CASES = [(kind, seed) for kind in asking.MODELS for seed in range(60)]
 
@@ -504,3 +513,14 @@ def test_ranked_assignments_are_dicts_with_probabilities():
     assert best.to_pandas()["probability"].tolist() == [a.probability for a in best]
     assert best.to_dict()["assignments"][0]["probability"] == best.probability
     assert sum(best.to_pandas()["probability"]) <= 1.0
+
+
+def test_a_small_question_by_table_holds_the_least_likely_evidence():
+    """Weights e^-3000 apart: the table of one state of the evidence must not underflow."""
+    logs = [[0.0, -1.0], [-3000.0, -3002.0], [-np.inf, -np.inf]]
+    graph = FactorGraph.named({"e": 3, "t": 2}, {("e", "t"): logs})
+    for state, want in ((0, 1.0), (1, 2.0)):
+        found = minfer.query(graph, "t", {"e": state})
+        assert found[1] == pytest.approx(1 / (1 + math.exp(want)), rel=1e-12)
+    with pytest.raises(ContradictionError, match="e"):
+        minfer.query(graph, "t", {"e": 2})

@@ -209,7 +209,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _LATE:
-        return getattr(import_module(_LATE[name]), name)
+        found = globals()[name] = getattr(import_module(_LATE[name]), name)
+        return found
     if name in ("interop", "queries"):  # packages that pages and people call by their full names
         return import_module(f"minfer.{name}")
     raise AttributeError(f"module 'minfer' has no attribute {name!r}")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import concatenate, real_numbers, table_sizes, told
 from minfer.errors import ModelError
+from minfer.factors import Tables
 from minfer.graph import FactorGraph
 from minfer.states import declared_states
 from minfer.words import visible
@@ -174,6 +177,50 @@ def with_flat_conditionals(
     return grown._renumbered(_child=child_of)
 
 
+def network_of(
+    bare: FactorGraph, scopes: Sequence[list[int]], p: NDArray[np.float64]
+) -> FactorGraph | Fault:
+    """The network of one conditional distribution for each variable of a graph without factors.
+
+    As :func:`find_fault` and :func:`with_flat_conditionals`, with as few calls as a small file
+    deserves: shapes are handled in plain Python, numbers all at once.
+    """
+    card = bare._n_states.tolist()
+    shapes = [tuple([card[v] for v in scope]) for scope in scopes]
+    sizes = [math.prod(shape) for shape in shapes]
+    begin = [0, *accumulate(sizes)]
+    rows: list[int] = []
+    for shape, lo, hi in zip(shapes, begin, begin[1:]):
+        rows += range(lo, hi, shape[-1])
+    total = np.add.reduceat(p, rows)
+    off = np.abs(total - 1.0)
+    most = off.max()  # NaN where there is one
+    least = p.min()
+    if not (most <= ROW_SUM and least >= 0.0):
+        arity = np.array([len(scope) for scope in scopes], dtype=np.int64)
+        fault = find_fault(bare, arity, np.array([v for scope in scopes for v in scope]), p)
+        assert fault is not None
+        return fault
+    if most >= ROUNDING:
+        total[off < ROUNDING] = 1.0
+        p = p / total.repeat(np.diff(rows, append=len(p)))
+    with np.errstate(divide="ignore") if least == 0.0 else nullcontext():
+        logs = np.log(p)
+    found: dict[tuple[int, ...], list[int]] = {}
+    for i, shape in enumerate(shapes):
+        found.setdefault(shape, []).append(i)
+    groups = []
+    for shape in sorted(found, key=lambda shape: (len(shape), shape)):
+        mine, size = found[shape], math.prod(shape)
+        entries = np.array([logs[begin[i] : begin[i] + size] for i in mine])
+        scope = np.array([scopes[i] for i in mine], dtype=np.int32)
+        groups.append(Tables(np.array(mine), scope, shape, entries))
+    child = np.array([scope[-1] for scope in scopes], dtype=np.int32)
+    return FactorGraph(
+        bare._n_states, tuple(groups), bare.names, None, None, bare.lineage, bare._states, child
+    )
+
+
 def normalised(
     graph: FactorGraph,
     arity: NDArray[np.int64],
@@ -284,6 +331,16 @@ def cycle_text(graph: FactorGraph, loop: Sequence[int]) -> str:
     """A cycle in words."""
     shown = " <- ".join(visible(graph.name(x)) for x in loop[:8])
     return f"the parents form a cycle: {shown}{' <- ...' * (len(loop) > 8)}"
+
+
+def parents_first(scopes: Sequence[Sequence[int]]) -> bool:
+    """Whether every table (parents..., child) comes after those of its parents."""
+    seen: set[int] = set()
+    for scope in scopes:
+        if not seen.issuperset(scope[:-1]):
+            return False
+        seen.add(scope[-1])
+    return True
 
 
 def order_or_cycle(parents: Mapping[int, Sequence[int]]) -> tuple[list[int], list[int]]:

@@ -108,9 +108,10 @@ def read(path: PathLike, evidence: Evidence | None = None) -> FactorGraph:
     evidence : path of an evidence file, or ``{variable: state, or likelihoods}``, optional
         By number or name; a file is UAI's, or JSON (:mod:`minfer.io.evidence`).
     """
-    data = read_bytes(path)
-    kind = format_of(path) or _sniff(shown(path), data)
-    return with_evidence(_PARSE[kind](shown(path), data), evidence)
+    path = path_text(path)
+    data, name = read_bytes(path), shown(path)
+    kind = format_of(path) or _sniff(name, data)
+    return with_evidence(_PARSE[kind](name, data), evidence)
 
 
 def write(graph: FactorGraph, path: PathLike) -> None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import product
+from itertools import accumulate, product
 from math import prod
 from typing import Any, NoReturn
 
@@ -296,16 +296,17 @@ def _plain_network(text: str, n_bytes: int) -> FactorGraph:
     draft = Draft(n_bytes, _not_plain)
     blocks, at = [], 0
     for block in _BLOCK.finditer(text):
-        if block.start() != at:
+        begin_at, end_at = block.span()
+        if begin_at != at:
             raise _NotPlain
-        at = block.end()
-        name, count, states, child, *rest = block.groups()
+        at = end_at
+        name, count, states, child, parents, table, rows = block.groups()
         if name is not None:
             draft.variable(name, _words(states), None)
             if len(draft.states[-1]) != int(count):
                 raise _NotPlain
         elif child is not None:
-            blocks.append((child, *rest))
+            blocks.append((child, parents, table, rows))
     if at < len(text) or not blocks:
         raise _NotPlain
     index, states_of = draft.numbers, draft.states
@@ -338,8 +339,9 @@ def _plain_network(text: str, n_bytes: int) -> FactorGraph:
             if given not in known:
                 known[given] = dict(zip(map(", ".join, product(*given)), range(n_rows)))
             keys, own = zip(*cells)
-            if any(row.count(",") != size - 1 for row in own):
-                raise _NotPlain
+            for row in own:
+                if row.count(",") != size - 1:
+                    raise _NotPlain
             numbers += own
             begin += [first + r * size for r in _row_numbers(known[given], keys)]
             length += [size] * n_rows
@@ -349,9 +351,11 @@ def _plain_network(text: str, n_bytes: int) -> FactorGraph:
     if len({scope[-1] for scope in scopes}) < len(scopes):
         raise _NotPlain
     values = _floats(",".join(numbers))
-    runs = np.array(length)
-    if runs.sum() != len(values):
+    if first != len(values) or sum(length) != first:
         raise _NotPlain
+    if begin == [0, *accumulate(length[:-1])]:  # in the order of the tables already
+        return draft.flat_graph(scopes, values, _not_plain, _not_plain)
+    runs = np.array(length)
     sorted_ = np.empty(len(values))
     shift = np.array(begin) - (np.cumsum(runs) - runs)
     sorted_[np.repeat(shift, runs) + np.arange(len(values))] = values
@@ -365,14 +369,13 @@ def _words(text: str) -> list[str]:
 def _floats(text: str) -> NDArray[np.float64]:
     if not text.isascii() or "_" in text:  # float() takes more than a file should hold
         raise _NotPlain
-    values = np.array(list(map(float, text.split(","))))
-    if not (values.min() >= 0 and values.max() < np.inf):
-        raise _NotPlain
-    return values
+    return np.array(list(map(float, text.split(","))))
 
 
-def _row_numbers(known: dict[str, int], keys: Sequence[str]) -> list[int]:
+def _row_numbers(known: dict[str, int], keys: tuple[str, ...]) -> Sequence[int]:
     """The number of each row; each is there once."""
+    if keys == tuple(known):
+        return range(len(known))
     try:
         found = list(map(known.__getitem__, keys))
     except KeyError:

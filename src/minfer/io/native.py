@@ -150,7 +150,7 @@ class _Reader:
         n_states = self._array("n_states", _I4, n)
         if n_states.size and n_states.min() < 1:
             raise FormatError(f"variable {int(np.argmin(n_states))} has no state")
-        if complaint := states_complaint(n_states, self._n_bytes):
+        if complaint := states_complaint(int(n_states.sum(dtype=np.int64)), self._n_bytes):
             raise FormatError(complaint)
         field = None
         if "field" in self._table:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import concatenate
-from minfer.directed import cycle_text, find_fault, order_or_cycle, with_flat_conditionals
+from minfer.directed import Fault, cycle_text, network_of, order_or_cycle, parents_first
 from minfer.errors import RefusedError
 from minfer.graph import FactorGraph, check_graph
 from minfer.io.tables import MAX_ARITY, most_declared, states_complaint, to_linear
@@ -156,18 +156,21 @@ class Draft:
         if len(of) < len(self.states):
             v = next(v for v in range(len(self.states)) if v not in of)
             self.fail(self._places[v], f"{visible(self.name(v))} has no table")
-        n_states = np.array([len(s) for s in self.states], dtype=np.int32)
-        if complaint := states_complaint(n_states, self._n_bytes):
+        sizes = list(map(len, self.states))
+        n_states = np.array(sizes, dtype=np.int32)
+        if complaint := states_complaint(sum(sizes), self._n_bytes):
             self.fail(self._places[int(np.argmax(n_states))], complaint)
         graph = FactorGraph(n_states, (), tuple(self.numbers), _states=tuple(self.states) or None)
-        _, loop = order_or_cycle({scope[-1]: scope[:-1] for scope in scopes})
-        if loop:
-            self.fail(at(of[loop[0]]), cycle_text(graph, loop))
-        arity = np.array([len(scope) for scope in scopes], dtype=np.int64)
-        flat = np.array([v for scope in scopes for v in scope], dtype=np.int64)
-        if fault := find_fault(graph, arity, flat, values):
-            self.fail(row_at(fault.table, fault.row), fault.message)
-        return with_flat_conditionals(graph, arity, flat, values)
+        if not scopes:
+            return graph
+        if not parents_first(scopes):
+            _, loop = order_or_cycle({scope[-1]: scope[:-1] for scope in scopes})
+            if loop:
+                self.fail(at(of[loop[0]]), cycle_text(graph, loop))
+        found = network_of(graph, scopes, values)
+        if isinstance(found, Fault):
+            self.fail(row_at(found.table, found.row), found.message)
+        return found
 
 
 # ---------------------------------------------------------------------- writing

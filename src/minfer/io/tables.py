@@ -148,13 +148,12 @@ def most_declared(n_bytes: int) -> int:
     return max(DECLARED, DECLARED_PER_BYTE * n_bytes)
 
 
-def states_complaint(n_states: NDArray, n_bytes: int) -> str:
-    """What is wrong with the numbers of states in a file of so many bytes; empty if nothing.
+def states_complaint(total: int, n_bytes: int) -> str:
+    """What is wrong with so many states in a file of so many bytes; empty if nothing.
 
     An answer has a number for each state, whether or not a table mentions it, so their number is
     held against the bytes of the file although reading alone would not need them.
     """
-    total = int(n_states.sum(dtype=np.int64))
     if total <= most_declared(n_bytes):
         return ""
     return (
@@ -166,7 +165,7 @@ def states_complaint(n_states: NDArray, n_bytes: int) -> str:
 
 def check_readable(graph: FactorGraph, kind: str, data: bytes) -> bytes:
     """The bytes of a file, unless they declare more states than a reader accepts."""
-    if complaint := states_complaint(graph._n_states, len(data)):
+    if complaint := states_complaint(int(graph._n_states.sum(dtype=np.int64)), len(data)):
         raise RefusedError(f"a {kind} file could not be read back: {complaint}")
     return data
 

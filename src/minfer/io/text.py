@@ -63,6 +63,8 @@ def shown(path: PathLike) -> str:
 
 def path_text(path: PathLike) -> str:
     """A path as a string; what is none is refused."""
+    if path.__class__ is str:
+        return path
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str):
         raise SettingsError(f"a file is named by a string or a Path, not {type(path).__name__}")
@@ -119,10 +121,10 @@ def _raw_bytes(path: PathLike) -> tuple[bytes, bool]:
     """The bytes as they are, and whether they came through a pipe or device."""
     if path_text(path) == "-":
         return sys.stdin.buffer.read(MAX_BYTES + 1), True
-    with open(path, "rb") as file:
+    with open(path, "rb", buffering=0) as file:
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            return file.read(), False
-        return file.read(MAX_BYTES + 1), True
+            return file.readall(), False
+        return io.BufferedReader(file).read(MAX_BYTES + 1), True
 
 
 def _decompress(name: str, data: bytes) -> bytes:

@@ -171,7 +171,7 @@ def _read_states(text: Numbers) -> tuple[NDArray[np.int64], int]:
     n_states = text.integers(np.arange(1, n + 1), "a number of states")
     if n and n_states.min() < 1:
         text.fail(1 + int(np.argmin(n_states)), "a variable needs at least one state")
-    if complaint := states_complaint(n_states, text.n_bytes):
+    if complaint := states_complaint(int(n_states.sum(dtype=np.int64)), text.n_bytes):
         text.fail(1 + int(np.argmax(n_states)), complaint)
     return n_states, n + 1
 

@@ -33,7 +33,7 @@ from minfer.queries.plans import (
     in_order,
     plan_for,
 )
-from minfer.queries.small import enumerated
+from minfer.queries.small import Tabled, enumerated
 from minfer.solvers.base import LogZ, Marginals, Solver, Status
 from minfer.solvers.exact import Exact
 from minfer.states import Probabilities, is_plain_number
@@ -142,7 +142,7 @@ def query(
         try:
             key = (targets, *given)
             reader = None if known is None else known.get(key)
-            hard = None if reader is None else reader.states(given)
+            hard = None if reader is None else reader.states(given, model)
         except TypeError:  # something that is no variable, or no evidence
             key = hard = None
         if reader is not None and hard is not None:
@@ -236,7 +236,7 @@ class Query:
 
     def __call__(self, evidence: Evidence | None = None) -> Posterior | Joint | Marginals:
         """The answer for evidence on the variables that were prepared for."""
-        found = self._reader.states({} if evidence is None else evidence)
+        found = self._reader.states({} if evidence is None else evidence, self.model)
         if found is not None:
             return self._asked.answer(found, {})
         hard, soft = numbered(self.model, {} if evidence is None else evidence)
@@ -265,23 +265,30 @@ class _Reader:
         self.about = (
             asked.targets, asked.form, asked.hard, asked.soft, asked.solver, asked.check, asked.plan
         )  # fmt: skip
-        graph = asked.graph  # not kept: readers are, as long as it is
-        self.n, self.soft = len(asked.hard), bool(asked.soft)
-        self.known: dict[Any, tuple[int, dict[Any, int]]] = {}
-        for v in asked.hard:
+        self.hard, self.n, self.soft = asked.hard, len(asked.hard), bool(asked.soft)
+        #: Of each observed variable, by name and number: its number, and that of its states.
+        self.known: dict[Any, tuple[int, dict[Any, int]]] | None = None
+
+    def _known(self, graph: FactorGraph) -> dict[Any, tuple[int, dict[Any, int]]]:
+        """Made by the second question. ``graph`` is not kept: readers are, as long as it is."""
+        found: dict[Any, tuple[int, dict[Any, int]]] = {}
+        for v in self.hard:
             states = graph.states(v)
             known: dict[Any, int] = {s: k for k, s in enumerate(states)}
-            self.known[graph.name(v)] = (
+            found[graph.name(v)] = (
                 v, known | {k: k for k in range(len(states)) if is_plain_number(states, k)}
             )  # fmt: skip
-            self.known[v] = v, known | {k: k for k in range(len(states))}
+            found[v] = v, known | {k: k for k in range(len(states))}
+        return found
 
-    def states(self, evidence: Any) -> dict[int, int] | None:
+    def states(self, evidence: Any, graph: FactorGraph) -> dict[int, int] | None:
         """The observed states, or None where it takes a closer look."""
         if self.soft or evidence.__class__ is not dict:
             return None
         hard: dict[int, int] = {}
         known = self.known
+        if known is None:
+            known = self.known = self._known(graph)
         try:
             for name, state in evidence.items():
                 if state.__class__ is not str and state.__class__ is not int:
@@ -337,10 +344,13 @@ class _Question:
             which, form = _targets(graph, targets)
             if form == "joint":
                 check_size(graph, which)
-            if solver is None:
+            plan: Any = None
+            if solver is not None:
+                plan = Unplanned(graph, which, hard, soft, form == "all", check)
+            elif form == "one" and check and not soft:
+                plan = Tabled.of(graph, which[0], hard)
+            if plan is None:
                 plan = plan_for(graph, which, hard, soft, whole=form == "all", check=check)
-            else:
-                plan = Unplanned(graph, which, hard, soft, form == "all", check)  # type: ignore[assignment]
             found = which, form, plan
             with _LOCK:
                 if key is not None:
