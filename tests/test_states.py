@@ -380,3 +380,10 @@ def test_a_wrong_variable_suggests_the_nearest_whatever_its_case(wanted, near):
     g = FactorGraph.empty([2, 2, 2, 2], ["HISTORY", "LVFAILURE", "CVP", "HR"])
     with pytest.raises(ModelError, match=rf"did you mean {near}\?"):
         g.index(wanted)
+
+
+def test_naming_the_states_of_one_variable_leaves_the_others_alone():
+    g = FactorGraph.empty([2, 2], ["a", "b"]).with_state_names({"a": ["n", "y"]})
+    g = g.with_state_names({"b": ["off", "on"]})
+    assert (g.states("a"), g.states("b")) == (("n", "y"), ("off", "on"))
+    assert g.with_state_names({"a": ["0", "1"]}).states("b") == ("off", "on")

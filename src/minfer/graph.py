@@ -1124,11 +1124,18 @@ class FactorGraph:
     ) -> FactorGraph:
         """The same model with names for states: ``{variable: names}``, or one entry for each.
 
+        Variables that a mapping leaves out keep the names they have.
+
         >>> from minfer import FactorGraph
         >>> g = FactorGraph.named({"rain": 2}, {("rain",): [0.0, -1.4]})
         >>> g.with_state_names({"rain": ["no", "yes"]}).states("rain")
         ('no', 'yes')
         """
+        if isinstance(names, Mapping) and self._states is not None:
+            known: dict[int | str, Sequence[str]] = {
+                v: own for v, own in enumerate(self._states) if own is not None
+            }
+            names = known | {self.index(v): own for v, own in names.items()}
         return self._renumbered(_states=checked_state_names(names, self.index, self._n_states))
 
     def child(self, factor: int) -> int | None:

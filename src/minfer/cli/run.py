@@ -120,6 +120,9 @@ def run(
       minfer run grid.uai --max-factors 1000 --time-limit 5 --explain x5
       minfer run grid.uai --report grid.html
     """
+    from minfer.queries.conflicts import locating
+    from minfer.queries.evidence import with_any_evidence
+
     check_interval_seconds(intervals)
     request = make_request({**settings, "certify": intervals})
     save = request.save if request else None
@@ -132,17 +135,21 @@ def run(
         solver = make_solver(settings)
     else:
         solver = make_solver({**settings, "time_limit": None}, DEFAULT_SOLVER)
-    graph, seconds = load(model, evidence, soft)
+    bare, seen, seconds = load_apart(model, evidence, soft)
+    with locating(bare, seen):
+        graph = with_any_evidence(bare, seen)
     chosen = parse_query(query, graph)
     report: Report | None = None
     if request is None:
         text = f"running {solver_name(settings)}"
-        answer = answer_out = wait_for(text, lambda: _solve(solver, graph))
+        with locating(bare, seen):
+            answer = answer_out = wait_for(text, lambda: _solve(solver, graph))
         sure = None if intervals is None else _certify(graph, intervals, chosen)
     else:
         request.check_names(graph)
         solver = say_if_exact_is_cheap(solver, settings, graph, given_words(model, evidence, soft))
-        report = run_reduced(request, solver, graph)
+        with locating(bare, seen):
+            report = run_reduced(request, solver, graph)
         answer, answer_out = report.result.marginals, _of_full_model(report)
         sure = report.result.intervals
         if save is not None:

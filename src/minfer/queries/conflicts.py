@@ -8,7 +8,8 @@ text is asked for, not when it is raised: who marks impossible cases and goes on
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import wraps
 from inspect import signature
 from typing import ParamSpec, TypeVar
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from minfer.errors import ContradictionError, RefusedError
 from minfer.graph import FactorGraph
-from minfer.queries.evidence import log_field, numbered
+from minfer.queries.evidence import Evidence, log_field, numbered
 from minfer.queries.plans import plan_for
 from minfer.words import visible
 
@@ -46,26 +47,32 @@ def locates(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def located_function(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
+        given = signature(function).bind(*args, **kwargs).arguments
+        with locating(given["model"], given.get("evidence")):
             return function(*args, **kwargs)
-        except ContradictionError as error:
-            given = signature(function).bind(*args, **kwargs).arguments
-            model, evidence = given["model"], given.get("evidence")
-            found = numbered(model, {} if evidence is None else evidence)
-            raise located(error, model, *found) from None
 
     return located_function
 
 
+@contextmanager
+def locating(model: FactorGraph, evidence: Evidence | None) -> Iterator[None]:
+    """Contradictions in the block name the observations among ``evidence``."""
+    try:
+        yield
+    except ContradictionError as error:
+        found = numbered(model, {} if evidence is None else evidence)
+        raise located(error, model, *found) from None
+
+
 def words(graph: FactorGraph, hard: Hard, soft: Soft) -> str | None:
     """What is wrong, in words; None where it cannot be found."""
-    until = time.perf_counter() + MOST_SECONDS
     left: dict[int, int | NDArray[np.float64]] = {**hard, **soft}
     try:
         if possible(graph, left):
             return None  # a contradiction of another kind
         if not possible(graph, {}):
             return "every assignment of the model has probability zero, without any evidence"
+        until = time.perf_counter() + MOST_SECONDS  # kernels are loaded by now
         for v in list(left):
             rest = {u: x for u, x in left.items() if u != v}
             if not possible(graph, rest):
