@@ -83,6 +83,14 @@ OPTIONS = (
     ),
     ReductionOption("max_factors", int, "M", "Add at most M factors, the highest scores first."),
     ReductionOption(
+        "values",
+        float,
+        "Q",
+        "Infer over lists of values: those of probability Q (say 0.02) and more in the seed, and "
+        "what neighbours bring back. For pairs of variables with many values. Alone it keeps all "
+        "factors.",
+    ),
+    ReductionOption(
         "method",
         str,
         "WORD",
@@ -163,7 +171,7 @@ def reduction_options(command: Callable[..., None]) -> Callable[..., None]:
 class Request:
     """What a command line asks of the reduction."""
 
-    objective: Objective
+    objective: Objective | None  # None: all factors are kept, for lists of values
     method: str = "compensated"
     seed_graph: str = "globals"
     score: str | None = None
@@ -173,6 +181,7 @@ class Request:
     compare: bool = False
     report: str | None = None
     certify: float | None = None  # seconds for intervals
+    values: float | None = None  # probability from which on values are listed
 
     @property
     def iterates(self) -> bool:
@@ -187,11 +196,13 @@ class Request:
         """Run it."""
         from minfer.reduction import seeds
         from minfer.reduction.infer import infer
+        from minfer.reduction.objectives import MinJoint
         from minfer.reduction.relax import relax
         from minfer.reduction.tradeoff import METHODS as RECIPES
 
         seed = getattr(seeds, SEED_GRAPHS[self.seed_graph])
         if self.iterates:
+            assert self.objective is not None  # lists are not iterated
             return relax(
                 model,
                 self.objective,
@@ -202,11 +213,15 @@ class Request:
                 time_limit=self.time_limit,
             )
         recipe = RECIPES["paper" if self.method == "paper" else "refreshed"]
-        return infer(model, self.objective, solver, seed, score=self.score, **recipe)
+        values = None if self.values is None else MinJoint(self.values)
+        how: dict[str, Any] = {**recipe, "score": self.score, "values": values}
+        return infer(model, self.objective, solver, seed, **how)
 
     @property
     def words(self) -> str:
         """The method and its seed."""
+        if self.objective is None:
+            return "lists of values, all factors"
         words = "the paper's" if self.method == "paper" else "compensated"
         if self.iterates:
             words += ", iterated"
@@ -217,6 +232,8 @@ class Request:
 
     def describe(self, result: Result) -> str:
         words = self.words
+        if self.objective is None:
+            return words
         if self.iterates:
             n = len(result.trace)
             rounds = f"iterated, {counted(n, 'round')} ({result.stopped})"
@@ -228,8 +245,8 @@ def make_request(settings: dict[str, Any]) -> Request | None:
     """What the reduction is asked for; None if it is not."""
     from minfer.checks import check_settings
 
-    values = {o.name: settings.get(o.name) for o in OPTIONS}
-    given = {k: v for k, v in values.items() if not (v is None or v is False or v == [])}
+    asked = {o.name: settings.get(o.name) for o in OPTIONS}
+    given = {k: v for k, v in asked.items() if not (v is None or v is False or v == [])}
     if not given:
         return None
     _check_word("--method", given.get("method"), METHODS)
@@ -237,6 +254,7 @@ def make_request(settings: dict[str, Any]) -> Request | None:
     _check_word("--score", given.get("score"), SCORES)
     _check_word("--compare", given.get("compare"), ("full",))
     check_settings(1, 0.0, time_limit=settings.get("time_limit"))
+    _check_values(given, settings.get("time_limit"))
     return Request(
         objective=_objective(given),
         method=given.get("method", "compensated"),
@@ -248,7 +266,22 @@ def make_request(settings: dict[str, Any]) -> Request | None:
         compare="compare" in given,
         report=given.get("report"),
         certify=settings.get("certify"),
+        values=given.get("values"),
     )
+
+
+def _check_values(given: dict[str, Any], time_limit: float | None) -> None:
+    """Lists of values go with one reduced inference, not with rounds or sweeps of them."""
+    from minfer.checks import check_number
+
+    if "values" not in given:
+        return
+    if given.get("method") == "iterated" or time_limit is not None or "report" in given:
+        raise UsageError(
+            "--values goes with one inference: leave out --method iterated, --time-limit and "
+            "--report, or --values"
+        )
+    check_number("--values", given["values"], 0.0, 1.0)
 
 
 def _check_word(flag: str, word: str | None, words: tuple[str, ...]) -> None:
@@ -259,11 +292,13 @@ def _check_word(flag: str, word: str | None, words: tuple[str, ...]) -> None:
     raise UsageError(f"{flag} is {' or '.join(words)}, not {word!r}")
 
 
-def _objective(given: dict[str, Any]) -> Objective:
+def _objective(given: dict[str, Any]) -> Objective | None:
     from minfer.reduction.infer import DEFAULT_FACTOR_COST
     from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize
 
     limits = {k: given[k] for k in ("max_divergence", "max_factors", "factor_cost") if k in given}
+    if not limits and "values" in given:
+        return None
     if not limits:
         return MinJoint(DEFAULT_FACTOR_COST)
     alone: dict[str, Any] = {
@@ -367,7 +402,7 @@ class Report(NamedTuple):
         more = {
             "method": self.request.method,
             "seed_graph": self.request.seed_graph,
-            "objective": str(self.request.objective),
+            "objective": self.request.objective and str(self.request.objective),
             "forced_share": result.forced_share,
             "error_estimate_largest": None
             if result.no_estimate
@@ -462,6 +497,7 @@ def _look(result: Result, request: Request) -> None:
     """Everything that is computed on first access; no bound where that would be out of place."""
     from minfer.reduction.bound import Certificate
 
+    values_line(result)
     reason = ""
     if request.time_limit is not None:
         reason = "none is computed under a time limit"
@@ -576,6 +612,7 @@ def summary(name: str, report: Report, read: float) -> dict[str, str | Text]:
         "factors": f"{result.n_factors:,} in all: {result.n_seed:,} seed, {result.n_forced:,} "
         f"forced, {result.n_added:,} added, {result.n_ignored:,} ignored; "
         f"{result.kept_share:.1%} of those outside the seed kept",
+        "values": values_line(result),
         "divergence": divergence_line(result),
         "error of leaving out": error_line(result),
         "bound of leaving out": bound_line(result),
@@ -585,6 +622,22 @@ def summary(name: str, report: Report, read: float) -> dict[str, str | Text]:
         f"kernels included; reading the model {render.duration(read)}",
     }
     return {key: value for key, value in lines.items() if value}
+
+
+def values_line(result: Result) -> str:
+    """Lists of values: how many are kept and what may be outside, or why there are none."""
+    lists = result.values
+    if lists is None:
+        return ""
+    if lists.dense:
+        return f"all {lists.n_values:,}: {lists.dense}"
+    text = (
+        f"{lists.n_kept:,} of {lists.n_values:,} kept; estimated: "
+        f"{lists.outside_estimate:.2g} of {counted(result.model.n_variables, 'variable')} outside"
+    )
+    if lists.outside_bound is None:
+        return text
+    return f"{text}; rigorous: at most {lists.outside_bound:.2g} in expectation"
 
 
 def status_line(result: Result) -> Text:

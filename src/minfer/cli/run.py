@@ -147,7 +147,9 @@ def run(
         sure = None if intervals is None else _certify(graph, intervals, chosen)
     else:
         request.check_names(graph)
-        solver = say_if_exact_is_cheap(solver, settings, graph, given_words(model, evidence, soft))
+        if request.values is None:  # lists are for belief propagation
+            words = given_words(model, evidence, soft)
+            solver = say_if_exact_is_cheap(solver, settings, graph, words)
         with locating(bare, seen):
             report = run_reduced(request, solver, graph)
         answer, answer_out = report.result.marginals, _of_full_model(report)
