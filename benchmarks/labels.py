@@ -1,4 +1,4 @@
-"""Pictures with many labels: ``python benchmarks/labels.py [CHECKOUT]``.
+"""Pictures with many labels: ``python benchmarks/labels.py [CHECKOUT] [--pgmax PYTHON]``.
 
 Rendered scenes of slanted surfaces, seen by two cameras: a pixel's label is how far it moved
 between them, and its unary factors compare the pictures. Neighbouring pixels are tied by Potts or
@@ -7,6 +7,10 @@ many sweeps as it takes until the marginals are within a mean total variation of
 converged ones, with the pairs as label distances (O(K) messages), as one shared table (O(K^2)), and
 as the same table in another checkout, such as the commit before. Processes on one core, in turn;
 medians over rounds.
+
+``--pgmax``: the python of an environment with PGMax (:mod:`speed` says how one is made). Its sum
+messages over K^2 tables in float32, flooding, run as many iterations as get to the same error;
+what is timed is the compiled run alone, without building or compiling.
 """
 
 from __future__ import annotations
@@ -16,8 +20,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -118,9 +124,50 @@ def measure(kind: str, labels: int, seed: str, as_table: bool, sweeps: int, repe
     return float(np.median(times)) * 1e3
 
 
-def ask(root: Path, core: int, *job: object) -> object:
+def write_truth(kind: str, labels: int, seed: str, path: str) -> None:
+    """What PGMax is compared with, and its tables: unaries, edges, one table, marginals."""
+    from minfer import BeliefPropagation
+
+    graph = model(kind, labels, seed, as_table=True)
+    truth = BeliefPropagation(max_iters=400, tol=1e-6)(graph).probs.reshape(-1, labels)
+    table = graph.groups[-1].log_tables()[0].reshape(labels, labels)
+    np.savez(path, unary=graph.field.reshape(-1, labels), edges=edges(), table=table, truth=truth)
+
+
+def pgmax(path: str, repeats: int) -> tuple[int, float, float]:
+    """Iterations of PGMax to the wanted error, the error then, milliseconds of CPU time."""
+    from tools import PGMax
+
+    given, tool = np.load(path), PGMax()
+    tool.setup()
+    truth = given["truth"]
+    n, labels = truth.shape
+    tool.build(
+        SimpleNamespace(
+            n_states=labels, n_vars=n, edges=given["edges"], tables=given["table"],
+            unary=given["unary"],
+        )
+    )  # fmt: skip
+    tool.compile(1)
+    start = tool.arrays
+    iterations, error = 0, 1.0
+    while error > ERROR and iterations < 5 * MOST:
+        tool.arrays = tool.run(1)
+        error = float(0.5 * abs(tool.marginals(tool.arrays) - truth).sum(axis=1).mean())
+        iterations += 1
+    tool.arrays = start
+    tool.compile(iterations)
+    times = []
+    for _ in range(repeats):
+        begin = time.process_time()
+        tool.run(iterations)
+        times.append(time.process_time() - begin)
+    return iterations, error, float(np.median(times)) * 1e3
+
+
+def ask(root: Path, core: int, *job: object, python: str = sys.executable) -> object:
     """What a process of its own, on one core, with the code of a checkout, answers."""
-    run = [sys.executable, __file__, "--job", json.dumps(job), "--core", str(core)]
+    run = [python, __file__, "--job", json.dumps(job), "--core", str(core)]
     env = {**os.environ, "PYTHONPATH": str(root / "src"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(run, env=env, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout.splitlines()[-1])
@@ -135,19 +182,26 @@ def main() -> None:
     cli.add_argument("--seeds", nargs="*", default=list(SEEDS), choices=list(SEEDS))
     cli.add_argument("--kinds", nargs="*", default=["potts", "linear"])
     cli.add_argument("--core", type=int, default=0)
+    cli.add_argument("--pgmax", metavar="PYTHON", help="of an environment with PGMax")
     cli.add_argument("--job", help=argparse.SUPPRESS)
     asked = cli.parse_args()
     if asked.job is not None:  # a child
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, {asked.core})
         name, *job = json.loads(asked.job)
-        print(json.dumps({"needed": needed, "measure": measure}[name](*job)))
+        jobs = {"needed": needed, "measure": measure, "truth": write_truth, "pgmax": pgmax}
+        print(json.dumps(jobs[name](*job)))
         return
+    if asked.pgmax is None:
+        print("PGMax is left out: --pgmax names no python that has it\n")
     sides = [(HERE, False), (HERE, True)]
     if asked.checkout is not None:
         sides.append((asked.checkout.resolve(), True))
-    print("| scene | sweeps | error | distances, ms | table, ms | before, ms | times sooner |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| scene | sweeps | error | distances, ms | table, ms | before, ms | times sooner | PGMax, "
+        "ms | its iterations, error | times sooner |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for labels in asked.labels:
         for kind in asked.kinds:
             for seed in asked.seeds:
@@ -162,9 +216,18 @@ def main() -> None:
                 ms = np.array(rows)
                 middle = [f"{x:.3g}" for x in np.median(ms, axis=0)] + ["–"] * (3 - len(sides))
                 ratio = f"{np.median(ms[:, -1] / ms[:, 0]):.1f}"
+                peer = "– | – | –"
+                if asked.pgmax is not None:
+                    with tempfile.TemporaryDirectory() as folder:
+                        path = str(Path(folder) / "truth.npz")
+                        ask(HERE, asked.core, "truth", kind, labels, seed, path)
+                        job = "pgmax", path, asked.repeats
+                        its, off, took = ask(HERE, asked.core, *job, python=asked.pgmax)
+                    sooner = took / np.median(ms[:, 0])
+                    peer = f"{took:.3g} | {its}, {off:.4f} | {sooner:.1f}"
                 print(
                     f"| {kind} {labels} {seed} | {sweeps} | {error:.4f} | "
-                    f"{' | '.join(middle)} | {ratio} |",
+                    f"{' | '.join(middle)} | {ratio} | {peer} |",
                     flush=True,
                 )
 
