@@ -26,6 +26,7 @@ from minfer.words import counted
 SWEEPS = 50  # an iterative solver is assumed to take this many
 NS_PAIR_MESSAGE = 6.0  # one message of a factor over two binary variables
 NS_CELL = 1.3  # one cell of a table, in one message of belief propagation
+NS_LABEL, NS_TAP = 2.8, 0.2  # one label in one message of pairs of labels, and each of its taps
 LOG_SPACE = 3.0  # ... and so many times more where the table is too extreme for linear space
 LOG_SPACE_RANGE = 600.0
 NS_GIBBS_VISIT = 8.0  # one factor seen from one variable, in one sweep of one chain
@@ -206,8 +207,11 @@ def _sweep_ns(group: FactorGroup) -> float:
         return NS_GLOBAL * group.arity**2 * len(group)
     if group.form == "machine":
         return NS_MACHINE * group.arity * group.machine().final.shape[1] * len(group)
+    taps = group.label_taps()
     if group.shape == (2, 2):
         each = 2.0 * NS_PAIR_MESSAGE
+    elif taps is not None:  # a sweep sends one message of each pair, ahead
+        each = group.shape[0] * (NS_LABEL + NS_TAP * taps.shape[1])
     else:
         each = NS_CELL * group.n_cells * group.arity
     if group.kind == "table" and _is_extreme(group.stored_tables()):
