@@ -109,6 +109,32 @@ def test_sending_ahead_gives_the_bits_of_sending_everything(reweighted, graph):
             np.testing.assert_array_equal(a, b)
 
 
+def test_a_run_over_variables_without_factors_has_room_for_its_beliefs():
+    """Solvers answer such models before; a confirming update must not write past its arrays."""
+    from minfer.solvers.propagation import Propagation
+
+    field = np.array([0.0, 1.0, 2.0, 0.0])
+    run = Propagation(wire(condition(FactorGraph.empty([2, 2]).tilt(field))), None, 1e-6, 0.0,
+                      "sequential")  # fmt: skip
+    assert len(run.watch.bel) == 4
+    run.run(5, None, 1e-6)
+    weights = np.exp(field.reshape(2, 2))
+    expected = weights / weights.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(run.probs(), expected.ravel(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", zoo.SOLVERS)
+def test_no_solver_writes_into_the_model(name):
+    """A field to which nothing is added is not copied."""
+    graph = FactorGraph.grid(np.zeros((3, 3)), 0.5).tilt(np.linspace(-1.0, 1.0, 18))
+    wide = FactorGraph.empty([4] * 4).tilt(np.linspace(0.0, 1.0, 16))
+    wide = wide.add_potts([[0, 1], [1, 2], [2, 3], [3, 0]], 1.0)
+    for g in (graph.keep(graph.arity == 2), wide):
+        before = g.field.copy()
+        zoo.SOLVERS[name](g)
+        np.testing.assert_array_equal(g.field, before)
+
+
 @given(zoo.binary_graphs(max_variables=9))
 @settings(max_examples=100)
 def test_slots_of_a_variable_lie_in_two_runs_the_nearest_neighbours_outside(graph):

@@ -222,8 +222,8 @@ def sweeps(graph: FactorGraph, n: int, ahead: bool, lean: bool) -> tuple:
         run.watch, run.work = run.watch._replace(work=np.zeros(0)), np.zeros(0)
         if run.is_fresh:
             run.is_fresh = False
-            run.messages.gm[:] = 1.0
-            refresh_cavities(run.mesh, run.messages)
+            run.messages.gm[:], run.messages.bel[:] = 1.0, 0.5
+            run.messages = refresh_cavities(run.mesh, run.messages)
     if not ahead:
         run.watch.control[SENT] = 2.0  # never
     in_logs = run.mesh.log
@@ -251,21 +251,20 @@ def test_sending_ahead_is_sending_all_bit_for_bit(graph):
 @given(label_graphs(max_variables=6, zeros=False), st.booleans())
 @hsettings(max_examples=40)
 def test_lean_sweeps_send_ahead_what_all_would_say(graph, plain):
-    from minfer.kernels.lean import begin_lean, sweep_lean
+    from minfer.kernels.lean import lean_ways, sweep_lean
 
     mesh = wire(condition(tables_of(graph) if plain else graph))  # has no room without pairs
     work = mesh.lean_room
     if not len(work):
         return
     size = int(mesh.wiring.gslot[:, 3].sum())
-    ahead, every, out = np.empty(size), np.empty(size), np.empty(size)
-    for messages in (ahead, every, out):
-        begin_lean(mesh.wiring, messages, work)
-    one, two = (np.full(int(mesh.wiring.off[-1]), 0.5) for _ in range(2))
-    n = len(mesh.wiring.card)
+    ahead, every, out = (np.full(size, np.nan) for _ in range(3))
+    one, two = (np.full(int(mesh.wiring.off[-1]), np.nan) for _ in range(2))
+    w, ways, n = mesh.wiring, lean_ways(mesh.wiring), len(mesh.wiring.card)
     for it in range(7):
-        a = sweep_lean(mesh.wiring, ahead, ahead, one, work, 0, n, it % 2 == 0, True, False)
-        b = sweep_lean(mesh.wiring, every, out, two, work, 0, n, it % 2 == 0, False, False)
+        turn = it % 2 == 0
+        a = sweep_lean(w, ways, ahead, ahead, one, work, 0, n, turn, True, False, it == 0)
+        b = sweep_lean(w, ways, every, out, two, work, 0, n, turn, False, False, it == 0)
         np.testing.assert_array_equal(one, two)
         np.testing.assert_array_equal(ahead, every)
         assert a[0] == b[0]

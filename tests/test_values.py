@@ -25,7 +25,7 @@ from minfer.certified.potts import potts_upper
 from minfer.conditioning import condition
 from minfer.errors import RefusedError, SettingsError
 from minfer.graph import grid_edges
-from minfer.reduction.values import FULL, ValueLists, Values, _lay_out, chosen, value_costs
+from minfer.reduction.values import FULL, ValueLists, Values, chosen, value_costs
 
 EVERY = Values(MinJoint(0.0), add=0.0, drop=0.0, dense=False)
 LISTS = Values(MinJoint(0.02), dense=False)
@@ -120,7 +120,7 @@ def test_values_that_the_seed_loses_come_back():
     table = 5.0 * np.eye(k) + 1e-3 * np.random.default_rng(0).normal(size=(k, k))
     graph = FactorGraph.empty([k] * 4).tilt(field.ravel())
     graph = graph.add_tables(np.array([[0, 1], [0, 2], [0, 3]]), table[None])
-    first = chosen(_lay_out(condition(graph)).net, infer_seed(graph), MinJoint(0.02))
+    first = chosen(condition(graph), infer_seed(graph), MinJoint(0.02))
     assert not first.reshape(4, k)[0, 7]
     found = infer(graph, None, values=Values())
     assert not found.values.dense
@@ -145,21 +145,21 @@ def picture(k: int, trust: float, pairs: str = "general", side: int = 8) -> Fact
 
 def test_objectives_choose_values():
     graph = picture(40, 3.0)
-    net, seed = _lay_out(condition(graph)).net, infer_seed(graph)
+    model, seed = condition(graph), infer_seed(graph)
     q = seed.reshape(64, 40)
-    costs = value_costs(net)
+    costs, _ = value_costs(model)
     assert np.repeat(costs, 40).mean() == pytest.approx(1.0)
     assert costs[0] < costs[1] < costs[9]  # two, three, four neighbours
-    joint = chosen(net, seed, MinJoint(0.02)).reshape(64, 40)
+    joint = chosen(model, seed, MinJoint(0.02)).reshape(64, 40)
     best = q == q.max(axis=1, keepdims=True)
     assert (joint == ((-np.log1p(-q) >= 0.02 * costs[:, None]) | best)).all()
-    few = chosen(net, seed, MinDivergence(100)).reshape(64, 40)
+    few = chosen(model, seed, MinDivergence(100)).reshape(64, 40)
     assert (few[best]).all()
     assert np.repeat(costs, 40)[(few & ~best).ravel()].sum() <= 100
-    size = chosen(net, seed, MinSize(0.5)).reshape(64, 40)
+    size = chosen(model, seed, MinSize(0.5)).reshape(64, 40)
     assert -np.log1p(-q[~size]).sum() <= 0.5
     assert size[best].all()
-    both = chosen(net, seed, Budget(max_factors=100, factor_cost=0.02)).reshape(64, 40)
+    both = chosen(model, seed, Budget(max_factors=100, factor_cost=0.02)).reshape(64, 40)
     assert (both == (few & joint) | best).all()
 
 
@@ -205,6 +205,7 @@ def test_result_says_what_was_kept():
     [
         (picture(8, 4.0), "lists pay from 32"),
         (picture(40, 0.1), "of the values"),
+        (picture(64, 1.0), "of its mass"),
         (picture(64, 4.0, "potts"), "O(K)"),
         (picture(40, 4.0).add_tables([[0, 1, 2]], np.zeros((1, 40, 40, 40))), "are for pairs"),
         (FactorGraph.empty([40] * 3).tilt(np.arange(120.0)), "no pair of variables"),

@@ -105,8 +105,11 @@ def condition(graph: FactorGraph) -> Conditioned:
     """Absorb unary factors and fixed variables; a variable with no state left is an error."""
     check_graph(graph)
     offsets = graph._offsets
-    log_field = np.zeros(int(offsets[-1])) if graph._field is None else graph._field.copy()
     simple = [part for g in graph.groups for part in g.simplified()]
+    log_field = np.zeros(int(offsets[-1])) if graph._field is None else graph._field
+    lent = log_field is graph._field  # the graph's own, until something is to be written to it
+    if lent and not (log_field.flags.carray and all(map(_leaves_field, simple))):
+        log_field, lent = log_field.copy(), False
     constant, groups = _absorb_small(graph, simple, log_field)
     for g in groups:
         g.exclude(log_field, offsets)
@@ -115,6 +118,8 @@ def condition(graph: FactorGraph) -> Conditioned:
         newly = _new_fixed(graph, log_field, fixed)
         if not len(newly):
             break
+        if lent:
+            log_field, lent = log_field.copy(), False
         touched = np.zeros(graph.n_variables, dtype=bool)
         touched[newly] = True
         before = {id(g) for g in groups}
@@ -139,6 +144,11 @@ def condition(graph: FactorGraph) -> Conditioned:
             "its variables; check the evidence against the model's zeros"
         )
     return Conditioned(graph, constant, log_field, fixed, tuple(groups))
+
+
+def _leaves_field(group: FactorGroup) -> bool:
+    """Whether a group adds nothing to the field and excludes no state."""
+    return group.arity >= 2 and type(group).exclude is FactorGroup.exclude
 
 
 def _absorb_small(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _NONE = np.zeros(0)
 _NO_ORDER = np.zeros(0, dtype=np.int64)
+_NO_WAYS = np.zeros((0, 4), dtype=np.int64)
 
 
 def gives_all(start: Marginals | None, mesh: Mesh) -> bool:
@@ -53,20 +54,22 @@ def rewire(model: Conditioned, start: Marginals | None, reweighted: bool) -> Mes
 def fresh_messages(mesh: Mesh, blank: bool = False) -> Messages:
     """Messages that say nothing yet: uniform, seen from the tables as they were given.
 
-    ``blank``: the caller writes general ones before anybody reads them.
+    ``blank``: the caller writes general ones, and beliefs, before anybody reads them, and makes
+    room for cavities if it needs them.
     A mesh serves one run: pair messages are ``mesh.first`` itself (:meth:`Mesh.for_a_run`). What
     tree-reweighted runs keep beside them is the caller's.
     """
     from minfer.kernels.wiring import Messages
 
     w = mesh.wiring
-    bel, flag = np.full(int(w.off[-1]), 0.5), np.zeros(2, dtype=np.int64)
+    states, flag = int(w.off[-1]), np.zeros(2, dtype=np.int64)
+    bel = np.empty(states) if blank else np.full(states, 0.5)
     if not w.field.size:  # pairs alone need no room but this
         return Messages(
             mesh.first, np.empty(len(w.rho)), _NONE, _NONE, bel, np.zeros(2), np.zeros(2), flag
         )
     size = int(w.gslot[:, 3].sum())
-    gm, gq = (np.empty(size) for _ in range(2))
+    gm, gq = np.empty(size), np.empty(0 if blank else size)
     if not blank:
         gm[:] = gq[:] = 0.0 if mesh.log else 1.0
     widest = int(w.card.max(initial=2))
@@ -82,8 +85,8 @@ def fresh_messages(mesh: Mesh, blank: bool = False) -> Messages:
 def _largest_table(w: Wiring) -> int:
     if not len(w.tab):
         return 1
-    starts = np.unique(w.fac[w.fac[:, 0] >= 0, 0])
-    return int(np.diff(np.append(starts, len(w.tab))).max(initial=1))
+    starts = np.append(w.fac[w.fac[:, 0] >= 0, 0], len(w.tab))  # in order; some share one
+    return int(np.diff(starts).max(initial=1))
 
 
 def start_messages(mesh: Mesh, start: Marginals | None, blank: bool = False) -> Messages:
@@ -198,7 +201,7 @@ class MessageState:
         if s is None:
             raise ModelError("this run kept no messages: it has not converged, or is too large")
         if not before and w.field.size:
-            refresh_cavities(mesh, self.messages)
+            s = refresh_cavities(mesh, self.messages)
         out = Vectors({}, {}, {})
         for g in mesh.model.groups:  # a pair's unary parts were absorbed: give them back
             if g.form != "table" or g.shape != (2, 2):
@@ -224,11 +227,11 @@ class MessageState:
         """What makes the reweighted Bethe value a bound at any messages, rounding included."""
         from minfer.kernels import bethe
 
-        mesh, w = self.mesh, self.mesh.wiring
+        mesh, w, s = self.mesh, self.mesh.wiring, self.messages
         if w.gslot.size:
-            refresh_cavities(mesh, self.messages)
+            s = refresh_cavities(mesh, s)
         slack, size = bethe.tree_slack(
-            w, self.messages, mesh.slot, mesh.pair_scope, self._log_odds, self._odds
+            w, s, mesh.slot, mesh.pair_scope, self._log_odds, self._odds
         )  # fmt: skip
         given, most = _given(mesh.model)
         return slack + np.finfo(float).eps * (16 * size + (64 + most) * given)
@@ -251,7 +254,7 @@ class MessageState:
         total += bethe.variable_terms(w, s, odds, linear, mesh.log)
         total += bethe.pair_terms(w, s, mesh.slot, mesh.pair_scope, self._log_odds, self._odds)
         if len(w.gslot):
-            refresh_cavities(mesh, s)
+            s = refresh_cavities(mesh, s)
             total += bethe.general_terms(w, s, mesh.log)
         if len(mesh.machines.code):
             from minfer.kernels import machines
@@ -321,7 +324,7 @@ class MessageState:
         out = np.empty((len(factors), n_entries(shape)))
         form, row = mesh.roles.form[factors], mesh.roles.row[factors]
         if (form != PAIR).any():
-            refresh_cavities(mesh, s)
+            s = refresh_cavities(mesh, s)
         one = bool((form == form[0]).all())
         for kind in [form[0]] if one else np.unique(form):
             rows = row[form == kind]
@@ -404,7 +407,7 @@ class MessageState:
             return None
         if not w.fac[rows, 3].all():
             return None
-        refresh_cavities(mesh, s)
+        s = refresh_cavities(mesh, s)
         taps = np.exp(taps - taps.max(axis=1, keepdims=True))
         which = np.arange(len(group)) if len(taps) > 1 else np.zeros(len(group), dtype=np.int64)
         mass = np.empty((len(group), taps.shape[1]))
@@ -435,9 +438,9 @@ class MessageState:
         mesh, out = self.mesh, []
         if not len(mesh.machines.code):
             return []
-        refresh_cavities(mesh, self.messages)
+        s = refresh_cavities(mesh, self.messages)
         ends = np.empty(int(mesh.machines.n_ends.sum()))
-        machines.partitions(mesh.machines, self.messages, mesh.log, ends)
+        machines.partitions(mesh.machines, s, mesh.log, ends)
         done = 0
         for g in mesh.model.groups:
             if g.form == "machine":
@@ -460,26 +463,37 @@ def _given(model: Conditioned) -> tuple[float, int]:
     return total, int(degree.max(initial=0))
 
 
-def refresh_cavities(mesh: Mesh, s: Messages) -> None:
-    """Cavities of all general variables from the messages as they are; beliefs stay."""
+def refresh_cavities(mesh: Mesh, s: Messages) -> Messages:
+    """Cavities of all general variables from the messages as they are; beliefs stay.
+
+    Runs that need none have no room for them; what is returned has.
+    """
     from minfer.kernels import bp
 
+    if len(s.gq) < len(s.gm):
+        s = s._replace(gq=np.empty_like(s.gm))
     ma = mesh.machines if len(mesh.machines.code) else None
     bp.sweeps(
         mesh.wiring, ma, s._replace(bel=s.bel.copy()), s.m, watch_for(-1.0), bp.START, 1, -1.0,
         0.0, mesh.log, np.zeros(1),
     )  # fmt: skip
+    return s
 
 
-def watch_for(tol: float, *kept: NDArray[np.float64], work: NDArray[np.float64] = _NONE) -> Watch:
+def watch_for(
+    tol: float,
+    *kept: NDArray[np.float64],
+    work: NDArray[np.float64] = _NONE,
+    ways: NDArray[np.int64] = _NO_WAYS,
+) -> Watch:
     """A watch over a run to come, with room for messages and beliefs before its last update."""
     from minfer.kernels.bp import LAST, TRIGGER
     from minfer.kernels.wiring import Watch
 
-    control = np.zeros(8)
+    control = np.zeros(9)
     control[TRIGGER], control[LAST] = tol, np.inf
     m, gm, gq, bel = kept or (_NONE, _NONE, _NONE, _NONE)
-    return Watch(_NO_ORDER, control, m, gm, gq, bel, work)
+    return Watch(_NO_ORDER, control, m, gm, gq, bel, work, ways)
 
 
 def _normalised(log_table: NDArray) -> NDArray[np.float64]:

@@ -75,6 +75,7 @@ class Mesh:
     valid: bool = True  # edge weights, if reweighted, are known to give a bound
     lent: NDArray[np.float64] | None = None  # the weights of a larger graph that these are from
     lowest: float = -np.inf  # of all entries of log-tables, their largest being 0
+    bottom: float = 0.0  # the same of the field of general variables, zeros apart
 
     def changed(self, **changes: Any) -> Mesh:
         """The same with other fields; ``dataclasses.replace`` would take ten times as long."""
@@ -106,8 +107,7 @@ class Mesh:
         if not len(w.fac) or self.lowest == -np.inf or (w.fac[:, 2] != 2).any():
             return _NONE
         degree, widest = int(np.diff(w.gptr).max()), int(w.card.max())
-        least = float(w.field.min(where=w.field > 0.0, initial=1.0))
-        if np.log(least) + degree * self.lowest < _LEAN_RANGE:
+        if self.bottom + degree * self.lowest < _LEAN_RANGE:
             return _NONE
         # in eighths: zeros, a cavity, zeros, a cavity, zeros; products in the other half
         size = max(widest + 2 * int(w.fac[:, 4].max()) + 8, widest * (degree + 5) // 4 + 8)
@@ -289,7 +289,7 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
         weighed.first, parts.ids, parts.gowner, parts.speakers, machines, weighed, left_over,
         find_trees(wiring, slot, pair_scope, parts.gowner),
         Roles(graph.n_factors, pair_ids, parts.ids, parts.fac, parts.machines),
-        odds, -1 not in odds, lowest=parts.lowest,
+        odds, -1 not in odds, lowest=parts.lowest, bottom=seen.bottom,
     )  # fmt: skip
 
 
@@ -349,7 +349,7 @@ def refill(
     return mesh.changed(
         model=model, wiring=wiring, log=seen.log, constant=seen.constant, first=begin,
         speakers=speakers, machines=machines, weighed=weighed, left_over=left_over, known=known,
-        lowest=lowest,
+        lowest=lowest, bottom=seen.bottom,
     )  # fmt: skip
 
 
@@ -380,6 +380,7 @@ class _Seen(NamedTuple):
     field: NDArray[np.float64]
     constant: float
     log: bool
+    bottom: float  # the lowest logarithm of the field, its largest being 0; zeros apart
 
 
 def _weigh(
@@ -457,7 +458,8 @@ def _absorb(
     if known is not None:
         told = np.flatnonzero(known >= 0)
         log_field = _with_known(graph, gptr, log_field, known, told)
-    log_field = log_field.copy()  # general variables' lean is added to it
+    if len(weighed.W):
+        log_field = log_field.copy()  # general variables' lean is added to it
     cls, prior = np.empty(n, dtype=np.uint8), np.empty(n)
     n_general, zero_state = k.classify(
         graph._n_states, off, log_field, weighed.lean, weighed.load, gptr, reweighted, cls, prior
@@ -470,9 +472,9 @@ def _absorb(
         prior[pair] = np.where(up, 1.0, -1.0) * (_CERTAIN + weighed.load[pair])
         constant += float(weighed.lean[pair[up]].sum())
     if not n_general:
-        return _Seen(cls, prior, _NONE, constant, log)
-    field, top, in_log = _scaled_field(model, log_field, cls == k.GENERAL, log)
-    return _Seen(cls, prior, field, constant + top, in_log)
+        return _Seen(cls, prior, _NONE, constant, log, 0.0)
+    field, top, in_log, bottom = _scaled_field(log_field, off, cls, log)
+    return _Seen(cls, prior, field, constant + top, in_log, bottom)
 
 
 def _with_known(
@@ -550,6 +552,8 @@ def _general(
     model: Conditioned, groups: list[FactorGroup], rho: NDArray | None, log: bool
 ) -> _General:
     """Slots of all factors that are not in odds form: tables, automata, then global factors."""
+    from minfer.kernels.wiring import general_slots
+
     n, i8 = model.graph.n_variables, np.int64
     gptr = np.zeros(n + 1, i8)
     if not groups:
@@ -570,12 +574,8 @@ def _general(
     fac[:, 0], fac[:, 1], fac[:, 2] = -1, flat.fptr[:-1], np.diff(flat.fptr)
     fac[: len(toff), 0] = toff
     fac[: len(toff), 3:] = _codes(tables, [code for _, _, _, code in parts])
-    gslot = np.empty((len(order), 4), i8)
-    gslot[:, 0], gslot[:, 1] = owner, position
-    gslot[:, 3] = model.graph._n_states[flat.scope[order]]
-    gslot[:, 2] = np.cumsum(gslot[:, 3]) - gslot[:, 3]
-    fslot = np.empty(len(order), i8)
-    fslot[order] = np.arange(len(order))
+    gslot, fslot = np.empty((len(order), 4), i8), np.empty(len(order), i8)
+    general_slots(order, owner, position, flat.scope, model.graph._n_states, gslot, fslot)
     base, n_readers = sum(map(len, tables)), sum(map(len, readers))
     if n_readers:  # their messages lie in the order of their literals, after all others
         literals = fslot[flat.fptr[base] : flat.fptr[base + n_readers]]
@@ -622,11 +622,10 @@ def _places(groups: list[FactorGroup], flat: Scopes, n: int) -> Places:
         return places(flat, n)
     from minfer.kernels.lean import by_neighbour
 
-    order = np.empty(len(flat.scope), dtype=np.int64)
-    by_neighbour(flat.scope.reshape(-1, 2), n, order)
-    gptr = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(np.bincount(flat.scope, minlength=n), out=gptr[1:])
-    return Places(order, gptr, (order // 2).astype(np.int32), (order % 2).astype(np.int32))
+    order, gptr = np.empty(len(flat.scope), np.int64), np.empty(n + 1, np.int64)
+    owner, position = np.empty(len(order), np.int32), np.empty(len(order), np.int32)
+    by_neighbour(flat.scope.reshape(-1, 2), gptr, order, owner, position)
+    return Places(order, gptr, owner, position)
 
 
 def _scaled_ends(groups: list[FactorGroup]) -> tuple[list[NDArray], float, float]:
@@ -759,20 +758,20 @@ def _codes(groups: list[FactorGroup], codes: list[NDArray | None]) -> NDArray[np
 
 
 def _scaled_field(
-    model: Conditioned, log_field: NDArray, general: NDArray[np.bool_], log: bool
-) -> tuple[NDArray, float, bool]:
+    log_field: NDArray, offsets: NDArray, cls: NDArray[np.uint8], log: bool
+) -> tuple[NDArray, float, bool, float]:
     """The field of general variables scaled to maximum 1 (or log 0), and the sum of the scales.
 
-    It is written over ``log_field``.
+    And whether it is in logs, which its range may ask for, and the lowest of them.
     """
     from minfer.kernels.general import scale_field
-    from minfer.kernels.vexp import exp_in_place
 
-    tops, lowest = scale_field(log_field, model.graph._offsets, general)
-    log = log or lowest < -MAX_RANGE
-    if not log:
-        exp_in_place(log_field)
-    return log_field, tops, log
+    field = np.empty(len(log_field))
+    tops, lowest = scale_field(log_field, offsets, cls, not log, field)
+    if not log and lowest < -MAX_RANGE:
+        log = True
+        scale_field(log_field, offsets, cls, False, field)
+    return field, tops, log, lowest
 
 
 def to_log(values: NDArray) -> NDArray:

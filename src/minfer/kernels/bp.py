@@ -66,6 +66,7 @@ from minfer.kernels.wiring import (
 
 SEQUENTIAL, FLOODING, START, UP, DOWN, AHEAD = 0, 1, 2, 3, 4, 5  # modes of ``sweeps``
 PHASE, TRIGGER, LAST, WORST, PASSED, DONE, FRESH, SENT = 0, 1, 2, 3, 4, 5, 6, 7  # Watch.control
+BLANK = 8  # of it: messages and beliefs are for the first lean sweep to write
 EARLIER, ALL, LATER = -1, 0, 1  # whom a visit sends to: neighbours of smaller or larger number
 KEEP, COMPARE, WRITE = 0, 1, 2  # what ``read_beliefs`` does
 
@@ -546,9 +547,10 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
             if control[PHASE] < 0.0:
                 begin_watch(w, s, watch, log)
             biggest, moved = sweep_lean(
-                w, s.gm, s.gm, s.bel, watch.work, np.int64(0), np.int64(n), forward,
-                np.bool_(True), watching,
+                w, watch.ways, s.gm, s.gm, s.bel, watch.work, np.int64(0), np.int64(n), forward,
+                np.bool_(True), watching, control[BLANK] != 0.0,
             )  # fmt: skip
+            control[BLANK] = 0.0
         for step in range(first, (2 if at_once else 1) if not lean else first):
             if step == 0 and watching and control[PHASE] < 0.0:
                 begin_watch(w, s, watch, log)

@@ -41,9 +41,10 @@ from minfer.kernels.addresses import (
     put,
     spread,
     store,
+    total,
 )
 from minfer.kernels.labels import label_message
-from minfer.kernels.lanes import choose, larger, smaller
+from minfer.kernels.lanes import choose, exp, larger, smaller
 from minfer.kernels.tables import contract, damped, factor_message
 from minfer.kernels.wiring import (
     ARITY,
@@ -51,6 +52,7 @@ from minfer.kernels.wiring import (
     CODE,
     FACTOR,
     FIRST,
+    GENERAL,
     OFFSET,
     POSITION,
     SIZE,
@@ -63,6 +65,7 @@ TINY = 1e-150
 #: Beyond these odds a pair message equals its limit to the last bit.
 MAX_ODDS = 1e200
 
+_BLOCK = 2048  # numbers at a time
 _U0, _U1, _U2, _U3, _U4 = (np.uint64(i) for i in range(5))
 
 BOTH, PULL, UPDATE, CAVITIES = 0, 1, 2, 3  # phases; CAVITIES is UPDATE without pair messages
@@ -98,9 +101,9 @@ def _log_distance(new, old, o, n, top):
 
 
 @jit
-def shift_to_top(at, n):
+def shift_to_top(given, at, n):
     """Take the largest of n numbers off all, by address; it, and the lowest that is not -inf."""
-    lanes, top, a = spread(-np.inf), -np.inf, at
+    lanes, top, a = spread(-np.inf), -np.inf, given
     for _ in range(n // L):
         lanes = larger(load(a), lanes)
         a += SPAN
@@ -108,38 +111,76 @@ def shift_to_top(at, n):
         top = max(top, get(a))
         a += 8
     top = max(top, most(lanes))
-    a, off, none, far = at, spread(top), spread(-np.inf), spread(np.inf)
+    a, off, none, far = given, spread(top), spread(-np.inf), spread(np.inf)
     low = far
     rest = np.inf
     for _ in range(n // L):
         x = load(a) - off
-        store(a, x)
+        store(at, x)
         low = smaller(low, choose(x, none, x, far))
-        a += SPAN
+        a, at = a + SPAN, at + SPAN
     for _ in range(n % L):
         x = get(a) - top
-        put(a, x)
+        put(at, x)
         rest = min(rest, x if x > -np.inf else np.inf)
-        a += 8
+        a, at = a + 8, at + 8
     return top, min(rest, least(low))
 
 
 @jit
-def scale_field(field, off, general):
-    """Logs of general variables to maximum 0, of others to 0, in place.
+def exp_all(a, n, few):
+    """e^x of n numbers x <= 1 by address; their sum.
 
-    Returns the sum of what was taken off, and the lowest number that is left, zeros apart.
+    ``few`` has room for eight: all are computed in the same vectors.
+    """
+    lanes, rest = spread(0.0), 0.0
+    for _ in range(n // L):
+        x = exp(load(a))
+        store(a, x)
+        lanes = lanes + x
+        a += SPAN
+    if n % L > 0:
+        for i in range(n % L):
+            put(few + 8 * i, get(a + 8 * i))
+        store(few, exp(load(few)))
+        for i in range(n % L):
+            put(a + 8 * i, get(few + 8 * i))
+            rest += get(few + 8 * i)
+    return total(lanes) + rest
+
+
+@jit
+def multiply(a, x, n):
+    """n numbers times x, by address."""
+    for _ in range(n // L):
+        store(a, load(a) * x)
+        a += SPAN
+    for _ in range(n % L):
+        put(a, get(a) * x)
+        a += 8
+
+
+@jit
+def scale_field(given, off, cls, linear, field):
+    """Logs of general variables taken to maximum 0, of others to 0, and exponentials of them.
+
+    These if ``linear``. Returns the sum of what was taken off, and the lowest logarithm that is
+    left, zeros apart.
     """
     tops = lost = lowest = 0.0
-    for v in range(general.shape[0]):
+    begin, few = np.int64(0), np.zeros(L)
+    for v in range(cls.shape[0]):
         lo, n = off[v], off[v + 1] - off[v]
         top = 0.0
-        if general[v]:
-            top, low = shift_to_top(address(field) + 8 * lo, n)
+        if cls[v] == GENERAL:
+            top, low = shift_to_top(address(given) + 8 * lo, address(field) + 8 * lo, n)
             lowest = min(lowest, low)
         else:
             for i in range(lo, lo + n):
                 field[i] = 0.0
+        if linear and (off[v + 1] > begin + _BLOCK or v + 1 == cls.shape[0]):  # still in cache
+            exp_all(address(field) + 8 * begin, off[v + 1] - begin, address(few))
+            begin = off[v + 1]
         part = top - lost
         more = tops + part
         lost, tops = (more - tops) - part, more

@@ -29,6 +29,8 @@ from minfer.kernels._jit import jit
 from minfer.kernels.addresses import SPAN, L, address, get, load, put, spread, store
 
 DENSE, RISE, BAND, CHAIN = 0, 1, 2, 3
+#: Taps that one go over the labels has.
+FEW = 5
 #: Taps from which on filters are quicker than the taps themselves.
 CHAIN_FROM = 24
 
@@ -96,18 +98,31 @@ def band_message(numbers, code, D, h, mass, scale, n, out):
 
 
 @jit
+def few_taps(numbers, h, mass, scale, n, out):
+    """:func:`band_message` of RISE with FEW taps, which is most common."""
+    low, v0 = get(numbers) * scale * mass, get(numbers + 8) * scale
+    a0, a1 = get(numbers + 16) * scale, get(numbers + 24) * scale
+    a2, a3 = get(numbers + 32) * scale, get(numbers + 40) * scale
+    _first_taps(out, low, v0, a0, a1, a2, a3, h, 8, 16, 24, 32, n)
+
+
+@jit
 def _first_taps(out, low, v0, a0, a1, a2, a3, h, d0, d1, d2, d3, n):
     """out = low + v0 h and four taps, d bytes to the left and to the right."""
     base = spread(low)
     for _ in range(n // L):
-        x = (load(h - d0) + load(h + d0)) * a0 + (load(h - d1) + load(h + d1)) * a1
-        y = (load(h - d2) + load(h + d2)) * a2 + (load(h - d3) + load(h + d3)) * a3
-        store(out, (load(h) * v0 + base) + (x + y))
+        x = load(h) * v0 + base  # one after the other: a product and a sum are one operation
+        x = (load(h - d0) + load(h + d0)) * a0 + x
+        x = (load(h - d1) + load(h + d1)) * a1 + x
+        x = (load(h - d2) + load(h + d2)) * a2 + x
+        store(out, (load(h - d3) + load(h + d3)) * a3 + x)
         out, h = out + SPAN, h + SPAN
     for _ in range(n % L):
-        x = (get(h - d0) + get(h + d0)) * a0 + (get(h - d1) + get(h + d1)) * a1
-        y = (get(h - d2) + get(h + d2)) * a2 + (get(h - d3) + get(h + d3)) * a3
-        put(out, (get(h) * v0 + low) + (x + y))
+        x = get(h) * v0 + low
+        x = (get(h - d0) + get(h + d0)) * a0 + x
+        x = (get(h - d1) + get(h + d1)) * a1 + x
+        x = (get(h - d2) + get(h + d2)) * a2 + x
+        put(out, (get(h - d3) + get(h + d3)) * a3 + x)
         out, h = out + 8, h + 8
 
 
@@ -115,14 +130,16 @@ def _first_taps(out, low, v0, a0, a1, a2, a3, h, d0, d1, d2, d3, n):
 def _more_taps(out, a0, a1, a2, a3, h, d0, d1, d2, d3, n):
     """Four taps more."""
     for _ in range(n // L):
-        x = (load(h - d0) + load(h + d0)) * a0 + (load(h - d1) + load(h + d1)) * a1
-        y = (load(h - d2) + load(h + d2)) * a2 + (load(h - d3) + load(h + d3)) * a3
-        store(out, load(out) + (x + y))
+        x = (load(h - d0) + load(h + d0)) * a0 + load(out)
+        x = (load(h - d1) + load(h + d1)) * a1 + x
+        x = (load(h - d2) + load(h + d2)) * a2 + x
+        store(out, (load(h - d3) + load(h + d3)) * a3 + x)
         out, h = out + SPAN, h + SPAN
     for _ in range(n % L):
-        x = (get(h - d0) + get(h + d0)) * a0 + (get(h - d1) + get(h + d1)) * a1
-        y = (get(h - d2) + get(h + d2)) * a2 + (get(h - d3) + get(h + d3)) * a3
-        put(out, get(out) + (x + y))
+        x = (get(h - d0) + get(h + d0)) * a0 + get(out)
+        x = (get(h - d1) + get(h + d1)) * a1 + x
+        x = (get(h - d2) + get(h + d2)) * a2 + x
+        put(out, (get(h - d3) + get(h + d3)) * a3 + x)
         out, h = out + 8, h + 8
 
 

@@ -26,35 +26,45 @@ from minfer.kernels.addresses import (
     address,
     get,
     load,
+    most,
     put,
     spread,
     store,
     total,
 )
-from minfer.kernels.labels import RISE, band_message
+from minfer.kernels.labels import FEW, RISE, band_message, few_taps
+from minfer.kernels.lanes import larger, magnitude
 from minfer.kernels.wiring import ASLEEP, CODE, FACTOR, FIRST, OFFSET, POSITION, SIZE, TABLE, WIDTH
+
+#: Columns of :func:`lean_ways`: where the opposite of a slot's message begins, where the numbers
+#: of the pair; code + 4 position + 8 width + 2^32 states of the other end; which that is.
+THERE, PSI, KIND, FROM = 0, 1, 2, 3
+_STATES = 2**32
 
 
 @jit
-def by_neighbour(scope, n, order):
-    """The places 0, 1, ... of pairs (F, 2) by variable, and those of a variable by neighbour."""
-    places = scope.shape[0] * 2
-    first, count = np.empty(places, np.int64), np.zeros(n + 1, np.int64)
-    for turn in range(2):  # by counting, first by neighbour, then by variable: it is stable
-        count[:] = 0
-        for f in range(scope.shape[0]):
-            count[scope[f, 0] + 1] += 1
-            count[scope[f, 1] + 1] += 1
-        for v in range(n):
-            count[v + 1] += count[v]
-        for i in range(places):
-            p = i if turn == 0 else first[i]
-            v = scope[p // 2, 1 - p % 2 if turn == 0 else p % 2]
-            if turn == 0:
-                first[count[v]] = p
-            else:
-                order[count[v]] = p
-            count[v] += 1
+def by_neighbour(scope, gptr, order, owner, position):
+    """The places 0, 1, ... of pairs (F, 2) by variable, and those of a variable by neighbour.
+
+    With the factor and the position in its scope that each is, and where variables begin.
+    """
+    places, n = scope.shape[0] * 2, gptr.shape[0] - 1
+    gptr[:] = 0
+    for f in range(scope.shape[0]):
+        gptr[scope[f, 0] + 1] += 1
+        gptr[scope[f, 1] + 1] += 1
+    for v in range(n):
+        gptr[v + 1] += gptr[v]
+    first, count = np.empty(places, np.int64), gptr.copy()
+    for p in range(places):  # by counting, first by neighbour, then by variable: it is stable
+        v = scope[p // 2, 1 - p % 2]
+        first[count[v]] = p
+        count[v] += 1
+    count[:] = gptr
+    for p in first:
+        v = scope[p // 2, p % 2]
+        order[count[v]], owner[count[v]], position[count[v]] = p, p // 2, p % 2
+        count[v] += 1
 
 
 # ---------------------------------------------------------------------- vectors, by address
@@ -74,6 +84,18 @@ def _copy(out, a, n):
         rest += get(a)
         out, a = out + 8, a + 8
     return total(lanes) + rest
+
+
+@jit
+def _fill(out, x, n):
+    """out = x."""
+    lanes = spread(x)
+    for _ in range(n // L):
+        store(out, lanes)
+        out += SPAN
+    for _ in range(n % L):
+        put(out, x)
+        out += 8
 
 
 @jit
@@ -104,7 +126,7 @@ def _multiply_three(out, a, b, c, n):
         out, a, b, c = out + 8, a + 8, b + 8, c + 8
 
 
-@jit
+@jit(forceinline=True)
 def _multiply_all(first, second, belief, a, b, c, d, e, n):
     """With x = a b c: first = x e, second = x d and belief = second e; their sums.
 
@@ -139,34 +161,24 @@ def _multiply_all(first, second, belief, a, b, c, d, e, n):
     return total(l0) + t0, total(l1) + t1, total(l2) + t2
 
 
-@jit
+@jit(forceinline=True)
 def _renew(bel, a, scale, n, biggest):
-    """bel = a scale; the largest change, if it is above ``biggest``.
-
-    The sum of squares tells whether it can be, and is had for less than a maximum.
-    """
-    lanes, rest, start = spread(0.0), 0.0, a
+    """bel = a scale; the largest change, or ``biggest`` if that is more."""
+    lanes = spread(biggest)
     for _ in range(n // L):
         p = load(a) * scale
-        x = p - load(bel)
+        lanes = larger(magnitude(p - load(bel)), lanes)
         store(bel, p)
-        store(a, x)
-        lanes = lanes + x * x
         bel, a = bel + SPAN, a + SPAN
     for _ in range(n % L):
         p = get(a) * scale
-        x = p - get(bel)
+        biggest = max(biggest, abs(p - get(bel)))
         put(bel, p)
-        put(a, x)
-        rest += x * x
         bel, a = bel + 8, a + 8
-    if total(lanes) + rest > biggest * biggest * (1.0 - 1e-12):
-        for i in range(n):
-            biggest = max(biggest, abs(get(start + 8 * i)))
-    return biggest
+    return max(most(lanes), biggest)
 
 
-@jit
+@jit(forceinline=True)
 def _line(out, c, slope, a, n):
     """out = c + slope a."""
     base = spread(c)
@@ -265,6 +277,9 @@ def _send(numbers, code, width, position, cavity, mass, n, size, out):
     scale = 1.0 / mass
     if code == RISE and width <= 1:  # Potts
         _line(out, get(numbers), get(numbers + 8) * scale if width > 0 else 0.0, cavity, n)
+    elif code == RISE and width == FEW:
+        store(cavity + 8 * n, spread(0.0))
+        few_taps(numbers, cavity, mass, scale, n, out)
     elif code > 0:
         for i in range(width):  # a wider variable may have been here before
             put(cavity + 8 * (n + i), 0.0)
@@ -276,46 +291,60 @@ def _send(numbers, code, width, position, cavity, mass, n, size, out):
 
 
 @jit
-def begin_lean(w, gm, work):
-    """What the fields alone say to earlier neighbours, which a run that starts afresh hears first.
+def _greet(numbers, ways, gptr, off, fields, messages, mine, lo, hi, n, room):
+    """What the fields of the neighbours of slots lo..hi, all later ones, say to a variable.
 
-    Later ones hear of this variable in the first sweep, forwards, before they read.
+    A run that starts afresh hears it first: as if a sweep backwards had come from nothing. Earlier
+    neighbours are heard in the first sweep, before it comes to those whom they speak to.
     """
-    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
-    messages, numbers = address(gm), address(tab)
-    cavity = address(work) + 8 * (work.shape[0] // 4)
-    for v in range(card.shape[0]):
-        n = np.int64(card[v])
-        mass = _copy(cavity, address(field) + 8 * off[v], n)
-        to = told = 0
-        for g in range(gptr[v], gptr[v + 1]):
-            f, k = gslot[g, FACTOR], gslot[g, POSITION]
-            other = fslot[fac[f, FIRST] + 1 - k]
-            if other > g:
-                break
-            told, to = to, messages + 8 * gslot[other, OFFSET]
-            if told != 0 and fac[f, CODE] > 0:
-                e = gslot[g - 1, FACTOR]
-                if fac[e, TABLE] == fac[f, TABLE] and fac[e, CODE] == fac[f, CODE]:
-                    _copy(to, told, n)  # the same numbers both ways: the same message
-                    continue
-            _send(
-                numbers + 8 * fac[f, TABLE], fac[f, CODE], fac[f, WIDTH], k, cavity, mass, n,
-                gslot[other, SIZE], to,
-            )  # fmt: skip
+    for g in range(lo, hi):
+        kind = ways[g, KIND] & (_STATES - 1)
+        size = ways[g, KIND] >> 32
+        u = ways[g, FROM]
+        first = gptr[u]
+        same = ways[first, PSI] == ways[g, PSI] and (kind & 3) > 0
+        if same and ways[first, KIND] & 3 == kind & 3 and messages + 8 * ways[first, THERE] < mine:
+            _copy(mine, messages + 8 * ways[first, THERE], n)  # what it told its first neighbour
+            mine += 8 * n
+            continue
+        mass = _copy(room, fields + 8 * off[u], size)
+        _send(
+            numbers + 8 * ways[g, PSI], kind & 3, kind >> 3, 1 - (kind >> 2 & 1), room, mass, size,
+            n, mine,
+        )  # fmt: skip
+        mine += 8 * n
 
 
 @jit
-def sweep_lean(w, gm, out, bel, work, begin, end, forward, ahead, watching):
+def lean_ways(w):
+    """All that a visit asks about a general slot in one row; every factor is a pair. (G, 4)."""
+    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
+    ways = np.empty((gslot.shape[0], 4), np.int64)
+    for v in range(card.shape[0]):
+        for g in range(gptr[v], gptr[v + 1]):
+            f, k = gslot[g, FACTOR], gslot[g, POSITION]
+            other = fslot[fac[f, FIRST] + 1 - k]
+            ways[g, THERE] = gslot[other, OFFSET]
+            ways[g, PSI] = fac[f, TABLE]
+            kind = fac[f, CODE] + 4 * k + 8 * fac[f, WIDTH]
+            ways[g, KIND] = kind + _STATES * gslot[other, SIZE]
+            ways[other, FROM] = v
+    return ways
+
+
+@jit
+def sweep_lean(w, ways, gm, out, bel, work, begin, end, forward, ahead, watching, fresh):
     """Visit the variables begin..end; returns the largest changes of a belief and of a message.
 
-    Ahead: ``out`` is ``gm``. Else all neighbours are sent to, into ``out``, which has all messages
-    when a run begins, and each variable takes over what stands there for it when it is visited.
+    Ahead: ``out`` is ``gm``. Else all neighbours are sent to, into ``out``, and each variable takes
+    over what stands there for it when it is visited. ``fresh``: the first sweep of a run, forwards,
+    which needs neither messages nor beliefs.
     ``work`` (:attr:`minfer.wiring.Mesh.lean_room`): in its first half two cavities between zeros,
     in the other products.
     """
     card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
     messages, sent, numbers = address(gm), address(out), address(tab)
+    fields, beliefs = address(field), address(bel)
     cavity = address(work) + 8 * (work.shape[0] // 4)
     front = address(work) + 8 * (work.shape[0] // 2)  # the field times the messages so far;
     second = address(work) + (cavity - address(work)) // 2  # another cavity
@@ -325,26 +354,29 @@ def sweep_lean(w, gm, out, bel, work, begin, end, forward, ahead, watching):
         lo, hi = gptr[v], gptr[v + 1]
         if cls[v] == ASLEEP:
             continue
-        n = np.int64(card[v])
+        n, start, belief = np.int64(card[v]), fields + 8 * off[v], beliefs + 8 * off[v]
+        if fresh:
+            _fill(belief, 0.5, n)
         if lo == hi:  # nothing to hear but its field
-            mass = _copy(front, address(field) + 8 * off[v], n)
-            biggest = _renew(address(bel) + 8 * off[v], front, 1.0 / mass, n, biggest)
+            mass = _copy(front, start, n)
+            biggest = _renew(belief, front, 1.0 / mass, n, biggest)
             continue
-        step = 8 * n
-        mine = messages + 8 * gslot[lo, OFFSET]  # slots lie one after the other, by neighbour
+        step, first = 8 * n, gslot[lo, OFFSET]  # slots lie one after the other, by neighbour
+        mine = messages + 8 * first
         if not ahead:
-            _copy(mine, sent + 8 * gslot[lo, OFFSET], (hi - lo) * n)
+            _copy(mine, sent + 8 * first, (hi - lo) * n)
         split = lo  # the first slot of a later neighbour
-        while split < hi:
-            if fslot[fac[gslot[split, FACTOR], FIRST] + 1 - gslot[split, POSITION]] > split:
-                break
+        while split < hi and ways[split, THERE] < first:
             split += 1
+        if fresh:
+            o = mine + (split - lo) * step
+            _greet(numbers, ways, gptr, off, fields, messages, o, split, hi, n, cavity)
         for turn in range(1 if ahead else 2):
             # the field and the messages from behind, then those from ahead but for one in turn
             later = forward == (turn == 0)
             a, b = (split, hi) if later else (lo, split)
             c, d = (lo, split) if later else (split, hi)
-            o, start = mine + (c - lo) * step, address(field) + 8 * off[v]
+            o = mine + (c - lo) * step
             last = mine + (b - 1 - lo) * step  # the last message from ahead
             four = d - c == 2 and b - a == 2
             before = after = whole = 0.0
@@ -380,13 +412,12 @@ def sweep_lean(w, gm, out, bel, work, begin, end, forward, ahead, watching):
                         _multiply(front, front, o - step, n)
                     rest = last if j == b - 2 else tail - (b - 3 - j) * step
                     mass = _multiply(cavity, front, rest, n)
-                f, k = gslot[j, FACTOR], gslot[j, POSITION]
-                other = fslot[fac[f, FIRST] + 1 - k]
-                size, to = gslot[other, SIZE], sent + 8 * gslot[other, OFFSET]
+                kind, size = ways[j, KIND] & (_STATES - 1), ways[j, KIND] >> 32
+                to = sent + 8 * ways[j, THERE]
                 if watching:
                     _copy(tail + step, to, size)
                 _send(
-                    numbers + 8 * fac[f, TABLE], fac[f, CODE], fac[f, WIDTH], k, here, mass, n,
+                    numbers + 8 * ways[j, PSI], kind & 3, kind >> 3, kind >> 2 & 1, here, mass, n,
                     size, to,
                 )  # fmt: skip
                 if watching:
@@ -397,5 +428,5 @@ def sweep_lean(w, gm, out, bel, work, begin, end, forward, ahead, watching):
                 mass = whole
             else:
                 mass = _multiply(front, cavity, last, n) if a < b else _copy(front, front, n)
-            biggest = _renew(address(bel) + 8 * off[v], front, 1.0 / mass, n, biggest)
+            biggest = _renew(belief, front, 1.0 / mass, n, biggest)
     return biggest, told

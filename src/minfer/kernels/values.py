@@ -23,7 +23,7 @@ import numpy as np
 
 from minfer.kernels._jit import jit
 from minfer.kernels.addresses import L, address, get, load, spread, store
-from minfer.kernels.vexp import exp_in_place
+from minfer.kernels.general import exp_all, multiply, shift_to_top
 
 _U0, _U1 = np.uint64(0), np.uint64(1)
 
@@ -56,42 +56,26 @@ class Lists(NamedTuple):
 
 @jit
 def linear_field(log_field, off, out):
-    """e^(field - its largest) of each variable into ``out``; the sum of what was taken off.
-
-    ``out`` may be the field itself.
-    """
-    total = 0.0
+    """e^(field - its largest) of each variable into ``out``; the sum of what was taken off."""
+    total, few = 0.0, np.zeros(L)
     for v in range(off.shape[0] - 1):
-        top = -np.inf
-        for i in range(np.uint64(off[v]), np.uint64(off[v + 1])):
-            if log_field[i] > top:
-                top = log_field[i]
-        for i in range(np.uint64(off[v]), np.uint64(off[v + 1])):
-            out[i] = log_field[i] - top
-        exp_in_place(out[off[v] : off[v + 1]])
+        at, n = address(out) + 8 * off[v], off[v + 1] - off[v]
+        top, _ = shift_to_top(address(log_field) + 8 * off[v], at, n)
+        exp_all(at, n, address(few))
         total += top
     return total
 
 
-@jit(fastmath={"reassoc"})
+@jit
 def softmax(log_field, off, out):
     """Probabilities of independent variables into ``out``; log of the sum over all assignments."""
-    log_z = 0.0
+    log_z, few = 0.0, np.zeros(L)
     for v in range(off.shape[0] - 1):
-        top = -np.inf
-        for i in range(np.uint64(off[v]), np.uint64(off[v + 1])):
-            if log_field[i] > top:
-                top = log_field[i]
-        for i in range(np.uint64(off[v]), np.uint64(off[v + 1])):
-            out[i] = log_field[i] - top
-        exp_in_place(out[off[v] : off[v + 1]])
-        total = 0.0
-        for i in range(np.uint64(off[v]), np.uint64(off[v + 1])):
-            total += out[i]
-        log_z += top + np.log(total)
-        total = 1.0 / total
-        for i in range(np.uint64(off[v]), np.uint64(off[v + 1])):
-            out[i] *= total
+        at, n = address(out) + 8 * off[v], off[v + 1] - off[v]
+        top, _ = shift_to_top(address(log_field) + 8 * off[v], at, n)
+        mass = exp_all(at, n, address(few))
+        log_z += top + np.log(mass)
+        multiply(at, 1.0 / mass, n)
     return log_z
 
 

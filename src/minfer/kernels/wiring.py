@@ -76,12 +76,13 @@ class Watch(NamedTuple):
     """
 
     order: np.ndarray  # i8 a piece of the order of :func:`peel`, variables only
-    control: np.ndarray  # f8 (8,) PHASE, TRIGGER, LAST, WORST, PASSED, DONE, FRESH, SENT
+    control: np.ndarray  # f8 (9,) PHASE, TRIGGER, LAST, WORST, PASSED, DONE, FRESH, SENT, BLANK
     m: np.ndarray  # f8 (E,) pair messages before the confirming update, or empty: no room
     gm: np.ndarray  # f8 general messages before it, or empty
     gq: np.ndarray  # f8 general cavities before it, or empty
     bel: np.ndarray  # f8 (sum S,) beliefs before it, then after it; or empty
     work: np.ndarray  # f8 scratch of lean sweeps (:mod:`minfer.kernels.lean`), or empty
+    ways: np.ndarray  # i8 (G, 4) what they ask about slots, or empty
 
 
 @jit
@@ -305,6 +306,18 @@ def classify(card, off, field, lean, load, gptr, log_prior, cls, prior):
                 continue
         cls[v] = GENERAL
         general += 1
-        if card[v] == 2:
+        if card[v] == 2 and lean[v] != 0.0:  # without pairs the field may be the model's own
             field[o + 1] += lean[v]
     return general, constant
+
+
+@jit
+def general_slots(order, owner, position, scope, card, gslot, fslot):
+    """Rows of ``Wiring.gslot``, messages one after the other, and each place's slot."""
+    at = 0
+    for g in range(order.shape[0]):
+        size = np.int64(card[scope[order[g]]])
+        gslot[g, FACTOR], gslot[g, POSITION] = owner[g], position[g]
+        gslot[g, OFFSET], gslot[g, SIZE] = at, size
+        fslot[order[g]] = g
+        at += size

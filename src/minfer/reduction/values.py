@@ -60,6 +60,9 @@ FEW = 32
 FULL = 0.25
 #: Mean estimated mass outside the lists beyond which it is too.
 LOST = 0.05
+#: Mean mass of the seed outside its lists beyond which it is: such a seed does not know what it
+#: leaves out, and propagation between its lists settles elsewhere.
+BLIND = 0.4
 #: Cells of tables that are laid out for lists; more of them only for whole sweeps.
 MOST_CELLS = 1 << 27
 #: Up to so many cells a second, transposed copy is made, which is quicker to read.
@@ -257,22 +260,29 @@ class OverLists:
         if again and self.lists.dense:
             return self.solver(graph, start)
         model = condition(graph)
-        why = why_dense(model.groups) if self.values.dense else ""
-        laid = why or _lay_out(model)
-        if isinstance(laid, str):
-            why = laid
-        else:
-            run = _Run(laid, self.values, self.solver, begin)
-            seed, objective = self.seed.probs, self.values.objective
-            found = run(self.lists.keep if again else chosen(laid.net, seed, objective))
-            if not isinstance(found, str):
-                answer, lists = found
-                self.lists = replace(lists, graph=self.model)
-                return answer
-            why = found
-        self.lists = self._dense(why)
+        found = self._over_lists(model, begin, again)
+        if not isinstance(found, str):
+            answer, lists = found
+            self.lists = replace(lists, graph=self.model)
+            return answer
+        self.lists = self._dense(found)
         has_messages = start is not None and isinstance(start.state, MessageState)
         return self.solver(graph, start if has_messages else None)
+
+    def _over_lists(
+        self, model: Conditioned, begin: float, again: bool
+    ) -> tuple[Marginals, ValueLists] | str:
+        """What lists give, or why they are not for this; whatever tells that early comes first."""
+        may, seed, keep = self.values.dense, self.seed.probs, self.lists.keep
+        if may and (why := why_dense(model.groups)):
+            return why
+        if not again:
+            keep = chosen(model, seed, self.values.objective)
+            blind = 1.0 - float(seed[keep].sum()) / max(model.graph.n_variables, 1)
+            if may and blind > BLIND:
+                return f"the seed's lists leave out {blind:.2g} of its mass"
+        laid = _lay_out(model)
+        return laid if isinstance(laid, str) else _Run(laid, self.values, self.solver, begin)(keep)
 
     def _dense(self, why: str) -> ValueLists:
         n = self.model.n_variables
@@ -282,38 +292,42 @@ class OverLists:
 # ---------------------------------------------------------------------- choosing
 
 
-def value_costs(net: Net) -> NDArray[np.float64]:
+def value_costs(model: Conditioned) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """What a value of each variable costs: numbers it meets in a whole sweep, 1 on average, (V,).
 
-    1 where there are no neighbours: nothing is computed with such values.
+    1 where there are no neighbours, as nothing is computed with such values; and where there are.
     """
-    size = np.diff(net.off)
-    meets = np.bincount(np.repeat(np.arange(len(size)), np.diff(net.sptr)),
-                        weights=size[net.nbr], minlength=len(size))  # fmt: skip
-    paired = np.diff(net.sptr) > 0
+    size = model.graph._n_states.astype(np.int64)
+    meets = np.zeros(len(size))
+    for g in model.groups:
+        for a, b in ((0, 1), (1, 0)) if g.arity == 2 else ():
+            meets += np.bincount(g._scope[:, a], size[g._scope[:, b]], len(size))
+    paired = meets > 0.0
     total = float((meets * size).sum())
     if total == 0.0:
-        return np.ones(len(size))
-    return np.where(paired, meets * (float(size[paired].sum()) / total), 1.0)
+        return np.ones(len(size)), paired
+    return np.where(paired, meets * (float(size[paired].sum()) / total), 1.0), paired
 
 
-def chosen(net: Net, seed: NDArray[np.float64], objective: Objective) -> NDArray[np.bool_]:
+def chosen(
+    model: Conditioned, seed: NDArray[np.float64], objective: Objective
+) -> NDArray[np.bool_]:
     """The values that an objective keeps on the seed's marginals (sum of states,)."""
     from minfer.kernels import values as k
 
-    costs, paired = value_costs(net), np.diff(net.sptr) > 0
+    (costs, paired), offsets = value_costs(model), model.graph._offsets
     seed = np.ascontiguousarray(seed)
     keep = np.zeros(len(seed), dtype=bool)
     if type(objective) is MinJoint:  # its threshold is known before any gain is
         with np.errstate(over="ignore", invalid="ignore"):
             limit = -np.expm1(-objective.factor_cost * costs)
-        k.choose(seed, net.off, np.where(paired, limit, 5e-324), keep)
+        k.choose(seed, offsets, np.where(paired, limit, 5e-324), keep)
         return keep
-    k.choose(seed, net.off, np.where(paired, np.inf, 5e-324), keep)  # the best, which must stay
+    k.choose(seed, offsets, np.where(paired, np.inf, 5e-324), keep)  # the best, which must stay
     with np.errstate(divide="ignore"):
         gains = -np.log1p(-np.minimum(seed, 1.0))
     gains[keep] = np.inf
-    found = objective(gains, np.repeat(costs, np.diff(net.off)))
+    found = objective(gains, np.repeat(costs, np.diff(offsets)))
     if getattr(found, "shape", None) != keep.shape or found.dtype != bool:
         raise SettingsError(f"values: {brief(objective)} must return a mask of {len(keep)} values")
     return found | keep
@@ -354,7 +368,7 @@ class _Laid:
 
 
 def _lay_out(model: Conditioned) -> _Laid | str:
-    """The model as lists see it, or why they cannot; its field is used up."""
+    """The model as lists see it, or why they cannot."""
     from minfer.kernels import values as k
     from minfer.kernels.lean import by_neighbour
 
@@ -401,25 +415,24 @@ def _lay_out(model: Conditioned) -> _Laid | str:
         wide.append(np.broadcast_to(top - low, (len(g),)))
         constant += float(top.sum()) * (len(g) if step else 1)
     scope = np.concatenate([np.zeros((0, 2), np.int32), *places])
-    order = np.empty(scope.size, dtype=np.int64)
-    by_neighbour(np.ascontiguousarray(scope), n, order)
+    sptr, order = np.empty(n + 1, np.int64), np.empty(scope.size, np.int64)
+    by_neighbour(np.ascontiguousarray(scope), sptr, order, *np.empty((2, scope.size), np.int32))
     flat = scope.ravel().astype(np.int64)
     slot = np.empty(len(order), dtype=np.int64)
     slot[order] = np.arange(len(order))
     owner, nbr = flat[order], flat[order ^ 1]
-    sptr = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(np.bincount(owner, minlength=n), out=sptr[1:])
     ends = np.concatenate([np.zeros((0, 3), np.int64), *starts])[order]
     span = np.concatenate([np.zeros(0), *wide])
     total = np.bincount(owner, weights=np.repeat(span, 2)[order], minlength=n)
     if total.max(initial=0.0) > _RANGE or (zeros and _deepest(model) < -_RANGE):
         return "the numbers of the model are too far apart for lists"
-    shift = k.linear_field(model.field, graph._offsets, model.field)  # nobody else has it
+    weights = np.empty(len(model.field))
+    shift = k.linear_field(model.field, graph._offsets, weights)
     net = k.Net(
         sptr, np.bincount(owner, weights=nbr < owner, minlength=n).astype(np.int64), nbr,
         slot[order ^ 1], np.ascontiguousarray(ends[:, 0]), np.ascontiguousarray(ends[:, 1]),
         np.ascontiguousarray(ends[:, 2]), np.concatenate([np.zeros(0), *tables]),
-        np.array(graph._offsets, dtype=np.int64), model.field,
+        np.array(graph._offsets, dtype=np.int64), weights,
     )  # fmt: skip
     return _Laid(graph, net, constant + shift, slot.reshape(-1, 2),
                  np.concatenate([np.zeros(0, np.int64), *ids]))  # fmt: skip

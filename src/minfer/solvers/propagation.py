@@ -90,11 +90,9 @@ class Propagation:
         of a probability between visits, that of a confirming update the most that it moved.
         """
         self._walk(up=True)
-        if self.is_fresh:
-            from minfer.kernels.lean import begin_lean
-
-            begin_lean(self.core, self.messages.gm, self.watch.work)
-            self.watch.control[self.kernels.SENT] = -1.0  # as if a sweep backwards had been
+        if self.is_fresh:  # as if a sweep backwards had been
+            self.watch.control[self.kernels.SENT] = -1.0
+            self.watch.control[self.kernels.BLANK] = 1.0
         if self.schedule == "flooding":
             self.other = self.messages.m.copy()
         if self.is_forest:
@@ -162,13 +160,20 @@ class Propagation:
     def _new_watch(self) -> Watch:
         s, none = self.messages, _NONE
         kept, before = (none, none, none), none
-        if len(s.m) + 2 * len(s.gm) <= KEEP:
+        room = len(s.m) + 2 * len(s.gm) <= KEEP
+        if room:
             kept = np.empty_like(s.m), none, none
             if len(s.gm):
-                kept = kept[0], np.ones_like(s.gm), np.ones_like(s.gq)
-        if len(kept[0]) or self.mesh.wiring.field.size:
+                kept = kept[0], np.ones_like(s.gm), np.ones_like(s.gm)
+                if not len(s.gq):
+                    self.messages = s._replace(gq=np.ones_like(s.gm))
+        if room or self.mesh.wiring.field.size:
             before = np.zeros(len(s.bel))
-        return watch_for(self.tol, *kept, before, work=self.work)
+        if not len(self.work):
+            return watch_for(self.tol, *kept, before)
+        from minfer.kernels.lean import lean_ways
+
+        return watch_for(self.tol, *kept, before, work=self.work, ways=lean_ways(self.mesh.wiring))
 
     @property
     def _machines(self) -> Machines | None:
