@@ -24,14 +24,23 @@ S must be the derivative of both states' difference: a field's is (-S, S).
 """
 
 import math
+from typing import NamedTuple
+
+import numpy as np
 
 from minfer.kernels._jit import jit
+from minfer.kernels.labels import _masses, label_message
 
 #: Cavity odds beyond these leave a message at its limit to the last bit.
 _FAR = 1e100
-CONVERGED, RUNNING, DIVERGED = 0, 1, 2
-#: How far beyond its size at the start an adjoint may grow before it counts as diverging.
-_GROWTH = 1e12
+CONVERGED, RUNNING, SLOW = 0, 1, 2
+#: Sweeps go on while eight of them make the change at least so many times smaller.
+_PACE, _WINDOW = 0.5, 8
+
+# how a factor's conditional expectations are taken
+BELIEF = 0  # from its joint belief
+DENSE = 1  # a pair: from its table and the other's cavity
+LABELS = 2  # a pair of labels, by distance
 
 
 @jit
@@ -80,26 +89,31 @@ def pair_pass(ptr, rev, rho, slope, g, lam, S, order, down, damping):
 
 
 @jit
-def pair_sweeps(ptr, rev, rho, slope, g, lam, S, order, done, most, tol, damping):
-    """Sweeps ``done`` to ``most`` over the core, in turn up and down; how it ended, and at which.
+def pair_sweeps(ptr, rev, rho, slope, g, lam, S, order, trace, done, most, tol, damping):
+    """Sweeps ``done`` to ``most`` over the core, up and down in turn: how they ended, and where.
 
     Converged: two sweeps running, one in each direction, moved no S by more than ``tol`` of the
-    largest. With damping a sweep moves that much less.
+    largest (with damping, a sweep moves that much less). ``trace`` (8,) has the last changes.
     """
-    first = 0.0
-    for v in order:
-        first = max(first, abs(S[v]), abs(g[v]))
     quiet = 0
     tol *= 1.0 - damping
     while done < most:
         moved, scale = pair_pass(ptr, rev, rho, slope, g, lam, S, order, done % 2 == 1, damping)
-        done += 1
-        if not scale <= _GROWTH * first:
-            return DIVERGED, done, moved
         quiet = quiet + 1 if moved <= tol * scale else 0
+        done += 1
         if quiet == 2:
-            return CONVERGED, done, moved
-    return RUNNING, done, moved if most else 0.0
+            return CONVERGED, done
+        if slow(trace, done, moved):
+            return SLOW, done
+    return RUNNING, done
+
+
+@jit
+def slow(trace, done, moved):
+    """Whether the change has not become much smaller in eight sweeps, or is no number."""
+    before = trace[done % _WINDOW]
+    trace[done % _WINDOW] = moved
+    return not moved < np.inf or (done > 2 * _WINDOW and moved > _PACE * before)
 
 
 @jit
@@ -120,3 +134,234 @@ def pair_statistics(rows, scope, S, by_weight, basis, out):
         d00, d01, d10 = w - a - b, b - w, a - w
         for k in range(basis.shape[0]):
             out[r, k] = basis[k, 0] * d00 + basis[k, 1] * d01 + basis[k, 2] * d10 + basis[k, 3] * w
+
+
+class Web(NamedTuple):
+    """A model of tables as the adjoint sees it. V variables, L slots, F factors.
+
+    Slots lie variable after variable; vectors of a slot (``lam``, ``q``, ``norm``, ``cavity``) have
+    one number per state of its variable and begin at ``start``.
+    """
+
+    off: np.ndarray  # i8 (V+1,) where a variable's states begin
+    ptr: np.ndarray  # i8 (V+1,) slots of a variable
+    factor: np.ndarray  # i8 (L,)
+    position: np.ndarray  # i8 (L,) in the factor's scope
+    start: np.ndarray  # i8 (L+1,)
+    behind: np.ndarray  # u1 (L,) 1: another of the scope comes sooner going up; 2: going down
+    first: np.ndarray  # i8 (F+1,) in ``slots``
+    slots: np.ndarray  # i8 (L,) of each factor, in scope order
+    kind: np.ndarray  # i8 (F, 4) BELIEF, DENSE or LABELS; code and width of labels; the table
+    rho: np.ndarray  # f8 (F,)
+    tab: np.ndarray  # f8 tables of pairs, linear
+    belief: np.ndarray  # f8 joint beliefs of the others
+    cavity: np.ndarray  # f8 of each slot, linear
+    norm: np.ndarray  # f8 of each slot: one over the marginal or the message, 0 where that is 0
+
+
+@jit
+def sides(ptr, factor, first, slots, core, behind):
+    """Fill in ``behind``: which slots' factors have variables of the core before or after them."""
+    owner = np.empty(factor.shape[0], np.int64)
+    for v in range(ptr.shape[0] - 1):
+        for j in range(ptr[v], ptr[v + 1]):
+            owner[j] = v
+    for j in range(factor.shape[0]):
+        behind[j] = 0
+        for a in range(first[factor[j]], first[factor[j] + 1]):
+            u = owner[slots[a]]
+            if core[u]:
+                if u < owner[j]:
+                    behind[j] |= 1
+                elif u > owner[j]:
+                    behind[j] |= 2
+
+
+@jit
+def norms(web, tmp):
+    """Fill in ``norm``; ``tmp`` has room for a vector of labels, as their messages need it."""
+    (off, ptr, factor, position, start, behind, first, slots, kind, rho, tab, belief, cavity,
+     norm) = web  # fmt: skip
+    ones = np.ones(cavity.shape[0])
+    for j in range(factor.shape[0]):
+        f, n = factor[j], start[j + 1] - start[j]
+        if kind[f, 0] == BELIEF:
+            _expect(web, f, position[j], ones, tmp)
+            others = first[f + 1] - first[f] - 1
+            for i in range(n):
+                tmp[i] /= others
+        else:
+            other = slots[first[f] + 1 - position[j]]
+            _message(tab, kind, f, position[j], n, cavity, start[other], start[other + 1], tmp)
+        for i in range(n):
+            norm[start[j] + i] = 1.0 / tmp[i] if tmp[i] > 0.0 else 0.0
+
+
+@jit(fastmath={"reassoc", "contract"})
+def _message(tab, kind, f, k, n, h, begin, end, tmp):
+    """sum_u psi(x_v, x_u) h(x_u) of a pair with its table into tmp[:n]; v is at position k."""
+    t, m = kind[f, 3], end - begin
+    if kind[f, 0] == LABELS:
+        label_message(tab, t, kind[f, 1], kind[f, 2], h, begin, m, tmp)
+    elif k == 0:
+        for i in range(n):
+            total = 0.0
+            for j in range(m):
+                total += tab[t + i * m + j] * h[begin + j]
+            tmp[i] = total
+    else:
+        for i in range(n):
+            tmp[i] = 0.0
+        for j in range(m):
+            x = h[begin + j]
+            for i in range(n):
+                tmp[i] += tab[t + j * n + i] * x
+
+
+@jit
+def _expect(web, f, k, lam, tmp):
+    """sum over x_f at x_k of belief times the others' lam, into tmp."""
+    start, first, slots, kind, belief = web.start, web.first, web.slots, web.kind, web.belief
+    lo, n = first[f], first[f + 1] - first[f]
+    t = kind[f, 3]
+    size = start[slots[lo + k] + 1] - start[slots[lo + k]]
+    for i in range(size):
+        tmp[i] = 0.0
+    if n == 2:
+        o = start[slots[lo + 1 - k]]
+        m = start[slots[lo + 1 - k] + 1] - o
+        for i in range(size):
+            total = 0.0
+            for j in range(m):
+                total += belief[t + (i * m + j if k == 0 else j * size + i)] * lam[o + j]
+            tmp[i] = total
+        return
+    inner = 1  # cells of what comes after position k
+    for a in range(k + 1, n):
+        inner *= start[slots[lo + a] + 1] - start[slots[lo + a]]
+    cells = inner * size
+    for a in range(k):
+        cells *= start[slots[lo + a] + 1] - start[slots[lo + a]]
+    for a in range(n):
+        if a == k:
+            continue
+        stride = 1
+        for b in range(a + 1, n):
+            stride *= start[slots[lo + b] + 1] - start[slots[lo + b]]
+        o = start[slots[lo + a]]
+        m = start[slots[lo + a] + 1] - o
+        for c in range(cells):
+            tmp[(c // inner) % size] += belief[t + c] * lam[o + (c // stride) % m]
+
+
+@jit
+def table_pass(web, c, probs, lam, q, s, order, down, every, damping, tmp):
+    """Visit some variables in turn: the largest change of b s, and the largest b s.
+
+    ``c`` are centred cotangents. Not ``every`` slot is asked then, but those alone whose factors
+    have a variable that was visited since; what the others would say is in ``q``.
+    """
+    (off, ptr, factor, position, start, behind, first, slots, kind, rho, tab, belief, cavity,
+     norm) = web  # fmt: skip
+    n_order = order.shape[0]
+    moved, scale = 0.0, 0.0
+    side = 2 if down else 1
+    room = tmp.shape[0] // 2
+    for r in range(n_order):
+        v = order[n_order - 1 - r] if down else order[r]
+        o = off[v]
+        n = off[v + 1] - o
+        for j in range(ptr[v], ptr[v + 1]):
+            if not every and behind[j] & side == 0:
+                continue
+            f, k, at = factor[j], position[j], start[j]
+            if kind[f, 0] == BELIEF:
+                _expect(web, f, k, lam, tmp)
+                for i in range(n):
+                    q[at + i] = tmp[i] * norm[at + i]
+                continue
+            other = slots[first[f] + 1 - k]
+            b, e = start[other], start[other + 1]
+            low = 0.0
+            if kind[f, 0] == LABELS:  # whose messages are for what is not negative
+                low = lam[b]
+                for i in range(b + 1, e):
+                    low = min(low, lam[i])
+            for i in range(e - b):
+                tmp[room + i] = cavity[b + i] * (lam[b + i] - low)
+            _message(tab, kind, f, k, n, tmp, room, room + (e - b), tmp)
+            for i in range(n):
+                q[at + i] = tmp[i] * norm[at + i] + (low if norm[at + i] > 0.0 else 0.0)
+        for i in range(n):
+            p = probs[o + i]
+            new = 0.0
+            if p > 0.0:
+                new = c[o + i]
+                for j in range(ptr[v], ptr[v + 1]):
+                    new += q[start[j] + i]
+            moved = max(moved, p * abs(new - s[o + i]))
+            scale = max(scale, p * abs(new))
+            s[o + i] = new
+        for j in range(ptr[v], ptr[v + 1]):
+            weight, at = rho[factor[j]], start[j]
+            for i in range(n):
+                new = weight * s[o + i] - q[at + i] if probs[o + i] > 0.0 else 0.0
+                lam[at + i] = new if damping == 0.0 else new + damping * (lam[at + i] - new)
+    return moved, scale
+
+
+@jit
+def table_sweeps(web, c, probs, lam, q, s, order, trace, done, most, tol, damping, tmp):
+    """As :func:`pair_sweeps`."""
+    quiet = 0
+    tol *= 1.0 - damping
+    while done < most:
+        moved, scale = table_pass(
+            web, c, probs, lam, q, s, order, done % 2 == 1, done == 0, damping, tmp
+        )
+        quiet = quiet + 1 if moved <= tol * scale else 0
+        done += 1
+        if quiet == 2:
+            return CONVERGED, done
+        if slow(trace, done, moved):
+            return SLOW, done
+    return RUNNING, done
+
+
+@jit
+def weigh(web, rows, lam, out):
+    """Joint beliefs (n, cells) of factors ``rows`` times sum_v lam_v(x_v) / rho, in place."""
+    start, first, slots, rho = web.start, web.first, web.slots, web.rho
+    for r in range(rows.shape[0]):
+        f = rows[r]
+        lo, n = first[f], first[f + 1] - first[f]
+        cells = out.shape[1]
+        for c in range(cells):
+            rest, total = c, 0.0
+            for a in range(n - 1, -1, -1):
+                o = start[slots[lo + a]]
+                m = start[slots[lo + a] + 1] - o
+                total += lam[o + rest % m]
+                rest //= m
+            out[r, c] *= total / rho[f]
+
+
+@jit
+def weigh_distances(web, rows, lam, taps, which, mass):
+    """The same by distance: (n, T), of pairs of labels with linear taps (n or 1, T)."""
+    start, first, slots, rho, cavity = web.start, web.first, web.slots, web.rho, web.cavity
+    h = cavity * lam
+    more = np.empty((1, mass.shape[1]))
+    base = np.empty((1, mass.shape[1]))
+    for r in range(rows.shape[0]):
+        f = rows[r]
+        a, b = slots[first[f]], slots[first[f] + 1]
+        i, j, n = start[a], start[b], start[a + 1] - start[a]
+        _masses(cavity, i, cavity, j, n, base, 0)
+        _masses(h, i, cavity, j, n, mass, r)
+        _masses(cavity, i, h, j, n, more, 0)
+        total = 0.0
+        for d in range(mass.shape[1]):
+            total += base[0, d] * taps[which[r], d]
+        for d in range(mass.shape[1]):
+            mass[r, d] = (mass[r, d] + more[0, d]) * taps[which[r], d] / (total * rho[f])

@@ -21,11 +21,12 @@ The gradient of log Z itself needs none of this: it is ``m.probs`` and ``m.stati
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,11 +36,12 @@ from minfer.conditioning import Conditioned, condition
 from minfer.errors import ModelError, RefusedError, SettingsError
 from minfer.factors import FactorGroup
 from minfer.graph import FactorGraph
-from minfer.message_state import MessageState
+from minfer.message_state import MessageState, refresh_cavities
 from minfer.solvers.base import Marginals, Solver, Status
-from minfer.wiring import PAIR, refill
+from minfer.wiring import PAIR, TABLE, ranges, refill
 
 if TYPE_CHECKING:
+    from minfer.kernels.adjoint import Web
     from minfer.wiring import Mesh
 
 #: Of a probability by the flooding update: what a perturbed run must have settled to.
@@ -47,6 +49,8 @@ _TIGHT = 1e-14
 #: A tilt, in nats of the largest cotangent, by which perturbation moves the field.
 _STEP = 2e-3
 _CHUNK = 1 << 22  # cells of joints that are written out together
+#: Cells of joint beliefs that an adjoint may write out.
+_MAX_CELLS = 1 << 27
 _RESTART = 30  # Krylov vectors that GMRES keeps
 
 
@@ -172,7 +176,6 @@ def _by_weights(
     graph: FactorGraph,
     model: Conditioned,
     field: NDArray[np.float64],
-    probs: NDArray[np.float64],
     pairs: Callable[[FactorGroup], NDArray[np.float64] | None],
     ask: Callable[[NDArray[np.int64], tuple[int, ...]], NDArray[np.float64] | None],
 ) -> NDArray[np.float64]:
@@ -235,7 +238,7 @@ def _independent(
     found = np.zeros(int(graph.weight_offsets[-1]))
     if weights:
         found = _by_weights(
-            graph, model, field, probs, lambda g: None,
+            graph, model, field, lambda g: None,
             lambda factors, shape: _products(model, factors, shape, probs, s),
         )  # fmt: skip
     return Pullback(field, found, "independent", Status.EXACT)
@@ -252,84 +255,394 @@ def _adjoint(
     max_iters: int,
     weights: bool,
 ) -> Pullback | None:
-    if not len(state.mesh.wiring.gslot):
-        return _of_pairs(marginals, state, c, tol, max_iters, weights)
-    return None
-
-
-def _of_pairs(
-    marginals: Marginals,
-    state: MessageState,
-    c: NDArray[np.float64],
-    tol: float,
-    max_iters: int,
-    weights: bool,
-) -> Pullback:
-    """Models of which all factors over free variables are binary pairs, one number a message."""
-    from minfer.kernels import adjoint as k
-
-    mesh, graph, probs = state.mesh, marginals.graph, marginals.probs
-    w, m = mesh.wiring, state.messages.m
-    slope, sigma = np.empty_like(m), np.empty_like(m)
-    k.pair_slopes(w.ptr, m, w.W, state._odds, state._log_odds, slope, sigma)
-    s = _centred(graph, probs, c)
-    field = probs * s
-    first = graph._offsets[:-1]
-    binary = graph._n_states == 2
-    g = np.zeros(graph.n_variables)
-    g[binary] = field[first[binary] + 1]
-    S = g.copy()
-    lam = np.repeat(g, np.diff(w.ptr).astype(np.int64))
-    if len(w.rho):
-        lam *= w.rho
-    core, order = _core(mesh, np.diff(w.ptr) > 0)
-
-    def walk(down: bool) -> None:
-        if len(order):
-            k.pair_pass(w.ptr, w.rev, w.rho, slope, g, lam, S, order, down, 0.0)
-
-    def sweeps(done: int, most: int, damping: float) -> tuple[int, int, float]:
-        return k.pair_sweeps(w.ptr, w.rev, w.rho, slope, g, lam, S, core, done, most, tol, damping)
-
-    def begin() -> None:
-        S[:] = g
-        lam[:] = np.repeat(g, np.diff(w.ptr).astype(np.int64))
-        if len(w.rho):
-            lam[:] *= w.rho
-        walk(False)
-
-    solved = _solve(sweeps, walk, begin, lam, core, max_iters, _damping_of(marginals))
-    field[first[binary]] = -S[binary]
-    field[first[binary] + 1] = S[binary]
+    """None where joint beliefs would take too much room."""
+    mesh, graph = state.mesh, marginals.graph
+    centred = _centred(graph, marginals.probs, c)
+    system: _System
+    if not len(mesh.wiring.gslot):
+        system = _Pairs(marginals, state, centred)
+    elif _belief_cells(mesh) <= _MAX_CELLS:
+        system = _Tables(marginals, state, centred)
+    else:
+        return None
+    status, sweeps, note = _solve(system, tol, max_iters, _damping_of(marginals))
+    field = system.field()
     found = np.zeros(int(graph.weight_offsets[-1]))
     if weights:
-        by_weight = np.empty(len(mesh.slot))
-        k.pair_weights(mesh.slot, w.rho, sigma, lam, by_weight)
-        plain = not mesh.model.has_fixed
+        found = _by_weights(graph, mesh.model, field, system.group, system.tables)
+    if not marginals.converged:
+        status, note = Status.MAX_ITERS, "of messages that have not converged"
+    return Pullback(field, found, "adjoint", status, sweeps, None, note)
 
-        def tables(factors: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
-            out = np.empty((len(factors), 4))
-            form = mesh.roles.form[factors]
-            pair = np.flatnonzero(form == PAIR)
-            rows = mesh.roles.row[factors[pair]]
-            those = np.empty((len(rows), 4))
-            k.pair_statistics(rows, mesh.pair_scope, S, by_weight, np.eye(4), those)
-            if len(pair) == len(factors):
-                return those
-            out = _products(mesh.model, factors, shape, probs, _divided(field, probs))
-            out[pair] = those
-            return out
 
-        def pairs(group: FactorGroup) -> NDArray[np.float64] | None:
-            basis = group.basis() if plain and group.shape == (2, 2) else None
-            if basis is None or not (mesh.roles.form[group._ids] == PAIR).all():
-                return None
-            out = np.empty((len(group), len(basis)))
-            k.pair_statistics(mesh.roles.row[group._ids], mesh.pair_scope, S, by_weight, basis, out)
-            return out
+def _belief_cells(mesh: Mesh) -> int:
+    """Cells of the joint beliefs that an adjoint has to write out."""
+    return sum(len(g) * g.n_cells for g in mesh.model.groups if mesh.log or g.arity != 2)
 
-        found = _by_weights(graph, mesh.model, field, probs, pairs, tables)
-    return _answered(marginals, field, found, solved)
+
+def _damping_of(marginals: Marginals) -> float:
+    """The damping of the run that gave an answer, as its solver's words have it."""
+    found = re.search(r"damping=([0-9.eE+-]+)", marginals.solver)
+    return float(found[1]) if found else 0.0
+
+
+class _System(Protocol):
+    """The adjoint equations of a fixed point, and what has been found of their solution."""
+
+    lam: NDArray[np.float64]
+    core: NDArray[np.int64]  # variables that sweeps visit
+
+    def begin(self) -> None:
+        """Forget what has been found; collect from the trees."""
+
+    def walk_down(self) -> None:
+        """Distribute to the trees."""
+
+    def sweeps(
+        self, trace: NDArray[np.float64], done: int, most: int, tol: float, damping: float
+    ) -> tuple[int, int]:
+        """Sweeps over the core; see :func:`minfer.kernels.adjoint.pair_sweeps`."""
+        ...
+
+    def both(self, given: bool) -> tuple[float, float]:
+        """A sweep up and one down, with the cotangent or without; what the latter moved."""
+        ...
+
+    def mine(self) -> NDArray[np.bool_]:
+        """Which of ``lam`` belong to the core."""
+        ...
+
+    def field(self) -> NDArray[np.float64]: ...
+
+    def group(self, group: FactorGroup) -> NDArray[np.float64] | None:
+        """By the weights of a group, (F, k), where there is a short way."""
+        ...
+
+    def tables(
+        self, factors: NDArray[np.int64], shape: tuple[int, ...]
+    ) -> NDArray[np.float64] | None:
+        """By the log psi of factors over free variables of one shape, (n, cells)."""
+        ...
+
+
+def _solve(system: _System, tol: float, max_iters: int, damping: float) -> tuple[Status, int, str]:
+    """Trees up, sweeps over the core, trees down; GMRES where sweeps do not get on."""
+    from minfer.kernels.adjoint import CONVERGED, SLOW
+
+    system.begin()
+    if not len(system.core):
+        system.walk_down()
+        return Status.EXACT, 1, ""
+    trace = np.full(8, np.inf)
+    code, done = system.sweeps(trace, 0, max_iters, tol, damping)
+    note = f"with damping {damping:g}" if damping else ""
+    if code == SLOW:
+        note = "by GMRES: sweeps alone did not get on"
+        passed, done = _by_gmres(system, tol, max_iters, done)
+        code = CONVERGED if passed else SLOW
+    system.walk_down()
+    return Status.CONVERGED if code == CONVERGED else Status.MAX_ITERS, done, note
+
+
+def _by_gmres(system: _System, tol: float, max_iters: int, done: int) -> tuple[bool, int]:
+    """Solve for what a sweep up and one down leave as it is; whether it passed, and all sweeps."""
+    from scipy.sparse.linalg import LinearOperator, gmres
+
+    mine = system.mine()
+    n = int(mine.sum())
+    start = system.lam[mine]
+    if not np.isfinite(start).all():
+        start = np.zeros(n)
+    system.begin()  # what trees say to the core stays
+    kept = system.lam.copy()
+    kept[mine] = 0.0
+    system.lam[:] = kept
+    system.both(True)
+    constant, spent = system.lam[mine], done + 2
+
+    def product(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        nonlocal spent
+        spent += 2
+        system.lam[:] = 0.0
+        system.lam[mine] = x
+        system.both(False)
+        return x - system.lam[mine]
+
+    operator = LinearOperator((n, n), matvec=product, dtype=np.float64)
+    goal = tol
+    name = "rtol" if "rtol" in inspect.signature(gmres).parameters else "tol"
+    passed, x = False, start
+    for _ in range(3):
+        cycles = (max_iters - spent) // (2 * _RESTART) + 1
+        if spent >= max_iters:
+            break
+        options: dict[str, Any] = {name: goal, "atol": 0.0}
+        x, _ = gmres(operator, constant, x0=x, restart=_RESTART, maxiter=cycles, **options)
+        system.lam[:] = kept
+        system.lam[mine] = x
+        system.both(True)
+        moved, scale = system.both(True)
+        spent += 4
+        passed = moved <= tol * scale
+        if passed:
+            break
+        goal *= 0.03
+    return passed, spent
+
+
+class _Pairs:
+    """Models of which all factors over free variables are binary pairs: one number a message."""
+
+    def __init__(
+        self, marginals: Marginals, state: MessageState, centred: NDArray[np.float64]
+    ) -> None:
+        from minfer.kernels import adjoint as k
+
+        self.k, self.mesh, self.probs = k, state.mesh, marginals.probs
+        w, graph = state.mesh.wiring, marginals.graph
+        self.ptr, self.rev, self.rho, self.off = w.ptr, w.rev, w.rho, graph._offsets
+        m = state.messages.m
+        self.slope, self.sigma = np.empty_like(m), np.empty_like(m)
+        k.pair_slopes(w.ptr, m, w.W, state._odds, state._log_odds, self.slope, self.sigma)
+        self.whole = marginals.probs * centred
+        self.binary = np.flatnonzero(graph._n_states == 2)
+        self.g = np.zeros(graph.n_variables)
+        self.g[self.binary] = self.whole[self.off[self.binary] + 1]
+        self.degree = np.diff(w.ptr).astype(np.int64)
+        self.core, self.order = _core(state.mesh, self.degree > 0)
+        self.S, self.lam = np.empty_like(self.g), np.empty_like(m)
+        self.by_weight: NDArray[np.float64] | None = None
+
+    def begin(self) -> None:
+        self.S[:] = self.g
+        self.lam[:] = np.repeat(self.g, self.degree)
+        if len(self.rho):
+            self.lam *= self.rho
+        self._pass(self.g, self.order, False)
+
+    def walk_down(self) -> None:
+        self._pass(self.g, self.order, True)
+
+    def _pass(
+        self, g: NDArray[np.float64], order: NDArray[np.int64], down: bool
+    ) -> tuple[float, float]:
+        if not len(order):
+            return 0.0, 0.0
+        return self.k.pair_pass(
+            self.ptr, self.rev, self.rho, self.slope, g, self.lam, self.S, order, down, 0.0
+        )
+
+    def sweeps(
+        self, trace: NDArray[np.float64], done: int, most: int, tol: float, damping: float
+    ) -> tuple[int, int]:
+        return self.k.pair_sweeps(
+            self.ptr, self.rev, self.rho, self.slope, self.g, self.lam, self.S, self.core, trace,
+            done, most, tol, damping,
+        )  # fmt: skip
+
+    def both(self, given: bool) -> tuple[float, float]:
+        g = self.g if given else np.zeros_like(self.g)
+        self._pass(g, self.core, False)
+        return self._pass(g, self.core, True)
+
+    def mine(self) -> NDArray[np.bool_]:
+        inside = np.zeros(len(self.g), dtype=bool)
+        inside[self.core] = True
+        return np.repeat(inside, self.degree)
+
+    def field(self) -> NDArray[np.float64]:
+        first, S = self.off[self.binary], self.S[self.binary]
+        self.whole[first], self.whole[first + 1] = -S, S
+        return self.whole
+
+    def _numbers(
+        self, factors: NDArray[np.int64], basis: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """By weights of which log-tables are made by a basis (k, 4): (n, k)."""
+        mesh = self.mesh
+        if self.by_weight is None:
+            self.by_weight = np.empty(len(mesh.slot))
+            self.k.pair_weights(mesh.slot, self.rho, self.sigma, self.lam, self.by_weight)
+        out = np.empty((len(factors), len(basis)))
+        rows = mesh.roles.row[factors]
+        self.k.pair_statistics(rows, mesh.pair_scope, self.S, self.by_weight, basis, out)
+        return out
+
+    def group(self, group: FactorGroup) -> NDArray[np.float64] | None:
+        mesh = self.mesh
+        if mesh.model.has_fixed or group.shape != (2, 2):
+            return None
+        basis = group.basis()
+        if basis is None or not (mesh.roles.form[group._ids] == PAIR).all():
+            return None
+        return self._numbers(group._ids, basis)
+
+    def tables(self, factors: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
+        pair = self.mesh.roles.form[factors] == PAIR
+        if pair.all():
+            return self._numbers(factors, np.eye(4))
+        s = _divided(self.whole, self.probs)
+        out = _products(self.mesh.model, factors, shape, self.probs, s)
+        out[pair] = self._numbers(factors[pair], np.eye(4))
+        return out
+
+
+class _Tables:
+    """Models with tables of any shape."""
+
+    def __init__(
+        self, marginals: Marginals, state: MessageState, centred: NDArray[np.float64]
+    ) -> None:
+        from minfer.kernels import adjoint as k
+
+        refresh_cavities(state.mesh, state.messages)
+        self.k, self.state, self.mesh = k, state, state.mesh
+        self.probs, self.c = np.array(marginals.probs), centred
+        graph = marginals.graph
+        self.web, self.tmp = _web(state)
+        degree = np.diff(self.web.ptr)
+        self.core, self.order = _core(self.mesh, degree > 0)
+        inside = np.zeros(graph.n_variables, dtype=bool)
+        inside[self.core] = True
+        w = self.web
+        k.sides(w.ptr, w.factor, w.first, w.slots, inside, w.behind)
+        k.norms(w, self.tmp)
+        owner = np.repeat(np.arange(graph.n_variables), degree)
+        self._states = ranges(graph._offsets[owner], np.diff(w.start))
+        self._rho = np.repeat(w.rho[w.factor], np.diff(w.start))
+        self._mine = np.repeat(inside[owner], np.diff(w.start))
+        self.lam, self.q = (np.empty(int(w.start[-1])) for _ in range(2))
+        self.s = np.empty_like(self.c)
+
+    def begin(self) -> None:
+        self.s[:] = self.c
+        self.lam[:] = self.c[self._states] * self._rho
+        self.q[:] = 0.0
+        self._pass(self.c, self.order, False, True)
+
+    def walk_down(self) -> None:
+        self._pass(self.c, self.order, True, True)
+
+    def _pass(
+        self, c: NDArray[np.float64], order: NDArray[np.int64], down: bool, every: bool
+    ) -> tuple[float, float]:
+        if not len(order):
+            return 0.0, 0.0
+        return self.k.table_pass(
+            self.web, c, self.probs, self.lam, self.q, self.s, order, down, every, 0.0, self.tmp
+        )
+
+    def sweeps(
+        self, trace: NDArray[np.float64], done: int, most: int, tol: float, damping: float
+    ) -> tuple[int, int]:
+        return self.k.table_sweeps(
+            self.web, self.c, self.probs, self.lam, self.q, self.s, self.core, trace, done, most,
+            tol, damping, self.tmp,
+        )  # fmt: skip
+
+    def both(self, given: bool) -> tuple[float, float]:
+        c = self.c if given else np.zeros_like(self.c)
+        self._pass(c, self.core, False, True)
+        return self._pass(c, self.core, True, False)
+
+    def mine(self) -> NDArray[np.bool_]:
+        return self._mine
+
+    def field(self) -> NDArray[np.float64]:
+        return self.probs * self.s
+
+    def _rows(self, factors: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where factors are in the web: general ones, then pairs in odds form."""
+        roles = self.mesh.roles
+        return roles.row[factors] + np.where(
+            roles.form[factors] == PAIR, len(self.mesh.wiring.fac), 0
+        )
+
+    def group(self, group: FactorGroup) -> NDArray[np.float64] | None:
+        mesh, taps = self.mesh, group.label_taps()
+        if taps is None or mesh.model.has_fixed or mesh.log:
+            return None
+        if not (mesh.roles.form[group._ids] == TABLE).all():
+            return None
+        rows = self._rows(group._ids)
+        if not (self.web.kind[rows, 0] == self.k.LABELS).all():
+            return None
+        taps = np.exp(taps - taps.max(axis=1, keepdims=True))
+        which = np.arange(len(group)) if len(taps) > 1 else np.zeros(len(group), dtype=np.int64)
+        mass = np.empty((len(group), taps.shape[1]))
+        self.k.weigh_distances(self.web, rows, self.lam, taps, which, mass)
+        return group.distance_statistics(mass)
+
+    def tables(
+        self, factors: NDArray[np.int64], shape: tuple[int, ...]
+    ) -> NDArray[np.float64] | None:
+        out = self.state._joints(factors, shape)
+        tied = self.mesh.roles.form[factors] != 0
+        if not tied.all():
+            out[~tied] = _products(self.mesh.model, factors[~tied], shape, self.probs, self.s)
+        part = out if tied.all() else np.ascontiguousarray(out[tied])
+        self.k.weigh(self.web, self._rows(factors[tied]), self.lam, part)
+        if part is not out:
+            out[tied] = part
+        return out
+
+
+def _web(state: MessageState) -> tuple[Web, NDArray[np.float64]]:
+    """Tables, beliefs and slots as :class:`minfer.kernels.adjoint.Web`, norms yet to be found."""
+    from minfer.kernels import adjoint as k
+
+    mesh, s = state.mesh, state.messages
+    w, graph, i8 = mesh.wiring, mesh.model.graph, np.int64
+    n_general, n_pairs = len(w.fac), len(mesh.slot)
+    owner = np.concatenate([mesh.gowner, mesh.pair_scope.ravel()]).astype(i8)
+    arity = np.concatenate([w.fac[:, 2], np.full(n_pairs, 2, i8)])
+    first = np.concatenate([[0], np.cumsum(arity)]).astype(i8)
+    flat = np.arange(2 * n_pairs)
+    factor = np.concatenate([w.gslot[:, 0], n_general + flat // 2])
+    position = np.concatenate([w.gslot[:, 1], flat % 2])
+    order = np.argsort(owner, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    slots = np.empty(len(order), i8)
+    slots[first[factor] + position] = place
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=graph.n_variables))])
+    sizes = graph._n_states[owner[order]].astype(i8)
+    start = np.concatenate([[0], np.cumsum(sizes)]).astype(i8)
+    kind = np.zeros((n_general + n_pairs, 4), i8)
+    as_pairs = np.zeros(n_general + n_pairs, dtype=bool)
+    if not mesh.log:
+        as_pairs[:n_general] = w.fac[:, 2] == 2
+    labels = as_pairs[:n_general] & (w.fac[:, 3] > 0)
+    kind[:n_general, 1:] = w.fac[:, [3, 4, 0]]
+    kind[as_pairs, 0] = k.DENSE
+    kind[np.flatnonzero(labels), 0] = k.LABELS
+    beliefs, done = [np.zeros(0)], 0
+    for g in mesh.model.groups:
+        pair = mesh.roles.form[g._ids] == PAIR
+        rows = mesh.roles.row[g._ids] + np.where(pair, n_general, 0)
+        left = ~as_pairs[rows]
+        if left.any():
+            joint = state._joints(g._ids[left], g.shape)
+            kind[rows[left], 3] = done + np.arange(len(joint)) * joint.shape[1]
+            beliefs.append(joint.ravel())
+            done += joint.size
+    cavity = np.zeros(int(start[-1]))
+    if as_pairs.any():
+        general = place[: len(w.gslot)]
+        cavity[ranges(start[general], w.gslot[:, 3])] = s.gq[ranges(w.gslot[:, 2], w.gslot[:, 3])]
+    rho = np.ones(n_general + n_pairs)
+    if len(w.grho):
+        rho[w.gslot[:, 0]] = w.grho
+    if len(w.rho):
+        rho[n_general:] = w.rho[mesh.slot[:, 0]]
+    widest = int(graph._n_states.max(initial=2))
+    room = max(3 * widest, 2 * widest + 2 * int(w.fac[:, 4].max(initial=0)) + 24)
+    web = k.Web(
+        graph._offsets, ptr.astype(i8), factor[order], position[order], start,
+        np.zeros(len(order), np.uint8), first, slots, kind, rho, w.tab, np.concatenate(beliefs),
+        cavity, np.empty(int(start[-1])),
+    )  # fmt: skip
+    return web, np.zeros(2 * room)
 
 
 def _divided(field: NDArray[np.float64], probs: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -342,59 +655,6 @@ def _core(mesh: Mesh, has_slots: NDArray[np.bool_]) -> tuple[NDArray[np.int64], 
         return np.flatnonzero(has_slots), np.zeros(0, dtype=np.int64)
     order = mesh.trees.order
     return np.flatnonzero(has_slots & ~mesh.trees.asleep), order[order >= 0]
-
-
-@dataclass
-class _Solved:
-    """How an adjoint came about."""
-
-    status: Status
-    sweeps: int
-    note: str = ""
-
-
-def _damping_of(marginals: Marginals) -> float:
-    """The damping of the run that gave an answer, as its solver's words have it."""
-    found = re.search(r"damping=([0-9.eE+-]+)", marginals.solver)
-    return float(found[1]) if found else 0.0
-
-
-def _solve(
-    sweeps: Callable[[int, int, float], tuple[int, int, float]],
-    walk: Callable[[bool], None],
-    begin: Callable[[], None],
-    lam: NDArray[np.float64],
-    core: NDArray[np.int64],
-    max_iters: int,
-    damping: float,
-) -> _Solved:
-    """Trees up, the core to convergence, trees down."""
-    from minfer.kernels.adjoint import CONVERGED, DIVERGED
-
-    begin()
-    if not len(core):
-        walk(True)
-        return _Solved(Status.EXACT, 1)
-    done, note = 0, ""
-    status, done, _ = sweeps(0, max_iters, damping)
-    if status == DIVERGED and done < max_iters:
-        spent, damping = done, 0.5 if damping < 0.4 else 0.8
-        begin()
-        status, done, _ = sweeps(0, max_iters - spent, damping)
-        note, done = f"with damping {damping}", done + spent
-    walk(True)
-    return _Solved(Status.CONVERGED if status == CONVERGED else Status.MAX_ITERS, done, note)
-
-
-def _answered(
-    marginals: Marginals, field: NDArray[np.float64], weights: NDArray[np.float64], how: _Solved
-) -> Pullback:
-    status, note = how.status, how.note
-    if not (np.isfinite(field).all() and np.isfinite(weights).all()):
-        raise ModelError("pull_back: the adjoint left the range of floats")
-    if not marginals.converged and status.ok:
-        status, note = Status.MAX_ITERS, "of messages that have not converged"
-    return Pullback(field, weights, "adjoint", status, how.sweeps, None, note)
 
 
 # ---------------------------------------------------------------------- perturbation
