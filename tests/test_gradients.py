@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from minfer import (
     BeliefPropagation,
+    ContradictionError,
     Exact,
     FactorGraph,
     Gibbs,
@@ -20,7 +23,7 @@ from minfer import (
     TreeReweighted,
 )
 from minfer.solvers.gradients import pull_back
-from zoo import graphs
+from zoo import binary_graphs, every_kind, graphs, higher_order, logical, table_graphs, with_globals
 
 TIGHT = {
     "bp": BeliefPropagation(tol=1e-14, max_iters=20_000),
@@ -58,15 +61,130 @@ def agree(back, graph, solver, cotangent, within=1e-7, start=None):
     np.testing.assert_allclose(back.weights, weights, rtol=0, atol=within)
 
 
+NAMED = {**graphs(), **higher_order()}
+LOGICAL = {**{f"kind-{k}": g for k, g in every_kind().items()}, **logical(), **with_globals()}
+
+
 @pytest.mark.parametrize("name", TIGHT)
-@pytest.mark.parametrize("kind", ["chain", "star", "grid", "parallel", "disconnected", "observed"])
-def test_of_binary_pairs(name, kind):
-    graph, solver = graphs()[kind], TIGHT[name]
-    m = solver(graph)
+@pytest.mark.parametrize("kind", NAMED)
+def test_of_tables(name, kind):
+    graph, solver = NAMED[kind], TIGHT[name]
+    try:
+        m = solver(graph)
+    except RefusedError:
+        pytest.skip("not a model for this solver")
+    if not m.converged:
+        pytest.skip("mean field does not settle here")
     c = np.random.default_rng(3).normal(size=len(m.probs))
     back = pull_back(m, c, tol=1e-12)
     assert back.converged
+    if isinstance(solver, (BeliefPropagation, TreeReweighted)):
+        assert back.method in ("adjoint", "independent")
+    start = m if name == "mean-field" else None  # which has more than one fixed point
+    agree(back, graph, solver, c, start=start)
+
+
+@pytest.mark.parametrize("name", ["bp", "exact"])
+@pytest.mark.parametrize("kind", LOGICAL)
+def test_of_logical_and_global_factors(name, kind):
+    graph, solver = LOGICAL[kind], TIGHT[name]
+    m = solver(graph)
+    c = np.random.default_rng(6).normal(size=len(m.probs))
+    back = pull_back(m, c)
+    assert back.converged
+    assert back.method == "perturbation"
     agree(back, graph, solver, c)
+
+
+def check_drawn(graph, solver, seed):
+    try:
+        m = solver(graph)
+    except ContradictionError:
+        assume(False)
+    assume(m.converged)
+    c = np.random.default_rng(seed).normal(size=len(m.probs))
+    back = pull_back(m, c, tol=1e-12, max_iters=5000)
+    if not back.converged:  # a fixed point next to one that is not stable
+        return
+    field, weights = differences(solver, graph, c, start=m)
+    size = 1e-6 * max(1.0, np.abs(back.field).max(initial=0.0))
+    np.testing.assert_allclose(back.field, field, rtol=1e-5, atol=size)
+    np.testing.assert_allclose(back.weights, weights, rtol=1e-5, atol=size)
+
+
+@settings(max_examples=60, deadline=None)
+@given(table_graphs(), st.sampled_from(["bp", "bp-damped", "exact"]), st.integers(0, 99))
+def test_of_drawn_tables(graph, name, seed):
+    check_drawn(graph, TIGHT[name], seed)
+
+
+@settings(max_examples=60, deadline=None)
+@given(binary_graphs(), st.sampled_from(["bp", "trw"]), st.integers(0, 99))
+def test_of_drawn_pairs(graph, name, seed):
+    check_drawn(graph, TIGHT[name], seed)
+
+
+@settings(max_examples=40, deadline=None)
+@given(table_graphs(max_arity=2, max_states=4), st.integers(0, 99))
+def test_of_drawn_reweighted_tables(graph, seed):
+    check_drawn(graph, TIGHT["trw"], seed)
+
+
+def frustrated(n=40, scale=0.6, seed=0):
+    """Everybody is to differ from everybody: sweeps oscillate unless they are damped."""
+    rng = np.random.default_rng(seed)
+    edges = [[a, b] for a in range(n) for b in range(a)]
+    weights = -np.abs(rng.normal(size=len(edges))) * scale
+    return FactorGraph.pairwise(rng.normal(size=n) / 2, edges, weights, "equal")
+
+
+def test_where_belief_propagation_needs_damping():
+    graph = frustrated()
+    assert not BeliefPropagation(tol=1e-10, max_iters=2000)(graph).converged
+    m = BeliefPropagation(tol=1e-10, max_iters=5000, damping=0.8)(graph)
+    assert m.converged
+    c = np.random.default_rng(1).normal(size=len(m.probs))
+    back = pull_back(m, c, tol=1e-9)
+    assert back.converged
+    assert "GMRES" in back.note
+    assert back.sweeps <= m.iterations
+    other = pull_back(m, c, method="perturbation")
+    np.testing.assert_allclose(back.field, other.field, atol=1e-8)
+    np.testing.assert_allclose(back.weights, other.weights, atol=1e-8)
+
+
+def test_labels_by_distance_as_their_tables():
+    """Filters and bands against the same model in plain tables."""
+    rng = np.random.default_rng(2)
+    scopes = [[0, 1], [1, 2], [2, 3], [3, 0], [0, 2]]
+    for far in (2, 9, 30):
+        field = rng.normal(size=4 * 40)
+        short = FactorGraph.empty([40] * 4).tilt(field)
+        short = short.add_truncated_linear(scopes, [0.3, 0.5, -0.2, 0.4, 0.1], far)
+        tables = [short.log_table(f) for f in range(5)]
+        plain = FactorGraph.from_tables([40] * 4, scopes, tables).tilt(field)
+        c = rng.normal(size=len(field))
+        for solver in (TIGHT["bp"], TIGHT["trw"]):
+            one = pull_back(solver(short), c, tol=1e-12)
+            two = pull_back(solver(plain), c, tol=1e-12)
+            assert one.method == two.method == "adjoint"
+            np.testing.assert_allclose(one.field, two.field, atol=1e-10)
+            phi = -np.minimum(np.abs(np.subtract.outer(np.arange(40), np.arange(40))), far)
+            of_weight = two.weights.reshape(5, -1) @ phi.ravel()
+            np.testing.assert_allclose(one.weights, of_weight, atol=1e-9)
+
+
+def test_many_neighbours_do_not_let_rounding_grow():
+    rng = np.random.default_rng(7)
+    edges = [[a, b] for a in range(20) for b in range(a)]
+    tables = [rng.normal(size=(4, 4)) for _ in edges]
+    graph = FactorGraph.from_tables([4] * 20, edges, tables).tilt(3 * rng.normal(size=80))
+    m = BeliefPropagation(tol=1e-10, max_iters=5000)(graph)
+    c = rng.normal(size=80)
+    if m.converged:
+        back = pull_back(m, c, tol=1e-9)
+        assert back.converged
+        assert back.sweeps <= m.iterations
 
 
 def test_evidence_of_a_prepared_call():

@@ -31,7 +31,7 @@ LAYERS = [
     {"io", "interop", "pictures", "plots"},
     {"denoising", "shades", "parsing", "prediction"},
     {"stereo"},
-    {"paper", "batch", "examples"},
+    {"paper", "batch", "examples", "torch"},
     {"report"},
     {"cli", "__main__"},
 ]

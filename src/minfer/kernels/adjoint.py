@@ -11,7 +11,9 @@ lambda_{f,v}(x) b_v(x) that by log M_{f→v}(x). Under the factor's own belief b
 
 which is message passing again, linear and with conditional expectations where the messages were: on
 trees one pass up and one down, on cycles sweeps until nothing moves. It needs no derivative of a
-message's code, only beliefs, and nothing in it is divided by a small probability.
+message's code, only beliefs, and nothing in it is divided by a small probability. All of q, s and
+lambda have mean 0 under b_v; a constant in them would be counted by walks, whose number explodes,
+so rounding's share of it is taken off at every step.
 
 **Binary pairs** need one number per direction. S_v = s_v(1) b_v(1) is the derivative by the
 log-odds of v, ``lam`` that by the log of an odds message, f' = sigma(c + w) - sigma(c) the slope of
@@ -70,7 +72,7 @@ def pair_slopes(ptr, m, W, odds, log_odds, slope, sigma):
 
 @jit
 def pair_pass(ptr, rev, rho, slope, g, lam, S, order, down, damping):
-    """Visit some variables in turn: the largest change of S, and the largest S."""
+    """Visit some variables in turn: the largest change of S and (undamped) lam; the largest S."""
     n = order.shape[0]
     moved, scale = 0.0, 0.0
     for k in range(n):
@@ -84,6 +86,7 @@ def pair_pass(ptr, rev, rho, slope, g, lam, S, order, down, damping):
         S[v] = s
         for e in range(lo, hi):
             new = (s if rho.size == 0 else rho[e] * s) - slope[e] * lam[rev[e]]
+            moved = max(moved, abs(new - lam[e]))
             lam[e] = new if damping == 0.0 else new + damping * (lam[e] - new)
     return moved, scale
 
@@ -92,11 +95,10 @@ def pair_pass(ptr, rev, rho, slope, g, lam, S, order, down, damping):
 def pair_sweeps(ptr, rev, rho, slope, g, lam, S, order, trace, done, most, tol, damping):
     """Sweeps ``done`` to ``most`` over the core, up and down in turn: how they ended, and where.
 
-    Converged: two sweeps running, one in each direction, moved no S by more than ``tol`` of the
-    largest (with damping, a sweep moves that much less). ``trace`` (8,) has the last changes.
+    Converged: two sweeps running, one in each direction, moved nothing by more than ``tol`` of the
+    largest S. ``trace`` (8,) has the last changes.
     """
     quiet = 0
-    tol *= 1.0 - damping
     while done < most:
         moved, scale = pair_pass(ptr, rev, rho, slope, g, lam, S, order, done % 2 == 1, damping)
         quiet = quiet + 1 if moved <= tol * scale else 0
@@ -255,8 +257,18 @@ def _expect(web, f, k, lam, tmp):
 
 
 @jit
+def _centre(q, at, probs, o, n):
+    """Take the mean off a vector. It is 0 but for rounding, which grows with the degree."""
+    mean = 0.0
+    for i in range(n):
+        mean += probs[o + i] * q[at + i]
+    for i in range(n):
+        q[at + i] -= mean
+
+
+@jit
 def table_pass(web, c, probs, lam, q, s, order, down, every, damping, tmp):
-    """Visit some variables in turn: the largest change of b s, and the largest b s.
+    """Visit some variables in turn: the largest change of b s and b lam; the largest b s.
 
     ``c`` are centred cotangents. Not ``every`` slot is asked then, but those alone whose factors
     have a variable that was visited since; what the others would say is in ``q``.
@@ -279,6 +291,7 @@ def table_pass(web, c, probs, lam, q, s, order, down, every, damping, tmp):
                 _expect(web, f, k, lam, tmp)
                 for i in range(n):
                     q[at + i] = tmp[i] * norm[at + i]
+                _centre(q, at, probs, o, n)
                 continue
             other = slots[first[f] + 1 - k]
             b, e = start[other], start[other + 1]
@@ -291,7 +304,8 @@ def table_pass(web, c, probs, lam, q, s, order, down, every, damping, tmp):
                 tmp[room + i] = cavity[b + i] * (lam[b + i] - low)
             _message(tab, kind, f, k, n, tmp, room, room + (e - b), tmp)
             for i in range(n):
-                q[at + i] = tmp[i] * norm[at + i] + (low if norm[at + i] > 0.0 else 0.0)
+                q[at + i] = tmp[i] * norm[at + i]
+            _centre(q, at, probs, o, n)  # so what was taken off before, low, need not be added
         for i in range(n):
             p = probs[o + i]
             new = 0.0
@@ -306,6 +320,7 @@ def table_pass(web, c, probs, lam, q, s, order, down, every, damping, tmp):
             weight, at = rho[factor[j]], start[j]
             for i in range(n):
                 new = weight * s[o + i] - q[at + i] if probs[o + i] > 0.0 else 0.0
+                moved = max(moved, probs[o + i] * abs(new - lam[at + i]))
                 lam[at + i] = new if damping == 0.0 else new + damping * (lam[at + i] - new)
     return moved, scale
 
@@ -314,7 +329,6 @@ def table_pass(web, c, probs, lam, q, s, order, down, every, damping, tmp):
 def table_sweeps(web, c, probs, lam, q, s, order, trace, done, most, tol, damping, tmp):
     """As :func:`pair_sweeps`."""
     quiet = 0
-    tol *= 1.0 - damping
     while done < most:
         moved, scale = table_pass(
             web, c, probs, lam, q, s, order, done % 2 == 1, done == 0, damping, tmp

@@ -351,14 +351,14 @@ def _by_gmres(system: _System, tol: float, max_iters: int, done: int) -> tuple[b
     mine = system.mine()
     n = int(mine.sum())
     start = system.lam[mine]
-    if not np.isfinite(start).all():
-        start = np.zeros(n)
     system.begin()  # what trees say to the core stays
     kept = system.lam.copy()
     kept[mine] = 0.0
     system.lam[:] = kept
     system.both(True)
     constant, spent = system.lam[mine], done + 2
+    if not np.abs(start).max() <= 1e3 * np.abs(constant).max():
+        start = np.zeros(n)  # sweeps have run away
 
     def product(x: NDArray[np.float64]) -> NDArray[np.float64]:
         nonlocal spent

@@ -1,0 +1,297 @@
+"""Forward and backward through marginals, beside torch unrolled and a JAX scan.
+
+    taskset -c 0 python benchmarks/learning_gradients.py            # prints the table
+    taskset -c 0 python benchmarks/learning_gradients.py --write    # and puts it into the page
+
+A grid of binary variables, random fields and couplings; loss = sum of squared P(x = 1). Belief
+propagation in minfer runs to its tolerance; torch and JAX make as many sweeps, in odds, all
+messages at once (their natural form: four shifted arrays of messages a picture), and differentiate
+through them. CPU seconds, one thread, in one process, interleaved; the median of several turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+)
+
+import numpy as np  # noqa: E402
+
+from minfer import BeliefPropagation, FactorGraph, TreeReweighted  # noqa: E402
+from minfer.graph import grid_edges  # noqa: E402
+from minfer.solvers.gradients import pull_back  # noqa: E402
+
+PAGE = Path(__file__).parents[1] / "docs" / "learning-measured.md"
+BEGIN, END = "<!-- gradients: begin -->", "<!-- gradients: end -->"
+TOL = 1e-6
+#: What each rival must be slower by, by the side of the grid.
+BARS = {("torch unrolled", 64): 10, ("torch unrolled", 256): 6, ("JAX scan", 64): 6,
+        ("JAX scan", 256): 6}  # fmt: skip
+
+
+def problem(side: int, scale: float, seed: int = 0) -> dict[str, Any]:
+    """Log-odds (side, side), weights of conjunctions across (side, side-1), down (side-1, side)."""
+    rng = np.random.default_rng(seed)
+    log_odds = rng.normal(size=(side, side))
+    across = scale * rng.normal(size=(side, side - 1))
+    down = scale * rng.normal(size=(side - 1, side))
+    return {"a": log_odds, "across": across, "down": down}
+
+
+def graph_of(p: dict[str, Any]) -> FactorGraph:
+    side = len(p["a"])
+    edges = grid_edges(side, side)
+    right = edges[:, 1] == edges[:, 0] + 1
+    row, column = np.divmod(edges[:, 0], side)
+    weights = np.empty(len(edges))
+    weights[right] = p["across"][row[right], column[right]]
+    weights[~right] = p["down"][row[~right], column[~right]]
+    return FactorGraph.pairwise(p["a"].ravel(), edges, weights)
+
+
+def ours(p: dict[str, Any], solver: Any) -> tuple[Callable[[], Any], dict[str, Any]]:
+    graph = graph_of(p)
+    run, weights, told = solver.prepare(graph), graph.weights, {}
+
+    def step() -> Any:
+        began = time.process_time()
+        m = run(weights=weights)
+        between = time.process_time()
+        c = np.zeros_like(m.probs)
+        c[1::2] = 2 * m.probs[1::2]
+        back = pull_back(m, c, tol=TOL)
+        told.setdefault("forward", []).append(between - began)
+        told.setdefault("backward", []).append(time.process_time() - between)
+        told.update(sweeps=m.iterations, back=back.sweeps, converged=back.converged, note=back.note)
+        return back.field[1::2]
+
+    return step, told
+
+
+def in_torch(p: dict[str, Any], sweeps: int) -> Callable[[], Any]:
+    import torch
+
+    torch.set_num_threads(1)
+    a, across, down = (torch.tensor(p[k], requires_grad=True) for k in ("a", "across", "down"))
+
+    def step() -> Any:
+        odds, wa, wd = torch.exp(a), torch.exp(across), torch.exp(down)
+        left, right = torch.ones_like(wa), torch.ones_like(wa)  # into the right end; the left end
+        up, low = torch.ones_like(wd), torch.ones_like(wd)
+
+        def total() -> Any:
+            pad = torch.nn.functional.pad
+            return (
+                odds * pad(left, (1, 0), value=1.0) * pad(right, (0, 1), value=1.0)
+                * pad(up, (0, 0, 1, 0), value=1.0) * pad(low, (0, 0, 0, 1), value=1.0)
+            )  # fmt: skip
+
+        for _ in range(sweeps):
+            b = total()
+            c, d = b[:, :-1] / right, b[:, 1:] / left
+            e, f = b[:-1] / low, b[1:] / up
+            left, right = (1 + wa * c) / (1 + c), (1 + wa * d) / (1 + d)
+            up, low = (1 + wd * e) / (1 + e), (1 + wd * f) / (1 + f)
+        b = total()
+        prob = b / (1 + b)
+        loss = (prob**2).sum()
+        return torch.autograd.grad(loss, (a, across, down))[0].numpy().ravel()
+
+    return step
+
+
+def in_jax(p: dict[str, Any], sweeps: int) -> Callable[[], Any]:
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_platforms", "cpu")
+
+    def loss(a: Any, across: Any, down: Any) -> Any:
+        odds, wa, wd = jnp.exp(a), jnp.exp(across), jnp.exp(down)
+
+        def total(m: Any) -> Any:
+            left, right, up, low = m
+            one = {"constant_values": 1.0}
+            return (
+                odds * jnp.pad(left, ((0, 0), (1, 0)), **one) * jnp.pad(right, ((0, 0), (0, 1)), **one)
+                * jnp.pad(up, ((1, 0), (0, 0)), **one) * jnp.pad(low, ((0, 1), (0, 0)), **one)
+            )  # fmt: skip
+
+        def sweep(m: Any, _: Any) -> Any:
+            left, right, up, low = m
+            b = total(m)
+            c, d = b[:, :-1] / right, b[:, 1:] / left
+            e, f = b[:-1] / low, b[1:] / up
+            new = (
+                (1 + wa * c) / (1 + c), (1 + wa * d) / (1 + d),
+                (1 + wd * e) / (1 + e), (1 + wd * f) / (1 + f),
+            )  # fmt: skip
+            return new, None
+
+        first = (jnp.ones_like(wa), jnp.ones_like(wa), jnp.ones_like(wd), jnp.ones_like(wd))
+        last, _ = jax.lax.scan(sweep, first, None, length=sweeps)
+        b = total(last)
+        return ((b / (1 + b)) ** 2).sum()
+
+    gradient = jax.jit(jax.grad(loss, argnums=(0, 1, 2)))
+    given = tuple(jnp.asarray(p[k]) for k in ("a", "across", "down"))
+
+    def step() -> Any:
+        return np.asarray(gradient(*given)[0].block_until_ready()).ravel()
+
+    return step
+
+
+def measured(steps: dict[str, Callable[[], Any]], turns: int) -> dict[str, float]:
+    """Median CPU seconds of each, turn about."""
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for step in steps.values():
+        step()
+    for _ in range(turns):
+        for name, step in steps.items():
+            began = time.process_time()
+            step()
+            times[name].append(time.process_time() - began)
+    return {name: float(np.median(t)) for name, t in times.items()}
+
+
+def speed(sides: tuple[int, ...] = (64, 256), turns: int = 7) -> list[dict[str, Any]]:
+    rows = []
+    for side in sides:
+        p = problem(side, 1.0)
+        step, told = ours(p, BeliefPropagation(tol=TOL))
+        mine = step()
+        steps: dict[str, Callable[[], Any]] = {"minfer": step}
+        skipped = {}
+        for name, make in (("torch unrolled", in_torch), ("JAX scan", in_jax)):
+            try:
+                steps[name] = make(p, told["sweeps"])
+            except ImportError as error:
+                skipped[name] = str(error)
+        off = {n: float(np.abs(s() - mine).max()) for n, s in steps.items()}
+        told["forward"].clear(), told["backward"].clear()
+        found = measured(steps, turns)
+        for name, seconds in found.items():
+            bar = BARS.get((name, side))
+            rows.append(
+                {
+                    "side": side, "who": name, "ms": 1e3 * seconds,
+                    "times": seconds / found["minfer"], "bar": bar, "off": off[name],
+                    "sweeps": told["sweeps"], "back": told["back"] if name == "minfer" else None,
+                    "share": float(np.median(told["backward"]) / np.median(told["forward"])),
+                }
+            )  # fmt: skip
+        rows += [{"side": side, "who": n, "skipped": why} for n, why in skipped.items()]
+    return rows
+
+
+def frustrated(n: int = 60, scale: float = 0.45, seed: int = 0) -> FactorGraph:
+    rng = np.random.default_rng(seed)
+    edges = np.array([[a, b] for a in range(n) for b in range(a)])
+    weights = -np.abs(rng.normal(size=len(edges))) * scale
+    return FactorGraph.pairwise(rng.normal(size=n) / 2, edges, weights, "equal")
+
+
+def costs(turns: int = 5) -> list[dict[str, Any]]:
+    """Backward beside forward: sweeps and CPU time, also where messages had to be damped."""
+    rng = np.random.default_rng(1)
+    labels = FactorGraph.empty([8] * 1024).tilt(rng.normal(size=8192))
+    labels = labels.add_potts(grid_edges(32, 32), 0.5 * rng.normal(size=1984))
+    cases: list[tuple[str, FactorGraph, Any]] = [
+        ("grid 64x64", graph_of(problem(64, 1.0)), BeliefPropagation()),
+        ("grid 64x64, TRW", graph_of(problem(64, 1.0)), TreeReweighted()),
+        ("Potts 32x32, 8 labels", labels, BeliefPropagation()),
+        ("60 that all differ, damped", frustrated(), BeliefPropagation(damping=0.8, max_iters=5000)),
+        ("40 that all differ, damped", frustrated(40, 0.6),
+         BeliefPropagation(damping=0.8, max_iters=5000)),
+    ]  # fmt: skip
+    rows = []
+    for name, graph, solver in cases:
+        m, forward, backward = solver(graph), [], []
+        c = rng.normal(size=len(m.probs))
+        pull_back(m, c, tol=solver.tol)
+        for _ in range(turns):
+            began = time.process_time()
+            m = solver(graph)
+            between = time.process_time()
+            back = pull_back(m, c, tol=solver.tol)
+            forward.append(between - began)
+            backward.append(time.process_time() - between)
+        rows.append(
+            {
+                "model": name, "converged": m.converged, "sweeps": m.iterations,
+                "back": back.sweeps, "ok": back.converged, "note": back.note,
+                "share": float(np.median(backward) / np.median(forward)),
+            }
+        )  # fmt: skip
+    return rows
+
+
+def page(rows: list[dict[str, Any]], backward: list[dict[str, Any]]) -> str:
+    out = [
+        "## Gradients through marginals",
+        "",
+        "`taskset -c 0 python benchmarks/learning_gradients.py --write`: forward and backward, loss"
+        " the sum of squared P(x = 1) on a grid; the others make as many sweeps as minfer needs to"
+        f" converge to {TOL:g}, all messages at once, and differentiate through them. CPU time of"
+        " one thread, medians.",
+        "",
+        "| grid | who | sweeps | ms | times minfer's | at least | largest difference |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for r in rows:
+        side = f"{r['side']}x{r['side']}"
+        if "skipped" in r:
+            out.append(f"| {side} | {r['who']} | | | left out: {r['skipped']} | | |")
+            continue
+        bar = "" if r["bar"] is None else f"{r['bar']}"
+        out.append(
+            f"| {side} | {r['who']} | {r['sweeps']} | {r['ms']:.3g} | {r['times']:.1f} | {bar} | "
+            f"{r['off']:.0e} |"
+        )
+    out += [
+        "",
+        "A gradient that is unrolled stops where its sweeps stop; the adjoint is that of the fixed"
+        " point, so the two differ by what was left to converge.",
+        "",
+        "| model | sweeps forward | backward | its time, forward = 1 | |",
+        "|---|---|---|---|---|",
+    ]
+    for r in backward:
+        word = "" if r["ok"] and r["converged"] else "not converged"
+        out.append(
+            f"| {r['model']} | {r['sweeps']} | {r['back']} | {r['share']:.2f} | "
+            f"{'; '.join(x for x in (word, r['note']) if x)} |"
+        )
+    return "\n".join(out)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sides", type=int, nargs="+", default=[64, 256])
+    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--write", action="store_true", help="put the section into its page")
+    given = parser.parse_args()
+    text = page(speed(tuple(given.sides), given.turns), costs())
+    print(text)
+    if given.write:
+        old = PAGE.read_text(encoding="utf-8") if PAGE.exists() else f"{BEGIN}\n{END}\n"
+        if BEGIN not in old:
+            old += f"\n{BEGIN}\n{END}\n"
+        head, rest = old.split(BEGIN, 1)
+        tail = rest.split(END, 1)[1]
+        PAGE.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

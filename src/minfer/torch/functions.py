@@ -1,0 +1,371 @@
+"""Marginals and log Z of a prepared run as functions that autograd can differentiate.
+
+What passes between the two worlds is in :class:`Passage`: tensors come in by sharing their memory
+where they are contiguous float64 on the CPU, by a copy elsewhere; answers leave by one copy, so
+that writing into them cannot reach what backward will read.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from minfer.checks import check_type, check_whole
+from minfer.errors import ContradictionError, ModelError, RefusedError, SettingsError
+from minfer.solvers.base import Marginals
+from minfer.solvers.gradients import pull_back
+from minfer.solvers.prepared import Prepared
+
+#: Rounding keeps sweeps from settling any closer than this share of the largest derivative.
+_FINEST = 1e-12
+
+
+class GradientWarning(UserWarning):
+    """A run or its adjoint has not converged, so gradients are approximate."""
+
+
+def marginals(
+    run: Prepared,
+    unary: Tensor | None = None,
+    weights: Tensor | None = None,
+    *,
+    evidence: Any = None,
+    tol: float | None = None,
+    max_iters: int = 1000,
+    workers: int = 1,
+) -> Tensor:
+    """P(x_v) of all variables, differentiable by ``unary`` and ``weights``.
+
+    Parameters
+    ----------
+    run : Prepared
+        ``solver.prepare(graph)``. Belief propagation and its tree-reweighted kin over tables have
+        an adjoint; ``Exact``, ``MeanField`` and logical or global factors are differentiated by
+        perturbation, to about 1e-9.
+    unary : tensor of floats, optional
+        Log-weights to add to every state: (sum of states,), or any shape of so many numbers, such
+        as (V, K). With one more dimension in front, a batch.
+    weights : tensor (n_weights,) or (N, n_weights), optional
+        Instead of ``graph.weights``.
+    evidence : as in ``run(evidence=...)``, or N of them for a batch
+    tol : float, optional
+        Of the adjoint; by default the solver's own.
+    max_iters : int
+        Sweeps of the adjoint at most.
+    workers : int
+        Threads over the rows of a batch.
+
+    Returns
+    -------
+    tensor
+        Of the shape of ``unary``; without it (sum of states,) or (N, sum of states).
+    """
+    passage = Passage.of(run, unary, weights, evidence, "marginals")
+    if tol is None:
+        tol = float(getattr(run.solver, "tol", 1e-6))
+    elif not (isinstance(tol, float) and 0.0 < tol < 1.0):
+        raise SettingsError(f"marginals: tol is a number between 0 and 1, not {tol!r}")
+    check_whole("workers", workers, 1)
+    check_whole("max_iters", max_iters, 1)
+    settings = max(tol, _FINEST), max_iters, workers
+    return _Marginals.apply(unary, weights, passage, settings)
+
+
+def log_partition(
+    run: Prepared,
+    unary: Tensor | None = None,
+    weights: Tensor | None = None,
+    *,
+    evidence: Any = None,
+    workers: int = 1,
+) -> Tensor:
+    """log Z, differentiable by ``unary`` and ``weights``; exact, a bound or an estimate as ever.
+
+    Its gradient is the marginals and the expected statistics, so nothing has to be solved
+    backwards. A batch runs side by side (``run.batch``).
+
+    Parameters
+    ----------
+    run, unary, weights, evidence, workers
+        As in :func:`marginals`.
+
+    Returns
+    -------
+    tensor () or (N,)
+    """
+    check_whole("workers", workers, 1)
+    passage = Passage.of(run, unary, weights, evidence, "log_partition")
+    return _LogPartition.apply(unary, weights, passage, workers)
+
+
+# ---------------------------------------------------------------------- tensors and arrays
+
+
+def to_array(tensor: Tensor) -> NDArray[np.float64]:
+    """A tensor's numbers in float64, shared where they are on the CPU and contiguous."""
+    return tensor.detach().to("cpu", torch.float64).contiguous().numpy()
+
+
+def to_tensor(array: NDArray, like: Tensor) -> Tensor:
+    """A copy of an array with another tensor's dtype, device and shape."""
+    copy = np.array(array, dtype=np.float64).reshape(tuple(like.shape))
+    return torch.from_numpy(copy).to(like.device, like.dtype)
+
+
+def check_tensor(tensor: Any, what: str) -> None:
+    check_type(tensor, Tensor, f"{what} is a tensor", ModelError)
+    if not tensor.is_floating_point():
+        raise ModelError(f"{what} must be of a floating dtype, not {tensor.dtype}")
+
+
+@dataclass(frozen=True, eq=False)
+class Passage:
+    """What a call was given, and the way back."""
+
+    run: Prepared
+    rows: int | None  # None: no batch
+    unary: NDArray[np.float64] | None  # (sum S,) or (N, sum S)
+    weights: NDArray[np.float64] | None  # (n_weights,) or (N, n_weights)
+    evidence: Any
+    like: Tensor  # empty, of the dtype and on the device that answers have
+    shape: tuple[int, ...] | None  # of unary
+
+    @classmethod
+    def of(
+        cls, run: Any, unary: Tensor | None, weights: Tensor | None, evidence: Any, who: str
+    ) -> Passage:
+        check_type(run, Prepared, f"{who}: run is solver.prepare(graph)", ModelError)
+        graph = run.graph
+        size, n_weights = int(graph._offsets[-1]), int(graph.weight_offsets[-1])
+        rows, field, theta, given = None, None, None, []
+        if unary is not None:
+            check_tensor(unary, f"{who}: unary")
+            given.append(unary)
+            n = unary.numel()
+            whole = n == size and not (unary.dim() == 2 and unary.shape == (1, size))
+            if not whole:
+                if unary.dim() < 2 or n != unary.shape[0] * size:
+                    raise ModelError(
+                        f"{who}: unary has shape {tuple(unary.shape)}; the model has {size} states,"
+                        f" so ({size},) or (N, {size}) is wanted, or the same numbers in another "
+                        "shape"
+                    )
+                rows = int(unary.shape[0])
+            field = to_array(unary).reshape(-1 if rows is None else (rows, size))
+        if weights is not None:
+            check_tensor(weights, f"{who}: weights")
+            given.append(weights)
+            if weights.dim() not in (1, 2) or weights.shape[-1] != n_weights:
+                raise ModelError(
+                    f"{who}: weights have shape {tuple(weights.shape)}; the model has {n_weights}, "
+                    f"so ({n_weights},) or (N, {n_weights}) is wanted"
+                )
+            theta = to_array(weights)
+            if weights.dim() == 2:
+                if rows not in (None, len(theta)):
+                    raise ModelError(f"{who}: {len(theta)} rows of weights, {rows} of unary")
+                rows = len(theta)
+        if not given:
+            raise ModelError(f"{who}: give unary, weights or both")
+        if len({t.device for t in given}) > 1:
+            raise ModelError(f"{who}: unary and weights are on different devices")
+        dtype = (
+            given[0].dtype if len(given) == 1 else torch.promote_types(*(t.dtype for t in given))
+        )
+        like = torch.empty(0, dtype=dtype, device=given[0].device)
+        shape = None if unary is None else tuple(unary.shape)
+        return cls(run, rows, field, theta, evidence, like, shape)
+
+    def each(self) -> list[dict[str, Any]]:
+        """The arguments of one call for each row; of a single call without a batch."""
+        if self.rows is None:
+            return [{"field": self.unary, "weights": self.weights, "evidence": self.evidence}]
+        known = self.known()
+
+        def at(values: NDArray[np.float64] | None, row: int) -> NDArray[np.float64] | None:
+            return values[row] if values is not None and values.ndim == 2 else values
+
+        return [
+            {
+                "field": at(self.unary, i),
+                "weights": at(self.weights, i),
+                "evidence": None if known is None else known[i],
+            }
+            for i in range(self.rows)
+        ]
+
+    def known(self) -> Any:
+        """Evidence for every row of a batch, or None."""
+        known = self.evidence
+        if known is None:
+            return None
+        single = isinstance(known, Mapping) or (
+            np.ndim(known) == 1 and len(known) > 0 and not isinstance(known[0], Mapping)
+        )
+        if single:
+            return [known] * (self.rows or 1)
+        if len(known) != self.rows:
+            raise ModelError(f"{len(known)} rows of evidence, {self.rows} of others")
+        return known
+
+    def answer(self, values: NDArray, shape: tuple[int, ...]) -> Tensor:
+        out = torch.from_numpy(np.array(values, dtype=np.float64).reshape(shape))  # no view
+        return out.to(self.like.device, self.like.dtype)
+
+
+def mapped(function: Callable[[Any], Any], items: Sequence[Any], workers: int) -> list[Any]:
+    """In threads, in order; kernels let go of Python's lock."""
+    if workers == 1 or len(items) == 1:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(function, items))
+
+
+def warn(what: str, unsettled: int, of: int) -> None:
+    if unsettled:
+        count = f"{unsettled} of {of} " if of > 1 else ""
+        warnings.warn(
+            f"{count}{what} not converged: gradients are approximate; raise max_iters, or damp the "
+            "solver",
+            GradientWarning,
+            stacklevel=4,
+        )
+
+
+# ---------------------------------------------------------------------- autograd
+
+
+class Once(torch.autograd.Function):
+    """A gradient as it is, that refuses to be differentiated in its turn."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, who: str, *others: Tensor) -> Tensor:
+        ctx.who = who
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        raise RefusedError(
+            f"double backward through minfer.torch.{ctx.who} is not there: its gradient is "
+            "computed outside autograd, once; do without create_graph=True, or take differences of "
+            "gradients"
+        )
+
+
+def once(gradient: Tensor | None, who: str, *others: Tensor | None) -> Tensor | None:
+    """The gradient, tied to what it depends on so that a second backward is refused by name."""
+    if gradient is None or not torch.is_grad_enabled():
+        return gradient
+    return Once.apply(gradient, who, *(t for t in others if t is not None))
+
+
+class _Marginals(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, unary: Tensor | None, weights: Tensor | None, passage: Passage, settings: Any
+    ) -> Tensor:
+        ctx.passage, ctx.settings = passage, settings
+        ctx.save_for_backward(unary, weights)
+        run, rows = passage.run, passage.rows
+        size = int(run.graph._offsets[-1])
+        shape = (size,) if passage.shape is None else passage.shape
+        if rows is not None and (passage.unary is None or passage.unary.ndim == 1):
+            shape = (rows, *shape)
+        if not any(ctx.needs_input_grad) and rows is not None:
+            batch = run.batch(passage.known(), passage.weights, passage.unary, workers=settings[2])
+            if batch.impossible.any():
+                raise ContradictionError(
+                    f"row {int(np.argmax(batch.impossible))}: every assignment has probability "
+                    "zero: the hard constraints (and evidence) contradict"
+                )
+            warn("runs have", int((~batch.converged).sum()), rows)
+            return passage.answer(batch.probs, shape)
+        ctx.answers = mapped(lambda given: run(**given), passage.each(), settings[2])
+        warn("runs have", sum(not m.converged for m in ctx.answers), len(ctx.answers))
+        return passage.answer(np.array([m.probs for m in ctx.answers]), shape)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        unary, weights = ctx.saved_tensors
+        passage, (tol, max_iters, workers) = ctx.passage, ctx.settings
+        answers: list[Marginals] = ctx.answers
+        cotangents = to_array(gradients[0]).reshape(len(answers), -1)
+
+        def one(which: int) -> Any:
+            return pull_back(
+                answers[which], cotangents[which], solver=passage.run.solver, tol=tol,
+                max_iters=max_iters, weights=ctx.needs_input_grad[1],
+            )  # fmt: skip
+
+        found = mapped(one, range(len(answers)), workers)
+        unsettled = sum(not b.converged and m.converged for b, m in zip(found, answers))
+        warn("adjoints have", unsettled, len(found))
+        by_unary = by_weights = None
+        if ctx.needs_input_grad[0]:
+            by_unary = _gathered([b.field for b in found], unary)
+        if ctx.needs_input_grad[1]:
+            by_weights = _gathered([b.weights for b in found], weights)
+        return (
+            once(by_unary, "marginals", gradients[0], unary, weights),
+            once(by_weights, "marginals", gradients[0], unary, weights),
+            None,
+            None,
+        )
+
+
+class _LogPartition(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, unary: Tensor | None, weights: Tensor | None, passage: Passage, workers: int
+    ) -> Tensor:
+        ctx.save_for_backward(unary, weights)
+        run, rows = passage.run, passage.rows
+        if rows is None:
+            m = run(**passage.each()[0])
+            warn("the run has", int(not m.converged), 1)
+            by_weight = m.statistics()[None] if ctx.needs_input_grad[1] else None
+            ctx.found = m.probs[None], by_weight
+            return passage.answer(np.array(m.log_z), ())
+        batch = run.batch(
+            passage.known(), passage.weights, passage.unary, workers=workers,
+            statistics=ctx.needs_input_grad[1],
+        )  # fmt: skip
+        if batch.impossible.any():
+            raise ContradictionError(
+                f"row {int(np.argmax(batch.impossible))}: every assignment has probability zero: "
+                "the hard constraints (and evidence) contradict"
+            )
+        warn("runs have", int((~batch.converged).sum()), rows)
+        ctx.found = batch.probs, batch.statistics
+        return passage.answer(batch.log_z, (rows,))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        unary, weights = ctx.saved_tensors
+        probs, statistics = ctx.found
+        share = to_array(gradients[0]).reshape(-1, 1)
+        by_unary = by_weights = None
+        if ctx.needs_input_grad[0]:
+            by_unary = _gathered(list(share * probs), unary)
+        if ctx.needs_input_grad[1]:
+            by_weights = _gathered(list(share * statistics), weights)
+        return (
+            once(by_unary, "log_partition", gradients[0], unary, weights),
+            once(by_weights, "log_partition", gradients[0], unary, weights),
+            None,
+            None,
+        )
+
+
+def _gathered(rows: list[NDArray[np.float64]], like: Tensor) -> Tensor:
+    """Derivatives of every row as one of the input's shape; summed where it served all rows."""
+    whole = np.array(rows)
+    return to_tensor(whole if whole.size == like.numel() else whole.sum(axis=0), like)

@@ -1,0 +1,128 @@
+"""Probabilities of arcs under all dependency trees, and log Z, as differentiable functions.
+
+Forward is the batch kernel of the parser (:func:`minfer.parsing.trees.batch_marginals`). The
+Jacobian of the probabilities by the scores is a covariance, hence symmetric, so its product with a
+cotangent is how the probabilities move along it: four more calls' worth of sentences in one batch,
+a difference of fourth order, good to about 1e-8.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from minfer.errors import ModelError
+from minfer.parsing.trees import batch_marginals
+from minfer.torch.functions import check_tensor, once, to_array, to_tensor
+
+#: A tilt, in nats of a sentence's largest cotangent.
+_STEP = 4e-3
+
+
+def tree_marginals(
+    scores: Tensor,
+    lengths: Any = None,
+    *,
+    projective: bool = False,
+    single_root: bool = True,
+) -> Tensor:
+    """P(head, modifier) of every arc under all trees, differentiable by the scores.
+
+    Parameters
+    ----------
+    scores : tensor (B, N, N) or (N, N)
+        ``scores[b, h, m]`` of the arc from h to m; 0 is the root, and what lies beyond a sentence's
+        words is not read and has gradient 0.
+    lengths : integers (B,), optional
+        Words of each sentence; by default all have N - 1.
+    projective, single_root : bool
+
+    Examples
+    --------
+    >>> import torch
+    >>> from minfer.torch import tree_marginals
+    >>> tree_marginals(torch.zeros(3, 3, dtype=torch.float64))[0].tolist()  # arcs from the root
+    [0.0, 0.5, 0.5]
+    """
+    return _Arcs.apply(scores, *_checked(scores, lengths), projective, single_root)
+
+
+def tree_log_partition(
+    scores: Tensor,
+    lengths: Any = None,
+    *,
+    projective: bool = False,
+    single_root: bool = True,
+) -> Tensor:
+    """log of the sum over all trees of exp(score), (B,) or (); its gradient are the marginals."""
+    return _LogZ.apply(scores, *_checked(scores, lengths), projective, single_root)
+
+
+def _checked(scores: Any, lengths: Any) -> tuple[NDArray[np.float64], NDArray[np.int64] | None]:
+    check_tensor(scores, "arc scores")
+    if scores.dim() not in (2, 3):
+        raise ModelError(f"arc scores have shape (B, N, N) or (N, N), not {tuple(scores.shape)}")
+    values = to_array(scores)
+    if isinstance(lengths, Tensor):
+        lengths = lengths.detach().cpu().numpy()
+    words = None if lengths is None else np.atleast_1d(np.asarray(lengths))
+    return (values if values.ndim == 3 else values[None]), words
+
+
+class _Arcs(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, scores: Tensor, values: NDArray, lengths: Any, projective: bool, single: bool
+    ) -> Tensor:
+        ctx.save_for_backward(scores)
+        ctx.rest = values, lengths, projective, single
+        mu, _ = batch_marginals(values, lengths, projective=projective, single_root=single)
+        return to_tensor(mu, scores)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        (scores,) = ctx.saved_tensors
+        values, lengths, projective, single = ctx.rest
+        along = to_array(gradients[0]).reshape(values.shape)
+        n = values.shape[1]
+        inside = np.ones(values.shape, dtype=bool)
+        if lengths is not None:
+            node = np.arange(n) <= lengths[:, None]
+            inside = node[:, :, None] & node[:, None, :]
+        along = np.where(inside & (np.arange(n) > 0) & ~np.eye(n, dtype=bool), along, 0.0)
+        # a number added to all arcs into a word changes nothing: keep the step small
+        heads = np.maximum(inside[:, :, 1:].sum(axis=1, keepdims=True) - 1, 1)
+        along[:, :, 1:] -= along[:, :, 1:].sum(axis=1, keepdims=True) / heads
+        along = np.where(inside & (np.arange(n) > 0) & ~np.eye(n, dtype=bool), along, 0.0)
+        size = np.abs(along).max(axis=(1, 2), keepdims=True, initial=0.0)
+        step = _STEP / np.where(size > 0.0, size, 1.0)
+        tilted = np.concatenate([values + k * step * along for k in (-2, -1, 1, 2)])
+        words = None if lengths is None else np.tile(lengths, 4)
+        mu, _ = batch_marginals(tilted, words, projective=projective, single_root=single)
+        a, b, d, e = np.split(mu, 4)
+        fine, coarse = (d - b) / (2 * step), (e - a) / (4 * step)
+        found = to_tensor(fine + (fine - coarse) / 3.0, scores)
+        return once(found, "tree_marginals", gradients[0], scores), None, None, None, None
+
+
+class _LogZ(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, scores: Tensor, values: NDArray, lengths: Any, projective: bool, single: bool
+    ) -> Tensor:
+        mu, log_z = batch_marginals(values, lengths, projective=projective, single_root=single)
+        ctx.save_for_backward(scores)
+        ctx.mu = mu
+        out = torch.from_numpy(log_z).to(scores.device, scores.dtype)
+        return out if scores.dim() == 3 else out[0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        (scores,) = ctx.saved_tensors
+        share = to_array(gradients[0]).reshape(-1, 1, 1)
+        found = to_tensor(share * ctx.mu, scores)
+        return once(found, "tree_log_partition", gradients[0], scores), None, None, None, None

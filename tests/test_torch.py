@@ -1,0 +1,293 @@
+"""The functions and modules of minfer.torch, against torch's own checks and oracles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from minfer import (  # noqa: E402
+    BeliefPropagation,
+    ContradictionError,
+    EvidenceError,
+    Exact,
+    FactorGraph,
+    MeanField,
+    ModelError,
+    RefusedError,
+    SettingsError,
+    TreeReweighted,
+)
+from minfer.torch import (  # noqa: E402
+    BPLayer,
+    CRFLoss,
+    GradientWarning,
+    log_partition,
+    marginals,
+    tree_log_partition,
+    tree_marginals,
+)
+
+RNG = np.random.default_rng(0)
+GRID = FactorGraph.grid(RNG.normal(size=(3, 3)), RNG.normal(size=12))
+LABELS = (
+    FactorGraph.empty([3] * 4)
+    .tilt(RNG.normal(size=12))
+    .add_potts([[0, 1], [1, 2]], [0.8, -0.5])
+    .add_truncated_linear([[2, 3], [3, 0]], 0.6, 1.5)
+)
+TRIPLES = FactorGraph.from_tables(
+    [2, 3, 2, 2],
+    [[0, 1, 2], [3, 1], [2], [0, 3]],
+    [RNG.normal(size=s) for s in [(2, 3, 2), (2, 3), 2, (2, 2)]],
+)
+CLAUSES = FactorGraph.pairwise(RNG.normal(size=4), [], []).add_clauses([[0, 1, 2], [1, 2, 3]], 0.7)
+SOLVERS = {
+    "bp": BeliefPropagation(tol=1e-14, max_iters=10_000),
+    "bp-damped": BeliefPropagation(tol=1e-14, max_iters=10_000, damping=0.3),
+    "trw": TreeReweighted(tol=1e-14, max_iters=10_000),
+    "exact": Exact(),
+    "mean-field": MeanField(tol=1e-15, max_iters=20_000),
+}
+MODELS = {"grid": GRID, "labels": LABELS, "triples": TRIPLES, "clauses": CLAUSES}
+CASES = [
+    (s, m)
+    for s in SOLVERS
+    for m in MODELS
+    if not (s == "trw" and m in ("triples", "clauses")) and not (s == "mean-field" and m != "grid")
+]
+
+
+def numbers(*shape, grad=True, seed=1, dtype=torch.float64):
+    values = np.random.default_rng(seed).normal(size=shape)
+    return torch.tensor(values, dtype=dtype, requires_grad=grad)
+
+
+def check(function, *inputs):
+    return torch.autograd.gradcheck(function, inputs, eps=1e-5, atol=1e-7, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("solver", "model"), CASES)
+def test_gradcheck(solver, model):
+    graph = MODELS[model]
+    run = SOLVERS[solver].prepare(graph)
+    size, n = int(graph.offsets[-1]), len(graph.weights)
+    unary = numbers(size)
+    weights = torch.tensor(np.array(graph.weights), requires_grad=True)
+    assert check(lambda u, w: marginals(run, u, w), unary, weights)
+    assert check(lambda u, w: log_partition(run, u, w), unary, weights)
+    rows, shared = numbers(2, size, seed=2), numbers(2, n, seed=3)
+    assert check(lambda u, w: marginals(run, u, w), rows, weights)
+    assert check(lambda u, w: marginals(run, u, w), unary, shared)
+    assert check(lambda u, w: log_partition(run, u, w), rows, shared)
+
+
+@pytest.mark.parametrize("name", ["bp", "exact"])
+def test_evidence(name):
+    run = SOLVERS[name].prepare(GRID)
+    rows, one = numbers(3, 18), {4: 1}
+    assert check(lambda u: marginals(run, u, evidence=one), rows)
+    each = [{4: 1}, {0: 0}, {}]
+    assert check(lambda u: marginals(run, u, evidence=each), rows)
+    assert check(lambda u: log_partition(run, u, evidence=each), rows)
+    found = marginals(run, rows, evidence=each).detach()
+    torch.testing.assert_close(
+        marginals(run, rows.detach(), evidence=each), found, atol=1e-9, rtol=0
+    )
+    with pytest.raises(ModelError, match="2 rows of evidence"):
+        marginals(run, rows, evidence=[{}, {}])
+
+
+def test_values_and_shapes():
+    run = Exact().prepare(GRID)
+    unary = numbers(9, 2)
+    p = marginals(run, unary)
+    assert p.shape == (9, 2)
+    expected = Exact()(GRID.tilt(unary.detach().numpy().ravel()))
+    np.testing.assert_allclose(p.detach().numpy().ravel(), expected.probs, atol=1e-12)
+    assert marginals(run, numbers(5, 9, 2)).shape == (5, 9, 2)
+    assert marginals(run, numbers(1, 18)).shape == (1, 18)
+    assert marginals(run, numbers(18), numbers(4, len(GRID.weights))).shape == (4, 18)
+    assert marginals(run, weights=numbers(4, len(GRID.weights))).shape == (4, 18)
+    assert log_partition(run, numbers(1, 18)).shape == (1,)
+    assert log_partition(run, unary).item() == pytest.approx(expected.log_z, abs=1e-12)
+
+
+def test_threads_change_nothing():
+    run = SOLVERS["bp"].prepare(GRID)
+    found = []
+    for workers in (1, 3):
+        unary = numbers(6, 18)
+        p = marginals(run, unary, workers=workers)
+        (p**2).sum().backward()
+        found.append((p.detach().clone(), unary.grad))
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_other_dtypes_are_computed_in_float64(dtype):
+    run = SOLVERS["bp"].prepare(GRID)
+    low = numbers(18, grad=False).to(dtype).requires_grad_()
+    high = low.detach().double().requires_grad_()
+    for u in (low, high):
+        (marginals(run, u)[1::2] * torch.arange(9, dtype=u.dtype)).sum().backward()
+    assert low.grad.dtype == dtype
+    assert marginals(run, low).dtype == dtype
+    torch.testing.assert_close(low.grad, high.grad.to(dtype))
+
+
+def test_input_is_shared_and_answers_are_the_callers():
+    from minfer.torch.functions import to_array
+
+    unary = numbers(18)
+    assert np.shares_memory(to_array(unary), unary.detach().numpy())
+    run = SOLVERS["bp"].prepare(GRID)
+    p = marginals(run, unary)
+    wanted = torch.autograd.grad(marginals(run, unary)[3], unary)[0]
+    with torch.no_grad():
+        p.zero_()  # must not reach what backward reads
+    assert torch.equal(torch.autograd.grad(p[3], unary)[0], wanted)
+
+
+def test_double_backward_is_refused_by_name():
+    run, unary = SOLVERS["bp"].prepare(GRID), numbers(18)
+    for function, name in ((marginals, "marginals"), (log_partition, "log_partition")):
+        out = function(run, unary).sum() if name == "log_partition" else function(run, unary)[3]
+        (first,) = torch.autograd.grad(out, unary, create_graph=True)
+        with pytest.raises(RefusedError, match=f"double backward through minfer.torch.{name}"):
+            first.sum().backward()
+    scores = numbers(4, 4)
+    (first,) = torch.autograd.grad(tree_marginals(scores)[0, 1], scores, create_graph=True)
+    with pytest.raises(RefusedError, match="tree_marginals"):
+        first.sum().backward()
+
+
+def test_what_has_not_converged_warns():
+    run = BeliefPropagation(max_iters=1).prepare(GRID)
+    with pytest.warns(GradientWarning, match="not converged"):
+        marginals(run, numbers(18))
+    run = BeliefPropagation(tol=1e-9).prepare(GRID)
+    p = marginals(run, numbers(18), max_iters=1)
+    with pytest.warns(GradientWarning, match="adjoints"):
+        p[3].backward()
+
+
+@pytest.mark.parametrize("projective", [False, True])
+@pytest.mark.parametrize("single_root", [False, True])
+def test_trees(projective, single_root):
+    kind = {"projective": projective, "single_root": single_root}
+    scores = numbers(3, 6, 6)
+    lengths = torch.tensor([5, 3, 1])
+    assert check(lambda s: tree_marginals(s, lengths, **kind), scores)
+    assert check(lambda s: tree_log_partition(s, lengths, **kind), scores)
+    assert check(lambda s: tree_marginals(s, **kind), numbers(5, 5))
+    assert tree_log_partition(numbers(5, 5), **kind).shape == ()
+    mu = tree_marginals(scores, lengths, **kind)
+    torch.testing.assert_close(mu[0, :, 1:].sum(0), torch.ones(5, dtype=torch.float64))
+    assert tree_marginals(scores.float(), lengths, **kind).dtype == torch.float32
+
+
+def test_trees_with_arcs_that_cannot_be():
+    scores = numbers(5, 5, grad=False)
+    scores[0, 2] = scores[3, 1] = -torch.inf
+    scores.requires_grad_()
+    (grad,) = torch.autograd.grad((tree_marginals(scores) ** 2).sum(), scores)
+    assert torch.isfinite(grad).all()
+    assert grad[0, 2] == 0.0
+
+
+def test_crf_loss():
+    run = Exact().prepare(GRID)
+    loss = CRFLoss(run)
+    unary = numbers(2, 9, 2)
+    labels = torch.tensor([[0, 1, 0, 1, 0, 1, 0, 1, 0], [1] * 9])
+    found = loss(unary, labels=labels)
+    true = []
+    for u, y in zip(unary.detach().numpy(), labels.numpy()):
+        graph = GRID.tilt(u.ravel())
+        true.append(Exact()(graph).log_z - float(graph.log_score(y[None])[0]))
+    assert found.item() == pytest.approx(np.mean(true), abs=1e-9)
+    found.backward()
+    assert torch.isfinite(unary.grad).all()
+    assert check(lambda u: loss(u, labels=labels), unary)
+    hidden = labels.clone()
+    hidden[0, 3:] = -1
+    assert check(lambda u: CRFLoss(run, "sum")(u, labels=hidden), unary)
+    each = CRFLoss(run, "none")(unary, labels=hidden)
+    assert each.shape == (2,)
+    assert (each >= 0).all()
+
+
+def test_crf_loss_refuses_bad_labels():
+    loss, unary = CRFLoss(Exact().prepare(GRID)), numbers(18)
+    with pytest.raises(EvidenceError, match="label 2 of x4, which has 2 states"):
+        loss(unary, labels=torch.tensor([0, 0, 0, 0, 2, 0, 0, 0, 0]))
+    with pytest.raises(EvidenceError, match="whole numbers"):
+        loss(unary, labels=torch.zeros(9))
+    with pytest.raises(EvidenceError, match="7 labels for 9 variables"):
+        loss(unary, labels=torch.zeros(7, dtype=torch.long))
+    with pytest.raises(SettingsError, match="reduction"):
+        CRFLoss(Exact().prepare(GRID), "median")
+    hard = FactorGraph.from_tables([2, 2], [[0, 1]], [[[0.0, -np.inf], [0.0, 0.0]]])
+    with pytest.raises(ContradictionError):
+        CRFLoss(Exact().prepare(hard))(numbers(4), labels=torch.tensor([0, 1]))
+
+
+def test_a_layer_learns():
+    torch.manual_seed(0)
+    graph = FactorGraph.grid(np.zeros((4, 4)), 0.0)
+    layer = BPLayer(BeliefPropagation(tol=1e-9).prepare(graph), learn_weights=True)
+    unary = numbers(20, 16, 2, grad=False)
+    goal = BPLayer(layer.run)(unary, torch.full((len(graph.weights),), 0.7, dtype=torch.float64))
+    optimiser = torch.optim.Adam(layer.parameters(), lr=0.1)
+    losses = []
+    for _ in range(25):
+        optimiser.zero_grad()
+        loss = ((layer(unary) - goal) ** 2).mean()
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss))
+    assert losses[-1] < 0.05 * losses[0]
+    assert "BeliefPropagation" in repr(layer)
+    assert {k: v.shape for k, v in layer.state_dict().items()} == {"weights": graph.weights.shape}
+
+
+def test_bad_input_is_refused():
+    run = SOLVERS["bp"].prepare(GRID)
+    with pytest.raises(ModelError, match="run is solver"):
+        marginals(GRID, numbers(18))
+    with pytest.raises(ModelError, match="18 states"):
+        marginals(run, numbers(17))
+    with pytest.raises(ModelError, match="weights have shape"):
+        marginals(run, numbers(18), numbers(3))
+    with pytest.raises(ModelError, match="2 rows of weights, 3 of unary"):
+        marginals(run, numbers(3, 18), numbers(2, len(GRID.weights)))
+    with pytest.raises(ModelError, match="floating"):
+        marginals(run, torch.zeros(18, dtype=torch.long))
+    with pytest.raises(ModelError, match="is a tensor"):
+        marginals(run, np.zeros(18))
+    with pytest.raises(ModelError, match="give unary, weights or both"):
+        marginals(run)
+    with pytest.raises(SettingsError, match="tol"):
+        marginals(run, numbers(18), tol=2.0)
+    with pytest.raises(ModelError):
+        marginals(run, torch.full((18,), torch.nan))
+    with pytest.raises(ModelError, match=r"\(B, N, N\)"):
+        tree_marginals(numbers(3))
+    hard = FactorGraph.pairwise([0.0] * 3, [], []).add_clauses([[0, 1, 2]])
+    with pytest.raises(ModelError, match="infinite"):
+        BPLayer(BeliefPropagation().prepare(hard), learn_weights=True)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_tensors_of_a_gpu_come_and_go_by_copy():
+    run = SOLVERS["bp"].prepare(GRID)
+    here = numbers(18)
+    there = here.detach().cuda().requires_grad_()
+    p = marginals(run, there)
+    assert p.is_cuda
+    (p**2).sum().backward()
+    (marginals(run, here) ** 2).sum().backward()
+    torch.testing.assert_close(there.grad.cpu(), here.grad)
