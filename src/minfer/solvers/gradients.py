@@ -51,6 +51,7 @@ _STEP = 2e-3
 _CHUNK = 1 << 22  # cells of joints that are written out together
 #: Cells of joint beliefs that an adjoint may write out.
 _MAX_CELLS = 1 << 27
+_SMALL = 1000
 _RESTART = 30  # Krylov vectors that GMRES keeps
 
 
@@ -207,10 +208,14 @@ def _centred(
     graph: FactorGraph, probs: NDArray[np.float64], c: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """c - E[c] of every variable, 0 on states that are impossible."""
-    if not len(c):
-        return c
-    mean = np.add.reduceat(probs * c, graph._offsets[:-1])
-    return np.where(probs > 0.0, c - np.repeat(mean, np.diff(graph._offsets)), 0.0)
+    if len(c) < _SMALL:  # spares a kernel
+        mean = np.add.reduceat(probs * c, graph._offsets[:-1]) if len(c) else c
+        return np.where(probs > 0.0, c - np.repeat(mean, np.diff(graph._offsets)), 0.0)
+    from minfer.kernels.adjoint import centre
+
+    out = np.empty_like(c)
+    centre(graph._offsets, np.array(probs), c, out)
+    return out
 
 
 def _products(
@@ -399,25 +404,26 @@ class _Pairs:
         from minfer.kernels import adjoint as k
 
         self.k, self.mesh, self.probs = k, state.mesh, marginals.probs
+        self.bel = np.array(marginals.probs)  # kernels take what can be written to
         w, graph = state.mesh.wiring, marginals.graph
         self.ptr, self.rev, self.rho, self.off = w.ptr, w.rev, w.rho, graph._offsets
         m = state.messages.m
         self.slope, self.sigma = np.empty_like(m), np.empty_like(m)
         k.pair_slopes(w.ptr, m, w.W, state._odds, state._log_odds, self.slope, self.sigma)
-        self.whole = marginals.probs * centred
-        self.binary = np.flatnonzero(graph._n_states == 2)
-        self.g = np.zeros(graph.n_variables)
-        self.g[self.binary] = self.whole[self.off[self.binary] + 1]
-        self.degree = np.diff(w.ptr).astype(np.int64)
-        self.core, self.order = _core(state.mesh, self.degree > 0)
-        self.S, self.lam = np.empty_like(self.g), np.empty_like(m)
+        self.centred, self.whole = centred, marginals.probs * centred
+        self.all_binary = len(self.whole) == 2 * graph.n_variables and bool(
+            (graph._n_states == 2).all()
+        )
+        self.core, self.order = _core(state.mesh, w.ptr[1:] > w.ptr[:-1])
+        self.g, self.S = np.empty(graph.n_variables), np.empty(graph.n_variables)
+        self.lam = np.empty_like(m)
         self.by_weight: NDArray[np.float64] | None = None
 
     def begin(self) -> None:
-        self.S[:] = self.g
-        self.lam[:] = np.repeat(self.g, self.degree)
-        if len(self.rho):
-            self.lam *= self.rho
+        self.k.pair_begin(
+            self.off, self.ptr, self.rev, self.rho, self.slope, self.bel, self.centred, self.g,
+            self.S, self.lam,
+        )  # fmt: skip
         self._pass(self.g, self.order, False)
 
     def walk_down(self) -> None:
@@ -435,6 +441,11 @@ class _Pairs:
     def sweeps(
         self, trace: NDArray[np.float64], done: int, most: int, tol: float, damping: float
     ) -> tuple[int, int]:
+        if not damping and not done:
+            return self.k.pair_ahead(
+                self.ptr, self.rev, self.rho, self.slope, self.g, self.lam, self.S, self.core,
+                trace, most, tol,
+            )  # fmt: skip
         return self.k.pair_sweeps(
             self.ptr, self.rev, self.rho, self.slope, self.g, self.lam, self.S, self.core, trace,
             done, most, tol, damping,
@@ -448,11 +459,16 @@ class _Pairs:
     def mine(self) -> NDArray[np.bool_]:
         inside = np.zeros(len(self.g), dtype=bool)
         inside[self.core] = True
-        return np.repeat(inside, self.degree)
+        return np.repeat(inside, np.diff(self.ptr).astype(np.int64))
 
     def field(self) -> NDArray[np.float64]:
-        first, S = self.off[self.binary], self.S[self.binary]
-        self.whole[first], self.whole[first + 1] = -S, S
+        if self.all_binary:
+            np.negative(self.S, out=self.whole[::2])
+            self.whole[1::2] = self.S
+        else:
+            binary = np.flatnonzero(np.diff(self.off) == 2)
+            first, S = self.off[binary], self.S[binary]
+            self.whole[first], self.whole[first + 1] = -S, S
         return self.whole
 
     def _numbers(
@@ -469,11 +485,12 @@ class _Pairs:
         return out
 
     def group(self, group: FactorGroup) -> NDArray[np.float64] | None:
-        mesh = self.mesh
-        if mesh.model.has_fixed or group.shape != (2, 2):
+        mesh, basis = self.mesh, group.basis()
+        if basis is None or mesh.model.has_fixed:
             return None
-        basis = group.basis()
-        if basis is None or not (mesh.roles.form[group._ids] == PAIR).all():
+        if group.shape == (2,):
+            return self.S[group._scope] * (basis[:, 1] - basis[:, 0])
+        if group.shape != (2, 2) or not (mesh.roles.form[group._ids] == PAIR).all():
             return None
         return self._numbers(group._ids, basis)
 
