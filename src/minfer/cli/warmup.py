@@ -85,6 +85,7 @@ def _use_solvers() -> None:
         typer.echo(f"{k:>2}/{len(CASES)}  {title:<18}{time.perf_counter() - then:6.1f} s", err=True)
     wait_for("compiling exact for rows", _use_rows)
     wait_for("compiling bp abreast", _use_abreast)
+    wait_for("compiling gradients", _use_gradients)
 
 
 def _use_abreast() -> None:
@@ -99,6 +100,24 @@ def _use_abreast() -> None:
         run = BeliefPropagation().prepare(graph)
         for dtype in ("float64", "float32"):
             run.batch(weights=np.tile(graph.weights, (2, 1)), dtype=dtype, statistics=True)
+
+
+def _use_gradients() -> None:
+    """Adjoints of binary pairs, damped and not, and of tables, pairs of labels among them."""
+    import numpy as np
+
+    from minfer.graph import FactorGraph
+    from minfer.solvers.bp import BeliefPropagation
+    from minfer.solvers.gradients import pull_back
+
+    labels = FactorGraph.empty([3] * 3).add_potts([[0, 1], [1, 2], [0, 2]], 0.5)
+    triple = FactorGraph.from_tables([2] * 4, [[0, 1, 2], [2, 3], [3, 0]], [np.zeros((2, 2, 2)),
+                                     np.eye(2), np.eye(2)])  # fmt: skip
+    plain = FactorGraph.from_tables([3] * 3, [[0, 1], [1, 2], [0, 2]], [np.eye(3)] * 3)
+    for graph in (FactorGraph.grid(np.zeros((24, 24)), 0.5), labels, triple, plain):
+        for damping in (0.0, 0.3):
+            answer = BeliefPropagation(damping=damping)(graph)
+            pull_back(answer, np.arange(len(answer.probs)))
 
 
 def _use(solver: Any) -> None:
