@@ -30,6 +30,7 @@ LAYERS = [
     {"reduction"},
     {"io", "interop", "pictures", "plots"},
     {"denoising", "shades", "parsing", "prediction"},
+    {"learn"},
     {"stereo"},
     {"paper", "batch", "examples", "torch"},
     {"report"},

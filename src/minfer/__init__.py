@@ -15,6 +15,7 @@ from minfer.errors import (
     FormatError,
     MinferError,
     ModelError,
+    NotFittedError,
     RefusedError,
     SettingsError,
 )
@@ -162,6 +163,7 @@ __all__ = [
     "MinSize",
     "MinferError",
     "ModelError",
+    "NotFittedError",
     "Predictor",
     "Prepared",
     "Query",
@@ -207,11 +209,15 @@ __all__ = [
 ]
 
 
+#: Packages that pages and people call by their full names.
+_PACKAGES = ("interop", "learn", "queries")
+
+
 def __getattr__(name: str) -> Any:
     if name in _LATE:
         found = globals()[name] = getattr(import_module(_LATE[name]), name)
         return found
-    if name in ("interop", "queries"):  # packages that pages and people call by their full names
+    if name in _PACKAGES:
         return import_module(f"minfer.{name}")
     raise AttributeError(f"module 'minfer' has no attribute {name!r}")
 

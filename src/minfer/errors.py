@@ -66,6 +66,12 @@ class SettingsError(MinferError, ValueError):
     exit_code = 2
 
 
+class NotFittedError(MinferError, ValueError, AttributeError):
+    """An estimator is asked before it has learned: call ``fit`` first."""
+
+    exit_code = 2
+
+
 class WorkerError(MinferError):
     """A worker process died, of its own accord or because the system killed it."""
 
