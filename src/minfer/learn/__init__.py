@@ -9,13 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _LATE = {
+    "ChainCRF": "minfer.learn.chain",
     "Estimator": "minfer.learn.estimator",
 }
 
 if TYPE_CHECKING:
+    from minfer.learn.chain import ChainCRF
     from minfer.learn.estimator import Estimator
 
 __all__ = [
+    "ChainCRF",
     "Estimator",
 ]
 

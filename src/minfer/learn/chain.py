@@ -1,0 +1,803 @@
+"""Linear-chain conditional random fields, exact: labels of sequences from features of their items.
+
+The model, its features and its objective are crfsuite's: a weight for each attribute and label that
+were seen together, and for each pair of labels in a row; minus the log-likelihood plus c1 |w|_1 and
+c2 |w|_2^2. Likelihood, gradient and marginals are exact (:mod:`minfer.kernels.chains`).
+
+**Attributes of one column are one.** Attributes that the same items have, with the same values, as
+most that occur once have company, get the same gradient; begun at zero, L-BFGS keeps them equal. So
+m of them are trained as one with values times sqrt(m), and every step is the same as without: a
+weight u of the one stands for m weights u / sqrt(m), whose squares sum to u^2. (For c1 the one
+counts sqrt(m) times.) Of a tagger's features this leaves about half.
+
+**What the status says.** ``converged_``: the gradient met ``epsilon``. With c2 > 0 the objective is
+strongly convex, so it is above its minimum by at most |gradient|^2 / (4 c2), which is ``gap_``.
+Without a penalty, once every training sequence has a probability above 1/2, larger weights are
+always better and no minimum exists; training stops there, with a status that says so.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, count, pairwise, repeat
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.checks import brief, check_choice, check_flag, check_number, check_whole
+from minfer.errors import FormatError, ModelError, SettingsError
+from minfer.io.text import PathLike, read_bytes, shown, write_bytes
+from minfer.learn.estimator import Estimator
+from minfer.learn.lbfgs import minimise
+from minfer.words import counted, visible
+
+FORMAT = 1
+BIAS = "bias"  # the attribute that every item of an array of numbers has
+_WIDE = 4  # an attribute that meets at least one of so many labels has a line of weights
+_LARGE = 25.0  # a weight times a value: odds of 1e11, which no sample can tell
+
+_STATUS = {
+    "gradient": "converged",
+    "improvement": "improvement is small",
+    "iterations": "out of iterations",
+    "line search": "line search failed",
+    "separable": "separable",
+}
+
+_ADVICE = {
+    "converged": "",
+    "improvement is small": "set delta=0 to go on until the gradient meets epsilon",
+    "out of iterations": "raise max_iterations, or set c2 > 0",
+    "line search failed": "rounding hides any further decrease: this is as good as it gets",
+    "separable": (
+        "every training sequence is told apart, so that larger weights are always better and there "
+        "is no optimum: set c2 > 0 (or c1 > 0)"
+    ),
+    "weights are growing": (
+        "some weights have no optimum, as features that always come with one label have not: set "
+        "c2 > 0 (or c1 > 0)"
+    ),
+}
+
+
+class _Items(NamedTuple):
+    """Sequences as kernels read them."""
+
+    ptr: NDArray[np.int64]  # (N+1,) where a sequence's items begin
+    iptr: NDArray[np.int64]  # (T+1,) where an item's attributes begin
+    attr: NDArray[np.int32]
+    value: NDArray[np.float64]
+
+    @property
+    def longest(self) -> int:
+        return int(np.diff(self.ptr).max(initial=0))
+
+    @property
+    def owner(self) -> NDArray[np.int64]:
+        """The item of each attribute."""
+        return np.repeat(np.arange(len(self.iptr) - 1), np.diff(self.iptr))
+
+    def keep(self, which: NDArray[np.bool_], number: NDArray[np.int32]) -> _Items:
+        """Only some of the occurrences, attributes numbered anew."""
+        before = np.zeros(len(which) + 1, dtype=np.int64)
+        np.cumsum(which, out=before[1:])
+        return _Items(self.ptr, before[self.iptr], number[self.attr[which]], self.value[which])
+
+
+class _Places:
+    """Where each feature lies among the weights that are trained.
+
+    First the features of *narrow* attributes end to end, then a line for each *wide* one, with
+    zeros (``mask``) where there is no feature.
+    """
+
+    def __init__(
+        self, fptr: NDArray[np.int64], label: NDArray[np.int32], n_labels: int, width: int
+    ) -> None:
+        sizes = np.diff(fptr)
+        self.wide = sizes * _WIDE >= n_labels
+        in_line = np.repeat(self.wide, sizes)
+        self.number = np.where(self.wide, np.cumsum(self.wide), np.cumsum(~self.wide)) - 1
+        self.label = label[~in_line]
+        self.fptr = np.concatenate([[0], np.cumsum(sizes[~self.wide])]).astype(np.int64)
+        lines = np.repeat(self.number * width, sizes) + label
+        self.at = np.where(in_line, len(self.label) + lines, np.cumsum(~in_line) - 1)
+        self.mask = np.zeros(int(self.wide.sum()) * width)
+        self.mask[lines[in_line]] = 1.0
+
+    def split(self, items: _Items) -> tuple[tuple[NDArray, ...], tuple[NDArray, ...]]:
+        """The occurrences of narrow and of wide attributes: (iptr, attr, value) of both."""
+        wide, number = self.wide[items.attr], self.number.astype(np.int32)
+        return items.keep(~wide, number)[1:], items.keep(wide, number)[1:]
+
+
+class ChainCRF(Estimator):
+    """A linear-chain conditional random field with crfsuite's features and objective.
+
+    A *sequence* is a list of items, an *item* its features: ``["word=the", "title"]``,
+    ``{"word=the": 1.0}``, ``{"word": "the", "title": True, "length": 3.0}`` (a text as value makes
+    the feature "word:the"), nested ``{"next": {"word": "cat"}}``; or an array (T, D) of numbers, a
+    line an item, to which a constant is added. ``X`` is a list of sequences, ``y`` a list of lists
+    of labels. A table (N, D) of numbers with labels (N,) counts as N sequences of one item.
+
+    Parameters
+    ----------
+    c1, c2 : float
+        Penalties: c1 times the sum of |w|, c2 times the sum of w^2.
+    min_freq : float
+        Features that occur less often (by the sum of the |values|) are left out.
+    all_possible_states, all_possible_transitions : bool
+        Weights also for what was never seen together: attributes and labels, pairs of labels.
+    max_iterations : int
+    epsilon : float
+        Converged where |gradient| <= epsilon max(1, |w|).
+    delta, period : float, int
+        Stop where ``period`` iterations lowered the objective by less than a share ``delta``.
+    num_memories : int
+        Steps that L-BFGS remembers.
+    decode : "viterbi" or "mpm"
+        What ``predict`` says: the best path, or the most probable label of each item.
+    classes : list, optional
+        The labels there are; those of ``y`` if left out.
+
+    Attributes
+    ----------
+    classes_ : array (K,), sorted
+    attributes_ : list of str
+    transitions_ : array (K, K), the weights of pairs of labels
+    objective_ : float, of the training data, penalties included
+    gap_ : float, by how much that is above the least possible, at most; infinity without c2
+    converged_, status_, advice_ : bool, str, str
+    n_iter_, trace_ : iterations, and the objective at the start and after each
+
+    Examples
+    --------
+    >>> X = [[{"w": "the"}, {"w": "cat"}, {"w": "sat"}], [{"w": "cats"}, {"w": "sat"}]]
+    >>> crf = ChainCRF(c2=0.1).fit(X, [["D", "N", "V"], ["N", "V"]])
+    >>> crf.predict([[{"w": "the"}, {"w": "dog"}, {"w": "sat"}]])
+    [['D', 'N', 'V']]
+    >>> crf.status_, crf.score(X, [["D", "N", "V"], ["N", "V"]])
+    ('converged', 1.0)
+    """
+
+    # not "classifier": scikit-learn would stratify by labels, and refuse lists of lists of them
+    _tags: ClassVar[Mapping[str, Any]] = {
+        "target.required": True,
+        "input.dict": True,
+        "input.three_d_array": True,
+        "target.two_d_labels": True,
+    }
+
+    def __init__(
+        self,
+        c1: float = 0.0,
+        c2: float = 1.0,
+        *,
+        min_freq: float = 0.0,
+        all_possible_states: bool = False,
+        all_possible_transitions: bool = False,
+        max_iterations: int = 10_000,
+        epsilon: float = 1e-5,
+        delta: float = 1e-5,
+        period: int = 10,
+        num_memories: int = 6,
+        decode: str = "viterbi",
+        classes: Sequence[Any] | None = None,
+    ) -> None:
+        self.c1 = c1
+        self.c2 = c2
+        self.min_freq = min_freq
+        self.all_possible_states = all_possible_states
+        self.all_possible_transitions = all_possible_transitions
+        self.max_iterations = max_iterations
+        self.epsilon = epsilon
+        self.delta = delta
+        self.period = period
+        self.num_memories = num_memories
+        self.decode = decode
+        self.classes = classes
+
+    def _check_settings(self) -> None:
+        for name in ("c1", "c2", "min_freq", "epsilon", "delta"):
+            check_number(f"ChainCRF: {name}", getattr(self, name), 0.0)
+        for name in ("all_possible_states", "all_possible_transitions"):
+            check_flag(f"ChainCRF: {name}", getattr(self, name))
+        for name in ("max_iterations", "period", "num_memories"):
+            check_whole(f"ChainCRF: {name}", getattr(self, name), 1)
+        check_choice("ChainCRF: decode", self.decode, ("viterbi", "mpm"))
+
+    # ------------------------------------------------------------ learning
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn the weights from sequences and their labels."""
+        self._check_settings()
+        if _is_table(X):
+            table = self._numbers(X, reset=True)
+            items, names, labels = _of_rows(table), self._dense_names(), y
+        else:
+            for name in ("n_features_in_", "feature_names_in_"):
+                vars(self).pop(name, None)
+            items, names = self._read(X, None)
+            labels = _flat_labels(y, items.ptr)
+        classes, codes = self._codes(*self._labels(labels, len(items.iptr) - 1))
+        self._train(items, names, classes, codes)
+        return self
+
+    def _codes(
+        self, found: NDArray[Any], gold: NDArray[np.int64]
+    ) -> tuple[NDArray[Any], NDArray[np.int32]]:
+        """The classes, and labels by their numbers among them."""
+        if self.classes is None:
+            return found, gold.astype(np.int32)
+        given = list(self.classes)
+        if len(set(given)) < len(given) or not given:
+            raise SettingsError("ChainCRF: classes are different labels, one at least")
+        classes = np.unique(np.array(given))
+        place = {label: k for k, label in enumerate(classes.tolist())}
+        number = np.empty(len(found), dtype=np.int32)
+        for k, label in enumerate(found.tolist()):
+            if label not in place:
+                item = int(np.flatnonzero(gold == k)[0])
+                raise ModelError(
+                    f"ChainCRF: item {item} of all has the label {brief(label)}, which is none of "
+                    f"classes={[*place][:8]}"
+                )
+            number[k] = place[label]
+        return classes, number[gold]
+
+    def _train(
+        self, items: _Items, names: list[str], classes: NDArray[Any], gold: NDArray[np.int32]
+    ) -> None:
+        from minfer.kernels.chains import likelihood
+
+        n_attr, n_labels = len(names), len(classes)
+        merged, stands_for, copies = _merged(items, n_attr)
+        root = np.sqrt(copies)
+        fptr, label = self._features(merged, gold, n_labels, root)
+        used = np.diff(fptr) > 0
+        if not used.all():  # attributes all of whose features are too rare
+            number = (np.cumsum(used) - 1).astype(np.int32)
+            merged = merged.keep(used[merged.attr], number)
+            fptr = np.concatenate([fptr[:-1][used], fptr[-1:]])
+            copies, root = copies[used], root[used]
+            stands_for = np.where(used[stands_for], number[stands_for], -1)
+        merged = merged._replace(value=merged.value * root[merged.attr])
+        width, longest = _width(n_labels), items.longest
+        place = _Places(fptr, label, n_labels, width)
+        links = self._links(items.ptr, gold, n_labels)
+        narrow, wide = place.split(merged)
+        n_narrow, n_state = len(place.label), len(place.label) + len(place.mask)
+        trans, d_trans = np.zeros((n_labels, n_labels)), np.empty((n_labels, n_labels))
+        largest = [np.inf]
+        grad = np.empty(n_state + len(links[0]))
+        c2 = float(self.c2)
+
+        def objective(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+            trans[links] = x[n_state:]
+            loss, largest[0] = likelihood(
+                items.ptr, narrow, wide, place.fptr, place.label, gold, x[:n_narrow],
+                x[n_narrow:n_state], trans, width, longest, grad[:n_narrow],
+                grad[n_narrow:n_state], d_trans,
+            )  # fmt: skip
+            grad[n_narrow:n_state] *= place.mask
+            grad[n_state:] = d_trans[links]
+            if c2:
+                loss += c2 * float(x @ x)
+                np.add(grad, 2.0 * c2 * x, out=grad)
+            return loss, grad
+
+        sizes = np.diff(fptr)
+        l1 = None
+        if self.c1:
+            l1 = np.full(len(grad), float(self.c1))
+            l1[place.at] *= np.repeat(root, sizes)
+        free = not self.c1 and not self.c2
+
+        def watch(n_iter: int, x: NDArray[np.float64], value: float) -> str | None:
+            return "separable" if free and largest[0] < np.log(2.0) else None
+
+        found = minimise(
+            objective, np.zeros(len(grad)), l1=l1, memory=self.num_memories, epsilon=self.epsilon,
+            delta=self.delta, period=self.period, max_iterations=self.max_iterations, watch=watch,
+        )  # fmt: skip
+        weights = found.x[place.at] / np.repeat(root, sizes)
+        self._keep(names, classes, stands_for, fptr, label, weights)
+        self.transitions_ = np.zeros((n_labels, n_labels))
+        self.transitions_[links] = found.x[n_state:]
+        self.objective_, self.gradient_ = found.value, found.gradient
+        self.gap_ = found.gradient**2 / (4.0 * c2) if c2 else np.inf
+        self.n_iter_, self.trace_ = found.n_iter, found.trace
+        reach = np.zeros(len(root))
+        np.maximum.at(reach, merged.attr, np.abs(merged.value))
+        scores = np.abs(found.x[place.at]) * np.repeat(reach, sizes)
+        growing = free and max(scores.max(initial=0.0), np.abs(trans).max()) > _LARGE
+        self.status_ = "weights are growing" if growing else _STATUS[found.stopped]
+        self.converged_ = self.status_ == "converged"
+        self.advice_ = _ADVICE[self.status_]
+
+    def _features(
+        self, items: _Items, gold: NDArray[np.int32], n_labels: int, root: NDArray[np.float64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Where each attribute's features begin, and their labels."""
+        n_attr = len(root)
+        keys = items.attr.astype(np.int64) * n_labels + gold[items.owner]
+        if self.all_possible_states:
+            pairs = np.arange(n_attr * n_labels)
+            often = np.bincount(keys, np.abs(items.value), len(pairs))
+        else:
+            pairs, place = np.unique(keys, return_inverse=True)
+            often = np.bincount(place, np.abs(items.value), len(pairs))
+        if self.min_freq:
+            pairs = pairs[often >= self.min_freq]
+        fptr = np.searchsorted(pairs, np.arange(n_attr + 1) * n_labels)
+        return fptr.astype(np.int64), (pairs % n_labels).astype(np.int32)
+
+    def _links(
+        self, ptr: NDArray[np.int64], gold: NDArray[np.int32], n_labels: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The pairs of labels that have a weight."""
+        inner = np.ones(len(gold), dtype=bool)
+        inner[ptr[:-1][ptr[:-1] < len(gold)]] = False
+        second = np.flatnonzero(inner)
+        keys = gold[second - 1].astype(np.int64) * n_labels + gold[second]
+        often = np.bincount(keys, minlength=n_labels * n_labels)
+        kept = often >= self.min_freq
+        if not self.all_possible_transitions:
+            kept &= often > 0
+        return np.divmod(np.flatnonzero(kept), n_labels)
+
+    def _keep(
+        self,
+        names: list[str],
+        classes: NDArray[Any],
+        stands_for: NDArray[np.int64],
+        fptr: NDArray[np.int64],
+        label: NDArray[np.int32],
+        weights: NDArray[np.float64],
+    ) -> None:
+        """Weights of attributes from those of columns."""
+        sizes = np.where(stands_for >= 0, np.diff(fptr)[stands_for], 0) if len(fptr) > 1 else (
+            np.zeros(len(names), dtype=np.int64))  # fmt: skip
+        kept = np.flatnonzero(sizes)
+        self.classes_ = classes
+        self.attributes_ = [names[k] for k in kept.tolist()]
+        self.coef_ptr_ = np.zeros(len(kept) + 1, dtype=np.int64)
+        np.cumsum(sizes[kept], out=self.coef_ptr_[1:])
+        first = np.repeat(fptr[stands_for[kept]] - self.coef_ptr_[:-1], sizes[kept])
+        at = first + np.arange(int(self.coef_ptr_[-1]))
+        self.coef_label_, self.coef_ = label[at], weights[at]
+        self._number()
+
+    def _number(self) -> None:
+        """Look attributes up by name from now on."""
+        self._numbers_of = {name: k for k, name in enumerate(self.attributes_)}
+
+    # ------------------------------------------------------------ answers
+
+    def predict(self, X: Any) -> Any:
+        """Labels: a list for each sequence; an array (N,) for a table of numbers."""
+        self._check_fitted("predict")
+        check_choice("ChainCRF: decode", self.decode, ("viterbi", "mpm"))
+        items = self._asked(X)
+        if self.decode == "mpm":
+            path = self._marginals(items).argmax(axis=1)
+        else:
+            from minfer.kernels.chains import best_paths
+
+            path = np.empty(int(items.ptr[-1]), dtype=np.int64)
+            best_paths(*items, *self._weights(items), path, np.empty(len(items.ptr) - 1))
+        labels = self.classes_[path]
+        if _is_table(X):
+            return labels
+        listed, ends = labels.tolist(), items.ptr.tolist()
+        return [listed[a:b] for a, b in pairwise(ends)]
+
+    def predict_proba(self, X: Any) -> Any:
+        """Marginal probabilities (T, K) of each sequence's items; (N, K) for a table of numbers."""
+        self._check_fitted("predict_proba")
+        items = self._asked(X)
+        probs = self._marginals(items)
+        return probs if _is_table(X) else np.split(probs, items.ptr[1:-1]) if len(X) else []
+
+    def predict_marginals(self, X: Any) -> list[list[dict[Any, float]]]:
+        """The same as a dict {label: probability} for each item."""
+        labels = self.classes_.tolist() if hasattr(self, "classes_") else []
+        found = self.predict_proba(X)
+        if _is_table(X):
+            found = [row[None, :] for row in found]
+        return [[dict(zip(labels, row)) for row in probs.tolist()] for probs in found]
+
+    def score(self, X: Any, y: Any) -> float:
+        """The share of items whose label is predicted."""
+        self._check_fitted("score")
+        predicted = self.predict(X)
+        if _is_table(X):
+            if len(y) != len(predicted):
+                raise ModelError(f"ChainCRF: y has {len(y)} labels, but X has {len(predicted)}")
+            return float(np.mean(np.asarray(y).ravel() == predicted))
+        ptr = np.concatenate([[0], np.cumsum([len(path) for path in predicted], dtype=np.int64)])
+        truth = _flat_labels(y, ptr).tolist()
+        told = [*chain.from_iterable(predicted)]
+        if not told:
+            raise ModelError("ChainCRF: score: there are no items")
+        return sum(a == b for a, b in zip(truth, told)) / len(told)
+
+    def log_likelihood(self, X: Any, y: Any) -> NDArray[np.float64]:
+        """Of each sequence's labels, (N,); minus infinity where one is no class."""
+        from minfer.kernels.chains import marginals, path_scores
+
+        self._check_fitted("log_likelihood")
+        items = self._asked(X)
+        labels = np.asarray(y) if _is_table(X) else _flat_labels(y, items.ptr)
+        if len(labels) != items.ptr[-1]:
+            raise ModelError(f"ChainCRF: {len(labels)} labels for {int(items.ptr[-1])} items")
+        place = {label: k for k, label in enumerate(self.classes_.tolist())}
+        gold = np.array([place.get(x, -1) for x in labels.tolist()], dtype=np.int32)
+        log_z, scores = np.empty(len(items.ptr) - 1), np.empty(len(items.ptr) - 1)
+        probs = np.empty((int(items.ptr[-1]), len(self.classes_)))
+        marginals(*items, *self._weights(items), probs, log_z)
+        fptr, label, w, *rest = self._weights(items)
+        path_scores(*items, fptr, label, np.maximum(gold, 0), w, *rest, scores)
+        strange = np.add.reduceat(
+            np.append(gold < 0, False).astype(np.int64), items.ptr[:-1]
+        ) * (np.diff(items.ptr) > 0) if len(scores) else np.zeros(0)  # fmt: skip
+        return np.where(strange > 0, -np.inf, scores - log_z)
+
+    @property
+    def state_features_(self) -> dict[tuple[str, Any], float]:
+        """Weights by attribute and label."""
+        self._check_fitted("state_features_")
+        labels, names = self.classes_.tolist(), self.attributes_
+        owner = np.repeat(np.arange(len(names)), np.diff(self.coef_ptr_)).tolist()
+        return {
+            (names[a], labels[k]): w
+            for a, k, w in zip(owner, self.coef_label_.tolist(), self.coef_.tolist())
+        }
+
+    @property
+    def transition_features_(self) -> dict[tuple[Any, Any], float]:
+        """Weights that are not zero by pairs of labels in a row."""
+        self._check_fitted("transition_features_")
+        labels = self.classes_.tolist()
+        rows, columns = np.nonzero(self.transitions_)
+        return {
+            (labels[i], labels[j]): float(self.transitions_[i, j])
+            for i, j in zip(rows.tolist(), columns.tolist())
+        }
+
+    def _weights(self, items: _Items) -> tuple[Any, ...]:
+        """What kernels take behind the items."""
+        return (
+            self.coef_ptr_, self.coef_label_, self.coef_, self.transitions_,
+            _width(len(self.classes_)), items.longest,
+        )  # fmt: skip
+
+    def _marginals(self, items: _Items) -> NDArray[np.float64]:
+        from minfer.kernels.chains import marginals
+
+        probs = np.empty((int(items.ptr[-1]), len(self.classes_)))
+        marginals(*items, *self._weights(items), probs, np.empty(len(items.ptr) - 1))
+        return probs
+
+    def _asked(self, X: Any) -> _Items:
+        """Sequences in numbers of the attributes that have weights; others are left out."""
+        if _is_table(X):
+            if not hasattr(self, "n_features_in_"):
+                raise ModelError("ChainCRF learned from features by name, not from numbers alone")
+            items = _of_rows(self._numbers(X, reset=False))
+            names = self._dense_names()
+            number = np.array([self._numbers_of.get(x, -1) for x in names], dtype=np.int32)
+        else:
+            items, _ = self._read(X, self._numbers_of)
+            number = np.append(np.arange(len(self.attributes_), dtype=np.int32), np.int32(-1))
+        known = number[items.attr] >= 0
+        return items.keep(known, number)
+
+    def _dense_names(self) -> list[str]:
+        names = getattr(self, "feature_names_in_", range(self.n_features_in_))
+        return [BIAS, *map(str, names)]
+
+    # ------------------------------------------------------------ reading features
+
+    def _read(self, X: Any, known: dict[str, int] | None) -> tuple[_Items, list[str]]:
+        """Sequences, and the names of the attributes; unknown ones are -1 where some are known."""
+        if isinstance(X, str | bytes | Mapping) or not isinstance(X, Iterable):
+            raise ModelError(f"ChainCRF: X is a list of sequences of items, not {brief(X)}")
+        sequences = X if isinstance(X, list) else list(X)
+        if known is None and not sequences:
+            raise ModelError("ChainCRF: there are no sequences to learn from")
+        dense = [isinstance(s, np.ndarray) and s.ndim == 2 for s in sequences]
+        if any(dense):
+            if not all(dense):
+                raise ModelError(
+                    f"ChainCRF: sequence {dense.index(not dense[0])} is not of the kind of the "
+                    "first: arrays (T, D) of numbers, or items with features by name"
+                )
+            return self._read_arrays(sequences, known is None)
+        for k, s in enumerate(sequences):
+            if isinstance(s, str | Mapping) or not hasattr(s, "__len__"):
+                raise ModelError(f"ChainCRF: sequence {k} is a list of items, not {brief(s)}")
+        numbers: Any = defaultdict(count().__next__) if known is None else known
+        read = _by_name(sequences, numbers, known is None)
+        ptr = _ends([len(s) for s in sequences])
+        if known is None and not ptr[-1]:
+            raise ModelError("ChainCRF: all sequences are empty")
+        names = list(numbers) if known is None else []
+        for name in names:
+            if type(name) is not str and not isinstance(name, str):
+                raise ModelError(f"ChainCRF: features are texts, not {brief(name)}")
+        return _Items(ptr, *read), names
+
+    def _read_arrays(self, sequences: list[Any], reset: bool) -> tuple[_Items, list[str]]:
+        kept = [s for s in sequences if len(s)]
+        if not kept:
+            raise ModelError("ChainCRF: all sequences are empty")
+        widths = {s.shape[1] for s in kept}
+        if len(widths) > 1:
+            raise ModelError(f"ChainCRF: arrays of {sorted(widths)} numbers an item are mixed")
+        table = self._numbers(np.concatenate(kept), reset=reset)
+        items = _of_rows(table)._replace(ptr=_ends([len(s) for s in sequences]))
+        names = self._dense_names()
+        if reset:
+            return items, names
+        number = np.array([self._numbers_of.get(x, -1) for x in names], dtype=np.int32)
+        return items._replace(attr=number[items.attr]), names
+
+    # ------------------------------------------------------------ files
+
+    def save(self, path: PathLike) -> None:
+        """Write the model, bit for bit and without pickle; see :meth:`load`."""
+        self._check_fitted("save")
+        header = {
+            "minfer_chain": FORMAT,
+            "params": {k: v for k, v in self.get_params().items() if k != "classes"},
+            "classes": self.classes_.tolist(),
+            "kind": self.classes_.dtype.str,
+            "attributes": self.attributes_,
+            "status": self.status_,
+            "n_iter": self.n_iter_,
+            "numbers": [self.objective_, self.gradient_, self.gap_],
+            "n_features_in": getattr(self, "n_features_in_", None),
+            "feature_names_in": [str(x) for x in getattr(self, "feature_names_in_", [])],
+        }
+        if self.classes_.dtype.kind not in "iufbU":
+            raise SettingsError("ChainCRF: a model is saved if its labels are texts or numbers")
+        file = io.BytesIO()
+        np.savez(
+            file, header=np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
+            ptr=self.coef_ptr_, label=self.coef_label_, coef=self.coef_,
+            transitions=self.transitions_, trace=np.array(self.trace_),
+        )  # fmt: skip
+        write_bytes(path, file.getvalue())
+
+    @classmethod
+    def load(cls, path: PathLike) -> Self:
+        """A model that :meth:`save` wrote. Nothing in a file is executed, or believed unchecked."""
+        name = shown(path)
+        try:
+            with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as file:
+                parts = {key: file[key] for key in file.files}
+            header = json.loads(parts["header"].tobytes().decode())
+            if header["minfer_chain"] != FORMAT:
+                raise FormatError(f"{name}: written by another version of minfer")
+            crf = cls(**header["params"])
+            crf._check_settings()
+            crf.classes_ = np.array(header["classes"], dtype=np.dtype(header["kind"]))
+            crf.attributes_ = [str(x) for x in header["attributes"]]
+            crf.coef_ptr_ = parts["ptr"].astype(np.int64)
+            crf.coef_label_ = parts["label"].astype(np.int32)
+            crf.coef_ = parts["coef"].astype(np.float64)
+            crf.transitions_ = parts["transitions"].astype(np.float64)
+            crf.trace_ = parts["trace"].astype(np.float64).tolist()
+            crf.status_, crf.n_iter_ = str(header["status"]), int(header["n_iter"])
+            crf.objective_, crf.gradient_, crf.gap_ = map(float, header["numbers"])
+            if header["n_features_in"] is not None:
+                crf.n_features_in_ = int(header["n_features_in"])
+                if header["feature_names_in"]:
+                    crf.feature_names_in_ = np.array(header["feature_names_in"], dtype=object)
+        except FormatError:
+            raise
+        except Exception as error:
+            raise FormatError(f"{name}: this is no model of ChainCRF.save: {error}") from None
+        k, ptr = len(crf.classes_), crf.coef_ptr_
+        sound = (
+            k > 0 and crf.classes_.ndim == 1 and ptr.ndim == 1
+            and len(ptr) == len(crf.attributes_) + 1 and ptr[0] == 0 and (np.diff(ptr) >= 0).all()
+            and crf.coef_.shape == crf.coef_label_.shape == (ptr[-1],)
+            and crf.transitions_.shape == (k, k)
+            and bool(((crf.coef_label_ >= 0) & (crf.coef_label_ < k)).all())
+            and bool(np.isfinite(crf.coef_).all() and np.isfinite(crf.transitions_).all())
+        )  # fmt: skip
+        if not sound or crf.status_ not in _ADVICE:
+            raise FormatError(f"{name}: this file is damaged: its arrays do not fit together")
+        crf._number()
+        crf.converged_, crf.advice_ = crf.status_ == "converged", _ADVICE[crf.status_]
+        return crf
+
+
+def _width(n_labels: int) -> int:
+    """Whole vectors of lanes."""
+    return -(-n_labels // 8) * 8
+
+
+def _ends(lengths: list[int]) -> NDArray[np.int64]:
+    out = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=out[1:])
+    return out
+
+
+def _is_table(X: Any) -> bool:
+    """Whether this is a table of numbers (N, D), a row an item of its own."""
+    if isinstance(X, np.ndarray):
+        return X.ndim == 2 or (X.ndim < 2 and X.dtype != object)
+    if hasattr(X, "tocsr") or hasattr(X, "columns") or hasattr(X, "__array__"):
+        return True
+    if isinstance(X, list | tuple) and len(X):
+        first = X[0]
+        if isinstance(first, float | int | np.number):
+            return True
+        if isinstance(first, list | tuple) and first and isinstance(first[0], float | int):
+            return True
+        return isinstance(first, np.ndarray) and first.ndim == 1 and first.dtype.kind in "iuf"
+    return False
+
+
+def _of_rows(table: NDArray[np.float64]) -> _Items:
+    """Rows of numbers as sequences of one item, behind a constant; zeros are left out."""
+    wide = np.concatenate([np.ones((len(table), 1)), table], axis=1)
+    there = wide != 0.0
+    rows, columns = np.nonzero(there)
+    return _Items(
+        np.arange(len(table) + 1, dtype=np.int64), _ends(there.sum(axis=1).tolist()),
+        columns.astype(np.int32), wide[rows, columns],
+    )  # fmt: skip
+
+
+def _flat_labels(y: Any, ptr: NDArray[np.int64]) -> NDArray[Any]:
+    """Labels of all items end to end; lengths are those of the sequences."""
+    if y is None:
+        raise ModelError("ChainCRF requires y to be passed, but the target y is None")
+    if isinstance(y, str | Mapping) or not hasattr(y, "__len__"):
+        raise ModelError(f"ChainCRF: y is a list of lists of labels, not {brief(y)}")
+    if len(y) != len(ptr) - 1:
+        raise ModelError(
+            f"ChainCRF: y has {counted(len(y), 'sequence')}, but X has {len(ptr) - 1:,}"
+        )
+    for k, (own, size) in enumerate(zip(y, np.diff(ptr).tolist())):
+        if isinstance(own, str | Mapping) or not hasattr(own, "__len__"):
+            raise ModelError(f"ChainCRF: y[{k}] is a list of labels, not {brief(own)}")
+        if len(own) != size:
+            raise ModelError(
+                f"ChainCRF: sequence {k} has {counted(size, 'item')}, but "
+                f"{counted(len(own), 'label')}"
+            )
+    flat = [*chain.from_iterable(y)]
+    for label in flat:
+        if label is None or label != label:
+            raise ModelError(f"ChainCRF: a label is a text or a whole number, not {label!r}")
+    kinds = {str if isinstance(x, str) else type(x) for x in flat}
+    if str in kinds and len(kinds) > 1:
+        raise ModelError("ChainCRF: labels are of one type, texts or numbers, not both")
+    return np.array(flat)
+
+
+def _by_name(
+    sequences: list[Any], numbers: Any, grow: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
+    """Where items' attributes begin, the attributes' numbers and values.
+
+    First as if all items were lists of texts or dicts of numbers, at the speed of ``map``; where
+    one is not, once more with care.
+    """
+    attr: list[int] = []
+    values: list[Any] = []
+    sizes: list[int] = []
+    for s in sequences:
+        for item in s:
+            if type(item) is dict:
+                values.extend(item.values())
+            elif type(item) in (list, tuple, set, frozenset):
+                values.extend(repeat(1.0, len(item)))
+            else:
+                return _by_name_with_care(sequences, numbers, grow)
+            sizes.append(len(item))
+    if not set(map(type, values)) <= {float, int, bool}:
+        return _by_name_with_care(sequences, numbers, grow)
+    get = numbers.__getitem__ if grow else numbers.get
+    try:
+        for s in sequences:
+            for item in s:
+                attr.extend(map(get, item) if grow else map(get, item, repeat(-1)))
+    except TypeError:  # a feature that cannot be looked up, as a list in a list
+        return _by_name_with_care(sequences, numbers, grow)
+    found = np.array(values, dtype=np.float64)
+    iptr = _ends(sizes)
+    if not np.isfinite(found).all():
+        where = int(np.flatnonzero(~np.isfinite(found))[0])
+        _refuse_value(sequences, int(np.searchsorted(iptr, where, side="right")) - 1)
+    return iptr, np.array(attr, dtype=np.int32), found
+
+
+def _by_name_with_care(
+    sequences: list[Any], numbers: Any, grow: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
+    attr: list[int] = []
+    values: list[float] = []
+    sizes: list[int] = []
+    for k, s in enumerate(sequences):
+        for t, item in enumerate(s):
+            before = len(attr)
+            for name, value in _named(item, f"ChainCRF: sequence {k}, item {t}"):
+                attr.append(numbers[name] if grow else numbers.get(name, -1))
+                values.append(value)
+            sizes.append(len(attr) - before)
+    return _ends(sizes), np.array(attr, dtype=np.int32), np.array(values, dtype=np.float64)
+
+
+def _named(item: Any, where: str) -> Iterable[tuple[str, float]]:
+    """Features of an item by name, as python-crfsuite reads them."""
+    if isinstance(item, Mapping):
+        for name, value in item.items():
+            if not isinstance(name, str):
+                raise ModelError(f"{where}: features are texts, not {brief(name)}")
+            if isinstance(value, str):
+                yield f"{name}:{value}", 1.0
+            elif isinstance(value, Mapping | list | tuple | set | frozenset):
+                for inner, x in _named(value, where):
+                    yield f"{name}:{inner}", x
+            else:
+                if not isinstance(value, float | int | np.number | np.bool_):
+                    raise ModelError(
+                        f"{where}: the value of {visible(name)} is a number, a text or features of "
+                        f"its own, not {brief(value)}"
+                    )
+                if not np.isfinite(value):
+                    raise ModelError(f"{where}: the value of {visible(name)} is {float(value)}")
+                yield name, float(value)
+    elif isinstance(item, list | tuple | set | frozenset):
+        for name in item:
+            if not isinstance(name, str):
+                raise ModelError(f"{where}: features are texts, not {brief(name)}")
+            yield name, 1.0
+    else:
+        raise ModelError(f"{where} is a list or a dict of features, not {brief(item)}")
+
+
+def _refuse_value(sequences: list[Any], item: int) -> None:
+    """Say which feature is not finite; ``item`` is counted over all sequences."""
+    for k, s in enumerate(sequences):
+        if item < len(s):
+            for _ in _named(list(s)[item], f"ChainCRF: sequence {k}, item {item}"):
+                pass
+        item -= len(s)
+
+
+def _merged(items: _Items, n_attr: int) -> tuple[_Items, NDArray[np.int64], NDArray[np.int64]]:
+    """One attribute for each different column.
+
+    Also which one stands for an attribute, and for how many. Columns are told apart by 128 bits.
+    """
+    from minfer.kernels.chains import column_keys
+
+    first, second = np.zeros(n_attr, dtype=np.uint64), np.zeros(n_attr, dtype=np.uint64)
+    column_keys(items.iptr, items.attr, items.value.view(np.uint64), first, second)
+    order = np.lexsort((second, first))
+    new = np.ones(n_attr, dtype=bool)
+    new[1:] = (np.diff(first[order]) != 0) | (np.diff(second[order]) != 0)
+    group = np.empty(n_attr, dtype=np.int64)
+    group[order] = np.cumsum(new) - 1
+    copies = np.bincount(group)
+    chosen = np.zeros(n_attr, dtype=bool)
+    leaders = np.full(len(copies), n_attr, dtype=np.int64)
+    np.minimum.at(leaders, group, np.arange(n_attr))
+    chosen[leaders] = True
+    number = (np.cumsum(chosen) - 1).astype(np.int32)
+    stands_for = number[leaders[group]].astype(np.int64)
+    merged = items.keep(chosen[items.attr], number)
+    counts = np.empty(int(chosen.sum()), dtype=np.int64)
+    counts[number[leaders]] = copies
+    return merged, stands_for, counts
