@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _LATE = {
+    "BayesianNetwork": "minfer.learn.tables",
     "ChainCRF": "minfer.learn.chain",
     "Estimator": "minfer.learn.estimator",
 }
@@ -16,8 +17,10 @@ _LATE = {
 if TYPE_CHECKING:
     from minfer.learn.chain import ChainCRF
     from minfer.learn.estimator import Estimator
+    from minfer.learn.tables import BayesianNetwork
 
 __all__ = [
+    "BayesianNetwork",
     "ChainCRF",
     "Estimator",
 ]

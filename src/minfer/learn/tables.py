@@ -1,0 +1,801 @@
+"""Conditional distributions of a Bayesian network from a table: counts, priors, missing values.
+
+The structure is given, the numbers are learned. With nothing missing a family (a variable and its
+parents) is counted in one pass. With cells missing, or whole variables hidden, by EM: each step
+asks the clique tree for the posterior of every family in every *different* row
+(:mod:`minfer.solvers.rows`, eight rows abreast), sums them as counts, and normalises.
+
+**What is maximised.** log P(data) + sum over cells of alpha log theta, where alpha are the prior's
+pseudo-counts. Each step of EM raises it; that is checked at every step, with the objective computed
+at the tables that are reported. The estimate (n + alpha) / (N + sum of alpha) is its maximum, and
+the posterior mean under a Dirichlet prior with parameters alpha.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.checks import brief, check_choice, check_number, check_whole
+from minfer.directed import order_or_cycle, with_flat_conditionals
+from minfer.errors import (
+    ContradictionError,
+    EvidenceError,
+    MinferError,
+    ModelError,
+    RefusedError,
+    SettingsError,
+)
+from minfer.graph import FactorGraph
+from minfer.io import read, write
+from minfer.io.text import PathLike
+from minfer.learn.estimator import Estimator
+from minfer.prediction import files
+from minfer.prediction.columns import UNKNOWN, Factorised, StateReader, Table, table_of
+from minfer.states import declared_states, is_missing, near_names, number_of
+from minfer.words import visible
+
+PRIORS = ("none", "uniform", "bdeu")
+STARTS = ("counts", "random", "structure")
+_MOST_CELLS = 1 << 26  # of a table
+_BLOCK = 1 << 19  # numbers of posteriors held at a time
+_ROUNDING = 1e-9  # of the objective: what a step may seem to lose
+
+_ADVICE = {
+    "counted": "",
+    "converged": "",
+    "out of iterations": "raise max_iterations, or tol if this is near enough",
+    "fell": "a step lowered the objective by more than rounding: please report it",
+}
+
+
+class _Families(NamedTuple):
+    """Variables, their parents, and where each table lies; the child runs fastest."""
+
+    graph: FactorGraph  # variables and states; no factors
+    parents: list[list[int]]
+
+    @property
+    def card(self) -> list[int]:
+        return self.graph._n_states.tolist()
+
+    def scopes(self) -> list[list[int]]:
+        return [[*own, v] for v, own in enumerate(self.parents)]
+
+    def shape(self, v: int) -> tuple[int, ...]:
+        return tuple(int(self.graph._n_states[u]) for u in (*self.parents[v], v))
+
+    def ends(self) -> NDArray[np.int64]:
+        """Where tables begin, and the number of all cells."""
+        sizes = [float(np.prod(self.shape(v), dtype=float)) for v in range(len(self.parents))]
+        for v, size in enumerate(sizes):
+            if size > _MOST_CELLS:
+                raise RefusedError(
+                    f"BayesianNetwork: the table of {visible(self.graph.name(v))} has {size:.3g} "
+                    f"cells ({' x '.join(map(str, self.shape(v)))}): give it fewer parents, or "
+                    "columns with fewer different values"
+                )
+        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+    def row_starts(self) -> NDArray[np.int64]:
+        """Where the rows of all tables begin."""
+        sizes = [
+            np.full(int(np.prod(self.shape(v)[:-1])), self.shape(v)[-1])
+            for v in range(len(self.parents))
+        ]
+        flat = np.concatenate(sizes) if sizes else np.zeros(0, dtype=np.int64)
+        return np.concatenate([[0], np.cumsum(flat)]).astype(np.int64)
+
+    def counts(
+        self, known: NDArray[np.int32], weight: NDArray[np.float64] | None
+    ) -> NDArray[np.float64]:
+        """Counts of all families, each from the rows (V, N) in which all of it is known."""
+        ends, card = self.ends(), self.card
+        out = np.empty(int(ends[-1]))
+        complete = bool((known >= 0).all())
+        for v, scope in enumerate(self.scopes()):
+            code = known[scope[0]].astype(np.int64)
+            for u in scope[1:]:
+                code *= card[u]
+                code += known[u]
+            own = weight
+            if not complete:
+                there = (known[scope] >= 0).all(axis=0)
+                code, own = code[there], None if weight is None else weight[there]
+            out[ends[v] : ends[v + 1]] = np.bincount(code, own, int(ends[v + 1] - ends[v]))
+        return out
+
+
+class BayesianNetwork(Estimator):
+    """A Bayesian network whose tables are learned from cases; its structure is given.
+
+    Parameters
+    ----------
+    structure : edges, mapping, model, path or None
+        Edges ``[(parent, child), ...]``, ``{child: [parents]}``, a Bayesian network (a
+        `FactorGraph`, or the file of one; its states are the model's), any object with ``nodes``
+        and ``edges`` as networkx and pgmpy have them, or None: no edges. Variables are those it
+        names (of None: all columns); other columns are not read. Variables without a column are
+        hidden.
+    prior : "uniform", "bdeu", "none" or {variable: numbers}
+        Pseudo-counts of the cells: ``strength`` each; ``strength`` shared by a table's cells; none;
+        or those given, a number or an array (parents..., variable), none for variables left out.
+        Rows of a table that nothing is known of are uniform.
+    strength : float
+    states : {variable: names, or how many}, optional
+        Those left out are the values in the data, sorted. Hidden variables need them.
+    missing : texts that stand for nothing known, beside empty cells, None and NaN
+    start : "counts", "random" or "structure"
+        Where EM begins: counts of the rows that know a family, random tables, or the tables of the
+        model that is the structure. Families that no row knows begin at random.
+    restarts : int
+        Times EM is run, from the second on with random tables; the best is kept.
+    max_iterations, tol : int, float
+        EM stops where a step raises the objective by at most ``tol`` of itself.
+    random_state : int or None
+    workers : int
+        Threads.
+
+    Attributes
+    ----------
+    model_ : FactorGraph, to be asked by `minfer.query` and `minfer.predict`, written by `save`
+    tables_ : {variable: array (parents..., variable)}
+    parents_, states_ : {variable: list of names}
+    counts_ : {variable: array}, the counts, or expected counts, that the tables were made from
+    objective_ : log P(data) + sum of alpha log theta; log_likelihood_ without the second part
+    trace_ : the objective of each iteration, rising
+    n_iter_, converged_, status_, advice_
+
+    Examples
+    --------
+    >>> rows = {"rain": ["no", "no", "yes", None], "wet": ["no", "yes", "yes", "yes"]}
+    >>> net = BayesianNetwork([("rain", "wet")], prior="none").fit(rows)
+    >>> net.status_, net.tables_["wet"].round(2).tolist()
+    ('converged', [[0.4, 0.6], [0.0, 1.0]])
+    >>> import minfer
+    >>> minfer.predict(net.model_, [{"wet": "yes"}], "rain")[0]["rain"]
+    'no'
+    """
+
+    _estimator_type = "density_estimator"
+    _tags: ClassVar[Mapping[str, Any]] = {
+        "input.allow_nan": True,
+        "input.categorical": True,
+        "input.string": True,
+    }
+
+    def __init__(
+        self,
+        structure: Any = None,
+        *,
+        prior: Any = "uniform",
+        strength: float = 1.0,
+        states: Mapping[str, Any] | None = None,
+        missing: Sequence[str] = ("",),
+        start: str = "counts",
+        restarts: int = 1,
+        max_iterations: int = 200,
+        tol: float = 1e-6,
+        random_state: int | None = 0,
+        workers: int = 1,
+    ) -> None:
+        self.structure = structure
+        self.prior = prior
+        self.strength = strength
+        self.states = states
+        self.missing = missing
+        self.start = start
+        self.restarts = restarts
+        self.max_iterations = max_iterations
+        self.tol = tol
+        self.random_state = random_state
+        self.workers = workers
+
+    def _check_settings(self) -> None:
+        if not isinstance(self.prior, Mapping):
+            check_choice("BayesianNetwork: prior", self.prior, PRIORS)
+        check_number("BayesianNetwork: strength", self.strength, 0.0)
+        check_choice("BayesianNetwork: start", self.start, STARTS)
+        for name, least in (("restarts", 1), ("max_iterations", 1), ("workers", 1)):
+            check_whole(f"BayesianNetwork: {name}", getattr(self, name), least)
+        check_number("BayesianNetwork: tol", self.tol, 0.0)
+        if self.random_state is not None:
+            check_whole("BayesianNetwork: random_state", self.random_state)
+
+    # ------------------------------------------------------------ learning
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the tables from cases: a table of any kind, or a .csv or .parquet file.
+
+        Tables are those of `minfer.predict`: data frames of pandas or polars, Arrow tables, columns
+        {name: values}, lists of dicts, arrays (N, V) whose columns are x0, x1, ... ``y`` is not
+        looked at.
+        """
+        self._check_settings()
+        with _source(self, X, True) as (names, tables):
+            variables, parents, given = self._structure(names)
+            columns = _columns(tables, [v for v in variables if v in names])
+        families = self._families(variables, parents, given, columns)
+        known, _ = self._known(families.graph, columns, "raise")
+        n = known.shape[1]
+        if not n:
+            raise ModelError("BayesianNetwork: there are no rows: 0 sample(s)")
+        alpha = self._alpha(families)
+        starts = families.row_starts()
+        if bool((known >= 0).all()):
+            counts = families.counts(known, None)
+            theta = _normalised(counts + alpha, starts)
+            likelihood = _dot_logs(counts, theta)
+            objective = likelihood + _dot_logs(alpha, theta)
+            found = _Found(theta, counts, likelihood, [objective], "counted")
+        else:
+            found = self._by_em(families, known, alpha, starts, given)
+        self._keep(families, found)
+        return self
+
+    def _by_em(
+        self,
+        families: _Families,
+        known: NDArray[np.int32],
+        alpha: NDArray[np.float64],
+        starts: NDArray[np.int64],
+        given: FactorGraph | None,
+    ) -> _Found:
+        rng = np.random.default_rng(self.random_state)
+        rows, weight, first = _different(known)
+        complete = (rows >= 0).all(axis=1)
+        sure = families.counts(np.ascontiguousarray(rows[complete].T), weight[complete])
+        available = families.counts(np.ascontiguousarray(rows.T), weight)
+        engine = _Posteriors(families, rows[~complete], weight[~complete], first[~complete])
+        best: _Found | None = None
+        for k in range(self.restarts):
+            if k or self.start == "random":
+                theta = _normalised(rng.gamma(1.0, size=len(alpha)) + 1e-3, starts)
+            elif self.start == "structure":
+                theta = _tables_of(families, given)
+            else:
+                theta = _first_guess(families, available, alpha, starts, rng)
+            found = self._climb(engine, theta, sure, alpha, starts)
+            if best is None or found.trace[-1] > best.trace[-1]:
+                best = found
+        assert best is not None
+        return best
+
+    def _climb(
+        self,
+        engine: _Posteriors,
+        theta: NDArray[np.float64],
+        sure: NDArray[np.float64],
+        alpha: NDArray[np.float64],
+        starts: NDArray[np.int64],
+    ) -> _Found:
+        """EM from some tables."""
+        trace: list[float] = []
+        while True:
+            counts, likelihood = engine(theta, self.workers)
+            counts += sure
+            likelihood += _dot_logs(sure, theta)
+            value = likelihood + _dot_logs(alpha, theta)
+            if value == -np.inf:
+                raise ContradictionError(
+                    "BayesianNetwork: the tables to begin with give the data, or what the prior "
+                    'asks for, probability zero; start="counts" does not'
+                )
+            trace.append(value)
+            size = max(abs(value), 1.0)
+            if len(trace) > 1:
+                gain = value - trace[-2]
+                if gain < -_ROUNDING * size:
+                    return _Found(theta, counts, likelihood, trace, "fell")
+                if gain <= self.tol * size:
+                    return _Found(theta, counts, likelihood, trace, "converged")
+                if len(trace) > self.max_iterations:
+                    return _Found(theta, counts, likelihood, trace, "out of iterations")
+            theta = _normalised(counts + alpha, starts)
+
+    def _keep(self, families: _Families, found: _Found) -> None:
+        graph, ends = families.graph, families.ends()
+        scopes = families.scopes()
+        arity = np.array([len(s) for s in scopes], dtype=np.int64)
+        joined = np.concatenate([np.array(s, dtype=np.int64) for s in scopes])
+        self.model_ = with_flat_conditionals(graph, arity, joined, found.theta)
+        names = [graph.name(v) for v in range(graph.n_variables)]
+
+        def shaped(x: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+            return {
+                name: x[ends[v] : ends[v + 1]].reshape(families.shape(v))
+                for v, name in enumerate(names)
+            }
+
+        self.tables_, self.counts_ = shaped(found.theta), shaped(found.counts)
+        self.parents_ = {x: [names[u] for u in families.parents[v]] for v, x in enumerate(names)}
+        self.states_ = {x: list(graph.states(v)) for v, x in enumerate(names)}
+        self.objective_, self.log_likelihood_ = found.trace[-1], found.likelihood
+        self.trace_, self.n_iter_ = found.trace, max(len(found.trace) - 1, 1)
+        self.status_, self.advice_ = found.status, _ADVICE[found.status]
+        self.converged_ = found.status in ("counted", "converged")
+
+    # ------------------------------------------------------------ answers
+
+    def score_samples(self, X: Any) -> NDArray[np.float64]:
+        """log P of what each row knows, (N,); minus infinity where it is impossible."""
+        from minfer.solvers.targets import Network
+
+        self._check_fitted("score_samples")
+        with _source(self, X, False) as (names, tables):
+            columns = _columns(tables, [v for v in self.tables_ if v in names])
+        known, _ = self._known(self.model_, columns, "impossible")
+        rows = np.ascontiguousarray(known.T)
+        strange = (rows == UNKNOWN).any(axis=1)
+        rows[strange] = -1
+        out = Network(self.model_).ask(rows, [], self.workers).log_pe
+        out[strange] = -np.inf
+        return out
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The mean of :meth:`score_samples`; a state never seen makes it minus infinity."""
+        return float(np.mean(self.score_samples(X)))
+
+    def save(self, path: PathLike) -> None:
+        """Write the network: BIF, XMLBIF, NET, XDSL, UAI or native, by the file's name."""
+        self._check_fitted("save")
+        write(self.model_, path)
+
+    # ------------------------------------------------------------ structure
+
+    def _structure(
+        self, names: Sequence[str]
+    ) -> tuple[list[str], dict[str, list[str]], FactorGraph | None]:
+        """Variables, their parents by name, and the model if one was given."""
+        given = self.structure
+        if isinstance(given, str | os.PathLike):
+            given = read(given)
+        if isinstance(given, FactorGraph):
+            if not given.directed:
+                raise ModelError(
+                    "BayesianNetwork: the model that is the structure is no Bayesian network"
+                )
+            variables = [given.name(v) for v in range(given.n_variables)]
+            return variables, {v: list(given.parents(v)) for v in variables}, given
+        if self.start == "structure":
+            raise SettingsError('BayesianNetwork: start="structure" needs a model as structure')
+        parents: dict[str, list[str]] = {}
+        if given is None:
+            parents = {name: [] for name in [*names, *(self.states or {})]}
+        elif isinstance(given, Mapping):
+            for child, own in given.items():
+                parents[str(child)] = [own] if isinstance(own, str) else [str(p) for p in own]
+            for own in [*parents.values()]:
+                for p in own:
+                    parents.setdefault(p, [])
+        else:
+            nodes, edges = _nodes_and_edges(given)
+            parents = {name: [] for name in nodes}
+            for parent, child in edges:
+                parents.setdefault(parent, [])
+                parents.setdefault(child, []).append(parent)
+        for child, own in parents.items():
+            if len({*own, child}) <= len(own):
+                raise ModelError(
+                    f"BayesianNetwork: {visible(child)} is its own parent, or has a parent twice"
+                )
+        order = [name for name in names if name in parents]
+        order += [name for name in parents if name not in set(names)]
+        number = {name: k for k, name in enumerate(order)}
+        loop = order_or_cycle({number[c]: [number[p] for p in own] for c, own in parents.items()})[
+            1
+        ]
+        if loop:
+            shown = " <- ".join(visible(order[v]) for v in loop[:8])
+            raise ModelError(f"BayesianNetwork: the parents form a cycle: {shown}")
+        return order, parents, None
+
+    def _families(
+        self,
+        variables: list[str],
+        parents: dict[str, list[str]],
+        given: FactorGraph | None,
+        columns: dict[str, Factorised],
+    ) -> _Families:
+        own = dict(self.states or {})
+        for name in own:
+            if name not in parents:
+                near = near_names(str(name), variables)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise SettingsError(
+                    f"BayesianNetwork: states: no variable is called {visible(str(name))!r}{hint}"
+                )
+        said: dict[str, Any] = {}
+        for name in variables:
+            if given is not None:
+                said[name] = list(given.states(name)) if given.has_state_names else (
+                    int(given._n_states[given.index(name)]))  # fmt: skip
+            elif name in own:
+                said[name] = own[name]
+            elif name in columns:
+                said[name] = self._learned_states(name, columns[name])
+            else:
+                near = near_names(name, columns)
+                hint = f" Did you mean the column {visible(near[0])}?" if near else ""
+                raise EvidenceError(
+                    f"BayesianNetwork: there is no column {visible(name)!r}: a hidden variable "
+                    f"needs states={{{name!r}: 2}}.{hint}"
+                )
+        sizes, state_names = declared_states(said, "BayesianNetwork")
+        graph = FactorGraph.empty(sizes, variables).with_state_names(state_names)
+        number = {name: k for k, name in enumerate(variables)}
+        return _Families(graph, [[number[p] for p in parents[name]] for name in variables])
+
+    def _learned_states(self, name: str, column: Factorised) -> list[str] | int:
+        """Names of the values there are, numbers by size; a count where they are 0, 1, ..., K-1."""
+        missing = {*self.missing}
+        used = np.unique(column.places)
+        values = [column.values[k] for k in used[used >= 0].tolist()]
+        texts = {
+            _text(x) for x in values
+            if not is_missing(x) and not (isinstance(x, str) and x.strip() in missing)
+        }  # fmt: skip
+        if not texts:
+            raise EvidenceError(
+                f"BayesianNetwork: column {visible(name)!r} has no value at all: give its states, "
+                f"as states={{{name!r}: 2}}"
+            )
+        numbers = [number_of(x) for x in texts]
+        if None in numbers:
+            return sorted(texts)
+        listed = sorted(texts, key=lambda x: number_of(x) or 0.0)
+        plain = listed == [str(k) for k in range(len(listed))]
+        whole = all(isinstance(x, int | float | np.number) for x in values if not is_missing(x))
+        return len(listed) if plain and whole else listed
+
+    def _known(
+        self, graph: FactorGraph, columns: dict[str, Factorised], on_unknown: str
+    ) -> tuple[NDArray[np.int32], int]:
+        """States (V, N), -1 where nothing is known."""
+        n = len(next(iter(columns.values())).places) if columns else 0
+        known = np.full((graph.n_variables, n), -1, dtype=np.int32)
+        for name, column in columns.items():
+            v = graph.index(name)
+            reader = StateReader(graph, v, self.missing)
+            known[v] = reader(column)
+            if on_unknown == "raise" and n and known[v].min() == UNKNOWN:
+                row = int(np.flatnonzero(known[v] == UNKNOWN)[0])
+                value = column.values[int(column.places[row])]
+                raise EvidenceError(
+                    f"BayesianNetwork: row {row}, column {visible(name)}: {reader.complaint(value)}"
+                )
+        return known, n
+
+    def _alpha(self, families: _Families) -> NDArray[np.float64]:
+        """The prior's pseudo-counts, as the tables lie."""
+        ends = families.ends()
+        out = np.zeros(int(ends[-1]))
+        if self.prior == "uniform":
+            out[:] = self.strength
+        elif self.prior == "bdeu":
+            sizes = np.diff(ends)
+            out[:] = np.repeat(self.strength / sizes, sizes)
+        elif isinstance(self.prior, Mapping):
+            for name, numbers in self.prior.items():
+                v = families.graph.index(name)
+                shape = families.shape(v)
+                own = np.asarray(numbers, dtype=np.float64)
+                if own.ndim and own.size != ends[v + 1] - ends[v]:
+                    raise SettingsError(
+                        f"BayesianNetwork: the prior of {visible(str(name))} has shape "
+                        f"{own.shape}, not {shape}: parents in order, then itself"
+                    )
+                if not (np.isfinite(own) & (own >= 0)).all():
+                    raise SettingsError(
+                        f"BayesianNetwork: the prior of {visible(str(name))} has a pseudo-count "
+                        "that is negative or not finite"
+                    )
+                out[ends[v] : ends[v + 1]] = own.ravel() if own.ndim else float(own)
+        return out
+
+
+class _Found(NamedTuple):
+    theta: NDArray[np.float64]
+    counts: NDArray[np.float64]
+    likelihood: float
+    trace: list[float]
+    status: str
+
+
+class _Posteriors:
+    """Expected counts of all families over different rows, each with a weight."""
+
+    def __init__(
+        self,
+        families: _Families,
+        rows: NDArray[np.int32],
+        weight: NDArray[np.float64],
+        first: NDArray[np.int64],
+    ) -> None:
+        from minfer.elimination import tree_over
+        from minfer.solvers.rows import MAX_CELLS, Flat, RowPlan, links
+
+        graph, scopes, ends = families.graph, families.scopes(), families.ends()
+        self.families, self.rows, self.weight, self.first = families, rows, weight, first
+        fptr = np.concatenate([[0], np.cumsum([len(s) for s in scopes])]).astype(np.int64)
+        flat = Flat(
+            np.ascontiguousarray(graph._n_states), graph._offsets,
+            np.zeros(int(graph._offsets[-1])), np.arange(len(scopes), dtype=np.int64), fptr,
+            np.concatenate(scopes).astype(np.int32), ends[:-1].copy(), np.zeros(int(ends[-1])),
+        )  # fmt: skip
+        free = np.ones(graph.n_variables, dtype=bool)
+        tree = tree_over(links(flat, free), graph.n_variables, MAX_CELLS, max(len(rows), 1))
+        self.plan = RowPlan.make(flat, tree)
+        if self.plan.layout is None:
+            raise RefusedError(
+                "BayesianNetwork: EM needs a clique tree of at most "
+                f"{MAX_CELLS:,.0f} cells, and this structure has more; drop the rows with missing "
+                "cells, or give variables fewer parents"
+            )
+        self.block = max(64, _BLOCK // max(int(ends[-1]), 1) // 8 * 8)
+
+    def __call__(
+        self, theta: NDArray[np.float64], workers: int
+    ) -> tuple[NDArray[np.float64], float]:
+        """Expected counts, and the log-likelihood."""
+        with np.errstate(divide="ignore"):
+            log_psi = np.log(theta)
+        self.plan.load(log_psi, np.zeros(int(self.plan.flat.off[-1])))
+        counts, likelihood = np.zeros(len(theta)), 0.0
+        step = self.block * workers
+        for begin in range(0, len(self.rows), step):
+            rows, weight = self.rows[begin : begin + step], self.weight[begin : begin + step]
+            found = self.plan.run(evidence=rows, joints=True, workers=workers)
+            joints, log_z = found.joints, found.log_z
+            assert joints is not None
+            for r in np.flatnonzero(found.unsafe).tolist():
+                joints[r], log_z[r] = self._single(theta, rows[r])
+            if not (log_z > -np.inf).all():
+                r = int(np.flatnonzero(~(log_z > -np.inf))[0])
+                raise ContradictionError(
+                    f"BayesianNetwork: row {int(self.first[begin + r])} has probability zero under "
+                    'the tables to begin with; start="counts", or a prior, leaves none at zero'
+                )
+            counts += weight @ joints
+            likelihood += float(weight @ log_z)
+        return counts, likelihood
+
+    def _single(
+        self, theta: NDArray[np.float64], row: NDArray[np.int32]
+    ) -> tuple[NDArray[np.float64], float]:
+        """One row by the clique tree in logarithms: linear numbers would not have held it."""
+        from minfer.solvers.exact import Exact
+
+        families = self.families
+        scopes = families.scopes()
+        arity = np.array([len(s) for s in scopes], dtype=np.int64)
+        joined = np.concatenate([np.array(s, dtype=np.int64) for s in scopes])
+        graph = with_flat_conditionals(families.graph, arity, joined, theta, normalise=False)
+        known: dict[int | str, int | str] = {int(v): int(row[v]) for v in np.flatnonzero(row >= 0)}
+        try:
+            answer = Exact()(graph.with_evidence(known))
+        except ContradictionError:
+            return np.zeros(len(theta)), -np.inf
+        return np.concatenate([answer.factor(f).ravel() for f in range(len(scopes))]), answer.log_z
+
+
+# ---------------------------------------------------------------------- numbers
+
+
+def _normalised(counts: NDArray[np.float64], starts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Rows divided by their sums; a row of zeros becomes uniform."""
+    sizes = np.diff(starts)
+    total = np.add.reduceat(counts, starts[:-1])
+    empty = total <= 0.0
+    total[empty] = 1.0
+    out = counts / np.repeat(total, sizes)
+    if empty.any():
+        out += np.repeat(np.where(empty, 1.0 / sizes, 0.0), sizes)
+    return out
+
+
+def _dot_logs(counts: NDArray[np.float64], theta: NDArray[np.float64]) -> float:
+    """Sum of counts times log theta, where there are counts."""
+    some = counts > 0.0
+    with np.errstate(divide="ignore"):
+        return float(counts[some] @ np.log(theta[some]))
+
+
+def _first_guess(
+    families: _Families,
+    available: NDArray[np.float64],
+    alpha: NDArray[np.float64],
+    starts: NDArray[np.int64],
+    rng: np.random.Generator,
+) -> NDArray[np.float64]:
+    """Counts of the rows that know a family, none zero; at random where there are no such rows."""
+    theta = _normalised(available + alpha + 0.1, starts)
+    ends = families.ends()
+    for v in range(len(families.parents)):
+        own = slice(int(ends[v]), int(ends[v + 1]))
+        if not available[own].any():
+            theta[own] = rng.gamma(1.0, size=own.stop - own.start) + 1e-3
+    return _normalised(theta, starts)
+
+
+def _tables_of(families: _Families, given: FactorGraph | None) -> NDArray[np.float64]:
+    """The tables of a model end to end."""
+    assert given is not None
+    graph = families.graph
+    parts = []
+    for v in range(graph.n_variables):
+        found = given.conditional(graph.name(v))
+        parts.append(np.asarray(found.table if hasattr(found, "table") else found).ravel())
+    return np.concatenate(parts)
+
+
+def _different(
+    known: NDArray[np.int32],
+) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.int64]]:
+    """The different rows, how often each occurs, and where first, in the order of the table.
+
+    They are told apart by two keys of 64 bits, made with multipliers drawn once.
+    """
+    rng = np.random.default_rng(20_010_417)
+    keys = []
+    for _ in range(2):
+        factor = rng.integers(1, 2**64 - 1, size=len(known), dtype=np.uint64) | np.uint64(1)
+        key = np.zeros(known.shape[1], dtype=np.uint64)
+        for v, states in enumerate(known):
+            key = (key ^ (key >> np.uint64(29))) * factor[v] + (states + 2).astype(np.uint64)
+        keys.append(key)
+    order = np.lexsort((keys[1], keys[0]))
+    new = np.ones(len(order), dtype=bool)
+    for k, key in enumerate(keys):
+        change = key[order][1:] != key[order][:-1]
+        new[1:] = change if k == 0 else new[1:] | change
+    begin = np.flatnonzero(new)
+    first = order[begin]  # lexsort is stable: the first of equals
+    weight = np.diff(begin, append=len(order)).astype(np.float64)
+    by_place = np.argsort(first)
+    first, weight = first[by_place], weight[by_place]
+    return np.ascontiguousarray(known[:, first].T), weight, first
+
+
+# ---------------------------------------------------------------------- input
+
+
+def _nodes_and_edges(given: Any) -> tuple[list[str], list[tuple[str, str]]]:
+    """Of a list of edges, or of an object that has both."""
+    nodes: Iterable[Any] = ()
+    edges = given
+    if hasattr(given, "edges"):
+        edges = given.edges() if callable(given.edges) else given.edges
+        nodes = getattr(given, "nodes", ())
+        nodes = nodes() if callable(nodes) else nodes
+    if isinstance(edges, str) or not isinstance(edges, Iterable):
+        raise SettingsError(
+            "BayesianNetwork: structure is a list of edges (parent, child), {child: parents}, a "
+            f"Bayesian network or its file, not {brief(given)}"
+        )
+    out = []
+    for edge in edges:
+        if isinstance(edge, str) or not isinstance(edge, Sequence) or len(edge) != 2:
+            raise SettingsError(
+                f"BayesianNetwork: an edge is a pair (parent, child), not {brief(edge)}"
+            )
+        out.append((str(edge[0]), str(edge[1])))
+    return [str(x) for x in nodes], out
+
+
+class _source:
+    """A table of any kind, or a file, as names of columns and parts; learns or compares columns."""
+
+    def __init__(self, owner: Estimator, X: Any, reset: bool) -> None:
+        self.owner, self.given, self.reset = owner, X, reset
+        self.open: Any = None
+
+    def __enter__(self) -> tuple[list[str], Iterator[Table]]:
+        X, name = self.given, type(self.owner).__name__
+        try:
+            if isinstance(X, str | os.PathLike):
+                self.open = files.open_cases(X)
+                source = self.open.__enter__()
+                self.owner._check_width(len(source.names), source.names, self.reset)
+                return source.names, _file_tables(source)
+            table = table_of(X) if _has_names(X) else self._of_array(X)
+        except MinferError as error:
+            if not str(error).startswith("predict: "):
+                raise
+            raise type(error)(str(error).replace("predict:", f"{name}:", 1)) from None
+        named = None if table.kind == "array" and X is not table.given else table.names
+        self.owner._check_width(len(table.names), named if _has_names(X) else None, self.reset)
+        if not table.n or not table.names:
+            what = "sample" if table.names else "feature"
+            raise ModelError(
+                f"{name}: found a table with 0 {what}(s) (shape=({table.n}, {len(table.names)})) "
+                "while a minimum of 1 is required."
+            )
+        return table.names, iter([table])
+
+    def __exit__(self, *error: Any) -> None:
+        if self.open is not None:
+            self.open.__exit__(*error)
+
+    def _of_array(self, X: Any) -> Table:
+        name = type(self.owner).__name__
+        if hasattr(X, "tocsr"):
+            raise TypeError(f"{name}: X is sparse; give a dense array: X.toarray()")
+        if not isinstance(X, np.ndarray | list | tuple) and not hasattr(X, "__array__"):
+            table_of(X)  # says what may be given
+        try:
+            x = np.asarray(X)
+        except ValueError as error:
+            raise ModelError(f"{name}: X is no table: {error}") from None
+        if x.dtype.kind == "c":
+            raise ModelError(f"{name}: X is complex. Complex data not supported")
+        if x.dtype.kind == "f" and np.isinf(x).any():
+            raise ModelError(f"{name}: X has infinity, which is no state (NaN or inf)")
+        if x.ndim != 2:
+            raise ModelError(
+                f"{name}: X has shape (N, V), a row a case, not {x.shape}. Reshape your data."
+            )
+        if not x.shape[0] or not x.shape[1]:
+            what = "feature" if x.shape[0] else "sample"
+            raise ModelError(
+                f"{name}: found array with 0 {what}(s) (shape={x.shape}) while a minimum of 1 is "
+                "required."
+            )
+        return table_of(x, [f"x{k}" for k in range(x.shape[1])])
+
+
+def _has_names(X: Any) -> bool:
+    if isinstance(X, np.ndarray):
+        return X.dtype.names is not None
+    if isinstance(X, list | tuple):
+        return bool(X) and isinstance(X[0], Mapping)
+    return isinstance(X, Mapping) or hasattr(X, "columns") or hasattr(X, "schema")
+
+
+def _file_tables(source: files.Cases) -> Iterator[Table]:
+    yield from source.tables(list(source.names), 1 << 16)
+
+
+def _columns(tables: Iterator[Table], names: list[str]) -> dict[str, Factorised]:
+    """Columns by name, of all parts of a table."""
+    parts: dict[str, list[NDArray[np.int64]]] = {name: [] for name in names}
+    values: dict[str, dict[Any, int]] = {name: {} for name in names}
+    single: dict[str, Factorised] = {}
+    for k, table in enumerate(tables):
+        for name in names:
+            column = table.column(name)
+            if k == 0:
+                single[name] = column
+            seen = values[name]
+            if k == 1:
+                parts[name] = [_numbered(single[name], seen)]
+            if k:
+                parts[name].append(_numbered(column, seen))
+    return {
+        name: Factorised(np.concatenate(parts[name]), [key for _, key in values[name]])
+        if parts[name] else single[name]
+        for name in names if name in single
+    }  # fmt: skip
+
+
+def _numbered(column: Factorised, seen: dict[Any, int]) -> NDArray[np.int64]:
+    """Places among the values of all parts; -1 stays."""
+    number = [seen.setdefault((type(x), x), len(seen)) for x in column.values]
+    return np.array([*number, -1], dtype=np.int64)[column.places]
+
+
+def _text(value: Any) -> str:
+    """The name of a state that a value is."""
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace").strip()
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value))
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
