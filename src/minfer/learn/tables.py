@@ -219,7 +219,7 @@ class BayesianNetwork(Estimator):
         with _source(self, X, True) as (names, tables):
             variables, parents, given = self._structure(names)
             columns = _columns(tables, [v for v in variables if v in names])
-        families = self._families(variables, parents, given, columns)
+        families = self._families(variables, parents, given, columns, names)
         known, _ = self._known(families.graph, columns, "raise")
         n = known.shape[1]
         if not n:
@@ -400,6 +400,7 @@ class BayesianNetwork(Estimator):
         parents: dict[str, list[str]],
         given: FactorGraph | None,
         columns: dict[str, Factorised],
+        names: Sequence[str],
     ) -> _Families:
         own = dict(self.states or {})
         for name in own:
@@ -419,7 +420,7 @@ class BayesianNetwork(Estimator):
             elif name in columns:
                 said[name] = self._learned_states(name, columns[name])
             else:
-                near = near_names(name, columns)
+                near = near_names(name, [x for x in names if x not in columns])
                 hint = f" Did you mean the column {visible(near[0])}?" if near else ""
                 raise EvidenceError(
                     f"BayesianNetwork: there is no column {visible(name)!r}: a hidden variable "
@@ -753,6 +754,8 @@ def _has_names(X: Any) -> bool:
         return X.dtype.names is not None
     if isinstance(X, list | tuple):
         return bool(X) and isinstance(X[0], Mapping)
+    if hasattr(X, "tocsr"):  # sparse, and one kind of these is a mapping
+        return False
     return isinstance(X, Mapping) or hasattr(X, "columns") or hasattr(X, "schema")
 
 
