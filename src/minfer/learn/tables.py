@@ -59,10 +59,6 @@ class _Families(NamedTuple):
     graph: FactorGraph  # variables and states; no factors
     parents: list[list[int]]
 
-    @property
-    def card(self) -> list[int]:
-        return self.graph._n_states.tolist()
-
     def scopes(self) -> list[list[int]]:
         return [[*own, v] for v, own in enumerate(self.parents)]
 
@@ -94,19 +90,16 @@ class _Families(NamedTuple):
         self, known: NDArray[np.int32], weight: NDArray[np.float64] | None
     ) -> NDArray[np.float64]:
         """Counts of all families, each from the rows (V, N) in which all of it is known."""
-        ends, card = self.ends(), self.card
-        out = np.empty(int(ends[-1]))
-        complete = bool((known >= 0).all())
-        for v, scope in enumerate(self.scopes()):
-            code = known[scope[0]].astype(np.int64)
-            for u in scope[1:]:
-                code *= card[u]
-                code += known[u]
-            own = weight
-            if not complete:
-                there = (known[scope] >= 0).all(axis=0)
-                code, own = code[there], None if weight is None else weight[there]
-            out[ends[v] : ends[v + 1]] = np.bincount(code, own, int(ends[v + 1] - ends[v]))
+        from minfer.kernels.families import count_families
+
+        ends, scopes = self.ends(), self.scopes()
+        fptr = np.concatenate([[0], np.cumsum([len(s) for s in scopes])]).astype(np.int64)
+        out = np.zeros(int(ends[-1]))
+        count_families(
+            known, fptr, np.concatenate(scopes).astype(np.int32),
+            np.ascontiguousarray(self.graph._n_states, dtype=np.int64), ends,
+            np.empty(0) if weight is None else weight, out,
+        )  # fmt: skip
         return out
 
 
@@ -434,8 +427,8 @@ class BayesianNetwork(Estimator):
     def _learned_states(self, name: str, column: Factorised) -> list[str] | int:
         """Names of the values there are, numbers by size; a count where they are 0, 1, ..., K-1."""
         missing = {*self.missing}
-        used = np.unique(column.places)
-        values = [column.values[k] for k in used[used >= 0].tolist()]
+        used = np.bincount(column.places + 1, minlength=len(column.values) + 1)[1:]
+        values = [column.values[k] for k in np.flatnonzero(used).tolist()]
         texts = {
             _text(x) for x in values
             if not is_missing(x) and not (isinstance(x, str) and x.strip() in missing)
