@@ -151,9 +151,9 @@ def section(rows: list[dict[str, Any]]) -> str:
         "ratio", "crfsuite's accuracy", "ours (by marginals)",
     ]  # fmt: skip
     return (
-        f"## Chains\n\nUPOS of {rows[0]['sentences']:,} sentences ({rows[0]['words']:,} words), the "
-        f"same features and stopping rule; CPU seconds of one core, {cpu_name()}, from lists of "
-        "features to weights, median; accuracy in % of the words of the development file. "
+        f"## Chains\n\nUPOS of {rows[0]['sentences']:,} sentences ({rows[0]['words']:,} words), "
+        f"the same features and stopping rule; CPU seconds of one core, {cpu_name()}, from lists "
+        "of features to weights, median; accuracy in % of the words of the development file. "
         "`benchmarks/learning_chains.py`.\n\n" + table(head, lines)
     )
 

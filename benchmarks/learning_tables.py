@@ -167,11 +167,11 @@ def section(counted: list[dict[str, Any]], climbed: dict[str, Any] | None) -> st
             f"{r['seconds']:.2f} s for {r['iterations']} iterations ({r['status']}), the penalised "
             f"likelihood {'rising' if r['rising'] else 'NOT rising'} at every step. pyAgrum's EM "
             f"takes {1e3 * r['pyagrum_few'] / r['few'] / r['pyagrum_iterations']:.1f} ms a row and "
-            f"iteration (measured on {r['few']} rows), {per:,.0f} times ours; the log-likelihood of "
-            f"these {r['few']} rows is {r['ours_likelihood']:.2f} by ours after "
+            f"iteration (measured on {r['few']} rows), {per:,.0f} times ours; the log-likelihood "
+            f"of these {r['few']} rows is {r['ours_likelihood']:.2f} by ours after "
             f"{r['ours_iterations']} iterations and {r['pyagrum_likelihood']:.2f} by pyAgrum's "
-            f"after {r['pyagrum_iterations']}. pgmpy's EM is for hidden columns: it drops rows with "
-            "missing cells, which leaves none here."
+            f"after {r['pyagrum_iterations']}. pgmpy's EM is for hidden columns: it drops rows "
+            "with missing cells, which leaves none here."
         )
     return text
 

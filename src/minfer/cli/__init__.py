@@ -27,6 +27,7 @@ from minfer.cli.example import example
 from minfer.cli.explore import explore
 from minfer.cli.failures import Commands, leave
 from minfer.cli.intervals import intervals
+from minfer.cli.learn import learn
 from minfer.cli.mpe import mpe
 from minfer.cli.options import Command
 from minfer.cli.paper import paper
@@ -97,8 +98,8 @@ def top(
 
 
 for _command in (
-    run, query, predict, intervals, mpe, sample, explore, plan, tradeoff, denoise, paper, convert,
-    example, demo, warmup, doctor,
+    run, query, predict, learn, intervals, mpe, sample, explore, plan, tradeoff, denoise, paper,
+    convert, example, demo, warmup, doctor,
 ):  # fmt: skip
     app.command(cls=Command)(_command)
 app.add_typer(parse)

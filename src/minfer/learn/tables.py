@@ -13,6 +13,7 @@ the posterior mean under a Dirichlet prior with parameters alpha.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
@@ -58,16 +59,17 @@ class _Families(NamedTuple):
 
     graph: FactorGraph  # variables and states; no factors
     parents: list[list[int]]
+    card: list[int]
 
     def scopes(self) -> list[list[int]]:
         return [[*own, v] for v, own in enumerate(self.parents)]
 
     def shape(self, v: int) -> tuple[int, ...]:
-        return tuple(int(self.graph._n_states[u]) for u in (*self.parents[v], v))
+        return tuple(self.card[u] for u in (*self.parents[v], v))
 
     def ends(self) -> NDArray[np.int64]:
         """Where tables begin, and the number of all cells."""
-        sizes = [float(np.prod(self.shape(v), dtype=float)) for v in range(len(self.parents))]
+        sizes = [math.prod(self.shape(v)) for v in range(len(self.parents))]
         for v, size in enumerate(sizes):
             if size > _MOST_CELLS:
                 raise RefusedError(
@@ -79,12 +81,9 @@ class _Families(NamedTuple):
 
     def row_starts(self) -> NDArray[np.int64]:
         """Where the rows of all tables begin."""
-        sizes = [
-            np.full(int(np.prod(self.shape(v)[:-1])), self.shape(v)[-1])
-            for v in range(len(self.parents))
-        ]
-        flat = np.concatenate(sizes) if sizes else np.zeros(0, dtype=np.int64)
-        return np.concatenate([[0], np.cumsum(flat)]).astype(np.int64)
+        n_rows = [math.prod(self.shape(v)[:-1]) for v in range(len(self.parents))]
+        sizes = np.repeat(np.array(self.card, dtype=np.int64), n_rows)
+        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
     def counts(
         self, known: NDArray[np.int32], weight: NDArray[np.float64] | None
@@ -97,7 +96,7 @@ class _Families(NamedTuple):
         out = np.zeros(int(ends[-1]))
         count_families(
             known, fptr, np.concatenate(scopes).astype(np.int32),
-            np.ascontiguousarray(self.graph._n_states, dtype=np.int64), ends,
+            np.array(self.card, dtype=np.int64), ends,
             np.empty(0) if weight is None else weight, out,
         )  # fmt: skip
         return out
@@ -334,7 +333,7 @@ class BayesianNetwork(Estimator):
         return float(np.mean(self.score_samples(X)))
 
     def save(self, path: PathLike) -> None:
-        """Write the network: BIF, XMLBIF, NET, XDSL, UAI or native, by the file's name."""
+        """Write the network: .bif, .xmlbif, .net, .uai, .fg or .minfer, by the file's name."""
         self._check_fitted("save")
         write(self.model_, path)
 
@@ -422,7 +421,8 @@ class BayesianNetwork(Estimator):
         sizes, state_names = declared_states(said, "BayesianNetwork")
         graph = FactorGraph.empty(sizes, variables).with_state_names(state_names)
         number = {name: k for k, name in enumerate(variables)}
-        return _Families(graph, [[number[p] for p in parents[name]] for name in variables])
+        of = [[number[p] for p in parents[name]] for name in variables]
+        return _Families(graph, of, graph._n_states.tolist())
 
     def _learned_states(self, name: str, column: Factorised) -> list[str] | int:
         """Names of the values there are, numbers by size; a count where they are 0, 1, ..., K-1."""
