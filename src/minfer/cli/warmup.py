@@ -86,6 +86,18 @@ def _use_solvers() -> None:
     wait_for("compiling exact for rows", _use_rows)
     wait_for("compiling bp abreast", _use_abreast)
     wait_for("compiling gradients", _use_gradients)
+    wait_for("compiling estimators", _use_estimators)
+
+
+def _use_estimators() -> None:
+    """Chains and tables from a few cases."""
+    from minfer.learn import BayesianNetwork, ChainCRF
+
+    sentences, tags = [[["a"], ["b"]]], [["x", "y"]]
+    crf = ChainCRF(max_iterations=1).fit(sentences, tags)
+    crf.predict(sentences)
+    crf.log_likelihood(sentences, tags)
+    BayesianNetwork([("a", "b")]).fit({"a": [0, 1, None], "b": [0, 1, 1]})
 
 
 def _use_abreast() -> None:
