@@ -380,9 +380,16 @@ def test_saved_networks_are_models(tmp_path):
         ({"structure": [("a", "b"), ("a", "b")]}, None, ModelError, "a parent twice"),
         ({"structure": ["ab"]}, None, SettingsError, "an edge is a pair"),
         ({"structure": 3}, None, SettingsError, "structure is a list of edges"),
-        ({"structure": [("aB", "b")]}, None, EvidenceError, "no column 'aB'.*mean the column AB"),
+        (
+            {"structure": [("aB", "b")]},
+            None,
+            EvidenceError,
+            "column 'AB' is no variable",
+        ),
         ({"states": {"c": 2}, "structure": [("a", "b")]}, None, SettingsError, "no variable"),
         ({"states": {"a": ["u", "v"]}}, None, EvidenceError, "row 0, column a: .*x"),
+        ({"structure": [("u", "v")]}, None, EvidenceError, "no column is a variable"),
+        ({"structure": [("h", "b")]}, None, EvidenceError, "no column 'h'"),
         ({"prior": "k2"}, None, SettingsError, "prior"),
         ({"strength": -1.0}, None, SettingsError, "strength"),
         ({"prior": {"a": [1.0]}}, None, SettingsError, "has shape"),
@@ -416,6 +423,11 @@ def test_rows_that_contradict_the_tables_to_begin_with_are_named():
     with pytest.raises(ContradictionError, match="row 3 has probability zero"):
         BayesianNetwork(three, start="structure", prior="none").fit(rows)
     assert BayesianNetwork(three, prior="none").fit(rows).converged_
+
+
+def test_a_misspelt_column_does_not_make_its_variable_hidden():
+    with pytest.raises(EvidenceError, match="column 'Rian' is no variable, and rain has no column"):
+        BayesianNetwork(sprinkler()).fit({"Rian": ["no"], "wet": ["no"], "sprinkler": ["on"]})
 
 
 def test_tables_too_large_are_refused():

@@ -37,7 +37,7 @@ from minfer.io.text import PathLike
 from minfer.learn.estimator import Estimator
 from minfer.prediction import files
 from minfer.prediction.columns import UNKNOWN, Factorised, StateReader, Table, table_of
-from minfer.states import declared_states, is_missing, near_names, number_of
+from minfer.states import declared_states, is_missing, is_slip, near_names, number_of
 from minfer.words import visible
 
 PRIORS = ("none", "uniform", "bdeu")
@@ -210,9 +210,10 @@ class BayesianNetwork(Estimator):
         self._check_settings()
         with _source(self, X, True) as (names, tables):
             variables, parents, given = self._structure(names)
+            _check_names(variables, names)
             columns = _columns(tables, [v for v in variables if v in names])
         families = self._families(variables, parents, given, columns, names)
-        known, _ = self._known(families.graph, columns, "raise")
+        known = self._known(families.graph, columns, "raise")
         n = known.shape[1]
         if not n:
             raise ModelError("BayesianNetwork: there are no rows: 0 sample(s)")
@@ -320,7 +321,7 @@ class BayesianNetwork(Estimator):
         self._check_fitted("score_samples")
         with _source(self, X, False) as (names, tables):
             columns = _columns(tables, [v for v in self.tables_ if v in names])
-        known, _ = self._known(self.model_, columns, "impossible")
+        known = self._known(self.model_, columns, "impossible")
         rows = np.ascontiguousarray(known.T)
         strange = (rows == UNKNOWN).any(axis=1)
         rows[strange] = -1
@@ -448,7 +449,7 @@ class BayesianNetwork(Estimator):
 
     def _known(
         self, graph: FactorGraph, columns: dict[str, Factorised], on_unknown: str
-    ) -> tuple[NDArray[np.int32], int]:
+    ) -> NDArray[np.int32]:
         """States (V, N), -1 where nothing is known."""
         n = len(next(iter(columns.values())).places) if columns else 0
         known = np.full((graph.n_variables, n), -1, dtype=np.int32)
@@ -462,7 +463,7 @@ class BayesianNetwork(Estimator):
                 raise EvidenceError(
                     f"BayesianNetwork: row {row}, column {visible(name)}: {reader.complaint(value)}"
                 )
-        return known, n
+        return known
 
     def _alpha(self, families: _Families) -> NDArray[np.float64]:
         """The prior's pseudo-counts, as the tables lie."""
@@ -622,8 +623,7 @@ def _tables_of(families: _Families, given: FactorGraph | None) -> NDArray[np.flo
     graph = families.graph
     parts = []
     for v in range(graph.n_variables):
-        found = given.conditional(graph.name(v))
-        parts.append(np.asarray(found.table if hasattr(found, "table") else found).ravel())
+        parts.append(given.conditional(graph.name(v)).table.ravel())
     return np.concatenate(parts)
 
 
@@ -750,6 +750,24 @@ def _has_names(X: Any) -> bool:
     if hasattr(X, "tocsr"):  # sparse, and one kind of these is a mapping
         return False
     return isinstance(X, Mapping) or hasattr(X, "columns") or hasattr(X, "schema")
+
+
+def _check_names(variables: Sequence[str], names: Sequence[str]) -> None:
+    """Columns that are no variables are not read, unless one looks like a slip for one."""
+    read = set(variables) & set(names)
+    absent = [x for x in variables if x not in read]
+    for name in names:
+        near = [] if name in read else near_names(name, absent)
+        if near and is_slip(name, near[0]):
+            raise EvidenceError(
+                f"BayesianNetwork: column {visible(name)!r} is no variable, and {visible(near[0])} "
+                "has no column: rename one of them"
+            )
+    if not read:
+        raise EvidenceError(
+            "BayesianNetwork: no column is a variable of the structure: columns are "
+            f"{', '.join(map(visible, names[:5]))}, variables {', '.join(absent[:5])}"
+        )
 
 
 def _file_tables(source: files.Cases) -> Iterator[Table]:
