@@ -29,7 +29,7 @@ LAYERS = [
     {"certified"},
     {"reduction"},
     {"io", "interop", "pictures", "plots"},
-    {"denoising", "shades", "parsing", "prediction"},
+    {"denoising", "shades", "parsing", "prediction", "learn"},
     {"learn"},
     {"stereo"},
     {"paper", "batch", "examples", "torch"},

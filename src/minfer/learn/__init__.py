@@ -11,18 +11,62 @@ from typing import TYPE_CHECKING, Any
 _LATE = {
     "BayesianNetwork": "minfer.learn.tables",
     "ChainCRF": "minfer.learn.chain",
+    "BetheLikelihood": "minfer.learn.objectives",
     "Estimator": "minfer.learn.estimator",
+    "ExactLikelihood": "minfer.learn.objectives",
+    "Fitted": "minfer.learn.fitting",
+    "GridCRF": "minfer.learn.grid",
+    "Instance": "minfer.learn.model",
+    "Likelihood": "minfer.learn.objectives",
+    "LogLinear": "minfer.learn.model",
+    "MarginalLoss": "minfer.learn.objectives",
+    "MaxMargin": "minfer.learn.objectives",
+    "Objective": "minfer.learn.objectives",
+    "Perceptron": "minfer.learn.objectives",
+    "Pseudolikelihood": "minfer.learn.objectives",
+    "TRWLikelihood": "minfer.learn.objectives",
+    "Template": "minfer.learn.model",
+    "fit": "minfer.learn.fitting",
 }
 
 if TYPE_CHECKING:
     from minfer.learn.chain import ChainCRF
     from minfer.learn.estimator import Estimator
+    from minfer.learn.fitting import Fitted, fit
+    from minfer.learn.grid import GridCRF
+    from minfer.learn.model import Instance, LogLinear, Template
+    from minfer.learn.objectives import (
+        BetheLikelihood,
+        ExactLikelihood,
+        Likelihood,
+        MarginalLoss,
+        MaxMargin,
+        Objective,
+        Perceptron,
+        Pseudolikelihood,
+        TRWLikelihood,
+    )
     from minfer.learn.tables import BayesianNetwork
 
 __all__ = [
     "BayesianNetwork",
+    "BetheLikelihood",
     "ChainCRF",
     "Estimator",
+    "ExactLikelihood",
+    "Fitted",
+    "GridCRF",
+    "Instance",
+    "Likelihood",
+    "LogLinear",
+    "MarginalLoss",
+    "MaxMargin",
+    "Objective",
+    "Perceptron",
+    "Pseudolikelihood",
+    "TRWLikelihood",
+    "Template",
+    "fit",
 ]
 
 

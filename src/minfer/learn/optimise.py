@@ -1,0 +1,330 @@
+"""Minimisers: L-BFGS over all data, Adam over mini-batches; both with L1 and L2, both resumable.
+
+    minimise  loss(w) + 1/2 sum_j l2_j w_j^2 + sum_j l1_j |w_j|
+
+* :func:`lbfgs` is scipy's L-BFGS-B. With L1 the weights are u - v with u, v >= 0, which makes the
+  penalty smooth and zeros exact. Each evaluation is cold and converged: messages that depend on
+  the way make a line search fail.
+* :func:`adam` makes steps on mini-batches with the messages of the step before (*warm*), a few
+  sweeps each. Every ``evaluate_every`` epochs everything is evaluated cold and converged; that is
+  the trace, and the messages it leaves are those the next steps begin with. L1 is a proximal step.
+
+Resuming gives the same bits. Adam's state is a few arrays, and messages at an evaluation follow
+from the weights. scipy's state is not to be had: values and gradients are kept in a *journal* and
+replayed, so that the minimiser goes the same way to where it stopped, without inference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.learn.objectives import Evaluation
+from minfer.learn.team import Data
+
+Weights = NDArray[np.float64]
+
+
+class Row(NamedTuple):
+    """A line of the trace: everything cold and converged.
+
+    Attributes
+    ----------
+    step : iterations of L-BFGS, epochs of Adam
+    loss : mean over labels, without penalties
+    objective : with penalties
+    gradient : largest entry of the objective's gradient
+    dev : loss on the dev data, NaN where there are none
+    seconds : CPU seconds of inference so far
+    """
+
+    step: int
+    loss: float
+    objective: float
+    gradient: float
+    dev: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """L1 and L2, a number for each weight."""
+
+    l1: Weights
+    l2: Weights
+
+    def value(self, w: Weights) -> float:
+        return float(self.l1 @ np.abs(w) + 0.5 * self.l2 @ (w * w))
+
+    def gradient(self, w: Weights, gradient: Weights) -> Weights:
+        """The objective's gradient: at zeros, the smallest of its subgradients."""
+        g = gradient + self.l2 * w
+        at_zero = np.sign(g) * np.maximum(np.abs(g) - self.l1, 0.0)
+        return np.where(w == 0.0, at_zero, g + self.l1 * np.sign(w))
+
+
+@dataclass
+class Stop:
+    """Early stopping: the best weights on dev data, and how long ago they were found."""
+
+    patience: int | None
+    best: float = math.inf
+    weights: Weights | None = None
+    step: int = 0
+    waited: int = 0
+
+    def seen(self, dev: float, w: Weights, step: int) -> bool:
+        """Whether to stop, after so many evaluations without a better one."""
+        if math.isnan(dev):
+            return False
+        if dev < self.best:
+            self.best, self.weights, self.step, self.waited = dev, w.copy(), step, 0
+        else:
+            self.waited += 1
+        return self.patience is not None and self.waited >= self.patience
+
+
+@dataclass
+class State:
+    """What a minimiser needs to go on; a checkpoint holds it."""
+
+    weights: Weights
+    step: int = 0
+    trace: list[Row] = field(default_factory=list)
+    stop: Stop = field(default_factory=lambda: Stop(None))
+    first: Weights | None = None  # Adam's moments
+    second: Weights | None = None
+    count: int = 0  # of Adam's steps
+    journal: list[Evaluation] = field(default_factory=list)
+    done: str = ""  # how it ended
+
+    def pack(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        """Plain values and arrays."""
+        n = len(self.weights)
+        stop = asdict(self.stop)
+        best = stop.pop("weights")
+        header = {
+            "step": self.step, "count": self.count, "done": self.done, "stop": stop,
+            "trace": [list(row) for row in self.trace], "has_best": best is not None,
+            "journal": [[e.value, bool(e.converged), e.seconds] for e in self.journal],
+        }  # fmt: skip
+        zero = np.zeros(n)
+        arrays = {
+            "weights": self.weights,
+            "first": zero if self.first is None else self.first,
+            "second": zero if self.second is None else self.second,
+            "best": zero if best is None else best,
+            "gradients": np.array([e.gradient for e in self.journal]).reshape(-1, n),
+        }
+        return header, arrays
+
+    @classmethod
+    def unpack(cls, header: dict[str, Any], arrays: dict[str, NDArray]) -> State:
+        stop = Stop(**header["stop"])
+        if header["has_best"]:
+            stop.weights = arrays["best"]
+        return cls(
+            arrays["weights"], header["step"], [Row(*row) for row in header["trace"]], stop,
+            arrays["first"], arrays["second"], header["count"],
+            [
+                Evaluation(v, g, c, s)
+                for (v, c, s), g in zip(header["journal"], arrays["gradients"])
+            ],
+            header["done"],
+        )  # fmt: skip
+
+
+class Diverged(Exception):
+    """The loss is no number any more: weights have run away."""
+
+
+@dataclass
+class Watch:
+    """What happens beside minimising: dev data, progress, checkpoints."""
+
+    dev: Callable[[Weights], float] | None = None
+    progress: Callable[[Row], None] | None = None
+    save: Callable[[State], None] | None = None
+    save_every: int = 10
+
+    def loss(self, w: Weights) -> float:
+        return math.nan if self.dev is None else self.dev(w)
+
+    def tell(self, row: Row) -> None:
+        if self.progress is not None:
+            self.progress(row)
+
+    def keep(self, state: State, now: bool = False) -> None:
+        if self.save is not None and (now or state.step % self.save_every == 0):
+            self.save(state)
+
+
+def lbfgs(
+    data: Data,
+    state: State,
+    penalty: Penalty,
+    *,
+    tol: float,
+    max_iters: int,
+    watch: Watch,
+) -> str:
+    """Minimise; ``state.weights`` are the result. Says how it ended."""
+    from scipy.optimize import minimize
+
+    n = len(state.weights)
+    begin = state.weights.copy() if not state.journal else state.first
+    assert begin is not None
+    state.first = begin  # where a replay begins
+    split = bool((penalty.l1 > 0).any())
+    replay, done, ended = list(state.trace), 0, ""
+    state.trace, state.step = [], 0
+    state.stop = Stop(state.stop.patience)
+    last: dict[bytes, Evaluation] = {}
+
+    def joined(x: Weights) -> Weights:
+        return x[:n] - x[n:] if split else x
+
+    def evaluated(x: Weights) -> tuple[float, Weights]:
+        nonlocal done
+        w = joined(x)
+        if done < len(state.journal):
+            e = state.journal[done]
+        else:
+            e = data.evaluate(w)
+            state.journal.append(e)
+        done += 1
+        if not (math.isfinite(e.value) and np.isfinite(e.gradient).all()):
+            raise Diverged
+        last.clear()
+        last[w.tobytes()] = e
+        g = e.gradient + penalty.l2 * w
+        value = e.value + 0.5 * float(penalty.l2 @ (w * w))
+        if not split:
+            return value, g
+        return value + float(penalty.l1 @ (x[:n] + x[n:])), np.concatenate(
+            [g + penalty.l1, penalty.l1 - g]
+        )
+
+    def callback(x: Weights) -> None:
+        nonlocal ended
+        w = joined(np.asarray(x)).copy()
+        state.weights, state.step = w, state.step + 1
+        k = len(state.trace)
+        if k < len(replay):
+            row = replay[k]
+        else:
+            e = last.get(w.tobytes()) or data.evaluate(w)
+            largest = float(np.abs(penalty.gradient(w, e.gradient)).max(initial=0.0))
+            row = Row(
+                state.step, e.value, e.value + penalty.value(w), largest, watch.loss(w),
+                sum(j.seconds for j in state.journal),
+            )  # fmt: skip
+            watch.tell(row)
+        state.trace.append(row)
+        stop = state.stop.seen(row.dev, w, state.step)
+        if done >= len(state.journal):
+            watch.keep(state)
+        if stop:
+            ended = "early stopping"
+            raise StopIteration
+        if row.gradient <= tol:
+            ended = "converged"
+            raise StopIteration
+
+    start = begin
+    bounds = None
+    if split:
+        start = np.concatenate([np.maximum(begin, 0.0), np.maximum(-begin, 0.0)])
+        bounds = [(0.0, None)] * (2 * n)
+    try:
+        found = minimize(
+            evaluated, start, jac=True, method="L-BFGS-B", bounds=bounds, callback=callback,
+            options={"maxiter": max_iters, "maxfun": 20 * max_iters, "gtol": tol, "ftol": 0.0,
+                     "maxcor": 10, "maxls": 30},
+        )  # fmt: skip
+    except Diverged:
+        return "diverging"
+    if not ended:
+        state.weights = joined(np.asarray(found.x)).copy()
+        ended = "max iterations" if found.nit >= max_iters else "stalled"
+        if found.status == 0 and np.abs(found.jac).max(initial=0.0) <= tol:
+            ended = "converged"
+    return ended
+
+
+def adam(
+    data: Data,
+    state: State,
+    penalty: Penalty,
+    *,
+    tol: float,
+    epochs: int,
+    learning_rate: float,
+    decay: bool,
+    seed: int,
+    accumulate: int,
+    warm: bool,
+    sweeps: int | None,
+    evaluate_every: int,
+    watch: Watch,
+) -> str:
+    """Minimise; ``state.weights`` are the result. Says how it ended.
+
+    ``decay``: the learning rate falls to zero over all epochs as a half cosine.
+    """
+    w = state.weights.copy()
+    first = np.zeros_like(w) if state.first is None else state.first.copy()
+    second = np.zeros_like(w) if state.second is None else state.second.copy()
+    steps = math.ceil(len(data.blocks) / accumulate)
+    begin = data.seconds - (state.trace[-1].seconds if state.trace else 0.0)
+
+    def look(epoch: int) -> str:
+        """Evaluate cold and converged; says whether to stop."""
+        e = data.evaluate(w)
+        if not (math.isfinite(e.value) and np.isfinite(e.gradient).all()):
+            return "diverging"
+        if state.trace and state.trace[-1].step == epoch:  # resumed here: known already
+            if state.stop.patience is not None and state.stop.waited >= state.stop.patience:
+                return "early stopping"
+            return "converged" if state.trace[-1].gradient <= tol else ""
+        largest = float(np.abs(penalty.gradient(w, e.gradient)).max(initial=0.0))
+        row = Row(
+            epoch, e.value, e.value + penalty.value(w), largest, watch.loss(w),
+            data.seconds - begin,
+        )  # fmt: skip
+        state.weights, state.step = w.copy(), epoch
+        state.first, state.second = first.copy(), second.copy()
+        state.trace.append(row)
+        watch.tell(row)
+        stop = state.stop.seen(row.dev, w, epoch)
+        watch.keep(state, now=True)
+        if stop:
+            return "early stopping"
+        return "converged" if largest <= tol else ""
+
+    for epoch in range(state.step, epochs):
+        if epoch % evaluate_every == 0:
+            ended = look(epoch)
+            if ended:
+                return ended
+        order = np.random.default_rng([seed, epoch]).permutation(len(data.blocks))
+        for k in range(steps):
+            some = order[k * accumulate : (k + 1) * accumulate].tolist()
+            e = data.evaluate(w, some, warm=warm, sweeps=sweeps)
+            g = e.gradient + penalty.l2 * w
+            if not np.isfinite(g).all():
+                return "diverging"
+            state.count += 1
+            first = 0.9 * first + 0.1 * g
+            second = 0.999 * second + 0.001 * g * g
+            share = (epoch + k / steps) / epochs
+            rate = learning_rate * (0.5 * (1.0 + math.cos(math.pi * share)) if decay else 1.0)
+            scale = rate / (np.sqrt(second / (1.0 - 0.999**state.count)) + 1e-8)
+            w = w - scale * first / (1.0 - 0.9**state.count)
+            w = np.sign(w) * np.maximum(np.abs(w) - scale * penalty.l1, 0.0)
+    return look(epochs) or "max epochs"

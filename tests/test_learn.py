@@ -1,0 +1,395 @@
+"""Objectives against enumeration and differences; fitting, resuming, refusing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from learning import (
+    drawn_instance,
+    hinge,
+    log_likelihood,
+    log_pseudolikelihood,
+    slopes,
+)
+from minfer import BeliefPropagation, Exact, FactorGraph, TreeReweighted, sample
+from minfer.errors import ContradictionError, ModelError, RefusedError, SettingsError
+from minfer.learn import (
+    BetheLikelihood,
+    ExactLikelihood,
+    Fitted,
+    Instance,
+    LogLinear,
+    MarginalLoss,
+    MaxMargin,
+    Perceptron,
+    Pseudolikelihood,
+    Template,
+    TRWLikelihood,
+    fit,
+)
+
+SEEDS = range(6)
+TIGHT = {"tol": 1e-13, "max_iters": 3000}
+
+
+def several(seed: int, **more) -> tuple[list[Instance], np.ndarray]:
+    rng = np.random.default_rng(seed)
+    w = 0.3 * rng.normal(size=4)
+    return [drawn_instance(rng, 4, sparse=bool(k % 2), **more) for k in range(3)], w
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("hidden", [0.0, 0.4])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_exact_likelihood_is_enumerations(seed, hidden, rows):
+    data, w = several(seed, hidden=hidden, rows=rows)
+    data = data if rows == 1 else data[:1]
+    e = ExactLikelihood().evaluator(data)(w)
+    assert e.value == pytest.approx(-sum(log_likelihood(one, w) for one in data), abs=1e-9)
+    wanted = slopes(lambda u: -sum(log_likelihood(one, u) for one in data), w)
+    np.testing.assert_allclose(e.gradient, wanted, atol=1e-7)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_pseudolikelihood_is_enumerations(seed, rows):
+    data, w = several(seed, rows=rows)
+    data = data if rows == 1 else data[:1]
+    e = Pseudolikelihood().evaluator(data)(w)
+    assert e.value == pytest.approx(-sum(log_pseudolikelihood(one, w) for one in data), abs=1e-9)
+    wanted = slopes(lambda u: -sum(log_pseudolikelihood(one, u) for one in data), w)
+    np.testing.assert_allclose(e.gradient, wanted, atol=1e-7)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("margin", [0.0, 1.0])
+@pytest.mark.parametrize("hidden", [0.0, 0.4])
+def test_hinges_are_enumerations(seed, margin, hidden):
+    data, w = several(seed, hidden=hidden)
+    e = (MaxMargin() if margin else Perceptron()).evaluator(data)(w)
+    assert e.value == pytest.approx(sum(hinge(one, w, margin) for one in data), abs=1e-9)
+    wanted = slopes(lambda u: sum(hinge(one, u, margin) for one in data), w)
+    np.testing.assert_allclose(e.gradient, wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("hidden", [0.0, 0.4])
+@pytest.mark.parametrize(
+    "objective",
+    [
+        TRWLikelihood(TreeReweighted(**TIGHT)),
+        BetheLikelihood(BeliefPropagation(**TIGHT, damping=0.3)),
+        MarginalLoss(TreeReweighted(**TIGHT)),
+        MarginalLoss(TreeReweighted(**TIGHT), "squared"),
+        MarginalLoss(BeliefPropagation(**TIGHT)),
+        MarginalLoss(Exact()),
+    ],
+    ids=repr,
+)
+def test_gradients_are_differences(seed, hidden, objective):
+    data, w = several(seed, pairs=True, binary=seed % 2 == 0, hidden=hidden)
+    evaluate = objective.evaluator(data)
+    e = evaluate(w)
+    assert e.converged
+    wanted = slopes(lambda u: evaluate(u).value, w, 1e-4)
+    np.testing.assert_allclose(e.gradient, wanted, atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_union_is_the_sum_of_its_instances(seed):
+    data, w = several(seed, pairs=True)
+    for objective in (TRWLikelihood(TreeReweighted(**TIGHT)), Pseudolikelihood()):
+        together = objective.evaluator(data)(w)
+        alone = [objective.evaluator([one])(w) for one in data]
+        assert together.value == pytest.approx(sum(e.value for e in alone), abs=1e-8)
+        np.testing.assert_allclose(together.gradient, sum(e.gradient for e in alone), atol=1e-7)
+
+
+def test_marginal_losses_are_their_definitions():
+    data, w = several(3, pairs=True, hidden=0.3)
+    log = squared = 0.0
+    for one in data:
+        m = Exact()(one.graph_at(w))
+        for v, label in enumerate(one.labels[0]):
+            if label >= 0:
+                log -= np.log(m[v][label])
+                squared += ((m[v] - np.eye(len(m[v]))[label]) ** 2).sum()
+    assert MarginalLoss(Exact()).evaluator(data)(w).value == pytest.approx(log)
+    assert MarginalLoss(Exact(), "squared").evaluator(data)(w).value == pytest.approx(squared)
+
+
+# ---------------------------------------------------------------------- templates
+
+
+def test_templates_make_the_tables_they_promise():
+    rng = np.random.default_rng(0)
+    basis = rng.normal(size=(2, 3, 2))
+    model = LogLinear(
+        [
+            Template("one", (3,), ["bias", "x"]),
+            Template("same", (2, 2), ["a", "b"], "equal"),
+            Template("own", (3, 2), 2, basis),
+            Template("full", (2, 2), ("bias",), "all"),
+        ]
+    )
+    assert model.names[:4] == ["one[1]:bias", "one[2]:bias", "one[1]:x", "one[2]:x"]
+    x1, x2, x3 = rng.normal(size=(1, 2)), rng.normal(size=(1, 2)), rng.normal(size=(1, 2))
+    one = model.instance(
+        [3, 2, 2],
+        {"one": ([[0]], x1), "same": ([[1, 2]], x2), "own": ([[0, 1]], x3), "full": [[1, 2]]},
+    )
+    w = rng.normal(size=model.n_weights)
+    at = dict(zip(model.names, w))
+    graph = one.graph_at(w)
+    np.testing.assert_allclose(
+        graph.log_table(0),
+        [0.0, *(at[f"one[{k}]:bias"] * x1[0, 0] + at[f"one[{k}]:x"] * x1[0, 1] for k in (1, 2))],
+    )
+    np.testing.assert_allclose(
+        graph.log_table(1), np.eye(2) * (at["same:a"] * x2[0, 0] + at["same:b"] * x2[0, 1])
+    )
+    own = sum(at[f"own[{b}]:x{d}"] * x3[0, d] * basis[b] for b in range(2) for d in range(2))
+    np.testing.assert_allclose(graph.log_table(2), own)
+    full = [
+        [at["full[0,0]:bias"], at["full[0,1]:bias"]],
+        [at["full[1,0]:bias"], at["full[1,1]:bias"]],
+    ]
+    np.testing.assert_allclose(graph.log_table(3), full)
+
+
+# ---------------------------------------------------------------------- fitting
+
+
+def chain_data(n: int = 12, length: int = 8, seed: int = 0) -> tuple[LogLinear, list[Instance]]:
+    """Chains with noisy observations, labels drawn from the model itself."""
+    rng = np.random.default_rng(seed)
+    model = LogLinear([Template("seen", (2,), ["bias", "x"]), Template("pair", (2, 2), 1, "equal")])
+    w, data = np.array([-0.2, 1.0, 0.8]), []
+    for _ in range(n):
+        x = np.stack([np.ones(length), rng.normal(size=length)], 1)
+        factors = {
+            "seen": (np.arange(length)[:, None], x),
+            "pair": np.stack([np.arange(length - 1), np.arange(1, length)], 1),
+        }
+        graph = model.instance(np.full(length, 2), factors).graph_at(w)
+        labels = sample(graph, 1, seed=int(rng.integers(1 << 30)))[0]
+        data.append(model.instance(np.full(length, 2), factors, labels))
+    return model, data
+
+
+@pytest.mark.parametrize("objective", ["likelihood", "trw", "bethe"])
+def test_likelihoods_agree_on_trees(objective):
+    model, data = chain_data()
+    fitted = fit(data, objective, l2=1e-2, names=model, tol=1e-7)
+    assert fitted.converged
+    assert fitted.gradient <= 1e-7
+    assert fitted.names == tuple(model.names)
+    exact = fit(data, "likelihood", l2=1e-2, tol=1e-8)
+    np.testing.assert_allclose(fitted.weights, exact.weights, atol=1e-4)
+
+
+@pytest.mark.parametrize("objective", ["pseudolikelihood", "marginals", "marginals-squared"])
+def test_other_objectives_converge_too(objective):
+    model, data = chain_data()
+    fitted = fit(data, objective, l2=1e-2, names=model)
+    assert fitted.converged, fitted.status
+    assert fitted["pair:x0"] == fitted.weights[2] != 0.0
+    losses = [row.objective for row in fitted.trace]
+    assert losses[-1] == min(losses)
+
+
+def test_hinges_fit():
+    _, data = chain_data()
+    fitted = fit(data, "max-margin", l2=1e-2, method="adam", epochs=60, learning_rate=0.1)
+    assert fitted.status == "max epochs"
+    assert fitted.trace[-1].objective < fitted.trace[0].objective
+    assert fitted.scores(data)["error"] < 0.45
+
+
+def test_l1_leaves_exact_zeros_and_an_optimum():
+    rng = np.random.default_rng(0)
+    _, data = chain_data(20)
+    from scipy.sparse import csr_array, hstack
+
+    noisy = [
+        Instance(
+            d.graph,
+            csr_array(hstack([d.features, rng.normal(size=(d.features.shape[0], 10))])),
+            d.labels,
+        )
+        for d in data
+    ]
+    fitted = fit(noisy, "likelihood", l1=0.05)
+    assert fitted.converged
+    assert (fitted.weights == 0.0).sum() >= 5
+    assert fitted.weights[1] > 0.3
+    some = fit(
+        noisy, "likelihood", l1=0.05, method="adam", epochs=300, learning_rate=0.02, batch_size=5
+    )
+    assert some.value == pytest.approx(fitted.value, abs=1e-3)
+
+
+def test_adam_comes_to_the_same_place():
+    _, data = chain_data()
+    exact = fit(data, "trw", l2=1e-2)
+    fitted = fit(data, "trw", l2=1e-2, method="adam", epochs=200, batch_size=4)
+    assert fitted.value == pytest.approx(exact.value, abs=1e-3)
+
+
+@pytest.mark.parametrize("how", [{}, {"hidden": "em"}])
+def test_hidden_variables(how):
+    _, data = chain_data(30)
+    rng = np.random.default_rng(0)
+    some = []
+    for d in data:
+        labels = d.labels[0].copy()
+        labels[rng.random(len(labels)) < 0.3] = -1
+        some.append(Instance(d.graph, d.features, labels))
+    fitted = fit(some, "likelihood", l2=1e-2, **how)
+    assert fitted.converged
+    rows = np.array([row.objective for row in fitted.trace])
+    assert (np.diff(rows) <= 1e-12).all()
+    other = fit(some, "likelihood", l2=1e-2, tol=1e-7)
+    np.testing.assert_allclose(fitted.weights, other.weights, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"max_iters": 50},
+        {"max_iters": 50, "l1": 0.01},
+        {"method": "adam", "epochs": 12, "batch_size": 3, "evaluate_every": 2},
+    ],
+)
+@pytest.mark.parametrize("objective", ["trw", "marginals"])
+def test_checkpoints_resume_bit_for_bit(tmp_path, how, objective, monkeypatch):
+    from minfer.learn import fitting
+
+    _, data = chain_data()
+    dev = chain_data(seed=1)[1]
+    whole = fit(data, objective, l2=1e-3, dev=dev, **how)
+    path = tmp_path / "run.npz"
+    save, saved = fitting._save, 0
+
+    def break_off(*args):
+        nonlocal saved
+        save(*args)
+        saved += 1
+        if saved == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(fitting, "_save", break_off)
+    with pytest.raises(KeyboardInterrupt):
+        fit(data, objective, l2=1e-3, dev=dev, checkpoint=path, checkpoint_every=2, **how)
+    monkeypatch.setattr(fitting, "_save", save)
+    calls = []
+    fitted = fit(data, objective, l2=1e-3, dev=dev, checkpoint=path, checkpoint_every=2, **how)
+    assert fitted.weights.tobytes() == whole.weights.tobytes()
+    assert [row[:5] for row in fitted.trace] == [row[:5] for row in whole.trace]
+    again = fit(data, objective, l2=1e-3, dev=dev, checkpoint=path, checkpoint_every=2, **how)
+    assert again.weights.tobytes() == whole.weights.tobytes()
+    assert not calls
+    with pytest.raises(SettingsError, match="other data or settings"):
+        fit(data, objective, l2=1e-2, dev=dev, checkpoint=path, **how)
+
+
+def test_early_stopping_returns_the_best_on_dev_data():
+    _, data = chain_data(3, seed=4)
+    dev = chain_data(20, seed=5)[1]
+    fitted = fit(data, "likelihood", dev=dev, patience=2, tol=1e-9)
+    best = min(row.dev for row in fitted.trace)
+    loss = ExactLikelihood().evaluator(dev)(fitted.weights).value / sum(d.n_labels for d in dev)
+    assert loss == pytest.approx(best, abs=1e-12)
+
+
+def test_compare_prints_objectives_side_by_side(capsys):
+    _, data = chain_data()
+    dev = chain_data(seed=1)[1]
+    fitted = fit(data, "trw", l2=1e-2, dev=dev, compare=["likelihood", "pseudolikelihood"])
+    out = capsys.readouterr().out
+    assert [row["objective"] for row in fitted.comparison] == [
+        "trw",
+        "likelihood",
+        "pseudolikelihood",
+    ]
+    assert "log-loss" in out
+    assert out.count("\n") == 4
+
+
+def test_models_are_saved_without_pickle(tmp_path):
+    model, data = chain_data()
+    fitted = fit(data, "trw", l2=1e-2, names=model)
+    fitted.save(tmp_path / "model.npz")
+    again = Fitted.load(tmp_path / "model.npz")
+    assert again.weights.tobytes() == fitted.weights.tobytes()
+    assert again.to_dict() == fitted.to_dict()
+    assert again.status == fitted.status
+    np.testing.assert_array_equal(again.trace, fitted.trace)
+    assert again.objective == fitted.objective
+    with np.load(tmp_path / "model.npz", allow_pickle=False) as file:
+        assert file["weights"].dtype == np.float64
+    np.testing.assert_array_equal(again.predict(data[0]), fitted.predict(data[0]))
+
+
+def test_any_number_of_workers_gives_the_same_weights():
+    _, data = chain_data(6)
+    for how in ({}, {"method": "adam", "epochs": 3, "batch_size": 2, "accumulate": 2}):
+        from minfer.learn.team import Given
+
+        portions = [Given(tuple(data[k : k + 2])) for k in (0, 2, 4)]
+        one = fit(portions, "trw", l2=1e-2, **how)
+        two = fit(portions, "trw", l2=1e-2, workers=2, **how)
+        assert one.weights.tobytes() == two.weights.tobytes()
+
+
+# ---------------------------------------------------------------------- bad input
+
+
+def test_bad_labels_features_and_data():
+    _, data = chain_data(2)
+    graph, x = data[0].graph, data[0].features
+    with pytest.raises(ModelError, match=r"label 2 of x0, which has states 0 to 1"):
+        Instance(graph, x, np.full(8, 2))
+    bad = x.toarray()
+    bad[3, 1] = np.nan
+    with pytest.raises(ModelError, match="NaN"):
+        Instance(graph, bad, np.zeros(8, int))
+    with pytest.raises(ModelError, match="empty"):
+        fit([], "trw")
+    with pytest.raises(ModelError, match="no instance has a label"):
+        fit([Instance(graph, x, np.full(8, -1))], "trw")
+    with pytest.raises(RefusedError, match="hidden"):
+        fit([Instance(graph, x, [0, 1, -1, 0, 0, 0, 0, 0])], "pseudolikelihood")
+    with pytest.raises(SettingsError, match="objective"):
+        fit(data, "least squares")
+
+
+@pytest.mark.parametrize(
+    "objective", ["likelihood", "trw", "bethe", "pseudolikelihood", "marginals", "max-margin"]
+)
+def test_labels_that_a_hard_factor_forbids(objective):
+    graph = FactorGraph.from_tables([2, 2], [[0, 1]], [np.array([[0.0, 0.0], [0.0, -np.inf]])])
+    graph = graph.add_tables([[0], [1]], [[0.0, 0.0], [0.0, 0.0]])
+    x = np.zeros((8, 1))
+    x[5] = x[7] = 1.0
+    good = Instance(graph, x, [0, 1], "good")
+    bad = Instance(graph, x, [1, 1], "the bad one")
+    with pytest.raises(ContradictionError, match="the bad one"):
+        fit([good, bad], objective)
+    assert np.isfinite(fit([good], objective, l2=0.1, max_iters=50).weights).all()
+
+
+@pytest.mark.parametrize("objective", ["likelihood", "trw", "pseudolikelihood", "marginals"])
+@pytest.mark.parametrize("method", ["lbfgs", "adam"])
+def test_separable_data_end_with_a_status(objective, method):
+    model = LogLinear([Template("seen", (2,), ["bias", "x"]), Template("pair", (2, 2), 1, "equal")])
+    factors = {"seen": ([[0], [1]], [[1.0, -1.0], [1.0, 1.0]]), "pair": [[0, 1]]}
+    data = [model.instance([2, 2], factors, [0, 1])]
+    how = {"epochs": 300, "learning_rate": 0.5, "decay": False} if method == "adam" else {}
+    fitted = fit(data, objective, method=method, **how)
+    assert np.isfinite(fitted.weights).all()
+    assert fitted.status == "diverging"
+    assert "l2" in fitted.advice
+    assert not fitted.converged
+    assert fit(data, objective, l2=1e-2).converged
