@@ -10,23 +10,31 @@ from typing import TYPE_CHECKING, Any
 
 _LATE = {
     "BayesianNetwork": "minfer.learn.tables",
-    "ChainCRF": "minfer.learn.chain",
     "BetheLikelihood": "minfer.learn.objectives",
+    "ChainCRF": "minfer.learn.chain",
     "Estimator": "minfer.learn.estimator",
     "ExactLikelihood": "minfer.learn.objectives",
     "Fitted": "minfer.learn.fitting",
     "GridCRF": "minfer.learn.grid",
+    "Grown": "minfer.learn.growth",
     "Instance": "minfer.learn.model",
+    "IsingModel": "minfer.learn.ising",
     "Likelihood": "minfer.learn.objectives",
     "LogLinear": "minfer.learn.model",
     "MarginalLoss": "minfer.learn.objectives",
     "MaxMargin": "minfer.learn.objectives",
     "Objective": "minfer.learn.objectives",
     "Perceptron": "minfer.learn.objectives",
+    "PottsModel": "minfer.learn.ising",
     "Pseudolikelihood": "minfer.learn.objectives",
     "TRWLikelihood": "minfer.learn.objectives",
     "Template": "minfer.learn.model",
     "fit": "minfer.learn.fitting",
+    "grow": "minfer.learn.growth",
+    "read_instances": "minfer.learn.portions",
+    "sample_shards": "minfer.learn.portions",
+    "shards": "minfer.learn.portions",
+    "write_instances": "minfer.learn.portions",
 }
 
 if TYPE_CHECKING:
@@ -34,6 +42,8 @@ if TYPE_CHECKING:
     from minfer.learn.estimator import Estimator
     from minfer.learn.fitting import Fitted, fit
     from minfer.learn.grid import GridCRF
+    from minfer.learn.growth import Grown, grow
+    from minfer.learn.ising import IsingModel, PottsModel
     from minfer.learn.model import Instance, LogLinear, Template
     from minfer.learn.objectives import (
         BetheLikelihood,
@@ -46,6 +56,7 @@ if TYPE_CHECKING:
         Pseudolikelihood,
         TRWLikelihood,
     )
+    from minfer.learn.portions import read_instances, sample_shards, shards, write_instances
     from minfer.learn.tables import BayesianNetwork
 
 __all__ = [
@@ -56,17 +67,25 @@ __all__ = [
     "ExactLikelihood",
     "Fitted",
     "GridCRF",
+    "Grown",
     "Instance",
+    "IsingModel",
     "Likelihood",
     "LogLinear",
     "MarginalLoss",
     "MaxMargin",
     "Objective",
     "Perceptron",
+    "PottsModel",
     "Pseudolikelihood",
     "TRWLikelihood",
     "Template",
     "fit",
+    "grow",
+    "read_instances",
+    "sample_shards",
+    "shards",
+    "write_instances",
 ]
 
 

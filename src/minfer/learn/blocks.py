@@ -285,7 +285,7 @@ class Inference:
         if sweeps not in self._short:
             import copy
 
-            short = copy.copy(self.run)
+            short: Any = copy.copy(self.run)
             short.solver = replace(self.solver, max_iters=sweeps)
             self._short[sweeps] = short
         return self._short[sweeps]

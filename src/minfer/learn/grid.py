@@ -24,7 +24,9 @@ from minfer.learn.objectives import Objective
 from minfer.solvers.base import Marginals
 
 #: Features of a pair of neighbours that have a name.
-EDGES = ("bias", "direction", "contrast")
+EDGES = {
+    "bias": ["bias"], "direction": ["across", "down"], "contrast": ["bias", "contrast"],
+}  # fmt: skip
 PAIRS = ("equal", "corner", "all")
 
 
@@ -174,9 +176,9 @@ class GridCRF(Estimator):
         k, d = len(self.classes_), self.n_features_in_
         pixel = (["bias"] if self.bias else []) + [f"x{j}" for j in range(d)]
         _, z = self._neighbours(picture)
-        names = {
-            "bias": ["bias"], "direction": ["across", "down"], "contrast": ["bias", "contrast"],
-        }.get(self.edges if isinstance(self.edges, str) else "", z.shape[1])  # fmt: skip
+        names: Any = z.shape[1]
+        if isinstance(self.edges, str):
+            names = EDGES[self.edges]
         return LogLinear(
             [Template("pixel", (k,), pixel), Template("pair", (k, k), names, self.pairs)]
         )
@@ -221,7 +223,7 @@ class GridCRF(Estimator):
             if z.ndim != 2 or len(z) != len(edges):
                 raise ModelError(f"GridCRF: edges gave {z.shape} for {len(edges)} pairs")
             return edges, z
-        check_choice("edges", self.edges, EDGES)
+        check_choice("edges", self.edges, tuple(EDGES))
         if self.edges == "direction":
             return edges, np.stack([~above, above], axis=1).astype(np.float64)
         bias = np.ones((len(edges), 1))

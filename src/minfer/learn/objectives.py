@@ -185,10 +185,11 @@ class _LikelihoodEvaluator(Evaluator):
         m = self.last = self.free(theta, start, sweeps)
         value, gradient = n * m.log_z, n * block.weigh(m.statistics())
         if not block.hidden:
-            return value - self.base - self.target @ w, gradient - self.target, m.converged
+            value -= self.base + float(self.target @ w)
+            return value, gradient - self.target, m.converged
         if self._frozen is not None:
             base, target = self._frozen
-            return value - base - target @ w, gradient - target, m.converged
+            return value - base - float(target @ w), gradient - target, m.converged
         known, statistics, converged = self._at_labels(theta)
         return value - known, gradient - block.weigh(statistics), m.converged and converged
 
@@ -214,7 +215,7 @@ class _LikelihoodEvaluator(Evaluator):
         theta = self.block.numbers(w)
         known, statistics, _ = self._at_labels(theta)
         target = self.block.weigh(statistics)
-        self._frozen = (known - target @ w, target)
+        self._frozen = (known - float(target @ w), target)
 
 
 def _clamped(graph: Any, labels: NDArray[np.int32]) -> Any:
@@ -406,7 +407,7 @@ class _BestEvaluator(Evaluator):
         self, states: NDArray[np.int32], w: NDArray[np.float64]
     ) -> tuple[float, NDArray[np.float64]]:
         base, statistics = self.block.at_labels(states[None])
-        return base + statistics @ w, statistics
+        return base + float(statistics @ w), statistics
 
 
 # ---------------------------------------------------------------------- by name

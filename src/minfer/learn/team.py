@@ -161,8 +161,8 @@ class Actors:
         if self.ours:
             ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
         n = min(workers, len(portions))
-        remote = ray.remote(num_cpus=1)(_Host)
-        self.actors = [
+        remote: Any = ray.remote(num_cpus=1)(_Host)
+        self.actors: list[Any] = [
             remote.remote(make, {i: p for i, p in enumerate(portions) if i % n == k})
             for k in range(n)
         ]

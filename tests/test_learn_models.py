@@ -1,0 +1,197 @@
+"""GridCRF, IsingModel, PottsModel, growth and shards."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from minfer import Exact, FactorGraph, MinDivergence, MinJoint, sample
+from minfer.errors import FormatError, ModelError
+from minfer.graph import grid_edges
+from minfer.learn import (
+    GridCRF,
+    IsingModel,
+    PottsModel,
+    fit,
+    grow,
+    read_instances,
+    sample_shards,
+    shards,
+    write_instances,
+)
+from test_learn import chain_data
+
+
+def squares(n: int, side: int = 10, classes: int = 2, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    y = np.zeros((n, side, side), int)
+    for one in y:
+        r, c = rng.integers(1, side // 2, 2)
+        one[r : r + side // 2, c : c + side // 2] = 1
+        if classes > 2:
+            one[-2:] = 2
+    return y + 0.8 * rng.normal(size=y.shape), y
+
+
+@pytest.mark.parametrize(
+    "edges", ["bias", "direction", "contrast", lambda i, j, a: np.ones((len(i), 2))]
+)
+def test_grid_crf_beats_pixels_alone(edges):
+    x, y = squares(6)
+    crf = GridCRF("trw", edges=edges).fit(x[:4], y[:4])
+    assert crf.fitted_.converged
+    alone = ((x[4:] > 0.5) == y[4:]).mean()
+    assert crf.score(x[4:], y[4:]) > alone + 0.1
+    p = crf.predict_proba(x[4:])
+    assert p.shape == (2, 10, 10, 2)
+    np.testing.assert_allclose(p.sum(axis=-1), 1.0)
+
+
+def test_grid_crf_of_three_classes_and_sizes_that_differ():
+    x, y = squares(3, classes=3)
+    names = np.array([5, 7, 9])
+    crf = GridCRF("marginals", pairs="all", max_iters=30).fit(
+        [x[0], x[1][:, :8]], [names[y[0]], names[y[1][:, :8]]]
+    )
+    found = crf.predict([x[2], x[2][:5]])
+    assert [one.shape for one in found] == [(10, 10), (5, 10)]
+    assert set(np.unique(found[0])) <= {5, 7, 9}
+    assert crf.score([x[2]], [names[y[2]]]) > 0.6
+
+
+def test_grid_crf_refuses():
+    x, y = squares(2)
+    with pytest.raises(ModelError, match="labellings"):
+        GridCRF().fit(x, y[:1])
+    with pytest.raises(ModelError, match="NaN"):
+        GridCRF().fit(np.where(x == x[0, 0, 0], np.nan, x), y)
+    with pytest.raises(ModelError, match="one class"):
+        GridCRF().fit(x, np.zeros_like(y))
+    crf = GridCRF("pseudolikelihood", max_iters=3).fit(x, y)
+    with pytest.raises(ModelError, match="none of the classes"):
+        crf.instance(x[0][:, :, None], y[0] + 5)
+
+
+@pytest.mark.parametrize("objective", ["pseudolikelihood", "likelihood", "trw"])
+def test_ising_from_samples(objective):
+    edges = grid_edges(3, 3)
+    rng = np.random.default_rng(0)
+    true = FactorGraph.pairwise(
+        0.3 * rng.normal(size=9), edges, 0.5 * rng.normal(size=len(edges)), "equal"
+    )
+    x = sample(true, 3000, seed=1)
+    model = IsingModel(edges, objective).fit(x[:2000])
+    best = float((true.log_score(np.asarray(x[2000:])) - Exact()(true).log_z).mean())
+    assert model.score(x[2000:]) == pytest.approx(best, abs=0.05)
+    assert model.couplings_.shape == (len(edges),)
+    assert model.sample(5).shape == (5, 9)
+    if objective == "likelihood":
+        mean = Exact()(model.graph_).probs[1::2]
+        np.testing.assert_allclose(mean, np.asarray(x[:2000]).mean(axis=0), atol=1e-3)
+
+
+@pytest.mark.parametrize("pairs", ["equal", "table"])
+def test_potts_from_samples(pairs):
+    edges = np.array([[0, 1], [1, 2], [2, 0]])
+    true = FactorGraph.empty([3, 3, 3]).add_potts(edges, [1.0, -0.5, 0.3])
+    x = np.asarray(sample(true, 4000, seed=0))
+    model = PottsModel(edges, pairs=pairs).fit(x[:3000])
+    best = float((true.log_score(x[3000:]) - Exact()(true).log_z).mean())
+    assert model.score(x[3000:]) == pytest.approx(best, abs=0.03)
+    if pairs == "equal":
+        np.testing.assert_allclose(model.couplings_, [1.0, -0.5, 0.3], atol=0.2)
+
+
+def test_samples_that_are_no_states():
+    with pytest.raises(ModelError, match="whole numbers"):
+        IsingModel().fit([[0.5, 1.0]])
+    with pytest.raises(ModelError, match="state 2"):
+        IsingModel().fit([[0, 2]])
+    with pytest.raises(ModelError, match="outside"):
+        IsingModel([[0, 5]]).fit([[0, 1], [1, 0]])
+
+
+def test_growth_finds_the_pairs_and_says_when():
+    rng = np.random.default_rng(0)
+    edges = np.array([[0, 1], [1, 2], [2, 3], [3, 4], [5, 6], [0, 7]])
+    weights = np.array([1.5, -1.2, 1.4, 1.3, -1.5, 1.2])
+    true = FactorGraph.pairwise(0.2 * rng.normal(size=8), edges, weights, "equal")
+    x = np.asarray(sample(true, 3000, seed=0))
+    wanted = {tuple(e) for e in edges.tolist()}
+    every = np.stack(np.triu_indices(8, 1), axis=1)
+    for source in (None, every, lambda: (every[:10], every[10:])):
+        grown = grow(x, source, MinJoint(0.004), a_round=3)
+        assert {tuple(e) for e in grown.edges.tolist()} == wanted
+        assert grown.status == "done" and grown.rounds[0].scored == 28
+        assert all((np.diff(r.gains) <= 0).all() for r in grown.rounds)
+    order = [weights[edges.tolist().index(e)] for e in grown.edges.tolist()]
+    np.testing.assert_allclose(grown.couplings, order, atol=0.25)
+    assert len(grow(x, None, MinDivergence(3), a_round=2).edges) == 3
+
+
+def test_gains_of_the_empty_model_are_those_of_the_paper():
+    rng = np.random.default_rng(0)
+    x = (rng.random((500, 3)) < [0.3, 0.6, 0.5]).astype(int)
+    x[:, 2] = np.where(rng.random(500) < 0.7, x[:, 0], x[:, 2])
+    grown = grow(x, None, MinDivergence(1), max_rounds=1, l2=0.0, tol=1e-9)
+    p = x.mean(axis=0)
+    gains = []
+    for u, v in ((0, 1), (0, 2), (1, 2)):
+        q, m = (x[:, u] == x[:, v]).mean(), p[u] * p[v] + (1 - p[u]) * (1 - p[v])
+        gains.append(q * np.log(q / m) + (1 - q) * np.log((1 - q) / (1 - m)))
+    assert grown.rounds[0].best == pytest.approx(max(gains), abs=1e-8)
+    with pytest.raises(ModelError, match="0 and 1"):
+        grow([[0, 2]], None, MinJoint(0.1))
+
+
+# ---------------------------------------------------------------------- shards
+
+pa = pytest.importorskip("pyarrow")
+
+
+def test_shards_are_the_instances_they_were(tmp_path):
+    _, data = chain_data(6)
+    for k, suffix in enumerate(("parquet", "parquet", "arrow")):
+        write_instances(data[2 * k : 2 * k + 2], tmp_path / f"part-{k}.{suffix}")
+    again = read_instances(tmp_path / "part-2.arrow")
+    np.testing.assert_array_equal(again[0].labels, data[4].labels)
+    np.testing.assert_array_equal(again[0].features.toarray(), data[4].features.toarray())
+    portions = shards(str(tmp_path / "part-*"))
+    fitted = {n: fit(portions, "trw", l2=1e-2, workers=n) for n in (1, 3)}
+    np.testing.assert_allclose(fitted[1].weights, fitted[3].weights, atol=1e-10)
+    whole = fit(data, "trw", l2=1e-2)
+    np.testing.assert_allclose(fitted[1].weights, whole.weights, atol=1e-4)
+    with pytest.raises(ModelError, match="no file"):
+        shards(str(tmp_path / "none-*"))
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1")
+    with pytest.raises(FormatError, match="bad.parquet"):
+        fit(shards([tmp_path / "bad.parquet"]), "trw")
+
+
+def test_shards_of_samples(tmp_path):
+    import pyarrow.parquet as pq
+    from scipy.sparse import eye_array
+
+    from minfer.learn import Instance
+
+    true = FactorGraph.pairwise([0.2, 0.0, -0.3], [[0, 1], [1, 2]], [1.0, -0.5], "equal")
+    x = np.asarray(sample(true, 900, seed=0))
+    for k in range(3):
+        columns = {f"x{v}": x[300 * k : 300 * k + 300, v] for v in range(3)}
+        pq.write_table(pa.table(columns), tmp_path / f"{k}.parquet")
+    graph = true.with_weights(np.zeros(5))
+    like = Instance(graph, eye_array(5, format="csr"), np.full(3, -1))
+    fitted = fit(sample_shards(str(tmp_path / "*.parquet"), like), "likelihood", l2=1e-3)
+    whole = fit([Instance(graph, eye_array(5, format="csr"), x)], "likelihood", l2=1e-3)
+    np.testing.assert_allclose(fitted.weights, whole.weights, atol=1e-4)
+
+
+def test_ray_gives_the_same_weights():
+    pytest.importorskip("ray")
+    from minfer.learn.team import Given
+
+    _, data = chain_data(4)
+    portions = [Given(tuple(data[:2])), Given(tuple(data[2:]))]
+    one = fit(portions, "trw", l2=1e-2)
+    two = fit(portions, "trw", l2=1e-2, workers=2, engine="ray")
+    np.testing.assert_allclose(one.weights, two.weights, atol=1e-10)
