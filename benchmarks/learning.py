@@ -11,8 +11,8 @@ come the sections of ``docs/learning-measured.md``.
   neighbours 1 and whether they differ by more than .1, .2, .3, .4). Black and white drawings under
   bimodal noise: ten pictures of two drawings to train, ten of two unseen drawings to test, and the
   other way round (two folds); a seed draws which noisy versions. ``--images`` is a folder with
-  ``noisy/bimodal.npz``, arrays ``labels (4, 64, 64)`` and ``noisy (4, 50, 64, 64)``; drawings made
-  up here otherwise. The baseline is logistic regression on the same pixel features.
+  ``noisy/bimodal.npz``, arrays ``labels (4, 64, 64)`` and ``noisy (4, 50, 64, 64)``; minfer's own
+  drawings otherwise. The baseline is logistic regression on the same pixel features.
 * ``warm``: the loss of the marginals through TRW by Adam, two warm sweeps a step against converged
   runs at every step: the same schedule, objective at the end cold and converged.
 * ``ising``: an 8x8 Ising model of drawn couplings, 2,000 samples: exact log-likelihood of 2,000
@@ -47,6 +47,8 @@ from minfer.learn import (
     TRWLikelihood,
     grow,
 )
+from minfer.learn.denoising import neighbours, patches
+from minfer.pictures import base_pictures, bimodal
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "learning.json"
@@ -56,30 +58,6 @@ Row = dict[str, Any]
 
 # ---------------------------------------------------------------------- denoising
 
-STEPS = (0.1, 0.2, 0.3, 0.4)
-
-
-def noisy(labels: NDArray, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Bimodal noise: each colour is one of two normal distributions, which overlap."""
-    means = np.array([[0.08, 0.46], [0.55, 0.42]])
-    spread = np.array([[0.03, 0.03], [0.02, 0.10]])
-    which = rng.integers(0, 2, labels.shape)
-    return means[labels, which] + spread[labels, which] * rng.standard_normal(labels.shape)
-
-
-def drawings(side: int = 64) -> NDArray[np.int64]:
-    """Four drawings of discs, bars and frames."""
-    r, c = np.mgrid[:side, :side] / side
-    disc = (r - 0.5) ** 2 + (c - 0.5) ** 2
-    return np.stack(
-        [
-            (disc < 0.12) & ~((disc < 0.03) & (r > 0.4)),
-            ((r * 6).astype(int) % 2 == 0) & (c > 0.2) & (c < 0.85),
-            (np.maximum(abs(r - 0.5), abs(c - 0.5)) < 0.4) & (abs(r - c) > 0.1),
-            ((r - 0.3) ** 2 + (c - 0.35) ** 2 < 0.05) | ((r > 0.65) & (abs(c - 0.5) < 0.35)),
-        ]
-    ).astype(np.int64)
-
 
 def pictures(folder: str | None) -> tuple[NDArray, Callable[[int, int], NDArray]]:
     """Labels of four drawings, and noisy versions of each by number."""
@@ -87,21 +65,8 @@ def pictures(folder: str | None) -> tuple[NDArray, Callable[[int, int], NDArray]
         with np.load(Path(folder) / "noisy" / "bimodal.npz") as file:
             labels, seen = file["labels"].astype(int), file["noisy"].astype(float)
         return labels, lambda drawing, version: seen[drawing, version % seen.shape[1]]
-    labels = drawings()
-    return labels, lambda d, v: noisy(labels[d], np.random.default_rng([2003, d, v]))
-
-
-def patches(picture: NDArray) -> NDArray[np.float64]:
-    """The 3x3 patch around each pixel, (H, W, 9)."""
-    height, width = picture.shape
-    wide = np.pad(picture, 1, mode="edge")
-    return np.stack([wide[a : a + height, b : b + width] for a in range(3) for b in range(3)], -1)
-
-
-def neighbours(left: NDArray, right: NDArray, above: NDArray) -> NDArray[np.float64]:
-    """1, and whether two pixels differ by more than so much."""
-    step = np.abs(left - right)[:, 4]
-    return np.stack([np.ones(len(step)), *(step > t for t in STEPS)], axis=1)
+    labels = np.stack(list(base_pictures().values())).astype(int)
+    return labels, lambda d, v: bimodal(labels[d], np.random.default_rng([2003, d, v]))
 
 
 def none(left: NDArray, right: NDArray, above: NDArray) -> NDArray[np.float64]:
@@ -273,66 +238,71 @@ def by_l1(x: NDArray, true: set[tuple[int, int]]) -> Row:
 # ---------------------------------------------------------------------- the page
 
 
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def denoising_section(rows: list[Row]) -> str:
+    names = list(dict.fromkeys(row["objective"] for row in rows))
+    mean = {
+        (n, k): float(np.mean([r[k] for r in rows if r["objective"] == n]))
+        for n in names
+        for k in ("error", "log_loss", "seconds")
+    }
+    lines = []
+    for n in names:
+        error = mean[n, "error"]
+        share = error / mean[names[0], "error"]
+        lines.append([n, f"{100 * error:.2f} %", f"{share:.2f}", f"{mean[n, 'log_loss']:.3f}",
+                      f"{mean[n, 'seconds']:.1f}"])  # fmt: skip
+    head = ["objective", "pixel error", "of the baseline's", "log-loss", "CPU s"]
+    runs = len(rows) // len(names)
+    return f"Means over {runs} runs (folds and seeds).\n\n" + table(head, lines)
+
+
+def warm_section(rows: list[Row]) -> str:
+    lines = []
+    for r in rows:
+        a, b = r["warm objective"], r["converged objective"]
+        s, t = r["warm seconds"], r["converged seconds"]
+        lines.append([f"{r['seed']}", f"{a:.6f}", f"{b:.6f}", f"{a - b:+.1e}",
+                      f"{s:.1f} of {t:.1f}", f"{s / t:.2f}"])  # fmt: skip
+    head = ["seed", "objective, two warm sweeps", "converged", "difference"]
+    return table([*head, "CPU s of inference", "share"], lines)
+
+
+def ising_section(rows: list[Row]) -> str:
+    names = ["true", "exact", "pseudolikelihood", "Bethe", "TRW"]
+    lines = []
+    for scale in sorted({r["scale"] for r in rows}):
+        some = [r for r in rows if r["scale"] == scale]
+        lines.append([f"{scale:g}", *(f"{np.mean([r[n] for r in some]):.3f}" for n in names)])
+    return table(["coupling scale", *names], lines)
+
+
+def growth_section(rows: list[Row]) -> str:
+    lines = []
+    for r in rows:
+        l1 = [f"{r[k]:.3f}" if k in r else "" for k in ("l1 precision", "l1 recall", "l1 seconds")]
+        own = [f"{r['precision']:.3f}", f"{r['recall']:.3f}", f"{r['seconds']:.1f}"]
+        lines.append([f"{r['seed']}", *own, *l1])
+    head = ["seed", "precision", "recall", "CPU s", "L1: precision", "recall", "CPU s"]
+    return table(head, lines)
+
+
+SECTIONS: dict[str, Callable[[list[Row]], str]] = {
+    "denoising": denoising_section,
+    "warm": warm_section,
+    "ising": ising_section,
+    "growth": growth_section,
+}
+
+
 def page(results: dict[str, list[Row]]) -> dict[str, str]:
     """Sections of the page by part."""
-    out = {}
-    if rows := results.get("denoising"):
-        names = list(dict.fromkeys(row["objective"] for row in rows))
-        lines = [
-            "| objective | pixel error | of the baseline's | log-loss | CPU s |",
-            "|---|---|---|---|---|",
-        ]
-        mean = {
-            n: {
-                k: np.mean([r[k] for r in rows if r["objective"] == n])
-                for k in ("error", "log_loss", "seconds")
-            }
-            for n in names
-        }
-        for n in names:
-            m = mean[n]
-            share = m["error"] / mean[names[0]]["error"]
-            lines.append(
-                f"| {n} | {100 * m['error']:.2f} % | {share:.2f} | {m['log_loss']:.3f} | {m['seconds']:.1f} |"
-            )
-        runs = len(rows) // len(names)
-        out["denoising"] = f"Means over {runs} runs (folds and seeds).\n\n" + "\n".join(lines)
-    if rows := results.get("warm"):
-        lines = [
-            "| seed | objective, two warm sweeps | converged | difference | CPU s of inference | share |",
-            "|---|---|---|---|---|---|",
-        ]
-        for r in rows:
-            a, b = r["warm objective"], r["converged objective"]
-            s, t = r["warm seconds"], r["converged seconds"]
-            lines.append(
-                f"| {r['seed']} | {a:.6f} | {b:.6f} | {a - b:+.1e} | {s:.1f} of {t:.1f} | {s / t:.2f} |"
-            )
-        out["warm"] = "\n".join(lines)
-    if rows := results.get("ising"):
-        names = ["true", "exact", "pseudolikelihood", "Bethe", "TRW"]
-        lines = ["| coupling scale | " + " | ".join(names) + " |", "|---" * 6 + "|"]
-        for scale in sorted({r["scale"] for r in rows}):
-            some = [r for r in rows if r["scale"] == scale]
-            lines.append(
-                f"| {scale:g} | "
-                + " | ".join(f"{np.mean([r[n] for r in some]):.3f}" for n in names)
-                + " |"
-            )
-        out["ising"] = "\n".join(lines)
-    if rows := results.get("growth"):
-        lines = [
-            "| seed | precision | recall | CPU s | L1: precision | recall | CPU s |",
-            "|---" * 7 + "|",
-        ]
-        for r in rows:
-            l1 = [f"{r[k]:.2f}" if k in r else "" for k in ("l1 precision", "l1 recall")]
-            cost = f"{r['l1 seconds']:.0f}" if "l1 seconds" in r else ""
-            lines.append(
-                f"| {r['seed']} | {r['precision']:.3f} | {r['recall']:.3f} | {r['seconds']:.1f} | {l1[0]} | {l1[1]} | {cost} |"
-            )
-        out["growth"] = "\n".join(lines)
-    return out
+    return {name: make(results[name]) for name, make in SECTIONS.items() if results.get(name)}
 
 
 def write_section(name: str, text: str, page: Path = PAGE) -> None:

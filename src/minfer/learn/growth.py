@@ -16,8 +16,8 @@ variables of a sample, then whether it equals y_v; no inference is needed, whate
 grown to. Under the true model that is the true mean, and under the empty one the product of two.
 
 Gains come from finite data: of a pair that is independent, 2 N g is about a chi-square variable of
-one degree of freedom. So a factor cost of c is a test at level P(chi2 > 2 N c); for 4,950 candidates
-and 2,000 samples a cost of 0.005 lets through some 0.04 false ones.
+one degree of freedom. So a factor cost of c is a test at level P(chi2 > 2 N c); for 4,950
+candidates and 2,000 samples a cost of 0.005 lets through some 0.04 false ones.
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ def _gains(
     v: NDArray[np.int32],
     own: ArrayLike,
 ) -> NDArray[np.float64]:
-    """KL of the empirical mean of [y_u = y_v] against the model's without the pair's ``own`` weight.
+    """KL of the empirical mean of [y_u = y_v] against the model's without the pair's own weight.
 
     The model's mean by y_u given the others, and by y_v: the larger gain counts.
     """

@@ -1,6 +1,6 @@
 """Densities over discrete variables from samples: Ising and Potts models.
 
-    Ising   p(y)  proportional to  exp( sum_v a_v y_v + sum_(u,v) w_uv [y_u = y_v] ),     y in {0, 1}
+    Ising   p(y)  proportional to  exp( sum_v a_v y_v + sum_(u,v) w_uv [y_u = y_v] ),  y in {0, 1}
     Potts   the same over K states: a_v(y_v), and w_uv [y_u = y_v] or a table W_uv(y_u, y_v)
 
 Pseudolikelihood is the default: on samples of the model itself it is close to the exact likelihood
