@@ -63,7 +63,7 @@ class GridCRF(Estimator):
     >>> rng = np.random.default_rng(0)
     >>> y = np.zeros((4, 12, 12), int)
     >>> y[:, 3:9, 3:9] = 1
-    >>> x = y + 0.8 * rng.normal(size=y.shape)
+    >>> x = y + 0.5 * rng.normal(size=y.shape)
     >>> crf = GridCRF().fit(x[:3], y[:3])
     >>> crf.score(x[3:], y[3:]) > 0.9
     True

@@ -175,7 +175,7 @@ class IsingModel(_Samples):
     >>> from minfer.learn import IsingModel
     >>> true = FactorGraph.pairwise([0.0] * 4, [[0, 1], [1, 2], [2, 3]], 1.0, "equal")
     >>> x = sample(true, 2000, seed=0)
-    >>> IsingModel([[0, 1], [1, 2], [2, 3]]).fit(x).couplings_.round(1).tolist()
+    >>> IsingModel([[0, 1], [1, 2], [2, 3]]).fit(x).couplings_.round().tolist()
     [1.0, 1.0, 1.0]
     """
 
