@@ -323,6 +323,11 @@ PARTS: dict[str, Callable[[argparse.Namespace], list[Row]]] = {
 }
 
 
+def stored() -> dict[str, list[Row]]:
+    """What was measured before."""
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("parts", nargs="*", help=", ".join(PARTS))
@@ -333,9 +338,10 @@ def main() -> None:
     parser.add_argument("--dry", action="store_true", help="print only")
     parser.add_argument("--page", action="store_true", help="write the page from what is stored")
     args = parser.parse_args()
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results = stored()
     for part in [] if args.page else args.parts or PARTS:
-        results[part] = PARTS[part](args)
+        rows = PARTS[part](args)
+        results = stored() | {part: rows}
         if not args.dry:
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     for name, text in page(results).items():
