@@ -32,6 +32,7 @@ _LATE = {
     "MinJoint": "minfer.reduction.objectives",
     "MinSize": "minfer.reduction.objectives",
     "Result": "minfer.reduction.result",
+    "Rules": "minfer.rules",
     "Budget": "minfer.reduction.objectives",
     "ValueLists": "minfer.reduction.values",
     "Values": "minfer.reduction.values",
@@ -122,6 +123,7 @@ if TYPE_CHECKING:
     from minfer.reduction.tradeoff import tradeoff
     from minfer.reduction.values import ValueLists, Values
     from minfer.report.explore import Explorer, explore
+    from minfer.rules import Rules
     from minfer.solvers.auto import Auto
     from minfer.solvers.base import LogZ, Marginals, Solver, Status
     from minfer.solvers.batch import Batch
@@ -169,6 +171,7 @@ __all__ = [
     "Query",
     "RefusedError",
     "Result",
+    "Rules",
     "Samples",
     "SettingsError",
     "Solver",

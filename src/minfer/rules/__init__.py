@@ -1,0 +1,13 @@
+"""Rules over tables: Markov logic whose joins a database does.
+
+Read in this order: :mod:`~minfer.rules.formulas`, :mod:`~minfer.rules.schema`,
+:mod:`~minfer.rules.joins`, :mod:`~minfer.rules.ground`, :mod:`~minfer.rules.model`,
+:mod:`~minfer.rules.program`.
+"""
+
+from minfer.rules.answer import Answer
+from minfer.rules.explain import Explanation, Reason
+from minfer.rules.plan import Plan, RulePlan
+from minfer.rules.program import Rules
+
+__all__ = ["Answer", "Explanation", "Plan", "Reason", "RulePlan", "Rules"]

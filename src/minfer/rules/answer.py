@@ -1,0 +1,196 @@
+"""Probabilities of atoms as tables, and why an atom has its probability."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.checks import check_whole
+from minfer.errors import ModelError
+from minfer.rules import tables
+from minfer.rules.explain import Explanation, explain_atom
+from minfer.rules.formulas import Constant, Variable
+from minfer.rules.parse import parse_atom
+from minfer.rules.tables import named
+from minfer.words import visible
+
+if TYPE_CHECKING:
+    from minfer.reduction.result import Result
+    from minfer.rules.program import Rules
+    from minfer.solvers.base import Marginals
+
+PROBABILITY = "probability"
+
+
+@dataclass
+class Answer:
+    """What inference found.
+
+    Attributes
+    ----------
+    rules : the program
+    marginals : of all atoms, by id
+    result : with an objective, what was kept and what that may cost; else None
+    possible : groundings that evidence does not decide, counted by values of variables
+    timings : seconds, by stage
+    """
+
+    rules: Rules
+    marginals: Marginals
+    result: Result | None
+    possible: float
+    timings: dict[str, float]
+
+    @property
+    def probabilities(self) -> NDArray[np.float64]:
+        """P(atom is true) by id, shape (atoms,)."""
+        return self.marginals.probs.reshape(-1, 2)[:, 1]
+
+    @property
+    def kept(self) -> int:
+        """Factors that the answer was computed with (groundings over one atom are none)."""
+        if self.result is not None:
+            return int(self.result.keep.sum())
+        return self.rules.model.graph.n_factors
+
+    @property
+    def factors(self) -> int:
+        """Factors there are: the same groundings merged, those over one atom left out."""
+        return self.rules.model.graph.n_factors
+
+    @property
+    def error_estimate(self) -> float:
+        """Mean error that leaving factors out is estimated to cost; 0 where none was."""
+        return 0.0 if self.result is None else self.result.error_estimate
+
+    @property
+    def converged(self) -> bool:
+        return self.marginals.converged if self.result is None else self.result.converged
+
+    @property
+    def status(self) -> Any:
+        return self.marginals.status if self.result is None else self.result.status
+
+    def __getitem__(self, predicate: str) -> Any:
+        return self.table(predicate)
+
+    def table(self, predicate: str, *, kind: str | None = None, known: bool = True) -> Any:
+        """The atoms of a predicate and their probabilities.
+
+        Parameters
+        ----------
+        predicate : str
+        kind : "pandas", "polars", "arrow" or "columns"; by default that of the candidates
+        known : whether atoms are listed that evidence fixes
+        """
+        store = self.rules.store
+        p = store.predicates.get(predicate)
+        if p is None:
+            raise ModelError(f"table: {store.unknown_predicate(predicate)}")
+        if not p.open:
+            raise ModelError(f"table: {visible(predicate)} is closed: its atoms are known")
+        if kind not in (None, "pandas", "polars", "arrow", "columns"):
+            raise ModelError(f"table: kind is pandas, polars, arrow or columns, not {kind!r}")
+        select, joins = [], ""
+        for k, (column, number) in enumerate(zip(p.columns, p.classes)):
+            coding = store.coding(number)
+            value = f"a.a{k}"
+            if coding.kind == "text":
+                joins += f" join {coding.table} d{k} on d{k}.id = a.a{k}"
+                value = f"d{k}.v"
+            select.append(f"{value}::{p.sql_types[k]} as {named(column)}")
+        name = PROBABILITY if PROBABILITY not in p.columns else f"P({predicate})"
+        part = np.ascontiguousarray(self.probabilities[p.first : p.first + p.n])
+        ids = np.arange(p.first, p.first + p.n, dtype=np.int32)
+        where = "" if known else " where a.known = 2"
+        sql = (
+            f"select {', '.join(select)}, q.p as {named(name)} from {p.atoms} a join answer_columns "
+            f"q on q.id = a.id{joins}{where} order by a.id"
+        )
+        try:
+            return tables.as_kind(store.con, kind or p.kind, sql, {"id": ids, "p": part})
+        finally:
+            store.con.unregister("answer_columns")
+
+    @property
+    def tables(self) -> dict[str, Any]:
+        """All open predicates' tables."""
+        return {p.name: self.table(p.name) for p in self.rules.store.open_predicates}
+
+    def probability(self, atom: str) -> float:
+        """P(atom): ``probability("smokes(Anna)")``; words in it are constants."""
+        parsed, positive = parse_atom(atom, where="probability: ")
+        p = float(self.probabilities[self.rules.store.atom_id(parsed, "probability")])
+        return p if positive else 1.0 - p
+
+    def query(self, pattern: str) -> list[tuple[str, float]]:
+        """Atoms that fit a pattern, likeliest first: ``query("advisedBy(x, Person5)")``.
+
+        Words that begin with a small letter are variables, as in rules.
+        """
+        store = self.rules.store
+        atom, _ = parse_atom(pattern, where="query: ")
+        store.check_atom(atom, "query")
+        p = store.predicates[atom.predicate]
+        if not p.open:
+            raise ModelError(f"query: {visible(p.name)} is closed: its atoms are known")
+        where, seen = [], {}
+        for k, term in enumerate(atom.terms):
+            if isinstance(term, Constant):
+                where.append(f"a{k} = {store.constant(term.text, p.classes[k], 'query')}")
+            elif isinstance(term, Variable):
+                if term.name in seen:
+                    where.append(f"a{k} = {seen[term.name]}")
+                seen[term.name] = f"a{k}"
+        condition = f" where {' and '.join(where)}" if where else ""
+        got = store.con.execute(f"select distinct id from {p.table}{condition}").fetchnumpy()
+        ids = np.asarray(got["id"])
+        ids = ids[np.lexsort((ids, -self.probabilities[ids]))]
+        return list(zip(store.atom_texts(ids), self.probabilities[ids].tolist()))
+
+    def explain(self, atom: str, n: int = 10) -> Explanation:
+        """Why an atom has its probability: the groundings that push it most, and how far."""
+        check_whole("n", n, 1)
+        return explain_atom(self, atom, n)
+
+    def write(
+        self, path: str | os.PathLike[str], predicates: list[str] | None = None, known: bool = True
+    ) -> int:
+        """Write atoms and probabilities as .csv, .tsv (.gz) or .parquet; returns how many.
+
+        One predicate as the columns of its table, several as ``atom`` and ``probability``.
+        """
+        from minfer.prediction.files import open_answers
+
+        names = predicates or [p.name for p in self.rules.store.open_predicates]
+        if len(names) == 1:
+            columns = self.table(names[0], kind="columns", known=known)
+        else:
+            store = self.rules.store
+            ids: list[NDArray] = []
+            for name in names:
+                if name not in store.predicates or not store.predicates[name].open:
+                    raise ModelError(f"write: there is no open predicate {visible(name)}")
+                p = store.predicates[name]
+                some = np.arange(p.first, p.first + p.n)
+                ids.append(some if known else some[store.known()[some] == 2])
+            every = np.concatenate(ids) if ids else np.zeros(0, np.int64)
+            atoms = np.array(store.atom_texts(every), dtype=object)
+            columns = {"atom": atoms, PROBABILITY: self.probabilities[every]}
+        with open_answers(path) as sink:
+            sink(columns)
+        return len(next(iter(columns.values())))
+
+    def __str__(self) -> str:
+        store = self.rules.store
+        text = f"{store.n_atoms:,} atoms; {self.kept:,} of {self.factors:,} factors"
+        text += f" from {self.possible:,.0f} groundings; {self.status.value}"
+        if self.result is not None:
+            estimate = self.error_estimate
+            text += "" if math.isnan(estimate) else f"; error about {estimate:.2g}"
+        return text

@@ -1,0 +1,265 @@
+"""Why an atom has its probability, in the words of the rules.
+
+Each grounding that has the atom in it pushes its log-odds by the message it would send if the other
+atoms were independent with the probabilities of the answer: first order, so the pushes need not add
+up to the whole; they say which groundings matter, and which way.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.rules.formulas import (
+    And,
+    Arithmetic,
+    Atom,
+    Compare,
+    Constant,
+    Exists,
+    Forall,
+    Formula,
+    Iff,
+    Implies,
+    Not,
+    Or,
+    Term,
+    Variable,
+)
+from minfer.rules.ground import Block
+from minfer.rules.model import block_weights, weight_of
+from minfer.rules.parse import parse_atom
+from minfer.words import visible
+
+if TYPE_CHECKING:
+    from minfer.rules.answer import Answer
+
+_MOST = 100_000  # groundings of a rule that are looked at
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One grounding: what it says, its rule and weight, and how far it pushes the log-odds."""
+
+    text: str
+    rule: str
+    weight: float
+    push: float
+
+    def __str__(self) -> str:
+        weight = "hard" if math.isinf(self.weight) else f"weight {self.weight:.4g}"
+        return f"{_signed(self.push)}  {visible(self.text)}  ({weight})"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """An atom, its probability, and what pushes it: strongest first.
+
+    Attributes
+    ----------
+    atom : as it is written
+    probability : of the answer
+    prior : log-odds before any rule
+    known : None, or the truth that evidence says
+    reasons : the strongest groundings
+    n : groundings with the atom in them
+    """
+
+    atom: str
+    probability: float
+    prior: float
+    known: bool | None
+    reasons: tuple[Reason, ...]
+    n: int
+
+    def __str__(self) -> str:
+        lines = [f"P({visible(self.atom)}) = {self.probability:.4g}"]
+        if self.known is not None:
+            lines.append(f"known: evidence says it is {str(self.known).lower()}")
+        else:
+            lines.append(f"{_signed(self.prior)}  prior log-odds")
+        lines += [str(reason) for reason in self.reasons]
+        if self.n > len(self.reasons):
+            lines.append(f"        and {self.n - len(self.reasons):,} more groundings")
+        return "\n".join(lines)
+
+
+def _signed(x: float) -> str:
+    return f"{x:+7.3f}" if math.isfinite(x) else f"{'+' if x > 0 else '-'}   inf"
+
+
+def explain_atom(answer: Answer, text: str, n: int) -> Explanation:
+    """See :meth:`minfer.rules.answer.Answer.explain`."""
+    rules = answer.rules
+    store = rules.store
+    atom, _ = parse_atom(text, where="explain: ")
+    ident = store.atom_id(atom, "explain")
+    p = answer.probabilities
+    known, prior = int(store.known()[ident]), float(store.fields()[ident])
+    grounding = rules.ground()
+    reasons: list[Reason] = []
+    total = 0
+    easy = {part.rule for part in rules.grounder.parts if rules.grounder.easy(part)}
+    if known == 2:
+        for part in rules.grounder.parts:
+            if rules.grounder.easy(part):
+                found = list(_bindings(answer, part, ident))
+                total += len(found)
+                reasons += found
+        for block in grounding.blocks:
+            if block.rule in easy and block.positive is not None:
+                continue
+            rule = rules.rules[block.rule]
+            rows = np.flatnonzero((block.scope == ident).any(axis=1))
+            total += len(rows)
+            w = block_weights(block, weight_of(rule, grounding.keys.get(block.rule)))
+            for row in rows[:_MOST].tolist():
+                push = _push(block, row, ident, float(w[row]), p)
+                others = [i for i in block.scope[row].tolist() if i != ident]
+                words = ", ".join(store.atom_texts(others[:6])) + (", ..." if len(others) > 6 else "")
+                text_of = f"{rule.text}, with {words}" if others else rule.text
+                reasons.append(Reason(text_of, rule.text, float(w[row]), push))
+        reasons += _unique_reasons(answer, ident)
+    reasons.sort(key=lambda r: -abs(r.push))
+    name = store.atom_texts([ident])[0]
+    fixed = None if known == 2 else bool(known)
+    return Explanation(name, float(p[ident]), prior, fixed, tuple(reasons[:n]), max(total, len(reasons)))
+
+
+def _bindings(answer: Answer, part: Any, ident: int) -> Any:
+    """Reasons from a clause of plain literals, with the values of its variables."""
+    rules, store = answer.rules, answer.rules.store
+    rule, p = rules.rules[part.rule], answer.probabilities
+    builder = rules.grounder.builder(part)
+    keys = rules.ground().keys.get(part.rule)
+    weights = weight_of(rule, keys)
+    seen: set[tuple[Any, ...]] = set()
+    for join in rules.grounder.joins(part):
+        names = [v for v in join.variables if v in builder.classes]
+        listed = [f"{join.variables[v]} as v{k}" for k, v in enumerate(names)]
+        listed += [f"{x.id} as i{k}" for k, x in enumerate(join.literals)]
+        where = " or ".join(f"{x.alias}.id = {ident}" for x in join.literals)
+        if not where:
+            continue
+        got = store.con.execute(
+            f"select {', '.join(listed)} {join.from_where([f'({where})'])} limit {_MOST}"
+        ).fetchnumpy()
+        size = len(next(iter(got.values())))
+        values = [store.texts(np.asarray(got[f"v{k}"]), builder.classes[v])
+                  for k, v in enumerate(names)]  # fmt: skip
+        ids = [np.ma.getdata(got[f"i{k}"]) for k in range(len(join.literals))]
+        for row in range(size):
+            binding = {v: values[k][row] for k, v in enumerate(names)}
+            if tuple(binding.items()) in seen:
+                continue
+            seen.add(tuple(binding.items()))
+            w = float(weights[0])
+            if rule.plus and keys is not None:
+                w = float(weights[keys.index(tuple(binding[v] for v in rule.plus))])
+            w = w if math.isinf(w) else w * part.share
+            false, sign, met = 1.0, 0, set[int]()
+            for x, column in zip(join.literals, ids):
+                i = int(column[row])
+                if i == ident:
+                    sign = 1 if x.positive else -1
+                elif i >= 0 and i not in met:
+                    met.add(i)
+                    false *= 1 - p[i] if x.positive else p[i]
+            c = 1.0 if math.isinf(w) else -math.expm1(-w)
+            push = -sign * (math.log1p(-c * false) if c * false < 1 else -math.inf)
+            yield Reason(str(substituted(rule.formula, binding)), rule.text, w, push)
+
+
+def _push(block: Block, row: int, ident: int, w: float, p: NDArray[np.float64]) -> float:
+    """The first-order message of one factor to an atom, as log-odds."""
+    scope = block.scope[row].tolist()
+    at = scope.index(ident)
+    if block.positive is not None:
+        c = 1.0 if math.isinf(w) else -math.expm1(-w)
+        false = 1.0
+        for k, i in enumerate(scope):
+            if k != at:
+                false *= 1 - p[i] if block.positive[k] else p[i]
+        sign = 1 if block.positive[at] else -1
+        return -sign * (math.log1p(-c * false) if c * false < 1 else -math.inf)
+    true = np.zeros(2)  # P(formula | the atom's state)
+    if block.truth is not None:
+        rest = np.moveaxis(block.truth.astype(float), at, 0)
+        for k in range(len(scope) - 1, -1, -1):
+            if k != at:
+                rest = rest @ np.array([1 - p[scope[k]], p[scope[k]]])
+        true = rest
+    elif block.automaton is not None:
+        step, accepting = block.automaton
+        for state in (0, 1):
+            at_state = np.zeros(len(accepting))
+            at_state[0] = 1.0
+            for k, i in enumerate(scope):
+                chance = float(state) if k == at else p[i]
+                then = np.zeros_like(at_state)
+                np.add.at(then, step[k, :, 0], at_state * (1 - chance))
+                np.add.at(then, step[k, :, 1], at_state * chance)
+                at_state = then
+            true[state] = at_state[accepting].sum()
+    if math.isinf(w):
+        values = true
+    else:
+        values = 1.0 + true * math.expm1(w)
+    with np.errstate(divide="ignore"):
+        odds = np.log(values)
+    return float(odds[1] - odds[0]) if values.any() else 0.0
+
+
+def _unique_reasons(answer: Answer, ident: int) -> list[Reason]:
+    """The functional constraint that an atom is under."""
+    store, p = answer.rules.store, answer.probabilities
+    home = next(q for q in store.open_predicates if q.first <= ident < q.first + q.n)
+    if home.unique is None:
+        return []
+    determined, exactly = home.unique
+    keys = [f"a{k}" for k in range(home.arity) if k not in determined]
+    on = " and ".join(f"b.{a} = a.{a}" for a in keys)
+    got = store.con.execute(
+        f"select b.id from {home.atoms} a join {home.atoms} b on {on} where a.id = {ident} and "
+        f"b.id <> {ident}"
+    ).fetchnumpy()
+    q = p[np.asarray(got["id"], dtype=np.int64)]
+    with np.errstate(divide="ignore"):
+        none = float(np.log1p(-q).sum())
+        odds = np.where(q < 1, q / np.maximum(1 - q, 1e-300), np.inf).sum()
+        one = none + float(np.log(odds)) if odds > 0 else -math.inf
+    push = none - one if exactly else none - float(np.logaddexp(none, one))
+    words = "exactly one" if exactly else "at most one"
+    names = ", ".join(home.columns[k] for k in determined)
+    given = ", ".join(home.columns[k] for k in range(home.arity) if k not in determined)
+    text = f"{words} {names} for each {given} in {home.name}"
+    return [Reason(text, text, math.inf, push)]
+
+
+def substituted(formula: Formula, binding: dict[str, str]) -> Formula:
+    """A formula with values for its free variables."""
+
+    def term(t: Term) -> Term:
+        if isinstance(t, Variable):
+            return Constant(binding[t.name]) if t.name in binding else Variable(t.name)
+        if isinstance(t, Arithmetic):
+            return Arithmetic(t.op, term(t.left), term(t.right))
+        return t
+
+    f = formula
+    if isinstance(f, Atom):
+        return Atom(f.predicate, tuple(term(t) for t in f.terms))  # type: ignore[misc]
+    if isinstance(f, Compare):
+        return Compare(f.op, term(f.left), term(f.right), f.negated)
+    if isinstance(f, Not):
+        return Not(substituted(f.part, binding))
+    if isinstance(f, And | Or):
+        return type(f)(tuple(substituted(x, binding) for x in f.parts))
+    if isinstance(f, Implies | Iff):
+        return type(f)(substituted(f.left, binding), substituted(f.right, binding))
+    assert isinstance(f, Exists | Forall)
+    return type(f)(f.variables, substituted(f.part, binding))

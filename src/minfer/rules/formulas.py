@@ -1,0 +1,353 @@
+"""First-order formulas: what a rule says, before any table is looked at.
+
+Terms are variables and constants; atoms, comparisons of terms with arithmetic; ``! ^ v => <=>``,
+``EXIST`` and ``FORALL``. Variables that no quantifier binds are *free*: a rule is meant for each of
+their values. Formulas are frozen and compare by value.
+
+Two normal forms are all that grounding needs: negations pushed down to the literals
+(:func:`negation_normal`), and conjunctions of clauses (:func:`clauses`), whose literals may be
+quantified formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TypeAlias, Union
+
+from minfer.errors import RefusedError
+
+MAX_CLAUSES = 256  # of one formula
+
+COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable; ``plus``: the rule has a weight for each of its values."""
+
+    name: str
+    plus: bool = False
+
+    def __str__(self) -> str:
+        return f"+{self.name}" if self.plus else self.name
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant, as it was written (without quotes)."""
+
+    text: str
+
+    @property
+    def number(self) -> float | None:
+        """Its value, if it is a number."""
+        try:
+            return float(self.text)
+        except ValueError:
+            return None
+
+    def __str__(self) -> str:
+        word = self.text.isidentifier() and self.text.isascii() and self.text[0].isupper()
+        if word or self.number is not None:
+            return self.text
+        return '"' + self.text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """left op right, of ``+ - * /``."""
+
+    op: str
+    left: Term
+    right: Term
+
+    def __str__(self) -> str:
+        return f"({self.left} {self.op} {self.right})"
+
+
+Term: TypeAlias = Union[Variable, Constant, Arithmetic]  # noqa: UP007 (recursive)
+
+
+@dataclass(frozen=True)
+class Atom:
+    """predicate(terms)."""
+
+    predicate: str
+    terms: tuple[Variable | Constant, ...]
+
+    def __str__(self) -> str:
+        return f"{self.predicate}({', '.join(map(str, self.terms))})"
+
+
+@dataclass(frozen=True)
+class Compare:
+    """left op right, of :data:`COMPARISONS`, or not; without a value (x / 0) it is false."""
+
+    op: str
+    left: Term
+    right: Term
+    negated: bool = False
+
+    def __str__(self) -> str:
+        text = f"{self.left} {self.op} {self.right}"
+        return f"!({text})" if self.negated else text
+
+
+@dataclass(frozen=True)
+class Not:
+    part: Formula
+
+    def __str__(self) -> str:
+        return f"!{_inside(self.part)}"
+
+
+@dataclass(frozen=True)
+class And:
+    parts: tuple[Formula, ...]
+
+    def __str__(self) -> str:
+        return " ^ ".join(map(_inside, self.parts))
+
+
+@dataclass(frozen=True)
+class Or:
+    parts: tuple[Formula, ...]
+
+    def __str__(self) -> str:
+        return " v ".join(map(_inside, self.parts))
+
+
+@dataclass(frozen=True)
+class Implies:
+    left: Formula
+    right: Formula
+
+    def __str__(self) -> str:
+        left = str(self.left) if isinstance(self.left, And | Or) else _inside(self.left)
+        right = str(self.right) if isinstance(self.right, And | Or) else _inside(self.right)
+        return f"{left} => {right}"
+
+
+@dataclass(frozen=True)
+class Iff:
+    left: Formula
+    right: Formula
+
+    def __str__(self) -> str:
+        return f"{_inside(self.left)} <=> {_inside(self.right)}"
+
+
+@dataclass(frozen=True)
+class Exists:
+    variables: tuple[str, ...]
+    part: Formula
+
+    def __str__(self) -> str:
+        return f"EXIST {', '.join(self.variables)} {_inside(self.part)}"
+
+
+@dataclass(frozen=True)
+class Forall:
+    variables: tuple[str, ...]
+    part: Formula
+
+    def __str__(self) -> str:
+        return f"FORALL {', '.join(self.variables)} {_inside(self.part)}"
+
+
+Formula: TypeAlias = Union[Atom, Compare, Not, And, Or, Implies, Iff, Exists, Forall]  # noqa: UP007
+
+
+def _inside(formula: Formula) -> str:
+    if isinstance(formula, Atom):
+        return str(formula)
+    if isinstance(formula, Not) and isinstance(formula.part, Atom):
+        return str(formula)
+    return f"({formula})"
+
+
+# ---------------------------------------------------------------------- looking
+
+
+def atoms(formula: Formula) -> Iterator[Atom]:
+    """All atoms, from left to right."""
+    for part in _walk(formula):
+        if isinstance(part, Atom):
+            yield part
+
+
+def comparisons(formula: Formula) -> Iterator[Compare]:
+    """All comparisons, from left to right."""
+    for part in _walk(formula):
+        if isinstance(part, Compare):
+            yield part
+
+
+def quantified(formula: Formula) -> bool:
+    """Whether there is a quantifier."""
+    return any(isinstance(part, Exists | Forall) for part in _walk(formula))
+
+
+def children(formula: Formula) -> tuple[Formula, ...]:
+    """The formulas that one is made of."""
+    if isinstance(formula, Not | Exists | Forall):
+        return (formula.part,)
+    if isinstance(formula, And | Or):
+        return formula.parts
+    if isinstance(formula, Implies | Iff):
+        return formula.left, formula.right
+    return ()
+
+
+def _walk(formula: Formula) -> Iterator[Formula]:
+    yield formula
+    for part in children(formula):
+        yield from _walk(part)
+
+
+def variables_of(term: Term) -> Iterator[Variable]:
+    """The variables of a term."""
+    if isinstance(term, Variable):
+        yield term
+    elif isinstance(term, Arithmetic):
+        yield from variables_of(term.left)
+        yield from variables_of(term.right)
+
+
+def free_variables(formula: Formula) -> dict[str, bool]:
+    """Names of the free variables in order of appearance; True for those with a ``+``."""
+    found: dict[str, bool] = {}
+
+    def look(part: Formula, bound: frozenset[str]) -> None:
+        if isinstance(part, Exists | Forall):
+            look(part.part, bound | frozenset(part.variables))
+            return
+        terms: tuple[Term, ...] = ()
+        if isinstance(part, Atom):
+            terms = part.terms
+        elif isinstance(part, Compare):
+            terms = (part.left, part.right)
+        for term in terms:
+            for v in variables_of(term):
+                if v.name not in bound:
+                    found[v.name] = found.get(v.name, False) or v.plus
+        for child in children(part):
+            look(child, bound)
+
+    look(formula, frozenset())
+    return found
+
+
+# ---------------------------------------------------------------------- rewriting
+
+
+def renamed_apart(formula: Formula) -> Formula:
+    """The same formula, no quantified variable called like a free one or another quantified one."""
+    used = set(free_variables(formula))
+
+    def go(part: Formula, names: dict[str, str]) -> Formula:
+        if isinstance(part, Exists | Forall):
+            inner = dict(names)
+            for v in part.variables:
+                new, k = v, 1
+                while new in used:
+                    k += 1
+                    new = f"{v}_{k}"
+                used.add(new)
+                inner[v] = new
+            return type(part)(tuple(inner[v] for v in part.variables), go(part.part, inner))
+
+        def term(t: Term) -> Term:
+            if isinstance(t, Variable):
+                return Variable(names.get(t.name, t.name), t.plus)
+            if isinstance(t, Arithmetic):
+                return Arithmetic(t.op, term(t.left), term(t.right))
+            return t
+
+        if isinstance(part, Atom):
+            return Atom(part.predicate, tuple(term(t) for t in part.terms))  # type: ignore[misc]
+        if isinstance(part, Compare):
+            return Compare(part.op, term(part.left), term(part.right), part.negated)
+        return _mapped(part, lambda child: go(child, names))
+
+    return go(formula, {})
+
+
+def _mapped(formula: Formula, change: Callable[[Formula], Formula]) -> Formula:
+    if isinstance(formula, Not):
+        return Not(change(formula.part))
+    if isinstance(formula, And | Or):
+        return type(formula)(tuple(change(part) for part in formula.parts))
+    if isinstance(formula, Implies | Iff):
+        return type(formula)(change(formula.left), change(formula.right))
+    return formula
+
+
+def negation_normal(formula: Formula, negate: bool = False) -> Formula:
+    """Negations at atoms alone (comparisons say it themselves), no ``=>``; ``<=>`` written out.
+
+    Conjunctions and disjunctions are flat.
+    """
+    f = formula
+    if isinstance(f, Atom):
+        return Not(f) if negate else f
+    if isinstance(f, Compare):
+        return replace(f, negated=not f.negated) if negate else f
+    if isinstance(f, Not):
+        return negation_normal(f.part, not negate)
+    if isinstance(f, And | Or):
+        conjunction = isinstance(f, And) != negate
+        return _flat(And if conjunction else Or, [negation_normal(p, negate) for p in f.parts])
+    if isinstance(f, Implies):
+        left, right = negation_normal(f.left, not negate), negation_normal(f.right, negate)
+        return _flat(And if negate else Or, [left, right])
+    if isinstance(f, Iff):
+        first = Or((Not(f.left), f.right))
+        second = Or((f.left, Not(f.right)))
+        return negation_normal(And((first, second)), negate)
+    existential = isinstance(f, Exists) != negate
+    return (Exists if existential else Forall)(f.variables, negation_normal(f.part, negate))
+
+
+def _flat(kind: type[And] | type[Or], parts: list[Formula]) -> Formula:
+    out: list[Formula] = []
+    for part in parts:
+        for p in part.parts if isinstance(part, kind) else (part,):
+            if p not in out:
+                out.append(p)
+    return out[0] if len(out) == 1 else kind(tuple(out))
+
+
+def clauses(formula: Formula) -> list[tuple[Formula, ...]]:
+    """Clauses whose conjunction is the formula; quantified parts count as literals.
+
+    A FORALL over a conjunction or at the top gives up its quantifier: the variables become free
+    where that means the same for a *hard* rule; for weights it does not, so it stays here.
+    """
+
+    def go(f: Formula) -> list[tuple[Formula, ...]]:
+        if isinstance(f, And):
+            return _limited([c for part in f.parts for c in go(part)], formula)
+        if isinstance(f, Or):
+            out: list[tuple[Formula, ...]] = [()]
+            for part in f.parts:
+                out = _limited([(*a, *b) for a in out for b in go(part)], formula)
+            return out
+        return [(f,)]
+
+    found: list[tuple[Formula, ...]] = []
+    for clause in go(negation_normal(formula)):
+        literals = tuple(dict.fromkeys(clause))
+        if not any(negation_normal(x, True) in literals for x in literals):
+            found.append(literals)
+    return list(dict.fromkeys(found))
+
+
+def _limited(found: list[tuple[Formula, ...]], formula: Formula) -> list[tuple[Formula, ...]]:
+    if len(found) > MAX_CLAUSES:
+        raise RefusedError(
+            f"the formula {str(formula)[:80]} is more than {MAX_CLAUSES} clauses; name parts of it "
+            "by predicates of their own, defined by hard rules"
+        )
+    return found

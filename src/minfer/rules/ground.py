@@ -1,0 +1,830 @@
+"""Rules into factors: what each formula becomes, and all its groundings as arrays.
+
+A weighted formula counts where the *formula* is true: one factor for each value of its free
+variables. Most are clauses, or conjunctions (the clause of the opposite literals with the opposite
+weight); these are found by one join of the database. ``EXIST`` over a domain is one long clause.
+What is left (``<=>``, conjunctions in disjunctions) is a table over its atoms, one for each pattern
+of what is known, coincides or is no candidate. Quantifiers inside quantifiers are written out in
+Python: exact and slow, for small domains.
+
+``split=True`` is Alchemy's way: a formula becomes clauses that share its weight, another model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import ContradictionError, ModelError, RefusedError
+from minfer.factors import Clauses, ExactlyOne, AtMostOne, Features, Tables
+from minfer.factors.logical import Automata
+from minfer.graph import FactorGraph
+from minfer.rules.formulas import (
+    And,
+    Atom,
+    Compare,
+    Constant,
+    Exists,
+    Forall,
+    Formula,
+    Not,
+    Or,
+    Variable,
+    atoms,
+    clauses,
+    comparisons,
+    free_variables,
+    negation_normal,
+    quantified,
+    renamed_apart,
+    variables_of,
+)
+from minfer.rules.joins import Builder, Join, variable_classes
+from minfer.rules.parse import Rule
+from minfer.rules.schema import Store
+from minfer.words import counted, visible
+
+MAX_TABLE = 16  # atoms of a formula that is no clause
+MAX_WRITTEN_OUT = 200_000  # groundings that are written out in Python
+_FEATURE = 6
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a rule that is grounded by itself: a clause, or a formula as a whole.
+
+    ``share`` times the rule's weight counts where it is true (a conjunction is the clause of the
+    opposite literals, its share -1).
+    """
+
+    rule: int
+    share: float
+    literals: tuple[Formula, ...] = ()  # of a clause; Exists among them
+    formula: Formula | None = None  # else
+
+    @property
+    def clause(self) -> bool:
+        return self.formula is None
+
+    @property
+    def long(self) -> bool:
+        return any(isinstance(x, Exists) for x in self.literals)
+
+
+@dataclass
+class Block:
+    """Factors of one rule over as many atoms each.
+
+    ``count`` bindings give each factor (their weights add up), ``key`` is its row among the rule's
+    weights. ``positive`` are the signs of clauses; other formulas have a truth table; long ones an
+    automaton.
+    """
+
+    rule: int
+    scope: NDArray[np.int32]  # (F, A)
+    share: float
+    positive: NDArray[np.bool_] | None = None  # (A,)
+    truth: NDArray[np.bool_] | None = None  # (2,) * A
+    automaton: tuple[NDArray[np.int32], NDArray[np.bool_]] | None = None  # steps; accepting ends
+    count: NDArray[np.int64] | None = None
+    key: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.scope)
+
+
+@dataclass
+class Grounding:
+    """All factors of a program, before they have weights.
+
+    Attributes
+    ----------
+    blocks : in order of their rules
+    bindings : of each rule that may matter (those that evidence decides are none)
+    keys : of each rule with a +, the values of these variables, one row for each weight
+    """
+
+    blocks: list[Block] = field(default_factory=list)
+    bindings: list[int] = field(default_factory=list)
+    keys: dict[int, list[tuple[str, ...]]] = field(default_factory=dict)
+
+
+def parts_of(rule: Rule, number: int, split: bool = False) -> list[Part]:
+    """The pieces that a rule is grounded in."""
+    formula = negation_normal(renamed_apart(rule.formula))
+    if split and not rule.hard:
+        found = clauses(formula)
+        return [
+            part for c in found
+            for part in _parts(_disjunction(c), number, 1.0 / len(found), False)
+        ]  # fmt: skip
+    return _parts(formula, number, 1.0, rule.hard)
+
+
+def _disjunction(literals: Sequence[Formula]) -> Formula:
+    return literals[0] if len(literals) == 1 else Or(tuple(literals))
+
+
+def _parts(formula: Formula, number: int, share: float, hard: bool) -> list[Part]:
+    literals = _clause(formula)
+    if literals is not None:
+        return [Part(number, share, literals)] if not _tautology(literals) else []
+    if hard and isinstance(formula, And):
+        return [p for x in formula.parts for p in _parts(x, number, share, True)]
+    if hard and isinstance(formula, Forall):  # as if its variables were free
+        return _parts(formula.part, number, share, True)
+    if hard and isinstance(formula, Or) and not quantified(formula):
+        return [p for c in clauses(formula) for p in _parts(_disjunction(c), number, share, True)]
+    opposite = _clause(negation_normal(formula, True))
+    if opposite is not None and not hard:
+        return [Part(number, -share, opposite)] if not _tautology(opposite) else []
+    return [Part(number, share, formula=formula)]
+
+
+def _tautology(literals: Sequence[Formula]) -> bool:
+    return any(negation_normal(x, True) in literals for x in literals)
+
+
+def _clause(formula: Formula) -> tuple[Formula, ...] | None:
+    """Literals (and EXIST over conjunctions of literals) whose disjunction is the formula."""
+    out: list[Formula] = []
+    for part in formula.parts if isinstance(formula, Or) else (formula,):
+        if isinstance(part, Exists):
+            terms = _terms(part)
+            if terms is None:
+                return None
+            out += terms
+        elif _is_literal(part):
+            out.append(part)
+        else:
+            return None
+    return tuple(dict.fromkeys(out))
+
+
+def _terms(quantifier: Exists) -> list[Formula] | None:
+    """EXIST over a disjunction, taken apart; None where more than literals are inside."""
+    inner = quantifier.part
+    out: list[Formula] = []
+    for part in inner.parts if isinstance(inner, Or) else (inner,):
+        if isinstance(part, Exists):
+            deeper = _terms(Exists(quantifier.variables + part.variables, part.part))
+            if deeper is None:
+                return None
+            out += deeper
+            continue
+        literals = part.parts if isinstance(part, And) else (part,)
+        if not all(map(_is_literal, literals)):
+            return None
+        names = free_variables(part)
+        used = tuple(v for v in quantifier.variables if v in names)
+        if used:
+            out.append(Exists(used, part))
+        elif len(literals) == 1:
+            out.append(part)
+        else:
+            return None
+    return out
+
+
+def _is_literal(formula: Formula) -> bool:
+    if isinstance(formula, Not):
+        return isinstance(formula.part, Atom)
+    return isinstance(formula, Atom | Compare)
+
+
+class Grounder:
+    """Grounds rules over the tables of a store."""
+
+    def __init__(
+        self, store: Store, rules: Sequence[Rule], split: bool = False, whole_domains: bool = False
+    ) -> None:
+        self.store, self.rules = store, list(rules)
+        self.split, self.whole_domains = split, whole_domains
+        self.parts = [
+            p for k, rule in enumerate(self.rules)
+            if rule.weight != 0 for p in parts_of(rule, k, split)
+        ]  # fmt: skip
+
+    def builder(self, part: Part) -> Builder:
+        rule = self.rules[part.rule]
+        formula = _disjunction(part.literals) if part.clause else part.formula
+        assert formula is not None
+        classes = variable_classes(self.store, rule, formula)
+        classes |= {
+            k: v for k, v in variable_classes(self.store, rule, rule.formula).items()
+            if k not in classes
+        }  # fmt: skip
+        return Builder(self.store, rule, classes, self.whole_domains)
+
+    def free(self, part: Part) -> list[str]:
+        """The variables that a part is grounded for."""
+        formula = _disjunction(part.literals) if part.formula is None else part.formula
+        return list(dict.fromkeys([*free_variables(formula), *self.rules[part.rule].plus]))
+
+    def joins(self, part: Part) -> list[Join]:
+        """The joins of a part that is a clause of plain literals."""
+        return self.builder(part).joins(part.literals, self.rules[part.rule].plus)
+
+    def easy(self, part: Part) -> bool:
+        """Whether a part is a clause that one join finds."""
+        return part.clause and not part.long
+
+    # ------------------------------------------------------------------ all
+
+    def ground(self) -> Grounding:
+        """All factors."""
+        out = Grounding(bindings=[0] * len(self.rules))
+        values: dict[int, _Keys] = {}
+        for part in self.parts:
+            keys = values.setdefault(part.rule, _Keys(self.store, self, part.rule))
+            for block in self.blocks(part, keys):
+                n = len(block) if block.count is None else int(block.count.sum())
+                out.bindings[part.rule] += n
+                out.blocks.append(block)
+        out.keys = {k: v.texts() for k, v in values.items() if self.rules[k].plus}
+        return out
+
+    def blocks(self, part: Part, keys: _Keys) -> Iterator[Block]:
+        """The factors of a part."""
+        if self.easy(part):
+            for join in self.joins(part):
+                yield from self._plain(part, join, keys)
+            if self.rules[part.rule].hard:
+                self._check_violated(part)
+        elif part.clause and self._flat(part):
+            yield from self._long(part, keys)
+        elif not part.clause and part.formula is not None and not quantified(part.formula):
+            yield from self._patterns(part, keys)
+        else:
+            yield from self._written_out(part, keys)
+
+    def _contradiction(self, part: Part, binding: Mapping[str, str] | None = None) -> None:
+        at = ""
+        if binding:
+            at = " at " + ", ".join(f"{k} = {visible(v)}" for k, v in binding.items())
+        raise ContradictionError(
+            f"{self.rules[part.rule].name}: the evidence breaks this hard rule{at}"
+        )
+
+    def binding_at(self, part: Part, sql: str, names: Sequence[str]) -> dict[str, str]:
+        """The values of variables in the first row of a query (columns v0, v1, ...)."""
+        row = self.store.con.execute(sql).fetchone()
+        classes = self.builder(part).classes
+        if row is None:
+            return {}
+        return {
+            name: self.store.texts(np.array([x]), classes[name])[0] for name, x in zip(names, row)
+        }
+
+    # ------------------------------------------------------------------ clauses
+
+    def _plain(self, part: Part, join: Join, keys: _Keys) -> Iterator[Block]:
+        if not join.literals:
+            return
+        got = self.store.con.execute(join.ids_sql()).fetchnumpy()
+        ids = [_int32(got[f"i{k}"]) for k in range(len(join.literals))]
+        count = np.asarray(got["n"], dtype=np.int64) if "n" in got else None
+        if count is not None and (not len(count) or int(count.max()) == 1):
+            count = None
+        key = keys.rows([got[f"k{k}"] for k in range(len(join.plus))]) if join.plus else None
+        positive = np.array([x.positive for x in join.literals])
+        for a, b in combinations(range(len(ids)), 2):
+            x, y = join.literals[a], join.literals[b]
+            if x.predicate == y.predicate and x.positive == y.positive:
+                same = ids[a] == ids[b]
+                if same.any():
+                    ids[b] = np.where(same, np.int32(-1), ids[b])
+        uncertain = [
+            k for k, x in enumerate(join.literals)
+            if x.optional or x.may_be_known or len(ids[k]) and ids[k].min() < 0
+        ]  # fmt: skip
+        for rows, kept in _by_absence(ids, uncertain):
+            if not kept:
+                continue
+            scope = np.empty((len(ids[0]) if rows is None else len(rows), len(kept)), np.int32)
+            for j, k in enumerate(kept):
+                scope[:, j] = ids[k] if rows is None else ids[k][rows]
+            if len(scope):
+                yield Block(
+                    part.rule, scope, part.share, positive[kept],
+                    count=count if rows is None or count is None else count[rows],
+                    key=key if rows is None or key is None else key[rows],
+                )  # fmt: skip
+
+    def _check_violated(self, part: Part) -> None:
+        """A hard clause that evidence makes false, no atom left to mend it."""
+        builder = self.builder(part)
+        if not self.whole_domains and not _bound_without_heads(part.literals, self.store):
+            return
+        for join in builder.joins(part.literals, everything=True):
+            false = [f"{x.id} = -1" for x in join.literals]
+            names = [n for n in join.variables if n in builder.classes]
+            listed = ", ".join(join.variables[n] for n in names) or "1"
+            sql = f"select {listed} {join.from_where(false)} limit 1"
+            if self.store.con.execute(sql).fetchone() is not None:
+                self._contradiction(part, self.binding_at(part, sql, names))
+
+    # ------------------------------------------------------------------ EXIST
+
+    def _flat(self, part: Part) -> bool:
+        """Whether each term of a clause has at most one open literal."""
+        for literal in part.literals:
+            if isinstance(literal, Exists):
+                inner = [a for a in atoms(literal) if self.store.predicates[a.predicate].open]
+                if len(inner) > 1:
+                    return False
+        return True
+
+    def _long(self, part: Part, keys: _Keys) -> Iterator[Block]:
+        """Clauses with EXIST: rows of a driving table, and for each the literals of its terms."""
+        store, builder = self.store, self.builder(part)
+        rule = self.rules[part.rule]
+        plain = [x for x in part.literals if not isinstance(x, Exists)]
+        terms = [x for x in part.literals if isinstance(x, Exists)]
+        free = self.free(part)
+        wide = Builder(store, rule, builder.classes, True)
+        join = wide.joins(plain, free, everything=True)[0]
+        names = list(free)
+        select = [f"{join.variables[v]} as v{k}" for k, v in enumerate(names)]
+        select += [f"{x.id} as i{k}" for k, x in enumerate(join.literals)]
+        table = store.fresh("driver")
+        store.con.execute(
+            f"create temp table {table} as select (row_number() over () - 1)::integer as r, "
+            f"{', '.join(select) or '0 as v'} {join.from_where()}"
+        )
+        got = store.con.execute(f"select * from {table} order by r").fetchnumpy()
+        n = len(got["r"])
+        rows = [np.arange(n, dtype=np.int64)] * len(join.literals)
+        ids = [_int32(got[f"i{k}"]).astype(np.int64) for k in range(len(join.literals))]
+        signs = [np.full(n, x.positive) for x in join.literals]
+        satisfied = np.zeros(n, dtype=bool)
+        for term in terms:
+            found = store.con.execute(self._term_sql(wide, term, table, names)).fetchnumpy()
+            r = np.asarray(found["r"], dtype=np.int64)
+            yes = np.asarray(found["yes"], dtype=bool)
+            satisfied[r[yes]] = True
+            ids.append(_int32(found["i"]).astype(np.int64))
+            rows.append(r)
+            positive = all(isinstance(x, Atom) for x in _open_literals(store, term))
+            signs.append(np.full(len(r), positive))
+        store.con.execute(f"drop table {table}")
+        row, atom, sign = (np.concatenate(x) if x else np.zeros(0, np.int64)
+                           for x in (rows, ids, signs))  # fmt: skip
+        sign = sign.astype(bool)
+        good = (atom >= 0) & ~satisfied[row]
+        row, atom, sign = row[good], atom[good], sign[good]
+        order = np.lexsort((sign, atom, row))
+        row, atom, sign = row[order], atom[order], sign[order]
+        same = (row[1:] == row[:-1]) & (atom[1:] == atom[:-1])
+        satisfied[row[1:][same & (sign[1:] != sign[:-1])]] = True
+        good = np.concatenate([[True], ~same])[: len(row)] & ~satisfied[row]
+        row, atom, sign = row[good], atom[good], sign[good]
+        size = np.bincount(row, minlength=n)
+        if rule.hard and (broken := (size == 0) & ~satisfied).any():
+            k = int(np.flatnonzero(broken)[0])
+            self._contradiction(part, {
+                v: store.texts(np.asarray(got[f"v{i}"])[k : k + 1], builder.classes[v])[0]
+                for i, v in enumerate(names)
+            })  # fmt: skip
+        key = None
+        if rule.plus:
+            key = keys.rows([got[f"v{names.index(v)}"] for v in rule.plus])
+        first = np.concatenate([[0], np.cumsum(size)])
+        for length in np.unique(size[size > 0]).tolist():
+            which = np.flatnonzero(size == length)
+            place = first[which][:, None] + np.arange(length)
+            scopes, positives = atom[place].astype(np.int32), sign[place]
+            mine = None if key is None else key[which]
+            yield from _merged_clauses(part, scopes, positives, mine)
+
+    def _term_sql(
+        self, builder: Builder, term: Exists, table: str, names: Sequence[str]
+    ) -> str:
+        """Rows (r, i, yes) of a term EXIST y (conjunction): an atom that would make it true."""
+        store = self.store
+        bound = {v: f"d.v{k}" for k, v in enumerate(names)}
+        literals = term.part.parts if isinstance(term.part, And) else (term.part,)
+        text, where = f"from {table} d", []
+        aliases = 0
+        ident, yes = "-1", "true"
+        late: list[Formula] = []
+
+        def source(sql: str, on: list[str], how: str = "join") -> None:
+            nonlocal text
+            text += f" {how} {sql} on {' and '.join(on) or 'true'}"
+
+        for literal in literals:
+            if not isinstance(literal, Atom):
+                late.append(literal)
+                continue
+            alias = f"t{aliases}"
+            aliases += 1
+            p = store.predicates[literal.predicate]
+            on, _, _ = builder.arguments(literal, alias, bound)
+            source(f"{p.table} {alias}", on)
+            if p.open:
+                where.append(f"{alias}.known <> 0")
+                ident, yes = f"{alias}.id", f"{alias}.known = 1"
+        for v in term.variables:
+            if v not in bound:
+                alias = f"t{aliases}"
+                aliases += 1
+                source(f"{store.domain(builder.classes[v])[0]} {alias}", [])
+                bound[v] = f"{alias}.v"
+        for literal in late:
+            if isinstance(literal, Compare):
+                where.append(builder.comparison(literal, bound))
+                continue
+            assert isinstance(literal, Not) and isinstance(literal.part, Atom)
+            p = store.predicates[literal.part.predicate]
+            if not p.open:
+                where.append(builder.absent(literal.part, bound))
+                continue
+            alias = f"t{aliases}"
+            aliases += 1
+            on, _, _ = builder.arguments(literal.part, alias, bound)
+            source(f"{p.table} {alias}", on, "left join")
+            where.append(f"{alias}.known is distinct from 1")
+            ident = f"coalesce({alias}.id, -1)"
+            yes = f"({alias}.known is null or {alias}.known = 0)"
+        condition = f" where {' and '.join(where)}" if where else ""
+        return f"select d.r as r, {ident} as i, {yes} as yes {text}{condition}"
+
+    # ------------------------------------------------------------------ other formulas
+
+    def _patterns(self, part: Part, keys: _Keys) -> Iterator[Block]:
+        """A formula without quantifiers as tables, one for each pattern of what is left of it."""
+        assert part.formula is not None
+        store, builder, rule = self.store, self.builder(part), self.rules[part.rule]
+        free = self.free(part)
+        selects = []
+        for clause in clauses(part.formula):
+            for join in builder.joins(clause, free, everything=True):
+                listed = ", ".join(f"{join.variables[v]} as v{k}" for k, v in enumerate(free))
+                selects.append(f"select {listed or '0 as v'} {join.from_where()}")
+        if not selects:
+            return
+        bound = {v: f"d.v{k}" for k, v in enumerate(free)}
+        text = f"from ({' union '.join(selects)}) d"
+        columns = [f"d.v{k} as v{k}" for k in range(len(free))]
+        places: dict[Formula, int] = {}
+        listed = list(dict.fromkeys([*atoms(part.formula), *comparisons(part.formula)]))
+        for j, a in enumerate(listed):
+            places[a] = j
+            if isinstance(a, Compare):
+                columns.append(f"if({builder.comparison(a, bound)}, -2, -1) as i{j}")
+                continue
+            p = store.predicates[a.predicate]
+            on, _, _ = builder.arguments(a, f"t{j}", bound)
+            text += f" left join {p.table} t{j} on {' and '.join(on) or 'true'}"
+            if p.open:
+                known = f"if(t{j}.known = 2, t{j}.id, -1 - t{j}.known)"
+                columns.append(f"coalesce({known}, -1) as i{j}")
+            else:
+                columns.append(f"if(t{j}.a0 is null, -1, -2) as i{j}")
+        got = store.con.execute(f"select {', '.join(columns)} {text}").fetchnumpy()
+        if not listed or not len(got["i0"]):
+            return
+        ids = np.stack([_int32(got[f"i{j}"]) for j in range(len(listed))], axis=1)
+        code = ids.copy()  # -1 false, -2 true, else the column where its atom is first
+        for j in range(len(listed)):
+            here = ids[:, j] >= 0
+            code[here, j] = j
+            for i in range(j - 1, -1, -1):
+                same = here & (ids[:, i] == ids[:, j])
+                code[same, j] = i
+        patterns, which = _unique_rows(code)
+        key = keys.rows([got[f"v{free.index(v)}"] for v in rule.plus]) if rule.plus else None
+        for k, pattern in enumerate(patterns):
+            kept = [j for j in range(len(listed)) if pattern[j] == j]
+            rows = np.flatnonzero(which == k)
+            if len(kept) > MAX_TABLE:
+                raise RefusedError(
+                    f"{rule.name}: a formula that is no clause has at most {MAX_TABLE} open atoms, "
+                    f"not {len(kept)}; name a part of it by a predicate, defined by a hard rule"
+                )
+            cells = np.indices((2,) * len(kept)).reshape(len(kept), -1).astype(bool)
+            values: dict[Formula, Any] = {}
+            for a, j in places.items():
+                at = int(pattern[j])
+                values[a] = cells[kept.index(at)] if at >= 0 else np.bool_(at == -2)
+            truth = np.broadcast_to(evaluate(part.formula, values), (2 ** len(kept),))
+            if truth.all() or not truth.any():
+                if rule.hard and not truth.any():
+                    binding = {
+                        v: store.texts(np.asarray(got[f"v{i}"])[rows[:1]], builder.classes[v])[0]
+                        for i, v in enumerate(free)
+                    }
+                    self._contradiction(part, binding)
+                continue
+            yield Block(
+                part.rule, np.ascontiguousarray(ids[rows][:, kept]), part.share,
+                truth=truth.reshape((2,) * len(kept)), key=None if key is None else key[rows],
+            )  # fmt: skip
+
+    def _written_out(self, part: Part, keys: _Keys) -> Iterator[Block]:
+        """Formulas with quantifiers inside, written out over their domains in Python."""
+        store, builder, rule = self.store, self.builder(part), self.rules[part.rule]
+        formula = part.formula if part.formula is not None else _disjunction(part.literals)
+        free = self.free(part)
+        domains = {v: self._values(builder.classes[v]) for v in builder.classes}
+        size = math.prod(len(domains[v]) for v in free)
+        if size > MAX_WRITTEN_OUT:
+            raise RefusedError(
+                f"{rule.name}: a formula with quantifiers that is no clause is written out for "
+                f"every value of its variables, {size:,} times; at most {MAX_WRITTEN_OUT:,}. Name "
+                "what is under the quantifier by a predicate of its own, defined by a hard rule"
+            )
+        world = _World(store, {a.predicate for a in atoms(formula)}, builder)
+        for values in product(*(domains[v] for v in free)):
+            binding = dict(zip(free, values))
+            left = world.residual(formula, binding, domains)
+            if left is True or left is False:
+                if rule.hard and left is False:
+                    self._contradiction(part, {
+                        v: store.texts(np.array([x]), builder.classes[v])[0]
+                        for v, x in binding.items()
+                    })  # fmt: skip
+                continue
+            key = keys.rows([np.array([binding[v]]) for v in rule.plus]) if rule.plus else None
+            yield _block_of(left, part, rule, key)
+
+    def _values(self, number: int) -> list[Any]:
+        table, n = self.store.domain(number)
+        if n > MAX_WRITTEN_OUT:
+            return []
+        got = self.store.con.execute(f"select v from {table} order by v").fetchnumpy()["v"]
+        return np.asarray(got).tolist()
+
+    # ------------------------------------------------------------------ functional predicates
+
+    def unique_scopes(self) -> Iterator[tuple[bool, list[NDArray[np.int32]]]]:
+        """For each functional predicate: exactly one?, and the atoms of each key."""
+        for p in self.store.open_predicates:
+            if p.unique is None:
+                continue
+            determined, exactly = p.unique
+            by = ", ".join(f"a{k}" for k in range(p.arity) if k not in determined)
+            got = self.store.con.execute(
+                f"select (dense_rank() over (order by {by}) - 1)::integer as g, id from {p.atoms} "
+                "order by g, id"
+            ).fetchnumpy()
+            group, ids = np.asarray(got["g"]), _int32(got["id"])
+            yield exactly, np.split(ids, np.flatnonzero(np.diff(group)) + 1) if len(ids) else []
+
+
+# ---------------------------------------------------------------------- helpers
+
+
+class _Keys:
+    """Rows of weights of a rule with +: a number for each combination of values."""
+
+    def __init__(self, store: Store, grounder: Grounder, rule: int) -> None:
+        self.store, self.grounder, self.rule = store, grounder, rule
+        self.found: dict[tuple[Any, ...], int] = {}
+
+    def rows(self, columns: Sequence[Any]) -> NDArray[np.int64]:
+        table = np.stack([np.asarray(c, dtype=np.float64) for c in columns], axis=1)
+        different, which = np.unique(table, axis=0, return_inverse=True)
+        place = [self.found.setdefault(tuple(row), len(self.found)) for row in different.tolist()]
+        return np.array(place, dtype=np.int64)[which.ravel()]
+
+    def texts(self) -> list[tuple[str, ...]]:
+        rule = self.grounder.rules[self.rule]
+        if not self.found:
+            return []
+        classes = variable_classes(self.store, rule, rule.formula)
+        columns = [
+            self.store.texts(np.array(x), classes[v])
+            for v, x in zip(rule.plus, zip(*self.found))
+        ]
+        return list(zip(*columns))
+
+
+class _World:
+    """What is known of some predicates, as Python sets and dictionaries."""
+
+    def __init__(self, store: Store, names: Iterable[str], builder: Builder) -> None:
+        self.store, self.builder = store, builder
+        self.closed: dict[str, set[tuple[Any, ...]]] = {}
+        self.open: dict[str, dict[tuple[Any, ...], int]] = {}
+        self._constants: dict[tuple[str, int], Any] = {}
+        for name in names:
+            p = store.predicates[name]
+            args = ", ".join(p.arguments)
+            if p.open:
+                sql = f"select {args}, if(known = 2, id, -1 - known) from {p.table}"
+                self.open[name] = {r[:-1]: r[-1] for r in store.con.execute(sql).fetchall()}
+            else:
+                rows = store.con.execute(f"select {args} from {p.table}").fetchall()
+                self.closed[name] = set(rows)
+
+    def value(self, term: Any, binding: Mapping[str, Any], number: int) -> Any:
+        if isinstance(term, Variable):
+            return binding[term.name]
+        at = (term.text, number)
+        if at not in self._constants:
+            sql = self.store.constant(term.text, number, self.builder.rule.name)
+            self._constants[at] = self.store.con.execute(f"select {sql}").fetchone()[0]
+        return self._constants[at]
+
+    def compare(self, c: Compare, binding: Mapping[str, Any]) -> bool:
+        bound = {}
+        for v in (*variables_of(c.left), *variables_of(c.right)):
+            bound[v.name] = f"({binding[v.name]!r})"
+        sql = self.builder.comparison(c, bound)
+        return bool(self.store.con.execute(f"select {sql}").fetchone()[0])
+
+    def residual(
+        self, f: Formula, binding: dict[str, Any], domains: Mapping[str, Sequence[Any]]
+    ) -> Any:
+        """True, False, or what is left: ("lit", id, sign), ("and"|"or", parts)."""
+        if isinstance(f, Atom | Not):
+            atom = f if isinstance(f, Atom) else f.part
+            assert isinstance(atom, Atom)
+            positive = isinstance(f, Atom)
+            p = self.store.predicates[atom.predicate]
+            row = tuple(self.value(t, binding, k) for t, k in zip(atom.terms, p.classes))
+            if not p.open:
+                return (row in self.closed[p.name]) == positive
+            ident = self.open[p.name].get(row, -1)
+            if ident < 0:
+                return (ident == -2) == positive
+            return ("lit", ident, positive)
+        if isinstance(f, Compare):
+            return self.compare(f, binding)
+        if isinstance(f, Exists | Forall):
+            word = "or" if isinstance(f, Exists) else "and"
+            inner = (
+                self.residual(f.part, {**binding, **dict(zip(f.variables, values))}, domains)
+                for values in product(*(domains[v] for v in f.variables))
+            )
+            return _together(word, inner)
+        assert isinstance(f, And | Or)
+        word = "and" if isinstance(f, And) else "or"
+        return _together(word, (self.residual(x, binding, domains) for x in f.parts))
+
+
+def _together(word: str, parts: Iterable[Any]) -> Any:
+    """A conjunction or disjunction of residuals, flat and without repetitions."""
+    decided = word == "or"
+    out: dict[Any, None] = {}
+    for part in parts:
+        if part is decided:
+            return decided
+        if part is (not decided):
+            continue
+        for x in part[1] if part[0] == word else (part,):
+            out[x] = None
+            if x[0] == "lit" and ("lit", x[1], not x[2]) in out:
+                return decided
+    if not out:
+        return not decided
+    return next(iter(out)) if len(out) == 1 else (word, tuple(out))
+
+
+def _literals_of(residual: Any) -> Iterator[tuple[int, bool]]:
+    if residual[0] == "lit":
+        yield residual[1], residual[2]
+    else:
+        for part in residual[1]:
+            yield from _literals_of(part)
+
+
+def _block_of(left: Any, part: Part, rule: Rule, key: NDArray | None) -> Block:
+    """One factor from what is left of a formula."""
+    literals = list(_literals_of(left))
+    listed = sorted({i for i, _ in literals})
+    n = len(listed)
+    if n <= MAX_TABLE:
+        cells = np.indices((2,) * n).reshape(n, -1).astype(bool)
+        place = {i: cells[k] for k, i in enumerate(listed)}
+        truth = _truth(left, place).reshape((2,) * n)
+        scope = np.array([listed], dtype=np.int32)
+        return Block(part.rule, scope, part.share, truth=truth, key=key)
+    if len(literals) == n and (auto := _two_level(left)) is not None:
+        scope, step, ends = auto
+        return Block(part.rule, scope, part.share, automaton=(step, ends), key=key)
+    raise RefusedError(
+        f"{rule.name}: a grounding has {n} open atoms, some of them in several places; at most "
+        f"{MAX_TABLE} then. Name what is under the quantifier by a predicate of its own, defined "
+        "by a hard rule"
+    )
+
+
+def _truth(left: Any, place: Mapping[int, NDArray[np.bool_]]) -> NDArray[np.bool_]:
+    if left[0] == "lit":
+        return place[left[1]] if left[2] else ~place[left[1]]
+    parts = [_truth(x, place) for x in left[1]]
+    return np.logical_and.reduce(parts) if left[0] == "and" else np.logical_or.reduce(parts)
+
+
+def _two_level(left: Any) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.bool_]] | None:
+    """An automaton of a disjunction of conjunctions (or the other way), no atom in it twice.
+
+    States: 0 the present term may still decide, 1 it cannot, 2 decided.
+    """
+    outer = left[0]
+    terms = [x if x[0] != "lit" else (None, (x,)) for x in left[1]]
+    if any(y[0] != "lit" for x in terms for y in x[1]):
+        return None
+    decisive = outer == "or"
+    scope: list[int] = []
+    steps: list[list[list[int]]] = []
+    for _, literals in terms:
+        for k, (_, ident, positive) in enumerate(literals):
+            last = k == len(literals) - 1
+            step = [[0, 0], [0 if last else 1, 0 if last else 1], [2, 2]]
+            for value in (0, 1):
+                helps = (bool(value) == positive) == decisive
+                step[0][value] = (2 if last else 0) if helps else (0 if last else 1)
+            scope.append(ident)
+            steps.append(step)
+    ends = np.array([not decisive, not decisive, decisive])
+    return np.array([scope], dtype=np.int32), np.array(steps, dtype=np.int32), ends
+
+
+def evaluate(formula: Formula, values: Mapping[Formula, Any]) -> Any:
+    """The truth of a formula in negation normal form, from the truths of atoms and comparisons."""
+    if isinstance(formula, Not):
+        return ~values[formula.part]
+    if isinstance(formula, And | Or):
+        parts = [evaluate(x, values) for x in formula.parts]
+        out = parts[0]
+        for x in parts[1:]:
+            out = out & x if isinstance(formula, And) else out | x
+        return out
+    return values[formula]
+
+
+def _open_literals(store: Store, term: Exists) -> list[Formula]:
+    literals = term.part.parts if isinstance(term.part, And) else (term.part,)
+    out: list[Formula] = []
+    for x in literals:
+        atom = x.part if isinstance(x, Not) else x
+        if isinstance(atom, Atom) and store.predicates[atom.predicate].open:
+            out.append(x)
+    return out
+
+
+def _bound_without_heads(literals: Sequence[Formula], store: Store) -> bool:
+    """Whether negated literals bind all variables of a clause."""
+    bound: set[str] = set()
+    names: set[str] = set()
+    for x in literals:
+        if isinstance(x, Not) and isinstance(x.part, Atom):
+            bound |= set(free_variables(x))
+        elif isinstance(x, Atom) and store.predicates[x.predicate].complete:
+            bound |= set(free_variables(x))
+        names |= set(free_variables(x))
+    return names <= bound
+
+
+def _int32(column: Any) -> NDArray[np.int32]:
+    return np.asarray(np.ma.getdata(column)).astype(np.int32, copy=False)
+
+
+def _by_absence(
+    ids: Sequence[NDArray[np.int32]], uncertain: Sequence[int]
+) -> Iterator[tuple[NDArray[np.int64] | None, list[int]]]:
+    """Rows by which literals are left (their id is not -1), and these literals."""
+    everything = list(range(len(ids)))
+    if not uncertain:
+        yield None, everything
+        return
+    pattern = np.zeros(len(ids[0]), dtype=np.int64)
+    for bit, k in enumerate(uncertain):
+        pattern |= (ids[k] < 0).astype(np.int64) << bit
+    for code in np.unique(pattern).tolist():
+        gone = {k for bit, k in enumerate(uncertain) if code >> bit & 1}
+        rows = None if code == 0 and not pattern.any() else np.flatnonzero(pattern == code)
+        yield rows, [k for k in everything if k not in gone]
+
+
+def _unique_rows(code: NDArray) -> tuple[NDArray, NDArray[np.int64]]:
+    patterns, which = np.unique(code, axis=0, return_inverse=True)
+    return patterns, which.ravel()
+
+
+def _merged_clauses(
+    part: Part, scopes: NDArray[np.int32], positives: NDArray[np.bool_], key: NDArray | None
+) -> Iterator[Block]:
+    """Clauses of one length: a block for each pattern of signs, the same ones merged."""
+    patterns, which = _unique_rows(positives)
+    for k, pattern in enumerate(patterns):
+        rows = np.flatnonzero(which == k)
+        table = scopes[rows]
+        if key is not None:
+            table = np.concatenate([table, key[rows, None]], axis=1)
+        different, n = np.unique(table, axis=0, return_counts=True)
+        yield Block(
+            part.rule, np.ascontiguousarray(different[:, : scopes.shape[1]], dtype=np.int32),
+            part.share, pattern.astype(bool), count=n.astype(np.int64),
+            key=None if key is None else different[:, -1].astype(np.int64),
+        )  # fmt: skip

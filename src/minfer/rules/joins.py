@@ -1,0 +1,425 @@
+"""A clause as a join: what the database is asked so that it finds all groundings.
+
+A clause is false where all its literals are, so its groundings are found by joins: a negated closed
+literal is a join with its table, a positive one an anti-join, a comparison a condition. Open
+literals join with the tables of their atoms. A positive open literal whose atom is no candidate is
+false: it is joined from the left, unless the candidates are all there are. Literals that evidence
+makes true drop the grounding, those it makes false are left out of it (their id is -1).
+
+A :class:`Join` keeps all of that in parts (sources, conditions, open literals), so that others can
+ask about the same groundings in their own way: count them, filter the atoms of a literal, put a
+threshold inside, sum messages instead of building factors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+from minfer.errors import ModelError
+from minfer.rules.formulas import (
+    Arithmetic,
+    Atom,
+    Compare,
+    Constant,
+    Formula,
+    Not,
+    Term,
+    Variable,
+    variables_of,
+)
+from minfer.rules.parse import Rule
+from minfer.rules.schema import Store
+from minfer.rules.tables import quoted
+from minfer.words import visible
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table in the FROM list, in the order of the literals it stands for."""
+
+    table: str  # a name, or a query in brackets
+    alias: str
+    on: tuple[str, ...]  # conditions with sources before it, and with constants
+    variables: tuple[tuple[str, str], ...]  # variable: column, for all its arguments
+    left: bool = False  # a left join
+    constants: tuple[str, ...] = ()  # the conditions of ``on`` that are about it alone
+
+
+@dataclass(frozen=True)
+class OpenLiteral:
+    """An open literal of a join."""
+
+    alias: str
+    predicate: str
+    positive: bool
+    atom: Atom
+    optional: bool  # its atom may be missing: then it is false
+    may_be_known: bool
+
+    @property
+    def id(self) -> str:
+        """SQL of the atom's id, -1 where the literal is known to be false."""
+        own = f"{self.alias}.id"
+        if self.may_be_known:
+            return f"coalesce(if({self.alias}.known = 2, {own}, -1), -1)"
+        return f"coalesce({own}, -1)" if self.optional else own
+
+    @property
+    def false(self) -> str:
+        """SQL of the probability that the literal is false, by the column ``p``."""
+        p = f"coalesce({self.alias}.p, 0)" if self.optional else f"{self.alias}.p"
+        return f"(1 - {p})" if self.positive else p
+
+
+@dataclass(frozen=True)
+class Join:
+    """The groundings of a clause (or a part of them, where a clause needs several)."""
+
+    sources: tuple[Source, ...]
+    conditions: tuple[str, ...]
+    literals: tuple[OpenLiteral, ...]
+    variables: Mapping[str, str]  # name: SQL of its value
+    plus: tuple[str, ...] = ()  # variables with a weight for each value
+    merge: bool = False  # whether different bindings may give the same factor
+    ordered: tuple[int, int] | None = None  # two literals that a symmetry of the clause swaps
+
+    def from_where(
+        self, conditions: Iterable[str] = (), tables: Mapping[str, str] | None = None
+    ) -> str:
+        """FROM and WHERE; ``tables`` replaces sources by alias, as by atoms that can matter."""
+        text = "from "
+        if not self.sources:
+            text += "(select 1) nothing"
+        where = list(self.conditions)
+        for k, s in enumerate(self.sources):
+            table = (tables or {}).get(s.alias, s.table)
+            if k == 0:
+                text += f"{table} {s.alias}"
+                where += s.on
+            else:
+                how = "left join" if s.left else "join"
+                text += f" {how} {table} {s.alias} on {' and '.join(s.on) or 'true'}"
+        where += conditions
+        return text + (f" where {' and '.join(where)}" if where else "")
+
+    @property
+    def key(self) -> list[str]:
+        """SQL of the atoms' ids, in an order that is the same for the same factor."""
+        out = [x.id for x in self.literals]
+        if not self.merge:
+            return out
+        alike: dict[tuple[str, bool], list[int]] = {}
+        for k, x in enumerate(self.literals):
+            alike.setdefault((x.predicate, x.positive), []).append(k)
+        for places in alike.values():
+            ids = [out[k] for k in places]
+            if len(places) == 2:
+                out[places[0]], out[places[1]] = (
+                    f"least({ids[0]}, {ids[1]})", f"greatest({ids[0]}, {ids[1]})"
+                )  # fmt: skip
+            elif len(places) > 2:
+                for n, k in enumerate(places):
+                    out[k] = f"list_sort([{', '.join(ids)}])[{n + 1}]"
+        return out
+
+    @property
+    def false(self) -> str:
+        """SQL of the probability that all literals are false, were they independent."""
+        return " * ".join(x.false for x in self.literals) or "1.0"
+
+    def ids_sql(
+        self, conditions: Iterable[str] = (), tables: Mapping[str, str] | None = None
+    ) -> str:
+        """Ids i0, i1, ..., weight keys k0, ..., and n, how many bindings give the factor."""
+        names = [f"i{k}" for k in range(len(self.literals))]
+        keys = [f"k{k}" for k in range(len(self.plus))]
+        listed = [f"{sql} as {name}" for name, sql in zip(names, self.key)]
+        listed += [f"{self.variables[v]} as {name}" for name, v in zip(keys, self.plus)]
+        conditions = list(conditions)
+        if self.ordered is not None:
+            a, b = (self.literals[k].alias for k in self.ordered)
+            conditions.append(f"{a}.id <= {b}.id")
+            listed.append(f"if({a}.id = {b}.id, 1, 2)::integer as n")
+        elif self.merge:
+            listed.append("count(*)::integer as n")
+        if not listed:
+            listed = ["1 as nothing"]
+        text = f"select {', '.join(listed)} {self.from_where(conditions, tables)}"
+        if self.merge and self.ordered is None:
+            groups = names + keys
+            text += f" group by {', '.join(groups)}" if groups else ""
+        return text
+
+    def count_sql(self) -> str:
+        """How many bindings there are."""
+        return f"select count(*) {self.from_where()}"
+
+
+class Unbound(Exception):
+    """A variable that nothing joins."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+@dataclass
+class Builder:
+    """Makes joins of clauses of one rule."""
+
+    store: Store
+    rule: Rule
+    classes: dict[str, int]  # of the variables
+    whole_domains: bool  # what nothing binds has all values of its type; else that is an error
+
+    def expression(self, term: Term, bound: Mapping[str, str], numbers: bool) -> str:
+        """SQL of a term; of texts, their numbers."""
+        if isinstance(term, Variable):
+            coding = self.store.coding(self.classes[term.name])
+            if numbers and coding.kind == "text":
+                raise ModelError(
+                    f"{self.rule.name}: the variable {visible(term.name)} has values that are no "
+                    "numbers, so it cannot be computed with"
+                )
+            return bound[term.name]
+        if isinstance(term, Constant):
+            value = term.number
+            if value is None:
+                raise ModelError(
+                    f"{self.rule.name}: the constant {visible(str(term))} is compared with numbers"
+                )
+            return f"{value!r}::double"
+        left = self.expression(term.left, bound, True)
+        right = self.expression(term.right, bound, True)
+        if term.op == "/":
+            return f"(({left})::double / nullif({right}, 0))"
+        return f"(({left})::double {term.op} {right})"
+
+    def comparison(self, c: Compare, bound: Mapping[str, str], negate: bool = False) -> str:
+        """SQL of a comparison, or of its opposite; one that has no value (1/0) is false."""
+        sql = self._comparison(c, bound)
+        negate = negate != c.negated
+        return f"not coalesce({sql}, false)" if negate else f"coalesce({sql}, false)"
+
+    def _comparison(self, c: Compare, bound: Mapping[str, str]) -> str:
+        sides = (c.left, c.right)
+        simple = not any(isinstance(side, Arithmetic) for side in sides)
+        op = "<>" if c.op == "!=" else c.op
+        for var, other, flipped in ((c.left, c.right, False), (c.right, c.left, True)):
+            if not (simple and isinstance(var, Variable) and isinstance(other, Constant)):
+                continue
+            coding = self.store.coding(self.classes[var.name])
+            if coding.kind != "text":
+                break
+            text, x = quoted(other.text), bound[var.name]
+            direct = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(op, op) if flipped else op
+            below = f"(select count(*) from {coding.table} where v < {text})"
+            upto = f"(select count(*) from {coding.table} where v <= {text})"
+            return {
+                "=": f"{x} = coalesce((select id from {coding.table} where v = {text}), -1)",
+                "<>": f"{x} <> coalesce((select id from {coding.table} where v = {text}), -1)",
+                "<": f"{x} < {below}", "<=": f"{x} < {upto}",
+                ">": f"{x} >= {upto}", ">=": f"{x} >= {below}",
+            }[direct]  # fmt: skip
+        if simple and all(isinstance(side, Constant) for side in sides):
+            values = [side.number if isinstance(side, Constant) else None for side in sides]
+            if None in values:
+                texts = [side.text if isinstance(side, Constant) else "" for side in sides]
+                return f"{quoted(texts[0])} {op} {quoted(texts[1])}"
+        left, right = (self.expression(side, bound, not simple) for side in sides)
+        return f"{left} {op} {right}"
+
+    def arguments(
+        self, atom: Atom, alias: str, bound: dict[str, str]
+    ) -> tuple[list[str], list[tuple[str, str]], list[str]]:
+        """Conditions that join an atom's table, its variables' columns; new variables are bound."""
+        p = self.store.predicates[atom.predicate]
+        on, columns, own = [], [], []
+        mine: dict[str, str] = {}
+        for k, term in enumerate(atom.terms):
+            sql = f"{alias}.a{k}"
+            if isinstance(term, Constant):
+                own.append(f"{sql} = {self.store.constant(term.text, p.classes[k], self.rule.name)}")
+                continue
+            if term.name in mine:
+                own.append(f"{sql} = {mine[term.name]}")
+                continue
+            mine[term.name] = sql
+            columns.append((term.name, f"a{k}"))
+            if term.name in bound:
+                on.append(f"{sql} = {bound[term.name]}")
+            else:
+                bound[term.name] = sql
+        return on + own, columns, own
+
+    def joins(
+        self, literals: Sequence[Formula], need: Iterable[str] = (), everything: bool = False
+    ) -> list[Join]:
+        """The joins of a clause of plain literals, every variable of ``need`` bound.
+
+        ``everything``: also groundings that are false whatever the open atoms are.
+        """
+        positives, rest = [], []
+        for literal in literals:
+            open_ = isinstance(literal, Atom) and self.store.predicates[literal.predicate].open
+            (positives if open_ else rest).append(literal)
+        sure = [
+            x for x in rest
+            if isinstance(x, Not) and self.store.predicates[_atom(x).predicate].open
+        ]  # fmt: skip
+        complete = [x for x in positives if self.store.predicates[_atom(x).predicate].complete]
+        if everything or sure or complete or not positives:
+            return [self._join(rest, positives, need)]
+        joins = []  # one open atom at least is a candidate: the first such, in turn
+        for k in range(len(positives)):
+            order = [positives[k], *positives[:k], *positives[k + 1 :]]
+            join = self._join(rest, order, need, first=True)
+            absent = tuple(f"{x.alias}.id is null" for x in join.literals[1 : k + 1])
+            back = [*range(1, k + 1), 0, *range(k + 1, len(positives))]
+            joins.append(
+                replace(
+                    join,
+                    conditions=join.conditions + absent,
+                    literals=tuple(join.literals[i] for i in back),
+                )
+            )
+        return joins
+
+    def _join(
+        self,
+        rest: Sequence[Formula],
+        positives: Sequence[Formula],
+        need: Iterable[str],
+        first: bool = False,
+    ) -> Join:
+        store, bound = self.store, dict[str, str]()
+        sources: list[Source] = []
+        open_literals: list[OpenLiteral] = []
+        conditions: list[str] = []
+        later: list[Formula] = []
+
+        def add(atom: Atom, positive: bool, inner: bool) -> None:
+            p = store.predicates[atom.predicate]
+            alias = f"t{len(sources)}"
+            on, columns, own = self.arguments(atom, alias, bound)
+            table = p.table
+            sources.append(Source(table, alias, tuple(on), tuple(columns), not inner, tuple(own)))
+            if not p.open:
+                return
+            if p.has_known:
+                if inner:
+                    conditions.append(f"{alias}.known <> {int(positive)}")
+                else:
+                    conditions.append(f"{alias}.known is distinct from {int(positive)}")
+            open_literals.append(
+                OpenLiteral(alias, atom.predicate, positive, atom, not inner, p.has_known)
+            )
+
+        for literal in rest:
+            if isinstance(literal, Not):
+                add(_atom(literal), False, True)
+            else:
+                later.append(literal)
+        left: list[Atom] = []
+        for k, literal in enumerate(positives):
+            atom = _atom(literal)
+            if store.predicates[atom.predicate].complete or (first and k == 0):
+                add(atom, True, True)
+            else:
+                left.append(atom)
+        names = [v.name for atom in left for t in atom.terms for v in variables_of(t)]
+        for literal in later:
+            if isinstance(literal, Atom):
+                names += [v.name for t in literal.terms for v in variables_of(t)]
+            elif isinstance(literal, Compare):
+                names += [v.name for v in (*variables_of(literal.left), *variables_of(literal.right))]
+        for name in dict.fromkeys([*names, *need]):
+            if name not in bound:
+                self._range(name, bound, sources)
+        for atom in left:
+            add(atom, True, False)
+        for literal in later:
+            if isinstance(literal, Compare):
+                conditions.append(self.comparison(literal, bound, negate=True))
+            elif isinstance(literal, Atom):
+                conditions.append(self.absent(literal, bound))
+        for x, y in combinations(open_literals, 2):
+            if x.predicate == y.predicate and x.positive != y.positive:
+                either = x.optional or y.optional
+                op = "is distinct from" if either else "<>"
+                conditions.append(f"{x.alias}.id {op} {y.alias}.id")
+        merge, ordered = self._merging(open_literals, bound, rest)
+        return Join(
+            tuple(sources), tuple(conditions), tuple(open_literals), bound, self.rule.plus, merge,
+            ordered,
+        )  # fmt: skip
+
+    def _range(self, name: str, bound: dict[str, str], sources: list[Source]) -> None:
+        """All values of its type for a variable that nothing binds."""
+        table, n = self.store.domain(self.classes[name])
+        if not self.whole_domains:
+            raise ModelError(
+                f"{self.rule.name}: nothing binds the variable {visible(name)}, which would take "
+                f"all {n:,} values of its type; add a condition that binds it, or set "
+                'unbound="domain"'
+            )
+        alias = f"t{len(sources)}"
+        sources.append(Source(table, alias, (), ((name, "v"),)))
+        bound[name] = f"{alias}.v"
+
+    def absent(self, atom: Atom, bound: Mapping[str, str]) -> str:
+        """SQL that a closed atom is not in its table; variables not bound stand for any value."""
+        p = self.store.predicates[atom.predicate]
+        inner: dict[str, str] = {}
+        on = []
+        for k, term in enumerate(atom.terms):
+            sql = f"e.a{k}"
+            if isinstance(term, Constant):
+                on.append(f"{sql} = {self.store.constant(term.text, p.classes[k], self.rule.name)}")
+            elif term.name in bound or term.name in inner:
+                on.append(f"{sql} = {bound.get(term.name) or inner[term.name]}")
+            else:
+                inner[term.name] = sql
+        return f"not exists (select 1 from {p.table} e where {' and '.join(on) or 'true'})"
+
+    def _merging(
+        self, literals: Sequence[OpenLiteral], bound: Mapping[str, str], rest: Sequence[Formula]
+    ) -> tuple[bool, tuple[int, int] | None]:
+        """Whether two bindings may give the same factor; a swap that explains all of it, if any."""
+        determined = {
+            t.name for x in literals if not (x.optional or x.may_be_known)
+            for t in x.atom.terms if isinstance(t, Variable)
+        } | set(self.rule.plus)  # fmt: skip
+        if any(name not in determined for name in bound):
+            return True, None
+        alike: dict[tuple[str, bool], list[OpenLiteral]] = {}
+        for x in literals:
+            alike.setdefault((x.predicate, x.positive), []).append(x)
+        twice = [group for group in alike.values() if len(group) > 1]
+        mirrored = any(self.store.predicates[x.predicate].symmetric for x in literals)
+        return bool(twice or mirrored), None
+
+
+def _atom(literal: Formula) -> Atom:
+    atom = literal.part if isinstance(literal, Not) else literal
+    assert isinstance(atom, Atom)
+    return atom
+
+
+def variable_classes(store: Store, rule: Rule, formula: Formula) -> dict[str, int]:
+    """The coding of each variable of a formula, quantified ones too."""
+    from minfer.rules.formulas import atoms
+
+    out: dict[str, int] = {}
+    for atom in atoms(formula):
+        for k, term in enumerate(atom.terms):
+            if isinstance(term, Variable):
+                out[term.name] = store.predicates[atom.predicate].classes[k]
+    return out
+
+
+def rows(store: Store, sql: str) -> dict[str, Any]:
+    """A query's answer as arrays."""
+    return store.con.execute(sql).fetchnumpy()

@@ -1,0 +1,209 @@
+"""Groundings with their weights as a factor graph: a variable for each atom, in order of ids.
+
+Factors over one atom become fields; clauses of two atoms are pairs, longer ones logical groups;
+other formulas are features, or automata where their tables would be large; a functional predicate
+is a group of exactly-one or at-most-one constraints. Weights are put in here, so that learning can
+put in others without grounding again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import ContradictionError, ModelError
+from minfer.factors import AtMostOne, Clauses, ExactlyOne, Features, Tables
+from minfer.factors.group import FactorGroup
+from minfer.factors.logical import Automata
+from minfer.graph import FactorGraph
+from minfer.rules.ground import Block, Grounder, Grounding
+from minfer.rules.parse import Rule
+from minfer.rules.schema import Store
+
+_FEATURE = 6  # atoms of a feature
+
+
+@dataclass
+class Model:
+    """A graph and where its factors come from.
+
+    Attributes
+    ----------
+    graph : variables are atoms, by id
+    log_odds : of the atoms, priors and unary rules together, infinite where known (atoms,)
+    ranges : (first, last + 1, block) of factor numbers; block -1 for functional predicates
+    """
+
+    graph: FactorGraph
+    log_odds: NDArray[np.float64]
+    ranges: list[tuple[int, int, int]] = field(default_factory=list)
+
+
+def weight_of(rule: Rule, keys: Sequence[tuple[str, ...]] | None = None) -> NDArray[np.float64]:
+    """The weight of a rule, shape (1,), or those of its keys."""
+    if rule.weight is None and rule.weights is None:
+        raise ModelError(f"{rule.name}: it has no weight; give one, or learn it")
+    if keys is None or rule.weights is None:
+        base = 0.0 if rule.weight is None else rule.weight
+        return np.full(1 if keys is None else max(len(keys), 1), base)
+    given = dict(rule.weights)
+    base = 0.0 if rule.weight is None else rule.weight
+    return np.array([given.get(k, base) for k in keys] or [base])
+
+
+def block_weights(block: Block, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """One number for each factor of a block: the weight that counts where it is true."""
+    w = weights[block.key] if block.key is not None else np.broadcast_to(weights[0], (len(block),))
+    n = 1.0 if block.count is None else block.count
+    return np.where(np.isinf(w), w, w * block.share * n)
+
+
+def build(
+    store: Store,
+    grounder: Grounder,
+    grounding: Grounding,
+    weights: Sequence[NDArray[np.float64]] | None = None,
+) -> Model:
+    """The factor graph. ``weights`` replaces those of the rules, one array for each."""
+    rules = grounder.rules
+    if weights is None:
+        used = {block.rule for block in grounding.blocks}
+        weights = [
+            weight_of(rule, grounding.keys.get(k)) if k in used else np.zeros(1)
+            for k, rule in enumerate(rules)
+        ]
+    log_odds = store.fields()
+    forced = np.zeros((store.n_atoms, 2), dtype=bool)
+    known = np.isinf(log_odds)
+    forced[known, (log_odds[known] > 0).astype(int)] = True
+    log_odds[known] = 0.0
+    groups: list[FactorGroup] = []
+    model = Model(FactorGraph.empty(np.full(store.n_atoms, 2)), log_odds)
+    n = 0
+    for number, block in enumerate(grounding.blocks):
+        w = block_weights(block, weights[block.rule])
+        if block.scope.shape[1] == 1:
+            _add_unary(block, w, log_odds, forced)
+            continue
+        for group in _groups(block, w, n):
+            groups.append(group)
+            model.ranges.append((n, n + len(group), number))
+            n += len(group)
+    for exactly, scopes in grounder.unique_scopes():
+        kind = ExactlyOne if exactly else AtMostOne
+        sizes = np.array([len(s) for s in scopes])
+        for size in np.unique(sizes).tolist():
+            scope = np.stack([scopes[k] for k in np.flatnonzero(sizes == size)])
+            if size == 1:
+                if exactly:
+                    forced[scope[:, 0], 1] = True
+                continue
+            ids, literal = n + np.arange(len(scope)), np.ones(scope.shape, dtype=np.int32)
+            flip, shape = np.zeros(size, dtype=bool), (2,) * size
+            groups.append(kind(ids, scope, shape, literal, flip))
+            model.ranges.append((n, n + len(scope), -1))
+            n += len(scope)
+    both = forced.all(axis=1)
+    if both.any():
+        atom = store.atom_texts(np.flatnonzero(both)[:1])[0]
+        raise ContradictionError(f"hard rules and evidence make {atom} both true and false")
+    log_odds[forced[:, 1]], log_odds[forced[:, 0]] = np.inf, -np.inf
+    delta = np.zeros((store.n_atoms, 2))
+    free = np.isfinite(log_odds)
+    delta[free, 1] = log_odds[free]
+    delta[log_odds == np.inf, 0] = -np.inf
+    delta[log_odds == -np.inf, 1] = -np.inf
+    model.graph = model.graph._append(*groups).tilt(delta.ravel())
+    return model
+
+
+def _add_unary(
+    block: Block, w: NDArray[np.float64], log_odds: NDArray[np.float64], forced: NDArray[np.bool_]
+) -> None:
+    if block.positive is not None:
+        up = bool(block.positive[0])
+    else:
+        assert block.truth is not None
+        up = bool(block.truth[1])
+    atoms, hard = block.scope[:, 0], np.isinf(w)
+    forced[atoms[hard], int(up)] = True
+    soft = ~hard
+    sign = 1.0 if up else -1.0
+    log_odds += np.bincount(atoms[soft], sign * w[soft], minlength=len(log_odds))
+
+
+def _groups(block: Block, w: NDArray[np.float64], first: int) -> list[FactorGroup]:
+    """The factor groups of a block over two atoms or more."""
+    n, arity = block.scope.shape
+    shape, hard = (2,) * arity, np.isinf(w)
+    if hard.any() and not hard.all():  # keys of which some are hard
+        out: list[FactorGroup] = []
+        for part in (hard, ~hard):
+            rows = np.flatnonzero(part)
+            some = Block(block.rule, block.scope[rows], block.share, block.positive, block.truth,
+                         block.automaton)  # fmt: skip
+            out += _groups(some, w[rows], first + sum(map(len, out)))
+        return out
+    ids = np.arange(first, first + n)
+    if block.positive is not None and arity > 2:
+        literal = np.tile(block.positive.astype(np.int32), (n, 1))
+        return [Clauses(ids, block.scope, shape, literal, np.zeros(arity, dtype=bool), w)]
+    if block.automaton is not None:
+        step, accepting = block.automaton
+        return [_automata(ids, block.scope, step, accepting, w)]
+    truth = block.truth
+    if truth is None:
+        assert block.positive is not None
+        truth = np.ones(shape, dtype=bool)
+        truth[tuple((~block.positive).astype(int))] = False
+    if arity > _FEATURE:
+        step, accepting = automaton_of(truth)
+        return [_automata(ids, block.scope, step, accepting, w)]
+    if hard.any():
+        with np.errstate(divide="ignore"):
+            table = np.log(truth.reshape(1, -1).astype(float))
+        return [Tables(ids, block.scope, shape, table)]
+    return [Features(ids, block.scope, truth, np.ascontiguousarray(w))]
+
+
+def _automata(
+    ids: NDArray, scope: NDArray, step: NDArray, accepting: NDArray[np.bool_], w: NDArray
+) -> Automata:
+    n, arity = scope.shape
+    final = np.zeros((n, len(accepting)))
+    hard = np.isinf(w)
+    final[:, accepting] = np.where(hard, 0.0, w)[:, None]
+    final[np.ix_(hard, ~accepting)] = -np.inf
+    literal = np.ones((n, arity), dtype=np.int32)
+    return Automata(
+        ids, scope, (2,) * arity, literal, np.zeros(arity, dtype=bool),
+        np.ascontiguousarray(step, dtype=np.int32), np.zeros(n, dtype=np.int32), final,
+    )  # fmt: skip
+
+
+def automaton_of(truth: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Steps (A, K, 2) and accepting states of the least automaton for a truth table."""
+    arity = truth.ndim
+    steps: list[NDArray[np.int64]] = []
+    rows: NDArray[Any] = truth.reshape(1, -1)
+    for _ in range(arity):
+        halves = rows.reshape(2 * len(rows), -1)
+        rows, which = np.unique(halves, axis=0, return_inverse=True)
+        steps.append(which.reshape(-1, 2))
+    size = max([2, *(len(s) for s in steps), len(rows)])
+    out = np.zeros((arity, size, 2), dtype=np.int32)
+    for a, s in enumerate(steps):
+        out[a, : len(s)] = s
+    accepting = np.zeros(size, dtype=bool)
+    accepting[: len(rows)] = rows[:, 0]
+    return out, accepting
+
+
+def hard_rules(rules: Sequence[Rule]) -> int:
+    """How many rules are hard."""
+    return sum(1 for rule in rules if rule.weight is not None and math.isinf(rule.weight))

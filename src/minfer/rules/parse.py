@@ -1,0 +1,414 @@
+"""The text of one rule: ``1.5: smokes(x) ^ friends(x, y) => smokes(y)``.
+
+In front a weight with a colon (in files without one), or ``inf``; a full stop at the end makes a
+rule hard. Words that begin with a capital, numbers and whatever is in quotes are constants, other
+words variables. From tight to loose: ``!``, ``^`` (``&``), ``v`` (``|``), ``=>``, ``<=>``;
+``EXIST x, y`` reaches as far to the right as it can.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from typing import NamedTuple, NoReturn
+
+from minfer.errors import FormatError
+from minfer.rules.formulas import (
+    COMPARISONS,
+    And,
+    Arithmetic,
+    Atom,
+    Compare,
+    Constant,
+    Exists,
+    Forall,
+    Formula,
+    Iff,
+    Implies,
+    Not,
+    Or,
+    Term,
+    Variable,
+    free_variables,
+)
+from minfer.words import visible
+
+MAX_DEPTH = 60  # of brackets within brackets
+
+NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_TOKEN = re.compile(
+    rf"""\s*(?:(?P<number>{NUMBER}(?![\w]))|(?P<word>[^\W\d]\w*|\d\w*)
+    |(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+    |(?P<op><=>|=>|<=|>=|!=|<>|[-+*/()!^&|,.:<>=\[\]?]))""",
+    re.VERBOSE,
+)
+_QUANTIFIERS = {"exist": Exists, "exists": Exists, "forall": Forall}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A formula with its weight.
+
+    Attributes
+    ----------
+    formula : Formula
+    weight : float, infinite for a hard rule; None: not known yet
+    text : as it was written
+    where : the place it was read from, for messages
+    weights : by the values of the variables with a ``+``, where they differ
+    """
+
+    formula: Formula
+    weight: float | None
+    text: str
+    where: str = ""
+    weights: tuple[tuple[tuple[str, ...], float], ...] | None = None
+
+    @property
+    def hard(self) -> bool:
+        return self.weight == math.inf
+
+    @property
+    def plus(self) -> tuple[str, ...]:
+        """The variables with a weight for each of their values."""
+        return tuple(name for name, plus in free_variables(self.formula).items() if plus)
+
+    @property
+    def name(self) -> str:
+        """For messages: where it is and what it says."""
+        return f"{self.where}rule `{visible(self.text)}`"
+
+    def with_weight(self, weight: float | None) -> Rule:
+        return replace(self, weight=weight)
+
+
+class Token(NamedTuple):
+    kind: str  # number, word, text, op, end
+    value: str
+    place: int
+
+
+def parse_rule(text: str, *, where: str = "", line: int = 0, column: int = 1) -> Rule:
+    """A rule from its text. ``line`` and ``column`` say where it begins in a file.
+
+    Examples
+    --------
+    >>> rule = parse_rule("1.5: smokes(x) ^ friends(x, y) => smokes(y)")
+    >>> rule.weight, str(rule.formula)
+    (1.5, 'smokes(x) ^ friends(x, y) => smokes(y)')
+    >>> parse_rule("EXIST y adviser(x, y).").hard
+    True
+    """
+    if not isinstance(text, str):
+        raise FormatError(f"a rule is a text, not {type(text).__name__}")
+    return _Parser(text, where, line, column).rule()
+
+
+def parse_atom(text: str, *, where: str = "", line: int = 0) -> tuple[Atom, bool]:
+    """An atom, and whether it is affirmed: ``!smokes(Anna)`` is not."""
+    if not isinstance(text, str):
+        raise FormatError(f"an atom is a text as 'smokes(Anna)', not {type(text).__name__}")
+    parser = _Parser(text, where, line, 1)
+    negated = parser.take("!")
+    name = parser.need("word", "the name of a predicate")
+    atom = parser.atom(name)
+    parser.take(".")
+    parser.end()
+    return atom, not negated
+
+
+class _Parser:
+    def __init__(self, text: str, where: str, line: int, column: int) -> None:
+        self.text, self.where, self.line, self.column = text, where, line, column
+        self.tokens = list(self._tokens())
+        self.at = self.depth = 0
+
+    def _tokens(self) -> list[Token]:
+        found, at = [], 0
+        text = self.text
+        while text[at:].strip():
+            m = _TOKEN.match(text, at)
+            if m is None:
+                at += len(text[at:]) - len(text[at:].lstrip())
+                self.fail(at, f"{visible(text[at])!r} has no meaning here")
+            kind = m.lastgroup or ""
+            found.append(Token(kind, m[kind], m.start(kind)))
+            at = m.end()
+        found.append(Token("end", "", len(text.rstrip())))
+        return found
+
+    def fail(self, place: int, message: str) -> NoReturn:
+        before = self.text[:place]
+        line = self.line + before.count("\n")
+        column = place - (before.rfind("\n") + 1) + (self.column if "\n" not in before else 1)
+        at = f"line {line}, column {column}" if self.line else f"column {column}"
+        about = "" if self.line else f" in `{visible(self.text.strip()[:80])}`"
+        raise FormatError(f"{self.where}{at}{about}: {message}")
+
+    @property
+    def next(self) -> Token:
+        return self.tokens[self.at]
+
+    def take(self, value: str) -> bool:
+        if self.next.kind == "op" and self.next.value == value:
+            self.at += 1
+            return True
+        return False
+
+    def need(self, kind: str, what: str) -> Token:
+        token = self.next
+        if token.kind != kind:
+            self.fail(token.place, f"{what} is expected, not {self.shown(token)}")
+        self.at += 1
+        return token
+
+    def need_op(self, value: str, after: str) -> None:
+        if not self.take(value):
+            self.fail(
+                self.next.place, f"{value!r} is expected {after}, not {self.shown(self.next)}"
+            )
+
+    @staticmethod
+    def shown(token: Token) -> str:
+        return "the end" if token.kind == "end" else repr(visible(token.value[:40]))
+
+    def end(self) -> None:
+        if self.next.kind != "end":
+            self.fail(self.next.place, f"{self.shown(self.next)} is more than expected here")
+
+    # ------------------------------------------------------------ rules
+
+    def rule(self) -> Rule:
+        weight = self._weight()
+        if self.next.kind == "end":
+            self.fail(self.next.place, "there is no formula")
+        formula = self.formula()
+        place = self.next.place
+        if self.take("."):
+            if weight is not None and not math.isinf(weight):
+                self.fail(place, "a rule has a weight, or a full stop that makes it hard, not both")
+            weight = math.inf
+        self.end()
+        text = self.text.strip()
+        rule = Rule(formula, weight, text, self.where + (f"line {self.line}: " if self.line else ""))
+        return rule
+
+    def _weight(self) -> float | None:
+        start = self.at
+        negative = self.take("-")
+        if not negative:
+            self.take("+")
+        token = self.next
+        value: float | None = None
+        if token.kind == "number":
+            value = float(token.value)
+        elif token.kind == "word" and token.value.lower() in ("inf", "infinity", "nan", "hard"):
+            after = self.tokens[self.at + 1]
+            if after.value == ":" or after.kind in ("word", "text") or after.value in ("!", "("):
+                value = math.nan if token.value.lower() == "nan" else math.inf
+                if after.value == "(":  # a predicate of that name
+                    value = None
+        if value is None:
+            self.at = start
+            return None
+        self.at += 1
+        if self.next.kind == "op" and self.next.value in (*COMPARISONS, "<>", "+", "-", "*", "/"):
+            self.at = start  # a comparison that begins with a number
+            return None
+        self.take(":")
+        value = -value if negative else value
+        if math.isnan(value) or value == -math.inf or (abs(value) > 1e300 and not math.isinf(value)):
+            self.fail(
+                token.place,
+                f"the weight is {value:g}; weights are finite numbers (within 1e300), or inf for a "
+                "hard rule",
+            )
+        return value
+
+    # ------------------------------------------------------------ formulas
+
+    def formula(self) -> Formula:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            self.fail(self.next.place, f"brackets and negations are more than {MAX_DEPTH} deep")
+        left = self.implication()
+        while self.take("<=>"):
+            left = Iff(left, self.implication())
+        self.depth -= 1
+        return left
+
+    def implication(self) -> Formula:
+        parts = [self.disjunction()]
+        while self.take("=>"):
+            parts.append(self.disjunction())
+        out = parts.pop()
+        while parts:  # to the right
+            out = Implies(parts.pop(), out)
+        return out
+
+    def disjunction(self) -> Formula:
+        parts = [self.conjunction()]
+        while self.take("|") or self._word("v"):
+            parts.append(self.conjunction())
+        return parts[0] if len(parts) == 1 else Or(tuple(parts))
+
+    def conjunction(self) -> Formula:
+        parts = [self.negation()]
+        while self.take("^") or self.take("&"):
+            parts.append(self.negation())
+        return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+    def _word(self, word: str) -> bool:
+        if self.next.kind == "word" and self.next.value == word:
+            self.at += 1
+            return True
+        return False
+
+    def negation(self) -> Formula:
+        token = self.next
+        if self.take("!"):
+            self.depth += 1
+            if self.depth > MAX_DEPTH:
+                self.fail(token.place, f"brackets and negations are more than {MAX_DEPTH} deep")
+            inner = self.negation()
+            self.depth -= 1
+            return Not(inner)
+        if token.kind == "word" and token.value.lower() in _QUANTIFIERS:
+            if self.tokens[self.at + 1].value != "(":
+                return self.quantifier()
+        if token.kind == "op" and token.value == "(":
+            start = self.at
+            comparison = self._bracketed_term()
+            if comparison is not None:
+                return comparison
+            self.at = start + 1
+            inner = self.formula()
+            self.need_op(")", "to close the bracket")
+            return inner
+        if token.kind == "word" and self.tokens[self.at + 1].value == "(":
+            self.at += 1
+            return self.atom(token)
+        return self.comparison()
+
+    def quantifier(self) -> Formula:
+        kind = _QUANTIFIERS[self.next.value.lower()]
+        self.at += 1
+        names: list[str] = []
+        while True:
+            token = self.need("word", "a variable")
+            if _is_constant(token.value):
+                self.fail(token.place, f"{visible(token.value)} is a constant; a variable is bound")
+            if token.value in names:
+                self.fail(token.place, f"the variable {visible(token.value)} is bound twice")
+            names.append(token.value)
+            if not self.take(","):
+                break
+        return kind(tuple(names), self.formula())
+
+    def atom(self, name: Token) -> Atom:
+        self.need_op("(", f"after {visible(name.value)}")
+        terms: list[Variable | Constant] = []
+        while True:
+            terms.append(self.argument())
+            if not self.take(","):
+                break
+        self.need_op(")", f"after the arguments of {visible(name.value)}")
+        return Atom(name.value, tuple(terms))
+
+    def argument(self) -> Variable | Constant:
+        plus = self.take("+")
+        sign = "-" if not plus and self.take("-") else ""
+        token = self.next
+        if token.kind == "number":
+            self.at += 1
+            if plus:
+                self.fail(token.place, "a + stands before a variable")
+            return Constant(sign + token.value)
+        if sign:
+            self.fail(token.place, "a number is expected after the minus")
+        if token.kind == "text":
+            self.at += 1
+            return Constant(_unquoted(token.value))
+        token = self.need("word", "a variable or a constant")
+        if _is_constant(token.value):
+            if plus:
+                self.fail(token.place, "a + stands before a variable")
+            return Constant(token.value)
+        return Variable(token.value, plus)
+
+    # ------------------------------------------------------------ comparisons
+
+    def _bracketed_term(self) -> Formula | None:
+        """A comparison that begins with a bracket, if it is one: ``(a - b) > 5``."""
+        depth, k = 0, self.at
+        while self.tokens[k].kind != "end":
+            token = self.tokens[k]
+            if token.kind == "op":
+                depth += (token.value == "(") - (token.value == ")")
+                if depth == 0:
+                    break
+                if token.value not in "()+-*/":
+                    return None
+            k += 1
+        after = self.tokens[min(k + 1, len(self.tokens) - 1)]
+        if depth or after.value not in (*COMPARISONS, "<>", "+", "-", "*", "/"):
+            return None
+        return self.comparison()
+
+    def comparison(self) -> Compare:
+        left = self.sum()
+        token = self.next
+        op = "!=" if token.value == "<>" else token.value
+        if token.kind != "op" or op not in COMPARISONS:
+            what = "an atom as smokes(x), or a comparison as x < y"
+            self.fail(token.place, f"{what} is expected, not {self.shown(token)}")
+        self.at += 1
+        return Compare(op, left, self.sum())
+
+    def sum(self) -> Term:
+        left = self.product()
+        while self.next.kind == "op" and self.next.value in "+-":
+            op = self.next.value
+            self.at += 1
+            left = Arithmetic(op, left, self.product())
+        return left
+
+    def product(self) -> Term:
+        left = self.factor()
+        while self.next.kind == "op" and self.next.value in "*/":
+            op = self.next.value
+            self.at += 1
+            left = Arithmetic(op, left, self.factor())
+        return left
+
+    def factor(self) -> Term:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            self.fail(self.next.place, f"brackets and negations are more than {MAX_DEPTH} deep")
+        token = self.next
+        out: Term
+        if self.take("("):
+            out = self.sum()
+            self.need_op(")", "to close the bracket")
+        elif self.take("-"):
+            inner = self.factor()
+            if isinstance(inner, Constant) and inner.number is not None:
+                out = Constant(f"-{inner.text}")
+            else:
+                out = Arithmetic("-", Constant("0"), inner)
+        elif token.kind in ("number", "word", "text"):
+            out = self.argument()
+        else:
+            what = "an atom as smokes(x), or a comparison as x < y"
+            self.fail(token.place, f"{what} is expected, not {self.shown(token)}")
+        self.depth -= 1
+        return out
+
+
+def _is_constant(word: str) -> bool:
+    return word[0].isupper() or word[0].isdigit()
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.DOTALL)

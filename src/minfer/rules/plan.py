@@ -1,0 +1,254 @@
+"""How many groundings each rule has, by the database's own counts, before anything is built.
+
+First a bound from the sizes of tables alone, which costs nothing; then one by summing counts along
+the join (exact where its tables hang together like a tree, and in time linear in them however many
+groundings there are); then, where these are few enough, the count itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from minfer.errors import RefusedError
+from minfer.rules.ground import Grounder, Part
+from minfer.rules.formulas import Exists, clauses
+from minfer.rules.joins import Builder, Join
+from minfer.rules.schema import Store
+from minfer.rules.tables import named
+from minfer.words import counted, visible
+
+MAX_COUNTED = 200_000_000  # groundings that are counted one by one
+
+
+@dataclass(frozen=True)
+class RulePlan:
+    """What is known of a rule before it is grounded.
+
+    Attributes
+    ----------
+    rule : its text
+    groundings : values of its variables for which evidence does not decide it
+    exact : whether that is the count; else there are at most so many
+    kind : "clause", "long clause", "table" or "written out"
+    """
+
+    rule: str
+    groundings: float
+    exact: bool
+    kind: str
+
+    def __str__(self) -> str:
+        most = "" if self.exact else "at most "
+        number = f"{self.groundings:,.0f}" if self.groundings < 1e15 else f"{self.groundings:.2g}"
+        return f"{most}{number}  {self.rule}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Counts before anything is built.
+
+    Attributes
+    ----------
+    atoms : by open predicate
+    known : atoms that evidence fixes
+    rules : a :class:`RulePlan` each
+    """
+
+    atoms: dict[str, int]
+    known: int
+    rules: list[RulePlan]
+
+    @property
+    def groundings(self) -> float:
+        return sum(r.groundings for r in self.rules)
+
+    @property
+    def exact(self) -> bool:
+        return all(r.exact for r in self.rules)
+
+    def __str__(self) -> str:
+        total = ", ".join(f"{n:,} of {visible(name)}" for name, n in self.atoms.items())
+        lines = [f"{sum(self.atoms.values()):,} atoms ({total}), {self.known:,} known"]
+        width = max((len(str(r).partition("  ")[0]) for r in self.rules), default=0)
+        for r in self.rules:
+            number, _, text = str(r).partition("  ")
+            lines.append(f"{number:>{width}}  {visible(text)}")
+        most = "" if self.exact else "at most "
+        lines.append(f"{most}{self.groundings:,.0f} groundings")
+        return "\n".join(lines)
+
+
+def make_plan(grounder: Grounder, count_up_to: float = MAX_COUNTED) -> Plan:
+    """Counts of all rules."""
+    store = grounder.store
+    found: dict[int, list[tuple[float, bool, str]]] = {}
+    for part in grounder.parts:
+        n, exact, kind = count_part(grounder, part, count_up_to)
+        found.setdefault(part.rule, []).append((n, exact, kind))
+    rules = []
+    for k, rule in enumerate(grounder.rules):
+        mine = found.get(k, [])
+        kind = mine[0][2] if mine else "nothing"
+        total = sum(n for n, _, _ in mine)
+        rules.append(RulePlan(rule.text, total, all(e for _, e, _ in mine), kind))
+    atoms = {p.name: p.n for p in store.open_predicates}
+    known = sum(
+        store.con.execute(f"select count(*) from {p.atoms} where known < 2").fetchone()[0]
+        for p in store.open_predicates
+        if p.has_known
+    )
+    return Plan(atoms, known, rules)
+
+
+def check_size(grounder: Grounder, most: float) -> None:
+    """Refuse rules that have too many groundings, before any join is run."""
+    total = 0.0
+    for part in grounder.parts:
+        n, _, _ = count_part(grounder, part, 0.0, enough=most)
+        if total + n > most:  # the bound is loose perhaps
+            n, exact, _ = count_part(grounder, part, min(10 * most, MAX_COUNTED))
+            if total + n > most:
+                rule = grounder.rules[part.rule]
+                raise RefusedError(
+                    f"{rule.name}: {'' if exact else 'up to '}{_number(n)} groundings, more than "
+                    f"max_groundings = {_number(most)}; bind its variables by a condition that "
+                    "holds for fewer of them (blocking), give fewer candidates, or set "
+                    "max_groundings"
+                )
+        total += n
+
+
+def _number(n: float) -> str:
+    return f"{n:,.0f}" if n < 1e15 else f"{n:.3g}"
+
+
+def count_part(
+    grounder: Grounder, part: Part, count_up_to: float, enough: float = -1.0
+) -> tuple[float, bool, str]:
+    """Groundings of a part: number, whether it is exact, and what they become.
+
+    A bound that is not above ``enough`` is returned as soon as it is found.
+    """
+    builder = grounder.builder(part)
+    if grounder.easy(part):
+        kind, joins = "clause", grounder.joins(part)
+    elif part.clause and grounder._flat(part):
+        kind = "long clause"
+        wide = Builder(builder.store, builder.rule, builder.classes, True)
+        plain = [x for x in part.literals if not isinstance(x, Exists)]
+        joins = wide.joins(plain, grounder.free(part), everything=True)
+    elif part.formula is not None and kind_is_table(part):
+        kind = "table"
+        free = grounder.free(part)
+        joins = [
+            j for c in clauses(part.formula) for j in builder.joins(c, free, everything=True)
+        ]  # fmt: skip
+    else:
+        sizes = [grounder.store.domain(builder.classes[v])[1] for v in grounder.free(part)]
+        return float(math.prod(sizes)), True, "written out"
+    total, exact = 0.0, True
+    for join in joins:
+        n = quick_bound(grounder.store, join)
+        sure = False
+        if n > enough:
+            n, sure = min((n, False), summed_bound(grounder.store, join))
+            if not sure and n <= count_up_to:
+                n = float(grounder.store.con.execute(join.count_sql()).fetchone()[0])
+                sure = True
+        total, exact = total + n, exact and sure
+    if kind == "table" and len(joins) > 1:
+        exact = False
+    return total, exact, kind
+
+
+def kind_is_table(part: Part) -> bool:
+    """Whether a part that is no clause has no quantifier."""
+    from minfer.rules.formulas import quantified
+
+    return part.formula is not None and not quantified(part.formula)
+
+
+def quick_bound(store: Store, join: Join) -> float:
+    """From sizes alone: sources that others bind add nothing, since no row is there twice."""
+    sizes = {name: float(n) for name, n in _sizes(store).items()}
+    inner = [s for s in join.sources if not s.left]
+    if not inner:
+        return 1.0
+    best = math.inf
+    for start in range(len(inner)):
+        order = [inner[start], *sorted(
+            inner[:start] + inner[start + 1 :], key=lambda s: sizes.get(s.table, math.inf)
+        )]  # fmt: skip
+        covered: set[str] = set()
+        total = 1.0
+        for s in order:
+            names = {v for v, _ in s.variables}
+            if not names <= covered or not s.variables:
+                if names or s is order[0]:
+                    total *= sizes.get(s.table, math.inf)
+                covered |= names
+        best = min(best, total)
+    return best
+
+
+def _sizes(store: Store) -> dict[str, int]:
+    out = {}
+    for p in store.predicates.values():
+        out[p.table] = p.n * (2 if p.open and p.symmetric else 1)
+    for number, n in store._domains.items():
+        out[f"domain_{number}"] = n
+    return out
+
+
+def summed_bound(store: Store, join: Join) -> tuple[float, bool]:
+    """Sums of counts along the join; whether nothing was left out on the way."""
+    exact = not join.conditions
+    left: list[tuple[frozenset[str], str]] = []
+    factor = 1.0
+    for s in join.sources:
+        if s.left:
+            continue
+        columns = ", ".join(f"{s.alias}.{c} as {named(v)}" for v, c in s.variables)
+        where = f" where {' and '.join(s.constants)}" if s.constants else ""
+        comma = ", " if columns else ""
+        sql = f"select {columns}{comma}1::double as n from {s.table} {s.alias}{where}"
+        left.append((frozenset(v for v, _ in s.variables), sql))
+    while len(left) > 1:
+        folded = False
+        for k, (names, sql) in enumerate(left):
+            others = left[:k] + left[k + 1 :]
+            shared = names & frozenset[str]().union(*(o[0] for o in others))
+            if not shared:
+                factor *= _total(store, sql)
+                left = others
+                folded = True
+                break
+            host = next((i for i, o in enumerate(others) if shared <= o[0]), None)
+            if host is None:
+                continue
+            keys = ", ".join(named(v) for v in sorted(shared))
+            on = " and ".join(f"h.{named(v)} = g.{named(v)}" for v in sorted(shared))
+            keep = ", ".join(f"h.{named(v)}" for v in sorted(others[host][0]))
+            merged = (
+                f"select {keep}, h.n * g.n as n from ({others[host][1]}) h join (select {keys}, "
+                f"sum(n) as n from ({sql}) group by {keys}) g on {on}"
+            )
+            others[host] = (others[host][0], merged)
+            left = others
+            folded = True
+            break
+        if not folded:  # a cycle: leave out a source whose variables others have
+            exact = False
+            k = next(
+                i for i, (names, _) in enumerate(left)
+                if names <= frozenset[str]().union(*(o[0] for j, o in enumerate(left) if j != i))
+            )  # fmt: skip
+            del left[k]
+    total = _total(store, left[0][1]) if left else 1.0
+    return factor * total, exact
+
+
+def _total(store: Store, sql: str) -> float:
+    return float(store.con.execute(f"select coalesce(sum(n), 0) from ({sql})").fetchone()[0])

@@ -1,0 +1,404 @@
+"""``minfer.Rules``: predicates, rules and tables in, probabilities as tables out."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.checks import check_choice, check_flag, check_number, check_whole
+from minfer.errors import EvidenceError, ModelError, SettingsError
+from minfer.graph import FactorGraph
+from minfer.rules.answer import Answer
+from minfer.rules.formulas import Constant, Variable
+from minfer.rules.ground import Grounder, Grounding
+from minfer.rules.model import Model, build
+from minfer.rules.parse import Rule, parse_atom, parse_rule
+from minfer.rules.plan import Plan, check_size, make_plan
+from minfer.rules.schema import Declaration, Observation, Store
+from minfer.words import visible
+
+MAX_GROUNDINGS = 30_000_000
+_SMALL = 10_000  # factors up to which the solver may look for an exact answer
+
+
+class Rules:
+    """A program of weighted first-order rules over tables (Markov logic).
+
+    Predicates are stated first, then rules; methods return the program itself, so that they can be
+    chained. Nothing is read or joined before it is asked for.
+
+    Parameters
+    ----------
+    split : bool
+        Split formulas into clauses that share their weight, as Alchemy does. By default a
+        formula's weight counts where the formula is true: another model, unless it is a clause.
+    unbound : "error" or "domain"
+        What a variable that no literal binds means: a mistake, or all values of its type.
+    memory_limit : str, optional
+        For the database, as "2GB"; it spills to disk beyond that.
+    threads : int
+        Of the database.
+    max_groundings : float
+        More are refused before any of them is built.
+
+    Examples
+    --------
+    >>> from minfer import Rules
+    >>> rules = (
+    ...     Rules()
+    ...     .closed("friends", [("Anna", "Bob"), ("Bob", "Carl")], types=("person", "person"))
+    ...     .open("smokes", ["Anna", "Bob", "Carl"], types=("person",))
+    ...     .rule("1.0: friends(x, y) ^ smokes(x) => smokes(y)")
+    ...     .evidence("smokes(Anna)")
+    ... )
+    >>> round(rules.infer().probability("smokes(Bob)"), 3)
+    0.699
+    """
+
+    def __init__(
+        self,
+        *,
+        split: bool = False,
+        unbound: str = "error",
+        memory_limit: str | None = None,
+        threads: int = 1,
+        max_groundings: float = MAX_GROUNDINGS,
+    ) -> None:
+        check_flag("split", split)
+        check_choice("unbound", unbound, ("error", "domain"))
+        check_whole("threads", threads, 1)
+        check_number("max_groundings", max_groundings, 0.0)
+        self.split, self.unbound = split, unbound
+        self.memory_limit, self.threads = memory_limit, threads
+        self.max_groundings = max_groundings
+        self.new_constants = False  # whether constants of rules belong to the domains
+        self._declared: dict[str, Declaration] = {}
+        self._rules: list[Rule] = []
+        self._evidence: list[Observation] = []
+        self._changed()
+
+    def _changed(self) -> None:
+        self._grounder: Grounder | None = None
+        self._grounding: Grounding | None = None
+        self._model: Model | None = None
+
+    # ------------------------------------------------------------------ stating
+
+    def closed(
+        self,
+        name: str,
+        table: Any,
+        *,
+        columns: Iterable[str] | None = None,
+        types: Iterable[str | None] | None = None,
+        symmetric: bool = False,
+    ) -> Rules:
+        """State a predicate that is true for the rows of a table, and false elsewhere.
+
+        Parameters
+        ----------
+        name : str
+        table : data frame of pandas or polars, Arrow table, columns ``{name: values}``, list of
+            tuples or dicts, name of a .csv or .parquet file (``lake/*.parquet`` too), or
+            ``("file.duckdb", "table")``, of SQLite likewise
+        columns : the columns that are its arguments; all by default
+        types : a name for each argument. Arguments that one variable joins are of one type; types
+            by name find slips
+        symmetric : whether every row counts both ways round
+        """
+        return self._declare(
+            Declaration(
+                name, False, table, _names(columns, "columns"), _names(types, "types"),
+                symmetric=symmetric,
+            )
+        )  # fmt: skip
+
+    def open(
+        self,
+        name: str,
+        candidates: Any = None,
+        *,
+        columns: Iterable[str] | None = None,
+        types: Iterable[str | None] | None = None,
+        log_odds: float | str | None = None,
+        probability: float | str | None = None,
+        symmetric: bool = False,
+        exactly_one: str | Iterable[str] | None = None,
+        at_most_one: str | Iterable[str] | None = None,
+    ) -> Rules:
+        """State a predicate whose atoms have probabilities.
+
+        Parameters
+        ----------
+        name : str
+        candidates : table, as in :meth:`closed`
+            What may be true; the rest is false. None: all values of its types, which must be given.
+        columns, types : as in :meth:`closed`
+        log_odds, probability : number, or name of a column
+            The prior of each candidate; 0, even odds, by default.
+        symmetric : whether ``same(x, y)`` is the atom ``same(y, x)``
+        exactly_one, at_most_one : names of columns
+            Of which exactly (at most) one value is true for each value of the others.
+        """
+        if log_odds is not None and probability is not None:
+            raise ModelError(f"open predicate {visible(name)}: a prior is log_odds or probability")
+        kinds = _names(types, "types")
+        if candidates is None and (not kinds or None in kinds):
+            raise ModelError(
+                f"open predicate {visible(name)}: give a table of candidates, or the types= of "
+                "its arguments: then all their values are"
+            )
+        return self._declare(
+            Declaration(
+                name, True, candidates, _names(columns, "columns"), kinds, log_odds, probability,
+                symmetric, _names(exactly_one, "exactly_one") or (),  # type: ignore[arg-type]
+                _names(at_most_one, "at_most_one") or (),  # type: ignore[arg-type]
+            )
+        )  # fmt: skip
+
+    def _declare(self, d: Declaration) -> Rules:
+        if not isinstance(d.name, str) or not d.name.isidentifier():
+            raise ModelError(f"a predicate is called by a word, not {d.name!r}")
+        if d.name in self._declared:
+            raise ModelError(f"the predicate {visible(d.name)} is stated twice")
+        check_flag("symmetric", d.symmetric)
+        self._declared[d.name] = d
+        self._changed()
+        return self
+
+    def rule(
+        self,
+        text: str,
+        weight: float | None = None,
+        *,
+        weights: Mapping[Any, float] | None = None,
+    ) -> Rules:
+        """Add a rule: ``"1.5: smokes(x) ^ friends(x, y) => smokes(y)"``, hard with a full stop.
+
+        Parameters
+        ----------
+        text : str
+            ``! ^ v => <=>``, ``EXIST y ...``, comparisons as ``x != y`` or ``a - b > 5``. Words with
+            a capital, numbers and texts in quotes are constants, other words variables. ``+x``: a
+            weight for each value of x.
+        weight : float, optional
+            Instead of the one in the text; infinite for a hard rule.
+        weights : mapping, optional
+            Of a rule with ``+``: the value of its variable (a tuple of them, in order of
+            appearance) to the weight; others have ``weight``, or 0.
+        """
+        rule = parse_rule(text)
+        if weight is not None:
+            if rule.weight is not None:
+                raise ModelError(f"{rule.name}: its weight is given twice")
+            rule = rule.with_weight(_weight(weight, rule))
+        if weights is not None:
+            if not rule.plus:
+                raise ModelError(f"{rule.name}: weights= is for rules with a + before a variable")
+            table = []
+            for key, value in weights.items():
+                values = key if isinstance(key, tuple) else (key,)
+                if len(values) != len(rule.plus):
+                    raise ModelError(f"{rule.name}: weights= has the key {key!r}, but {rule.plus}")
+                table.append((tuple(map(str, values)), _weight(value, rule)))
+            rule = replace(rule, weights=tuple(table))
+        self._rules.append(rule)
+        self._changed()
+        return self
+
+    def evidence(self, *atoms: Any, truth: bool | str = True) -> Rules:
+        """What is known of open predicates.
+
+        ``evidence("smokes(Anna)", "!smokes(Bob)")``, or a predicate and a table of its atoms:
+        ``evidence("smokes", table)``, ``evidence("smokes", table, truth=False)``, or with the name
+        of a column that says which: ``truth="label"``.
+        """
+        if len(atoms) == 2 and isinstance(atoms[0], str) and "(" not in atoms[0]:
+            self._evidence.append(Observation(atoms[0], atoms[1], truth))
+        else:
+            for text in atoms:
+                self._evidence.append(self._observed(text))
+        self._changed()
+        return self
+
+    def _observed(self, text: str) -> Observation:
+        atom, yes = parse_atom(text, where="evidence: ")
+        row = tuple(t.name if isinstance(t, Variable) else t.text for t in atom.terms)
+        return Observation(atom.predicate, [row], yes)
+
+    def condition(self, *atoms: str) -> Rules:
+        """A copy of the program that also knows these atoms: ``condition("smokes(Anna)")``."""
+        out = Rules(
+            split=self.split, unbound=self.unbound, memory_limit=self.memory_limit,
+            threads=self.threads, max_groundings=self.max_groundings,
+        )  # fmt: skip
+        out.new_constants = self.new_constants
+        out._declared, out._rules = dict(self._declared), list(self._rules)
+        out._evidence = list(self._evidence)
+        return out.evidence(*atoms)
+
+    # ------------------------------------------------------------------ asking
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return tuple(self._rules)
+
+    @property
+    def predicates(self) -> tuple[str, ...]:
+        return tuple(self._declared)
+
+    @property
+    def grounder(self) -> Grounder:
+        """The rules over their tables in the database, read when first asked for."""
+        if self._grounder is None:
+            store = Store(
+                list(self._declared.values()), self._rules, self._evidence,
+                memory_limit=self.memory_limit, threads=self.threads,
+                new_constants=self.new_constants,
+            )  # fmt: skip
+            self._grounder = Grounder(store, self._rules, self.split, self.unbound == "domain")
+        return self._grounder
+
+    @property
+    def store(self) -> Store:
+        """The tables in the database."""
+        return self.grounder.store
+
+    def plan(self) -> Plan:
+        """Atoms, and groundings of each rule, counted by the database before anything is built."""
+        return make_plan(self.grounder)
+
+    def ground(self) -> Grounding:
+        """All factors, before they have weights."""
+        if self._grounding is None:
+            check_size(self.grounder, self.max_groundings)
+            self._grounding = self.grounder.ground()
+        return self._grounding
+
+    @property
+    def model(self) -> Model:
+        """The factor graph of all groundings, and where its factors come from."""
+        if self._model is None:
+            self._model = build(self.store, self.grounder, self.ground())
+        return self._model
+
+    def to_graph(self, names: bool = True) -> FactorGraph:
+        """All groundings as a factor graph: a variable with states 0 and 1 for each atom.
+
+        ``names``: call variables as the atoms are written.
+        """
+        graph = self.model.graph
+        if not names:
+            return graph
+        return replace(graph, names=tuple(self.store.atom_texts(np.arange(self.store.n_atoms))))
+
+    def infer(
+        self,
+        objective: Any = None,
+        solver: Any = None,
+        **settings: Any,
+    ) -> Answer:
+        """Probabilities of all open atoms.
+
+        Parameters
+        ----------
+        objective : MinJoint, MinSize, MinDivergence or Budget, optional
+            Which groundings to keep, as in :func:`minfer.infer`; all by default.
+        solver : any solver, optional
+            Belief propagation by default; what is small is looked at by :class:`minfer.Auto`.
+        settings
+            Of :func:`minfer.infer`, with an objective: ``compensate``, ``refreshes``, ``score``...
+        """
+        began = time.perf_counter()
+        model = self.model
+        grounded = time.perf_counter()
+        if solver is None:
+            solver = default_solver(model.graph)
+        if objective is None:
+            if settings:
+                raise SettingsError(f"infer: {next(iter(settings))}= needs an objective")
+            result, marginals = None, solver(model.graph)
+        else:
+            from minfer.reduction.infer import infer
+
+            result = infer(model.graph, objective, solver, **settings)
+            marginals = result.marginals
+        ended = time.perf_counter()
+        possible = sum(self.ground().bindings)
+        timings = {"ground": grounded - began, "infer": ended - grounded}
+        return Answer(self, marginals, result, possible, timings)
+
+    def explain(self, atom: str, answer: Answer | None = None, n: int = 10) -> Any:
+        """Why an atom has its probability, in the words of the rules; see :meth:`Answer.explain`."""
+        return (self.infer() if answer is None else answer).explain(atom, n)
+
+    @classmethod
+    def read(
+        cls,
+        program: str | os.PathLike[str],
+        evidence: Any = (),
+        query: Any = None,
+        **settings: Any,
+    ) -> Rules:
+        """A program of Alchemy or Tuffy: ``.mln``, evidence ``.db`` files and what is asked.
+
+        Parameters
+        ----------
+        program : name of an .mln file (.gz too)
+        evidence : names of .db files
+        query : names of predicates, or of a file that lists them; by default all that are not
+            declared with a ``*``. They are open; others without a ``*`` are so too, as the rules
+            say nothing else of them.
+        settings : of :class:`Rules`; ``split=True`` and ``unbound="domain"`` by default here
+        """
+        from minfer.rules.mln import read_program
+
+        return read_program(cls, program, evidence, query, settings)
+
+    def __repr__(self) -> str:
+        closed = [d.name for d in self._declared.values() if not d.open]
+        opened = [d.name for d in self._declared.values() if d.open]
+        return (
+            f"Rules({len(self._rules)} rules; open: {', '.join(opened) or 'none'}; closed: "
+            f"{', '.join(closed) or 'none'})"
+        )
+
+
+def default_solver(graph: FactorGraph) -> Any:
+    """Exact where that is cheap, else belief propagation."""
+    if graph.n_factors <= _SMALL:
+        from minfer.solvers.auto import Auto
+
+        return Auto()
+    from minfer.solvers.bp import BeliefPropagation
+
+    return BeliefPropagation()
+
+
+def _names(given: Any, what: str) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    listed = (given,) if isinstance(given, str) else tuple(given)
+    for name in listed:
+        if not isinstance(name, str) and not (what == "types" and name is None):
+            raise ModelError(f"{what}= has names, not {name!r}")
+    return listed
+
+
+def _weight(value: Any, rule: Rule) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise ModelError(f"{rule.name}: a weight is a number, not {value!r}")
+    number = float(value)
+    if math.isnan(number) or number == -math.inf or 1e300 < abs(number) < math.inf:
+        raise ModelError(
+            f"{rule.name}: the weight is {number:g}; weights are finite numbers (within 1e300), or "
+            "inf for a hard rule"
+        )
+    return number

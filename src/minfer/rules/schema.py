@@ -1,0 +1,857 @@
+"""Predicates as tables of the database: what may be true, and what is known.
+
+A *closed* predicate is a table: what is in it is true, the rest is false. An *open* one has atoms
+that inference is about: its candidates, each with an id (the number of its variable in the factor
+graph), ``field`` (prior log-odds), ``p`` (a probability, at first the prior's) and ``known`` (0
+false, 1 true, 2 not known). What is no candidate is false.
+
+Arguments that can meet, because one variable of a rule stands at both or they are declared to be of
+one type, share their *coding*: whole numbers and real numbers stand for themselves, texts are
+numbered in their order (int32), so that the joins of the database are over numbers and a comparison
+of texts is one of numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minfer.checks import real_numbers
+from minfer.errors import (
+    ContradictionError,
+    EvidenceError,
+    ModelError,
+    RefusedError,
+)
+from minfer.rules import tables
+from minfer.rules.formulas import Arithmetic, Atom, Compare, Constant, Variable, atoms, comparisons
+from minfer.rules.formulas import variables_of
+from minfer.rules.parse import Rule
+from minfer.rules.tables import Raw, named, quoted
+from minfer.states import near_names
+from minfer.words import counted, visible
+
+MAX_ATOMS = 50_000_000  # made from whole domains
+
+_INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT")
+_WIDE = ("BIGINT", "UINTEGER", "UBIGINT", "HUGEINT", "UHUGEINT")
+_REALS = ("FLOAT", "DOUBLE")
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A predicate as it was stated."""
+
+    name: str
+    open: bool
+    source: Any = None  # None: an open predicate over all values of its types
+    columns: tuple[str, ...] | None = None
+    types: tuple[str | None, ...] | None = None
+    log_odds: float | str | None = None
+    probability: float | str | None = None
+    symmetric: bool = False
+    exactly_one: tuple[str, ...] = ()
+    at_most_one: tuple[str, ...] = ()
+
+    @property
+    def what(self) -> str:
+        return f"{'open' if self.open else 'closed'} predicate {visible(self.name)}"
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Evidence on atoms of an open predicate: a table, and which of its rows are true."""
+
+    predicate: str
+    source: Any
+    truth: bool | str = True
+    where: str = ""
+
+
+@dataclass
+class Predicate:
+    """A predicate as it lies in the database.
+
+    ``table`` has columns a0, a1, ... of codes; that of an open predicate also id, field, p and
+    known (in both orders of the arguments where it is symmetric). ``atoms`` has each atom once.
+    """
+
+    name: str
+    open: bool
+    columns: tuple[str, ...]
+    classes: tuple[int, ...]  # of the arguments
+    table: str
+    atoms: str = ""
+    first: int = 0
+    n: int = 0
+    symmetric: bool = False
+    complete: bool = False
+    has_known: bool = False
+    unique: tuple[tuple[int, ...], bool] | None = None  # determined columns; True: exactly one
+    kind: str = "columns"
+    sql_types: tuple[str, ...] = ()  # of the columns that were given
+
+    @property
+    def arity(self) -> int:
+        return len(self.columns)
+
+    @property
+    def arguments(self) -> list[str]:
+        return [f"a{k}" for k in range(self.arity)]
+
+
+@dataclass
+class Coding:
+    """Of the values of some arguments: ``int`` and ``real`` as they are, ``text`` by a table."""
+
+    number: int
+    kind: str = "text"
+    type_name: str | None = None
+    columns: list[tuple[str, str, str]] = field(default_factory=list)  # relation, column, type
+    constants: dict[str, str] = field(default_factory=dict)  # text: where it is named
+
+    @property
+    def table(self) -> str:
+        return f"dict_{self.number}"
+
+    @property
+    def sql_type(self) -> str:
+        return "DOUBLE" if self.kind == "real" else "INTEGER"
+
+    @property
+    def called(self) -> str:
+        return f"type {visible(self.type_name)}" if self.type_name else "these arguments"
+
+
+class Store:
+    """All predicates in one database; see the module."""
+
+    def __init__(
+        self,
+        declarations: Sequence[Declaration],
+        rules: Sequence[Rule],
+        evidence: Sequence[Observation] = (),
+        *,
+        memory_limit: str | None = None,
+        threads: int = 1,
+        new_constants: bool = False,
+    ) -> None:
+        self.con = tables.connect(memory_limit, threads)
+        self.new_constants = new_constants
+        self.declarations = {d.name: d for d in declarations}
+        self.predicates: dict[str, Predicate] = {}
+        self.n_atoms = 0
+        self._raws: dict[str, Raw] = {}
+        self._domains: dict[int, int] = {}
+        self._numbers = 0
+        self._load()
+        observations = self._observations(evidence)
+        for rule in rules:
+            self._check_rule(rule)
+        self.codings = self._classes(rules, observations)
+        for coding in {id(c): c for c in self.codings.values()}.values():
+            self._choose_coding(coding, rules)
+        self._by_number = {c.number: c for c in self.codings.values()}
+        for d in declarations:
+            if not d.open:
+                self._close(d)
+        for d in declarations:
+            if d.open:
+                self._open(d, [o for o in observations if o[0] == d.name])
+
+    # ------------------------------------------------------------------ loading
+
+    def fresh(self, stem: str) -> str:
+        """A name that the database does not have yet."""
+        self._numbers += 1
+        return f"{stem}_{self._numbers}"
+
+    def _load(self) -> None:
+        for d in self.declarations.values():
+            if d.source is None:
+                continue
+            width = len(d.types) if d.types else None
+            self._raws[d.name] = tables.load(self.con, self.fresh("raw"), d.source, d.what, width)
+
+    def columns(self, d: Declaration) -> tuple[str, ...]:
+        """Names of the argument columns."""
+        priors = [x for x in (d.log_odds, d.probability) if isinstance(x, str)]
+        if d.source is None:
+            assert d.types is not None
+            return d.columns or tuple(
+                t if t and d.types.count(t) == 1 else f"{t or 'a'}{k + 1}"
+                for k, t in enumerate(d.types)
+            )
+        raw = self._raws[d.name]
+        for name in (*(d.columns or ()), *priors):
+            if name not in raw.columns:
+                near = near_names(name, raw.columns)
+                hint = f"; did you mean {visible(near[0])!r}?" if near else ""
+                raise ModelError(
+                    f"{d.what}: there is no column {visible(name)!r} among "
+                    f"{', '.join(map(visible, raw.columns))}{hint}"
+                )
+        found = d.columns or tuple(c for c in raw.columns if c not in priors)
+        if d.types is not None and len(d.types) != len(found):
+            raise ModelError(
+                f"{d.what}: {counted(len(d.types), 'type')} for {counted(len(found), 'column')}: "
+                f"{', '.join(map(visible, found))}"
+            )
+        return found
+
+    def _observations(
+        self, evidence: Sequence[Observation]
+    ) -> list[tuple[str, Raw, bool | str, str]]:
+        """Predicate, its raw table, truth, and where it was said; one per statement."""
+        found = []
+        for o in evidence:
+            what = f"{o.where}evidence on {visible(o.predicate)}"
+            d = self.declarations.get(o.predicate)
+            if d is None:
+                raise EvidenceError(f"{what}: {self.unknown_predicate(o.predicate)}")
+            if not d.open:
+                raise EvidenceError(
+                    f"{what}: it is closed: what is in its table is true, the rest false"
+                )
+            width = len(self.columns(d))
+            raw = tables.load(self.con, self.fresh("raw"), o.source, what, width)
+            if isinstance(o.truth, str) and o.truth not in raw.columns:
+                raise EvidenceError(f"{what}: there is no column {visible(o.truth)!r}")
+            args = [c for c in raw.columns if c != o.truth]
+            if len(args) != width:
+                raise EvidenceError(
+                    f"{what}: {counted(len(args), 'column')} for "
+                    f"{counted(width, 'argument')} ({', '.join(map(visible, self.columns(d)))})"
+                )
+            found.append((o.predicate, raw, o.truth, what))
+        return found
+
+    # ------------------------------------------------------------------ checking
+
+    def unknown_predicate(self, name: str) -> str:
+        near = near_names(name, self.declarations)
+        hint = f"; did you mean {visible(near[0])}?" if near else ""
+        return f"there is no predicate {visible(name)}{hint}"
+
+    def _check_rule(self, rule: Rule) -> None:
+        for atom in atoms(rule.formula):
+            self.check_atom(atom, rule.name)
+        bound = {v.name for a in atoms(rule.formula) for t in a.terms for v in variables_of(t)}
+        for c in comparisons(rule.formula):
+            for v in (*variables_of(c.left), *variables_of(c.right)):
+                if v.name not in bound:
+                    raise ModelError(
+                        f"{rule.name}: the variable {visible(v.name)} is in comparisons only; an "
+                        "atom must bind it"
+                    )
+
+    def check_atom(self, atom: Atom, who: str) -> None:
+        d = self.declarations.get(atom.predicate)
+        if d is None:
+            raise ModelError(f"{who}: {self.unknown_predicate(atom.predicate)}")
+        width = len(self.columns(d))
+        if len(atom.terms) != width:
+            raise ModelError(
+                f"{who}: {visible(str(atom))} has {counted(len(atom.terms), 'argument')}, but "
+                f"{visible(atom.predicate)} has {width}: "
+                f"{', '.join(map(visible, self.columns(d)))}"
+            )
+
+    # ------------------------------------------------------------------ codings
+
+    def _classes(
+        self, rules: Sequence[Rule], observations: list[tuple[str, Raw, bool | str, str]]
+    ) -> dict[tuple[str, int], Coding]:
+        """The coding of each argument (predicate, position)."""
+        parent: dict[Any, Any] = {}
+        type_of: dict[Any, str] = {}
+
+        def find(x: Any) -> Any:
+            parent.setdefault(x, x)
+            while parent[x] != x:
+                parent[x] = parent[parent[x]]
+                x = parent[x]
+            return x
+
+        def join(x: Any, y: Any, why: str) -> None:
+            a, b = find(x), find(y)
+            if a == b:
+                return
+            s, t = type_of.get(a), type_of.get(b)
+            if s is not None and t is not None and s != t:
+                raise ModelError(f"{why} has two types, {visible(s)} and {visible(t)}")
+            parent[b] = a
+            if t is not None:
+                type_of[a] = t
+
+        for d in self.declarations.values():
+            for k in range(len(self.columns(d))):
+                root = find((d.name, k))
+                name = d.types[k] if d.types else None
+                if name is not None:
+                    type_of.setdefault(find(("type", name)), name)
+                    if type_of.get(root) != name:
+                        join(("type", name), (d.name, k), f"{d.what}: argument {k + 1}")
+            if d.symmetric:
+                if len(self.columns(d)) != 2:
+                    raise ModelError(f"{d.what}: a symmetric predicate has two arguments")
+                join((d.name, 0), (d.name, 1), f"{d.what} is symmetric, but")
+        constants: list[tuple[tuple[str, int], str, str]] = []
+        for rule in rules:
+            places: dict[str, tuple[str, int]] = {}
+            for atom in atoms(rule.formula):
+                for k, term in enumerate(atom.terms):
+                    at = (atom.predicate, k)
+                    if isinstance(term, Constant):
+                        constants.append((at, term.text, rule.name))
+                    elif isinstance(term, Variable):
+                        if term.name in places:
+                            why = f"{rule.name}: the variable {visible(term.name)}"
+                            join(places[term.name], at, why)
+                        places[term.name] = at
+            for c in comparisons(rule.formula):
+                if isinstance(c.left, Variable) and isinstance(c.right, Variable):
+                    why = f"{rule.name}: the comparison {visible(str(c))}"
+                    join(places[c.left.name], places[c.right.name], why)
+        made: dict[Any, Coding] = {}
+        out: dict[tuple[str, int], Coding] = {}
+        for d in self.declarations.values():
+            cols = self.columns(d)
+            for k, column in enumerate(cols):
+                root = find((d.name, k))
+                if root not in made:
+                    made[root] = Coding(len(made), type_name=type_of.get(root))
+                coding = out[d.name, k] = made[root]
+                if d.name in self._raws:
+                    raw = self._raws[d.name]
+                    coding.columns.append((raw.name, column, raw.columns[column]))
+                    self._check_complete(raw, column, d.what)
+        for name, raw, truth, what in observations:
+            for k, column in enumerate(c for c in raw.columns if c != truth):
+                out[name, k].columns.append((raw.name, column, raw.columns[column]))
+                self._check_complete(raw, column, what)
+        for at, text, where in constants:
+            out[at].constants.setdefault(text, where)
+        return out
+
+    def _check_complete(self, raw: Raw, column: str, what: str) -> None:
+        c = named(column)
+        missing = f"{c} is null"
+        if raw.columns[column] in _REALS:
+            missing += f" or isnan({c})"
+        row = self.con.execute(f"select count(*) from {raw.name} where {missing}").fetchone()
+        if row[0]:
+            raise ModelError(
+                f"{what}: column {visible(column)!r} has {counted(row[0], 'missing value')}; "
+                "arguments of atoms are all there"
+            )
+
+    def _choose_coding(self, coding: Coding, rules: Sequence[Rule]) -> None:
+        """What stands for the values of a class."""
+        kinds = {_family(t) for _, _, t in coding.columns}
+        con = self.con
+        texts = [x for x in coding.columns if _family(x[2]) == "text"]
+        new = list(coding.constants) if self.new_constants or not coding.columns else []
+        whole = kinds <= {"int", "text"} and all(_is_whole(x) for x in new)
+        for relation, column, _ in texts:
+            if not whole:
+                break
+            good = f"regexp_full_match({named(column)}, '0|-?[1-9][0-9]{{0,8}}')"
+            for limit in (" limit 64", ""):
+                sql = f"select bool_and({good}) from (select {named(column)} from {relation}{limit})"
+                if con.execute(sql).fetchone()[0] is False:
+                    whole = False
+                    break
+        for relation, column, t in coding.columns:
+            if whole and t in _WIDE:
+                sql = f"select max(abs({named(column)}::hugeint)) from {relation}"
+                whole = (con.execute(sql).fetchone()[0] or 0) < 2**31
+        if whole and (coding.columns or new):
+            coding.kind = "int"
+            return
+        numbers = kinds <= {"int", "wide", "real"} and "real" in kinds
+        if not numbers and coding.columns and self._computed(coding, rules):
+            numbers = all(
+                con.execute(
+                    f"select bool_and(try_cast({named(c)} as double) is not null) from {r}"
+                ).fetchone()[0] is not False
+                for r, c, t in coding.columns if _family(t) == "text"
+            )  # fmt: skip
+        if numbers and all(Constant(x).number is not None for x in new):
+            coding.kind = "real"
+            return
+        parts = [f"select {named(c)}::varchar as v from {r}" for r, c, _ in coding.columns]
+        if new:
+            parts.append("select unnest([" + ", ".join(map(quoted, new)) + "]) as v")
+        union = " union all ".join(parts) or "select ''::varchar as v where false"
+        con.execute(
+            f"create table {coding.table} as select (row_number() over (order by v) - 1)::integer "
+            f"as id, v from (select distinct v from ({union}))"
+        )
+
+    def _computed(self, coding: Coding, rules: Sequence[Rule]) -> bool:
+        """Whether a rule computes with values of a class, or compares them with a number."""
+        for rule in rules:
+            mine = {
+                t.name
+                for a in atoms(rule.formula)
+                for k, t in enumerate(a.terms)
+                if isinstance(t, Variable) and self.codings[a.predicate, k] is coding
+            }
+            for c in comparisons(rule.formula):
+                sides = (c.left, c.right)
+                used = {v.name for side in sides for v in variables_of(side)}
+                if not used & mine:
+                    continue
+                if any(isinstance(side, Arithmetic) for side in sides):
+                    return True
+                if c.op not in ("=", "!=") and any(
+                    isinstance(side, Constant) and side.number is not None for side in sides
+                ):
+                    return True
+        return False
+
+    def coding(self, number: int) -> Coding:
+        """The coding of a class."""
+        return self._by_number[number]
+
+    def _coded(
+        self, raw: Raw, columns: Iterable[str], classes: Sequence[int], more: str = ""
+    ) -> str:
+        """SQL of a table's arguments as codes a0, a1, ..."""
+        select, joins = [], ""
+        for k, (column, number) in enumerate(zip(columns, classes)):
+            coding = self.coding(number)
+            c = f"r.{named(column)}"
+            if coding.kind == "text":
+                joins += f" join {coding.table} d{k} on d{k}.v = {c}::varchar"
+                select.append(f"d{k}.id as a{k}")
+            else:
+                select.append(f"{c}::{coding.sql_type} as a{k}")
+        return f"select {', '.join(select)}{more} from {raw.name} r{joins}"
+
+    def constant(self, text: str, number: int, who: str) -> str:
+        """A constant as SQL; of texts its number, -1 where nothing is called so."""
+        coding = self.coding(number)
+        if coding.kind == "int" and _is_whole(text):
+            return text
+        value = Constant(text).number
+        if coding.kind == "real" and value is not None:
+            return f"{value!r}::double"
+        if coding.kind == "text":
+            row = self.con.execute(
+                f"select id from {coding.table} where v = {quoted(text)}"
+            ).fetchone()
+            if row is not None:
+                return str(row[0])
+        near: list[str] = []
+        if coding.kind == "text":
+            rows = self.con.execute(f"select v from {coding.table} limit 10000").fetchall()
+            near = near_names(text, [r[0] for r in rows])
+        hint = f"; did you mean {visible(near[0])}?" if near else ""
+        raise ModelError(
+            f"{who}: the constant {visible(text)} is in no table of {coding.called}{hint}"
+        )
+
+    def domain(self, number: int) -> tuple[str, int]:
+        """The table (column v) of all values of a class, and how many they are."""
+        coding, name = self.coding(number), f"domain_{number}"
+        if number not in self._domains:
+            if coding.kind == "text":
+                self.con.execute(f"create view {name} as select id as v from {coding.table}")
+            else:
+                parts = [
+                    f"select {named(c)}::{coding.sql_type} as v from {r}"
+                    for r, c, _ in coding.columns
+                ]
+                if self.new_constants or not coding.columns:
+                    parts += [f"select ({x})::{coding.sql_type} as v" for x in coding.constants]
+                union = " union all ".join(parts) or "select 0 as v where false"
+                self.con.execute(f"create table {name} as select distinct v from ({union}) order by v")
+            row = self.con.execute(f"select count(*) from {name}").fetchone()
+            self._domains[number] = row[0]
+        return name, self._domains[number]
+
+    # ------------------------------------------------------------------ predicates
+
+    def _close(self, d: Declaration) -> None:
+        raw, columns = self._raws[d.name], self.columns(d)
+        classes = tuple(self.codings[d.name, k].number for k in range(len(columns)))
+        table = self.fresh("closed")
+        rows = self._coded(raw, columns, classes)
+        if d.symmetric:
+            rows = f"with r as ({rows}) select a0, a1 from r union select a1, a0 from r"
+        self.con.execute(f"create table {table} as {rows}")
+        args = [f"a{k}" for k in range(len(columns))]
+        if self._has_twins(table, args):
+            distinct = self.fresh("closed")
+            self.con.execute(f"create table {distinct} as select distinct * from {table}")
+            self.con.execute(f"drop table {table}")
+            table = distinct
+        n = self.con.execute(f"select count(*) from {table}").fetchone()[0]
+        self.predicates[d.name] = Predicate(
+            d.name, False, columns, classes, table, n=n, kind=raw.kind, symmetric=d.symmetric
+        )
+
+    def _has_twins(self, table: str, args: list[str]) -> bool:
+        """Whether a row is there twice; sorting is several times faster than the database here."""
+        if len(args) <= 2:
+            got = [np.asarray(x) for x in
+                   self.con.execute(f"select {', '.join(args)} from {table}").fetchnumpy().values()]  # fmt: skip
+            if all(x.dtype == np.int32 for x in got):
+                key = got[0].astype(np.int64)
+                if len(got) == 2:
+                    key = key << 32 | got[1].view(np.uint32)
+                key.sort()
+                return bool((key[1:] == key[:-1]).any())
+        listed = ", ".join(args)
+        row = self.con.execute(
+            f"select count(*), (select count(*) from (select distinct {listed} from {table})) "
+            f"from {table}"
+        ).fetchone()
+        return row[0] != row[1]
+
+    def _open(self, d: Declaration, observed: list[tuple[str, Raw, bool | str, str]]) -> None:
+        columns = self.columns(d)
+        classes = tuple(self.codings[d.name, k].number for k in range(len(columns)))
+        args = [f"a{k}" for k in range(len(columns))]
+        kind = "columns"
+        if d.source is None:
+            rows = self._all_atoms(d, classes)
+        else:
+            raw = self._raws[d.name]
+            kind = raw.kind
+            rows = self._coded(raw, columns, classes, self._prior(d, raw))
+        con, listed = self.con, ", ".join(args)
+        base = self.fresh("candidates")
+        if d.symmetric:
+            rows = (
+                f"select distinct least(a0, a1) as a0, greatest(a0, a1) as a1, field from ({rows})"
+            )
+        con.execute(f"create table {base} as {rows}")
+        if d.source is not None and self._has_twins(base, args):
+            row = con.execute(
+                f"select {listed} from {base} group by all having count(*) > 1 limit 1"
+            ).fetchone()
+            shown = self.atom_text(d.name, row, classes)
+            both = " with different priors, perhaps in both orders" if d.symmetric else ""
+            raise ModelError(f"{d.what}: the candidate {shown} is there twice{both}")
+        n = con.execute(f"select count(*) from {base}").fetchone()[0]
+        if self.n_atoms + n >= 2**31:
+            raise RefusedError(f"{self.n_atoms + n:,} atoms are more than 2^31")
+        atoms_table = self.fresh("atoms")
+        known = "case when field = 'inf' then 1 when field = '-inf' then 0 else 2 end::tinyint"
+        probability = "1 / (1 + exp(-field))"
+        source = base
+        if observed:
+            source = self._with_evidence(d, base, observed, args, classes)
+        con.execute(
+            f"create table {atoms_table} as select {listed}, (row_number() over () - 1 + "
+            f"{self.n_atoms})::integer as id, field, {probability} as p, {known} as known "
+            f"from {source}"
+        )
+        con.execute(f"drop table {base}")
+        has_known = con.execute(f"select count(*) from {atoms_table} where known < 2").fetchone()[0]
+        unique = None
+        for names, exact in ((d.exactly_one, True), (d.at_most_one, False)):
+            if names:
+                for name in names:
+                    if name not in columns:
+                        raise ModelError(f"{d.what}: there is no column {visible(name)!r}")
+                if len(set(names)) == len(columns) or d.symmetric:
+                    raise ModelError(f"{d.what}: the other columns are the key; there are none")
+                unique = (tuple(columns.index(name) for name in names), exact)
+        if d.source is not None:
+            types = tuple(self._raws[d.name].columns[c] for c in columns)
+        else:
+            kinds = {"int": "INTEGER", "real": "DOUBLE", "text": "VARCHAR"}
+            types = tuple(kinds[self.coding(k).kind] for k in classes)
+        table = self.fresh("both") if d.symmetric else atoms_table
+        predicate = Predicate(
+            d.name, True, columns, classes, table, atoms_table, self.n_atoms, n, d.symmetric,
+            d.source is None, bool(has_known), unique, kind, types,
+        )  # fmt: skip
+        self.n_atoms += n
+        self.predicates[d.name] = predicate
+        self._mirror(predicate)
+
+    def _all_atoms(self, d: Declaration, classes: Sequence[int]) -> str:
+        """All tuples of the domains."""
+        names, size = [], 1
+        for number in classes:
+            name, n = self.domain(number)
+            names.append(name)
+            size *= n
+        if size > MAX_ATOMS:
+            raise RefusedError(
+                f"{d.what}: {size:,} atoms over all values of its types; give a table of "
+                "candidates: what is not in it is false"
+            )
+        prior = d.log_odds if d.probability is None else d.probability
+        value = _log_odds(prior, d.probability is not None, d.what)
+        listed = ", ".join(f"t{k}.v as a{k}" for k in range(len(names)))
+        froms = ", ".join(f"{name} t{k}" for k, name in enumerate(names))
+        order = ", ".join(f"a{k}" for k in range(len(names)))
+        return f"select {listed}, {_sql_number(value)} as field from {froms} order by {order}"
+
+    def _prior(self, d: Declaration, raw: Raw) -> str:
+        given = d.log_odds if d.probability is None else d.probability
+        if not isinstance(given, str):
+            value = _log_odds(given, d.probability is not None, d.what)
+            return f", {_sql_number(value)} as field"
+        c = named(given)
+        numeric = f"try_cast({c} as double)"
+        bad = f"{numeric} is null or isnan({numeric})"
+        if d.probability is not None:
+            bad += f" or {numeric} < 0 or {numeric} > 1"
+        row = self.con.execute(f"select {c} from {raw.name} where {bad} limit 1").fetchone()
+        if row is not None:
+            what = "a probability from 0 to 1" if d.probability is not None else "log-odds"
+            raise ModelError(f"{d.what}: column {visible(given)!r} has {row[0]}, not {what}")
+        number = f"try_cast(r.{c} as double)"
+        if d.log_odds is not None:
+            return f", {number} as field"
+        return (
+            f", case when {number} = 0 then '-inf'::double when {number} = 1 then 'inf'::double "
+            f"else ln({number} / (1 - {number})) end as field"
+        )
+
+    def _with_evidence(
+        self,
+        d: Declaration,
+        base: str,
+        observed: list[tuple[str, Raw, bool | str, str]],
+        args: list[str],
+        classes: Sequence[int],
+    ) -> str:
+        """SQL of the candidates, priors replaced by what is known."""
+        parts = []
+        for _, raw, truth, what in observed:
+            value = str(truth).lower()
+            if isinstance(truth, str):
+                c = f"r.{named(truth)}"
+                text = f"lower({c}::varchar)"
+                yes, no = "('true', '1', '1.0', 't', 'yes')", "('false', '0', '0.0', 'f', 'no')"
+                bad = f"{text} is null or ({text} not in {yes} and {text} not in {no})"
+                row = self.con.execute(
+                    f"select {c} from {raw.name} r where {bad} limit 1"
+                ).fetchone()
+                if row is not None:
+                    raise EvidenceError(
+                        f"{what}: column {visible(truth)!r} is true or false, not {row[0]}"
+                    )
+                value = f"({text} in {yes})"
+            columns = [c for c in raw.columns if c != truth]
+            parts.append(self._coded(raw, columns, classes, f", {value} as truth"))
+        union = " union all ".join(parts)
+        if d.symmetric:
+            union = f"select least(a0, a1) as a0, greatest(a0, a1) as a1, truth from ({union})"
+        known, listed = self.fresh("known"), ", ".join(args)
+        self.con.execute(
+            f"create table {known} as select {listed}, bool_or(truth) as truth, "
+            f"bool_or(truth) <> bool_and(truth) as clash from ({union}) group by {listed}"
+        )
+        on = " and ".join(f"b.{a} = k.{a}" for a in args)
+        row = self.con.execute(f"select {listed} from {known} where clash limit 1").fetchone()
+        if row is not None:
+            raise ContradictionError(
+                f"evidence says both that {self.atom_text(d.name, row, classes)} is true and that "
+                "it is false"
+            )
+        row = self.con.execute(
+            f"select {listed} from {known} k where truth and not exists (select 1 from {base} b "
+            f"where {on}) limit 1"
+        ).fetchone()
+        if row is not None:
+            raise EvidenceError(
+                f"evidence says that {self.atom_text(d.name, row, classes)} is true, but it is no "
+                f"candidate of the {d.what}"
+            )
+        row = self.con.execute(
+            f"select {', '.join('b.' + a for a in args)}, k.truth from {base} b join {known} k on "
+            f"{on} where (k.truth and b.field = '-inf') or (not k.truth and b.field = 'inf') limit 1"
+        ).fetchone()
+        if row is not None:
+            raise ContradictionError(
+                f"evidence says that {self.atom_text(d.name, row[:-1], classes)} is "
+                f"{str(row[-1]).lower()}, but its prior excludes that"
+            )
+        listed = ", ".join(f"b.{a}" for a in args)
+        return (
+            f"(select {listed}, case when k.truth is null then b.field when k.truth then "
+            f"'inf'::double else '-inf'::double end as field from {base} b left join {known} k on "
+            f"{on})"
+        )
+
+    def _mirror(self, predicate: Predicate) -> None:
+        """The table of a symmetric predicate, both ways round."""
+        if predicate.symmetric and predicate.open:
+            a, rest = predicate.atoms, "id, field, p, known"
+            self.con.execute(
+                f"create or replace table {predicate.table} as select a0, a1, {rest} from {a} union "
+                f"all select a1 as a0, a0 as a1, {rest} from {a} where a0 <> a1"
+            )
+
+    # ------------------------------------------------------------------ open atoms
+
+    @property
+    def open_predicates(self) -> list[Predicate]:
+        """In order of their atoms' ids."""
+        return [p for p in self.predicates.values() if p.open]
+
+    def fields(self) -> NDArray[np.float64]:
+        """Prior log-odds of all atoms, infinite for known ones, shape (atoms,)."""
+        out = np.empty(self.n_atoms)
+        for p in self.open_predicates:
+            got = self.con.execute(f"select id, field from {p.atoms}").fetchnumpy()
+            out[got["id"]] = got["field"]
+        return out
+
+    def known(self) -> NDArray[np.int8]:
+        """0 false, 1 true, 2 not known; shape (atoms,)."""
+        out = np.empty(self.n_atoms, dtype=np.int8)
+        for p in self.open_predicates:
+            got = self.con.execute(f"select id, known from {p.atoms}").fetchnumpy()
+            out[got["id"]] = got["known"]
+        return out
+
+    def set_p(self, probabilities: ArrayLike) -> None:
+        """Replace the column ``p`` of all atoms, by their ids."""
+        self._replace_column("p", probabilities)
+
+    def set_field(self, log_odds: ArrayLike) -> None:
+        """Replace the column ``field`` of all atoms, by their ids."""
+        self._replace_column("field", log_odds)
+
+    def _replace_column(self, column: str, values: ArrayLike) -> None:
+        numbers = real_numbers(values, column).astype(np.float64)
+        if numbers.shape != (self.n_atoms,):
+            raise ModelError(f"{column} has shape {numbers.shape}, not ({self.n_atoms},)")
+        for p in self.open_predicates:
+            part = np.ascontiguousarray(numbers[p.first : p.first + p.n])
+            ids = np.arange(p.first, p.first + p.n, dtype=np.int32)
+            self.con.register("replacing", {"id": ids, "x": part})
+            new = self.fresh("atoms")
+            self.con.execute(
+                f"create table {new} as select a.* replace (q.x as {column}) from {p.atoms} a join "
+                "replacing q on q.id = a.id order by a.id"
+            )
+            self.con.unregister("replacing")
+            self.con.execute(f"drop table {p.atoms}")
+            self.con.execute(f"alter table {new} rename to {p.atoms}")
+            self._mirror(p)
+
+    # ------------------------------------------------------------------ words
+
+    def texts(self, codes: NDArray, number: int) -> list[str]:
+        """Values of a class as they are written."""
+        coding = self.coding(number)
+        codes = np.ma.getdata(codes)
+        if coding.kind != "text":
+            return [_number_text(x) for x in codes.tolist()]
+        if not len(codes):
+            return []
+        different, places = np.unique(codes, return_inverse=True)
+        self.con.register("codes", {"id": different.astype(np.int32)})
+        rows = self.con.execute(
+            f"select c.id, d.v from codes c join {coding.table} d on d.id = c.id"
+        ).fetchall()
+        self.con.unregister("codes")
+        found = dict(rows)
+        words = [found.get(int(x), "?") for x in different]
+        return [words[k] for k in places.ravel().tolist()]
+
+    def atom_text(
+        self, predicate: str, codes: Sequence[Any], classes: Sequence[int] | None = None
+    ) -> str:
+        """One atom as it is written."""
+        if classes is None:
+            classes = self.predicates[predicate].classes
+        words = [self.texts(np.array([c]), k)[0] for c, k in zip(codes, classes)]
+        return visible(f"{predicate}({', '.join(words)})")
+
+    def atom_texts(self, ids: ArrayLike) -> list[str]:
+        """Atoms by their ids, as they are written."""
+        wanted = np.asarray(ids, dtype=np.int32)
+        out: dict[int, str] = {}
+        for p in self.open_predicates:
+            mine = np.unique(wanted[(wanted >= p.first) & (wanted < p.first + p.n)])
+            if not len(mine):
+                continue
+            self.con.register("wanted", {"id": mine})
+            listed = ", ".join(f"a.{a}" for a in p.arguments)
+            got = self.con.execute(
+                f"select w.id, {listed} from wanted w join {p.atoms} a on a.id = w.id"
+            ).fetchnumpy()
+            self.con.unregister("wanted")
+            words = [self.texts(got[a], k) for a, k in zip(p.arguments, p.classes)]
+            for i, args in zip(np.asarray(got["id"]).tolist(), zip(*words)):
+                out[i] = f"{p.name}({', '.join(args)})"
+        return [out[i] for i in wanted.tolist()]
+
+    def atom_id(self, atom: Atom, who: str) -> int:
+        """The id of a ground atom of an open predicate."""
+        self.check_atom(atom, who)
+        p = self.predicates[atom.predicate]
+        if not p.open:
+            raise ModelError(f"{who}: {visible(p.name)} is closed: its atoms are known")
+        where = []
+        for k, (term, number) in enumerate(zip(atom.terms, p.classes)):
+            if isinstance(term, Variable):  # in atoms that are asked for, all words are constants
+                term = Constant(term.name)
+            where.append(f"a{k} = {self.constant(term.text, number, who)}")
+        row = self.con.execute(f"select id from {p.table} where {' and '.join(where)}").fetchone()
+        if row is None:
+            raise ModelError(f"{who}: {visible(str(atom))} is no candidate of {visible(p.name)}")
+        return int(row[0])
+
+
+def _family(sql_type: str) -> str:
+    if sql_type in _INTEGERS:
+        return "int"
+    if sql_type in _WIDE:
+        return "int"
+    if sql_type in _REALS or sql_type.startswith("DECIMAL"):
+        return "real"
+    return "text"
+
+
+def _is_whole(text: str) -> bool:
+    body = text.removeprefix("-")
+    return (
+        body.isascii() and body.isdigit() and str(int(text)) == text and abs(int(text)) < 2**31
+        if len(body) < 11
+        else False
+    )
+
+
+def _number_text(value: Any) -> str:
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+    return str(value)
+
+
+def _log_odds(value: Any, probability: bool, what: str) -> float:
+    if value is None:
+        return 0.0
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise ModelError(f"{what}: a prior is a number or the name of a column, not {value!r}")
+    number = float(value)
+    if math.isnan(number):
+        raise ModelError(f"{what}: its prior is NaN")
+    if not probability:
+        return number
+    if not 0.0 <= number <= 1.0:
+        raise ModelError(f"{what}: a prior probability is from 0 to 1, not {number:g}")
+    if number in (0.0, 1.0):
+        return math.inf if number else -math.inf
+    return math.log(number) - math.log1p(-number)
+
+
+def _sql_number(value: float) -> str:
+    return f"'{value!r}'::double"

@@ -1,0 +1,224 @@
+"""Tables of any kind as relations of the database, and answers in the kind that came in.
+
+The database (DuckDB, inside this process) reads data frames and Arrow tables where they lie, CSV
+and Parquet files by itself, tables of DuckDB files through ATTACH; a table of SQLite is read by
+Python's own module, so that no extension need be fetched.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from minfer.errors import FormatError, ModelError, RefusedError
+from minfer.words import visible
+
+
+class Raw(NamedTuple):
+    """A table as it was given, known to the database by ``name``."""
+
+    name: str
+    columns: dict[str, str]  # name: SQL type
+    kind: str  # pandas, polars, arrow or columns
+
+
+def connect(memory_limit: str | None = None, threads: int = 1) -> Any:
+    """A database of one's own, in memory, spilling to a temporary folder where it must."""
+    try:
+        import duckdb
+    except ImportError:
+        raise RefusedError("rules need duckdb: pip install 'minfer[rules]'") from None
+    con = duckdb.connect(config={"threads": threads, "allow_unsigned_extensions": "false"})
+    con.execute("set preserve_insertion_order = true")
+    con.execute("set enable_progress_bar = false")
+    if memory_limit is not None:
+        try:
+            con.execute(f"set memory_limit = {quoted(memory_limit)}")
+        except duckdb.Error as error:
+            raise ModelError(f"memory_limit: {str(error).splitlines()[0]}") from None
+    return con
+
+
+def quoted(text: str) -> str:
+    """A text as SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def named(text: str) -> str:
+    """A name as SQL."""
+    return '"' + text.replace('"', '""') + '"'
+
+
+def columns_of(con: Any, name: str) -> dict[str, str]:
+    """Names and types of a relation's columns."""
+    return {row[0]: row[1] for row in con.execute(f"describe {name}").fetchall()}
+
+
+def load(con: Any, name: str, source: Any, what: str, width: int | None = None) -> Raw:
+    """Make a source known to the database as ``name``. ``what`` begins messages about it."""
+    import duckdb
+
+    kind = "columns"
+    home = type(source).__module__.partition(".")[0]
+    try:
+        if isinstance(source, str | os.PathLike):
+            con.execute(f"create or replace temp table {name} as {_of_file(os.fspath(source), what)}")
+        elif isinstance(source, tuple) and len(source) == 2 and _is_path(source[0]):
+            _of_database(con, name, os.fspath(source[0]), source[1], what)
+        elif home in ("pandas", "polars", "pyarrow"):
+            kind = "arrow" if home == "pyarrow" else home
+            if hasattr(source, "collect"):
+                source = source.collect()
+            if home == "pandas" and not hasattr(source, "columns"):
+                source = source.to_frame()
+            if home == "polars" and not hasattr(source, "columns"):
+                source = source.to_frame()
+            names = [str(c) for c in getattr(source, "columns", ())] if home == "pandas" else []
+            if len(set(names)) < len(names):
+                twice = next(c for c in names if names.count(c) > 1)
+                raise ModelError(f"{what}: two columns are called {visible(twice)!r}")
+            con.register(name, source)
+        elif home in ("duckdb", "_duckdb"):
+            con.register(name, _checked(source.fetchnumpy(), what))
+        else:
+            con.register(name, _of_values(source, what, width))
+        return Raw(name, columns_of(con, name), kind)
+    except duckdb.Error as error:
+        raise FormatError(f"{what}: {str(error).splitlines()[0]}") from None
+
+
+def _is_path(value: Any) -> bool:
+    if not isinstance(value, str | os.PathLike):
+        return False
+    suffix = Path(value).suffix.lower()
+    return suffix in (".duckdb", ".db", ".sqlite", ".sqlite3", ".ddb")
+
+
+def _of_file(path: str, what: str) -> str:
+    bare = path.lower().removesuffix(".gz")
+    if "*" not in path and not os.path.exists(path):
+        raise FormatError(f"{what}: cannot read {visible(path)}: there is no such file")
+    if bare.endswith(".parquet"):
+        return f"select * from read_parquet({quoted(path)})"
+    if bare.endswith((".csv", ".tsv", ".txt")):
+        tab = ", delim = '\t'" if bare.endswith(".tsv") else ""
+        return f"select * from read_csv({quoted(path)}, header = true, all_varchar = true{tab})"
+    raise FormatError(
+        f"{what}: {visible(path)} is neither .csv, .tsv (.gz) nor .parquet; a table of a database "
+        "is given as ('file.duckdb', 'table')"
+    )
+
+
+def _of_database(con: Any, name: str, path: str, table: str, what: str) -> None:
+    if not isinstance(table, str):
+        raise ModelError(f"{what}: a table of a database is given as ('file.duckdb', 'table')")
+    if not os.path.exists(path):
+        raise FormatError(f"{what}: cannot read {visible(path)}: there is no such file")
+    with open(path, "rb") as file:
+        head = file.read(16)
+    query = table if table.lstrip().lower().startswith(("select ", "with ")) else None
+    if head.startswith(b"SQLite format 3"):
+        try:
+            with sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True) as lite:
+                cursor = lite.execute(query or f"select * from {named(table)}")
+                names = [d[0] for d in cursor.description]
+                rows = cursor.fetchall()
+        except sqlite3.Error as error:
+            raise FormatError(f"{what}: {visible(path)}: {error}") from None
+        finally:
+            if "lite" in locals():
+                lite.close()
+        columns = list(zip(*rows)) if rows else [()] * len(names)
+        con.register(name, {n: _array(c) for n, c in zip(names, columns)})
+        return
+    con.execute(f"attach {quoted(path)} as source_db (read_only)")
+    try:
+        con.execute("use source_db")
+        try:
+            text = query or f"select * from {named(table)}"
+            con.execute(f"create or replace temp table {name} as {text}")
+        finally:
+            con.execute("use memory")
+    finally:
+        con.execute("detach source_db")
+
+
+def _of_values(source: Any, what: str, width: int | None) -> dict[str, np.ndarray]:
+    """Columns, records, tuples, or plain values of one column."""
+    if isinstance(source, Mapping):
+        return _checked({str(k): _array(v) for k, v in source.items()}, what)
+    if isinstance(source, np.ndarray) and source.dtype.names:
+        return {k: _array(source[k]) for k in source.dtype.names}
+    if isinstance(source, np.ndarray) and source.ndim == 2:
+        return {f"c{k}": _array(source[:, k]) for k in range(source.shape[1])}
+    if isinstance(source, np.ndarray) and source.ndim == 1:
+        return {"c0": _array(source)}
+    if isinstance(source, Sequence | set | frozenset):
+        rows = list(source)
+        if not rows:
+            return {f"c{k}": np.zeros(0, dtype=object) for k in range(width or 1)}
+        if all(isinstance(row, Mapping) for row in rows):
+            names = list(rows[0])
+            for k, row in enumerate(rows):
+                if list(row) != names and set(row) != set(names):
+                    raise ModelError(f"{what}: row {k} has other columns than row 0")
+            return {str(n): _array([row[n] for row in rows]) for n in names}
+        if all(isinstance(row, tuple | list) for row in rows):
+            size = len(rows[0])
+            for k, row in enumerate(rows):
+                if len(row) != size:
+                    raise ModelError(f"{what}: row {k} has {len(row)} values, row 0 has {size}")
+            return {f"c{k}": _array([row[k] for row in rows]) for k in range(size)}
+        if all(isinstance(row, str | int | float | np.generic) for row in rows):
+            return {"c0": _array(rows)}
+    raise ModelError(
+        f"{what}: a table is a data frame of pandas or polars, an Arrow table, columns {{name: "
+        "values}, a list of tuples or dicts, the name of a .csv or .parquet file, or ('file.duckdb'"
+        f" or a file of SQLite, 'table'), not {type(source).__name__}"
+    )
+
+
+def _checked(columns: dict[str, np.ndarray], what: str) -> dict[str, np.ndarray]:
+    sizes = {name: len(values) for name, values in columns.items()}
+    if len(set(sizes.values())) > 1:
+        raise ModelError(f"{what}: columns are of one length, not {sizes}")
+    return columns
+
+
+def _array(values: Any) -> np.ndarray:
+    """Numbers as they are, everything else as texts."""
+    if isinstance(values, np.ma.MaskedArray):
+        values = values.tolist()  # None where it is masked
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
+        return np.ascontiguousarray(values)
+    listed = values.tolist() if hasattr(values, "tolist") else list(values)
+    kinds = set(map(type, listed))
+    if kinds and kinds <= {int}:
+        try:
+            return np.array(listed, dtype=np.int64)
+        except OverflowError:
+            pass
+    if kinds and kinds <= {int, float}:
+        return np.array(listed, dtype=np.float64)
+    out = np.empty(len(listed), dtype=object)
+    out[:] = [x if x is None or isinstance(x, str) else str(x) for x in listed]
+    return out
+
+
+def as_kind(con: Any, kind: str, sql: str, columns: Mapping[str, Any] | None = None) -> Any:
+    """The answer to a query as a table of some kind."""
+    if columns:
+        con.register("answer_columns", dict(columns))
+    found = con.execute(sql)
+    if kind == "pandas":
+        return found.df()
+    if kind == "polars":
+        return found.pl()
+    if kind == "arrow":
+        return found.to_arrow_table()
+    return {name: _array(values) for name, values in found.fetchnumpy().items()}
