@@ -274,7 +274,7 @@ class Grounder:
 
     def binding_at(self, part: Part, sql: str, names: Sequence[str]) -> dict[str, str]:
         """The values of variables in the first row of a query (columns v0, v1, ...)."""
-        row = self.store.con.execute(sql).fetchone()
+        row = self.store.con.one(sql)
         classes = self.builder(part).classes
         if row is None:
             return {}
@@ -327,7 +327,7 @@ class Grounder:
             names = [n for n in join.variables if n in builder.classes]
             listed = ", ".join(join.variables[n] for n in names) or "1"
             sql = f"select {listed} {join.from_where(false)} limit 1"
-            if self.store.con.execute(sql).fetchone() is not None:
+            if self.store.con.one(sql) is not None:
                 self._contradiction(part, self.binding_at(part, sql, names))
 
     # ------------------------------------------------------------------ EXIST
@@ -509,7 +509,7 @@ class Grounder:
                     f"{rule.name}: a formula that is no clause has at most {MAX_TABLE} open atoms, "
                     f"not {len(kept)}; name a part of it by a predicate, defined by a hard rule"
                 )
-            cells = np.indices((2,) * len(kept)).reshape(len(kept), -1).astype(bool)
+            cells = _cells(len(kept))
             values: dict[Formula, Any] = {}
             for a, j in places.items():
                 at = int(pattern[j])
@@ -631,7 +631,7 @@ class _World:
         at = (term.text, number)
         if at not in self._constants:
             sql = self.store.constant(term.text, number, self.builder.rule.name)
-            self._constants[at] = self.store.con.execute(f"select {sql}").fetchone()[0]
+            self._constants[at] = self.store.con.one(f"select {sql}")[0]
         return self._constants[at]
 
     def compare(self, c: Compare, binding: Mapping[str, Any]) -> bool:
@@ -639,7 +639,7 @@ class _World:
         for v in (*variables_of(c.left), *variables_of(c.right)):
             bound[v.name] = f"({binding[v.name]!r})"
         sql = self.builder.comparison(c, bound)
-        return bool(self.store.con.execute(f"select {sql}").fetchone()[0])
+        return bool(self.store.con.one(f"select {sql}")[0])
 
     def residual(
         self, f: Formula, binding: dict[str, Any], domains: Mapping[str, Sequence[Any]]
@@ -703,7 +703,7 @@ def _block_of(left: Any, part: Part, rule: Rule, key: NDArray | None) -> Block:
     listed = sorted({i for i, _ in literals})
     n = len(listed)
     if n <= MAX_TABLE:
-        cells = np.indices((2,) * n).reshape(n, -1).astype(bool)
+        cells = _cells(n)
         place = {i: cells[k] for k, i in enumerate(listed)}
         truth = _truth(left, place).reshape((2,) * n)
         scope = np.array([listed], dtype=np.int32)
@@ -716,6 +716,11 @@ def _block_of(left: Any, part: Part, rule: Rule, key: NDArray | None) -> Block:
         f"{MAX_TABLE} then. Name what is under the quantifier by a predicate of its own, defined "
         "by a hard rule"
     )
+
+
+def _cells(n: int) -> NDArray[np.bool_]:
+    """All values of n atoms, (n, 2^n), the last atom fastest."""
+    return np.indices((2,) * n).reshape(n, 2**n).astype(bool)
 
 
 def _truth(left: Any, place: Mapping[int, NDArray[np.bool_]]) -> NDArray[np.bool_]:

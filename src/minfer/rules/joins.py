@@ -45,7 +45,8 @@ class Source:
     on: tuple[str, ...]  # conditions with sources before it, and with constants
     variables: tuple[tuple[str, str], ...]  # variable: column, for all its arguments
     left: bool = False  # a left join
-    constants: tuple[str, ...] = ()  # the conditions of ``on`` that are about it alone
+    own: tuple[str, ...] = ()  # the conditions of ``on`` that are about it alone
+    complete: bool = False  # before these it has all values of its arguments
 
 
 @dataclass(frozen=True)
@@ -304,15 +305,17 @@ class Builder:
             p = store.predicates[atom.predicate]
             alias = f"t{len(sources)}"
             on, columns, own = self.arguments(atom, alias, bound)
-            table = p.table
-            sources.append(Source(table, alias, tuple(on), tuple(columns), not inner, tuple(own)))
-            if not p.open:
-                return
-            if p.has_known:
-                if inner:
-                    conditions.append(f"{alias}.known <> {int(positive)}")
+            if p.open and p.has_known:
+                if inner:  # what evidence makes true drops the grounding
+                    own.append(f"{alias}.known <> {int(positive)}")
+                    on.append(own[-1])
                 else:
                     conditions.append(f"{alias}.known is distinct from {int(positive)}")
+            sources.append(
+                Source(p.table, alias, tuple(on), tuple(columns), not inner, tuple(own), p.complete)
+            )
+            if not p.open:
+                return
             open_literals.append(
                 OpenLiteral(alias, atom.predicate, positive, atom, not inner, p.has_known)
             )

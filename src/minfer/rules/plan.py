@@ -95,7 +95,7 @@ def make_plan(grounder: Grounder, count_up_to: float = MAX_COUNTED) -> Plan:
         rules.append(RulePlan(rule.text, total, all(e for _, e, _ in mine), kind))
     atoms = {p.name: p.n for p in store.open_predicates}
     known = sum(
-        store.con.execute(f"select count(*) from {p.atoms} where known < 2").fetchone()[0]
+        store.con.one(f"select count(*) from {p.atoms} where known < 2")[0]
         for p in store.open_predicates
         if p.has_known
     )
@@ -155,7 +155,7 @@ def count_part(
         if n > enough:
             n, sure = min((n, False), summed_bound(grounder.store, join))
             if not sure and n <= count_up_to:
-                n = float(grounder.store.con.execute(join.count_sql()).fetchone()[0])
+                n = float(grounder.store.con.one(join.count_sql())[0])
                 sure = True
         total, exact = total + n, exact and sure
     if kind == "table" and len(joins) > 1:
@@ -207,11 +207,15 @@ def summed_bound(store: Store, join: Join) -> tuple[float, bool]:
     exact = not join.conditions
     left: list[tuple[frozenset[str], str]] = []
     factor = 1.0
-    for s in join.sources:
-        if s.left:
-            continue
+    inner = [s for s in join.sources if not s.left]
+    for s in list(inner):  # those that hold for all values restrict nothing, but for what is known
+        others = {v for o in inner if o is not s for v, _ in o.variables}
+        if s.complete and {v for v, _ in s.variables} <= others:
+            inner.remove(s)
+            exact = exact and not s.own
+    for s in inner:
         columns = ", ".join(f"{s.alias}.{c} as {named(v)}" for v, c in s.variables)
-        where = f" where {' and '.join(s.constants)}" if s.constants else ""
+        where = f" where {' and '.join(s.own)}" if s.own else ""
         comma = ", " if columns else ""
         sql = f"select {columns}{comma}1::double as n from {s.table} {s.alias}{where}"
         left.append((frozenset(v for v, _ in s.variables), sql))
@@ -251,4 +255,4 @@ def summed_bound(store: Store, join: Join) -> tuple[float, bool]:
 
 
 def _total(store: Store, sql: str) -> float:
-    return float(store.con.execute(f"select coalesce(sum(n), 0) from ({sql})").fetchone()[0])
+    return float(store.con.one(f"select coalesce(sum(n), 0) from ({sql})")[0])

@@ -78,6 +78,7 @@ class Rules:
         self.split, self.unbound = split, unbound
         self.memory_limit, self.threads = memory_limit, threads
         self.max_groundings = max_groundings
+        self.queried: list[str] | None = None  # predicates that a file asks for
         self.new_constants = False  # whether constants of rules belong to the domains
         self._declared: dict[str, Declaration] = {}
         self._rules: list[Rule] = []
@@ -239,7 +240,7 @@ class Rules:
             split=self.split, unbound=self.unbound, memory_limit=self.memory_limit,
             threads=self.threads, max_groundings=self.max_groundings,
         )  # fmt: skip
-        out.new_constants = self.new_constants
+        out.new_constants, out.queried = self.new_constants, self.queried
         out._declared, out._rules = dict(self._declared), list(self._rules)
         out._evidence = list(self._evidence)
         return out.evidence(*atoms)

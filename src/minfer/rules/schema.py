@@ -344,7 +344,7 @@ class Store:
         missing = f"{c} is null"
         if raw.columns[column] in _REALS:
             missing += f" or isnan({c})"
-        row = self.con.execute(f"select count(*) from {raw.name} where {missing}").fetchone()
+        row = self.con.one(f"select count(*) from {raw.name} where {missing}")
         if row[0]:
             raise ModelError(
                 f"{what}: column {visible(column)!r} has {counted(row[0], 'missing value')}; "
@@ -364,22 +364,22 @@ class Store:
             good = f"regexp_full_match({named(column)}, '0|-?[1-9][0-9]{{0,8}}')"
             for limit in (" limit 64", ""):
                 sql = f"select bool_and({good}) from (select {named(column)} from {relation}{limit})"
-                if con.execute(sql).fetchone()[0] is False:
+                if con.one(sql)[0] is False:
                     whole = False
                     break
         for relation, column, t in coding.columns:
             if whole and t in _WIDE:
                 sql = f"select max(abs({named(column)}::hugeint)) from {relation}"
-                whole = (con.execute(sql).fetchone()[0] or 0) < 2**31
+                whole = (con.one(sql)[0] or 0) < 2**31
         if whole and (coding.columns or new):
             coding.kind = "int"
             return
         numbers = kinds <= {"int", "wide", "real"} and "real" in kinds
         if not numbers and coding.columns and self._computed(coding, rules):
             numbers = all(
-                con.execute(
+                con.one(
                     f"select bool_and(try_cast({named(c)} as double) is not null) from {r}"
-                ).fetchone()[0] is not False
+                )[0] is not False
                 for r, c, t in coding.columns if _family(t) == "text"
             )  # fmt: skip
         if numbers and all(Constant(x).number is not None for x in new):
@@ -444,9 +444,9 @@ class Store:
         if coding.kind == "real" and value is not None:
             return f"{value!r}::double"
         if coding.kind == "text":
-            row = self.con.execute(
+            row = self.con.one(
                 f"select id from {coding.table} where v = {quoted(text)}"
-            ).fetchone()
+            )
             if row is not None:
                 return str(row[0])
         near: list[str] = []
@@ -473,7 +473,7 @@ class Store:
                     parts += [f"select ({x})::{coding.sql_type} as v" for x in coding.constants]
                 union = " union all ".join(parts) or "select 0 as v where false"
                 self.con.execute(f"create table {name} as select distinct v from ({union}) order by v")
-            row = self.con.execute(f"select count(*) from {name}").fetchone()
+            row = self.con.one(f"select count(*) from {name}")
             self._domains[number] = row[0]
         return name, self._domains[number]
 
@@ -493,7 +493,7 @@ class Store:
             self.con.execute(f"create table {distinct} as select distinct * from {table}")
             self.con.execute(f"drop table {table}")
             table = distinct
-        n = self.con.execute(f"select count(*) from {table}").fetchone()[0]
+        n = self.con.one(f"select count(*) from {table}")[0]
         self.predicates[d.name] = Predicate(
             d.name, False, columns, classes, table, n=n, kind=raw.kind, symmetric=d.symmetric
         )
@@ -510,10 +510,10 @@ class Store:
                 key.sort()
                 return bool((key[1:] == key[:-1]).any())
         listed = ", ".join(args)
-        row = self.con.execute(
+        row = self.con.one(
             f"select count(*), (select count(*) from (select distinct {listed} from {table})) "
             f"from {table}"
-        ).fetchone()
+        )
         return row[0] != row[1]
 
     def _open(self, d: Declaration, observed: list[tuple[str, Raw, bool | str, str]]) -> None:
@@ -535,13 +535,13 @@ class Store:
             )
         con.execute(f"create table {base} as {rows}")
         if d.source is not None and self._has_twins(base, args):
-            row = con.execute(
+            row = con.one(
                 f"select {listed} from {base} group by all having count(*) > 1 limit 1"
-            ).fetchone()
+            )
             shown = self.atom_text(d.name, row, classes)
             both = " with different priors, perhaps in both orders" if d.symmetric else ""
             raise ModelError(f"{d.what}: the candidate {shown} is there twice{both}")
-        n = con.execute(f"select count(*) from {base}").fetchone()[0]
+        n = con.one(f"select count(*) from {base}")[0]
         if self.n_atoms + n >= 2**31:
             raise RefusedError(f"{self.n_atoms + n:,} atoms are more than 2^31")
         atoms_table = self.fresh("atoms")
@@ -556,7 +556,7 @@ class Store:
             f"from {source}"
         )
         con.execute(f"drop table {base}")
-        has_known = con.execute(f"select count(*) from {atoms_table} where known < 2").fetchone()[0]
+        has_known = con.one(f"select count(*) from {atoms_table} where known < 2")[0]
         unique = None
         for names, exact in ((d.exactly_one, True), (d.at_most_one, False)):
             if names:
@@ -609,7 +609,7 @@ class Store:
         bad = f"{numeric} is null or isnan({numeric})"
         if d.probability is not None:
             bad += f" or {numeric} < 0 or {numeric} > 1"
-        row = self.con.execute(f"select {c} from {raw.name} where {bad} limit 1").fetchone()
+        row = self.con.one(f"select {c} from {raw.name} where {bad} limit 1")
         if row is not None:
             what = "a probability from 0 to 1" if d.probability is not None else "log-odds"
             raise ModelError(f"{d.what}: column {visible(given)!r} has {row[0]}, not {what}")
@@ -638,9 +638,9 @@ class Store:
                 text = f"lower({c}::varchar)"
                 yes, no = "('true', '1', '1.0', 't', 'yes')", "('false', '0', '0.0', 'f', 'no')"
                 bad = f"{text} is null or ({text} not in {yes} and {text} not in {no})"
-                row = self.con.execute(
+                row = self.con.one(
                     f"select {c} from {raw.name} r where {bad} limit 1"
-                ).fetchone()
+                )
                 if row is not None:
                     raise EvidenceError(
                         f"{what}: column {visible(truth)!r} is true or false, not {row[0]}"
@@ -657,25 +657,25 @@ class Store:
             f"bool_or(truth) <> bool_and(truth) as clash from ({union}) group by {listed}"
         )
         on = " and ".join(f"b.{a} = k.{a}" for a in args)
-        row = self.con.execute(f"select {listed} from {known} where clash limit 1").fetchone()
+        row = self.con.one(f"select {listed} from {known} where clash limit 1")
         if row is not None:
             raise ContradictionError(
                 f"evidence says both that {self.atom_text(d.name, row, classes)} is true and that "
                 "it is false"
             )
-        row = self.con.execute(
+        row = self.con.one(
             f"select {listed} from {known} k where truth and not exists (select 1 from {base} b "
             f"where {on}) limit 1"
-        ).fetchone()
+        )
         if row is not None:
             raise EvidenceError(
                 f"evidence says that {self.atom_text(d.name, row, classes)} is true, but it is no "
                 f"candidate of the {d.what}"
             )
-        row = self.con.execute(
+        row = self.con.one(
             f"select {', '.join('b.' + a for a in args)}, k.truth from {base} b join {known} k on "
             f"{on} where (k.truth and b.field = '-inf') or (not k.truth and b.field = 'inf') limit 1"
-        ).fetchone()
+        )
         if row is not None:
             raise ContradictionError(
                 f"evidence says that {self.atom_text(d.name, row[:-1], classes)} is "
@@ -805,7 +805,7 @@ class Store:
             if isinstance(term, Variable):  # in atoms that are asked for, all words are constants
                 term = Constant(term.name)
             where.append(f"a{k} = {self.constant(term.text, number, who)}")
-        row = self.con.execute(f"select id from {p.table} where {' and '.join(where)}").fetchone()
+        row = self.con.one(f"select id from {p.table} where {' and '.join(where)}")
         if row is None:
             raise ModelError(f"{who}: {visible(str(atom))} is no candidate of {visible(p.name)}")
         return int(row[0])

@@ -27,7 +27,22 @@ class Raw(NamedTuple):
     kind: str  # pandas, polars, arrow or columns
 
 
-def connect(memory_limit: str | None = None, threads: int = 1) -> Any:
+class Database:
+    """A connection; queries for one row are read to their end, as the next one requires."""
+
+    def __init__(self, con: Any) -> None:
+        self.con = con
+
+    def one(self, sql: str) -> Any:
+        """The first row of an answer, or None."""
+        rows = self.con.execute(sql).fetchall()
+        return rows[0] if rows else None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.con, name)
+
+
+def connect(memory_limit: str | None = None, threads: int = 1) -> Database:
     """A database of one's own, in memory, spilling to a temporary folder where it must."""
     try:
         import duckdb
@@ -41,7 +56,7 @@ def connect(memory_limit: str | None = None, threads: int = 1) -> Any:
             con.execute(f"set memory_limit = {quoted(memory_limit)}")
         except duckdb.Error as error:
             raise ModelError(f"memory_limit: {str(error).splitlines()[0]}") from None
-    return con
+    return Database(con)
 
 
 def quoted(text: str) -> str:

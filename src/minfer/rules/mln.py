@@ -1,0 +1,331 @@
+"""Programs of Alchemy and Tuffy: ``.mln``, ``.db`` and query files, read as they are.
+
+``.mln``: declarations ``*wrote(person, paper)`` (``*``: closed world) and rules ``1.5 formula``,
+``formula.`` (hard) or a formula alone (its weight is to be learned); a type with ``!``, as in
+``category(paper, cat!)``, has exactly one value for each value of the others; ``type = {A, B}``
+lists constants; ``//`` and ``/* */`` are comments. ``.db``: an atom a line, ``!`` where it is
+false. Query files: an atom or a name a line.
+
+Rules go to :mod:`minfer.rules.parse`; here are lines, comments and declarations. Lines of evidence
+are read by one expression, since there are many of them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from minfer.errors import ContradictionError, FormatError
+from minfer.rules.formulas import Constant, Variable, atoms
+from minfer.rules.parse import Rule, parse_atom, parse_rule
+from minfer.rules.schema import Declaration, Observation
+from minfer.states import near_names
+from minfer.words import visible
+
+_DECLARATION = re.compile(
+    r"\s*(\*?)\s*([^\W\d]\w*)\s*\(\s*([^\W\d]\w*\s*!?(?:\s*[^\W\d]\w*)?\s*"
+    r"(?:,\s*[^\W\d]\w*\s*!?(?:\s*[^\W\d]\w*)?\s*)*)\)\s*$"
+)
+_DOMAIN = re.compile(r"\s*([^\W\d]\w*)\s*=\s*\{(.*)\}\s*$", re.DOTALL)
+_FACT = re.compile(r'\s*(!?)\s*([^\W\d]\w*)\s*\(([^()"\'\\]*)\)\s*$')
+
+
+@dataclass
+class Program:
+    """An .mln file: types of predicates, those with a ``*``, rules, listed constants."""
+
+    types: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    closed: set[str] = field(default_factory=set)
+    unique: dict[str, int] = field(default_factory=dict)  # predicate: its argument with a !
+    rules: list[Rule] = field(default_factory=list)
+    domains: dict[str, list[str]] = field(default_factory=dict)
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """A text file, compressed or not."""
+    name = visible(os.fspath(path))
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+        if os.fspath(path).endswith(".gz"):
+            data = gzip.decompress(data)
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise FormatError(f"{name}: line {line}: this is not UTF-8") from None
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise FormatError(f"cannot read {name}: {reason}") from None
+
+
+def without_comments(text: str, where: str) -> str:
+    """The text with comments blank, every line and column where it was."""
+    out, at = [], 0
+    pattern = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*')
+    while (m := pattern.search(text, at)) is not None:
+        out.append(text[at : m.start()])
+        if m[0].startswith('"'):
+            out.append(m[0])
+            at = m.end()
+            continue
+        end = m.end()
+        if m[0] == "/*":
+            close = text.find("*/", m.end())
+            if close < 0:
+                line = text.count("\n", 0, m.start()) + 1
+                raise FormatError(f"{where}line {line}: this comment is not closed by */")
+            end = close + 2
+        out.append(re.sub(r"[^\n]", " ", text[m.start() : end]))
+        at = end
+    out.append(text[at:])
+    return "".join(out)
+
+
+def parse_mln(text: str, where: str = "") -> Program:
+    """A program from its text.
+
+    Examples
+    --------
+    >>> program = parse_mln("*friends(person, person)\\nsmokes(person)\\n1.5 friends(x, y) ^ "
+    ...                     "smokes(x) => smokes(y)")
+    >>> program.closed, program.types["smokes"], program.rules[0].weight
+    ({'friends'}, ('person',), 1.5)
+    """
+    program = Program()
+    for line, column, statement in _statements(without_comments(text, where)):
+        at = f"{where}line {line}: "
+        if statement.startswith("#"):
+            raise FormatError(f"{at}{visible(statement.split()[0])} is not supported")
+        domain = _DOMAIN.match(statement)
+        if domain is not None:
+            values = [x.strip().strip('"') for x in domain[2].split(",")]
+            if domain[1] in program.domains or not all(values) or "..." in values:
+                raise FormatError(f"{at}the constants of {visible(domain[1])} are listed once, "
+                                  "each by its name")  # fmt: skip
+            program.domains[domain[1]] = values
+            continue
+        declared = _DECLARATION.match(statement)
+        if declared is not None and _declares(program, declared):
+            _declare(program, declared, at)
+            continue
+        rule = parse_rule(statement, where=where, line=line, column=column)
+        _check(program, rule, at)
+        program.rules.append(rule)
+    return program
+
+
+def _statements(text: str) -> Iterable[tuple[int, int, str]]:
+    """Line, column and text of each statement: a line, or more where brackets are open."""
+    held, began, depth, column = "", 0, 0, 1
+    for number, line in enumerate(text.split("\n"), 1):
+        if not held and not line.strip():
+            continue
+        if not held:
+            began, column = number, len(line) - len(line.lstrip()) + 1
+            held = line.strip()
+        else:
+            held += "\n" + line.rstrip()
+        bare = re.sub(r'"(?:[^"\\\n]|\\.)*"', "", line)
+        depth += bare.count("(") + bare.count("{") - bare.count(")") - bare.count("}")
+        ends = held.rstrip().endswith(("^", "=>", "<=>", " v", ","))
+        if depth <= 0 and not ends:
+            yield began, column, held
+            held, depth = "", 0
+    if held:
+        yield began, column, held
+
+
+def _declares(program: Program, m: re.Match[str]) -> bool:
+    """Whether a line that looks like an atom is a declaration: of small words, not met before."""
+    names = [x.strip() for x in m[3].split(",")]
+    return bool(m[1]) or (m[2] not in program.types and all(x[0].islower() for x in names))
+
+
+def _declare(program: Program, m: re.Match[str], at: str) -> None:
+    name = m[2]
+    if name in program.types:
+        raise FormatError(f"{at}the predicate {visible(name)} is declared twice")
+    types = []
+    for k, argument in enumerate(m[3].split(",")):
+        kind, mark, _ = argument.partition("!")
+        if mark:
+            if name in program.unique:
+                raise FormatError(f"{at}{visible(name)} has two arguments with a !")
+            program.unique[name] = k
+        types.append(kind.split()[0])
+    if name in program.unique and len(types) < 2:
+        raise FormatError(f"{at}{visible(name)} has one argument only, so a ! has no key")
+    program.types[name] = tuple(types)
+    if m[1]:
+        program.closed.add(name)
+
+
+def _check(program: Program, rule: Rule, at: str) -> None:
+    for atom in atoms(rule.formula):
+        _check_atom(program, atom.predicate, len(atom.terms), at)
+
+
+def _check_atom(program: Program, name: str, n: int, at: str) -> None:
+    if name not in program.types:
+        near = near_names(name, program.types)
+        hint = f"; did you mean {visible(near[0])}?" if near else ""
+        raise FormatError(f"{at}the predicate {visible(name)} is not declared{hint}")
+    if n != len(program.types[name]):
+        raise FormatError(
+            f"{at}{visible(name)} has {n} arguments here, but {len(program.types[name])} where it "
+            "is declared"
+        )
+
+
+Facts = dict[str, tuple[list[tuple[str, ...]], list[bool]]]
+
+
+def parse_db(text: str, program: Program, where: str = "", facts: Facts | None = None) -> Facts:
+    """Evidence by predicate: atoms and whether they are true."""
+    facts = {} if facts is None else facts
+    match, types = _FACT.match, program.types
+    width = {name: len(kinds) for name, kinds in types.items()}
+    clean = without_comments(text, where) if "/" in text else text
+    for number, line in enumerate(clean.split("\n"), 1):
+        m = match(line)
+        if m is None:
+            if not line.strip():
+                continue
+            atom, truth = parse_atom(line, where=where, line=number)
+            name = atom.predicate
+            row = tuple(t.name if isinstance(t, Variable) else t.text for t in atom.terms)
+        else:
+            name, truth = m[2], not m[1]
+            row = tuple([x.strip() for x in m[3].split(",")])
+        if width.get(name) != len(row) or "" in row:
+            at = f"{where}line {number}: "
+            if m is not None and "" in row and name in width:
+                raise FormatError(f"{at}an argument of {visible(name)} is empty")
+            _check_atom(program, name, len(row), at)
+        rows = facts.get(name)
+        if rows is None:
+            rows = facts[name] = ([], [])
+        rows[0].append(row)
+        rows[1].append(truth)
+    return facts
+
+
+def parse_query(text: str, program: Program, where: str = "") -> list[str]:
+    """Names of predicates, from lines with atoms or names."""
+    out: list[str] = []
+    for number, line in enumerate(without_comments(text, where).split("\n"), 1):
+        at = f"{where}line {number}: "
+        for piece in [line] if "(" in line else line.split(","):
+            if not piece.strip():
+                continue
+            if "(" in piece:
+                atom, _ = parse_atom(piece, where=where, line=number)
+                if any(isinstance(t, Constant) for t in atom.terms):
+                    raise FormatError(f"{at}a query is about all atoms of a predicate")
+                _check_atom(program, atom.predicate, len(atom.terms), at)
+                name = atom.predicate
+            else:
+                name = piece.strip()
+                _check_atom(program, name, len(program.types.get(name, ())), at)
+            if name not in out:
+                out.append(name)
+    return out
+
+
+def read_program(
+    cls: type, program: Any, evidence: Any, query: Any, settings: dict[str, Any]
+) -> Any:
+    """``Rules.read``."""
+    name = f"{visible(os.fspath(program))}: "
+    parsed = parse_mln(read_text(program), name)
+    facts: Facts = {}
+    listed = [evidence] if isinstance(evidence, str | os.PathLike) else list(evidence)
+    for path in listed:
+        parse_db(read_text(path), parsed, f"{visible(os.fspath(path))}: ", facts)
+    return make_rules(cls, parsed, facts, _queried(parsed, query), settings)
+
+
+def _queried(program: Program, query: Any) -> list[str] | None:
+    """Names from a list, or from a file."""
+    if query is None:
+        return None
+    if isinstance(query, os.PathLike) or (
+        isinstance(query, str) and query not in program.types and os.path.exists(query)
+    ):
+        return parse_query(read_text(query), program, f"{visible(os.fspath(query))}: ")
+    names = query.split(",") if isinstance(query, str) else list(query)
+    return [x for n in names for x in parse_query(str(n), program, "query: ")]
+
+
+def make_rules(
+    cls: type, program: Program, facts: Facts, query: list[str] | None, settings: dict[str, Any]
+) -> Any:
+    """A :class:`minfer.Rules` from what was read."""
+    rules = cls(**({"split": True, "unbound": "domain"} | settings))
+    rules.new_constants = True
+    for name in query or ():
+        if name in program.closed:
+            raise FormatError(f"query: {visible(name)} is declared with a *: it is known")
+    named: dict[str, set[str]] = {kind: set(values) for kind, values in program.domains.items()}
+    for types in program.types.values():
+        for kind in types:
+            named.setdefault(kind, set())
+    for rule in program.rules:
+        for atom in atoms(rule.formula):
+            for term, kind in zip(atom.terms, program.types[atom.predicate]):
+                if isinstance(term, Constant):
+                    named[kind].add(term.text)
+    for name, types in program.types.items():
+        rows, truths = facts.get(name, ([], []))
+        if name in program.closed:
+            true = [row for row, truth in zip(rows, truths) if truth]
+            if len(true) < len(rows):
+                both = {row for row, truth in zip(rows, truths) if not truth} & set(true)
+                if both:
+                    atom = f"{name}({', '.join(min(both))})"
+                    raise ContradictionError(
+                        f"evidence says both that {visible(atom)} is true and that it is false"
+                    )
+                for row, truth in zip(rows, truths):  # constants all the same
+                    if not truth:
+                        for kind, value in zip(types, row):
+                            named[kind].add(value)
+            rules._declare(Declaration(name, False, _columns(true, types), types=types))
+            continue
+        if name in program.unique:
+            k = program.unique[name]
+            columns = tuple(f"a{i}" for i in range(len(types)))
+            d = Declaration(name, True, None, columns, types, exactly_one=(columns[k],))
+        else:
+            d = Declaration(name, True, None, types=types)
+        rules._declare(d)
+        if rows:
+            table = _columns(rows, types)
+            table["truth"] = np.array(truths, dtype=np.int64)
+            rules._evidence.append(Observation(name, table, "truth"))
+    for kind, values in named.items():  # constants that no table has
+        if values:
+            rules._declare(
+                Declaration(f"constants_{kind}", False, _columns([(v,) for v in sorted(values)],
+                                                                 (kind,)), types=(kind,))
+            )  # fmt: skip
+    rules._rules.extend(program.rules)
+    rules.queried = query
+    rules._changed()
+    return rules
+
+
+def _columns(rows: list[tuple[str, ...]], types: tuple[str, ...]) -> dict[str, np.ndarray]:
+    out = {}
+    for k, column in enumerate(zip(*rows) if rows else [()] * len(types)):
+        array = np.empty(len(column), dtype=object)
+        array[:] = column
+        out[f"c{k}"] = array
+    return out
