@@ -230,7 +230,9 @@ def draw_rule(rng: random.Random, types, domains) -> str:
         if used[x] == used[y] and x in free and y in free:
             formula = f"({formula}) v {x} {rng.choice(['=', '!=', '<', '>='])} {y}"
     if "n" in free and rng.random() < 0.5:
-        formula = f"n * 2 {rng.choice(['<', '>', '='])} {rng.choice(['1', '2', 'n + 1'])} => ({formula})"
+        formula = (
+            f"n * 2 {rng.choice(['<', '>', '='])} {rng.choice(['1', '2', 'n + 1'])} => ({formula})"
+        )
     if rng.random() < 0.2:
         return f"{formula}."
     return f"{round(rng.gauss(0, 1.5), 3)}: {formula}"

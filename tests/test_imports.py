@@ -29,9 +29,9 @@ LAYERS = [
     {"certified"},
     {"reduction"},
     {"io", "interop", "pictures", "plots"},
-    {"denoising", "shades", "parsing", "prediction", "learn"},
+    {"denoising", "shades", "parsing", "prediction"},
     {"learn"},
-    {"stereo"},
+    {"stereo", "rules"},
     {"paper", "batch", "examples", "torch"},
     {"report"},
     {"cli", "__main__"},
@@ -186,6 +186,9 @@ def test_numba_only_in_kernels_and_rich_only_in_cli():
                 assert top != "ray" or found.late, path
             if top == "torch":
                 assert layer == "torch", f"{path} imports {top}"
+            if top == "duckdb":
+                assert layer == "rules", f"{path} imports {top}"
+                assert found.late, f"{path}: import it late"
 
 
 def test_import_loads_neither_numba_nor_scipy():

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
 pytest.importorskip("duckdb")
 
 import ground_oracle as oracle
-
 from minfer import (
-    BeliefPropagation,
     ContradictionError,
-    EvidenceError,
     Exact,
-    FormatError,
-    MinferError,
-    MinJoint,
-    ModelError,
-    RefusedError,
-    Rules,
 )
 
 

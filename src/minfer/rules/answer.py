@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -109,8 +109,8 @@ class Answer:
         ids = np.arange(p.first, p.first + p.n, dtype=np.int32)
         where = "" if known else " where a.known = 2"
         sql = (
-            f"select {', '.join(select)}, q.p as {named(name)} from {p.atoms} a join answer_columns "
-            f"q on q.id = a.id{joins}{where} order by a.id"
+            f"select {', '.join(select)}, q.p as {named(name)} from {p.atoms} a join "
+            f"answer_columns q on q.id = a.id{joins}{where} order by a.id"
         )
         try:
             return tables.as_kind(store.con, kind or p.kind, sql, {"id": ids, "p": part})

@@ -120,14 +120,18 @@ def explain_atom(answer: Answer, text: str, n: int) -> Explanation:
             for row in rows[:_MOST].tolist():
                 push = _push(block, row, ident, float(w[row]), p)
                 others = [i for i in block.scope[row].tolist() if i != ident]
-                words = ", ".join(store.atom_texts(others[:6])) + (", ..." if len(others) > 6 else "")
+                words = ", ".join(store.atom_texts(others[:6])) + (
+                    ", ..." if len(others) > 6 else ""
+                )
                 text_of = f"{rule.text}, with {words}" if others else rule.text
                 reasons.append(Reason(text_of, rule.text, float(w[row]), push))
         reasons += _unique_reasons(answer, ident)
     reasons.sort(key=lambda r: -abs(r.push))
     name = store.atom_texts([ident])[0]
     fixed = None if known == 2 else bool(known)
-    return Explanation(name, float(p[ident]), prior, fixed, tuple(reasons[:n]), max(total, len(reasons)))
+    return Explanation(
+        name, float(p[ident]), prior, fixed, tuple(reasons[:n]), max(total, len(reasons))
+    )
 
 
 def _bindings(answer: Answer, part: Any, ident: int) -> Any:

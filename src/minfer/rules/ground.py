@@ -13,7 +13,7 @@ Python: exact and slow, for small domains.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import Any
@@ -21,15 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import ContradictionError, ModelError, RefusedError
-from minfer.factors import Clauses, ExactlyOne, AtMostOne, Features, Tables
-from minfer.factors.logical import Automata
-from minfer.graph import FactorGraph
+from minfer.errors import ContradictionError, RefusedError
 from minfer.rules.formulas import (
     And,
     Atom,
     Compare,
-    Constant,
     Exists,
     Forall,
     Formula,
@@ -45,10 +41,10 @@ from minfer.rules.formulas import (
     renamed_apart,
     variables_of,
 )
-from minfer.rules.joins import Builder, Join, variable_classes
+from minfer.rules.joins import Builder, Join, OpenLiteral, variable_classes
 from minfer.rules.parse import Rule
 from minfer.rules.schema import Store
-from minfer.words import counted, visible
+from minfer.words import visible
 
 MAX_TABLE = 16  # atoms of a formula that is no clause
 MAX_WRITTEN_OUT = 200_000  # groundings that are written out in Python
@@ -302,15 +298,25 @@ class Grounder:
                     ids[b] = np.where(same, np.int32(-1), ids[b])
         uncertain = [
             k for k, x in enumerate(join.literals)
-            if x.optional or x.may_be_known or len(ids[k]) and ids[k].min() < 0
+            if x.optional or x.may_be_known or (len(ids[k]) and ids[k].min() < 0)
         ]  # fmt: skip
+        if join.times > 1:
+            count = np.full(len(ids[0]), join.times)
         for rows, kept in _by_absence(ids, uncertain):
             if not kept:
                 continue
             scope = np.empty((len(ids[0]) if rows is None else len(rows), len(kept)), np.int32)
             for j, k in enumerate(kept):
                 scope[:, j] = ids[k] if rows is None else ids[k][rows]
-            if len(scope):
+            if not len(scope):
+                continue
+            if join.partly and len(kept) < len(ids):  # the rest of a binding is not to be seen
+                for places in _alike([join.literals[k] for k in kept]):
+                    scope[:, places] = np.sort(scope[:, places], axis=1)
+                signs = np.broadcast_to(positive[kept], scope.shape)
+                mine = key if key is None else key[rows]
+                yield from _merged_clauses(part, scope, signs, mine, join.times)
+            else:
                 yield Block(
                     part.rule, scope, part.share, positive[kept],
                     count=count if rows is None or count is None else count[rows],
@@ -403,9 +409,7 @@ class Grounder:
             mine = None if key is None else key[which]
             yield from _merged_clauses(part, scopes, positives, mine)
 
-    def _term_sql(
-        self, builder: Builder, term: Exists, table: str, names: Sequence[str]
-    ) -> str:
+    def _term_sql(self, builder: Builder, term: Exists, table: str, names: Sequence[str]) -> str:
         """Rows (r, i, yes) of a term EXIST y (conjunction): an atom that would make it true."""
         store = self.store
         bound = {v: f"d.v{k}" for k, v in enumerate(names)}
@@ -601,8 +605,7 @@ class _Keys:
             return []
         classes = variable_classes(self.store, rule, rule.formula)
         columns = [
-            self.store.texts(np.array(x), classes[v])
-            for v, x in zip(rule.plus, zip(*self.found))
+            self.store.texts(np.array(x), classes[v]) for v, x in zip(rule.plus, zip(*self.found))
         ]
         return list(zip(*columns))
 
@@ -783,9 +786,9 @@ def _bound_without_heads(literals: Sequence[Formula], store: Store) -> bool:
     bound: set[str] = set()
     names: set[str] = set()
     for x in literals:
-        if isinstance(x, Not) and isinstance(x.part, Atom):
-            bound |= set(free_variables(x))
-        elif isinstance(x, Atom) and store.predicates[x.predicate].complete:
+        if (isinstance(x, Not) and isinstance(x.part, Atom)) or (
+            isinstance(x, Atom) and store.predicates[x.predicate].complete
+        ):
             bound |= set(free_variables(x))
         names |= set(free_variables(x))
     return names <= bound
@@ -806,10 +809,20 @@ def _by_absence(
     pattern = np.zeros(len(ids[0]), dtype=np.int64)
     for bit, k in enumerate(uncertain):
         pattern |= (ids[k] < 0).astype(np.int64) << bit
-    for code in np.unique(pattern).tolist():
+    few = len(uncertain) <= 16
+    codes = np.flatnonzero(np.bincount(pattern)) if few else np.unique(pattern)
+    for code in codes.tolist():
         gone = {k for bit, k in enumerate(uncertain) if code >> bit & 1}
         rows = None if code == 0 and not pattern.any() else np.flatnonzero(pattern == code)
         yield rows, [k for k in everything if k not in gone]
+
+
+def _alike(literals: Sequence[OpenLiteral]) -> list[list[int]]:
+    """Places of literals with the same predicate and sign, where there are several."""
+    places: dict[tuple[str, bool], list[int]] = {}
+    for k, x in enumerate(literals):
+        places.setdefault((x.predicate, x.positive), []).append(k)
+    return [p for p in places.values() if len(p) > 1]
 
 
 def _unique_rows(code: NDArray) -> tuple[NDArray, NDArray[np.int64]]:
@@ -818,7 +831,11 @@ def _unique_rows(code: NDArray) -> tuple[NDArray, NDArray[np.int64]]:
 
 
 def _merged_clauses(
-    part: Part, scopes: NDArray[np.int32], positives: NDArray[np.bool_], key: NDArray | None
+    part: Part,
+    scopes: NDArray[np.int32],
+    positives: NDArray[np.bool_],
+    key: NDArray | None,
+    times: int = 1,
 ) -> Iterator[Block]:
     """Clauses of one length: a block for each pattern of signs, the same ones merged."""
     patterns, which = _unique_rows(positives)
@@ -830,6 +847,6 @@ def _merged_clauses(
         different, n = np.unique(table, axis=0, return_counts=True)
         yield Block(
             part.rule, np.ascontiguousarray(different[:, : scopes.shape[1]], dtype=np.int32),
-            part.share, pattern.astype(bool), count=n.astype(np.int64),
+            part.share, pattern.astype(bool), count=times * n.astype(np.int64),
             key=None if key is None else different[:, -1].astype(np.int64),
         )  # fmt: skip

@@ -13,9 +13,10 @@ threshold inside, sum messages instead of building factors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, permutations, product
 from typing import Any
 
 from minfer.errors import ModelError
@@ -34,6 +35,8 @@ from minfer.rules.parse import Rule
 from minfer.rules.schema import Store
 from minfer.rules.tables import quoted
 from minfer.words import visible
+
+_MOST_MAPS = 1000  # permutations of a clause's literals that are followed
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,9 @@ class Join:
     literals: tuple[OpenLiteral, ...]
     variables: Mapping[str, str]  # name: SQL of its value
     plus: tuple[str, ...] = ()  # variables with a weight for each value
-    merge: bool = False  # whether different bindings may give the same factor
-    ordered: tuple[int, int] | None = None  # two literals that a symmetry of the clause swaps
+    merge: bool = False  # whether different bindings may give the same factor: group by its key
+    partly: bool = False  # ... but only where an id is -1
+    times: int = 1  # else: how many bindings give each factor
 
     def from_where(
         self, conditions: Iterable[str] = (), tables: Mapping[str, str] | None = None
@@ -134,22 +138,18 @@ class Join:
     def ids_sql(
         self, conditions: Iterable[str] = (), tables: Mapping[str, str] | None = None
     ) -> str:
-        """Ids i0, i1, ..., weight keys k0, ..., and n, how many bindings give the factor."""
+        """Ids i0, i1, ..., weight keys k0, ...; with ``merge`` n, how many bindings give it."""
         names = [f"i{k}" for k in range(len(self.literals))]
         keys = [f"k{k}" for k in range(len(self.plus))]
         listed = [f"{sql} as {name}" for name, sql in zip(names, self.key)]
         listed += [f"{self.variables[v]} as {name}" for name, v in zip(keys, self.plus)]
         conditions = list(conditions)
-        if self.ordered is not None:
-            a, b = (self.literals[k].alias for k in self.ordered)
-            conditions.append(f"{a}.id <= {b}.id")
-            listed.append(f"if({a}.id = {b}.id, 1, 2)::integer as n")
-        elif self.merge:
+        if self.merge:
             listed.append("count(*)::integer as n")
         if not listed:
             listed = ["1 as nothing"]
         text = f"select {', '.join(listed)} {self.from_where(conditions, tables)}"
-        if self.merge and self.ordered is None:
+        if self.merge:
             groups = names + keys
             text += f" group by {', '.join(groups)}" if groups else ""
         return text
@@ -242,7 +242,9 @@ class Builder:
         for k, term in enumerate(atom.terms):
             sql = f"{alias}.a{k}"
             if isinstance(term, Constant):
-                own.append(f"{sql} = {self.store.constant(term.text, p.classes[k], self.rule.name)}")
+                own.append(
+                    f"{sql} = {self.store.constant(term.text, p.classes[k], self.rule.name)}"
+                )
                 continue
             if term.name in mine:
                 own.append(f"{sql} = {mine[term.name]}")
@@ -272,20 +274,19 @@ class Builder:
         ]  # fmt: skip
         complete = [x for x in positives if self.store.predicates[_atom(x).predicate].complete]
         if everything or sure or complete or not positives:
-            return [self._join(rest, positives, need)]
+            return self._unmerged(self._join(rest, positives, need), literals)
         joins = []  # one open atom at least is a candidate: the first such, in turn
         for k in range(len(positives)):
             order = [positives[k], *positives[:k], *positives[k + 1 :]]
             join = self._join(rest, order, need, first=True)
             absent = tuple(f"{x.alias}.id is null" for x in join.literals[1 : k + 1])
             back = [*range(1, k + 1), 0, *range(k + 1, len(positives))]
-            joins.append(
-                replace(
-                    join,
-                    conditions=join.conditions + absent,
-                    literals=tuple(join.literals[i] for i in back),
-                )
+            whole = replace(
+                join,
+                conditions=join.conditions + absent,
+                literals=tuple(join.literals[i] for i in back),
             )
+            joins += self._unmerged(whole, literals)
         return joins
 
     def _join(
@@ -337,7 +338,9 @@ class Builder:
             if isinstance(literal, Atom):
                 names += [v.name for t in literal.terms for v in variables_of(t)]
             elif isinstance(literal, Compare):
-                names += [v.name for v in (*variables_of(literal.left), *variables_of(literal.right))]
+                names += [
+                    v.name for v in (*variables_of(literal.left), *variables_of(literal.right))
+                ]
         for name in dict.fromkeys([*names, *need]):
             if name not in bound:
                 self._range(name, bound, sources)
@@ -353,11 +356,7 @@ class Builder:
                 either = x.optional or y.optional
                 op = "is distinct from" if either else "<>"
                 conditions.append(f"{x.alias}.id {op} {y.alias}.id")
-        merge, ordered = self._merging(open_literals, bound, rest)
-        return Join(
-            tuple(sources), tuple(conditions), tuple(open_literals), bound, self.rule.plus, merge,
-            ordered,
-        )  # fmt: skip
+        return Join(tuple(sources), tuple(conditions), tuple(open_literals), bound, self.rule.plus)
 
     def _range(self, name: str, bound: dict[str, str], sources: list[Source]) -> None:
         """All values of its type for a variable that nothing binds."""
@@ -387,22 +386,134 @@ class Builder:
                 inner[term.name] = sql
         return f"not exists (select 1 from {p.table} e where {' and '.join(on) or 'true'})"
 
-    def _merging(
-        self, literals: Sequence[OpenLiteral], bound: Mapping[str, str], rest: Sequence[Formula]
-    ) -> tuple[bool, tuple[int, int] | None]:
-        """Whether two bindings may give the same factor; a swap that explains all of it, if any."""
-        determined = {
-            t.name for x in literals if not (x.optional or x.may_be_known)
-            for t in x.atom.terms if isinstance(t, Variable)
-        } | set(self.rule.plus)  # fmt: skip
-        if any(name not in determined for name in bound):
-            return True, None
-        alike: dict[tuple[str, bool], list[OpenLiteral]] = {}
-        for x in literals:
-            alike.setdefault((x.predicate, x.positive), []).append(x)
-        twice = [group for group in alike.values() if len(group) > 1]
-        mirrored = any(self.store.predicates[x.predicate].symmetric for x in literals)
-        return bool(twice or mirrored), None
+    def _unmerged(self, join: Join, literals: Sequence[Formula]) -> list[Join]:
+        """The join as one or two whose factors come as rarely twice as can be known beforehand.
+
+        Grouping costs more than joining. Where all variables are in open literals, two bindings
+        give the same factor only by a permutation of literals that are alike; each is followed to
+        what it asks of the variables: nothing (a symmetry of the clause, of which one binding of
+        two is taken, if the other conditions share it), or that some are equal (these few bindings
+        are a join of their own, which is grouped).
+        """
+        named = {t.name for x in join.literals for t in x.atom.terms if isinstance(t, Variable)}
+        partly = any(x.optional or x.may_be_known for x in join.literals)
+        grouped = [replace(join, merge=True)]
+        if not set(join.variables) <= named | set(self.rule.plus):
+            return grouped
+        found = self._coincidences(join, literals)
+        if found is None:
+            return grouped
+        equal, swap = found
+        conditions, times = list(join.conditions), 1
+        if swap is not None:
+            a, b = (join.variables[v] for v in swap)
+            equal = equal | {swap}
+            conditions.append(f"{a} < {b}")
+            times = 2
+        if not equal:
+            return [replace(join, partly=partly)]
+        tests = [f"{join.variables[a]} = {join.variables[b]}" for a, b in sorted(equal)]
+        conditions += [t.replace(" = ", " <> ") for t in tests]
+        few = replace(join, conditions=(*join.conditions, f"({' or '.join(tests)})"), merge=True)
+        return [replace(join, conditions=tuple(conditions), partly=partly, times=times), few]
+
+    def _coincidences(
+        self, join: Join, literals: Sequence[Formula]
+    ) -> tuple[set[tuple[str, str]], tuple[str, str] | None] | None:
+        """Pairs of variables whose being equal lets bindings coincide, and a symmetry's pair.
+
+        None where that is not enough to know.
+        """
+        alike: dict[tuple[str, bool], list[int]] = {}
+        for k, x in enumerate(join.literals):
+            alike.setdefault((x.predicate, x.positive), []).append(k)
+        n_maps = 1
+        for (name, _), places in alike.items():
+            mirrored = 2 if self.store.predicates[name].symmetric else 1
+            n_maps *= math.factorial(len(places)) * mirrored ** len(places)
+        if n_maps == 1:
+            return set(), None
+        if n_maps > _MOST_MAPS:
+            return None
+        others = frozenset(
+            x for x in literals if isinstance(x, Compare)
+            or not self.store.predicates[_atom(x).predicate].open
+        )  # fmt: skip
+        unchanged = frozenset(_renamed(x, {}) for x in others)
+        equal: set[tuple[str, str]] = set()
+        swaps: set[tuple[tuple[str, str], ...]] = set()
+        choices = [list(permutations(places)) for places in alike.values()]
+        for images in product(*choices):
+            target = {
+                a: b for places, to in zip(alike.values(), images) for a, b in zip(places, to)
+            }
+            mirrored = [k for k, x in enumerate(join.literals)
+                        if self.store.predicates[x.predicate].symmetric]  # fmt: skip
+            for flips in product([False, True], repeat=len(mirrored)):
+                turned = {k for k, flip in zip(mirrored, flips) if flip}
+                sigma: dict[str, str] = {}
+                asked: set[tuple[str, str]] = set()
+                possible = True
+                for k, x in enumerate(join.literals):
+                    terms = x.atom.terms[::-1] if k in turned else x.atom.terms
+                    for mine, theirs in zip(terms, join.literals[target[k]].atom.terms):
+                        if isinstance(mine, Constant) and isinstance(theirs, Constant):
+                            possible = possible and mine == theirs
+                        elif isinstance(mine, Constant) or isinstance(theirs, Constant):
+                            return None
+                        elif sigma.setdefault(theirs.name, mine.name) != mine.name:
+                            asked.add(_pair(sigma[theirs.name], mine.name))
+                if not possible or (all(a == b for a, b in sigma.items()) and not asked):
+                    continue
+                if asked:
+                    equal |= asked
+                    continue
+                moved = tuple(sorted({_pair(a, b) for a, b in sigma.items() if a != b}))
+                if any(sigma.get(b) != a for a, b in sigma.items()):
+                    return None  # no swap
+                strict = any(
+                    isinstance(c, Compare) and c.negated != (c.op in ("<", ">"))
+                    and isinstance(c.left, Variable) and isinstance(c.right, Variable)
+                    and _pair(c.left.name, c.right.name) in moved
+                    and c.op in ("<", ">", "<=", ">=")
+                    for c in (_opposite(x) for x in others if isinstance(x, Compare))
+                )  # fmt: skip
+                if strict:  # it holds for one of two bindings only
+                    continue
+                if frozenset(_renamed(x, sigma) for x in others) != unchanged:
+                    return None
+                swaps.add(moved)
+        if len(swaps) > 1:
+            return None
+        return equal, (next(iter(swaps))[0] if swaps else None)
+
+
+def _pair(a: str, b: str) -> tuple[str, str]:
+    return (a, b) if a < b else (b, a)
+
+
+def _opposite(c: Compare) -> Compare:
+    """What must hold where a comparison among a clause's literals does not."""
+    return replace(c, negated=not c.negated)
+
+
+def _renamed(formula: Formula, names: Mapping[str, str]) -> Formula:
+    def term(t: Term) -> Term:
+        if isinstance(t, Variable):
+            return Variable(names.get(t.name, t.name), t.plus)
+        if isinstance(t, Arithmetic):
+            return Arithmetic(t.op, term(t.left), term(t.right))
+        return t
+
+    if isinstance(formula, Not):
+        return Not(_renamed(formula.part, names))
+    if isinstance(formula, Compare):
+        left, right = term(formula.left), term(formula.right)
+        if formula.op in ("=", "!=") and str(left) > str(right):
+            left, right = right, left
+        return replace(formula, left=left, right=right)
+    atom = _atom(formula)
+    return Atom(atom.predicate, tuple(term(t) for t in atom.terms))  # type: ignore[misc]
 
 
 def _atom(literal: Formula) -> Atom:

@@ -191,7 +191,9 @@ class _Parser:
             weight = math.inf
         self.end()
         text = self.text.strip()
-        rule = Rule(formula, weight, text, self.where + (f"line {self.line}: " if self.line else ""))
+        rule = Rule(
+            formula, weight, text, self.where + (f"line {self.line}: " if self.line else "")
+        )
         return rule
 
     def _weight(self) -> float | None:
@@ -218,7 +220,11 @@ class _Parser:
             return None
         self.take(":")
         value = -value if negative else value
-        if math.isnan(value) or value == -math.inf or (abs(value) > 1e300 and not math.isinf(value)):
+        if (
+            math.isnan(value)
+            or value == -math.inf
+            or (abs(value) > 1e300 and not math.isinf(value))
+        ):
             self.fail(
                 token.place,
                 f"the weight is {value:g}; weights are finite numbers (within 1e300), or inf for a "

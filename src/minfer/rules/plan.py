@@ -8,16 +8,15 @@ groundings there are); then, where these are few enough, the count itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from minfer.errors import RefusedError
-from minfer.rules.ground import Grounder, Part
 from minfer.rules.formulas import Exists, clauses
+from minfer.rules.ground import Grounder, Part
 from minfer.rules.joins import Builder, Join
 from minfer.rules.schema import Store
 from minfer.rules.tables import named
-from minfer.words import counted, visible
+from minfer.words import visible
 
 MAX_COUNTED = 200_000_000  # groundings that are counted one by one
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minfer.checks import check_choice, check_flag, check_number, check_whole
-from minfer.errors import EvidenceError, ModelError, SettingsError
+from minfer.errors import ModelError, SettingsError
 from minfer.graph import FactorGraph
 from minfer.rules.answer import Answer
-from minfer.rules.formulas import Constant, Variable
+from minfer.rules.formulas import Variable
 from minfer.rules.ground import Grounder, Grounding
 from minfer.rules.model import Model, build
 from minfer.rules.parse import Rule, parse_atom, parse_rule

@@ -29,8 +29,15 @@ from minfer.errors import (
     RefusedError,
 )
 from minfer.rules import tables
-from minfer.rules.formulas import Arithmetic, Atom, Compare, Constant, Variable, atoms, comparisons
-from minfer.rules.formulas import variables_of
+from minfer.rules.formulas import (
+    Arithmetic,
+    Atom,
+    Constant,
+    Variable,
+    atoms,
+    comparisons,
+    variables_of,
+)
 from minfer.rules.parse import Rule
 from minfer.rules.tables import Raw, named, quoted
 from minfer.states import near_names
@@ -363,7 +370,9 @@ class Store:
                 break
             good = f"regexp_full_match({named(column)}, '0|-?[1-9][0-9]{{0,8}}')"
             for limit in (" limit 64", ""):
-                sql = f"select bool_and({good}) from (select {named(column)} from {relation}{limit})"
+                sql = (
+                    f"select bool_and({good}) from (select {named(column)} from {relation}{limit})"
+                )
                 if con.one(sql)[0] is False:
                     whole = False
                     break
@@ -444,9 +453,7 @@ class Store:
         if coding.kind == "real" and value is not None:
             return f"{value!r}::double"
         if coding.kind == "text":
-            row = self.con.one(
-                f"select id from {coding.table} where v = {quoted(text)}"
-            )
+            row = self.con.one(f"select id from {coding.table} where v = {quoted(text)}")
             if row is not None:
                 return str(row[0])
         near: list[str] = []
@@ -472,7 +479,9 @@ class Store:
                 if self.new_constants or not coding.columns:
                     parts += [f"select ({x})::{coding.sql_type} as v" for x in coding.constants]
                 union = " union all ".join(parts) or "select 0 as v where false"
-                self.con.execute(f"create table {name} as select distinct v from ({union}) order by v")
+                self.con.execute(
+                    f"create table {name} as select distinct v from ({union}) order by v"
+                )
             row = self.con.one(f"select count(*) from {name}")
             self._domains[number] = row[0]
         return name, self._domains[number]
@@ -535,9 +544,7 @@ class Store:
             )
         con.execute(f"create table {base} as {rows}")
         if d.source is not None and self._has_twins(base, args):
-            row = con.one(
-                f"select {listed} from {base} group by all having count(*) > 1 limit 1"
-            )
+            row = con.one(f"select {listed} from {base} group by all having count(*) > 1 limit 1")
             shown = self.atom_text(d.name, row, classes)
             both = " with different priors, perhaps in both orders" if d.symmetric else ""
             raise ModelError(f"{d.what}: the candidate {shown} is there twice{both}")
@@ -638,9 +645,7 @@ class Store:
                 text = f"lower({c}::varchar)"
                 yes, no = "('true', '1', '1.0', 't', 'yes')", "('false', '0', '0.0', 'f', 'no')"
                 bad = f"{text} is null or ({text} not in {yes} and {text} not in {no})"
-                row = self.con.one(
-                    f"select {c} from {raw.name} r where {bad} limit 1"
-                )
+                row = self.con.one(f"select {c} from {raw.name} r where {bad} limit 1")
                 if row is not None:
                     raise EvidenceError(
                         f"{what}: column {visible(truth)!r} is true or false, not {row[0]}"

@@ -82,7 +82,9 @@ def load(con: Any, name: str, source: Any, what: str, width: int | None = None) 
     home = type(source).__module__.partition(".")[0]
     try:
         if isinstance(source, str | os.PathLike):
-            con.execute(f"create or replace temp table {name} as {_of_file(os.fspath(source), what)}")
+            con.execute(
+                f"create or replace temp table {name} as {_of_file(os.fspath(source), what)}"
+            )
         elif isinstance(source, tuple) and len(source) == 2 and _is_path(source[0]):
             _of_database(con, name, os.fspath(source[0]), source[1], what)
         elif home in ("pandas", "polars", "pyarrow"):

@@ -1,0 +1,222 @@
+"""``minfer rules``: programs of Markov logic over files of evidence."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from minfer.cli.failures import UsageError
+from minfer.cli.options import OUTPUT_PANEL, Json, Strict, make_solver, solver_options
+from minfer.cli.progress import watched
+
+if TYPE_CHECKING:
+    from minfer.rules import Rules
+
+rules = typer.Typer(name="rules")
+
+Program = Annotated[
+    str, typer.Argument(metavar="PROGRAM", help="Rules: an .mln file of Alchemy or Tuffy (.gz).")
+]
+EvidenceFiles = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Argument(metavar="[EVIDENCE]...", help="What is known: .db files (.gz)."),
+]
+Query = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        "--query",
+        "-q",
+        metavar="NAME|FILE",
+        help="Predicates to answer, or a file that lists them. Default: all without a *.",
+    ),
+]
+Split = Annotated[
+    bool,
+    typer.Option(
+        "--split/--whole",
+        help="Split formulas into clauses that share their weight, as Alchemy does, or count a "
+        "weight where the whole formula is true.",
+    ),
+]
+Most = Annotated[
+    float,
+    typer.Option(metavar="N", help="More groundings are refused before any is built."),
+]
+Memory = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(metavar="2GB", help="Memory of the database; beyond that it spills to disk."),
+]
+_MOST = 30_000_000.0
+
+
+@rules.callback(invoke_without_command=True)
+def about(context: typer.Context) -> None:
+    """Rules over tables (Markov logic): probabilities, counts before the work, reasons.
+
+    Programs and evidence of Alchemy and Tuffy are read unchanged. Needs duckdb,
+    the extra `rules`. In Python, `minfer.Rules` takes data frames and files.
+
+    \b
+    Example:
+      minfer rules plan prog.mln evidence.db
+      minfer rules run prog.mln evidence.db --query category -o out.csv
+      minfer rules explain prog.mln evidence.db --atom "category(P1, Networking)"
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def _read(
+    program: str, evidence: list[str] | None, query: list[str] | None, **settings: Any
+) -> Rules:
+    from minfer.rules import Rules
+
+    asked: Any = query
+    if query is not None and len(query) == 1:
+        asked = query[0]
+    return Rules.read(program, evidence or (), asked, **settings)
+
+
+@rules.command()
+@solver_options
+def run(
+    program: Program,
+    evidence: EvidenceFiles = None,
+    query: Query = None,
+    out: Annotated[
+        str,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="OUT",
+            help="Atoms and probabilities: .csv, .tsv (.gz), .parquet; - is CSV.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = "-",
+    known: Annotated[
+        bool,
+        typer.Option(
+            "--known/--unknown",
+            help="Also write atoms that evidence fixes.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = False,  # fmt: skip
+    split: Split = True,
+    max_groundings: Most = _MOST,
+    memory_limit: Memory = None,
+    json: Json = False,
+    strict: Strict = False,
+    **settings: Any,
+) -> None:
+    """Probabilities of the atoms that a program asks for.
+
+    \b
+    Examples:
+      minfer rules run prog.mln evidence.db --query category -o out.csv
+      minfer rules run prog.mln evidence.db --solver gibbs --n-sweeps 5000
+    """
+    if json and out == "-":
+        raise UsageError("--json goes to standard output: name a file for the answer by -o")
+    made = _read(
+        program, evidence, query, split=split, max_groundings=max_groundings,
+        memory_limit=memory_limit,
+    )  # fmt: skip
+    named = settings.get("solver") is not None or any(
+        v is not None for k, v in settings.items() if k != "solver"
+    )
+    solver = make_solver(settings) if named else None
+    answer = watched(lambda: made.infer(solver=solver))
+    n = answer.write(out, made.queried, known)
+    facts = {
+        "program": program,
+        "atoms": made.store.n_atoms,
+        "written": n,
+        "groundings": answer.possible,
+        "factors": answer.factors,
+        "status": answer.status.value,
+        "seconds": answer.timings,
+        "out": out,
+    }
+    if json:
+        from minfer.cli import render
+
+        sys.stdout.write(render.to_json(facts) + "\n")
+    else:
+        sys.stderr.write(f"minfer: {answer}\n")
+    if strict and not answer.converged:
+        raise typer.Exit(5)
+
+
+@rules.command()
+def plan(
+    program: Program,
+    evidence: EvidenceFiles = None,
+    query: Query = None,
+    split: Split = True,
+    json: Json = False,
+) -> None:
+    """How many groundings each rule has, counted before anything is built.
+
+    \b
+    Example:
+      minfer rules plan prog.mln evidence.db
+    """
+    found = _read(program, evidence, query, split=split).plan()
+    if json:
+        from minfer.cli import render
+
+        listed = [
+            {"rule": r.rule, "groundings": r.groundings, "exact": r.exact, "kind": r.kind}
+            for r in found.rules
+        ]
+        facts = {"atoms": found.atoms, "known": found.known, "groundings": found.groundings}
+        sys.stdout.write(render.to_json({**facts, "rules": listed}) + "\n")
+        return
+    typer.echo(str(found))
+
+
+@rules.command()
+@solver_options
+def explain(
+    program: Program,
+    evidence: EvidenceFiles = None,
+    atom: Annotated[
+        str, typer.Option("--atom", "-a", metavar="ATOM", help='The atom: "smokes(Anna)".')
+    ] = "",
+    query: Query = None,
+    rows: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Groundings to show, strongest first.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = 10,  # fmt: skip
+    split: Split = True,
+    json: Json = False,
+    **settings: Any,
+) -> None:
+    """Why an atom has its probability, in the words of the rules.
+
+    \b
+    Example:
+      minfer rules explain prog.mln evidence.db --atom "smokes(Anna)"
+    """
+    if not atom:
+        raise UsageError('--atom says which one: --atom "smokes(Anna)"')
+    made = _read(program, evidence, query, split=split)
+    named = any(v is not None for v in settings.values())
+    solver = make_solver(settings) if named else None
+    answer = watched(lambda: made.infer(solver=solver))
+    found = answer.explain(atom, rows)
+    if json:
+        from dataclasses import asdict
+
+        from minfer.cli import render
+
+        sys.stdout.write(render.to_json(asdict(found)) + "\n")
+        return
+    typer.echo(str(found))
