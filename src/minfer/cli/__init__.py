@@ -35,6 +35,7 @@ from minfer.cli.parse import parse
 from minfer.cli.plan import plan
 from minfer.cli.predict import predict
 from minfer.cli.query import query
+from minfer.cli.rules import rules
 from minfer.cli.run import run
 from minfer.cli.sample import sample
 from minfer.cli.tradeoff import tradeoff
@@ -104,6 +105,7 @@ for _command in (
     app.command(cls=Command)(_command)
 app.add_typer(parse)
 app.add_typer(batch)
+app.add_typer(rules)
 
 
 def main() -> None:

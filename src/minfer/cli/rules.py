@@ -9,7 +9,7 @@ import typer
 
 from minfer.cli.failures import UsageError
 from minfer.cli.options import OUTPUT_PANEL, Json, Strict, make_solver, solver_options
-from minfer.cli.progress import watched
+from minfer.cli.progress import wait_for
 
 if TYPE_CHECKING:
     from minfer.rules import Rules
@@ -102,7 +102,7 @@ def run(
             help="Also write atoms that evidence fixes.",
             rich_help_panel=OUTPUT_PANEL,
         ),
-    ] = False,  # fmt: skip
+    ] = False,
     split: Split = True,
     max_groundings: Most = _MOST,
     memory_limit: Memory = None,
@@ -123,11 +123,9 @@ def run(
         program, evidence, query, split=split, max_groundings=max_groundings,
         memory_limit=memory_limit,
     )  # fmt: skip
-    named = settings.get("solver") is not None or any(
-        v is not None for k, v in settings.items() if k != "solver"
-    )
+    named = any(v is not None for v in settings.values())
     solver = make_solver(settings) if named else None
-    answer = watched(lambda: made.infer(solver=solver))
+    answer = wait_for("grounding and inferring", lambda: made.infer(solver=solver))
     n = answer.write(out, made.queried, known)
     facts = {
         "program": program,
@@ -194,7 +192,7 @@ def explain(
             help="Groundings to show, strongest first.",
             rich_help_panel=OUTPUT_PANEL,
         ),
-    ] = 10,  # fmt: skip
+    ] = 10,
     split: Split = True,
     json: Json = False,
     **settings: Any,
@@ -210,7 +208,7 @@ def explain(
     made = _read(program, evidence, query, split=split)
     named = any(v is not None for v in settings.values())
     solver = make_solver(settings) if named else None
-    answer = watched(lambda: made.infer(solver=solver))
+    answer = wait_for("grounding and inferring", lambda: made.infer(solver=solver))
     found = answer.explain(atom, rows)
     if json:
         from dataclasses import asdict

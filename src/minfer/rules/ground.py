@@ -445,7 +445,8 @@ class Grounder:
             if isinstance(literal, Compare):
                 where.append(builder.comparison(literal, bound))
                 continue
-            assert isinstance(literal, Not) and isinstance(literal.part, Atom)
+            assert isinstance(literal, Not)
+            assert isinstance(literal.part, Atom)
             p = store.predicates[literal.part.predicate]
             if not p.open:
                 where.append(builder.absent(literal.part, bound))

@@ -43,7 +43,11 @@ _TOKEN = re.compile(
     |(?P<op><=>|=>|<=|>=|!=|<>|[-+*/()!^&|,.:<>=\[\]?]))""",
     re.VERBOSE,
 )
-_QUANTIFIERS = {"exist": Exists, "exists": Exists, "forall": Forall}
+_QUANTIFIERS: dict[str, type[Exists] | type[Forall]] = {
+    "exist": Exists,
+    "exists": Exists,
+    "forall": Forall,
+}
 
 
 @dataclass(frozen=True)
@@ -191,10 +195,8 @@ class _Parser:
             weight = math.inf
         self.end()
         text = self.text.strip()
-        rule = Rule(
-            formula, weight, text, self.where + (f"line {self.line}: " if self.line else "")
-        )
-        return rule
+        line = f"line {self.line}: " if self.line else ""
+        return Rule(formula, weight, text, self.where + line)
 
     def _weight(self) -> float | None:
         start = self.at
@@ -280,9 +282,9 @@ class _Parser:
             inner = self.negation()
             self.depth -= 1
             return Not(inner)
-        if token.kind == "word" and token.value.lower() in _QUANTIFIERS:
-            if self.tokens[self.at + 1].value != "(":
-                return self.quantifier()
+        word = token.value.lower() if token.kind == "word" else ""
+        if word in _QUANTIFIERS and self.tokens[self.at + 1].value != "(":
+            return self.quantifier()
         if token.kind == "op" and token.value == "(":
             start = self.at
             comparison = self._bracketed_term()

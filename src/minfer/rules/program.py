@@ -185,8 +185,8 @@ class Rules:
         Parameters
         ----------
         text : str
-            ``! ^ v => <=>``, ``EXIST y ...``, comparisons as ``x != y`` or ``a - b > 5``. Words with
-            a capital, numbers and texts in quotes are constants, other words variables. ``+x``: a
+            ``! ^ v => <=>``, ``EXIST y ...``, comparisons as ``x != y`` or ``a - b > 5``. Words
+            with a capital, numbers and texts in quotes are constants, other words variables. ``+x``: a
             weight for each value of x.
         weight : float, optional
             Instead of the one in the text; infinite for a hard rule.
@@ -336,7 +336,7 @@ class Rules:
         return Answer(self, marginals, result, possible, timings)
 
     def explain(self, atom: str, answer: Answer | None = None, n: int = 10) -> Any:
-        """Why an atom has its probability, in the words of the rules; see :meth:`Answer.explain`."""
+        """Why an atom has its probability; see :meth:`Answer.explain`."""
         return (self.infer() if answer is None else answer).explain(atom, n)
 
     @classmethod

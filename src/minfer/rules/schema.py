@@ -510,8 +510,8 @@ class Store:
     def _has_twins(self, table: str, args: list[str]) -> bool:
         """Whether a row is there twice; sorting is several times faster than the database here."""
         if len(args) <= 2:
-            got = [np.asarray(x) for x in
-                   self.con.execute(f"select {', '.join(args)} from {table}").fetchnumpy().values()]  # fmt: skip
+            columns = self.con.execute(f"select {', '.join(args)} from {table}").fetchnumpy()
+            got = [np.asarray(x) for x in columns.values()]
             if all(x.dtype == np.int32 for x in got):
                 key = got[0].astype(np.int64)
                 if len(got) == 2:
@@ -679,7 +679,8 @@ class Store:
             )
         row = self.con.one(
             f"select {', '.join('b.' + a for a in args)}, k.truth from {base} b join {known} k on "
-            f"{on} where (k.truth and b.field = '-inf') or (not k.truth and b.field = 'inf') limit 1"
+            f"{on} where (k.truth and b.field = '-inf') or (not k.truth and b.field = 'inf') "
+            "limit 1"
         )
         if row is not None:
             raise ContradictionError(
@@ -698,8 +699,8 @@ class Store:
         if predicate.symmetric and predicate.open:
             a, rest = predicate.atoms, "id, field, p, known"
             self.con.execute(
-                f"create or replace table {predicate.table} as select a0, a1, {rest} from {a} union "
-                f"all select a1 as a0, a0 as a1, {rest} from {a} where a0 <> a1"
+                f"create or replace table {predicate.table} as select a0, a1, {rest} from {a} "
+                f"union all select a1 as a0, a0 as a1, {rest} from {a} where a0 <> a1"
             )
 
     # ------------------------------------------------------------------ open atoms
