@@ -182,7 +182,7 @@ def test_numba_only_in_kernels_and_rich_only_in_cli():
             if top == "ray":
                 assert layer == "batch", f"{path} imports {top}"
             if top in ("pyarrow", "pandas", "polars"):
-                assert layer in ("batch", "prediction"), f"{path} imports {top}"
+                assert layer in ("batch", "prediction", "rules"), f"{path} imports {top}"
                 assert top != "ray" or found.late, path
             if top == "torch":
                 assert layer == "torch", f"{path} imports {top}"

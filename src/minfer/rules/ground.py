@@ -328,7 +328,7 @@ class Grounder:
         builder = self.builder(part)
         if not self.whole_domains and not _bound_without_heads(part.literals, self.store):
             return
-        for join in builder.joins(part.literals, everything=True):
+        for join in builder.joins(part.literals, everything=True, merging=False):
             false = [f"{x.id} = -1" for x in join.literals]
             names = [n for n in join.variables if n in builder.classes]
             listed = ", ".join(join.variables[n] for n in names) or "1"
@@ -355,7 +355,7 @@ class Grounder:
         terms = [x for x in part.literals if isinstance(x, Exists)]
         free = self.free(part)
         wide = Builder(store, rule, builder.classes, True)
-        join = wide.joins(plain, free, everything=True)[0]
+        join = wide.joins(plain, free, everything=True, merging=False)[0]
         names = list(free)
         select = [f"{join.variables[v]} as v{k}" for k, v in enumerate(names)]
         select += [f"{x.id} as i{k}" for k, x in enumerate(join.literals)]
@@ -470,7 +470,7 @@ class Grounder:
         free = self.free(part)
         selects = []
         for clause in clauses(part.formula):
-            for join in builder.joins(clause, free, everything=True):
+            for join in builder.joins(clause, free, everything=True, merging=False):
                 listed = ", ".join(f"{join.variables[v]} as v{k}" for k, v in enumerate(free))
                 selects.append(f"select {listed or '0 as v'} {join.from_where()}")
         if not selects:

@@ -258,11 +258,16 @@ class Builder:
         return on + own, columns, own
 
     def joins(
-        self, literals: Sequence[Formula], need: Iterable[str] = (), everything: bool = False
+        self,
+        literals: Sequence[Formula],
+        need: Iterable[str] = (),
+        everything: bool = False,
+        merging: bool = True,
     ) -> list[Join]:
         """The joins of a clause of plain literals, every variable of ``need`` bound.
 
-        ``everything``: also groundings that are false whatever the open atoms are.
+        ``everything``: also groundings that are false whatever the open atoms are. Without
+        ``merging`` they are all there, one for each binding, the same factors or not.
         """
         positives, rest = [], []
         for literal in literals:
@@ -274,7 +279,8 @@ class Builder:
         ]  # fmt: skip
         complete = [x for x in positives if self.store.predicates[_atom(x).predicate].complete]
         if everything or sure or complete or not positives:
-            return self._unmerged(self._join(rest, positives, need), literals)
+            join = self._join(rest, positives, need)
+            return self._unmerged(join, literals) if merging else [join]
         joins = []  # one open atom at least is a candidate: the first such, in turn
         for k in range(len(positives)):
             order = [positives[k], *positives[:k], *positives[k + 1 :]]
@@ -286,7 +292,7 @@ class Builder:
                 conditions=join.conditions + absent,
                 literals=tuple(join.literals[i] for i in back),
             )
-            joins += self._unmerged(whole, literals)
+            joins += self._unmerged(whole, literals) if merging else [whole]
         return joins
 
     def _join(

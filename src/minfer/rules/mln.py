@@ -311,9 +311,12 @@ def make_rules(
             table["truth"] = np.array(truths, dtype=np.int64)
             rules._evidence.append(Observation(name, table, "truth"))
     for kind, values in named.items():  # constants that no table has
+        name = f"constants_{kind}"
+        while name in program.types:
+            name += "_"
         if values:
             rules._declare(
-                Declaration(f"constants_{kind}", False, _columns([(v,) for v in sorted(values)],
+                Declaration(name, False, _columns([(v,) for v in sorted(values)],
                                                                  (kind,)), types=(kind,))
             )  # fmt: skip
     rules._rules.extend(program.rules)

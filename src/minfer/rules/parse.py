@@ -207,6 +207,8 @@ class _Parser:
         value: float | None = None
         if token.kind == "number":
             value = float(token.value)
+            if math.isinf(value):
+                value = math.nan  # too large to be meant
         elif token.kind == "word" and token.value.lower() in ("inf", "infinity", "nan", "hard"):
             after = self.tokens[self.at + 1]
             if after.value == ":" or after.kind in ("word", "text") or after.value in ("!", "("):

@@ -132,17 +132,18 @@ def count_part(
     """
     builder = grounder.builder(part)
     if grounder.easy(part):
-        kind, joins = "clause", grounder.joins(part)
+        plus = grounder.rules[part.rule].plus
+        kind, joins = "clause", builder.joins(part.literals, plus, merging=False)
     elif part.clause and grounder._flat(part):
         kind = "long clause"
         wide = Builder(builder.store, builder.rule, builder.classes, True)
         plain = [x for x in part.literals if not isinstance(x, Exists)]
-        joins = wide.joins(plain, grounder.free(part), everything=True)
+        joins = wide.joins(plain, grounder.free(part), everything=True, merging=False)
     elif part.formula is not None and kind_is_table(part):
         kind = "table"
         free = grounder.free(part)
         joins = [
-            j for c in clauses(part.formula) for j in builder.joins(c, free, everything=True)
+            j for c in clauses(part.formula) for j in builder.joins(c, free, everything=True, merging=False)
         ]  # fmt: skip
     else:
         sizes = [grounder.store.domain(builder.classes[v])[1] for v in grounder.free(part)]

@@ -186,8 +186,8 @@ class Rules:
         ----------
         text : str
             ``! ^ v => <=>``, ``EXIST y ...``, comparisons as ``x != y`` or ``a - b > 5``. Words
-            with a capital, numbers and texts in quotes are constants, other words variables. ``+x``: a
-            weight for each value of x.
+            with a capital, numbers and texts in quotes are constants, other words variables.
+            ``+x``: a weight for each value of x.
         weight : float, optional
             Instead of the one in the text; infinite for a hard rule.
         weights : mapping, optional

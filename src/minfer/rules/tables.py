@@ -234,8 +234,11 @@ def as_kind(con: Any, kind: str, sql: str, columns: Mapping[str, Any] | None = N
     found = con.execute(sql)
     if kind == "pandas":
         return found.df()
-    if kind == "polars":
-        return found.pl()
-    if kind == "arrow":
-        return found.to_arrow_table()
+    if kind in ("polars", "arrow"):
+        table = found.to_arrow_table() if hasattr(found, "to_arrow_table") else found.arrow()
+        if kind == "arrow":
+            return table
+        import polars
+
+        return polars.from_arrow(table)
     return {name: _array(values) for name, values in found.fetchnumpy().items()}
