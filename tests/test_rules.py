@@ -135,7 +135,7 @@ def test_plans_count_without_grounding():
     assert [(r.groundings, r.exact) for r in plan.rules] == [(99, True), (10_000, True)]
     assert "10,099 groundings" in str(plan)
     program = Rules().open("a", list(range(10_000)))
-    program.rule("1: a(x) ^ a(y) => a(z)")
+    program.rule("1: a(x) ^ a(y) ^ a(z)")
     with pytest.raises(RefusedError, match="1,000,000,000,000 groundings"):
         program.infer()
 
@@ -192,20 +192,18 @@ def test_tables_of_all_kinds(tmp_path):
     pytest.importorskip("pyarrow")
     expected = None
     for kind, table in tables_of_all_kinds(tmp_path):
-        program = Rules().closed("next", table).open("good", table, columns=("a",))
+        first = ("c0",) if isinstance(table, list) and isinstance(table[0], tuple) else ("a",)
+        program = Rules().closed("next", table).open("good", table, columns=first)
         program.rule("2: next(x, y) ^ good(x) => good(y)").rule('1: good("007")')
         answer = program.infer()
         found = answer["good"]
-        assert {"pandas": "DataFrame", "polars": "DataFrame", "arrow": "Table"}.get(
-            kind, "dict") == type(found).__name__  # fmt: skip
-        assert [str(x) for x in found[next(iter(columns_of(found)))].tolist()
-                if kind != "arrow"] in (["007", "o'k", "z"], [])  # fmt: skip
+        names = {"pandas": "DataFrame", "polars": "DataFrame", "arrow": "Table"}
+        assert type(found).__name__ == names.get(kind, "dict")
+        listed = {"polars": "to_list", "arrow": "to_pylist"}.get(kind, "tolist")
+        column = found[0] if kind == "arrow" else found["c0" if "c0" in found else "a"]
+        assert getattr(column, listed)() == ["007", "o'k", "z"]
         expected = answer.probabilities if expected is None else expected
         assert np.allclose(answer.probabilities, expected)
-
-
-def columns_of(table):
-    return getattr(table, "columns", table) if not hasattr(table, "column_names") else ["a"]
 
 
 def test_numbers_stay_numbers():

@@ -142,7 +142,7 @@ def _bindings(answer: Answer, part: Any, ident: int) -> Any:
     keys = rules.ground().keys.get(part.rule)
     weights = weight_of(rule, keys)
     seen: set[tuple[Any, ...]] = set()
-    for join in rules.grounder.joins(part):
+    for join in builder.joins(part.literals, rule.plus, merging=False):
         names = [v for v in join.variables if v in builder.classes]
         listed = [f"{join.variables[v]} as v{k}" for k, v in enumerate(names)]
         listed += [f"{x.id} as i{k}" for k, x in enumerate(join.literals)]

@@ -155,8 +155,11 @@ class Join:
         return text
 
     def count_sql(self) -> str:
-        """How many bindings there are."""
-        return f"select count(*) {self.from_where()}"
+        """How many bindings there are that evidence leaves open."""
+        left = []
+        if self.literals and all(x.optional or x.may_be_known for x in self.literals):
+            left = [f"greatest({', '.join(x.id for x in self.literals)}) >= 0"]
+        return f"select count(*) {self.from_where(left)}"
 
 
 class Unbound(Exception):

@@ -143,7 +143,8 @@ def count_part(
         kind = "table"
         free = grounder.free(part)
         joins = [
-            j for c in clauses(part.formula) for j in builder.joins(c, free, everything=True, merging=False)
+            j for c in clauses(part.formula)
+            for j in builder.joins(c, free, everything=True, merging=False)
         ]  # fmt: skip
     else:
         sizes = [grounder.store.domain(builder.classes[v])[1] for v in grounder.free(part)]
