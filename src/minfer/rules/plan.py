@@ -154,7 +154,8 @@ def count_part(
         n = quick_bound(grounder.store, join)
         sure = False
         if n > enough:
-            n, sure = min((n, False), summed_bound(grounder.store, join))
+            summed, sure = summed_bound(grounder.store, join)
+            n = min(n, summed)
             if not sure and n <= count_up_to:
                 n = float(grounder.store.con.one(join.count_sql())[0])
                 sure = True

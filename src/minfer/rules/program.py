@@ -58,7 +58,7 @@ class Rules:
     ...     .evidence("smokes(Anna)")
     ... )
     >>> round(rules.infer().probability("smokes(Bob)"), 3)
-    0.699
+    0.65
     """
 
     def __init__(
