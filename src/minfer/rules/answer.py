@@ -139,7 +139,8 @@ class Answer:
         p = store.predicates[atom.predicate]
         if not p.open:
             raise ModelError(f"query: {visible(p.name)} is closed: its atoms are known")
-        where, seen = [], {}
+        where: list[str] = []
+        seen: dict[str, str] = {}
         for k, term in enumerate(atom.terms):
             if isinstance(term, Constant):
                 where.append(f"a{k} = {store.constant(term.text, p.classes[k], 'query')}")

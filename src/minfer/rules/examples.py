@@ -111,7 +111,7 @@ def friends_and_smokers(n: int = 50, degree: int = 4, seed: int = 0) -> dict[str
     rng = np.random.default_rng(seed)
     people = [f"P{k:0{len(str(n))}d}" for k in range(n)]
     smokes = rng.random(n) < 0.3
-    pairs = set()
+    pairs: set[tuple[int, int]] = set()
     while len(pairs) < n * degree // 2 and len(pairs) < n * (n - 1) // 4:
         x, y = rng.integers(0, n, 2).tolist()
         if x != y and (smokes[x] == smokes[y] or rng.random() < 0.2):

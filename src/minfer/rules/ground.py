@@ -471,15 +471,16 @@ class Grounder:
         selects = []
         for clause in clauses(part.formula):
             for join in builder.joins(clause, free, everything=True, merging=False):
-                listed = ", ".join(f"{join.variables[v]} as v{k}" for k, v in enumerate(free))
-                selects.append(f"select {listed or '0 as v'} {join.from_where()}")
+                values_of = ", ".join(f"{join.variables[v]} as v{k}" for k, v in enumerate(free))
+                selects.append(f"select {values_of or '0 as v'} {join.from_where()}")
         if not selects:
             return
         bound = {v: f"d.v{k}" for k, v in enumerate(free)}
         text = f"from ({' union '.join(selects)}) d"
         columns = [f"d.v{k} as v{k}" for k in range(len(free))]
         places: dict[Formula, int] = {}
-        listed = list(dict.fromkeys([*atoms(part.formula), *comparisons(part.formula)]))
+        found: list[Atom | Compare] = [*atoms(part.formula), *comparisons(part.formula)]
+        listed = list(dict.fromkeys(found))
         for j, a in enumerate(listed):
             places[a] = j
             if isinstance(a, Compare):
@@ -516,9 +517,9 @@ class Grounder:
                 )
             cells = _cells(len(kept))
             values: dict[Formula, Any] = {}
-            for a, j in places.items():
+            for piece, j in places.items():
                 at = int(pattern[j])
-                values[a] = cells[kept.index(at)] if at >= 0 else np.bool_(at == -2)
+                values[piece] = cells[kept.index(at)] if at >= 0 else np.bool_(at == -2)
             truth = np.broadcast_to(evaluate(part.formula, values), (2 ** len(kept),))
             if truth.all() or not truth.any():
                 if rule.hard and not truth.any():

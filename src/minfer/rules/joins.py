@@ -272,7 +272,8 @@ class Builder:
         ``everything``: also groundings that are false whatever the open atoms are. Without
         ``merging`` they are all there, one for each binding, the same factors or not.
         """
-        positives, rest = [], []
+        positives: list[Formula] = []
+        rest: list[Formula] = []
         for literal in literals:
             open_ = isinstance(literal, Atom) and self.store.predicates[literal.predicate].open
             (positives if open_ else rest).append(literal)
@@ -438,8 +439,8 @@ class Builder:
             alike.setdefault((x.predicate, x.positive), []).append(k)
         n_maps = 1
         for (name, _), places in alike.items():
-            mirrored = 2 if self.store.predicates[name].symmetric else 1
-            n_maps *= math.factorial(len(places)) * mirrored ** len(places)
+            ways = 2 if self.store.predicates[name].symmetric else 1
+            n_maps *= math.factorial(len(places)) * ways ** len(places)
         if n_maps == 1:
             return set(), None
         if n_maps > _MOST_MAPS:

@@ -289,9 +289,9 @@ def make_rules(
             if len(true) < len(rows):
                 both = {row for row, truth in zip(rows, truths) if not truth} & set(true)
                 if both:
-                    atom = f"{name}({', '.join(min(both))})"
+                    said = f"{name}({', '.join(min(both))})"
                     raise ContradictionError(
-                        f"evidence says both that {visible(atom)} is true and that it is false"
+                        f"evidence says both that {visible(said)} is true and that it is false"
                     )
                 for row, truth in zip(rows, truths):  # constants all the same
                     if not truth:

@@ -211,8 +211,8 @@ def summed_bound(store: Store, join: Join) -> tuple[float, bool]:
     factor = 1.0
     inner = [s for s in join.sources if not s.left]
     for s in list(inner):  # those that hold for all values restrict nothing, but for what is known
-        others = {v for o in inner if o is not s for v, _ in o.variables}
-        if s.complete and {v for v, _ in s.variables} <= others:
+        elsewhere = {v for o in inner if o is not s for v, _ in o.variables}
+        if s.complete and {v for v, _ in s.variables} <= elsewhere:
             inner.remove(s)
             exact = exact and not s.own
     for s in inner:

@@ -158,8 +158,8 @@ class Rules:
         return self._declare(
             Declaration(
                 name, True, candidates, _names(columns, "columns"), kinds, log_odds, probability,
-                symmetric, _names(exactly_one, "exactly_one") or (),  # type: ignore[arg-type]
-                _names(at_most_one, "at_most_one") or (),  # type: ignore[arg-type]
+                symmetric, _names(exactly_one, "exactly_one") or (),
+                _names(at_most_one, "at_most_one") or (),
             )
         )  # fmt: skip
 
