@@ -231,14 +231,16 @@ def as_kind(con: Any, kind: str, sql: str, columns: Mapping[str, Any] | None = N
     """The answer to a query as a table of some kind."""
     if columns:
         con.register("answer_columns", dict(columns))
-    found = con.execute(sql)
-    if kind == "pandas":
-        return found.df()
     if kind in ("polars", "arrow"):
-        table = found.to_arrow_table() if hasattr(found, "to_arrow_table") else found.arrow()
+        relation = con.sql(sql)
+        to_arrow = getattr(relation, "to_arrow_table", None) or relation.arrow
+        table = to_arrow()
         if kind == "arrow":
             return table
         import polars
 
         return polars.from_arrow(table)
+    found = con.execute(sql)
+    if kind == "pandas":
+        return found.df()
     return {name: _array(values) for name, values in found.fetchnumpy().items()}
