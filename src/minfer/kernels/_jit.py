@@ -9,7 +9,10 @@
 * the first real compilation says so once on stderr, because silence for ten seconds looks like a
   hang.
 
-No fast-math flag that assumes finite numbers is ever set: minus infinity and zero are legal.
+No fast-math flag that assumes finite numbers is ever set: minus infinity and zero are legal. In
+sweeps and beliefs a loop whose sum may be reordered writes to no array: LLVM guards such a loop by
+a check of how far its arrays are apart, and adds in another order where they are close, so that the
+last bit would depend on where arrays happen to lie. (Some loops of the parser still do.)
 """
 
 from __future__ import annotations

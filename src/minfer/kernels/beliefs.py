@@ -88,9 +88,9 @@ def table_beliefs(w, gq, rows, log, out):
                     out[row, here + j] = tab[t + here + j] + (lead + gq[last + j])
             else:
                 for j in range(size):
-                    x = tab[t + here + j] * (lead * gq[last + j])
-                    out[row, here + j] = x
-                    total += x
+                    out[row, here + j] = tab[t + here + j] * (lead * gq[last + j])
+                for j in range(size):
+                    total += out[row, here + j]
             here += size
             changed = n - 2
             while changed >= 0:

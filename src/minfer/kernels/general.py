@@ -305,7 +305,8 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping, watching, ahead
                 x = b[i] * gm[o + i]
                 small += x < TINY and x > 0.0
                 b[i] = x
-                total += x
+            for i in range(n):
+                total += b[i]
             if total == 0.0:
                 flag[1] = v + 1
                 return biggest, moved, told
@@ -327,9 +328,9 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping, watching, ahead
                 continue
             total = 0.0
             for i in range(n):
-                x = b[i] / gm[o + i] if b[i] > 0.0 else 0.0
-                tmp[i] = x
-                total += x
+                tmp[i] = b[i] / gm[o + i] if b[i] > 0.0 else 0.0
+            for i in range(n):
+                total += tmp[i]
             scale = 1.0 / total
             if watching:
                 moved = max(moved, _distance(tmp, gq, o, n))
