@@ -53,7 +53,11 @@ _LATE = {
     "Batch": "minfer.solvers.batch",
     "BeliefPropagation": "minfer.solvers.bp",
     "Components": "minfer.solvers.components",
+    "Clamped": "minfer.solvers.clamped",
     "Exact": "minfer.solvers.exact",
+    "JoinGraph": "minfer.solvers.join_graph",
+    "StructuredMeanField": "minfer.solvers.structured_mean_field",
+    "Tempering": "minfer.solvers.tempering",
     "Gibbs": "minfer.solvers.gibbs",
     "Predictor": "minfer.prediction",
     "predict": "minfer.prediction",
@@ -128,11 +132,15 @@ if TYPE_CHECKING:
     from minfer.solvers.base import LogZ, Marginals, Solver, Status
     from minfer.solvers.batch import Batch
     from minfer.solvers.bp import BeliefPropagation
+    from minfer.solvers.clamped import Clamped
     from minfer.solvers.components import Components
     from minfer.solvers.exact import Exact
     from minfer.solvers.gibbs import Gibbs
+    from minfer.solvers.join_graph import JoinGraph
     from minfer.solvers.mean_field import MeanField
     from minfer.solvers.prepared import Prepared
+    from minfer.solvers.structured_mean_field import StructuredMeanField
+    from minfer.solvers.tempering import Tempering
     from minfer.solvers.trw import TreeReweighted
 
 __all__ = [
@@ -141,6 +149,7 @@ __all__ = [
     "BeliefPropagation",
     "Best",
     "Budget",
+    "Clamped",
     "Components",
     "ContradictionError",
     "EvidenceError",
@@ -155,6 +164,7 @@ __all__ = [
     "Globals",
     "Intervals",
     "Join",
+    "JoinGraph",
     "JoinTemplates",
     "Joint",
     "LogZ",
@@ -176,7 +186,9 @@ __all__ = [
     "SettingsError",
     "Solver",
     "Status",
+    "StructuredMeanField",
     "Tables",
+    "Tempering",
     "TreeReweighted",
     "ValueLists",
     "Values",

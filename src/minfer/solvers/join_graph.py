@@ -1,0 +1,403 @@
+"""Iterative join-graph propagation: belief propagation between overlapping clusters.
+
+Variables are eliminated as for a clique tree, but a bucket whose clique would have more than
+``max_cells`` cells is split into mini-buckets that fit (Dechter & Rish 2003, "Mini-buckets", JACM
+50:107-153). Each mini-bucket is a cluster; it sends over what is left of its variables to the
+cluster where the next of them is eliminated, and mini-buckets of one bucket are joined over the
+variable alone. Sum-product messages on this graph are iterated (Mateescu, Kask, Gogate & Dechter
+2010, "Join-graph propagation algorithms", JAIR 37:279-328). The zeros it finds are sound. Larger
+clusters hold more loops inside, and where no bucket was split the graph is a clique tree and the
+answer exact.
+
+log Z is the Bethe value of the join graph, sum_c log Z_c - sum_e log Z_e in the messages: exact on
+a tree, an estimate elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.checks import check_settings, check_whole
+from minfer.conditioning import Conditioned, condition
+from minfer.decomposition import only_tables
+from minfer.elimination import Adjacency, adjacency
+from minfer.errors import ContradictionError, RefusedError
+from minfer.graph import FactorGraph
+from minfer.solvers.base import LogZ, Marginals, Status, check_start
+from minfer.solvers.iteration import iterate
+
+if TYPE_CHECKING:
+    from minfer.solvers.prepared import Prepared
+
+#: Cells of all clusters beyond which a join graph is refused.
+MOST_CELLS = 1 << 28
+_INNER = 128  # cells of the inner loop over a cluster, about
+_MAX_WORK = 100_000_000  # steps of the search for an order
+
+
+@dataclass(frozen=True)
+class JoinGraph:
+    """Belief propagation between clusters of bounded size.
+
+    Parameters
+    ----------
+    max_cells : int
+        Cells of a cluster, at most; a factor's own table always fits.
+    max_iters : int
+        Sweeps forth and back over the clusters.
+    tol : float
+        Stop once a sweep, which computes every message anew, moves none by more than this.
+    damping : float in [0, 1)
+        Share of the old message kept, in logs.
+    time_limit : float or None
+        Seconds after which the best answer so far is returned with status ``time limit``.
+
+    Notes
+    -----
+    For models with zeros or short loops, such as pedigrees, where belief propagation is off.
+    Answers with status ``exact`` where the clusters make a clique tree. ``start`` has no use here.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from minfer import FactorGraph, JoinGraph
+    >>> grid = FactorGraph.grid(np.ones((5, 5)), -1.0)
+    >>> JoinGraph()(grid).status.value, JoinGraph(max_cells=8)(grid).status.value
+    ('exact', 'converged')
+    """
+
+    max_cells: int = 1 << 12
+    max_iters: int = 200
+    tol: float = 1e-6
+    damping: float = 0.0
+    time_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        check_settings(self.max_iters, self.tol, self.damping, self.time_limit)
+        check_whole("max_cells", self.max_cells, 1)
+
+    def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
+        begin = time.perf_counter()
+        check_start(start)
+        model = condition(graph)
+        try:
+            model = only_tables(model)
+        except RefusedError as error:
+            raise RefusedError(f"JoinGraph: {str(error).removeprefix('Exact: ')}") from None
+        return self.run(graph, model, clusters(model, self.max_cells), begin)
+
+    def prepare(self, graph: FactorGraph) -> Prepared:
+        """For the same calls as of other solvers; each builds its clusters anew."""
+        from minfer.solvers.prepared import Prepared
+
+        return Prepared(self, graph)
+
+    def run(
+        self, graph: FactorGraph, model: Conditioned, joined: Clusters, begin: float
+    ) -> Marginals:
+        """The answer on clusters already built."""
+        links = Links(model, joined)
+        ready = time.perf_counter()
+        if joined.is_tree:
+            links.sweep(1, np.zeros(1), 0.0)
+            status, residuals = Status.EXACT, np.zeros(0)
+        else:
+            limit = None if self.time_limit is None else self.time_limit - (ready - begin)
+            status, residuals = iterate(
+                lambda n, out: links.sweep(n, out, self.damping, self.tol),
+                lambda: links.last <= self.tol,
+                self.max_iters,
+                None if limit is None else max(limit, 1e-9),
+                3e-8 * len(links.psi),
+            )
+        probs, log_z = links.read()
+        note = (
+            f"{len(joined.scopes):,} clusters of up to {joined.largest:,} cells, "
+            f"{joined.n_split:,} buckets split"
+        )
+        return Marginals(
+            graph, probs[: int(graph._offsets[-1])], repr(self), status,
+            LogZ.EXACT if joined.is_tree else LogZ.ESTIMATE, len(residuals), residuals,
+            {"plan": ready - begin, "iterate": time.perf_counter() - ready},
+            note=note, state=JoinGraphState(graph, links, log_z),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Clusters:
+    """A join graph. C clusters in the order of elimination, E edges."""
+
+    scopes: list[tuple[int, ...]]  # (C,)
+    factors: list[list[tuple[int, int]]]  # (C,) (group, row) of the tables in each
+    field_of: dict[int, int]  # variable -> the cluster that has its field
+    edges: list[tuple[int, int, tuple[int, ...]]]  # (E,) cluster, later cluster, variables
+    n_split: int
+    largest: int
+    cells: int
+
+    @property
+    def is_tree(self) -> bool:
+        """No bucket was split: a clique tree, one sweep forth and back is exact."""
+        return self.n_split == 0
+
+
+def order_of(links: Adjacency) -> list[int]:
+    """A min-fill order of all free variables, however wide; the rest as numbered."""
+    from minfer.kernels.elimination import MIN_FILL, eliminate
+
+    found = eliminate(
+        links.ptr, links.neighbours, links.log_card, np.zeros(0), MIN_FILL, 0, math.inf, math.inf,
+        _MAX_WORK,
+    )  # fmt: skip
+    order = found[0][: found[4]].tolist()
+    done = set(order)
+    order += [v for v in range(len(links.variables)) if v not in done]
+    return [int(links.variables[v]) for v in order]
+
+
+def clusters(model: Conditioned, max_cells: int) -> Clusters:
+    """Mini-buckets of at most ``max_cells`` cells, along a min-fill order."""
+    order = order_of(adjacency(model))
+    position = np.full(model.graph.n_variables, -1, dtype=np.int64)
+    position[order] = np.arange(len(order))
+    place = position.tolist()
+    card = model.graph._n_states.tolist()
+    buckets: list[list[tuple[frozenset[int], int, int]]] = [[] for _ in order]
+    for k, g in enumerate(model.groups):
+        first = position[g._scope].min(axis=1).tolist()
+        for row, (scope, at) in enumerate(zip(g._scope.tolist(), first)):
+            buckets[at].append((frozenset(scope), k, row))
+    out = Clusters([], [], {}, [], 0, 0, 0)
+    n_split = largest = total = 0
+    for at, v in enumerate(order):
+        minis = _partition(buckets[at], card, max_cells) or [(frozenset([v]), [])]
+        n_split += len(minis) > 1
+        before = -1
+        for scope, items in minis:
+            c = len(out.scopes)
+            variables = tuple(sorted(scope, key=place.__getitem__))
+            out.scopes.append(variables)
+            cells = math.prod(card[u] for u in variables)
+            largest, total = max(largest, cells), total + cells
+            if total > MOST_CELLS:
+                raise RefusedError(
+                    f"JoinGraph: the clusters would have more than {MOST_CELLS:,} cells together; "
+                    "lower max_cells, or use BeliefPropagation"
+                )
+            out.factors.append([(k, row) for _, k, row in items if k >= 0])
+            for s, k, sender in items:
+                if k < 0:
+                    out.edges.append((sender, c, tuple(sorted(s, key=place.__getitem__))))
+            if before >= 0:
+                out.edges.append((before, c, (v,)))
+            else:
+                out.field_of[v] = c
+            before = c
+            rest = scope - {v}
+            if rest:
+                buckets[place[min(rest, key=place.__getitem__)]].append((rest, -1, c))
+        buckets[at] = []
+    return Clusters(out.scopes, out.factors, out.field_of, out.edges, n_split, largest, total)
+
+
+def _partition(
+    items: list[tuple[frozenset[int], int, int]], card: list[int], max_cells: int
+) -> list[tuple[frozenset[int], list[tuple[frozenset[int], int, int]]]]:
+    """A bucket's tables and messages packed greedily, the widest first, each where it adds least."""
+    minis: list[tuple[frozenset[int], list[tuple[frozenset[int], int, int]]]] = []
+    for item in sorted(items, key=lambda x: -len(x[0])):
+        best, gain = -1, math.inf
+        for k, (scope, _) in enumerate(minis):
+            more = item[0] - scope
+            if len(more) < gain:
+                union = scope | more
+                if not more or math.prod(card[u] for u in union) <= max_cells:
+                    best, gain = k, len(more)
+                    if not more:
+                        break
+        if best < 0:
+            minis.append((item[0], [item]))
+        else:
+            scope, mine = minis[best]
+            mine.append(item)
+            minis[best] = (scope | item[0], mine)
+    return minis
+
+
+class Links:
+    """A join graph as arrays, with its messages."""
+
+    def __init__(self, model: Conditioned, joined: Clusters) -> None:
+        from minfer.kernels.join_graph import add_table, fill_places
+
+        graph = model.graph
+        self.model, self.joined = model, joined
+        self.card = card = graph._n_states.astype(np.int64)
+        n = len(joined.scopes)
+        self.cl_ptr = _ends([len(s) for s in joined.scopes])
+        self.cl_var = np.array([v for s in joined.scopes for v in s], dtype=np.int64)
+        sizes = [[int(card[v]) for v in s] for s in joined.scopes]
+        self.cell_ptr = _ends([math.prod(s) for s in sizes])
+        n_outer, inner = np.zeros(n, dtype=np.int64), np.ones(n, dtype=np.int64)
+        for c, shape in enumerate(sizes):
+            cut, cells = len(shape), 1
+            while cut and cells * shape[cut - 1] <= max(_INNER, shape[cut - 1]):
+                cut -= 1
+                cells *= shape[cut]
+            n_outer[c], inner[c] = cut, cells
+        self.inner = inner
+        self.psi = np.zeros(int(self.cell_ptr[-1]))
+        tables = [g.log_tables() for g in model.groups]
+        off = graph._offsets
+        for c, mine in enumerate(joined.factors):
+            psi = self.psi[self.cell_ptr[c] : self.cell_ptr[c + 1]]
+            for k, row in mine:
+                scope = model.groups[k]._scope[row].astype(np.int64)
+                add_table(card, self.cl_var, self.cl_ptr[c], self.cl_ptr[c + 1], scope,
+                          np.ascontiguousarray(tables[k][row]).ravel(), psi)  # fmt: skip
+        for v, c in joined.field_of.items():
+            psi = self.psi[self.cell_ptr[c] : self.cell_ptr[c + 1]]
+            field = model.field[off[v] : off[v + 1]].copy()
+            add_table(card, self.cl_var, self.cl_ptr[c], self.cl_ptr[c + 1],
+                      np.array([v]), field, psi)  # fmt: skip
+        edges = joined.edges
+        self.edge = np.array([e[:2] for e in edges], dtype=np.int64).reshape(-1, 2)
+        sep_ptr = _ends([len(e[2]) for e in edges])
+        sep_var = np.array([v for e in edges for v in e[2]], dtype=np.int64)
+        self.sep_cells = np.array(
+            [math.prod(int(card[v]) for v in e[2]) for e in edges], dtype=np.int64
+        )
+        ends = self.edge.ravel()
+        by = np.argsort(ends, kind="stable")
+        self.inc_ptr = _ends(np.bincount(ends, minlength=n))
+        self.inc_edge, self.inc_side = by // 2, by % 2
+        outer = np.diff(self.cell_ptr) // inner
+        self.place_ptr = _ends((outer + inner)[ends[by]])
+        self.place = np.empty(int(self.place_ptr[-1]), dtype=np.int32)
+        fill_places(
+            card, self.cl_ptr, self.cl_var, n_outer, self.inc_ptr, self.inc_edge, sep_ptr, sep_var,
+            self.place_ptr, self.place,
+        )  # fmt: skip
+        at = _ends(np.repeat(self.sep_cells, 2))
+        self.msg_at = at[:-1].copy()
+        self.msg = np.repeat(-np.log(np.repeat(self.sep_cells, 2)), np.diff(at))
+        self.last = math.inf
+
+    @property
+    def _ways(self) -> tuple[Any, ...]:
+        return (
+            self.psi, self.cell_ptr, self.inner, self.inc_ptr, self.inc_edge, self.inc_side,
+        )  # fmt: skip
+
+    def sweep(
+        self, n: int, residuals: NDArray[np.float64], damping: float, tol: float = 0.0
+    ) -> int:
+        """Up to n sweeps forth and back; how many were made."""
+        from minfer.kernels.join_graph import sweep
+
+        for k in range(n):
+            moved = np.zeros(1)
+            for forward in (True, False):
+                bad = sweep(
+                    *self._ways, self.edge, self.sep_cells, self.msg_at, self.msg, self.place_ptr,
+                    self.place, float(damping), 0, len(self.inner), forward, moved,
+                )  # fmt: skip
+                if bad >= 0:
+                    raise ContradictionError(
+                        "every assignment has probability zero: the model's zeros, or the model's "
+                        "zeros and the evidence, contradict each other"
+                    )
+            residuals[k] = self.last = float(moved[0])
+            if self.last <= tol:
+                return k + 1
+        return n
+
+    def read(self) -> tuple[NDArray[np.float64], float]:
+        """Marginals, those of auxiliary variables behind, and log Z."""
+        from minfer.kernels.join_graph import read
+
+        model, graph = self.model, self.model.graph
+        home = np.full(graph.n_variables, -1, dtype=np.int64)
+        size = np.diff(self.cell_ptr)
+        for c in np.argsort(size, kind="stable").tolist():
+            home[self.cl_var[self.cl_ptr[c] : self.cl_ptr[c + 1]]] = c  # the largest comes last
+        probs = np.zeros(int(graph._offsets[-1]))
+        log_z = read(
+            *self._ways, self.sep_cells, self.msg_at, self.msg, self.place_ptr, self.place,
+            self.card, self.cl_ptr, self.cl_var, home, graph._offsets, probs,
+        )  # fmt: skip
+        if log_z == -np.inf:
+            raise ContradictionError(
+                "every assignment has probability zero: the model's zeros, or the model's zeros "
+                "and the evidence, contradict each other"
+            )
+        log_z += model.constant
+        known = np.flatnonzero(model.fixed >= 0)
+        at = graph._offsets[known] + model.fixed[known]
+        probs[at] = 1.0
+        log_z += float(model.field[at].sum())
+        if graph.n_variables:
+            total = np.add.reduceat(probs, graph._offsets[:-1])
+            probs /= np.repeat(total, graph._n_states)
+        return probs, float(log_z)
+
+    def belief(self, c: int) -> NDArray[np.float64]:
+        """A cluster's distribution, shape (S_1, ..., S_A)."""
+        from minfer.kernels.join_graph import belief_of
+
+        flat = belief_of(c, *self._ways, self.msg_at, self.msg, self.place_ptr, self.place)
+        return flat.reshape([int(self.card[v]) for v in self.joined.scopes[c]])
+
+
+@dataclass(frozen=True, eq=False)
+class JoinGraphState:
+    """The clusters and their messages."""
+
+    graph: FactorGraph
+    links: Links
+    value: float
+
+    def log_z(self) -> float:
+        return self.value
+
+    @cached_property
+    def _home(self) -> dict[int, int]:
+        groups = self.links.model.groups
+        return {
+            int(groups[k]._ids[row]): c
+            for c, mine in enumerate(self.links.joined.factors)
+            for k, row in mine
+        }
+
+    def factor(self, factor: int) -> NDArray[np.float64] | None:
+        """The factor's cluster, summed down to its scope; None where it is no table there."""
+        c = self._home.get(self.graph.factor_index(factor))
+        if c is None:
+            return None
+        model = self.links.model
+        scope = [int(v) for v in self.graph.scope(factor) if model.fixed[v] < 0]
+        inside = self.links.joined.scopes[c]
+        axes = tuple(i for i, v in enumerate(inside) if v not in scope)
+        left = [v for v in inside if v in scope]
+        joint = self.links.belief(c).sum(axis=axes).transpose([left.index(v) for v in scope])
+        return joint if len(scope) == self.graph.scope(factor).size else self._whole(factor, joint)
+
+    def _whole(self, factor: int, joint: NDArray[np.float64]) -> NDArray[np.float64]:
+        scope, fixed = self.graph.scope(factor), self.links.model.fixed
+        out = np.zeros(tuple(int(s) for s in self.graph._n_states[scope]))
+        out[tuple(int(fixed[v]) if fixed[v] >= 0 else slice(None) for v in scope)] = joint
+        return out
+
+
+def _ends(sizes: Any) -> NDArray[np.int64]:
+    """Where parts of these sizes begin, and where the last one ends."""
+    out = np.zeros(len(sizes) + 1, dtype=np.int64)
+    np.cumsum(sizes, out=out[1:])
+    return out

@@ -1,0 +1,375 @@
+"""Parallel tempering: Gibbs sampling at a ladder of temperatures whose copies change places.
+
+K copies of the model run side by side, copy r at inverse temperature beta_r, 0 = beta_1 < ... <
+beta_K = 1. Each is swept by Gibbs sampling; after a sweep neighbours exchange their states with
+probability
+
+    min(1, exp( (beta_{r+1} - beta_r) (E(x_r) - E(x_{r+1})) )),      E = log of the weight,
+
+which leaves the joint distribution of all copies as it is (Swendsen & Wang 1986, "Replica Monte
+Carlo simulation of spin glasses", PRL 57:2607; Geyer 1991). Hot copies cross from mode to mode and
+hand what they find down the ladder. Marginals average the conditional distributions of the
+coldest copy. The ladder is moved during burn-in until exchanges are equally frequent everywhere.
+
+What the model forbids is soft on the way: a forbidden cell of a table costs e^-30 of its least
+allowed one, and only sweeps that end up allowed count. Hot copies thus pass between islands of
+allowed assignments that single moves cannot join.
+
+log Z comes from the ladder: log Z(0) is known, and
+
+    log Z(beta_{r+1}) - log Z(beta_r) = log E_r[ exp( (beta_{r+1} - beta_r) E(x) ) ].
+
+The error estimate is the largest standard error of a marginal over independent ensembles. *Round
+trips*, copies that have gone from the hot end to the cold one and back, say whether it can be
+trusted: without them the ensembles are plain chains.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.checks import check_seconds, check_whole
+from minfer.conditioning import Conditioned, condition
+from minfer.errors import RefusedError
+from minfer.factors import FactorGroup
+from minfer.graph import FactorGraph
+from minfer.layout import Scopes, lay_out, scopes
+from minfer.solvers.base import LogZ, Marginals, Status, check_start
+from minfer.solvers.gibbs import GibbsState, _normalised, count_ptr, standard_error
+from minfer.solvers.irreducible import no_messages
+from minfer.solvers.mean_field import (
+    Pace,
+    initial_probs,
+    is_idle,
+    make_feasible,
+    random_words,
+    time_limit_of,
+)
+
+if TYPE_CHECKING:
+    from minfer.kernels.layout import Layout
+    from minfer.solvers.prepared import Prepared
+
+#: What a forbidden cell is softened to, in logs below the least allowed one of its table.
+PENALTY = 30.0
+#: Cells of a logical factor up to which it is written out as a table.
+MAX_WRITTEN = 1 << 12
+#: Rounds of burn-in after each of which the ladder is moved.
+ROUNDS = 12
+#: The lowest temperature of the first ladder but zero.
+FIRST_BETA = 0.02
+
+
+@dataclass(frozen=True)
+class Tempering:
+    """Parallel tempering with several independent ensembles.
+
+    Parameters
+    ----------
+    n_sweeps : int
+        Recorded sweeps of each ensemble.
+    burn_in : int
+        Sweeps before that, during which the ladder of temperatures is found.
+    n_replicas : int
+        Copies of the model in an ensemble, at different temperatures.
+    n_chains : int
+        Independent ensembles. With one there is no error estimate.
+    rng : int
+        Seed. The same seed gives the same answer, to the bit.
+    time_limit : float or None
+        Wall-clock seconds; burn-in gets a quarter of them at most.
+
+    Notes
+    -----
+    For many-moded models with strong couplings, where belief propagation is far off and chains at
+    one temperature stay where they began. The note tells how many exchanges were accepted and how
+    many round trips were made. Global factors, and logical ones too large to be written out as
+    tables, are refused. ``start`` gives the distribution of the coldest copies' first states.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from minfer import FactorGraph, Tempering
+    >>> two_modes = FactorGraph.grid(np.full((4, 4), 0.02), 6.0, feature="equal")
+    >>> m = Tempering(n_sweeps=500)(two_modes)
+    >>> m.status.value, round(float(m[0][1]), 1)
+    ('sampled', 0.6)
+    """
+
+    n_sweeps: int = 2000
+    burn_in: int = 500
+    n_replicas: int = 16
+    n_chains: int = 4
+    rng: int = 0
+    time_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        limits = {"n_sweeps": 1, "burn_in": 0, "n_replicas": 2, "n_chains": 1, "rng": 0}
+        for name, least in limits.items():
+            check_whole(name, getattr(self, name), least)
+        check_seconds("time_limit", self.time_limit)
+
+    def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
+        begin = time.perf_counter()
+        check_start(start)
+        model = condition(graph)
+        if why := refusal(model):
+            raise RefusedError(f"Tempering {why}")
+        return Ensembles(self, graph, model, start, begin).answer()
+
+    def prepare(self, graph: FactorGraph) -> Prepared:
+        """For the same calls as of other solvers; each lays the model out anew."""
+        from minfer.solvers.prepared import Prepared
+
+        return Prepared(self, graph)
+
+
+def refusal(model: Conditioned) -> str:
+    """Why tempering declines a model and what to do, or nothing."""
+    if why := no_messages(model):
+        return why
+    for g in model.groups:
+        if g.form == "machine" and g.n_cells > MAX_WRITTEN:
+            i = int(g._ids[0])
+            return (
+                f"cannot use factor {i}: it is a {model.graph._locate(i)[0].noun} over {g.arity} "
+                "unobserved variables, too many to write it out as a table; use BeliefPropagation "
+                "or Exact"
+            )
+    return ""
+
+
+class Ensembles:
+    """The arrays of one run, filled by the kernel."""
+
+    def __init__(
+        self,
+        settings: Tempering,
+        graph: FactorGraph,
+        model: Conditioned,
+        start: Marginals | None,
+        begin: float,
+    ) -> None:
+        from minfer.kernels.gibbs import draw
+        from minfer.kernels.tempering import place
+
+        self.settings, self.graph, self.begin = settings, graph, begin
+        self.deadline = begin + time_limit_of(settings)
+        groups: tuple[FactorGroup, ...] = tuple(
+            g.as_tables() if g.form == "machine" else g for g in model.groups
+        )
+        self.model = model = replace(model, groups=groups)
+        self.parts = parts = lay_out(model)
+        self.table, self.forbidden = _softened(parts)
+        self.counted: Scopes = scopes(groups)
+        self.first = initial_probs(model, parts, start)
+        n_chains, n_lanes = settings.n_chains, settings.n_replicas
+        n, n_facs = len(parts.card), len(parts.toff)
+        self.x = np.zeros((n_chains, n, n_lanes))
+        self.cell = np.zeros((n_chains, n_facs, n_lanes), dtype=np.int32)
+        seeds = random_words(settings.rng, n_chains * (n_lanes + 1))
+        seeds = seeds.reshape(n_chains, n_lanes + 1, 4)
+        self.words = np.ascontiguousarray(seeds[:, 1:].transpose(0, 2, 1))
+        self.spare = seeds[:, 0].copy()
+        allowed = (parts.bias > -np.inf).astype(float)
+        anywhere = _normalised(allowed, graph)
+        for c in range(n_chains):
+            states = np.zeros((n_lanes, n), dtype=np.int32)
+            one_each = np.repeat(self.spare[c : c + 1], n_lanes, axis=0)
+            one_each[:, 0] ^= np.arange(n_lanes, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+            draw(parts.off, anywhere, one_each, states)
+            cold = states[-1:]
+            draw(parts.off, self.first, one_each[-1:], cold)
+            if self.forbidden.size:
+                make_feasible(parts, cold[0], one_each[-1], self.deadline)
+            self.x[c] = states.T
+            place(parts, self.x[c], self.cell[c])
+        low = np.geomspace(FIRST_BETA, 1.0, n_lanes - 1) if n_lanes > 2 else np.ones(1)
+        self.beta = np.concatenate([[0.0], low])
+        self.rung = np.tile(np.arange(n_lanes), (n_chains, 1))
+        self.lane_at = self.rung.copy()
+        self.facing = np.zeros((n_chains, n_lanes), dtype=np.int8)
+        self.count_ptr = count_ptr(parts.card, self.counted.fptr, self.counted.scope)
+        self.done = 0  # sweeps, burn-in included
+        self.forget()
+
+    def forget(self) -> None:
+        """Empty what sweeps add to."""
+        n_chains, n_lanes = self.rung.shape
+        self.totals = np.zeros((n_chains, len(self.parts.bias)))
+        self.valid = np.zeros((n_chains, 2), dtype=np.int64)
+        self.mean_exp = np.zeros((n_chains, 2, n_lanes))
+        self.mean_exp[:, 0] = -np.inf
+        self.tries = np.zeros((n_chains, n_lanes - 1), dtype=np.int64)
+        self.accepted = self.tries.copy()
+        self.trips = np.zeros((n_chains, 1), dtype=np.int64)
+        self.counts = np.zeros(int(self.count_ptr[-1]), dtype=np.int64)
+
+    def sweep(self, n: int, record: bool) -> None:
+        from minfer.kernels.tempering import temper
+
+        for c in range(self.settings.n_chains):
+            temper(
+                self.parts, self.table, self.forbidden, self.x[c], self.cell[c], self.words[c],
+                self.spare[c], self.beta, self.rung[c], self.lane_at[c], self.facing[c], n, record,
+                self.totals[c], self.valid[c], self.mean_exp[c], self.tries[c], self.accepted[c],
+                self.trips[c], self.counted.fptr, self.counted.scope, self.count_ptr, self.counts,
+                self.done % 2,
+            )  # fmt: skip
+        self.done += n
+
+    def move_ladder(self) -> None:
+        """Temperatures such that exchanges would be refused equally often everywhere."""
+        tries = self.tries.sum(axis=0)
+        rate = self.accepted.sum(axis=0) / np.maximum(tries, 1)
+        refused = np.clip(1.0 - rate, 0.02, 0.98)
+        along = np.concatenate([[0.0], np.cumsum(refused)])
+        want = np.linspace(0.0, along[-1], len(self.beta))
+        self.beta = np.interp(want, along, self.beta)
+        self.beta[0], self.beta[-1] = 0.0, 1.0
+        self.tries[:], self.accepted[:] = 0, 0
+
+    def burn_in(self) -> bool:
+        """Find the ladder and lose the first states; False if time ran short."""
+        pace, left = Pace(), self.settings.burn_in
+        until = self.begin + (self.deadline - self.begin) / 4
+        each = max(1, -(-left // ROUNDS))
+        in_round = 0
+        while left and (time.perf_counter() < until or self.deadline == math.inf):
+            n = min(left, pace.n, each - in_round)
+            with pace:
+                self.sweep(n, False)
+            left -= n
+            in_round += n
+            if in_round >= each:
+                self.move_ladder()
+                in_round = 0
+        return left == 0
+
+    def sample(self) -> NDArray[np.float64]:
+        """Record; how far the mean of a chain moved between two looks, look by look."""
+        pace, done = Pace(), 0
+        residuals: list[float] = []
+        before = None
+        while done < self.settings.n_sweeps:
+            if done and time.perf_counter() >= self.deadline:
+                break
+            n = min(self.settings.n_sweeps - done, pace.n)
+            with pace:
+                self.sweep(n, True)
+            done += n
+            mean = self.totals / max(done, 1)
+            moved = 1.0 if before is None else float(np.abs(mean - before).max(initial=0.0))
+            residuals.append(moved)
+            before = mean
+        return np.array(residuals)
+
+    def answer(self) -> Marginals:
+        planned = time.perf_counter()
+        busy = (self.parts.kind != 0).any()
+        finished = self.burn_in() if busy else True
+        self.forget()
+        residuals = self.sample() if busy else np.zeros(0)
+        if busy and not self.valid[:, 1].any():
+            raise RefusedError(
+                "Tempering found no assignment that the model allows; use Exact, JoinGraph or "
+                "BeliefPropagation, raise n_sweeps, or start from an answer that is closer "
+                "(start=...)"
+            )
+        sweeps = int(self.valid[0, 0])
+        finished = finished and (not busy or sweeps >= self.settings.n_sweeps)
+        chains = self.chain_probs()
+        error = standard_error(chains)
+        probs = self.probs()
+        note = self.note() if busy else ""
+        return Marginals(
+            self.graph, probs, repr(self.settings),
+            Status.SAMPLED if finished else Status.TIME_LIMIT, LogZ.ESTIMATE,
+            iterations=sweeps, residuals=residuals,
+            timings={"plan": planned - self.begin, "iterate": time.perf_counter() - planned},
+            error_estimate=error, note=note,
+            state=TemperingState(
+                self.model, *self.counted, self.counts, chains,
+                np.array([x[:, at[-1]] for x, at in zip(self.x, self.lane_at)], dtype=np.int32),
+                value=self.log_z(), beta=self.beta.copy(), acceptance=self.acceptance(),
+                round_trips=self.trips[:, 0].copy(),
+            ),
+        )  # fmt: skip
+
+    def chain_probs(self) -> NDArray[np.float64]:
+        """Marginals by ensemble; of one that met nothing allowed, those of all together."""
+        idle = np.repeat(is_idle(self.parts), self.graph._n_states)
+        totals = np.where(idle, self.first, self.totals)
+        empty = ~self._seen()
+        totals[empty] = np.where(idle, self.first, self.totals.sum(axis=0))
+        return _normalised(totals, self.graph)
+
+    def probs(self) -> NDArray[np.float64]:
+        idle = np.repeat(is_idle(self.parts), self.graph._n_states)
+        return _normalised(np.where(idle, self.first, self.totals.sum(axis=0)), self.graph)
+
+    def _seen(self) -> NDArray[np.bool_]:
+        """Ensembles with something recorded of every variable."""
+        if not self.graph.n_variables:
+            return np.ones(len(self.totals), dtype=bool)
+        sums = np.add.reduceat(self.totals, self.graph._offsets[:-1], axis=1)
+        return np.asarray((sums[:, ~is_idle(self.parts)] > 0).all(axis=1))
+
+    def acceptance(self) -> NDArray[np.float64]:
+        return self.accepted.sum(axis=0) / np.maximum(self.tries.sum(axis=0), 1)
+
+    def note(self) -> str:
+        rate, trips = self.acceptance(), int(self.trips.sum())
+        said = f"exchanges accepted: {rate.min():.0%} to {rate.max():.0%}; {trips:,} round trips"
+        valid = self.valid[:, 1].sum() / max(1, self.valid[:, 0].sum())
+        if valid < 0.5:
+            said += f"; {valid:.0%} of sweeps ended in an allowed assignment"
+        if trips < 2 * self.settings.n_chains:
+            said += ": too few to have seen every mode; raise n_sweeps or n_replicas"
+        return said
+
+    def log_z(self) -> float:
+        graph, parts = self.graph, self.parts
+        free = parts.kind != 0
+        value = self.model.constant + float(parts.constant[0])
+        if graph.n_variables:
+            allowed = np.add.reduceat(parts.bias > -np.inf, graph._offsets[:-1], dtype=np.int64)
+            value += float(np.log(allowed[free]).sum())
+        n, ok = self.valid.sum(axis=0)
+        if not n:
+            return value
+        top = self.mean_exp[:, 0].max(axis=0)[:-1]
+        sums = (self.mean_exp[:, 1, :-1] * np.exp(self.mean_exp[:, 0, :-1] - top)).sum(axis=0)
+        return value + float((top + np.log(sums / n)).sum()) + math.log(ok / n)
+
+
+@dataclass(frozen=True, eq=False)
+class TemperingState(GibbsState):
+    """What the coldest copies saw, and how the ladder did. K copies, C ensembles."""
+
+    value: float = math.nan
+    beta: NDArray[np.float64] | None = None  # (K,) inverse temperatures
+    acceptance: NDArray[np.float64] | None = None  # (K - 1,) share of exchanges
+    round_trips: NDArray[np.int64] | None = None  # (C,)
+
+    def log_z(self) -> float:
+        return self.value
+
+
+def _softened(parts: Layout) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+    """The tables' values with forbidden cells at a finite price, and which these are, or none."""
+    zero = np.isneginf(parts.log_psi)
+    if not zero.any():
+        return parts.log_psi, np.zeros(0, dtype=np.uint8)
+    begin = np.unique(parts.toff[parts.toff >= 0])
+    sizes = np.diff(np.append(begin, len(parts.log_psi)))
+    least = np.minimum.reduceat(np.where(zero, np.inf, parts.log_psi), begin)
+    least = np.where(np.isfinite(least), least, 0.0)
+    soft = np.where(zero, np.repeat(least, sizes) - PENALTY, parts.log_psi)
+    return soft, zero.astype(np.uint8)
