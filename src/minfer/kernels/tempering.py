@@ -20,8 +20,10 @@ from minfer.kernels.layout import FAST, IDLE
 from minfer.kernels.vexp import EXP_MIN, LN2_HI, LN2_LO, LOG2E, MAGIC, bits_of, double_of
 
 _R17, _R23, _R41, _R45 = np.uint64(17), np.uint64(23), np.uint64(41), np.uint64(45)
-_R12, _R19 = np.uint64(12), np.uint64(19)
-_ONE = np.uint64(0x3FF0000000000000)
+_R11, _R16, _R19, _BIN = np.uint64(11), np.uint64(16), np.uint64(19), np.uint64(4095)
+_U1, _U2, _U3, _U4 = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+_UNIT = 1.0 / 9007199254740992.0
+BINS = 4096
 
 
 @jit(fastmath={"contract"})
@@ -42,49 +44,52 @@ def _exp(v):
 @jit
 def place(model, x, cell):
     """The cell of every table that each copy is in, ``cell`` (F, K), from the states ``x``."""
+    fptr, scope, card = model.fptr, model.scope, model.card
     for f in range(cell.shape[0]):
         for k in range(cell.shape[1]):
             at = 0
-            for i in range(model.fptr[f], model.fptr[f + 1]):
-                v = model.scope[i]
-                at = at * model.card[v] + int(x[v, k])
+            for i in range(fptr[f], fptr[f + 1]):
+                at = at * card[scope[i]] + int(x[scope[i], k])
             cell[f, k] = at
 
 
 @jit
-def _entry(model, f, at, card_last):
-    """Where factor f's value at cell ``at`` lies, by distance or plainly."""
-    if model.width[f] > 0:
-        return model.toff[f] + min(abs(at // card_last - at % card_last), model.width[f] - 1)
-    return model.toff[f] + at
+def _entry(at, begin, width, last):
+    """Where a factor's value at cell ``at`` lies: by distance if it is a pair of labels."""
+    if width > 0:
+        return begin + min(abs(at // last - at % last), width - 1)
+    return begin + at
 
 
 @jit
 def energies(model, table, x, cell, out):
     """log of the (softened) weight of each copy, (K,)."""
+    off, bias, kind, card = model.off, model.bias, model.kind, model.card
+    qptr, qvar, qweight = model.qptr, model.qvar, model.qweight
+    fptr, scope, toff, width = model.fptr, model.scope, model.toff, model.width
     for k in range(x.shape[1]):
         total = 0.0
         for v in range(x.shape[0]):
-            if model.kind[v] == IDLE:
+            if kind[v] == IDLE:
                 continue
-            total += model.bias[model.off[v] + int(x[v, k])]
+            total += bias[off[v] + int(x[v, k])]
             if x[v, k] != 0.0:
                 half = 0.0
-                for q in range(model.qptr[v], model.qptr[v + 1]):
-                    half += model.qweight[q] * x[model.qvar[q], k]
+                for q in range(qptr[v], qptr[v + 1]):
+                    half += qweight[q] * x[qvar[q], k]
                 total += 0.5 * half
         for f in range(cell.shape[0]):
-            last = model.card[model.scope[model.fptr[f + 1] - 1]]
-            total += table[_entry(model, f, cell[f, k], last)]
+            last = card[scope[fptr[f + 1] - 1]]
+            total += table[_entry(cell[f, k], toff[f], width[f], last)]
         out[k] = total
 
 
 @jit
-def _n_broken(model, forbidden, cell, k):
+def _n_broken(fptr, scope, card, toff, width, forbidden, cell, k):
     count = 0
     for f in range(cell.shape[0]):
-        last = model.card[model.scope[model.fptr[f + 1] - 1]]
-        count += forbidden[_entry(model, f, cell[f, k], last)]
+        last = card[scope[fptr[f + 1] - 1]]
+        count += forbidden[_entry(cell[f, k], toff[f], width[f], last)]
     return count
 
 
@@ -100,7 +105,7 @@ def _count(card, fptr, scope, x, k, count_ptr, counts):
 
 @jit(fastmath={"contract"})
 def temper(
-    model, table, forbidden, x, cell, words, spare, beta, rung, lane_at, facing, n_sweeps, record,
+    model, table, forbidden, x, cell, words, logit, beta, rung, lane_at, facing, n_sweeps, record,
     total, valid, mean_exp, tries, accepted, trips, fptr, scope, count_ptr, counts, parity,
 ):  # fmt: skip
     """Sweeps of one ensemble, each with a round of exchanges.
@@ -109,8 +114,11 @@ def temper(
     ----------
     table, forbidden : f8, u1: log-weights with forbidden cells softened, and which these are;
         ``forbidden`` is empty where there are none
-    x : f8 (V, K), cell : i4 (F, K), in and out
-    words : u8 (4, K), spare : u8 (4,), in and out: a generator for each lane, one for exchanges
+    x : f8 (V, L), cell : i4 (F, L), in and out; L is K rounded up to a multiple of 4, the lanes
+        beyond K idle at beta = 0
+    words : u8 (4,), in and out: the generator
+    logit : f8 (BINS + 1,) log(u / (1 - u)) at u = i / BINS. A binary variable is drawn by the bin
+        that u falls into alone unless its probability lies in the same bin: then all of u is drawn
     beta : f8 (K,) by rung, from 0 to 1; rung : i8 (K,) of each lane; lane_at : i8 (K,) its inverse
     facing : i1 (K,) 1 if a lane was last at the hot end, -1 if at the cold one, else 0
     record : whether to add to what follows
@@ -123,58 +131,81 @@ def temper(
     qptr, qvar, qweight = model.qptr, model.qvar, model.qweight
     vptr, vfac, vown = model.vptr, model.vfac, model.vown
     vother, toff, width = model.vother, model.toff, model.width
-    n_lanes = x.shape[1]
+    mptr, mscope = model.fptr, model.scope
+    n_lanes, n_rungs = x.shape[1], beta.shape[0]
+    wide, flat = np.uint64(n_lanes), x.reshape(-1)
     most = 2
     for n in card:
         most = max(most, n)
     hard = forbidden.size > 0
     e, weight = np.empty(most * n_lanes), np.empty(most * n_lanes)
-    low, top, u, z, p, hot = (
+    low, top, u, z, hot = (
         np.empty(n_lanes), np.empty(n_lanes), np.empty(n_lanes), np.empty(n_lanes),
-        np.empty(n_lanes), np.empty(n_lanes),
+        np.empty(n_lanes),
     )  # fmt: skip
     new = np.empty(n_lanes)
+    s0, s1, s2, s3 = words[0], words[1], words[2], words[3]
     energy = np.empty(n_lanes)
     broken = np.zeros(most, np.int64)
     energies(model, table, x, cell, energy)
     for k in range(n_lanes):
-        hot[k] = beta[rung[k]]
+        hot[k] = beta[rung[k]] if k < n_rungs else 0.0
     for sweep in range(n_sweeps):
-        cold = lane_at[n_lanes - 1]
-        n_broken = _n_broken(model, forbidden, cell, cold) if hard else 0
+        cold = lane_at[n_rungs - 1]
+        n_broken = 0
+        if hard:
+            n_broken = _n_broken(mptr, mscope, card, toff, width, forbidden, cell, cold)
         for v in range(card.shape[0]):
             if kind[v] == IDLE:
                 continue
-            for k in range(n_lanes):
-                s0, s1, s2, s3 = words[0, k], words[1, k], words[2, k], words[3, k]
-                sum03 = s0 + s3
-                result = ((sum03 << _R23) | (sum03 >> _R41)) + s0
-                t = s1 << _R17
-                s2 ^= s0
-                s3 ^= s1
-                words[1, k] = s1 ^ s2
-                words[0, k] = s0 ^ s3
-                words[2, k] = s2 ^ t
-                words[3, k] = (s3 << _R45) | (s3 >> _R19)
-                u[k] = double_of(np.int64((result >> _R12) | _ONE)) - 1.0
             o, n = off[v], card[v]
             if kind[v] == FAST:
                 first = bias[o + 1] - bias[o]
-                for k in range(n_lanes):
-                    low[k] = first
-                for q in range(qptr[v], qptr[v + 1]):
-                    w, other = qweight[q], qvar[q]
-                    for k in range(n_lanes):
-                        low[k] += w * x[other, k]
-                for k in range(n_lanes):
-                    odds = hot[k] * low[k]
-                    small = _exp(-abs(odds))
-                    small = small / (1.0 + small)
-                    p[k] = small if odds < 0.0 else 1.0 - small
-                for k in range(n_lanes):
-                    now = 1.0 if u[k] < p[k] else 0.0
-                    energy[k] += (now - x[v, k]) * low[k]
-                    x[v, k] = now
+                for k in range(0, n_lanes, 4):
+                    a0, a1, a2, a3 = first, first, first, first
+                    here = np.uint64(k)
+                    for q in range(np.uint64(qptr[v]), np.uint64(qptr[v + 1])):
+                        w = qweight[q]
+                        at = np.uint64(qvar[q]) * wide + here
+                        a0 += w * flat[at]
+                        a1 += w * flat[at + _U1]
+                        a2 += w * flat[at + _U2]
+                        a3 += w * flat[at + _U3]
+                    low[here], low[here + _U1] = a0, a1
+                    low[here + _U2], low[here + _U3] = a2, a3
+                    sum03 = s0 + s3
+                    bits = ((sum03 << _R23) | (sum03 >> _R41)) + s0
+                    t = s1 << _R17
+                    s2 ^= s0
+                    s3 ^= s1
+                    s1 ^= s2
+                    s0 ^= s3
+                    s2 ^= t
+                    s3 = (s3 << _R45) | (s3 >> _R19)
+                    mine = np.uint64(v) * wide + here
+                    for j in range(_U4):
+                        i = bits & _BIN
+                        bits >>= _R16
+                        force = low[here + j]
+                        odds = hot[here + j] * force
+                        now = odds >= logit[i + _U1]
+                        if now != (odds >= logit[i]):
+                            sum03 = s0 + s3
+                            word = ((sum03 << _R23) | (sum03 >> _R41)) + s0
+                            t = s1 << _R17
+                            s2 ^= s0
+                            s3 ^= s1
+                            s1 ^= s2
+                            s0 ^= s3
+                            s2 ^= t
+                            s3 = (s3 << _R45) | (s3 >> _R19)
+                            small = np.exp(-abs(odds))
+                            small = small / (1.0 + small)
+                            fine = (np.int64(i) + np.int64(word >> _R11) * _UNIT) / BINS
+                            now = fine < small if odds < 0.0 else 1.0 - fine > small
+                        state = 1.0 if now else 0.0
+                        energy[here + j] += (state - flat[mine + j]) * force
+                        flat[mine + j] = state
                 if record and n_broken == 0:
                     odds = low[cold]
                     small = np.exp(-abs(odds))
@@ -182,6 +213,17 @@ def temper(
                     total[o] += 1.0 - small if odds < 0.0 else small
                     total[o + 1] += small if odds < 0.0 else 1.0 - small
                 continue
+            for k in range(n_lanes):
+                sum03 = s0 + s3
+                word = ((sum03 << _R23) | (sum03 >> _R41)) + s0
+                t = s1 << _R17
+                s2 ^= s0
+                s3 ^= s1
+                s1 ^= s2
+                s0 ^= s3
+                s2 ^= t
+                s3 = (s3 << _R45) | (s3 >> _R19)
+                u[k] = np.int64(word >> _R11) * _UNIT
             for s in range(n):
                 for k in range(n_lanes):
                     e[s * n_lanes + k] = bias[o + s]
@@ -263,23 +305,25 @@ def temper(
             if n_broken == 0:
                 valid[1] += 1
                 _count(card, fptr, scope, x, cold, count_ptr, counts)
-            for r in range(n_lanes - 1):
+            for r in range(n_rungs - 1):
                 d = (beta[r + 1] - beta[r]) * energy[lane_at[r]]
                 if d > mean_exp[0, r]:
                     mean_exp[1, r] = mean_exp[1, r] * np.exp(mean_exp[0, r] - d) + 1.0
                     mean_exp[0, r] = d
                 else:
                     mean_exp[1, r] += np.exp(d - mean_exp[0, r])
-        for r in range((sweep + parity) % 2, n_lanes - 1, 2):
+        words[0], words[1], words[2], words[3] = s0, s1, s2, s3
+        for r in range((sweep + parity) % 2, n_rungs - 1, 2):
             a, b = lane_at[r], lane_at[r + 1]
             gain = (beta[r + 1] - beta[r]) * (energy[a] - energy[b])
             tries[r] += 1
-            if gain >= 0.0 or uniform(spare) < np.exp(gain):
+            if gain >= 0.0 or uniform(words) < np.exp(gain):
                 accepted[r] += 1
                 lane_at[r], lane_at[r + 1] = b, a
                 rung[a], rung[b] = r + 1, r
                 hot[a], hot[b] = beta[r + 1], beta[r]
-        first, last = lane_at[0], lane_at[n_lanes - 1]
+        s0, s1, s2, s3 = words[0], words[1], words[2], words[3]
+        first, last = lane_at[0], lane_at[n_rungs - 1]
         if facing[first] == -1:
             trips[0] += 1
         facing[first], facing[last] = 1, -1

@@ -17,6 +17,13 @@ from minfer.solvers.base import Status
 _GLANCE = 0.05
 
 
+def clock() -> float:
+    """Wall-clock seconds without those spent compiling kernels, which no limit should count."""
+    from minfer.kernels._jit import compiling
+
+    return time.perf_counter() - compiling()
+
+
 def iterate(
     sweeps: Callable[[int, NDArray[np.float64]], int],
     converged: Callable[[], bool],

@@ -43,6 +43,7 @@ from minfer.layout import Scopes, lay_out, scopes
 from minfer.solvers.base import LogZ, Marginals, Status, check_start
 from minfer.solvers.gibbs import GibbsState, _normalised, count_ptr, standard_error
 from minfer.solvers.irreducible import no_messages
+from minfer.solvers.iteration import clock
 from minfer.solvers.mean_field import (
     Pace,
     initial_probs,
@@ -157,10 +158,11 @@ class Ensembles:
         begin: float,
     ) -> None:
         from minfer.kernels.gibbs import draw
-        from minfer.kernels.tempering import place
+        from minfer.kernels.tempering import BINS, place
 
         self.settings, self.graph, self.begin = settings, graph, begin
-        self.deadline = begin + time_limit_of(settings)
+        self.began = clock()
+        self.deadline = self.began + time_limit_of(settings)
         groups: tuple[FactorGroup, ...] = tuple(
             g.as_tables() if g.form == "machine" else g for g in model.groups
         )
@@ -169,44 +171,46 @@ class Ensembles:
         self.table, self.forbidden = _softened(parts)
         self.counted: Scopes = scopes(groups)
         self.first = initial_probs(model, parts, start)
-        n_chains, n_lanes = settings.n_chains, settings.n_replicas
+        n_chains, n_rungs = settings.n_chains, settings.n_replicas
+        n_lanes = -(-n_rungs // 4) * 4
         n, n_facs = len(parts.card), len(parts.toff)
         self.x = np.zeros((n_chains, n, n_lanes))
         self.cell = np.zeros((n_chains, n_facs, n_lanes), dtype=np.int32)
         seeds = random_words(settings.rng, n_chains * (n_lanes + 1))
         seeds = seeds.reshape(n_chains, n_lanes + 1, 4)
-        self.words = np.ascontiguousarray(seeds[:, 1:].transpose(0, 2, 1))
-        self.spare = seeds[:, 0].copy()
+        self.words = seeds[:, 0].copy()
+        with np.errstate(divide="ignore"):
+            at = np.linspace(0.0, 1.0, BINS + 1)
+            self.logit = np.log(at) - np.log1p(-at)
         allowed = (parts.bias > -np.inf).astype(float)
         anywhere = _normalised(allowed, graph)
         for c in range(n_chains):
             states = np.zeros((n_lanes, n), dtype=np.int32)
-            one_each = np.repeat(self.spare[c : c + 1], n_lanes, axis=0)
-            one_each[:, 0] ^= np.arange(n_lanes, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+            one_each = seeds[c, 1:].copy()
             draw(parts.off, anywhere, one_each, states)
-            cold = states[-1:]
-            draw(parts.off, self.first, one_each[-1:], cold)
+            cold, words = states[n_rungs - 1 : n_rungs], one_each[n_rungs - 1 : n_rungs]
+            draw(parts.off, self.first, words, cold)
             if self.forbidden.size:
-                make_feasible(parts, cold[0], one_each[-1], self.deadline)
+                make_feasible(parts, cold[0], words[0], math.inf)
             self.x[c] = states.T
             place(parts, self.x[c], self.cell[c])
-        low = np.geomspace(FIRST_BETA, 1.0, n_lanes - 1) if n_lanes > 2 else np.ones(1)
+        low = np.geomspace(FIRST_BETA, 1.0, n_rungs - 1) if n_rungs > 2 else np.ones(1)
         self.beta = np.concatenate([[0.0], low])
-        self.rung = np.tile(np.arange(n_lanes), (n_chains, 1))
+        self.rung = np.tile(np.arange(n_rungs), (n_chains, 1))
         self.lane_at = self.rung.copy()
-        self.facing = np.zeros((n_chains, n_lanes), dtype=np.int8)
+        self.facing = np.zeros((n_chains, n_rungs), dtype=np.int8)
         self.count_ptr = count_ptr(parts.card, self.counted.fptr, self.counted.scope)
         self.done = 0  # sweeps, burn-in included
         self.forget()
 
     def forget(self) -> None:
         """Empty what sweeps add to."""
-        n_chains, n_lanes = self.rung.shape
+        n_chains, n_rungs = self.rung.shape
         self.totals = np.zeros((n_chains, len(self.parts.bias)))
         self.valid = np.zeros((n_chains, 2), dtype=np.int64)
-        self.mean_exp = np.zeros((n_chains, 2, n_lanes))
+        self.mean_exp = np.zeros((n_chains, 2, n_rungs))
         self.mean_exp[:, 0] = -np.inf
-        self.tries = np.zeros((n_chains, n_lanes - 1), dtype=np.int64)
+        self.tries = np.zeros((n_chains, n_rungs - 1), dtype=np.int64)
         self.accepted = self.tries.copy()
         self.trips = np.zeros((n_chains, 1), dtype=np.int64)
         self.counts = np.zeros(int(self.count_ptr[-1]), dtype=np.int64)
@@ -217,7 +221,7 @@ class Ensembles:
         for c in range(self.settings.n_chains):
             temper(
                 self.parts, self.table, self.forbidden, self.x[c], self.cell[c], self.words[c],
-                self.spare[c], self.beta, self.rung[c], self.lane_at[c], self.facing[c], n, record,
+                self.logit, self.beta, self.rung[c], self.lane_at[c], self.facing[c], n, record,
                 self.totals[c], self.valid[c], self.mean_exp[c], self.tries[c], self.accepted[c],
                 self.trips[c], self.counted.fptr, self.counted.scope, self.count_ptr, self.counts,
                 self.done % 2,
@@ -238,10 +242,10 @@ class Ensembles:
     def burn_in(self) -> bool:
         """Find the ladder and lose the first states; False if time ran short."""
         pace, left = Pace(), self.settings.burn_in
-        until = self.begin + (self.deadline - self.begin) / 4
+        until = self.began + (self.deadline - self.began) / 4
         each = max(1, -(-left // ROUNDS))
         in_round = 0
-        while left and (time.perf_counter() < until or self.deadline == math.inf):
+        while left and clock() < until:
             n = min(left, pace.n, each - in_round)
             with pace:
                 self.sweep(n, False)
@@ -258,7 +262,7 @@ class Ensembles:
         residuals: list[float] = []
         before = None
         while done < self.settings.n_sweeps:
-            if done and time.perf_counter() >= self.deadline:
+            if done and clock() >= self.deadline:
                 break
             n = min(self.settings.n_sweeps - done, pace.n)
             with pace:
