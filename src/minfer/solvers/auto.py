@@ -1,4 +1,7 @@
-"""Exact where that is cheap, belief propagation elsewhere; the note says which and why."""
+"""Exact where that is cheap, belief propagation elsewhere; the note says which and why.
+
+With a time limit the time is used: a portfolio of methods (:mod:`minfer.solvers.portfolio`).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from minfer.decomposition import only_tables
 from minfer.elimination import clique_tree
 from minfer.errors import RefusedError
 from minfer.graph import FactorGraph
-from minfer.solvers.base import Marginals, check_start
+from minfer.solvers.base import LogZ, Marginals, check_start
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.exact import (
     Exact,
@@ -22,12 +25,14 @@ from minfer.solvers.exact import (
     expected_seconds,
     solve,
 )
+from minfer.solvers.iteration import clock
 from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.solvers.prepared import Prepared
 
 RETRY_DAMPING = 0.5
+LEAST_LEFT = 0.05  # seconds for which nothing more is begun
 TINY = 2**12  # assignments that are simply enumerated
 
 
@@ -40,15 +45,21 @@ class Auto:
     max_iters, tol
         Of belief propagation, should it be chosen.
     time_limit : float, optional
-        Seconds for everything.
+        Seconds for everything (wall clock; compiling kernels is not counted). Where the exact
+        answer does not fit, belief propagation is then only the beginning: join graphs, clamping
+        and parallel tempering follow, and the note says what was run and which answer was taken.
     exact_cells : int, optional
         Solve exactly if the cliques have no more cells than this together (2**22: about 0.1 s).
-        None: up to some seconds' worth, which is also what `minfer plan` recommends by.
+        None: up to some seconds' worth, which is also what `minfer plan` recommends by. Join
+        graphs keep to it, too.
 
     Notes
     -----
     If belief propagation does not converge it runs once more with damping 0.5, and the answer whose
-    messages moved less in the end is returned.
+    messages moved less in the end is taken. Without a time limit, that is all.
+
+    With a time limit the answer depends on what the time allowed, and so on the machine. It is an
+    estimate with an error estimate: the standard error of samples, or how far two methods differ.
     """
 
     max_iters: int = 1000
@@ -63,6 +74,7 @@ class Auto:
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
         began = time.perf_counter()
+        before = 0.0 if self.time_limit is None else clock()
         check_start(start)
         answer, why = self._try_exact(graph, began)
         timings = {}
@@ -70,6 +82,9 @@ class Auto:
             timings["choose"] = time.perf_counter() - began
             answer, more = self._propagate(graph, start, began)
             why = f"{why}; {more}" if more else why
+            if self.time_limit is not None and not _is_exact(answer):
+                answer, more = self._improve(graph, answer, clock() - before)
+                why = f"{why}; {more}" if more else why
         note = f"{why}. {answer.note}" if answer.note else why
         timings |= answer.timings
         return replace(answer, solver=repr(self), note=note, timings=timings)
@@ -124,10 +139,28 @@ class Auto:
         which = f"with damping={RETRY_DAMPING}" if better is second else "without damping"
         return better, f"did not converge, damped or not; this is the answer {which}"
 
+    def _improve(
+        self, graph: FactorGraph, first: Marginals, spent: float
+    ) -> tuple[Marginals, str]:
+        """The best answer in the time that is left, and what was run for it."""
+        from minfer.solvers.portfolio import best_of
+
+        assert self.time_limit is not None
+        left = self.time_limit - spent
+        if left < LEAST_LEFT:
+            return first, ""
+        cells = cheap_cells(condition(graph)) if self.exact_cells is None else self.exact_cells
+        return best_of(graph, first, clock() + left, self.time_limit, float(cells))
+
     def _left(self, began: float) -> float | None:
         if self.time_limit is None:
             return None
         return max(self.time_limit - (time.perf_counter() - began), 1e-3)
+
+
+def _is_exact(answer: Marginals) -> bool:
+    """Belief propagation on a forest: converged, and its log Z is exact."""
+    return answer.converged and answer.log_z_kind is LogZ.EXACT
 
 
 def _last(answer: Marginals) -> float:

@@ -63,6 +63,8 @@ PENALTY = 30.0
 MAX_WRITTEN = 1 << 12
 #: Rounds of burn-in after each of which the ladder is moved.
 ROUNDS = 12
+#: Recorded sweeps before samples may stop early.
+LEAST_SWEEPS = 200
 #: The lowest temperature of the first ladder but zero.
 FIRST_BETA = 0.02
 
@@ -161,6 +163,7 @@ class Ensembles:
         from minfer.kernels.tempering import BINS, place
 
         self.settings, self.graph, self.begin = settings, graph, begin
+        self.residuals = np.zeros(0)
         self.began = clock()
         self.deadline = self.began + time_limit_of(settings)
         groups: tuple[FactorGroup, ...] = tuple(
@@ -201,6 +204,8 @@ class Ensembles:
         self.facing = np.zeros((n_chains, n_rungs), dtype=np.int8)
         self.count_ptr = count_ptr(parts.card, self.counted.fptr, self.counted.scope)
         self.done = 0  # sweeps, burn-in included
+        self.rate = np.ones(n_rungs - 1)  # of exchanges, in the last round of burn-in
+        self.settled = False  # whether the samples were stopped because they agree
         self.forget()
 
     def forget(self) -> None:
@@ -232,6 +237,7 @@ class Ensembles:
         """Temperatures such that exchanges would be refused equally often everywhere."""
         tries = self.tries.sum(axis=0)
         rate = self.accepted.sum(axis=0) / np.maximum(tries, 1)
+        self.rate = rate
         refused = np.clip(1.0 - rate, 0.02, 0.98)
         along = np.concatenate([[0.0], np.cumsum(refused)])
         want = np.linspace(0.0, along[-1], len(self.beta))
@@ -256,8 +262,11 @@ class Ensembles:
                 in_round = 0
         return left == 0
 
-    def sample(self) -> NDArray[np.float64]:
-        """Record; how far the mean of a chain moved between two looks, look by look."""
+    def sample(self, enough: float = 0.0) -> NDArray[np.float64]:
+        """Record; how far the mean of a chain moved between two looks, look by look.
+
+        Stops early once no standard error is above ``enough``, if that is not 0.
+        """
         pace, done = Pace(), 0
         residuals: list[float] = []
         before = None
@@ -272,14 +281,30 @@ class Ensembles:
             moved = 1.0 if before is None else float(np.abs(mean - before).max(initial=0.0))
             residuals.append(moved)
             before = mean
-        return np.array(residuals)
+            if enough > 0.0 and done >= LEAST_SWEEPS and self.trips.min() >= 2:
+                self.settled = (standard_error(self.chain_probs()) or 1.0) <= enough
+                if self.settled:
+                    break
+        self.residuals = np.array(residuals)
+        return self.residuals
+
+    @property
+    def busy(self) -> bool:
+        """Whether any variable has a factor left."""
+        return bool((self.parts.kind != 0).any())
 
     def answer(self) -> Marginals:
-        planned = time.perf_counter()
-        busy = (self.parts.kind != 0).any()
-        finished = self.burn_in() if busy else True
+        """Burn in, sample, and the answer."""
+        finished = self.burn_in() if self.busy else True
         self.forget()
-        residuals = self.sample() if busy else np.zeros(0)
+        if self.busy:
+            self.sample()
+            finished = finished and int(self.valid[0, 0]) >= self.settings.n_sweeps
+        return self.result(finished)
+
+    def result(self, finished: bool) -> Marginals:
+        """The answer from what is recorded."""
+        busy = self.busy
         if busy and not self.valid[:, 1].any():
             raise RefusedError(
                 "Tempering found no assignment that the model allows; use Exact, JoinGraph or "
@@ -287,7 +312,6 @@ class Ensembles:
                 "(start=...)"
             )
         sweeps = int(self.valid[0, 0])
-        finished = finished and (not busy or sweeps >= self.settings.n_sweeps)
         chains = self.chain_probs()
         error = standard_error(chains)
         probs = self.probs()
@@ -295,8 +319,8 @@ class Ensembles:
         return Marginals(
             self.graph, probs, repr(self.settings),
             Status.SAMPLED if finished else Status.TIME_LIMIT, LogZ.ESTIMATE,
-            iterations=sweeps, residuals=residuals,
-            timings={"plan": planned - self.begin, "iterate": time.perf_counter() - planned},
+            iterations=sweeps, residuals=self.residuals,
+            timings={"iterate": time.perf_counter() - self.begin},
             error_estimate=error, note=note,
             state=TemperingState(
                 self.model, *self.counted, self.counts, chains,
