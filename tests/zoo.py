@@ -18,12 +18,16 @@ import own_kind
 from minfer import (
     Auto,
     BeliefPropagation,
+    Clamped,
     Components,
     Exact,
     FactorGraph,
     Gibbs,
+    JoinGraph,
     Marginals,
     MeanField,
+    StructuredMeanField,
+    Tempering,
     TreeReweighted,
 )
 from minfer.interop import to_pyagrum
@@ -44,9 +48,21 @@ SOLVERS = {
     "auto": Auto(),
     "auto-bp": Auto(exact_cells=0),
     "components": Components(BeliefPropagation(), workers=2, size=4),
+    "clamped": Clamped(BeliefPropagation(), k=2),
+    "clamped-exact": Clamped(Exact(), k=2, restarts=0),
+    "join-graph": JoinGraph(),
+    "join-graph-small": JoinGraph(max_cells=4, damping=0.3),
+    "tempering": Tempering(n_sweeps=300, burn_in=100, n_replicas=6, n_chains=3, rng=7),
+    "structured-mean-field": StructuredMeanField(),
 }
+#: Solvers that draw at random: another start gives another answer.
+SAMPLERS = {"gibbs", "tempering"}
+#: Solvers whose log Z is a lower bound and whose marginals may be far off.
+LOWER = {"mean-field", "structured-mean-field"}
+#: Solvers that are exact on whatever they take, if it is small.
+EXACT = {"exact", "enumerate", "auto", "clamped-exact", "join-graph"}
 PAIRWISE_ONLY = {"trw", "trw-forests", "trw-spanning-tree"}
-NO_LARGE_GLOBALS = {*PAIRWISE_ONLY, "mean-field", "gibbs"}
+NO_LARGE_GLOBALS = {*PAIRWISE_ONLY, "mean-field", "gibbs", "tempering"}
 
 
 class ExactlyOne:

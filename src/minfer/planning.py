@@ -18,8 +18,10 @@ from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, RefusedError
 from minfer.factors import FactorGroup
 from minfer.graph import FactorGraph
+from minfer.solvers import tempering
 from minfer.solvers.exact import Exact, cheap_cells, expected_seconds
 from minfer.solvers.irreducible import haven, no_messages
+from minfer.solvers.join_graph import JoinGraph
 from minfer.solvers.mean_field import refusal
 from minfer.words import counted
 
@@ -31,6 +33,9 @@ LOG_SPACE = 3.0  # ... and so many times more where the table is too extreme for
 LOG_SPACE_RANGE = 600.0
 NS_GIBBS_VISIT = 8.0  # one factor seen from one variable, in one sweep of one chain
 GIBBS_SWEEPS = 4 * 2200  # chains times sweeps, by default
+NS_TEMPERING_VISIT = 3.0  # the same, in one sweep of one copy
+TEMPERING_COPIES, TEMPERING_SWEEPS = 4 * 16, 2500  # by default
+NS_JOIN_CELL, NS_JOIN_CLUSTER, JOIN_SWEEPS = 12.0, 5000.0, 20  # a cell of a cluster, forth and back
 NS_GLOBAL = 5.0  # per squared number of variables
 NS_MACHINE = 6.0  # a state of an automaton at one literal, forth and back
 SOON = 2.0**24  # clique cells that take about a quarter of a second
@@ -89,7 +94,7 @@ class Plan:
     reason: str
 
     def __getitem__(self, solver: str) -> Estimate:
-        """The estimate of one solver: bp, trw, mean-field, gibbs or exact."""
+        """The estimate of one solver: bp, trw, mean-field, gibbs, tempering, join-graph or exact."""
         return next(e for e in self.estimates if e.solver == solver)
 
     def to_dict(self) -> dict[str, Any]:
@@ -116,7 +121,7 @@ def plan(graph: FactorGraph) -> Plan:
     """Measure a model and estimate what each solver would cost."""
     model = condition(graph)
     exact, tree = _exact(model)
-    estimates = (*_iterative(model), exact)
+    estimates = (*_iterative(model), _joined(model), exact)
     cheap = tree is not None and tree.complete and tree.cells <= cheap_cells(model)
     recommendation, reason = _recommend({e.solver: e for e in estimates}, cheap)
     return Plan(
@@ -172,7 +177,7 @@ def _exact(model: Conditioned) -> tuple[Estimate, CliqueTree | None]:
 
 
 def _iterative(model: Conditioned) -> tuple[Estimate, ...]:
-    """Belief propagation, tree-reweighted, mean field, Gibbs."""
+    """Belief propagation, tree-reweighted, mean field, Gibbs, tempering."""
     sweep, states, visits, wide = 0.0, 0.0, 0.0, 0
     for g in model.groups:
         sweep += _sweep_ns(g) * 1e-9
@@ -182,6 +187,7 @@ def _iterative(model: Conditioned) -> tuple[Estimate, ...]:
     n = model.graph.n_variables
     sweep += 5e-9 * n
     gibbs = GIBBS_SWEEPS * 1e-9 * (NS_GIBBS_VISIT * visits + 15.0 * n)
+    copies = 1e-9 * TEMPERING_COPIES * (NS_TEMPERING_VISIT * visits + 10.0 * n)
     memory = 16.0 * states + 8.0 * float(model.graph._offsets[-1])
     no_globals = "it has no messages for global factors" if no_messages(model) else ""
     pairs_only = no_globals or (
@@ -198,7 +204,27 @@ def _iterative(model: Conditioned) -> tuple[Estimate, ...]:
             no_globals or refusal(model),
         ),
         Estimate("gibbs", gibbs, memory, gibbs / GIBBS_SWEEPS, no_globals or haven(model)[1]),
+        Estimate(
+            "tempering",
+            TEMPERING_SWEEPS * copies,
+            64.0 * (8.0 * n + 4.0 * states),
+            copies,
+            no_globals or tempering.refusal(model),
+        ),
     )
+
+
+def _joined(model: Conditioned) -> Estimate:
+    """A join graph of the default size: its cells are at most those of clusters that are full."""
+    try:
+        tables = only_tables(model)
+    except RefusedError as error:
+        return Estimate("join-graph", math.inf, math.inf, refuses=str(error))
+    free = int((tables.fixed < 0).sum())
+    n = sum(len(g) for g in tables.groups)
+    cells = float(JoinGraph().max_cells) * min(free, n)
+    sweep = 1e-9 * (NS_JOIN_CELL * cells + NS_JOIN_CLUSTER * (free + n))
+    return Estimate("join-graph", JOIN_SWEEPS * sweep, 8.0 * cells, sweep)
 
 
 def _sweep_ns(group: FactorGroup) -> float:

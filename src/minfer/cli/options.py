@@ -30,9 +30,15 @@ SOLVERS = {
     "bp": "BeliefPropagation",
     "trw": "TreeReweighted",
     "mean-field": "MeanField",
+    "structured-mean-field": "StructuredMeanField",
     "gibbs": "Gibbs",
+    "tempering": "Tempering",
+    "join-graph": "JoinGraph",
+    "clamped": "Clamped",
     "exact": "Exact",
 }
+#: Fields that are objects of Python and have no option: another solver, blocks of variables.
+WITHOUT_OPTION = {"clamped": {"solver"}, "structured-mean-field": {"blocks"}}
 
 
 @dataclass(frozen=True)
@@ -54,21 +60,35 @@ class SolverOption:
         return "--" + self.key.replace("_", "-")
 
 
+_ITERATIVE = ("auto", "bp", "trw", "mean-field", "structured-mean-field", "join-graph")
+_SAMPLERS = ("gibbs", "tempering")
+
 OPTIONS = (
-    SolverOption("max_iters", int, "Most iterations.", ("auto", "bp", "trw", "mean-field")),
+    SolverOption("max_iters", int, "Most iterations.", _ITERATIVE),
     SolverOption(
         "tol",
         float,
         "Stop once an update of everything moves nothing by more than this.",
-        ("auto", "bp", "trw", "mean-field"),
+        _ITERATIVE,
     ),
-    SolverOption("damping", float, "Share of the old message to keep, 0 to <1.", ("bp", "trw")),
+    SolverOption(
+        "damping",
+        float,
+        "Share of the old message to keep, 0 to <1.",
+        ("bp", "trw", "join-graph"),
+    ),
     SolverOption("schedule", str, "sequential, flooding or residual.", ("bp",)),
     SolverOption("weights", str, "auto, spanning-tree or forests.", ("trw",)),
-    SolverOption("n_sweeps", int, "Sweeps of each chain after burn-in.", ("gibbs",)),
-    SolverOption("burn_in", int, "Sweeps thrown away first.", ("gibbs",)),
-    SolverOption("n_chains", int, "Independent chains.", ("gibbs",)),
-    SolverOption("rng", int, "Number that starts the random generator.", ("gibbs",)),
+    SolverOption("n_sweeps", int, "Sweeps of each chain after burn-in.", _SAMPLERS),
+    SolverOption("burn_in", int, "Sweeps thrown away first.", _SAMPLERS),
+    SolverOption("n_chains", int, "Independent chains, or ensembles.", _SAMPLERS),
+    SolverOption("n_replicas", int, "Copies at different temperatures.", ("tempering",)),
+    SolverOption(
+        "rng", int, "Number that starts the random generator.", (*_SAMPLERS, "clamped")
+    ),
+    SolverOption("max_cells", int, "Most cells of a cluster.", ("join-graph",)),
+    SolverOption("k", int, "Variables to clamp.", ("clamped",)),
+    SolverOption("restarts", int, "Other starts by which to choose them.", ("clamped",)),
     SolverOption("max_gib", float, "Most memory for tables, in GiB.", ("exact",)),
     SolverOption(
         "exact_cells",

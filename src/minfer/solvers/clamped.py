@@ -281,6 +281,6 @@ class MixtureState:
 
     def factor(self, factor: int) -> NDArray[np.float64]:
         """The mixture of the runs' joint marginals."""
-        joint = sum(w * a.factor(factor) for w, a in zip(self.weights, self.answers) if w > 0)
-        assert isinstance(joint, np.ndarray)
-        return joint / joint.sum()
+        weighed = zip(self.weights, self.answers)
+        joint = np.asarray(sum(w * a.factor(factor) for w, a in weighed if w > 0))
+        return np.asarray(joint / joint.sum())

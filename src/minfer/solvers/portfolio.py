@@ -43,6 +43,8 @@ LEAST_FOR_INTERVALS = 4.0
 NO_TRIPS = 4.0
 #: A message passing answer this many standard errors from the samples, on average, is within them.
 WITHIN = 1.2
+#: Samples with a larger mean standard error cannot tell message passing answers apart.
+COARSE = 0.01
 #: Samples stop early once no marginal's standard error is above this.
 GOOD_ENOUGH = 5e-4
 #: Exchanges below this share: twice the copies.
@@ -185,25 +187,25 @@ def _sampled(
 
 def _choose(found: list[Candidate], samples: Samples | None) -> tuple[Marginals, str]:
     """The answer, with an error estimate, and why it is taken."""
+    joins = [c for c in found if c.name.startswith("JoinGraph")]
     if samples is not None and samples.trusted:
         off = [_apart(c.answer, samples.answer) for c in found]
-        best = int(np.argmin(off))
-        nearest = found[best]
-        if off[best] > WITHIN * samples.error:
-            apart = f"{nearest.name}, the nearest of the others, is off by {off[best]:.2g}"
+        nearest = int(np.argmin(off))
+        if off[nearest] > WITHIN * samples.error:
+            apart = f"{found[nearest].name}, the nearest of the others, is off by {off[nearest]:.2g}"
             why = f"Tempering's answer, good to about {samples.error:.2g} on average; {apart}"
             return samples.answer, why
-        chosen = nearest.answer
+        best = found[nearest]
+        if samples.error > COARSE:  # it cannot tell them apart: by what is known of the methods
+            within = [c for c, d in zip(found, off) if d <= WITHIN * samples.error and c in joins]
+            best = ([c for c in within if c.answer.converged] or within or [best])[-1]
         why = (
-            f"{nearest.name}'s answer: it agrees with Tempering, whose own error is about "
+            f"{best.name}'s answer: it agrees with Tempering, whose own error is about "
             f"{samples.error:.2g} on average"
         )
-        return _with_error(chosen, [samples.answer]), why
-    joins = [c for c in found if c.name.startswith("JoinGraph")]
+        return _with_error(best.answer, [samples.answer]), why
     able = [c for c in joins if c.answer.converged] or joins or found[:1]
     best_join = able[-1]
-    if not best_join.answer.converged and found[0].answer.converged and not joins:
-        best_join = found[0]
     others = [c.answer for c in (*joins, found[0]) if c is not best_join]
     if samples is not None:
         if samples.error < 0.5 * _apart(best_join.answer, samples.answer) and samples.error < 0.05:
