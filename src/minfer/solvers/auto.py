@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from minfer.solvers.prepared import Prepared
 
 RETRY_DAMPING = 0.5
+FOR_FIRST, FOR_SECOND = 0.4, 0.3  # shares of a time limit for belief propagation and, damped, again
 LEAST_LEFT = 0.05  # seconds for which nothing more is begun
 TINY = 2**12  # assignments that are simply enumerated
 
@@ -127,9 +128,13 @@ class Auto:
     def _propagate(
         self, graph: FactorGraph, start: Marginals | None, began: float
     ) -> tuple[Marginals, str]:
-        plain = BeliefPropagation(self.max_iters, self.tol, time_limit=self._left(began))
+        limit = self._left(began)
+        plain = BeliefPropagation(
+            self.max_iters, self.tol, time_limit=None if limit is None else limit * FOR_FIRST
+        )
         first = plain(graph, start)
         left = self._left(began)
+        left = None if left is None else left * FOR_SECOND
         if first.converged or (left is not None and left < 0.01):
             return first, ""
         second = replace(plain, damping=RETRY_DAMPING, time_limit=left)(graph, start)

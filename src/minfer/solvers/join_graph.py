@@ -162,9 +162,9 @@ def order_of(links: Adjacency) -> list[int]:
     return [int(links.variables[v]) for v in order]
 
 
-def clusters(model: Conditioned, max_cells: int) -> Clusters:
-    """Mini-buckets of at most ``max_cells`` cells, along a min-fill order."""
-    order = order_of(adjacency(model))
+def clusters(model: Conditioned, max_cells: int, order: list[int] | None = None) -> Clusters:
+    """Mini-buckets of at most ``max_cells`` cells, along ``order``, else a min-fill order."""
+    order = order_of(adjacency(model)) if order is None else order
     position = np.full(model.graph.n_variables, -1, dtype=np.int64)
     position[order] = np.arange(len(order))
     place = position.tolist()

@@ -18,6 +18,7 @@ its error estimate is the samples' own, or how far it lies from the next best me
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -26,13 +27,14 @@ from numpy.typing import NDArray
 
 from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
-from minfer.errors import ContradictionError, MinferError, RefusedError
+from minfer.elimination import adjacency
+from minfer.errors import MinferError, RefusedError
 from minfer.graph import FactorGraph
 from minfer.solvers.base import LogZ, Marginals, Plain, Status
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.clamped import Clamped
 from minfer.solvers.iteration import clock
-from minfer.solvers.join_graph import JoinGraph, clusters
+from minfer.solvers.join_graph import JoinGraph, clusters, order_of
 from minfer.solvers.tempering import Ensembles, Tempering, refusal
 
 #: Shares of the time for join graphs, clamping and intervals; tempering has the rest.
@@ -51,7 +53,7 @@ GOOD_ENOUGH = 5e-4
 FEW_EXCHANGES = 0.2
 #: Cells of all clusters of a join graph, at most.
 MOST_CELLS = 1 << 22
-_SIZES = tuple(1 << b for b in range(20, 3, -1))
+_SIZES = tuple(1 << b for b in (4, 6, 8, 9, 10, 11, 12, 14, 16, 18))
 
 
 class Candidate(NamedTuple):
@@ -104,44 +106,41 @@ def best_of(
 def _joins(
     graph: FactorGraph, model: Conditioned, until: float, exact_cells: float
 ) -> list[Candidate]:
-    """Join graphs of two sizes, the second as large as time and cells allow."""
+    """Join graphs of growing clusters, as far as time and cells allow."""
     try:
         model = only_tables(model)
     except RefusedError:
         return []
+    order = order_of(adjacency(model))
     most = min(exact_cells, MOST_CELLS)
-    fits: list[int] = []
-    tried: set[int] = set()
+    out: list[Candidate] = []
+    before = 0
     for size in _SIZES:
         if clock() > until:
             break
         try:
-            joined = clusters(model, size)
+            joined = clusters(model, size, order)
         except RefusedError:
+            break
+        if joined.cells > most:
+            break
+        if joined.cells == before:
             continue
-        if joined.cells in tried:
-            continue
-        tried.add(joined.cells)
-        if joined.cells <= most:
-            fits.append(size)
-            if len(fits) == 3:
-                break
-    out: list[Candidate] = []
-    for size in reversed(fits):  # the largest last
+        before = joined.cells
         for damping in (0.0, 0.5):
             left = until - clock()
             if left < 0.01:
                 return out
-            solver = JoinGraph(size, 200, 1e-5, damping, left)
+            solver = JoinGraph(size, 100, 1e-5, damping, left)
             try:
-                answer = solver(graph)
-            except ContradictionError:
-                raise
-            except MinferError:
+                answer = solver.run(graph, model, joined, time.perf_counter())
+            except RefusedError:
                 return out
             if answer.converged:
                 break
         out.append(Candidate(f"JoinGraph(max_cells={size})", answer))
+        if answer.status is Status.EXACT:
+            break
     return out
 
 
