@@ -1,7 +1,7 @@
 """Mean errors of marginals where belief propagation is wrong, by model and method.
 
-    python benchmarks/hard.py [--data DIR] [--seconds 1 10 60] [--models NAME ...] [--grids 40 70 100]
-                              [--reference 120] [--write benchmarks/results/hard.json]
+    python benchmarks/hard.py [--data DIR] [--seconds 1 10 60] [--models NAME ...]
+                              [--grids 40 70 100] [--reference 300] [--write FILE.json]
 
 The UAI 2014 models (DIR as in uai_bp.py) against their exact marginals, and square grids with
 strong mixed couplings, fields N(0, 1/4) and couplings "equal" N(0, 4), against a long run of

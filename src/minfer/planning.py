@@ -94,7 +94,7 @@ class Plan:
     reason: str
 
     def __getitem__(self, solver: str) -> Estimate:
-        """The estimate of one solver: bp, trw, mean-field, gibbs, tempering, join-graph or exact."""
+        """The estimate of one solver, by its name on the command line."""
         return next(e for e in self.estimates if e.solver == solver)
 
     def to_dict(self) -> dict[str, Any]:

@@ -83,9 +83,7 @@ OPTIONS = (
     SolverOption("burn_in", int, "Sweeps thrown away first.", _SAMPLERS),
     SolverOption("n_chains", int, "Independent chains, or ensembles.", _SAMPLERS),
     SolverOption("n_replicas", int, "Copies at different temperatures.", ("tempering",)),
-    SolverOption(
-        "rng", int, "Number that starts the random generator.", (*_SAMPLERS, "clamped")
-    ),
+    SolverOption("rng", int, "Number that starts the random generator.", (*_SAMPLERS, "clamped")),
     SolverOption("max_cells", int, "Most cells of a cluster.", ("join-graph",)),
     SolverOption("k", int, "Variables to clamp.", ("clamped",)),
     SolverOption("restarts", int, "Other starts by which to choose them.", ("clamped",)),

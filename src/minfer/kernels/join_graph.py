@@ -1,8 +1,8 @@
 """Messages between the clusters of a join graph, in logs.
 
-A cluster's table is visited as ``outer x inner``; the place of a cell in the message over an edge is
-``a[outer] + b[inner]`` with two small arrays for each end of an edge. With B the sum of a cluster's
-log-table and all messages it receives, what it sends over edge e is
+A cluster's table is visited as ``outer x inner``; the place of a cell in the message over an edge
+is ``a[outer] + b[inner]`` with two small arrays for each end of an edge. With B the sum of a
+cluster's log-table and all messages it receives, what it sends over edge e is
 
     out(s) = log sum_{x ~ s} exp(B(x)) - in_e(s).
 

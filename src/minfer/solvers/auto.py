@@ -144,9 +144,7 @@ class Auto:
         which = f"with damping={RETRY_DAMPING}" if better is second else "without damping"
         return better, f"did not converge, damped or not; this is the answer {which}"
 
-    def _improve(
-        self, graph: FactorGraph, first: Marginals, spent: float
-    ) -> tuple[Marginals, str]:
+    def _improve(self, graph: FactorGraph, first: Marginals, spent: float) -> tuple[Marginals, str]:
         """The best answer in the time that is left, and what was run for it."""
         from minfer.solvers.portfolio import best_of
 

@@ -31,7 +31,7 @@ from minfer.checks import check_seconds, check_solver, check_whole
 from minfer.conditioning import condition
 from minfer.errors import ContradictionError, RefusedError
 from minfer.graph import FactorGraph, check_graph
-from minfer.solvers.base import LogZ, Marginals, Solver, Status, check_start
+from minfer.solvers.base import Marginals, Solver, Status, check_start
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.components import _SEVERITY, _kind
 from minfer.solvers.iteration import clock

@@ -210,7 +210,7 @@ def clusters(model: Conditioned, max_cells: int, order: list[int] | None = None)
 def _partition(
     items: list[tuple[frozenset[int], int, int]], card: list[int], max_cells: int
 ) -> list[tuple[frozenset[int], list[tuple[frozenset[int], int, int]]]]:
-    """A bucket's tables and messages packed greedily, the widest first, each where it adds least."""
+    """A bucket's items packed greedily, the widest first, each where it adds the least."""
     minis: list[tuple[frozenset[int], list[tuple[frozenset[int], int, int]]]] = []
     for item in sorted(items, key=lambda x: -len(x[0])):
         best, gain = -1, math.inf

@@ -156,9 +156,7 @@ def _clamped(graph: FactorGraph, until: float) -> list[Candidate]:
         return []
 
 
-def _sampled(
-    graph: FactorGraph, model: Conditioned, until: float
-) -> tuple[Samples | None, str]:
+def _sampled(graph: FactorGraph, model: Conditioned, until: float) -> tuple[Samples | None, str]:
     if why := refusal(model):
         return None, f"Tempering {why}"
     left = until - clock()
@@ -191,7 +189,9 @@ def _choose(found: list[Candidate], samples: Samples | None) -> tuple[Marginals,
         off = [_apart(c.answer, samples.answer) for c in found]
         nearest = int(np.argmin(off))
         if off[nearest] > WITHIN * samples.error:
-            apart = f"{found[nearest].name}, the nearest of the others, is off by {off[nearest]:.2g}"
+            apart = (
+                f"{found[nearest].name}, the nearest of the others, is off by {off[nearest]:.2g}"
+            )
             why = f"Tempering's answer, good to about {samples.error:.2g} on average; {apart}"
             return samples.answer, why
         best = found[nearest]
@@ -232,9 +232,7 @@ def _clip(graph: FactorGraph, answer: Marginals, seconds: float) -> tuple[Margin
     from minfer.certified.search import intervals
 
     try:
-        found = intervals(
-            graph, seconds, methods=("monotone", "walks", "boxes", "hull"), workers=1
-        )
+        found = intervals(graph, seconds, methods=("monotone", "walks", "boxes", "hull"), workers=1)
     except MinferError:
         return answer, ""
     outside = _outside(graph, answer.probs, found.lo, found.hi)
@@ -252,4 +250,3 @@ def _outside(graph: FactorGraph, p: NDArray, lo: NDArray, hi: NDArray) -> NDArra
     if not graph.n_variables:
         return np.zeros(0, dtype=bool)
     return np.logical_or.reduceat((p < lo - 1e-9) | (p > hi + 1e-9), graph._offsets[:-1])
-

@@ -174,8 +174,8 @@ class _Climb:
                     self.graph.name(int(v)) for v in g._scope[row] if v < self.graph.n_variables
                 )
                 raise RefusedError(
-                    f"StructuredMeanField: a factor with zeros over {names} crosses the blocks; put "
-                    "its variables into one, or use BeliefPropagation"
+                    f"StructuredMeanField: a factor with zeros over {names} crosses the blocks; "
+                    "put its variables into one, or use BeliefPropagation"
                 )
         used = np.unique(labels[labels >= 0])
         labels[labels >= 0] = np.searchsorted(used, labels[labels >= 0])
