@@ -129,7 +129,7 @@ def test_bounds_stay_bounds_when_clamped(solver, kind):
     for seed in range(12):
         graph = mixed_grid(3, 2.0, seed)
         m = Clamped(solver, k=2, restarts=1)(graph)
-        assert m.log_z_kind is kind
+        assert m.log_z_kind in (kind, LogZ.EXACT)  # what is left may be a tree
         side = -1 if kind is LogZ.LOWER else 1
         assert side * (m.log_z - naive.log_z(graph)) >= -1e-9
 
