@@ -8,7 +8,7 @@ for all of them together.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,9 @@ class GlobalFactor(Protocol):
 
     Values of a variable's states lie one after the other: for variables with S_1, ..., S_A states a
     factor's row has S_1 + ... + S_A entries, in the order of its scope.
+
+    A factor may also have ``max_messages(incoming, out)``, the same with maxima in place of sums:
+    then :func:`minfer.mpe` can find best assignments where no clique tree fits.
     """
 
     def messages(
@@ -75,6 +78,10 @@ class Globals(FactorGroup):
     def sliced(self, touched: NDArray[np.bool_], fixed: NDArray[np.int32]) -> list[FactorGroup]:
         return [self]  # a global factor sees a known variable as an incoming message
 
+    @property
+    def has_maxima(self) -> bool:
+        return callable(getattr(self.factor, "max_messages", None))
+
     def messages(
         self,
         rows: NDArray[np.int64],
@@ -87,17 +94,20 @@ class Globals(FactorGroup):
         A formula that takes a message off a sum meets (-inf) - (-inf) there. e to -1e6 is 0, and
         1e6 costs a number six of its sixteen digits.
         """
-        if best:
+        if best and not self.has_maxima:
             raise RefusedError(
-                f"global factor {int(self._ids[0])} gives sums only, no maxima: the best "
-                "assignment of such a model cannot be had"
+                f"global factor {int(self._ids[0])} ({type(self.factor).__name__}) gives sums "
+                "only, no maxima: for the best assignment of such a model it needs a method "
+                "max_messages(incoming, out) that answers as messages does, by maxima"
             )
-        log_z = self._ask(rows, incoming.copy(), out)
+        log_z = self._ask(rows, incoming.copy(), out, best)
         hard = incoming == -np.inf
         again = (np.isnan(log_z) | np.isnan(out).any(axis=1)) & hard.any(axis=1)
         if again.any():
             more = np.empty((int(again.sum()), out.shape[1]))
-            value = self._ask(rows[again], np.where(hard[again], _STAND_IN, incoming[again]), more)
+            value = self._ask(
+                rows[again], np.where(hard[again], _STAND_IN, incoming[again]), more, best
+            )
             log_z[again] = np.where(value < _STAND_IN / 2, -np.inf, value)
             out[again] = np.where(more < _STAND_IN / 2, -np.inf, more)
         bad = ~(log_z < np.inf) | ~(out < np.inf).all(axis=1)
@@ -109,10 +119,13 @@ class Globals(FactorGroup):
             )
         return log_z
 
-    def _ask(self, rows: NDArray, incoming: NDArray, out: NDArray) -> NDArray[np.float64]:
+    def _ask(
+        self, rows: NDArray, incoming: NDArray, out: NDArray, best: bool
+    ) -> NDArray[np.float64]:
         out[:] = np.nan
+        ask: Any = getattr(self.factor, "max_messages" if best else "messages")
         with np.errstate(invalid="ignore"):
-            answer = self.factor.messages(incoming, out)
+            answer = ask(incoming, out)
         try:
             log_z = np.asarray(answer, dtype=np.float64)
         except (TypeError, ValueError):

@@ -322,6 +322,11 @@ class FactorGroup:
         """The factors as automata, where that is their form."""
         raise NotImplementedError(f"{type(self).__name__} is no automaton")
 
+    @property
+    def has_maxima(self) -> bool:
+        """Whether :meth:`messages` can give maxima."""
+        return True
+
     def messages(
         self,
         rows: NDArray[np.int64],

@@ -1,0 +1,268 @@
+"""A conditioned model as the search for its best assignment sees it.
+
+Free variables in their order, states end to end, factors in three forms: tables and taps of label
+distances for compiled code (:mod:`minfer.kernels.dual`), and *blocks*, groups that answer for
+themselves by max messages (long logical factors, global ones). Nothing is approximated; all that
+is added here is what rounding may have hidden (:attr:`Problem.slack`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.conditioning import Conditioned
+from minfer.decomposition import _global_table
+from minfer.errors import ContradictionError
+from minfer.factors import MAX_TABLE_CELLS, FactorGroup, Tables, n_entries
+from minfer.factors.distances import recognised
+
+_EPS = 2.220446049250313e-16
+#: A logical factor of at most so many cells is a table, a larger one answers for itself.
+_MAX_CELLS = 256
+_STRUCTURED_FROM = 4  # labels from which tables are looked through for label distances
+#: Numbers whose sum is beyond this are scaled by a power of two first.
+_LARGE = 1e100
+
+Wires = tuple[NDArray[Any], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Factors of one group that answer by max messages.
+
+    Rows of one colour share no variable. ``at`` (n, S_1 + ... + S_A) is where each state is among
+    those of the free variables, -1 for known variables, whose vectors ``known`` are 0 and -inf.
+    """
+
+    group: FactorGroup
+    colours: tuple[NDArray[np.int64], ...]
+    at: NDArray[np.int64]
+    known: NDArray[np.float64]
+    n_free: NDArray[np.int64]  # (n,)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """See the module's text. Scores here are those of the model, scaled by a power of two."""
+
+    model: Conditioned
+    free: NDArray[np.int64]  # the graph's numbers of the variables
+    theta: NDArray[np.float64]
+    wires: Wires
+    size: NDArray[np.float64]  # (F,) the largest finite number of a factor
+    blocks: tuple[Block, ...]
+    constant: float
+    scale: float
+    slack: float  # what rounding may make of a score, scaled
+
+    @property
+    def n(self) -> int:
+        return len(self.free)
+
+    @property
+    def off(self) -> NDArray[np.int64]:
+        return self.wires[0]
+
+    @property
+    def cards(self) -> NDArray[np.int64]:
+        return np.diff(self.off)
+
+    @property
+    def pairwise(self) -> bool:
+        """Whether there is nothing but factors over two variables."""
+        return not self.blocks and bool((np.diff(self.wires[3]) == 2).all())
+
+    def whole(self, x: NDArray[np.int32]) -> NDArray[np.int64]:
+        """States of all variables of the graph."""
+        out = np.maximum(self.model.fixed, 0).astype(np.int64)
+        out[self.free] = x
+        return out
+
+    def score(self, x: NDArray[np.int32]) -> float:
+        """The log score of states of the free variables, as the graph gives it."""
+        return float(self.model.graph.log_score(self.whole(x)))
+
+    def pair_tables(self) -> tuple[NDArray[np.int32], list[NDArray[np.float64]]]:
+        """Scopes (F, 2) and tables of a pairwise problem."""
+        off, fptr, sv, ft, fw, tab = (self.wires[i] for i in (0, 3, 4, 9, 10, 11))
+        scopes = sv.reshape(-1, 2)
+        tables = []
+        cards = np.diff(off)
+        for f, (i, j) in enumerate(scopes.tolist()):
+            k, m, t, width = int(cards[i]), int(cards[j]), int(ft[f]), int(fw[f])
+            if width < 0:
+                tables.append(tab[t : t + k * m].reshape(k, m))
+            else:
+                apart = np.abs(np.arange(k)[:, None] - np.arange(m))
+                tables.append(tab[np.where(apart < width, t + 1 + apart, t)])
+        return scopes, tables
+
+
+def lay_out(model: Conditioned) -> Problem:
+    """The problem of a conditioned model; ContradictionError where a known factor forbids it."""
+    graph = model.graph
+    free = np.flatnonzero(model.fixed < 0)
+    place = np.full(graph.n_variables, -1, dtype=np.int64)
+    place[free] = np.arange(len(free))
+    cards = graph._n_states[free].astype(np.int64)
+    off = np.zeros(len(free) + 1, dtype=np.int64)
+    np.cumsum(cards, out=off[1:])
+    owner = np.repeat(free, cards)
+    states = np.arange(int(off[-1])) - np.repeat(off[:-1], cards)
+    theta = model.field[graph._offsets[owner] + states].astype(np.float64)
+    known = np.flatnonzero(model.fixed >= 0)
+    fixed = model.field[graph._offsets[known] + model.fixed[known]]
+    parts = [p for g in model.groups for p in _parts(model, g)]
+    constant = math.fsum([model.constant, *fixed.tolist()])
+    compiled: list[FactorGroup] = []
+    blocks: list[Block] = []
+    for part in parts:
+        if isinstance(part, Block):
+            blocks.append(part)
+        elif part.arity == 0:
+            constant += float(part.log_tables().sum())
+        elif part.arity == 1:
+            at = off[place[part._scope[:, 0]]][:, None] + np.arange(part.shape[0])
+            np.add.at(theta, at, part.log_tables())
+        else:
+            compiled.append(part)
+    if constant == -np.inf:
+        raise ContradictionError("every assignment has probability zero: a factor forbids the "
+                                 "observed states of all its variables")  # fmt: skip
+    sizes = [float(g.magnitude().sum()) for g in graph.groups]
+    finite = np.abs(theta[np.isfinite(theta)])
+    with np.errstate(over="ignore"):
+        total = math.fsum(sizes) + float(finite.sum()) + abs(constant) + float(np.abs(fixed).sum())
+    n_unary = sum(len(g) for g in graph.groups if g.arity == 1)
+    most = 64.0 + (n_unary > len(free)) * n_unary  # additions of one sum, all told
+    # |computed - true| of a score, of the field and of the constant: each <= most 2^-53 total
+    scale = 1.0
+    if total > _LARGE:
+        scale = 2.0 ** -math.ceil(math.log2(total))
+    place32 = place.astype(np.int32)
+    wires, size = _wires(compiled, place32, off, scale)
+    slack = 4.0 * most * _EPS * total * scale
+    blocks = [replace(b, **_places(b.group, place, off, model.fixed)) for b in blocks]
+    return Problem(
+        model, free, theta * scale, wires, size, tuple(blocks), constant * scale, scale, slack
+    )
+
+
+def _parts(model: Conditioned, group: FactorGroup) -> list[Any]:
+    """A group as tables and label distances, or as a block."""
+    if group.form == "table":
+        if type(group) is Tables and group.arity == 2 and group.shape[0] >= _STRUCTURED_FROM:
+            return list(recognised(group, 0.0))
+        return [group]
+    if group.form == "machine":
+        if group.n_cells <= _MAX_CELLS:
+            return [group.as_tables()]
+        return [_block(model, group)]
+    out: list[Any] = []
+    large = []
+    for row in range(len(group)):
+        scope = group._scope[row]
+        free = scope[model.fixed[scope] < 0]
+        shape = tuple(int(s) for s in model.graph._n_states[free])
+        few = n_entries(shape) <= _MAX_CELLS
+        if few or (n_entries(shape) <= MAX_TABLE_CELLS and not group.has_maxima):
+            table = _global_table(model, group, row)
+            ids = group._ids[row : row + 1]
+            out.append(Tables(ids, free[None, :], table.shape, table.reshape(1, -1)))
+        else:
+            large.append(row)
+    if large:
+        rows = np.array(large, dtype=np.int64)
+        out.append(_block(model, group.take(rows, group._ids[rows])))
+    return out
+
+
+def _block(model: Conditioned, group: FactorGroup) -> Block:
+    if not group.has_maxima:  # says so, with the factor's number
+        group.messages(np.zeros(0, np.int64), np.zeros((0, 0)), np.zeros((0, 0)), best=True)
+    scope = group._scope
+    waiting = np.arange(len(group))
+    colours = []
+    while len(waiting):  # greedily: each colour takes what meets none of its own
+        used = np.zeros(model.graph.n_variables, dtype=bool)
+        taken = np.zeros(len(waiting), dtype=bool)
+        for p, row in enumerate(waiting.tolist()):
+            mine = scope[row][model.fixed[scope[row]] < 0]
+            if not used[mine].any():
+                used[mine] = True
+                taken[p] = True
+        colours.append(waiting[taken])
+        waiting = waiting[~taken]
+    nothing = np.zeros((0, 0))
+    n_free = (model.fixed[scope] < 0).sum(axis=1)
+    return Block(group, tuple(colours), nothing.astype(np.int64), nothing, n_free)
+
+
+def _places(
+    group: FactorGroup,
+    place: NDArray[np.int64],
+    off: NDArray[np.int64],
+    fixed: NDArray[np.int32],
+) -> dict[str, Any]:
+    """Where the states of a block's variables are, and the vectors of known ones."""
+    at = np.full((len(group), int(sum(group.shape))), -1, dtype=np.int64)
+    known = np.zeros(at.shape)
+    lo = 0
+    for a, size in enumerate(group.shape):
+        mine, state = place[group._scope[:, a]], fixed[group._scope[:, a]]
+        is_free, columns = (mine >= 0)[:, None], slice(lo, lo + size)
+        at[:, columns] = np.where(is_free, off[np.maximum(mine, 0)][:, None] + np.arange(size), -1)
+        known[:, columns] = np.where(is_free | (state[:, None] == np.arange(size)), 0.0, -np.inf)
+        lo += size
+    return {"at": at, "known": known}
+
+
+def _wires(
+    groups: list[FactorGroup], place: NDArray[np.int32], off: NDArray[np.int64], scale: float
+) -> tuple[Wires, NDArray[np.float64]]:
+    """Factors end to end; see :mod:`minfer.kernels.dual`."""
+    arities, variables, starts, widths, sizes = [], [], [], [], []
+    tables: list[NDArray[np.float64]] = []
+    used = 0
+    for g in groups:
+        n = len(g)
+        arities.append(np.full(n, g.arity, dtype=np.int64))
+        variables.append(place[g._scope].ravel())
+        taps = g.label_taps()
+        if taps is not None:
+            stored = np.concatenate([taps[:, -1:], taps[:, :-1]], axis=1)
+            widths.append(np.full(n, taps.shape[1] - 1, dtype=np.int32))
+        else:
+            stored = g.stored_tables()
+            widths.append(np.full(n, -1, dtype=np.int32))
+        step = stored.shape[1] if len(stored) == n else 0
+        starts.append(used + step * np.arange(n, dtype=np.int64))
+        tables.append(np.ascontiguousarray(stored, dtype=np.float64).ravel() * scale)
+        used += stored.size
+        sizes.append(np.asarray(g.magnitude(), dtype=np.float64) * scale)
+    none = [np.zeros(0)]
+    arity = np.concatenate(arities or none).astype(np.int64)
+    fptr = np.zeros(len(arity) + 1, dtype=np.int64)
+    np.cumsum(arity, out=fptr[1:])
+    sv = np.concatenate(variables or none).astype(np.int32)
+    sf = np.repeat(np.arange(len(arity)), arity)
+    cards = np.diff(off)
+    so = np.zeros(len(sv) + 1, dtype=np.int64)
+    np.cumsum(cards[sv], out=so[1:])
+    vs = np.argsort(sv, kind="stable")
+    vptr = np.zeros(len(off), dtype=np.int64)
+    np.cumsum(np.bincount(sv, minlength=len(off) - 1), out=vptr[1:])
+    low = np.minimum.reduceat(sv, fptr[:-1]) if len(sv) else sv
+    high = np.maximum.reduceat(sv, fptr[:-1]) if len(sv) else sv
+    early, late = low[sf] < sv, high[sf] > sv
+    ft = np.concatenate(starts or none).astype(np.int64)
+    fw = np.concatenate(widths or none).astype(np.int32)
+    tab = np.concatenate(tables or none).astype(np.float64)
+    wires = (off, vptr, vs.astype(np.int64), fptr, sv, so[:-1].copy(), sf.astype(np.int64),
+             early, late, ft, fw, tab)  # fmt: skip
+    return wires, np.concatenate(sizes or none).astype(np.float64)
