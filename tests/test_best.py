@@ -117,14 +117,14 @@ def test_refused_with_an_estimate():
     pairs = [[a, b] for a in range(50) for b in range(a + 1, 50)]
     g = FactorGraph.pairwise(np.zeros(50), pairs, rng.normal(size=len(pairs)))
     with pytest.raises(RefusedError, match=r"^mpe: .*GiB.*Marginals\.mpm"):
-        minfer.mpe(g)
+        minfer.mpe(g, k=2)
     chain = FactorGraph.pairwise(np.zeros(120), [[k, k + 60] for k in range(60)]
                                  + [[k, k + 1] for k in range(59)], np.ones(119))  # fmt: skip
     assert minfer.mpe(chain).proven
     with pytest.raises(RefusedError, match="fewer variables"):
         minfer.mpe(chain, variables=range(60, 120))
     with pytest.raises(RefusedError, match="time_limit=1e-09"):
-        minfer.mpe(FactorGraph.grid(np.zeros((12, 12)), 0.5), time_limit=1e-9)
+        minfer.mpe(FactorGraph.grid(np.zeros((12, 12)), 0.5), k=2, time_limit=1e-9)
 
 
 @pytest.mark.parametrize(

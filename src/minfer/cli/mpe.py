@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Optional
 
 import typer
@@ -26,17 +27,24 @@ def mpe(
     ] = None,
     time_limit: Annotated[
         Optional[float],  # noqa: UP045
-        typer.Option(metavar="SECONDS", help="Refuse to take longer."),
+        typer.Option(
+            metavar="SECONDS",
+            help="Search no longer than this where no clique tree fits; with -k or --variables, "
+            "refuse to take longer.",
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """The most probable states of all variables together, given evidence; exact.
+    """The most probable states of all variables together, given evidence.
+
+    Exact by a clique tree where one fits; else a search that says how far from the best it may be.
 
     \b
     Examples:
       minfer mpe alarm.minfer -e HR=LOW
       minfer mpe alarm.minfer -e HR=LOW -k 3 --json
       minfer mpe alarm.minfer --variables CVP,PCWP
+      minfer mpe large.uai --time-limit 10
     """
     import minfer
     from minfer.cli import render
@@ -60,11 +68,17 @@ def mpe(
         states = [states[name] for states in assignments]
         observed = isinstance(seen.get(graph.index(name)), int)
         table.add_row(name + (" (observed)" if observed else ""), *states)
-    table.add_row("probability", *(f"{a.probability:.4g}" for a in best))
+    if not math.isnan(best.log_probability):
+        table.add_row("probability", *(f"{a.probability:.4g}" for a in best))
     table.add_row("log score", *(f"{a.log_score:.6g}" for a in best))
     render.show(to, table)
     to.print()
-    facts = {"model": f"{model}: {render.describe(graph)}", "best": "proven"}
+    told = "proven"
+    if not best.proven:
+        told = f"{best.status}: log score {best.log_score:.6g}, none is above {best.upper:.6g}"
+    facts = {"model": f"{model}: {render.describe(graph)}", "best": told}
+    if best.steps != ("clique tree",):
+        facts["by"] = ", ".join(best.steps)
     if best.complete and k > 1:
         facts["all"] = f"there are no more than these {len(best)} with a positive probability"
     facts["time"] = render.duration(best.seconds)

@@ -1,4 +1,4 @@
-"""The most probable explanation, the k best, and marginal MAP: exact, by maxima in a clique tree.
+"""The most probable explanation, the k best, and marginal MAP: by maxima in a clique tree.
 
 One pass of maxima towards the roots; then, from the roots, each clique takes its best states given
 its separator. The next best come without further passes (in the manner of Lawler 1972 and Nilsson
@@ -12,6 +12,8 @@ g the clique's table with its children's messages. The best part is opened, and 
 
 Marginal MAP sums all other variables before it maximises; the order of elimination has to do the
 same, and its tree may be much wider.
+
+Where no tree fits, the best of all variables is searched for, with a bound (:mod:`.map`).
 """
 
 from __future__ import annotations
@@ -30,17 +32,21 @@ from minfer.checks import check_seconds, check_whole, load
 from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, adjacency, clique_tree, order_in_two, tree_of
-from minfer.errors import ModelError
+from minfer.errors import ModelError, RefusedError
 from minfer.graph import FactorGraph, check_graph
 from minfer.notebook import card
 from minfer.queries.cliques import Cliques, check_fits, constant_of, with_tree
 from minfer.queries.conflicts import locates
 from minfer.queries.evidence import Evidence, numbered, with_both
+from minfer.queries.map.search import search
 from minfer.queries.pruning import prune
 from minfer.words import counted, visible
 
 _SHOWN = 12
-_ADVICE = "Observe more variables, or ask for the most probable state of each (Marginals.mpm)"
+_ADVICE = (
+    "Observe more variables, ask for the best one only (k=1 goes on by searching), or for the "
+    "most probable state of each (Marginals.mpm)"
+)
 _ADVICE_MAP = (
     "Sums before maxima need a wider tree than either alone: ask for fewer variables, or for the "
     "best state of all (mpe without variables)"
@@ -59,7 +65,7 @@ class Assignment:
         log of the unnormalised probability, evidence included; of marginal MAP with the other
         variables summed. In a Bayesian network log P(assignment, evidence).
     log_probability : float
-        log P(assignment | evidence).
+        log P(assignment | evidence); NaN where log Z is out of reach (no clique tree fits).
     """
 
     variables: tuple[str, ...]
@@ -83,9 +89,9 @@ class Assignment:
         """Plain Python values, ready for JSON."""
         return {
             "states": self.states,
-            "probability": self.probability,
+            "probability": _or_none(self.probability),
             "log_score": self.log_score,
-            "log_probability": self.log_probability,
+            "log_probability": _or_none(self.log_probability),
         }
 
     def __getitem__(self, variable: int | str) -> str:
@@ -111,15 +117,36 @@ class Best:
     ranked : tuple of Assignment
         As many as were asked for, or all there are with a positive probability.
     proven : bool
-        Whether no other assignment is better.
+        Whether no other assignment is better (by more than 1e-8, where scores are compared with a
+        bound: sums of floats hardly tell more).
     complete : bool
         Whether all possible assignments are among them.
+    upper : float
+        No assignment's log score is above this: that of the best one where it is proven by a clique
+        tree, else a bound that counts its own rounding.
+    status : str
+        ``"optimal"``: proven. ``"within gap"``: the search ended with :attr:`gap` left between
+        score and bound. ``"time limit"``: the clock ended it.
+    steps : tuple of str
+        What was run, in order.
     """
 
     ranked: tuple[Assignment, ...]
     proven: bool = True
     complete: bool = False
     seconds: float = field(default=0.0)
+    upper: float = math.nan
+    status: str = "optimal"
+    steps: tuple[str, ...] = ("clique tree",)
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.upper):
+            object.__setattr__(self, "upper", self.best.log_score)
+
+    @property
+    def gap(self) -> float:
+        """What a better assignment could gain at most, in log score."""
+        return max(self.upper - self.best.log_score, 0.0)
 
     @property
     def best(self) -> Assignment:
@@ -163,6 +190,10 @@ class Best:
         return {
             "proven": self.proven,
             "complete": self.complete,
+            "status": self.status,
+            "upper": self.upper,
+            "gap": self.gap,
+            "steps": list(self.steps),
             "seconds": self.seconds,
             "assignments": [a.to_dict() for a in self.ranked],
         }
@@ -177,12 +208,18 @@ class Best:
         return frame
 
     def __repr__(self) -> str:
-        proven = "proven" if self.proven else "not proven"
+        proven = (
+            "proven" if self.proven else f"{self.status}, at most {self.gap:.4g} below the best"
+        )
         return f"Best({counted(len(self), 'assignment')}, {proven}; {self.best!r})"
 
     def _repr_html_(self) -> str:
         rows = list(self.best.states.items())[:_SHOWN]
-        about = f"log score {self.log_score:.6g}, probability {self.best.probability:.4g}"
+        about = f"log score {self.log_score:.6g}"
+        if not math.isnan(self.log_probability):
+            about += f", probability {self.best.probability:.4g}"
+        if not self.proven:
+            about += f"; {self.status}: at most {self.gap:.4g} below the best"
         more = len(self.best.variables) - len(rows)
         last = f"and {more:,} more variables" if more else ""
         return card("Best assignment", about, ("variable", "state"), rows, last)
@@ -196,9 +233,15 @@ def mpe(
     *,
     variables: Sequence[int | str] | None = None,
     time_limit: float | None = None,
+    gap: float = 0.0,
     max_gib: float = 4.0,
 ) -> Best:
-    """The most probable explanation: the best states of all variables together, exactly.
+    """The most probable explanation: the best states of all variables together.
+
+    Exact by a clique tree where one fits. Where none does, one assignment is searched for, with an
+    upper bound on all (``upper``, ``gap``, ``status``): by a maximum flow where the model is a
+    cut, which is exact; else by dual block ascent, rounding and moves, and in the time left by
+    toulbar2's branch and bound where pytoulbar2 is installed.
 
     Parameters
     ----------
@@ -210,9 +253,13 @@ def mpe(
     variables : list, optional
         Marginal MAP: the best states of these variables, all others summed out.
     time_limit : float, optional
-        Seconds, beyond which RefusedError is raised.
+        Seconds. A search ends then at the latest (but for a step under way); without it, when
+        nothing has moved for a while. With ``k`` > 1 or ``variables`` there is no search: beyond
+        the limit RefusedError is raised.
+    gap : float
+        A search may stop once no assignment is better by more than this, in log score.
     max_gib : float
-        Refuse a model whose largest clique would fill more than this.
+        No clique tree whose largest clique would fill more than this.
 
     Examples
     --------
@@ -246,16 +293,20 @@ def mpe(
         inside = [place[v] for v in wanted]
     else:
         graph, inside = with_both(model, hard, soft), wanted
-    problem = only_tables(condition(graph))
-    tree, maximise = _tree(problem, inside, variables is not None)
-    advice = _ADVICE if variables is None else _ADVICE_MAP
-    check_fits(tree, "mpe", advice, max_gib, time_limit)
-    cliques = with_tree(problem, tree, deadline)
-    log_z = cliques.collect() + constant_of(problem)
-    whole = cliques.collect(maximise)
-    found, complete = _ranked(cliques, problem, whole, k)
     names = tuple(model.name(v) for v in wanted)
     states = tuple(model.states(v) for v in wanted)
+    try:
+        found, complete, log_z = _by_tree(
+            graph, k, None if variables is None else inside, deadline, max_gib, time_limit
+        )
+    except RefusedError:
+        if k > 1 or variables is not None:
+            raise
+        answer = search(condition(graph), deadline, gap)
+        one = Assignment(names, answer.x, answer.score, math.nan, states)
+        proven = answer.status == "optimal"
+        seconds = time.perf_counter() - began
+        return Best((one,), proven, False, seconds, answer.upper, answer.status, answer.steps)
     ranked = []
     for score, x in found:
         if variables is None:
@@ -263,6 +314,33 @@ def mpe(
         log_probability = min(score - log_z, 0.0)
         ranked.append(Assignment(names, x[inside].astype(np.int64), score, log_probability, states))
     return Best(tuple(ranked), True, complete, time.perf_counter() - began)
+
+
+def _by_tree(
+    graph: FactorGraph,
+    k: int,
+    inside: list[int] | None,
+    deadline: float,
+    max_gib: float,
+    time_limit: float | None,
+) -> tuple[list[tuple[float, NDArray[np.int32]]], bool, float]:
+    """The k best (score, assignment) by a clique tree, whether these are all, and log Z.
+
+    ``inside``: marginal MAP of these variables. Raises RefusedError where no tree fits.
+    """
+    problem = only_tables(condition(graph))
+    sums = inside is not None
+    tree, maximise = _tree(problem, inside or [], sums)
+    check_fits(tree, "mpe", _ADVICE_MAP if sums else _ADVICE, max_gib, time_limit)
+    cliques = with_tree(problem, tree, deadline)
+    log_z = cliques.collect() + constant_of(problem)
+    whole = cliques.collect(maximise)
+    return *_ranked(cliques, problem, whole, k), log_z
+
+
+def _or_none(number: float) -> float | None:
+    """For JSON, which has no NaN."""
+    return None if math.isnan(number) else number
 
 
 def _wanted(model: FactorGraph, variables: Any) -> list[int]:

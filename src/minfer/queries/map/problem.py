@@ -89,7 +89,7 @@ class Problem:
 
     def pair_tables(self) -> tuple[NDArray[np.int32], list[NDArray[np.float64]]]:
         """Scopes (F, 2) and tables of a pairwise problem."""
-        off, fptr, sv, ft, fw, tab = (self.wires[i] for i in (0, 3, 4, 9, 10, 11))
+        off, sv, ft, fw, tab = (self.wires[i] for i in (0, 4, 9, 10, 11))
         scopes = sv.reshape(-1, 2)
         tables = []
         cards = np.diff(off)

@@ -1,0 +1,182 @@
+"""Binary pairwise models as cuts: the best assignment by maximum flow, exact where signs allow it.
+
+Every table over two binary variables is a constant, a unary number of each, and a price for being
+different,
+
+    t(x, y) = a + b x + c y - J [x != y],     J = (t00 + t11 - t01 - t10) / 2.
+
+Where no J is negative, maximising is a minimum cut (Greig, Porteous & Seheult 1989). A negative J
+becomes positive when one of its variables is read the other way round; some choice of variables
+does that for all at once if and only if no cycle has an odd number of negative J: the model is
+*balanced*.
+
+Numbers become 64-bit integers by a power of two, the largest below 2^58: each is off by half a unit
+at most, and half a unit for each is added to the bound. The flow is by scipy, whose
+capacities have 32 bits: first the leading bits, then what that left, cut to what can still flow
+(the capacity of the cut just found), and so on. Every stage is a feasible flow of the 64-bit
+network, and the last one, where no bit is lost or the cut is used up, is a maximum flow.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.queries.map.problem import Problem
+
+_BITS = 30  # of one capacity; two of them are added where flow can go either way
+
+
+@dataclass(frozen=True, eq=False)
+class Ising:
+    """constant + sum_i unary_i x_i - sum_e price_e [x_i != x_j], each pair once; slack: rounding.
+
+    A price of a pair with zeros stands in for infinity: it exceeds all that can be gained.
+    """
+
+    constant: float
+    unary: NDArray[np.float64]
+    pairs: NDArray[np.int64]  # (E, 2)
+    price: NDArray[np.float64]
+    slack: float
+
+    def flips(self) -> NDArray[np.bool_] | None:
+        """The variables to read the other way round so that no price is negative, if that can be.
+
+        With i and not-i as two nodes, pairs say which of them agree; no variable may agree with its
+        own opposite.
+        """
+        from scipy.sparse import coo_matrix
+        from scipy.sparse.csgraph import connected_components
+
+        n = len(self.unary)
+        i, j = self.pairs.T
+        other = np.where(self.price < 0.0, n, 0)
+        use = self.price != 0.0
+        row = np.concatenate([i[use], (i + n)[use]])
+        col = np.concatenate([(j + other)[use], (j + n - other)[use]])
+        links = coo_matrix((np.ones(len(row), np.int8), (row, col)), shape=(2 * n, 2 * n))
+        label = connected_components(links, directed=False)[1]
+        if (label[:n] == label[n:]).any():
+            return None
+        return label[:n] > label[n:]
+
+
+def ising(problem: Problem, theta: NDArray[np.float64]) -> Ising | None:
+    """A problem over binary variables and pairs in these terms; None where it is none.
+
+    ``theta`` are its unary terms, both states of each variable in the running.
+    """
+    if not problem.pairwise or not (problem.cards == 2).all() or np.isneginf(theta).any():
+        return None
+    scopes, tables = problem.pair_tables()
+    t = np.array(tables).reshape(len(tables), 4)
+    finite = np.isfinite(t)
+    spread = np.where(finite, t, -np.inf).max(axis=1, initial=-np.inf)
+    least = np.where(finite, t, np.inf).min(axis=1, initial=np.inf)
+    pair = theta.reshape(-1, 2)
+    gain = float((spread - least).sum()) + float(np.abs(pair[:, 1] - pair[:, 0]).sum())
+    t = np.where(finite, t, least[:, None] - 2.0 * gain - 1.0)
+    a, t01, t10, t11 = t.T
+    price = ((a - t01) + (t11 - t10)) / 2.0
+    b = ((t11 - t01) + (t10 - a)) / 2.0
+    c = ((t11 - t10) + (t01 - a)) / 2.0
+    n = problem.n
+    unary = pair[:, 1] - pair[:, 0]
+    unary = unary + np.bincount(scopes[:, 0], b, n) + np.bincount(scopes[:, 1], c, n)
+    low, high = scopes.min(axis=1).astype(np.int64), scopes.max(axis=1).astype(np.int64)
+    keys, which = np.unique(low * n + high, return_inverse=True)
+    merged = np.bincount(which.ravel(), price, len(keys))
+    pairs = np.stack([keys // max(n, 1), keys % max(n, 1)], axis=1)
+    constant = math.fsum([problem.constant, *pair[:, 0].tolist(), *a.tolist()])
+    most = 8.0 + float(np.bincount(scopes.ravel(), minlength=n).max(initial=0))
+    size = float(np.abs(t).sum()) + float(np.abs(theta).sum())
+    slack = 8.0 * most * 2.0**-52 * size + problem.slack
+    return Ising(constant, unary, pairs, merged, slack)
+
+
+def by_flow(model: Ising, flip: NDArray[np.bool_]) -> tuple[NDArray[np.int32], float]:
+    """The best assignment of a balanced model, and a bound that it meets up to rounding."""
+    unary = np.where(flip, -model.unary, model.unary)
+    negative = model.price < 0.0
+    constant = math.fsum(
+        [model.constant, *model.unary[flip].tolist(), *(-model.price[negative]).tolist()]
+    )
+    x, top = best_cut(unary, model.pairs, np.abs(model.price))
+    bound = constant + top
+    bound += model.slack + 4.0 * 2.0**-52 * (abs(constant) + abs(top))
+    return np.where(flip, 1 - x, x).astype(np.int32), bound
+
+
+def best_cut(
+    unary: NDArray[np.float64], pairs: NDArray[np.int64], price: NDArray[np.float64]
+) -> tuple[NDArray[np.int32], float]:
+    """The best x of sum unary x - sum price [x_i != x_j], price >= 0, and a bound on its value."""
+    n = len(unary)
+    largest = max(float(np.abs(unary).max(initial=0.0)), float(price.max(initial=0.0)))
+    if not largest > 0.0:
+        return np.zeros(n, dtype=np.int32), 0.0
+    power = 57 - math.frexp(largest)[1]
+    whole = np.rint(np.ldexp(unary, power)).astype(np.int64)
+    costs = np.rint(np.ldexp(price, power)).astype(np.int64)
+    inside = _reachable(whole, pairs, costs)
+    different = inside[pairs[:, 0]] != inside[pairs[:, 1]]
+    value = _sum(whole[inside]) - _sum(costs[different])
+    off = (n + len(price) + 1) // 2  # half a unit for each number
+    top = math.ldexp(float(value + off), -power)
+    return inside.astype(np.int32), top + 2.0**-52 * abs(top)
+
+
+def _sum(numbers: NDArray[np.int64]) -> int:
+    """The sum as an integer of Python's, which cannot overflow."""
+    return (int((numbers >> 32).sum()) << 32) + int((numbers & 0xFFFFFFFF).sum())
+
+
+def _reachable(
+    unary: NDArray[np.int64], pairs: NDArray[np.int64], costs: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """The side of the source in a minimum cut; capacities are 64-bit integers."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+    n, m = len(unary), len(pairs)
+    source, sink = n, n + 1
+    every = np.arange(n)
+    i, j = pairs.T
+    row = np.concatenate([i, j, np.full(n, source), every])
+    col = np.concatenate([j, i, every, np.full(n, sink)])
+    left = np.concatenate([costs, costs, np.maximum(unary, 0), np.maximum(-unary, 0)])
+    twin = np.concatenate([np.arange(m, 2 * m), np.arange(m)])
+    shape = (n + 2, n + 2)
+    most = int(left.max())  # no path can carry more
+    while True:
+        most = min(most, int(left.max()))
+        shift = max(most.bit_length() - _BITS, 0)
+        capacity = np.minimum(left, most) >> shift
+        use = np.flatnonzero(capacity)
+        # opposite arcs both belong to the network, though one of them may be full
+        use = np.union1d(use, twin[use[use < 2 * m]])
+        network = csr_matrix((capacity[use].astype(np.int32), (row[use], col[use])), shape=shape)
+        flow = maximum_flow(network, source, sink).flow.tocoo()
+        keys = flow.row.astype(np.int64) * (n + 2) + flow.col
+        order = np.argsort(keys, kind="stable")
+        at = np.searchsorted(keys[order], row * (n + 2) + col)
+        at = np.minimum(at, max(len(keys) - 1, 0))
+        found = order[at] if len(keys) else at
+        carried = np.zeros(len(row), dtype=np.int64)
+        if len(keys):
+            hit = keys[found] == row * (n + 2) + col
+            carried[hit] = flow.data[found[hit]].astype(np.int64) << shift
+        left = left - carried
+        is_open = np.flatnonzero((np.minimum(left, most) >> shift) > 0)
+        ones = np.ones(len(is_open), np.int8)
+        rest = csr_matrix((ones, (row[is_open], col[is_open])), shape=shape)
+        inside = np.zeros(n + 2, dtype=bool)
+        inside[breadth_first_order(rest, source, return_predecessors=False)] = True
+        crossing = inside[row] & ~inside[col]
+        most = _sum(left[crossing])
+        if shift == 0 or most == 0:
+            return inside[:n]

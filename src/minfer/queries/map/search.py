@@ -1,0 +1,278 @@
+"""The best assignment where no clique tree fits: what is run, in which order, and when it ends.
+
+1. States that a factor forbids whatever the others do leave the running.
+2. A binary pairwise model is a cut: the answer, where signs are balanced; else roof duality gives a
+   bound and states that some best assignment has.
+3. Dual block ascent lowers the bound; assignments are read off it, and bettered by moves on trees,
+   in blocks and, of pairs with more labels, by expansions. States that the bound excludes go, so
+   that both get easier. In turn, until they meet, or nothing moves, or the time is over.
+4. With time left and pytoulbar2 installed, its branch and bound.
+
+The bound counts its own rounding, so it is above every score, not only nearly so.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.conditioning import Conditioned
+from minfer.errors import ContradictionError, RefusedError
+from minfer.queries.map import toulbar
+from minfer.queries.map.dual import Dual
+from minfer.queries.map.flow import by_flow, ising
+from minfer.queries.map.moves import Moves
+from minfer.queries.map.persistency import persistent
+from minfer.queries.map.problem import Problem, lay_out
+
+#: Scores that differ by less are not told apart.
+TOLERANCE = 1e-8
+_MOST_SWEEPS = 3000  # without a time limit
+_QUIET_ROUNDS = 30  # without a better assignment or bound, then the search ends by itself
+_SMALL = 0.02  # seconds that the moves of a round take at least
+_HELD, _STILL = 4, 24  # moves that change nothing: then all may move, the walk begins elsewhere
+_WIDTHS = (8.0, 12.0, 15.0)  # log2 of the cells of blocks' largest cliques
+_MANY = 200  # variables from which expansions are tried
+_SEED = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """An assignment (V,) with its score, a bound on all scores, and how the search ended."""
+
+    x: NDArray[np.int64]
+    score: float
+    upper: float
+    status: str
+    steps: tuple[str, ...]
+
+
+def search(
+    model: Conditioned, deadline: float = math.inf, gap: float = 0.0, use_toulbar: bool = True
+) -> Found:
+    """The best assignment of a conditioned model, or a good one with a bound.
+
+    Ends when bound and score are within ``gap``, at the ``deadline`` (of time.perf_counter), or
+    when nothing moves any more. Raises ContradictionError where that proves that nothing is possible,
+    RefusedError where no possible assignment was found.
+    """
+    return _Search(lay_out(model), deadline, gap).run(use_toulbar)
+
+
+class _Search:
+    def __init__(self, problem: Problem, deadline: float, gap: float) -> None:
+        self.problem = problem
+        self.deadline = deadline
+        self.gap = gap
+        self.tolerance = TOLERANCE + 4.0 * problem.slack / problem.scale
+        self.x = np.zeros(problem.n, dtype=np.int32)
+        self.score = -math.inf
+        self.upper = math.inf
+        self.steps: list[str] = []
+        self.rng = np.random.default_rng(_SEED)
+        self.walk: NDArray[np.int32] | None = None  # of moves: where it is,
+        self.level, self.still = -math.inf, 0  # its score, and how long it has been so
+
+    # ------------------------------------------------------------ what is known
+
+    def offer(self, x: NDArray[np.int32]) -> bool:
+        """Keep an assignment if it is the best so far."""
+        score = self.problem.score(x)
+        if not score > self.score:
+            return False
+        self.x, self.score = x.copy(), score
+        return True
+
+    def lower(self, bound: float) -> None:
+        """A bound (scaled) on all assignments, or on all that are better than the best so far."""
+        if not math.isnan(bound):
+            self.upper = min(self.upper, max(bound / self.problem.scale, self.score))
+
+    def exhausted(self) -> None:
+        """No assignment is better, but for rounding."""
+        if self.score == -math.inf:
+            raise ContradictionError(
+                "every assignment has probability zero: the model's zeros, or the model's zeros "
+                "and the evidence, contradict each other"
+            )
+        self.upper = min(self.upper, self.score + self.problem.slack / self.problem.scale)
+
+    @property
+    def done(self) -> bool:
+        return self.upper - self.score <= max(self.tolerance, self.gap)
+
+    @property
+    def late(self) -> bool:
+        return time.perf_counter() > self.deadline
+
+    @property
+    def cut(self) -> float:
+        """How far below the best a state may be at a visit, in scaled numbers."""
+        if self.score == -math.inf or self.upper == math.inf:
+            return math.inf
+        p = self.problem
+        return (self.upper - self.score) * p.scale + p.slack + TOLERANCE * p.scale
+
+    # ------------------------------------------------------------ the search
+
+    def run(self, use_toulbar: bool) -> Found:
+        p = self.problem
+        dual = Dual(p)
+        if not dual.supported:
+            self.exhausted()
+        if p.n == 0:
+            self.offer(self.x)
+            self.exhausted()
+            return self._found()
+        self._cuts(dual)
+        if not self.done:
+            self._rounds(dual, use_toulbar and toulbar.available() and self.deadline < math.inf)
+        if not self.done and not self.late and use_toulbar and self.deadline < math.inf:
+            self._prove()
+        return self._found()
+
+    def _found(self) -> Found:
+        if self.score == -math.inf:
+            raise RefusedError(
+                "mpe: no assignment with a positive probability was found, though none was proven "
+                "to be impossible; allow more time (time_limit), or observe more variables"
+            )
+        self.upper = max(self.upper, self.score)
+        if self.upper - self.score <= self.tolerance:
+            status = "optimal"
+        else:
+            status = "time limit" if self.late else "within gap"
+        x = self.problem.whole(self.x)
+        return Found(x, self.score, self.upper, status, tuple(self.steps))
+
+    def _cuts(self, dual: Dual) -> None:
+        """Binary pairwise models: all by a flow, or some states and a bound."""
+        model = ising(self.problem, dual.theta)
+        if model is None:
+            return
+        flip = model.flips()
+        if flip is not None:
+            self.steps.append("maximum flow")
+            x, bound = by_flow(model, flip)
+            self.offer(x)
+            self.lower(bound)
+            return
+        self.steps.append("roof duality")
+        known, bound = persistent(model)
+        self.lower(bound)
+        certain = np.flatnonzero(known >= 0)
+        dual.theta[self.problem.off[certain] + 1 - known[certain]] = -np.inf
+        dual._bury()
+
+    def _rounds(self, dual: Dual, short: bool) -> None:
+        """Sweeps and moves in turn. ``short``: somebody else waits to prove the rest."""
+        p = self.problem
+        moves = Moves(p, self.rng)
+        self.steps.append("dual ascent")
+        batch, quiet, since = 1, 0, 0
+        sweeping, began = True, time.perf_counter()
+        share = began + 0.3 * (self.deadline - began) if short else self.deadline
+        while not self.done and not self.late:
+            before = (self.upper, self.score)
+            start = time.perf_counter()
+            if sweeping:
+                for _ in range(batch):
+                    if not dual.sweep(self.cut):
+                        self.exhausted()
+                        return
+                    if self.late:
+                        break
+                self.lower(dual.bound())
+                x = dual.rounded()
+                self.offer(x)
+                moves.trees(x)
+                self.offer(x)
+                batch = min(2 * batch, 32)
+            spent = time.perf_counter() - start
+            if self.done or self.late:
+                break
+            self._moves(dual, moves, max(spent, _SMALL))
+            better = self.score > before[1]
+            if better and self.level < self.score * p.scale:
+                self.walk = None  # go on from there
+            fell = before[0] - self.upper
+            if sweeping and batch == 32 and fell <= 1e-3 * max(self.upper - self.score, 0.0):
+                since += 1
+                sweeping = since < 3
+            elif fell > 0.0:
+                since = 0
+            if better:
+                sweeping, quiet, since = True, 0, 0  # more states may go now
+            elif not sweeping or fell <= 1e-6 * (self.upper - self.score):
+                quiet += 1
+            if self.deadline == math.inf and (quiet >= _QUIET_ROUNDS or dual.sweeps > _MOST_SWEEPS):
+                break
+            if time.perf_counter() > share and quiet >= 3:
+                break
+
+    def _moves(self, dual: Dual, moves: Moves, seconds: float) -> None:
+        """Go on with the walk of moves for some time; from somewhere else once it stands still."""
+        p = self.problem
+        until = min(time.perf_counter() + seconds, self.deadline)
+        if self.walk is None:
+            self.walk = self.x.copy() if self.score > -math.inf else dual.rounded()
+            self.level, self.still = moves.value(self.walk), 0
+        x = self.walk
+        if moves.can_fuse and p.cards.max() > 2 and p.n > _MANY:
+            x[:] = moves.expansions(x, until)
+            self.offer(x)
+        while True:
+            if moves.block(x, float(self.rng.choice(_WIDTHS))):
+                self.offer(x)
+                if self.score > -math.inf:
+                    self.exhausted()
+                return
+            moves.trees(x)
+            level = moves.value(x)
+            if level > self.level + 1e-9 * abs(self.level):
+                self.level, self.still = level, 0
+                self.offer(x)
+            else:
+                self.still += 1
+            if self.still == _HELD:
+                moves.release()
+            if self.still >= _STILL:
+                self._elsewhere(dual, moves, x)
+            if time.perf_counter() > until:
+                return
+
+    def _elsewhere(self, dual: Dual, moves: Moves, x: NDArray[np.int32]) -> None:
+        """Begin the walk anew: the best with many states drawn, or a few others that are held."""
+        p = self.problem
+        x[:] = self.x if self.score > -math.inf else dual.rounded()
+        drawn = (self.rng.random(p.n) * p.cards).astype(np.int32)
+        self.level, self.still = -math.inf, 0
+        candidates = np.flatnonzero(moves.movable)
+        if self.rng.random() < 0.5 or not len(candidates):
+            anew = self.rng.random(p.n) < 2.0 ** -self.rng.uniform(0.0, 5.0)
+            anew &= moves.movable
+            x[anew] = drawn[anew]
+            return
+        some = self.rng.choice(candidates, min(int(self.rng.integers(1, 4)), len(candidates)))
+        x[some] = np.where(drawn[some] == x[some], (x[some] + 1) % p.cards[some], drawn[some])
+        moves.hold(some)
+
+    def _prove(self) -> None:
+        """Branch and bound by toulbar2, as long as there is time."""
+        if self.problem.blocks or not toulbar.available():
+            return
+        answer = toulbar.solve(self.problem, self.score, self.deadline - time.perf_counter())
+        self.steps.append("toulbar2")
+        if answer is None:
+            return
+        x, bound = answer
+        if x is not None:
+            self.offer(x)
+        if bound == -math.inf:
+            self.exhausted()
+        else:
+            self.lower(bound)
