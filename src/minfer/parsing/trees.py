@@ -120,6 +120,46 @@ class Tree:
             out[i] = result
         return log_z
 
+    def max_messages(
+        self, incoming: NDArray[np.float64], out: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """The same by maxima over trees: the best with each arc, and without, by decoding."""
+        tops = np.empty(len(incoming))
+        rows = np.asarray(incoming, dtype=np.float64).reshape(len(incoming), -1, 2)
+        for i, row in enumerate(rows):
+            tops[i] = self._best(row)
+            for arc in range(len(row)):
+                for state in (0, 1):
+                    one = row.copy()
+                    one[arc] = -np.inf
+                    one[arc, state] = 0.0
+                    out[i, 2 * arc + state] = self._best(one)
+        return tops
+
+    def _best(self, q: NDArray[np.float64]) -> float:
+        """The largest sum of the messages (A, 2) of arcs over all trees."""
+        from minfer.kernels import decode
+
+        n = self.n_words + 1
+        heads, work = np.empty(n, np.int64), np.empty(2 * n * n)
+        ints = np.empty(6 * n * n + 5 * n + 8, np.int64)
+        forced = np.isneginf(q[:, 0])
+        base = np.where(forced, 0.0, q[:, 0])
+        gain = q[:, 1] - base
+        n_forced = np.bincount(self._modifiers[forced], minlength=n)
+        gain[~forced & (n_forced[self._modifiers] > 0)] = -np.inf  # rivals of a forced arc
+        if (n_forced > 1).any():
+            return -np.inf
+        scores = np.full((n, n), -np.inf)
+        scores[self._heads, self._modifiers] = gain
+        if self.projective:
+            there_is = decode.eisner(scores, self.single_root, heads, work, ints) > -np.inf
+        else:
+            there_is = decode.chu_liu_edmonds(scores, self.single_root, heads, work, ints)
+        if not there_is or not is_tree(heads, self.projective, self.single_root):
+            return -np.inf
+        return float(base.sum() + scores[heads[1:], np.arange(1, n)].sum())
+
     def score(self, assignments: NDArray[np.int64]) -> NDArray[np.float64]:
         """0 where the arcs that are on form a tree, minus infinity elsewhere."""
         return np.array([self._score(row) for row in np.asarray(assignments)])

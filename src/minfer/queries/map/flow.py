@@ -89,7 +89,7 @@ def ising(problem: Problem, theta: NDArray[np.float64]) -> Ising | None:
     unary = unary + np.bincount(scopes[:, 0], b, n) + np.bincount(scopes[:, 1], c, n)
     low, high = scopes.min(axis=1).astype(np.int64), scopes.max(axis=1).astype(np.int64)
     keys, which = np.unique(low * n + high, return_inverse=True)
-    merged = np.bincount(which.ravel(), price, len(keys))
+    merged = np.bincount(which.ravel(), price, len(keys)).astype(np.float64)
     pairs = np.stack([keys // max(n, 1), keys % max(n, 1)], axis=1)
     constant = math.fsum([problem.constant, *pair[:, 0].tolist(), *a.tolist()])
     most = 8.0 + float(np.bincount(scopes.ravel(), minlength=n).max(initial=0))

@@ -3,8 +3,8 @@
 * *Trees*: the best states of all variables of a random forest together, the others as they are.
 * *Blocks*: the same of a block of bounded width, by elimination; it may be most of the model.
 * *Expansions* (Boykov, Veksler & Zabih 2001) and, in general, *fusions*: each variable of a
-  pairwise model keeps its state or takes that of a proposal, all at once, by a cut. Where the choice is not
-  balanced, roof duality decides on some of them, and the others stay: still never worse.
+  pairwise model keeps its state or takes that of a proposal, all at once, by a cut. Where the
+  choice is not balanced, roof duality decides on some, and the others stay: still never worse.
 
 Zeros are a high price here, so that an impossible assignment can be mended.
 """
@@ -157,7 +157,7 @@ class Moves:
         keys, which = np.unique(low * n + high, return_inverse=True)
         model = Ising(
             0.0, unary, np.stack([keys // n, keys % n], axis=1),
-            np.bincount(which.ravel(), price, len(keys)), 0.0,
+            np.bincount(which.ravel(), price, len(keys)).astype(np.float64), 0.0,
         )  # fmt: skip
         flip = model.flips()
         take = by_flow(model, flip)[0] if flip is not None else persistent(model)[0]

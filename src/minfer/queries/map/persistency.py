@@ -1,10 +1,10 @@
 """States that some best assignment of a binary pairwise model has, whatever its signs: QPBO.
 
 Every variable is doubled, x and its opposite; pairs with a negative price link x_i with the
-opposite of x_j instead, so the doubled model has no negative price and is a cut (Hammer, Hansen & Simeone
-1984; Kolmogorov & Rother 2007). Its maximum is the bound of the relaxation with half-integers (roof
-duality). Where x and its opposite come out opposite, some best assignment has that state
-(persistency), all of them together.
+opposite of x_j instead, so the doubled model has no negative price and is a cut (Hammer, Hansen &
+Simeone 1984; Kolmogorov & Rother 2007). Its maximum is the bound of the relaxation with
+half-integers (roof duality). Where x and its opposite come out opposite, some best assignment has
+that state (persistency), all of them together.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 Free variables in their order, states end to end, factors in three forms: tables and taps of label
 distances for compiled code (:mod:`minfer.kernels.dual`), and *blocks*, groups that answer for
-themselves by max messages (long logical factors, global ones). Nothing is approximated; all that
+themselves by max messages (global factors). Logical factors are chains of small tables
+(:mod:`minfer.decomposition`): being trees, they lose nothing in the relaxation; where a chain would
+be too large, they are blocks too. Nothing is approximated; all that
 is added here is what rounding may have hidden (:attr:`Problem.slack`).
 """
 
@@ -10,19 +12,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.conditioning import Conditioned
-from minfer.decomposition import _global_table
-from minfer.errors import ContradictionError
+from minfer.decomposition import _global_table, only_tables
+from minfer.errors import ContradictionError, RefusedError
 from minfer.factors import MAX_TABLE_CELLS, FactorGroup, Tables, n_entries
 from minfer.factors.distances import recognised
+from minfer.graph import FactorGraph
 
 _EPS = 2.220446049250313e-16
-#: A logical factor of at most so many cells is a table, a larger one answers for itself.
+#: A global factor of at most so many cells is a table, a larger one answers for itself.
 _MAX_CELLS = 256
 _STRUCTURED_FROM = 4  # labels from which tables are looked through for label distances
 #: Numbers whose sum is beyond this are scaled by a power of two first.
@@ -50,8 +54,9 @@ class Block:
 class Problem:
     """See the module's text. Scores here are those of the model, scaled by a power of two."""
 
-    model: Conditioned
-    free: NDArray[np.int64]  # the graph's numbers of the variables
+    graph: FactorGraph
+    model: Conditioned  # of the graph, perhaps with auxiliary variables behind its own
+    free: NDArray[np.int64]  # the model's numbers of the variables
     theta: NDArray[np.float64]
     wires: Wires
     size: NDArray[np.float64]  # (F,) the largest finite number of a factor
@@ -77,15 +82,34 @@ class Problem:
         """Whether there is nothing but factors over two variables."""
         return not self.blocks and bool((np.diff(self.wires[3]) == 2).all())
 
+    @cached_property
+    def floor(self) -> float:
+        """No possible assignment has a lower score (scaled); minus infinity where unknown."""
+        if self.blocks:
+            return -math.inf
+        fptr, sv, ft, fw, tab = (self.wires[i] for i in (3, 4, 9, 10, 11))
+        alive = self.theta > -np.inf
+        total = float(self.theta[alive].clip(max=0.0).sum()) + self.constant
+        cells = np.where(fw >= 0, fw + 1, 1)
+        for f in np.flatnonzero(fw < 0).tolist():
+            cells[f] = np.prod(self.cards[sv[fptr[f] : fptr[f + 1]]])
+        starts, first = np.unique(ft, return_index=True)
+        least = {}
+        for t, f in zip(starts.tolist(), first.tolist()):
+            part = tab[t : t + int(cells[f])]
+            least[t] = float(part[part > -np.inf].min(initial=0.0))
+        total += math.fsum(least[t] for t in ft.tolist())
+        return total - self.slack - 1e-9 * abs(total)
+
     def whole(self, x: NDArray[np.int32]) -> NDArray[np.int64]:
         """States of all variables of the graph."""
         out = np.maximum(self.model.fixed, 0).astype(np.int64)
         out[self.free] = x
-        return out
+        return out[: self.graph.n_variables]
 
     def score(self, x: NDArray[np.int32]) -> float:
         """The log score of states of the free variables, as the graph gives it."""
-        return float(self.model.graph.log_score(self.whole(x)))
+        return float(self.graph.log_score(self.whole(x)))
 
     def pair_tables(self) -> tuple[NDArray[np.int32], list[NDArray[np.float64]]]:
         """Scopes (F, 2) and tables of a pairwise problem."""
@@ -105,6 +129,7 @@ class Problem:
 
 def lay_out(model: Conditioned) -> Problem:
     """The problem of a conditioned model; ContradictionError where a known factor forbids it."""
+    own, model = model.graph, _chained(model)
     graph = model.graph
     free = np.flatnonzero(model.fixed < 0)
     place = np.full(graph.n_variables, -1, dtype=np.int64)
@@ -134,11 +159,11 @@ def lay_out(model: Conditioned) -> Problem:
     if constant == -np.inf:
         raise ContradictionError("every assignment has probability zero: a factor forbids the "
                                  "observed states of all its variables")  # fmt: skip
-    sizes = [float(g.magnitude().sum()) for g in graph.groups]
+    sizes = [float(g.magnitude().sum()) for g in own.groups]
     finite = np.abs(theta[np.isfinite(theta)])
     with np.errstate(over="ignore"):
         total = math.fsum(sizes) + float(finite.sum()) + abs(constant) + float(np.abs(fixed).sum())
-    n_unary = sum(len(g) for g in graph.groups if g.arity == 1)
+    n_unary = sum(len(g) for g in own.groups if g.arity == 1)
     most = 64.0 + (n_unary > len(free)) * n_unary  # additions of one sum, all told
     # |computed - true| of a score, of the field and of the constant: each <= most 2^-53 total
     scale = 1.0
@@ -149,8 +174,21 @@ def lay_out(model: Conditioned) -> Problem:
     slack = 4.0 * most * _EPS * total * scale
     blocks = [replace(b, **_places(b.group, place, off, model.fixed)) for b in blocks]
     return Problem(
-        model, free, theta * scale, wires, size, tuple(blocks), constant * scale, scale, slack
+        own, model, free, theta * scale, wires, size, tuple(blocks), constant * scale, scale, slack
     )
+
+
+def _chained(model: Conditioned) -> Conditioned:
+    """The model with its logical factors as chains of tables, unless these are too large."""
+    if all(g.form != "machine" for g in model.groups):
+        return model
+    rest = tuple(g for g in model.groups if g.form == "messages")
+    others = tuple(g for g in model.groups if g.form != "messages")
+    try:
+        chained = only_tables(replace(model, groups=others))
+    except RefusedError:
+        return model
+    return replace(chained, groups=(*chained.groups, *rest))
 
 
 def _parts(model: Conditioned, group: FactorGroup) -> list[Any]:
@@ -160,8 +198,6 @@ def _parts(model: Conditioned, group: FactorGroup) -> list[Any]:
             return list(recognised(group, 0.0))
         return [group]
     if group.form == "machine":
-        if group.n_cells <= _MAX_CELLS:
-            return [group.as_tables()]
         return [_block(model, group)]
     out: list[Any] = []
     large = []

@@ -57,8 +57,8 @@ def search(
     """The best assignment of a conditioned model, or a good one with a bound.
 
     Ends when bound and score are within ``gap``, at the ``deadline`` (of time.perf_counter), or
-    when nothing moves any more. Raises ContradictionError where that proves that nothing is possible,
-    RefusedError where no possible assignment was found.
+    when nothing moves any more. Raises ContradictionError where that proves that nothing is
+    possible, RefusedError where no possible assignment was found.
     """
     return _Search(lay_out(model), deadline, gap).run(use_toulbar)
 
@@ -89,6 +89,8 @@ class _Search:
 
     def lower(self, bound: float) -> None:
         """A bound (scaled) on all assignments, or on all that are better than the best so far."""
+        if self.score == -math.inf and bound < self.problem.floor:
+            self.exhausted()
         if not math.isnan(bound):
             self.upper = min(self.upper, max(bound / self.problem.scale, self.score))
 
@@ -176,7 +178,7 @@ class _Search:
         batch, quiet, since = 1, 0, 0
         sweeping, began = True, time.perf_counter()
         share = began + 0.3 * (self.deadline - began) if short else self.deadline
-        while not self.done and not self.late:
+        while not self.done and (dual.sweeps == 0 or not self.late):  # one round at least
             before = (self.upper, self.score)
             start = time.perf_counter()
             if sweeping:
@@ -228,7 +230,7 @@ class _Search:
         while True:
             if moves.block(x, float(self.rng.choice(_WIDTHS))):
                 self.offer(x)
-                if self.score > -math.inf:
+                if self.score > -math.inf or moves.value(x) + p.constant < p.floor:
                     self.exhausted()
                 return
             moves.trees(x)

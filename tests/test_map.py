@@ -1,0 +1,237 @@
+"""The search for the best assignment where no clique tree fits, against all assignments."""
+
+import itertools
+import json
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import drawn_best
+import minfer
+from minfer import ContradictionError, FactorGraph, RefusedError
+from minfer.conditioning import condition
+from minfer.queries.map import toulbar
+from minfer.queries.map.dual import Dual
+from minfer.queries.map.flow import Ising, best_cut, by_flow
+from minfer.queries.map.moves import Moves
+from minfer.queries.map.persistency import persistent
+from minfer.queries.map.problem import lay_out
+from minfer.queries.map.search import search
+
+NO_TREE = drawn_best.NO_TREE
+
+
+@pytest.mark.parametrize("kind", drawn_best.KINDS)
+def test_promises_on_drawn_models(kind):
+    first = drawn_best.KINDS.index(kind)
+    found = Counter(drawn_best.check(first + len(drawn_best.KINDS) * k) for k in range(40))
+    assert found["optimal"] >= 20
+    assert found["nothing found"] <= 2
+
+
+def some_pairs(rng, n=7):
+    every = [(a, b) for a in range(n) for b in range(a + 1, n)]
+    m = int(rng.integers(0, len(every) + 1))
+    return np.array([every[k] for k in rng.choice(len(every), m, replace=False)]).reshape(-1, 2)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_cuts_and_roof_duality_against_all_assignments(seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 8))
+    pairs = some_pairs(rng, n).astype(np.int64)
+    size = 10.0 ** int(rng.integers(-6, 7))
+    unary = rng.normal(size=n) * size
+    unary = np.round(unary) if seed % 3 == 0 else unary
+    model = Ising(0.0, unary, pairs, rng.normal(size=len(pairs)) * rng.choice([0.1, 1.0, 1e4]), 0.0)
+    every = np.indices([2] * n).reshape(n, -1).T
+    differ = every[:, pairs[:, 0]] != every[:, pairs[:, 1]]
+    values = every @ unary - differ @ model.price
+    room = 1e-12 * (np.abs(unary).sum() + np.abs(model.price).sum())
+    flip = model.flips()
+    if flip is not None:
+        x, bound = by_flow(model, flip)
+        own = values[(every == x).all(axis=1)][0]
+        assert own >= values.max() - room
+        assert values.max() - room <= bound <= own + 1e-11 * (1.0 + np.abs(values).max())
+    x, bound = persistent(model)
+    assert bound >= values.max() - room
+    best = every[values >= values.max() - room]
+    assert (best[:, x >= 0] == x[x >= 0]).all(axis=1).any()
+
+
+def test_balanced_means_no_cycle_with_an_odd_number_of_negative_prices():
+    ring = np.array([[0, 1], [1, 2], [0, 2]])
+    odd = Ising(0.0, np.zeros(3), ring, np.array([1.0, 1.0, -1.0]), 0.0)
+    assert odd.flips() is None
+    even = Ising(0.0, np.zeros(3), ring, np.array([-1.0, 1.0, -1.0]), 0.0)
+    flip = even.flips()
+    assert (flip[ring[:, 0]] != flip[ring[:, 1]]).tolist() == [True, False, True]
+
+
+def test_capacities_beyond_32_bits_are_exact():
+    # the best cut hangs on the last of some fifty bits
+    unary, price = np.array([1.0 + 2.0**-50, -1.0]), np.array([5.0])
+    x, bound = best_cut(unary, np.array([[0, 1]]), price)
+    assert x.tolist() == [1, 1]
+    assert 2.0**-50 <= bound <= 2.0**-48
+    x, _ = best_cut(np.array([1.0 - 2.0**-50, -1.0]), np.array([[0, 1]]), price)
+    assert x.tolist() == [0, 0]
+
+
+def test_an_ising_grid_is_proven_by_a_flow():
+    rng = np.random.default_rng(0)
+    g = FactorGraph.grid(rng.normal(size=(60, 60)), np.abs(rng.normal(size=7080)))
+    best = minfer.mpe(g)
+    assert best.proven
+    assert best.status == "optimal"
+    assert best.steps == ("maximum flow",)
+    assert 0.0 <= best.gap < 1e-8
+    assert math.isnan(best.log_probability)
+    assert json.loads(json.dumps(best.to_dict()))["assignments"][0]["probability"] is None
+    assert "proven" in repr(best)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_bound_never_rises_and_moves_never_lose(seed):
+    number = [3, 5, 6, 7, 8, 0, 1, 2][seed] + 10 * seed
+    _, graph, seen = drawn_best.draw(number)
+    try:
+        problem = lay_out(condition(minfer.queries.evidence.with_any_evidence(graph, seen)))
+    except ContradictionError:
+        return
+    dual = Dual(problem)
+    if not dual.supported or not problem.n:
+        return
+    bounds = []
+    for _ in range(20):
+        assert dual.sweep()
+        bounds.append(dual.bound())
+    size = 1e-12 * (1.0 + abs(bounds[0]))
+    assert all(b <= a + size for a, b in itertools.pairwise(bounds))
+    moves, rng = Moves(problem, np.random.default_rng(0)), np.random.default_rng(seed)
+    x = (rng.random(problem.n) * problem.cards).astype(np.int32)
+    for turn in range(12):
+        before = moves.value(x)
+        if turn % 3 == 0:
+            moves.trees(x)
+        elif turn % 3 == 1:
+            moves.block(x, 2.5)
+        elif moves.can_fuse:
+            x = moves.expansions(x, math.inf)
+        assert moves.value(x) >= before - 1e-9 * (1.0 + abs(before))
+
+
+def frustrated(seed=0, n=14, strength=2.0):
+    rng = np.random.default_rng(seed)
+    return FactorGraph.grid(rng.normal(size=(n, n)), strength * rng.normal(size=2 * n * (n - 1)))
+
+
+def test_a_frustrated_grid_has_score_bound_and_status():
+    g = frustrated()
+    best = minfer.mpe(g, max_gib=1e-6)
+    exact = minfer.mpe(g)
+    assert exact.steps == ("clique tree",)
+    assert exact.status == "optimal"
+    assert exact.gap == 0.0
+    assert best.log_score <= exact.log_score + 1e-9 <= best.upper + 2e-9
+    assert best.log_score == pytest.approx(float(g.log_score(best.numbers)))
+    assert best.log_score >= exact.log_score - 0.01 * abs(exact.log_score)
+    assert best.steps[:2] == ("roof duality", "dual ascent")
+    again = minfer.mpe(g, max_gib=1e-6)
+    if best.status == again.status == "within gap":
+        assert again.gap == pytest.approx(best.gap, abs=5.0)
+
+
+def test_a_gap_that_is_allowed_ends_the_search():
+    g = frustrated()
+    best = minfer.mpe(g, max_gib=1e-6, gap=1e6)
+    assert best.status == "within gap"
+    assert not best.proven
+    assert best.gap <= 1e6
+    assert "within gap" in repr(best)
+    assert "within gap" in best._repr_html_()
+
+
+def test_the_clock_ends_the_search():
+    best = minfer.mpe(frustrated(n=30), max_gib=1e-6, time_limit=1e-6)
+    assert best.status == "time limit"
+    assert best.log_score <= best.upper < math.inf
+
+
+def test_more_than_the_best_is_for_clique_trees_only():
+    with pytest.raises(RefusedError, match="k=1 goes on"):
+        minfer.mpe(frustrated(), k=2, max_gib=1e-6)
+    with pytest.raises(RefusedError, match="fewer variables"):
+        minfer.mpe(frustrated(), variables=range(0, 196, 2), max_gib=1e-9)
+
+
+def test_a_global_factor_without_maxima_is_named():
+    class Sums:
+        def messages(self, incoming, out):
+            out[:] = 0.0
+            return np.zeros(len(incoming))
+
+        def score(self, assignments):
+            return np.zeros(len(assignments))
+
+    g = FactorGraph.pairwise(np.zeros(20), [[0, 1]], [1.0]).add_global(np.arange(20), Sums())
+    with pytest.raises(RefusedError, match=r"global factor 2.* \(Sums\).*max_messages"):
+        minfer.mpe(g)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("projective", [True, False])
+@pytest.mark.parametrize("single_root", [True, False])
+def test_max_messages_of_trees(seed, projective, single_root):
+    from minfer.parsing.trees import NonProjectiveTree, ProjectiveTree, all_arcs
+
+    rng = np.random.default_rng(seed)
+    arcs = all_arcs(3)
+    keep = np.flatnonzero(rng.random(9) < 0.85)
+    kind = ProjectiveTree if projective else NonProjectiveTree
+    tree = kind(arcs[0][keep], arcs[1][keep], 3, single_root)
+    n = len(keep)
+    q = rng.normal(size=(2, n, 2))
+    q[rng.random(q.shape) < 0.1] = -np.inf
+    out = np.empty((2, 2 * n))
+    tops = tree.max_messages(q.reshape(2, -1), out)
+    cells = np.indices([2] * n).reshape(n, -1).T
+    cells = cells[tree.score(cells) == 0.0]
+    for row in range(2):
+        each = q[row][np.arange(n), cells]
+        assert tops[row] == pytest.approx(each.sum(axis=1).max(initial=-np.inf))
+        for a in range(n):
+            rest = np.delete(each, a, axis=1).sum(axis=1)
+            for s in (0, 1):
+                want = rest[cells[:, a] == s].max(initial=-np.inf)
+                assert out[row, 2 * a + s] == pytest.approx(want)
+
+
+@pytest.mark.skipif(not toulbar.available(), reason="pytoulbar2 is not installed")
+@pytest.mark.parametrize("number", [0, 1, 3, 5, 6, 7, 10, 13, 15])
+def test_proof_by_toulbar2(number):
+    _, graph, seen = drawn_best.draw(number)
+    scores = drawn_best.log_scores(graph, seen)
+    try:
+        problem = lay_out(condition(minfer.queries.evidence.with_any_evidence(graph, seen)))
+    except ContradictionError:
+        return
+    if not problem.n or scores.max() == -np.inf:
+        return
+    answer = toulbar.solve(problem, -math.inf, 20.0)
+    assert answer is not None
+    assert answer[0] is not None
+    assert problem.score(answer[0]) == pytest.approx(scores.max(), abs=1e-6)
+    assert scores.max() - 1e-12 <= answer[1] <= scores.max() + 1e-6
+    known = toulbar.solve(problem, float(scores.max()), 20.0)
+    assert known is not None
+    assert scores.max() - 1e-12 <= known[1] <= scores.max() + 1e-6
+
+
+def test_searching_is_repeatable():
+    graph = drawn_best.draw(13)[1]
+    one, two = (search(condition(graph)) for _ in range(2))
+    assert one.x.tolist() == two.x.tolist()
