@@ -72,8 +72,7 @@ def ising(problem: Problem, theta: NDArray[np.float64]) -> Ising | None:
     """
     if not problem.pairwise or not (problem.cards == 2).all() or np.isneginf(theta).any():
         return None
-    scopes, tables = problem.pair_tables()
-    t = np.array(tables).reshape(len(tables), 4)
+    scopes, t = problem.binary_tables()
     finite = np.isfinite(t)
     spread = np.where(finite, t, -np.inf).max(axis=1, initial=-np.inf)
     least = np.where(finite, t, np.inf).min(axis=1, initial=np.inf)
@@ -149,16 +148,16 @@ def _reachable(
     row = np.concatenate([i, j, np.full(n, source), every])
     col = np.concatenate([j, i, every, np.full(n, sink)])
     left = np.concatenate([costs, costs, np.maximum(unary, 0), np.maximum(-unary, 0)])
-    twin = np.concatenate([np.arange(m, 2 * m), np.arange(m)])
     shape = (n + 2, n + 2)
     most = int(left.max())  # no path can carry more
     while True:
         most = min(most, int(left.max()))
         shift = max(most.bit_length() - _BITS, 0)
         capacity = np.minimum(left, most) >> shift
-        use = np.flatnonzero(capacity)
-        # opposite arcs both belong to the network, though one of them may be full
-        use = np.union1d(use, twin[use[use < 2 * m]])
+        used = capacity > 0  # of opposite arcs both, though one of them may be full
+        used[:m] |= used[m : 2 * m]
+        used[m : 2 * m] = used[:m]
+        use = np.flatnonzero(used)
         network = csr_matrix((capacity[use].astype(np.int32), (row[use], col[use])), shape=shape)
         flow = maximum_flow(network, source, sink).flow.tocoo()
         keys = flow.row.astype(np.int64) * (n + 2) + flow.col

@@ -111,20 +111,13 @@ class Problem:
         """The log score of states of the free variables, as the graph gives it."""
         return float(self.graph.log_score(self.whole(x)))
 
-    def pair_tables(self) -> tuple[NDArray[np.int32], list[NDArray[np.float64]]]:
-        """Scopes (F, 2) and tables of a pairwise problem."""
-        off, sv, ft, fw, tab = (self.wires[i] for i in (0, 4, 9, 10, 11))
-        scopes = sv.reshape(-1, 2)
-        tables = []
-        cards = np.diff(off)
-        for f, (i, j) in enumerate(scopes.tolist()):
-            k, m, t, width = int(cards[i]), int(cards[j]), int(ft[f]), int(fw[f])
-            if width < 0:
-                tables.append(tab[t : t + k * m].reshape(k, m))
-            else:
-                apart = np.abs(np.arange(k)[:, None] - np.arange(m))
-                tables.append(tab[np.where(apart < width, t + 1 + apart, t)])
-        return scopes, tables
+    def binary_tables(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """Scopes (F, 2) and tables (F, 4) of a problem over pairs of binary variables."""
+        sv, ft, fw, tab = (self.wires[i] for i in (4, 9, 10, 11))
+        cell = np.arange(4)
+        apart = np.array([0, 1, 1, 0])
+        by_distance = np.where(apart < fw[:, None], 1 + apart, 0)
+        return sv.reshape(-1, 2), tab[ft[:, None] + np.where(fw[:, None] >= 0, by_distance, cell)]
 
 
 def lay_out(model: Conditioned) -> Problem:

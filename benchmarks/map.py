@@ -1,0 +1,233 @@
+"""The best assignment where no clique tree fits: promises, and what it takes.
+
+    python benchmarks/map.py drawn [--count 10000]         # promises against all assignments
+    python benchmarks/map.py ising [--side 512]            # proven by a flow
+    python benchmarks/map.py potts [--side 128] [--pgmax PYTHON]
+    python benchmarks/map.py uai [--data DIR] [--seconds 10] [NAME ...]
+
+``potts``: a noisy picture with 12 labels; the time until (upper - score) / (upper - score of the
+unary argmax) is at most 1 %, and what PGMax's dual solver (SDLP) needs to reach the same score: PYTHON
+is an interpreter with pgmax, minfer's own numbers travel in a file. Its compilation is not counted,
+its steps are run in chunks, at several temperatures, the best of which counts. ``uai``: clique trees
+switched off above 2^16 cells; the score against toulbar2's where that proves it within a minute
+(pytoulbar2 in this interpreter), else against the reference in ``results/map_toulbar2.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = Path(os.environ.get("MINFER_DATA") or ROOT.parent / "shared" / "data") / "uai"
+PROVEN = Path(__file__).parent / "results" / "map_toulbar2.json"
+LABELS, COUPLING, NOISE = 12, 1.0, 1.0
+
+
+def drawn(count: int) -> None:
+    sys.path.insert(0, str(ROOT / "tests"))
+    import drawn_best
+
+    found: Counter[str] = Counter()
+    for number in range(count):
+        found[drawn_best.check(number)] += 1
+    print(f"{count} drawn models, all promises kept: {dict(found)}")
+
+
+def ising(side: int) -> None:
+    import minfer
+    from minfer import FactorGraph
+
+    rng = np.random.default_rng(0)
+    for strength in (0.5, 1.0, 2.0):
+        field = rng.normal(size=(side, side))
+        pairs = strength * np.abs(rng.normal(size=2 * side * (side - 1)))
+        graph = FactorGraph.grid(field, pairs)
+        cpu = time.process_time()
+        best = minfer.mpe(graph)
+        cpu = time.process_time() - cpu
+        print(
+            f"{side}x{side}, couplings {strength} |N(0, 1)|: {best.status} by {best.steps[0]}, "
+            f"gap {best.gap:.1e}, {cpu:.1f} s of CPU",
+            flush=True,
+        )
+
+
+def picture(side: int) -> tuple[np.ndarray, np.ndarray]:
+    """Unary log-weights (pixels, labels) of a noisy picture of discs, and edges."""
+    rng = np.random.default_rng(1)
+    true = np.zeros((side, side), dtype=np.int64)
+    yy, xx = np.mgrid[:side, :side]
+    for _ in range(40):
+        cy, cx, r = (
+            rng.integers(0, side),
+            rng.integers(0, side),
+            rng.integers(side // 20, side // 5),
+        )
+        true[(yy - cy) ** 2 + (xx - cx) ** 2 < r * r] = rng.integers(LABELS)
+    unary = rng.normal(size=(side, side, LABELS)) * NOISE
+    unary[yy, xx, true] += 1.0
+    index = np.arange(side * side).reshape(side, side)
+    edges = np.concatenate(
+        [
+            np.stack([index[:, :-1].ravel(), index[:, 1:].ravel()], axis=1),
+            np.stack([index[:-1].ravel(), index[1:].ravel()], axis=1),
+        ]
+    )
+    return unary.reshape(-1, LABELS), edges
+
+
+def potts_score(unary: np.ndarray, edges: np.ndarray, x: np.ndarray) -> float:
+    same = x[edges[:, 0]] == x[edges[:, 1]]
+    return float(unary[np.arange(len(x)), x].sum() + COUPLING * same.sum())
+
+
+def potts(side: int, pgmax: str | None) -> None:
+    import minfer
+    from minfer import FactorGraph
+
+    unary, edges = picture(side)
+    graph = FactorGraph.empty([LABELS] * len(unary))
+    graph = graph.add_tables([[v] for v in range(len(unary))], list(unary))
+    graph = graph.add_potts(edges, COUPLING)
+    minfer.mpe(graph, time_limit=0.1)  # compiled
+    start = potts_score(unary, edges, unary.argmax(axis=1))
+    cpu = time.process_time()
+    best = minfer.mpe(graph, gap=1e-9)
+    whole = time.process_time() - cpu
+    wanted = 0.01 * (best.upper - start) / 1.01
+    cpu = time.process_time()
+    some = minfer.mpe(graph, gap=wanted)
+    seconds = time.process_time() - cpu
+    share = some.gap / (some.upper - start)
+    print(
+        f"{side}x{side}, {LABELS} labels: {100 * share:.2g} % of the way from the unary argmax left "
+        f"after {seconds:.2f} s of CPU (score {some.log_score:.2f}, upper {some.upper:.2f}); at the "
+        f"end {best.status}, gap {best.gap:.3g}, {whole:.1f} s"
+    )
+    if pgmax is None:
+        print("PGMax: no interpreter given (--pgmax)")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "problem.npz"
+        np.savez(path, unary=unary, edges=edges, target=some.log_score)
+        done = subprocess.run(
+            [pgmax, __file__, "pgmax", "--file", str(path)],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    print(done.stdout or f"PGMax does not run: {done.stderr.strip().splitlines()[-1]}")
+    for line in done.stdout.splitlines():
+        if line.startswith("{"):
+            answer = json.loads(line)
+            reached = answer["reached"]
+            text = f"reached after {reached:.1f} s" if reached else f"not in {answer['ran']:.0f} s"
+            ratio = (reached or answer["ran"]) / seconds
+            print(
+                f"PGMax at {answer['temperature']}: {text}, best {answer['best']:.2f}: {ratio:.0f}x"
+            )
+
+
+def run_pgmax(path: str) -> None:
+    """In the interpreter with pgmax."""
+    from tools import PGMax
+
+    tool = PGMax()
+    tool.setup()
+    data = np.load(path)
+    unary, edges, target = data["unary"], data["edges"], float(data["target"])
+    variables = tool.vgroup.NDVarArray(num_states=LABELS, shape=(len(unary),))
+    graph = tool.fgraph.FactorGraph(variable_groups=variables)
+    pairs = [[variables[a], variables[b]] for a, b in edges.tolist()]
+    graph.add_factors(
+        tool.fgroup.PairwiseFactorGroup(
+            variables_for_factors=pairs, log_potential_matrix=COUPLING * np.eye(LABELS)
+        )
+    )
+    solver = tool.infer.build_inferer(graph.bp_state, backend="sdlp")
+    chunk = 25
+    for temperature in (0.0, 0.01, 0.1):
+        start = solver.init(evidence_updates={variables: unary})
+        solver.run(start, logsumexp_temp=temperature, num_iters=chunk)  # compiled
+        arrays, spent, reached, best = start, 0.0, None, -math.inf
+        while spent < 60.0 and reached is None:
+            cpu = time.process_time()
+            arrays = solver.run(arrays, logsumexp_temp=temperature, num_iters=chunk)
+            tool.jax.block_until_ready(arrays.ftov_msgs)
+            spent += time.process_time() - cpu
+            x = np.asarray(solver.decode_primal_unaries(arrays)[0][variables])
+            best = max(best, potts_score(unary, edges, x))
+            if best >= target:
+                reached = spent
+        answer = {"temperature": temperature, "reached": reached, "ran": spent, "best": best}
+        print(json.dumps(answer), flush=True)
+
+
+def uai(data: Path, seconds: float, names: list[str]) -> None:
+    import minfer
+    from minfer.io.uai import read_uai
+
+    if not data.exists():
+        print(f"no models in {data}")
+        return
+    known = json.loads(PROVEN.read_text()) if PROVEN.exists() else {}
+    files = sorted(data.glob("*/*[0-9].uai.gz"))
+    print("| model | score | upper | status | s | toulbar2, proven within a minute |")
+    print("|---|---|---|---|---|---|")
+    reached = total = 0
+    for path in files:
+        name = path.name.removesuffix(".uai.gz")
+        if names and name not in names:
+            continue
+        seen = path.with_name(f"{name}.uai.evid.gz")
+        graph = read_uai(path, seen if seen.exists() else None)
+        wall = time.perf_counter()
+        best = minfer.mpe(graph, time_limit=seconds, max_gib=2.0**16 * 8 / 2**30)
+        wall = time.perf_counter() - wall
+        other = known.get(name)
+        if other is not None:
+            total += 1
+            reached += best.log_score >= other - 1e-5
+        shown = "-" if other is None else f"{other:.6g}"
+        print(
+            f"| {name} | {best.log_score:.6g} | {best.upper:.6g} | {best.status} | {wall:.1f} "
+            f"| {shown} |",
+            flush=True,
+        )
+    print(f"\ntoulbar2's proven score reached on {reached} of {total}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("part", choices=["drawn", "ising", "potts", "uai", "pgmax"])
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--side", type=int)
+    parser.add_argument("--pgmax")
+    parser.add_argument("--file")
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    a = parser.parse_args()
+    if a.part == "drawn":
+        drawn(a.count)
+    elif a.part == "ising":
+        ising(a.side or 512)
+    elif a.part == "potts":
+        potts(a.side or 128, a.pgmax)
+    elif a.part == "uai":
+        uai(a.data, a.seconds, a.names)
+    else:
+        run_pgmax(a.file)
+
+
+if __name__ == "__main__":
+    main()
