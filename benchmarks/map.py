@@ -6,11 +6,11 @@
     python benchmarks/map.py uai [--data DIR] [--seconds 10] [NAME ...]
 
 ``potts``: a noisy picture with 12 labels; the time until (upper - score) / (upper - score of the
-unary argmax) is at most 1 %, and what PGMax's dual solver (SDLP) needs to reach the same score: PYTHON
-is an interpreter with pgmax, minfer's own numbers travel in a file. Its compilation is not counted,
-its steps are run in chunks, at several temperatures, the best of which counts. ``uai``: clique trees
-switched off above 2^16 cells; the score against toulbar2's where that proves it within a minute
-(pytoulbar2 in this interpreter), else against the reference in ``results/map_toulbar2.json``.
+unary argmax) is at most 1 %, and what PGMax's dual solver (SDLP) needs to reach the same score:
+PYTHON is an interpreter with pgmax, minfer's own numbers travel in a file. Its compilation is not
+counted, its steps are run in chunks, at several temperatures, the best of which counts. ``uai``:
+clique trees switched off above 2^16 cells; the score against those that toulbar2 proved within a
+minute, kept in ``results/map_toulbar2.json``.
 """
 
 from __future__ import annotations
@@ -111,9 +111,9 @@ def potts(side: int, pgmax: str | None) -> None:
     seconds = time.process_time() - cpu
     share = some.gap / (some.upper - start)
     print(
-        f"{side}x{side}, {LABELS} labels: {100 * share:.2g} % of the way from the unary argmax left "
-        f"after {seconds:.2f} s of CPU (score {some.log_score:.2f}, upper {some.upper:.2f}); at the "
-        f"end {best.status}, gap {best.gap:.3g}, {whole:.1f} s"
+        f"{side}x{side}, {LABELS} labels: {100 * share:.2g} % of the way from unary argmax left "
+        f"after {seconds:.2f} s of CPU (score {some.log_score:.2f}, upper {some.upper:.2f}); "
+        f"at the end {best.status}, gap {best.gap:.3g}, {whole:.1f} s"
     )
     if pgmax is None:
         print("PGMax: no interpreter given (--pgmax)")

@@ -45,6 +45,7 @@ class Moves:
         self.wires = (*wires[:11], np.maximum(tab, -self.price))
         self.tables: tuple[NDArray, ...] | None = self._written_out()
         self.held = np.zeros(0, dtype=np.int64)
+        self.single = np.zeros(problem.n, dtype=bool)  # with one state in the running
         self.place = np.full(problem.n, -1, dtype=np.int32)
 
     def _written_out(self) -> tuple[NDArray, ...] | None:
@@ -67,6 +68,24 @@ class Moves:
         begin[taps] = at[which.ravel()]
         return (*self.wires[:9], begin, np.full_like(fw, -1), np.concatenate(more))
 
+    def restrict(self, theta: NDArray[np.float64], x: NDArray[np.int32]) -> None:
+        """Only states in the running from now on; x takes those of variables with no other."""
+        p = self.problem
+        self.theta = np.maximum(theta, -self.price)
+        alive = theta > -np.inf
+        n_alive = np.add.reduceat(alive.astype(np.int64), p.off[:-1])
+        self.single = n_alive == 1
+        where = np.flatnonzero(alive)
+        owner = np.repeat(np.arange(p.n), p.cards)[where]
+        state = np.zeros(p.n, dtype=np.int32)
+        state[owner] = where - p.off[owner]
+        x[self.single] = state[self.single]
+
+    def relax(self) -> None:
+        """All possible states again."""
+        self.theta = np.maximum(self.problem.theta, -self.price)
+        self.single[:] = False
+
     def hold(self, some: NDArray[np.int64]) -> None:
         """These stay as they are until the release."""
         self.held = some[self.movable[some]]
@@ -84,21 +103,23 @@ class Moves:
         return int(tree_moves(self.wires, self.theta, x, order, self.movable))
 
     def block(self, x: NDArray[np.int32], width: float) -> bool:
-        """The best states of a block; whether it was the whole model (then x is the best)."""
+        """The best states of a block; whether it was all: nothing in the running is better."""
         from minfer.kernels.blocks import best_block
 
         if self.tables is None:
             return False
         region = self._region()
+        if not len(region):
+            return bool(self.single.all())
         noise = 0.2 + self.rng.random(len(region))
         shift = int(self.rng.integers(0, 4))
         left = best_block(self.tables, self.theta, x, region, noise, width, shift, self.place)
-        return bool(left == 0 and len(region) == self.problem.n)
+        return bool(left == 0 and len(region) + int(self.single.sum()) == self.problem.n)
 
     def _region(self) -> NDArray[np.int64]:
         """Movable variables around a random one, or all where there are not too many."""
         n = self.problem.n
-        candidates = np.flatnonzero(self.movable)
+        candidates = np.flatnonzero(self.movable & ~self.single)
         if len(candidates) <= _REGION:
             return candidates
         vptr, vs, fptr, sv, sf = (self.wires[i] for i in (1, 2, 3, 4, 6))
@@ -112,7 +133,7 @@ class Moves:
             for s in vs[vptr[i] : vptr[i + 1]].tolist():
                 f = int(sf[s])
                 for j in sv[fptr[f] : fptr[f + 1]].tolist():
-                    if not seen[j] and self.movable[j]:
+                    if not seen[j] and self.movable[j] and not self.single[j]:
                         seen[j] = True
                         out.append(j)
         return np.array(out[:_REGION], dtype=np.int64)

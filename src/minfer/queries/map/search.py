@@ -34,7 +34,7 @@ TOLERANCE = 1e-8
 _MOST_SWEEPS = 3000  # without a time limit
 _QUIET_ROUNDS = 30  # without a better assignment or bound, then the search ends by itself
 _SMALL = 0.02  # seconds that the moves of a round take at least
-_HELD, _STILL = 4, 24  # moves that change nothing: then all may move, the walk begins elsewhere
+_HELD, _STILL = 2, 3  # moves that change nothing: then all may move, the walk begins elsewhere
 _WIDTHS = (8.0, 12.0, 15.0)  # log2 of the cells of blocks' largest cliques
 _MANY = 200  # variables from which expansions are tried
 _SEED = 20
@@ -75,6 +75,8 @@ class _Search:
         self.steps: list[str] = []
         self.rng = np.random.default_rng(_SEED)
         self.walk: NDArray[np.int32] | None = None  # of moves: where it is,
+        self.patience = 4 * _STILL  # with a walk that stands still, drawn for each
+        self.narrow = False  # whether it keeps to states in the running
         self.level, self.still = -math.inf, 0  # its score, and how long it has been so
 
     # ------------------------------------------------------------ what is known
@@ -199,7 +201,7 @@ class _Search:
                 break
             self._moves(dual, moves, max(spent, _SMALL))
             better = self.score > before[1]
-            if better and self.level < self.score * p.scale:
+            if better and self.level < self.score * p.scale and not self.narrow:
                 self.walk = None  # go on from there
             fell = before[0] - self.upper
             if sweeping and batch == 32 and fell <= 1e-3 * max(self.upper - self.score, 0.0):
@@ -224,6 +226,8 @@ class _Search:
             self.walk = self.x.copy() if self.score > -math.inf else dual.rounded()
             self.level, self.still = moves.value(self.walk), 0
         x = self.walk
+        if self.narrow:
+            moves.restrict(dual.theta, x)
         if moves.can_fuse and p.cards.max() > 2 and p.n > _MANY:
             x[:] = moves.expansions(x, until)
             self.offer(x)
@@ -242,7 +246,7 @@ class _Search:
                 self.still += 1
             if self.still == _HELD:
                 moves.release()
-            if self.still >= _STILL:
+            if self.still >= self.patience:
                 self._elsewhere(dual, moves, x)
             if time.perf_counter() > until:
                 return
@@ -250,13 +254,24 @@ class _Search:
     def _elsewhere(self, dual: Dual, moves: Moves, x: NDArray[np.int32]) -> None:
         """Begin the walk anew: the best with many states drawn, or a few others that are held."""
         p = self.problem
-        x[:] = self.x if self.score > -math.inf else dual.rounded()
+        self.patience = _STILL * 2 ** min(int(self.rng.geometric(0.5)) - 1, 4)
+        fewer = np.isneginf(dual.theta).sum() > np.isneginf(p.theta).sum()
+        self.narrow = bool(fewer) and not self.narrow
+        if self.narrow:
+            x[:] = dual.rounded()
+            moves.restrict(dual.theta, x)
+            if self.rng.random() < 0.5:
+                self.level, self.still = -math.inf, 0
+                return
+        else:
+            moves.relax()
+            x[:] = self.x if self.score > -math.inf else dual.rounded()
         drawn = (self.rng.random(p.n) * p.cards).astype(np.int32)
         self.level, self.still = -math.inf, 0
-        candidates = np.flatnonzero(moves.movable)
-        if self.rng.random() < 0.5 or not len(candidates):
+        candidates = np.flatnonzero(moves.movable & ~moves.single)
+        if self.rng.random() < 0.7 or not len(candidates):
             anew = self.rng.random(p.n) < 2.0 ** -self.rng.uniform(0.0, 5.0)
-            anew &= moves.movable
+            anew &= moves.movable & ~moves.single
             x[anew] = drawn[anew]
             return
         some = self.rng.choice(candidates, min(int(self.rng.integers(1, 4)), len(candidates)))
