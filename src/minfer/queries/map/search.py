@@ -76,6 +76,7 @@ class _Search:
         self.rng = np.random.default_rng(_SEED)
         self.walk: NDArray[np.int32] | None = None  # of moves: where it is,
         self.patience = 4 * _STILL  # with a walk that stands still, drawn for each
+        self.begun = False  # whether there was one
         self.narrow = False  # whether it keeps to states in the running
         self.level, self.still = -math.inf, 0  # its score, and how long it has been so
 
@@ -223,7 +224,8 @@ class _Search:
         p = self.problem
         until = min(time.perf_counter() + seconds, self.deadline)
         if self.walk is None:
-            self.walk = self.x.copy() if self.score > -math.inf else dual.rounded()
+            self.walk = self.x.copy() if self.score > -math.inf and self.begun else dual.rounded()
+            self.begun = True
             self.level, self.still = moves.value(self.walk), 0
         x = self.walk
         if self.narrow:
@@ -252,7 +254,7 @@ class _Search:
                 return
 
     def _elsewhere(self, dual: Dual, moves: Moves, x: NDArray[np.int32]) -> None:
-        """Begin the walk anew: the best with many states drawn, or a few others that are held."""
+        """Begin the walk anew, at the best or at what the dual says, with states drawn or held."""
         p = self.problem
         self.patience = _STILL * 2 ** min(int(self.rng.geometric(0.5)) - 1, 4)
         fewer = np.isneginf(dual.theta).sum() > np.isneginf(p.theta).sum()
@@ -265,7 +267,8 @@ class _Search:
                 return
         else:
             moves.relax()
-            x[:] = self.x if self.score > -math.inf else dual.rounded()
+            near = self.score > -math.inf and self.rng.random() < 0.6
+            x[:] = self.x if near else dual.rounded()
         drawn = (self.rng.random(p.n) * p.cards).astype(np.int32)
         self.level, self.still = -math.inf, 0
         candidates = np.flatnonzero(moves.movable & ~moves.single)
