@@ -59,6 +59,23 @@ def test_query_several_and_all(garden):
     assert "sprinkler" in run("query", garden).stdout
 
 
+def test_mpe_beyond_clique_trees(tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "glass.minfer"
+    size = 40
+    field, pairs = rng.normal(size=(size, size)), 2.0 * rng.normal(size=2 * size * (size - 1))
+    minfer.write(FactorGraph.grid(field, pairs), path)
+    found = told(run("mpe", path, "--time-limit", 0.2, "--json"))
+    best = found["assignments"][0]
+    assert found["status"] == "time limit"
+    assert not found["proven"]
+    assert best["probability"] is None
+    assert best["log_score"] + found["gap"] == pytest.approx(found["upper"])
+    out = run("mpe", path, "--time-limit", 0.2).stdout
+    assert "time limit: log score" in out
+    assert "roof duality, dual ascent" in out
+
+
 def test_mpe(garden):
     best = minfer.mpe(sprinkler(), {"wet": "yes"}, k=2)
     found = told(run("mpe", garden, "-e", "wet=yes", "-k", 2, "--json"))

@@ -87,6 +87,7 @@ def _use_solvers() -> None:
     wait_for("compiling bp abreast", _use_abreast)
     wait_for("compiling gradients", _use_gradients)
     wait_for("compiling estimators", _use_estimators)
+    wait_for("compiling the search for best assignments", _use_search)
 
 
 def _use_estimators() -> None:
@@ -98,6 +99,14 @@ def _use_estimators() -> None:
     crf.predict(sentences)
     crf.log_likelihood(sentences, tags)
     BayesianNetwork([("a", "b")]).fit({"a": [0, 1, None], "b": [0, 1, 1]})
+
+
+def _use_search() -> None:
+    """The best assignment of each small graph, without its clique tree."""
+    from minfer.queries.best import mpe
+
+    for graph in small_graphs():
+        mpe(graph, time_limit=0.1, max_gib=1e-12)
 
 
 def _use_abreast() -> None:
