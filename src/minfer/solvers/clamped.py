@@ -151,7 +151,7 @@ class _Mixture:
         found = solver(graph, start)
         if found.converged or getattr(solver, "damping", None) != 0.0 or self.out_of_time:
             return found
-        again = replace(solver, damping=RETRY_DAMPING)(graph, start)  # type: ignore[type-var]
+        again = replace(solver, damping=RETRY_DAMPING)(graph, start)
         return again if again.converged else found
 
     @property

@@ -215,7 +215,9 @@ class _Climb:
                         Tables(none, scope, shape, np.zeros((len(rows), math.prod(shape))))
                     )
         graph = FactorGraph.empty(self.card[mine])
-        states = np.concatenate([np.arange(self.off[v], self.off[v + 1]) for v in mine] or [[]])
+        states = np.concatenate(
+            [np.arange(self.off[v], self.off[v + 1]) for v in mine] or [np.zeros(0)]
+        )
         states = states.astype(np.int64)
         small = Conditioned(
             graph, 0.0, self.model.field[states], np.full(len(mine), -1, np.int32), tuple(groups)
