@@ -186,6 +186,7 @@ class MessageState:
     messages: Messages
     before: Watch | None = None
     bound: bool = False  # tree-reweighted with valid weights: log Z is an upper bound
+    damping: float = 0.0  # of the run that left them
 
     def log_z(self) -> float:
         value = self.bethe()

@@ -31,10 +31,15 @@ from typing import NamedTuple
 import numpy as np
 
 from minfer.kernels._jit import jit
-from minfer.kernels.labels import _masses, label_message
+from minfer.kernels.addresses import SPAN, L, address, get, load, most, put, spread, store, total
+from minfer.kernels.labels import RISE, _masses, label_message
+from minfer.kernels.lanes import larger, magnitude
+from minfer.kernels.lean import _by_columns, _by_rows, _copy, _line, _multiply
 
 #: Cavity odds beyond these leave a message at its limit to the last bit.
 _FAR = 1e100
+#: Belief odds within these, times messages and weights in odds form twice, stay numbers.
+_NEAR = 1e70
 CONVERGED, RUNNING, SLOW = 0, 1, 2
 #: Sweeps go on while eight of them make the change at least so many times smaller.
 _PACE, _WINDOW = 0.5, 8
@@ -46,19 +51,34 @@ LABELS = 2  # a pair of labels, by distance
 
 
 @jit
-def pair_slopes(ptr, m, W, odds, log_odds, slope, sigma):
+def pair_slopes(ptr, prior, m, W, odds, log_odds, slope, sigma):
     """f' and sigma(c + w) of every slot, for the message that its variable sends.
 
-    ``odds`` are the beliefs', NaN where ``log_odds`` have to do, which may be infinite.
+    ``odds`` are the beliefs', NaN where ``log_odds`` have to do, which may be infinite; both are
+    empty where all are ``prior`` times the messages.
     """
     for v in range(ptr.shape[0] - 1):
-        o, lo = odds[v], log_odds[v]
-        for e in range(ptr[v], ptr[v + 1]):
+        lo, hi = ptr[v], ptr[v + 1]
+        if odds.size == 0:
+            o = prior[v]
+            for e in range(lo, hi):
+                o *= m[e]
+        else:
+            o = odds[v]
+        if 1.0 / _NEAR < o < _NEAR:  # with c = o / m, and one division
+            for e in range(lo, hi):
+                x, w = m[e], W[e]
+                down, up = x + o, x + w * o
+                both = 1.0 / (down * up)
+                sigma[e] = w * o * down * both
+                slope[e] = (w - 1.0) * o * x * both
+            continue
+        for e in range(lo, hi):
             w = W[e]
             if o == o:
                 c = o / m[e]
             else:
-                x = lo - math.log(m[e])
+                x = log_odds[v] - math.log(m[e])
                 c = math.exp(min(max(x, -300.0), 300.0))
             if c > _FAR and c * w > _FAR:
                 slope[e], sigma[e] = 0.0, 1.0
@@ -92,14 +112,14 @@ def pair_pass(ptr, rev, rho, slope, g, lam, S, order, down, damping):
 
 
 @jit
-def pair_sweeps(ptr, rev, rho, slope, g, lam, S, order, trace, done, most, tol, damping):
-    """Sweeps ``done`` to ``most`` over the core, up and down in turn: how they ended, and where.
+def pair_sweeps(ptr, rev, rho, slope, g, lam, S, order, trace, n_sweeps, tol, damping):
+    """Sweeps over the core, up and down in turn: how they ended, and how many.
 
     Converged: two sweeps running, one in each direction, moved nothing by more than ``tol`` of the
     largest S. ``trace`` (8,) has the last changes.
     """
-    quiet = 0
-    while done < most:
+    quiet, done = 0, 0
+    while done < n_sweeps:
         moved, scale = pair_pass(ptr, rev, rho, slope, g, lam, S, order, done % 2 == 1, damping)
         quiet = quiet + 1 if moved <= tol * scale else 0
         done += 1
@@ -111,18 +131,20 @@ def pair_sweeps(ptr, rev, rho, slope, g, lam, S, order, trace, done, most, tol, 
 
 
 @jit
-def pair_begin(off, ptr, rev, rho, slope, probs, c, g, S, lam):
-    """Centred cotangents ``c`` as derivatives by log-odds, and what they say to others at first."""
+def pair_begin(off, ptr, rho, probs, c, g, S, lam):
+    """Cotangents ``c`` as derivatives by log-odds, and what they say to others at first."""
     for v in range(ptr.shape[0] - 1):
         o = off[v]
-        g[v] = probs[o + 1] * c[o + 1] if off[v + 1] - o == 2 else 0.0
+        g[v] = 0.0
+        if off[v + 1] - o == 2:  # p (c - E[c]) of state 1
+            g[v] = probs[o] * probs[o + 1] * (c[o + 1] - c[o])
         S[v] = g[v]
         for e in range(ptr[v], ptr[v + 1]):
             lam[e] = g[v] if rho.size == 0 else rho[e] * g[v]
 
 
 @jit
-def pair_ahead(ptr, rev, rho, slope, g, lam, S, order, trace, most, tol):
+def pair_ahead(ptr, rev, rho, slope, g, lam, S, order, trace, n_sweeps, tol):
     """Undamped sweeps as :func:`pair_sweeps`, at half the cost: variables send ahead only.
 
     What a variable says to one that the sweep has passed is said anew on the way back before it is
@@ -136,7 +158,7 @@ def pair_ahead(ptr, rev, rho, slope, g, lam, S, order, trace, most, tol):
         away[e] = slope[rev[e]]
     quiet, done, code = 0, 0, RUNNING
     plain = rho.size == 0
-    while done < most and code == RUNNING:
+    while done < n_sweeps and code == RUNNING:
         moved, scale = 0.0, 0.0
         down = done % 2 == 1
         for k in range(n):
@@ -195,20 +217,15 @@ def slow(trace, done, moved):
 
 
 @jit
-def pair_weights(slot, rho, sigma, lam, out):
-    """d / d w of the conjunction of every pair factor with slots (P, 2)."""
-    for f in range(slot.shape[0]):
-        a, b = slot[f, 0], slot[f, 1]
-        x = sigma[a] * lam[b] + sigma[b] * lam[a]
-        out[f] = x if rho.size == 0 else x / rho[a]
-
-
-@jit
-def pair_statistics(rows, scope, S, by_weight, basis, out):
+def pair_statistics(rows, slot, scope, rho, sigma, lam, S, basis, out):
     """Derivatives by the weights of pair factors ``rows``, log-tables being weights @ basis."""
     for r in range(rows.shape[0]):
         f = rows[r]
-        a, b, w = S[scope[f, 0]], S[scope[f, 1]], by_weight[f]
+        i, j = slot[f, 0], slot[f, 1]
+        w = sigma[i] * lam[j] + sigma[j] * lam[i]  # d / d w of the conjunction
+        if rho.size > 0:
+            w /= rho[i]
+        a, b = S[scope[f, 0]], S[scope[f, 1]]
         d00, d01, d10 = w - a - b, b - w, a - w
         for k in range(basis.shape[0]):
             out[r, k] = basis[k, 0] * d00 + basis[k, 1] * d01 + basis[k, 2] * d10 + basis[k, 3] * w
@@ -257,43 +274,47 @@ def sides(ptr, factor, first, slots, core, behind):
 
 @jit
 def norms(web, tmp):
-    """Fill in ``norm``; ``tmp`` has room for a vector of labels, as their messages need it."""
+    """Fill in ``norm``; ``tmp`` as in :func:`table_pass`."""
     (off, ptr, factor, position, start, behind, first, slots, kind, rho, tab, belief, cavity,
      norm) = web  # fmt: skip
     ones = np.ones(cavity.shape[0])
+    room = tmp.shape[0] // 3
+    numbers, out, cavities = address(tab), address(tmp), address(cavity)
     for j in range(factor.shape[0]):
-        f, n = factor[j], start[j + 1] - start[j]
+        f, k, n = factor[j], position[j], start[j + 1] - start[j]
         if kind[f, 0] == BELIEF:
-            _expect(web, f, position[j], ones, tmp)
+            _expect(web, f, k, ones, tmp)
             others = first[f + 1] - first[f] - 1
             for i in range(n):
                 tmp[i] /= others
         else:
-            other = slots[first[f] + 1 - position[j]]
-            _message(tab, kind, f, position[j], n, cavity, start[other], start[other + 1], tmp)
+            other = slots[first[f] + 1 - k]
+            size = start[other + 1] - start[other]
+            if kind[f, 0] == DENSE or (kind[f, 1] == RISE and kind[f, 2] <= 1):
+                h = out + 8 * room
+                mass = _copy(h, cavities + 8 * start[other], size)
+                psi = numbers + 8 * kind[f, 3]
+                _message(psi, kind[f, 0], kind[f, 2], k, h, mass, size, n, out)
+            else:
+                label_message(
+                    tab, kind[f, 3], kind[f, 1], kind[f, 2], cavity, start[other], size, tmp
+                )
         for i in range(n):
             norm[start[j] + i] = 1.0 / tmp[i] if tmp[i] > 0.0 else 0.0
 
 
-@jit(fastmath={"reassoc", "contract"})
-def _message(tab, kind, f, k, n, h, begin, end, tmp):
-    """sum_u psi(x_v, x_u) h(x_u) of a pair with its table into tmp[:n]; v is at position k."""
-    t, m = kind[f, 3], end - begin
-    if kind[f, 0] == LABELS:
-        label_message(tab, t, kind[f, 1], kind[f, 2], h, begin, m, tmp)
+@jit
+def _message(numbers, kind, width, k, h, mass, size, n, out):
+    """sum_u psi(x_v, x_u) h(x_u) of a pair with a table, or of Potts; by address.
+
+    v is at position k and has n states; h has ``size`` numbers, which sum to ``mass``.
+    """
+    if kind == LABELS:
+        _line(out, get(numbers) * mass, get(numbers + 8) if width > 0 else 0.0, h, n)
     elif k == 0:
-        for i in range(n):
-            total = 0.0
-            for j in range(m):
-                total += tab[t + i * m + j] * h[begin + j]
-            tmp[i] = total
+        _by_rows(numbers, h, 1.0, size, n, out)
     else:
-        for i in range(n):
-            tmp[i] = 0.0
-        for j in range(m):
-            x = h[begin + j]
-            for i in range(n):
-                tmp[i] += tab[t + j * n + i] * x
+        _by_columns(numbers, h, 1.0, size, n, out)
 
 
 @jit
@@ -333,28 +354,30 @@ def _expect(web, f, k, lam, tmp):
 
 
 @jit
-def _centre(q, at, probs, o, n):
-    """Take the mean off a vector. It is 0 but for rounding, which grows with the degree."""
-    mean = 0.0
-    for i in range(n):
-        mean += probs[o + i] * q[at + i]
-    for i in range(n):
-        q[at + i] -= mean
-
-
-@jit
-def table_pass(web, c, probs, lam, q, s, order, down, every, damping, tmp):
+def table_pass(web, alive, c, probs, lam, q, s, order, down, every, ahead, damping, tmp):
     """Visit some variables in turn: the largest change of b s and b lam; the largest b s.
 
-    ``c`` are centred cotangents. Not ``every`` slot is asked then, but those alone whose factors
-    have a variable that was visited since; what the others would say is in ``q``.
+    ``c`` are centred cotangents; ``alive`` is 1 where ``probs`` are positive, else 0. Not ``every``
+    slot is asked then, but those alone whose factors have a variable that was visited since; what
+    the others would say is in ``q``. ``ahead``, undamped: lam is left only to factors that have
+    others still to be visited, and its changes are not looked at. ``tmp`` has room for three
+    vectors of labels, as their messages need it.
+
+    Written out, and by address, for a call costs more than what is done for eight states.
     """
     (off, ptr, factor, position, start, behind, first, slots, kind, rho, tab, belief, cavity,
      norm) = web  # fmt: skip
     n_order = order.shape[0]
     moved, scale = 0.0, 0.0
     side = 2 if down else 1
-    room = tmp.shape[0] // 2
+    room = tmp.shape[0] // 3
+    a_tab, a_cavity, a_norm, a_lam, a_q = (
+        address(tab), address(cavity), address(norm), address(lam), address(q),
+    )  # fmt: skip
+    a_c, a_s, a_alive, a_probs, a_tmp = (
+        address(c), address(s), address(alive), address(probs), address(tmp),
+    )  # fmt: skip
+    h, sums = a_tmp + 8 * room, a_tmp + 16 * room
     for r in range(n_order):
         v = order[n_order - 1 - r] if down else order[r]
         o = off[v]
@@ -365,57 +388,139 @@ def table_pass(web, c, probs, lam, q, s, order, down, every, damping, tmp):
             f, k, at = factor[j], position[j], start[j]
             if kind[f, 0] == BELIEF:
                 _expect(web, f, k, lam, tmp)
-                for i in range(n):
-                    q[at + i] = tmp[i] * norm[at + i]
-                _centre(q, at, probs, o, n)
-                continue
-            other = slots[first[f] + 1 - k]
-            b, e = start[other], start[other + 1]
-            low = 0.0
-            if kind[f, 0] == LABELS:  # whose messages are for what is not negative
-                low = lam[b]
-                for i in range(b + 1, e):
-                    low = min(low, lam[i])
-            for i in range(e - b):
-                tmp[room + i] = cavity[b + i] * (lam[b + i] - low)
-            _message(tab, kind, f, k, n, tmp, room, room + (e - b), tmp)
-            for i in range(n):
-                q[at + i] = tmp[i] * norm[at + i]
-            _centre(q, at, probs, o, n)  # so what was taken off before, low, need not be added
-        for i in range(n):
-            p = probs[o + i]
-            new = 0.0
-            if p > 0.0:
-                new = c[o + i]
-                for j in range(ptr[v], ptr[v + 1]):
-                    new += q[start[j] + i]
-            moved = max(moved, p * abs(new - s[o + i]))
-            scale = max(scale, p * abs(new))
-            s[o + i] = new
+            else:
+                other = slots[first[f] + 1 - k]
+                b = start[other]
+                size = start[other + 1] - b
+                if kind[f, 0] == DENSE or (kind[f, 1] == RISE and kind[f, 2] <= 1):
+                    mass = _multiply(h, a_cavity + 8 * b, a_lam + 8 * b, size)
+                    numbers = a_tab + 8 * kind[f, 3]
+                    _message(numbers, kind[f, 0], kind[f, 2], k, h, mass, size, n, a_tmp)
+                else:  # messages of other labels are for what is not negative
+                    low = lam[b]
+                    for i in range(b + 1, b + size):
+                        low = min(low, lam[i])
+                    for i in range(size):  # what is taken off here goes with the mean below
+                        tmp[room + i] = cavity[b + i] * (lam[b + i] - low)
+                    label_message(tab, kind[f, 3], kind[f, 1], kind[f, 2], tmp, room, size, tmp)
+            here = a_q + 8 * at
+            mean = _weigh(here, a_tmp, a_norm + 8 * at, a_probs + 8 * o, n)
+            _shift(here, mean, n)  # it is 0 but for rounding, which grows with the degree
+        _copy(sums, a_c + 8 * o, n)
+        for j in range(ptr[v], ptr[v + 1]):
+            _add(sums, a_q + 8 * start[j], n)
+        moved, scale = _settle(a_s + 8 * o, sums, a_alive + 8 * o, a_probs + 8 * o, n, moved, scale)
         for j in range(ptr[v], ptr[v + 1]):
             weight, at = rho[factor[j]], start[j]
+            if ahead:
+                if behind[j] & (3 - side):
+                    _leave(a_lam + 8 * at, weight, a_s + 8 * o, a_q + 8 * at, a_alive + 8 * o, n)
+                continue
             for i in range(n):
-                new = weight * s[o + i] - q[at + i] if probs[o + i] > 0.0 else 0.0
+                new = (weight * s[o + i] - q[at + i]) * alive[o + i]
                 moved = max(moved, probs[o + i] * abs(new - lam[at + i]))
                 lam[at + i] = new if damping == 0.0 else new + damping * (lam[at + i] - new)
     return moved, scale
 
 
 @jit
-def table_sweeps(web, c, probs, lam, q, s, order, trace, done, most, tol, damping, tmp):
-    """As :func:`pair_sweeps`."""
-    quiet = 0
-    while done < most:
+def table_sweeps(web, alive, c, probs, lam, q, s, order, trace, n_sweeps, tol, damping, tmp):
+    """As :func:`pair_sweeps`; undamped ones send ahead, as :func:`pair_ahead`'s do."""
+    quiet, done, code = 0, 0, RUNNING
+    while done < n_sweeps and code == RUNNING:
         moved, scale = table_pass(
-            web, c, probs, lam, q, s, order, done % 2 == 1, done == 0, damping, tmp
-        )
+            web, alive, c, probs, lam, q, s, order, done % 2 == 1, done == 0, damping == 0.0,
+            damping, tmp,
+        )  # fmt: skip
         quiet = quiet + 1 if moved <= tol * scale else 0
         done += 1
         if quiet == 2:
-            return CONVERGED, done
-        if slow(trace, done, moved):
-            return SLOW, done
-    return RUNNING, done
+            code = CONVERGED
+        elif slow(trace, done, moved):
+            code = SLOW
+    if damping == 0.0:  # what is left to say
+        ptr, off, start, factor, rho = web.ptr, web.off, web.start, web.factor, web.rho
+        for v in order:
+            for j in range(ptr[v], ptr[v + 1]):
+                _leave(
+                    address(lam) + 8 * start[j], rho[factor[j]], address(s) + 8 * off[v],
+                    address(q) + 8 * start[j], address(alive) + 8 * off[v],
+                    off[v + 1] - off[v],
+                )  # fmt: skip
+    return code, done
+
+
+# ---------------------------------------------------------------------- vectors, by address
+
+
+@jit
+def _weigh(out, a, b, p, n):
+    """out = a b; its mean under p."""
+    lanes, rest = spread(0.0), 0.0
+    for _ in range(n // L):
+        x = load(a) * load(b)
+        store(out, x)
+        lanes = lanes + x * load(p)
+        out, a, b, p = out + SPAN, a + SPAN, b + SPAN, p + SPAN
+    for _ in range(n % L):
+        x = get(a) * get(b)
+        put(out, x)
+        rest += x * get(p)
+        out, a, b, p = out + 8, a + 8, b + 8, p + 8
+    return total(lanes) + rest
+
+
+@jit
+def _shift(out, x, n):
+    """out -= x."""
+    lanes = spread(x)
+    for _ in range(n // L):
+        store(out, load(out) - lanes)
+        out += SPAN
+    for _ in range(n % L):
+        put(out, get(out) - x)
+        out += 8
+
+
+@jit
+def _add(out, a, n):
+    """out += a."""
+    for _ in range(n // L):
+        store(out, load(out) + load(a))
+        out, a = out + SPAN, a + SPAN
+    for _ in range(n % L):
+        put(out, get(out) + get(a))
+        out, a = out + 8, a + 8
+
+
+@jit
+def _settle(s, new, alive, p, n, moved, scale):
+    """s = new where alive; the largest changes of p s and the largest p s, if more than given."""
+    far, large = spread(moved), spread(scale)
+    for _ in range(n // L):
+        x, weight = load(new) * load(alive), load(p)
+        far = larger(magnitude((x - load(s)) * weight), far)
+        large = larger(magnitude(x * weight), large)
+        store(s, x)
+        s, new, alive, p = s + SPAN, new + SPAN, alive + SPAN, p + SPAN
+    for _ in range(n % L):
+        x, weight = get(new) * get(alive), get(p)
+        moved = max(moved, abs(x - get(s)) * weight)
+        scale = max(scale, abs(x) * weight)
+        put(s, x)
+        s, new, alive, p = s + 8, new + 8, alive + 8, p + 8
+    return max(most(far), moved), max(most(large), scale)
+
+
+@jit
+def _leave(out, rho, s, q, alive, n):
+    """out = rho s - q where alive."""
+    for _ in range(n // L):
+        store(out, (load(s) * rho - load(q)) * load(alive))
+        out, s, q, alive = out + SPAN, s + SPAN, q + SPAN, alive + SPAN
+    for _ in range(n % L):
+        put(out, (get(s) * rho - get(q)) * get(alive))
+        out, s, q, alive = out + 8, s + 8, q + 8, alive + 8
 
 
 @jit

@@ -21,12 +21,11 @@ The gradient of log Z itself needs none of this: it is ``m.probs`` and ``m.stati
 
 from __future__ import annotations
 
-import inspect
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,7 +37,7 @@ from minfer.factors import FactorGroup
 from minfer.graph import FactorGraph
 from minfer.message_state import MessageState, refresh_cavities
 from minfer.solvers.base import Marginals, Solver, Status
-from minfer.wiring import PAIR, TABLE, ranges, refill
+from minfer.wiring import PAIR, TABLE, Roles, ranges, refill
 
 if TYPE_CHECKING:
     from minfer.kernels.adjoint import Web
@@ -52,6 +51,7 @@ _CHUNK = 1 << 22  # cells of joints that are written out together
 #: Cells of joint beliefs that an adjoint may write out.
 _MAX_CELLS = 1 << 27
 _SMALL = 1000
+_NONE = np.zeros(0)
 _RESTART = 30  # Krylov vectors that GMRES keeps
 
 
@@ -262,15 +262,14 @@ def _adjoint(
 ) -> Pullback | None:
     """None where joint beliefs would take too much room."""
     mesh, graph = state.mesh, marginals.graph
-    centred = _centred(graph, marginals.probs, c)
     system: _System
     if not len(mesh.wiring.gslot):
-        system = _Pairs(marginals, state, centred)
+        system = _Pairs(marginals, state, c)
     elif _belief_cells(mesh) <= _MAX_CELLS:
-        system = _Tables(marginals, state, centred)
+        system = _Tables(marginals, state, c)
     else:
         return None
-    status, sweeps, note = _solve(system, tol, max_iters, _damping_of(marginals))
+    status, sweeps, note = _solve(system, tol, max_iters, state.damping)
     field = system.field()
     found = np.zeros(int(graph.weight_offsets[-1]))
     if weights:
@@ -283,12 +282,6 @@ def _adjoint(
 def _belief_cells(mesh: Mesh) -> int:
     """Cells of the joint beliefs that an adjoint has to write out."""
     return sum(len(g) * g.n_cells for g in mesh.model.groups if mesh.log or g.arity != 2)
-
-
-def _damping_of(marginals: Marginals) -> float:
-    """The damping of the run that gave an answer, as its solver's words have it."""
-    found = re.search(r"damping=([0-9.eE+-]+)", marginals.solver)
-    return float(found[1]) if found else 0.0
 
 
 class _System(Protocol):
@@ -304,7 +297,7 @@ class _System(Protocol):
         """Distribute to the trees."""
 
     def sweeps(
-        self, trace: NDArray[np.float64], done: int, most: int, tol: float, damping: float
+        self, trace: NDArray[np.float64], most: int, tol: float, damping: float
     ) -> tuple[int, int]:
         """Sweeps over the core; see :func:`minfer.kernels.adjoint.pair_sweeps`."""
         ...
@@ -339,7 +332,7 @@ def _solve(system: _System, tol: float, max_iters: int, damping: float) -> tuple
         system.walk_down()
         return Status.EXACT, 1, ""
     trace = np.full(8, np.inf)
-    code, done = system.sweeps(trace, 0, max_iters, tol, damping)
+    code, done = system.sweeps(trace, max_iters, tol, damping)
     note = f"with damping {damping:g}" if damping else ""
     if code == SLOW:
         note = "by GMRES: sweeps alone did not get on"
@@ -351,38 +344,32 @@ def _solve(system: _System, tol: float, max_iters: int, damping: float) -> tuple
 
 def _by_gmres(system: _System, tol: float, max_iters: int, done: int) -> tuple[bool, int]:
     """Solve for what a sweep up and one down leave as it is; whether it passed, and all sweeps."""
-    from scipy.sparse.linalg import LinearOperator, gmres
-
-    mine = system.mine()
-    n = int(mine.sum())
-    start = system.lam[mine]
+    inside = system.mine()
+    mine = slice(None) if inside.all() else inside
+    start = system.lam[mine].copy()
     system.begin()  # what trees say to the core stays
     kept = system.lam.copy()
     kept[mine] = 0.0
     system.lam[:] = kept
     system.both(True)
-    constant, spent = system.lam[mine], done + 2
+    constant, spent = system.lam[mine].copy(), done + 2
     if not np.abs(start).max() <= 1e3 * np.abs(constant).max():
-        start = np.zeros(n)  # sweeps have run away
+        start = np.zeros(len(constant))  # sweeps have run away
+    system.lam[:] = 0.0
 
     def product(x: NDArray[np.float64]) -> NDArray[np.float64]:
         nonlocal spent
         spent += 2
-        system.lam[:] = 0.0
         system.lam[mine] = x
         system.both(False)
         return x - system.lam[mine]
 
-    operator = LinearOperator((n, n), matvec=product, dtype=np.float64)
     goal = tol
-    name = "rtol" if "rtol" in inspect.signature(gmres).parameters else "tol"
     passed, x = False, start
     for _ in range(3):
-        cycles = (max_iters - spent) // (2 * _RESTART) + 1
         if spent >= max_iters:
             break
-        options: dict[str, Any] = {name: goal, "atol": 0.0}
-        x, _ = gmres(operator, constant, x0=x, restart=_RESTART, maxiter=cycles, **options)
+        x = _gmres(product, constant, x, goal, (max_iters - spent) // (2 * _RESTART) + 1)
         system.lam[:] = kept
         system.lam[mine] = x
         system.both(True)
@@ -391,39 +378,90 @@ def _by_gmres(system: _System, tol: float, max_iters: int, done: int) -> tuple[b
         passed = moved <= tol * scale
         if passed:
             break
+        system.lam[:] = 0.0
         goal *= 0.03
     return passed, spent
+
+
+def _gmres(
+    product: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    b: NDArray[np.float64],
+    x: NDArray[np.float64],
+    tol: float,
+    cycles: int,
+) -> NDArray[np.float64]:
+    """x with |b - product(x)| <= tol |b|, from a first guess (Saad and Schultz 1986).
+
+    SciPy's takes 0.1 ms a step in Python, which is ten sweeps of a small model.
+    """
+    goal = tol * float(np.linalg.norm(b))
+    basis = np.empty((_RESTART + 1, len(b)))
+    for _ in range(cycles):
+        rest = b - product(x)
+        size = float(np.linalg.norm(rest))
+        if not goal < size < math.inf:
+            break
+        basis[0] = rest / size
+        top = np.zeros((_RESTART, _RESTART))  # of the projected matrix, made triangular
+        left = [size]
+        turns: list[tuple[float, float]] = []
+        for j in range(_RESTART):
+            new, found = product(basis[j]), basis[: j + 1]
+            column = found @ new
+            new -= column @ found
+            again = found @ new  # twice is enough
+            new -= again @ found
+            below = float(np.linalg.norm(new))
+            values = (column + again).tolist()
+            for i, (c, s) in enumerate(turns):
+                p, q = values[i], values[i + 1]
+                values[i], values[i + 1] = c * p + s * q, c * q - s * p
+            length = math.hypot(values[j], below)
+            if length == 0.0:
+                break
+            c, s = values[j] / length, below / length
+            values[j] = length
+            top[: j + 1, j] = values
+            turns.append((c, s))
+            left[j:] = [c * left[j], -s * left[j]]
+            if abs(left[j + 1]) <= goal or below == 0.0:
+                break
+            basis[j + 1] = new / below
+        n = len(turns)
+        y = np.zeros(n)
+        for i in range(n - 1, -1, -1):
+            y[i] = (left[i] - top[i, i + 1 : n] @ y[i + 1 :]) / top[i, i]
+        x = x + y @ basis[:n]
+    return x
 
 
 class _Pairs:
     """Models of which all factors over free variables are binary pairs: one number a message."""
 
-    def __init__(
-        self, marginals: Marginals, state: MessageState, centred: NDArray[np.float64]
-    ) -> None:
+    def __init__(self, marginals: Marginals, state: MessageState, c: NDArray[np.float64]) -> None:
         from minfer.kernels import adjoint as k
+        from minfer.kernels.wiring import PLAIN
 
         self.k, self.mesh, self.probs = k, state.mesh, marginals.probs
-        self.bel = np.array(marginals.probs)  # kernels take what can be written to
         w, graph = state.mesh.wiring, marginals.graph
         self.ptr, self.rev, self.rho, self.off = w.ptr, w.rev, w.rho, graph._offsets
         m = state.messages.m
         self.slope, self.sigma = np.empty_like(m), np.empty_like(m)
-        k.pair_slopes(w.ptr, m, w.W, state._odds, state._log_odds, self.slope, self.sigma)
-        self.centred, self.whole = centred, marginals.probs * centred
-        self.all_binary = len(self.whole) == 2 * graph.n_variables and bool(
-            (graph._n_states == 2).all()
-        )
+        odds = log_odds = _NONE
+        if state.mesh.known is not None or not (w.cls == PLAIN).all():
+            odds, log_odds = state._odds, state._log_odds
+        k.pair_slopes(w.ptr, w.prior, m, w.W, odds, log_odds, self.slope, self.sigma)
+        self.bel = np.array(marginals.probs)  # kernels take what can be written to
+        self.c, self.whole = c, np.empty(len(c))
+        self.all_binary = len(c) == 2 * graph.n_variables and bool((graph._n_states == 2).all())
+        if not self.all_binary:
+            self.whole = marginals.probs * _centred(graph, marginals.probs, c)
         self.core, self.order = _core(state.mesh, w.ptr[1:] > w.ptr[:-1])
         self.g, self.S = np.empty(graph.n_variables), np.empty(graph.n_variables)
         self.lam = np.empty_like(m)
-        self.by_weight: NDArray[np.float64] | None = None
 
     def begin(self) -> None:
-        self.k.pair_begin(
-            self.off, self.ptr, self.rev, self.rho, self.slope, self.bel, self.centred, self.g,
-            self.S, self.lam,
-        )  # fmt: skip
+        self.k.pair_begin(self.off, self.ptr, self.rho, self.bel, self.c, self.g, self.S, self.lam)
         self._pass(self.g, self.order, False)
 
     def walk_down(self) -> None:
@@ -439,16 +477,16 @@ class _Pairs:
         )
 
     def sweeps(
-        self, trace: NDArray[np.float64], done: int, most: int, tol: float, damping: float
+        self, trace: NDArray[np.float64], most: int, tol: float, damping: float
     ) -> tuple[int, int]:
-        if not damping and not done:
+        if not damping:
             return self.k.pair_ahead(
                 self.ptr, self.rev, self.rho, self.slope, self.g, self.lam, self.S, self.core,
                 trace, most, tol,
             )  # fmt: skip
         return self.k.pair_sweeps(
             self.ptr, self.rev, self.rho, self.slope, self.g, self.lam, self.S, self.core, trace,
-            done, most, tol, damping,
+            most, tol, damping,
         )  # fmt: skip
 
     def both(self, given: bool) -> tuple[float, float]:
@@ -475,13 +513,11 @@ class _Pairs:
         self, factors: NDArray[np.int64], basis: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """By weights of which log-tables are made by a basis (k, 4): (n, k)."""
-        mesh = self.mesh
-        if self.by_weight is None:
-            self.by_weight = np.empty(len(mesh.slot))
-            self.k.pair_weights(mesh.slot, self.rho, self.sigma, self.lam, self.by_weight)
-        out = np.empty((len(factors), len(basis)))
-        rows = mesh.roles.row[factors]
-        self.k.pair_statistics(rows, mesh.pair_scope, self.S, self.by_weight, basis, out)
+        mesh, out = self.mesh, np.empty((len(factors), len(basis)))
+        self.k.pair_statistics(
+            mesh.roles.row[factors], mesh.slot, mesh.pair_scope, self.rho, self.sigma, self.lam,
+            self.S, basis, out,
+        )  # fmt: skip
         return out
 
     def group(self, group: FactorGroup) -> NDArray[np.float64] | None:
@@ -507,27 +543,25 @@ class _Pairs:
 class _Tables:
     """Models with tables of any shape."""
 
-    def __init__(
-        self, marginals: Marginals, state: MessageState, centred: NDArray[np.float64]
-    ) -> None:
+    def __init__(self, marginals: Marginals, state: MessageState, c: NDArray[np.float64]) -> None:
         from minfer.kernels import adjoint as k
 
         refresh_cavities(state.mesh, state.messages)
         self.k, self.state, self.mesh = k, state, state.mesh
-        self.probs, self.c = np.array(marginals.probs), centred
+        self.probs = np.array(marginals.probs)  # kernels take what can be written to
+        self.c = _centred(marginals.graph, self.probs, c)
+        self.alive = (self.probs > 0.0).astype(np.float64)
         graph = marginals.graph
-        self.web, self.tmp = _web(state)
-        degree = np.diff(self.web.ptr)
-        self.core, self.order = _core(self.mesh, degree > 0)
+        frame = _frame(state.mesh)
+        self.web, self.tmp = _web(state, frame)
+        self.core, self.order = _core(self.mesh, np.diff(frame.ptr) > 0)
         inside = np.zeros(graph.n_variables, dtype=bool)
         inside[self.core] = True
         w = self.web
         k.sides(w.ptr, w.factor, w.first, w.slots, inside, w.behind)
         k.norms(w, self.tmp)
-        owner = np.repeat(np.arange(graph.n_variables), degree)
-        self._states = ranges(graph._offsets[owner], np.diff(w.start))
-        self._rho = np.repeat(w.rho[w.factor], np.diff(w.start))
-        self._mine = np.repeat(inside[owner], np.diff(w.start))
+        self._states, self._rho = frame.states, w.rho[frame.factors]
+        self._owned = inside, frame
         self.lam, self.q = (np.empty(int(w.start[-1])) for _ in range(2))
         self.s = np.empty_like(self.c)
 
@@ -546,15 +580,16 @@ class _Tables:
         if not len(order):
             return 0.0, 0.0
         return self.k.table_pass(
-            self.web, c, self.probs, self.lam, self.q, self.s, order, down, every, 0.0, self.tmp
-        )
+            self.web, self.alive, c, self.probs, self.lam, self.q, self.s, order, down, every,
+            False, 0.0, self.tmp,
+        )  # fmt: skip
 
     def sweeps(
-        self, trace: NDArray[np.float64], done: int, most: int, tol: float, damping: float
+        self, trace: NDArray[np.float64], most: int, tol: float, damping: float
     ) -> tuple[int, int]:
         return self.k.table_sweeps(
-            self.web, self.c, self.probs, self.lam, self.q, self.s, self.core, trace, done, most,
-            tol, damping, self.tmp,
+            self.web, self.alive, self.c, self.probs, self.lam, self.q, self.s, self.core, trace,
+            most, tol, damping, self.tmp,
         )  # fmt: skip
 
     def both(self, given: bool) -> tuple[float, float]:
@@ -563,7 +598,8 @@ class _Tables:
         return self._pass(c, self.core, True, False)
 
     def mine(self) -> NDArray[np.bool_]:
-        return self._mine
+        inside, frame = self._owned
+        return np.repeat(inside[frame.owner], np.diff(frame.start))
 
     def field(self) -> NDArray[np.float64]:
         return self.probs * self.s
@@ -604,11 +640,36 @@ class _Tables:
         return out
 
 
-def _web(state: MessageState) -> tuple[Web, NDArray[np.float64]]:
-    """Tables, beliefs and slots as :class:`minfer.kernels.adjoint.Web`, norms yet to be found."""
+class _Frame(NamedTuple):
+    """What of a :class:`minfer.kernels.adjoint.Web` depends on the structure alone."""
+
+    log: bool
+    ptr: NDArray[np.int64]
+    owner: NDArray[np.int64]  # (L,)
+    factor: NDArray[np.int64]
+    position: NDArray[np.int64]
+    start: NDArray[np.int64]
+    first: NDArray[np.int64]
+    slots: NDArray[np.int64]
+    kind: NDArray[np.int64]
+    as_pairs: NDArray[np.bool_]  # (F,) not by joint beliefs
+    states: NDArray[np.int64]  # (sum of slot sizes,) which number of all variables' each is
+    factors: NDArray[np.int64]  # and of which factor
+    here: NDArray[np.int64]  # where cavities of general slots go to
+    there: NDArray[np.int64]  # and where they come from
+
+
+#: By what meshes of one structure share, so that a prepared run makes one.
+_FRAMES: WeakKeyDictionary[Roles, _Frame] = WeakKeyDictionary()
+
+
+def _frame(mesh: Mesh) -> _Frame:
+    """Slots of all factors by variable: general ones', then those of pairs in odds form."""
     from minfer.kernels import adjoint as k
 
-    mesh, s = state.mesh, state.messages
+    known = _FRAMES.get(mesh.roles)
+    if known is not None and known.log == mesh.log:
+        return known
     w, graph, i8 = mesh.wiring, mesh.model.graph, np.int64
     n_general, n_pairs = len(w.fac), len(mesh.slot)
     owner = np.concatenate([mesh.gowner, mesh.pair_scope.ravel()]).astype(i8)
@@ -633,33 +694,53 @@ def _web(state: MessageState) -> tuple[Web, NDArray[np.float64]]:
     kind[:n_general, 1:] = w.fac[:, [3, 4, 0]]
     kind[as_pairs, 0] = k.DENSE
     kind[np.flatnonzero(labels), 0] = k.LABELS
-    beliefs, done = [np.zeros(0)], 0
-    for g in mesh.model.groups:
-        pair = mesh.roles.form[g._ids] == PAIR
-        rows = mesh.roles.row[g._ids] + np.where(pair, n_general, 0)
-        left = ~as_pairs[rows]
-        if left.any():
-            joint = state._joints(g._ids[left], g.shape)
-            kind[rows[left], 3] = done + np.arange(len(joint)) * joint.shape[1]
-            beliefs.append(joint.ravel())
-            done += joint.size
-    cavity = np.zeros(int(start[-1]))
+    here = there = np.zeros(0, i8)
     if as_pairs.any():
-        general = place[: len(w.gslot)]
-        cavity[ranges(start[general], w.gslot[:, 3])] = s.gq[ranges(w.gslot[:, 2], w.gslot[:, 3])]
-    rho = np.ones(n_general + n_pairs)
+        here = ranges(start[place[: len(w.gslot)]], w.gslot[:, 3])
+        there = ranges(w.gslot[:, 2], w.gslot[:, 3])
+    owner, factor, position = owner[order], factor[order], position[order]
+    frame = _Frame(
+        mesh.log, ptr.astype(i8), owner, factor, position, start, first, slots, kind, as_pairs,
+        ranges(graph._offsets[owner], sizes), np.repeat(factor, sizes), here, there,
+    )  # fmt: skip
+    _FRAMES[mesh.roles] = frame
+    return frame
+
+
+def _web(state: MessageState, frame: _Frame) -> tuple[Web, NDArray[np.float64]]:
+    """Tables, beliefs and slots as :class:`minfer.kernels.adjoint.Web`, norms yet to be found."""
+    from minfer.kernels import adjoint as k
+
+    mesh, s, w = state.mesh, state.messages, state.mesh.wiring
+    n_general, kind = len(w.fac), frame.kind
+    beliefs, done = [np.zeros(0)], 0
+    if not frame.as_pairs.all():
+        kind = kind.copy()
+        for g in mesh.model.groups:
+            pair = mesh.roles.form[g._ids] == PAIR
+            rows = mesh.roles.row[g._ids] + np.where(pair, n_general, 0)
+            left = ~frame.as_pairs[rows]
+            if left.any():
+                joint = state._joints(g._ids[left], g.shape)
+                kind[rows[left], 3] = done + np.arange(len(joint)) * joint.shape[1]
+                beliefs.append(joint.ravel())
+                done += joint.size
+    size = int(frame.start[-1])
+    cavity = np.zeros(size)
+    cavity[frame.here] = s.gq[frame.there]
+    rho = np.ones(len(kind))
     if len(w.grho):
         rho[w.gslot[:, 0]] = w.grho
     if len(w.rho):
         rho[n_general:] = w.rho[mesh.slot[:, 0]]
-    widest = int(graph._n_states.max(initial=2))
+    widest = int(mesh.model.graph._n_states.max(initial=2))
     room = max(3 * widest, 2 * widest + 2 * int(w.fac[:, 4].max(initial=0)) + 24)
     web = k.Web(
-        graph._offsets, ptr.astype(i8), factor[order], position[order], start,
-        np.zeros(len(order), np.uint8), first, slots, kind, rho, w.tab, np.concatenate(beliefs),
-        cavity, np.empty(int(start[-1])),
+        mesh.model.graph._offsets, frame.ptr, frame.factor, frame.position, frame.start,
+        np.zeros(len(frame.slots), np.uint8), frame.first, frame.slots, kind, rho, w.tab,
+        np.concatenate(beliefs), cavity, np.empty(size),
     )  # fmt: skip
-    return web, np.zeros(2 * room)
+    return web, np.zeros(3 * room)
 
 
 def _divided(field: NDArray[np.float64], probs: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -747,7 +828,7 @@ def _propagated(marginals: Marginals, state: MessageState, tilt: NDArray[np.floa
     from minfer.solvers.propagation import Propagation
 
     graph = marginals.graph.tilt(tilt)
-    mesh, damping = state.mesh, _damping_of(marginals)
+    mesh, damping = state.mesh, state.damping
     model = replace(mesh.model, graph=graph, field=mesh.model.field + tilt)
     filled = refill(mesh, model, mesh.known)
     assert filled is not None  # a tilt is finite: nothing but the field has changed

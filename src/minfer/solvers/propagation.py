@@ -153,7 +153,8 @@ class Propagation:
 
     def state(self, bound: bool = False) -> MessageState:
         kept = self._has_passed() and (len(self.watch.m) or len(self.watch.gm))
-        return MessageState(self.mesh, self.messages, self.watch if kept else None, bound)
+        before = self.watch if kept else None
+        return MessageState(self.mesh, self.messages, before, bound, self.damping)
 
     # ------------------------------------------------------------------ sweeps over the core
 
