@@ -165,7 +165,8 @@ def _absorb_small(
             first = graph._offsets[g._scope[:, 0]]
             once = bool((first[1:] > first[:-1]).all())  # no variable twice
             n, k = len(g), g.shape[0]
-            if n and k > 2 and once and int(first[-1] - first[0]) == (n - 1) * k:  # end to end
+            dense = n > 0 and once and int(first[-1] - first[0]) == (n - 1) * k  # end to end
+            if dense and k > 2:
                 log_field[first[0] : first[0] + n * k].reshape(n, k)[:] += g.stored_tables()
                 continue
             if once and first.size <= _FEW_FACTORS:  # all states at once
@@ -175,7 +176,9 @@ def _absorb_small(
                 column = g.column(s)
                 if column is None:
                     continue
-                if once:
+                if dense:
+                    log_field[first[0] + s : first[0] + n * k : k] += column
+                elif once:
                     log_field[first + s] += column
                 else:
                     log_field += np.bincount(first + s, column, minlength=len(log_field))

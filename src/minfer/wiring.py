@@ -318,9 +318,10 @@ def refill(
     old = mesh.model
     if not mesh.whole or len(old.groups) != len(model.groups):
         return None
-    if not np.array_equal(old.graph._n_states, model.graph._n_states):
+    states, fixed = model.graph._n_states, model.fixed
+    if old.graph._n_states is not states and not np.array_equal(old.graph._n_states, states):
         return None
-    if not np.array_equal(old.fixed, model.fixed):
+    if old.fixed is not fixed and not np.array_equal(old.fixed, fixed):
         return None
     moved = [a is not b for a, b in zip(old.groups, model.groups)]
     same = zip(old.groups, model.groups, moved)
@@ -406,6 +407,8 @@ def _retabled(
     """The numbers of general factors: tables, automata, those that speak, whether in logs, the
     constant left over, and the lowest entry; None if tables lie differently."""
     general = [g for i, g in enumerate(model.groups) if i not in mesh.odds]
+    if not general:
+        return mesh.wiring.tab, mesh.machines, mesh.speakers, mesh.reweighted, 0.0, 0.0
     tables = [g for g in general if g.form == "table"]
     parts = [_scaled_tables(g, rho) for g in tables]
     tab = join([v.ravel() for v, _, _, _ in parts], np.float64)

@@ -239,11 +239,14 @@ def pair_fill(scope, values, basis, rho, slot, W, first, lean, load):
         ua, ub, w = split_pair(t00, t01, t10, t11)
         a = scope[f, 0]
         b = scope[f, 1]
-        part = t00 - lost
-        total = constant + part
-        lost, constant = (total - constant) - part, total
-        lean[a] += ua
-        lean[b] += ub
+        if t00 != 0.0 or lost != 0.0:  # conjunctions have neither this nor unary parts
+            part = t00 - lost
+            total = constant + part
+            lost, constant = (total - constant) - part, total
+        if ua != 0.0:
+            lean[a] += ua
+        if ub != 0.0:
+            lean[b] += ub
         if rho.size > 0:
             w /= rho[f]
             ua /= rho[f]
@@ -257,6 +260,10 @@ def pair_fill(scope, values, basis, rho, slot, W, first, lean, load):
         W[i] = odds
         W[j] = odds
         if first.size == 0:
+            continue
+        if ua == 0.0 and ub == 0.0:
+            first[i] = 1.0
+            first[j] = 1.0
             continue
         low, high = min(0.0, w), max(0.0, w)
         ua = min(max(-ua, low), high)
