@@ -61,6 +61,8 @@ def agree(back, graph, solver, cotangent, within=1e-7, start=None):
     np.testing.assert_allclose(back.weights, weights, rtol=0, atol=within)
 
 
+#: Of the drawn models on which a solver has converged, those whose adjoint must too.
+SHARE = 0.95
 NAMED = {**graphs(), **higher_order()}
 LOGICAL = {**{f"kind-{k}": g for k, g in every_kind().items()}, **logical(), **with_globals()}
 
@@ -96,38 +98,46 @@ def test_of_logical_and_global_factors(name, kind):
     agree(back, graph, solver, c)
 
 
-def check_drawn(graph, solver, seed):
-    try:
-        m = solver(graph)
-    except ContradictionError:
-        assume(False)
-    assume(m.converged)
-    c = np.random.default_rng(seed).normal(size=len(m.probs))
-    back = pull_back(m, c, tol=1e-12, max_iters=5000)
-    if not back.converged:  # a fixed point next to one that is not stable
-        return
-    field, weights = differences(solver, graph, c, start=m)
-    size = 1e-6 * max(1.0, np.abs(back.field).max(initial=0.0))
-    np.testing.assert_allclose(back.field, field, rtol=1e-5, atol=size)
-    np.testing.assert_allclose(back.weights, weights, rtol=1e-5, atol=size)
+def check_drawn(models, names, examples):
+    """Drawn models against differences; almost every fixed point must have a gradient."""
+    asked = found = 0
+
+    @settings(max_examples=examples, deadline=None)
+    @given(models, st.sampled_from(names), st.integers(0, 99))
+    def check(graph, name, seed):
+        nonlocal asked, found
+        solver = TIGHT[name]
+        try:
+            m = solver(graph)
+        except ContradictionError:
+            assume(False)
+        assume(m.converged)
+        c = np.random.default_rng(seed).normal(size=len(m.probs))
+        back = pull_back(m, c, tol=1e-12, max_iters=5000)
+        asked += 1
+        if not back.converged:  # a fixed point next to one that is not stable
+            return
+        found += 1
+        field, weights = differences(solver, graph, c, start=m)
+        size = 1e-7 * max(1.0, np.abs(back.field).max(initial=0.0))
+        np.testing.assert_allclose(back.field, field, rtol=1e-7, atol=size)
+        np.testing.assert_allclose(back.weights, weights, rtol=1e-7, atol=size)
+
+    check()
+    assert asked >= examples // 2
+    assert found >= SHARE * asked, f"{found} of {asked} adjoints have converged"
 
 
-@settings(max_examples=60, deadline=None)
-@given(table_graphs(), st.sampled_from(["bp", "bp-damped", "exact"]), st.integers(0, 99))
-def test_of_drawn_tables(graph, name, seed):
-    check_drawn(graph, TIGHT[name], seed)
+def test_of_drawn_tables():
+    check_drawn(table_graphs(), ["bp", "bp-damped", "exact"], 60)
 
 
-@settings(max_examples=60, deadline=None)
-@given(binary_graphs(), st.sampled_from(["bp", "trw"]), st.integers(0, 99))
-def test_of_drawn_pairs(graph, name, seed):
-    check_drawn(graph, TIGHT[name], seed)
+def test_of_drawn_pairs():
+    check_drawn(binary_graphs(), ["bp", "trw"], 60)
 
 
-@settings(max_examples=40, deadline=None)
-@given(table_graphs(max_arity=2, max_states=4), st.integers(0, 99))
-def test_of_drawn_reweighted_tables(graph, seed):
-    check_drawn(graph, TIGHT["trw"], seed)
+def test_of_drawn_reweighted_tables():
+    check_drawn(table_graphs(max_arity=2, max_states=4), ["trw"], 40)
 
 
 def frustrated(n=40, scale=0.6, seed=0):
