@@ -174,3 +174,16 @@ prepare(Local.of(condition(FactorGraph.from_tables([40, 2, 2], [[0, 1, 2]], [tab
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert not done.returncode, done.stderr
+
+
+def test_a_preparation_that_takes_long_ends_with_the_time():
+    ticks = iter(range(10**6))
+    pairs = [[i, i + 1] for i in range(5)]
+    graph = FactorGraph.empty([40] * 6).add_truncated_linear(pairs, 0.5, 3.0)
+    local, bounds = Local.of(condition(graph)), Bounds.vacuous(graph)
+    boxes, meter = Boxes(), Meter(20.0, None, clock=lambda: float(next(ticks)))
+    assert boxes.refine(local, bounds, np.ones(6, dtype=bool), 1e4, meter)
+    assert meter.stopped == "time" and next(ticks) < 30  # a look at the clock for each label
+    later = Meter(None, None)
+    assert boxes.refine(local, bounds, np.ones(6, dtype=bool), 1e4, later)
+    assert not later.stopped and later.work > 0

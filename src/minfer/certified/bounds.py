@@ -136,6 +136,10 @@ class Scratch:
         self._free.append(mine)
 
 
+class Stopped(Exception):
+    """The meter stopped in the middle of a method's preparation."""
+
+
 class Meter:
     """What is spent and what is left. Compiling kernels is not counted."""
 
@@ -168,6 +172,11 @@ class Meter:
             elif self._deadline is not None and self._clock() >= self._deadline:
                 self.stopped = "time"
         return not self.stopped
+
+    def check(self) -> None:
+        """Raise :class:`Stopped` where nothing is left: for long preparations, which are lost."""
+        if not self.go_on():
+            raise Stopped
 
     def spend(self, work: int | float) -> None:
         self.work += int(work)

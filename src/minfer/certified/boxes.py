@@ -26,13 +26,14 @@ Rounding: :mod:`minfer.kernels.boxes`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.bounds import Bounds, Meter, Scratch
+from minfer.certified.bounds import Bounds, Meter, Scratch, Stopped
 from minfer.certified.local import Local, odds_ranges, ratios
 from minfer.certified.rounding import EXP, U, gamma, up
 from minfer.factors import FactorGroup
@@ -71,7 +72,10 @@ class Boxes:
         if local.pairs_only and local.n_variables > MOST_VARIABLES:
             return False
         if local is not self._of:
-            self._prepare(local)
+            try:
+                self._prepare(local, meter.check)
+            except Stopped:
+                return True
         roots = np.flatnonzero(wanted & ~self._done)
         sizes = bounds.graph._n_states[roots]
         budget = min(budget, MOST_WORK)
@@ -99,9 +103,9 @@ class Boxes:
             bounds.offer(self.name, part, low, high)
         return bool((wanted & ~self._done).any())
 
-    def _prepare(self, local: Local) -> None:
+    def _prepare(self, local: Local, check: Callable[[], None]) -> None:
         n = local.n_variables
-        self._arrays, self._joint = prepare(local)
+        self._arrays, self._joint = prepare(local, check)
         card, offset, own = self._arrays[-3:]
         unknown = np.add.reduceat(np.isinf(own), offset[:-1]) if n else np.zeros(0)
         self._known = (unknown < card**2 - card) | (card == 1)
@@ -128,8 +132,10 @@ class Boxes:
         )
 
 
-def prepare(local: Local) -> tuple[tuple[NDArray, ...], int]:
-    """The arrays of the kernel, and the most joint states."""
+def prepare(
+    local: Local, check: Callable[[], None] = lambda: None
+) -> tuple[tuple[NDArray, ...], int]:
+    """The arrays of the kernel, and the most joint states; ``check`` may raise in between."""
     from minfer.kernels.boxes import prepare as leaves_of
 
     model, graph = local.model, local.model.graph
@@ -147,7 +153,8 @@ def prepare(local: Local) -> tuple[tuple[NDArray, ...], int]:
             _add_range(g, total, size, times, offset)
     slots = _Slots()
     for shape, (scope, tables, error) in _merged(whole, model.field, graph._offsets).items():
-        slots.add(shape, scope, tables, error)
+        slots.add(shape, scope, tables, error, check)
+    check()
     arrays, variables, logs, where = slots.join(card)
     # all that ratios can be: finite logarithms added up, the infinite ones counted
     flat = offset[variables[where.owner]] + where.cell
@@ -299,6 +306,7 @@ class _Slots:
         scope: NDArray[np.int64],
         tables: NDArray[np.float64],
         error: NDArray[np.float64],
+        check: Callable[[], None],
     ) -> None:
         """The slots of factors of one shape, end by end."""
         n, arity = scope.shape
@@ -308,7 +316,7 @@ class _Slots:
             joint = tables.shape[1] // s
             fits = joint <= MAX_STATES and n * s * s * joint <= MAX_CELLS
             rows = np.moveaxis(tables.reshape(n, *shape), 1 + a, 1).reshape(n, s, joint)
-            logs = ratios(tables, shape, a)
+            logs = ratios(tables, shape, a, check)
             finite = np.isfinite(logs)
             slack = (2 * error)[:, None, None] + 2 * U * np.where(finite, np.abs(logs), 0.0)
             logs = np.where(finite, logs + slack, logs)

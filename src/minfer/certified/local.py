@@ -13,6 +13,7 @@ ones, the rounding of all sums of the model's numbers included (:mod:`minfer.cer
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,16 +30,23 @@ from minfer.layout import Pairs, join, split_pairs
 _CHUNK = 1 << 22
 
 
-def ratios(tables: NDArray[np.float64], shape: tuple[int, ...], place: int) -> NDArray[np.float64]:
+def ratios(
+    tables: NDArray[np.float64],
+    shape: tuple[int, ...],
+    place: int,
+    check: Callable[[], None] = lambda: None,
+) -> NDArray[np.float64]:
     """D (n, S, S): D[s, q] = max_x log psi(s, x) / psi(q, x) over the others' states x, of tables.
 
     ``tables`` (n, cells) are logs. States x that allow neither s nor q say nothing; minus infinity
-    where all are such. Not rounded outwards: the numbers are differences of two entries.
+    where all are such. Not rounded outwards: the numbers are differences of two entries. This takes
+    S times as long as there are cells: ``check``, called now and then, may raise.
     """
     n, size = len(tables), shape[place]
     rows = np.moveaxis(tables.reshape(n, *shape), 1 + place, 1).reshape(n, size, -1)
     out = np.zeros((n, size, size))
     for s in range(size):
+        check()
         for q in range(size):
             if s != q:
                 with np.errstate(invalid="ignore"):
