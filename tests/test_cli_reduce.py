@@ -105,7 +105,7 @@ def test_lists_of_values(tmp_path: Path) -> None:
     few = answer(path, "--values", 0.02, "--factor-cost", 0.05)
     assert few["reduction"]["ignored"] > 0
     fails(call("run", path, "--values", 0.02, "--method", "iterated"), 2, "--values")
-    fails(call("run", path, "--values", 2), 2, "--values")
+    fails(call("run", path, "--values", 2), 2, "--values must be 0 to 1")
 
 
 @pytest.mark.parametrize(

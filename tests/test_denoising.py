@@ -652,6 +652,8 @@ def test_smoothness_that_makes_no_sense_is_refused():
         denoise(seen, labels=4, smooth="cubic")
     with pytest.raises(SettingsError, match="truncation"):
         denoise(seen, labels=4, smooth="linear", truncation=-1.0)
+    with pytest.raises(SettingsError, match="truncation must be above 0"):
+        denoise(seen, labels=4, smooth="linear", truncation=0.0)
     with pytest.raises(ModelError, match="same value"):
         denoise(np.ones((4, 4)), labels=4, smooth="linear")
 

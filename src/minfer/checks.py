@@ -60,8 +60,21 @@ def check_number(
         elif fits and least <= value <= most and above < value < below:
             return
     if not what:
-        what = "a finite number" if least == -math.inf else f"{least:g} or more"
+        what = _range_in_words(least, most, below, above)
     raise SettingsError(f"{name} must be {what}, not {told(value)}")
+
+
+def _range_in_words(least: float, most: float, below: float, above: float) -> str:
+    """Such as "0 to 1", "above 0", "0 or more and below 1"; infinite limits are none."""
+    if math.inf > most and least > -math.inf:
+        return f"{least:g} to {most:g}"
+    words = [
+        *([f"{least:g} or more"] if least > -math.inf else []),
+        *([f"above {above:g}"] if above > -math.inf else []),
+        *([f"{most:g} or less"] if most < math.inf else []),
+        *([f"below {below:g}"] if below < math.inf else []),
+    ]
+    return " and ".join(words) or "a finite number"
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:

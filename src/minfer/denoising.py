@@ -334,7 +334,7 @@ def picture_model(
     shades = picture_shades(image, alpha, coupling, level=level, labels=labels, means=means)
     x = grey_values(image)
     check_choice("denoise: smooth", smooth, SMOOTH)
-    check_number("denoise: truncation", truncation, 0.0)
+    check_number("denoise: truncation", truncation, above=0.0)
     if shades is not None:
         if smooth != "equal":
             raise SettingsError(
