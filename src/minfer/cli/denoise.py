@@ -68,7 +68,7 @@ def denoise(
         Optional[float],  # noqa: UP045
         typer.Option(
             metavar="A",
-            help="Trust in single pixels. Default: estimated from the picture, or with classes 5 "
+            help="Trust in single pixels. Default: estimated from the picture; with few classes 5 "
             "over the square of the least distance of their means.",
             rich_help_panel=PICTURE_PANEL,
         ),

@@ -102,8 +102,8 @@ def run(
     Prints a table for people, the most uncertain variables first. Programs ask
     for --json, --csv or --out.
 
-    With --intervals every probability comes as `p [lo, hi]`: the true one lies
-    between the two for certain, and estimates that are provably off by more than
+    With --intervals every probability has two numbers in brackets: the true one
+    lies between the two for certain, and estimates that are provably off by more than
     0.01 are called refuted. `minfer intervals` has more to say about them.
 
     With --reduce, or any other option of that panel, factors that matter little
