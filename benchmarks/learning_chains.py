@@ -7,7 +7,7 @@ Tags (UPOS) of a treebank's words from features as crfsuite's tutorial has them:
 its shape, its neighbours. Both sides take the same lists of texts and are timed from there on, the
 reading of features included; they take turns in one process, and a time is the median over turns.
 Compiling is not counted. Rows: penalties, and a stopping rule near crfsuite's own (delta) or tight.
-Writes the section "chains" of docs/learning-measured.md.
+Writes the part "chains" of benchmarks/results/learning.json and of docs/learning-measured.md.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pycrfsuite
-
-from learning_page import table, write_section
+from learning_page import store, table, write_section
 from minfer.learn import ChainCRF
 from speed import cpu_name
 
@@ -83,6 +81,8 @@ def accuracy(told: list[list[str]], truth: list[list[str]]) -> float:
 
 
 def by_crfsuite(X: Any, y: Any, dev: Any, case: dict[str, float]) -> dict[str, float]:
+    import pycrfsuite
+
     began = time.process_time()
     trainer = pycrfsuite.Trainer(verbose=False)
     for items, labels in zip(X, y):
@@ -127,6 +127,7 @@ def measure(train: str, dev: str, n: int, turns: int) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"case": case, "sentences": len(X), "words": sum(map(len, X))}
         for side, runs in found.items():
             row[side] = {k: statistics.median(run[k] for run in runs) for k in runs[0]}
+        row["processor"] = cpu_name()
         rows.append(row)
         print(row, flush=True)
     return rows
@@ -151,9 +152,10 @@ def section(rows: list[dict[str, Any]]) -> str:
         "ratio", "crfsuite's accuracy", "ours (by marginals)",
     ]  # fmt: skip
     return (
-        f"## Chains\n\nUPOS of {rows[0]['sentences']:,} sentences ({rows[0]['words']:,} words), "
-        f"the same features and stopping rule; CPU seconds of one core, {cpu_name()}, from lists "
-        "of features to weights, median; accuracy in % of the words of the development file. "
+        f"UPOS of {rows[0]['sentences']:,} sentences ({rows[0]['words']:,} words), "
+        f"the same features and stopping rule; CPU seconds of one core, {rows[0]['processor']}, "
+        "from lists of features to weights, median; accuracy in % of the words of the development "
+        "file. "
         "`benchmarks/learning_chains.py`.\n\n" + table(head, lines)
     )
 
@@ -169,6 +171,7 @@ def main() -> None:
     rows = measure(asked.train, asked.dev, asked.sentences, asked.turns)
     print(section(rows))
     if not asked.dry:
+        store("chains", rows)
         write_section("chains", section(rows))
 
 

@@ -6,12 +6,13 @@
 * ``counts``: a data frame of names to tables, maximum likelihood and BDeu; pgmpy's
   ``DiscreteMLE`` and ``DiscreteBayesianEstimator`` by ``model.fit``, pyAgrum's ``BNLearner``.
 * ``em``: a fifth of the cells of alarm is missing. pyAgrum's EM takes some milliseconds a row and
-  iteration, so it gets ``--few`` rows and as many iterations as we made on these; its likelihood is
-  compared there, by us, and its time for all rows is that time by rows and iterations. pgmpy's EM
-  drops rows with missing cells, of which there are none without, so it has no line.
+  iteration, so it gets twice as many rows again and again until ``--limit`` CPU seconds are spent,
+  and as many iterations as we made on these; its likelihood is compared on the last of them, by
+  us, and its time for all rows is extrapolated from there. pgmpy's EM (``DiscreteEM``) is for
+  hidden columns: it drops rows with a missing cell first, and no row is without, so it has no line.
 
 One process, one pinned core; the libraries take turns, and a time is the median over turns. Writes
-the section "tables" of docs/learning-measured.md.
+the part "tables" of benchmarks/results/learning.json and of docs/learning-measured.md.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import numpy as np
 import pandas as pd
 
 import minfer
-from learning_page import table, write_section
+from learning_page import store, table, write_section
 from minfer import FactorGraph, interop
 from minfer.learn import BayesianNetwork
 from networks_peers import folder
@@ -110,7 +111,7 @@ def counts(name: str, n: int, turns: int) -> list[dict[str, Any]]:
     return rows
 
 
-def em(n: int, few: int, turns: int) -> dict[str, Any]:
+def em(n: int, limit: float, turns: int) -> dict[str, Any]:
     """EM on alarm with a fifth of the cells missing."""
     import pyagrum as gum
 
@@ -121,15 +122,22 @@ def em(n: int, few: int, turns: int) -> dict[str, Any]:
     found = [cpu(lambda: BayesianNetwork(graph).fit(frame)) for _ in range(turns)]
     net = found[0][1]
     rising = bool((np.diff(net.trace_) >= 0).all())
-    part = frame.head(few)
-    ours_time, ours = cpu(lambda: BayesianNetwork(graph).fit(part))
-    bare = interop.to_pyagrum(graph)
-    learner = gum.BNLearner(part.fillna("?").astype(str), bare, ["?"])
-    learner.useSmoothingPrior(1.0)
-    learner.useEM(1e-6)
-    learner.EMsetMaxIter(ours.n_iter_ + 1)
-    theirs_time, theirs = cpu(lambda: learner.learnParameters(bare.dag()))
-    iterations = learner.EMnbrIterations()
+    few, spent, theirs_time = 50, 0.0, 0.0
+    while spent + 2.5 * theirs_time <= limit and few < n:  # twice as many rows as before
+        few = min(2 * few, n)
+        part = frame.head(few)
+        ours_time, ours = cpu(lambda part=part: BayesianNetwork(graph).fit(part))
+        bare = interop.to_pyagrum(graph)
+        learner = gum.BNLearner(part.fillna("?").astype(str), bare, ["?"])
+        learner.useSmoothingPrior(1.0)
+        learner.useEM(1e-6)
+        learner.EMsetMaxIter(ours.n_iter_ + 1)
+        theirs_time, theirs = cpu(
+            lambda bare=bare, learner=learner: learner.learnParameters(bare.dag())
+        )
+        iterations = learner.EMnbrIterations()
+        spent += theirs_time
+        print(f"pyAgrum: {few} rows, {theirs_time:.1f} s, {iterations} iterations", flush=True)
     own = ours.score_samples(part).sum()
     ours.model_ = interop.from_pyagrum(theirs)
     row = {
@@ -144,8 +152,9 @@ def em(n: int, few: int, turns: int) -> dict[str, Any]:
     return row
 
 
-def section(counted: list[dict[str, Any]], climbed: dict[str, Any] | None) -> str:
+def section(measured: dict[str, Any]) -> str:
     """The section of the page."""
+    counted, climbed = measured["counts"], measured["em"]
     lines = []
     for row in counted:
         ours = row["minfer"]
@@ -156,8 +165,9 @@ def section(counted: list[dict[str, Any]], climbed: dict[str, Any] | None) -> st
         lines.append(cells)
     head = ["network", "rows", "prior", "minfer, ms", "pgmpy", "pyAgrum"]
     text = (
-        "## Tables of networks\n\nA data frame of names to tables, CPU time of one core, "
-        f"{cpu_name()}, median. `benchmarks/learning_tables.py`.\n\n" + table(head, lines)
+        "A data frame of names to tables, CPU time of one core, "
+        f"{measured['processor']}, median. `benchmarks/learning_tables.py`.\n\n"
+        + table(head, lines)
     )
     if climbed:
         r = climbed
@@ -167,11 +177,12 @@ def section(counted: list[dict[str, Any]], climbed: dict[str, Any] | None) -> st
             f"{r['seconds']:.2f} s for {r['iterations']} iterations ({r['status']}), the penalised "
             f"likelihood {'rising' if r['rising'] else 'NOT rising'} at every step. pyAgrum's EM "
             f"takes {1e3 * r['pyagrum_few'] / r['few'] / r['pyagrum_iterations']:.1f} ms a row and "
-            f"iteration (measured on {r['few']} rows), {per:,.0f} times ours; the log-likelihood "
+            f"iteration, measured on {r['few']:,} rows ({r['pyagrum_few']:.0f} s); extrapolated to "
+            f"all rows and our iterations that is {per:,.0f} times ours. The log-likelihood "
             f"of these {r['few']} rows is {r['ours_likelihood']:.2f} by ours after "
             f"{r['ours_iterations']} iterations and {r['pyagrum_likelihood']:.2f} by pyAgrum's "
-            f"after {r['pyagrum_iterations']}. pgmpy's EM is for hidden columns: it drops rows "
-            "with missing cells, which leaves none here."
+            f"after {r['pyagrum_iterations']}. pgmpy's EM (`DiscreteEM`) is for hidden columns: "
+            "it drops rows with missing cells, which leaves none here."
         )
     return text
 
@@ -180,17 +191,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--networks", nargs="*", default=["asia", "alarm", "hailfinder"])
     parser.add_argument("--rows", type=int, default=10_000)
-    parser.add_argument("--few", type=int, default=300)
+    parser.add_argument("--limit", type=float, default=120.0, help="CPU s for pyAgrum's EM")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--dry", action="store_true", help="print only")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     counted = [row for name in asked.networks for row in counts(name, asked.rows, asked.turns)]
-    climbed = em(asked.rows, asked.few, asked.turns)
-    print(section(counted, climbed))
+    climbed = em(asked.rows, asked.limit, asked.turns)
+    measured = {"counts": counted, "em": climbed, "processor": cpu_name()}
+    print(section(measured))
     if not asked.dry:
-        write_section("tables", section(counted, climbed))
+        store("tables", measured)
+        write_section("tables", section(measured))
 
 
 if __name__ == "__main__":
