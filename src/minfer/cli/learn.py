@@ -37,7 +37,9 @@ def learn(
             help="Pseudo-counts: --strength for each cell, for each table, or none.",
         ),
     ] = "uniform",
-    strength: Annotated[float, typer.Option(min=0.0, metavar="X", help="Of the prior.")] = 1.0,
+    strength: Annotated[
+        float, typer.Option(min=0.0, metavar="X", help="Strength of the prior.")
+    ] = 1.0,
     start: Annotated[
         str,
         typer.Option(
@@ -50,9 +52,10 @@ def learn(
     ] = 1,
     max_iters: Annotated[int, typer.Option(min=1, metavar="N", help="Steps of EM.")] = 200,
     tol: Annotated[
-        float, typer.Option(min=0.0, metavar="X", help="EM ends where a step gains this share.")
+        float,
+        typer.Option(min=0.0, metavar="X", help="EM ends at a step of smaller gain, as a share."),
     ] = 1e-6,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of what begins at random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of random starts.")] = 0,
     missing: Missing = None,
     workers: Annotated[int, typer.Option(min=1, metavar="N", help="Threads.")] = 1,
     json: Json = False,
