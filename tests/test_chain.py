@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from minfer.errors import FormatError, ModelError, NotFittedError, SettingsError
 from minfer.learn import ChainCRF
 from minfer.learn import chain as chain_module
+from minfer.learn.save import write_arrays
 
 
 def drawn(seed, n=6, n_labels=3, longest=4, n_names=5, values=True):
@@ -272,6 +273,9 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
         path.write_bytes(data)
         with pytest.raises(FormatError):
             ChainCRF.load(path)
+    write_arrays(path, "fitted model", {"names": ["a", "b"]}, {"weights": np.zeros(2)})
+    with pytest.raises(FormatError, match="it is a fitted model"):
+        ChainCRF.load(path)
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,6 @@ always better and no minimum exists; training stops there, with a status that sa
 
 from __future__ import annotations
 
-import io
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, count, pairwise, repeat
@@ -30,12 +28,12 @@ from numpy.typing import NDArray
 
 from minfer.checks import brief, check_choice, check_flag, check_number, check_whole
 from minfer.errors import FormatError, ModelError, SettingsError
-from minfer.io.text import PathLike, read_bytes, shown, write_bytes
+from minfer.io.text import PathLike, shown
 from minfer.learn.estimator import Estimator
 from minfer.learn.lbfgs import minimise
+from minfer.learn.save import read_arrays, write_arrays
 from minfer.words import counted, visible
 
-FORMAT = 1
 BIAS = "bias"  # the attribute that every item of an array of numbers has
 _WIDE = 4  # an attribute that meets at least one of so many labels has a line of weights
 _LARGE = 25.0  # a weight times a value: odds of 1e11, which no sample can tell
@@ -553,10 +551,9 @@ class ChainCRF(Estimator):
         """Write the model, bit for bit and without pickle; see :meth:`load`."""
         self._check_fitted("save")
         header = {
-            "minfer_chain": FORMAT,
             "params": {k: v for k, v in self.get_params().items() if k != "classes"},
             "classes": self.classes_.tolist(),
-            "kind": self.classes_.dtype.str,
+            "dtype": self.classes_.dtype.str,
             "attributes": self.attributes_,
             "status": self.status_,
             "n_iter": self.n_iter_,
@@ -566,27 +563,21 @@ class ChainCRF(Estimator):
         }
         if self.classes_.dtype.kind not in "iufbU":
             raise SettingsError("ChainCRF: a model is saved if its labels are texts or numbers")
-        file = io.BytesIO()
-        np.savez(
-            file, header=np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
-            ptr=self.coef_ptr_, label=self.coef_label_, coef=self.coef_,
-            transitions=self.transitions_, trace=np.array(self.trace_),
-        )  # fmt: skip
-        write_bytes(path, file.getvalue())
+        arrays: dict[str, NDArray[Any]] = {
+            "ptr": self.coef_ptr_, "label": self.coef_label_, "coef": self.coef_,
+            "transitions": self.transitions_, "trace": np.array(self.trace_),
+        }  # fmt: skip
+        write_arrays(path, "ChainCRF", header, arrays)
 
     @classmethod
     def load(cls, path: PathLike) -> Self:
         """A model that :meth:`save` wrote. Nothing in a file is executed, or believed unchecked."""
         name = shown(path)
+        header, parts = read_arrays(path, "ChainCRF")
         try:
-            with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as file:
-                parts = {key: file[key] for key in file.files}
-            header = json.loads(parts["header"].tobytes().decode())
-            if header["minfer_chain"] != FORMAT:
-                raise FormatError(f"{name}: written by another version of minfer")
             crf = cls(**header["params"])
             crf._check_settings()
-            crf.classes_ = np.array(header["classes"], dtype=np.dtype(header["kind"]))
+            crf.classes_ = np.array(header["classes"], dtype=np.dtype(header["dtype"]))
             crf.attributes_ = [str(x) for x in header["attributes"]]
             crf.coef_ptr_ = parts["ptr"].astype(np.int64)
             crf.coef_label_ = parts["label"].astype(np.int32)
@@ -599,8 +590,6 @@ class ChainCRF(Estimator):
                 crf.n_features_in_ = int(header["n_features_in"])
                 if header["feature_names_in"]:
                     crf.feature_names_in_ = np.array(header["feature_names_in"], dtype=object)
-        except FormatError:
-            raise
         except Exception as error:
             raise FormatError(f"{name}: this is no model of ChainCRF.save: {error}") from None
         k, ptr = len(crf.classes_), crf.coef_ptr_
