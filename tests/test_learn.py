@@ -393,3 +393,125 @@ def test_separable_data_end_with_a_status(objective, method):
     assert "l2" in fitted.advice
     assert not fitted.converged
     assert fit(data, objective, l2=1e-2).converged
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("objective", ["likelihood", "trw", "pseudolikelihood", "max-margin"])
+def test_weights_that_run_away_end_with_a_status(objective):
+    _, data = chain_data(3)
+    far = fit(data, objective, start=[1e200, -1e200, 1e5], l2=1e-3, max_iters=3)
+    fast = fit(data, objective, method="adam", learning_rate=1e307, epochs=2)
+    model = LogLinear([Template("seen", (2,), 1)])
+    seen = {"seen": ([[0], [1]], [[1e200], [-1e200]])}
+    huge = fit([model.instance([2, 2], seen, [1, 1])], objective, start=[1e150], max_iters=5)
+    for fitted in (far, fast, huge):
+        assert np.isfinite(fitted.weights).all()
+        assert fitted.status == "diverging"
+        assert "scale" in fitted.advice
+
+
+@pytest.mark.parametrize("data", [None, 3, "abc", [None]])
+def test_what_is_no_data_is_said_so(data):
+    with pytest.raises(ModelError, match="Instance"):
+        fit(data)
+
+
+def test_settings_that_are_none():
+    _, data = chain_data(2)
+    for seed in (-1, "x", 1.5):
+        with pytest.raises(SettingsError, match="seed"):
+            fit(data, method="adam", seed=seed)
+    with pytest.raises(SettingsError, match="compare"):
+        fit(data, dev=data, compare="trw")
+    with pytest.raises(SettingsError, match="names"):
+        fit(data, names="abc")
+    with pytest.raises(SettingsError, match="start"):
+        fit(data, start=[np.inf, 0.0, 0.0])
+
+
+def test_one_feature_may_be_a_vector():
+    model = LogLinear([Template("seen", (2,))])
+    one = model.instance([2, 2], {"seen": ([[0], [1]], [1.0, 2.0])}, [0, 1])
+    np.testing.assert_array_equal(one.features.toarray(), [[1.0], [2.0]])
+    pair = LogLinear([Template("pair", (2, 2))])
+    assert pair.instance([2, 2, 2], {"pair": ((0, 1), (1, 2))}).graph.n_factors == 2
+
+
+@pytest.mark.parametrize(
+    "objective", ["likelihood", "trw", "marginals", "marginals-squared", "max-margin"]
+)
+@pytest.mark.parametrize("rows", [1, 2])
+def test_partly_hidden_labels_that_a_hard_factor_forbids_are_named(objective, rows):
+    graph = FactorGraph.empty([2, 2, 2]).add_tables([[0, 1]], [[[0.0, 0.0], [0.0, -np.inf]]])
+    graph = graph.add_tables([[1, 2]], [np.zeros((2, 2))])
+    x = np.zeros((8, 1))
+    x[5] = 1.0
+    good = Instance(graph, x, [0, 1, -1], "good")
+    bad = Instance(graph, x, [[0, 1, -1], [1, 1, -1]][2 - rows :], "the bad one")
+    with pytest.raises(ContradictionError, match="the bad one"):
+        fit([good, bad], objective, l2=0.1)
+    assert np.isfinite(fit([good], objective, l2=0.1, max_iters=20).weights).all()
+
+
+def test_batches_without_labels_change_nothing():
+    _, data = chain_data(4)
+    hidden = Instance(data[0].graph, data[0].features, np.full(8, -1))
+    for objective in ("likelihood", "marginals"):
+        how = {"method": "adam", "epochs": 3, "batch_size": 1, "l2": 1e-2}
+        fitted = fit([*data, hidden], objective, **how)
+        assert np.isfinite(fitted.weights).all()
+        assert fitted.status == "max epochs"
+
+
+def test_portions_of_different_widths_are_refused():
+    from minfer.learn.team import Given
+
+    _, data = chain_data(2)
+    wide = Instance(data[1].graph, np.zeros((len(data[1].graph.weights), 7)), data[1].labels)
+    with pytest.raises(ModelError, match="7 weights"):
+        fit([Given((data[0],)), Given((wide,))])
+
+
+def test_a_checkpoint_of_another_structure_is_refused(tmp_path):
+    path = tmp_path / "run.npz"
+    for edges in ([[0, 1], [1, 2], [2, 3]], [[0, 2], [1, 3], [0, 3]]):
+        graph = FactorGraph.pairwise(np.zeros(4), edges, 0.0, "equal")
+        x = np.eye(len(graph.weights))
+        data = [Instance(graph, x, [[0, 1, 1, 0], [1, 1, 0, 0]])]
+        if edges[0] == [0, 1]:
+            fit(data, "pseudolikelihood", l2=0.1, checkpoint=path)
+        else:
+            with pytest.raises(SettingsError, match="other data"):
+                fit(data, "pseudolikelihood", l2=0.1, checkpoint=path)
+
+
+def test_every_objective_has_a_name_of_its_own(tmp_path, capsys):
+    _, data = chain_data(6)
+    fitted = fit(data, "trw", l2=1e-2, dev=data, compare=True, max_iters=30, epochs=10)
+    names = [row["objective"] for row in fitted.comparison]
+    assert sorted(names) == sorted(
+        ["likelihood", "trw", "bethe", "pseudolikelihood", "marginals", "marginals-squared",
+         "perceptron", "max-margin"]
+    )  # fmt: skip
+    assert all(np.isfinite(row["weights"]).all() for row in fitted.comparison)
+    assert all(np.abs(row["weights"]).max() > 0.0 for row in fitted.comparison)
+    squared = fit(data, "marginals-squared", l2=1e-2)
+    squared.save(tmp_path / "model.npz")
+    assert Fitted.load(tmp_path / "model.npz").objective == MarginalLoss(loss="squared")
+
+
+def test_a_saved_solver_is_not_replaced_in_silence(tmp_path):
+    _, data = chain_data(4)
+    own = MarginalLoss(BeliefPropagation(tol=1e-5))
+    fit(data, own, l2=1e-2).save(tmp_path / "model.npz")
+    with pytest.raises(SettingsError, match=r"BeliefPropagation.*objective="):
+        Fitted.load(tmp_path / "model.npz")
+    assert Fitted.load(tmp_path / "model.npz", own).objective == own
+
+
+def test_the_perceptron_is_for_steps():
+    _, data = chain_data(8)
+    with pytest.raises(SettingsError, match="adam"):
+        fit(data, "perceptron")
+    fitted = fit(data, "perceptron", method="adam", epochs=40)
+    assert fitted.scores(data)["error"] < 0.45

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
 from minfer import Exact, FactorGraph, MinDivergence, MinJoint, sample
-from minfer.errors import FormatError, ModelError
+from minfer.errors import FormatError, ModelError, SettingsError
 from minfer.graph import grid_edges
 from minfer.learn import (
     GridCRF,
@@ -65,7 +67,7 @@ def test_grid_crf_refuses():
         GridCRF().fit(x, y[:1])
     with pytest.raises(ModelError, match="NaN"):
         GridCRF().fit(np.where(x == x[0, 0, 0], np.nan, x), y)
-    with pytest.raises(ModelError, match="one class"):
+    with pytest.raises(ModelError, match="1 class"):
         GridCRF().fit(x, np.zeros_like(y))
     crf = GridCRF("pseudolikelihood", max_iters=3).fit(x, y)
     with pytest.raises(ModelError, match="none of the classes"):
@@ -195,3 +197,77 @@ def test_ray_gives_the_same_weights():
     one = fit(portions, "trw", l2=1e-2)
     two = fit(portions, "trw", l2=1e-2, workers=2, engine="ray")
     np.testing.assert_allclose(one.weights, two.weights, atol=1e-10)
+
+
+def test_grid_crf_says_what_does_not_match():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, (3, 5, 5))
+    x = y + 0.3 * rng.normal(size=y.shape)
+    crf = GridCRF(max_iters=5).fit(x, y)
+    with pytest.raises(ModelError, match="3 pictures but 2"):
+        crf.score(x, y[:2])
+    with pytest.raises(ModelError, match="no label"):
+        crf.score(x[:1], np.full((1, 5, 5), -1))
+    with pytest.raises(ModelError, match="dev"):
+        crf.fit(x, y, dev=x)
+    with pytest.raises(ModelError, match="3 pictures but 2"):
+        crf.fit(x, y, dev=(x, y[:2]))
+    with pytest.raises(ModelError, match="-1"):
+        crf.fit(x, 2 * y - 1)
+
+
+def test_grid_crf_of_single_pixels():
+    x = np.array([[[0.0]], [[1.0]], [[0.2]], [[0.9]]])
+    crf = GridCRF("likelihood", edges="contrast", l2=1e-2).fit(x, (x > 0.5).astype(int))
+    assert np.isfinite(crf.spread_)
+    assert crf.predict(np.array([[[0.1, 1.0], [0.0, 0.9]]])).shape == (1, 2, 2)
+
+
+def test_samples_and_their_questions_are_checked():
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 2, (50, 3))
+    model = IsingModel().fit(x)
+    hidden = x.copy()
+    hidden[0, 0] = -1
+    with pytest.raises(ModelError, match="row 0, column 0"):
+        model.score_samples(hidden)
+    with pytest.raises(ModelError, match="row 0, column 0"):
+        model.pseudo_score(hidden)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ModelError, match="whole"):
+            IsingModel().fit(x * 1e300 + 0.0)
+    for wrong in (0, 1, "3", 2.5):
+        with pytest.raises(SettingsError, match="n_states"):
+            PottsModel(n_states=wrong).fit(x)
+    with pytest.raises(ModelError, match="state"):
+        PottsModel(n_states=2).fit(x + 1)
+    with pytest.raises(ModelError):
+        IsingModel([[0, 0]]).fit(x)
+
+
+def test_growth_checks_its_candidates():
+    x = np.random.default_rng(0).integers(0, 2, (60, 4))
+    x[:, 1] = x[:, 0]
+    assert not len(grow(x, [], MinJoint(0.01)).edges)
+    for wrong in ([[0, 9]], [[-1, 2]]):
+        with pytest.raises(ModelError, match=r"outside 0\.\.3"):
+            grow(x, wrong, MinJoint(0.01))
+    with pytest.raises(ModelError, match="function"):
+        grow(x, iter([[[0, 1]]]), MinJoint(0.01))
+    twice = grow(x, [[0, 1], [1, 0], [0, 1]], MinJoint(0.01))
+    assert np.sort(twice.edges).tolist() == [[0, 1]]
+    portions = grow(x, [[[0, 1]], [[1, 2], [2, 3]]], MinJoint(0.05))
+    assert np.sort(portions.edges).tolist() == [[0, 1]]
+
+
+def test_the_example_is_one_command(tmp_path, monkeypatch, capsys):
+    from minfer.learn import denoising
+
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "learned.png"
+    command = ["denoising", "-o", str(out), "--epochs", "2", "--side", "12", "--train", "2"]
+    monkeypatch.setattr("sys.argv", command)
+    denoising.main()
+    assert out.read_bytes()[:4] == b"\x89PNG"
+    assert "pixels wrong" in capsys.readouterr().out

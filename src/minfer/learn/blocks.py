@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.conditioning import condition
 from minfer.errors import ContradictionError
 from minfer.factors import FactorGroup, Features, Tables
 from minfer.graph import FactorGraph
@@ -23,6 +24,8 @@ from minfer.solvers.trw import TreeReweighted
 
 #: Variables of a union, beyond which another begins.
 MOST_VARIABLES = 1 << 14
+#: Numbers of factors beyond which weights have run away; graphs take 1e300.
+MOST_THETA = 1e290
 #: States of factors' scopes that are looked at together.
 AT_ONCE = 1 << 22
 
@@ -100,16 +103,38 @@ class Block:
         every = np.arange(len(self.theta))[self.graph._weight_places(group)]
         return every.reshape(len(group), group.n_weights)
 
+    def bounded(self, w: NDArray[np.float64]) -> bool:
+        """Whether theta is within what a graph takes (minus infinity in theta_0 stays)."""
+        moved = self.x @ w
+        return bool(np.isfinite(moved).all()) and np.abs(moved).max(initial=0.0) < MOST_THETA
+
+    def check_labels(self) -> None:
+        """Find labels that a hard factor forbids, as far as conditioning on them shows it."""
+        if _hard(self.graph) and self._forbidden():
+            raise self.contradiction()
+
     def contradiction(self, error: ContradictionError | None = None) -> ContradictionError:
         """The error about an instance whose labels a hard factor forbids."""
+        where = self._forbidden()
+        if where:
+            return ContradictionError(
+                f"{where}: a hard factor forbids its labels: mend them or the factor"
+            )
+        return error or ContradictionError("a hard factor forbids the labels of an instance")
+
+    def _forbidden(self) -> str:
+        """The first instance whose labels a hard factor forbids; empty if none is found."""
         for k, one in enumerate(self.instances):
             where = one.name or f"instance {k}"
             full = (one.labels >= 0).all(axis=1)
             if full.any() and not np.isfinite(one.graph.log_score(one.labels[full])).all():
-                return ContradictionError(
-                    f"{where}: a hard factor forbids its labels: mend them or the factor"
-                )
-        return error or ContradictionError("a hard factor forbids the labels of an instance")
+                return where
+            for labels in np.unique(one.labels[~full], axis=0):
+                try:
+                    condition(clamped(one.graph, labels))
+                except ContradictionError:
+                    return where
+        return ""
 
     def conditionals(self) -> tuple[NDArray[np.float64], Matrix]:
         """Scores of every state of every variable, all others at their labels: c + C w.
@@ -143,6 +168,27 @@ class Block:
         )
         out = c @ self.x
         return base, out if isinstance(out, np.ndarray) else sparse.csr_array(out)
+
+
+def clamped(graph: FactorGraph, labels: NDArray[np.int32]) -> FactorGraph:
+    """The graph with its labels known."""
+    log_field = graph.field.copy()
+    known = np.flatnonzero(labels >= 0)
+    at = graph._offsets[:-1][known] + labels[known]
+    kept = log_field[at]
+    excluded = np.repeat(labels >= 0, graph._n_states)
+    log_field[excluded] = -np.inf
+    log_field[at] = kept
+    return graph._renumbered(_field=log_field)
+
+
+def _hard(graph: FactorGraph) -> bool:
+    """Whether some assignment may have probability zero."""
+    soft = all(
+        isinstance(g, Features) or (isinstance(g, Tables) and np.isfinite(g.weights).all())
+        for g in graph.groups
+    )
+    return not soft or (graph._field is not None and not np.isfinite(graph._field).all())
 
 
 def _moves(group: FactorGroup) -> list[tuple[int, int]]:

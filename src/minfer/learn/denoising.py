@@ -75,8 +75,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="denoising: a learnt CRF against one set by hand")
     parser.add_argument("-o", "--out", help="a picture to write")
     parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--train", type=int, default=10, help="pictures to train with")
+    parser.add_argument("--side", type=int, help="cut pictures to a corner of so many pixels")
     args = parser.parse_args()
-    crf, found = learned_denoising(epochs=args.epochs)
+    crf, found = learned_denoising(args.train, args.epochs, side=args.side)
     print(f"{'pixels wrong':<16}{'by hand':>10}{'learned':>10}")
     for k, one in enumerate(found):
         wrong = [float((one.clean != other).mean()) for other in (one.by_hand, one.learned)]

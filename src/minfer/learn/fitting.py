@@ -29,12 +29,19 @@ from minfer.checks import (
     check_number,
     check_whole,
     real_numbers,
+    told,
 )
 from minfer.errors import FormatError, MinferError, ModelError, RefusedError, SettingsError
 from minfer.graph import FactorGraph
 from minfer.io.text import PathLike
 from minfer.learn.model import Instance, LogLinear, check_instances
-from minfer.learn.objectives import OBJECTIVES, Objective, objective_of
+from minfer.learn.objectives import (
+    OBJECTIVES,
+    MaxMargin,
+    Objective,
+    Perceptron,
+    objective_of,
+)
 from minfer.learn.optimise import Penalty, Row, State, Stop, Watch, adam, lbfgs
 from minfer.learn.save import digest, read_arrays, write_arrays
 from minfer.learn.team import Data, Given, portions_of
@@ -42,15 +49,16 @@ from minfer.solvers.base import Marginals
 
 METHODS = ("lbfgs", "adam")
 HIDDEN = ("marginal", "em")
-#: Weights beyond which a penalty is advised whatever else holds.
-LARGE = 1e3
+#: Weights beyond which a penalty is advised whatever else holds, and those not to be doubled.
+LARGE, FAR = 1e3, 1e100
 
 _ADVICE = {
-    "diverging": "the data do not bound the weights (they may be separable): give l2=1e-3, or l1",
+    "diverging": "the data do not bound the weights (they may be separable): give l2=1e-3, or l1; "
+    "or steps were too long: scale huge features down, lower the learning rate",
     "max iterations": "raise max_iters",
     "max epochs": "raise epochs, or evaluate the trace: it may be close enough",
-    "stalled": "the line search found no lower value: loosen tol, tighten the solver's tol, or "
-    "take an objective whose inference converges",
+    "stalled": "the line search found no lower value: loosen tol, tighten the solver's tol, take "
+    "an objective whose inference converges, or (max-margin has kinks) method='adam'",
     "early stopping": "",
 }
 
@@ -164,18 +172,24 @@ class Fitted:
         header, arrays = read_arrays(path, "fitted model")
         try:
             known = objective_of(objective if objective is not None else header["objective"])
+            told_ = str(header["settings"])
             loss, value, gradient, seconds = header["numbers"]
             weights = np.asarray(arrays["weights"], dtype=np.float64)
             names = tuple(str(name) for name in header["names"])
             if weights.shape != (len(names),) or not np.isfinite(weights).all():
                 raise ValueError("weights and names do not match")
-            return cls(
+            found = cls(
                 weights, names, known, str(header["status"]), loss, value, gradient,
                 bool(header["inference_converged"]), [Row(*row) for row in header["trace"]],
                 seconds,
             )  # fmt: skip
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"{path}: not a fitted model: {error}") from None
+        if objective is None and repr(known) != told_:
+            raise SettingsError(
+                f"{path} was fitted with an objective of its own, {told_}: give it as objective="
+            )
+        return found
 
     def __repr__(self) -> str:
         return (
@@ -275,6 +289,13 @@ def fit(
             check_whole(name, optional, 1)
     for name, flag in (("decay", decay), ("warm", warm), ("progress", progress)):
         check_flag(name, flag)
+    check_whole("seed", seed, 0)
+    if isinstance(compare, str):
+        raise SettingsError(f"compare is True or a list of objectives: [{told(compare)}]")
+    if isinstance(objective, Perceptron) and not objective.margin and method == "lbfgs":
+        raise SettingsError(
+            "the perceptron's loss is least at w = 0: give method='adam', or take max-margin"
+        )
     if patience is not None and dev is None:
         raise SettingsError("patience is about dev data: give dev=")
     if hidden == "em" and (method != "lbfgs" or not hasattr(objective, "solver")):
@@ -316,9 +337,11 @@ def _fit(
         penalty = Penalty(_per_weight("l1", s["l1"], n), _per_weight("l2", s["l2"], n))
         begin = np.zeros(n)
         if s["start"] is not None:
-            begin = np.array(real_numbers(s["start"], "start"), dtype=np.float64)
-            if begin.shape != (n,) or not np.isfinite(begin).all():
-                raise SettingsError(f"start: {n} finite weights are wanted, not {begin.shape}")
+            begin = np.array(real_numbers(s["start"], "start", SettingsError), dtype=np.float64)
+            if begin.shape != (n,):
+                raise SettingsError(f"start: {n} weights are wanted, not {begin.shape}")
+            if not np.isfinite(begin).all():
+                raise SettingsError("start has a NaN or infinity")
         mark = digest(
             repr(objective), repr({k: v for k, v in s.items() if k in _MARKED}), data.labels,
             penalty.l1, penalty.l2, begin, *_contents(portions),
@@ -390,6 +413,8 @@ def _unbounded(data: Data, w: NDArray, penalty: Penalty, loss: float) -> bool:
     top = float(np.abs(w[free]).max(initial=0.0))
     if top < 1.0 or not math.isfinite(loss):
         return False
+    if top > FAR:
+        return True
     further = np.where(free & (np.abs(w) >= 0.5 * top), 2.0 * w, w)
     try:
         value = data.evaluate(further).value
@@ -461,7 +486,7 @@ def _compared(
     for objective in others:
         began = {**settings, "progress": False}
         if objective.name == "perceptron":
-            began["method"] = "lbfgs"
+            began |= {"method": "adam", "hidden": "marginal"}
         try:
             rows.append(_judged(_fit(portions, objective, dev, None, 1, **began), dev))
         except RefusedError as error:
@@ -492,6 +517,8 @@ def _judged(fitted: Fitted, dev: list[Instance]) -> dict[str, Any]:
 
 
 def _names(given: Any, n: int) -> tuple[tuple[str, ...], LogLinear | None]:
+    if isinstance(given, str):
+        raise SettingsError(f"names is a list, one for each weight, not {told(given)}")
     model = given if isinstance(given, LogLinear) else None
     names = tuple(model.names if model is not None else given or (f"w{j}" for j in range(n)))
     if len(names) != n or len(set(names)) < n:
@@ -517,13 +544,17 @@ def _contents(portions: list[Any]) -> list[Any]:
             continue
         for one in portion.instances:
             x = one.features
-            out += [one.labels, one.graph.weights, x if isinstance(x, np.ndarray) else x.data]
+            out += [one.labels, one.graph.weights, one.graph._n_states, one.graph.field]
+            out += [part for g in one.graph.groups for part in (repr(type(g)), g._scope)]
+            out += [x] if isinstance(x, np.ndarray) else [x.data, x.indices, x.indptr]
     return out
 
 
 def _dev_loss(objective: Objective, dev: list[Instance] | None, batch_size: int | None) -> Any:
     if dev is None:
         return None
+    if isinstance(objective, Perceptron):
+        objective = MaxMargin()  # the perceptron's own loss is least at w = 0
     data = Data(portions_of(dev, batch_size), objective)
     return lambda w: data.evaluate(w).value
 

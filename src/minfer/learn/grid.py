@@ -8,8 +8,8 @@ Weights are tied over all pixels and pictures, which may differ in size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,7 @@ class GridCRF(Estimator):
     """
 
     _estimator_type = "classifier"
+    _tags: ClassVar[Mapping[str, Any]] = {"input.two_d_array": False, "input.three_d_array": True}
 
     def __init__(
         self,
@@ -109,21 +110,22 @@ class GridCRF(Estimator):
         More arguments go to :func:`minfer.learn.fit`.
         """
         check_choice("pairs", self.pairs, PAIRS)
-        pictures, labels = _pictures(X), _labellings(y)
-        if len(pictures) != len(labels) or not pictures:
-            raise ModelError(f"GridCRF: {len(pictures)} pictures but {len(labels)} labellings")
+        pictures, labels = _labelled(X, y)
         self.n_features_in_ = pictures[0].shape[2]
         known = np.unique(np.concatenate([one[_known(one)] for one in labels]))
         if len(known) < 2:
-            raise ModelError("GridCRF: the labels are of one class; two or more are needed")
+            raise ModelError(
+                "GridCRF: the labels are of 1 class; two or more are needed, and -1 is no class "
+                "but a label that is not known"
+            )
         self.classes_ = known
         self.spread_ = self._spread(pictures) if self.edges == "contrast" else 1.0
         self.model_ = self._model(pictures[0])
         data = [self.instance(x, t) for x, t in zip(pictures, labels)]
         if dev is not None:
-            more["dev"] = [
-                self.instance(x, t) for x, t in zip(_pictures(dev[0]), _labellings(dev[1]))
-            ]
+            if not isinstance(dev, (tuple, list)) or len(dev) != 2:
+                raise ModelError("GridCRF: dev is (pictures, labels)")
+            more["dev"] = [self.instance(x, t) for x, t in zip(*_labelled(*dev))]
         self.fitted_: Fitted = fit(
             data, self.objective, l2=self.l2, l1=self.l1, method=self.method, names=self.model_,
             max_iters=self.max_iters, epochs=self.epochs, batch_size=self.batch_size,
@@ -148,6 +150,7 @@ class GridCRF(Estimator):
 
     def predict_proba(self, X: Any) -> Any:
         """Probabilities of the classes: (N, H, W, K), or a list where sizes differ."""
+        self._check_fitted("predict")
         out = []
         for picture in _pictures(X):
             p = self.marginals(picture).probs.reshape(*picture.shape[:2], -1)
@@ -163,11 +166,15 @@ class GridCRF(Estimator):
 
     def score(self, X: Any, y: Any) -> float:
         """The share of pixels with a known label that are predicted right."""
+        self._check_fitted("score")
+        pictures, labels = _labelled(X, y)
         right = n = 0
-        for found, told in zip(self.predict(X), _labellings(y)):
+        for found, told in zip(self.predict(pictures), labels):
             known = _known(told)
             right += int((found == told)[known].sum())
             n += int(known.sum())
+        if not n:
+            raise ModelError("GridCRF: there is no label to score by")
         return right / n
 
     # ------------------------------------------------------------------ the model
@@ -235,11 +242,26 @@ class GridCRF(Estimator):
     @staticmethod
     def _spread(pictures: Sequence[NDArray]) -> float:
         steps = [np.diff(x, axis=a).reshape(-1, x.shape[2]) for x in pictures for a in (0, 1)]
-        return max(float((np.concatenate(steps) ** 2).sum(axis=1).mean()), 1e-300)
+        squares = (np.concatenate(steps) ** 2).sum(axis=1)
+        return max(float(squares.mean()), 1e-300) if len(squares) else 1.0
+
+
+def _labelled(X: Any, y: Any) -> tuple[list[NDArray[np.float64]], list[NDArray[Any]]]:
+    """Pictures, and as many labellings."""
+    pictures, labels = _pictures(X), _labellings(y)
+    if len(pictures) != len(labels):
+        raise ModelError(f"GridCRF: {len(pictures)} pictures but {len(labels)} labellings")
+    return pictures, labels
 
 
 def _pictures(X: Any) -> list[NDArray[np.float64]]:
     """Pictures as a list of (H, W, D)."""
+    if hasattr(X, "tocsr"):
+        raise TypeError("GridCRF: X is sparse; give dense pictures: X.toarray()")
+    if not isinstance(X, (list, tuple)):
+        X = np.asarray(X)
+    if isinstance(X, np.ndarray) and X.dtype.kind == "c":
+        raise ModelError("GridCRF: X is complex. Complex data not supported")
     if isinstance(X, np.ndarray) and X.ndim not in (3, 4):
         raise ModelError(f"GridCRF: pictures are (N, H, W) or (N, H, W, D), not {X.shape}")
     out = []
@@ -258,6 +280,8 @@ def _pictures(X: Any) -> list[NDArray[np.float64]]:
 
 
 def _labellings(y: Any) -> list[NDArray[Any]]:
+    if y is None:
+        raise ModelError("GridCRF requires y to be passed, but the target y is None")
     out = [np.asarray(one) for one in y]
     for k, one in enumerate(out):
         if one.ndim != 2:

@@ -23,14 +23,14 @@ candidates and 2,000 samples a cost of 0.005 lets through some 0.04 false ones.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_whole, edge_array, integers
+from minfer.checks import check_whole, edge_array, integers, told
 from minfer.errors import ModelError
 from minfer.graph import FactorGraph
 from minfer.learn.fitting import Fitted, fit
@@ -107,7 +107,7 @@ def grow(
     Parameters
     ----------
     data : int array (N, V) of zeros and ones
-    candidates : (E, 2) pairs, portions of them, a function that yields portions anew, or None
+    candidates : (E, 2) pairs, a list of portions of them, a function that yields portions, or None
         None: all pairs. A source is read once a round, and only one portion is held at a time.
     choose : MinJoint(cost), MinDivergence(k), MinSize(d), Budget(...)
         Which gains are worth it; asked in each round about those candidates that are not in the
@@ -137,6 +137,7 @@ def grow(
     a_round = max(1, n_variables // 2) if a_round is None else a_round
     check_whole("a_round", a_round, 1)
     check_whole("max_rounds", max_rounds, 1)
+    candidates = _checked(candidates)
     y = x.astype(np.float64)
     edges = np.zeros((0, 2), dtype=np.int32)
     weights = np.zeros(n_variables)
@@ -218,15 +219,26 @@ def _portions(candidates: Any, n: int) -> Iterable[NDArray[np.int32]]:
             others = np.arange(u + 1, n, dtype=np.int32)
             yield np.stack([np.full(len(others), u, dtype=np.int32), others], axis=1)
         return
-    if callable(candidates):
-        for portion in candidates():
-            yield edge_array(portion)
-        return
-    if isinstance(candidates, np.ndarray) or np.ndim(candidates[0]) == 1:
-        yield edge_array(candidates)
-        return
-    for portion in candidates:
-        yield edge_array(portion)
+    for portion in candidates() if callable(candidates) else candidates:
+        pairs = edge_array(portion)
+        if len(pairs) and (pairs.min() < 0 or pairs.max() >= n):
+            raise ModelError(f"grow: a candidate names a variable outside 0..{n - 1}")
+        yield pairs
+
+
+def _checked(candidates: Any) -> Any:
+    """A source that can be read in every round: None, a function, or a list of portions."""
+    if candidates is None or callable(candidates):
+        return candidates
+    if isinstance(candidates, np.ndarray):
+        return [candidates]
+    if not isinstance(candidates, Sequence):
+        raise ModelError(
+            "grow: candidates are read once a round: give pairs, a list of portions, or a "
+            f"function that yields portions anew, not {told(candidates)}"
+        )
+    one = not len(candidates) or (len(candidates[0]) == 2 and np.ndim(candidates[0][0]) == 0)
+    return [candidates] if one else candidates
 
 
 def _scored(
@@ -241,8 +253,11 @@ def _scored(
     found, gains, scored = [], [], 0
     for portion in portions:
         scored += len(portion)
-        new = np.array([tuple(sorted(e)) not in taken for e in portion.tolist()], dtype=bool)
-        pair = portion[new]
+        new = []
+        for e in portion.tolist():
+            new.append(tuple(sorted(e)) not in taken)
+            taken.add(tuple(sorted(e)))
+        pair = portion[np.array(new, dtype=bool)]
         for k in range(0, len(pair), AT_ONCE):
             u, v = pair[k : k + AT_ONCE].T
             gains.append(_gains(y, odds, signs, u, v, 0.0))

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_choice, edge_array
+from minfer.checks import check_choice, check_whole, edge_array
 from minfer.errors import ModelError, RefusedError
 from minfer.graph import FactorGraph
 from minfer.learn.estimator import Estimator
@@ -83,7 +83,7 @@ class _Samples(Estimator):
     def score_samples(self, X: Any) -> NDArray[np.float64]:
         """log p of each sample, exact where a clique tree fits; refused elsewhere."""
         self._check_fitted("score_samples")
-        x = self._states(X, reset=False)
+        x = self._known(X)
         log_z = Exact()(self.graph_).log_z
         return self.graph_.log_score(x) - log_z
 
@@ -97,7 +97,7 @@ class _Samples(Estimator):
     def pseudo_score(self, X: Any) -> float:
         """Mean over samples of the sum of log p of each variable given all others."""
         self._check_fitted("pseudo_score")
-        x = self._states(X, reset=False)
+        x = self._known(X)
         n = len(self.graph_.weights)
         one = Instance(self.graph_, np.zeros((n, 1)), x)
         return -Pseudolikelihood().evaluator([one])(np.zeros(1)).value / len(x)
@@ -114,10 +114,21 @@ class _Samples(Estimator):
         self._check_fitted("marginals")
         return (solver or objective_of(self.objective).predictor)(self.graph_)
 
+    def _known(self, X: Any) -> NDArray[np.int32]:
+        """Samples whose states are all known."""
+        x = self._states(X, reset=False)
+        if (x < 0).any():
+            row, column = np.argwhere(x < 0)[0].tolist()
+            raise ModelError(
+                f"{type(self).__name__}: the state in row {row}, column {column} is not known; "
+                "samples with hidden states have no score here"
+            )
+        return x
+
     def _states(self, X: Any, *, reset: bool) -> NDArray[np.int32]:
         name = type(self).__name__
         x = self._numbers(X, reset=reset)
-        states = x.astype(np.int32)
+        states = np.clip(x, -(2.0**31), 2.0**31 - 1).astype(np.int32)
         if (states != x).any():
             row, column = np.argwhere(states != x)[0].tolist()
             raise ModelError(
@@ -222,6 +233,8 @@ class PottsModel(_Samples):
 
     def _learn_states(self, states: NDArray[np.int32]) -> None:
         check_choice("pairs", self.pairs, ("equal", "table"))
+        if self.n_states is not None:
+            check_whole("n_states", self.n_states, 2)
         self.n_states_ = max(int(states.max()) + 1, 2) if self.n_states is None else self.n_states
 
     def _graph(self, n: int, pairs: NDArray[np.int32]) -> FactorGraph:

@@ -313,11 +313,10 @@ class LogLinear:
 
 
 def _occurrences(given: Any, template: Template, where: str) -> tuple[Any, Any]:
-    """Scopes and features of a template's factors."""
-    if (isinstance(given, tuple) and len(given) == 2 and np.ndim(given[1]) == 2) or (
-        isinstance(given, tuple) and len(given) == 2 and hasattr(given[1], "tocsr")
-    ):
-        return given
+    """Scopes and features of a template's factors; one feature may be a vector (F,)."""
+    if isinstance(given, tuple) and len(given) == 2 and _depth(given[0]) == 2:
+        scopes, x = given
+        return scopes, np.asarray(x)[:, None] if _depth(x) == 1 else x
     n = len(given)
     if len(template.features) > 1:  # type: ignore[arg-type]
         raise ModelError(
@@ -325,6 +324,13 @@ def _occurrences(given: Any, template: Template, where: str) -> tuple[Any, Any]:
             "give (scopes, features), features of shape (F, D)"
         )
     return given, np.ones((n, 1))
+
+
+def _depth(values: Any) -> int:
+    """Dimensions, by the first entries: 2 for [[0], [1]], whatever else is in it."""
+    if hasattr(values, "ndim"):
+        return int(values.ndim)
+    return 1 + _depth(values[0]) if isinstance(values, (list, tuple)) and len(values) else 0
 
 
 def checked_matrix(values: Any, rows: int, columns: int | None, where: str) -> Matrix:
@@ -349,17 +355,22 @@ def checked_matrix(values: Any, rows: int, columns: int | None, where: str) -> M
     return x
 
 
-def check_instances(data: Any) -> list[Instance]:
-    """Instances of one number of weights, at least one label among them."""
-    data = [data] if isinstance(data, Instance) else list(data)
+def check_instances(data: Any, where: str = "", *, labelled: bool = True) -> list[Instance]:
+    """Instances of one number of weights; ``labelled``: at least one label among them."""
+    if isinstance(data, Instance):
+        data = [data]
+    try:
+        data = list(data)
+    except TypeError:
+        raise ModelError(f"data are Instances, or portions of them, not {told(data)}") from None
     if not data:
-        raise ModelError("there is nothing to learn from: the data are empty")
+        raise ModelError(f"there is nothing to learn from: {where or 'the data'} are empty")
     for k, one in enumerate(data):
         check_type(one, Instance, f"instance {k} is an Instance", ModelError)
         if one.n_weights != data[0].n_weights:
             raise ModelError(
                 f"instance {k} has {one.n_weights} weights, instance 0 {data[0].n_weights}"
             )
-    if not any(one.n_labels for one in data):
+    if labelled and not any(one.n_labels for one in data):
         raise ModelError("there is nothing to learn from: no instance has a label")
     return data

@@ -22,6 +22,7 @@ at labelled variables only, the perceptron completes them; pseudolikelihood refu
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ from numpy.typing import NDArray
 
 from minfer.checks import check_choice, check_solver, check_type, told
 from minfer.errors import ContradictionError, RefusedError, SettingsError
-from minfer.learn.blocks import Block, Inference
+from minfer.learn.blocks import Block, Inference, clamped
 from minfer.learn.model import Instance
 from minfer.solvers.base import Marginals
 from minfer.solvers.bp import BeliefPropagation
@@ -82,6 +83,8 @@ class Objective:
             raise RefusedError(
                 f"{self.name} needs the labels of all variables; a likelihood sums hidden ones out"
             )
+        if block.hidden:
+            block.check_labels()
         return self._evaluator(block)
 
     def _evaluator(self, block: Block) -> Evaluator:
@@ -107,10 +110,13 @@ class Evaluator:
         ``warm`` begins with the messages of the last call, and makes at most ``sweeps``.
         """
         began = time.process_time()
-        try:
-            value, gradient, converged = self.evaluate(w, self.last if warm else None, sweeps)
-        except ContradictionError as error:
-            raise self.block.contradiction(error) from None
+        with np.errstate(over="ignore", invalid="ignore"):
+            if not self.block.bounded(w):  # weights have run away: the caller says so
+                return Evaluation(math.inf, np.full(len(w), math.nan), False)
+            try:
+                value, gradient, converged = self.evaluate(w, self.last if warm else None, sweeps)
+            except ContradictionError as error:
+                raise self.block.contradiction(error) from None
         return Evaluation(value, gradient, converged, time.process_time() - began)
 
     def evaluate(
@@ -171,8 +177,8 @@ class _LikelihoodEvaluator(Evaluator):
         self._frozen: tuple[float, NDArray[np.float64]] | None = None
         if block.hidden:
             if len(block.labels) == 1:
-                graph = _clamped(block.graph, block.labels[0])
-                parts = [_clamped(one.graph, one.labels[0]) for one in block.instances]
+                graph = clamped(block.graph, block.labels[0])
+                parts = [clamped(one.graph, one.labels[0]) for one in block.instances]
                 self.clamped = Inference(solver, graph, parts)
         else:
             self.base, self.target = block.at_labels()
@@ -203,8 +209,7 @@ class _LikelihoodEvaluator(Evaluator):
             raise RefusedError("several observations with hidden states need a solver with prepare")
         batch = run.batch(evidence=self.block.labels, weights=theta, statistics=True)
         if batch.impossible.any():
-            row = int(np.flatnonzero(batch.impossible)[0])
-            raise ContradictionError(f"observation {row}: a hard factor forbids its labels")
+            raise ContradictionError("a hard factor forbids the labels of an observation")
         assert batch.statistics is not None
         return float(batch.log_z.sum()), batch.statistics.sum(axis=0), bool(batch.converged.all())
 
@@ -216,18 +221,6 @@ class _LikelihoodEvaluator(Evaluator):
         known, statistics, _ = self._at_labels(theta)
         target = self.block.weigh(statistics)
         self._frozen = (known - float(target @ w), target)
-
-
-def _clamped(graph: Any, labels: NDArray[np.int32]) -> Any:
-    """The graph with its labels known."""
-    log_field = graph.field.copy()
-    known = np.flatnonzero(labels >= 0)
-    at = graph._offsets[:-1][known] + labels[known]
-    kept = log_field[at]
-    excluded = np.repeat(labels >= 0, graph._n_states)
-    log_field[excluded] = -np.inf
-    log_field[at] = kept
-    return graph._renumbered(_field=log_field)
 
 
 # ---------------------------------------------------------------------- pseudolikelihood
@@ -289,8 +282,11 @@ class MarginalLoss(Objective):
 
     solver: Any = field(default_factory=lambda: TreeReweighted(tol=1e-7))
     loss: str = "log"
-    name = "marginals"
     warm = True
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return "marginals" if self.loss == "log" else f"marginals-{self.loss}"
 
     def __post_init__(self) -> None:
         check_solver(self.solver)
@@ -345,7 +341,9 @@ def marginal_loss(
 class Perceptron(Objective):
     """The best assignment's score less the labels': zero where these are the best.
 
-    The best assignment is exact (:func:`minfer.mpe`), so a clique tree must fit.
+    It is zero at w = 0 as well, where all are: it is for steps (``method="adam"``), which leave
+    that place, not for a line search. The best assignment is exact (:func:`minfer.mpe`), so a
+    clique tree must fit.
     """
 
     name = "perceptron"

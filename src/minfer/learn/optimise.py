@@ -59,7 +59,9 @@ class Penalty:
     l2: Weights
 
     def value(self, w: Weights) -> float:
-        return float(self.l1 @ np.abs(w) + 0.5 * self.l2 @ (w * w))
+        with np.errstate(over="ignore", invalid="ignore"):
+            value = float(self.l1 @ np.abs(w) + 0.5 * self.l2 @ (w * w))
+        return value if math.isfinite(value) else math.inf
 
     def gradient(self, w: Weights, gradient: Weights) -> Weights:
         """The objective's gradient: at zeros, the smallest of its subgradients."""
@@ -177,6 +179,7 @@ def lbfgs(
     from scipy.optimize import minimize
 
     n = len(state.weights)
+    most = np.sqrt(np.finfo(float).max) / max(1.0, float(penalty.l2.max(initial=0.0)), n)
     begin = state.weights.copy() if not state.journal else state.first
     assert begin is not None
     state.first = begin  # where a replay begins
@@ -192,6 +195,8 @@ def lbfgs(
     def evaluated(x: Weights) -> tuple[float, Weights]:
         nonlocal done
         w = joined(x)
+        if not np.abs(w).max(initial=0.0) < most:  # its squares are no numbers
+            raise Diverged
         if done < len(state.journal):
             e = state.journal[done]
         else:
@@ -324,7 +329,11 @@ def adam(
             second = 0.999 * second + 0.001 * g * g
             share = (epoch + k / steps) / epochs
             rate = learning_rate * (0.5 * (1.0 + math.cos(math.pi * share)) if decay else 1.0)
-            scale = rate / (np.sqrt(second / (1.0 - 0.999**state.count)) + 1e-8)
-            w = w - scale * first / (1.0 - 0.9**state.count)
-            w = np.sign(w) * np.maximum(np.abs(w) - scale * penalty.l1, 0.0)
+            with np.errstate(over="ignore", invalid="ignore"):
+                scale = rate / (np.sqrt(second / (1.0 - 0.999**state.count)) + 1e-8)
+                new = w - scale * first / (1.0 - 0.9**state.count)
+                new = np.sign(new) * np.maximum(np.abs(new) - scale * penalty.l1, 0.0)
+            if not np.isfinite(new).all():
+                return "diverging"
+            w = new
     return look(epochs) or "max epochs"

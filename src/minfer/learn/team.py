@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import RefusedError
+from minfer.errors import ModelError, RefusedError
 from minfer.learn.blocks import blocks_of
 from minfer.learn.model import Instance, check_instances
 from minfer.learn.objectives import Evaluation, Evaluator, Objective
@@ -39,10 +39,8 @@ def portions_of(data: Any, batch_size: int | None) -> list[Portion]:
     """Instances in memory as portions; portions (callables) as they are."""
     if callable(data):
         return [data]
-    if not isinstance(data, Instance):
-        data = list(data)
-        if data and all(callable(one) for one in data):
-            return data
+    if isinstance(data, (list, tuple)) and data and all(callable(one) for one in data):
+        return list(data)
     some = check_instances(data)
     return [Given(tuple(part)) for part in blocks_of(some, batch_size)]
 
@@ -51,7 +49,7 @@ class Part:
     """A portion where it is evaluated: loaded, in blocks, prepared."""
 
     def __init__(self, portion: Portion, objective: Objective, batch_size: int | None) -> None:
-        instances = check_instances(portion())
+        instances = check_instances(portion(), f"the instances of {portion!r}", labelled=False)
         self.evaluators: list[Evaluator] = [
             objective.evaluator(some) for some in blocks_of(instances, batch_size)
         ]
@@ -213,9 +211,16 @@ class Data:
             self.close()
             raise
         self.n_weights = about[0][0]
+        for k, (n, _) in enumerate(about):
+            if n != self.n_weights:
+                self.close()
+                raise ModelError(f"portion {k} has {n} weights, portion 0 {self.n_weights}")
         #: (portion, block) of every block, and how many labels it has
         self.blocks = [(k, b) for k, (_, labels) in enumerate(about) for b in range(len(labels))]
         self.labels = np.array([n for _, labels in about for n in labels])
+        if not self.labels.any():
+            self.close()
+            raise ModelError("there is nothing to learn from: no instance has a label")
 
     def evaluate(
         self,
@@ -239,7 +244,7 @@ class Data:
                 gradient += one.gradient
                 converged &= one.converged
                 seconds += one.seconds
-        n = int(self.labels[list(chosen)].sum())
+        n = max(int(self.labels[list(chosen)].sum()), 1)  # all hidden: sums of zeros
         self.seconds += seconds
         return Evaluation(value / n, gradient / n, converged, seconds)
 
