@@ -47,7 +47,9 @@ def connect(memory_limit: str | None = None, threads: int = 1) -> Database:
     try:
         import duckdb
     except ImportError:
-        raise RefusedError("rules need duckdb: pip install 'minfer[rules]'") from None
+        raise RefusedError(
+            "rules need duckdb, which is not installed: pip install 'minfer[rules]'"
+        ) from None
     con = duckdb.connect(config={"threads": threads, "allow_unsigned_extensions": "false"})
     con.execute("set preserve_insertion_order = true")
     con.execute("set enable_progress_bar = false")
