@@ -72,6 +72,19 @@ def calibration(probs: ArrayLike, right: ArrayLike, bins: int = 10) -> Calibrati
     return Calibration(np.linspace(0, 1, bins + 1), counts, mean_p, mean_right, ece, brier)
 
 
+def tempered(probs: NDArray[np.float64], t: float) -> NDArray[np.float64]:
+    """p^t / sum_h p_h^t over the heads h of each word, of arc probabilities (N, N).
+
+    >>> tempered(np.array([[0.0, 0.9], [0.0, 0.1]]), 0.5).round(2).tolist()
+    [[0.0, 0.75], [0.0, 0.25]]
+    """
+    if t == 1.0:
+        return probs
+    powers = probs**t
+    powers[:, 1:] /= powers[:, 1:].sum(axis=0)
+    return powers
+
+
 def arc_probs(sentence: Sentence) -> NDArray[np.float64] | None:
     """ArcProb of each word (n,), as ``parse run --marginals`` writes it to MISC; None if a word
     has none."""

@@ -19,7 +19,7 @@ from minfer.checks import check_choice, check_flag, check_type, check_whole
 from minfer.errors import ModelError, RefusedError
 from minfer.graph import FactorGraph
 from minfer.io.text import PathLike
-from minfer.parsing.calibration import calibration
+from minfer.parsing.calibration import calibration, tempered
 from minfer.parsing.conllu import DEPREL, HEAD, MISC, UPOS, XPOS, Sentence, with_misc
 from minfer.parsing.features import Encoded, Encoder, compiled_templates
 from minfer.parsing.graphs import Scores, list_pairs, to_graph
@@ -321,9 +321,8 @@ class Parser:
                 size = int(hi - lo) + 1
                 probs = batch.marginals[at : at + size**2].reshape(size, size)
                 at += size**2
-                if calibrated and temper != 1.0:
-                    probs = probs**temper
-                    probs[:, 1:] /= probs[:, 1:].sum(axis=0)
+                if calibrated:
+                    probs = tempered(probs, temper)
                 _, scored, kept, iterations = batch.counts[b].tolist()
                 residual, ratio = batch.residuals[b].tolist()
                 yield ArcMarginals(
