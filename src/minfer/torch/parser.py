@@ -229,6 +229,12 @@ class NeuralParser:
         self.second = False
         self.seconds = 0.0
 
+    def branch(self) -> NeuralParser:
+        """Another that goes on from here."""
+        other = copy.copy(self)
+        other.net, other.optimiser, other.rng = copy.deepcopy((self.net, self.optimiser, self.rng))
+        return other
+
     def fit(
         self, epochs: int, second: bool, rates: tuple[float, float], report: Any = None
     ) -> None:
@@ -389,7 +395,7 @@ def neural_parsers(
     shared = NeuralParser(train, seed, width)
     shared.fit(epochs - last, False, (RATE, RATE), report)
     for order in ("first", "second"):
-        parser = copy.deepcopy(shared)
+        parser = shared.branch()
         parser.fit(last, order == "second", (RATE, RATE / 20), report)
         yield Candidate(f"neural, {order} order", parser.answer, parser.seconds)
 
