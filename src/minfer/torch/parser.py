@@ -222,7 +222,8 @@ class NeuralParser:
         self.rng = np.random.default_rng(seed)
         self.numbers = Numbers(self.train)
         self.net = Scorer(self.numbers.sizes, len(self.numbers.labels), width)
-        self.gold = [torch.from_numpy(lift(s.heads).astype(np.int64)) for s in self.train]
+        trees = [lift(s.heads) for s in self.train if s.heads is not None]
+        self.gold = [torch.from_numpy(tree.astype(np.int64)) for tree in trees]
         label = {name: k for k, name in enumerate(self.numbers.labels)}
         self.relations = [torch.tensor([label[name] for name in s.deprels]) for s in self.train]
         self.optimiser = torch.optim.Adam(self.net.parameters(), lr=RATE, betas=(0.9, 0.95))
