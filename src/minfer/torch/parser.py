@@ -202,7 +202,7 @@ class Numbers:
             same, each = order[sizes[order] == n], max(1, BATCH // int(n))
             found += [same[k : k + each] for k in range(0, len(same), each)]
         if rng is not None:
-            rng.shuffle(found)  # type: ignore[arg-type]
+            rng.shuffle(found)
         return [(b, torch.tensor([self.words(sentences[k]) for k in b])) for b in found]
 
 
