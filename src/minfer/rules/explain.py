@@ -100,7 +100,7 @@ def explain_atom(answer: Answer, text: str, n: int) -> Explanation:
     ident = store.atom_id(atom, "explain")
     p = answer.probabilities
     known, prior = int(store.known()[ident]), float(store.fields()[ident])
-    grounding = rules.ground()
+    grounding = answer.grounding
     reasons: list[Reason] = []
     total = 0
     easy = {part.rule for part in rules.grounder.parts if rules.grounder.easy(part)}
@@ -139,19 +139,21 @@ def _bindings(answer: Answer, part: Any, ident: int) -> Any:
     rules, store = answer.rules, answer.rules.store
     rule, p = rules.rules[part.rule], answer.probabilities
     builder = rules.grounder.builder(part)
-    keys = rules.ground().keys.get(part.rule)
+    keys = answer.grounding.keys.get(part.rule)
     weights = weight_of(rule, keys)
     seen: set[tuple[Any, ...]] = set()
     for join in builder.joins(part.literals, rule.plus, merging=False):
         names = [v for v in join.variables if v in builder.classes]
         listed = [f"{join.variables[v]} as v{k}" for k, v in enumerate(names)]
         listed += [f"{x.id} as i{k}" for k, x in enumerate(join.literals)]
-        where = " or ".join(f"{x.alias}.id = {ident}" for x in join.literals)
-        if not where:
+        selects = [
+            f"(select {', '.join(listed)} {join.from_where([f'{x.alias}.id = {ident}'])} "
+            f"limit {_MOST})"
+            for x in join.literals
+        ]  # one for each literal: the database begins there, not with all groundings
+        if not selects:
             continue
-        got = store.con.execute(
-            f"select {', '.join(listed)} {join.from_where([f'({where})'])} limit {_MOST}"
-        ).fetchnumpy()
+        got = store.con.execute(" union all ".join(selects)).fetchnumpy()
         size = len(next(iter(got.values())))
         values = [store.texts(np.asarray(got[f"v{k}"]), builder.classes[v])
                   for k, v in enumerate(names)]  # fmt: skip

@@ -236,9 +236,9 @@ class Grounder:
     def ground(self) -> Grounding:
         """All factors."""
         out = Grounding(bindings=[0] * len(self.rules))
-        values: dict[int, _Keys] = {}
+        values: dict[int, Keys] = {}
         for part in self.parts:
-            keys = values.setdefault(part.rule, _Keys(self.store, self, part.rule))
+            keys = values.setdefault(part.rule, Keys(self.store, self, part.rule))
             for block in self.blocks(part, keys):
                 n = len(block) if block.count is None else int(block.count.sum())
                 out.bindings[part.rule] += n
@@ -246,13 +246,13 @@ class Grounder:
         out.keys = {k: v.texts() for k, v in values.items() if self.rules[k].plus}
         return out
 
-    def blocks(self, part: Part, keys: _Keys) -> Iterator[Block]:
+    def blocks(self, part: Part, keys: Keys) -> Iterator[Block]:
         """The factors of a part."""
         if self.easy(part):
             for join in self.joins(part):
-                yield from self._plain(part, join, keys)
+                yield from self.clauses(part, join, keys)
             if self.rules[part.rule].hard:
-                self._check_violated(part)
+                self.check_violated(part)
         elif part.clause and self._flat(part):
             yield from self._long(part, keys)
         elif not part.clause and part.formula is not None and not quantified(part.formula):
@@ -280,10 +280,25 @@ class Grounder:
 
     # ------------------------------------------------------------------ clauses
 
-    def _plain(self, part: Part, join: Join, keys: _Keys) -> Iterator[Block]:
+    def clauses(
+        self,
+        part: Part,
+        join: Join,
+        keys: Keys,
+        conditions: Iterable[str] = (),
+        tables: Mapping[str, str] | None = None,
+        most: int | None = None,
+    ) -> Iterator[Block]:
+        """The factors of a join; of those under ``conditions`` and with other ``tables``, if given.
+
+        At most ``most`` rows are asked for.
+        """
         if not join.literals:
             return
-        got = self.store.con.execute(join.ids_sql()).fetchnumpy()
+        sql = join.ids_sql(conditions, tables)
+        if most is not None:
+            sql += f" limit {most}"
+        got = self.store.con.execute(sql).fetchnumpy()
         ids = [_int32(got[f"i{k}"]) for k in range(len(join.literals))]
         count = np.asarray(got["n"], dtype=np.int64) if "n" in got else None
         if count is not None and (not len(count) or int(count.max()) == 1):
@@ -301,7 +316,7 @@ class Grounder:
             if x.optional or x.may_be_known or (len(ids[k]) and ids[k].min() < 0)
         ]  # fmt: skip
         if join.times > 1:
-            count = np.full(len(ids[0]), join.times)
+            count = np.full(len(ids[0]), join.times) if count is None else join.times * count
         for rows, kept in _by_absence(ids, uncertain):
             if not kept:
                 continue
@@ -323,7 +338,7 @@ class Grounder:
                     key=key if rows is None or key is None else key[rows],
                 )  # fmt: skip
 
-    def _check_violated(self, part: Part) -> None:
+    def check_violated(self, part: Part) -> None:
         """A hard clause that evidence makes false, no atom left to mend it."""
         builder = self.builder(part)
         if not self.whole_domains and not _bound_without_heads(part.literals, self.store):
@@ -347,7 +362,7 @@ class Grounder:
                     return False
         return True
 
-    def _long(self, part: Part, keys: _Keys) -> Iterator[Block]:
+    def _long(self, part: Part, keys: Keys) -> Iterator[Block]:
         """Clauses with EXIST: rows of a driving table, and for each the literals of its terms."""
         store, builder = self.store, self.builder(part)
         rule = self.rules[part.rule]
@@ -463,7 +478,7 @@ class Grounder:
 
     # ------------------------------------------------------------------ other formulas
 
-    def _patterns(self, part: Part, keys: _Keys) -> Iterator[Block]:
+    def _patterns(self, part: Part, keys: Keys) -> Iterator[Block]:
         """A formula without quantifiers as tables, one for each pattern of what is left of it."""
         assert part.formula is not None
         store, builder, rule = self.store, self.builder(part), self.rules[part.rule]
@@ -534,7 +549,7 @@ class Grounder:
                 truth=truth.reshape((2,) * len(kept)), key=None if key is None else key[rows],
             )  # fmt: skip
 
-    def _written_out(self, part: Part, keys: _Keys) -> Iterator[Block]:
+    def _written_out(self, part: Part, keys: Keys) -> Iterator[Block]:
         """Formulas with quantifiers inside, written out over their domains in Python."""
         store, builder, rule = self.store, self.builder(part), self.rules[part.rule]
         formula = part.formula if part.formula is not None else _disjunction(part.literals)
@@ -588,7 +603,7 @@ class Grounder:
 # ---------------------------------------------------------------------- helpers
 
 
-class _Keys:
+class Keys:
     """Rows of weights of a rule with +: a number for each combination of values."""
 
     def __init__(self, store: Store, grounder: Grounder, rule: int) -> None:

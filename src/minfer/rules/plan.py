@@ -8,6 +8,7 @@ groundings there are); then, where these are few enough, the count itself.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from minfer.errors import RefusedError
@@ -101,10 +102,10 @@ def make_plan(grounder: Grounder, count_up_to: float = MAX_COUNTED) -> Plan:
     return Plan(atoms, known, rules)
 
 
-def check_size(grounder: Grounder, most: float) -> None:
-    """Refuse rules that have too many groundings, before any join is run."""
+def check_size(grounder: Grounder, most: float, parts: Sequence[Part] | None = None) -> None:
+    """Refuse rules (or these parts) that have too many groundings, before any join is run."""
     total = 0.0
-    for part in grounder.parts:
+    for part in grounder.parts if parts is None else parts:
         n, _, _ = count_part(grounder, part, 0.0, enough=most)
         if total + n > most:  # the bound is loose perhaps
             n, exact, _ = count_part(grounder, part, min(10 * most, MAX_COUNTED))

@@ -14,9 +14,11 @@ import numpy as np
 from minfer.checks import check_choice, check_flag, check_number, check_whole
 from minfer.errors import ModelError, SettingsError
 from minfer.graph import FactorGraph
+from minfer.reduction.objectives import MinJoint
 from minfer.rules.answer import Answer
 from minfer.rules.formulas import Variable
 from minfer.rules.ground import Grounder, Grounding
+from minfer.rules.lazy import infer_lazily, worth_it
 from minfer.rules.model import Model, build
 from minfer.rules.parse import Rule, parse_atom, parse_rule
 from minfer.rules.plan import Plan, check_size, make_plan
@@ -303,6 +305,10 @@ class Rules:
         self,
         objective: Any = None,
         solver: Any = None,
+        *,
+        grounding: str = "auto",
+        threshold: float | None = None,
+        tolerance: float | None = None,
         **settings: Any,
     ) -> Answer:
         """Probabilities of all open atoms.
@@ -313,10 +319,24 @@ class Rules:
             Which groundings to keep, as in :func:`minfer.infer`; all by default.
         solver : any solver, optional
             Belief propagation by default; what is small is looked at by :class:`minfer.Auto`.
+        grounding : "auto", "full" or "lazy"
+            Build all groundings, or only those that matter (:mod:`minfer.rules.lazy`): by default
+            lazily where counts say that there are many more of them than rows in the tables, and
+            without an objective.
+        threshold : float, optional
+            Of lazy grounding: the gain from which groundings become factors. With a tolerance too,
+            where lowering it begins. :class:`minfer.MinJoint` as the objective says the same; other
+            objectives need all gains, so they cannot be had lazily.
+        tolerance : float, optional
+            Of lazy grounding: lower the threshold until two answers differ by no more than this on
+            average. 1e-3 where neither is given.
         settings
             Of :func:`minfer.infer`, with an objective: ``compensate``, ``refreshes``, ``score``...
+            Of lazy grounding: ``rounds`` (2) of selection and ``sums`` (1) of what is left out.
         """
         began = time.perf_counter()
+        if self._lazily(objective, grounding, threshold, tolerance):
+            return self._infer_lazily(objective, solver, threshold, tolerance, settings)
         model = self.model
         grounded = time.perf_counter()
         if solver is None:
@@ -334,6 +354,61 @@ class Rules:
         possible = sum(self.ground().bindings)
         timings = {"ground": grounded - began, "infer": ended - grounded}
         return Answer(self, marginals, result, possible, timings)
+
+    def _lazily(self, objective: Any, grounding: str, *given: float | None) -> bool:
+        """Whether to ground lazily."""
+        check_choice("grounding", grounding, ("auto", "full", "lazy"))
+        for name, value in zip(("threshold", "tolerance"), given):
+            if value is None:
+                continue
+            check_number(name, value, 0.0)
+            if value == 0.0:
+                raise SettingsError(f"{name} is above 0; grounding='full' leaves nothing out")
+            if grounding == "full" or (grounding == "auto" and objective is not None):
+                raise SettingsError(f"{name}= is for grounding='lazy'")
+        if grounding == "auto":
+            asked = any(x is not None for x in given)
+            return objective is None and (asked or worth_it(self.grounder))
+        return grounding == "lazy"
+
+    def _infer_lazily(
+        self,
+        objective: Any,
+        solver: Any,
+        threshold: float | None,
+        tolerance: float | None,
+        settings: dict[str, Any],
+    ) -> Answer:
+        from minfer.solvers.bp import BeliefPropagation
+
+        began = time.perf_counter()
+        if objective is not None:
+            if not isinstance(objective, MinJoint):
+                raise SettingsError(
+                    f"{type(objective).__name__} needs the gains of all groundings, also of those "
+                    "that lazy grounding never sees; use MinJoint, threshold= or tolerance=, or "
+                    "grounding='full'"
+                )
+            if threshold is not None or not 0.0 < objective.factor_cost < math.inf:
+                raise SettingsError(
+                    "lazy grounding has one threshold, finite and above 0: that of MinJoint or "
+                    "threshold="
+                )
+            threshold = objective.factor_cost
+        for name in settings:
+            if name not in ("rounds", "sums"):
+                raise SettingsError(f"infer: {name}= is no setting of lazy grounding")
+        rounds, sums = settings.get("rounds", 2), settings.get("sums", 1)
+        check_whole("rounds", rounds, 1)
+        check_whole("sums", sums, 0)
+        rough = None
+        if solver is None:
+            solver, rough = BeliefPropagation(tol=1e-5), BeliefPropagation(tol=1e-3)
+        marginals, how = infer_lazily(
+            self.grounder, solver, threshold, tolerance, rounds, sums, self.max_groundings, rough
+        )
+        timings = {"infer": time.perf_counter() - began}
+        return Answer(self, marginals, None, how.possible, timings, how)
 
     def explain(self, atom: str, answer: Answer | None = None, n: int = 10) -> Any:
         """Why an atom has its probability; see :meth:`Answer.explain`."""

@@ -1,0 +1,355 @@
+"""Rules over tables: grounding, and lazy grounding against all groundings.
+
+    taskset -c 0 python benchmarks/rules.py [CASE ...] [--data DIR] [--json F] [--page]
+
+Cases: ``grounding``, ``linear``, ``cora-fold``, ``cora``, ``people``, ``people-large``, ``class``.
+Each runs in a process of its own, so that its memory is its own. ``--data`` is a folder with the
+data sets ``cora`` (five folds in the format of srlearn, ``fold1/test/test_facts.txt.gz``, ...) and
+``tuffy`` (``class/prog.mln.gz``, ...); what is not there is skipped, and said. ``--page`` writes
+docs/rules-measured.md from the results.
+
+CPU seconds of one core; memory is the most a process held. Baselines are belief propagation over
+all groundings with the same kernels, converged (tol 1e-5) and stopped after 1, 2 and 3 sweeps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import gzip
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minfer import BeliefPropagation, Gibbs, Rules
+
+CASES = ("grounding", "linear", "class", "cora-fold", "people", "cora", "people-large")
+PAGE = Path(__file__).parents[1] / "docs" / "rules-measured.md"
+RESULTS = Path(__file__).parent / "results" / "rules.json"
+
+
+class Clock:
+    """CPU seconds of a block."""
+
+    def __enter__(self) -> Clock:
+        self.began = time.process_time()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.cpu = time.process_time() - self.began
+
+
+def memory() -> float:
+    """The most memory that this process held, in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+def errors(p: np.ndarray, ref: np.ndarray) -> dict[str, float]:
+    return {"mean": float(np.abs(p - ref).mean()), "max": float(np.abs(p - ref).max())}
+
+
+# ---------------------------------------------------------------------- data
+
+
+def facts(path: Path) -> dict[str, set[tuple[str, ...]]]:
+    """Lines ``predicate(a, b).`` of a file."""
+    out: dict[str, set[tuple[str, ...]]] = collections.defaultdict(set)
+    with gzip.open(path, "rt") as lines:
+        for line in lines:
+            text = line.strip().rstrip(".")
+            if text:
+                name, args = text.split("(", 1)
+                out[name].add(tuple(x.strip() for x in args.rstrip(")").split(",")))
+    return out
+
+
+def cora_data(root: Path, folds: list[int]) -> dict[str, Any]:
+    """Citations of some folds: pairs, how alike their fields are, and labels where there are."""
+    true, pos, neg = (collections.defaultdict(set) for _ in range(3))
+    for k in folds:
+        for name, into in (("facts", true), ("pos", pos), ("neg", neg)):
+            for p, rows in facts(root / f"fold{k}/test/test_{name}.txt.gz").items():
+                into[p] |= rows
+    alike, values = {}, {}
+    for f in ("title", "author", "venue"):
+        values[f] = sorted({a[1] for a in true[f]})
+        words = collections.defaultdict(set)
+        for v, w in true["hasword" + f]:
+            words[v].add(w)
+        listed = {w: i for i, w in enumerate(sorted({w for s in words.values() for w in s}))}
+        m = np.zeros((len(values[f]), max(1, len(listed))))
+        for i, v in enumerate(values[f]):
+            m[i, [listed[w] for w in words[v]]] = 1
+        both, size = m @ m.T, m.sum(1)
+        either = size[:, None] + size[None] - both
+        alike[f] = np.where(either > 0, both / np.maximum(either, 1), 0)
+        np.fill_diagonal(alike[f], 1)
+    bibs = sorted({a[0] for a in true["author"]})
+    place = {b: i for i, b in enumerate(bibs)}
+    value = {f: np.zeros(len(bibs), int) for f in alike}
+    for f in alike:
+        at = {v: i for i, v in enumerate(values[f])}
+        for b, v in true[f]:
+            value[f][place[b]] = at[v]
+    i, j = np.triu_indices(len(bibs), 1)
+    x = np.stack([alike[f][value[f][i], value[f][j]] for f in ("title", "author", "venue")], 1)
+    x = np.c_[x, x[:, 0] * x[:, 1], x[:, 0] * x[:, 2], x == 1][:, :8]
+    y = np.full(len(i), -1)
+    n = len(bibs)
+    for label, rows in ((1, pos["samebib"]), (0, neg["samebib"])):
+        codes = [min(place[a], place[b]) * n + max(place[a], place[b]) for a, b in rows if a != b]
+        y[np.isin(i * n + j, codes)] = label
+    titles = {v: k for k, v in enumerate(values["title"])}
+    labelled = [
+        (alike["title"][titles[a], titles[b]], label)
+        for label, rows in ((1, pos["sametitle"]), (0, neg["sametitle"]))
+        for a, b in sorted(rows)
+        if a != b and a in titles and b in titles
+    ]
+    return {
+        "n": n, "i": i, "j": j, "x": x, "y": y, "title": value["title"], "alike": alike["title"],
+        "titles": labelled,
+    }  # fmt: skip
+
+
+def regression(x: np.ndarray, y: np.ndarray, l2: float = 1e-2) -> np.ndarray:
+    """Weights of a logistic regression, the last one its constant."""
+    x = np.c_[x, np.ones(len(x))]
+    w = np.zeros(x.shape[1])
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-x @ w))
+        h = (x * (p * (1 - p))[:, None]).T @ x + l2 * np.eye(len(w))
+        w -= np.linalg.solve(h, x.T @ (p - y) + l2 * w)
+    return w
+
+
+def cora_rules(root: Path, test: list[int], weight: float = 0.1) -> Rules:
+    """Citations of the test folds; priors by a regression on the others."""
+    xs, ys, ts = [], [], []
+    for k in [k for k in range(1, 6) if k not in test] or range(1, 6):
+        d = cora_data(root, [k])
+        known = d["y"] >= 0
+        rest = np.flatnonzero(~known)
+        rest = np.random.default_rng(k).choice(rest, min(3000, len(rest)), replace=False)
+        xs += [d["x"][known], d["x"][rest]]
+        ys += [d["y"][known], np.zeros(len(rest))]
+        ts += d["titles"]
+    w = regression(np.concatenate(xs), np.concatenate(ys))
+    wt = regression(np.array([[a] for a, _ in ts]), np.array([b for _, b in ts]))
+    d = cora_data(root, test)
+    ti, tj = np.triu_indices(len(d["alike"]), 1)
+    bib = {"a": d["i"], "b": d["j"], "f": np.c_[d["x"], np.ones(len(d["x"]))] @ w}
+    title = {"a": ti, "b": tj, "f": d["alike"][ti, tj] * wt[0] + wt[1]}
+    kinds, titles = ("bib", "bib"), ("title", "title")
+    program = Rules(max_groundings=2e7)
+    program.open("same", bib, columns=("a", "b"), types=kinds, symmetric=True, log_odds="f")
+    program.open("sameTitle", title, columns=("a", "b"), types=titles, symmetric=True, log_odds="f")
+    program.closed("title", {"b": np.arange(d["n"]), "t": d["title"]}, types=("bib", "title"))
+    program.rule(f"{weight}: same(x, y) ^ same(y, z) ^ x < z => same(x, z)")
+    both = "title(x, t) ^ title(y, u) ^ x < y ^ t != u"
+    program.rule(f"2: {both} ^ same(x, y) => sameTitle(t, u)")
+    program.rule(f"2: {both} ^ sameTitle(t, u) => same(x, y)")
+    return program
+
+
+def people(n: int, weight: float = 2.0) -> Rules:
+    """All pairs of n records, one person in four records on average; same is transitive."""
+    rng = np.random.default_rng(0)
+    person = rng.integers(0, max(1, n // 4), n)
+    i, j = np.triu_indices(n, 1)
+    same = person[i] == person[j]
+    f = np.where(same, rng.normal(3.0, 2.0, len(i)), rng.normal(-6.0, 1.2, len(i)))
+    program = Rules(max_groundings=2e7, memory_limit="1500MB")
+    program.open("same", {"a": i.astype(np.int32), "b": j.astype(np.int32), "f": f},
+                 types=("r", "r"), columns=("a", "b"), symmetric=True, log_odds="f")  # fmt: skip
+    return program.rule(f"{weight}: same(x, y) ^ same(y, z) ^ x < z => same(x, z)")
+
+
+def smokers(n: int = 100_000, friends: int = 10) -> Rules:
+    """Friends are observed, so groundings are linear in the tables."""
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, n, (2, n * friends))
+    good = a != b
+    pairs = {"a": a[good].astype(np.int32), "b": b[good].astype(np.int32)}
+    who = {"x": np.arange(n, dtype=np.int32), "f": rng.normal(-1, 1, n)}
+    program = Rules().closed("friends", pairs, types=("p", "p"), symmetric=True)
+    program.open("smokes", who, columns=("x",), types=("p",), log_odds="f")
+    program.open("cancer", {"x": who["x"]}, types=("p",), log_odds=-2)
+    program.rule("0.2: friends(x, y) ^ smokes(x) => smokes(y)")
+    return program.rule("1: smokes(x) => cancer(x)")
+
+
+# ---------------------------------------------------------------------- runs
+
+
+def lazily(program: Rules, **settings: Any) -> tuple[np.ndarray, dict[str, Any]]:
+    program.store.set_p(1 / (1 + np.exp(-program.store.fields())))
+    with Clock() as t:
+        answer = program.infer(grounding="lazy", **settings)
+    how = answer.lazily
+    assert how is not None
+    found = {
+        "cpu": t.cpu, "kept": how.kept, "possible": how.possible, "rounds": how.rounds,
+        "thresholds": how.thresholds, "differences": how.differences, "largest": how.largest,
+        "memory": memory(), "status": answer.status.value, **settings,
+    }  # fmt: skip
+    return answer.probabilities, found
+
+
+def full(program: Rules, sweeps: tuple[int, ...] = (1, 2, 3)) -> tuple[np.ndarray, dict[str, Any]]:
+    """Belief propagation over all groundings, converged and stopped early."""
+    assert program.store.n_atoms  # its tables are read
+    with Clock() as t:
+        graph = program.model.graph
+    ground = t.cpu
+    with Clock() as t:
+        m = BeliefPropagation(tol=1e-5)(graph)
+    ref = m.probs.reshape(-1, 2)[:, 1]
+    out: dict[str, Any] = {
+        "ground": ground, "bp": t.cpu, "cpu": ground + t.cpu, "sweeps": m.n_iters,
+        "factors": graph.n_factors, "groundings": sum(program.ground().bindings),
+        "status": m.status.value, "stopped": [], "memory": memory(),
+    }  # fmt: skip
+    for k in sweeps:
+        with Clock() as t:
+            early = BeliefPropagation(tol=1e-5, max_iters=k)(graph)
+        p = early.probs.reshape(-1, 2)[:, 1]
+        out["stopped"].append({"sweeps": k, "cpu": ground + t.cpu, **errors(p, ref)})
+    return ref, out
+
+
+def compared(program: Rules, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    lazily(program, threshold=1e-1)  # kernels are loaded
+    found = [lazily(program, **settings) for settings in runs]
+    ref, base = full(program)
+    seed = 1 / (1 + np.exp(-program.store.fields()))
+    for p, row in found:
+        row |= errors(p, ref) | {"speed-up": base["cpu"] / row["cpu"]}
+    return {"full": base, "lazy": [row for _, row in found], "priors": errors(seed, ref)}
+
+
+def two_thresholds(program: Rules, thresholds: list[float], **settings: Any) -> dict[str, Any]:
+    """Answers of their own at each threshold, and how far neighbours agree."""
+    rows: list[dict[str, Any]] = []
+    before = None
+    for gamma in thresholds:
+        p, row = lazily(program, threshold=gamma, **settings)
+        if before is not None:
+            row["from the one before"] = errors(p, before)
+        before = p
+        rows.append(row)
+    return {"lazy": rows, "atoms": program.store.n_atoms}
+
+
+def case(name: str, data: Path) -> dict[str, Any]:
+    """One case, as data; a reason where it is skipped."""
+    needs = {"cora-fold": "cora", "cora": "cora", "class": "tuffy"}.get(name)
+    if needs and not (data / needs).exists():
+        return {"skipped": f"{needs} is not in {data}"}
+    if name == "grounding":
+        program = people(200)
+        assert program.store.n_atoms  # its tables are read
+        with Clock() as t:
+            grounding = program.ground()
+        n = sum(grounding.bindings)
+        return {"clauses": n, "cpu": t.cpu, "a second": n / t.cpu}
+    if name == "linear":
+        smokers(1000).infer()
+        with Clock() as all_of_it:
+            program = smokers()
+            with Clock() as t:
+                program.ground()
+            with Clock() as b:
+                graph = program.model.graph
+            with Clock() as s:
+                answer = BeliefPropagation()(graph)
+        ref = BeliefPropagation(tol=1e-9)(graph).probs
+        tols = []
+        for tol in (1e-3, 1e-4, 1e-5):
+            with Clock() as c:
+                m = BeliefPropagation(tol=tol)(graph)
+            tols.append({"tol": tol, "cpu": c.cpu, "sweeps": m.n_iters, **errors(m.probs, ref)})
+        p, row = lazily(program, threshold=1e-4)
+        row |= errors(p, ref.reshape(-1, 2)[:, 1])
+        return {
+            "cpu": all_of_it.cpu, "tables and join": t.cpu, "graph": b.cpu, "bp": s.cpu,
+            "sweeps": answer.n_iters, "groundings": sum(program.ground().bindings), "tol": tols,
+            "lazy": [row],
+        }  # fmt: skip
+    if name == "class":
+        root = data / "tuffy" / "class"
+        smokers(1000).infer()
+        with Clock() as t:
+            program = Rules.read(
+                root / "prog.mln.gz", [root / "evidence.db.gz"], root / "query.db.gz"
+            )
+            answer = program.infer(grounding="full")
+        with Clock() as g:
+            long = Gibbs(n_sweeps=4000, seed=0)(program.model.graph)
+        p = long.probs.reshape(-1, 2)[:, 1]
+        return {
+            "cpu": t.cpu, "groundings": answer.possible, "factors": answer.factors,
+            "status": answer.status.value, "gibbs sweeps": 4000, "gibbs cpu": g.cpu,
+            **errors(answer.probabilities, p),
+        }  # fmt: skip
+    if name == "cora-fold":
+        runs: list[dict[str, Any]] = [
+            {"threshold": 1e-3, "rounds": 1, "sums": 0},
+            {"threshold": 1e-4, "rounds": 1, "sums": 0},
+            {"threshold": 1e-4, "rounds": 2, "sums": 0},
+            {"threshold": 1e-5, "rounds": 1, "sums": 0},
+            {"threshold": 1e-3, "rounds": 1, "sums": 1},
+            {"threshold": 1e-4, "rounds": 1, "sums": 1},
+            {"threshold": 1e-4, "rounds": 2, "sums": 1},
+            {"tolerance": 1e-3},
+        ]
+        return compared(cora_rules(data / "cora", [1]), runs)
+    if name == "cora":
+        return two_thresholds(cora_rules(data / "cora", [1, 2, 3, 4, 5]), [1e-3, 1e-4], sums=1)
+    if name == "people":
+        small = compared(people(200), [{"threshold": x} for x in (1e-2, 1e-3, 1e-4)])
+        return {"200": small, "600": two_thresholds(people(600), [1e-2, 1e-3, 1e-4])}
+    assert name == "people-large"
+    return two_thresholds(people(2000), [1e-2, 1e-3])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", nargs="*", help=", ".join(CASES))
+    parser.add_argument("--data", type=Path, default=Path("data/relational"))
+    parser.add_argument("--json", type=Path, default=RESULTS)
+    parser.add_argument("--page", action="store_true")
+    parser.add_argument("--one", action="store_true", help="in this process, JSON to stdout")
+    given = parser.parse_args()
+    if given.one:
+        print(json.dumps(case(given.cases[0], given.data)))
+        return
+    results = json.loads(given.json.read_text()) if given.json.exists() else {}
+    for name in given.cases or ([] if given.page else CASES):
+        command = [sys.executable, __file__, name, "--one", "--data", str(given.data)]
+        ran = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
+        if ran.returncode:
+            sys.stderr.write(f"{name}: {ran.stderr[-2000:]}\n")
+            continue
+        found = json.loads(ran.stdout.splitlines()[-1])
+        print(name, json.dumps(found, indent=1))
+        if "skipped" not in found or name not in results:
+            results[name] = found
+        given.json.write_text(json.dumps(results, indent=1) + "\n")
+    if given.page:
+        PAGE.write_text(page(results))
+
+
+def page(results: dict[str, Any]) -> str:
+    raise NotImplementedError
+
+
+if __name__ == "__main__":
+    main()

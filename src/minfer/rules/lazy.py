@@ -1,0 +1,817 @@
+"""Lazy grounding: only the groundings that can matter are ever built.
+
+A factor of a formula with weight w that is false with probability u under independent atoms has the
+gain ``log(1 + u (e^-w - 1)) + u w``, whatever the formula. At a given weight it rises with u, peaks
+and falls to 0 at u = 1, so "gain >= threshold" is an interval of u, between two roots. The database
+finds the clauses inside that interval while it joins:
+
+1. *Before merging*, an interval that is wide enough for every weight that merging can give (the
+   gain grows with the size of the weight, so that of the largest), and for each literal those atoms
+   alone that are false with at least the lower root's probability.
+2. *After merging*, the test itself, on the factor with its whole weight. So what is kept is what a
+   scan of all factors keeps, under the marginals of that round.
+
+Marginals begin with priors, rules about single atoms and functional constraints, which are always
+kept. A second round selects with the marginals of the first and keeps both (selecting afresh drops
+what it has just satisfied). Then *summed bands*: first-order messages of what is not kept but has a
+gain above a lower threshold, added up by the database (``GROUP BY``) and put into the fields. No
+factor is built for them; it is the compensation of the method. In the end the threshold is lowered
+until two answers agree.
+
+A hard rule has an infinite gain unless it is sure to hold. It is judged by the reverse divergence,
+-log(1 - u), and no divergence is reported then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import RefusedError
+from minfer.rules.ground import Block, Grounder, Grounding, Keys, Part
+from minfer.rules.joins import Join, Source
+from minfer.rules.model import Model, block_weights, build, weight_of
+from minfer.rules.plan import check_size, count_part
+from minfer.rules.schema import Store
+
+THRESHOLD = 1e-3  # where lowering begins
+TOLERANCE = 1e-3  # mean difference of two answers that is good enough
+LOWER = 10.0  # the next threshold
+BAND = 100.0  # how far below the threshold messages are summed
+LEAST = 1e-9  # thresholds are not lowered further
+MAX_SUMMED = 5_000_000  # merged groundings whose messages are summed outside the database
+AUTO_FROM = 2_000_000  # groundings from which lazy grounding may pay
+AUTO_RATIO = 20.0  # ... if there are so many for each row of the tables
+_SLACK = 1e-9  # of roots inside the join: rounding must not lose what the test after it keeps
+_SOFT = 30.0  # weights of more than this are handled as logs
+_FLOOR = 1e-9  # least factor that the message of a hard rule is taken for
+
+
+# ---------------------------------------------------------------------- gains
+
+
+def gains(u: Any, w: Any) -> NDArray[np.float64]:
+    """The gain of factors that are false with probability u, of weight w; hard: -log(1 - u)."""
+    u, w = np.broadcast_arrays(np.asarray(u, dtype=np.float64), np.asarray(w, dtype=np.float64))
+    out = np.empty(u.shape)
+    hard = np.isinf(w)
+    strong = (np.abs(w) > _SOFT) & ~hard
+    plain = ~(hard | strong)
+    x, y = u[plain], w[plain]
+    out[plain] = np.log1p(x * np.expm1(-y)) + x * y
+    with np.errstate(divide="ignore"):
+        x, y = u[strong], w[strong]
+        out[strong] = np.logaddexp(np.log1p(-x), np.log(x) - y) + x * y
+        out[hard] = -np.log1p(-u[hard])
+    return np.maximum(out, 0.0)
+
+
+def roots(threshold: float, w: float) -> tuple[float, float] | None:
+    """Between which u the gain at weight w reaches a threshold; None where nowhere."""
+    if math.isinf(w):
+        return -math.expm1(-threshold), 1.0
+    if w == 0.0:
+        return None
+    if w > 0:
+        peak = 1.0 / -math.expm1(-w) - 1.0 / w if w > 1e-4 else 0.5
+    else:
+        peak = 1.0 - (1.0 / -math.expm1(w) + 1.0 / w) if w < -1e-4 else 0.5
+    peak = min(max(peak, 1e-300), 1.0)
+    if gains(peak, w) < threshold:
+        return None
+
+    def bisect(bad: float, good: float) -> float:
+        for _ in range(100):
+            middle = 0.5 * (bad + good)
+            if gains(middle, w) < threshold:
+                bad = middle
+            else:
+                good = middle
+        return bad
+
+    low = math.log(1e-308)
+    good = math.log(peak)
+    for _ in range(100):  # on a log scale: the lower root may be tiny
+        middle = 0.5 * (low + good)
+        if gains(math.exp(middle), w) < threshold:
+            low = middle
+        else:
+            good = middle
+    return math.exp(low), bisect(1.0, peak)
+
+
+def _widest(threshold: float, weights: Iterable[float]) -> tuple[float, float] | None:
+    """An interval of u that has those of all weights in it, a little slack around."""
+    found = [r for w in weights if (r := roots(threshold, w)) is not None]
+    if not found:
+        return None
+    low, high = min(r[0] for r in found), max(r[1] for r in found)
+    return low * (1 - _SLACK), 1 - (1 - high) * (1 - _SLACK) + 1e-15
+
+
+def false_under(block: Block, p: NDArray[np.float64]) -> NDArray[np.float64]:
+    """P(formula is false) of each factor of a block, its atoms independent."""
+    if block.positive is not None:
+        return _all_false(block.scope, block.positive, p)
+    if block.truth is not None:
+        values = block.truth.reshape(1, -1).astype(np.float64)
+        values = np.broadcast_to(values, (len(block), values.shape[1]))
+        for a in range(block.scope.shape[1]):
+            q = p[block.scope[:, a]][:, None]
+            half = values.shape[1] // 2
+            values = values[:, :half] * (1 - q) + values[:, half:] * q
+        return 1.0 - values[:, 0]
+    assert block.automaton is not None
+    step, accepting = block.automaton
+    at = np.zeros((len(block), len(accepting)))
+    at[:, 0] = 1.0
+    for a in range(block.scope.shape[1]):
+        q = p[block.scope[:, a]]
+        then = np.zeros_like(at)
+        for state in range(len(accepting)):
+            then[:, step[a, state, 0]] += at[:, state] * (1 - q)
+            then[:, step[a, state, 1]] += at[:, state] * q
+        at = then
+    return at[:, ~accepting].sum(axis=1)
+
+
+def _all_false(
+    scope: NDArray[np.int32], positive: NDArray[np.bool_], p: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    u = np.ones(len(scope))
+    for a, yes in enumerate(positive.tolist()):
+        q = p[scope[:, a]]
+        u *= (1 - q) if yes else q
+    return u
+
+
+# ---------------------------------------------------------------------- pieces of a rule
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Groundings of a clause in which the same literals are left; none of them is known.
+
+    ``alone``: no factor of it comes from anywhere else, each from ``join.times`` bindings.
+    ``most``: bindings that may give the same factor, here and in other pieces.
+    """
+
+    part: int  # among those of the grounder
+    join: Join
+    alone: bool
+    most: float
+
+    @property
+    def false(self) -> str:
+        """SQL of u; an atom that is there twice counts once."""
+        out = []
+        for k, x in enumerate(self.join.literals):
+            same = [
+                f"{x.alias}.id = {y.alias}.id" for y in self.join.literals[:k]
+                if not self.alone and (y.predicate, y.positive) == (x.predicate, x.positive)
+            ]  # fmt: skip
+            out.append(f"if({' or '.join(same)}, 1.0, {x.false})" if same else x.false)
+        return " * ".join(out)
+
+    def within(self, low: float, high: float) -> tuple[list[str], dict[str, str]]:
+        """Conditions that u is in an interval, and the literals' tables with what can be."""
+        conditions = [f"{self.false} >= {low!r}"]
+        if high < 1.0:
+            conditions.append(f"{self.false} <= {high!r}")
+        sources = {s.alias: s.table for s in self.join.sources}
+        tables = {}
+        for x in self.join.literals:
+            test = f"1 - p >= {low!r}" if x.positive else f"p >= {low!r}"
+            tables[x.alias] = f"(select * from {sources[x.alias]} where {test})"
+        return conditions, tables
+
+
+def _pieces(grounder: Grounder, number: int) -> tuple[list[Piece], list[Join]]:
+    """A clause by which of its literals are left; and those that leave one atom, in full."""
+    store, part = grounder.store, grounder.parts[number]
+    joins = grounder.joins(part)
+    several = len({j.sources for j in joins}) > 1
+    found: list[tuple[Join, bool, float]] = []
+    single: list[Join] = []
+    for join in joins:
+        loose = [k for k, x in enumerate(join.literals) if x.optional or x.may_be_known]
+        for size in range(len(loose) + 1):
+            for gone in combinations(loose, size):
+                left = _left(join, gone)
+                if left is None:
+                    continue
+                alone = not (left.merge or several)
+                if len(left.literals) == 1:
+                    single.append(left)
+                    continue
+                if not alone and len({(x.predicate, x.positive) for x in left.literals}) == 1:
+                    first = left.literals[0].alias
+                    same = tuple(f"{x.alias}.id = {first}.id" for x in left.literals[1:])
+                    single.append(replace(left, conditions=left.conditions + same))
+                found.append((left, alone, _most_bindings(store, left)))
+    shared = sum(most for _, alone, most in found if not alone)
+    pieces = [Piece(number, j, alone, most if alone else shared) for j, alone, most in found]
+    return pieces, single
+
+
+def _left(join: Join, gone: Sequence[int]) -> Join | None:
+    """The join where these literals are known to be false and the others are open."""
+    if len(gone) == len(join.literals):
+        return None
+    conditions = list(join.conditions)
+    sources = {s.alias: s for s in join.sources}
+    literals = []
+    for k, x in enumerate(join.literals):
+        s = sources[x.alias]
+        if k in gone:
+            if x.optional:
+                known = f" or {x.alias}.known <> 2" if x.may_be_known else ""
+                conditions.append(f"({x.alias}.id is null{known})")
+            else:
+                sources[x.alias] = replace(s, table=f"(select * from {s.table} where known <> 2)")
+            continue
+        table = f"(select * from {s.table} where known = 2)" if x.may_be_known else s.table
+        sources[x.alias] = replace(s, table=table, left=False)
+        literals.append(replace(x, optional=False, may_be_known=False))
+    return replace(
+        join, sources=tuple(sources[s.alias] for s in join.sources), conditions=tuple(conditions),
+        literals=tuple(literals), merge=join.merge or (join.partly and bool(gone)), partly=False,
+    )  # fmt: skip
+
+
+def _most_bindings(store: Store, join: Join) -> float:
+    """A bound on how many bindings give the same factor."""
+    if not join.merge:
+        return float(join.times)
+    ways = float(join.times)
+    alike: dict[tuple[str, bool], int] = {}
+    for x in join.literals:
+        alike[x.predicate, x.positive] = alike.get((x.predicate, x.positive), 0) + 1
+    for (name, _), n in alike.items():
+        ways *= math.factorial(n) * (2**n if store.predicates[name].symmetric else 1)
+    mine = {x.alias for x in join.literals}
+    bound = {v for s in join.sources if s.alias in mine for v, _ in s.variables}
+    rest = [s for s in join.sources if s.alias not in mine and not s.left]
+    while rest:  # those that what is bound says most of, first
+        rest.sort(key=lambda s: len([v for v, _ in s.variables if v not in bound]))
+        ways *= _fan_out(store, rest[0], bound)
+        bound |= {v for v, _ in rest[0].variables}
+        del rest[0]
+    return max(ways, 1.0)
+
+
+def _fan_out(store: Store, s: Source, bound: set[str]) -> float:
+    """The most rows of a source that agree in the variables that are bound."""
+    if s.variables and all(v in bound for v, _ in s.variables):
+        return 1.0  # no row is there twice
+    by = ", ".join(f"{s.alias}.{c}" for v, c in s.variables if v in bound)
+    where = f" where {' and '.join(s.own)}" if s.own else ""
+    group = f" group by {by}" if by else ""
+    sql = f"select count(*) as n from {s.table} {s.alias}{where}{group}"
+    return float(store.con.one(f"select coalesce(max(n), 0) from ({sql})")[0])
+
+
+# ---------------------------------------------------------------------- kept factors
+
+
+@dataclass
+class Factors:
+    """Clauses of one part with as many literals of each sign: negated ones first, by ids."""
+
+    scope: NDArray[np.int32]  # (F, A)
+    n_negated: int
+    count: NDArray[np.int64]
+    key: NDArray[np.int64]  # 0 where the rule has one weight
+
+    def __len__(self) -> int:
+        return len(self.scope)
+
+    @property
+    def positive(self) -> NDArray[np.bool_]:
+        return np.arange(self.scope.shape[1]) >= self.n_negated
+
+    def rows(self, which: NDArray) -> Factors:
+        return Factors(self.scope[which], self.n_negated, self.count[which], self.key[which])
+
+    def block(self, part: Part, plus: bool) -> Block:
+        return Block(
+            part.rule, self.scope, part.share, self.positive, count=self.count,
+            key=self.key if plus else None,
+        )  # fmt: skip
+
+
+At = tuple[int, int, int, bool]  # part, atoms, negated ones, whether its piece is alone
+Kept = dict[At, Factors]
+
+
+def _canonical(block: Block) -> Factors:
+    assert block.positive is not None
+    order = np.argsort(block.positive, kind="stable")
+    scope = block.scope[:, order]
+    n = int((~block.positive).sum())
+    for side in (slice(0, n), slice(n, None)):
+        if scope[:, side].shape[1] > 1:
+            scope[:, side] = np.sort(scope[:, side], axis=1)
+    count = np.ones(len(block), np.int64) if block.count is None else block.count
+    key = np.zeros(len(block), np.int64) if block.key is None else block.key
+    return Factors(np.ascontiguousarray(scope), n, count, key)
+
+
+def _codes(parts: Sequence[Factors]) -> NDArray[np.int64]:
+    """A number for each factor, the same for the same."""
+    rows = np.concatenate([f.scope for f in parts])
+    key = np.concatenate([f.key for f in parts])
+    bits = int(rows.max(initial=0)).bit_length()
+    more = int(key.max(initial=0)).bit_length()
+    if bits * rows.shape[1] + more <= 62:
+        code = key.astype(np.int64)
+        for a in range(rows.shape[1]):
+            code = code << bits | rows[:, a]
+        return code
+    table = np.concatenate([rows, key[:, None]], axis=1)
+    return np.unique(table, axis=0, return_inverse=True)[1].ravel().astype(np.int64)
+
+
+def _joined(parts: Sequence[Factors]) -> Factors:
+    return Factors(
+        np.concatenate([f.scope for f in parts]), parts[0].n_negated,
+        np.concatenate([f.count for f in parts]), np.concatenate([f.key for f in parts]),
+    )  # fmt: skip
+
+
+def _merged(parts: Sequence[Factors]) -> Factors:
+    """The same factors as one, their bindings added up."""
+    whole = _joined(parts)
+    _, first, which = np.unique(_codes(parts), return_index=True, return_inverse=True)
+    out = whole.rows(first)
+    out.count = np.bincount(which.ravel(), whole.count, minlength=len(first)).astype(np.int64)
+    return out
+
+
+def _union(a: Kept, b: Kept) -> Kept:
+    """What is in either; a factor that is in both has the same bindings there."""
+    out = dict(a)
+    for at, new in b.items():
+        if at in out:
+            both = [out[at], new]
+            first = np.unique(_codes(both), return_index=True)[1]
+            out[at] = _joined(both).rows(first)
+        else:
+            out[at] = new
+    return out
+
+
+# ---------------------------------------------------------------------- the source of factors
+
+
+class Selector:
+    """Finds the factors of a program whose gains reach a threshold, without building the others.
+
+    Formulas that are no clauses of plain literals (``<=>``, ``EXIST``) are grounded in full, once;
+    what is kept of them is chosen by the same test.
+    """
+
+    def __init__(self, grounder: Grounder, max_groundings: float) -> None:
+        self.grounder, self.store = grounder, grounder.store
+        self.max_groundings = max_groundings
+        self.keys: dict[int, Keys] = {}
+        self.unary: list[Block] = []
+        self.dense: list[Block] = []
+        self.pieces: list[Piece] = []
+        self.skipped: list[str] = []  # what no band could be summed of
+        self._p: NDArray[np.float64] | None = None
+        self.possible, self.exact = 0.0, True
+        hard_parts = [p for p in grounder.parts if not grounder.easy(p)]
+        check_size(grounder, max_groundings, hard_parts)
+        for number, part in enumerate(grounder.parts):
+            keys = self.keys.setdefault(part.rule, Keys(self.store, grounder, part.rule))
+            weight_of(grounder.rules[part.rule], [])  # or an error that it has none
+            if grounder.easy(part):
+                n, exact, _ = count_part(grounder, part, 0.0)
+                self.possible, self.exact = self.possible + n, self.exact and exact
+                pieces, single = _pieces(grounder, number)
+                self.pieces += pieces
+                for join in single:
+                    self.unary += grounder.clauses(part, join, keys)
+                if grounder.rules[part.rule].hard:
+                    grounder.check_violated(part)
+                continue
+            for block in grounder.blocks(part, keys):
+                n = len(block) if block.count is None else int(block.count.sum())
+                self.possible += n
+                (self.unary if block.scope.shape[1] == 1 else self.dense).append(block)
+
+    def weights(self, rule: int) -> NDArray[np.float64]:
+        """The weights of a rule, by key."""
+        r = self.grounder.rules[rule]
+        return weight_of(r, self.keys[rule].texts() if r.plus else None)
+
+    def _extremes(self, piece: Piece) -> list[float]:
+        """The largest weights that merging can give to a factor of a piece."""
+        part = self.grounder.parts[piece.part]
+        rule = self.grounder.rules[part.rule]
+        given = [0.0 if rule.weight is None else rule.weight, *(w for _, w in rule.weights or ())]
+        out = [w if math.isinf(w) else w * part.share * piece.most for w in given]
+        return [min(out), max(out)]
+
+    def set_p(self, p: NDArray[np.float64]) -> None:
+        """The marginals that the database uses."""
+        if self._p is None or not np.array_equal(p, self._p):
+            self.store.set_p(p)
+            self._p = p.copy()
+
+    # ------------------------------------------------------------------ selecting
+
+    def select(self, p: NDArray[np.float64], threshold: float) -> tuple[Kept, list[NDArray]]:
+        """Factors whose gains under marginals ``p`` reach a threshold; rows of dense blocks."""
+        self.set_p(p)
+        found: dict[At, list[Factors]] = {}
+        room = self.max_groundings
+        for piece in self.pieces:
+            interval = _widest(threshold, self._extremes(piece))
+            if interval is None:
+                continue
+            for block in self._blocks(piece, interval, room):
+                factors = _canonical(block)
+                room -= len(factors)
+                at = (piece.part, factors.scope.shape[1], factors.n_negated, piece.alone)
+                found.setdefault(at, []).append(factors)
+        kept: Kept = {}
+        for at, parts in found.items():
+            whole = _joined(parts) if at[3] else _merged(parts)
+            g = gains(_all_false(whole.scope, whole.positive, p), self._weights_of(at, whole))
+            good = np.flatnonzero(g >= threshold)
+            if len(good):
+                kept[at] = whole.rows(good)
+        return kept, [
+            gains(false_under(b, p), block_weights(b, self.weights(b.rule))) >= threshold
+            for b in self.dense
+        ]
+
+    def _blocks(self, piece: Piece, interval: tuple[float, float], room: float) -> Iterator[Block]:
+        part = self.grounder.parts[piece.part]
+        conditions, tables = piece.within(*interval)
+        most = int(min(max(room, 0.0), 2**62))
+        n = 0
+        for block in self.grounder.clauses(
+            part, piece.join, self.keys[part.rule], conditions, tables, most + 1
+        ):
+            n += len(block)
+            if n > most:
+                raise RefusedError(
+                    f"{self.grounder.rules[part.rule].name}: more than max_groundings = "
+                    f"{self.max_groundings:,.0f} groundings reach the threshold; set a larger "
+                    "threshold=, or max_groundings"
+                )
+            if block.scope.shape[1] > 1:
+                yield block
+
+    def _weights_of(self, at: At, factors: Factors) -> NDArray[np.float64]:
+        part = self.grounder.parts[at[0]]
+        plus = bool(self.grounder.rules[part.rule].plus)
+        return block_weights(factors.block(part, plus), self.weights(part.rule))
+
+    # ------------------------------------------------------------------ what is not built
+
+    def sums(
+        self, p: NDArray[np.float64], kept: Kept, masks: Sequence[NDArray], threshold: float
+    ) -> NDArray[np.float64]:
+        """First-order messages of what is not kept and has a gain of ``threshold`` or more.
+
+        As log-odds of each atom. Where no two bindings give the same factor the database adds up
+        all of them, and those of the kept ones are taken off again; the rest is merged here.
+        """
+        self.set_p(p)
+        out = np.zeros(self.store.n_atoms)
+        self.skipped = []
+        together: dict[At, list[Factors]] = {}
+        for piece in self.pieces:
+            interval = _widest(threshold, self._extremes(piece))
+            if interval is None:
+                continue
+            part = self.grounder.parts[piece.part]
+            rule = self.grounder.rules[part.rule]
+            if piece.alone and not rule.plus:
+                self._sum_in_database(piece, interval, kept, p, out)
+                continue
+            conditions, tables = piece.within(*interval)
+            blocks = list(self.grounder.clauses(
+                part, piece.join, self.keys[part.rule], conditions, tables, MAX_SUMMED + 1
+            ))  # fmt: skip
+            if sum(map(len, blocks)) > MAX_SUMMED:
+                self.skipped.append(rule.text)
+                continue
+            for block in blocks:
+                if block.scope.shape[1] > 1:
+                    f = _canonical(block)
+                    at = (piece.part, f.scope.shape[1], f.n_negated, piece.alone)
+                    together.setdefault(at, []).append(f)
+        for at, parts in together.items():
+            whole = _merged(parts)
+            if at in kept:
+                codes = _codes([kept[at], whole])
+                mine = codes[len(kept[at]) :]
+                whole = whole.rows(~np.isin(mine, codes[: len(kept[at])]))
+            w = self._weights_of(at, whole)
+            good = gains(_all_false(whole.scope, whole.positive, p), w) >= threshold
+            _add_messages(whole.rows(good), w[good], p, out, 1.0)
+        for block, mask in zip(self.dense, masks):
+            w = block_weights(block, self.weights(block.rule))
+            u = false_under(block, p)
+            rows = np.flatnonzero(~mask & (gains(u, w) >= threshold))
+            _add_dense(block, rows, w, p, out)
+        return out
+
+    def _sum_in_database(
+        self,
+        piece: Piece,
+        interval: tuple[float, float],
+        kept: Kept,
+        p: NDArray[np.float64],
+        out: NDArray[np.float64],
+    ) -> None:
+        part, literals = self.grounder.parts[piece.part], piece.join.literals
+        rule = self.grounder.rules[part.rule]
+        w = self._extremes(piece)[0]  # all factors have this one
+        c = 1.0 if rule.hard else -math.expm1(-w)
+        conditions, tables = piece.within(*interval)
+        columns = []
+        for k in range(len(literals)):
+            others = " * ".join(x.false for j, x in enumerate(literals) if j != k) or "1.0"
+            value = f"1 - {c!r} * {others}"
+            value = f"greatest({value}, {_FLOOR!r})" if w > _SOFT / 2 else value
+            columns.append(f"sum(ln({value})) as m{k}")
+        ids = [f"{x.alias}.id" for x in literals]
+        rows = ", ".join(f"{i} as i{k}" for k, i in enumerate(ids))
+        sets = ", ".join(f"({i})" for i in ids)
+        where = piece.join.from_where(conditions, tables)
+        got = self.store.con.execute(
+            f"select {rows}, {', '.join(columns)} {where} group by grouping sets ({sets})"
+        ).fetchnumpy()
+        for k, x in enumerate(literals):
+            here = np.flatnonzero(~np.ma.getmaskarray(got[f"i{k}"]))
+            ids_ = np.ma.getdata(got[f"i{k}"])[here]
+            sign = -1.0 if x.positive else 1.0
+            np.add.at(out, ids_, sign * np.ma.getdata(got[f"m{k}"])[here])
+        n_negated = sum(not x.positive for x in literals)
+        mine = kept.get((piece.part, len(literals), n_negated, True))
+        if mine is not None:
+            u = _all_false(mine.scope, mine.positive, p)
+            inside = (u >= interval[0]) & (u <= interval[1])
+            some = mine.rows(inside)
+            _add_messages(some, np.full(len(some), w), p, out, -1.0)
+
+    # ------------------------------------------------------------------ the graph
+
+    def grounding(self, kept: Kept, masks: Sequence[NDArray]) -> Grounding:
+        """Kept factors and those over single atoms, as if they were all there are."""
+        out = Grounding(list(self.unary), [0] * len(self.grounder.rules))
+        for block, mask in zip(self.dense, masks):
+            rows = np.flatnonzero(mask)
+            if len(rows):
+                out.blocks.append(replace(
+                    block, scope=block.scope[rows],
+                    count=None if block.count is None else block.count[rows],
+                    key=None if block.key is None else block.key[rows],
+                ))  # fmt: skip
+        for (number, *_), factors in kept.items():
+            part = self.grounder.parts[number]
+            out.blocks.append(factors.block(part, bool(self.grounder.rules[part.rule].plus)))
+        for block in out.blocks:
+            n = len(block) if block.count is None else int(block.count.sum())
+            out.bindings[block.rule] += n
+        out.keys = {k: v.texts() for k, v in self.keys.items() if self.grounder.rules[k].plus}
+        return out
+
+    def model(self, kept: Kept, masks: Sequence[NDArray]) -> tuple[Grounding, Model]:
+        grounding = self.grounding(kept, masks)
+        return grounding, build(self.store, self.grounder, grounding)
+
+
+def _add_messages(
+    factors: Factors,
+    w: NDArray[np.float64],
+    p: NDArray[np.float64],
+    out: NDArray[np.float64],
+    times: float,
+) -> None:
+    """Add clauses' messages, as log-odds of their atoms."""
+    positive = factors.positive.tolist()
+    q = [1 - p[factors.scope[:, a]] if yes else p[factors.scope[:, a]]
+         for a, yes in enumerate(positive)]  # fmt: skip
+    hard = np.isinf(w)
+    for a, yes in enumerate(positive):
+        others = np.ones(len(factors))
+        for b in range(len(positive)):
+            if b != a:
+                others *= q[b]
+        message = _log_message(w, others, hard)
+        sign = -times if yes else times
+        out += np.bincount(factors.scope[:, a], sign * message, minlength=len(out))
+
+
+def _log_message(
+    w: NDArray[np.float64], others: NDArray[np.float64], hard: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """log(1 - c prod of the others' chances to be false), c = 1 - e^-w."""
+    out = np.empty(len(w))
+    out[hard] = np.log(np.maximum(1 - others[hard], _FLOOR))
+    strong = (np.abs(w) > _SOFT) & ~hard
+    rest = ~(hard | strong)
+    out[rest] = np.log1p(np.expm1(-w[rest]) * others[rest])
+    with np.errstate(divide="ignore"):
+        x = others[strong]
+        out[strong] = np.logaddexp(np.log1p(-x), np.log(x) - w[strong])
+    return out
+
+
+def _add_dense(
+    block: Block,
+    rows: NDArray[np.int64],
+    w: NDArray[np.float64],
+    p: NDArray[np.float64],
+    out: NDArray[np.float64],
+) -> None:
+    """Messages of formulas that are no clauses: P(false) with the atom true, and false."""
+    if not len(rows):
+        return
+    some = replace(block, scope=block.scope[rows], count=None, key=None)
+    w, hard = w[rows], np.isinf(w[rows])
+    extended = np.concatenate([p, [0.0, 1.0]])
+    for a in range(some.scope.shape[1]):
+        logs = []
+        for state in (0, 1):
+            scope = some.scope.copy()
+            scope[:, a] = len(p) + state
+            logs.append(_log_message(w, false_under(replace(some, scope=scope), extended), hard))
+        out += np.bincount(some.scope[:, a], logs[1] - logs[0], minlength=len(out))
+
+
+# ---------------------------------------------------------------------- inference
+
+
+@dataclass
+class Lazily:
+    """How an answer by lazy grounding came about.
+
+    Attributes
+    ----------
+    threshold : the last one: groundings with a gain of so much are factors
+    band : the gain from which messages of others were summed
+    kept : factors built, with those over one atom left out
+    possible : groundings there are (where not ``exact``: at most)
+    rounds : kept factors after each round
+    thresholds, differences, largest : by threshold, how far the answer was from the one before it
+        (mean and largest difference over atoms that are not known)
+    tolerance : the mean difference that was asked for; None: one threshold alone
+    agreed : whether two answers agreed to it; None where not asked
+    moved : mean change of the probabilities by the last sums of messages
+    hard : whether hard rules were selected by the reverse divergence
+    notes : what could not be done
+    """
+
+    threshold: float
+    band: float
+    kept: int = 0
+    possible: float = 0.0
+    exact: bool = True
+    rounds: list[int] = field(default_factory=list)
+    thresholds: list[float] = field(default_factory=list)
+    differences: list[float] = field(default_factory=list)
+    largest: list[float] = field(default_factory=list)
+    tolerance: float | None = None
+    agreed: bool | None = None
+    moved: float = 0.0
+    hard: bool = False
+    notes: list[str] = field(default_factory=list)
+    grounding: Grounding = field(default_factory=Grounding)
+    model: Model | None = None
+
+    @property
+    def error_estimate(self) -> float:
+        """Mean difference of the last two answers, or by how much the last sums moved them."""
+        return self.differences[-1] if self.differences else self.moved
+
+    def __str__(self) -> str:
+        most = "" if self.exact else "at most "
+        text = f"threshold {self.threshold:g}: {self.kept:,} factors of {most}"
+        text += f"{self.possible:,.0f} groundings"
+        if self.differences:
+            text += f"; {self.differences[-1]:.2g} on average from the answer before it"
+        if self.agreed is False:
+            text += f", more than the {self.tolerance:g} asked for"
+        return "; ".join([text, *self.notes])
+
+
+def worth_it(grounder: Grounder) -> bool:
+    """Whether groundings are many, and many more than the rows that they come from."""
+    rows = sum(p.n for p in grounder.store.predicates.values())
+    total = 0.0
+    enough = max(AUTO_FROM, AUTO_RATIO * rows)
+    for part in grounder.parts:
+        if grounder.easy(part):
+            total += count_part(grounder, part, 0.0, enough=enough)[0]
+    return total > enough
+
+
+def infer_lazily(
+    grounder: Grounder,
+    solver: Callable[..., Any],
+    threshold: float | None = None,
+    tolerance: float | None = None,
+    rounds: int = 2,
+    sums: int = 1,
+    max_groundings: float = math.inf,
+    rough: Callable[..., Any] | None = None,
+) -> tuple[Any, Lazily]:
+    """Marginals of all atoms from the groundings that matter.
+
+    Parameters
+    ----------
+    threshold : float, optional
+        The gain from which groundings become factors; with a tolerance, where lowering begins
+    tolerance : float, optional
+        Lower the threshold tenfold until two answers differ by no more on average. Without a
+        threshold 1e-3
+    rounds : selections at the first threshold, each with the marginals of the one before it
+    sums : how often messages of what is not kept are summed, at each threshold; 0: not
+    rough : solver of rounds before the last
+    """
+    if threshold is None and tolerance is None:
+        tolerance = TOLERANCE
+    gamma = THRESHOLD if threshold is None else threshold
+    selector = Selector(grounder, max_groundings)
+    how = Lazily(gamma, gamma / BAND, possible=selector.possible, exact=selector.exact)
+    how.tolerance = tolerance
+    how.hard = any(r.hard for r in grounder.rules)
+    masks = [np.zeros(len(b), dtype=bool) for b in selector.dense]
+    kept: Kept = {}
+    seed = build(grounder.store, grounder, selector.grounding(kept, masks))
+    start = (rough or solver)(seed.graph)
+    p = _true(start)
+    free = np.isfinite(seed.log_odds)
+    before: NDArray[np.float64] | None = None
+    marginals, last = start, None
+    while True:
+        n = -1
+        for _ in range(rounds if before is None else 1):
+            try:
+                new, more = selector.select(p, gamma)
+            except RefusedError:
+                if before is None:
+                    raise
+                how.notes.append(f"more than {max_groundings:,.0f} factors at {gamma:g}")
+                how.agreed = False
+                return last, how
+            kept = _union(kept, new)
+            masks = [a | b for a, b in zip(masks, more)]
+            now = sum(map(len, kept.values())) + sum(int(m.sum()) for m in masks)
+            how.rounds.append(now)
+            if now == n:
+                break
+            n = now
+            grounding, model = selector.model(kept, masks)
+            marginals = (rough if rough is not None and sums else solver)(model.graph)
+            p = _true(marginals)
+        how.moved = 0.0
+        for _ in range(sums):
+            delta = np.zeros((grounder.store.n_atoms, 2))
+            delta[:, 1] = selector.sums(p, kept, masks, gamma / BAND)
+            delta[~np.isfinite(model.log_odds)] = 0.0
+            tilted = model.graph.tilt(delta.ravel())
+            marginals = solver(tilted, start=marginals)
+            then = _true(marginals)
+            how.moved = float(np.abs(then - p)[free].mean()) if free.any() else 0.0
+            p = then
+        how.threshold, how.band = gamma, gamma / BAND if sums else gamma
+        how.kept, how.grounding, how.model = model.graph.n_factors, grounding, model
+        how.thresholds.append(gamma)
+        if selector.skipped:
+            texts = ", ".join(dict.fromkeys(selector.skipped))
+            how.notes.append(f"too many groundings to sum: {texts}")
+        last = marginals
+        if before is not None and free.any():
+            how.differences.append(float(np.abs(p - before)[free].mean()))
+            how.largest.append(float(np.abs(p - before)[free].max()))
+        elif before is not None:
+            how.differences.append(0.0)
+            how.largest.append(0.0)
+        if tolerance is None:
+            return last, how
+        if how.differences and how.differences[-1] <= tolerance:
+            how.agreed = True
+            return last, how
+        if gamma / LOWER < LEAST:
+            how.agreed = False
+            return last, how
+        before, gamma = p, gamma / LOWER
+
+
+def _true(marginals: Any) -> NDArray[np.float64]:
+    return np.ascontiguousarray(marginals.probs.reshape(-1, 2)[:, 1])

@@ -1,0 +1,345 @@
+"""Lazy grounding: what is kept is what a scan of all groundings keeps, and answers agree."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+pytest.importorskip("duckdb")
+
+import ground_oracle as oracle
+from minfer import (
+    BeliefPropagation,
+    ContradictionError,
+    Exact,
+    MinJoint,
+    MinSize,
+    RefusedError,
+    Rules,
+    SettingsError,
+)
+from minfer.rules.lazy import Selector, gains, roots
+from minfer.rules.model import block_weights, weight_of
+
+
+def plain_gain(u: float, w: float) -> float:
+    """By the definition: log E[psi] - E[log psi] of psi = e^w where the formula is true."""
+    if math.isinf(w):
+        return math.inf if u == 1 else -math.log(1 - u)
+    top = max(w, 0.0)
+    return top + math.log((1 - u) * math.exp(w - top) + u * math.exp(-top)) - w * (1 - u)
+
+
+def false_by_worlds(block, row: int, p) -> float:
+    """P(formula is false), world by world."""
+    scope = block.scope[row]
+    total = 0.0
+    for code in range(2 ** len(scope)):
+        world = [code >> a & 1 for a in range(len(scope))]
+        if block.positive is not None:
+            true = any(bool(x) == yes for x, yes in zip(world, block.positive))
+        elif block.truth is not None:
+            true = bool(block.truth[tuple(world)])
+        else:
+            step, accepting = block.automaton
+            state = 0
+            for a, x in enumerate(world):
+                state = step[a, state, x]
+            true = bool(accepting[state])
+        if not true:
+            total += math.prod(p[i] if x else 1 - p[i] for i, x in zip(scope, world))
+    return total
+
+
+def scan(program, grounding, p) -> tuple[dict, dict]:
+    """All factors over two atoms or more: their weights, and their gains."""
+    weights, chances = defaultdict(float), {}
+    for block in grounding.blocks:
+        rule = program.rules[block.rule]
+        w = block_weights(block, weight_of(rule, grounding.keys.get(block.rule)))
+        for row in range(len(block) if block.scope.shape[1] > 1 else 0):
+            at = factor_key(block, row, grounding)
+            weights[at] += w[row]
+            chances[at] = false_by_worlds(block, row, p)
+    return dict(weights), {at: plain_gain(chances[at], w) for at, w in weights.items()}
+
+
+def factor_key(block, row: int, grounding) -> tuple:
+    key = ()
+    if block.key is not None:
+        key = grounding.keys[block.rule][int(block.key[row])]
+    if block.positive is not None:
+        signs = block.positive.tolist()
+        return block.rule, block.share, key, frozenset(zip(block.scope[row].tolist(), signs))
+    what = block.truth.tobytes() if block.truth is not None else block.automaton[0].tobytes()
+    return block.rule, key, tuple(block.scope[row].tolist()), what
+
+
+def lazily_kept(selector, p, threshold: float) -> dict:
+    found: dict = defaultdict(float)
+    kept, masks = selector.select(p, threshold)
+    grounding = selector.grounding(kept, masks)
+    for block in grounding.blocks:
+        if block.scope.shape[1] == 1:
+            continue
+        w = block_weights(block, selector.weights(block.rule))
+        for row in range(len(block)):
+            at = factor_key(block, row, grounding)
+            if block.positive is not None:
+                assert at not in found, "a factor is there twice"
+            found[at] += w[row]
+    return dict(found)
+
+
+def agrees(program, grounding, selector, p) -> int:
+    weights, all_gains = scan(program, grounding, p)
+    total = 0
+    for threshold in (1e-1, 1e-2, 1e-3, 1e-6):
+        found = lazily_kept(selector, p, threshold)
+        near = {at for at, g in all_gains.items() if abs(g - threshold) < 1e-9}
+        expected = {at for at, g in all_gains.items() if g >= threshold}
+        assert set(found) - near == expected - near, threshold
+        for at, w in found.items():
+            assert w == weights[at] or w == pytest.approx(weights[at])
+        total += len(found)
+    return total
+
+
+RULES = [
+    "same(x, y) ^ same(y, z) => same(x, z)",
+    "same(x, y) ^ same(y, z) ^ x < z => same(x, z)",
+    "same(x, y) ^ same(x, z) ^ same(y, z)",
+    "link(x, y) ^ link(y, z) => link(x, z)",
+    "link(x, y) => link(y, x)",
+    "link(x, y) v link(y, x) v s(x)",
+    "e(x, k) ^ e(y, k) ^ s(x) => s(y)",
+    "e(x, k) ^ e(y, k) ^ x != y ^ s(x) ^ link(x, y) => s(y)",
+    "e(x, k) ^ e(y, k) ^ same(x, y) ^ s(x) => s(y)",
+    "s(x) ^ s(y) ^ same(x, y)",
+    "s(x) v s(y)",
+    "s(x) ^ t(y) => link(x, y)",
+    "s(x) ^ s(y) ^ s(z) => t(x)",
+    "e(x, +k) ^ s(x) => t(x)",
+    "same(x, y) => (s(x) <=> s(y))",
+    "s(x) => EXIST y link(x, y)",
+    "s(x) ^ label(x, l) => t(x)",
+    "label(x, l) ^ same(x, y) => label(y, l)",
+    "link(x, y) ^ same(x, y) => !s(x)",
+    "same(x, y) ^ link(y, A) => s(x)",
+    "s(x)",
+]
+
+
+def drawn_program(seed: int) -> Rules:
+    """A few rules over a few constants: symmetric, functional, known, outside the candidates."""
+    rng = np.random.default_rng(seed)
+    names = list("ABCD")
+    pairs = [(x, y) for x in names for y in names]
+    half = [(x, y) for x, y in pairs if x < y or (x == y and rng.random() < 0.3)]
+
+    def some(rows, share):
+        found = [r for r in rows if rng.random() < share]
+        return found or rows[:1]
+
+    program = Rules(unbound="domain")
+    program.closed("e", some([(x, k) for x in names for k in "PQR"], 0.7), types=("o", "k"))
+    same = some(half, rng.choice([0.6, 1.0]))
+    program.open("same", same, types=("o", "o"), symmetric=True)
+    if rng.random() < 0.5:
+        program.open("link", some(pairs, 0.7), types=("o", "o"))
+    else:
+        program.open("link", types=("o", "o"))
+    program.open("s", types=("o",)).open("t", some([(x,) for x in names], 0.6), types=("o",))
+    labels = [(x, k) for x in names for k in "UV"]
+    kind = rng.choice(["exactly_one", "at_most_one"])
+    program.open(
+        "label", {"a": [x for x, _ in labels], "b": [k for _, k in labels]}, types=("o", "l"),
+        **{kind: "b"},
+    )  # fmt: skip
+    for rule in rng.choice(RULES, rng.integers(1, 4), replace=False).tolist():
+        w = float(rng.choice([0.1, 1.0, 3.0]) * rng.choice([-1, 1, 1]))
+        hard = "<=>" not in rule and rng.random() < 0.2
+        if "+" in rule:
+            program.rule(rule, weights={"P": w, "Q": -w})
+        else:
+            program.rule(rule, weight=math.inf if hard else w)
+    if rng.random() < 0.6:
+        program.evidence("s(A)", "!s(B)" if rng.random() < 0.5 else "s(B)")
+        x, y = same[0]
+        program.evidence(f"{'!' if rng.random() < 0.5 else ''}same({x}, {y})")
+    return program
+
+
+def draw(seed: int, program: Rules | None = None) -> int:
+    """Compares on one drawn program; how many factors were kept."""
+    if program is None:
+        program = drawn_program(seed)
+    try:
+        grounding = program.grounder.ground()
+    except ContradictionError:
+        with pytest.raises(ContradictionError):
+            Selector(program.grounder, 1e6)
+        return 0
+    rng = np.random.default_rng(seed)
+    known, total = program.store.known(), 0
+    selector = Selector(program.grounder, 1e6)
+    for scale in (1.0, 4.0):
+        p = 1 / (1 + np.exp(-rng.normal(0, scale, program.store.n_atoms)))
+        total += agrees(program, grounding, selector, np.where(known == 2, p, known))
+    return total
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_what_is_kept_is_what_a_full_scan_keeps(block):
+    assert sum(draw(6 * block + k) for k in range(6)) > 50
+
+
+def test_what_is_kept_of_any_formula_is_what_a_full_scan_keeps():
+    for seed in range(8):
+        draw(seed, oracle.program_of(oracle.draw_case(seed), unbound="domain"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(20))
+def test_what_is_kept_is_what_a_full_scan_keeps_in_many_programs(block):
+    for k in range(100):
+        draw(5000 + 100 * block + k)
+
+
+# ---------------------------------------------------------------------- gains and roots
+
+
+@pytest.mark.parametrize("w", [0.01, 0.1, 2.0, 40.0, -0.01, -0.1, -2.0, -40.0])
+def test_gains_and_their_two_roots(w):
+    u = np.concatenate([np.logspace(-12, -0.01, 200), 1 - np.logspace(-12, -1, 100)])
+    assert np.allclose(gains(u, w), [plain_gain(x, w) for x in u], rtol=1e-6, atol=1e-12)
+    for share in (0.9, 1e-2, 1e-5):
+        threshold = share * float(gains(u, w).max())
+        low, high = roots(threshold, w)
+        inside = (u >= low) & (u <= high)
+        sure = np.abs(gains(u, w) - threshold) > 1e-9 * threshold
+        assert ((gains(u, w) >= threshold) == inside)[sure].all()
+    assert roots(2 * float(gains(u, w).max()) + 1, w) is None
+    assert np.isfinite(gains([0.0, 1.0], w)).all()
+
+
+def test_hard_rules_are_judged_by_the_reverse_divergence():
+    assert gains(0.25, math.inf) == pytest.approx(-math.log(0.75))
+    low, high = roots(1e-3, math.inf)
+    assert (low, high) == (pytest.approx(-math.expm1(-1e-3)), 1.0)
+
+
+# ---------------------------------------------------------------------- answers
+
+
+def records(n: int = 24, weight: float = 1.0, **settings) -> Rules:
+    rng = np.random.default_rng(1)
+    person = rng.integers(0, n // 4, n)
+    i, j = np.triu_indices(n, 1)
+    f = np.where(person[i] == person[j], rng.normal(2, 2, len(i)), rng.normal(-5, 1, len(i)))
+    program = Rules(**settings)
+    program.open("same", {"a": i, "b": j, "f": f}, columns=("a", "b"), types=("r", "r"),
+                 symmetric=True, log_odds="f")  # fmt: skip
+    return program.rule(f"{weight}: same(x, y) ^ same(y, z) ^ x < z => same(x, z)")
+
+
+def test_lower_thresholds_sums_and_rounds_bring_the_answer_nearer():
+    program = records()
+    exact = program.infer(grounding="full", solver=BeliefPropagation()).probabilities
+    errors = {}
+    for name, settings in {
+        "rough": {"threshold": 1e-2, "rounds": 1, "sums": 0},
+        "fine": {"threshold": 1e-5, "sums": 0},
+        "summed": {"threshold": 1e-2, "rounds": 1, "sums": 1},
+    }.items():
+        answer = program.infer(grounding="lazy", **settings)
+        errors[name] = np.abs(answer.probabilities - exact).mean()
+        assert 0 < answer.kept < program.model.graph.n_factors
+        assert answer.possible >= program.model.graph.n_factors
+    assert errors["fine"] < errors["summed"] < errors["rough"]
+    assert errors["fine"] < 1e-4
+
+
+def test_the_threshold_is_lowered_until_answers_agree():
+    program = records()
+    exact = program.infer(grounding="full", solver=BeliefPropagation()).probabilities
+    answer = program.infer(grounding="lazy", tolerance=1e-4)
+    how = answer.lazily
+    assert how.agreed
+    assert answer.converged
+    assert answer.error_estimate == how.differences[-1] <= 1e-4
+    assert len(how.thresholds) == len(how.differences) + 1
+    assert np.abs(answer.probabilities - exact).mean() < 1e-3
+    assert f"{answer.kept:,} factors of" in str(answer)
+    assert answer.explain("same(0, 1)", 2).probability == answer.probability("same(0, 1)")
+    assert program._grounding is not None  # of the full answer, not of the lazy one
+
+
+def test_an_answer_that_cannot_agree_says_so():
+    program = records(max_groundings=400)
+    answer = program.infer(grounding="lazy", threshold=1e-2, tolerance=1e-12)
+    assert answer.lazily.agreed is False
+    assert not answer.converged
+    assert "more than" in str(answer)
+    with pytest.raises(RefusedError, match="larger threshold"):
+        program.infer(grounding="lazy", threshold=1e-9)
+
+
+def test_summed_messages_are_those_of_the_factors_that_are_not_kept():
+    """The database's sums against messages of all groundings, one by one."""
+    program = records(10)
+    selector = Selector(program.grounder, 1e6)
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.01, 0.99, program.store.n_atoms)
+    kept, masks = selector.select(p, 2e-2)
+    chosen = {tuple(row) for f in kept.values() for row in f.scope.tolist()}
+    found = selector.sums(p, kept, masks, 1e-3)
+    expected = np.zeros_like(p)
+    n = 0
+    for block in program.ground().blocks:
+        for a, b, c in block.scope.tolist():
+            q = [p[a], p[b], 1 - p[c]]
+            if (*sorted((a, b)), c) in chosen or plain_gain(math.prod(q), 1.0) < 1e-3:
+                continue
+            n += 1
+            for k, (atom, sign) in enumerate(((a, 1), (b, 1), (c, -1))):
+                others = math.prod(q) / q[k]
+                expected[atom] += sign * math.log1p(math.expm1(-1.0) * others)
+    assert n > 20
+    assert np.abs(found - expected).max() < 1e-10
+
+
+def test_selection_is_by_the_same_rule_as_MinJoint():
+    program = records(12)
+    lazily = program.infer(MinJoint(1e-3), grounding="lazy", rounds=1, sums=0)
+    fully = program.infer(MinJoint(1e-3), solver=BeliefPropagation())
+    assert lazily.kept == fully.kept
+
+
+def test_large_programs_are_grounded_lazily_by_themselves(monkeypatch):
+    from minfer.rules import lazy
+
+    assert records().infer().lazily is None
+    monkeypatch.setattr(lazy, "AUTO_FROM", 100)
+    monkeypatch.setattr(lazy, "AUTO_RATIO", 1.0)
+    assert records().infer().lazily is not None
+    friends = Rules().closed("f", [(k, k + 1) for k in range(200)]).open("s", list(range(201)))
+    friends.rule("1: f(x, y) ^ s(x) => s(y)")
+    assert friends.infer(solver=Exact()).lazily is None  # as many groundings as rows
+
+
+def test_settings_that_cannot_be():
+    program = records(6)
+    with pytest.raises(SettingsError, match="MinSize needs the gains of all"):
+        program.infer(MinSize(3), grounding="lazy")
+    with pytest.raises(SettingsError, match="above 0"):
+        program.infer(grounding="lazy", threshold=0.0)
+    with pytest.raises(SettingsError, match="for grounding='lazy'"):
+        program.infer(grounding="full", tolerance=0.1)
+    with pytest.raises(SettingsError, match="no setting of lazy"):
+        program.infer(grounding="lazy", compensate=True)
+    with pytest.raises(SettingsError, match="grounding"):
+        program.infer(grounding="some")
