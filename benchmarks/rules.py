@@ -196,9 +196,10 @@ def lazily(program: Rules, **settings: Any) -> tuple[np.ndarray, dict[str, Any]]
     how = answer.lazily
     assert how is not None
     found = {
-        "cpu": t.cpu, "kept": how.kept, "possible": how.possible, "rounds": how.rounds,
+        "cpu": t.cpu, "kept": how.kept, "possible": how.possible,
         "thresholds": how.thresholds, "differences": how.differences, "largest": how.largest,
         "memory": memory(), "status": answer.status.value, **settings,
+        "rounds": how.rounds, "rounds_asked": settings.get("rounds", 2),
     }  # fmt: skip
     return answer.probabilities, found
 
@@ -347,8 +348,119 @@ def main() -> None:
         PAGE.write_text(page(results))
 
 
+# ---------------------------------------------------------------------- the page
+
+
 def page(results: dict[str, Any]) -> str:
-    raise NotImplementedError
+    """docs/rules-measured.md."""
+    out = [
+        "# Rules, measured",
+        "",
+        "Made by `benchmarks/rules.py --page`. CPU seconds of one core of a shared machine, so "
+        "ratios count more than seconds; memory is the most that the process of a case held. "
+        "*Full* is belief propagation over all groundings with the same kernels (tol 1e-5); errors "
+        "are differences of probabilities from it. A case that is not here was not run.",
+        "",
+    ]
+    for name, title in TITLES.items():
+        found = results.get(name)
+        if found is None:
+            continue
+        out += [f"## {title}", ""]
+        out += [f"Skipped: {found['skipped']}.", ""] if "skipped" in found else section(name, found)
+    return "\n".join(out)
+
+
+TITLES = {
+    "grounding": "Grounding",
+    "linear": "Smokers with observed friends: groundings linear in the tables",
+    "class": "Tuffy's `class`, files unchanged",
+    "cora-fold": "Cora, fold 1",
+    "cora": "Cora, all folds",
+    "people": "Records of people, all pairs: 200 and 600 records",
+    "people-large": "Records of people, all pairs: 2,000 records",
+}
+
+
+def section(name: str, found: dict[str, Any]) -> list[str]:
+    if name == "grounding":
+        return [
+            f"{found['clauses']:,} clauses of transitivity over 200 records in {found['cpu']:.2f} "
+            f"s: {found['a second'] / 1e6:.1f} million a second.", "",
+        ]  # fmt: skip
+    if name == "linear":
+        rows = [
+            f"{found['groundings']:,} groundings, from tables to marginals {found['cpu']:.2f} s: "
+            f"tables and joins {found['tables and join']:.2f}, graph {found['graph']:.2f}, belief "
+            f"propagation {found['bp']:.2f} ({found['sweeps']} sweeps). Clauses of two literals "
+            "are pairs of the pair engine. Lazy grounding has nothing to leave out:", "",
+        ]  # fmt: skip
+        rows += [*lazy_table(found["lazy"]), "| tol | sweeps | BP s | mean error | largest |"]
+        rows += ["|---|---|---|---|---|"]
+        rows += [
+            f"| {r['tol']:g} | {r['sweeps']} | {r['cpu']:.2f} | {r['mean']:.1e} | {r['max']:.1e} |"
+            for r in found["tol"]
+        ]
+        return [*rows, ""]
+    if name == "class":
+        return [
+            f"{found['groundings']:,.0f} groundings, {found['factors']:,} factors: "
+            f"{found['cpu']:.2f} s from files to marginals ({found['status']}). From "
+            f"{found['gibbs sweeps']:,} sweeps of Gibbs sampling ({found['gibbs cpu']:.0f} s) they "
+            f"differ by {found['mean']:.4f} on average, {found['max']:.3f} at most.", "",
+        ]  # fmt: skip
+    if name == "people":
+        return [
+            "200 records:", "", *full_table(found["200"]), "600 records:", "",
+            *lazy_table(found["600"]["lazy"]),
+        ]  # fmt: skip
+    return full_table(found) if "full" in found else lazy_table(found["lazy"])
+
+
+def full_table(found: dict[str, Any]) -> list[str]:
+    base = found["full"]
+    rows = [
+        f"All {base['groundings']:,} groundings: {base['cpu']:.1f} s (grounding "
+        f"{base['ground']:.1f}, {base['sweeps']} sweeps {base['bp']:.1f}), {base['memory']:.2f} "
+        f"GB, {base['status']}. Priors alone are off by {found['priors']['mean']:.2g} on average, "
+        f"{found['priors']['max']:.2f} at most.", "",
+    ]  # fmt: skip
+    rows += lazy_table(found["lazy"], base["cpu"])
+    rows += [
+        "Full, stopped early:",
+        "",
+        "| sweeps | CPU s | mean error | largest |",
+        "|---|---|---|---|",
+    ]
+    rows += [
+        f"| {r['sweeps']} | {r['cpu']:.1f} | {r['mean']:.1e} | {r['max']:.4f} |"
+        for r in base["stopped"]
+    ]
+    return [*rows, ""]
+
+
+def lazy_table(found: list[dict[str, Any]], base: float | None = None) -> list[str]:
+    head = "| threshold | rounds | sums | factors | CPU s | GB |"
+    line = "|---|---|---|---|---|---|"
+    if base is not None:
+        head, line = head + " sooner by |", line + "---|"
+    head, line = head + " mean error | largest |", line + "---|---|"
+    rows = []
+    for r in found:
+        asked = f"{r['threshold']:g}" if "threshold" in r else f"tolerance {r['tolerance']:g}"
+        text = f"| {asked} | {r.get('rounds_asked', 2)} | {r.get('sums', 1)} | {r['kept']:,} | "
+        text += f"{r['cpu']:.2f} | {r['memory']:.2f} |"
+        if base is not None:
+            text += f" {base / r['cpu']:.0f}x |"
+        if "mean" in r:
+            text += f" {r['mean']:.1e} | {r['max']:.4f} |"
+        elif "from the one before" in r:
+            other = r["from the one before"]
+            text += f" {other['mean']:.1e} from the line above | {other['max']:.3f} |"
+        else:
+            text += " | |"
+        rows.append(text)
+    return [head, line, *rows, ""]
 
 
 if __name__ == "__main__":
