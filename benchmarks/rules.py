@@ -246,6 +246,7 @@ def two_thresholds(program: Rules, thresholds: list[float], **settings: Any) -> 
             row["from the one before"] = errors(p, before)
         before = p
         rows.append(row)
+        sys.stderr.write(json.dumps(row) + "\n")  # a run may be stopped
     return {"lazy": rows, "atoms": program.store.n_atoms}
 
 

@@ -90,6 +90,7 @@ class Join:
     merge: bool = False  # whether different bindings may give the same factor: group by its key
     partly: bool = False  # ... but only where an id is -1
     times: int = 1  # else: how many bindings give each factor
+    coincide: tuple[str, ...] = ()  # of a part where some of these hold: its last condition
 
     def from_where(
         self, conditions: Iterable[str] = (), tables: Mapping[str, str] | None = None
@@ -284,7 +285,7 @@ class Builder:
         complete = [x for x in positives if self.store.predicates[_atom(x).predicate].complete]
         if everything or sure or complete or not positives:
             join = self._join(rest, positives, need)
-            return self._unmerged(join, literals) if merging else [join]
+            return self.unmerged(join, literals) if merging else [join]
         joins = []  # one open atom at least is a candidate: the first such, in turn
         for k in range(len(positives)):
             order = [positives[k], *positives[:k], *positives[k + 1 :]]
@@ -296,7 +297,7 @@ class Builder:
                 conditions=join.conditions + absent,
                 literals=tuple(join.literals[i] for i in back),
             )
-            joins += self._unmerged(whole, literals) if merging else [whole]
+            joins += self.unmerged(whole, literals) if merging else [whole]
         return joins
 
     def _join(
@@ -396,7 +397,7 @@ class Builder:
                 inner[term.name] = sql
         return f"not exists (select 1 from {p.table} e where {' and '.join(on) or 'true'})"
 
-    def _unmerged(self, join: Join, literals: Sequence[Formula]) -> list[Join]:
+    def unmerged(self, join: Join, literals: Sequence[Formula]) -> list[Join]:
         """The join as one or two whose factors come as rarely twice as can be known beforehand.
 
         Grouping costs more than joining. Where all variables are in open literals, two bindings
@@ -424,7 +425,10 @@ class Builder:
             return [replace(join, partly=partly)]
         tests = [f"{join.variables[a]} = {join.variables[b]}" for a, b in sorted(equal)]
         conditions += [t.replace(" = ", " <> ") for t in tests]
-        few = replace(join, conditions=(*join.conditions, f"({' or '.join(tests)})"), merge=True)
+        either = f"({' or '.join(tests)})"
+        few = replace(
+            join, conditions=(*join.conditions, either), merge=True, coincide=tuple(tests)
+        )
         return [replace(join, conditions=tuple(conditions), partly=partly, times=times), few]
 
     def _coincidences(

@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
@@ -72,6 +73,14 @@ def gains(u: Any, w: Any) -> NDArray[np.float64]:
     return np.maximum(out, 0.0)
 
 
+def _gain(u: float, w: float) -> float:
+    """As :func:`gains`, of one factor that is not hard."""
+    if abs(w) > _SOFT:
+        return float(gains(u, w))
+    return math.log1p(u * math.expm1(-w)) + u * w
+
+
+@lru_cache(maxsize=1000)
 def roots(threshold: float, w: float) -> tuple[float, float] | None:
     """Between which u the gain at weight w reaches a threshold; None where nowhere."""
     if math.isinf(w):
@@ -83,13 +92,13 @@ def roots(threshold: float, w: float) -> tuple[float, float] | None:
     else:
         peak = 1.0 - (1.0 / -math.expm1(w) + 1.0 / w) if w < -1e-4 else 0.5
     peak = min(max(peak, 1e-300), 1.0)
-    if gains(peak, w) < threshold:
+    if _gain(peak, w) < threshold:
         return None
 
     def bisect(bad: float, good: float) -> float:
         for _ in range(100):
             middle = 0.5 * (bad + good)
-            if gains(middle, w) < threshold:
+            if _gain(middle, w) < threshold:
                 bad = middle
             else:
                 good = middle
@@ -99,7 +108,7 @@ def roots(threshold: float, w: float) -> tuple[float, float] | None:
     good = math.log(peak)
     for _ in range(100):  # on a log scale: the lower root may be tiny
         middle = 0.5 * (low + good)
-        if gains(math.exp(middle), w) < threshold:
+        if _gain(math.exp(middle), w) < threshold:
             low = middle
         else:
             good = middle
@@ -197,7 +206,7 @@ def _pieces(grounder: Grounder, number: int) -> tuple[list[Piece], list[Join]]:
     store, part = grounder.store, grounder.parts[number]
     joins = grounder.joins(part)
     several = len({j.sources for j in joins}) > 1
-    found: list[tuple[Join, bool, float]] = []
+    found: list[tuple[Join, frozenset, tuple[int, ...], bool]] = []
     single: list[Join] = []
     for join in joins:
         loose = [k for k, x in enumerate(join.literals) if x.optional or x.may_be_known]
@@ -206,25 +215,59 @@ def _pieces(grounder: Grounder, number: int) -> tuple[list[Piece], list[Join]]:
                 left = _left(join, gone)
                 if left is None:
                     continue
-                alone = not (left.merge or several)
                 if len(left.literals) == 1:
                     single.append(left)
                     continue
-                if not alone and len({(x.predicate, x.positive) for x in left.literals}) == 1:
-                    first = left.literals[0].alias
-                    same = tuple(f"{x.alias}.id = {first}.id" for x in left.literals[1:])
-                    single.append(replace(left, conditions=left.conditions + same))
-                found.append((left, alone, _most_bindings(store, left)))
-    shared = sum(most for _, alone, most in found if not alone)
-    pieces = [Piece(number, j, alone, most if alone else shared) for j, alone, most in found]
-    return pieces, single
+                kinds = frozenset((x.predicate, x.positive) for x in left.literals)
+                for some in _split(grounder, part, left, bool(gone)):
+                    if some.merge and len(kinds) == 1:
+                        first = some.literals[0].alias
+                        same = tuple(f"{x.alias}.id = {first}.id" for x in some.literals[1:])
+                        single.append(replace(some, conditions=some.conditions + same))
+                    found.append((some, kinds, gone, not (some.merge or several)))
+    pieces = []
+    most = [_most_bindings(store, join) for join, *_ in found]
+    for n, (join, kinds, gone, alone) in zip(most, found):
+        # literals of these kinds may also be what is left where others are known
+        elsewhere = any(k == kinds and g != gone for _, k, g, _ in found)
+        if alone and not elsewhere:
+            pieces.append(Piece(number, join, True, n))
+        else:
+            pieces.append(Piece(number, join, False, math.inf))
+    shared = sum(n for n, piece in zip(most, pieces) if not piece.alone)
+    return [p if p.alone else replace(p, most=shared) for p in pieces], single
+
+
+def _split(grounder: Grounder, part: Part, join: Join, gone: bool) -> Iterator[Join]:
+    """A join as those whose factors come once, and those where equal values let them coincide.
+
+    The latter by the first equality that holds, which the database can join by.
+    """
+    found = [join]
+    if gone and join.merge and not join.coincide:
+        old = set(join.conditions)
+        again = grounder.builder(part).unmerged(replace(join, merge=False), part.literals)
+        known = [
+            j.times == join.times and not any(" < " in c for c in set(j.conditions) - old)
+            for j in again
+        ]
+        if all(known):  # no new symmetry, which what is gone need not share
+            found = [replace(j, partly=False) for j in again]
+    for some in found:
+        if not some.coincide:
+            yield some
+            continue
+        rest = some.conditions[:-1]
+        for k, test in enumerate(some.coincide):
+            before = tuple(t.replace(" = ", " <> ") for t in some.coincide[:k])
+            yield replace(some, conditions=(*rest, test, *before), coincide=())
 
 
 def _left(join: Join, gone: Sequence[int]) -> Join | None:
     """The join where these literals are known to be false and the others are open."""
     if len(gone) == len(join.literals):
         return None
-    conditions = list(join.conditions)
+    more: list[str] = []
     sources = {s.alias: s for s in join.sources}
     literals = []
     for k, x in enumerate(join.literals):
@@ -232,7 +275,7 @@ def _left(join: Join, gone: Sequence[int]) -> Join | None:
         if k in gone:
             if x.optional:
                 known = f" or {x.alias}.known <> 2" if x.may_be_known else ""
-                conditions.append(f"({x.alias}.id is null{known})")
+                more.append(f"({x.alias}.id is null{known})")
             else:
                 sources[x.alias] = replace(s, table=f"(select * from {s.table} where known <> 2)")
             continue
@@ -240,8 +283,9 @@ def _left(join: Join, gone: Sequence[int]) -> Join | None:
         sources[x.alias] = replace(s, table=table, left=False)
         literals.append(replace(x, optional=False, may_be_known=False))
     return replace(
-        join, sources=tuple(sources[s.alias] for s in join.sources), conditions=tuple(conditions),
-        literals=tuple(literals), merge=join.merge or (join.partly and bool(gone)), partly=False,
+        join, sources=tuple(sources[s.alias] for s in join.sources),
+        conditions=(*more, *join.conditions), literals=tuple(literals),
+        merge=join.merge or (join.partly and bool(gone)), partly=False,
     )  # fmt: skip
 
 
