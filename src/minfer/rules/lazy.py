@@ -49,6 +49,7 @@ LEAST = 1e-9  # thresholds are not lowered further
 MAX_SUMMED = 5_000_000  # merged groundings whose messages are summed outside the database
 AUTO_FROM = 2_000_000  # groundings from which lazy grounding may pay
 AUTO_RATIO = 20.0  # ... if there are so many for each row of the tables
+AUTO_UP_TO = 1e11  # more are a cross product that nobody meant, and refused with their number
 _SLACK = 1e-9  # of roots inside the join: rounding must not lose what the test after it keeps
 _SOFT = 30.0  # weights of more than this are handled as logs
 _FLOOR = 1e-9  # least factor that the message of a hard rule is taken for
@@ -754,14 +755,14 @@ class Lazily:
 
 
 def worth_it(grounder: Grounder) -> bool:
-    """Whether groundings are many, and many more than the rows that they come from."""
+    """Whether groundings are many, far more than the rows they come from, and not absurd."""
     rows = sum(p.n for p in grounder.store.predicates.values())
     total = 0.0
     enough = max(AUTO_FROM, AUTO_RATIO * rows)
     for part in grounder.parts:
         if grounder.easy(part):
-            total += count_part(grounder, part, 0.0, enough=enough)[0]
-    return total > enough
+            total += count_part(grounder, part, 0.0, enough=enough - total)[0]
+    return enough < total <= AUTO_UP_TO
 
 
 def infer_lazily(
