@@ -114,8 +114,8 @@ def check_size(grounder: Grounder, most: float, parts: Sequence[Part] | None = N
                 raise RefusedError(
                     f"{rule.name}: {'' if exact else 'up to '}{_number(n)} groundings, more than "
                     f"max_groundings = {_number(most)}; bind its variables by a condition that "
-                    "holds for fewer of them (blocking), give fewer candidates, set max_groundings, "
-                    "or ask for grounding='lazy'"
+                    "holds for fewer of them (blocking), give fewer candidates, set "
+                    "max_groundings, or ask for grounding='lazy'"
                 )
         total += n
 
