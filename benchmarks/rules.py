@@ -365,9 +365,12 @@ def page(results: dict[str, Any]) -> str:
         "Made by `benchmarks/rules.py --page`. CPU seconds of one core of a shared machine, so "
         "ratios count more than seconds; memory is the most that the process of a case held. "
         "*Full* is belief propagation over all groundings with the same kernels (tol 1e-5); errors "
-        "are differences of probabilities from it. A case that is not here was not run.",
+        "are differences of probabilities from it.",
         "",
     ]
+    missing = [title for name, title in TITLES.items() if name not in results]
+    if missing:
+        out += [f"Not measured yet: {'; '.join(missing)}.", ""]
     for name, title in TITLES.items():
         found = results.get(name)
         if found is None:
@@ -421,7 +424,10 @@ def section(name: str, found: dict[str, Any]) -> list[str]:
             out += [f"{n} records:", ""]
             out += full_table(some) if "full" in some else lazy_table(some["lazy"])
         return out
-    return full_table(found) if "full" in found else lazy_table(found["lazy"])
+    if "full" in found:
+        return full_table(found)
+    one = ["One threshold alone says nothing of the error.", ""] if len(found["lazy"]) == 1 else []
+    return lazy_table(found["lazy"]) + one
 
 
 def full_table(found: dict[str, Any]) -> list[str]:
@@ -458,7 +464,7 @@ def lazy_table(found: list[dict[str, Any]], base: float | None = None) -> list[s
         text = f"| {asked} | {r.get('rounds_asked', 2)} | {r.get('sums', 1)} | {r['kept']:,} | "
         text += f"{r['cpu']:.2f} | {r['memory']:.2f} |"
         if base is not None:
-            text += f" {base / r['cpu']:.0f}x |"
+            text += f" {base / r['cpu']:.1f}x |"
         if "mean" in r:
             text += f" {r['mean']:.1e} | {r['max']:.4f} |"
         elif "from the one before" in r:
