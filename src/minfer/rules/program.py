@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,7 +25,11 @@ from minfer.rules.plan import Plan, check_size, make_plan
 from minfer.rules.schema import Declaration, Observation, Store
 from minfer.words import visible
 
+if TYPE_CHECKING:
+    from minfer.rules.weights import Learned
+
 MAX_GROUNDINGS = 30_000_000
+
 _SMALL = 10_000  # factors up to which the solver may look for an exact answer
 
 
@@ -245,6 +249,69 @@ class Rules:
         out._declared, out._rules = dict(self._declared), list(self._rules)
         out._evidence = list(self._evidence)
         return out.evidence(*atoms)
+
+    # ------------------------------------------------------------------ weights
+
+    def learn(
+        self,
+        labels: Mapping[str, Any],
+        objective: Any = "pseudolikelihood",
+        *,
+        prior: float | None = 2.0,
+        mean: str = "zero",
+        truth: bool | str | Mapping[str, bool | str] = True,
+        keep: Iterable[str] = (),
+        solver: Any = None,
+        start: Learned | None = None,
+        **settings: Any,
+    ) -> Learned:
+        """Weights of the rules from labels of the open atoms; hard rules stay as they are.
+
+        Parameters
+        ----------
+        labels : {predicate: table}
+            The rows are true, all other candidates of the predicate false. Evidence is known, not
+            learned from.
+        objective : "pseudolikelihood", "marginals", or any other of :mod:`minfer.learn`
+            Each atom given the labels of all others, by counts that the database makes, without a
+            factor graph: fast, and too sure of itself where rules tie many atoms together. Or the
+            loss of the marginals, by a gradient through the solver on the grounded graph: slower,
+            and what the answers are judged by.
+        prior : float, optional
+            Standard deviation of a weight before any labels are seen; None for no prior.
+        mean : "zero" or "given"
+            What weights are expected to be: 0, or what the rules say.
+        truth : bool, name of a column, or {predicate: either}
+            With a column that says which rows are true, candidates without a row have no label;
+            then the objective is to be one on the graph.
+        keep : formulas of rules whose weights stay as they are
+        solver : of "marginals"; belief propagation by default
+        start : weights of another run to begin with
+        settings : of :func:`minfer.learn.fit`, for objectives on the graph
+
+        Examples
+        --------
+        >>> from minfer import Rules
+        >>> rules = Rules().open("coin", list(range(10))).rule("coin(x)")
+        >>> learned = rules.learn({"coin": [0, 1, 2, 3, 4, 5, 6]}, prior=None)
+        >>> round(learned.program.infer().probability("coin(8)"), 3)
+        0.7
+        """
+        from minfer.rules.weights import learn
+
+        return learn(
+            [self], [labels], objective, prior=prior, mean=mean, truth=truth, keep=keep,
+            solver=solver, start=start, **settings,
+        )  # fmt: skip
+
+    def with_weights(self, weights: Mapping[str, Any] | Learned) -> Rules:
+        """A copy of the program with other weights: learned ones, or {formula: weight}."""
+        from minfer.rules.weights import Learned, with_weights
+
+        given = weights.weights if isinstance(weights, Learned) else weights
+        out = self.condition()
+        out._rules = with_weights(self._rules, given)
+        return out
 
     # ------------------------------------------------------------------ asking
 

@@ -639,20 +639,8 @@ class Store:
         """SQL of the candidates, priors replaced by what is known."""
         parts = []
         for _, raw, truth, what in observed:
-            value = str(truth).lower()
-            if isinstance(truth, str):
-                c = f"r.{named(truth)}"
-                text = f"lower({c}::varchar)"
-                yes, no = "('true', '1', '1.0', 't', 'yes')", "('false', '0', '0.0', 'f', 'no')"
-                bad = f"{text} is null or ({text} not in {yes} and {text} not in {no})"
-                row = self.con.one(f"select {c} from {raw.name} r where {bad} limit 1")
-                if row is not None:
-                    raise EvidenceError(
-                        f"{what}: column {visible(truth)!r} is true or false, not {row[0]}"
-                    )
-                value = f"({text} in {yes})"
             columns = [c for c in raw.columns if c != truth]
-            parts.append(self._coded(raw, columns, classes, f", {value} as truth"))
+            parts.append(self._coded(raw, columns, classes, self.truth_sql(raw, truth, what)))
         union = " union all ".join(parts)
         if d.symmetric:
             union = f"select least(a0, a1) as a0, greatest(a0, a1) as a1, truth from ({union})"
@@ -693,6 +681,34 @@ class Store:
             f"'inf'::double else '-inf'::double end as field from {base} b left join {known} k on "
             f"{on})"
         )
+
+    def truth_sql(self, raw: Raw, truth: bool | str, what: str) -> str:
+        """SQL of one more column, ``truth``: the same for all rows, or what a column says."""
+        if not isinstance(truth, str):
+            return f", {str(truth).lower()} as truth"
+        c = f"r.{named(truth)}"
+        text = f"lower({c}::varchar)"
+        yes, no = "('true', '1', '1.0', 't', 'yes')", "('false', '0', '0.0', 'f', 'no')"
+        bad = f"{text} is null or ({text} not in {yes} and {text} not in {no})"
+        row = self.con.one(f"select {c} from {raw.name} r where {bad} limit 1")
+        if row is not None:
+            raise EvidenceError(f"{what}: column {visible(truth)!r} is true or false, not {row[0]}")
+        return f", ({text} in {yes}) as truth"
+
+    def codes_of(self, raw: Raw, columns: Sequence[str], classes: Sequence[int], more: str) -> str:
+        """SQL of the rows of a table all of whose values are known, as codes a0, a1, ..."""
+        select, joins, where = [], "", []
+        for k, (column, number) in enumerate(zip(columns, classes)):
+            coding, c = self.coding(number), f"r.{named(column)}"
+            if coding.kind == "text":
+                joins += f" join {coding.table} d{k} on d{k}.v = {c}::varchar"
+                select.append(f"d{k}.id as a{k}")
+            else:
+                value = f"try_cast({c} as {coding.sql_type})"
+                select.append(f"{value} as a{k}")
+                where.append(f"{value} is not null")
+        condition = f" where {' and '.join(where)}" if where else ""
+        return f"select {', '.join(select)}{more} from {raw.name} r{joins}{condition}"
 
     def _mirror(self, predicate: Predicate) -> None:
         """The table of a symmetric predicate, both ways round."""

@@ -1,0 +1,827 @@
+"""Weights of rules from labelled tables.
+
+*Pseudolikelihood* asks of each atom how probable its label is, given those of all others. All it
+needs is, for each atom and rule, how many more groundings are true with the atom true than with it
+false. A grounding of a clause has a say only where its other literals are false under the labels:
+the database finds these few by the join that would ground the clause, with the labels inside, and
+adds them up. What is no plain clause is grounded and counted here. An atom of a functional
+predicate is looked at together with those of its key: which of them is true, given the rest.
+
+Every other objective of :mod:`minfer.learn` ("marginals": the loss of the marginals, by a gradient
+through the solver) works on the grounded graph, whose numbers are theta_0 + X w: X counts how often
+a rule's weight is in each factor. Hard rules, priors of candidates and weights that are kept are
+theta_0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.checks import check_choice, check_number
+from minfer.errors import ContradictionError, ModelError, RefusedError, SettingsError
+from minfer.factors import Features
+from minfer.rules import tables
+from minfer.rules.formulas import atoms
+from minfer.rules.ground import Block, Grounder, Grounding, Part, _Keys
+from minfer.rules.joins import Join, OpenLiteral
+from minfer.rules.model import block_weights, build, weight_of
+from minfer.rules.parse import Rule
+from minfer.rules.plan import check_size
+from minfer.rules.schema import Predicate
+from minfer.states import near_names
+from minfer.words import counted, visible
+
+if TYPE_CHECKING:
+    from minfer.learn.model import Instance
+    from minfer.rules.program import Rules
+
+_MOST_ALIKE = 4  # literals that may be the same atom, beyond which the join is not taken apart
+
+Key = tuple[str, ...]
+#: The weight of a rule, or those of its keys where it has a +.
+Weight = float | dict[Key, float]
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What was learned.
+
+    Attributes
+    ----------
+    program : the first program, with the learned weights
+    weights : {formula: weight}, of rules with a ``+`` {values: weight}; those that were kept too
+    objective : its name
+    status : "converged", or how else it ended
+    loss : of a label, in nats: of its probability given all other labels, or of its marginal
+    labels : how many atoms were learned from
+    missed : rows of the label tables that are true but no candidates: for the model these are false
+    groundings : groundings of each learned rule for an atom it is about, by formula
+    """
+
+    program: Rules
+    weights: dict[str, Weight]
+    objective: str
+    status: str
+    loss: float
+    labels: int
+    missed: int = 0
+    groundings: dict[str, float] = field(default_factory=dict)
+    advice: str = ""
+
+    @property
+    def converged(self) -> bool:
+        return self.status == "converged"
+
+    def rescaled(self, program: Rules) -> dict[str, Weight]:
+        """Weights for a program with domains of another size, as ``with_weights`` takes them.
+
+        A rule's weight is divided by how many times more groundings it has there for an atom that
+        it is about, so that all of them together push as hard as before. That is right where
+        groundings push in the same direction (a hundred friends), and wrong where most of them
+        say nothing (transitivity over pairs that are all improbable): check on labels of the new
+        size, and prefer to learn there.
+        """
+        now = _groundings(program)
+        out: dict[str, Weight] = {}
+        for name, weight in self.weights.items():
+            then = self.groundings.get(name, 0.0)
+            ratio = then / now[name] if then and now.get(name) else 1.0
+            if isinstance(weight, dict):
+                out[name] = {k: w * ratio for k, w in weight.items()}
+            else:
+                out[name] = weight if math.isinf(weight) else weight * ratio
+        return out
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.objective}: {self.loss:.4g} nats a label, {counted(self.labels, 'label')}; "
+            f"{self.status}"
+        ]
+        if self.missed:
+            lines[0] += f"; {counted(self.missed, 'true label')} of no candidate"
+        for name, weight in self.weights.items():
+            if isinstance(weight, dict):
+                lines.append(f"{counted(len(weight), 'weight'):>9}  {visible(name)}")
+            elif math.isinf(weight):
+                lines.append(f"{'hard':>9}  {visible(name)}")
+            else:
+                lines.append(f"{weight:+9.3f}  {visible(name)}")
+        return "\n".join(lines)
+
+
+def learn(
+    programs: Sequence[Rules],
+    labels: Sequence[Mapping[str, Any]],
+    objective: Any = "pseudolikelihood",
+    *,
+    prior: float | None = 2.0,
+    mean: str = "zero",
+    truth: bool | str | Mapping[str, bool | str] = True,
+    keep: Iterable[str] = (),
+    solver: Any = None,
+    start: Learned | None = None,
+    **settings: Any,
+) -> Learned:
+    """Weights from several programs that have their rules in common, and the labels of each.
+
+    See :meth:`minfer.Rules.learn`. Programs share nothing but the weights: folds, cities, years.
+    """
+    programs, labels = list(programs), list(labels)
+    if not programs or len(programs) != len(labels):
+        raise SettingsError(f"learn: {len(programs)} programs, {len(labels)} mappings of labels")
+    check_choice("mean", mean, ("zero", "given"))
+    if prior is not None:
+        check_number("prior", prior, above=0.0)
+    rules = programs[0].rules
+    texts = _named(rules)
+    for other in programs[1:]:
+        if _named(other.rules) != texts:
+            raise ModelError("learn: the programs have different rules")
+    kept = _kept(texts, rules, keep)
+    if all(kept):
+        raise ModelError("learn: no rule is left whose weight could be learned")
+    weights = _Weights(rules, kept, mean == "given")
+    data = [_Labelled(p, t, truth, weights) for p, t in zip(programs, labels)]
+    n_labels = sum(d.n_labels for d in data)
+    if not n_labels:
+        raise ModelError("learn: there is nothing to learn from: no atom has a label")
+    if objective == "pseudolikelihood":
+        if solver is not None or settings:
+            what = "solver" if solver is not None else next(iter(settings))
+            raise SettingsError(f"learn: {what}= is for objectives on the grounded graph")
+        found, loss, status, advice = _by_counts(data, weights, prior, start)
+        name = "pseudolikelihood"
+    else:
+        found, loss, status, advice, name = _on_graphs(
+            data, weights, objective, prior, solver, start, settings
+        )
+    result = weights.by_rule(found)
+    program = programs[0].with_weights(dict(zip(texts, result)))
+    learned = dict(zip(texts, result))
+    return Learned(
+        program, learned, name, status, loss, n_labels, sum(d.missed for d in data),
+        _groundings(programs[0]), advice,
+    )  # fmt: skip
+
+
+def with_weights(rules: Sequence[Rule], given: Mapping[str, Weight]) -> list[Rule]:
+    """Rules with other weights, by formula."""
+    texts = _named(rules)
+    unknown = [name for name in given if name not in texts]
+    if unknown:
+        near = near_names(unknown[0], texts)
+        hint = f"; did you mean {visible(near[0])}?" if near else ""
+        raise ModelError(f"with_weights: there is no rule {visible(unknown[0])}{hint}")
+    out = []
+    for name, rule in zip(texts, rules):
+        if name not in given:
+            out.append(rule)
+            continue
+        new = given[name]
+        if isinstance(new, Mapping):
+            if not rule.plus:
+                raise ModelError(f"{rule.name}: several weights are for rules with a +")
+            table = tuple((tuple(map(str, k)) if isinstance(k, tuple) else (str(k),), float(w))
+                          for k, w in new.items())  # fmt: skip
+            out.append(replace(rule, weight=None, weights=table, text=str(rule.formula)))
+        else:
+            number = float(new)
+            if math.isnan(number) or number == -math.inf:
+                raise ModelError(f"{rule.name}: the weight is {number:g}")
+            text = f"{rule.formula}." if number == math.inf else f"{number:.4g}: {rule.formula}"
+            out.append(replace(rule, weight=number, weights=None, text=text))
+    return out
+
+
+def _named(rules: Sequence[Rule]) -> list[str]:
+    """Names of rules: their formulas, numbered where one is there twice."""
+    out: list[str] = []
+    for rule in rules:
+        name, k = str(rule.formula), 1
+        while name in out:
+            k += 1
+            name = f"{rule.formula} #{k}"
+        out.append(name)
+    return out
+
+
+def _kept(texts: list[str], rules: Sequence[Rule], keep: Iterable[str]) -> list[bool]:
+    """Which rules keep their weights: hard ones, and those that are named."""
+    out = [
+        rule.hard or any(math.isinf(w) for _, w in rule.weights or ()) for rule in rules
+    ]  # fmt: skip
+    for name in [keep] if isinstance(keep, str) else keep:
+        from minfer.rules.parse import parse_rule
+
+        wanted = str(parse_rule(name).formula)
+        if wanted not in texts:
+            raise ModelError(f"keep: there is no rule {visible(name)}")
+        k = texts.index(wanted)
+        if rules[k].weight is None and rules[k].weights is None:
+            raise ModelError(f"keep: {rules[k].name} has no weight")
+        out[k] = True
+    return out
+
+
+class _Weights:
+    """The weights that are learned: a column for each, rules with a + one for each key."""
+
+    def __init__(self, rules: Sequence[Rule], kept: list[bool], given: bool) -> None:
+        self.rules, self.kept, self.given = list(rules), kept, given
+        self.columns: dict[tuple[int, Key | None], int] = {}
+
+    def column(self, rule: int, key: Key | None) -> int:
+        return self.columns.setdefault((rule, key), len(self.columns))
+
+    def places(self, rule: int, keys: list[Key] | None) -> NDArray[np.int64]:
+        """The columns of a rule, or of its keys."""
+        listed: list[Key | None] = [None] if keys is None else list(keys)
+        return np.array([self.column(rule, key) for key in listed], dtype=np.int64)
+
+    def mean(self) -> NDArray[np.float64]:
+        """What weights are before any data are seen."""
+        return self.values(lambda r: self.rules[r].weight, lambda r: self.rules[r].weights)
+
+    def started(self, start: Learned | None) -> NDArray[np.float64] | None:
+        """The weights of another run."""
+        if start is None:
+            return None
+        others = start.program.rules
+        if _named(others) != _named(self.rules):
+            raise ModelError("start: its rules are different ones")
+        return self.values(lambda r: others[r].weight, lambda r: others[r].weights, True)
+
+    def values(self, one: Any, many: Any, given: bool | None = None) -> NDArray[np.float64]:
+        out = np.zeros(len(self.columns))
+        if not (self.given if given is None else given):
+            return out
+        for (rule, key), place in self.columns.items():
+            listed = dict(many(rule) or ())
+            out[place] = listed.get(key, one(rule) or 0.0)
+        return out
+
+    def by_rule(self, found: NDArray[np.float64]) -> list[Weight]:
+        """The weights of all rules, in order; those that were kept as they are."""
+        out: list[Weight] = []
+        for k, rule in enumerate(self.rules):
+            if self.kept[k]:
+                out.append(
+                    dict(rule.weights) if rule.weights else float(rule.weight or 0.0)  # type: ignore[arg-type]
+                )
+            elif rule.plus:
+                out.append({
+                    key: float(found[c]) for (r, key), c in self.columns.items()
+                    if r == k and key is not None
+                })  # fmt: skip
+            else:
+                place = self.columns.get((k, None))
+                prior = (rule.weight or 0.0) if self.given else 0.0
+                out.append(prior if place is None else float(found[place]))
+        return out
+
+
+class _Labelled:
+    """A program and the labels of its atoms: 0, 1, or -1 where there is none."""
+
+    def __init__(
+        self,
+        program: Rules,
+        labels: Mapping[str, Any],
+        truth: bool | str | Mapping[str, bool | str],
+        weights: _Weights,
+    ) -> None:
+        if not isinstance(labels, Mapping):
+            raise ModelError("learn: labels are {predicate: table}")
+        self.program, self.weights = program, weights
+        self.store = program.store
+        self.missed = 0
+        bare = [
+            rule if kept else replace(rule, weight=None, weights=None)
+            for rule, kept in zip(program.rules, weights.kept)
+        ]
+        self.grounder = Grounder(self.store, bare, program.split, program.unbound == "domain")
+        self.fields = self.store.fields()
+        self.known = self.store.known()
+        self.y = np.full(self.store.n_atoms, -1, dtype=np.int8)
+        for name, source in labels.items():
+            p = self.store.predicates.get(name)
+            if p is None:
+                raise ModelError(f"labels: {self.store.unknown_predicate(name)}")
+            if not p.open:
+                raise ModelError(f"labels: {visible(name)} is closed: its atoms are known")
+            how = truth.get(name, True) if isinstance(truth, Mapping) else truth
+            self._read(p, source, how)
+        told = (self.y >= 0) & (self.known < 2) & (self.y != self.known)
+        if told.any():
+            atom = self.store.atom_texts(np.flatnonzero(told)[:1])[0]
+            raise ContradictionError(f"labels and evidence contradict each other about {atom}")
+        self.free = self.known == 2
+        self.n_labels = int((self.free & (self.y >= 0)).sum())
+        self.y = np.where(self.free, self.y, self.known).astype(np.int8)
+        self.group, self.exactly = self._groups()
+
+    def _read(self, p: Predicate, source: Any, truth: bool | str) -> None:
+        """Labels from a table. Without a column of truths, what is not in it is false."""
+        store, what = self.store, f"labels of {visible(p.name)}"
+        raw = tables.load(store.con, store.fresh("raw"), source, what, p.arity)
+        if isinstance(truth, str) and truth not in raw.columns:
+            raise ModelError(f"{what}: there is no column {visible(truth)!r}")
+        columns = [c for c in raw.columns if c != truth]
+        if set(p.columns) <= set(columns):
+            columns = list(p.columns)
+        if len(columns) != p.arity:
+            raise ModelError(
+                f"{what}: {counted(len(columns), 'column')} for {counted(p.arity, 'argument')} "
+                f"({', '.join(map(visible, p.columns))})"
+            )
+        rows = store.codes_of(raw, columns, p.classes, store.truth_sql(raw, truth, what))
+        if p.symmetric:
+            rows = f"select least(a0, a1) as a0, greatest(a0, a1) as a1, truth from ({rows})"
+        listed = ", ".join(p.arguments)
+        on = " and ".join(f"a.{c} = l.{c}" for c in p.arguments)
+        got = store.con.execute(
+            f"select a.id as id, l.truth as truth, l.clash as clash from (select {listed}, "
+            f"bool_or(truth) as truth, bool_or(truth) <> bool_and(truth) as clash from ({rows}) "
+            f"group by {listed}) l left join {p.atoms} a on {on}"
+        ).fetchnumpy()
+        missing = np.ma.getmaskarray(got["id"])
+        ids = np.asarray(np.ma.getdata(got["id"]))[~missing]
+        true = np.asarray(np.ma.getdata(got["truth"])).astype(bool)
+        clash = np.asarray(np.ma.getdata(got["clash"])).astype(bool)
+        if clash[~missing].any():
+            atom = store.atom_texts(ids[clash[~missing]][:1])[0]
+            raise ContradictionError(f"{what}: {atom} is both true and false")
+        n_rows = store.con.one(f"select count(*) from ({rows})")[0]
+        n_given = store.con.one(f"select count(*) from {raw.name}")[0]
+        self.missed += int(true[missing].sum()) + (n_given - n_rows if truth is True else 0)
+        if truth is True:
+            self.y[p.first : p.first + p.n] = 0
+        self.y[ids] = true[~missing]
+
+    def _groups(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """For each atom the number of its key, -1 where its predicate is not functional."""
+        group = np.full(self.store.n_atoms, -1, dtype=np.int64)
+        exactly: list[bool] = []
+        for exact, scopes in self.grounder.unique_scopes():
+            for scope in scopes:
+                group[scope] = len(exactly)
+                exactly.append(exact)
+                y = self.y[scope]
+                true = int((y == 1).sum())
+                if true > 1 or (exact and true == 0 and not (y < 0).any()):
+                    atom = self.store.atom_texts(scope[:1])[0]
+                    rest = "one" if exact else "at most one"
+                    raise ContradictionError(
+                        f"labels: {true} are true of the {counted(len(scope), 'atom')} with the "
+                        f"key of {atom}, of which {rest} is"
+                    )
+        return group, np.array(exactly, dtype=bool)
+
+    # ------------------------------------------------------------------ counts
+
+    def differences(self) -> tuple[Any, Any]:
+        """Groundings that are true with an atom true, less those with it false.
+
+        Sparse (atoms, weights), and (atoms, 1) of hard rules and of rules that are kept with their
+        weights counted in: the first as counts, the second added to the fields.
+        """
+        from scipy import sparse
+
+        needed = {a.predicate for rule in self.grounder.rules for a in atoms(rule.formula)}
+        for p in self.store.open_predicates:
+            mine = slice(p.first, p.first + p.n)
+            if p.name in needed and (self.y[mine] < 0).any():
+                raise RefusedError(
+                    f"pseudolikelihood needs the labels of all atoms that rules speak of; "
+                    f"{visible(p.name)} has some without: label them, or take "
+                    'objective="marginals", which looks at known labels only'
+                )
+        rows: list[NDArray] = []
+        columns: list[NDArray] = []
+        values: list[NDArray] = []
+        hard = np.zeros(self.store.n_atoms)
+        fixed = np.where(self.free, self.fields, 0.0)
+        self._truths()
+        try:
+            for part in self.grounder.parts:
+                rule, kept = self.grounder.rules[part.rule], self.weights.kept[part.rule]
+                keys = _Keys(self.store, self.grounder, part.rule)
+                found = list(self._of_part(part, keys))
+                texts = keys.texts() if rule.plus else None
+                numbers = weight_of(rule, texts) if kept else None
+                for ids, key, difference in found:
+                    if numbers is not None:
+                        w = numbers[key] if key is not None else np.full(len(ids), numbers[0])
+                        sure = np.isinf(w)
+                        size = len(hard)
+                        hard += np.bincount(ids[sure], difference[sure], size)
+                        fixed += np.bincount(ids[~sure], (difference * w)[~sure], size)
+                        continue
+                    place = self.weights.places(part.rule, texts)
+                    rows.append(ids)
+                    columns.append(place[0 if key is None else key] + 0 * ids)
+                    values.append(difference)
+        finally:
+            for p in self.store.open_predicates:
+                self.store.con.execute(f"drop table if exists truth_{p.first}")
+        none = [np.zeros(0, dtype=np.int64)]
+        counts = sparse.coo_array(
+            (
+                np.concatenate(values or [np.zeros(0)]),
+                (np.concatenate(rows or none), np.concatenate(columns or none)),
+            ),
+            shape=(self.store.n_atoms, max(len(self.weights.columns), 1)),
+        )
+        return counts.tocsr(), (hard, fixed)
+
+    def _truths(self) -> None:
+        """Tables of atoms with their labels in a column ``y``."""
+        for p in self.store.open_predicates:
+            ids = np.arange(p.first, p.first + p.n, dtype=np.int32)
+            self.store.con.register(
+                "labelled", {"id": ids, "y": np.ascontiguousarray(self.y[p.first : p.first + p.n])}
+            )
+            self.store.con.execute(
+                f"create or replace temp table truth_{p.first} as select t.*, l.y from {p.table} t "
+                "join labelled l on l.id = t.id"
+            )
+            self.store.con.unregister("labelled")
+
+    def _of_part(
+        self, part: Part, keys: _Keys
+    ) -> Iterator[tuple[NDArray, NDArray | None, NDArray[np.float64]]]:
+        """Atoms, rows of keys, and differences."""
+        if not self.grounder.easy(part):
+            for block in self.grounder.blocks(part, keys):
+                yield from block_differences(block, self.y, self.group)
+            return
+        plus = self.grounder.rules[part.rule].plus
+        for join in self.grounder.builder(part).joins(part.literals, plus, merging=False):
+            for sql, sign in self._queries(join):
+                got = self.store.con.execute(sql).fetchnumpy()
+                ids = np.asarray(np.ma.getdata(got["id"])).astype(np.int64)
+                if not len(ids):
+                    continue
+                key = keys.rows([got[f"k{k}"] for k in range(len(plus))]) if plus else None
+                yield ids, key, part.share * sign * np.asarray(got["n"], dtype=np.float64)
+
+    def _queries(self, join: Join) -> Iterator[tuple[str, float]]:
+        """For each literal, how often all others are false: queries (id, k0, ..., n), and its sign.
+
+        A literal that is the same atom as the one in question is no other; these cases are
+        queries of their own, as a condition with OR would undo the filters.
+        """
+        literals = join.literals
+        for j, mine in enumerate(literals):
+            alike = [
+                k for k, x in enumerate(literals)
+                if k != j and x.predicate == mine.predicate and x.positive == mine.positive
+            ]  # fmt: skip
+            later = [k for k in alike if k > j]
+            few = len(later) <= _MOST_ALIKE
+            for same in _subsets(later) if few else [()]:
+                yield self._query(join, j, alike, same, few), 1.0 if mine.positive else -1.0
+
+    def _query(
+        self, join: Join, j: int, alike: list[int], same: tuple[int, ...], apart: bool
+    ) -> str:
+        mine = join.literals[j]
+        p = self.store.predicates[mine.predicate]
+        where = [f"{mine.alias}.known = 2"]
+        replaced = {
+            x.alias: f"truth_{self.store.predicates[x.predicate].first}" for x in join.literals
+        }
+        for k, x in enumerate(join.literals):
+            if k == j:
+                continue
+            equal = f"{x.alias}.id = {mine.alias}.id"
+            if k in same:
+                where.append(equal)
+                continue
+            wanted = 0 if x.positive else 1
+            false = f"{x.alias}.y = {wanted}"
+            if x.optional:
+                false = f"coalesce({x.alias}.y, 0) = 0"
+            if x.predicate == mine.predicate and p.unique is not None:
+                false = self._of_one_key(x, mine, p, false)
+            elif not x.optional and (apart or k not in alike):
+                replaced[x.alias] = f"(select * from {replaced[x.alias]} where y = {wanted})"
+                false = ""
+            if k in alike:
+                if apart or k < j:
+                    where.append(f"{x.alias}.id is distinct from {mine.alias}.id")
+                elif false:
+                    false = f"({false} or {equal})"
+            if false:
+                where.append(false)
+        keys = [f"{join.variables[v]} as k{k}" for k, v in enumerate(join.plus)]
+        listed = ", ".join([f"{mine.alias}.id as id", *keys])
+        return f"select {listed}, count(*) as n {join.from_where(where, replaced)} group by all"
+
+    def _of_one_key(self, x: OpenLiteral, mine: OpenLiteral, p: Predicate, false: str) -> str:
+        """That a literal is false where others of the atom's key are taken to be so."""
+        assert p.unique is not None
+        on = " and ".join(
+            f"{x.alias}.a{k} = {mine.alias}.a{k}" for k in range(p.arity) if k not in p.unique[0]
+        )
+        return f"(case when {on} then {str(x.positive).lower()} else {false} end)"
+
+    # ------------------------------------------------------------------ the grounded graph
+
+    def ground(self) -> Grounding:
+        check_size(self.grounder, self.program.max_groundings)
+        return self.grounder.ground()
+
+    def place_all(self, grounding: Grounding) -> None:
+        """Give every weight of the grounded rules its column."""
+        for block in grounding.blocks:
+            if not self.weights.kept[block.rule]:
+                self.weights.places(block.rule, grounding.keys.get(block.rule))
+
+    def instance(self, grounding: Grounding, mean: NDArray[np.float64]) -> Instance:
+        """The graph of all groundings, X, and the labels; theta_0 has X mean in it."""
+        from scipy import sparse
+
+        from minfer.learn.model import Instance
+
+        rules, kept = self.grounder.rules, self.weights.kept
+        numbers = [
+            weight_of(rule, grounding.keys.get(k)) if kept[k]
+            else np.zeros(max(len(grounding.keys.get(k, ())), 1))
+            for k, rule in enumerate(rules)
+        ]  # fmt: skip
+        model = build(self.store, self.grounder, grounding, numbers)
+        graph, first = model.graph, model.graph.n_factors
+        added = []
+        for block in grounding.blocks:  # those over one atom, which would be fields
+            if block.scope.shape[1] == 1 and not kept[block.rule]:
+                truth = np.array([False, True])
+                ids = np.arange(first, first + len(block))
+                added.append((block, Features(ids, block.scope, truth, np.zeros(len(block)))))
+                first += len(block)
+        graph = graph._append(*(group for _, group in added))
+        theta = graph.weights
+        rows, columns, values = [], [], []
+
+        def count(block: Block, places: NDArray, sign: float = 1.0) -> None:
+            """Rows ``places`` (F, k) of X: what a factor's weight is, in terms of the rule's."""
+            column = self.weights.places(block.rule, grounding.keys.get(block.rule))
+            each = column[0 if block.key is None else block.key] + np.zeros(len(block), np.int64)
+            value = sign * block_weights(block, np.ones(len(column)))
+            for k in range(places.shape[1]):
+                rows.append(places[:, k])
+                columns.append(each)
+                values.append(value)
+
+        every = np.arange(len(theta))
+        where = {int(g._ids[0]): g for g in graph.groups if len(g)}
+        for begin, _, number in model.ranges:
+            if number < 0 or kept[grounding.blocks[number].rule]:
+                continue
+            block, group = grounding.blocks[number], where[begin]
+            places = every[graph._weight_places(group)].reshape(len(group), group.n_weights)
+            if block.automaton is not None or group.n_weights > 1:
+                places = places[:, np.flatnonzero(_accepting(block))]
+            count(block, places)
+        for block, group in added:
+            group = where[int(group._ids[0])]
+            places = every[graph._weight_places(group)].reshape(len(group), 1)
+            up = block.positive[0] if block.positive is not None else block.truth[1]  # type: ignore[index]
+            count(block, places, 1.0 if up else -1.0)
+        none = [np.zeros(0, dtype=np.int64)]
+        x = sparse.csr_array(
+            (
+                np.concatenate(values or [np.zeros(0)]),
+                (np.concatenate(rows or none), np.concatenate(columns or none)),
+            ),
+            shape=(len(theta), len(self.weights.columns)),
+        )
+        graph = graph.with_weights(theta + x @ mean)
+        return Instance(graph, x, self.y.astype(np.int32))
+
+
+def _accepting(block: Block) -> NDArray[np.bool_]:
+    """Which end states of a block's automaton make it true."""
+    from minfer.rules.model import automaton_of
+
+    if block.automaton is not None:
+        return block.automaton[1]
+    assert block.truth is not None
+    return automaton_of(block.truth)[1]
+
+
+def _subsets(items: Sequence[int]) -> Iterable[tuple[int, ...]]:
+    return chain.from_iterable(combinations(items, n) for n in range(len(items) + 1))
+
+
+def block_differences(
+    block: Block, y: NDArray[np.int8], group: NDArray[np.int64]
+) -> Iterator[tuple[NDArray, NDArray | None, NDArray[np.float64]]]:
+    """Atoms, rows of keys, and how much more is true with an atom true, from grounded factors."""
+    n, arity = block.scope.shape
+    weight = block.share * (np.ones(n) if block.count is None else block.count)
+    labels, groups = y[block.scope].astype(np.int64), group[block.scope]
+    for a in range(arity):
+        one_key = (groups == groups[:, a : a + 1]) & (groups[:, a : a + 1] >= 0)
+        values = np.where(one_key, 0, labels)
+        values[:, a] = 1
+        up = _holds(block, values)
+        values[:, a] = 0
+        difference = weight * (up.astype(np.int64) - _holds(block, values))
+        some = np.flatnonzero(difference)
+        if len(some):
+            key = None if block.key is None else block.key[some]
+            yield block.scope[some, a].astype(np.int64), key, difference[some]
+
+
+def _holds(block: Block, values: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether each factor of a block is true."""
+    if block.positive is not None:
+        return (values == block.positive).any(axis=1)
+    if block.truth is not None:
+        return block.truth[tuple(values.T)]
+    assert block.automaton is not None
+    step, accepting = block.automaton
+    state = np.zeros(len(values), dtype=np.int64)
+    for a in range(values.shape[1]):
+        state = step[a, state, values[:, a]]
+    return accepting[state]
+
+
+# ---------------------------------------------------------------------- pseudolikelihood
+
+
+class Pseudolikelihood:
+    """Minus the log of each label's probability given all others: sum, and its gradient.
+
+    One choice for each atom that is not functional (true or not), and one for each key (which of
+    its atoms, or none). Choices that a hard rule leaves no freedom in say nothing.
+    """
+
+    def __init__(self, data: _Labelled) -> None:
+        self.counts, (hard, self.fixed) = data.differences()
+        free, y, group = data.free, data.y, data.group
+        alone = free & (group < 0)
+        broken = alone & (((y == 1) & (hard < 0)) | ((y == 0) & (hard > 0)))
+        single = np.flatnonzero(alone & (hard == 0))
+        self.single, self.y = single, y[single].astype(np.float64)
+        self.members, self.starts = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        order = np.flatnonzero(group >= 0)
+        order = order[np.argsort(group[order], kind="stable")]
+        if len(order):
+            broken |= self._choices(data, order, hard)
+        if broken.any():
+            atom = data.store.atom_texts(np.flatnonzero(broken)[:1])[0]
+            raise ContradictionError(f"labels: a hard rule forbids that of {atom}")
+
+    def _choices(
+        self, data: _Labelled, order: NDArray[np.int64], hard: NDArray[np.float64]
+    ) -> NDArray[np.bool_]:
+        """Choices among the atoms of a key, sorted by key; which labels hard rules forbid."""
+        y, group, known = data.y, data.group, data.known
+        n = int(group.max()) + 1
+        true = order[y[order] == 1]
+        label = np.full(n, -1, dtype=np.int64)
+        label[group[true]] = true
+        at_label = np.where(label >= 0, hard[label], 0.0)
+        settled = np.zeros(n, dtype=bool)
+        settled[group[order[known[order] == 1]]] = True
+        open_ = (known[order] == 2) & ~settled[group[order]]
+        broken = np.zeros(len(y), dtype=bool)
+        broken[order[open_ & (hard[order] > at_label[group[order]])]] = True
+        allowed = order[open_ & (hard[order] == at_label[group[order]])]
+        self.members = allowed
+        self.member_of, self.label = group[allowed], label
+        self.none = ~data.exactly & ~settled & (at_label == 0)  # whether no atom at all may be
+        self.settled = settled
+        return broken
+
+    def __call__(self, w: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        scores = self.fixed + self.counts @ w
+        residual = np.zeros(len(scores))
+        z = scores[self.single]
+        value = float(np.sum(np.logaddexp(0.0, z) - self.y * z))
+        residual[self.single] = 1.0 / (1.0 + np.exp(-np.clip(z, -700, 700))) - self.y
+        if len(self.members):
+            s, g, n = scores[self.members], self.member_of, len(self.none)
+            top = np.where(self.none, 0.0, -np.inf)
+            np.maximum.at(top, g, s)
+            used = np.isfinite(top)
+            base = np.where(used, top, 0.0)
+            total = np.bincount(g, np.exp(s - base[g]), n) + np.where(
+                self.none & used, np.exp(-base), 0.0
+            )
+            has = self.label >= 0
+            own = np.where(has, scores[self.label], 0.0)
+            live = used & ~self.settled & (total > 0)
+            value += float(np.sum(np.log(total[live]) + base[live] - own[live]))
+            residual[self.members] += np.exp(s - base[g]) / total[g]
+            residual[self.label[has & live]] -= 1.0
+        return value, np.asarray(self.counts.T @ residual)
+
+
+def _by_counts(
+    data: list[_Labelled], weights: _Weights, prior: float | None, start: Learned | None
+) -> tuple[NDArray[np.float64], float, str, str]:
+    from minfer.learn.lbfgs import minimise
+
+    parts = [Pseudolikelihood(d) for d in data]
+    width = len(weights.columns)
+    if not width:
+        raise ModelError("learn: no rule that is to be learned has a say in any label")
+    for part in parts:  # later programs may have brought more keys
+        part.counts.resize((part.counts.shape[0], width))
+    mean, precision = weights.mean(), 0.0 if prior is None else prior**-2.0
+    n = sum(d.n_labels for d in data)
+
+    def objective(w: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        away = w - mean
+        value, gradient = 0.5 * precision * float(away @ away), precision * away
+        for part in parts:
+            v, g = part(w)
+            value, gradient = value + v, gradient + g
+        return value / n, gradient / n
+
+    begin = weights.started(start)
+    found = minimise(
+        objective, mean.copy() if begin is None else begin, epsilon=1e-7, delta=1e-13, memory=20,
+        max_iterations=2000,
+    )  # fmt: skip
+    good = found.gradient <= 1e-5 and np.abs(found.x).max() < 50
+    status = "converged" if good else "diverging" if np.abs(found.x).max() >= 50 else "stalled"
+    advice = "" if good else "the labels do not bound the weights: give a prior"
+    loss = sum(part(found.x)[0] for part in parts) / n
+    return found.x, loss, status, advice
+
+
+# ---------------------------------------------------------------------- objectives on the graph
+
+
+def _on_graphs(
+    data: list[_Labelled],
+    weights: _Weights,
+    objective: Any,
+    prior: float | None,
+    solver: Any,
+    start: Learned | None,
+    settings: dict[str, Any],
+) -> tuple[NDArray[np.float64], float, str, str, str]:
+    from minfer.learn.fitting import fit
+    from minfer.learn.objectives import MarginalLoss, objective_of
+    from minfer.solvers.bp import BeliefPropagation
+
+    if objective == "marginals":
+        objective = MarginalLoss(solver or BeliefPropagation(tol=1e-7, max_iters=500))
+    elif solver is not None:
+        raise SettingsError('learn: solver= is for objective="marginals"; give an Objective of it')
+    objective = objective_of(objective)
+    for name in ("l2", "names"):
+        if name in settings:
+            raise SettingsError(f"learn: {name}= is not set here; prior= is the penalty")
+    groundings = [d.ground() for d in data]
+    for d, g in zip(data, groundings):
+        d.place_all(g)
+    if not weights.columns:
+        raise ModelError("learn: no rule that is to be learned has a grounding")
+    mean = weights.mean()
+    instances = [d.instance(g, mean) for d, g in zip(data, groundings)]
+    n, own = sum(one.n_labels for one in instances), sum(d.n_labels for d in data)
+    settings.setdefault("tol", 1e-4)
+    begin = weights.started(start)
+    fitted = fit(
+        instances, objective, l2=0.0 if prior is None else prior**-2.0 / n,
+        start=None if begin is None else begin - mean, **settings,
+    )  # fmt: skip
+    return (
+        fitted.weights + mean,
+        fitted.loss * n / own,
+        fitted.status,
+        fitted.advice,
+        objective.name,
+    )
+
+
+# ---------------------------------------------------------------------- sizes
+
+
+def _groundings(program: Rules) -> dict[str, float]:
+    """Groundings of each rule for an atom that it is about, by formula."""
+    from minfer.rules.plan import make_plan
+
+    store = program.store
+    bare = [replace(rule, weight=None, weights=None) for rule in program.rules]
+    grounder = Grounder(store, bare, program.split, program.unbound == "domain")
+    plan = make_plan(grounder)
+    out = {}
+    for name, rule, found in zip(_named(program.rules), program.rules, plan.rules):
+        about = {a.predicate for a in atoms(rule.formula) if store.predicates[a.predicate].open}
+        n = max((store.predicates[p].n for p in about), default=0)
+        out[name] = found.groundings / n if n else 0.0
+    return out
