@@ -110,16 +110,16 @@ def compare(seed: int) -> int:
     return 1
 
 
-@pytest.mark.parametrize("block", range(3))
+@pytest.mark.parametrize("block", range(2))
 def test_counts_agree_with_plain_python(block):
-    assert sum(compare(60 * block + k) for k in range(60)) > 30
+    assert sum(compare(30 * block + k) for k in range(30)) > 15
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(3, 40))
+@pytest.mark.parametrize("block", range(2, 60))
 def test_many_counts_agree_with_plain_python(block):
-    for k in range(60):
-        compare(60 * block + k)
+    for k in range(30):
+        compare(30 * block + k)
 
 
 def people(n: int = 12, seed: int = 0):
@@ -183,11 +183,11 @@ def test_the_pseudolikelihood_is_that_of_the_model():
             continue
         done |= set(mine)
         rest = {k: int(y[k]) for k in range(len(y)) if k not in mine}
-        p = Exact()(graph.condition(rest)).probs.reshape(-1, 2)
+        p = Exact()(graph.with_evidence(rest)).probs.reshape(-1, 2)
         if len(mine) == 1:
             total -= math.log(p[i, y[i]])
         else:
-            total -= math.log(p[[k for k in mine if y[k] == 1][0], 1])
+            total -= math.log(p[next(k for k in mine if y[k] == 1), 1])
     assert objective(found)[0] == pytest.approx(total)
 
 
@@ -235,10 +235,6 @@ def smokers():
     rules = Rules().closed("friends", data["friends"], types=("person", "person"))
     rules.open("smokes", data["people"], types=("person",))
     rules.rule("0.4: friends(x, y) => (smokes(x) <=> smokes(y))").rule("-0.5: smokes(x)")
-    from minfer import sample
-
-    states = sample(rules.to_graph(), 1, seed=1, solver=None)[0] if False else None
-    assert states is None
     x = np.zeros(200, dtype=int)
     graph = rules.to_graph()
     fields = graph.field.reshape(-1, 2)[:, 1]
@@ -248,7 +244,7 @@ def smokers():
     for (a, b), t in zip(pairs.tolist(), theta.tolist()):
         near[a].append((b, t))
         near[b].append((a, t))
-    for _ in range(300):  # Gibbs
+    for _ in range(100):  # Gibbs
         for k in range(200):
             z = fields[k] + sum(t * (2 * x[b] - 1) for b, t in near[k])
             x[k] = rng.random() < 1 / (1 + math.exp(-z))
@@ -288,7 +284,9 @@ def test_priors_keep_and_means():
 def test_weights_for_each_value():
     words = [(f"D{k}", w) for k in range(40) for w in (["ball"] if k < 20 else ["vote"])]
     rules = Rules().closed("word", words, types=("doc", None))
-    rules.open("sport", [f"D{k}" for k in range(40)], types=("doc",)).rule("word(d, +w) => sport(d)")
+    rules.open("sport", [f"D{k}" for k in range(40)], types=("doc",)).rule(
+        "word(d, +w) => sport(d)"
+    )
     labels = {"sport": [f"D{k}" for k in range(40) if k < 15 or k >= 35]}
     for objective in ("pseudolikelihood", "marginals"):
         found = rules.learn(labels, objective, prior=None)

@@ -2,12 +2,13 @@
 
 Read in this order: :mod:`~minfer.rules.formulas`, :mod:`~minfer.rules.schema`,
 :mod:`~minfer.rules.joins`, :mod:`~minfer.rules.ground`, :mod:`~minfer.rules.model`,
-:mod:`~minfer.rules.program`.
+:mod:`~minfer.rules.program`, :mod:`~minfer.rules.weights`.
 """
 
 from minfer.rules.answer import Answer
 from minfer.rules.explain import Explanation, Reason
 from minfer.rules.plan import Plan, RulePlan
 from minfer.rules.program import Rules
+from minfer.rules.weights import Learned, learn
 
-__all__ = ["Answer", "Explanation", "Plan", "Reason", "RulePlan", "Rules"]
+__all__ = ["Answer", "Explanation", "Learned", "Plan", "Reason", "RulePlan", "Rules", "learn"]
