@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +62,7 @@ class Learned:
     loss : of a label, in nats: of its probability given all other labels, or of its marginal
     labels : how many atoms were learned from
     missed : rows of the label tables that are true but no candidates: for the model these are false
-    groundings : groundings of each learned rule for an atom it is about, by formula
+    advice : what to do about a status that is not "converged"
     """
 
     program: Rules
@@ -72,7 +72,6 @@ class Learned:
     loss: float
     labels: int
     missed: int = 0
-    groundings: dict[str, float] = field(default_factory=dict)
     advice: str = ""
 
     @property
@@ -88,10 +87,10 @@ class Learned:
         say nothing (transitivity over pairs that are all improbable): check on labels of the new
         size, and prefer to learn there.
         """
-        now = _groundings(program)
+        before, now = _groundings(self.program), _groundings(program)
         out: dict[str, Weight] = {}
         for name, weight in self.weights.items():
-            then = self.groundings.get(name, 0.0)
+            then = before.get(name, 0.0)
             ratio = then / now[name] if then and now.get(name) else 1.0
             if isinstance(weight, dict):
                 out[name] = {k: w * ratio for k, w in weight.items()}
@@ -166,9 +165,8 @@ def learn(
     program = programs[0].with_weights(dict(zip(texts, result)))
     learned = dict(zip(texts, result))
     return Learned(
-        program, learned, name, status, loss, n_labels, sum(d.missed for d in data),
-        _groundings(programs[0]), advice,
-    )  # fmt: skip
+        program, learned, name, status, loss, n_labels, sum(d.missed for d in data), advice
+    )
 
 
 def with_weights(rules: Sequence[Rule], given: Mapping[str, Weight]) -> list[Rule]:
