@@ -332,7 +332,8 @@ class _Labelled:
         if isinstance(truth, str) and truth not in raw.columns:
             raise ModelError(f"{what}: there is no column {visible(truth)!r}")
         columns = [c for c in raw.columns if c != truth]
-        if set(p.columns) <= set(columns):
+        unnamed = p.columns == tuple(f"c{k}" for k in range(p.arity))  # those of tuples
+        if not unnamed and set(p.columns) <= set(columns):
             columns = list(p.columns)
         if len(columns) != p.arity:
             raise ModelError(
