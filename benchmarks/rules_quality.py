@@ -1,6 +1,7 @@
 """How good the answers of rules are: entity resolution on Cora and advisers in UW-CSE, five folds.
 
-    python benchmarks/rules_quality.py DATA [-o docs/rules-quality.md] [--folds 1 2] [--only cora]
+    python benchmarks/rules_quality.py DATA [--rows ROWS] [-o docs/rules-quality.md]
+        [--folds 1 2] [--only cora] [--objectives pseudolikelihood marginals grid]
 
 DATA has the folders ``cora`` and ``uwcse``, each with ``fold1`` to ``fold5`` and in them
 ``test/test_facts.txt.gz``, ``test_pos.txt.gz`` and ``test_neg.txt.gz`` (the folds of srlearn). For
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import json
 import re
 import sys
 import time
@@ -173,14 +175,20 @@ def cora(
         programs = [t.program(prior) for t in train]
         labels = [t.labels() for t in train]
         for objective in objectives:
-            if objective == "marginals":  # on two of the training folds, for time
+            used = 2
+            if objective == "grid":  # transitivity alone, by the CLL of one training fold
+                learned, used = by_grid(train[-1:], programs[-1:]), 1
+            elif objective == "marginals":  # on two of the training folds, for time
                 more: dict[str, Any] = {"solver": SOLVER, "max_iters": 8, "tol": 1e-3}
                 learned = learn(programs[:2], labels[:2], objective, **more)
             else:
                 learned = learn(programs, labels, objective)
-            here = [t.answer(p.with_weights(learned)) for t, p in zip(train[:2], programs)]
-            p, y, converged = loaded[k].answer(loaded[k].program(prior).with_weights(learned))
-            listed = " ".join(f"{w:.2f}" for w in learned.weights.values())
+            weights = learned if isinstance(learned, dict) else learned.weights
+            here = [
+                t.answer(p.with_weights(weights)) for t, p in zip(train[-used:], programs[-used:])
+            ]
+            p, y, converged = loaded[k].answer(loaded[k].program(prior).with_weights(weights))
+            listed = " ".join(f"{w:.2f}" for w in weights.values())
             rows.append({"fold": k, "what": f"rules, {objective}", "weights": listed,
                          "converged": converged,
                          **scores((p, y), [t[:2] for t in here])})  # fmt: skip
@@ -189,6 +197,16 @@ def cora(
                 print(row, file=out, flush=True)
         print(f"fold {k}: {time.process_time() - began:.0f} s", file=out, flush=True)
     return rows
+
+
+def by_grid(train: list[Cora], programs: list[Rules]) -> dict[str, float]:
+    """The weight of transitivity with the best CLL of the marginals on training data."""
+    rule, bias = (str(r.formula) for r in programs[0].rules)
+    found = {}
+    for w in (0.02, 0.05, 0.1, 0.2):
+        answers = [t.answer(p.with_weights({rule: w, bias: 0.0})) for t, p in zip(train, programs)]
+        found[w] = sum(cll(p, y) for p, y, _ in answers)
+    return {rule: max(found, key=found.__getitem__), bias: 0.0}
 
 
 def odds(z: np.ndarray) -> np.ndarray:
@@ -306,33 +324,22 @@ PAPERS = {
 
 def table(name: str, rows: list[dict[str, Any]]) -> list[str]:
     out = [
-        f"### {name}",
-        "",
-        "| | F1 | AUC (ROC) | AUC (PR) | CLL | ECE |",
-        "|---|---|---|---|---|---|",
-    ]
+        f"## {name}", "", "| | test folds | F1 | AUC (ROC) | AUC (PR) | CLL | ECE | CLL by fold |",
+        "|---|---|---|---|---|---|---|---|",
+    ]  # fmt: skip
     kinds = list(dict.fromkeys(r["what"] for r in rows))
     for kind in kinds:
-        mine = [r for r in rows if r["what"] == kind]
+        mine = sorted((r for r in rows if r["what"] == kind), key=lambda r: r["fold"])
         means = [np.mean([r[c] for r in mine]) for c in ("F1", "AUC", "PR", "CLL", "ECE")]
-        out.append(f"| {kind} | " + " | ".join(f"{m:.3f}" for m in means) + " |")
-    listed = ", ".join(str(k) for k in sorted({r["fold"] for r in rows}))
-    out += ["", f"Means over test folds {listed}. Fold by fold, CLL: "]
-    for kind in kinds:
-        mine = [r for r in rows if r["what"] == kind]
-        out[-1] += f"{kind} " + ", ".join(f"{r['CLL']:.3f}" for r in mine) + "; "
-    out[-1] = out[-1].rstrip("; ") + "."
+        folds = ", ".join(str(r["fold"]) for r in mine)
+        each = ", ".join(f"{r['CLL']:.3f}" for r in mine)
+        out.append(
+            f"| {kind} | {folds} | " + " | ".join(f"{m:.3f}" for m in means) + f" | {each} |"
+        )
+    out.append("")
     wild = sum(not r.get("converged", True) for r in rows)
-    if wild:
-        out.append(f"{wild} of {len(rows)} runs did not converge.")
-    better = [
-        k for k in kinds[1:]
-        if np.mean([r["CLL"] for r in rows if r["what"] == k])
-        < np.mean([r["CLL"] for r in rows if r["what"] == kinds[0]])
-    ]  # fmt: skip
-    if better:
-        out.append(f"Worse than {kinds[0]} by CLL: {', '.join(better)}.")
-    return [*out, "", PAPERS[name], ""]
+    out += [f"{wild} of {len(rows)} runs did not converge.", ""] if wild else []
+    return [*out, PAPERS[name], ""]
 
 
 def write(page: Path, name: str, lines: list[str]) -> None:
@@ -355,14 +362,30 @@ def main() -> None:
     parser.add_argument("--folds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--only", choices=["cora", "uwcse"])
     parser.add_argument("--objectives", nargs="*", default=["pseudolikelihood", "marginals"])
+    parser.add_argument("--rows", type=Path, help="results are kept here, one line each")
+    parser.add_argument("--page", action="store_true", help="write the page from --rows alone")
     args = parser.parse_args()
+    kept = []
+    if args.rows and args.rows.exists():
+        kept = [json.loads(line) for line in args.rows.read_text().splitlines()]
     for name, key, run in (("UW-CSE", "uwcse", uwcse), ("Cora", "cora", cora)):
-        if args.only in (None, key):
+        if args.only not in (None, key):
+            continue
+        rows = []
+        if not args.page:
             rows = run(args.data, args.folds, [1, 2, 3, 4, 5], args.objectives, sys.stderr)
-            lines = table(name, rows)
-            print("\n".join(lines))
-            if args.out:
-                write(args.out, name, lines)
+            rows = [{"data": name, **row} for row in rows]
+            kept = [r for r in kept if not any(_same(r, row) for row in rows)] + rows
+            if args.rows:
+                args.rows.write_text("".join(json.dumps(r) + "\n" for r in kept))
+        lines = table(name, [r for r in kept if r["data"] == name])
+        print("\n".join(lines))
+        if args.out:
+            write(args.out, name, lines)
+
+
+def _same(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    return all(a[k] == b[k] for k in ("data", "fold", "what"))
 
 
 if __name__ == "__main__":
