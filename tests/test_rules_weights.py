@@ -329,7 +329,9 @@ def test_duplicates_are_found_better_with_learned_weights():
     learned = rules.learn({"same": data["truth"]})
     assert learned.converged
     assert learned.missed >= 0
-    assert learned.weights["similar(a, b, s) ^ s > 0.85 ^ same(a, b)"] > 0.5
+    assert learned["similar(a, b, s) ^ s > 0.85 ^ same(a, b)"] > 0.5
+    half = rules.with_weights({"similar(a, b, s) ^ s > 0.85 ^ same(a, b)": 0.5})
+    assert half.rules[2].weight == 0.5
 
 
 def test_rescaled_weights_follow_the_number_of_groundings():

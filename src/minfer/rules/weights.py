@@ -32,7 +32,7 @@ from minfer.rules.formulas import atoms
 from minfer.rules.ground import Block, Grounder, Grounding, Part, _Keys
 from minfer.rules.joins import Join, OpenLiteral
 from minfer.rules.model import block_weights, build, weight_of
-from minfer.rules.parse import Rule
+from minfer.rules.parse import Rule, parse_rule
 from minfer.rules.plan import check_size
 from minfer.rules.schema import Predicate
 from minfer.states import near_names
@@ -77,6 +77,13 @@ class Learned:
     @property
     def converged(self) -> bool:
         return self.status == "converged"
+
+    def __getitem__(self, formula: str) -> Weight:
+        """The weight of a rule, or those of its keys."""
+        name = _normal(formula, self.weights)
+        if name not in self.weights:
+            raise ModelError(f"there is no rule {visible(formula)}")
+        return self.weights[name]
 
     def rescaled(self, program: Rules) -> dict[str, Weight]:
         """Weights for a program with domains of another size, as ``with_weights`` takes them.
@@ -172,6 +179,7 @@ def learn(
 def with_weights(rules: Sequence[Rule], given: Mapping[str, Weight]) -> list[Rule]:
     """Rules with other weights, by formula."""
     texts = _named(rules)
+    given = {_normal(name, texts): weight for name, weight in given.items()}
     unknown = [name for name in given if name not in texts]
     if unknown:
         near = near_names(unknown[0], texts)
@@ -198,6 +206,11 @@ def with_weights(rules: Sequence[Rule], given: Mapping[str, Weight]) -> list[Rul
     return out
 
 
+def _normal(name: str, texts: Iterable[str]) -> str:
+    """A formula as rules are named by it, however it was written."""
+    return name if name in texts else str(parse_rule(name).formula)
+
+
 def _named(rules: Sequence[Rule]) -> list[str]:
     """Names of rules: their formulas, numbered where one is there twice."""
     out: list[str] = []
@@ -216,9 +229,7 @@ def _kept(texts: list[str], rules: Sequence[Rule], keep: Iterable[str]) -> list[
         rule.hard or any(math.isinf(w) for _, w in rule.weights or ()) for rule in rules
     ]  # fmt: skip
     for name in [keep] if isinstance(keep, str) else keep:
-        from minfer.rules.parse import parse_rule
-
-        wanted = str(parse_rule(name).formula)
+        wanted = _normal(name, texts)
         if wanted not in texts:
             raise ModelError(f"keep: there is no rule {visible(name)}")
         k = texts.index(wanted)
