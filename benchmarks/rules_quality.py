@@ -312,13 +312,12 @@ def uwcse(
 # ---------------------------------------------------------------------- the page
 
 PAPERS = {
-    "Cora": "Published: Singla and Domingos, *Entity resolution with Markov logic* (ICDM 2006) "
-    "report AUC and CLL on an edition of Cora with other folds and on all pairs of the canopies of "
-    "their own; their numbers are not comparable digit by digit, and none is repeated here.",
-    "UW-CSE": "Published: Richardson and Domingos, *Markov logic networks* (Machine Learning 62, "
-    "2006) report the area under precision and recall and the CLL for advisedBy with a knowledge "
-    "base of some ninety formulas; here fourteen. Their numbers are over other splits of what is "
-    "known, and none is repeated here.",
+    "Cora": "For the literature on this data set see Singla and Domingos, *Entity resolution with "
+    "Markov logic* (ICDM 2006). Candidates, features and rules here are others, so no number of "
+    "theirs is put beside these.",
+    "UW-CSE": "For the literature on this data set see Richardson and Domingos, *Markov logic "
+    "networks* (Machine Learning 62, 2006). Their knowledge base is much larger than the fourteen "
+    "rules here, and what is known differs, so no number of theirs is put beside these.",
 }
 
 
