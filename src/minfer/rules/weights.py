@@ -29,7 +29,7 @@ from minfer.errors import ContradictionError, ModelError, RefusedError, Settings
 from minfer.factors import Features
 from minfer.rules import tables
 from minfer.rules.formulas import atoms
-from minfer.rules.ground import Block, Grounder, Grounding, Part, _Keys
+from minfer.rules.ground import Block, Grounder, Grounding, Part, Keys
 from minfer.rules.joins import Join, OpenLiteral
 from minfer.rules.model import block_weights, build, weight_of
 from minfer.rules.parse import Rule, parse_rule
@@ -281,9 +281,7 @@ class _Weights:
         out: list[Weight] = []
         for k, rule in enumerate(self.rules):
             if self.kept[k]:
-                out.append(
-                    dict(rule.weights) if rule.weights else float(rule.weight or 0.0)  # type: ignore[arg-type]
-                )
+                out.append(dict(rule.weights) if rule.weights else float(rule.weight or 0.0))
             elif rule.plus:
                 out.append({
                     key: float(found[c]) for (r, key), c in self.columns.items()
@@ -422,7 +420,7 @@ class _Labelled:
         try:
             for part in self.grounder.parts:
                 rule, kept = self.grounder.rules[part.rule], self.weights.kept[part.rule]
-                keys = _Keys(self.store, self.grounder, part.rule)
+                keys = Keys(self.store, self.grounder, part.rule)
                 found = list(self._of_part(part, keys))
                 texts = keys.texts() if rule.plus else None
                 numbers = weight_of(rule, texts) if kept else None
@@ -465,7 +463,7 @@ class _Labelled:
             self.store.con.unregister("labelled")
 
     def _of_part(
-        self, part: Part, keys: _Keys
+        self, part: Part, keys: Keys
     ) -> Iterator[tuple[NDArray, NDArray | None, NDArray[np.float64]]]:
         """Atoms, rows of keys, and differences."""
         if not self.grounder.easy(part):
@@ -633,7 +631,7 @@ def _subsets(items: Sequence[int]) -> Iterable[tuple[int, ...]]:
 
 def block_differences(
     block: Block, y: NDArray[np.int8], group: NDArray[np.int64]
-) -> Iterator[tuple[NDArray, NDArray | None, NDArray[np.float64]]]:
+) -> Iterator[tuple[NDArray, NDArray | None, NDArray]]:
     """Atoms, rows of keys, and how much more is true with an atom true, from grounded factors."""
     n, arity = block.scope.shape
     weight = block.share * (np.ones(n) if block.count is None else block.count)
