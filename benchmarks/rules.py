@@ -294,7 +294,7 @@ def case(name: str, data: Path) -> dict[str, Any]:
             )
             answer = program.infer(grounding="full")
         with Clock() as g:
-            long = Gibbs(n_sweeps=4000, seed=0)(program.model.graph)
+            long = Gibbs(n_sweeps=4000)(program.model.graph)
         p = long.probs.reshape(-1, 2)[:, 1]
         return {
             "cpu": t.cpu, "groundings": answer.possible, "factors": answer.factors,
