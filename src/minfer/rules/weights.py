@@ -29,7 +29,7 @@ from minfer.errors import ContradictionError, ModelError, RefusedError, Settings
 from minfer.factors import Features
 from minfer.rules import tables
 from minfer.rules.formulas import atoms
-from minfer.rules.ground import Block, Grounder, Grounding, Part, Keys
+from minfer.rules.ground import Block, Grounder, Grounding, Keys, Part
 from minfer.rules.joins import Join, OpenLiteral
 from minfer.rules.model import block_weights, build, weight_of
 from minfer.rules.parse import Rule, parse_rule
