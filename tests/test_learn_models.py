@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -111,6 +112,100 @@ def test_samples_that_are_no_states():
         IsingModel().fit([[0, 2]])
     with pytest.raises(ModelError, match="outside"):
         IsingModel([[0, 5]]).fit([[0, 1], [1, 0]])
+
+
+@pytest.mark.parametrize("edges", [None, []])
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [(IsingModel, (0,)), (PottsModel, (0,)), (PottsModel(pairs="table"), (0, 4))],
+)
+def test_samples_without_a_pair(model, shape, edges):
+    model = (model() if isinstance(model, type) else model).set_params(edges=edges, l2=0.0)
+    x = np.array([[0], [1], [1], [1]])
+    model.fit(x)
+    assert model.couplings_.shape == shape
+    assert model.edges_.shape == (0, 2)
+    np.testing.assert_allclose(np.exp(model.score_samples(x)), [0.25, 0.75, 0.75, 0.75], atol=1e-3)
+
+
+def test_models_say_how_fit_ended():
+    x, y = squares(2)
+    for model in (
+        GridCRF("pseudolikelihood", max_iters=1).fit(x, y),
+        IsingModel(max_iters=1).fit([[0, 1, 1], [1, 1, 0], [0, 0, 0], [0, 0, 1]]),
+    ):
+        assert model.status_ == model.fitted_.status != "converged"
+        assert not model.converged_
+        assert model.advice_
+    done = PottsModel(l2=0.01).fit([[0, 1], [1, 1], [0, 0]])
+    assert (done.status_, done.converged_) == ("converged", True)
+
+
+class Halves(IsingModel):
+    """Any numbers, by whether they are above zero: scikit-learn's checks hand in no states."""
+
+    def _numbers(self, X, **how):
+        return (super()._numbers(X, **how) > 0).astype(float)
+
+
+class Thirds(PottsModel):
+    """Any numbers in three states, for the same reason."""
+
+    def _numbers(self, X, **how):
+        return np.clip(np.rint(super()._numbers(X, **how)), -1, 1) + 1
+
+
+class Pixels(GridCRF):
+    """Rows as pictures of one pixel, its label a class: what checks of classifiers are about.
+
+    Their labels may be -1, so classes are numbered first.
+    """
+
+    _tags: ClassVar = {}
+
+    def fit(self, X, y=None):
+        x = self._numbers(X, reset=True)
+        classes, codes = self._labels(y, len(x))
+        super().fit(x[:, None, None], codes[:, None, None])
+        self.classes_ = classes
+        return self
+
+    def predict_proba(self, X):
+        self._check_fitted("predict_proba")
+        return super().predict_proba(self._numbers(X, reset=False)[:, None, None])[:, 0, 0]
+
+    def score(self, X, y):
+        return float((self.predict(X) == np.asarray(y)).mean())
+
+
+# No check is excluded by name. Two kinds do not apply to the estimators as they are, and run on the
+# classes above instead: those that fit real numbers, where states are whole ones (IsingModel and
+# PottsModel refuse them), and those of tables (N, D), where pictures have three dimensions or four
+# (GridCRF says so by its tags, and scikit-learn leaves these checks out by itself).
+@pytest.mark.filterwarnings("ignore:Estimator .* does not inherit")
+@pytest.mark.filterwarnings("ignore:Can't test estimator GridCRF")
+@pytest.mark.parametrize(
+    ("estimator", "least"),
+    [(GridCRF(), 1), (Pixels("pseudolikelihood", max_iters=20), 50), (Halves(max_iters=20), 35),
+     (Thirds(max_iters=20), 35), (Thirds(max_iters=20, pairs="table"), 35)],
+    ids=repr,
+)  # fmt: skip
+def test_scikit_learns_own_checks(estimator, least):
+    checks = pytest.importorskip("sklearn.utils.estimator_checks")
+    found = checks.check_estimator(estimator, on_fail=None, on_skip=None)
+    failed = {x["check_name"]: x["exception"] for x in found if x["status"] == "failed"}
+    assert not failed
+    assert sum(x["status"] == "passed" for x in found) >= least
+
+
+@pytest.mark.filterwarnings("ignore:Estimator .* does not inherit")
+@pytest.mark.parametrize("estimator", [IsingModel(), PottsModel()], ids=repr)
+def test_all_that_scikit_learn_finds_is_that_its_data_are_no_states(estimator):
+    checks = pytest.importorskip("sklearn.utils.estimator_checks")
+    found = checks.check_estimator(estimator, on_fail=None, on_skip=None)
+    failed = {x["check_name"]: str(x["exception"]) for x in found if x["status"] == "failed"}
+    refused = ("states are whole numbers from 0 on", "raised ModelError unexpectedly")
+    assert not {k: text for k, text in failed.items() if not any(r in text for r in refused)}
 
 
 def test_growth_finds_the_pairs_and_says_when():

@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from minfer.checks import brief
 from minfer.errors import ModelError, NotFittedError, SettingsError
 from minfer.states import near_names
 from minfer.words import visible
+
+if TYPE_CHECKING:
+    from minfer.learn.fitting import Fitted
 
 
 class Estimator:
@@ -126,6 +129,11 @@ class Estimator:
         if not self.__sklearn_is_fitted__():
             name = type(self).__name__
             raise _not_fitted()(f"{name} is not fitted yet: call fit before {what}")
+
+    def _say_how(self, fitted: Fitted) -> None:
+        """How learning ended, under the names that all estimators have."""
+        self.status_, self.converged_ = fitted.status, fitted.converged
+        self.advice_ = fitted.advice
 
     # ------------------------------------------------------------ data
 

@@ -53,7 +53,8 @@ class GridCRF(Estimator):
     Attributes
     ----------
     classes_ : the labels there are, sorted
-    fitted_ : Fitted, with weights, names, status and trace
+    fitted_ : Fitted, with weights, names and trace
+    status_, converged_, advice_
     coef_ : {name: weight}
 
     Examples
@@ -131,6 +132,7 @@ class GridCRF(Estimator):
             max_iters=self.max_iters, epochs=self.epochs, batch_size=self.batch_size,
             learning_rate=self.learning_rate, seed=self.seed, workers=self.workers, **more,
         )  # fmt: skip
+        self._say_how(self.fitted_)
         return self
 
     @property

@@ -72,10 +72,11 @@ class _Samples(Estimator):
             [instance], self.objective, l2=self.l2, l1=l1, tol=self.tol, max_iters=self.max_iters,
             **more,
         )  # fmt: skip
+        self._say_how(self.fitted_)
         self.graph_ = instance.graph_at(self.fitted_.weights)
         self.edges_ = pairs
         self.fields_ = self.fitted_.weights[:unary].reshape(n, -1)
-        self.couplings_ = self.fitted_.weights[unary:].reshape(len(pairs), -1)
+        self.couplings_ = self.fitted_.weights[unary:].reshape(len(pairs), self._n_pair_weights(1))
         if self.couplings_.shape[1] == 1:
             self.couplings_ = self.couplings_[:, 0]
         return self
@@ -177,7 +178,8 @@ class IsingModel(_Samples):
     ----------
     edges_ : (E, 2); couplings_ : (E,), of [y_u = y_v]; fields_ : (V, 1), log-odds
     graph_ : FactorGraph, the fitted model
-    fitted_ : Fitted, with status and trace
+    fitted_ : Fitted, with weights and trace
+    status_, converged_, advice_
 
     Examples
     --------
@@ -213,6 +215,7 @@ class PottsModel(_Samples):
     ----------
     edges_ : (E, 2); couplings_ : (E,) or (E, K * K); fields_ : (V, K)
     graph_ : FactorGraph; fitted_ : Fitted
+    status_, converged_, advice_
     """
 
     def __init__(
