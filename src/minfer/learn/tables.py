@@ -16,6 +16,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -54,34 +57,52 @@ _ADVICE = {
 }
 
 
-class _Families(NamedTuple):
+@dataclass(frozen=True)
+class _Families:
     """Variables, their parents, and where each table lies; the child runs fastest."""
 
     graph: FactorGraph  # variables and states; no factors
     parents: list[list[int]]
     card: list[int]
 
+    @cached_property
     def scopes(self) -> list[list[int]]:
         return [[*own, v] for v, own in enumerate(self.parents)]
 
-    def shape(self, v: int) -> tuple[int, ...]:
-        return tuple(self.card[u] for u in (*self.parents[v], v))
+    @cached_property
+    def arity(self) -> NDArray[np.int64]:
+        return np.array([len(s) for s in self.scopes], dtype=np.int64)
 
+    @cached_property
+    def joined(self) -> NDArray[np.int64]:
+        """The scopes end to end."""
+        return np.array([v for s in self.scopes for v in s], dtype=np.int64)
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """Where each scope begins in them, and their length."""
+        return np.concatenate([[0], np.cumsum(self.arity)]).astype(np.int64)
+
+    @cached_property
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [tuple([self.card[v] for v in s]) for s in self.scopes]
+
+    @cached_property
     def ends(self) -> NDArray[np.int64]:
         """Where tables begin, and the number of all cells."""
-        sizes = [math.prod(self.shape(v)) for v in range(len(self.parents))]
+        sizes = [math.prod(shape) for shape in self.shapes]
         for v, size in enumerate(sizes):
             if size > _MOST_CELLS:
                 raise RefusedError(
                     f"BayesianNetwork: the table of {visible(self.graph.name(v))} has {size:.3g} "
-                    f"cells ({' x '.join(map(str, self.shape(v)))}): give it fewer parents, or "
+                    f"cells ({' x '.join(map(str, self.shapes[v]))}): give it fewer parents, or "
                     "columns with fewer different values"
                 )
-        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        return np.array([0, *accumulate(sizes)], dtype=np.int64)
 
     def row_starts(self) -> NDArray[np.int64]:
         """Where the rows of all tables begin."""
-        n_rows = [math.prod(self.shape(v)[:-1]) for v in range(len(self.parents))]
+        n_rows = [math.prod(shape[:-1]) for shape in self.shapes]
         sizes = np.repeat(np.array(self.card, dtype=np.int64), n_rows)
         return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
@@ -91,12 +112,10 @@ class _Families(NamedTuple):
         """Counts of all families, each from the rows (V, N) in which all of it is known."""
         from minfer.kernels.families import count_families
 
-        ends, scopes = self.ends(), self.scopes()
-        fptr = np.concatenate([[0], np.cumsum([len(s) for s in scopes])]).astype(np.int64)
-        out = np.zeros(int(ends[-1]))
+        out = np.zeros(int(self.ends[-1]))
         count_families(
-            known, fptr, np.concatenate(scopes).astype(np.int32),
-            np.array(self.card, dtype=np.int64), ends,
+            known, self.starts, self.joined.astype(np.int32),
+            np.array(self.card, dtype=np.int64), self.ends,
             np.empty(0) if weight is None else weight, out,
         )  # fmt: skip
         return out
@@ -291,16 +310,13 @@ class BayesianNetwork(Estimator):
             theta = _normalised(counts + alpha, starts)
 
     def _keep(self, families: _Families, found: _Found) -> None:
-        graph, ends = families.graph, families.ends()
-        scopes = families.scopes()
-        arity = np.array([len(s) for s in scopes], dtype=np.int64)
-        joined = np.concatenate([np.array(s, dtype=np.int64) for s in scopes])
-        self.model_ = with_flat_conditionals(graph, arity, joined, found.theta)
+        graph, ends = families.graph, families.ends.tolist()
+        self.model_ = with_flat_conditionals(graph, families.arity, families.joined, found.theta)
         names = [graph.name(v) for v in range(graph.n_variables)]
 
         def shaped(x: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
             return {
-                name: x[ends[v] : ends[v + 1]].reshape(families.shape(v))
+                name: x[ends[v] : ends[v + 1]].reshape(families.shapes[v])
                 for v, name in enumerate(names)
             }
 
@@ -428,7 +444,10 @@ class BayesianNetwork(Estimator):
     def _learned_states(self, name: str, column: Factorised) -> list[str] | int:
         """Names of the values there are, numbers by size; a count where they are 0, 1, ..., K-1."""
         missing = {*self.missing}
-        used = np.bincount(column.places + 1, minlength=len(column.values) + 1)[1:]
+        for places in (column.places[:1000], column.places):  # a few rows often show all values
+            used = np.bincount(places + 1, minlength=len(column.values) + 1)[1:]
+            if used.all():
+                break
         values = [column.values[k] for k in np.flatnonzero(used).tolist()]
         texts = {
             _text(x) for x in values
@@ -467,7 +486,7 @@ class BayesianNetwork(Estimator):
 
     def _alpha(self, families: _Families) -> NDArray[np.float64]:
         """The prior's pseudo-counts, as the tables lie."""
-        ends = families.ends()
+        ends = families.ends
         out = np.zeros(int(ends[-1]))
         if self.prior == "uniform":
             out[:] = self.strength
@@ -477,7 +496,7 @@ class BayesianNetwork(Estimator):
         elif isinstance(self.prior, Mapping):
             for name, numbers in self.prior.items():
                 v = families.graph.index(name)
-                shape = families.shape(v)
+                shape = families.shapes[v]
                 own = np.asarray(numbers, dtype=np.float64)
                 if own.ndim and own.size != ends[v + 1] - ends[v]:
                     raise SettingsError(
@@ -514,13 +533,13 @@ class _Posteriors:
         from minfer.elimination import tree_over
         from minfer.solvers.rows import MAX_CELLS, Flat, RowPlan, links
 
-        graph, scopes, ends = families.graph, families.scopes(), families.ends()
+        graph, scopes, ends = families.graph, families.scopes, families.ends
         self.families, self.rows, self.weight, self.first = families, rows, weight, first
-        fptr = np.concatenate([[0], np.cumsum([len(s) for s in scopes])]).astype(np.int64)
         flat = Flat(
             np.ascontiguousarray(graph._n_states), graph._offsets,
-            np.zeros(int(graph._offsets[-1])), np.arange(len(scopes), dtype=np.int64), fptr,
-            np.concatenate(scopes).astype(np.int32), ends[:-1].copy(), np.zeros(int(ends[-1])),
+            np.zeros(int(graph._offsets[-1])), np.arange(len(scopes), dtype=np.int64),
+            families.starts, families.joined.astype(np.int32), ends[:-1].copy(),
+            np.zeros(int(ends[-1])),
         )  # fmt: skip
         free = np.ones(graph.n_variables, dtype=bool)
         tree = tree_over(links(flat, free), graph.n_variables, MAX_CELLS, max(len(rows), 1))
@@ -566,16 +585,16 @@ class _Posteriors:
         from minfer.solvers.exact import Exact
 
         families = self.families
-        scopes = families.scopes()
-        arity = np.array([len(s) for s in scopes], dtype=np.int64)
-        joined = np.concatenate([np.array(s, dtype=np.int64) for s in scopes])
-        graph = with_flat_conditionals(families.graph, arity, joined, theta, normalise=False)
+        graph = with_flat_conditionals(
+            families.graph, families.arity, families.joined, theta, normalise=False
+        )
         known: dict[int | str, int | str] = {int(v): int(row[v]) for v in np.flatnonzero(row >= 0)}
         try:
             answer = Exact()(graph.with_evidence(known))
         except ContradictionError:
             return np.zeros(len(theta)), -np.inf
-        return np.concatenate([answer.factor(f).ravel() for f in range(len(scopes))]), answer.log_z
+        joints = [answer.factor(f).ravel() for f in range(len(families.scopes))]
+        return np.concatenate(joints), answer.log_z
 
 
 # ---------------------------------------------------------------------- numbers
@@ -609,7 +628,7 @@ def _first_guess(
 ) -> NDArray[np.float64]:
     """Counts of the rows that know a family, none zero; at random where there are no such rows."""
     theta = _normalised(available + alpha + 0.1, starts)
-    ends = families.ends()
+    ends = families.ends
     for v in range(len(families.parents)):
         own = slice(int(ends[v]), int(ends[v + 1]))
         if not available[own].any():

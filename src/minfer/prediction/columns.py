@@ -259,7 +259,7 @@ class StateReader:
         states[-1] = -1
         for k, value in enumerate(column.values):
             states[k] = self.state(value)
-        return states[column.places]
+        return states.take(column.places.astype(np.intp, copy=False), mode="wrap")  # -1: the last
 
     def state(self, value: Any) -> int:
         key = (type(value), value)
