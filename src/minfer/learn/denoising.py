@@ -49,11 +49,19 @@ def neighbours(left: NDArray, right: NDArray, above: NDArray) -> NDArray[np.floa
     return np.stack([np.ones(len(step)), *(step > t for t in STEPS)], axis=1)
 
 
+def middle(picture: NDArray, side: int | None) -> NDArray:
+    """A square from the middle, where drawings have both colours; all of it if ``side`` is None."""
+    if side is None:
+        return picture
+    top, left = (max(n - side, 0) // 2 for n in picture.shape)
+    return picture[top : top + side, left : left + side]
+
+
 def learned_denoising(
     n_train: int = 10, epochs: int = 60, seed: int = 0, side: int | None = None
 ) -> tuple[GridCRF, list[Found]]:
-    """Train on half of the drawings, test on the others; ``side`` cuts out their middle."""
-    drawings = [_middle(one, side) for one in base_pictures().values()]
+    """Train on half of the drawings, test on the others; ``side`` cuts their middle out."""
+    drawings = [middle(one, side) for one in base_pictures().values()]
     half = len(drawings) // 2
     train = [(drawings[k % half], np.random.default_rng([seed, k])) for k in range(n_train)]
     x = [patches(bimodal(clean, rng)) for clean, rng in train]
@@ -70,18 +78,13 @@ def learned_denoising(
     return crf, found
 
 
-def _middle(picture: NDArray, side: int | None) -> NDArray:
-    cut = [0 if side is None else max(0, n - side) // 2 for n in picture.shape]
-    return picture[cut[0] : picture.shape[0] - cut[0], cut[1] : picture.shape[1] - cut[1]]
-
-
 def main() -> None:
     """The example as a command."""
     parser = argparse.ArgumentParser(description="denoising: a learnt CRF against one set by hand")
     parser.add_argument("-o", "--out", help="a picture to write")
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--train", type=int, default=10, help="pictures to train with")
-    parser.add_argument("--side", type=int, help="cut out the middle, so many pixels wide")
+    parser.add_argument("--side", type=int, help="cut out the middle, so many pixels wide and high")
     args = parser.parse_args()
     crf, found = learned_denoising(args.train, args.epochs, side=args.side)
     print(f"{'pixels wrong':<16}{'by hand':>10}{'learned':>10}")
