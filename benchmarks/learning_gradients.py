@@ -360,8 +360,6 @@ def costs(turns: int = 5) -> list[dict[str, Any]]:
 
 def page(rows: list[dict[str, Any]], backward: list[dict[str, Any]]) -> str:
     out = [
-        "## Gradients through marginals",
-        "",
         "`taskset -c 0 python benchmarks/learning_gradients.py --write`: forward and backward, loss"
         " the sum of squared P(x = 1) on a grid. Everybody stops as soon as no derivative, by field"
         f" or by weight, is further than {ERROR:g} of the largest from those of a fixed point"
@@ -384,6 +382,13 @@ def page(rows: list[dict[str, Any]], backward: list[dict[str, Any]]) -> str:
             f"| {side} | {who} | {r['sweeps']} | {r['error']:.1e} | {r['ms']:.3g} | "
             f"{r['times']:.1f} | {bar} |"
         )
+    short = [
+        f"{r['who']} at {r['side']}x{r['side']} ({r['times']:.1f}, not {r['bar']})"
+        for r in rows
+        if r.get("bar") and r["times"] < r["bar"]
+    ]
+    if short:
+        out += ["", f"Short of what was asked for: {'; '.join(short)}."]
     out += [
         "",
         "| model | sweeps forward | backward | its time, forward = 1 | |",
@@ -391,6 +396,8 @@ def page(rows: list[dict[str, Any]], backward: list[dict[str, Any]]) -> str:
     ]
     for r in backward:
         word = "" if r["ok"] and r["converged"] else "not converged"
+        if r["back"] > r["sweeps"]:
+            word = "; ".join(x for x in (word, "more sweeps than forward") if x)
         out.append(
             f"| {r['model']} | {r['sweeps']} | {r['back']} | {r['share']:.2f} | "
             f"{'; '.join(x for x in (word, r['note']) if x)} |"
