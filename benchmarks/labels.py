@@ -10,7 +10,8 @@ medians over rounds.
 
 ``--pgmax``: the python of an environment with PGMax (:mod:`speed` says how one is made). Its sum
 messages over K^2 tables in float32, flooding, run as many iterations as get to the same error;
-what is timed is the compiled run alone, without building or compiling.
+what is timed is the compiled run alone, without building or compiling. These may take longer than
+``--limit`` seconds, and then there is no time to compare with: ``--side`` takes a part of a scene.
 """
 
 from __future__ import annotations
@@ -74,32 +75,34 @@ def scene(labels: int, window: int, strength: float, seed: int = 0) -> np.ndarra
     return -strength * sum(parts) / window**2
 
 
-def edges() -> np.ndarray:
-    pixel = np.arange(SIDE**2).reshape(SIDE, SIDE)
+def edges(side: int) -> np.ndarray:
+    pixel = np.arange(side**2).reshape(side, side)
     across = np.stack([pixel[:, :-1].ravel(), pixel[:, 1:].ravel()], axis=1)
     return np.concatenate([across, np.stack([pixel[:-1].ravel(), pixel[1:].ravel()], axis=1)])
 
 
-def model(kind: str, labels: int, seed: str, as_table: bool):
-    """The graph of a scene, with the minfer that is on the path."""
+def model(kind: str, labels: int, seed: str, side: int, as_table: bool):
+    """The graph of the middle of a scene, with the minfer that is on the path."""
     from minfer import FactorGraph
 
-    graph = FactorGraph.empty([labels] * SIDE**2).tilt(scene(labels, *SEEDS[seed]).ravel())
+    cut = slice((SIDE - side) // 2, (SIDE + side) // 2)
+    unary = scene(labels, *SEEDS[seed])[cut, cut]
+    graph = FactorGraph.empty([labels] * side**2).tilt(unary.ravel())
     weight, far = LINEAR[labels]
     if not as_table and kind == "potts":
-        return graph.add_potts(edges(), POTTS)
+        return graph.add_potts(edges(side), POTTS)
     if not as_table:
-        return graph.add_truncated_linear(edges(), weight, far)
+        return graph.add_truncated_linear(edges(side), weight, far)
     apart = abs(np.subtract.outer(np.arange(labels), np.arange(labels)))
     table = POTTS * (apart == 0) if kind == "potts" else -weight * np.minimum(apart, far)
-    return graph.add_tables(edges(), table[None].astype(float))
+    return graph.add_tables(edges(side), table[None].astype(float))
 
 
-def needed(kind: str, labels: int, seed: str) -> tuple[int, float]:
+def needed(kind: str, labels: int, seed: str, side: int) -> tuple[int, float]:
     """Sweeps to the wanted error, and the error then, from the converged answer."""
     from minfer import BeliefPropagation
 
-    graph = model(kind, labels, seed, as_table=False)
+    graph = model(kind, labels, seed, side, as_table=False)
     truth = BeliefPropagation(max_iters=400, tol=1e-6)(graph).probs.reshape(-1, labels)
     for sweeps in range(1, MOST + 1):
         p = BeliefPropagation(max_iters=sweeps)(graph).probs.reshape(-1, labels)
@@ -109,11 +112,13 @@ def needed(kind: str, labels: int, seed: str) -> tuple[int, float]:
     return MOST, error
 
 
-def measure(kind: str, labels: int, seed: str, as_table: bool, sweeps: int, repeats: int) -> float:
+def measure(
+    kind: str, labels: int, seed: str, side: int, as_table: bool, sweeps: int, repeats: int
+) -> float:
     """Milliseconds of CPU time of a call."""
     from minfer import BeliefPropagation
 
-    graph = model(kind, labels, seed, as_table)
+    graph = model(kind, labels, seed, side, as_table)
     solver = BeliefPropagation(max_iters=sweeps)
     BeliefPropagation(max_iters=2)(graph)
     times = []
@@ -124,14 +129,15 @@ def measure(kind: str, labels: int, seed: str, as_table: bool, sweeps: int, repe
     return float(np.median(times)) * 1e3
 
 
-def write_truth(kind: str, labels: int, seed: str, path: str) -> None:
+def write_truth(kind: str, labels: int, seed: str, side: int, path: str) -> None:
     """What PGMax is compared with, and its tables: unaries, edges, one table, marginals."""
     from minfer import BeliefPropagation
 
-    graph = model(kind, labels, seed, as_table=True)
+    graph = model(kind, labels, seed, side, as_table=True)
     truth = BeliefPropagation(max_iters=400, tol=1e-6)(graph).probs.reshape(-1, labels)
     table = graph.groups[-1].log_tables()[0].reshape(labels, labels)
-    np.savez(path, unary=graph.field.reshape(-1, labels), edges=edges(), table=table, truth=truth)
+    unary = graph.field.reshape(-1, labels)
+    np.savez(path, unary=unary, edges=edges(side), table=table, truth=truth)
 
 
 def pgmax(path: str, repeats: int) -> tuple[int, float, float]:
@@ -165,12 +171,26 @@ def pgmax(path: str, repeats: int) -> tuple[int, float, float]:
     return iterations, error, float(np.median(times)) * 1e3
 
 
-def ask(root: Path, core: int, *job: object, python: str = sys.executable) -> object:
-    """What a process of its own, on one core, with the code of a checkout, answers."""
+def ask(
+    root: Path, core: int, *job: object, python: str = sys.executable, limit: float | None = None
+) -> object:
+    """What a process of its own, on one core, with the code of a checkout, answers in time."""
     run = [python, __file__, "--job", json.dumps(job), "--core", str(core)]
     env = {**os.environ, "PYTHONPATH": str(root / "src"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(run, env=env, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        run, env=env, check=True, stdout=subprocess.PIPE, text=True, timeout=limit
+    )
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def against(asked: argparse.Namespace, path: str, ours: float) -> str:
+    """PGMax's three columns of the table; ``ours``: milliseconds."""
+    job = "pgmax", path, asked.repeats
+    try:
+        its, off, took = ask(HERE, asked.core, *job, python=asked.pgmax, limit=asked.limit)
+    except subprocess.TimeoutExpired:
+        return f"no answer in {asked.limit:.0f} s | – | –"
+    return f"{took:.3g} | {its}, {off:.4f} | {took / ours:.1f}"
 
 
 def main() -> None:
@@ -182,6 +202,8 @@ def main() -> None:
     cli.add_argument("--seeds", nargs="*", default=list(SEEDS), choices=list(SEEDS))
     cli.add_argument("--kinds", nargs="*", default=["potts", "linear"])
     cli.add_argument("--core", type=int, default=0)
+    cli.add_argument("--side", type=int, default=SIDE, help="pixels, of the middle of a scene")
+    cli.add_argument("--limit", type=float, default=600.0, help="seconds that PGMax may take")
     cli.add_argument("--pgmax", metavar="PYTHON", help="of an environment with PGMax")
     cli.add_argument("--job", help=argparse.SUPPRESS)
     asked = cli.parse_args()
@@ -205,10 +227,11 @@ def main() -> None:
     for labels in asked.labels:
         for kind in asked.kinds:
             for seed in asked.seeds:
-                sweeps, error = ask(HERE, asked.core, "needed", kind, labels, seed)
+                about = kind, labels, seed, asked.side
+                sweeps, error = ask(HERE, asked.core, "needed", *about)
                 rows = []
                 for _ in range(asked.rounds):
-                    job = "measure", kind, labels, seed
+                    job = "measure", *about
                     rows.append([
                         ask(root, asked.core, *job, table, sweeps, asked.repeats)
                         for root, table in sides
@@ -220,11 +243,8 @@ def main() -> None:
                 if asked.pgmax is not None:
                     with tempfile.TemporaryDirectory() as folder:
                         path = str(Path(folder) / "truth.npz")
-                        ask(HERE, asked.core, "truth", kind, labels, seed, path)
-                        job = "pgmax", path, asked.repeats
-                        its, off, took = ask(HERE, asked.core, *job, python=asked.pgmax)
-                    sooner = took / np.median(ms[:, 0])
-                    peer = f"{took:.3g} | {its}, {off:.4f} | {sooner:.1f}"
+                        ask(HERE, asked.core, "truth", *about, path)
+                        peer = against(asked, path, float(np.median(ms[:, 0])))
                 print(
                     f"| {kind} {labels} {seed} | {sweeps} | {error:.4f} | "
                     f"{' | '.join(middle)} | {ratio} | {peer} |",
