@@ -593,11 +593,13 @@ class _Run:
 
     def _outside(self) -> NDArray[np.float64]:
         """Probability outside the lists, (V,), from that inside: each variable keeps a value."""
-        first = np.zeros(len(self.net.off) - 1, dtype=np.int64)
-        kept = np.add.reduceat(self.keep, self.net.off[:-1], dtype=np.int64)
-        np.cumsum(kept[:-1], out=first[1:])
-        inside = np.add.reduceat(self.probs[self.keep], first)
-        return np.where(kept < np.diff(self.net.off), np.maximum(1.0 - inside, 0.0), 0.0)
+        first, rest, off = self.lists.lptr[:-1], self.lists.lptr[1:] - 1, self.net.off
+        at = self.lists.val[: self.lists.lptr[-1]] + np.repeat(off[:-1], rest - first + 1)
+        at[rest] -= 1  # a rest is one value too far
+        inside = self.probs[at]
+        inside[rest] = 0.0
+        mass = np.add.reduceat(inside, first)
+        return np.where(rest - first < np.diff(off), np.maximum(1.0 - mass, 0.0), 0.0)
 
     def _answer(self, outside: NDArray, settled: bool) -> tuple[Marginals, ValueLists]:
         graph, now = self.laid.graph, time.perf_counter()
