@@ -125,14 +125,14 @@ class ChainCRF(Estimator):
     Parameters
     ----------
     c1, c2 : float
-        Penalties: c1 times the sum of |w|, c2 times the sum of w^2.
+        Penalties: c1 times the sum of abs(w), c2 times the sum of w^2.
     min_freq : float
-        Features that occur less often (by the sum of the |values|) are left out.
+        Features that occur less often (by the sum of their absolute values) are left out.
     all_possible_states, all_possible_transitions : bool
         Weights also for what was never seen together: attributes and labels, pairs of labels.
     max_iterations : int
     epsilon : float
-        Converged where |gradient| <= epsilon max(1, |w|).
+        Converged where the gradient's norm is at most epsilon max(1, that of w).
     delta, period : float, int
         Stop where ``period`` iterations lowered the objective by less than a share ``delta``.
     num_memories : int

@@ -237,7 +237,7 @@ def fit(
         "likelihood", "trw", "bethe", "pseudolikelihood", "marginals", "marginals-squared",
         "perceptron" or "max-margin"; see :mod:`minfer.learn.objectives`.
     l2, l1 : float, or one for each weight
-        Penalties l2/2 w^2 and l1 |w| beside the *mean* loss of a label.
+        Penalties l2/2 w^2 and l1 abs(w) beside the *mean* loss of a label.
     method : "lbfgs" or "adam"
         All data at each step, cold and converged; or warm mini-batches of ``batch_size`` instances.
     names : names of the weights, or the LogLinear model that made the instances

@@ -39,7 +39,7 @@ class GridCRF(Estimator):
         The loss of the marginals by default, since that is what prediction is judged by.
     edges : "bias", "direction", "contrast", or a function
         Features of neighbours: 1; one for those side by side and one for those above each other; 1
-        and exp(-|x_i - x_j|^2 / (2 s)), s the mean of the squares over the training pictures; or
+        and ``exp(-|x_i - x_j|^2 / (2 s))``, s the mean square over the training pictures; or
         ``edges(x_i, x_j, above) -> (E, n_features)`` of the pixels' features (E, D) and whether one
         is above the other (E,).
     pairs : "equal", "corner" or "all"

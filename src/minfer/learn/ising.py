@@ -176,7 +176,9 @@ class IsingModel(_Samples):
 
     Attributes
     ----------
-    edges_ : (E, 2); couplings_ : (E,), of [y_u = y_v]; fields_ : (V, 1), log-odds
+    edges_ : (E, 2)
+    couplings_ : (E,), of [y_u = y_v]
+    fields_ : (V, 1), log-odds
     graph_ : FactorGraph, the fitted model
     fitted_ : Fitted, with weights and trace
     status_, converged_, advice_
@@ -213,8 +215,11 @@ class PottsModel(_Samples):
 
     Attributes
     ----------
-    edges_ : (E, 2); couplings_ : (E,) or (E, K * K); fields_ : (V, K)
-    graph_ : FactorGraph; fitted_ : Fitted
+    edges_ : (E, 2)
+    couplings_ : (E,) or (E, K * K)
+    fields_ : (V, K)
+    graph_ : FactorGraph
+    fitted_ : Fitted
     status_, converged_, advice_
     """
 

@@ -157,7 +157,8 @@ class BayesianNetwork(Estimator):
     tables_ : {variable: array (parents..., variable)}
     parents_, states_ : {variable: list of names}
     counts_ : {variable: array}, the counts, or expected counts, that the tables were made from
-    objective_ : log P(data) + sum of alpha log theta; log_likelihood_ without the second part
+    objective_ : log P(data) + sum of alpha log theta
+    log_likelihood_ : the first part of it
     trace_ : the objective of each iteration, rising
     n_iter_, converged_, status_, advice_
 
