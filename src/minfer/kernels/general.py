@@ -199,6 +199,12 @@ def _has(fslot, first, arity, g, later):
     return False
 
 
+@jit
+def _mixed(new, old, damping):
+    """A damped message; on its own, so that no flag lets two versions of a loop round it apart."""
+    return new + damping * (old - new)
+
+
 @jit(fastmath={"reassoc", "contract"})
 def visit_linear(w, s, out, begin, end, forward, phase, damping, watching, ahead):
     """Visit general variables begin..end; ``ahead``: see the module's text.
@@ -286,7 +292,7 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping, watching, ahead
             for i in range(n):
                 x = tmp[i] / total
                 small += x < TINY and x > 0.0
-                gm[o + i] = x + damping * (gm[o + i] - x) if x > 0.0 else 0.0
+                gm[o + i] = _mixed(x, gm[o + i], damping) if x > 0.0 else 0.0
         if phase == PULL:
             continue
         for i in range(n):
