@@ -1004,7 +1004,7 @@ def test_predictions_on_ray_with_a_worker_killed(tmp_path, cluster):
 
 
 def test_a_failure_under_ray_keeps_its_type(tmp_path, monkeypatch):
-    from minfer.batch.driver import Task
+    from minfer.batch.processor import Task
     from minfer.batch.ray_engine import _Actor, outcome_of
 
     monkeypatch.chdir(tmp_path)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import minfer
 from minfer.cli import render
-from minfer.cli.intervals import live, sentence
+from minfer.cli.certainty import live, sentence
 from minfer.cli.options import with_seconds
 from minfer.words import upwards
 from test_cli import call, fails, start

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import networkx as nx
+
 import minfer
 
 PACKAGE = Path(minfer.__file__).parent
@@ -18,7 +20,7 @@ LAYERS = [
     {"errors", "notebook", "words"},
     {"kernels"},
     {"factors"},
-    {"checks", "parallel"},
+    {"checks", "parallel", "plots"},
     {"states", "joint"},
     {"graph", "directed"},
     {"conditioning"},
@@ -28,7 +30,7 @@ LAYERS = [
     {"queries"},
     {"certified"},
     {"reduction"},
-    {"io", "interop", "pictures", "plots"},
+    {"io", "interop", "pictures"},
     {"denoising", "shades", "parsing", "prediction"},
     {"learn"},
     {"stereo", "rules"},
@@ -43,9 +45,13 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 LATE_BREAKS = {
     ("solvers/portfolio.py", "minfer.certified.search"): "the answer of Auto(time_limit=...) is "
     "clipped into certified intervals, which know no solver",
-    ("reduction/result.py", "minfer.plots"): "Result.plot() is a short cut into the plots of "
-    "answers, which read results and need an extra",
 }
+
+
+#: Files that import each other, late.
+CIRCLES = [
+    [f"minfer.solvers.{name}" for name in ("base", "batch", "exact", "joints", "prepared", "rows")]
+]
 
 
 class Import(NamedTuple):
@@ -90,7 +96,11 @@ class Finder(ast.NodeVisitor):
         above = self.package[: len(self.package) + 1 - node.level] if node.level else []
         module = ".".join([*above, *([node.module] if node.module else [])])
         for alias in node.names:
-            self.add(home_of(alias.name) if module == "minfer" else module, node)
+            if module == "minfer":
+                self.add(home_of(alias.name), node)
+            else:
+                inner = f"{module}.{alias.name}"
+                self.add(inner if is_module(inner) else module, node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         if isinstance(node.value, ast.Name) and node.value.id == "minfer":
@@ -109,6 +119,13 @@ def home_of(name: str) -> str:
     if (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").exists():
         return f"minfer.{name}"
     return getattr(getattr(minfer, name), "__module__", "minfer")
+
+
+def is_module(name: str) -> bool:
+    """Whether it is a file or a folder of the package."""
+    top, *parts = name.split(".")
+    place = PACKAGE.joinpath(*parts)
+    return top == "minfer" and (place.is_dir() or place.with_suffix(".py").exists())
 
 
 def imports(path: Path) -> list[Import]:
@@ -134,6 +151,19 @@ def test_layers():
 
 def test_late_imports_keep_to_the_layers_too():
     assert {(path, found.module) for path, found in upwards() if found.late} == set(LATE_BREAKS)
+
+
+def test_no_circle_of_imports_but_these():
+    """Late ones count: files that import each other can only be read together."""
+    graph = nx.DiGraph()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = ".".join(["minfer", *path.relative_to(PACKAGE).with_suffix("").parts])
+        name = name.removesuffix(".__init__")
+        if name != "minfer":  # the package's face
+            ends = {found.module for found in imports(path)} - {name, "minfer"}
+            graph.add_edges_from((name, end) for end in ends if is_module(end))
+    circles = [sorted(c) for c in nx.strongly_connected_components(graph) if len(c) > 1]
+    assert sorted(circles) == CIRCLES
 
 
 def test_every_way_of_importing_is_seen(tmp_path, monkeypatch):

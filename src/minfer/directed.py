@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,9 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 from minfer.checks import concatenate, real_numbers, table_sizes, told
 from minfer.errors import ModelError
 from minfer.factors import Tables
-from minfer.graph import FactorGraph
 from minfer.states import declared_states
 from minfer.words import visible
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
 
 #: How far a row of probabilities may be from one.
 ROW_SUM = 1e-4
@@ -32,12 +34,12 @@ _HINT = "; a table of columns, as pgmpy has them, is to be turned into one of ro
 ROUNDING = 1e-12
 
 
-def build_network(states: Any, tables: Any) -> FactorGraph:
+def build_network(kind: type[FactorGraph], states: Any, tables: Any) -> FactorGraph:
     """See :meth:`FactorGraph.network`."""
     if not isinstance(tables, Mapping):
         raise ModelError(f"network: tables are a mapping {{variable: table}}, not {told(tables)}")
     sizes, state_names = declared_states(states, "network")
-    graph = FactorGraph.empty(sizes, list(states)).with_state_names(state_names)
+    graph = kind.empty(sizes, list(states)).with_state_names(state_names)
     children, parents, cpts = [], [], []
     for name, entry in tables.items():
         own_parents: Any = []
@@ -216,7 +218,7 @@ def network_of(
         scope = np.array([scopes[i] for i in mine], dtype=np.int32)
         groups.append(Tables(np.array(mine), scope, shape, entries))
     child = np.array([scope[-1] for scope in scopes], dtype=np.int32)
-    return FactorGraph(
+    return type(bare)(
         bare._n_states, tuple(groups), bare.names, None, None, bare.lineage, bare._states, child
     )
 

@@ -43,6 +43,7 @@ from minfer.checks import (
     unique_rows,
     warn,
 )
+from minfer.directed import build_network, with_probabilities
 from minfer.errors import ContradictionError, EvidenceError, ModelError
 from minfer.factors import (
     MAX_LOG,
@@ -268,8 +269,6 @@ class FactorGraph:
             scopes.append([graph.index(name) for name in names])
             tables.append(table)
         if probabilities:
-            from minfer.directed import with_probabilities
-
             return with_probabilities(graph, scopes, tables)
         return graph.add_tables(scopes, tables)
 
@@ -300,9 +299,7 @@ class FactorGraph:
         >>> g.directed, g.states("wet")
         (True, ('no', 'yes'))
         """
-        from minfer.directed import build_network
-
-        return build_network(states, tables)
+        return build_network(cls, states, tables)
 
     def add_features(
         self, scope: ArrayLike, theta: ArrayLike, feature: str | ArrayLike = "and"

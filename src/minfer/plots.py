@@ -7,19 +7,20 @@ them with matplotlib. :meth:`minfer.Result.plot` puts those about one answer sid
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import NoneType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.certified.result import Intervals
-from minfer.checks import check_choice, check_type, check_whole, real_numbers
+from minfer.checks import brief, check_choice, check_whole, real_numbers
 from minfer.errors import ModelError, RefusedError, SettingsError
-from minfer.reduction.result import Result
-from minfer.reduction.tradeoff import Tradeoff
-from minfer.solvers.base import Marginals
 from minfer.words import visible
+
+if TYPE_CHECKING:
+    from minfer.certified.result import Intervals
+    from minfer.reduction.result import Result
+    from minfer.reduction.tradeoff import Tradeoff
+    from minfer.solvers.base import Marginals
 
 #: Smaller errors, scores and changes are drawn here: an axis of logs has no place for 0.
 LEAST_DRAWN = 1e-8
@@ -57,7 +58,7 @@ def pyplot(what: str = "plots need", headless: bool = False) -> Any:
 
 def result(answer: Result) -> NDArray[Any]:
     """What was kept and how the solver converged: axes (2,), or (3,) with a trace over time."""
-    check_type(answer, Result, "this plot takes a Result")
+    _takes(answer, "a Result")
     panels = [gains, convergence, *([trace] if answer.trace else [])]
     size = (4.6 * len(panels), 3.6)
     figure, axes = pyplot().subplots(1, len(panels), figsize=size, layout="constrained")
@@ -77,7 +78,7 @@ def gains(answer: Result, ax: Any = None) -> Any:
     The line is at the largest score ignored, the threshold of an objective without costs. Factors
     with an infinite score, which must be kept, are counted in the legend only.
     """
-    check_type(answer, Result, "this plot takes a Result")
+    _takes(answer, "a Result")
     ax = _axes(ax)
     scored = ~answer.seed & np.isfinite(answer.gains)
     values = np.maximum(answer.gains, LEAST_DRAWN)
@@ -104,13 +105,13 @@ def convergence(answer: Marginals | Result, ax: Any = None) -> Any:
     """The largest change of any probability in each iteration: of a result two lines, the solver
     on the seed and on the reduced model.
     """
-    check_type(answer, (Result, Marginals), "this plot takes a Result or Marginals")
+    _takes(answer, "a Result or Marginals")
     ax = _axes(ax)
-    runs = {"solver": answer}
-    if isinstance(answer, Result):
-        runs = {"seed": answer.seed_marginals, "reduced model": answer.marginals}
+    given: Any = answer
+    runs = {"solver": given}
+    if hasattr(given, "seed_marginals"):
+        runs = {"seed": given.seed_marginals, "reduced model": given.marginals}
     for name, run in runs.items():
-        assert isinstance(run, Marginals)
         changes = np.maximum(run.residuals, LEAST_DRAWN)
         label = f"{name}: {run.status.value}"
         ax.plot(np.arange(1, len(changes) + 1), changes, "o-", markersize=3, label=label)
@@ -124,7 +125,7 @@ def trace(answer: Result, ax: Any = None) -> Any:
     """Iterated inference over time: the estimated divergence, the change of the marginals in each
     round, and the rigorous bound where it was asked for.
     """
-    check_type(answer, Result, "this plot takes a Result")
+    _takes(answer, "a Result")
     if not answer.trace:
         raise SettingsError("only answers of minfer.relax have a trace")
     ax = _axes(ax)
@@ -151,7 +152,7 @@ def tradeoff(found: Tradeoff, x: str = "seconds", ax: Any = None) -> Any:
     found : Tradeoff
     x : "seconds" or "kept_share"
     """
-    check_type(found, Tradeoff, "this plot takes a Tradeoff")
+    _takes(found, "a Tradeoff")
     check_choice("x", x, ("seconds", "kept_share"))
     ax = _axes(ax)
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
@@ -198,8 +199,9 @@ def intervals(
     variables : names or numbers, optional
         Only these.
     """
-    check_type(found, Intervals, "this plot takes Intervals")
-    check_type(marginals, (Marginals, NoneType), "estimates are Marginals")
+    _takes(found, "Intervals")
+    if marginals is not None:
+        _takes(marginals, "estimates that are Marginals")
     ax = _axes(ax)
     graph = found.graph
     chosen = range(len(found)) if variables is None else [graph.index(v) for v in variables]
@@ -230,7 +232,7 @@ def intervals(
 
 def narrowing(found: Intervals, ax: Any = None) -> Any:
     """Mean and largest width over the seconds of the search."""
-    check_type(found, Intervals, "this plot takes Intervals")
+    _takes(found, "Intervals")
     ax = _axes(ax)
     seconds = np.maximum([step.seconds for step in found.trace], 1e-4)
     for name, widths in (
@@ -298,6 +300,12 @@ def calibration(probs: ArrayLike, truth: ArrayLike, bins: int = 10, ax: Any = No
     ax.grid(alpha=0.3)
     ax.legend(fontsize=8)
     return ax
+
+
+def _takes(value: object, kinds: str) -> None:
+    """Refuse what is of another class than ``kinds`` names. By name: answers may import this."""
+    if not {kind.__name__ for kind in type(value).__mro__} & set(kinds.split()):
+        raise SettingsError(f"this plot takes {kinds}, not {brief(value)}")
 
 
 def _axes(ax: Any) -> Any:

@@ -13,7 +13,7 @@ from functools import partial
 from multiprocessing.connection import wait
 from typing import Any
 
-from minfer.batch.driver import Begin, Engine, Outcomes, Processor, Task
+from minfer.batch.processor import Begin, Engine, Outcomes, Processor, Task
 from minfer.batch.shards import Shard
 from minfer.errors import WorkerError
 from minfer.parallel import Worker

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from minfer import errors
-from minfer.batch.driver import Begin, Engine, Outcomes, Processor, Task
+from minfer.batch.processor import Begin, Engine, Outcomes, Processor, Task
 from minfer.batch.shards import Shard
 from minfer.errors import MinferError, RefusedError, WorkerError
 

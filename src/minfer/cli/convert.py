@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from minfer.cli.failures import note
+from minfer.cli.files import check_inputs, check_writable, load
 from minfer.cli.options import Evidence, Model, Soft
-from minfer.cli.run import check_inputs, check_writable, load
 
 
 def convert(

@@ -118,7 +118,7 @@ def _picture(console: Console) -> None:
 def _certain(scene: Picture, answer: Marginals) -> str:
     """What is certain about the picture: the probabilities above are estimates, this is not."""
     from minfer.certified.result import REFUTED
-    from minfer.cli.intervals import colours, find
+    from minfer.cli.certainty import colours, find
     from minfer.denoising import COLOURS
 
     note("looking for what is certain")

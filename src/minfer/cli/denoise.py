@@ -12,6 +12,7 @@ import typer
 
 from minfer.cli import reduce
 from minfer.cli.failures import UsageError, note
+from minfer.cli.files import check_report, check_writable
 from minfer.cli.options import (
     OUTPUT_PANEL,
     Json,
@@ -23,7 +24,7 @@ from minfer.cli.options import (
     solver_options,
 )
 from minfer.cli.progress import wait_for
-from minfer.cli.run import NOT_CONVERGED, check_report, check_writable
+from minfer.cli.run import NOT_CONVERGED
 from minfer.errors import RefusedError
 from minfer.words import counted
 
@@ -489,7 +490,7 @@ class _Told(NamedTuple):
         return "little was ignored: raise --factor-cost, or --alpha for a picture of little noise"
 
     def _certain(self) -> str:
-        from minfer.cli.intervals import colours
+        from minfer.cli.certainty import colours
 
         iv = self.cleaned.intervals
         return "" if iv is None else colours(iv, self.cleaned.labels.ravel())

@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 import typer
 
 from minfer.cli.failures import UsageError, note
-from minfer.cli.run import check_writable
+from minfer.cli.files import check_writable
 
 TREEBANK = "treebank"
 

@@ -8,9 +8,9 @@ from typing import Annotated, Optional
 import typer
 
 from minfer.cli.failures import UsageError, note
+from minfer.cli.files import check_inputs, check_writable, load
 from minfer.cli.options import Evidence, Model, Soft, parse_query
 from minfer.cli.progress import wait_for
-from minfer.cli.run import check_inputs, check_writable, load
 
 
 def explore(

@@ -1,23 +1,14 @@
-"""``minfer intervals``: where the true marginals lie for certain; and how other commands tell it.
-
-An interval is printed rounded outward, so that what is read is as true as what was computed.
-"""
+"""``minfer intervals``: where the true marginals lie for certain."""
 
 from __future__ import annotations
 
-import csv
-import io
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
-import numpy as np
 import typer
 
-from minfer.certified.result import REFUTED
-from minfer.cli.failures import UsageError, note
+from minfer.cli.certainty import draw, facts, find, live, sentence, show_table, to_dict, write_csv
+from minfer.cli.failures import UsageError
+from minfer.cli.files import check_files, check_inputs, load, show_json
 from minfer.cli.options import (
     OUTPUT_PANEL,
     Csv,
@@ -28,22 +19,11 @@ from minfer.cli.options import (
     parse_query,
     rows_option,
 )
-from minfer.cli.run import check_inputs, load, show_json
-from minfer.cli.tradeoff import check_files
-from minfer.errors import SettingsError
-from minfer.words import counted, upwards, visible
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-    from rich.console import Console
-    from rich.table import Table
-
-    from minfer.certified.result import Intervals, Step
-    from minfer.graph import FactorGraph
-    from minfer.solvers.base import Marginals
+    pass
 
 SECONDS = 10.0
-MOST_COLUMNS = 3  # states shown as columns of their own
 
 
 def intervals(
@@ -154,294 +134,7 @@ def intervals(
 # ---------------------------------------------------------------------- finding them
 
 
-def find(graph: FactorGraph, seconds: float | None, **options: Any) -> Intervals:
-    """:func:`minfer.intervals`, its settings called by their options in what it refuses.
-
-    In this thread, so that Ctrl-C ends the search and not the command.
-    """
-    import minfer.kernels._jit  # noqa: F401 (loads numba, which is no part of the search's time)
-    from minfer.certified.search import intervals as search
-
-    try:
-        return search(graph, seconds, **options)
-    except SettingsError as error:
-        words = str(error).split(" ", 1)
-        flag = "--" + words[0].strip(":").replace("_", "-")
-        raise UsageError(" ".join([flag, *words[1:]])) from None
-
-
-@contextmanager
-def live(n: int) -> Iterator[Callable[[Step], None] | None]:
-    """A bar on stderr for the ``watch`` of a search of n variables, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    from minfer.cli.render import console
-
-    columns = (TextColumn("intervals"), BarColumn(), TextColumn("{task.description}"))
-    with Progress(
-        *columns, TimeElapsedColumn(), console=console(stderr=True), transient=True
-    ) as bar:
-        task = bar.add_task("", total=max(n, 1))
-
-        def watch(step: Step) -> None:
-            text = (
-                f"{n - step.open:,} of {n:,} finished; width {step.mean_width:.2g} on average, "
-                f"{step.max_width:.2g} at most; {step.method}"
-            )
-            bar.update(task, completed=n - step.open, description=text)
-
-        yield watch
-
-
 # ---------------------------------------------------------------------- telling it
 
 
-def sentence(iv: Intervals, chosen: list[int] | None = None, undecided: bool = False) -> str:
-    """What is certain, why the search ended and what to do next, in plain words."""
-    what = f"{certain(iv, chosen)}. {ending(iv)}"
-    advice = next_step(iv, chosen, undecided)
-    return f"{what}; {advice}." if advice else f"{what}."
-
-
-def certain(iv: Intervals, chosen: list[int] | None = None) -> str:
-    """How many variables are certified, decided and vacuous."""
-    which = slice(None) if chosen is None else chosen
-    width = iv.width[which]
-    n = len(width)
-    if not n:
-        return "The model has no variables"
-    narrow, decided = int((width <= iv.tol).sum()), int(iv.decided()[which].sum())
-    vacuous = int(iv.vacuous[which].sum())
-    parts = [
-        f"{_share(narrow, n)} certified to {iv.tol:g}",
-        f"the most probable state is certain {'for all' if decided == n else f'for {decided:,}'}",
-    ]
-    if vacuous:
-        parts.append(f"nothing is known of {'any' if vacuous == n else f'{vacuous:,}'}")
-    return "; ".join(parts)
-
-
-def _share(k: int, n: int) -> str:
-    if n == 1:
-        return f"The variable is{'' if k else ' not'}"
-    return f"{'All' if k == n else f'{k:,} of'} {n:,} variables are"
-
-
-ENDINGS = {
-    "tolerance": "It took",
-    "time": "The time was up after",
-    "work": "The work was used up after",
-    "interrupted": "It was interrupted after",
-    "exhausted": "Nothing was left to try after",
-}
-
-
-def ending(iv: Intervals) -> str:
-    """Why the search ended, and when."""
-    from minfer.cli import render
-
-    return f"{ENDINGS[iv.stopped]} {render.duration(iv.seconds)}"
-
-
-def next_step(iv: Intervals, chosen: list[int] | None = None, undecided: bool = False) -> str:
-    """What to do about intervals that are too wide; empty where nothing needs doing."""
-    which = slice(None) if chosen is None else chosen
-    left = iv.width[which] > iv.tol
-    if undecided:
-        left &= ~iv.decided()[which]
-    if not left.any():
-        return ""
-    if iv.stopped == "exhausted":
-        return "`minfer plan` says what exact inference would cost, which is what is left"
-    more = {
-        "time": f"--time-limit {float(f'{4 * iv.seconds:.1g}'):g}",
-        "work": f"--work {4 * max(iv.work, 1)}",
-    }.get(iv.stopped, "a longer run")
-    narrower = "" if chosen is not None else ", or --variables for some of them,"
-    if iv.trace and len(iv.trace) > 8 and not any(step.improved for step in iv.trace[-5:]):
-        return f"{more} may not help: the last five steps narrowed nothing (`minfer plan`: exact?)"
-    return f"{more}{narrower} narrows what is left"
-
-
-def judged(iv: Intervals, marginals: Marginals, chosen: list[int] | None = None) -> str:
-    """How many numbers of an estimate are refuted, and how far off it can be at most."""
-    least, most = iv.error_bounds(marginals)
-    which = slice(None) if chosen is None else chosen
-    least, most = least[which], most[which]
-    if not len(least):
-        return "none: the model has no variables"
-    bad, n = int((least > REFUTED).sum()), len(least)
-    if bad:
-        text = f"{bad:,} of {n:,} estimates are refuted: provably off by more than {REFUTED:g}"
-    else:
-        text = f"no estimate is refuted by more than {REFUTED:g}"
-    sure = int((most <= REFUTED).sum())
-    text += f"; {'all' if sure == n else f'{sure:,}'} are provably within {REFUTED:g}"
-    return f"{text}; no probability is off by more than {upwards(float(most.max()))} (rigorous)"
-
-
-def told(iv: Intervals, marginals: Marginals, chosen: list[int] | None = None) -> dict[str, str]:
-    """Two lines about intervals for the facts below an answer."""
-    advice = next_step(iv, chosen).replace("--time-limit", "--intervals")
-    advice = advice.replace("--variables", "--query")
-    return {
-        "judged": judged(iv, marginals, chosen),
-        "intervals": f"{certain(iv, chosen)}. {ending(iv)}{f'; {advice}' if advice else ''}",
-    }
-
-
-def colours(iv: Intervals, answer: NDArray[np.int64]) -> str:
-    """How many pixels cannot change colour; ``answer`` (V,) are the colours that were found."""
-    from minfer.cli import render
-
-    states = iv.states()
-    sure, wrong = int((states >= 0).sum()), int(((states >= 0) & (states != answer)).sum())
-    n = len(states)
-    text = (
-        f"{sure:,} of {n:,} pixels cannot change colour: which one is likelier is proved, whatever "
-        "the solver"
-    )
-    if wrong:
-        text += f"; {wrong:,} of them should have the other one than they got"
-    return f"{text} (rigorous; {render.duration(iv.seconds)})"
-
-
-def show_table(console: Console, iv: Intervals, chosen: list[int] | None, rows: int) -> None:
-    """The table, widest first, and what it leaves out."""
-    from minfer.cli import render
-
-    of = np.arange(len(iv)) if chosen is None else np.asarray(chosen)
-    order = of[np.argsort(-iv.width[of], kind="stable")][: rows if chosen is None else None]
-    if len(order):
-        render.show(console, interval_table(iv, order))
-    if left := len(of) - len(order):
-        console.print(f"  and {left:,} more, none wider (--rows, --variables, --csv, --json)")
-    if len(of):
-        console.print()
-
-
-def interval_table(iv: Intervals, variables: NDArray[np.int64]) -> Table:
-    """One row per variable: the intervals of its states, the width, and the method."""
-    from minfer.cli import render
-
-    most = int(iv.graph.n_states[variables].max())
-    states = render.columns_of(iv.graph, variables.tolist(), MOST_COLUMNS)
-    titles = states or ["states", "highest"]
-    table = render.empty_table("variable", *titles, "width", "by", right=["width"])
-    width, method, vacuous = iv.width, iv.method, iv.vacuous
-    for v in variables.tolist():
-        ends = iv[v]
-        if states:
-            cells = [render.ends(lo, hi) for lo, hi in ends] + [""] * (most - len(ends))
-        else:
-            cells = [str(len(ends)), _highest(ends, iv.graph.states(v))]
-        by = "nothing known" if vacuous[v] else str(method[v])
-        table.add_row(iv.graph.name(v), *cells, f"{width[v]:.2g}", by)
-    return table
-
-
-def _highest(ends: NDArray[np.float64], names: Sequence[str]) -> str:
-    from minfer.cli import render
-
-    order = np.lexsort((-ends[:, 0], -ends[:, 1]))[: render.MOST_STATES]
-    text = "  ".join(f"{visible(names[s])}: {render.ends(*ends[s])}" for s in order)
-    more = len(ends) - len(order)
-    return f"{text}  +{more} more" if more else text
-
-
-def facts(name: str, iv: Intervals, read: float, chosen: list[int] | None) -> dict[str, str]:
-    from minfer.cli import render
-
-    which = slice(None) if chosen is None else chosen
-    width, method, codes = iv.width[which], iv.method[which], iv.codes[which]
-    made = [
-        f"{counted(int((method == word).sum()), 'variable')} by {word}"
-        for word in dict.fromkeys(method[np.argsort(codes, kind="stable")].tolist())
-        if word != "none"
-    ]
-    return {
-        "model": f"{name}: {render.describe(iv.graph)}",
-        "width": f"{width.mean():.2g} on average, {width.max():.2g} at most" if len(iv) else "none",
-        "method": ", ".join(made) or "none",
-        "time": f"{render.duration(iv.seconds)} without compiling and loading kernels, "
-        f"{iv.work:.2g} units of work; reading the model {render.duration(read)}",
-    }
-
-
 # ---------------------------------------------------------------------- JSON, CSV, pictures
-
-
-def to_dict(
-    iv: Intervals, chosen: list[int] | None = None, marginals: Marginals | None = None
-) -> dict[str, Any]:
-    """As JSON: the intervals of the chosen variables, and how an estimate fares."""
-    content = iv.to_dict()
-    which = np.arange(len(iv)) if chosen is None else np.asarray(chosen, dtype=np.int64)
-    every = content["intervals"]
-    content["certified"] = int((iv.width[which] <= iv.tol).sum())
-    content["intervals"] = {iv.graph.name(int(v)): every[iv.graph.name(int(v))] for v in which}
-    if marginals is not None:
-        least, most = iv.error_bounds(marginals)
-        content["refuted_by"] = REFUTED
-        content["refuted"] = int((least[which] > REFUTED).sum())
-        content["largest_possible_error"] = float(most[which].max(initial=0.0))
-        for v in which.tolist():
-            content["intervals"][iv.graph.name(v)]["refuted"] = bool(least[v] > REFUTED)
-    return content
-
-
-def write_csv(
-    path: str,
-    graph: FactorGraph,
-    chosen: list[int] | None,
-    marginals: Marginals | None,
-    iv: Intervals | None,
-) -> None:
-    """A line for every state: its probability, its interval, or both."""
-    from minfer.io.text import write_bytes
-
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    judges = marginals is not None and iv is not None
-    head = ["variable", "state", *(["p"] if marginals is not None else [])]
-    head += [*(["lo", "hi", "method"] if iv is not None else []), *(["refuted"] if judges else [])]
-    writer.writerow(head)
-    method = None if iv is None else iv.method
-    refuted = iv.refuted(marginals, REFUTED) if iv is not None and marginals is not None else None
-    for v in range(graph.n_variables) if chosen is None else chosen:
-        ends = None if iv is None else iv[v]
-        for s, name in enumerate(graph.states(v)):
-            row: list[Any] = [graph.name(v), name]
-            if marginals is not None:
-                row.append(float(marginals[v][s]))
-            if ends is not None and method is not None:
-                row += [float(ends[s, 0]), float(ends[s, 1]), method[v]]
-            if refuted is not None:
-                row.append(int(refuted[v]))
-            writer.writerow(row)
-    write_bytes(path, text.getvalue().encode())
-    if path != "-":
-        note(f"wrote {path}")
-
-
-def draw(iv: Intervals, chosen: list[int] | None, path: str, title: str) -> None:
-    """The widest intervals and how they narrowed, as a picture."""
-    from minfer import plots
-    from minfer.io import atomic_write
-
-    plt = plots.pyplot("--picture needs", headless=True)
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), dpi=110, layout="constrained")
-    plots.intervals(iv, variables=chosen, ax=axes[0])
-    plots.narrowing(iv, axes[1])
-    figure.suptitle(
-        f"{visible(Path(title).name)}: {counted(len(iv), 'variable')}",
-        fontsize=10,
-        parse_math=False,  # a dollar sign in a name is one
-    )
-    with atomic_write(path) as file:
-        figure.savefig(file, format=Path(path).suffix[1:].lower())
-    plt.close(figure)
-    note(f"wrote {path}")

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from minfer.cli.failures import note
+from minfer.cli.files import check_writable, read_model
 from minfer.cli.options import OUTPUT_PANEL, Json, Missing, Model
-from minfer.cli.run import check_writable, read_model
 
 
 def learn(

@@ -7,9 +7,9 @@ from typing import Annotated, Optional
 
 import typer
 
+from minfer.cli.files import check_inputs, load_apart, show_json
 from minfer.cli.options import Evidence, Json, Model, Soft, parse_query, told_evidence
 from minfer.cli.progress import wait_for
-from minfer.cli.run import check_inputs, load_apart, show_json
 
 
 def mpe(

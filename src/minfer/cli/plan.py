@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from minfer.cli.files import check_inputs, load
 from minfer.cli.options import Evidence, Model, Soft
 from minfer.cli.progress import wait_for
-from minfer.cli.run import check_inputs, load
 from minfer.words import counted
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Optional
 import typer
 
 from minfer.cli.failures import UsageError
+from minfer.cli.files import read_model
 from minfer.cli.options import OUTPUT_PANEL, Json, Missing, Model, Probabilities, listed
-from minfer.cli.run import read_model
 
 _SECONDS = 10.0  # between two lines of progress where there is no terminal
 

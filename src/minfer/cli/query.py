@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Optional
 
 import typer
 
+from minfer.cli.files import check_inputs, load_apart, show_json
 from minfer.cli.options import (
     Evidence,
     Json,
@@ -18,7 +19,6 @@ from minfer.cli.options import (
     told_evidence,
 )
 from minfer.cli.progress import wait_for
-from minfer.cli.run import check_inputs, load_apart, show_json
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -468,7 +468,7 @@ def certified(result: Result, seconds: float | None, **options: Any) -> Result:
     """The answer with intervals, if they are asked for: in this thread, for Ctrl-C to end it."""
     if seconds is None:
         return result
-    from minfer.cli.intervals import live
+    from minfer.cli.certainty import live
 
     with live(result.model.n_variables) as watch:
         return result.certified(seconds, watch=watch, **options)
@@ -583,7 +583,7 @@ def show(
 ) -> None:
     """All that follows the table of marginals."""
     from minfer.cli import render
-    from minfer.cli.intervals import told
+    from minfer.cli.certainty import told
 
     lines = summary(name, report, read)
     if (sure := report.result.intervals) is not None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from minfer.solvers.base import Marginals
 
 MOST_COLUMNS = 6  # states shown as columns of their own
+MOST_INTERVALS = 3  # where each has an interval
 MOST_STATES = 4  # states named in a row otherwise
 PAGE = 80  # columns that a picture may take where there is no terminal
 UNWRAPPED = 10_000  # columns of a pipe or file: no line is broken
@@ -95,23 +96,6 @@ def version() -> str:
 # ---------------------------------------------------------------------- an answer
 
 
-def answer(
-    to: Console,
-    name: str,
-    marginals: Marginals,
-    chosen: list[int] | None,
-    rows: int,
-    read: float,
-    intervals: Intervals | None = None,
-) -> None:
-    """The whole report of a plain ``minfer run``."""
-    from minfer.cli.intervals import told
-
-    probabilities(to, marginals, chosen, rows, intervals)
-    more = {} if intervals is None else told(intervals, marginals, chosen)
-    show(to, facts({**summary(name, marginals, read), **more}))
-
-
 def probabilities(
     to: Console,
     marginals: Marginals,
@@ -147,7 +131,6 @@ def marginal_table(
     With intervals ``p [lo, hi]``, and a last column for estimates that they refute.
     """
     from minfer.certified.result import REFUTED
-    from minfer.cli.intervals import MOST_COLUMNS as MOST_INTERVALS
 
     graph = marginals.graph
     by_column = columns_of(graph, variables, MOST_COLUMNS if intervals is None else MOST_INTERVALS)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
-import os
-import sys
-import time
-import warnings
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from minfer.cli.failures import UsageError, note
+from minfer.cli.failures import note
+from minfer.cli.files import (
+    check_inputs,
+    check_outputs,
+    check_report,
+    given_words,
+    load_apart,
+    show_json,
+    write_files,
+)
 from minfer.cli.options import (
     OUTPUT_PANEL,
     Csv,
@@ -23,10 +28,7 @@ from minfer.cli.options import (
     Soft,
     Strict,
     check_interval_seconds,
-    evidence_beside,
-    evidence_of,
     interval_option,
-    is_pairs,
     make_solver,
     parse_query,
     rows_option,
@@ -48,6 +50,8 @@ from minfer.cli.reduce import show as show_reduction
 from minfer.errors import RefusedError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from minfer.certified.result import Intervals
     from minfer.graph import FactorGraph
     from minfer.solvers.base import Marginals, Solver
@@ -165,13 +169,13 @@ def run(
         check_log_z(report, pr)
     write_files(answer_out, None, pr)
     if csv_file is not None:
-        from minfer.cli.intervals import write_csv
+        from minfer.cli.certainty import write_csv
 
         write_csv(csv_file, graph, chosen, answer, sure)
     if json:
         content = answer.to_dict(chosen) if report is None else report.to_dict(chosen)
         if sure is not None:
-            from minfer.cli.intervals import to_dict
+            from minfer.cli.certainty import to_dict
 
             content["intervals"] = to_dict(sure, chosen, answer)
         show_json(model, graph, content, seconds)
@@ -180,7 +184,7 @@ def run(
 
         console = render.console(stderr="-" in (out, pr, save, csv_file))
         if report is None:
-            render.answer(console, model, answer, chosen, rows, seconds, sure)
+            _show(console, model, answer, chosen, rows, seconds, sure)
         else:
             render.probabilities(console, answer, chosen, rows, sure)
             show_reduction(console, model, report, seconds, chosen)
@@ -197,8 +201,26 @@ def _solve(solver: Solver, graph: FactorGraph) -> Marginals:
     return answer
 
 
+def _show(
+    to: Console,
+    name: str,
+    marginals: Marginals,
+    chosen: list[int] | None,
+    rows: int,
+    read: float,
+    intervals: Intervals | None = None,
+) -> None:
+    """The whole answer of a plain ``minfer run``."""
+    from minfer.cli import render
+    from minfer.cli.certainty import told
+
+    render.probabilities(to, marginals, chosen, rows, intervals)
+    more = {} if intervals is None else told(intervals, marginals, chosen)
+    render.show(to, render.facts({**render.summary(name, marginals, read), **more}))
+
+
 def _certify(graph: FactorGraph, seconds: float, chosen: list[int] | None) -> Intervals:
-    from minfer.cli.intervals import find, live
+    from minfer.cli.certainty import find, live
 
     with live(graph.n_variables if chosen is None else len(chosen)) as watch:
         return find(graph, seconds, variables=chosen, watch=watch)
@@ -228,137 +250,3 @@ def _save(graph: FactorGraph, path: str) -> None:
     minfer.write(graph, path)
     if path != "-":
         note(f"wrote {path}")
-
-
-def load(
-    model: str, evidence: list[str] | None, soft: list[str] | None = None
-) -> tuple[FactorGraph, float]:
-    """The model with its evidence, and the seconds that reading took."""
-    from minfer.queries.evidence import with_any_evidence
-
-    graph, seen, seconds = load_apart(model, evidence, soft)
-    return with_any_evidence(graph, seen), seconds
-
-
-def load_apart(
-    model: str, evidence: list[str] | None, soft: list[str] | None
-) -> tuple[FactorGraph, dict[int, Any], float]:
-    """The model, the evidence beside it, and the seconds that reading took."""
-    began = time.perf_counter()
-    graph = read_model(model)
-    seen = evidence_of(graph, evidence, soft)
-    if not evidence and (beside := evidence_beside(model)):
-        note(f"{beside} was not read; add --evidence {beside} to use it")
-    return graph, seen, time.perf_counter() - began
-
-
-def read_model(model: str) -> FactorGraph:
-    """The model in a file; what is odd about it becomes notes."""
-    import minfer
-
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always", UserWarning)
-        graph = wait_for(f"reading {model}", lambda: minfer.read(model))
-    for warning in said:
-        note(str(warning.message))
-    return graph
-
-
-def given_words(model: str, evidence: list[str] | None, soft: list[str] | None) -> list[str]:
-    """The plain command for a model and its evidence."""
-    pairs = [("--evidence", e) for e in evidence or ()] + [("--soft", e) for e in soft or ()]
-    return ["minfer", "run", model, *(word for pair in pairs for word in pair)]
-
-
-def check_inputs(model: str, evidence: list[str] | None) -> None:
-    """Fail before the work, not after it."""
-    files = [model, *(text for text in evidence or () if not is_pairs(text))]
-    if files.count("-") > 1:
-        raise UsageError("only one of model and evidence can be standard input (-)")
-
-
-def check_outputs(
-    out: str | None,
-    pr: str | None,
-    json: bool,
-    inputs: list[str],
-    save: str | None = None,
-    csv_file: str | None = None,
-) -> None:
-    """Every output can be written, and none overwrites another or an input."""
-    if [out, pr, save, csv_file, "-" if json else None].count("-") > 1:
-        raise UsageError(
-            "only one of --out -, --pr -, --save-reduced -, --csv - and --json can go to standard "
-            "output"
-        )
-    if out is not None and out == pr != "-":
-        raise UsageError(f"--out and --pr are the same file, {out}")
-    if csv_file not in (None, "-") and csv_file in (out, pr, save):
-        raise UsageError(f"--csv and another output are the same file, {csv_file}")
-    if save is not None and save != "-":
-        if save in (out, pr):
-            raise UsageError(f"--save-reduced and another output are the same file, {save}")
-        check_model_name(save)
-    for path in (out, pr, save, csv_file):
-        if path is None or path == "-":
-            continue
-        check_writable(path, inputs)
-
-
-def check_report(path: str, others: list[str | None], inputs: list[str]) -> None:
-    """A report goes to a file of its own."""
-    if path in others:
-        raise UsageError(f"--report and another output are the same file, {path}")
-    if Path(path).suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"--report {path}: end the name in .html")
-    check_writable(path, inputs)
-
-
-def check_model_name(path: str) -> None:
-    """The suffix tells a format that models can be written in."""
-    from minfer.io.text import writing_complaint
-
-    if complaint := writing_complaint(path):
-        raise UsageError(complaint)
-
-
-def check_writable(path: str, inputs: list[str]) -> None:
-    """A file in an existing folder that is none of the inputs."""
-    from minfer.io.text import check_path
-
-    check_path(path, "write")
-    folder = Path(path).parent
-    if not folder.is_dir():
-        raise UsageError(f"cannot write {path}: there is no folder {folder}")
-    if Path(path).is_dir():
-        raise UsageError(f"cannot write {path}: it is a folder")
-    if Path(path).exists() and any(_same(path, source) for source in inputs):
-        raise UsageError(f"{path} is also an input and would be overwritten")
-
-
-def _same(path: str, source: str) -> bool:
-    return os.path.exists(source) and Path(path).samefile(source)  # any text: it may be no file
-
-
-def write_files(answer: Marginals, out: str | None, pr: str | None) -> None:
-    import minfer
-
-    for path, write in ((out, minfer.write_mar), (pr, minfer.write_pr)):
-        if path is None:
-            continue
-        write(answer, path)
-        if path != "-":
-            note(f"wrote {path}")
-
-
-def show_json(model: str, graph: FactorGraph, content: dict[str, Any], seconds: float) -> None:
-    """One JSON object: the answer, and what it is the answer to."""
-    from minfer.cli import render
-
-    content = {
-        "minfer": render.version(),
-        "model": {"file": model, **render.model_info(graph)},
-        **content,
-        "read_seconds": seconds,
-    }
-    sys.stdout.write(render.to_json(content) + "\n")

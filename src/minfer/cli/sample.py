@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from minfer.cli.failures import UsageError, note
+from minfer.cli.files import check_inputs, check_writable, load_apart
 from minfer.cli.options import Evidence, Model, Soft
 from minfer.cli.progress import wait_for
-from minfer.cli.run import check_inputs, check_writable, load_apart
 from minfer.words import counted
 
 if TYPE_CHECKING:

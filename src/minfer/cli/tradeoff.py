@@ -6,15 +6,15 @@ import csv
 import io
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from minfer.cli.failures import UsageError, note
+from minfer.cli.files import check_files, check_inputs, load, pictures
 from minfer.cli.options import OUTPUT_PANEL, Csv, Evidence, Json, Model, Soft
 from minfer.cli.progress import wait_for
 from minfer.cli.reduce import SEED_GRAPHS
-from minfer.cli.run import check_inputs, check_writable, load
 from minfer.errors import FormatError
 from minfer.words import counted, visible
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from minfer.reduction.tradeoff import Reference, Tradeoff
 
 OBJECTIVES = ("min-divergence", "min-joint", "min-size")
-PICTURES = (".png", ".svg")
 
 
 def tradeoff(
@@ -124,21 +123,6 @@ def _numbers(text: str | None, objective: str) -> list[float] | None:
         what = "factor costs are 0 or more" if objective == "min-joint" else "shares are 0 to 1"
         raise UsageError(f"--values {text}: {what}")
     return list(dict.fromkeys(values))
-
-
-def check_files(csv_file: str | None, picture: str | None, json: bool, inputs: list[str]) -> None:
-    """A table as CSV and a picture of it can be written."""
-    if csv_file == "-" and json:
-        raise UsageError("only one of --csv - and --json can go to standard output")
-    if picture is not None:
-        if Path(picture).suffix.lower() not in PICTURES:
-            raise UsageError(f"--picture {picture}: end the name in .png or .svg")
-        _pyplot()  # before the work, not after it
-        if picture == csv_file:
-            raise UsageError(f"--csv and --picture are the same file, {picture}")
-    for path in (csv_file, picture):
-        if path is not None and path != "-":
-            check_writable(path, inputs)
 
 
 def read_reference(path: str, graph: FactorGraph) -> Reference:
@@ -252,18 +236,12 @@ def _write_csv(found: Tradeoff, path: str) -> None:
         note(f"wrote {path}")
 
 
-def _pyplot() -> Any:
-    from minfer.plots import pyplot
-
-    return pyplot("--picture needs", headless=True)
-
-
 def draw(found: Tradeoff, path: str, title: str) -> None:
     """Mean error against CPU time and against the kept share, every method a line."""
     from minfer import plots
     from minfer.io import atomic_write
 
-    plt = _pyplot()
+    plt = pictures()
     figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), dpi=110, sharey=True)
     for x, ax in zip(("seconds", "kept_share"), axes):
         plots.tradeoff(found, x, ax)

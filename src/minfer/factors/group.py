@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -232,10 +232,8 @@ class FactorGroup:
 
     def as_tables(self, rows: Rows = slice(None)) -> Tables:
         """Some of these factors as dense tables."""
-        from minfer.factors.tables import Tables
-
         tables = np.require(self.log_tables(rows), np.float64, ["C", "W"])
-        return Tables(self._ids[rows], self._scope[rows], self.shape, tables)
+        return _tables(self._ids[rows], self._scope[rows], self.shape, tables)
 
     def simplified(self) -> list[FactorGroup]:
         """The same factors in forms that solvers know better, where there are some."""
@@ -383,8 +381,6 @@ class FactorGroup:
         self, rows: NDArray[np.int64], known: NDArray[np.bool_], states: NDArray[np.int32]
     ) -> list[FactorGroup]:
         """Factors in ``rows`` with positions ``known`` (A,) at ``states`` (n, positions)."""
-        from minfer.factors.tables import Tables
-
         strides = np.array([n_entries(self.shape[k + 1 :]) for k in range(self.arity)])
         base = (states * strides[known]).sum(axis=1)
         cells = np.zeros(1, dtype=np.int64)
@@ -393,7 +389,7 @@ class FactorGroup:
         entries = self.log_tables(rows)[np.arange(len(rows))[:, None], base[:, None] + cells]
         shape = tuple(s for s, f in zip(self.shape, known) if not f)
         scope = np.ascontiguousarray(self._scope[rows][:, ~known])
-        return [Tables(self._ids[rows], scope, shape, np.ascontiguousarray(entries))]
+        return [_tables(self._ids[rows], scope, shape, np.ascontiguousarray(entries))]
 
     # ------------------------------------------------------------------ scores of left-out factors
 
@@ -505,3 +501,13 @@ class FactorGroup:
         A file may say anything: wrong values must raise ModelError.
         """
         raise ModelError(f"a {cls.kind} cannot be read from a file")
+
+
+def _tables(
+    ids: NDArray[np.int64],
+    scope: NDArray[np.int32],
+    shape: tuple[int, ...],
+    log_psi: NDArray[np.float64],
+) -> Tables:
+    """A group of dense tables, by its registered name: that kind is built upon this file."""
+    return cast("type[Tables]", KINDS["table"])(ids, scope, shape, log_psi)

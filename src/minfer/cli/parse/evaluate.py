@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from minfer.cli.failures import UsageError, note
+from minfer.cli.files import check_writable
 from minfer.cli.options import OUTPUT_PANEL, Json
 from minfer.cli.paper import pyplot
 from minfer.cli.parse.options import (
@@ -26,7 +27,6 @@ from minfer.cli.parse.options import (
     numbers,
 )
 from minfer.cli.progress import wait_for
-from minfer.cli.run import check_writable
 from minfer.errors import ModelError
 from minfer.words import counted
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from minfer.cli.failures import UsageError, note
+from minfer.cli.files import check_writable
 from minfer.cli.options import OUTPUT_PANEL, Json
 from minfer.cli.parse.options import (
     FactorCost,
@@ -24,7 +25,6 @@ from minfer.cli.parse.options import (
     check_readable,
     make_inference,
 )
-from minfer.cli.run import check_writable
 from minfer.words import counted
 
 if TYPE_CHECKING:

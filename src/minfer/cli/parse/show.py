@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from minfer.cli.failures import UsageError, command_line, note
+from minfer.cli.files import check_report, check_writable
 from minfer.cli.options import OUTPUT_PANEL, Json
 from minfer.cli.parse.options import (
     FactorCost,
@@ -23,7 +24,6 @@ from minfer.cli.parse.options import (
     make_inference,
 )
 from minfer.cli.progress import wait_for
-from minfer.cli.run import check_report, check_writable
 from minfer.errors import FormatError
 from minfer.words import counted
 

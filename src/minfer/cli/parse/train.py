@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from minfer.cli.failures import note
+from minfer.cli.files import check_writable
 from minfer.cli.options import OUTPUT_PANEL, Json
 from minfer.cli.parse.options import (
     LEARNING_PANEL,
@@ -25,7 +26,6 @@ from minfer.cli.parse.options import (
     numbers,
 )
 from minfer.cli.progress import wait_for
-from minfer.cli.run import check_writable
 from minfer.errors import FormatError
 from minfer.words import counted
 

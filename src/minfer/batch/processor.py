@@ -1,0 +1,101 @@
+"""What engines share: a task, the processor of its shards, and the shape of an engine.
+
+A :class:`Processor` leaves a shard's files complete or not at all, and doing a shard twice leaves
+the same bytes, so it does not matter when and how often anything is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from minfer.batch.jobs import Job
+from minfer.batch.shards import Bad, Shard, digest, read
+from minfer.batch.sinks import Errors, errors_name, open_sink, part_name, picture_name
+from minfer.errors import FormatError, MinferError
+
+#: Lines for the manifest as shards are done, in any order, or an error in place of a shard that is
+#: given up.
+Outcome = dict[str, Any] | MinferError
+
+#: Called with each shard before anything of it is written.
+Begin = Callable[[Shard], None]
+
+Outcomes = Generator[Outcome, None, None]
+
+#: Does shards. It is handed out by a context, which has found all that it needs when it is entered.
+Engine = Callable[[list[Shard], Begin], Outcomes]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What workers are told once."""
+
+    job: Job
+    folder: str
+    format: str
+    on_error: str = "skip"
+
+
+class Processor:
+    """Does shards: loaded and warmed once, called for each."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.function = task.job.start(task.format)
+        self.schema = task.job.schema(task.format)
+        self.schema = self.schema.remove(self.schema.get_field_index("error"))
+
+    def __call__(self, shard: Shard) -> dict[str, Any]:
+        """Write a shard's output and return its line of the manifest."""
+        began, rows = time.perf_counter(), 0
+        task = self.task
+        written = [part_name(shard.number, task.format)]
+        with (
+            open_sink(task.folder, shard.number, task.format, self.schema) as sink,
+            Errors(task.folder, shard.number) as errors,
+        ):
+            for batch in self._read(shard):
+                if isinstance(batch, Bad):
+                    self._complain(errors, batch.place, None, batch.error)
+                    continue
+                answers = self.function(batch)
+                wrong = answers.column("error")
+                if wrong.null_count < len(wrong):
+                    places = answers.select(["place", "id", "error"]).to_pylist()
+                    for row in places:
+                        if row["error"] is not None:
+                            self._complain(errors, **row)
+                    answers = answers.filter(wrong.is_null())
+                if len(answers):
+                    sink(answers.select(self.schema.names))
+                rows += len(answers)
+                if task.format == "png":
+                    written += map(picture_name, answers.column("id").to_pylist())
+        if errors.count:
+            written.append(errors_name(shard.number))
+        return {
+            "shard": shard.number,
+            "input": shard.label,
+            "sha256": digest(shard),
+            "files": {name: os.path.getsize(os.path.join(task.folder, name)) for name in written},
+            "rows": rows,
+            "errors": errors.count,
+            "bytes": shard.size,
+            "seconds": round(time.perf_counter() - began, 3),
+        }
+
+    def _read(self, shard: Shard) -> Iterator[Any]:
+        """The shard's batches; if the rest of it cannot be read, that is a bad record too."""
+        try:
+            yield from read(shard, self.task.job)
+        except FormatError as error:
+            yield Bad(shard.label, f"the rest of the shard is lost: {error}")
+
+    def _complain(self, errors: Errors, place: str, id: str | None, error: str) -> None:
+        if self.task.on_error == "fail":
+            raise FormatError(f"{place}: {error}")
+        errors(place, id, error)
