@@ -14,11 +14,6 @@ from minfer.kernels._jit import jit
 
 
 @jit
-def _one(bits, row, j):
-    return (bits[row, j >> 6] >> np.uint64(j & 63)) & np.uint64(1)
-
-
-@jit
 def _set(bits, row, j):
     bits[row, j >> 6] |= np.uint64(1) << np.uint64(j & 63)
 
