@@ -522,6 +522,7 @@ class Grounder:
                 code[same, j] = i
         patterns, which = _unique_rows(code)
         key = keys.rows([got[f"v{free.index(v)}"] for v in rule.plus]) if rule.plus else None
+        tables = _Tables(part)
         for k, pattern in enumerate(patterns):
             kept = [j for j in range(len(listed)) if pattern[j] == j]
             rows = np.flatnonzero(which == k)
@@ -544,10 +545,9 @@ class Grounder:
                     }
                     self._contradiction(part, binding)
                 continue
-            yield Block(
-                part.rule, np.ascontiguousarray(ids[rows][:, kept]), part.share,
-                truth=truth.reshape((2,) * len(kept)), key=None if key is None else key[rows],
-            )  # fmt: skip
+            mine = None if key is None else key[rows]
+            tables.add(ids[rows][:, kept], truth.reshape((2,) * len(kept)), mine)
+        yield from tables.blocks()
 
     def _written_out(self, part: Part, keys: Keys) -> Iterator[Block]:
         """Formulas with quantifiers inside, written out over their domains in Python."""
@@ -563,6 +563,7 @@ class Grounder:
                 "what is under the quantifier by a predicate of its own, defined by a hard rule"
             )
         world = _World(store, {a.predicate for a in atoms(formula)}, builder)
+        tables = _Tables(part)
         for values in product(*(domains[v] for v in free)):
             binding = dict(zip(free, values))
             left = world.residual(formula, binding, domains)
@@ -574,7 +575,12 @@ class Grounder:
                     })  # fmt: skip
                 continue
             key = keys.rows([np.array([binding[v]]) for v in rule.plus]) if rule.plus else None
-            yield _block_of(left, part, rule, key)
+            block = _block_of(left, part, rule, key)
+            if block.truth is None:
+                yield block
+            else:
+                tables.add(block.scope, block.truth, key)
+        yield from tables.blocks()
 
     def _values(self, number: int) -> list[Any]:
         table, n = self.store.domain(number)
@@ -845,6 +851,37 @@ def _alike(literals: Sequence[OpenLiteral]) -> list[list[int]]:
 def _unique_rows(code: NDArray) -> tuple[NDArray, NDArray[np.int64]]:
     patterns, which = np.unique(code, axis=0, return_inverse=True)
     return patterns, which.ravel()
+
+
+class _Tables:
+    """Formulas of one part as tables over their atoms by id, the same ones merged."""
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
+        self.found: dict[tuple[tuple[int, ...], bytes], list[NDArray[np.int64]]] = {}
+
+    def add(self, scope: NDArray[np.int32], truth: NDArray[np.bool_], key: NDArray | None) -> None:
+        rows = scope.astype(np.int64)
+        order = np.argsort(rows, axis=1, kind="stable")
+        rows = np.take_along_axis(rows, order, axis=1)
+        if key is not None:
+            rows = np.concatenate([rows, key[:, None]], axis=1)
+        orders, which = _unique_rows(order)
+        for k, axes in enumerate(orders):
+            table = np.ascontiguousarray(truth.transpose(axes))
+            at = (table.shape, table.tobytes())
+            self.found.setdefault(at, []).append(rows[which == k])
+
+    def blocks(self) -> Iterator[Block]:
+        for (shape, truth), parts in self.found.items():
+            rows, n = np.unique(np.concatenate(parts), axis=0, return_counts=True)
+            arity = len(shape)
+            yield Block(
+                self.part.rule, np.ascontiguousarray(rows[:, :arity], dtype=np.int32),
+                self.part.share, truth=np.frombuffer(truth, dtype=bool).reshape(shape),
+                count=n.astype(np.int64) if n.max() > 1 else None,
+                key=rows[:, arity] if rows.shape[1] > arity else None,
+            )  # fmt: skip
 
 
 def _merged_clauses(
