@@ -17,7 +17,7 @@ from minfer.cli.reduce import OPTIONS, make_request
 from minfer.errors import SettingsError
 from minfer.reduction.infer import DEFAULT_FACTOR_COST, infer
 from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize
-from minfer.reduction.tradeoff import Point, Sweep, Tradeoff, tradeoff
+from minfer.reduction.tradeoff import Measurement, Point, Tradeoff, tradeoff
 from test_cli import call, fails
 
 EMPTY = {o.name: False if o.type is bool else None for o in OPTIONS}
@@ -531,7 +531,7 @@ def test_tradeoff_settings() -> None:
         tradeoff(graph, "best")
     with pytest.raises(SettingsError):
         tradeoff(graph, repeats=0)
-    sweep = Sweep(graph, values=[0.0], repeats=1)
+    sweep = Measurement(graph, values=[0.0], repeats=1)
     names = []
     for name, work in sweep.steps():
         names.append(name)

@@ -29,7 +29,7 @@ from minfer.kernels.seeds import unary_seed
 from minfer.parsing.conllu import Sentence
 from minfer.parsing.evaluation import evaluate
 from minfer.parsing.features import Encoder, compiled_templates
-from minfer.parsing.graphs import Scores, list_pairs, pair_weights, to_graph
+from minfer.parsing.graphs import ArcScores, list_pairs, pair_weights, to_graph
 from minfer.parsing.inference import Inference, marginals
 from minfer.parsing.learn import Recipe
 from minfer.parsing.model import read_tensors
@@ -140,7 +140,7 @@ def test_reduced_it_is_the_general_engine(kind, seed_graph):
     compared = 0
     for seed in range(2):
         arcs, gp, sib, settings = draw_kind(seed, 7, kind, strength=1.5)
-        scores = Scores.checked(arcs, gp, sib)
+        scores = ArcScores.checked(arcs, gp, sib)
         pairs = list_pairs(scores.arcs, use_gp, use_sib, projective, single_root)
         theta = pair_weights(scores, pairs)
         graph = to_graph(arcs, gp=gp, sib=sib, **settings)

@@ -155,10 +155,10 @@ def measure(
     """The sweep, with a bar on stderr if that is a terminal."""
     import minfer.kernels._jit  # noqa: F401 (loads numba before anything is timed)
     from minfer.reduction import seeds
-    from minfer.reduction.tradeoff import Sweep
+    from minfer.reduction.tradeoff import Measurement
 
     seed = getattr(seeds, SEED_GRAPHS[seed_graph])
-    sweep = Sweep(graph, objective, values, seed, reference, repeats)
+    sweep = Measurement(graph, objective, values, seed, reference, repeats)
     with _bar(len(sweep)) as bar:
         for done, (name, work) in enumerate(sweep.steps()):
             bar.update(bar.task_ids[0], completed=done, description=name, refresh=True)

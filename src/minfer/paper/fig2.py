@@ -31,8 +31,8 @@ from minfer.paper.parsing import (
     Corpus,
     Family,
     Method,
-    Split,
     Treebank,
+    TreebankSplit,
     choose,
     in_turn,
     objectives,
@@ -97,7 +97,7 @@ class Figure:
     def __init__(
         self,
         treebank: Treebank,
-        split: Split,
+        split: TreebankSplit,
         models: Path,
         recipe: Recipe = RECIPE,
         passes: int = PASSES,

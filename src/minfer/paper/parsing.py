@@ -84,7 +84,7 @@ TREEBANKS = (
 )
 
 
-class Split(NamedTuple):
+class TreebankSplit(NamedTuple):
     """Sentences to learn from, to choose parameters on, and to report on."""
 
     train: list[Sentence]
@@ -116,7 +116,7 @@ def _file(folder: str, code: str, part: str) -> Path | None:
     return min(Path(folder).rglob(f"{code}-ud-{part}.conllu*"), default=None)
 
 
-def load(folder: str, treebank: Treebank, quick: bool = False) -> Split:
+def load(folder: str, treebank: Treebank, quick: bool = False) -> TreebankSplit:
     """Read a treebank; a part of it if quick."""
 
     def read(part: str) -> list[Sentence]:
@@ -131,11 +131,15 @@ def load(folder: str, treebank: Treebank, quick: bool = False) -> Split:
         dev = dev[::5]
     else:
         train = read("train")
-    return Split(train[:1500], dev[:150], test[:150]) if quick else Split(train, dev, test)
+    return (
+        TreebankSplit(train[:1500], dev[:150], test[:150])
+        if quick
+        else TreebankSplit(train, dev, test)
+    )
 
 
 def trained(
-    treebank: Treebank, split: Split, models: Path, first_order: bool = False,
+    treebank: Treebank, split: TreebankSplit, models: Path, first_order: bool = False,
     recipe: Recipe = RECIPE, name: str = "",
 ) -> Parser:  # fmt: skip
     """The parser of a treebank, from the folder of models if it is there.

@@ -38,8 +38,8 @@ from minfer.paper.parsing import (
     Family,
     Method,
     Outcome,
-    Split,
     Treebank,
+    TreebankSplit,
     choose,
     in_turn,
     objectives,
@@ -184,7 +184,7 @@ class Table:
     def __init__(
         self,
         treebank: Treebank,
-        split: Split,
+        split: TreebankSplit,
         models: Path,
         recipe: Recipe = RECIPE,
         passes: int = PASSES,
@@ -472,7 +472,7 @@ def _n(value: float, form: str) -> str:
     return "" if isnan(value) else format(value, form)
 
 
-def split_note(treebank: Treebank, split: Split) -> str:
+def split_note(treebank: Treebank, split: TreebankSplit) -> str:
     """What the data of a treebank are, in a line."""
     trees = [(~punctuation_mask(s), s.heads) for s in split.test if s.heads is not None]
     counts = count_trees(heads for _, heads in trees)

@@ -22,7 +22,7 @@ from minfer.graph import FactorGraph
 from minfer.parsing.trees import NonProjectiveTree, ProjectiveTree, checked_scores
 
 
-class Scores(NamedTuple):
+class ArcScores(NamedTuple):
     """Scores of one sentence, checked, as the kernels take them.
 
     Attributes
@@ -39,7 +39,7 @@ class Scores(NamedTuple):
     @classmethod
     def checked(
         cls, arcs: ArrayLike, gp: ArrayLike | None = None, sib: ArrayLike | None = None
-    ) -> Scores:
+    ) -> ArcScores:
         clean = checked_scores(arcs)
         return cls(clean, _pair_scores("gp", gp, len(clean)), _pair_scores("sib", sib, len(clean)))
 
@@ -125,7 +125,7 @@ def to_graph(
     sib : (N, N, N) [head, modifier, modifier further right]
     gp : (N, N, N) [grandparent, head, modifier]
     """
-    scores = Scores.checked(arc_scores, gp, sib)
+    scores = ArcScores.checked(arc_scores, gp, sib)
     pairs = list_pairs(scores.arcs, gp is not None, sib is not None, projective, single_root)
     names = [f"{h}->{m}" for h, m in zip(pairs.heads.tolist(), pairs.modifiers.tolist())]
     n_arcs = len(names)
@@ -140,7 +140,7 @@ def to_graph(
     return graph.add_features(pairs.arcs, pair_weights(scores, pairs), "and")
 
 
-def pair_weights(scores: Scores, pairs: Pairs) -> NDArray[np.float64]:
+def pair_weights(scores: ArcScores, pairs: Pairs) -> NDArray[np.float64]:
     """theta (P,) of the pairs."""
     from minfer.kernels.parser import array_weights
 

@@ -34,7 +34,7 @@ from minfer.checks import (
     told,
 )
 from minfer.errors import SettingsError
-from minfer.parsing.graphs import Scores, list_pairs, pair_weights
+from minfer.parsing.graphs import ArcScores, list_pairs, pair_weights
 from minfer.parsing.trees import no_tree
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
 from minfer.reduction.sources import least_mean
@@ -249,7 +249,7 @@ def marginals(
 
     check_flag("projective", projective)
     check_flag("single_root", single_root)
-    scores = Scores.checked(arc_scores, gp, sib)
+    scores = ArcScores.checked(arc_scores, gp, sib)
     uses = gp is not None, sib is not None
     if inference is not None and objective is not None:
         raise SettingsError("give objective or inference, not both")
@@ -294,7 +294,7 @@ def _messages(state: tuple[Any, ...]) -> Messages:
 
 
 def _inference(
-    objective: Reducer | None, scores: Scores, gp: bool, sib: bool, projective: bool,
+    objective: Reducer | None, scores: ArcScores, gp: bool, sib: bool, projective: bool,
     single_root: bool,
 ) -> Inference:  # fmt: skip
     """Settings for an objective; MinJoint looks only at what can reach its cost."""

@@ -22,7 +22,7 @@ from minfer.io.text import PathLike
 from minfer.parsing.calibration import calibration, tempered
 from minfer.parsing.conllu import DEPREL, HEAD, MISC, UPOS, XPOS, Sentence, with_misc
 from minfer.parsing.features import Encoded, Encoder, compiled_templates
-from minfer.parsing.graphs import Scores, list_pairs, to_graph
+from minfer.parsing.graphs import ArcScores, list_pairs, to_graph
 from minfer.parsing.inference import ArcMarginals, Inference, still_to_move
 from minfer.parsing.learn import (
     Recipe,
@@ -330,7 +330,7 @@ class Parser:
                     bool(residual <= inference.tol), residual, still_to_move(residual, ratio),
                 )  # fmt: skip
 
-    def scores(self, sentence: Input, tags: str | None = None) -> Scores:
+    def scores(self, sentence: Input, tags: str | None = None) -> ArcScores:
         """All scores of a sentence: what :func:`minfer.parsing.marginals` takes."""
         from minfer.kernels import features as k
 
@@ -369,7 +369,7 @@ class Parser:
             cubes.append(np.zeros((size,) * 3 if use else (0, 0, 0)))
             if use:
                 cubes[-1][tuple(pairs.nodes[rows].T)] = theta[rows]
-        return Scores(arcs, *cubes)
+        return ArcScores(arcs, *cubes)
 
     def to_graph(self, sentence: Input, tags: str | None = None) -> FactorGraph:
         """The sentence as a factor graph with all its factors, for any solver."""

@@ -52,7 +52,7 @@ class Totals:
 
 
 @dataclass(frozen=True)
-class Job:
+class ParseJob:
     """What is done to each part; it travels to the workers.
 
     Attributes
@@ -122,7 +122,7 @@ def parse_file(
     name = source_name(source)
     first, blocks = _first_sentence(blocks, layout, name)
     dialect = first.dialect if first is not None else None
-    job = Job(
+    job = ParseJob(
         str(model), name, layout, dialect, tags, inference or Inference(), marginals, on_error
     )
     parts = _parts(blocks)
@@ -179,7 +179,7 @@ def _parts(blocks: Iterable[Block]) -> Iterator[list[Block]]:
 class Worker:
     """A loaded parser and what to do with it."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: ParseJob) -> None:
         self.job, self.parser = job, Parser.load(job.model)
 
     def sentence(self, block: Block) -> Sentence:
@@ -221,7 +221,7 @@ def parse_part(worker: Worker, blocks: list[Block]) -> Part:
     return Part(b"".join(texts), _totals(parser, batch, job, len(problems)), problems)
 
 
-def _totals(parser: Parser, batch: Batch, job: Job, skipped: int) -> Totals:
+def _totals(parser: Parser, batch: Batch, job: ParseJob, skipped: int) -> Totals:
     s = parser.model.settings
     pairs = count_pairs(np.diff(batch.data.start), s.gp, s.sib, s.projective, s.single_root)
     kept = batch.counts[:, 2]

@@ -32,7 +32,7 @@ MAX_ASSIGNMENTS = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class Decomposition:
     """The parts of D(p_H || p_F), and the divergence itself, computed without them.
 
     Where a gain is infinite (the seed gives a zero of an ignored table mass), S and I mean nothing
@@ -63,7 +63,7 @@ class Split:
         return self.surrogate + self.S + self.I
 
 
-def split(model: FactorGraph, seed: NDArray[np.bool_], keep: NDArray[np.bool_]) -> Split:
+def split(model: FactorGraph, seed: NDArray[np.bool_], keep: NDArray[np.bool_]) -> Decomposition:
     """Split D(p_H || p_F) into isolated gains, S and I.
 
     Parameters
@@ -108,11 +108,11 @@ def split(model: FactorGraph, seed: NDArray[np.bool_], keep: NDArray[np.bool_]) 
         gains[k] = max(means[k] - float(p_g @ log_psi), 0.0)
     divergence = _divergence(log_h[alive], log_h[alive] + log_r)
     if np.isinf(gains).any():
-        return Split(gains, 0.0, 0.0, divergence)
+        return Decomposition(gains, 0.0, 0.0, divergence)
     e_r, e_n = float(logsumexp(log_p + log_r)), float(logsumexp(log_p + log_n[alive]))
     both = float(logsumexp(log_p + log_n[alive] + log_r))
     shift = float((p_h - p_g) @ log_r)  # Cov(log Psi_R, Psi_N) / E[Psi_N] = E_H - E_G of log Psi_R
-    return Split(gains, both - e_n - e_r - shift, e_r - float(means.sum()), divergence)
+    return Decomposition(gains, both - e_n - e_r - shift, e_r - float(means.sum()), divergence)
 
 
 def _state(model: FactorGraph, variable: int, n: int) -> NDArray[np.int64]:

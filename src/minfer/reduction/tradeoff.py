@@ -83,7 +83,7 @@ class Lead(NamedTuple):
     times: float
 
 
-class Job(NamedTuple):
+class Trial(NamedTuple):
     """A point that is still to be measured; ``run`` returns marginals and the kept share."""
 
     method: str
@@ -209,13 +209,13 @@ def tradeoff(
     repeats : int
         Calls timed for each point, at most; the median counts.
     """
-    sweep = Sweep(model, objective, values, seed, reference, repeats)
+    sweep = Measurement(model, objective, values, seed, reference, repeats)
     for _, work in sweep.steps():
         work()
     return sweep.result()
 
 
-class Sweep:
+class Measurement:
     """A tradeoff in steps, for callers that show how far it is; arguments as :func:`tradeoff`."""
 
     def __init__(
@@ -251,9 +251,9 @@ class Sweep:
     def steps(self) -> Iterator[tuple[str, Callable[[], None]]]:
         """Name and work of each step; do the work before asking for the next."""
         yield "preparing", self._prepare
-        jobs = [*_reduced_jobs(self.model, self.seed, self.objective, self.values)]
-        for job in [*jobs, *baseline_jobs(self.model)]:
-            yield f"{job.method}, {job.setting}", partial(self._measure, job)
+        trials = [*_reduced_trials(self.model, self.seed, self.objective, self.values)]
+        for trial in [*trials, *baseline_trials(self.model)]:
+            yield f"{trial.method}, {trial.setting}", partial(self._measure, trial)
 
     def result(self) -> Tradeoff:
         assert self.reference is not None
@@ -271,9 +271,9 @@ class Sweep:
         for schedule in ("sequential", "residual"):
             BeliefPropagation(max_iters=1, schedule=schedule)(self.model)
 
-    def _measure(self, job: Job) -> None:
+    def _measure(self, trial: Trial) -> None:
         assert self.reference is not None
-        self.points.append(measured(job, self.reference, self.repeats))
+        self.points.append(measured(trial, self.reference, self.repeats))
 
 
 def find_reference(model: FactorGraph) -> Reference:
@@ -287,13 +287,13 @@ def find_reference(model: FactorGraph) -> Reference:
     return Reference(np.asarray(answer.probs), name)
 
 
-def _reduced_jobs(
+def _reduced_trials(
     model: FactorGraph, seed: NDArray[np.bool_], objective: str, values: Sequence[float]
-) -> Iterator[Job]:
+) -> Iterator[Trial]:
     outside = int((~seed).sum())
     for method, settings in METHODS.items():
         for value, goal in _objectives(model, seed, objective, values, settings).items():
-            yield Job(method, _setting(objective, value), False,
+            yield Trial(method, _setting(objective, value), False,
                       _reduced(model, goal, seed, settings, outside))  # fmt: skip
 
 
@@ -346,28 +346,28 @@ def _baselines() -> list[tuple[str, str, BeliefPropagation]]:
     ]
 
 
-def baseline_jobs(model: FactorGraph) -> Iterator[Job]:
+def baseline_trials(model: FactorGraph) -> Iterator[Trial]:
     """Full belief propagation, stopped early or not, and active-set belief propagation."""
 
     def run(solver: Solver) -> Callable[[], tuple[Marginals, float]]:
         return lambda: (solver(model), 1.0)
 
     for method, setting, solver in _baselines():
-        yield Job(method, setting, True, run(solver))
+        yield Trial(method, setting, True, run(solver))
 
 
-def measured(job: Job, reference: Reference, repeats: int = REPEATS) -> Point:
-    """A job done at most so often: the median of its times, and how far off its answer is."""
+def measured(trial: Trial, reference: Reference, repeats: int = REPEATS) -> Point:
+    """A trial done at most so often: the median of its times, and how far off its answer is."""
     times: list[float] = []
     while len(times) < repeats and sum(times) <= _ENOUGH:
         began = time.process_time()
-        answer, kept_share = job.run()
+        answer, kept_share = trial.run()
         times.append(time.process_time() - began)
     off = np.abs(np.asarray(answer.probs) - reference.probs)
     return Point(
-        job.method,
-        job.setting,
-        job.baseline,
+        trial.method,
+        trial.setting,
+        trial.baseline,
         kept_share,
         median(times),
         float(off.mean()) if len(off) else 0.0,

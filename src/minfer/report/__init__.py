@@ -26,7 +26,7 @@ from minfer.errors import ModelError, SettingsError
 from minfer.graph import FactorGraph, check_graph
 from minfer.io.text import PathLike, write_bytes
 from minfer.parsing.conllu import Sentence
-from minfer.parsing.graphs import Scores
+from minfer.parsing.graphs import ArcScores
 from minfer.parsing.inference import Inference
 from minfer.parsing.parser import Parser
 from minfer.reduction.infer import DEFAULT_FACTOR_COST, REFRESHES, infer
@@ -217,7 +217,7 @@ def scores_report(
     check_type(words, Sequence, "words are a list of strings", ModelError)
     for word in words:
         check_type(word, str, "words are strings", ModelError)
-    scores = Scores.checked(arc_scores, gp, sib)
+    scores = ArcScores.checked(arc_scores, gp, sib)
     problem = Problem(
         tuple(words), scores, gp is not None, sib is not None, projective, single_root
     )

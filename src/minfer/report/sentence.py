@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from minfer.checks import check_whole
 from minfer.errors import ModelError
 from minfer.factors import read_only
-from minfer.parsing.graphs import Pairs, Scores, list_pairs, pair_weights
+from minfer.parsing.graphs import ArcScores, Pairs, list_pairs, pair_weights
 from minfer.parsing.inference import ArcMarginals, Inference, Reducer, marginals
 from minfer.reduction.objectives import MinDivergence, MinJoint
 from minfer.reduction.result import finite_or_none
-from minfer.reduction.tradeoff import SWEEPS, Job, Point, Reference, measured
+from minfer.reduction.tradeoff import SWEEPS, Point, Reference, Trial, measured
 from minfer.report.sweep import (
     PARAMETERS,
     REPEATS,
@@ -51,7 +51,7 @@ class Problem(NamedTuple):
     """One sentence with its scores, and how it is answered."""
 
     words: Sequence[str]
-    scores: Scores
+    scores: ArcScores
     gp: bool
     sib: bool
     projective: bool
@@ -195,7 +195,7 @@ class SentenceSweep:
             answer = replace(found[0], probs=found[0].probs[there])
             return cast(Marginals, answer), share  # probabilities are all that is read
 
-        point = measured(Job(method, setting, method != "reduced", work), reference, REPEATS)
+        point = measured(Trial(method, setting, method != "reduced", work), reference, REPEATS)
         return found[0], point
 
     def _step(

@@ -29,11 +29,11 @@ from minfer.reduction.infer import check_certify
 from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize, Objective
 from minfer.reduction.result import Result, finite_or_none
 from minfer.reduction.tradeoff import (
-    Job,
     Point,
     Reference,
     Tradeoff,
-    baseline_jobs,
+    Trial,
+    baseline_trials,
     find_reference,
     measured,
 )
@@ -181,7 +181,7 @@ class Sweep:
             result, point = self._measure(value, reference)
             points.append(point)
             steps.append(self._step(value, result, point))
-        baselines = [measured(job, reference, REPEATS) for job in baseline_jobs(self.model)]
+        baselines = [measured(trial, reference, REPEATS) for trial in baseline_trials(self.model)]
         first = self.first
         outside = first.n_factors - first.n_seed
         return {
@@ -218,7 +218,7 @@ class Sweep:
             return kept[0].marginals, kept[0].kept_share
 
         label = f"{PARAMETERS[self.parameter.name]} {value:g}"
-        point = measured(Job("reduced", label, False, work), reference, REPEATS)
+        point = measured(Trial("reduced", label, False, work), reference, REPEATS)
         return kept[0], point
 
     def _step(self, value: float, result: Result, point: Point) -> dict[str, Any]:
