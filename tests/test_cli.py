@@ -600,18 +600,16 @@ def test_errors_in_a_real_process(tmp_path: Path) -> None:
 def test_warmup_compiles_every_kernel(tmp_path: Path) -> None:
     """After a warmup in an empty cache, no kernel is left that was never compiled."""
     code = (
-        "import importlib, pkgutil\n"
-        "import minfer.kernels\n"
-        "from numba.core.dispatcher import Dispatcher\n"
+        "import os\n"
+        "from minfer.kernels._jit import kernels\n"
         "from typer.testing import CliRunner\n"
         "from minfer.cli import app\n"
         "result = CliRunner().invoke(app, ['warmup'])\n"
         "assert result.exit_code == 0, result\n"
-        "for info in pkgutil.iter_modules(minfer.kernels.__path__, 'minfer.kernels.'):\n"
-        "    for name, item in vars(importlib.import_module(info.name)).items():\n"
-        "        if isinstance(item, Dispatcher) and not item.signatures:\n"
-        "            if item.targetoptions.get('inline', 'never') == 'never':\n"
-        "                print(info.name, name)\n"
+        "for kernel in kernels():\n"
+        "    if kernel.targetoptions.get('inline', 'never') == 'never':\n"
+        "        if not os.path.exists(kernel._cache._cache_file._index_path):\n"
+        "            print(kernel.py_func.__module__, kernel.py_func.__name__)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "MINFER_CACHE_DIR": str(tmp_path)}
     done = subprocess.run(

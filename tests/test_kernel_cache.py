@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import pickle
 import subprocess
@@ -12,11 +13,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numba
 import pytest
 from typer.testing import CliRunner
 
 from minfer.cli import app
-from minfer.kernels import _cache, _jit
+from minfer.kernels import _cache, _jit, _ready
 
 doctor = import_module("minfer.cli.doctor")  # the names of minfer.cli are the commands
 warmup = import_module("minfer.cli.warmup")
@@ -280,3 +282,98 @@ def test_doctor_looks_at_entries_that_no_kernel_claims(folder, monkeypatch):
     monkeypatch.setattr(_jit, "_KERNELS", [])
     the(folder, "nbc").write_bytes(b"garbage")
     assert "1 damaged file removed" in call_doctor(monkeypatch).stdout
+
+
+# ---------------------------------------------------------------------- machine code from a wheel
+
+
+def njit_with(function: Any, folder: Path, ready: _ready.Ready | None = None) -> Any:
+    """A kernel as the package makes its own."""
+    kernel = numba.njit(nogil=True)(function)
+    kernel._cache = _cache.KernelCache(function, folder, ready)
+    return kernel
+
+
+@pytest.fixture
+def shipped(folder, tmp_path):
+    """A folder such as a wheel has, with one kernel for this very machine."""
+    place = tmp_path / "ready"
+    place.mkdir()
+    kernel = njit_with(twice, place)
+    assert kernel(21) == 42
+    target = kernel.targetctx.codegen().magic_tuple()
+    about = {**_ready.described("sources"), "target": target, "needs": []}
+    (place / _ready.ABOUT).write_text(json.dumps(about))
+    return place
+
+
+def edit(place: Path, **changes: Any) -> None:
+    about = json.loads((place / _ready.ABOUT).read_text())
+    (place / _ready.ABOUT).write_text(json.dumps({**about, **changes}))
+
+
+def files(place: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+def test_ready_code_is_loaded_and_nothing_is_written(shipped, folder):
+    before = files(shipped)
+    ready = _ready.Ready(shipped, "sources")
+    kernel = njit_with(twice, folder, ready)
+    assert kernel(21) == 42
+    assert (hits(kernel), ready.loaded, ready.missing) == (1, 1, "")
+    assert files(folder) == {}
+    assert files(shipped) == before
+    assert kernel(0.5) == 1.0  # a version that was not shipped
+    assert ready.loaded == 1
+    assert len(list(folder.rglob("*.nbc"))) == 1
+
+
+def test_the_own_cache_comes_first(shipped, folder):
+    njit_with(twice, folder)(21)
+    ready = _ready.Ready(shipped, "sources")
+    assert njit_with(twice, folder, ready)(21) == 42
+    assert ready.loaded == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"numba": "0.1"}, "numba 0.1"),
+        ({"python": "2.7"}, "python 2.7"),
+        ({"system": "pdp11"}, "system pdp11"),
+        ({"sources": "other"}, "sources other"),
+        ({"needs": ["teleport"]}, "no teleport"),
+    ],
+)
+def test_ready_code_for_something_else_is_left_alone(shipped, folder, changes, why):
+    edit(shipped, **changes)
+    ready = _ready.Ready(shipped, "sources")
+    kernel = njit_with(twice, folder, ready)
+    assert kernel(21) == 42
+    assert (hits(kernel), ready.loaded) == (0, 0)
+    assert why in ready.missing
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES, "no about"])
+def test_damaged_ready_code_is_compiled_and_not_touched(shipped, folder, damage):
+    if damage == "no about":
+        (shipped / _ready.ABOUT).write_text("[")
+    else:
+        path = the(shipped, "nbc")
+        path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    before = files(shipped)
+    ready = _ready.Ready(shipped, "sources")
+    assert njit_with(twice, folder, ready)(21) == 42
+    assert ready.loaded == 0
+    assert files(shipped) == before
+    assert _cache.FAULTS == []
+
+
+def test_copies_of_the_package_share_their_kernels():
+    """The folder is named after the sources: neither path nor time of a copy plays a part."""
+    from minfer.kernels import vexp
+
+    cache = vexp.log_dot._cache
+    assert Path(cache._cache_path) == _jit.CACHE_DIR
+    assert cache._cache_file._source_stamp is None

@@ -30,6 +30,9 @@ EXTRAS = {
     "parsing": "safetensors",
     "batch": "pyarrow",
     "ray": "ray",
+    "rules": "duckdb",
+    "torch": "torch",
+    "toulbar2": "pytoulbar2",
 }
 
 
@@ -149,4 +152,20 @@ def _right(name: str, solver: str, tolerance: float) -> Finding:
     return Finding(name, f"off by {off:.0e}, log Z by {off_log_z:.0e}", ok)
 
 
-CHECKS: dict[str, Callable[[], Finding]] = {"cache": _cache, "exact": _exact, "bp": _bp}
+def _ready() -> Finding:
+    """Machine code from the wheel: whether it is there, fits, and was used just now."""
+    from minfer.kernels._jit import READY
+
+    if READY.missing:
+        return Finding("ready code", f"not in use: {READY.missing}; kernels are compiled here")
+    target = READY.about["target"][1]
+    used = f"{counted(READY.loaded, 'kernel')} taken from it just now"
+    return Finding("ready code", f"in use, for any {target} processor; {used}", True)
+
+
+CHECKS: dict[str, Callable[[], Finding]] = {
+    "cache": _cache,
+    "exact": _exact,
+    "bp": _bp,
+    "ready code": _ready,
+}

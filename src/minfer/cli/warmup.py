@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Optional
 
 import typer
 
 from minfer.cli.failures import UsageError
 from minfer.cli.progress import wait_for
 from minfer.errors import RefusedError, SettingsError
+from minfer.parallel import cores, ordered_map
 from minfer.words import visible
 
 if TYPE_CHECKING:
@@ -38,6 +41,38 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
+class Unit(NamedTuple):
+    """What one process compiles in one go."""
+
+    part: str
+    title: str
+    work: Callable[[], None]
+
+
+def units() -> list[Unit]:
+    """Everything that can be compiled apart, the longest first."""
+    found = [
+        Unit("parser", "parser", _use_parser),
+        Unit("intervals", "intervals", _use_intervals),
+        Unit("solvers", "gradients", _use_gradients),
+        Unit("solvers", "exact for rows", _use_rows),
+        Unit("method", "method", _use_method),
+    ]
+    for name, settings in CASES:
+        title = " ".join([name, *(v for v in settings.values() if isinstance(v, str))])
+        found.append(Unit("solvers", title, partial(_use_solver, name, settings)))
+    return [
+        *found,
+        Unit("solvers", "search for the best", _use_search),
+        Unit("trees", "trees", _use_trees),
+        Unit("solvers", "bp abreast", _use_abreast),
+        Unit("solvers", "estimators", _use_estimators),
+    ]
+
+
+PARTS = ("solvers", "method", "intervals", "trees", "parser")
+
+
 def warmup(
     part: Annotated[
         Optional[str],  # noqa: UP045
@@ -45,6 +80,10 @@ def warmup(
             metavar="PART",
             help="solvers, method, intervals, trees or parser; left out, all of them.",
         ),
+    ] = None,
+    workers: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(metavar="N", min=1, help="Processes. Default: one for each core."),
     ] = None,
 ) -> None:
     """Compile every kernel, so that no later run has to wait for it.
@@ -57,42 +96,42 @@ def warmup(
       minfer warmup
       minfer warmup parser
     """
-    parts = {"solvers": _use_solvers, "method": _use_method, "intervals": _use_intervals}
-    parts |= {"trees": _use_trees, "parser": _use_parser}
-    if part is not None and part not in parts:
-        raise UsageError(f"there is no part {part!r}; choose from {', '.join(parts)}")
-    from minfer.kernels._cache import UNSAVED
+    if part is not None and part not in PARTS:
+        raise UsageError(f"there is no part {part!r}; choose from {', '.join(PARTS)}")
     from minfer.kernels._jit import CACHE_DIR
 
     began = time.perf_counter()
-    for name in [part] if part else parts:
-        if name == "solvers":
-            _use_solvers()
-        else:
-            wait_for(f"compiling: {name}", parts[name])
+    chosen = [unit for unit in units() if part in (None, unit.part)]
+    workers = min(workers or cores(), len(chosen))
+    done = ordered_map(_compile, chosen, workers, in_flight=len(chosen))
+    unsaved = ""
+    for k, unit in enumerate(chosen, 1):
+        seconds, why = wait_for(f"compiling: {unit.title}", lambda: next(done))
+        typer.echo(f"{k:>2}/{len(chosen)}  {unit.title:<22}{seconds:6.1f} s", err=True)
+        unsaved = unsaved or why
     seconds = time.perf_counter() - began
-    if UNSAVED:
-        text = f"Compiled in {seconds:.1f} s, but not kept in {CACHE_DIR}: {UNSAVED[0]}"
+    if unsaved:
+        text = f"Compiled in {seconds:.1f} s, but not kept in {CACHE_DIR}: {unsaved}"
         typer.echo(visible(text), err=True)
         raise typer.Exit(1)
     typer.echo(visible(f"Ready after {seconds:.1f} s. The cache is {CACHE_DIR}"))
 
 
-def _use_solvers() -> None:
-    """Every solver, each with a line on stderr."""
+def _compile(unit: Unit) -> tuple[float, str]:
+    """The seconds it took, and why a kernel was not kept, if one was not."""
+    from minfer.kernels._cache import UNSAVED
+    from minfer.kernels._jit import be_quiet
+
+    be_quiet()
+    began = time.perf_counter()
+    unit.work()
+    return time.perf_counter() - began, UNSAVED[0] if UNSAVED else ""
+
+
+def _use_solver(name: str, settings: dict[str, Any]) -> None:
     from minfer.cli.options import construct
 
-    for k, (name, settings) in enumerate(CASES, 1):
-        title = " ".join([name, *(v for v in settings.values() if isinstance(v, str))])
-        then = time.perf_counter()
-        solver = construct(name, settings)
-        wait_for(f"compiling {title}", lambda solver=solver: _use(solver))  # type: ignore[misc]
-        typer.echo(f"{k:>2}/{len(CASES)}  {title:<18}{time.perf_counter() - then:6.1f} s", err=True)
-    wait_for("compiling exact for rows", _use_rows)
-    wait_for("compiling bp abreast", _use_abreast)
-    wait_for("compiling gradients", _use_gradients)
-    wait_for("compiling estimators", _use_estimators)
-    wait_for("compiling the search for best assignments", _use_search)
+    _use(construct(name, settings))
 
 
 def _use_estimators() -> None:

@@ -9,6 +9,9 @@ carry their key:
   numbers them): neither version is ever taken for the other;
 * a kernel that cannot be written, to a full disk say, is used and not kept.
 
+Kernels of this package are kept in one folder, named after a hash of all their sources: it serves
+every copy of the same code, wherever it lies and whenever it was written.
+
 Each is said once on stderr. Any number of processes may do all this at once: a file that another
 one has removed or replaced meanwhile is a miss, nothing worse. Nothing but files that have the name
 of an index (.nbi) or of compiled code (.nbc) is ever removed.
@@ -26,6 +29,8 @@ from typing import Any, NamedTuple
 
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
+from minfer.kernels._ready import Ready
+
 _SEAL = 32  # bytes
 
 
@@ -40,33 +45,70 @@ class Fault(NamedTuple):
 #: What this process came upon, in order: damaged files, and why kernels were not kept.
 FAULTS: list[Fault] = []
 UNSAVED: list[str] = []
+#: Kernels this process has loaded from the user's cache, by the names of their files.
+LOADED: set[str] = set()
 #: Seconds this process has spent loading kernels.
 LOADING = [0.0]
 
 
 class KernelCache(FunctionCache):
-    """The cache of one kernel, all its versions."""
+    """The cache of one kernel, all its versions.
+
+    ``folder`` and ``ready``: of a kernel of this package, where its sources are kept, and what came
+    with the wheel. Anyone else's are kept where numba would keep them, by path and time.
+    """
 
     _cache_file: SealedFiles
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Any, folder: Path | None = None, ready: Ready | None = None):
         super().__init__(function)
-        self._cache_file = SealedFiles(
-            self._cache_path, self._impl.filename_base, self._impl.locator.get_source_stamp()
-        )
+        stamp = self._impl.locator.get_source_stamp()
+        if folder is not None:
+            self._cache_path, stamp = str(folder), None
+        name = self._impl.filename_base
+        self._cache_file = SealedFiles(self._cache_path, name, stamp)
+        self._ready = ready
+        self._ready_file = None if ready is None else ShippedFiles(str(ready.folder), name, None)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         began = time.perf_counter()
         try:
-            return super().load_overload(sig, target_context)
+            found = super().load_overload(sig, target_context)
         except MemoryError:
             raise
         except Exception as error:  # as it was written, and yet of no use to this numba
             key = self._index_key(sig, target_context.codegen())
             self._cache_file.discard(key, error)
+            found = None
+        if found is None:
+            found = self._load_ready(sig, target_context)
+        else:
+            LOADED.add(self._impl.filename_base)
+        LOADING[0] += time.perf_counter() - began
+        return found
+
+    def _load_ready(self, sig: Any, target_context: Any) -> Any:
+        """From the wheel; None where it has nothing that fits, or numba has changed its ways."""
+        ready = self._ready
+        files = self._ready_file
+        if ready is None or files is None or ready.missing:
             return None
-        finally:
-            LOADING[0] += time.perf_counter() - began
+        try:
+            data = files.load(ready.key(self._index_key(sig, target_context.codegen())))
+            found = None if data is None else self._impl.rebuild(target_context, data)
+        except MemoryError:
+            raise
+        except Exception as error:
+            ready.missing = _reason(error)
+            return None
+        ready.loaded += found is not None
+        return found
+
+    def _save_overload(self, sig: Any, data: Any) -> None:
+        """As numba does it, to the folder that was chosen."""
+        if self._enabled and self._impl.check_cachable(data):
+            Path(self._cache_path).mkdir(parents=True, exist_ok=True)
+            self._cache_file.save(self._index_key(sig, data.codegen), self._impl.reduce(data))
 
     def save_overload(self, sig: Any, data: Any) -> None:
         try:
@@ -82,11 +124,16 @@ class KernelCache(FunctionCache):
 
 
 class SealedFiles(IndexDataCacheFile):
-    """The index of a kernel and the compiled code of each of its versions."""
+    """The index of a kernel and the compiled code of each of its versions.
+
+    ``ours``: it is for us to remove what is damaged.
+    """
+
+    ours = True
 
     def load(self, key: Any) -> Any:
         name = self._load_index().get(key)
-        found = None if name is None else read(Path(self._data_path(name)))
+        found = None if name is None else read(Path(self._data_path(name)), self.ours)
         return found[1] if found is not None and found[0] == key else None
 
     def save(self, key: Any, data: Any) -> None:
@@ -99,7 +146,7 @@ class SealedFiles(IndexDataCacheFile):
             discard(Path(self._data_path(name)), error)
 
     def _load_index(self) -> dict[Any, str]:
-        found = read(Path(self._index_path))
+        found = read(Path(self._index_path), self.ours)
         return found[1] if found is not None and found[0] == self._source_stamp else {}
 
     def _save_index(self, overloads: dict[Any, str]) -> None:
@@ -114,7 +161,13 @@ class SealedFiles(IndexDataCacheFile):
             file.write(body + hashlib.sha256(body).digest())
 
 
-def read(path: Path) -> Any:
+class ShippedFiles(SealedFiles):
+    """Those of a wheel: nothing there is ours to change."""
+
+    ours = False
+
+
+def read(path: Path, remove: bool = True) -> Any:
     """What a sealed file holds, or None: there is no such file, or it was damaged and is gone."""
     try:
         content = memoryview(path.read_bytes())
@@ -127,7 +180,8 @@ def read(path: Path) -> Any:
     except MemoryError:
         raise
     except Exception as error:
-        discard(path, error)
+        if remove:
+            discard(path, error)
         return None
 
 

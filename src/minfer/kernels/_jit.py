@@ -5,7 +5,8 @@
 * the cache lives in a folder named after the version and a hash of all kernel sources, so an edit
   to a helper in one file never leaves a stale kernel of another behind, and an install (or a home)
   that cannot be written to still works, from a temporary folder if need be;
-* a damaged file in it costs a compilation, not the run (:mod:`minfer.kernels._cache`);
+* a damaged file in it costs a compilation, not the run (:mod:`minfer.kernels._cache`), and a wheel
+  may bring machine code along (:mod:`minfer.kernels._ready`);
 * the first real compilation says so once on stderr, because silence for ten seconds looks like a
   hang.
 
@@ -35,16 +36,21 @@ from numba.core import config as _config
 from numba.core import event
 
 from minfer.kernels._cache import LOADING, KernelCache
+from minfer.kernels._ready import FOLDER, Ready
 
 config: Any = _config  # its settings are made at run time, unseen by type checkers
 _HERE = Path(__file__).parent
 
 
 def _source_hash() -> str:
-    digest = hashlib.sha256(f"{numba.__version__} {platform.python_version()}".encode())
+    digest = hashlib.sha256()
     for path in sorted(_HERE.glob("*.py")):
         digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
+    return digest.hexdigest()
+
+
+SOURCES = _source_hash()
+READY = Ready(FOLDER, SOURCES)
 
 
 def _candidates() -> list[Path]:
@@ -73,7 +79,8 @@ def _writable(folder: Path) -> bool:
 
 def cache_dir() -> Path:
     """The folder that holds the compiled kernels of this very version and source."""
-    name = f"kernels-{_source_hash()}"
+    made_by = f"{numba.__version__} {platform.python_version()} {SOURCES}"
+    name = f"kernels-{hashlib.sha256(made_by.encode()).hexdigest()[:12]}"
     asked = os.environ.get("MINFER_CACHE_DIR")
     for place in _candidates():
         if _writable(place / name):
@@ -122,6 +129,11 @@ def compiling() -> float:
     return _SayOnce.spent + running + LOADING[0]
 
 
+def be_quiet() -> None:
+    """No notice from this process: somebody has said already that kernels are compiled."""
+    _SayOnce.said = True
+
+
 event.register("numba:compile", _SayOnce())
 
 _KERNELS: list[Any] = []  # every one that was decorated
@@ -135,7 +147,8 @@ def jit(function: Callable | None = None, /, **options: Any) -> Any:
     config.CACHE_DIR = str(CACHE_DIR)
     try:
         kernel = numba.njit(nogil=True, error_model="numpy", **options)(function)
-        kernel._cache = KernelCache(function)
+        ours = function.__module__.startswith("minfer.kernels.")
+        kernel._cache = KernelCache(function, *((CACHE_DIR, READY) if ours else ()))
     finally:
         config.CACHE_DIR = before
     _KERNELS.append(kernel)
