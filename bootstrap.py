@@ -97,7 +97,8 @@ def main(arguments: list[str]) -> int:
     what, rest = arguments[0], arguments[1:]
     if what == "test":
         install("test,all")
-        return run(PYTHON, "-m", "pytest", *rest, cwd=ROOT)
+        run(PYTHON, "-m", "minfer", "warmup", cwd=ROOT)  # once, for all processes of the tests
+        return run(PYTHON, "-m", "pytest", "-n", "auto", *rest, cwd=ROOT)
     install("")
     if what == "python":
         return run(PYTHON, *rest)

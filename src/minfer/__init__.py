@@ -69,6 +69,8 @@ _LATE = {
     "Status": "minfer.solvers.base",
     "TreeReweighted": "minfer.solvers.trw",
     "Joint": "minfer.joint",
+    "Plan": "minfer.planning",
+    "plan": "minfer.planning",
     "Best": "minfer.queries.best",
     "Query": "minfer.queries.query",
     "Samples": "minfer.queries.samples",
@@ -81,7 +83,9 @@ _LATE = {
     "read": "minfer.io",
     "read_evidence": "minfer.io",
     "read_fg": "minfer.io",
+    "read_mar": "minfer.io",
     "read_native": "minfer.io",
+    "read_pr": "minfer.io",
     "read_uai": "minfer.io",
     "write": "minfer.io",
     "write_fg": "minfer.io",
@@ -99,7 +103,9 @@ if TYPE_CHECKING:
         read,
         read_evidence,
         read_fg,
+        read_mar,
         read_native,
+        read_pr,
         read_uai,
         write,
         write_fg,
@@ -109,6 +115,7 @@ if TYPE_CHECKING:
         write_uai,
     )
     from minfer.joint import Joint
+    from minfer.planning import Plan, plan
     from minfer.prediction import Predictor, predict
     from minfer.queries.best import Best, mpe
     from minfer.queries.influence import influence
@@ -176,6 +183,7 @@ __all__ = [
     "MinferError",
     "ModelError",
     "NotFittedError",
+    "Plan",
     "Predictor",
     "Prepared",
     "Query",
@@ -204,12 +212,15 @@ __all__ = [
     "information",
     "intervals",
     "mpe",
+    "plan",
     "predict",
     "query",
     "read",
     "read_evidence",
     "read_fg",
+    "read_mar",
     "read_native",
+    "read_pr",
     "read_uai",
     "relax",
     "sample",
