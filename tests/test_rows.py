@@ -17,7 +17,7 @@ from minfer.elimination import clique_tree, tree_over
 from minfer.kernels.rows import INPUTS, INPUTS_END, MOST_INPUTS
 from minfer.layout import cells, scopes
 from minfer.solvers import rows as engine
-from minfer.solvers.exact import calibrate
+from minfer.solvers.clique_passes import pass_messages
 from minfer.solvers.rows import Flat, OneRow, RowPlan, Rows, flatten, links
 
 MAX_ASSIGNMENTS = 2000
@@ -429,7 +429,7 @@ def test_calibrated_like_the_tree_in_logarithms() -> None:
     graph = grid(6, 4)
     model, plan = prepared(graph)
     found = plan.run(np.zeros((1, 72)), joints=True)
-    answer = calibrate(model, plan.tree, joints=True)
+    answer = pass_messages(model, plan.tree, joints=True)
     np.testing.assert_allclose(found.probs[0], answer.probs, atol=1e-13)
     assert found.joints is not None
     np.testing.assert_allclose(found.joints[0], answer.joints, atol=1e-13)

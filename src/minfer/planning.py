@@ -19,7 +19,8 @@ from minfer.errors import ContradictionError, RefusedError
 from minfer.factors import FactorGroup
 from minfer.graph import FactorGraph
 from minfer.solvers import tempering
-from minfer.solvers.exact import Exact, cheap_cells, expected_seconds
+from minfer.solvers.clique_passes import cheap_cells, expected_seconds
+from minfer.solvers.exact import Exact
 from minfer.solvers.irreducible import haven, no_messages
 from minfer.solvers.join_graph import JoinGraph
 from minfer.solvers.mean_field import refusal

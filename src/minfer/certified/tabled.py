@@ -56,7 +56,7 @@ class Tabled:
 
     @classmethod
     def of(cls, local: Local) -> Tabled:
-        from minfer.solvers.exact import table_sizes
+        from minfer.solvers.clique_passes import table_sizes
 
         n = local.n_variables
         model, left_out = _in_tables(local.model)

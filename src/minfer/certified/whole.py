@@ -284,7 +284,7 @@ def _marginals(
     """
     from minfer.kernels.ranged import exponentials
     from minfer.kernels.whole import collect, distribute
-    from minfer.solvers.exact import lay_out_inputs
+    from minfer.solvers.clique_passes import lay_out_inputs
 
     n_states, n_psi = len(part.field), len(part.log_psi)
     inputs = lay_out_inputs(part.card, part.off, part.flat, part.toff, n_psi, tree, None)

@@ -28,7 +28,8 @@ from minfer.conditioning import Conditioned
 from minfer.elimination import CliqueTree
 from minfer.errors import ContradictionError, RefusedError
 from minfer.layout import Scopes
-from minfer.solvers.exact import Exact, lay_out_inputs, slices_of
+from minfer.solvers.clique_passes import lay_out_inputs, slices_of
+from minfer.solvers.exact import Exact
 
 #: Cells that are held at a time.
 _BLOCK = 1 << 22

@@ -54,7 +54,7 @@ from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ModelError, RefusedError
 from minfer.factors import Tables, n_entries
 from minfer.graph import FactorGraph, check_graph
-from minfer.solvers.exact import calibrate
+from minfer.solvers.clique_passes import pass_messages
 
 #: Cells of all cliques together that a certificate may visit: about a second.
 MAX_CELLS = 1 << 26
@@ -566,13 +566,13 @@ def _run(
     tree = clique_tree(model, budget)
     if not tree.complete or tree.cells > budget:
         return None
-    answer = calibrate(model, tree, joints=True)
+    answer = pass_messages(model, tree, joints=True)
     n = sum(len(g) * n_entries(g.shape) for g in extra)
     states, joints = answer.probs, answer.joints[len(answer.joints) - n :]
     free = np.repeat(model.fixed < 0, model.graph._n_states)
     if (states[free] < _TINY).any() or (joints < _TINY).any():
         # a zero, or too small for a float? ask again with every weight that is not zero set to 1
-        support = calibrate(_support(model), tree, joints=True)
+        support = pass_messages(_support(model), tree, joints=True)
         possible = support.joints[len(support.joints) - n :]
         states = np.where(support.probs > 0, np.maximum(states, _TINY), states)
         joints = np.where(possible > 0, np.maximum(joints, _TINY), joints)

@@ -32,7 +32,7 @@ from minfer.queries.pruning import prune
 from minfer.queries.query import query
 from minfer.report.cards import Drawing, layered, spread
 from minfer.report.page import page
-from minfer.solvers.exact import calibrate
+from minfer.solvers.clique_passes import pass_messages
 from minfer.words import counted
 
 __all__ = ["Explorer", "explore"]
@@ -212,7 +212,7 @@ def _built_in(graph: FactorGraph) -> tuple[list[dict[str, str]], float | None]:
 def _check_possible(graph: FactorGraph, seen: dict[int, int]) -> None:
     """ContradictionError where the page would begin with what cannot be."""
     model = only_tables(condition(graph.with_evidence(dict[int | str, int | str](seen.items()))))
-    calibrate(model, clique_tree(model))
+    pass_messages(model, clique_tree(model))
 
 
 def _part(
@@ -265,7 +265,7 @@ def _engine(graph: FactorGraph, fixed: bool = False, part: bool = False) -> dict
             f"{tree.cells:,.0f} cells, and a page computes with up to {MAX_CELLS:,}; "
             f"{_smaller(fixed, part)}"
         )
-    calibrate(model, tree)  # a model that contradicts itself is told here, not in the page
+    pass_messages(model, tree)  # a model that contradicts itself is told here, not in the page
     flat, (at, log_psi) = scopes(model.groups), cells(model.groups)
     return {
         "card": model.graph._n_states.tolist(),

@@ -18,13 +18,8 @@ from minfer.errors import RefusedError
 from minfer.graph import FactorGraph
 from minfer.solvers.base import LogZ, Marginals, check_start
 from minfer.solvers.bp import BeliefPropagation
-from minfer.solvers.exact import (
-    Exact,
-    cheap_cells,
-    count_assignments,
-    expected_seconds,
-    solve,
-)
+from minfer.solvers.clique_passes import cheap_cells, expected_seconds
+from minfer.solvers.exact import Exact, count_assignments, solve
 from minfer.solvers.iteration import clock
 from minfer.words import counted
 

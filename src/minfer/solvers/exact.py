@@ -1,14 +1,9 @@
 """Exact marginals and log Z: message passing in a clique tree, or plain enumeration.
 
 A clique tree (:mod:`minfer.elimination`) is a tree of overlapping sets of variables, each factor
-inside one of them. Messages over the overlaps, first towards the roots and then back,
-
-    up_c(s) = log sum_{x_c ~ s} exp( factors of c + up messages of c's children ),
-
-make every clique's product of factors and messages its exact marginal (Lauritzen & Spiegelhalter
-1988; Shafer & Shenoy 1990). Time and memory grow with the cells of the cliques, so the solver
-refuses models that are too wide rather than trying. Messages stay in log space and are scaled to
-maximum 0; zero probabilities are minus infinity throughout.
+inside one of them. Two passes of messages (:mod:`minfer.solvers.clique_passes`) give all marginals.
+Time and memory grow with the cells of the cliques, so the solver refuses models that are too wide
+rather than trying.
 """
 
 from __future__ import annotations
@@ -16,29 +11,22 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_choice, check_number, check_seconds
-from minfer.conditioning import Conditioned, condition
+from minfer.conditioning import condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, RefusedError
-from minfer.factors import MAX_TABLE_CELLS, Tables, n_entries
 from minfer.graph import FactorGraph, check_graph
-from minfer.layout import Scopes, cells, scopes
 from minfer.solvers.base import LogZ, Marginals, Status
-
-if TYPE_CHECKING:
-    from minfer.solvers.prepared import Prepared
+from minfer.solvers.clique_passes import check_clock, check_tree
+from minfer.solvers.prepared import Prepared, PreparedExact, solve
 
 MAX_ASSIGNMENTS = 1 << 24  # enumeration refuses beyond
-NS_PER_CELL, NS_PER_CLIQUE = 14.0, 5000.0  # both passes, measured; 8 to 20 ns a cell
-_SLICE_CELLS = float(1 << 24)  # cells between two looks at the clock
-_NO_SIZES = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -87,313 +75,11 @@ class Exact:
 
     def prepare(self, graph: FactorGraph) -> Prepared:
         """Everything that depends on the structure alone, done once; see :class:`Prepared`."""
-        from minfer.solvers.prepared import PreparedExact
-
         return PreparedExact(self, graph)
 
     def check(self, tree: CliqueTree) -> None:
         """Raise RefusedError where the tree is beyond the limits."""
-        gib = max(2.0 ** (tree.largest + 3.0 - 30.0), tree.memory / 2**30)
-        seconds = expected_seconds(tree)
-        if gib > self.max_gib:
-            limit = f"the limit is max_gib={self.max_gib:g}"
-        elif not tree.complete:
-            limit = "the search for an elimination order was given up"
-        elif self.time_limit is not None and seconds > 4.0 * self.time_limit:
-            limit = f"the limit is time_limit={self.time_limit:g} s"
-        else:
-            return
-        clique = f"a clique of {tree.width + 1} variables and 2^{tree.largest:.1f} cells"
-        cost = f"{_size(gib)} and {_duration(seconds)}"
-        if tree.complete:
-            what = f"the model needs {clique}, about {cost}"
-        else:
-            more = f"and more with {tree.left:,} variables to go"
-            what = f"the model needs {clique}, {more}: over {cost}"
-        raise RefusedError(
-            f"Exact: {what}; {limit}. BeliefPropagation answers approximately, in time linear in "
-            "the model"
-        )
-
-
-def cheap_cells(model: Conditioned) -> int:
-    """Cells of all cliques up to which the exact answer is worth its time: about ten seconds.
-
-    Less on large models, where belief propagation and the search for an order both take a while.
-    """
-    return 2**29 if int((model.fixed < 0).sum()) <= 20_000 else 2**24
-
-
-def expected_seconds(tree: CliqueTree) -> float:
-    """What the two passes should take, roughly."""
-    return 1e-9 * (NS_PER_CELL * tree.cells + NS_PER_CLIQUE * len(tree.parent))
-
-
-def solve(
-    name: str,
-    graph: FactorGraph,
-    model: Conditioned,
-    tree: CliqueTree,
-    began: float,
-    deadline: float = math.inf,
-) -> Marginals:
-    """The exact answer from a clique tree already built over ``only_tables(condition(graph))``."""
-    planned = time.perf_counter()
-    answer = calibrate(model, tree, deadline=deadline)
-    done = time.perf_counter()
-    probs = answer.probs[: int(graph._offsets[-1])]  # auxiliary variables lie behind
-    return Marginals(
-        graph, probs, name, Status.EXACT, LogZ.EXACT,
-        timings={"order": planned - began, "messages": done - planned},
-        state=CliqueTreeState(graph, model, tree, answer.probs, answer.log_z),
-    )  # fmt: skip
-
-
-def _size(gib: float) -> str:
-    return f"{gib:.3g} GiB" if gib < 1e4 else f"{gib:.1e} GiB"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 300.0:
-        return f"{seconds:.2g} s"
-    return f"{seconds / 3600.0:.2g} hours" if seconds < 3e5 else f"{seconds / 86400.0:.2g} days"
-
-
-# ---------------------------------------------------------------- the two passes
-
-
-class Inputs(NamedTuple):
-    """The clique tree as the kernels read it. C cliques, I inputs (fields, tables, messages)."""
-
-    card: NDArray[np.int32]  # (V,)
-    clique_ptr: NDArray[np.int64]  # (C+1,)
-    clique_var: NDArray[np.int32]
-    n_res: NDArray[np.int32]  # (C,) variables eliminated here, the clique's first
-    message: NDArray[np.int64]  # (C+1,) where each clique's message lies among the values
-    in_ptr: NDArray[np.int64]  # (C+1,) inputs of each clique
-    in_src: NDArray[np.int64]  # (I,) where an input's entries lie among the values
-    in_out: NDArray[np.int64]  # (I,) where its marginal goes, or -1
-    in_child: NDArray[np.int64]  # (I,) the child that sends it, or -1
-    in_scope: NDArray[np.int64]  # (I,) where its scope begins
-    in_arity: NDArray[np.int64]  # (I,)
-    scope: NDArray[np.int32]  # the tables' scopes, then clique_var
-    n_scope: int  # where clique_var begins in scope
-    n_out: int  # entries of the result; scratch lies behind
-
-
-class Calibrated(NamedTuple):
-    probs: NDArray[np.float64]  # (sum S,)
-    log_z: float
-    joints: NDArray[np.float64]  # the tables' marginals end to end, if asked for
-
-
-def calibrate(
-    model: Conditioned, tree: CliqueTree, joints: bool = False, deadline: float = math.inf
-) -> Calibrated:
-    """Run both passes; with ``joints`` also the marginals of the tables, ordered as flattened."""
-    from minfer.kernels.cliques import SPARE, collect, distribute
-
-    graph, flat, (toff, log_psi) = model.graph, scopes(model.groups), cells(model.groups)
-    sizes = table_sizes(graph._n_states, flat) if joints else np.zeros(0, dtype=np.int64)
-    inputs = lay_out_inputs(
-        graph._n_states, graph._offsets, flat, toff, len(log_psi), tree, sizes if joints else None
-    )
-    n_states = len(model.field)
-    n_given = n_states + len(log_psi)
-    spare = SPARE if tree.largest > 11.0 else 0  # small cliques have nothing to bundle
-    values = np.empty(int(inputs.message[-1]) + spare)
-    values[:n_states] = model.field
-    values[n_states:n_given] = log_psi
-    out = np.zeros(inputs.n_out + int(tree.scratch_cells) + spare)
-    scale = np.zeros(len(tree.parent))
-    for first, stop in slices_of(tree):
-        _check_clock(deadline)
-        if collect(inputs, first, stop, values, scale) >= 0:
-            raise ContradictionError(
-                "every assignment has probability zero: the model's zeros, or the model's zeros "
-                "and the evidence, contradict each other"
-            )
-    for first, stop in reversed(slices_of(tree)):
-        _check_clock(deadline)
-        distribute(inputs, first, stop, values, scale, out)
-    probs = _normalise(model, out[:n_states])
-    joint = _normalise_joints(out[n_states : inputs.n_out].copy(), sizes)
-    constant = model.constant
-    if model.has_fixed:
-        known = np.flatnonzero(model.fixed >= 0)
-        constant += float(model.field[graph._offsets[known] + model.fixed[known]].sum())
-    return Calibrated(probs, constant + float(scale.sum()), joint)
-
-
-def table_sizes(n_states: NDArray[np.int32], flat: Scopes) -> NDArray[np.int64]:
-    """Cells of each table, shape (F,)."""
-    if len(flat.ids) == 0:
-        return np.zeros(0, dtype=np.int64)
-    return np.multiply.reduceat(n_states[flat.scope].astype(np.int64), flat.fptr[:-1])
-
-
-def lay_out_inputs(
-    card: NDArray[np.int32],
-    off: NDArray[np.int64],
-    flat: Scopes,
-    toff: NDArray[np.int64],
-    n_psi: int,
-    tree: CliqueTree,
-    sizes: NDArray[np.int64] | None,
-) -> Inputs:
-    """Lay out inputs by clique. ``sizes``: of the tables, if their marginals are wanted."""
-    from minfer.kernels.cliques import place_inputs
-
-    message = np.empty(len(tree.parent) + 1, dtype=np.int64)
-    message[0] = int(off[-1]) + n_psi
-    message[1:] = tree.separator_cells
-    np.cumsum(message, out=message)
-    scope = np.concatenate([flat.scope, tree.variables])
-    in_ptr, source, out, child, where, arity, n_out = place_inputs(
-        off, flat.fptr, toff, tree.ptr, tree.variables, tree.n_eliminated, tree.parent, tree.home,
-        tree.position, scope, message, n_psi, _NO_SIZES if sizes is None else sizes,
-        sizes is not None,
-    )  # fmt: skip
-    return Inputs(
-        card=card,
-        clique_ptr=tree.ptr,
-        clique_var=tree.variables,
-        n_res=tree.n_eliminated,
-        message=message,
-        in_ptr=in_ptr,
-        in_src=source,
-        in_out=out,
-        in_child=child,
-        in_scope=where,
-        in_arity=arity,
-        scope=scope,
-        n_scope=len(flat.scope),
-        n_out=n_out,
-    )
-
-
-def slices_of(tree: CliqueTree) -> list[tuple[int, int]]:
-    """Ranges of cliques between two looks at the clock."""
-    if tree.cells <= _SLICE_CELLS:
-        return [(0, len(tree.parent))]
-    which = (np.cumsum(tree.clique_cells) / _SLICE_CELLS).astype(np.int64)
-    stops = [*(np.flatnonzero(np.diff(which)) + 1).tolist(), len(which)]
-    return list(zip([0, *stops[:-1]], stops))
-
-
-def _check_clock(deadline: float) -> None:
-    if time.perf_counter() > deadline:
-        raise RefusedError(
-            "Exact: the time limit passed before the answer was complete; raise time_limit, "
-            "or use BeliefPropagation, which answers approximately"
-        )
-
-
-def _normalise(model: Conditioned, probs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Marginals summing to 1, the fixed variables' included."""
-    offsets = model.graph._offsets
-    if model.has_fixed:
-        known = np.flatnonzero(model.fixed >= 0)
-        probs[offsets[known] + model.fixed[known]] = 1.0
-    if len(probs):
-        total = np.add.reduceat(probs, offsets[:-1])
-        probs = probs / np.repeat(total, model.graph._n_states)
-    return probs
-
-
-def _normalise_joints(joints: NDArray, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    if len(sizes):
-        first = np.cumsum(sizes) - sizes
-        joints /= np.repeat(np.add.reduceat(joints, first), sizes)
-    return joints
-
-
-@dataclass(eq=False)
-class CliqueTreeState:
-    """Model and tree. The factors' marginals are computed, all at once, when one is asked for."""
-
-    graph: FactorGraph
-    model: Conditioned  # in tables, perhaps with auxiliary variables
-    tree: CliqueTree
-    probs: NDArray[np.float64]
-    value: float
-    _all: tuple[NDArray[np.float64], NDArray[np.int64]] | None = None
-
-    def log_z(self) -> float:
-        return self.value
-
-    def factor(self, factor: int) -> NDArray[np.float64]:
-        """Exact joint marginal over a factor's scope."""
-        graph = self.graph
-        factor = graph.factor_index(factor)
-        shape = tuple(int(s) for s in graph._n_states[graph.scope(factor)])
-        return self.factors(np.array([factor]))[0].reshape(shape)
-
-    def factors(self, factors: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Exact joint marginals of factors of one shape, (n, cells)."""
-        if self.graph.arity[factors[0]] == 0:
-            return np.ones((len(factors), 1))
-        return replace(self.model, graph=self.graph).joints(factors, self.probs, self._joints)
-
-    def _joints(self, factors: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
-        joints, first = _all_joints(self.model, self.tree) if self._all is None else self._all
-        self._all = joints, first
-        at = first[factors]
-        if (at < 0).any():
-            _check_cells(len(shape), n_entries(shape))
-        found = np.empty((len(factors), math.prod(shape)))
-        found[at >= 0] = joints[at[at >= 0][:, None] + np.arange(math.prod(shape))]
-        for k in np.flatnonzero(at < 0):
-            scope = self.graph.scope(int(factors[k]))
-            found[k] = self._joint(scope[self.model.fixed[scope] < 0])
-        return found
-
-    def joint(self, variables: list[int]) -> NDArray[np.float64]:
-        """Exact joint marginal of any variables: in a tree that holds them together."""
-        fixed = self.model.fixed[variables]
-        free = np.array(variables, dtype=np.int32)[fixed < 0]
-        out = np.zeros([int(self.graph._n_states[v]) for v in variables])
-        shape = tuple(int(self.graph._n_states[v]) for v in free)
-        table = np.ones(())
-        if len(free) == 1:
-            lo = int(self.graph._offsets[free[0]])
-            table = self.probs[lo : lo + shape[0]]
-        elif len(free):
-            table = self._joint(free).reshape(shape)
-        out[tuple(int(f) if f >= 0 else slice(None) for f in fixed)] = table
-        return out
-
-    def _joint(self, free: NDArray[np.int32]) -> NDArray[np.float64]:
-        """In a tree that covers these variables: of a factor that became a chain, or a constant."""
-        shape = tuple(int(s) for s in self.graph._n_states[free])
-        nothing = np.zeros((1, n_entries(shape)))
-        extra = Tables(np.full(1, self.graph.n_factors), free[None, :], shape, nothing)
-        model = replace(self.model, groups=(*self.model.groups, extra))
-        tree = clique_tree(model)
-        Exact().check(tree)
-        joints, first = _all_joints(model, tree)
-        at = first[self.graph.n_factors]
-        return joints[at : at + n_entries(shape)]
-
-
-def _check_cells(n_variables: int, n_cells: int) -> None:
-    if n_cells > MAX_TABLE_CELLS:
-        raise RefusedError(
-            f"Exact: a joint marginal over {n_variables} unobserved variables is too large "
-            f"({MAX_TABLE_CELLS:,} cells); ask for those of the variables"
-        )
-
-
-def _all_joints(
-    model: Conditioned, tree: CliqueTree
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """The tables' marginals end to end, and where each factor's begin (F,), -1 for none."""
-    flat = scopes(model.groups)
-    sizes = table_sizes(model.graph._n_states, flat)
-    first = np.full(max(model.graph.n_factors, int(flat.ids.max(initial=-1)) + 1), -1)
-    own = flat.ids >= 0  # not those of chains
-    first[flat.ids[own]] = (np.cumsum(sizes) - sizes)[own]
-    return calibrate(model, tree, joints=True).joints, first
+        check_tree(tree, self.max_gib, self.time_limit)
 
 
 # ---------------------------------------------------------------- enumeration
@@ -453,7 +139,7 @@ def _assignments(
         )
     step = max(1, (1 << 20) // max(graph.n_variables, graph.n_factors, 1))
     for first in range(0, n, step):
-        _check_clock(deadline)
+        check_clock(deadline)
         number = np.arange(first, min(first + step, n))
         x = np.empty((len(number), graph.n_variables), dtype=np.int64)
         for v in range(graph.n_variables - 1, -1, -1):  # the last variable fastest

@@ -795,7 +795,8 @@ def _runner(
     marginals: Marginals, solver: Solver | None
 ) -> Callable[[NDArray[np.float64]], Marginals]:
     """The solver behind an answer, run with a field tilted and with next to no tolerance."""
-    from minfer.solvers.exact import CliqueTreeState, EnumeratedState, Exact
+    from minfer.solvers.clique_passes import CliqueTreeState
+    from minfer.solvers.exact import EnumeratedState, Exact
     from minfer.solvers.mean_field import MeanField, MeanFieldState
 
     graph, state = marginals.graph, marginals.state

@@ -19,10 +19,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.conditioning import condition
+from minfer.decomposition import only_tables
+from minfer.elimination import clique_tree
 from minfer.errors import RefusedError
 from minfer.factors import MAX_TABLE_CELLS
 from minfer.graph import FactorGraph
 from minfer.message_state import MessageState
+from minfer.solvers.clique_passes import CliqueTreeState, check_tree, pass_messages
 
 if TYPE_CHECKING:
     from minfer.solvers.base import Marginals
@@ -90,8 +94,6 @@ def _tied(m: Marginals, net: _Bipartite, part: list[int]) -> NDArray[np.float64]
             p = np.array(m[v])
             scopes.append([v])
             tables.append(np.where(p > 0.0, np.where(p > 0.0, p, 1.0) ** (1 - d), 0.0))
-    from minfer.solvers.exact import Exact
-
     number = {v: k for k, v in enumerate(sorted(degree))}
     with np.errstate(divide="ignore"):
         graph = FactorGraph.from_tables(
@@ -99,7 +101,12 @@ def _tied(m: Marginals, net: _Bipartite, part: list[int]) -> NDArray[np.float64]
             [[number[v] for v in scope] for scope in scopes],
             [np.log(table) for table in tables],
         )
-    return joint_table(Exact()(graph), [number[v] for v in part])
+    model = only_tables(condition(graph))
+    cliques = clique_tree(model)
+    check_tree(cliques)
+    found = pass_messages(model, cliques)
+    state = CliqueTreeState(graph, model, cliques, found.probs, found.log_z)
+    return state.joint([number[v] for v in part])
 
 
 def _refused(m: Marginals, part: list[int]) -> RefusedError:

@@ -36,7 +36,7 @@ from minfer.graph import FactorGraph, check_graph
 from minfer.layout import lay_out
 from minfer.message_state import gives_all
 from minfer.solvers.base import LogZ, Marginals, Solver, Status, check_start
-from minfer.solvers.exact import CliqueTreeState, Exact, solve
+from minfer.solvers.clique_passes import CliqueTreeState, pass_messages
 from minfer.states import is_missing
 from minfer.wiring import Mesh, refill
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from minfer.solvers.abreast import Structure
     from minfer.solvers.batch import Batch, Rows
     from minfer.solvers.bp import BeliefPropagation
+    from minfer.solvers.exact import Exact
     from minfer.solvers.gibbs import Gibbs
     from minfer.solvers.mean_field import MeanField
     from minfer.solvers.rows import RowPlan
@@ -320,6 +321,26 @@ class PreparedLayout(Prepared):
         self.solver.check(model)
         parts = lay_out(model, self.layout)
         return self.solver.run(call.whole, model, parts, call.start, call.began)
+
+
+def solve(
+    name: str,
+    graph: FactorGraph,
+    model: Conditioned,
+    tree: CliqueTree,
+    began: float,
+    deadline: float = math.inf,
+) -> Marginals:
+    """The exact answer from a clique tree already built over ``only_tables(condition(graph))``."""
+    planned = time.perf_counter()
+    answer = pass_messages(model, tree, deadline=deadline)
+    done = time.perf_counter()
+    probs = answer.probs[: int(graph._offsets[-1])]  # auxiliary variables lie behind
+    return Marginals(
+        graph, probs, name, Status.EXACT, LogZ.EXACT,
+        timings={"order": planned - began, "messages": done - planned},
+        state=CliqueTreeState(graph, model, tree, answer.probs, answer.log_z),
+    )  # fmt: skip
 
 
 class PreparedExact(Prepared):

@@ -63,7 +63,7 @@ class Flat(NamedTuple):
     @property
     def sizes(self) -> NDArray[np.int64]:
         """Cells of each table, (F,)."""
-        from minfer.solvers.exact import table_sizes
+        from minfer.solvers.clique_passes import table_sizes
 
         return table_sizes(self.card, Scopes(self.ids, self.fptr, self.scope))
 

@@ -35,7 +35,7 @@ from minfer.errors import RefusedError, SettingsError
 from minfer.factors import FactorGroup, Tables
 from minfer.graph import FactorGraph
 from minfer.solvers.base import LogZ, Marginals, Status, check_start
-from minfer.solvers.exact import calibrate
+from minfer.solvers.clique_passes import pass_messages
 from minfer.solvers.iteration import clock
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ class _Climb:
                 scope = self.model.groups[part.group]._scope[part.rows, part.inside[0]]
                 at = local[number[scope]][:, None] + np.arange(table.shape[1])
                 np.add.at(field, at, table)
-        found = calibrate(
+        found = pass_messages(
             replace(block.model, field=field, groups=tuple(groups)), block.tree, joints=True
         )
         moved = float(np.abs(found.probs - self.q[block.states]).max(initial=0.0))
