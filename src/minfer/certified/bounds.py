@@ -10,7 +10,6 @@ at Ctrl-C. A method works in portions, in an order that depends on the model alo
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from minfer.certified.result import METHODS
 from minfer.certified.rounding import down, probability_from_odds, up
 from minfer.errors import ContradictionError
 from minfer.graph import FactorGraph
+from minfer.solvers.iteration import clock as wall_clock
 
 CODE = {name: np.uint8(k) for k, name in enumerate(METHODS)}
 #: An offer that shrinks no interval by this much, relatively, does not count as one.
@@ -112,12 +112,6 @@ class Bounds:
         self.codes[variables[better]] = CODE[method]
 
 
-def _clock() -> float:
-    from minfer.kernels._jit import compiling
-
-    return time.perf_counter() - compiling()
-
-
 class Scratch:
     """Arrays that threads borrow: one set for each that is at work, made when there is none."""
 
@@ -150,7 +144,7 @@ class Meter:
         workers: int = 1,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self._clock = clock or _clock
+        self._clock = clock or wall_clock
         self._began = self._clock()
         self._deadline = None if time_limit is None else self._began + time_limit
         self._most = work
