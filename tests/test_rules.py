@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import random
@@ -112,6 +113,26 @@ def test_conditions_queries_and_reasons():
     assert why.reasons[0].text == "friends(Anna, Bob) ^ smokes(Anna) => smokes(Bob)"
     assert why.reasons[0].push == pytest.approx(1.5)
     assert "evidence says it is true" in str(after.explain("smokes(Anna)"))
+
+
+@pytest.mark.parametrize("rule", ["a(x) ^ b(x)", "!(a(x) v !b(x))", "FORALL y (a(y) ^ b(x))"])
+@pytest.mark.parametrize("weight", [2.0, -1.5, -800.0, 800.0])
+def test_reasons_have_the_weight_of_their_rule(rule, weight):
+    program = Rules(unbound="domain").open("a", ["T"], types=("o",))
+    program.open("b", ["T"], types=("o",)).rule(rule, weight=weight)
+    answer = program.infer()
+    (reason,) = answer.explain("b(T)").reasons
+    assert reason.weight == weight
+    p = answer.probability("a(T)") if rule[0] != "!" else answer.probability("!a(T)")
+    with np.errstate(divide="ignore"):
+        expected = np.logaddexp(np.log1p(-p), np.log(p) + weight)
+    assert reason.push == pytest.approx(expected)
+
+
+def test_reasons_of_every_clause_of_a_split_rule():
+    program = Rules(split=True).open("f", [("A", "B"), ("A", "C")]).open("s", ["A"])
+    program.rule("2: (EXIST y f(x, y)) ^ s(x)")
+    assert [r.rule for r in program.infer().explain("f(A, B)").reasons] == [program.rules[0].text]
 
 
 def test_objectives_leave_groundings_out():
@@ -421,3 +442,38 @@ def test_the_command_line(smokers, monkeypatch):
     assert "!Smokes(Anna) v Cancer(Anna)" in got.stdout
     got = runner.invoke(app, ["rules", "run", "prog.mln", "evidence.db", "-q", "Cancr"])
     assert got.exit_code == 3
+
+
+def test_lazy_grounding_on_the_command_line(smokers, monkeypatch):
+    from typer.testing import CliRunner
+
+    from minfer.cli import app
+
+    monkeypatch.chdir(smokers)
+    runner = CliRunner()
+
+    def run(*more: str):
+        return runner.invoke(app, ["rules", *more[:1], "prog.mln", "evidence.db", *more[1:]])
+
+    told = json.loads(
+        run("run", "-o", "o.csv", "--json", "--tolerance", "0.01", "--threshold", "0.1",
+            "--rounds", "1", "--sums", "0", "--threads", "1", "--memory-limit", "1GB").stdout
+    )  # fmt: skip
+    assert told["lazily"]["thresholds"][0] == 0.1
+    assert told["lazily"]["agreed"] is True
+    assert told["error_estimate"] <= 0.01
+    lazy = run("run", "--grounding", "lazy", "--factor-cost", "0.001", "-o", "o.csv")
+    assert "threshold 0.001" in lazy.stderr
+    assert "lazily" not in json.loads(
+        run("run", "--grounding", "full", "--max-factors", "2", "-o", "o.csv", "--json").stdout
+    )
+    assert "P(Cancer(Anna))" in run("explain", "-a", "Cancer(Anna)", "--threshold", "1e-6").stdout
+    for more, text in (
+        (("--grounding", "some"), "auto, full or lazy"),
+        (("--grounding", "full", "--threshold", "0.1"), "--grounding lazy"),
+        (("--threshold", "0"), "above 0"),
+        (("--grounding", "lazy", "--max-factors", "3"), "needs the gains of all"),
+    ):
+        failed = run("run", *more)
+        assert failed.exit_code != 0
+        assert text in failed.stderr

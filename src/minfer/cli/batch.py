@@ -238,7 +238,7 @@ def run(
     """
     from minfer.batch import RunModels
 
-    objective, options = _reduction(
+    objective, options = reduction(
         reduce_,
         {"factor_cost": factor_cost, "max_divergence": max_divergence, "max_factors": max_factors},
         method,
@@ -362,7 +362,7 @@ def status(
 # ---------------------------------------------------------------------- inside
 
 
-def _reduction(wanted: bool, limits: dict[str, Any], method: str | None) -> tuple[Any, Any]:
+def reduction(wanted: bool, limits: dict[str, Any], method: str | None) -> tuple[Any, Any]:
     """The objective and the options of ``infer`` that a command line asks for."""
     if not wanted and method is None and all(limits[name] is None for name in LIMITS):
         return None, ()

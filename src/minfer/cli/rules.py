@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from minfer.cli.batch import reduction
+from minfer.cli.denoise import shared_option
 from minfer.cli.failures import UsageError
 from minfer.cli.options import OUTPUT_PANEL, Json, Strict, make_solver, solver_options
 from minfer.cli.progress import wait_for
 
 if TYPE_CHECKING:
     from minfer.rules import Rules
+    from minfer.rules.answer import Answer
 
 rules = typer.Typer(name="rules")
 
@@ -48,6 +51,54 @@ Memory = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(metavar="2GB", help="Memory of the database; beyond that it spills to disk."),
 ]
+Threads = Annotated[int, typer.Option(min=1, metavar="N", help="Threads of the database.")]
+GROUNDING_PANEL = "Grounding"
+How = Annotated[
+    str,
+    typer.Option(
+        "--grounding",
+        metavar="WORD",
+        help="auto (lazy where counts say that there are many more groundings than rows), full "
+        "(build all) or lazy (build those that matter).",
+        rich_help_panel=GROUNDING_PANEL,
+    ),
+]
+Threshold = Annotated[
+    Optional[float],  # noqa: UP045
+    typer.Option(
+        metavar="G",
+        help="Lazy: groundings become factors from this gain on; with --tolerance, where lowering "
+        "it begins.",
+        rich_help_panel=GROUNDING_PANEL,
+    ),
+]
+Tolerance = Annotated[
+    Optional[float],  # noqa: UP045
+    typer.Option(
+        metavar="X",
+        help="Lazy: lower the threshold until two answers differ by no more than this on average. "
+        "Default: 0.001 where no threshold is given.",
+        rich_help_panel=GROUNDING_PANEL,
+    ),
+]
+Rounds = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Lazy: rounds of selection, each with the marginals of the one before. Default: 2.",
+        rich_help_panel=GROUNDING_PANEL,
+    ),
+]
+Sums = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(
+        min=0,
+        metavar="N",
+        help="Lazy: how often messages of what is not built are summed. Default: 1.",
+        rich_help_panel=GROUNDING_PANEL,
+    ),
+]
 _MOST = 30_000_000.0
 
 
@@ -79,6 +130,23 @@ def _read(
     return Rules.read(program, evidence or (), asked, **settings)
 
 
+def _asked(grounding: str, *lazy: Any) -> dict[str, Any]:
+    """The options of grounding that were given, as :meth:`minfer.Rules.infer` takes them."""
+    if grounding not in ("auto", "full", "lazy"):
+        raise UsageError(f"--grounding is auto, full or lazy, not {grounding!r}")
+    names = ("threshold", "tolerance", "rounds", "sums")
+    given = {name: value for name, value in zip(names, lazy) if value is not None}
+    if given and grounding == "full":
+        raise UsageError(f"--{next(iter(given))} is for --grounding lazy")
+    return {"grounding": "lazy" if given else grounding, **given}
+
+
+def _infer(made: Rules, settings: dict[str, Any], asked: dict[str, Any]) -> Answer:
+    named = any(v is not None for v in settings.values())
+    solver = make_solver(settings) if named else None
+    return wait_for("grounding and inferring", lambda: made.infer(solver=solver, **asked))
+
+
 @rules.command()
 @solver_options
 def run(
@@ -106,6 +174,20 @@ def run(
     split: Split = True,
     max_groundings: Most = _MOST,
     memory_limit: Memory = None,
+    threads: Threads = 1,
+    grounding: How = "auto",
+    threshold: Threshold = None,
+    tolerance: Tolerance = None,
+    rounds: Rounds = None,
+    sums: Sums = None,
+    reduce_: Annotated[bool, shared_option("reduce", "Infer in the part that matters.")] = False,
+    factor_cost: Annotated[Optional[float], shared_option("factor_cost")] = None,  # noqa: UP045
+    max_divergence: Annotated[Optional[float], shared_option("max_divergence")] = None,  # noqa: UP045
+    max_factors: Annotated[Optional[int], shared_option("max_factors")] = None,  # noqa: UP045
+    method: Annotated[
+        Optional[str],  # noqa: UP045
+        shared_option("method", "compensated (default) or paper; for --grounding full."),
+    ] = None,
     json: Json = False,
     strict: Strict = False,
     **settings: Any,
@@ -116,16 +198,26 @@ def run(
     Examples:
       minfer rules run prog.mln evidence.db --query category -o out.csv
       minfer rules run prog.mln evidence.db --solver gibbs --n-sweeps 5000
+      minfer rules run prog.mln evidence.db --grounding lazy --tolerance 0.002
     """
     if json and out == "-":
         raise UsageError("--json goes to standard output: name a file for the answer by -o")
+    limits = {
+        "factor_cost": factor_cost,
+        "max_divergence": max_divergence,
+        "max_factors": max_factors,
+    }
+    asked = _asked(grounding, threshold, tolerance, rounds, sums)
+    objective, options = reduction(reduce_, limits, method)
+    if objective is not None:
+        if grounding == "lazy" and method is None:
+            options = ()  # sums are its compensation
+        asked |= {"objective": objective, **dict(options)}
     made = _read(
         program, evidence, query, split=split, max_groundings=max_groundings,
-        memory_limit=memory_limit,
+        memory_limit=memory_limit, threads=threads,
     )  # fmt: skip
-    named = any(v is not None for v in settings.values())
-    solver = make_solver(settings) if named else None
-    answer = wait_for("grounding and inferring", lambda: made.infer(solver=solver))
+    answer = _infer(made, settings, asked)
     n = answer.write(out, made.queried, known)
     facts = {
         "program": program,
@@ -137,6 +229,17 @@ def run(
         "seconds": answer.timings,
         "out": out,
     }
+    if answer.lazily is not None or answer.result is not None:
+        facts |= {"kept": answer.kept, "error_estimate": answer.error_estimate}
+    if answer.lazily is not None:
+        how = answer.lazily
+        facts["lazily"] = {
+            "thresholds": how.thresholds,
+            "differences": how.differences,
+            "tolerance": how.tolerance,
+            "agreed": how.agreed,
+            "notes": how.notes,
+        }
     if json:
         from minfer.cli import render
 
@@ -194,6 +297,14 @@ def explain(
         ),
     ] = 10,
     split: Split = True,
+    max_groundings: Most = _MOST,
+    memory_limit: Memory = None,
+    threads: Threads = 1,
+    grounding: How = "auto",
+    threshold: Threshold = None,
+    tolerance: Tolerance = None,
+    rounds: Rounds = None,
+    sums: Sums = None,
     json: Json = False,
     **settings: Any,
 ) -> None:
@@ -205,10 +316,12 @@ def explain(
     """
     if not atom:
         raise UsageError('--atom says which one: --atom "smokes(Anna)"')
-    made = _read(program, evidence, query, split=split)
-    named = any(v is not None for v in settings.values())
-    solver = make_solver(settings) if named else None
-    answer = wait_for("grounding and inferring", lambda: made.infer(solver=solver))
+    asked = _asked(grounding, threshold, tolerance, rounds, sums)
+    made = _read(
+        program, evidence, query, split=split, max_groundings=max_groundings,
+        memory_limit=memory_limit, threads=threads,
+    )  # fmt: skip
+    answer = _infer(made, settings, asked)
     found = answer.explain(atom, rows)
     if json:
         from dataclasses import asdict

@@ -8,6 +8,7 @@ up to the whole; they say which groundings matter, and which way.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ from minfer.rules.formulas import (
     Term,
     Variable,
 )
-from minfer.rules.ground import Block
+from minfer.rules.ground import Block, Part
 from minfer.rules.model import block_weights, weight_of
 from minfer.rules.parse import parse_atom
 from minfer.words import visible
@@ -103,7 +104,6 @@ def explain_atom(answer: Answer, text: str, n: int) -> Explanation:
     grounding = answer.grounding
     reasons: list[Reason] = []
     total = 0
-    easy = {part.rule for part in rules.grounder.parts if rules.grounder.easy(part)}
     if known == 2:
         for part in rules.grounder.parts:
             if rules.grounder.easy(part):
@@ -111,7 +111,7 @@ def explain_atom(answer: Answer, text: str, n: int) -> Explanation:
                 total += len(found)
                 reasons += found
         for block in grounding.blocks:
-            if block.rule in easy and block.positive is not None:
+            if block.plain:
                 continue
             rule = rules.rules[block.rule]
             rows = np.flatnonzero((block.scope == ident).any(axis=1))
@@ -124,7 +124,7 @@ def explain_atom(answer: Answer, text: str, n: int) -> Explanation:
                     ", ..." if len(others) > 6 else ""
                 )
                 text_of = f"{rule.text}, with {words}" if others else rule.text
-                reasons.append(Reason(text_of, rule.text, float(w[row]), push))
+                reasons.append(Reason(text_of, rule.text, _shown(float(w[row]), block), push))
         reasons += _unique_reasons(answer, ident)
     reasons.sort(key=lambda r: -abs(r.push))
     name = store.atom_texts([ident])[0]
@@ -134,7 +134,7 @@ def explain_atom(answer: Answer, text: str, n: int) -> Explanation:
     )
 
 
-def _bindings(answer: Answer, part: Any, ident: int) -> Any:
+def _bindings(answer: Answer, part: Part, ident: int) -> Iterator[Reason]:
     """Reasons from a clause of plain literals, with the values of its variables."""
     rules, store = answer.rules, answer.rules.store
     rule, p = rules.rules[part.rule], answer.probabilities
@@ -175,9 +175,22 @@ def _bindings(answer: Answer, part: Any, ident: int) -> Any:
                 elif i >= 0 and i not in met:
                     met.add(i)
                     false *= 1 - p[i] if x.positive else p[i]
-            c = 1.0 if math.isinf(w) else -math.expm1(-w)
-            push = -sign * (math.log1p(-c * false) if c * false < 1 else -math.inf)
-            yield Reason(str(substituted(rule.formula, binding)), rule.text, w, push)
+            push = -sign * _message(w, false)
+            text = str(substituted(rule.formula, binding))
+            yield Reason(text, rule.text, _shown(w, part), push)
+
+
+def _shown(w: float, of: Part | Block) -> float:
+    """The weight as the rule has it: a conjunction is kept as the opposite of a clause."""
+    return w if math.isinf(w) or of.share > 0 else -w
+
+
+def _message(w: float, false: float) -> float:
+    """log of (1 - u) + u e^-w, u the chance to be false: a factor's message less its weight."""
+    log_true = math.log1p(-false) if false < 1 else -math.inf
+    if math.isinf(w):
+        return log_true
+    return float(np.logaddexp(log_true, (math.log(false) if false > 0 else -math.inf) - w))
 
 
 def _push(block: Block, row: int, ident: int, w: float, p: NDArray[np.float64]) -> float:
@@ -185,13 +198,12 @@ def _push(block: Block, row: int, ident: int, w: float, p: NDArray[np.float64]) 
     scope = block.scope[row].tolist()
     at = scope.index(ident)
     if block.positive is not None:
-        c = 1.0 if math.isinf(w) else -math.expm1(-w)
         false = 1.0
         for k, i in enumerate(scope):
             if k != at:
                 false *= 1 - p[i] if block.positive[k] else p[i]
         sign = 1 if block.positive[at] else -1
-        return -sign * (math.log1p(-c * false) if c * false < 1 else -math.inf)
+        return -sign * _message(w, false)
     true = np.zeros(2)  # P(formula | the atom's state)
     if block.truth is not None:
         rest = np.moveaxis(block.truth.astype(float), at, 0)
@@ -211,13 +223,8 @@ def _push(block: Block, row: int, ident: int, w: float, p: NDArray[np.float64]) 
                 np.add.at(then, step[k, :, 1], at_state * chance)
                 at_state = then
             true[state] = at_state[accepting].sum()
-    if math.isinf(w):
-        values = true
-    else:
-        values = 1.0 + true * math.expm1(w)
-    with np.errstate(divide="ignore"):
-        odds = np.log(values)
-    return float(odds[1] - odds[0]) if values.any() else 0.0
+    odds = [_message(w, 1.0 - float(x)) for x in true]
+    return odds[1] - odds[0] if max(odds) > -math.inf else 0.0
 
 
 def _unique_reasons(answer: Answer, ident: int) -> list[Reason]:

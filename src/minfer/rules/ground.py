@@ -90,6 +90,7 @@ class Block:
     automaton: tuple[NDArray[np.int32], NDArray[np.bool_]] | None = None  # steps; accepting ends
     count: NDArray[np.int64] | None = None
     key: NDArray[np.int64] | None = None
+    plain: bool = False  # whether it is of a clause without quantifiers, which joins find
 
     def __len__(self) -> int:
         return len(self.scope)
@@ -335,7 +336,7 @@ class Grounder:
                 yield Block(
                     part.rule, scope, part.share, positive[kept],
                     count=count if rows is None or count is None else count[rows],
-                    key=key if rows is None or key is None else key[rows],
+                    key=key if rows is None or key is None else key[rows], plain=True,
                 )  # fmt: skip
 
     def check_violated(self, part: Part) -> None:
@@ -902,5 +903,5 @@ def _merged_clauses(
         yield Block(
             part.rule, np.ascontiguousarray(different[:, : scopes.shape[1]], dtype=np.int32),
             part.share, pattern.astype(bool), count=times * n.astype(np.int64),
-            key=None if key is None else different[:, -1].astype(np.int64),
+            key=None if key is None else different[:, -1].astype(np.int64), plain=not part.long,
         )  # fmt: skip

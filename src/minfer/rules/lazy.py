@@ -347,7 +347,7 @@ class Factors:
     def block(self, part: Part, plus: bool) -> Block:
         return Block(
             part.rule, self.scope, part.share, self.positive, count=self.count,
-            key=self.key if plus else None,
+            key=self.key if plus else None, plain=True,
         )  # fmt: skip
 
 
