@@ -135,6 +135,86 @@ def test_reasons_of_every_clause_of_a_split_rule():
     assert [r.rule for r in program.infer().explain("f(A, B)").reasons] == [program.rules[0].text]
 
 
+def test_a_quantifier_whose_variable_is_not_used_says_nothing():
+    for rule in ("b(x) => EXIST z a(x)", "(FORALL z a(x)) v !b(x)", "EXIST z (a(x) v !b(x))"):
+        program = Rules().open("a", ["A"], types=("t",)).open("b", ["A"], types=("t",))
+        answer = program.rule("1: " + rule).infer()
+        assert answer.probability("a(A)") == pytest.approx(2 * math.e / (3 * math.e + 1))
+
+
+def test_weights_by_a_value_of_a_symmetric_atom_add_up():
+    """y = A, x = B and y = B, x = A are one atom, with two weights."""
+    weights = {"A": 3.0, "B": -1.0}
+    base = {"candidates": [("A", "B")], "types": ("t", "t"), "symmetric": True}
+    program = Rules().open("same", **base).rule("same(+y, x)", weights=weights)
+    assert program.infer().probability("same(A, B)") == pytest.approx(1 / (1 + math.exp(-2)))
+    program = Rules().open("same", **base).open("o", ["A", "B"], types=("t",))
+    program.rule("o(x) ^ same(+y, x)", weights=weights)
+    true = sum(math.exp(3 * b - a) for a in (0, 1) for b in (0, 1))
+    for grounding in ("full", "lazy"):
+        answer = program.infer(solver=Exact(), grounding=grounding, **(
+            {"threshold": 1e-9} if grounding == "lazy" else {}
+        ))  # fmt: skip
+        assert answer.probability("same(A, B)") == pytest.approx(true / (true + 4))
+
+
+def test_a_text_is_not_compared_with_a_number():
+    program = Rules().open("a", ["A", "B"], types=("t",))
+    program.closed("n", {"x": ["A", "B"], "k": ["10", "u"]}, types=("t", None))
+    with pytest.raises(ModelError, match="no numbers, as 'u'"):
+        program.rule("1: n(x, k) ^ k > 9 ^ a(x)").infer()
+
+
+def test_names_that_are_given_can_be_asked_for():
+    values = ["O'Neil", "Smith, John", 'say "hi"', "5%", "(x)", "", "bob", "-1.5", "a b"]
+    answer = Rules().open("name", {"x": values}).rule("1: name(x)").infer()
+    for atom, p in answer.query("name(x)"):
+        assert answer.probability(atom) == p
+        assert answer.explain(atom).atom == atom
+    with pytest.raises(ModelError, match="without !"):
+        answer.query("!name(x)")
+
+
+def test_exactly_one_and_at_most_one_are_not_both():
+    with pytest.raises(ModelError, match="exactly_one or at_most_one"):
+        Rules().open("job", {"p": ["a"], "j": ["cook"]}, exactly_one="j", at_most_one="j")
+
+
+@pytest.mark.parametrize("signs", ["", "!"])
+def test_evidence_that_breaks_a_key_is_named(signs):
+    jobs = {"p": ["a", "a"], "j": ["cook", "smith"]}
+    program = Rules().open("job", jobs, exactly_one="j")
+    program.evidence(f"{signs}job(a, cook)", f"{signs}job(a, smith)")
+    with pytest.raises(ContradictionError, match=r"job\(a, cook\), job\(a, smith\)"):
+        program.infer()
+
+
+def test_hard_rules_that_contradict_each_other_are_named():
+    program = Rules().open("a", ["A"], types=("t",)).open("b", ["A"], types=("t",))
+    program.rule("a(x) => b(x).").rule("a(x).").rule("!b(x).")
+    with pytest.raises(ContradictionError, match=r"rule `a\(x\) => b\(x\).`.*a\(A\), !b\(A\)"):
+        program.infer()
+    program = Rules().open("a", ["A"], types=("t",)).open("b", ["A"], types=("t",))
+    for rule in ("a(x) v b(x).", "a(x) v !b(x).", "!a(x) v b(x).", "!a(x) v !b(x)."):
+        program.rule(rule)
+    with pytest.raises(ContradictionError, match=r"hard are `a\(x\) v b\(x\)"):
+        program.infer()
+
+
+@pytest.mark.parametrize("rule", ['a("A").', 'a("A") v a("A").', "FORALL x a(x)."])
+def test_hard_rules_about_what_is_no_candidate(rule):
+    program = Rules().open("a", ["B"], types=("t",)).closed("c", ["A", "B"], types=("t",))
+    with pytest.raises(ContradictionError, match="the evidence breaks this hard rule"):
+        program.rule(rule).infer()
+
+
+def test_nested_equivalences_are_refused_before_they_are_written_out():
+    program = Rules().open("a", [f"K{i}" for i in range(40)])
+    program.rule("1: " + " <=> ".join(f"a(K{i})" for i in range(40)))
+    with pytest.raises(RefusedError, match="<=> written out"):
+        program.plan()
+
+
 def test_objectives_leave_groundings_out():
     rng = np.random.default_rng(0)
     pairs = [(x, y) for x in range(12) for y in range(12) if x < y]
@@ -381,6 +461,13 @@ def test_programs_are_read(smokers):
         ("a(t)", "a(A, B)", "evidence.db: line 1: a has 2"),
         ("*a(t)\nb(t)", "a(A)\n!a(A)", "both that a(A) is true"),
         ("a(t)\nnan a(x)", "a(A)", "prog.mln: line 2, column 1"),
+        ("a(t)\n1 a(x)", "a({A)", "evidence.db: line 1, column 3"),
+        ("a(t)\n1 a(x)", "a(; 12)", "evidence.db: line 1, column 3"),
+        ("a(t)\n1 a(x)", "a(An=)", "evidence.db: line 1, column 5"),
+        ("t = {A. B, C}\na(t)\n1 a(x)", "", "prog.mln: line 1, column 6"),
+        ("t = {1,..,3}\na(t)\n1 a(x)", "", "prog.mln: line 1, column 8"),
+        ("t = {1, ..., x}\na(t)\n1 a(x)", "", "a range of constants"),
+        ("a(t)\na(t)\n1 a(x)", "", "line 2: the predicate a is declared twice"),
     ],
 )
 def test_slips_in_files_have_a_place(tmp_path, mln, db, text):
@@ -432,6 +519,13 @@ def test_the_command_line(smokers, monkeypatch):
 
     monkeypatch.chdir(smokers)
     runner = CliRunner()
+    got = runner.invoke(app, ["rules", "run", "prog.mln", "evidence.db", "-q", "Cancer", "--json"])
+    told = json.loads(got.stdout)
+    assert told["answer"][0]["person"] == "Anna"
+    assert told["written"] == len(told["answer"])
+    assert isinstance(told["groundings"], int)
+    got = runner.invoke(app, ["rules", "run", "prog.mln", "evidence.db", "-o", "o.json"])
+    assert "-o: o.json: answers end in .csv" in got.stderr
     got = runner.invoke(app, ["rules", "run", "prog.mln", "evidence.db", "-q", "Cancer",
                               "-o", "out.csv"])  # fmt: skip
     assert got.exit_code == 0, got.output

@@ -6,6 +6,7 @@ import math
 import os
 import random
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from minfer import (
 )
 from minfer.rules import weights as w_
 from minfer.rules.examples import duplicate_people, friends_and_smokers
-from minfer.rules.formulas import Or
+from minfer.rules.formulas import Or, free_variables
 from minfer.rules.ground import parts_of
 from minfer.rules.parse import parse_rule
 
@@ -63,16 +64,21 @@ def labelled(case, atoms, truth, **settings):
     return program, labels
 
 
-def counted_as(rule: str) -> list:
-    """What is counted: the rule, or the parts of a hard one, which must hold one by one."""
+def true_groundings(case, world, rule: str) -> float:
+    """How many groundings of a rule hold; of a hard one those of its parts, one by one."""
     parsed = parse_rule(rule)
     if not parsed.hard:
-        return [replace(parsed, weight=1.0)]
-    formulas = [
-        part.formula or (part.literals[0] if len(part.literals) == 1 else Or(part.literals))
-        for part in parts_of(parsed, 0)
-    ]
-    return [replace(parsed, formula=formula, weight=1.0) for formula in formulas]
+        return oracle.score(case, world, [replace(parsed, weight=1.0)])
+    total = 0
+    for part in parts_of(parsed, 0):
+        formula = part.formula or Or(part.literals)
+        kinds = oracle.kinds_of(parsed.formula, case.types)
+        kinds |= oracle.kinds_of(formula, case.types)
+        free = list(free_variables(formula))
+        for values in product(*(case.domains[kinds[x]] for x in free)):
+            values = dict(zip(free, values))
+            total += oracle.holds(formula, values, world, kinds, case.domains)
+    return total
 
 
 def naive_difference(case, atoms, truth, rule, k: int) -> float:
@@ -82,9 +88,9 @@ def naive_difference(case, atoms, truth, rule, k: int) -> float:
         for i, atom in enumerate(atoms):
             if atom[:2] == atoms[k][:2]:
                 others[i] = False
-    one = counted_as(rule)
     return sum(
-        sign * oracle.score(case, world_of(case, atoms, [*others[:k], t, *others[k + 1 :]]), one)
+        sign
+        * true_groundings(case, world_of(case, atoms, [*others[:k], t, *others[k + 1 :]]), rule)
         for t, sign in ((True, 1), (False, -1))
     )
 

@@ -200,8 +200,9 @@ def run(
       minfer rules run prog.mln evidence.db --solver gibbs --n-sweeps 5000
       minfer rules run prog.mln evidence.db --grounding lazy --tolerance 0.002
     """
-    if json and out == "-":
-        raise UsageError("--json goes to standard output: name a file for the answer by -o")
+    from minfer.prediction.files import kind_of
+
+    kind_of(out, "-o", "answers")  # fail before the work, not after it
     limits = {
         "factor_cost": factor_cost,
         "max_divergence": max_divergence,
@@ -218,12 +219,20 @@ def run(
         memory_limit=memory_limit, threads=threads,
     )  # fmt: skip
     answer = _infer(made, settings, asked)
-    n = answer.write(out, made.queried, known)
+    rows: dict[str, Any] = {}
+    if json and out == "-":
+        found = answer.columns(made.queried, known)
+        listed = [[x.item() if hasattr(x, "item") else x for x in c] for c in found.values()]
+        n = len(listed[0])
+        rows = {"answer": [dict(zip(found, row)) for row in zip(*listed)]}
+    else:
+        n = answer.write(out, made.queried, known)
+    possible = answer.possible
     facts = {
         "program": program,
         "atoms": made.store.n_atoms,
         "written": n,
-        "groundings": answer.possible,
+        "groundings": int(possible) if float(possible).is_integer() else possible,
         "factors": answer.factors,
         "status": answer.status.value,
         "seconds": answer.timings,
@@ -243,7 +252,7 @@ def run(
     if json:
         from minfer.cli import render
 
-        sys.stdout.write(render.to_json(facts) + "\n")
+        sys.stdout.write(render.to_json(facts | rows) + "\n")
     else:
         sys.stderr.write(f"minfer: {answer}\n")
     if strict and not answer.converged:

@@ -46,16 +46,14 @@ class Cases:
         return self._tables(columns, rows)
 
 
-def kind_of(path: PathLike) -> str:
+def kind_of(path: PathLike, who: str = "predict", what: str = "files of cases") -> str:
     """``csv`` or ``parquet``, by the name."""
     name = path_text(path).lower()
     if name.endswith(".parquet"):
         return "parquet"
     if name == "-" or os.path.splitext(name.removesuffix(".gz"))[1] in (".csv", ".tsv", ".txt"):
         return "csv"
-    raise SettingsError(
-        f"predict: {shown(path)}: files of cases end in .csv, .csv.gz, .tsv or .parquet"
-    )
+    raise SettingsError(f"{who}: {shown(path)}: {what} end in .csv, .csv.gz, .tsv or .parquet")
 
 
 def check_output(out: PathLike, cases: PathLike) -> None:
@@ -230,12 +228,14 @@ def _cells(given: dict[str, list[str]], column: str) -> Factorised:
 
 
 @contextmanager
-def open_answers(path: PathLike) -> Iterator[Callable[[dict[str, Column]], None]]:
+def open_answers(
+    path: PathLike, who: str = "predict", what: str = "files of cases"
+) -> Iterator[Callable[[dict[str, Column]], None]]:
     """Where answers go; the file is there, complete, when the block has ended."""
-    pa, kind = arrow(), kind_of(path)
+    pa, kind = arrow(), kind_of(path, who, what)
     separator = "\t" if path_text(path).lower().removesuffix(".gz").endswith(".tsv") else ","
     if kind == "parquet" and pa is None:
-        raise RefusedError("predict: Parquet needs pyarrow: pip install pyarrow")
+        raise RefusedError(f"{who}: Parquet needs pyarrow: pip install pyarrow")
     with ExitStack() as stack:
         file = stack.enter_context(atomic_write(path))
         writer: list[Any] = []

@@ -151,7 +151,9 @@ class Answer:
         Words that begin with a small letter are variables, as in rules.
         """
         store = self.rules.store
-        atom, _ = parse_atom(pattern, where="query: ")
+        atom, positive = parse_atom(pattern, where="query: ")
+        if not positive:
+            raise ModelError("query: a pattern is an atom without !; P(!a) is 1 - P(a)")
         store.check_atom(atom, "query")
         p = store.predicates[atom.predicate]
         if not p.open:
@@ -185,24 +187,29 @@ class Answer:
         """
         from minfer.prediction.files import open_answers
 
-        names = predicates or [p.name for p in self.rules.store.open_predicates]
-        if len(names) == 1:
-            columns = self.table(names[0], kind="columns", known=known)
-        else:
-            store = self.rules.store
-            ids: list[NDArray] = []
-            for name in names:
-                if name not in store.predicates or not store.predicates[name].open:
-                    raise ModelError(f"write: there is no open predicate {visible(name)}")
-                p = store.predicates[name]
-                some = np.arange(p.first, p.first + p.n)
-                ids.append(some if known else some[store.known()[some] == 2])
-            every = np.concatenate(ids) if ids else np.zeros(0, np.int64)
-            atoms = np.array(store.atom_texts(every), dtype=object)
-            columns = {"atom": atoms, PROBABILITY: self.probabilities[every]}
-        with open_answers(path) as sink:
+        columns = self.columns(predicates, known)
+        with open_answers(path, "write", "answers") as sink:
             sink(columns)
         return len(next(iter(columns.values())))
+
+    def columns(
+        self, predicates: list[str] | None = None, known: bool = True
+    ) -> dict[str, NDArray[Any]]:
+        """What :meth:`write` writes, as columns by name."""
+        names = predicates or [p.name for p in self.rules.store.open_predicates]
+        if len(names) == 1:
+            return self.table(names[0], kind="columns", known=known)
+        store = self.rules.store
+        ids: list[NDArray] = []
+        for name in names:
+            if name not in store.predicates or not store.predicates[name].open:
+                raise ModelError(f"write: there is no open predicate {visible(name)}")
+            p = store.predicates[name]
+            some = np.arange(p.first, p.first + p.n)
+            ids.append(some if known else some[store.known()[some] == 2])
+        every = np.concatenate(ids) if ids else np.zeros(0, np.int64)
+        atoms = np.array(store.atom_texts(every), dtype=object)
+        return {"atom": atoms, PROBABILITY: self.probabilities[every]}
 
     def __str__(self) -> str:
         store = self.rules.store

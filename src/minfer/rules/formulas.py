@@ -11,13 +11,17 @@ quantified formulas.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias, Union
 
 from minfer.errors import RefusedError
+from minfer.words import visible
 
 MAX_CLAUSES = 256  # of one formula
+_MOST_LITERALS = 4096  # of one formula, written out
+_BARE = re.compile(r"\w+|-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?").fullmatch
 
 COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 
@@ -49,9 +53,16 @@ class Constant:
 
     def __str__(self) -> str:
         word = self.text.isidentifier() and self.text.isascii() and self.text[0].isupper()
-        if word or self.number is not None:
-            return self.text
-        return '"' + self.text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return self.text if word or self.number is not None else _in_quotes(self.text)
+
+
+def _in_quotes(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def as_argument(text: str) -> str:
+    """A value in an atom that has values only: in quotes where it would not be read as one."""
+    return text if _BARE(text) else _in_quotes(text)
 
 
 @dataclass(frozen=True)
@@ -303,11 +314,23 @@ def negation_normal(formula: Formula, negate: bool = False) -> Formula:
         left, right = negation_normal(f.left, not negate), negation_normal(f.right, negate)
         return _flat(And if negate else Or, [left, right])
     if isinstance(f, Iff):
+        if _size(f) > _MOST_LITERALS:
+            raise RefusedError(
+                f"`{visible(str(formula)[:80])}` has more than {_MOST_LITERALS:,} literals with "
+                "its <=> written out, twice as many for each inside another; name a part of it by "
+                "a predicate, defined by a hard rule"
+            )
         first = Or((Not(f.left), f.right))
         second = Or((f.left, Not(f.right)))
         return negation_normal(And((first, second)), negate)
     existential = isinstance(f, Exists) != negate
     return (Exists if existential else Forall)(f.variables, negation_normal(f.part, negate))
+
+
+def _size(formula: Formula) -> int:
+    """Literals of a formula with ``<=>`` written out."""
+    total = sum(map(_size, children(formula)))
+    return 2 * total if isinstance(formula, Iff) else max(total, 1)
 
 
 def _flat(kind: type[And] | type[Or], parts: list[Formula]) -> Formula:

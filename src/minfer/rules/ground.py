@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from typing import Any
 
@@ -63,6 +63,7 @@ class Part:
     share: float
     literals: tuple[Formula, ...] = ()  # of a clause; Exists among them
     formula: Formula | None = None  # else
+    whole: bool = False  # whether its variables have all values of their types: FORALL says so
 
     @property
     def clause(self) -> bool:
@@ -135,7 +136,7 @@ def _parts(formula: Formula, number: int, share: float, hard: bool) -> list[Part
     if hard and isinstance(formula, And):
         return [p for x in formula.parts for p in _parts(x, number, share, True)]
     if hard and isinstance(formula, Forall):  # as if its variables were free
-        return _parts(formula.part, number, share, True)
+        return [replace(p, whole=True) for p in _parts(formula.part, number, share, True)]
     if hard and isinstance(formula, Or) and not quantified(formula):
         return [p for c in clauses(formula) for p in _parts(_disjunction(c), number, share, True)]
     opposite = _clause(negation_normal(formula, True))
@@ -217,7 +218,7 @@ class Grounder:
             k: v for k, v in variable_classes(self.store, rule, rule.formula).items()
             if k not in classes
         }  # fmt: skip
-        return Builder(self.store, rule, classes, self.whole_domains)
+        return Builder(self.store, rule, classes, self.whole_domains or part.whole)
 
     def free(self, part: Part) -> list[str]:
         """The variables that a part is grounded for."""
@@ -342,7 +343,7 @@ class Grounder:
     def check_violated(self, part: Part) -> None:
         """A hard clause that evidence makes false, no atom left to mend it."""
         builder = self.builder(part)
-        if not self.whole_domains and not _bound_without_heads(part.literals, self.store):
+        if not builder.whole_domains and not _bound_without_heads(part.literals, self.store):
             return
         for join in builder.joins(part.literals, everything=True, merging=False):
             false = [f"{x.id} = -1" for x in join.literals]

@@ -102,9 +102,12 @@ class Join:
         where = list(self.conditions)
         for k, s in enumerate(self.sources):
             table = (tables or {}).get(s.alias, s.table)
-            if k == 0:
+            if k == 0 and not s.left:
                 text += f"{table} {s.alias}"
                 where += s.on
+            elif k == 0:
+                text += f"(select 1) nothing left join {table} {s.alias} on "
+                text += " and ".join(s.on) or "true"
             else:
                 how = "left join" if s.left else "join"
                 text += f" {how} {table} {s.alias} on {' and '.join(s.on) or 'true'}"
@@ -218,6 +221,8 @@ class Builder:
             coding = self.store.coding(self.classes[var.name])
             if coding.kind != "text":
                 break
+            if other.number is not None and op not in ("=", "<>"):
+                self._no_number(var, other)
             text, x = quoted(other.text), bound[var.name]
             direct = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(op, op) if flipped else op
             below = f"(select count(*) from {coding.table} where v < {text})"
@@ -235,6 +240,16 @@ class Builder:
                 return f"{quoted(texts[0])} {op} {quoted(texts[1])}"
         left, right = (self.expression(side, bound, not simple) for side in sides)
         return f"{left} {op} {right}"
+
+    def _no_number(self, var: Variable, other: Constant) -> None:
+        """An error: a text is compared with a number."""
+        table = self.store.coding(self.classes[var.name]).table
+        row = self.store.con.one(f"select v from {table} where try_cast(v as double) is null")
+        named = f", as {visible(row[0])!r}" if row is not None else ""
+        raise ModelError(
+            f"{self.rule.name}: the variable {visible(var.name)} has values that are no "
+            f"numbers{named}, so it cannot be compared with {visible(other.text)}"
+        )
 
     def arguments(
         self, atom: Atom, alias: str, bound: dict[str, str]
@@ -477,6 +492,9 @@ class Builder:
                             return None
                         elif sigma.setdefault(theirs.name, mine.name) != mine.name:
                             asked.add(_pair(sigma[theirs.name], mine.name))
+                for name in self.rule.plus:  # another value has another weight
+                    if sigma.get(name, name) != name:
+                        asked.add(_pair(name, sigma[name]))
                 if not possible or (all(a == b for a, b in sigma.items()) and not asked):
                     continue
                 if asked:

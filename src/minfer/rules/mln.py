@@ -34,7 +34,10 @@ _DECLARATION = re.compile(
     r"(?:,\s*[^\W\d]\w*\s*!?(?:\s*[^\W\d]\w*)?\s*)*)\)\s*$"
 )
 _DOMAIN = re.compile(r"\s*([^\W\d]\w*)\s*=\s*\{(.*)\}\s*$", re.DOTALL)
-_FACT = re.compile(r'\s*(!?)\s*([^\W\d]\w*)\s*\(([^()"\'\\]*)\)\s*$')
+_FACT = re.compile(r'\s*(!?)\s*([^\W\d]\w*)\s*\(([^()"\'\\{};=<>^]*)\)\s*$')
+_WHOLE = re.compile(r"-?\d{1,9}").fullmatch
+MAX_RANGE = 1_000_000
+_CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"|[\w+-]+(?:\.\w+)*')
 
 
 @dataclass
@@ -105,13 +108,13 @@ def parse_mln(text: str, where: str = "") -> Program:
             raise FormatError(f"{at}{visible(statement.split()[0])} is not supported")
         domain = _DOMAIN.match(statement)
         if domain is not None:
-            values = [x.strip().strip('"') for x in domain[2].split(",")]
-            if domain[1] in program.domains or not all(values) or "..." in values:
-                raise FormatError(f"{at}the constants of {visible(domain[1])} are listed once, "
-                                  "each by its name")  # fmt: skip
-            program.domains[domain[1]] = values
+            if domain[1] in program.domains:
+                raise FormatError(f"{at}the constants of {visible(domain[1])} are listed twice")
+            program.domains[domain[1]] = _listed(domain, where, line, column)
             continue
         declared = _DECLARATION.match(statement)
+        if declared is not None and _again(program, declared):
+            _declare(program, declared, at)
         if declared is not None and _declares(program, declared):
             _declare(program, declared, at)
             continue
@@ -119,6 +122,33 @@ def parse_mln(text: str, where: str = "") -> Program:
         _check(program, rule, at)
         program.rules.append(rule)
     return program
+
+
+def _listed(domain: re.Match[str], where: str, line: int, column: int) -> list[str]:
+    """The constants between the brackets of ``type = {A, B}``, or ``{1, ..., 9}``."""
+    values, at = [], domain.start(2)
+    for piece in domain[2].split(","):
+        value = piece.strip()
+        if value != "..." and _CONSTANT.fullmatch(value) is None:
+            before = domain.string[: at + len(piece) - len(piece.lstrip())]
+            row = line + before.count("\n")
+            place = len(before) - before.rfind("\n") + (column - 1 if "\n" not in before else 0)
+            raise FormatError(
+                f"{where}line {row}, column {place}: a constant of {visible(domain[1])} is "
+                f"expected, not {visible(value)!r}"
+            )
+        values.append(value.strip('"'))
+        at += len(piece) + 1
+    if "..." not in values:
+        return values
+    if len(values) == 3 and values[1] == "..." and _WHOLE(values[0]) and _WHOLE(values[2]):
+        first, last = int(values[0]), int(values[2])
+        if first <= last < first + MAX_RANGE:
+            return [str(k) for k in range(first, last + 1)]
+    raise FormatError(
+        f"{where}line {line}: a range of constants is {{1, ..., 9}}, of whole numbers, at most "
+        f"{MAX_RANGE:,}"
+    )
 
 
 def _statements(text: str) -> Iterable[tuple[int, int, str]]:
@@ -146,6 +176,12 @@ def _declares(program: Program, m: re.Match[str]) -> bool:
     """Whether a line that looks like an atom is a declaration: of small words, not met before."""
     names = [x.strip() for x in m[3].split(",")]
     return bool(m[1]) or (m[2] not in program.types and all(x[0].islower() for x in names))
+
+
+def _again(program: Program, m: re.Match[str]) -> bool:
+    """Whether a line says once more what the types of a predicate are."""
+    types = tuple(x.replace("!", " ").split()[0] for x in m[3].split(","))
+    return program.types.get(m[2]) == types
 
 
 def _declare(program: Program, m: re.Match[str], at: str) -> None:
@@ -246,7 +282,7 @@ def read_program(
     name = f"{visible(os.fspath(program))}: "
     parsed = parse_mln(read_text(program), name)
     facts: Facts = {}
-    listed = [evidence] if isinstance(evidence, str | os.PathLike) else list(evidence)
+    listed = [evidence] if isinstance(evidence, str | os.PathLike) else list(evidence or ())
     for path in listed:
         parse_db(read_text(path), parsed, f"{visible(os.fspath(path))}: ", facts)
     return make_rules(cls, parsed, facts, _queried(parsed, query), settings)

@@ -99,6 +99,7 @@ def build(
         sizes = np.array([len(s) for s in scopes])
         for size in np.unique(sizes).tolist():
             scope = np.stack([scopes[k] for k in np.flatnonzero(sizes == size)])
+            _check_keys(store, scope, exactly, forced)
             if size == 1:
                 if exactly:
                     forced[scope[:, 0], 1] = True
@@ -112,6 +113,8 @@ def build(
     if both.any():
         atom = store.atom_texts(np.flatnonzero(both)[:1])[0]
         raise ContradictionError(f"hard rules and evidence make {atom} both true and false")
+    for block in grounding.blocks:
+        _check_clauses(store, grounder, block, weights[block.rule], forced)
     log_odds[forced[:, 1]], log_odds[forced[:, 0]] = np.inf, -np.inf
     delta = np.zeros((store.n_atoms, 2))
     free = np.isfinite(log_odds)
@@ -120,6 +123,43 @@ def build(
     delta[log_odds == -np.inf, 1] = -np.inf
     model.graph = model.graph._append(*groups).tilt(delta.ravel())
     return model
+
+
+def _check_keys(
+    store: Store, scope: NDArray[np.int32], exactly: bool, forced: NDArray[np.bool_]
+) -> None:
+    """That of each key's atoms no more are known to be true than may be, and not all false."""
+    true = forced[scope, 1].sum(axis=1)
+    bad = true > 1
+    if exactly:
+        bad |= forced[scope, 0].all(axis=1)
+    if bad.any():
+        row = int(np.argmax(bad))
+        atoms = scope[row][forced[scope[row], 1]] if true[row] > 1 else scope[row]
+        named = ", ".join(store.atom_texts(atoms[:4])) + (", ..." if len(atoms) > 4 else "")
+        what = "true" if true[row] > 1 else "false"
+        words = "exactly one" if exactly else "at most one"
+        raise ContradictionError(
+            f"evidence and hard rules make {named} {what}, but {words} of a key is true"
+        )
+
+
+def _check_clauses(
+    store: Store, grounder: Grounder, block: Block, weights: NDArray, forced: NDArray[np.bool_]
+) -> None:
+    """That no hard clause has all its literals known to be false."""
+    if block.positive is None or block.scope.shape[1] < 2 or not np.isinf(weights).any():
+        return
+    w = weights[block.key] if block.key is not None else weights[:1]
+    broken = forced[block.scope, 1 - block.positive.astype(int)].all(axis=1) & np.isinf(w)
+    if broken.any():
+        row = block.scope[int(np.argmax(broken))]
+        signs = ["!" if yes else "" for yes in block.positive]  # what is known
+        named = ", ".join(s + a for s, a in zip(signs, store.atom_texts(row)))
+        raise ContradictionError(
+            f"{grounder.rules[block.rule].name}: evidence and other hard rules break this hard "
+            f"rule, as they make {named} true"
+        )
 
 
 def _add_unary(

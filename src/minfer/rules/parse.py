@@ -314,7 +314,9 @@ class _Parser:
             names.append(token.value)
             if not self.take(","):
                 break
-        return kind(tuple(names), self.formula())
+        inner = self.formula()
+        used = tuple(name for name in names if name in free_variables(inner))
+        return kind(used, inner) if used else inner
 
     def atom(self, name: Token) -> Atom:
         self.need_op("(", f"after {visible(name.value)}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minfer.checks import check_choice, check_flag, check_number, check_whole
-from minfer.errors import ModelError, SettingsError
+from minfer.errors import ContradictionError, ModelError, SettingsError
 from minfer.graph import FactorGraph
 from minfer.reduction.objectives import MinJoint
 from minfer.rules.answer import Answer
@@ -153,6 +153,10 @@ class Rules:
         exactly_one, at_most_one : names of columns
             Of which exactly (at most) one value is true for each value of the others.
         """
+        if exactly_one is not None and at_most_one is not None:
+            raise ModelError(
+                f"open predicate {visible(name)}: of a key exactly_one or at_most_one is true"
+            )
         if log_odds is not None and probability is not None:
             raise ModelError(f"open predicate {visible(name)}: a prior is log_odds or probability")
         kinds = _names(types, "types")
@@ -411,7 +415,7 @@ class Rules:
         if objective is None:
             if settings:
                 raise SettingsError(f"infer: {next(iter(settings))}= needs an objective")
-            result, marginals = None, solver(model.graph)
+            result, marginals = None, self._solved(solver, model.graph)
         else:
             from minfer.reduction.infer import infer
 
@@ -421,6 +425,21 @@ class Rules:
         possible = sum(self.ground().bindings)
         timings = {"ground": grounded - began, "infer": ended - grounded}
         return Answer(self, marginals, result, possible, timings)
+
+    def _solved(self, solver: Any, graph: FactorGraph) -> Any:
+        """What a solver says; where no world is possible, an error in the words of the rules."""
+        try:
+            return solver(graph)
+        except ContradictionError as error:
+            hard = [f"`{visible(rule.text)}`" for rule in self._rules if rule.hard]
+            hard += [
+                f"one of a key of {d.name}" for d in self._declared.values()
+                if d.exactly_one or d.at_most_one
+            ]  # fmt: skip
+            raise ContradictionError(
+                "hard rules and evidence contradict each other, no world is possible; hard are "
+                f"{', '.join(hard[:5])}{', ...' if len(hard) > 5 else ''} ({error})"
+            ) from None
 
     def _lazily(self, objective: Any, grounding: str, *given: float | None) -> bool:
         """Whether to ground lazily."""

@@ -34,6 +34,7 @@ from minfer.rules.formulas import (
     Atom,
     Constant,
     Variable,
+    as_argument,
     atoms,
     comparisons,
     variables_of,
@@ -813,7 +814,7 @@ class Store:
             self.con.unregister("wanted")
             words = [self.texts(got[a], k) for a, k in zip(p.arguments, p.classes)]
             for i, args in zip(np.asarray(got["id"]).tolist(), zip(*words)):
-                out[i] = f"{p.name}({', '.join(args)})"
+                out[i] = f"{p.name}({', '.join(map(as_argument, args))})"
         return [out[i] for i in wanted.tolist()]
 
     def atom_id(self, atom: Atom, who: str) -> int:
