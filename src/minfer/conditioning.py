@@ -169,7 +169,7 @@ def _absorb_small(
             if dense and k > 2:
                 log_field[first[0] : first[0] + n * k].reshape(n, k)[:] += g.stored_tables()
                 continue
-            if once and first.size <= _FEW_FACTORS:  # all states at once
+            if once and k > 2 and first.size <= _FEW_FACTORS:  # all states at once
                 log_field[first[:, None] + np.arange(k)] += g.stored_tables()
                 continue
             for s in range(g.shape[0]):
