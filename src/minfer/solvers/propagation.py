@@ -169,12 +169,14 @@ class Propagation:
                 if not len(s.gq):
                     self.messages = s._replace(gq=np.ones_like(s.gm))
         if room or self.mesh.wiring.field.size:
-            before = np.zeros(len(s.bel))
+            size = len(s.bel)  # of lean runs all are awake and written before anybody reads them
+            before = np.empty(size) if self.is_fresh else np.zeros(size)
         if not len(self.work):
             return watch_for(self.tol, *kept, before)
         from minfer.kernels.lean import lean_ways
 
-        return watch_for(self.tol, *kept, before, work=self.work, ways=lean_ways(self.mesh.wiring))
+        ways = lean_ways(self.mesh.wiring, self.mesh.gowner)
+        return watch_for(self.tol, *kept, before, work=self.work, ways=ways)
 
     @property
     def _machines(self) -> Machines | None:
