@@ -380,3 +380,14 @@ def test_scikit_learns_own_checks(kind):
     failed = {x["check_name"]: x["exception"] for x in found if x["status"] == "failed"}
     assert not failed
     assert sum(x["status"] == "passed" for x in found) > 30
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("c2", [0.0, 1.0])
+def test_values_beyond_any_square_end_with_a_status(c2):
+    crf = ChainCRF(c2=c2).fit([[{"a": 1e200}, {"a": 1e200}], [{"a": -1e200}]], [["x", "y"], ["y"]])
+    assert crf.status_ == "features are too large"
+    assert "scale" in crf.advice_
+    assert not crf.converged_
+    assert np.isfinite(crf.transitions_).all()
+    assert crf.predict([[{"a": 1e200}]])[0][0] in ("x", "y")

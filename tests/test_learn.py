@@ -254,19 +254,27 @@ def test_hidden_variables(how):
     np.testing.assert_allclose(fitted.weights, other.weights, atol=1e-2)
 
 
+@pytest.mark.parametrize("when", [1, 3])
 @pytest.mark.parametrize(
-    "how",
+    ("objective", "how"),
     [
-        {"max_iters": 50},
-        {"max_iters": 50, "l1": 0.01},
-        {"method": "adam", "epochs": 12, "batch_size": 3, "evaluate_every": 2},
+        ("trw", {"max_iters": 50}),
+        ("trw", {"max_iters": 50, "l1": 0.01}),
+        ("marginals", {"max_iters": 50, "l1": 0.01}),
+        ("trw", {"method": "adam", "epochs": 12, "batch_size": 3, "evaluate_every": 2}),
+        ("marginals", {"method": "adam", "epochs": 12, "batch_size": 3, "evaluate_every": 2}),
+        ("likelihood", {"hidden": "em", "max_iters": 12, "tol": 1e-7}),
     ],
 )
-@pytest.mark.parametrize("objective", ["trw", "marginals"])
-def test_checkpoints_resume_bit_for_bit(tmp_path, how, objective, monkeypatch):
+def test_checkpoints_resume_bit_for_bit(tmp_path, how, objective, when, monkeypatch):
     from minfer.learn import fitting
 
     _, data = chain_data()
+    if "hidden" in how:
+        some = np.where(np.random.default_rng(0).random((len(data), 8)) < 0.3, -1, 0)
+        data = [
+            Instance(d.graph, d.features, np.where(h, h, d.labels[0])) for d, h in zip(data, some)
+        ]
     dev = chain_data(seed=1)[1]
     whole = fit(data, objective, l2=1e-3, dev=dev, **how)
     path = tmp_path / "run.npz"
@@ -276,7 +284,7 @@ def test_checkpoints_resume_bit_for_bit(tmp_path, how, objective, monkeypatch):
         nonlocal saved
         save(*args)
         saved += 1
-        if saved == 3:
+        if saved == when:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(fitting, "_save", break_off)
@@ -292,6 +300,21 @@ def test_checkpoints_resume_bit_for_bit(tmp_path, how, objective, monkeypatch):
     assert not calls
     with pytest.raises(SettingsError, match="other data or settings"):
         fit(data, objective, l2=1e-2, dev=dev, checkpoint=path, **how)
+
+
+def test_a_checkpoint_goes_on_where_more_is_allowed(tmp_path):
+    _, data = chain_data()
+    dev, path = chain_data(seed=1)[1], tmp_path / "run.npz"
+    whole = fit(data, "trw", l2=1e-4, tol=1e-8)
+    short = fit(data, "trw", l2=1e-4, tol=1e-8, max_iters=3, checkpoint=path)
+    assert short.status == "max iterations"
+    more = fit(data, "trw", l2=1e-4, tol=1e-8, checkpoint=path)
+    assert more.weights.tobytes() == whole.weights.tobytes()
+    assert more.status == whole.status
+    few = {"dev": dev, "checkpoint": tmp_path / "patient.npz", "tol": 1e-9}
+    stopped = fit(data, "likelihood", patience=1, **few)
+    assert stopped.status == "early stopping"
+    assert len(fit(data, "likelihood", patience=4, **few).trace) > len(stopped.trace)
 
 
 def test_early_stopping_returns_the_best_on_dev_data():

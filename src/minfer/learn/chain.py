@@ -30,7 +30,7 @@ from minfer.checks import brief, check_choice, check_flag, check_number, check_w
 from minfer.errors import FormatError, ModelError, SettingsError
 from minfer.io.text import PathLike, shown
 from minfer.learn.estimator import Estimator
-from minfer.learn.lbfgs import minimise
+from minfer.learn.lbfgs import Descent, minimise
 from minfer.learn.save import read_arrays, write_arrays
 from minfer.words import counted, visible
 
@@ -44,6 +44,7 @@ _STATUS = {
     "iterations": "out of iterations",
     "line search": "line search failed",
     "separable": "separable",
+    "not finite": "features are too large",
 }
 
 _ADVICE = {
@@ -54,6 +55,9 @@ _ADVICE = {
     "separable": (
         "every training sequence is told apart, so that larger weights are always better and there "
         "is no optimum: set c2 > 0 (or c1 > 0)"
+    ),
+    "features are too large": (
+        "the gradient has no square that is a number: scale features with huge values down"
     ),
     "weights are growing": (
         "some weights have no optimum, as features that always come with one label have not: set "
@@ -295,7 +299,7 @@ class ChainCRF(Estimator):
             l1[place.at] *= np.repeat(root, sizes)
         free = not self.c1 and not self.c2
 
-        def watch(n_iter: int, x: NDArray[np.float64], value: float) -> str | None:
+        def watch(now: Descent) -> str | None:
             return "separable" if free and largest[0] < np.log(2.0) else None
 
         found = minimise(

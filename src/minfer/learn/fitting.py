@@ -266,7 +266,8 @@ def fit(
         Print the trace on stderr.
     checkpoint : path, optional
         Written every ``checkpoint_every`` iterations, at every evaluation of Adam; if it exists,
-        the run goes on from there and ends with the same bits.
+        the run goes on from there and ends with the same bits. ``max_iters`` and ``patience`` may
+        be raised meanwhile.
     workers, engine : int, "local" or "ray"
         Processes, or actors of Ray, that share the portions; results do not depend on them.
     compare : bool, or objectives
@@ -354,7 +355,7 @@ def _fit(
             None if checkpoint is None else lambda now: _save(checkpoint, mark, now),
             checkpoint_every,
         )  # fmt: skip
-        if state.done:
+        if state.done and not _allowed_more(state, s["max_iters"]):
             status = state.done
         elif s["hidden"] == "em":
             status = _em(data, state, penalty, s, watch)
@@ -379,6 +380,13 @@ def _fit(
         return _finished(data, w, penalty, status, s["tol"], Fitted(
             w, names, objective, status, trace=state.trace, seconds=seconds, model=model,
         ))  # fmt: skip
+
+
+def _allowed_more(state: State, max_iters: int) -> bool:
+    """Whether a run that a checkpoint says is over may go on by now."""
+    if state.done == "early stopping":
+        return not state.stop.over
+    return state.done == "max iterations" and state.step < max_iters
 
 
 #: Settings that a checkpoint depends on.
@@ -425,6 +433,7 @@ def _unbounded(data: Data, w: NDArray, penalty: Penalty, loss: float) -> bool:
 
 def _em(data: Data, state: State, penalty: Penalty, s: dict[str, Any], watch: Watch) -> str:
     """Expectation of the hidden, then maximisation, until the whole gradient is small."""
+    begin = data.seconds - (state.trace[-1].seconds if state.trace else 0.0)
     while state.step < s["max_iters"]:
         data.freeze(None)
         e = data.evaluate(state.weights)
@@ -432,15 +441,11 @@ def _em(data: Data, state: State, penalty: Penalty, s: dict[str, Any], watch: Wa
             return "diverging"
         w = state.weights
         largest = float(np.abs(penalty.gradient(w, e.gradient)).max(initial=0.0))
-        if not state.trace or state.trace[-1].step < state.step or state.step == 0:
+        if not state.trace or state.trace[-1].step < state.step:  # else a run goes on here
             row = Row(
-                state.step,
-                e.value,
-                e.value + penalty.value(w),
-                largest,
-                watch.loss(w),
-                data.seconds,
-            )
+                state.step, e.value, e.value + penalty.value(w), largest, watch.loss(w),
+                data.seconds - begin,
+            )  # fmt: skip
             state.trace.append(row)
             watch.tell(row)
             if state.stop.seen(row.dev, w, state.step):

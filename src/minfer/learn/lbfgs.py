@@ -4,13 +4,19 @@ Minimises f(x) + sum_i l1_i |x_i| for a differentiable f. The stopping rules are
 the (pseudo-)gradient is at most ``epsilon`` of max(1, |x|), or the objective fell by less than a
 share ``delta`` in ``period`` iterations. Without a penalty the line search asks for sufficient
 decrease and for a slope that has flattened (weak Wolfe, by bisection), with it for sufficient
-decrease inside the orthant. A value that is not finite counts as too large a step: weights that
-are handed back are always finite, and no worse than those at the start.
+decrease inside the orthant. A value or slope that is not finite counts as too large a step: weights
+that are handed back are always finite, and no worse than those at the start.
+
+Everything here that learns by L-BFGS comes to this file. scipy's L-BFGS-B would do for a smooth f
+(the tests compare); it knows no L1 penalty, and where it is cannot be had, so that a run could not
+go on from a file. A :class:`Descent` is all there is to know about that: ``minimise`` goes on from
+one as it would have, to the last bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +28,38 @@ _MOST_TRIALS = 40
 Vector = NDArray[np.float64]
 
 
+@dataclass
+class Descent:
+    """Where a run is, and all that it needs to go on.
+
+    Attributes
+    ----------
+    x : the weights
+    value : the objective there, penalty included
+    gradient : of the differentiable part, there
+    trace : the objective at the start and after each iteration
+    n_eval : evaluations of the objective
+    steps, changes, bends : the last steps, how they changed the gradient, and their products
+    """
+
+    x: Vector
+    value: float
+    gradient: Vector
+    trace: list[float]
+    n_eval: int = 1
+    steps: list[Vector] = field(default_factory=list)
+    changes: list[Vector] = field(default_factory=list)
+    bends: list[float] = field(default_factory=list)
+
+    @property
+    def n_iter(self) -> int:
+        return len(self.trace) - 1
+
+    def forget(self) -> None:
+        """Begin anew, along the gradient."""
+        self.steps, self.changes, self.bends = [], [], []
+
+
 class Minimum(NamedTuple):
     """Where it ended.
 
@@ -31,7 +69,8 @@ class Minimum(NamedTuple):
     value : the objective there, penalty included
     gradient : norm of its gradient there; of the smallest subgradient with an L1 penalty
     n_iter, n_eval : iterations made, and evaluations of the objective
-    stopped : "gradient", "improvement", "iterations", "line search", or what ``watch`` said
+    stopped : "gradient", "improvement", "iterations", "line search", "not finite" (the objective at
+        the start, or a slope's square), or what ``watch`` said
     trace : the objective at the start and after each iteration
     """
 
@@ -46,7 +85,7 @@ class Minimum(NamedTuple):
 
 def minimise(
     objective: Callable[[Vector], tuple[float, Vector]],
-    x: Vector,
+    x: Vector | Descent,
     *,
     l1: Vector | None = None,
     memory: int = 6,
@@ -54,11 +93,12 @@ def minimise(
     delta: float = 1e-5,
     period: int = 10,
     max_iterations: int = 10_000,
-    watch: Callable[[int, Vector, float], str | None] | None = None,
+    watch: Callable[[Descent], str | None] | None = None,
 ) -> Minimum:
-    """Minimise from ``x``; ``watch`` sees each iteration's end and stops the run by a word.
+    """Minimise from ``x``; ``watch`` sees where each iteration begins, and ends the run by a word.
 
-    The objective may hand back one and the same array as its gradient; it is copied.
+    The objective may hand back one and the same array as its gradient; it is copied. A
+    :class:`Descent` is gone on with in place.
 
     Examples
     --------
@@ -77,64 +117,70 @@ def minimise(
         nonlocal n_eval
         n_eval += 1
         value, grad = objective(at)
+        grad = np.array(grad, dtype=np.float64)
         if penalised:
             value += float(np.abs(at) @ l1)
-        return value, np.array(grad, dtype=np.float64)
+        return value if np.isfinite(grad).all() else np.inf, grad
 
-    x = np.array(x, dtype=np.float64)
-    value, grad = whole(x)
-    trace = [value]
-    steps: list[Vector] = []
-    changes: list[Vector] = []
-    curvature: list[float] = []
-    stopped, n_iter = "iterations", 0
+    if isinstance(x, Descent):
+        d = x
+    else:
+        x = np.array(x, dtype=np.float64)
+        d = Descent(x, *whole(x), trace=[])
+        d.trace.append(d.value)
+    n_eval = d.n_eval
     while True:
-        slope_at = _subgradient(x, grad, l1) if penalised else grad  # type: ignore[arg-type]
-        norm = float(np.sqrt(slope_at @ slope_at))
-        if norm <= epsilon * max(1.0, float(np.sqrt(x @ x))):
+        slope_at = subgradient(d.x, d.gradient, l1) if penalised else d.gradient  # type: ignore[arg-type]
+        with np.errstate(over="ignore"):
+            norm = float(np.sqrt(slope_at @ slope_at))
+        if not (np.isfinite(d.value) and np.isfinite(norm)):
+            stopped = "not finite"
+            break
+        if watch is not None and (word := watch(d)):
+            stopped = word
+            break
+        if norm <= epsilon * max(1.0, float(np.sqrt(d.x @ d.x))):
             stopped = "gradient"
             break
-        if len(trace) > period and trace[-1 - period] - value <= delta * abs(value):
+        if d.n_iter >= period and d.trace[-1 - period] - d.value <= delta * abs(d.value):
             stopped = "improvement"
             break
-        if n_iter >= max_iterations:
-            break
-        if watch is not None and (word := watch(n_iter, x, value)):
-            stopped = word
+        if d.n_iter >= max_iterations:
+            stopped = "iterations"
             break
         found = None
         while found is None:
-            direction = _direction(slope_at, steps, changes, curvature)
+            direction = _direction(slope_at, d.steps, d.changes, d.bends)
             if penalised:
                 direction[direction * slope_at >= 0.0] = 0.0
             slope = float(direction @ slope_at)
-            first = 1.0 if steps else 1.0 / max(norm, 1e-300)
+            first = 1.0 if d.steps else 1.0 / max(norm, 1e-300)
             if slope < 0.0:
                 if penalised:
-                    orthant = np.where(x != 0.0, np.sign(x), -np.sign(slope_at))
-                    found = _inside(whole, x, value, slope_at, direction, orthant, first)
+                    orthant = np.where(d.x != 0.0, np.sign(d.x), -np.sign(slope_at))
+                    found = _inside(whole, d.x, d.value, slope_at, direction, orthant, first)
                 else:
-                    found = _wolfe(whole, x, value, slope, direction, first)
+                    found = _wolfe(whole, d.x, d.value, slope, direction, first)
             if found is None:
-                if not steps:
+                if not d.steps:
                     break
-                steps, changes, curvature = [], [], []  # once more, along the gradient
+                d.forget()
+        d.n_eval = n_eval
         if found is None:
             stopped = "line search"
             break
         new, new_value, new_grad = found
-        step, change = new - x, new_grad - grad
+        step, change = new - d.x, new_grad - d.gradient
         bend = float(step @ change)
         if bend > 1e-16 * float(change @ change):
-            steps.append(step)
-            changes.append(change)
-            curvature.append(bend)
-            if len(steps) > memory:
-                del steps[0], changes[0], curvature[0]
-        x, value, grad = new, new_value, new_grad
-        trace.append(value)
-        n_iter += 1
-    return Minimum(x, value, norm, n_iter, n_eval, stopped, trace)
+            d.steps.append(step)
+            d.changes.append(change)
+            d.bends.append(bend)
+            if len(d.steps) > memory:
+                del d.steps[0], d.changes[0], d.bends[0]
+        d.x, d.value, d.gradient = new, new_value, new_grad
+        d.trace.append(new_value)
+    return Minimum(d.x, d.value, norm, d.n_iter, d.n_eval, stopped, d.trace)
 
 
 def _direction(
@@ -154,8 +200,8 @@ def _direction(
     return d
 
 
-def _subgradient(x: Vector, grad: Vector, l1: Vector) -> Vector:
-    """The smallest subgradient of the penalised objective."""
+def subgradient(x: Vector, grad: Vector, l1: Vector) -> Vector:
+    """The smallest subgradient of the penalised objective; ``grad`` is that without penalty."""
     at_zero = np.where(grad > l1, grad - l1, np.where(grad < -l1, grad + l1, 0.0))
     return np.where(x != 0.0, grad + np.sign(x) * l1, at_zero)
 

@@ -2,16 +2,14 @@
 
     minimise  loss(w) + 1/2 sum_j l2_j w_j^2 + sum_j l1_j |w_j|
 
-* :func:`lbfgs` is scipy's L-BFGS-B. With L1 the weights are u - v with u, v >= 0, which makes the
-  penalty smooth and zeros exact. Each evaluation is cold and converged: messages that depend on
-  the way make a line search fail.
+* :func:`lbfgs` looks at all data at each step (:mod:`minfer.learn.lbfgs`). Each evaluation is cold
+  and converged: messages that depend on the way make a line search fail.
 * :func:`adam` makes steps on mini-batches with the messages of the step before (*warm*), a few
   sweeps each. Every ``evaluate_every`` epochs everything is evaluated cold and converged; that is
   the trace, and the messages it leaves are those the next steps begin with. L1 is a proximal step.
 
-Resuming gives the same bits. Adam's state is a few arrays, and messages at an evaluation follow
-from the weights. scipy's state is not to be had: values and gradients are kept in a *journal* and
-replayed, so that the minimiser goes the same way to where it stopped, without inference.
+Resuming gives the same bits: both minimisers' states are a few arrays, and messages at an
+evaluation follow from the weights.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.learn.objectives import Evaluation
+from minfer.learn.lbfgs import Descent, minimise, subgradient
 from minfer.learn.team import Data
 
 Weights = NDArray[np.float64]
@@ -65,9 +63,7 @@ class Penalty:
 
     def gradient(self, w: Weights, gradient: Weights) -> Weights:
         """The objective's gradient: at zeros, the smallest of its subgradients."""
-        g = gradient + self.l2 * w
-        at_zero = np.sign(g) * np.maximum(np.abs(g) - self.l1, 0.0)
-        return np.where(w == 0.0, at_zero, g + self.l1 * np.sign(w))
+        return subgradient(w, gradient + self.l2 * w, self.l1)
 
 
 @dataclass
@@ -88,6 +84,10 @@ class Stop:
             self.best, self.weights, self.step, self.waited = dev, w.copy(), step, 0
         else:
             self.waited += 1
+        return self.over
+
+    @property
+    def over(self) -> bool:
         return self.patience is not None and self.waited >= self.patience
 
 
@@ -102,27 +102,29 @@ class State:
     first: Weights | None = None  # Adam's moments
     second: Weights | None = None
     count: int = 0  # of Adam's steps
-    journal: list[Evaluation] = field(default_factory=list)
+    descent: Descent | None = None  # of L-BFGS
     done: str = ""  # how it ended
 
     def pack(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
         """Plain values and arrays."""
-        n = len(self.weights)
+        d = self.descent
         stop = asdict(self.stop)
         best = stop.pop("weights")
         header = {
             "step": self.step, "count": self.count, "done": self.done, "stop": stop,
             "trace": [list(row) for row in self.trace], "has_best": best is not None,
-            "journal": [[e.value, bool(e.converged), e.seconds] for e in self.journal],
+            "descent": None if d is None else [d.value, d.trace, d.n_eval, d.bends],
         }  # fmt: skip
-        zero = np.zeros(n)
+        zero = np.zeros(len(self.weights))
         arrays = {
             "weights": self.weights,
             "first": zero if self.first is None else self.first,
             "second": zero if self.second is None else self.second,
             "best": zero if best is None else best,
-            "gradients": np.array([e.gradient for e in self.journal]).reshape(-1, n),
         }
+        if d is not None:
+            kept = np.array([d.x, d.gradient, *d.steps, *d.changes])
+            arrays["descent"] = kept
         return header, arrays
 
     @classmethod
@@ -130,19 +132,16 @@ class State:
         stop = Stop(**header["stop"])
         if header["has_best"]:
             stop.weights = arrays["best"]
+        descent = None
+        if header["descent"] is not None:
+            value, trace, n_eval, bends = header["descent"]
+            x, gradient, *kept = (row.copy() for row in arrays["descent"])
+            k = len(bends)
+            descent = Descent(x, value, gradient, trace, n_eval, kept[:k], kept[k:], bends)
         return cls(
             arrays["weights"], header["step"], [Row(*row) for row in header["trace"]], stop,
-            arrays["first"], arrays["second"], header["count"],
-            [
-                Evaluation(v, g, c, s)
-                for (v, c, s), g in zip(header["journal"], arrays["gradients"])
-            ],
-            header["done"],
+            arrays["first"], arrays["second"], header["count"], descent, header["done"],
         )  # fmt: skip
-
-
-class Diverged(Exception):
-    """The loss is no number any more: weights have run away."""
 
 
 @dataclass
@@ -176,90 +175,49 @@ def lbfgs(
     watch: Watch,
 ) -> str:
     """Minimise; ``state.weights`` are the result. Says how it ended."""
-    from scipy.optimize import minimize
-
     n = len(state.weights)
     most = np.sqrt(np.finfo(float).max) / max(1.0, float(penalty.l2.max(initial=0.0)), n)
-    begin = state.weights.copy() if not state.journal else state.first
-    assert begin is not None
-    state.first = begin  # where a replay begins
-    split = bool((penalty.l1 > 0).any())
-    replay, done, ended = list(state.trace), 0, ""
-    state.trace, state.step = [], 0
-    state.stop = Stop(state.stop.patience)
-    last: dict[bytes, Evaluation] = {}
+    begin = data.seconds - (state.trace[-1].seconds if state.trace else 0.0)
 
-    def joined(x: Weights) -> Weights:
-        return x[:n] - x[n:] if split else x
-
-    def evaluated(x: Weights) -> tuple[float, Weights]:
-        nonlocal done
-        w = joined(x)
+    def evaluated(w: Weights) -> tuple[float, Weights]:
         if not np.abs(w).max(initial=0.0) < most:  # its squares are no numbers
-            raise Diverged
-        if done < len(state.journal):
-            e = state.journal[done]
-        else:
-            e = data.evaluate(w)
-            state.journal.append(e)
-        done += 1
-        if not (math.isfinite(e.value) and np.isfinite(e.gradient).all()):
-            raise Diverged
-        last.clear()
-        last[w.tobytes()] = e
-        g = e.gradient + penalty.l2 * w
-        value = e.value + 0.5 * float(penalty.l2 @ (w * w))
-        if not split:
-            return value, g
-        return value + float(penalty.l1 @ (x[:n] + x[n:])), np.concatenate(
-            [g + penalty.l1, penalty.l1 - g]
-        )
+            return math.inf, np.zeros(n)
+        e = data.evaluate(w)
+        return e.value + 0.5 * float(penalty.l2 @ (w * w)), e.gradient + penalty.l2 * w
 
-    def callback(x: Weights) -> None:
-        nonlocal ended
-        w = joined(np.asarray(x)).copy()
-        state.weights, state.step = w, state.step + 1
-        k = len(state.trace)
-        if k < len(replay):
-            row = replay[k]
-        else:
-            e = last.get(w.tobytes()) or data.evaluate(w)
-            largest = float(np.abs(penalty.gradient(w, e.gradient)).max(initial=0.0))
+    def look(d: Descent) -> str | None:
+        w = d.x
+        largest = float(np.abs(subgradient(w, d.gradient, penalty.l1)).max(initial=0.0))
+        if d.n_iter > state.step:  # else the beginning, or where a run goes on
+            state.descent, state.weights, state.step = d, w, d.n_iter
             row = Row(
-                state.step, e.value, e.value + penalty.value(w), largest, watch.loss(w),
-                sum(j.seconds for j in state.journal),
+                d.n_iter, d.value - penalty.value(w), d.value, largest, watch.loss(w),
+                data.seconds - begin,
             )  # fmt: skip
+            state.trace.append(row)
             watch.tell(row)
-        state.trace.append(row)
-        stop = state.stop.seen(row.dev, w, state.step)
-        if done >= len(state.journal):
+            state.stop.seen(row.dev, w, d.n_iter)
             watch.keep(state)
-        if stop:
-            ended = "early stopping"
-            raise StopIteration
-        if row.gradient <= tol:
-            ended = "converged"
-            raise StopIteration
+        if state.stop.over:
+            return "early stopping"
+        return "converged" if largest <= tol else None
 
-    start = begin
-    bounds = None
-    if split:
-        start = np.concatenate([np.maximum(begin, 0.0), np.maximum(-begin, 0.0)])
-        bounds = [(0.0, None)] * (2 * n)
-    try:
-        found = minimize(
-            evaluated, start, jac=True, method="L-BFGS-B", bounds=bounds, callback=callback,
-            options={"maxiter": max_iters, "maxfun": 20 * max_iters, "gtol": tol, "ftol": 0.0,
-                     "maxcor": 10, "maxls": 30},
-        )  # fmt: skip
-    except Diverged:
-        return "diverging"
-    if not ended:
-        state.weights = joined(np.asarray(found.x)).copy()
-        ended = "max iterations" if found.nit >= max_iters else "stalled"
-        if found.status == 0 and np.abs(found.jac).max(initial=0.0) <= tol:
-            ended = "converged"
-    return ended
+    found = minimise(
+        evaluated, state.weights if state.descent is None else state.descent, l1=penalty.l1,
+        memory=10, epsilon=0.0, delta=0.0, max_iterations=max_iters, watch=look,
+    )  # fmt: skip
+    state.weights = found.x
+    return _ENDED.get(found.stopped, found.stopped)
+
+
+#: How L-BFGS ended, where it was not :func:`lbfgs` that said so.
+_ENDED = {
+    "gradient": "converged",
+    "iterations": "max iterations",
+    "improvement": "stalled",
+    "line search": "stalled",
+    "not finite": "diverging",
+}
 
 
 def adam(
@@ -294,7 +252,7 @@ def adam(
         if not (math.isfinite(e.value) and np.isfinite(e.gradient).all()):
             return "diverging"
         if state.trace and state.trace[-1].step == epoch:  # resumed here: known already
-            if state.stop.patience is not None and state.stop.waited >= state.stop.patience:
+            if state.stop.over:
                 return "early stopping"
             return "converged" if state.trace[-1].gradient <= tol else ""
         largest = float(np.abs(penalty.gradient(w, e.gradient)).max(initial=0.0))

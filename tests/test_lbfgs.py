@@ -1,0 +1,104 @@
+"""The one L-BFGS: the optimum of scipy's, exact zeros with L1, going on to the last bit."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from minfer.learn.lbfgs import Descent, minimise, subgradient
+from minfer.learn.optimise import State
+
+
+def logistic(seed: int, n: int = 60, d: int = 12):
+    """Mean log-loss of a logistic regression with a small squared penalty."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, d)) * rng.uniform(0.2, 3.0, d)
+    y = np.sign(x @ (rng.normal(size=d) * (rng.random(d) < 0.4)) + rng.normal(size=n))
+
+    def objective(w):
+        z = y * (x @ w)
+        loss = np.logaddexp(0.0, -z).mean() + 5e-3 * w @ w
+        return float(loss), -(x.T @ (y / (1.0 + np.exp(z)))) / n + 1e-2 * w
+
+    return objective, d
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_optimum_is_scipys(seed):
+    objective, d = logistic(seed)
+    found = minimise(objective, np.zeros(d), epsilon=1e-9, delta=0.0)
+    theirs = minimize(objective, np.zeros(d), jac=True, method="L-BFGS-B",
+                      options={"gtol": 1e-9, "ftol": 0.0})  # fmt: skip
+    assert found.stopped == "gradient"
+    np.testing.assert_allclose(found.x, theirs.x, atol=1e-6)
+    assert found.n_eval <= 2 * theirs.nfev
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_with_l1_too(seed):
+    """scipy's with weights u - v, both at least zero."""
+    objective, d = logistic(seed)
+    l1 = np.full(d, 0.03)
+    found = minimise(objective, np.zeros(d), l1=l1, epsilon=1e-9, delta=0.0)
+
+    def split(x):
+        value, g = objective(x[:d] - x[d:])
+        return value + float(l1 @ (x[:d] + x[d:])), np.concatenate([g + l1, l1 - g])
+
+    theirs = minimize(
+        split, np.zeros(2 * d), jac=True, method="L-BFGS-B", bounds=[(0.0, None)] * (2 * d),
+        options={"gtol": 1e-9, "ftol": 0.0},
+    )  # fmt: skip
+    w = theirs.x[:d] - theirs.x[d:]
+    np.testing.assert_allclose(found.x, w, atol=1e-5)
+    assert (found.x == 0.0).any()
+    assert ((found.x == 0.0) == (np.abs(w) < 1e-6)).all()
+    rest = subgradient(found.x, objective(found.x)[1], l1)
+    assert np.abs(rest).max() < 1e-7
+
+
+@pytest.mark.parametrize("l1", [0.0, 0.03])
+def test_a_descent_goes_on_to_the_last_bit(l1):
+    objective, d = logistic(1)
+    seen = []
+
+    def keep(now: Descent) -> None:
+        header, arrays = State(now.x, descent=now).pack()
+        seen.append(copy.deepcopy((header, arrays)))
+
+    how = {"l1": np.full(d, l1), "epsilon": 1e-9, "delta": 0.0}
+    whole = minimise(objective, np.zeros(d), watch=keep, **how)
+    assert len(seen) > 15
+    for header, arrays in seen:
+        begun = State.unpack(header, arrays).descent
+        again = minimise(objective, begun, **how)
+        assert again.x.tobytes() == whole.x.tobytes()
+        assert again.trace == whole.trace
+        assert again.n_eval == whole.n_eval
+    sizes = [arrays["descent"].size for _, arrays in seen]
+    assert max(sizes) == sizes[-1] <= (2 + 2 * 6) * d  # however long the run
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_what_is_not_finite_is_too_long_a_step(bad):
+    def objective(x):
+        if np.abs(x).max() > 1.5:
+            return (bad, 2 * x) if bad == np.inf else (-1e9, np.full_like(x, np.nan))
+        return float(((x - 1) ** 2).sum()), 2 * (x - 1)
+
+    found = minimise(objective, np.array([-1.0, 0.5]))
+    assert found.stopped == "gradient"
+    np.testing.assert_allclose(found.x, 1.0, atol=1e-4)
+    lost = minimise(objective, np.array([9.0, 9.0]))
+    assert lost.stopped == "not finite"
+    assert np.isfinite(lost.x).all()
+
+
+@pytest.mark.filterwarnings("error")
+def test_slopes_whose_squares_are_no_numbers_end_the_run():
+    found = minimise(lambda x: (float(1e200 * x[0]), np.array([1e200])), np.zeros(1))
+    assert found.stopped == "not finite"
+    assert found.x.tolist() == [0.0]
