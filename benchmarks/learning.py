@@ -40,6 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import learning_chains
+import learning_gradients
 import learning_tables
 from learning_page import HERE, store, stored, table, write_section
 from minfer import BeliefPropagation, Exact, FactorGraph, MinJoint, TreeReweighted, sample
@@ -296,6 +297,7 @@ SECTIONS: dict[str, Callable[[Any], str]] = {
     "growth": growth_section,
     "chains": learning_chains.section,
     "tables": learning_tables.section,
+    "gradients": learning_gradients.section,
 }
 
 
@@ -317,11 +319,10 @@ SCRIPTS = ("chains", "tables", "gradients")
 
 def script(part: str, args: argparse.Namespace) -> None:
     """Run a part that has a script of its own."""
-    more = {"chains": args.treebank or [], "gradients": [] if args.dry else ["--write"]}
     if part == "chains" and not args.treebank:
         print("chains: left out, give --treebank TRAIN.conllu.gz DEV.conllu.gz")
         return
-    given = more.get(part, []) + (["--dry"] if args.dry and part != "gradients" else [])
+    given = [*(args.treebank if part == "chains" else []), *(["--dry"] if args.dry else [])]
     subprocess.run([sys.executable, HERE / f"learning_{part}.py", *given], check=True)
 
 

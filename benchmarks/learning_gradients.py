@@ -1,7 +1,7 @@
 """Forward and backward through marginals at equal accuracy, beside torch unrolled and a JAX scan.
 
-    taskset -c 0 python benchmarks/learning_gradients.py            # prints the table
-    taskset -c 0 python benchmarks/learning_gradients.py --write    # and puts it into the page
+    taskset -c 0 python benchmarks/learning_gradients.py            # results, and the page
+    taskset -c 0 python benchmarks/learning_gradients.py --dry      # prints the tables only
 
 A grid of binary variables, random fields and couplings; loss = sum of squared P(x = 1). Everybody
 stops as early as an error of 1e-6 allows: the largest difference of any derivative, by field or by
@@ -10,6 +10,9 @@ the largest tolerance, of the others the least number of sweeps; they send all m
 differentiate through the sweeps. They come in two forms: over lists of edges, which takes any graph
 as minfer does, and over four shifted arrays of messages, which takes grids alone. CPU seconds, one
 thread, in one process, interleaved; the median of several turns.
+
+Beside it: what backward costs where forward is 1, and batches of small models through
+``minfer.torch.marginals``, forward and backward in one call against a call for each row.
 """
 
 from __future__ import annotations
@@ -18,7 +21,6 @@ import argparse
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -29,12 +31,11 @@ os.environ.setdefault(
 
 import numpy as np  # noqa: E402
 
-from minfer import BeliefPropagation, FactorGraph, TreeReweighted  # noqa: E402
+from learning_page import store, write_section  # noqa: E402
+from minfer import BeliefPropagation, Exact, FactorGraph, TreeReweighted  # noqa: E402
 from minfer.graph import grid_edges  # noqa: E402
 from minfer.solvers.gradients import pull_back  # noqa: E402
 
-PAGE = Path(__file__).parents[1] / "docs" / "learning-measured.md"
-BEGIN, END = "<!-- gradients: begin -->", "<!-- gradients: end -->"
 #: Of the largest derivative, what everybody's gradient may be wrong by.
 ERROR = 1e-6
 #: Tolerances that minfer may be stopped at, from coarse to fine.
@@ -358,9 +359,57 @@ def costs(turns: int = 5) -> list[dict[str, Any]]:
     return rows
 
 
-def page(rows: list[dict[str, Any]], backward: list[dict[str, Any]]) -> str:
+def batches(n: int = 256, turns: int = 5) -> list[dict[str, Any]]:
+    """A batch with gradients in one call, and the same by a call for each row."""
+    import torch
+
+    from minfer.torch import marginals
+
+    torch.set_num_threads(1)
+    rng = np.random.default_rng(3)
+    chain = np.stack([np.arange(19), np.arange(1, 20)], 1)
+    grid = graph_of(problem(10, 0.5))
+    cases: list[tuple[str, FactorGraph, Any]] = [
+        ("grid 10x10", grid, BeliefPropagation()),
+        ("chain of 20", FactorGraph.pairwise(np.zeros(20), chain, 1.0), BeliefPropagation()),
+        ("chain of 20, exact", FactorGraph.pairwise(np.zeros(20), chain, 1.0), Exact()),
+        ("grid 10x10, TRW: row by row inside too", grid, TreeReweighted()),
+    ]
+    rows = []
+    for name, graph, solver in cases:
+        run, width = solver.prepare(graph), int(graph._offsets[-1])
+        given = rng.normal(size=(n, width))
+
+        def step(values: np.ndarray, run: Any = run, graph: Any = graph) -> Any:
+            u = torch.tensor(values, requires_grad=True)
+            w = torch.tensor(graph.weights, requires_grad=True)
+            (marginals(run, u, w) ** 2).sum().backward()
+            return u.grad.numpy(), w.grad.numpy()
+
+        def singly(step: Any = step, given: np.ndarray = given) -> Any:
+            found = [step(one) for one in given]
+            return np.array([u for u, _ in found]), sum(w for _, w in found)
+
+        def together(step: Any = step, given: np.ndarray = given) -> Any:
+            return step(given)
+
+        apart = max(float(np.abs(a - b).max()) for a, b in zip(together(), singly()))
+        found = measured({"batch": together, "rows": singly}, turns)
+        rows.append(
+            {
+                "model": name, "rows": n, "batch": 1e6 * found["batch"] / n,
+                "singly": 1e6 * found["rows"] / n, "times": found["rows"] / found["batch"],
+                "apart": apart,
+            }
+        )  # fmt: skip
+    return rows
+
+
+def section(found: dict[str, Any]) -> str:
+    """For the page, from what was stored."""
+    rows, backward, many = found["speed"], found["costs"], found["batches"]
     out = [
-        "`taskset -c 0 python benchmarks/learning_gradients.py --write`: forward and backward, loss"
+        "`taskset -c 0 python benchmarks/learning_gradients.py`: forward and backward, loss"
         " the sum of squared P(x = 1) on a grid. Everybody stops as soon as no derivative, by field"
         f" or by weight, is further than {ERROR:g} of the largest from those of a fixed point"
         " converged to 1e-14: minfer at the largest such tolerance, the others after the least"
@@ -402,6 +451,19 @@ def page(rows: list[dict[str, Any]], backward: list[dict[str, Any]]) -> str:
             f"| {r['model']} | {r['sweeps']} | {r['back']} | {r['share']:.2f} | "
             f"{'; '.join(x for x in (word, r['note']) if x)} |"
         )
+    out += [
+        "",
+        f"Batches of {many[0]['rows']} through `minfer.torch.marginals`, gradients by fields and by"
+        " shared weights: microseconds a row, forward and backward.",
+        "",
+        "| model | a call for each row | one call | times sooner | largest difference |",
+        "|---|---|---|---|---|",
+    ]
+    for r in many:
+        out.append(
+            f"| {r['model']} | {r['singly']:.0f} | {r['batch']:.3g} | {r['times']:.1f} | "
+            f"{r['apart']:.0e} |"
+        )
     return "\n".join(out)
 
 
@@ -409,17 +471,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sides", type=int, nargs="+", default=[64, 256])
     parser.add_argument("--turns", type=int, default=7)
-    parser.add_argument("--write", action="store_true", help="put the section into its page")
+    parser.add_argument("--dry", action="store_true", help="print only")
     given = parser.parse_args()
-    text = page(speed(tuple(given.sides), given.turns), costs())
+    found = {
+        "speed": speed(tuple(given.sides), given.turns), "costs": costs(), "batches": batches(),
+    }  # fmt: skip
+    text = section(found)
     print(text)
-    if given.write:
-        old = PAGE.read_text(encoding="utf-8") if PAGE.exists() else f"{BEGIN}\n{END}\n"
-        if BEGIN not in old:
-            old += f"\n{BEGIN}\n{END}\n"
-        head, rest = old.split(BEGIN, 1)
-        tail = rest.split(END, 1)[1]
-        PAGE.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}", encoding="utf-8")
+    if not given.dry:
+        store("gradients", found)
+        write_section("gradients", text)
 
 
 if __name__ == "__main__":

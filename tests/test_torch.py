@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -124,6 +126,101 @@ def test_threads_change_nothing():
         found.append((p.detach().clone(), unary.grad))
     assert torch.equal(found[0][0], found[1][0])
     assert torch.equal(found[0][1], found[1][1])
+
+
+PAIRS = {
+    "grid": GRID,
+    "chain": FactorGraph.pairwise(np.zeros(5), [[i, i + 1] for i in range(4)], 0.7, "equal"),
+    "core and trees": FactorGraph.pairwise(
+        RNG.normal(size=7), [[0, 1], [1, 2], [2, 0], [2, 3], [3, 4], [5, 6]], 1.0
+    ).add_tables([[]], [0.5]),  # and a constant
+    "dense": FactorGraph.pairwise(
+        np.zeros(6), [[a, b] for a in range(6) for b in range(a)], 0.4, "equal"
+    ),
+}
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("model", PAIRS)
+@pytest.mark.parametrize(
+    "solver",
+    [BeliefPropagation(), BeliefPropagation(damping=0.3, max_iters=3000), Exact(), MeanField(),
+     TreeReweighted()],
+    ids=lambda solver: type(solver).__name__,
+)  # fmt: skip
+def test_a_batch_has_the_gradients_of_its_rows(solver, model, known):
+    """In one call, or one by one: the same to rounding, also with weights beyond the lanes."""
+    graph, rng, n = PAIRS[model], np.random.default_rng(1), 11
+    run, size = solver.prepare(graph), int(graph._offsets[-1])
+    u, c = rng.normal(size=(n, size)), torch.from_numpy(rng.normal(size=(n, size)))
+    w = 0.7 * rng.normal(size=(n, len(graph.weights)))
+    if not isinstance(solver, MeanField):
+        w[4, graph.n_variables :] *= 300.0  # which odds do not hold
+    evidence = [{i % graph.n_variables: i % 2} if i % 3 else {} for i in range(n)]
+    given = evidence if known else None
+
+    def step(unary, weights, evidence, c):
+        a, b = (torch.tensor(x, requires_grad=True) for x in (unary, weights))
+        p = marginals(run, a, b, evidence=evidence)
+        (p**2 * c).sum().backward()
+        return p.detach().numpy(), a.grad.numpy(), b.grad.numpy()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GradientWarning)
+        rows = [step(u[i], w[i], evidence[i] if known else None, c[i]) for i in range(n)]
+        for weights in (w, w[0]):
+            alone = [step(u[i], w[0], evidence[i] if known else None, c[i]) for i in range(n)]
+            wanted = [np.array(x) for x in zip(*(rows if weights.ndim == 2 else alone))]
+            if weights.ndim == 1:
+                wanted[2] = wanted[2].sum(axis=0)
+            for got, want in zip(step(u, weights, given, c), wanted):
+                np.testing.assert_allclose(got, want, atol=1e-11 if solver == Exact() else 1e-12)
+
+
+def test_a_batch_is_one_call(monkeypatch):
+    """No row is set up in Python."""
+    from minfer.solvers.prepared import Prepared
+
+    def refused(*args, **more):
+        raise AssertionError("a single call")
+
+    monkeypatch.setattr(Prepared, "__call__", refused)
+    for solver in (BeliefPropagation(), Exact()):
+        u = torch.zeros(7, 18, dtype=torch.float64, requires_grad=True)
+        w = torch.tensor(GRID.weights, requires_grad=True)
+        (marginals(solver.prepare(GRID), u, w) ** 2).sum().backward()
+        assert u.grad.abs().max() > 0
+        assert w.grad.abs().max() > 0
+
+
+def test_batches_of_none_and_of_one():
+    run = BeliefPropagation().prepare(GRID)
+    for n in (0, 1):
+        u = torch.zeros(n, 9, 2, dtype=torch.float64, requires_grad=True)
+        p = marginals(run, u)
+        assert p.shape == (n, 9, 2)
+        p.sum().backward()
+        assert u.grad.shape == u.shape
+
+
+@pytest.mark.filterwarnings("ignore::minfer.torch.GradientWarning")
+def test_rows_whose_sweeps_do_not_get_on_are_solved_by_gmres():
+    rng = np.random.default_rng(0)
+    edges = np.array([[a, b] for a in range(40) for b in range(a)])
+    weights = -np.abs(rng.normal(size=len(edges))) * 0.6
+    graph = FactorGraph.pairwise(rng.normal(size=40) / 2, edges, weights, "equal")
+    run = BeliefPropagation(damping=0.8, max_iters=5000, tol=1e-8).prepare(graph)
+    found = []
+    for rows in (1, 3):
+        u = torch.zeros(rows, 80, dtype=torch.float64)
+        u[-1] += 0.1
+        u.requires_grad_()
+        (marginals(run, u, tol=1e-9) ** 2).sum().backward()
+        found.append(u.grad[-1].numpy())
+    alone = torch.full((80,), 0.1, dtype=torch.float64, requires_grad=True)
+    (marginals(run, alone, tol=1e-9) ** 2).sum().backward()
+    np.testing.assert_allclose(found[1], alone.grad.numpy(), atol=1e-8)
+    np.testing.assert_array_equal(found[0], found[1])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

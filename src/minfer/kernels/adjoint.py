@@ -23,6 +23,11 @@ the message that answers a cavity with log-odds c (w is the conjunction's weight
     d / d w = (sigma_a lam_b + sigma_b lam_a) / rho,    sigma = sigma(c + w)
 
 S must be the derivative of both states' difference: a field's is (-S, S).
+
+**When sweeps stop.** They are one linear map after the other, so changes shrink by a ratio r from
+sweep to sweep, and what is still to come is the last change times r / (1 - r). Converged: that is
+at most ``tol`` of the largest derivative, going by the larger of the last two ratios; or two sweeps
+running, one in each direction, moved nothing by more than that.
 """
 
 import math
@@ -115,18 +120,15 @@ def pair_pass(ptr, rev, rho, slope, g, lam, S, order, down, damping):
 def pair_sweeps(ptr, rev, rho, slope, g, lam, S, order, trace, n_sweeps, tol, damping):
     """Sweeps over the core, up and down in turn: how they ended, and how many.
 
-    Converged: two sweeps running, one in each direction, moved nothing by more than ``tol`` of the
-    largest S. ``trace`` (8,) has the last changes.
+    ``trace`` (8,), infinite at first, has the last changes.
     """
-    quiet, done = 0, 0
+    done = 0
     while done < n_sweeps:
         moved, scale = pair_pass(ptr, rev, rho, slope, g, lam, S, order, done % 2 == 1, damping)
-        quiet = quiet + 1 if moved <= tol * scale else 0
+        code = judged(trace, done, moved, tol * scale)
         done += 1
-        if quiet == 2:
-            return CONVERGED, done
-        if slow(trace, done, moved):
-            return SLOW, done
+        if code != RUNNING:
+            return code, done
     return RUNNING, done
 
 
@@ -156,7 +158,7 @@ def pair_ahead(ptr, rev, rho, slope, g, lam, S, order, trace, n_sweeps, tol):
     for e in range(lam.shape[0]):
         heard[e] = slope[e] * lam[rev[e]]
         away[e] = slope[rev[e]]
-    quiet, done, code = 0, 0, RUNNING
+    done, code = 0, RUNNING
     plain = rho.size == 0
     while done < n_sweeps and code == RUNNING:
         moved, scale = 0.0, 0.0
@@ -184,12 +186,8 @@ def pair_ahead(ptr, rev, rho, slope, g, lam, S, order, trace, n_sweeps, tol):
                     if r < e:
                         break
                     heard[r] = away[e] * ((s if plain else rho[e] * s) - heard[e])
-        quiet = quiet + 1 if moved <= tol * scale else 0
+        code = judged(trace, done, moved, tol * scale)
         done += 1
-        if quiet == 2:
-            code = CONVERGED
-        elif slow(trace, done, moved):
-            code = SLOW
     for k in range(n):
         v = order[k]
         for e in range(ptr[v], ptr[v + 1]):
@@ -209,11 +207,75 @@ def centre(off, probs, c, out):
 
 
 @jit
-def slow(trace, done, moved):
-    """Whether the change has not become much smaller in eight sweeps, or is no number."""
+def judged(trace, done, moved, goal):
+    """What a sweep that moved so much means, after ``done`` others; ``trace`` has their changes.
+
+    SLOW: the change has not become much smaller in eight sweeps, or is no number.
+    """
+    last, former = trace[(done - 1) % _WINDOW], trace[(done - 2) % _WINDOW]
     before = trace[done % _WINDOW]
     trace[done % _WINDOW] = moved
-    return not moved < np.inf or (done > 2 * _WINDOW and moved > _PACE * before)
+    if moved <= goal and last <= goal:
+        return CONVERGED
+    if moved < last < former < np.inf:
+        ratio = max(moved / last, last / former)
+        if moved * ratio <= goal * (1.0 - ratio):
+            return CONVERGED
+    if not moved < np.inf or (done >= 2 * _WINDOW and moved > _PACE * before):
+        return SLOW
+    return RUNNING
+
+
+@jit
+def joint_slopes(slot, joint, slope, sigma):
+    """As :func:`pair_slopes`, from the beliefs of the pairs (P, 4): 00, 01, 10, 11.
+
+    sigma(c + w) is P(x_v = 1 | x_u = 1), and sigma(c) the same given x_u = 0. Where u has one state
+    left what is said of the other is 0; nothing that is not 0 will be multiplied with it.
+    """
+    for f in range(slot.shape[0]):
+        none, second, first, both = joint[f, 0], joint[f, 1], joint[f, 2], joint[f, 3]
+        odd = both * none - first * second
+        for k in range(2):
+            lone, other = (first, second) if k == 0 else (second, first)
+            on, off = both + other, none + lone
+            sigma[slot[f, k]] = both / on if on > 0.0 else 0.0
+            slope[slot[f, k]] = odd / on / off if on > 0.0 and off > 0.0 else 0.0
+
+
+@jit
+def pair_rows(
+    off, ptr, rev, slot, scope, core, order, rows, joint, probs, c, tol, damping, max_iters,
+    S, tables, sweeps, codes,
+):  # fmt: skip
+    """The adjoint of many instances of one structure of binary pairs, one after the other.
+
+    ``joint`` (n, P, 4) are beliefs of the pairs, ``probs`` and ``c`` (n, 2V) marginals and
+    cotangents, ``rows`` those that are asked for. Writes S (n, V), derivatives by log-tables
+    (n, P, 4), or none where ``tables`` has no rows, how many sweeps it took and how they ended.
+    """
+    none, trace, cells = np.empty(0), np.empty(_WINDOW), np.eye(4)
+    every = np.arange(slot.shape[0])
+    slope, sigma, lam = np.empty((3, rev.shape[0]))
+    g = np.empty(ptr.shape[0] - 1)
+    for r in rows:
+        joint_slopes(slot, joint[r], slope, sigma)
+        pair_begin(off, ptr, none, probs[r], c[r], g, S[r], lam)
+        pair_pass(ptr, rev, none, slope, g, lam, S[r], order, False, 0.0)
+        codes[r], sweeps[r] = CONVERGED, 1
+        if core.shape[0] > 0:
+            trace[:] = np.inf
+            if damping == 0.0:
+                codes[r], sweeps[r] = pair_ahead(
+                    ptr, rev, none, slope, g, lam, S[r], core, trace, max_iters, tol
+                )
+            else:
+                codes[r], sweeps[r] = pair_sweeps(
+                    ptr, rev, none, slope, g, lam, S[r], core, trace, max_iters, tol, damping
+                )
+        pair_pass(ptr, rev, none, slope, g, lam, S[r], order, True, 0.0)
+        if tables.shape[0] > 0:
+            pair_statistics(every, slot, scope, none, sigma, lam, S[r], cells, tables[r])
 
 
 @jit
@@ -426,18 +488,14 @@ def table_pass(web, alive, c, probs, lam, q, s, order, down, every, ahead, dampi
 @jit
 def table_sweeps(web, alive, c, probs, lam, q, s, order, trace, n_sweeps, tol, damping, tmp):
     """As :func:`pair_sweeps`; undamped ones send ahead, as :func:`pair_ahead`'s do."""
-    quiet, done, code = 0, 0, RUNNING
+    done, code = 0, RUNNING
     while done < n_sweeps and code == RUNNING:
         moved, scale = table_pass(
             web, alive, c, probs, lam, q, s, order, done % 2 == 1, done == 0, damping == 0.0,
             damping, tmp,
         )  # fmt: skip
-        quiet = quiet + 1 if moved <= tol * scale else 0
+        code = judged(trace, done, moved, tol * scale)
         done += 1
-        if quiet == 2:
-            code = CONVERGED
-        elif slow(trace, done, moved):
-            code = SLOW
     if damping == 0.0:  # what is left to say
         ptr, off, start, factor, rho = web.ptr, web.off, web.start, web.factor, web.rho
         for v in order:
@@ -545,18 +603,42 @@ def weigh(web, rows, lam, out):
 def weigh_distances(web, rows, lam, taps, which, mass):
     """The same by distance: (n, T), of pairs of labels with linear taps (n or 1, T)."""
     start, first, slots, rho, cavity = web.start, web.first, web.slots, web.rho, web.cavity
-    h = cavity * lam
+    few = mass.shape[1] == 2  # equal or not
+    h = cavity * lam if not few else cavity
     more = np.empty((1, mass.shape[1]))
     base = np.empty((1, mass.shape[1]))
     for r in range(rows.shape[0]):
         f = rows[r]
         a, b = slots[first[f]], slots[first[f] + 1]
         i, j, n = start[a], start[b], start[a + 1] - start[a]
-        _masses(cavity, i, cavity, j, n, base, 0)
-        _masses(h, i, cavity, j, n, mass, r)
-        _masses(cavity, i, h, j, n, more, 0)
+        if few:
+            base[0, 0], base[0, 1], mass[r, 0], mass[r, 1] = _equal_or_not(cavity, lam, i, j, n)
+            more[:] = 0.0
+        else:
+            _masses(cavity, i, cavity, j, n, base, 0)
+            _masses(h, i, cavity, j, n, mass, r)
+            _masses(cavity, i, h, j, n, more, 0)
         total = 0.0
         for d in range(mass.shape[1]):
             total += base[0, d] * taps[which[r], d]
         for d in range(mass.shape[1]):
             mass[r, d] = (mass[r, d] + more[0, d]) * taps[which[r], d] / (total * rho[f])
+
+
+@jit
+def _equal_or_not(cavity, lam, i, j, n):
+    """Mass of equal labels and of different ones, plain and times the sum of both ends' lam.
+
+    Of different ones by running sums: nothing is subtracted.
+    """
+    same = other = same_lam = other_lam = 0.0
+    left = left_lam = right = right_lam = 0.0  # of labels before
+    for k in range(n):
+        p, q = cavity[i + k], cavity[j + k]
+        x, y = p * lam[i + k], q * lam[j + k]
+        same += p * q
+        same_lam += x * q + p * y
+        other += p * right + q * left
+        other_lam += (x * right + p * right_lam) + (y * left + q * left_lam)
+        left, left_lam, right, right_lam = left + p, left_lam + x, right + q, right_lam + y
+    return same, other, same_lam, other_lam

@@ -16,7 +16,8 @@ Three ways, chosen by what the answer is:
   -1, 1 and 2 steps; ``error`` says how far the finer and the coarser difference are apart.
 * **independent**: models in which no factor is left over two free variables, in closed form.
 
-The gradient of log Z itself needs none of this: it is ``m.probs`` and ``m.statistics()``.
+The gradient of log Z itself needs none of this: it is ``m.probs`` and ``m.statistics()``. Batches
+have a file of their own, :mod:`minfer.solvers.recorded`.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ if TYPE_CHECKING:
 
 #: Of a probability by the flooding update: what a perturbed run must have settled to.
 _TIGHT = 1e-14
-#: A tilt, in nats of the largest cotangent, by which perturbation moves the field.
-_STEP = 2e-3
+#: A tilt, in nats of the largest cotangent, by which perturbation moves the field; and its steps.
+TILT = 2e-3
+TILTS = (-2, -1, 1, 2)
 _CHUNK = 1 << 22  # cells of joints that are written out together
 #: Cells of joint beliefs that an adjoint may write out.
 _MAX_CELLS = 1 << 27
@@ -264,12 +266,12 @@ def _adjoint(
     mesh, graph = state.mesh, marginals.graph
     system: _System
     if not len(mesh.wiring.gslot):
-        system = _Pairs(marginals, state, c)
+        system = Pairs.of(marginals, state, c)
     elif _belief_cells(mesh) <= _MAX_CELLS:
         system = _Tables(marginals, state, c)
     else:
         return None
-    status, sweeps, note = _solve(system, tol, max_iters, state.damping)
+    status, sweeps, note = solve(system, tol, max_iters, state.damping)
     field = system.field()
     found = np.zeros(int(graph.weight_offsets[-1]))
     if weights:
@@ -323,7 +325,7 @@ class _System(Protocol):
         ...
 
 
-def _solve(system: _System, tol: float, max_iters: int, damping: float) -> tuple[Status, int, str]:
+def solve(system: _System, tol: float, max_iters: int, damping: float) -> tuple[Status, int, str]:
     """Trees up, sweeps over the core, trees down; GMRES where sweeps do not get on."""
     from minfer.kernels.adjoint import CONVERGED, SLOW
 
@@ -435,30 +437,41 @@ def _gmres(
     return x
 
 
-class _Pairs:
+class Pairs:
     """Models of which all factors over free variables are binary pairs: one number a message."""
 
-    def __init__(self, marginals: Marginals, state: MessageState, c: NDArray[np.float64]) -> None:
+    def __init__(
+        self, mesh: Mesh, probs: NDArray[np.float64], c: NDArray[np.float64],
+        slope: NDArray[np.float64], sigma: NDArray[np.float64],
+    ) -> None:  # fmt: skip
         from minfer.kernels import adjoint as k
-        from minfer.kernels.wiring import PLAIN
 
-        self.k, self.mesh, self.probs = k, state.mesh, marginals.probs
-        w, graph = state.mesh.wiring, marginals.graph
+        self.k, self.mesh, self.probs = k, mesh, probs
+        self.slope, self.sigma = slope, sigma
+        w, graph = mesh.wiring, mesh.model.graph
         self.ptr, self.rev, self.rho, self.off = w.ptr, w.rev, w.rho, graph._offsets
-        m = state.messages.m
-        self.slope, self.sigma = np.empty_like(m), np.empty_like(m)
-        odds = log_odds = _NONE
-        if state.mesh.known is not None or not (w.cls == PLAIN).all():
-            odds, log_odds = state._odds, state._log_odds
-        k.pair_slopes(w.ptr, w.prior, m, w.W, odds, log_odds, self.slope, self.sigma)
-        self.bel = np.array(marginals.probs)  # kernels take what can be written to
+        self.bel = np.array(probs)  # kernels take what can be written to
         self.c, self.whole = c, np.empty(len(c))
         self.all_binary = len(c) == 2 * graph.n_variables and bool((graph._n_states == 2).all())
         if not self.all_binary:
-            self.whole = marginals.probs * _centred(graph, marginals.probs, c)
-        self.core, self.order = _core(state.mesh, w.ptr[1:] > w.ptr[:-1])
+            self.whole = probs * _centred(graph, probs, c)
+        self.core, self.order = core_of(mesh, w.ptr[1:] > w.ptr[:-1])
         self.g, self.S = np.empty(graph.n_variables), np.empty(graph.n_variables)
-        self.lam = np.empty_like(m)
+        self.lam = np.empty(len(w.rev))
+
+    @classmethod
+    def of(cls, marginals: Marginals, state: MessageState, c: NDArray[np.float64]) -> Pairs:
+        """With slopes from the messages."""
+        from minfer.kernels.adjoint import pair_slopes
+        from minfer.kernels.wiring import PLAIN
+
+        mesh, m, w = state.mesh, state.messages.m, state.mesh.wiring
+        slope, sigma = np.empty_like(m), np.empty_like(m)
+        odds = log_odds = _NONE
+        if mesh.known is not None or not (w.cls == PLAIN).all():
+            odds, log_odds = state._odds, state._log_odds
+        pair_slopes(w.ptr, w.prior, m, w.W, odds, log_odds, slope, sigma)
+        return cls(mesh, marginals.probs, c, slope, sigma)
 
     def begin(self) -> None:
         self.k.pair_begin(self.off, self.ptr, self.rho, self.bel, self.c, self.g, self.S, self.lam)
@@ -551,23 +564,19 @@ class _Tables:
         self.probs = np.array(marginals.probs)  # kernels take what can be written to
         self.c = _centred(marginals.graph, self.probs, c)
         self.alive = (self.probs > 0.0).astype(np.float64)
-        graph = marginals.graph
-        frame = _frame(state.mesh)
+        frame = self.frame = _frame(state.mesh)
         self.web, self.tmp = _web(state, frame)
-        self.core, self.order = _core(self.mesh, np.diff(frame.ptr) > 0)
-        inside = np.zeros(graph.n_variables, dtype=bool)
-        inside[self.core] = True
+        self.core, self.order = frame.core, frame.order
         w = self.web
-        k.sides(w.ptr, w.factor, w.first, w.slots, inside, w.behind)
         k.norms(w, self.tmp)
-        self._states, self._rho = frame.states, w.rho[frame.factors]
-        self._owned = inside, frame
         self.lam, self.q = (np.empty(int(w.start[-1])) for _ in range(2))
         self.s = np.empty_like(self.c)
 
     def begin(self) -> None:
         self.s[:] = self.c
-        self.lam[:] = self.c[self._states] * self._rho
+        np.take(self.c, self.frame.states, out=self.lam)
+        if self.mesh.reweighted:
+            self.lam *= self.web.rho[self.frame.factors]
         self.q[:] = 0.0
         self._pass(self.c, self.order, False, True)
 
@@ -598,8 +607,9 @@ class _Tables:
         return self._pass(c, self.core, True, False)
 
     def mine(self) -> NDArray[np.bool_]:
-        inside, frame = self._owned
-        return np.repeat(inside[frame.owner], np.diff(frame.start))
+        inside = np.zeros(len(self.frame.ptr) - 1, dtype=bool)
+        inside[self.core] = True
+        return np.repeat(inside[self.frame.owner], np.diff(self.frame.start))
 
     def field(self) -> NDArray[np.float64]:
         return self.probs * self.s
@@ -657,6 +667,9 @@ class _Frame(NamedTuple):
     factors: NDArray[np.int64]  # and of which factor
     here: NDArray[np.int64]  # where cavities of general slots go to
     there: NDArray[np.int64]  # and where they come from
+    core: NDArray[np.int64]  # variables that sweeps visit
+    order: NDArray[np.int64]  # and those of trees
+    behind: NDArray[np.uint8]
 
 
 #: By what meshes of one structure share, so that a prepared run makes one.
@@ -699,9 +712,15 @@ def _frame(mesh: Mesh) -> _Frame:
         here = ranges(start[place[: len(w.gslot)]], w.gslot[:, 3])
         there = ranges(w.gslot[:, 2], w.gslot[:, 3])
     owner, factor, position = owner[order], factor[order], position[order]
+    ptr, behind = ptr.astype(i8), np.zeros(len(slots), np.uint8)
+    core, trees = core_of(mesh, np.diff(ptr) > 0)
+    inside = np.zeros(graph.n_variables, dtype=bool)
+    inside[core] = True
+    k.sides(ptr, factor, first, slots, inside, behind)
     frame = _Frame(
-        mesh.log, ptr.astype(i8), owner, factor, position, start, first, slots, kind, as_pairs,
+        mesh.log, ptr, owner, factor, position, start, first, slots, kind, as_pairs,
         ranges(graph._offsets[owner], sizes), np.repeat(factor, sizes), here, there,
+        core, trees, behind,
     )  # fmt: skip
     _FRAMES[mesh.roles] = frame
     return frame
@@ -737,7 +756,7 @@ def _web(state: MessageState, frame: _Frame) -> tuple[Web, NDArray[np.float64]]:
     room = max(3 * widest, 2 * widest + 2 * int(w.fac[:, 4].max(initial=0)) + 24)
     web = k.Web(
         mesh.model.graph._offsets, frame.ptr, frame.factor, frame.position, frame.start,
-        np.zeros(len(frame.slots), np.uint8), frame.first, frame.slots, kind, rho, w.tab,
+        frame.behind, frame.first, frame.slots, kind, rho, w.tab,
         np.concatenate(beliefs), cavity, np.empty(size),
     )  # fmt: skip
     return web, np.zeros(3 * room)
@@ -747,7 +766,9 @@ def _divided(field: NDArray[np.float64], probs: NDArray[np.float64]) -> NDArray[
     return np.divide(field, probs, out=np.zeros_like(field), where=probs > 0.0)
 
 
-def _core(mesh: Mesh, has_slots: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def core_of(
+    mesh: Mesh, has_slots: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Variables that sweeps visit, and those of trees in collecting order."""
     if mesh.trees is None:
         return np.flatnonzero(has_slots), np.zeros(0, dtype=np.int64)
@@ -768,18 +789,12 @@ def _perturbed(
     n, run = int(graph.weight_offsets[-1]), _runner(marginals, solver)
     if size == 0.0:
         return Pullback(np.zeros(len(c)), np.zeros(n), "perturbation", Status.EXACT)
-    step = _STEP / size
-    answers = [run(direction * (step * k)) for k in (-2, -1, 1, 2)]
-
-    def slope(values: list[NDArray[np.float64]]) -> tuple[NDArray[np.float64], float]:
-        a, b, d, e = values
-        fine, coarse = (d - b) / (2 * step), (e - a) / (4 * step)
-        return fine + (fine - coarse) / 3.0, float(np.abs(fine - coarse).max(initial=0.0)) / 3.0
-
-    field, error = slope([m.probs for m in answers])
+    step = TILT / size
+    answers = [run(direction * (step * k)) for k in TILTS]
+    field, error = slope_of([m.probs for m in answers], step)
     by_weight = np.zeros(n)
     if weights and n:
-        by_weight, more = slope([m.statistics() for m in answers])
+        by_weight, more = slope_of([m.statistics() for m in answers], step)
         error = max(error, more)
     ok = marginals.converged and all(m.converged for m in answers)
     exact = all(m.status is Status.EXACT for m in answers)
@@ -789,6 +804,16 @@ def _perturbed(
         field, by_weight, "perturbation", status, sweeps, error,
         "" if ok else "of runs that have not converged",
     )  # fmt: skip
+
+
+def slope_of(
+    values: Sequence[NDArray[np.float64]], step: ArrayLike
+) -> tuple[NDArray[np.float64], float]:
+    """The slope of what was found at tilts of -2, -1, 1 and 2 steps, and how sure it is."""
+    a, b, d, e = values
+    step = np.asarray(step)
+    fine, coarse = (d - b) / (2 * step), (e - a) / (4 * step)
+    return fine + (fine - coarse) / 3.0, float(np.abs(fine - coarse).max(initial=0.0)) / 3.0
 
 
 def _runner(

@@ -212,11 +212,32 @@ class PreparedPropagation(Prepared):
         self, rows: Rows, dtype: type, workers: int, log_z: bool, statistics: bool
     ) -> Batch | None:
         """Rows in vector lanes, where all factors are binary pairs; what does not fit singly."""
-        from minfer.kernels.bp_lanes import enter, leave
-        from minfer.solvers.abreast import Structure, abreast, absorb
-        from minfer.solvers.batch import Batch, Fields, code, expected, weights_of, with_singles
+        from minfer.solvers.batch import expected, with_singles
 
         began = time.perf_counter()
+        found = self.in_lanes(rows, dtype, workers, log_z, statistics)
+        if found is None:
+            return None
+        batch, joints, left = found
+        if joints is not None:
+            assert self.mesh is not None
+            means = expected(self.graph, self.mesh.model, batch.probs, joints)
+            batch = replace(batch, statistics=means)
+        batch = with_singles(batch, self, rows, left)
+        return replace(batch, seconds=time.perf_counter() - began)
+
+    def in_lanes(
+        self, rows: Rows, dtype: type, workers: int, log_z: bool, pairs: bool
+    ) -> tuple[Batch, NDArray[np.float64] | None, NDArray[np.int64]] | None:
+        """Rows in vector lanes; None where the model does not go there.
+
+        The answers, without statistics; beliefs of all pairs (N, P, 4), if asked for; and which
+        rows do not fit, whose answers are yet to be found.
+        """
+        from minfer.kernels.bp_lanes import enter, leave
+        from minfer.solvers.abreast import Structure, abreast, absorb
+        from minfer.solvers.batch import Batch, Fields, code, weights_of
+
         solver, graph, mesh, n = self.solver, self.graph, self.mesh, rows.n
         if (
             mesh is None
@@ -227,7 +248,7 @@ class PreparedPropagation(Prepared):
             return None
         if getattr(solver, "schedule", "") != "sequential":
             return None
-        fields = Fields.of(self.model, graph, rows, statistics)
+        fields = Fields.of(self.model, graph, rows, pairs)
         if fields is None:
             return None
         if self._structure is None:
@@ -235,25 +256,27 @@ class PreparedPropagation(Prepared):
         lean, w, first = mesh.weighed.lean[None], None, None
         constant = fields.constant + mesh.left_over
         if rows.weights is not None:
-            pairs = [weights_of(graph, g, rows.weights) for g in mesh.model.groups]
-            new = absorb(mesh, pairs)
+            own = [weights_of(graph, g, rows.weights) for g in mesh.model.groups]
+            new = absorb(mesh, own)
             lean, w, first, constant = new.lean, new.w, new.first, fields.constant + new.constant
-        log_odds, own, impossible = np.empty((n, graph.n_variables)), np.empty(n), np.empty(n, bool)
+        log_odds, start, impossible = (
+            np.empty((n, graph.n_variables)), np.empty(n), np.empty(n, bool)
+        )  # fmt: skip
         none = np.zeros((0, graph.n_variables))
         enter(
             fields.log_field, none if fields.more is None else fields.more, lean,
             none.astype(np.int32) if rows.evidence is None else rows.evidence,
-            log_odds, own, impossible,
+            log_odds, start, impossible,
         )  # fmt: skip
         log_odds[impossible] = 0.0
         found = abreast(
             self._structure, log_odds, w, first, tol=solver.tol, damping=solver.damping,
-            max_iters=solver.max_iters, dtype=dtype, workers=workers, pairs=statistics,
+            max_iters=solver.max_iters, dtype=dtype, workers=workers, pairs=pairs,
             time_limit=solver.time_limit, log_z=log_z,
         )  # fmt: skip
         values = np.full(n, np.nan)
         if found.log_z is not None:
-            values = found.log_z + constant + own
+            values = found.log_z + constant + start
         values[impossible] = -np.inf
         probs = np.empty((n, 2 * graph.n_variables))
         leave(found.probs, probs)
@@ -265,10 +288,8 @@ class PreparedPropagation(Prepared):
         batch = Batch(
             graph, probs, values, LogZ.EXACT if forest else LogZ.ESTIMATE, codes,
             found.iterations, found.residual, repr(solver), 0.0,
-            None if found.pairs is None else expected(graph, mesh.model, probs, found.pairs),
         )  # fmt: skip
-        batch = with_singles(batch, self, rows, np.flatnonzero(found.unsafe & ~impossible))
-        return replace(batch, seconds=time.perf_counter() - began)
+        return batch, found.pairs, np.flatnonzero(found.unsafe & ~impossible)
 
     def _mesh(self, call: Call) -> Mesh | None:
         """The wiring with a call's numbers; None where it does not fit them."""

@@ -8,8 +8,7 @@ that writing into them cannot reach what backward will read.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from minfer.checks import check_type, check_whole
-from minfer.errors import ContradictionError, ModelError, RefusedError, SettingsError
-from minfer.solvers.base import Marginals
+from minfer.errors import ModelError, RefusedError, SettingsError
 from minfer.solvers.gradients import pull_back
 from minfer.solvers.prepared import Prepared
+from minfer.solvers.recorded import Pullbacks, possible, record
 
 #: Rounding keeps sweeps from settling any closer than this share of the largest derivative.
 _FINEST = 1e-12
@@ -184,23 +183,9 @@ class Passage:
         shape = None if unary is None else tuple(unary.shape)
         return cls(run, rows, field, theta, evidence, like, shape)
 
-    def each(self) -> list[dict[str, Any]]:
-        """The arguments of one call for each row; of a single call without a batch."""
-        if self.rows is None:
-            return [{"field": self.unary, "weights": self.weights, "evidence": self.evidence}]
-        known = self.known()
-
-        def at(values: NDArray[np.float64] | None, row: int) -> NDArray[np.float64] | None:
-            return values[row] if values is not None and values.ndim == 2 else values
-
-        return [
-            {
-                "field": at(self.unary, i),
-                "weights": at(self.weights, i),
-                "evidence": None if known is None else known[i],
-            }
-            for i in range(self.rows)
-        ]
+    def single(self) -> dict[str, Any]:
+        """The arguments of a call without a batch."""
+        return {"field": self.unary, "weights": self.weights, "evidence": self.evidence}
 
     def known(self) -> Any:
         """Evidence for every row of a batch, or None."""
@@ -219,14 +204,6 @@ class Passage:
     def answer(self, values: NDArray, shape: tuple[int, ...]) -> Tensor:
         out = torch.from_numpy(np.array(values, dtype=np.float64).reshape(shape))  # no view
         return out.to(self.like.device, self.like.dtype)
-
-
-def mapped(function: Callable[[Any], Any], items: Sequence[Any], workers: int) -> list[Any]:
-    """In threads, in order; kernels let go of Python's lock."""
-    if workers == 1 or len(items) == 1:
-        return [function(item) for item in items]
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(function, items))
 
 
 def warn(what: str, unsettled: int, of: int) -> None:
@@ -279,40 +256,39 @@ class _Marginals(torch.autograd.Function):
         shape = (size,) if passage.shape is None else passage.shape
         if rows is not None and (passage.unary is None or passage.unary.ndim == 1):
             shape = (rows, *shape)
-        if not any(ctx.needs_input_grad) and rows is not None:
-            batch = run.batch(passage.known(), passage.weights, passage.unary, workers=settings[2])
-            if batch.impossible.any():
-                raise ContradictionError(
-                    f"row {int(np.argmax(batch.impossible))}: every assignment has probability "
-                    "zero: the hard constraints (and evidence) contradict"
-                )
-            warn("runs have", int((~batch.converged).sum()), rows)
-            return passage.answer(batch.probs, shape)
-        ctx.answers = mapped(lambda given: run(**given), passage.each(), settings[2])
-        warn("runs have", sum(not m.converged for m in ctx.answers), len(ctx.answers))
-        return passage.answer(np.array([m.probs for m in ctx.answers]), shape)
+        if rows is None:
+            ctx.answer = run(**passage.single())
+            warn("the run has", int(not ctx.answer.converged), 1)
+            return passage.answer(ctx.answer.probs, shape)
+        given = passage.known(), passage.weights, passage.unary
+        if any(ctx.needs_input_grad):
+            ctx.rows = record(run, *given, workers=settings[2])
+            batch = ctx.rows.batch
+        else:
+            batch = possible(run.batch(*given, workers=settings[2], log_z=False))
+        warn("runs have", int((~batch.converged).sum()), rows)
+        return passage.answer(batch.probs, shape)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         unary, weights = ctx.saved_tensors
-        passage, (tol, max_iters, workers) = ctx.passage, ctx.settings
-        answers: list[Marginals] = ctx.answers
-        cotangents = to_array(gradients[0]).reshape(len(answers), -1)
-
-        def one(which: int) -> Any:
-            return pull_back(
-                answers[which], cotangents[which], solver=passage.run.solver, tol=tol,
-                max_iters=max_iters, weights=ctx.needs_input_grad[1],
-            )  # fmt: skip
-
-        found = mapped(one, range(len(answers)), workers)
-        unsettled = sum(not b.converged and m.converged for b, m in zip(found, answers))
-        warn("adjoints have", unsettled, len(found))
+        passage, (tol, max_iters, _) = ctx.passage, ctx.settings
+        c = to_array(gradients[0])
+        how = {"tol": tol, "max_iters": max_iters, "weights": ctx.needs_input_grad[1]}
+        if passage.rows is None:
+            one = pull_back(ctx.answer, c, solver=passage.run.solver, **how)
+            found = Pullbacks(one.field[None], one.weights[None], np.array([one.converged]))
+            ok = np.array([ctx.answer.converged])
+        else:
+            size = int(passage.run.graph._offsets[-1])
+            found = ctx.rows.pull_back(c.reshape(passage.rows, size), **how)
+            ok = ctx.rows.batch.converged
+        warn("adjoints have", int((ok & ~found.converged).sum()), len(ok))
         by_unary = by_weights = None
         if ctx.needs_input_grad[0]:
-            by_unary = _gathered([b.field for b in found], unary)
+            by_unary = _gathered(found.field, unary)
         if ctx.needs_input_grad[1]:
-            by_weights = _gathered([b.weights for b in found], weights)
+            by_weights = _gathered(found.weights, weights)
         return (
             once(by_unary, "marginals", gradients[0], unary, weights),
             once(by_weights, "marginals", gradients[0], unary, weights),
@@ -329,20 +305,15 @@ class _LogPartition(torch.autograd.Function):
         ctx.save_for_backward(unary, weights)
         run, rows = passage.run, passage.rows
         if rows is None:
-            m = run(**passage.each()[0])
+            m = run(**passage.single())
             warn("the run has", int(not m.converged), 1)
             by_weight = m.statistics()[None] if ctx.needs_input_grad[1] else None
             ctx.found = m.probs[None], by_weight
             return passage.answer(np.array(m.log_z), ())
-        batch = run.batch(
+        batch = possible(run.batch(
             passage.known(), passage.weights, passage.unary, workers=workers,
             statistics=ctx.needs_input_grad[1],
-        )  # fmt: skip
-        if batch.impossible.any():
-            raise ContradictionError(
-                f"row {int(np.argmax(batch.impossible))}: every assignment has probability zero: "
-                "the hard constraints (and evidence) contradict"
-            )
+        ))  # fmt: skip
         warn("runs have", int((~batch.converged).sum()), rows)
         ctx.found = batch.probs, batch.statistics
         return passage.answer(batch.log_z, (rows,))
@@ -354,9 +325,9 @@ class _LogPartition(torch.autograd.Function):
         share = to_array(gradients[0]).reshape(-1, 1)
         by_unary = by_weights = None
         if ctx.needs_input_grad[0]:
-            by_unary = _gathered(list(share * probs), unary)
+            by_unary = _gathered(share * probs, unary)
         if ctx.needs_input_grad[1]:
-            by_weights = _gathered(list(share * statistics), weights)
+            by_weights = _gathered(share * statistics, weights)
         return (
             once(by_unary, "log_partition", gradients[0], unary, weights),
             once(by_weights, "log_partition", gradients[0], unary, weights),
@@ -365,7 +336,6 @@ class _LogPartition(torch.autograd.Function):
         )
 
 
-def _gathered(rows: list[NDArray[np.float64]], like: Tensor) -> Tensor:
+def _gathered(whole: NDArray[np.float64], like: Tensor) -> Tensor:
     """Derivatives of every row as one of the input's shape; summed where it served all rows."""
-    whole = np.array(rows)
     return to_tensor(whole if whole.size == like.numel() else whole.sum(axis=0), like)
