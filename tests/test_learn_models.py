@@ -70,6 +70,8 @@ def test_grid_crf_refuses():
         GridCRF().fit(np.where(x == x[0, 0, 0], np.nan, x), y)
     with pytest.raises(ModelError, match="1 class"):
         GridCRF().fit(x, np.zeros_like(y))
+    with pytest.raises(ModelError, match=r"continuous, it has 0\.25"):
+        GridCRF().fit(x, y + 0.25)
     crf = GridCRF("pseudolikelihood", max_iters=3).fit(x, y)
     with pytest.raises(ModelError, match="none of the classes"):
         crf.instance(x[0][:, :, None], y[0] + 5)

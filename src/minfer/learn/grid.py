@@ -114,6 +114,12 @@ class GridCRF(Estimator):
         pictures, labels = _labelled(X, y)
         self.n_features_in_ = pictures[0].shape[2]
         known = np.unique(np.concatenate([one[_known(one)] for one in labels]))
+        if known.dtype.kind == "f" and (known != np.rint(known)).any():
+            wrong = known[known != np.rint(known)][0]
+            raise ModelError(
+                f"GridCRF: Unknown label type: y is continuous, it has {wrong:g}; classes are "
+                "names or whole numbers"
+            )
         if len(known) < 2:
             raise ModelError(
                 "GridCRF: the labels are of 1 class; two or more are needed, and -1 is no class "
