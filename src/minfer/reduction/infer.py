@@ -39,7 +39,7 @@ from minfer.reduction.gains import SCORES, binary_marginals, factor_scores
 from minfer.reduction.objectives import Objective
 from minfer.reduction.result import Result, Untouched
 from minfer.reduction.sources import FactorSource, scan
-from minfer.reduction.values import OverLists, Values, checked_values, why_dense
+from minfer.reduction.values import OverLists, Ready, Values, checked_values, why_dense
 from minfer.solvers.base import MAX_DISAGREEMENT, Marginals, Solver, Status
 from minfer.solvers.bp import BeliefPropagation
 
@@ -143,7 +143,10 @@ def infer(
     check_graph(model, "inference")
     whole = objective is None and wanted is not None and wanted.dense and why_dense(model.groups)
     mask = seed_mask(model, seed if source is None and not whole else _everything)
-    start = solver(model.keep(mask))  # 1: infer in the seed
+    ready = None
+    if objective is None and wanted is not None and not whole:
+        ready = Ready.of(model, mask, solver)
+    start = solver(model.keep(mask)) if ready is None else ready.seed  # 1: infer in the seed
     check_type(start, Marginals, "a solver returns Marginals")
     clock.lap("seed")
     untouched = None
@@ -166,7 +169,7 @@ def infer(
     clock.lap("compensate")
     answer, over = start, None
     if wanted is not None:
-        solver = over = OverLists(wanted, solver, model, start)
+        solver = over = OverLists(wanted, solver, model, start, ready)
     if left is not None or (keep & ~mask).any():  # 3, 4: infer again if anything changed
         answer = solver(part if left is None else part.tilt(left.field), start)
     damper = Damper(damping)

@@ -48,6 +48,7 @@ from minfer.message_state import MessageState
 from minfer.reduction.objectives import MinJoint, Objective
 from minfer.solvers.base import LogZ, Marginals, Solver, Status
 from minfer.solvers.bp import BeliefPropagation
+from minfer.solvers.independent import independent, softmax
 from minfer.solvers.iteration import still_to_move
 from minfer.words import counted
 
@@ -247,9 +248,17 @@ class OverLists:
     compensations leave them) begin with the lists of the one before. ``lists`` are the last.
     """
 
-    def __init__(self, values: Values, solver: Solver, model: FactorGraph, seed: Marginals) -> None:
+    def __init__(
+        self,
+        values: Values,
+        solver: Solver,
+        model: FactorGraph,
+        seed: Marginals,
+        ready: Ready | None = None,
+    ) -> None:
         assert isinstance(solver, BeliefPropagation)
         self.values, self.solver, self.model, self.seed = values, solver, model, seed
+        self.ready = ready
         why = why_dense(model.groups) if values.dense else ""
         self.lists = self._dense(why or "nothing was added to the seed")
         self.used = False
@@ -259,8 +268,10 @@ class OverLists:
         again, self.used = self.used, True
         if again and self.lists.dense:
             return self.solver(graph, start)
-        model = condition(graph)
-        found = self._over_lists(model, begin, again)
+        ready, self.ready = self.ready, None
+        if ready is None:
+            ready = Ready(self.seed, condition(graph))
+        found = self._over_lists(ready, begin, again)
         if not isinstance(found, str):
             answer, lists = found
             self.lists = replace(lists, graph=self.model)
@@ -270,23 +281,56 @@ class OverLists:
         return self.solver(graph, start if has_messages else None)
 
     def _over_lists(
-        self, model: Conditioned, begin: float, again: bool
+        self, ready: Ready, begin: float, again: bool
     ) -> tuple[Marginals, ValueLists] | str:
         """What lists give, or why they are not for this; whatever tells that early comes first."""
         may, seed, keep = self.values.dense, self.seed.probs, self.lists.keep
+        model = ready.model
         if may and (why := why_dense(model.groups)):
             return why
         if not again:
             keep = chosen(model, seed, self.values.objective)
-            blind = 1.0 - float(seed[keep].sum()) / max(model.graph.n_variables, 1)
+            blind = 1.0 - float(seed[np.flatnonzero(keep)].sum()) / max(model.graph.n_variables, 1)
             if may and blind > BLIND:
                 return f"the seed's lists leave out {blind:.2g} of its mass"
-        laid = _lay_out(model)
+        laid = _lay_out(ready)
         return laid if isinstance(laid, str) else _Run(laid, self.values, self.solver, begin)(keep)
 
     def _dense(self, why: str) -> ValueLists:
         n = self.model.n_variables
         return ValueLists(self.model, np.ones(len(self.seed.probs), bool), np.zeros(n), dense=why)
+
+
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """A seed and the model that it is the seed of, conditioned.
+
+    ``weights`` are the seed's probabilities where these are the softmax of the model's field, whose
+    log Z is then ``mass``: what values weigh, up to a factor, without taking exponentials again.
+    """
+
+    seed: Marginals
+    model: Conditioned
+    weights: NDArray[np.float64] | None = None
+    mass: float = 0.0
+
+    @classmethod
+    def of(cls, model: FactorGraph, mask: NDArray[np.bool_], solver: Solver) -> Ready | None:
+        """Both at once where the seed is all unary factors, and pairs leave the field alone.
+
+        So its field is the model's to the last bit: no variable is fixed, which would slice pairs
+        into it, and no factor excludes states by itself.
+        """
+        if any(mask[g._ids].all() != (g.arity < 2) or mask[g._ids].any() != (g.arity < 2)
+               or type(g).exclude is not FactorGroup.exclude for g in model.groups):  # fmt: skip
+            return None
+        whole = condition(model)
+        if whole.has_fixed:
+            return None
+        alone = replace(whole, graph=model.keep(mask), groups=())
+        begin = time.perf_counter()
+        weights, mass = softmax(alone)
+        return cls(independent(alone, solver, begin, (weights, mass)), whole, weights, mass)
 
 
 # ---------------------------------------------------------------------- choosing
@@ -367,11 +411,12 @@ class _Laid:
     ids: NDArray[np.int64]  # (P,) their factors' numbers
 
 
-def _lay_out(model: Conditioned) -> _Laid | str:
+def _lay_out(ready: Ready) -> _Laid | str:
     """The model as lists see it, or why they cannot."""
     from minfer.kernels import values as k
     from minfer.kernels.lean import by_neighbour
 
+    model = ready.model
     graph, n = model.graph, model.graph.n_variables
     for g in model.groups:
         if g.form != "table" or g.arity != 2 or not g.has_tables:
@@ -420,16 +465,19 @@ def _lay_out(model: Conditioned) -> _Laid | str:
     flat = scope.ravel().astype(np.int64)
     slot = np.empty(len(order), dtype=np.int64)
     slot[order] = np.arange(len(order))
-    owner, nbr = flat[order], flat[order ^ 1]
+    owner, nbr = np.repeat(np.arange(n), np.diff(sptr)), flat[order ^ 1]
+    before = np.concatenate([[0], np.cumsum(nbr < owner)])
     ends = np.concatenate([np.zeros((0, 3), np.int64), *starts])[order]
     span = np.concatenate([np.zeros(0), *wide])
     total = np.bincount(owner, weights=np.repeat(span, 2)[order], minlength=n)
     if total.max(initial=0.0) > _RANGE or (zeros and _deepest(model) < -_RANGE):
         return "the numbers of the model are too far apart for lists"
-    weights = np.empty(len(model.field))
-    shift = k.linear_field(model.field, graph._offsets, weights)
+    weights, shift = ready.weights, ready.mass
+    if weights is None:
+        weights = np.empty(len(model.field))
+        shift = k.linear_field(model.field, graph._offsets, weights)
     net = k.Net(
-        sptr, np.bincount(owner, weights=nbr < owner, minlength=n).astype(np.int64), nbr,
+        sptr, before[sptr[1:]] - before[sptr[:-1]], nbr,
         slot[order ^ 1], np.ascontiguousarray(ends[:, 0]), np.ascontiguousarray(ends[:, 1]),
         np.ascontiguousarray(ends[:, 2]), np.concatenate([np.zeros(0), *tables]),
         np.array(graph._offsets, dtype=np.int64), weights,

@@ -17,10 +17,28 @@ from minfer.solvers.base import LogZ, Marginals, Plain, Status
 MANY = 1 << 16
 
 
-def independent(model: Conditioned, solver: object, begin: float) -> Marginals | None:
-    """The exact answer if no factor over two or more free variables is left, else None."""
+def independent(
+    model: Conditioned,
+    solver: object,
+    begin: float,
+    found: tuple[NDArray[np.float64], float] | None = None,
+) -> Marginals | None:
+    """The exact answer if no factor over two or more free variables is left, else None.
+
+    ``found``: what :func:`softmax` gave, where that is known.
+    """
     if model.groups:
         return None
+    probs, log_z = softmax(model) if found is None else found
+    timings = {"iterate": time.perf_counter() - begin}
+    return Marginals(
+        model.graph, probs, repr(solver), Status.CONVERGED, LogZ.EXACT, timings=timings,
+        state=Plain(log_z + model.constant), still_to_move=0.0,
+    )  # fmt: skip
+
+
+def softmax(model: Conditioned) -> tuple[NDArray[np.float64], float]:
+    """Probabilities by the field alone, (sum of states,), and its log Z, constants apart."""
     graph, field = model.graph, model.field
     if len(field) == 2 * graph.n_variables and (graph._n_states == 2).all():
         low, high = field[::2], field[1::2]
@@ -28,28 +46,15 @@ def independent(model: Conditioned, solver: object, begin: float) -> Marginals |
         probs = np.empty(len(field))
         probs[::2] = np.where(low >= high, 1.0, ratio) / (1.0 + ratio)
         probs[1::2] = np.where(low >= high, ratio, 1.0) / (1.0 + ratio)
-        log_z = np.maximum(low, high).sum() + np.log1p(ratio).sum()
-    else:
-        first, size = graph._offsets[:-1], np.diff(graph._offsets)
-        if len(field) >= MANY:
-            from minfer.kernels.values import softmax
+        return probs, float(np.maximum(low, high).sum() + np.log1p(ratio).sum())
+    if len(field) >= MANY:
+        from minfer.kernels.values import softmax as by_kernel
 
-            probs = np.empty(len(field))
-            return _answer(model, solver, probs, softmax(field, graph._offsets, probs), begin)
-        top = np.maximum.reduceat(field, first)
-        probs = np.exp(field - np.repeat(top, size))
-        total = np.add.reduceat(probs, first)
-        probs /= np.repeat(total, size)
-        log_z = (top + np.log(total)).sum()
-    return _answer(model, solver, probs, float(log_z), begin)
-
-
-def _answer(
-    model: Conditioned, solver: object, probs: NDArray, log_z: float, begin: float
-) -> Marginals:
-    log_z += model.constant
-    timings = {"iterate": time.perf_counter() - begin}
-    return Marginals(
-        model.graph, probs, repr(solver), Status.CONVERGED, LogZ.EXACT, timings=timings,
-        state=Plain(log_z), still_to_move=0.0,
-    )  # fmt: skip
+        probs = np.empty(len(field))
+        return probs, float(by_kernel(field, graph._offsets, probs))
+    first, size = graph._offsets[:-1], np.diff(graph._offsets)
+    top = np.maximum.reduceat(field, first)
+    probs = np.exp(field - np.repeat(top, size))
+    total = np.add.reduceat(probs, first)
+    probs /= np.repeat(total, size)
+    return probs, float((top + np.log(total)).sum())
