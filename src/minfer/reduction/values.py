@@ -448,13 +448,13 @@ def _lay_out(ready: Ready) -> _Laid | str:
         row = np.zeros(len(g), np.int64) if step else np.arange(len(g))
         first = done + row * size
         other = first + len(logs) * size if turn else first
-        ends = np.empty((len(g), 2, 3), dtype=np.int64)
-        ends[:, 0, 0], ends[:, 0, 1], ends[:, 0, 2] = first, b + 1, 1
-        ends[:, 1, 0] = other
-        ends[:, 1, 1], ends[:, 1, 2] = (a + 1, 1) if turn else (1, b + 1)
+        ends = np.empty((3, len(g), 2), dtype=np.int64)  # base, mine and other of both ends
+        ends[0, :, 0], ends[1, :, 0], ends[2, :, 0] = first, b + 1, 1
+        ends[0, :, 1] = other
+        ends[1, :, 1], ends[2, :, 1] = (a + 1, 1) if turn else (1, b + 1)
         tables += [out.ravel(), turned.ravel()] if turn else [out.ravel()]
         done += len(logs) * size * (2 if turn else 1)
-        starts.append(ends.reshape(-1, 3))
+        starts.append(ends.reshape(3, -1))
         places.append(g._scope)
         ids.append(g._ids)
         wide.append(np.broadcast_to(top - low, (len(g),)))
@@ -467,7 +467,7 @@ def _lay_out(ready: Ready) -> _Laid | str:
     slot[order] = np.arange(len(order))
     owner, nbr = np.repeat(np.arange(n), np.diff(sptr)), flat[order ^ 1]
     before = np.concatenate([[0], np.cumsum(nbr < owner)])
-    ends = np.concatenate([np.zeros((0, 3), np.int64), *starts])[order]
+    base, mine, other = np.concatenate([np.zeros((3, 0), np.int64), *starts], axis=1)
     span = np.concatenate([np.zeros(0), *wide])
     total = np.bincount(owner, weights=np.repeat(span, 2)[order], minlength=n)
     if total.max(initial=0.0) > _RANGE or (zeros and _deepest(model) < -_RANGE):
@@ -478,9 +478,8 @@ def _lay_out(ready: Ready) -> _Laid | str:
         shift = k.linear_field(model.field, graph._offsets, weights)
     net = k.Net(
         sptr, before[sptr[1:]] - before[sptr[:-1]], nbr,
-        slot[order ^ 1], np.ascontiguousarray(ends[:, 0]), np.ascontiguousarray(ends[:, 1]),
-        np.ascontiguousarray(ends[:, 2]), np.concatenate([np.zeros(0), *tables]),
-        np.array(graph._offsets, dtype=np.int64), weights,
+        slot[order ^ 1], base[order], mine[order], other[order],
+        np.concatenate([np.zeros(0), *tables]), np.array(graph._offsets, dtype=np.int64), weights,
     )  # fmt: skip
     return _Laid(graph, net, constant + shift, slot.reshape(-1, 2),
                  np.concatenate([np.zeros(0, np.int64), *ids]))  # fmt: skip
@@ -608,7 +607,9 @@ class _Run:
         Pages of the room for lists that are not written are never had.
         """
         self.refreshes += 1
-        self.last_q = np.empty_like(self.lists.m)
+        messages = int(self.lists.mptr[-1])
+        if len(self.last_q) < messages:  # else over those before, which nobody asks for again
+            self.last_q = np.empty(messages)
         self.log_z, bad = self.k.cavities(self.net, self.lists, self.last_q, self.work)
         if bad:
             return None
