@@ -505,6 +505,8 @@ def test_names_survive_in_the_native_format(tmp_path: Path) -> None:
 def test_example_usage(tmp_path: Path) -> None:
     fails(call("example", "nope", "-o", tmp_path / "a.uai"), 2, "nope", "sprinkler")
     fails(call("example", "sprinkler"), 2, "-o sprinkler.minfer")
+    fails(call("example", "-o", tmp_path / "a.uai"), 2, "which", "sprinkler")
+    assert not (tmp_path / "a.uai").exists()
 
 
 def test_demo() -> None:

@@ -656,6 +656,9 @@ def test_smoothness_that_makes_no_sense_is_refused():
         denoise(seen, labels=4, smooth="linear", truncation=0.0)
     with pytest.raises(ModelError, match="same value"):
         denoise(np.ones((4, 4)), labels=4, smooth="linear")
+    for classes in ({}, {"labels": 4}, {"means": [0.0, 1.0]}):
+        with pytest.raises(SettingsError, match=r'truncation .* smooth="linear"'):
+            denoise(seen, truncation=3.0, **classes)
 
 
 def test_command_smooths_a_grey_picture(run):
@@ -778,6 +781,10 @@ def test_command_segments_and_gives_json(run):
         (["noisy.png", "--means", "0,x"], 2, "list of numbers"),
         (["noisy.png", "--means", "0,1", "--labels", "2"], 2, "neither"),
         (["noisy.png", "--labels", "2", "--level", "0.5"], 2, "--level"),
+        (["noisy.png", "--truncation", "3"], 2, "--smooth linear"),
+        (["noisy.png", "--labels", "8", "--truncation", "3"], 2, "--smooth linear"),
+        (["noisy.png", "--smooth", "linear", "--truncation", "3"], 2, "--labels 64"),
+        (["noisy.png", "--smooth", "cubic", "--labels", "8", "--truncation", "3"], 2, "quadratic"),
         (["noisy.png", "--method", "magic"], 2, "--method"),
         (["noisy.png", "--refresh"], 2, "--refresh"),
     ],

@@ -174,7 +174,7 @@ def denoise(
     labels: int | None = None,
     means: ArrayLike | None = None,
     smooth: str = "equal",
-    truncation: float = TRUNCATION,
+    truncation: float | None = None,
     certify: float | None = None,
     **options: Any,
 ) -> Denoised:
@@ -205,9 +205,9 @@ def denoise(
         Whether neighbours tend to be of the same class, or of grey values that are near, as in
         photographs; then the classes are spread evenly over the picture's values (or ``means``,
         which must be), and 32 to 256 of them make a grey picture.
-    truncation : float
+    truncation : float, optional
         Of linear and quadratic smoothness: the step between neighbours, in standard deviations of
-        the noise, from which on an edge costs no more.
+        the noise, from which on an edge costs no more. 3 by default.
     certify : float, optional
         Seconds to find out which pixels cannot change colour, rigorously: ``found.certain``.
     **options
@@ -324,7 +324,7 @@ def picture_model(
     labels: int | None = None,
     means: ArrayLike | None = None,
     smooth: str = "equal",
-    truncation: float = TRUNCATION,
+    truncation: float | None = None,
 ) -> tuple[FactorGraph, NDArray[np.float64] | None]:
     """The model of a picture and its class means, if any; arguments as for :func:`denoise`.
 
@@ -334,6 +334,12 @@ def picture_model(
     shades = picture_shades(image, alpha, coupling, level=level, labels=labels, means=means)
     x = grey_values(image)
     check_choice("denoise: smooth", smooth, SMOOTH)
+    if truncation is not None and smooth == "equal":
+        raise SettingsError(
+            "denoise: truncation is of linear and quadratic smoothness, and neighbours here are "
+            'equal or not: leave it out, or give smooth="linear" (--smooth linear) too'
+        )
+    truncation = TRUNCATION if truncation is None else truncation
     check_number("denoise: truncation", truncation, above=0.0)
     if shades is not None:
         if smooth != "equal":

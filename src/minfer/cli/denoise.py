@@ -118,14 +118,14 @@ def denoise(
         ),
     ] = "equal",
     truncation: Annotated[
-        float,
+        Optional[float],  # noqa: UP045
         typer.Option(
             metavar="T",
             help="Linear, quadratic: the step between neighbours, in deviations of the noise, from "
-            "which on an edge costs no more.",
+            "which on an edge costs no more. Default: 3.",
             rich_help_panel=PICTURE_PANEL,
         ),
-    ] = 3.0,
+    ] = None,
     intervals: Annotated[
         Optional[float],  # noqa: UP045
         interval_option(
@@ -210,6 +210,8 @@ def denoise(
       minfer denoise scan.png --report scan.html
     """
     given = _means(means, labels, level)
+    if truncation is not None and smooth == "equal":
+        raise UsageError("--truncation has no use unless you add --smooth linear or quadratic")
     check_interval_seconds(intervals)
     certain = None if intervals is None or out is None else certain_name(out)
     asked: dict[str, Any] = {"factor_cost": factor_cost, "max_divergence": max_divergence}

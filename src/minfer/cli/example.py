@@ -43,6 +43,9 @@ def example(
     """
     from minfer.examples import EXAMPLES
 
+    if name is None and out is not None:
+        known = ", ".join([*EXAMPLES, TREEBANK])
+        raise UsageError(f"-o says where to, but not which one: give a name as well, of {known}")
     if name is None:
         for key, one in EXAMPLES.items():
             typer.echo(f"{key:<12}{one.about}")
