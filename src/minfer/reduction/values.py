@@ -330,7 +330,8 @@ class Ready:
         alone = replace(whole, graph=model.keep(mask), groups=())
         begin = time.perf_counter()
         weights, mass = softmax(alone)
-        return cls(independent(alone, solver, begin, (weights, mass)), whole, weights, mass)
+        seed = independent(alone, solver, begin, (weights, mass))
+        return None if seed is None else cls(seed, whole, weights, mass)
 
 
 # ---------------------------------------------------------------------- choosing
