@@ -1134,7 +1134,7 @@ def test_what_is_said_at_the_end(tmp_path, capsys):
     facts = json.loads(said.out)
     assert (facts["records"], facts["answered"], facts["errors"]) == (6, 4, 2)
     write_corpus(tmp_path / "c.conllu", 2, bad=(0, 1))
-    with pytest.raises(FormatError, match="not one record could be answered, 2 bad"):
+    with pytest.raises(FormatError, match="no record could be answered, 2 bad"):
         _run(Shout(), [str(tmp_path / "c.conllu")], str(tmp_path / "none"), how)
 
 

@@ -77,7 +77,7 @@ def test_a_sentence_a_table_and_facts(model: Path) -> None:
     assert 0 < narrow < 144
     assert f"{narrow} of 144 variables are certified to 0.01" in first
     assert f"certain for {decided}" in first
-    assert "The work was used up after" in first
+    assert "The work limit was reached after" in first
     assert f"--work {4 * iv.work}" in first
     rows = [line for line in table.splitlines() if line.lstrip().startswith("x")]
     assert len(rows) == 7
@@ -166,7 +166,7 @@ def test_nothing_known_is_said(tmp_path: Path) -> None:
     graph = minfer.FactorGraph.from_tables([3] * 6, edges, [np.eye(3)] * len(edges))
     minfer.write(graph, tmp_path / "dense.minfer")
     result = call("intervals", tmp_path / "dense.minfer", *ONE)
-    assert "nothing is known of any" in words(result.stdout)
+    assert "nothing is known about any" in words(result.stdout)
     assert result.stdout.count("nothing known") == 6
     assert "[0, 1]" in result.stdout
     iv = minfer.intervals(minfer.FactorGraph.empty([]))

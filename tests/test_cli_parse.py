@@ -111,13 +111,13 @@ def test_an_interrupted_training_goes_on(files, tmp_path, monkeypatch):
         patch.setattr(Parser, "train", classmethod(interrupted))
         result = call(*words)
     assert result.exit_code == 130
-    assert "the same command goes on from it" in result.stderr
+    assert "run the same command to resume" in result.stderr
     assert not out.exists()
     fails_with = call(*words[:-4], *SMALL, "--rng", 1)
     assert fails_with.exit_code == 3
     assert "--fresh removes it" in fails_with.stderr
     resumed = call(*words)
-    assert "to go on from" in resumed.stderr
+    assert "to resume from" in resumed.stderr
     assert "arcs 1/4" not in resumed.stderr
     assert out.read_bytes() == (tiny.parent / "tiny.model").read_bytes()
     assert not Path(f"{out}.checkpoint").exists()

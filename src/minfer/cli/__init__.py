@@ -1,6 +1,6 @@
-"""The command line: a thin face of the Python API.
+"""The command line: a thin layer over the Python API.
 
-Every command is a function in a file of its own, listed in :data:`app` below; this file only binds
+Every command is a function in its own file, listed in :data:`app` below; this file only binds
 them together and turns errors into one line and an exit code:
 
     0 answered    2 usage    3 bad input    4 refused    5 not converged, under --strict

@@ -49,9 +49,9 @@ batch = typer.Typer(name="batch")
 def about(context: typer.Context) -> None:
     """Parse, infer, predict or denoise over any number of files; stop and resume at any moment.
 
-    The input is cut into shards, done by the processes of this machine or by
-    Ray. Each gives a part of the output, complete or not there at all; bad
-    records go to a file of their own. Needs pyarrow, the extra `batch`.
+    The input is cut into shards, processed on this machine or by Ray. Each
+    gives one part of the output, either complete or absent; bad records go
+    to a separate file. Needs pyarrow, the extra `batch`.
 
     \b
     Example:
@@ -63,15 +63,15 @@ def about(context: typer.Context) -> None:
 
 
 Inputs = Annotated[list[str], typer.Argument(metavar="IN...", help="Files, or folders of them.")]
-Out = Annotated[str, typer.Option("--out", "-o", metavar="OUTDIR", help="Folder of the output.")]
+Out = Annotated[str, typer.Option("--out", "-o", metavar="OUTDIR", help="Output folder.")]
 Format = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--format", metavar="WORD", help="Of the output.", rich_help_panel=OUTPUT_PANEL),
+    typer.Option("--format", metavar="WORD", help="Output format.", rich_help_panel=OUTPUT_PANEL),
 ]
 Engine = Annotated[
     str,
     typer.Option(
-        metavar="local|ray", help="Processes of this machine, or Ray.", rich_help_panel=ENGINE_PANEL
+        metavar="local|ray", help="Processes on this machine, or Ray.", rich_help_panel=ENGINE_PANEL
     ),
 ]
 Workers = Annotated[
@@ -79,7 +79,7 @@ Workers = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="Processes or actors. Default: one for each core.",
+        help="Processes or actors. Default: one per core.",
         rich_help_panel=ENGINE_PANEL,
     ),
 ]
@@ -87,7 +87,7 @@ Address = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(
         metavar="HOST:PORT",
-        help="Of a Ray cluster that is there already; without it, one is started here.",
+        help="Address of a running Ray cluster; without it, a local Ray is started.",
         rich_help_panel=ENGINE_PANEL,
     ),
 ]
@@ -95,7 +95,7 @@ OnError = Annotated[
     str,
     typer.Option(
         metavar="skip|fail",
-        help="Note bad records in errors files and go on, or stop at the first.",
+        help="Record bad records in errors files and continue, or stop at the first.",
         rich_help_panel=ENGINE_PANEL,
     ),
 ]
@@ -112,7 +112,7 @@ ShardMb = Annotated[
     typer.Option(
         min=0.001,
         metavar="MB",
-        help="Input that is done in one go, and that a kill can cost each worker.",
+        help="Input per shard: the most work that a kill can cost each worker.",
         rich_help_panel=ENGINE_PANEL,
     ),
 ]
@@ -165,7 +165,7 @@ def parse(
         bool,
         typer.Option(
             "--marginals",
-            help="Write probabilities of arcs and trees into MISC; tables have them anyway.",
+            help="Write probabilities of arcs and trees to MISC; tables always have them.",
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = False,
@@ -178,8 +178,8 @@ def parse(
 ) -> None:
     """Parse sentences: CoNLL-U (.gz), JSON lines or Parquet with a column `words`.
 
-    Each part of the input gives a part of the output, complete or not there at
-    all. Stop it at any moment; the same command goes on where it was. Formats:
+    Each part of the input gives one part of the output, either complete or
+    absent. Stop it at any moment; the same command resumes. Formats:
     conllu (default), conllu.gz, parquet, jsonl, jsonl.gz.
 
     \b
@@ -204,12 +204,12 @@ def run(
     model: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            "--model", metavar="MODEL", help="One model for all; IN are tables of evidence then."
+            "--model", metavar="MODEL", help="One model for all; IN are then tables of evidence."
         ),
     ] = None,
     query: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--query", "-q", metavar="x5,x9", help="These variables only."),
+        typer.Option("--query", "-q", metavar="x5,x9", help="Only these variables."),
     ] = None,
     reduce_: Annotated[bool, shared_option("reduce", "Infer in the part that matters.")] = False,
     factor_cost: Annotated[Optional[float], shared_option("factor_cost")] = None,  # noqa: UP045
@@ -252,7 +252,7 @@ def run(
 @batch.command()
 @batch_options
 def predict(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model file, for all cases.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model file for all cases.")],
     inputs: Inputs,
     out: Out,
     targets: Annotated[
@@ -266,8 +266,8 @@ def predict(
 ) -> None:
     """Posteriors for tables of cases: CSV (.gz), JSON lines, Parquet.
 
-    Columns that are called like variables are evidence, and `id` is passed on.
-    Impossible cases are marked, those with unknown states are bad records.
+    Columns named after variables are evidence, and `id` is passed through.
+    Impossible cases are marked; cases with unknown states are bad records.
     Formats: parquet (default), jsonl, jsonl.gz. For one file on one machine,
     `minfer predict` is simpler.
 
@@ -291,7 +291,7 @@ def denoise(
     alpha: Annotated[
         Optional[float],  # noqa: UP045
         typer.Option(
-            metavar="A", help="Trust in single pixels. Default: estimated in each picture."
+            metavar="A", help="Trust in single pixels. Default: estimated from each picture."
         ),
     ] = None,
     coupling: Annotated[float, typer.Option(metavar="W", help="Weight of equal neighbours.")] = 1.0,
@@ -299,13 +299,13 @@ def denoise(
         Optional[float],  # noqa: UP045
         typer.Option(
             metavar="X",
-            help="Grey value that speaks for neither black (0) nor white (1). Default: estimated "
-            "in each picture.",
+            help="Grey value that favours neither black (0) nor white (1). Default: estimated from "
+            "each picture.",
         ),
     ] = None,
     labels: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(metavar="K", help="Segment into K classes, found in each picture."),
+        typer.Option(metavar="K", help="Segment into K classes, estimated from each picture."),
     ] = None,
     reduce_: Annotated[
         bool, shared_option("reduce", "Ignore pairs of neighbours that matter little.")
@@ -322,8 +322,8 @@ def denoise(
 ) -> None:
     """Clean pictures: files, folders, or tables with a column `picture`.
 
-    The clean ones are written below OUTDIR/pictures under their own names, as
-    .png; with --format parquet into the tables instead.
+    The clean pictures are written below OUTDIR/pictures under their own names, as
+    .png, or to the tables with --format parquet.
 
     \b
     Examples:
@@ -347,7 +347,7 @@ def status(
     out: Annotated[str, typer.Argument(metavar="OUTDIR", help="Folder of a batch run.")],
     json: Json = False,
 ) -> None:
-    """How far a run is, and whether somebody is at work on it.
+    """How far a run has got, and whether it is running.
 
     \b
     Example:
@@ -388,7 +388,7 @@ def _run(job: Job, inputs: list[str], out: str, how: How) -> None:
         )  # fmt: skip
     except KeyboardInterrupt:
         meter.end()
-        note("stopped; the same command goes on from here")
+        note("stopped; run the same command to continue")
         raise
     except MinferError:
         meter.end()
@@ -397,7 +397,7 @@ def _run(job: Job, inputs: list[str], out: str, how: How) -> None:
     bad = f"{state.errors:,} bad (see {out}/part-*.errors.jsonl)"
     _tell(out, state, how.json)
     if state.errors and not state.rows:
-        raise FormatError(f"not one record could be answered, {bad}")
+        raise FormatError(f"no record could be answered, {bad}")
     if state.errors:
         note(f"{state.rows:,} of {counted(state.rows + state.errors, 'record')} answered, {bad}")
 

@@ -1,6 +1,6 @@
-"""Certified intervals on the command line: found with a bar, told in plain words, tables and files.
+"""Certified intervals on the command line: a progress bar, summaries, tables and files.
 
-An interval is printed rounded outward, so that what is read is as true as what was computed.
+Intervals are printed rounded outward, so what is printed holds too.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def certain(iv: Intervals, chosen: list[int] | None = None) -> str:
         f"the most probable state is certain {'for all' if decided == n else f'for {decided:,}'}",
     ]
     if vacuous:
-        parts.append(f"nothing is known of {'any' if vacuous == n else f'{vacuous:,}'}")
+        parts.append(f"nothing is known about {'any' if vacuous == n else f'{vacuous:,}'}")
     return "; ".join(parts)
 
 
@@ -105,8 +105,8 @@ def _share(k: int, n: int) -> str:
 
 ENDINGS = {
     "tolerance": "It took",
-    "time": "The time was up after",
-    "work": "The work was used up after",
+    "time": "The time limit was reached after",
+    "work": "The work limit was reached after",
     "interrupted": "It was interrupted after",
     "exhausted": "Nothing was left to try after",
 }
@@ -128,7 +128,7 @@ def next_step(iv: Intervals, chosen: list[int] | None = None, undecided: bool = 
     if not left.any():
         return ""
     if iv.stopped == "exhausted":
-        return "`minfer plan` says what exact inference would cost, which is what is left"
+        return "only exact inference is left: `minfer plan` says what it would cost"
     more = {
         "time": f"--time-limit {float(f'{4 * iv.seconds:.1g}'):g}",
         "work": f"--work {4 * max(iv.work, 1)}",
@@ -174,11 +174,11 @@ def colours(iv: Intervals, answer: NDArray[np.int64]) -> str:
     sure, wrong = int((states >= 0).sum()), int(((states >= 0) & (states != answer)).sum())
     n = len(states)
     text = (
-        f"{sure:,} of {n:,} pixels cannot change colour: which one is likelier is proved, whatever "
-        "the solver"
+        f"{sure:,} of {n:,} pixels cannot change colour: which colour is more probable is proved, "
+        f"whatever the solver"
     )
     if wrong:
-        text += f"; {wrong:,} of them should have the other one than they got"
+        text += f"; {wrong:,} of them should have the other colour"
     return f"{text} (rigorous; {render.duration(iv.seconds)})"
 
 

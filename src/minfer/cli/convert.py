@@ -16,16 +16,16 @@ def convert(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="OUT", help="File to write; the suffix tells the format, - is standard output."
+            metavar="OUT", help="File to write; the suffix sets the format, - is standard output."
         ),
     ],
     evidence: Evidence = None,
     soft: Soft = None,
 ) -> None:
-    """Write a model in another format, with evidence built in if there is any.
+    """Convert a model to another format, including its evidence if there is any.
 
-    Read are .uai, .fg, .minfer and, for Bayesian networks, .bif, .xmlbif (.bifxml, .xml), .net and
-    .xdsl, each also as .gz; written are all but .xdsl. Bayesian networks hold no evidence.
+    Reads .uai, .fg, .minfer and, for Bayesian networks, .bif, .xmlbif (.bifxml, .xml), .net and
+    .xdsl, each also as .gz; writes all but .xdsl. Bayesian network files cannot hold evidence.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``minfer demo``: both faces of the package in a minute, with nothing prepared."""
+"""``minfer demo``: what the package does, in a minute, with nothing to set up."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def demo() -> None:
     """Show what minfer does, on two examples that come with it.
 
     Exact marginals of a small network with names, and a noisy picture cleaned by loopy belief
-    propagation, with what is certain about its pixels. The first run on a machine compiles what it
-    needs.
+    propagation, with what can be proved about its pixels. The first run on a machine compiles what
+    it needs.
 
     \b
     Example:
@@ -61,7 +61,7 @@ def _network(console: Console) -> None:
     answers = {title: solver(graph.with_evidence(seen)) for title, seen in STORY.items()}
     render.show(console, _story_table(graph, answers))
     console.print(
-        "Wet grass makes both rain and the sprinkler likelier. If the street is wet as\n"
+        "Wet grass makes both rain and the sprinkler more probable. If the street is wet as\n"
         "well, it was the rain, and the sprinkler is explained away.\n"
     )
     last = list(answers.values())[-1]
@@ -116,12 +116,13 @@ def _picture(console: Console) -> None:
 
 
 def _certain(scene: Picture, answer: Marginals) -> str:
-    """What is certain about the picture: the probabilities above are estimates, this is not."""
+    """What is certain about the picture: unlike the probabilities above, this is not an
+    estimate."""
     from minfer.certified.result import REFUTED
     from minfer.cli.certainty import colours, find
     from minfer.denoising import COLOURS
 
-    note("looking for what is certain")
+    note("computing certified intervals")
     found = find(scene.graph, CERTAIN_SECONDS, **COLOURS)
     refuted = int(found.refuted(answer, REFUTED).sum())
     text = f"For certain: {colours(found, answer.mpm())}."

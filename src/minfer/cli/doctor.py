@@ -41,11 +41,11 @@ def doctor(
         bool, typer.Option("--json", help="One JSON object on standard output.")
     ] = False,
 ) -> None:
-    """Check the installation: versions, the compiled kernels, and whether they are right.
+    """Check the installation: versions, the compiled kernels, and whether they are correct.
 
-    Every kernel in the cache is loaded; a damaged one is removed, to be compiled anew.
+    Every kernel in the cache is loaded; a damaged one is removed and will be compiled again.
 
-    Exits with code 1 if something is broken. Add its output to a bug report.
+    Exits with code 1 if something is broken. Include its output in bug reports.
 
     \b
     Example:
@@ -113,9 +113,9 @@ def _cache() -> Finding:
         parts = ["empty: the first run compiles; `minfer warmup` does so now"]
     if removed:
         damaged = counted(len(removed), "damaged file")
-        parts.append(f"{damaged} removed, compiled anew when needed: {_shown(removed)}")
+        parts.append(f"{damaged} removed, will be compiled again when needed: {_shown(removed)}")
     if stuck:
-        parts.append(f"damaged and in the way, remove by hand: {_shown(stuck, whole=True)}")
+        parts.append(f"damaged and cannot be removed, remove by hand: {_shown(stuck, whole=True)}")
     return Finding("cache", f"{_jit.CACHE_DIR} ({'; '.join(parts)})", not stuck)
 
 

@@ -1,4 +1,4 @@
-"""``minfer example``: a model file, or a treebank, to begin with."""
+"""``minfer example``: a model file, or a treebank, to start with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TREEBANK = "treebank"
 def example(
     name: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Argument(metavar="NAME", help="Which one; left out, they are listed."),
+        typer.Argument(metavar="NAME", help="Which example; without a name, they are listed."),
     ] = None,
     out: Annotated[
         Optional[str],  # noqa: UP045
@@ -23,15 +23,15 @@ def example(
             "--out",
             "-o",
             metavar="FILE",
-            help="File to write; the suffix tells the format, - is standard output (UAI; CoNLL-U "
+            help="File to write; the suffix sets the format, - is standard output (UAI; CoNLL-U "
             "for treebank).",
         ),
     ] = None,
 ) -> None:
     """Write an example model to a file, or list the examples.
 
-    Names of variables are lost in .uai and .fg files. As a .png file the picture is grey, under
-    normal noise, for `minfer denoise`.
+    Names of variables are lost in .uai and .fg files. As a .png file the picture is grey, with
+    Gaussian noise, for `minfer denoise`.
 
     \b
     Examples:

@@ -29,29 +29,30 @@ def explore(
             "--targets",
             "-t",
             metavar="A,B",
-            help="Only these, what is observed, and what they depend on.",
+            help="Only these variables, the observed ones, and what they depend on.",
         ),
     ] = None,
     fix: Annotated[
         bool,
         typer.Option(
             "--fix",
-            help="Build the evidence in: it cannot be taken back, and makes a smaller page.",
+            help="Make the evidence permanent: it cannot be removed in the page, which gets "
+            "smaller.",
         ),
     ] = False,
     title: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(metavar="TEXT", help="What the network is called. Default: the file's name."),
+        typer.Option(metavar="TEXT", help="Name of the network. Default: the file name."),
     ] = None,
 ) -> None:
-    """A page to play with: one HTML file that draws the network and answers in the browser.
+    """A page to play with: one HTML file that draws the network and runs inference in the browser.
 
-    Every variable is a card with a bar for each state. A click on a state
-    observes it, and all posteriors follow at once: the page computes them itself,
-    exactly, and loads nothing from anywhere. Evidence given here is set when it
-    opens; what is set in the page is in its address, to be shared. A model whose
-    clique tree has more than a million cells is refused: --targets and --fix make
-    it smaller.
+    Every variable is a card with a bar for each state. Click on a state to
+    observe it, and all posteriors are updated: the page computes them itself,
+    exactly, and loads nothing from elsewhere. Evidence given here is set when the
+    page opens; the page keeps its evidence in its address, for sharing. A model
+    whose clique tree has more than a million cells is refused: --targets and
+    --fix make it smaller.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``minfer intervals``: where the true marginals lie for certain."""
+"""``minfer intervals``: guaranteed intervals for the true marginals."""
 
 from __future__ import annotations
 
@@ -36,25 +36,26 @@ def intervals(
             "--variables",
             "-q",
             metavar="x5,x9",
-            help="Work on these variables only, and show them; may be repeated.",
+            help="Only these variables; may be repeated.",
         ),
     ] = None,
     time_limit: Annotated[
         Optional[float],  # noqa: UP045
         typer.Option(
             metavar="S",
-            help="Most seconds; the best so far then. Default: 10, or none with --work.",
+            help="Time limit in seconds; then the best intervals so far are printed. Default: 10, "
+            "or none with --work.",
         ),
     ] = None,
     tol: Annotated[
-        float, typer.Option(metavar="T", help="The width at which a variable is finished.")
+        float, typer.Option(metavar="T", help="Width at which a variable is finished.")
     ] = 0.01,
     work: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
             metavar="N",
-            help="Most nodes and cells to visit, instead of seconds: the same intervals on every "
-            "machine. Some nanoseconds each.",
+            help="Limit on nodes and cells to visit, instead of seconds: the same intervals on "
+            "every machine. A few nanoseconds each.",
         ),
     ] = None,
     undecided: Annotated[
@@ -84,13 +85,13 @@ def intervals(
     json: Json = False,
     rows: Annotated[int, rows_option("the widest intervals")] = 20,
 ) -> None:
-    """Intervals that hold the true marginals of a model, for certain.
+    """Intervals that are guaranteed to contain the true marginals of a model.
 
     Not an estimate: every probability lies between the two ends, rounding
-    included. [0, 1] says that nothing is known, which is called vacuous. More
+    included. [0, 1] means that nothing is known, which is called vacuous. More
     time never widens an interval; Ctrl-C prints the best so far.
 
-    `minfer run MODEL --intervals` prints them beside an estimate, and says how
+    `minfer run MODEL --intervals` prints them next to an estimate, and says how
     many of its numbers they refute.
 
     \b

@@ -68,7 +68,7 @@ OPTIONS = (
     SolverOption(
         "tol",
         float,
-        "Stop once an update of everything moves nothing by more than this.",
+        "Stop when updating everything moves nothing by more than this.",
         _ITERATIVE,
     ),
     SolverOption(
@@ -80,25 +80,25 @@ OPTIONS = (
     SolverOption("schedule", str, "sequential, flooding or residual.", ("bp",)),
     SolverOption("weights", str, "auto, spanning-tree or forests.", ("trw",)),
     SolverOption("n_sweeps", int, "Sweeps of each chain after burn-in.", _SAMPLERS),
-    SolverOption("burn_in", int, "Sweeps thrown away first.", _SAMPLERS),
+    SolverOption("burn_in", int, "Sweeps discarded at the start.", _SAMPLERS),
     SolverOption("n_chains", int, "Independent chains, or ensembles.", _SAMPLERS),
     SolverOption("n_replicas", int, "Copies at different temperatures.", ("tempering",)),
-    SolverOption("rng", int, "Number that starts the random generator.", (*_SAMPLERS, "clamped")),
-    SolverOption("max_cells", int, "Most cells of a cluster.", ("join-graph",)),
+    SolverOption("rng", int, "Seed of the random generator.", (*_SAMPLERS, "clamped")),
+    SolverOption("max_cells", int, "Maximum cells of a cluster.", ("join-graph",)),
     SolverOption("k", int, "Variables to clamp.", ("clamped",)),
-    SolverOption("restarts", int, "Other starts by which to choose them.", ("clamped",)),
-    SolverOption("max_gib", float, "Most memory for tables, in GiB.", ("exact",)),
+    SolverOption("restarts", int, "Other starts, for choosing them.", ("clamped",)),
+    SolverOption("max_gib", float, "Maximum memory for tables, in GiB.", ("exact",)),
     SolverOption(
         "exact_cells",
         int,
-        "Most cells up to which exact is chosen.",
+        "Maximum cells for which exact is chosen.",
         ("auto",),
     ),
     SolverOption("method", str, "clique-tree or enumerate.", ("exact",), word="exact_method"),
     SolverOption(
         "time_limit",
         float,
-        "Most seconds; the best so far then (exact refuses).",
+        "Time limit in seconds; then the best answer so far (exact refuses).",
         tuple(SOLVERS),
     ),
 )
@@ -110,7 +110,7 @@ OUTPUT_PANEL = "Output"
 Model = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL", help="Model file; the suffix tells the format, - is standard input."
+        metavar="MODEL", help="Model file; the suffix sets the format, - is standard input."
     ),
 ]
 Evidence = Annotated[
@@ -119,8 +119,8 @@ Evidence = Annotated[
         "--evidence",
         "-e",
         metavar="FILE|x3=1,x7=0",
-        help="Observed states, by number or name: a file (UAI or JSON), or variable=state pairs "
-        "(repeatable; a name with a comma goes in quotes, or alone).",
+        help="Observed states, by index or name: a file (UAI or JSON), or variable=state pairs "
+        "(repeatable; a name with a comma needs quotes, or its own option).",
     ),
 ]
 Soft = Annotated[
@@ -129,7 +129,8 @@ Soft = Annotated[
         "--soft",
         metavar="x3=a:0.2,b:0.8",
         help="Likelihoods of one variable's states, by name (0 for those left out), or one for "
-        "each in order, as in x3=0.2,0.8 (repeatable). A JSON file of --evidence has them too.",
+        "each in order, as in x3=0.2,0.8 (repeatable). A JSON file for --evidence can hold them "
+        "too.",
     ),
 ]
 
@@ -146,7 +147,7 @@ Csv = Annotated[
     typer.Option(
         "--csv",
         metavar="FILE",
-        help="Write the table as CSV, all rows of it; - is standard output.",
+        help="Write the whole table as CSV; - is standard output.",
         rich_help_panel=OUTPUT_PANEL,
     ),
 ]
@@ -154,13 +155,13 @@ Probabilities = Annotated[
     bool,
     typer.Option(
         "--probabilities/--no-probabilities",
-        help="Give the probability of every state, or of the most probable one alone.",
+        help="Write the probability of every state, or only of the most probable one.",
         rich_help_panel=OUTPUT_PANEL,
     ),
 ]
 Missing = Annotated[
     Optional[list[str]],  # noqa: UP045
-    typer.Option(metavar="TEXT", help="Stands for nothing known, beside an empty cell."),
+    typer.Option(metavar="TEXT", help="Text that means not observed, like an empty cell."),
 ]
 
 
@@ -254,7 +255,7 @@ def check_interval_seconds(seconds: float | None) -> None:
 
 def solver_options(
     command: Callable[..., None],
-    default: str = "auto; with --reduce bp, or exact where that is cheap",
+    default: str = "auto; with --reduce, bp, or exact if that is cheap",
 ) -> Callable[..., None]:
     """Add ``--solver`` and the options of all solvers to a command; they come as ``**settings``."""
     signature = inspect.signature(command, eval_str=True)
@@ -366,7 +367,7 @@ def _pieces(
             yield numbered_evidence(graph, parse_json_evidence(text, "--evidence"))
         else:
             raise EvidenceError(
-                f"--evidence {text}: there is no such file, and it is no list such as x3=1,x7=0"
+                f"--evidence {text}: there is no such file, and it is not a list such as x3=1,x7=0"
             )
     for text in soft or ():
         yield parse_soft(text, graph)

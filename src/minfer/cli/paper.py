@@ -39,10 +39,8 @@ def paper(
     experiment: Annotated[
         str, typer.Argument(metavar="EXPERIMENT", help="Which one: fig1, table1 or fig2.")
     ],
-    out: Annotated[
-        str, typer.Option("--out", "-o", metavar="DIR", help="Folder for the files it writes.")
-    ] = ".",
-    quick: Annotated[bool, typer.Option("--quick", help="On less data: about a minute.")] = False,
+    out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Output folder.")] = ".",
+    quick: Annotated[bool, typer.Option("--quick", help="Use less data: about a minute.")] = False,
     data: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
@@ -55,23 +53,23 @@ def paper(
         Optional[str],  # noqa: UP045
         typer.Option(
             metavar="DIR",
-            help="table1, fig2: the folder where trained parsers are kept and found again; "
-            "that of --out by default.",
+            help="table1, fig2: folder where trained parsers are stored and reused; default: that "
+            "of --out.",
         ),
     ] = None,
 ) -> None:
-    """Run an experiment of the paper again: numbers, a figure and a page.
+    """Repeat an experiment of the paper: numbers, a figure and a page.
 
     fig1 is Figure 1: size, error and speed-up of the three objectives in image
-    denoising (section 5.1), with our additions beside them. It writes fig1.png
-    (needs matplotlib, the extra `plot`), fig1.csv and fig1.md, and tells which
-    of the section's statements come out. It takes some minutes.
+    denoising (section 5.1), next to our additions. It writes fig1.png
+    (needs matplotlib, the extra `plot`), fig1.csv and fig1.md, and says which
+    of the section's statements hold. It takes a few minutes.
 
     table1 is Table 1: size, time, error and accuracy in dependency parsing
     (section 5.2), per treebank found below --data; it writes table1.csv and
     table1.md. fig2 is Figure 2: size and time against the number of variables,
     time against accuracy; it writes fig2.png, fig2.csv and fig2.md. Both train
-    parsers, which are kept (the extra `parsing`): a second run starts from them.
+    parsers (the extra `parsing`) and store them for the next run.
     The treebanks are those of Universal Dependencies, as downloaded.
 
     \b

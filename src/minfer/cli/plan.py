@@ -26,7 +26,7 @@ def plan(
         bool, typer.Option("--json", help="One JSON object on standard output.")
     ] = False,
 ) -> None:
-    """Sizes of a model, what each solver would cost on it, and which one to use.
+    """Size of a model, what each solver would cost on it, and which one to use.
 
     \b
     Example:

@@ -49,35 +49,35 @@ def predict(
             "--evidence",
             "-e",
             metavar="A,B",
-            help="Columns to read. Default: all that are variables and no targets.",
+            help="Columns to read. Default: all that are variables but not targets.",
         ),
     ] = None,
     keep: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
-            metavar="ID,...", help="Columns to carry through.", rich_help_panel=OUTPUT_PANEL
+            metavar="ID,...", help="Columns to copy to the answers.", rich_help_panel=OUTPUT_PANEL
         ),
     ] = None,
     unknown: Annotated[
         str,
         typer.Option(
             metavar="raise|skip|mark",
-            help="Rows with a state that is none: stop, leave out, or say so in the answer.",
+            help="Rows with an unknown state: stop, leave out, or mark in the answer.",
         ),
     ] = "raise",
     missing: Missing = None,
     probabilities: Probabilities = True,
     workers: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(min=1, metavar="N", help="Threads. Default: one for each core."),
+        typer.Option(min=1, metavar="N", help="Threads. Default: one per core."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Posteriors for every row of a table of cases, exactly.
+    """Exact posteriors for every row of a table of cases.
 
-    Columns that are called like variables are evidence, their cells states by
-    name or number; empty cells say nothing. Files may be larger than memory.
-    Rows that are impossible under the model are marked, and counted at the end.
+    Columns named after variables are evidence, with states by name or index;
+    empty cells are not observed. Files may be larger than memory. Rows that are
+    impossible under the model are marked, and counted at the end.
 
     \b
     Examples:
@@ -90,7 +90,7 @@ def predict(
     if model == "-" and cases == "-":
         raise UsageError("only one of model and cases can be standard input (-)")
     if json and out == "-":
-        raise UsageError("--json goes to standard output: name a file for the answers by -o")
+        raise UsageError("--json goes to standard output: name a file for the answers with -o")
     if unknown not in ("raise", "skip", "mark"):
         raise UsageError(f"--unknown is raise, skip or mark, not {unknown}")
     graph = read_model(model)

@@ -32,21 +32,23 @@ def query(
     model: Model,
     targets: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Argument(metavar="[TARGETS]...", help="Variables; none asks for all, one by one."),
+        typer.Argument(
+            metavar="[TARGETS]...", help="Variables; without any, all of them, one by one."
+        ),
     ] = None,
     evidence: Evidence = None,
     soft: Soft = None,
     separate: Annotated[
         bool,
-        typer.Option("--separate", help="Each target by itself, not their joint distribution."),
+        typer.Option("--separate", help="Each target separately, not their joint distribution."),
     ] = False,
     json: Json = False,
     rows: Annotated[int, rows_option("the most probable")] = 20,
 ) -> None:
     """The exact distribution of some variables given evidence.
 
-    Several targets have a joint distribution: a row for each combination of states. What cannot
-    matter to them is left out before the work. States have names where the model has them.
+    Several targets give a joint distribution, with a row for each combination of states. What
+    cannot matter to them is removed first. States are shown by name if the model has names.
 
     \b
     Examples:

@@ -1,6 +1,6 @@
-"""The reduction's options of ``minfer run``, what they ask for, and how its answer is told.
+"""The reduction options of ``minfer run``, what they mean, and how the answer is reported.
 
-Rigorous statements and estimates are told apart in every line and in the JSON object's names.
+Every line, and every name in the JSON object, distinguishes rigorous statements from estimates.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ OPTIONS = (
         "reduce",
         bool,
         None,
-        "Infer in the part of the model that matters, and estimate the error. Any option below "
-        "implies it; --time-limit is then for all of it.",
+        "Run inference in the part of the model that matters, and estimate the error. Any option "
+        "below implies it; --time-limit then covers all of it.",
     ),
     ReductionOption(
         "factor_cost",
@@ -86,8 +86,8 @@ OPTIONS = (
         "values",
         float,
         "Q",
-        "Infer over lists of values: those of probability Q (say 0.02) and more in the seed, and "
-        "what neighbours bring back. For pairs of variables with many values. Alone it keeps all "
+        "Use lists of values: those of probability Q (say 0.02) or more in the seed, and those "
+        "that neighbours bring back. For pairs of variables with many values. Alone, it keeps all "
         "factors.",
     ),
     ReductionOption(
@@ -101,7 +101,7 @@ OPTIONS = (
         "seed_graph",
         str,
         "WORD",
-        "What is inferred in first: globals (default: unary and global factors), unary or forest "
+        "Where inference starts: globals (default: unary and global factors), unary or forest "
         "(also a spanning forest).",
     ),
     ReductionOption(
@@ -115,7 +115,7 @@ OPTIONS = (
         "compare",
         str,
         "full",
-        "Run the full inference too, exactly where that fits: size, time and difference side by "
+        "Also run the full inference, exactly if that fits: size, time and difference side by "
         "side.",
     ),
     ReductionOption(
@@ -129,15 +129,15 @@ OPTIONS = (
         "save_reduced",
         str,
         "FILE",
-        "Write the reduced model, corrections included; the suffix tells the format.",
+        "Write the reduced model, corrections included; the suffix sets the format.",
     ),
     ReductionOption(
         "report",
         str,
         "OUT.html",
         "Write one HTML file that opens offline: a slider over the limit above, with what is kept, "
-        "the answer, its errors, times and baselines. Reduces, as --reduce does, with its solver. "
-        "Takes some 20 runs.",
+        "the answer, its errors, times and baselines. Reduces as --reduce does, with its solver. "
+        "Takes about 20 runs.",
     ),
 )
 
@@ -438,7 +438,7 @@ def say_if_exact_is_cheap(
     asked = settings.get("solver") or any(
         settings.get(o.key) is not None for o in SOLVER_OPTIONS if o.key != "time_limit"
     )
-    used = "" if asked else "; the reduced model is solved exactly, too"
+    used = "" if asked else "; the reduced model is solved exactly too"
     note(
         f"the exact answer for the whole model takes about {render.duration(seconds)}, without "
         f"--reduce: {shlex.join(words)}{used}"
@@ -710,14 +710,15 @@ def error_line(result: Result) -> str:
         "(estimate: how far the ignored factors would still move the answer"
     )
     if result.compensation is not None and result.marginals.log_z_kind.value == "exact":
-        text += "; messages are all it sees, and the correlations lost are often ten times that"
+        text += "; it only sees messages, and the effect of lost correlations is often ten times "
+        "that"
     return text + _without_solver(result) + ")"
 
 
 def _without_solver(result: Result) -> str:
     """Said beside every number that is about leaving out only."""
     if result.marginals.log_z_kind.value != "exact":
-        return "; the solver's own error is not in it, and is not known"
+        return "; it does not include the solver's own error, which is not known"
     return ""
 
 
@@ -730,7 +731,7 @@ def bound_line(result: Result) -> str:
     assert result.bound is not None
     return (
         f"the divergence of the reduced model from the full one is at most {result.bound:.3g} "
-        "(rigorous; of single probabilities --intervals says something)"
+        "(rigorous; for single probabilities use --intervals)"
         f"{_without_solver(result)}"
     )
 

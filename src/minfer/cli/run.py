@@ -68,14 +68,14 @@ def run(
     query: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
-            "--query", "-q", metavar="x5,x9", help="Show these variables only; may be repeated."
+            "--query", "-q", metavar="x5,x9", help="Show only these variables; may be repeated."
         ),
     ] = None,
     intervals: Annotated[
         Optional[float],  # noqa: UP045
         interval_option(
-            "Look so long (5 seconds if none are given) for intervals that hold the true "
-            "probabilities for certain, and say which numbers they refute."
+            "Search for this long (default 5 seconds) for intervals that are guaranteed to contain "
+            "the true probabilities, and say which numbers they refute."
         ),
     ] = None,
     out: Annotated[
@@ -91,7 +91,7 @@ def run(
         typer.Option(
             metavar="F.PR",
             help="Write log10 Z in UAI PR format; - is standard output. Reduced: an estimate of "
-            "the full model's, refused where nothing supports one.",
+            "the full model's, refused if there is none.",
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,
@@ -103,16 +103,16 @@ def run(
 ) -> None:
     """Marginals and log Z of a model.
 
-    Prints a table for people, the most uncertain variables first. Programs ask
-    for --json, --csv or --out.
+    Prints a table for people, the most uncertain variables first. For programs
+    there are --json, --csv and --out.
 
-    With --intervals every probability has two numbers in brackets: the true one
-    lies between the two for certain, and estimates that are provably off by more than
-    0.01 are called refuted. `minfer intervals` has more to say about them.
+    With --intervals every probability has two numbers in brackets. The true
+    probability is guaranteed to lie between them, and estimates that are provably off
+    by more than 0.01 are called refuted. See also `minfer intervals`.
 
     With --reduce, or any other option of that panel, factors that matter little
-    are ignored, and the report says what that may have cost: what is rigorous,
-    and what is an estimate.
+    are ignored. The report says what that may have cost, and which of its
+    statements are rigorous and which are estimates.
 
     \b
     Examples:

@@ -23,7 +23,12 @@ def sample(
     n: Annotated[int, typer.Option("-n", min=0, metavar="N", help="How many samples.")] = 1000,
     out: Annotated[
         str,
-        typer.Option("--out", "-o", metavar="FILE.csv", help="- is standard output; .gz as well."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE.csv",
+            help="File to write; - is standard output; .gz compresses.",
+        ),
     ] = "-",
     evidence: Evidence = None,
     soft: Soft = None,
@@ -31,10 +36,10 @@ def sample(
         int, typer.Option(min=0, metavar="N", help="The same seed gives the same samples.")
     ] = 0,
     numbers: Annotated[
-        bool, typer.Option("--numbers", help="Numbers of states instead of their names.")
+        bool, typer.Option("--numbers", help="Indices of states instead of their names.")
     ] = False,
 ) -> None:
-    """Independent samples of all variables given evidence, exactly distributed, as CSV.
+    """Independent, exact samples of all variables given evidence, as CSV.
 
     \b
     Examples:

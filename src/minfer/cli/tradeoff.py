@@ -1,4 +1,4 @@
-"""``minfer tradeoff``: error and time against size, beside the baselines to beat."""
+"""``minfer tradeoff``: error and time against size, next to the baselines to beat."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def tradeoff(
         Optional[str],  # noqa: UP045
         typer.Option(
             metavar="F.MAR",
-            help="True marginals, in UAI MAR format. Without it: exact ones where they are cheap, "
-            "else those of converged belief propagation.",
+            help="True marginals, in UAI MAR format. Default: exact ones if they are cheap, else "
+            "those of converged belief propagation.",
         ),
     ] = None,
     repeats: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Calls timed for each row, at most.")
+        int, typer.Option(min=1, metavar="N", help="Maximum number of timed calls per row.")
     ] = 5,
     csv_file: Csv = None,
     picture: Annotated[
@@ -70,7 +70,7 @@ def tradeoff(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Error and time of reduced inference at many sizes, beside the baselines to beat.
+    """Error and time of reduced inference at many sizes, next to the baselines to beat.
 
     The paper's method, compensated and refreshed (as in `minfer run
     --reduce`), against full belief propagation stopped after 1, 2, 3, 5 and
@@ -115,7 +115,7 @@ def _numbers(text: str | None, objective: str) -> list[float] | None:
     try:
         values = [float(word) for word in text.split(",") if word.strip()]
     except ValueError:
-        raise UsageError(f"--values: {text!r} is no list of numbers such as 0,0.1,0.5") from None
+        raise UsageError(f"--values: {text!r} is not a list of numbers such as 0,0.1,0.5") from None
     if not values:
         raise UsageError("--values: give at least one number, as in --values 0,0.1,0.5")
     most = float("inf") if objective == "min-joint" else 1.0

@@ -78,18 +78,18 @@ def warmup(
         Optional[str],  # noqa: UP045
         typer.Argument(
             metavar="PART",
-            help="solvers, method, intervals, trees or parser; left out, all of them.",
+            help="solvers, method, intervals, trees or parser. Default: all of them.",
         ),
     ] = None,
     workers: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(metavar="N", min=1, help="Processes. Default: one for each core."),
+        typer.Option(metavar="N", min=1, help="Processes. Default: one per core."),
     ] = None,
 ) -> None:
     """Compile every kernel, so that no later run has to wait for it.
 
-    Compiled kernels are kept in a cache folder until minfer, numba or python changes. The part
-    `parser` is what `minfer parse` needs.
+    Compiled kernels stay in a cache folder until minfer, numba or Python changes. `minfer parse`
+    needs the part `parser`.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``minfer parse``: train a dependency parser, use it, judge it, look at it."""
+"""``minfer parse``: train a dependency parser, run it, evaluate it, inspect a parse."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ parse = typer.Typer(name="parse")
 
 @parse.callback(invoke_without_command=True)
 def about(context: typer.Context) -> None:
-    """Dependency parsing: train a parser, use it, judge it, look at it.
+    """Dependency parsing: train a parser, run it, evaluate it, inspect a parse.
 
     The parser of section 5.2 of the paper: arcs, grandparents and siblings under
     one tree factor, belief propagation on the pairs that matter. Every arc comes
-    with its probability, an estimate: certified intervals, which `minfer
-    intervals` has for models, are not there yet. Files are CoNLL-U or CoNLL-X,
-    or text with a sentence per line. Needs safetensors, the extra `parsing`.
+    with its probability, an estimate: certified intervals, as `minfer intervals`
+    computes for models, are not available yet. Files are CoNLL-U or CoNLL-X,
+    or text with one sentence per line. Needs safetensors, the extra `parsing`.
 
     \b
     Example, on a treebank that comes with minfer:

@@ -66,8 +66,8 @@ def evaluate(
         Optional[str],  # noqa: UP045
         typer.Option(
             metavar="OUT.png",
-            help="How true the arc probabilities are, as a table and a plot; - is the table alone. "
-            "Needs --model, or a parse written with --marginals.",
+            help="Calibration of the arc probabilities, as a table and a plot; - is the table "
+            "only. Needs --model, or a parse written with --marginals.",
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,
@@ -75,8 +75,8 @@ def evaluate(
         str,
         typer.Option(
             metavar="upos|form",
-            help="What counts as punctuation: the tag PUNCT, or forms of Unicode punctuation only "
-            "(CoNLL-X).",
+            help="What counts as punctuation: the tag PUNCT, or words made only of Unicode "
+            "punctuation (CoNLL-X).",
         ),
     ] = "upos",
     subtypes: Annotated[
@@ -86,14 +86,14 @@ def evaluate(
         ),
     ] = True,
     multi_root: MultiRoot = False,
-    rng: Annotated[int, typer.Option(metavar="N", help="Number that starts the bootstrap.")] = 0,
+    rng: Annotated[int, typer.Option(metavar="N", help="Seed of the bootstrap.")] = 0,
     json: Json = False,
 ) -> None:
     """Score a parse, or a parser, against a treebank.
 
     UAS is the share of words with the right head, LAS of those with the right
     head and relation, in percent, with and without punctuation; exact is the
-    share of sentences with every head right. Words must be the same in both.
+    share of sentences with every head right. Both must have the same words.
 
     \b
     Examples:
@@ -102,7 +102,7 @@ def evaluate(
       minfer parse eval test.conllu out.conllu --compare other.conllu
     """
     if predicted is None and model is None:
-        raise UsageError("give a parsed file, or --model to parse the treebank with")
+        raise UsageError("give a parsed file, or a parser by --model")
     if predicted is not None and model is not None:
         raise UsageError("give a parsed file or --model, not both")
     if predicted is not None and tags is not None:

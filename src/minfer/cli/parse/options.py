@@ -22,13 +22,13 @@ REDUCTION_PANEL = "Reduction (default: every pair that can matter, scored lazily
 REPORTED = 20  # skipped sentences that are told one by one
 MEASURES: Any = ("uas", "las", "uas_no_punct", "las_no_punct", "exact", "exact_labelled")
 
-ModelFile = Annotated[str, typer.Argument(metavar="MODEL", help="Parser that `train` wrote.")]
+ModelFile = Annotated[str, typer.Argument(metavar="MODEL", help="Parser written by `train`.")]
 Tags = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(
         metavar="predicted|gold",
-        help="Whose tags to use: the parser's own tagger's, or those in the file. Default: as in "
-        "training.",
+        help="Which tags to use: those of the parser's own tagger, or those in the file. Default: "
+        "as in training.",
         rich_help_panel=MODEL_PANEL,
     ),
 ]

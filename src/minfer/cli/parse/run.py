@@ -54,7 +54,7 @@ def run(
         typer.Option(
             "--format",
             metavar="conll|text",
-            help="Of the input; text is a sentence per line, blanks between words. Default: by "
+            help="Input format; text has one sentence per line, blanks between words. Default: by "
             "suffix (.txt is text), or else by the first line.",
         ),
     ] = None,
@@ -82,17 +82,17 @@ def run(
         str,
         typer.Option(
             metavar="skip|fail",
-            help="What a sentence that is wrong does: be passed on as it was, or end the command.",
+            help="What to do with a bad sentence: pass it through unchanged, or stop.",
         ),
     ] = "skip",
     json: Json = False,
 ) -> None:
-    """Parse a file, of any size, in order.
+    """Parse a file of any size, in order.
 
-    HEAD and DEPREL are replaced, UPOS and XPOS too where tags are predicted;
-    everything else is passed on as it was. A sentence that is wrong or too long
-    is reported with its line and passed on unparsed (a line of text is left
-    out); the exit code is then still 0, unless not one sentence could be parsed.
+    HEAD and DEPREL are replaced, and UPOS and XPOS if tags are predicted;
+    everything else is passed through unchanged. A bad or too long sentence is
+    reported with its line and passed through unparsed (a line of text is left
+    out); the exit code is then still 0, unless no sentence could be parsed.
     A file appears under its name only when complete.
 
     \b

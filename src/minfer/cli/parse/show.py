@@ -38,11 +38,11 @@ def show(
     text: Annotated[
         str,
         typer.Argument(
-            metavar="SENTENCE|FILE", help="Words with blanks between them, or a file as for `run`."
+            metavar="SENTENCE|FILE", help="Words separated by blanks, or a file as for `run`."
         ),
     ],
     sentence: Annotated[
-        int, typer.Option("--sentence", "-n", metavar="K", min=1, help="Which one of a file.")
+        int, typer.Option("--sentence", "-n", metavar="K", min=1, help="Which sentence of a file.")
     ] = 1,
     gold: Annotated[
         bool, typer.Option("--gold", help="Compare with the heads in the file.")
@@ -51,7 +51,7 @@ def show(
         Optional[str],  # noqa: UP045
         typer.Option(
             metavar="OUT.svg",
-            help="Write a picture; arcs are as opaque as they are probable.",
+            help="Write a picture; the opacity of an arc is its probability.",
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,
@@ -73,7 +73,7 @@ def show(
 ) -> None:
     """Show the parse of one sentence: its tree, probabilities and runner-up heads.
 
-    In the picture runner-up arcs are dashed, wrong ones (--gold) red.
+    In the picture, runner-up arcs are dashed and wrong ones (--gold) red.
 
     \b
     Examples:
@@ -122,13 +122,13 @@ def _find(text: str, number: int, with_heads: bool) -> Sentence:
         if number != 1:
             raise UsageError(f"--sentence chooses from a file, and there is no file {text!r}")
         if os.path.splitext(text)[1] and " " not in text.strip():
-            raise UsageError(f"there is no file {text}, and a single word is no sentence")
+            raise UsageError(f"there is no file {text}, and a single word is not a sentence")
         if not text.strip():
             raise UsageError("the sentence has no words")
         sentence = Sentence.from_text(text)
         last = sentence.forms[-1]
         if len(last) > 1 and last[-1] in ".?!" and last[-2].isalnum():
-            note(f"{last!r} is taken as one word: set punctuation apart by spaces")
+            note(f"{last!r} is taken as one word: separate punctuation by spaces")
         return sentence
     layout, blocks = read_units(text)
     block = next(islice(blocks, number - 1, number), None)

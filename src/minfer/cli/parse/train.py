@@ -52,14 +52,15 @@ def train(
         Optional[str],  # noqa: UP045
         typer.Option(
             metavar="DEV.conllu",
-            help="Treebank to judge by after each epoch (the last is kept), and to calibrate on.",
+            help="Treebank for evaluation after each epoch (the last epoch is kept), and for "
+            "calibration.",
         ),
     ] = None,
     projective: Annotated[
         bool,
         typer.Option(
             "--projective/--no-projective",
-            help="Whether arcs may not cross.",
+            help="Whether crossing arcs are forbidden.",
             rich_help_panel=MODEL_PANEL,
         ),
     ] = True,
@@ -76,7 +77,7 @@ def train(
         str,
         typer.Option(
             metavar="predicted|gold",
-            help="Learn with tags as the parser's tagger gives them, or with those in the file.",
+            help="Train on the tags of the parser's own tagger, or on those in the file.",
             rich_help_panel=MODEL_PANEL,
         ),
     ] = "predicted",
@@ -84,7 +85,7 @@ def train(
         int,
         typer.Option(
             metavar="N",
-            help="Number that starts the random generator.",
+            help="Seed of the random generator.",
             rich_help_panel=LEARNING_PANEL,
         ),
     ] = 0,
@@ -120,28 +121,28 @@ def train(
     ] = None,
     fresh: Annotated[
         bool,
-        typer.Option("--fresh", help="Begin anew where an earlier run was interrupted."),
+        typer.Option("--fresh", help="Start over, even if an earlier run was interrupted."),
     ] = False,
     on_error: Annotated[
         str,
         typer.Option(
-            metavar="fail|skip", help="What a sentence that is wrong does: end it, or be left out."
+            metavar="fail|skip", help="What to do with a bad sentence: stop, or leave it out."
         ),
     ] = "fail",
     json: Json = False,
 ) -> None:
     """Learn a parser from a treebank.
 
-    By default a projective parser with grandparents, siblings, a tagger and
-    relations; pairs are scored lazily in training too. For a projective parser
+    The default is a projective parser with grandparents, siblings, a tagger and
+    relations; pairs are scored lazily in training too. For a projective parser,
     crossing arcs are lifted, and counted. Sentences with several roots are left
     out unless --multi-root is given.
 
-    With --dev, one number is fitted on it at the end so that the probabilities
-    that are reported are as often right as they say; trees do not change.
+    With --dev, one number is fitted on it at the end to calibrate the reported
+    probabilities; trees do not change.
 
-    After each epoch the state is kept in MODEL.checkpoint. The same command goes
-    on from there after an interruption; at the end the file is removed.
+    After each epoch the state is saved in MODEL.checkpoint. After an interruption
+    the same command resumes from there; at the end the file is removed.
 
     \b
     Examples:
@@ -162,7 +163,7 @@ def train(
     recipe = Recipe(**{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
     checkpoint = Path(f"{out}.checkpoint")
     if checkpoint.exists() and not fresh:
-        note(f"there is {checkpoint}, to go on from (--fresh begins anew)")
+        note(f"there is {checkpoint}, to resume from (--fresh starts over)")
     broken = Skipped("left out")
     sentences = wait_for(f"reading {treebank}", lambda: _treebank(treebank, on_error, broken))
     held_out = _treebank(dev, on_error, broken) if dev else None
@@ -180,9 +181,9 @@ def train(
             )  # fmt: skip
         except KeyboardInterrupt:
             if checkpoint.exists():
-                note(f"the last epoch is kept in {checkpoint}: the same command goes on from it")
+                note(f"the last epoch is saved in {checkpoint}: run the same command to resume")
             else:
-                note("nothing is kept yet: that begins with the first epoch for arcs")
+                note("nothing is saved yet: that starts with the first epoch for arcs")
             raise
         except FormatError as error:
             advice = "; --fresh removes it" if checkpoint.exists() else ""
