@@ -54,7 +54,8 @@ class Pullbacks:
 class Recorded(Protocol):
     """Answers of rows, and what a gradient through them needs."""
 
-    batch: Batch
+    @property
+    def batch(self) -> Batch: ...
 
     def pull_back(
         self, cotangents: NDArray[np.float64], *, tol: float, max_iters: int, weights: bool
@@ -152,7 +153,7 @@ def _in_lanes(run: PreparedPropagation, rows: Rows, workers: int) -> Recorded | 
             (batch.iterations, singly.batch.iterations),
             (batch.residuals, singly.batch.residuals),
         ):
-            mine[left] = theirs  # type: ignore[index]
+            mine[left] = theirs
     return _Pairwise(run, possible(batch), joints, singly, workers)
 
 
