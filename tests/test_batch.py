@@ -733,7 +733,7 @@ def test_a_record_that_lacks_something(tmp_path, key):
     line |= {"shard": 7, "rows": 3, "errors": 0, "bytes": 9, "sha256": "0"}
     line["files"] = {"part-000007.conllu": 8}
     (tmp_path / "out" / "manifest.jsonl").write_text(json.dumps(line) + "\n")
-    with pytest.raises(FormatError, match="line 1: shard 7 is none of the 1 of the plan"):
+    with pytest.raises(FormatError, match="line 1: shard 7 is not one of the 1 in the plan"):
         status(tmp_path / "out")
 
 

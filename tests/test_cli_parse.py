@@ -142,7 +142,7 @@ def test_defaults_in_the_help_are_those_of_the_recipe():
     [
         (table(2, 0) + table(2, 1), r"line 4: words 1 -> 2 -> 1 form a cycle"),
         (table(2, 0) + table(0, 7), r"line 5: word 2 has head 7, but the words are 1 to 2"),
-        (table(2, 0) + table(0, "x"), r"line 5: HEAD 'x' is no number"),
+        (table(2, 0) + table(0, "x"), r"line 5: HEAD 'x' is not a number"),
         (table(2, 0) + table(0, "_"), r"line 5: HEAD is _ while other words have one"),
         (table(2, 0) + "1\tword\n\n", r"line 4: 2 columns instead of 10"),
         (table(2, 0) + "# only a comment\n\n", r"line 4: a sentence without words"),

@@ -317,7 +317,7 @@ def test_errors_of_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(treebank, "MAX_SENTENCE", 1000)
     with pytest.raises(FormatError, match="no empty line"):
         list(read_conllu(io.BytesIO(b"x\n" * 1000), on_error="keep"))
-    with pytest.raises(FormatError, match="this is no text"):
+    with pytest.raises(FormatError, match="this is not text"):
         list(read_conllu(io.BytesIO(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"), on_error="keep"))
     with pytest.raises(FormatError, match="UTF-16"):
         list(read_conllu(io.BytesIO(PLAIN.encode("utf-16")), on_error="keep"))

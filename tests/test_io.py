@@ -295,7 +295,7 @@ UAI_ERRORS = {
     "empty": (b"", FormatError, "line 1", "empty"),
     "blank": (b" \n\t", FormatError, "line 1", "empty"),
     "preamble": (b"\nMARKOW\n1", FormatError, "line 2, column 1, token 'MARKOW'", "MARKOV"),
-    "binary": (bytes(range(256)), FormatError, "this is no text", "zero bytes"),
+    "binary": (bytes(range(256)), FormatError, "this is not text", "zero bytes"),
     "words": (b"# a comment", FormatError, "line 1", "MARKOV"),
     "only preamble": (b"MARKOV\n", FormatError, "line 1", "ends too early"),
     "truncated": (UAI[:-3], FormatError, "line 13", "factor 1 of 2 is incomplete"),
@@ -390,7 +390,7 @@ def test_unknown_content(tmp_path):
     _error(tmp_path / "bad", FormatError, "empty")
     for name in ("bad", "bad.uai", "bad.fg"):
         (tmp_path / name).write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
-        _error(tmp_path / name, FormatError, "this is no text")
+        _error(tmp_path / name, FormatError, "this is not text")
 
 
 def test_broken_gzip(tmp_path):

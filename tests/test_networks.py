@@ -480,7 +480,7 @@ _BAD_XDSL = [
     ("<smile version", "<smil version", "mismatched|root"),
     ('<deterministic id="d">', '<utility id="d">', "mismatched"),
     ("t f f t f f", "t f f t f", "5 states for 6 rows"),
-    ("t f f t f f", "t f f t f x", "'x' is no state of d"),
+    ("t f f t f f", "t f f t f x", "'x' is not a state of d"),
     ("<strengths>0 1 2 1 0", "<strengths>0 1 1 1 0", "should be 0 to 2"),
     ("<strengths>0 1 2 1 0", "<strengths>0 1 2 1", "4 numbers for 5 states"),
     ("0.05 0.05 0.9", "0.05 0.05", "17 numbers.*need 18"),
@@ -707,7 +707,7 @@ def test_texts_that_are_none():
             parse("m", b" \n")
         with pytest.raises(FormatError, match="line 2, column 3: the text is not UTF-8"):
             parse("m", "network\n é".encode() + b"\xe9 { }")
-        with pytest.raises(FormatError, match="this is no text"):
+        with pytest.raises(FormatError, match="this is not text"):
             parse("m", b"network\0")
 
 
@@ -750,7 +750,7 @@ def test_bayes_tables_know_their_children():
 
 @pytest.mark.parametrize(
     ("old", "new", "message", "children"),
-    [(b"0.7 ", b"0.6 ", r"1 of 2 tables are no conditional.*factor 1.*sum to 0\.9", [0, None]),
+    [(b"0.7 ", b"0.6 ", r"1 of 2 tables are not conditional.*factor 1.*sum to 0\.9", [0, None]),
      (b"1 0   2 0 1", b"1 0   2 1 0", "one to a table", [None, None])],
 )  # fmt: skip
 def test_bayes_tables_that_are_none_are_noted(old, new, message, children):

@@ -588,7 +588,7 @@ CRAFTED = {
     "surrogate": ({}, {"relations": ["a"] * 5 + ["\ud800"]}, "cannot stand in a column"),
     "number": ({}, {"upos": [7]}, "cannot stand in a column"),
     "no relation": (_packed_as("labels", (16, 1)), {"relations": []}, "at least one"),
-    "text for list": ({}, {"relations": "abcdef"}, "relations is no list"),
+    "text for list": ({}, {"relations": "abcdef"}, "relations is not a list"),
     "triples": ({}, {"classes": [["a", "b", "c"]]}, "incomplete"),
     "no settings": ({}, {"settings": None}, "incomplete"),
     "temper": ({}, {"settings": {"temper": "hot"}}, "temper must be a finite number"),

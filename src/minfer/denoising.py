@@ -406,7 +406,7 @@ def grey_values(image: ArrayLike) -> NDArray[np.float64]:
     try:
         raw = np.asarray(image)
     except ValueError as error:
-        raise ModelError(f"denoise: this is no picture: {error}") from None
+        raise ModelError(f"denoise: this is not a picture: {error}") from None
     if raw.dtype.kind in "US" and not raw.ndim:
         raise ModelError(
             "denoise: this is a text, not a picture; minfer.pictures.read_picture(path).values "

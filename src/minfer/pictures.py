@@ -209,7 +209,7 @@ def read_picture(path: str | Path) -> Loaded:
             _check_size(image, path)
             return _grey(image, image_module)
     except image_module.UnidentifiedImageError:
-        raise FormatError(f"{path}: this is no picture file that Pillow can read") from None
+        raise FormatError(f"{path}: this is not a picture file that Pillow can read") from None
     except image_module.DecompressionBombError:
         raise RefusedError(
             f"{path}: more pixels than Pillow opens; pass an array instead"

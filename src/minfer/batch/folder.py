@@ -70,7 +70,7 @@ def written(folder: str, name: str) -> Iterator[BinaryIO]:
     """An output file that appears when complete (:func:`minfer.io.atomic_write`)."""
     path, parts = os.path.join(folder, name), inside(name)
     if parts is None:
-        raise RefusedError(f"{name!r} is no name of an output file in {folder}")
+        raise RefusedError(f"{name!r} is not the name of an output file in {folder}")
     look(Path(folder), *parts)
     if parts[1:]:
         try:

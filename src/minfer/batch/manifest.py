@@ -191,13 +191,13 @@ def _fault(line: Any, shards: int | None) -> str | None:
     if not isinstance(line.get("sha256"), str):
         return f"a record has a text `sha256`; here is {_told(line, 'sha256')}"
     if shards is not None and line["shard"] >= shards:
-        return f"shard {line['shard']} is none of the {shards} of the plan"
+        return f"shard {line['shard']} is not one of the {shards} in the plan"
     files = line.get("files")
     if not isinstance(files, dict) or not files:
         return f"a record has an object `files`, names and sizes; here is {_told(line, 'files')}"
     for name, size in files.items():
         if not _is_output(name):
-            return f"{name!r} is no name of an output file"
+            return f"{name!r} is not the name of an output file"
         if not _is_count(size):
             return f"the size of {name!r} is a number, 0 or more, not {json.dumps(size)[:40]}"
     return None

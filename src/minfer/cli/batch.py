@@ -95,7 +95,7 @@ OnError = Annotated[
     str,
     typer.Option(
         metavar="skip|fail",
-        help="Record bad records in errors files and continue, or stop at the first.",
+        help="Log bad records in errors files and continue, or stop at the first.",
         rich_help_panel=ENGINE_PANEL,
     ),
 ]

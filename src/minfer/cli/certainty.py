@@ -175,7 +175,7 @@ def colours(iv: Intervals, answer: NDArray[np.int64]) -> str:
     n = len(states)
     text = (
         f"{sure:,} of {n:,} pixels cannot change colour: which colour is more probable is proved, "
-        f"whatever the solver"
+        "whatever the solver"
     )
     if wrong:
         text += f"; {wrong:,} of them should have the other colour"

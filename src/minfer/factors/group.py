@@ -318,7 +318,7 @@ class FactorGroup:
 
     def machine(self) -> Machine:
         """The factors as automata, where that is their form."""
-        raise NotImplementedError(f"{type(self).__name__} is no automaton")
+        raise NotImplementedError(f"{type(self).__name__} is not an automaton")
 
     @property
     def has_maxima(self) -> bool:

@@ -100,6 +100,6 @@ def _parts(model: Any) -> tuple[Any, list[int]]:
     if not isinstance(model, gum.MarkovRandomField | gum.BayesNet):
         raise ModelError(
             f"from pyAgrum come MarkovRandomField and BayesNet, not {type(model).__name__}: "
-            "decisions, utilities and sets of distributions are no factors"
+            "decisions, utilities and sets of distributions are not factors"
         )
     return gum, sorted(model.nodes())

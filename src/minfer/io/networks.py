@@ -190,7 +190,7 @@ def conditionals(graph: FactorGraph, kind: str) -> Iterator[Conditional]:
     if not graph.directed:
         raise RefusedError(
             f"{kind} files hold Bayesian networks, a conditional distribution for each variable, "
-            "and this model is none (FactorGraph.network makes one): write .uai or .minfer"
+            "and this model is not one (FactorGraph.network makes one): write .uai or .minfer"
         )
     if graph._field is not None and graph._field.any():
         raise RefusedError(

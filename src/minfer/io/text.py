@@ -147,7 +147,7 @@ def check_text(name: str, start: bytes) -> None:
     """Raise FormatError if the first bytes of a file cannot be those of a text in UTF-8."""
     if b"\0" in start[:_LOOK]:
         raise FormatError(
-            f"{name}: this is no text: it has zero bytes, as binary files and UTF-16 have; is it "
+            f"{name}: this is not text: it has zero bytes, as binary files and UTF-16 have; is it "
             "the right file? Text should be UTF-8"
         )
 
@@ -247,7 +247,7 @@ class Numbers:
         begin, end = _spans(data, start)
         longest = int((end - begin).max(initial=0))
         if longest > MAX_TOKEN:
-            self.fail(int(np.argmax(end - begin)), f"{longest:,} characters are no number")
+            self.fail(int(np.argmax(end - begin)), f"{longest:,} characters are not a number")
         self.values = _parse_floats(data[start:])
         if self.values.size != len(begin):
             if not start:

@@ -174,7 +174,7 @@ def to_numbers(words: Sequence[str]) -> NDArray[np.float64] | int:
 def number_complaint(word: str) -> str:
     """What is wrong with a word that should be a probability; empty if nothing."""
     if len(word) > MAX_TOKEN:
-        return f"{len(word):,} characters are no number"
+        return f"{len(word):,} characters are not a number"
     try:
         value = float(word) if word.isascii() and "_" not in word else None
     except ValueError:

@@ -130,7 +130,7 @@ def _directed(
     good = are_conditional(graph, arity, scopes, tables)
     _note(
         name,
-        f"{(~good).sum():,} of {len(good):,} tables are no conditional distributions and are read "
+        f"{(~good).sum():,} of {len(good):,} tables are not conditional distributions and are read "
         f"as plain factors; of factor {fault.table}, {fault.message}",
     )
     tables = normalised(graph, arity, scopes, tables, good)
@@ -290,7 +290,7 @@ def _evidence_complaint(values: list[int]) -> str:
     if at == len(values) > 1:
         return f"the file has {n} evidence sets; keep one of them"
     return (
-        f"{len(values)} numbers are no evidence: k observations take 1 + 2k of them, "
+        f"{len(values)} numbers are not evidence: k observations take 1 + 2k of them, "
         "or 2 + 2k after a leading 1"
     )
 

@@ -130,7 +130,8 @@ def _deterministic(tree: Tree, draft: Draft, node: Element, scope: list[int]) ->
     number = {state: k for k, state in enumerate(states)}
     for row, state in enumerate(results):
         if state not in number:
-            tree.fail(listed, f"{visible(state[:40])!r} is no state of {visible(_id(tree, node))}")
+            name = visible(_id(tree, node))
+            tree.fail(listed, f"{visible(state[:40])!r} is not a state of {name}")
         table[row, number[state]] = 1.0
     draft.table(scope, table, node)
 

@@ -292,7 +292,7 @@ def _swept(m: Marginals) -> float:
 def _from_file(path: str, versions: int) -> Collection:
     labels, noisy = read_npz(path, ("labels", "noisy"))
     if labels.dtype.kind not in "biuf" or noisy.dtype.kind not in "biuf":
-        raise FormatError(f"{path}: labels {labels.dtype} and noisy {noisy.dtype} are no numbers")
+        raise FormatError(f"{path}: labels {labels.dtype} and noisy {noisy.dtype} are not numbers")
     labels, noisy = labels.astype(bool), noisy.astype(np.float64)
     if noisy.ndim != 4 or labels.shape != noisy.shape[:1] + noisy.shape[2:]:
         raise FormatError(f"{path}: labels {labels.shape} and noisy {noisy.shape} do not match")

@@ -391,7 +391,7 @@ def _words(names: Sequence[str], numbers: Sequence[int], source: str) -> list[in
                 minor = b
                 continue
         elif not _is_number(name):
-            _fail(source, numbers[k], f"ID {name!r} is no word (3), range (3-4) or node (3.1)")
+            _fail(source, numbers[k], f"ID {name!r} is not a word (3), range (3-4) or node (3.1)")
         _fail(source, numbers[k], f"ID {name} stands where word {n + 1} should")
     if not words:
         _fail(source, numbers[0], "a sentence without words: remove its lines")
@@ -416,7 +416,7 @@ def _heads(
             if head == "_":
                 _fail(source, line + place, "HEAD is _ while other words have one: give all or no")
             if not _is_number(head):
-                _fail(source, line + place, f"HEAD {head!r} is no number from 0")
+                _fail(source, line + place, f"HEAD {head!r} is not a number from 0")
         heads = [int(head) for head in column]
     if fault := tree_fault(heads, multi_root):
         word, message = fault

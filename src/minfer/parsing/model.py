@@ -155,7 +155,7 @@ class Model:
 
 def _names(header: dict[str, Any], key: str) -> tuple[str, ...]:
     if not isinstance(header[key], list):
-        raise FormatError(f"{key} is no list")
+        raise FormatError(f"{key} is not a list")
     return tuple(header[key])
 
 

@@ -202,7 +202,7 @@ class Predictor:
             if near[0] in targets and name.strip().lower() != near[0].strip().lower():
                 continue  # a target's column would not be read
             raise EvidenceError(
-                f"predict: {where}column {visible(name)!r} is no variable; did you mean "
+                f"predict: {where}column {visible(name)!r} is not a variable; did you mean "
                 f"{visible(near[0])}? Rename it, or name the columns to read by evidence="
             )
         if names and not there & self._number.keys():
