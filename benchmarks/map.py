@@ -1,17 +1,21 @@
 """The best assignment where no clique tree fits: promises, and what it takes.
 
-    python benchmarks/map.py drawn [--count 10000]         # promises against all assignments
+    python benchmarks/map.py drawn [--first 0] [--count 10000]  # promises, by enumeration
     python benchmarks/map.py ising [--side 512]            # proven by a flow
     python benchmarks/map.py potts [--side 128] [--pgmax PYTHON]
     python benchmarks/map.py uai [--data DIR] [--seconds 10] [NAME ...]
+    python benchmarks/map.py reference [--toulbar2 PYTHON] [--seconds 60] [NAME ...]
 
 ``potts``: a noisy picture with 12 labels; the time until (upper - score) / (upper - score of the
 unary argmax) is at most 1 %, and what PGMax's dual solver (SDLP) needs to reach the same score:
 PYTHON is an interpreter with pgmax, minfer's own numbers travel in a file. Its compilation is not
 counted, its steps are run in chunks, at several temperatures, the best of which counts. ``uai``:
 clique trees switched off above 2^16 cells; the score against those that toulbar2 proved within a
-minute, kept in ``results/map_toulbar2.json`` (made by hand, with toulbar2's costs rounded to seven
-digits; of Promedus_14 and 30 its cost and the score of its assignment differ: to be made again).
+minute. ``reference`` makes these: each model goes to pytoulbar2 (PYTHON is an interpreter that has
+it) in costs of some 16 digits together and without a known score, and ``results/map_toulbar2.json``
+keeps the seconds, the log score of the assignment that came back, as minfer scores it, and whether
+toulbar2's own bound is within 1e-6 of that score, which is what counts as proven. Models that
+are in the file are not run again unless named.
 """
 
 from __future__ import annotations
@@ -25,24 +29,33 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from minfer import FactorGraph
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("MINFER_DATA") or ROOT.parent / "shared" / "data") / "uai"
 PROVEN = Path(__file__).parent / "results" / "map_toulbar2.json"
 LABELS, COUPLING, NOISE = 12, 1.0, 1.0
+CLOSE = 1e-6  # scores that differ by less are the same
 
 
-def drawn(count: int) -> None:
+def drawn(first: int, count: int, most: float) -> None:
+    """Drawn models number ``first`` and on, until ``most`` seconds have passed."""
     sys.path.insert(0, str(ROOT / "tests"))
     import drawn_best
 
     found: Counter[str] = Counter()
-    for number in range(count):
+    began, number = time.perf_counter(), first
+    while number < first + count and time.perf_counter() - began < most:
         found[drawn_best.check(number)] += 1
-    print(f"{count} drawn models, all promises kept: {dict(found)}")
+        number += 1
+    print(f"drawn models {first} to {number - 1}, all promises kept: {dict(found)}")
 
 
 def ising(side: int) -> None:
@@ -175,29 +188,23 @@ def run_pgmax(path: str) -> None:
 
 def uai(data: Path, seconds: float, names: list[str]) -> None:
     import minfer
-    from minfer.io.uai import read_uai
 
     if not data.exists():
         print(f"no models in {data}")
         return
     known = json.loads(PROVEN.read_text()) if PROVEN.exists() else {}
-    files = sorted(data.glob("*/*[0-9].uai.gz"))
     print("| model | score | upper | status | s | toulbar2, proven within a minute |")
     print("|---|---|---|---|---|---|")
     reached = total = 0
-    for path in files:
-        name = path.name.removesuffix(".uai.gz")
-        if names and name not in names:
-            continue
-        seen = path.with_name(f"{name}.uai.evid.gz")
-        graph = read_uai(path, seen if seen.exists() else None)
+    for name, graph in models(data, names):
         wall = time.perf_counter()
         best = minfer.mpe(graph, time_limit=seconds, max_gib=2.0**16 * 8 / 2**30)
         wall = time.perf_counter() - wall
-        other = known.get(name)
+        row = known.get(name, {})
+        other = row["score"] if row.get("proven") else None
         if other is not None:
             total += 1
-            reached += best.log_score >= other - 1e-5
+            reached += best.log_score >= other - CLOSE
         shown = "-" if other is None else f"{other:.6g}"
         print(
             f"| {name} | {best.log_score:.6g} | {best.upper:.6g} | {best.status} | {wall:.1f} "
@@ -207,25 +214,71 @@ def uai(data: Path, seconds: float, names: list[str]) -> None:
     print(f"\ntoulbar2's proven score reached on {reached} of {total}")
 
 
+def models(data: Path, names: list[str]) -> Iterator[tuple[str, FactorGraph]]:
+    from minfer.io.uai import read_uai
+
+    for path in sorted(data.glob("*/*[0-9].uai.gz")):
+        name = path.name.removesuffix(".uai.gz")
+        if names and name not in names:
+            continue
+        seen = path.with_name(f"{name}.uai.evid.gz")
+        yield name, read_uai(path, seen if seen.exists() else None)
+
+
+def reference(data: Path, python: str, seconds: float, names: list[str], most: float) -> None:
+    """What toulbar2 finds and proves; ends after the model during which ``most`` seconds pass."""
+    from minfer.conditioning import condition
+    from minfer.queries.map import toulbar
+    from minfer.queries.map.problem import lay_out
+
+    known = json.loads(PROVEN.read_text()) if PROVEN.exists() else {}
+    began = time.perf_counter()
+    for name, graph in models(data, names):
+        if name in known and not names:
+            continue
+        problem = lay_out(condition(graph))
+        wall = time.perf_counter()
+        answer = toulbar.solve(problem, -math.inf, seconds, python)
+        wall = time.perf_counter() - wall
+        score = bound = None
+        if answer is not None:
+            x, above = answer
+            score = None if x is None else problem.score(x)
+            bound = above / problem.scale if math.isfinite(above) else None
+        proven = score is not None and bound is not None and bound - score <= CLOSE
+        known[name] = {
+            "score": score, "bound": bound, "proven": proven, "seconds": round(wall, 1),
+        }  # fmt: skip
+        print(name, known[name], flush=True)
+        PROVEN.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
+        if time.perf_counter() - began > most:
+            break
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("part", choices=["drawn", "ising", "potts", "uai", "pgmax"])
+    parser.add_argument("part", choices=["drawn", "ising", "potts", "uai", "reference", "pgmax"])
     parser.add_argument("names", nargs="*")
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--side", type=int)
     parser.add_argument("--pgmax")
     parser.add_argument("--file")
     parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--seconds", type=float, default=10.0)
-    a = parser.parse_args()
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--toulbar2", default=sys.executable)
+    parser.add_argument("--most", type=float, default=math.inf, help="seconds, of drawn, reference")
+    a = parser.parse_intermixed_args()
     if a.part == "drawn":
-        drawn(a.count)
+        drawn(a.first, a.count, a.most)
     elif a.part == "ising":
         ising(a.side or 512)
     elif a.part == "potts":
         potts(a.side or 128, a.pgmax)
     elif a.part == "uai":
-        uai(a.data, a.seconds, a.names)
+        uai(a.data, a.seconds or 10.0, a.names)
+    elif a.part == "reference":
+        reference(a.data, a.toulbar2, a.seconds or 60.0, a.names, a.most)
     else:
         run_pgmax(a.file)
 

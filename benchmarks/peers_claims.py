@@ -76,6 +76,11 @@ CLAIMS: dict[str, dict[str, Claim]] = {
         "torch-struct": Claim("torch_struct:DependencyCRF.argmax", "its structures"),
         "supar": Claim("supar.structs:DependencyCRF.argmax", "its structures"),
     },
+    "MAP with an upper bound": {
+        "minfer": Claim("minfer.queries.best:Best.gap"),
+        "pgmax": Claim("pgmax.infer.dual_lp:SmoothDualLP"),
+        "pygms": Claim("pygms.wmb:WMB"),
+    },
     "learning of parameters": {
         "minfer": Claim("minfer.parsing:Parser.train", "its parser"),
         "pgmax": Claim("jax:grad", "by gradients"),

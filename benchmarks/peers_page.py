@@ -417,10 +417,9 @@ def _short(results: dict[str, Any]) -> list[str]:
     lines += _short_second(results)
     lines.append(
         "* **Where others win by what they do:** learning models from data (pgmpy, pyAgrum, "
-        "pomegranate), GPUs and gradients (PGMax, torch-struct, SuPar, pomegranate), MAP of models "
-        "too wide for a clique tree (PGMax, pyGMs), causality, decisions and dynamic networks "
-        "(pyAgrum, pgmpy), trained neural parsers (SuPar). minfer learns nothing but its own "
-        "linear parser, and has none of the rest."
+        "pomegranate), GPUs and gradients (PGMax, torch-struct, SuPar, pomegranate), causality, "
+        "decisions and dynamic networks (pyAgrum, pgmpy), trained neural parsers (SuPar). minfer "
+        "learns nothing but its own linear parser, and has none of the rest."
     )
     lines.append(
         "* **What only minfer does:** leaves factors out on purpose, scores each by what it would "

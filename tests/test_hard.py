@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import settings as hsettings
 
 import drawn_models
+import minfer
 import naive
 import zoo
 from minfer import (
@@ -29,8 +31,13 @@ from minfer import (
     StructuredMeanField,
     Tempering,
     TreeReweighted,
+    elimination,
 )
+from minfer.conditioning import condition
+from minfer.kernels import _jit
 from minfer.planning import plan
+from minfer.solvers import portfolio
+from minfer.solvers.iteration import iterate
 
 TWO_MODES = FactorGraph.grid(np.full((5, 5), 0.02), 3.0, feature="equal")
 
@@ -143,6 +150,69 @@ def test_clamping_splits_modes():
     assert m.error_estimate > 0.2, "the first variable moved everything"
 
 
+def test_runs_without_any_mass_on_what_is_allowed_are_refused():
+    """Mean field that is stuck on what is forbidden says log Z = -inf: no proof, and no weight."""
+    stuck = 0
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        g = FactorGraph.empty([2] * 7)
+        for _ in range(12):
+            table = rng.normal(size=(2, 2))
+            table[rng.random((2, 2)) < 0.3] = -np.inf
+            g = g.add_tables([rng.permutation(7)[:2].tolist()], [table])
+        try:
+            if MeanField(50)(g).log_z > -np.inf:
+                continue
+        except (ContradictionError, RefusedError):
+            continue
+        stuck += 1
+        for k in (0, 1):
+            try:
+                m = Clamped(MeanField(50), k, restarts=0)(g)
+            except (ContradictionError, RefusedError):
+                continue
+            assert np.isfinite(m.probs).all()
+            assert np.isfinite(m.log_z)
+        if stuck == 4:
+            return
+
+
+def test_a_mixture_with_one_inexact_run_is_not_exact():
+    """x0 = 0 leaves one assignment, solved exactly; x0 = 1 is heavier, and its bound far below."""
+    pairs = list(itertools.combinations(range(1, 10), 2))
+    rng = np.random.default_rng(0)
+    for _ in range(12):
+        weights = 1e5 * rng.normal(size=len(pairs))
+        free = FactorGraph.empty([2] * 10).add_tables(pairs, [[[w, -w], [-w, w]] for w in weights])
+        fields = [[0.0, 1e5 * h] for h in rng.normal(size=9)]
+        free = free.add_tables([[i] for i in range(1, 10)], fields)
+        implied = [[[0.0, -np.inf], [0.0, 0.0]]] * 9
+        tied = free.add_tables([[0, i] for i in range(1, 10)], implied)
+        one = tied.with_evidence({0: 1})
+        bound, truth = StructuredMeanField()(one).log_z, Exact()(one).log_z
+        if truth - bound > 4000:
+            break
+    zero = Exact()(tied.with_evidence({0: 0})).log_z
+    g = tied.add_tables([[0]], [[(bound + truth) / 2 - zero, 0.0]])
+    m = Clamped(StructuredMeanField(), 1, restarts=0)(g)
+    assert m.log_z_kind is LogZ.LOWER
+    assert m.status is not Status.EXACT
+
+
+def test_ctrl_c_during_an_elimination_is_ctrl_c(monkeypatch):
+    def interrupted(*_):
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            raise SystemError("returned a result with an exception set") from error
+
+    monkeypatch.setattr("minfer.kernels.elimination.eliminate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Exact()(TWO_MODES)
+    with pytest.raises(KeyboardInterrupt):
+        JoinGraph()(TWO_MODES)
+
+
 def test_what_has_no_log_z_cannot_be_mixed():
     with pytest.raises(RefusedError, match="no log Z"):
         Clamped(Gibbs(n_sweeps=5))(TWO_MODES)
@@ -192,6 +262,57 @@ def test_a_ladder_too_short_is_said():
     graph = mixed_grid(12, 40.0)
     m = Tempering(n_sweeps=20, burn_in=20, n_replicas=3)(graph)
     assert "too few to have seen every mode" in m.note
+
+
+def test_few_ensembles_that_met_something_allowed_claim_no_certainty():
+    """Softened, what is forbidden is e^9 times as likely as all that is allowed together."""
+    g = FactorGraph.empty([2, 2]).add_tables([[0], [1]], [[0, 39.0], [0, 39.5]])
+    g = g.add_tables([[0, 1]], [[[0, 0], [0, -np.inf]]])
+    p = Exact()(g).probs
+    off = answered = 0
+    for seed in range(20):
+        try:
+            m = Tempering(n_sweeps=500, burn_in=100, rng=seed)(g)
+        except RefusedError:
+            continue
+        answered += 1
+        assert m.error_estimate is None or m.error_estimate > 0.0
+        if m.error_estimate is None:
+            assert "only 1 of 4 ensembles met one" in m.note
+        else:
+            off += np.abs(m.probs - p).max() > 3 * m.error_estimate
+    assert answered > 3
+    assert off <= 1
+
+
+def exclusive(strength: float) -> FactorGraph:
+    """Four variables that all want to be on, and no two may be."""
+    fields = [[0, strength + 0.3 * i] for i in range(4)]
+    pairs = list(itertools.combinations(range(4), 2))
+    g = FactorGraph.empty([2] * 4).add_tables([[i] for i in range(4)], fields)
+    return g.add_tables(pairs, [[[0, 0], [0, -np.inf]]] * 6)
+
+
+@pytest.mark.parametrize("strength", [36.0, 37.0, 37.5])
+def test_tempering_says_no_rather_than_nan(strength):
+    g = exclusive(strength)
+    for seed in range(6):
+        try:
+            m = Tempering(rng=seed)(g)
+        except RefusedError:
+            continue
+        assert np.isfinite(m.probs).all()
+        assert m.error_estimate is None or m.error_estimate > 0.0
+
+
+@pytest.mark.parametrize("strength", [37.0, 38.5, 41.0])
+def test_auto_takes_a_mixture_before_belief_propagation(strength):
+    g = exclusive(strength)
+    p = Exact()(g).probs
+    m = Auto(time_limit=1.0, exact_cells=0)(g)
+    assert m.error_estimate is not None
+    assert m.error_estimate > 0.0
+    assert np.abs(m.probs - p).max() < max(1e-6, 4 * m.error_estimate)
 
 
 def test_a_time_limit_ends_tempering():
@@ -287,6 +408,80 @@ def test_auto_answers_whatever_belief_propagation_does():
         m = Auto(time_limit=0.4, exact_cells=0)(graph)
         assert np.isfinite(m.probs).all()
         np.testing.assert_allclose(m.probs, naive.marginals(graph), atol=0.2)
+
+
+def test_intervals_that_are_not_compiled_are_left_out_and_that_is_said(monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("would be compiled")
+
+    monkeypatch.setattr(portfolio, "LEAST_FOR_INTERVALS", 0.0)
+    monkeypatch.setattr(_jit, "ready", lambda _: False)
+    monkeypatch.setattr("minfer.certified.search.intervals", never)
+    note = Auto(time_limit=0.3, exact_cells=0)(TWO_MODES).note
+    assert "not clipped to certified intervals by monotone, walks, boxes, hull" in note
+    assert "minfer warmup intervals" in note
+
+
+def test_intervals_that_are_compiled_are_used(monkeypatch):
+    used = []
+
+    def noted(graph, seconds, *, methods, workers):
+        used.extend(methods)
+        raise RefusedError("no")
+
+    monkeypatch.setattr(portfolio, "LEAST_FOR_INTERVALS", 0.0)
+    monkeypatch.setattr(_jit, "ready", lambda kernel: "walks" in kernel.py_func.__module__)
+    monkeypatch.setattr("minfer.certified.search.intervals", noted)
+    note = Auto(time_limit=0.3, exact_cells=0)(TWO_MODES).note
+    assert used == ["walks"]
+    assert "by monotone, boxes, hull, whose kernels" in note
+
+
+class Compiler:
+    """Seconds that seem to be spent compiling: wall clock and compiler advance together."""
+
+    def __init__(self, monkeypatch):
+        self.seconds, self.real = 0.0, time.perf_counter
+        monkeypatch.setattr(time, "perf_counter", lambda: self.real() + self.seconds)
+        own = _jit.compiling()
+        monkeypatch.setattr(_jit, "compiling", lambda: own + self.seconds)
+
+
+def test_no_limit_counts_compiling(monkeypatch):
+    compiler = Compiler(monkeypatch)
+
+    def sweeps(n, residuals):
+        compiler.seconds += 1000.0
+        residuals[:] = 1.0
+        return n
+
+    status, _ = iterate(sweeps, lambda: compiler.seconds > 5000.0, 10**6, 60.0, 1e-3)
+    assert status is Status.CONVERGED
+    search = elimination.find_order
+
+    def slow(*args, **settings):
+        compiler.seconds += 1000.0
+        return search(*args, **settings)
+
+    monkeypatch.setattr(elimination, "find_order", slow)
+    assert Exact(time_limit=60.0)(TWO_MODES).status is Status.EXACT
+    m = Auto(time_limit=60.0)(TWO_MODES)
+    assert m.status is Status.EXACT
+    assert "compiling kernels took 1000 s, which time_limit does not count" in m.note
+    assert minfer.mpe(TWO_MODES, time_limit=60.0).steps == ("clique tree",)
+
+
+def test_the_search_for_an_order_keeps_to_its_time():
+    graph = mixed_grid(30, 1.0)
+    links = elimination.adjacency(condition(graph))
+    assert elimination.find_order(links).n_done == graph.n_variables
+    cut = elimination.find_order(links, seconds=1e-4)
+    assert cut.n_done < graph.n_variables
+    assert cut.work < 1e-4 / elimination.SLOW_STEP + 10_000
+    note = Auto(time_limit=1e-3)(graph).note
+    assert "the search for an elimination order was given up" in note
+    with pytest.raises(RefusedError, match="elimination order was given up"):
+        Exact(time_limit=1e-4)(graph)
 
 
 def test_plans_know_them():

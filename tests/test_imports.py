@@ -20,7 +20,7 @@ PACKAGE = Path(minfer.__file__).parent
 LAYERS = [
     {"errors", "notebook", "words"},
     {"kernels"},
-    {"factors", "checks", "parallel", "plots", "states", "joint"},
+    {"factors", "checks", "limits", "parallel", "plots", "states", "joint"},
     {"graph", "directed", "conditioning", "layout", "wiring", "message_state", "elimination",
      "decomposition"},
     {"solvers", "planning", "certified", "queries"},

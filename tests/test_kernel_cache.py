@@ -9,8 +9,10 @@ import pickle
 import subprocess
 import sys
 import textwrap
+import time
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numba
@@ -377,3 +379,27 @@ def test_copies_of_the_package_share_their_kernels():
     cache = vexp.log_dot._cache
     assert Path(cache._cache_path) == _jit.CACHE_DIR
     assert cache._cache_file._source_stamp is None
+
+
+def test_ready_says_whether_a_kernel_is_compiled_here_or_in_the_cache(folder):
+    kernel = _jit.jit(twice)
+    assert not _jit.ready(kernel)
+    assert kernel(2) == 4
+    assert _jit.ready(kernel)
+    assert _jit.ready(_jit.jit(twice))  # as in the next process
+    the(folder, "nbi").unlink()
+    assert not _jit.ready(_jit.jit(twice))
+
+
+def test_loading_within_a_compilation_is_counted_once(folder, monkeypatch):
+    """Seconds of compiling and loading together are never more than have passed."""
+    _jit.jit(twice)(2)
+    before, began = _jit.compiling(), time.perf_counter()
+    listener = _jit._SayOnce()
+    monkeypatch.setattr(_jit._SayOnce, "said", True)
+    happening = SimpleNamespace(data={"dispatcher": None})
+    listener.on_start(happening)
+    assert _jit.jit(twice)(2) == 4
+    assert _jit.compiling() - before <= time.perf_counter() - began
+    listener.on_end(happening)
+    assert 0.0 < _jit.compiling() - before <= time.perf_counter() - began

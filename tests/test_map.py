@@ -10,8 +10,9 @@ import pytest
 
 import drawn_best
 import minfer
-from minfer import ContradictionError, FactorGraph, RefusedError
+from minfer import ContradictionError, FactorGraph, RefusedError, SettingsError
 from minfer.conditioning import condition
+from minfer.parsing.trees import NonProjectiveTree, all_arcs
 from minfer.queries.map import toulbar
 from minfer.queries.map.dual import Dual
 from minfer.queries.map.flow import Ising, best_cut, by_flow
@@ -153,6 +154,41 @@ def test_a_gap_that_is_allowed_ends_the_search():
     assert best.gap <= 1e6
     assert "within gap" in repr(best)
     assert "within gap" in best._repr_html_()
+
+
+def test_a_gap_is_a_number_and_infinity_one_too():
+    g = frustrated(n=4)
+    for wrong in (-1, math.nan, True, "a", None, np.array([1.0])):
+        with pytest.raises(SettingsError, match="gap"):
+            minfer.mpe(g, gap=wrong)
+    best = minfer.mpe(g, gap=math.inf, max_gib=1e-9)
+    assert best.status in ("within gap", "optimal")
+    assert best.log_score > -math.inf
+
+
+def test_what_moves_cannot_reach_is_enumerated_where_it_is_small():
+    """A tree over three words and pairs that leave one tree alone possible."""
+    heads, modifiers = all_arcs(3)
+    arcs = FactorGraph.pairwise(np.zeros(9), [], []).add_global(
+        np.arange(9), NonProjectiveTree(heads, modifiers, 3)
+    )
+    parents = (2, 3, 0)  # of words 1, 2, 3
+    only = [int(parents[m - 1] == h) for h, m in zip(heads.tolist(), modifiers.tolist())]
+    hidden = arcs
+    for a, b in itertools.combinations(range(9), 2):
+        table = np.zeros((2, 2))
+        table[1 - only[a], 1 - only[b]] = -np.inf  # at most one of all may differ
+        hidden = hidden.add_tables([[a, b]], [table])
+    best = minfer.mpe(hidden, max_gib=1e-9)
+    assert best.numbers.tolist() == only
+    assert best.proven
+
+
+def test_walks_begin_at_drawn_assignments_too():
+    g = frustrated(n=12, strength=3.0)
+    found = search(condition(g))
+    assert "parallel tempering" in found.steps
+    assert found.score == pytest.approx(minfer.mpe(g).log_score)
 
 
 def test_the_clock_ends_the_search():

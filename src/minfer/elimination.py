@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from minfer.conditioning import Conditioned
 from minfer.layout import scopes
+from minfer.limits import clock, deadline_of
 
 #: An elimination stops when a clique has more than 2**HOPELESS cells: no machine will hold it.
 HOPELESS = 48.0
@@ -31,6 +32,9 @@ STEPS_PER_ROW = 600.0
 #: Steps of one elimination before it gives up (a step takes 10 to 50 ns), in all and per variable
 #: (narrow models take 100 to 250); and the random restarts.
 MAX_WORK, MAX_WORK_EACH, MAX_RESTARTS = 30_000_000, 250, 400
+MAX_WORK_EVER = 1 << 60
+#: A step takes this at most, in seconds: by it a time becomes steps.
+SLOW_STEP = 5e-8
 #: Of a larger model that is too wide for min-fill no other order is tried.
 LARGE_MODEL = 20_000
 
@@ -118,17 +122,28 @@ def linked(
     return Adjacency(variables, ptr, neighbours, np.log2(n_states[variables]))
 
 
-def clique_tree(model: Conditioned, max_cells: float = math.inf) -> CliqueTree:
-    """The cheapest clique tree found; gives up early where all cost more than ``max_cells``."""
-    return tree_over(adjacency(model), model.graph.n_variables, max_cells)
+def clique_tree(
+    model: Conditioned, max_cells: float = math.inf, seconds: float = math.inf
+) -> CliqueTree:
+    """The cheapest clique tree found; gives up early where all cost more than ``max_cells``.
+
+    ``seconds``: the search for an order ends then, about; what it finds can depend on the machine.
+    """
+    return tree_over(adjacency(model), model.graph.n_variables, max_cells, seconds=seconds)
 
 
-def tree_over(links: Adjacency, n: int, max_cells: float = math.inf, rows: int = 1) -> CliqueTree:
+def tree_over(
+    links: Adjacency,
+    n: int,
+    max_cells: float = math.inf,
+    rows: int = 1,
+    seconds: float = math.inf,
+) -> CliqueTree:
     """The same from the interaction graph of the free ones of ``n`` variables.
 
     ``rows``: how often the tree will be used, and so how long a search for a better one may pay.
     """
-    return tree_of(find_order(links, max_cells, rows), links, n)
+    return tree_of(find_order(links, max_cells, rows, seconds), links, n)
 
 
 def tree_of(best: Order, links: Adjacency, n: int) -> CliqueTree:
@@ -199,30 +214,41 @@ def _unfinished(best: Order) -> CliqueTree:
     )  # fmt: skip
 
 
-def find_order(links: Adjacency, max_cells: float = math.inf, rows: int = 1) -> Order:
+def find_order(
+    links: Adjacency, max_cells: float = math.inf, rows: int = 1, seconds: float = math.inf
+) -> Order:
     """The elimination with the fewest cells among several heuristics."""
     from minfer.kernels.elimination import GIVEN, MIN_FILL, MIN_WEIGHT
 
     n = len(links.variables)
-    best = _eliminate(links, MIN_FILL, 0, max_cells, "min-fill")
+    until = deadline_of(seconds)
+
+    def attempt(
+        kind: int, seed: int, bar: float, method: str, rank: NDArray[np.float64] | None = None
+    ) -> Order:
+        steps = max(until - clock(), 0.0) / SLOW_STEP
+        return eliminate_by(links, kind, seed, bar, method, rank, min(_max_work(n), steps))
+
+    best = attempt(MIN_FILL, 0, max_cells, "min-fill")
     if best.n_done < n and (n > LARGE_MODEL or best.work > _max_work(n)):
+        return best
+    if clock() > until:
         return best
     if best.cells <= 4.0 * _fewest_cells(links):  # a tree or nearly: nothing to gain
         return best
-    best = _better(best, _eliminate(links, MIN_WEIGHT, 0, _bar(best, max_cells), "min-weight"))
+    best = _better(best, attempt(MIN_WEIGHT, 0, _bar(best, max_cells), "min-weight"))
     share = 1.0 / 16.0 + (rows - 1) / STEPS_PER_ROW
     if best.cells * share <= CHEAP_CELLS / 16.0:
         return best
     if best.cells > CHEAP_CELLS:
         natural = np.arange(n, dtype=np.float64)
         for name, rank in (("as numbered", natural), ("Cuthill-McKee", _cuthill_mckee(links))):
-            bar = _bar(best, max_cells)
-            best = _better(best, _eliminate(links, GIVEN, 0, bar, name, rank))
+            best = _better(best, attempt(GIVEN, 0, _bar(best, max_cells), name, rank))
     spent = 0.0  # look only for as long as it may pay: a small share of the time of the solution
     for seed in range(1, MAX_RESTARTS + 1):
-        if spent > min(best.cells * share, MAX_WORK / 2):
+        if spent > min(best.cells * share, MAX_WORK / 2) or clock() > until:
             break
-        again = _eliminate(links, MIN_FILL, seed, _bar(best, max_cells), "min-fill, random ties")
+        again = attempt(MIN_FILL, seed, _bar(best, max_cells), "min-fill, random ties")
         best = _better(best, again)
         spent += again.work + 20.0 * n
     return best
@@ -250,7 +276,9 @@ def order_in_two(links: Adjacency, last: NDArray[np.bool_], max_cells: float = m
     best = None
     for kind in (MIN_FILL, MIN_WEIGHT):
         rank = _rank_in_two(links, last, kind == MIN_FILL)
-        found = _eliminate(links, GIVEN, 0, max_cells, "sums first", rank)
+        found = eliminate_by(
+            links, GIVEN, 0, max_cells, "sums first", rank, _max_work(len(links.variables))
+        )
         best = found if best is None else _better(best, found)
     assert best is not None
     return best
@@ -311,21 +339,30 @@ def _better(old: Order, new: Order) -> Order:
     return new if new.n_done > old.n_done else old
 
 
-def _eliminate(
+def eliminate_by(
     links: Adjacency,
     kind: int,
     seed: int,
     max_cells: float,
     method: str,
     rank: NDArray[np.float64] | None = None,
+    work: float = math.inf,
+    widest: float = HOPELESS,
 ) -> Order:
+    """One elimination: min-fill, min-weight or by ``rank``; see the kernel. ``work`` in steps."""
     from minfer.kernels.elimination import eliminate
 
     rank = np.zeros(0) if rank is None else rank
-    found = eliminate(
-        links.ptr, links.neighbours, links.log_card, rank, kind, seed,
-        HOPELESS, float(max_cells), _max_work(len(links.variables)),
-    )  # fmt: skip
+    steps = int(min(work, MAX_WORK_EVER))
+    try:
+        found = eliminate(
+            links.ptr, links.neighbours, links.log_card, rank, kind, seed,
+            widest, float(max_cells), steps,
+        )  # fmt: skip
+    except SystemError as error:  # Ctrl-C while its arrays were handed over
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise
     return Order(*found)._replace(method=method)
 
 

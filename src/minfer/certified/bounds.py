@@ -24,7 +24,7 @@ from minfer.certified.result import METHODS
 from minfer.certified.rounding import down, probability_from_odds, up
 from minfer.errors import ContradictionError
 from minfer.graph import FactorGraph
-from minfer.solvers.iteration import clock as wall_clock
+from minfer.limits import clock as wall_clock
 
 CODE = {name: np.uint8(k) for k, name in enumerate(METHODS)}
 #: An offer that shrinks no interval by this much, relatively, does not count as one.

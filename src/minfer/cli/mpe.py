@@ -33,6 +33,14 @@ def mpe(
             "refuse to take longer.",
         ),
     ] = None,
+    gap: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            metavar="NATS",
+            help="A search may end once no log score is better by more than this.",
+        ),
+    ] = 0.0,
     json: Json = False,
 ) -> None:
     """The most probable states of all variables together, given evidence.
@@ -54,7 +62,7 @@ def mpe(
     chosen = parse_query(variables, graph)
     best = wait_for(
         "looking for the best",
-        lambda: minfer.mpe(graph, seen, k, variables=chosen, time_limit=time_limit),
+        lambda: minfer.mpe(graph, seen, k, variables=chosen, time_limit=time_limit, gap=gap),
     )
     if json:
         content = {"evidence": told_evidence(graph, seen), **best.to_dict()}

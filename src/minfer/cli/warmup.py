@@ -30,7 +30,11 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("trw", {"weights": "forests"}),
     ("trw", {"weights": (0.5,) * 21}),  # for the grid of small_graphs: their validity is checked
     ("mean-field", {}),
+    ("structured-mean-field", {}),
     ("gibbs", {"n_sweeps": 20, "burn_in": 5}),
+    ("tempering", {"n_sweeps": 20, "burn_in": 5}),
+    ("join-graph", {"max_cells": 64}),
+    ("clamped", {"k": 1}),
     ("exact", {}),
     ("exact", {"method": "enumerate"}),
     ("auto", {}),

@@ -110,6 +110,15 @@ class KernelCache(FunctionCache):
             Path(self._cache_path).mkdir(parents=True, exist_ok=True)
             self._cache_file.save(self._index_key(sig, data.codegen), self._impl.reduce(data))
 
+    def has_any(self, target_context: Any) -> bool:
+        """Whether there is a version for this processor."""
+        codegen = target_context.codegen()
+        keys = self._cache_file._load_index()
+        if any(key == self._index_key(key[0], codegen) for key in keys):
+            return True
+        ready, files = self._ready, self._ready_file
+        return bool(files and ready and not ready.missing and files._load_index())
+
     def save_overload(self, sig: Any, data: Any) -> None:
         try:
             super().save_overload(sig, data)

@@ -97,11 +97,11 @@ class _SayOnce(event.Listener):
     """Prints one line when a kernel of ours is compiled rather than loaded; keeps the time."""
 
     said = False
-    depth, began, spent = 0, 0.0, 0.0
+    depth, began, spent, loaded = 0, 0.0, 0.0, 0.0
 
     def on_start(self, event: Any) -> None:
         if _SayOnce.depth == 0:
-            _SayOnce.began = time.perf_counter()
+            _SayOnce.began, _SayOnce.loaded = time.perf_counter(), LOADING[0]
         _SayOnce.depth += 1
         function = getattr(event.data["dispatcher"], "py_func", None)  # anyone's, not only ours
         module = getattr(function, "__module__", None) or ""
@@ -117,16 +117,20 @@ class _SayOnce(event.Listener):
     def on_end(self, event: Any) -> None:
         _SayOnce.depth -= 1
         if _SayOnce.depth == 0:
-            _SayOnce.spent += time.perf_counter() - _SayOnce.began
+            _SayOnce.spent += _running()
+
+
+def _running() -> float:
+    """Seconds of the compilation under way, without those of loading, which are counted there."""
+    return time.perf_counter() - _SayOnce.began - (LOADING[0] - _SayOnce.loaded)
 
 
 def compiling() -> float:
     """Seconds (wall clock) this process has spent compiling and loading kernels.
 
-    So that limits need not count them.
+    So that limits need not count them (:func:`minfer.limits.clock`).
     """
-    running = time.perf_counter() - _SayOnce.began if _SayOnce.depth else 0.0
-    return _SayOnce.spent + running + LOADING[0]
+    return _SayOnce.spent + (_running() if _SayOnce.depth else 0.0) + LOADING[0]
 
 
 def be_quiet() -> None:
@@ -153,6 +157,14 @@ def jit(function: Callable | None = None, /, **options: Any) -> Any:
         config.CACHE_DIR = before
     _KERNELS.append(kernel)
     return kernel
+
+
+def ready(kernel: Any) -> bool:
+    """Whether some version of a kernel is compiled, in this process or in the cache.
+
+    A call with arrays of other types compiles all the same; kernels here are called with few.
+    """
+    return bool(kernel.overloads) or kernel._cache.has_any(kernel.targetctx)
 
 
 def kernels() -> list[Any]:

@@ -114,6 +114,20 @@ def _message(s, f, fptr, sv, ft, fw, tab, off, x, q, qo, out, to, work, where, s
 
 
 @jit
+def _room(off, fptr):
+    """Scratch of one call: of a vector over states, of :func:`_message`, of an assignment."""
+    most, arity = 1, 1
+    for i in range(off.shape[0] - 1):
+        most = max(most, off[i + 1] - off[i])
+    for f in range(fptr.shape[0] - 1):
+        arity = max(arity, fptr[f + 1] - fptr[f])
+    return (
+        np.empty(most), np.empty(3 * most + 1), np.empty(most + 1, np.int64),
+        np.empty(arity, np.int64),
+    )  # fmt: skip
+
+
+@jit
 def sweep(wires, theta, q, mu, forward, every, cut):
     """Visit all variables in order, or against it; -1, or a variable without a state left.
 
@@ -123,13 +137,7 @@ def sweep(wires, theta, q, mu, forward, every, cut):
     """
     off, vptr, vs, fptr, sv, so, sf, early, late, ft, fw, tab = wires
     n = off.shape[0] - 1
-    most, arity = 1, 1
-    for i in range(n):
-        most = max(most, off[i + 1] - off[i])
-    for f in range(fptr.shape[0] - 1):
-        arity = max(arity, fptr[f + 1] - fptr[f])
-    b, work = np.empty(most), np.empty(3 * most + 1)
-    where, state = np.empty(most + 1, np.int64), np.empty(arity, np.int64)
+    b, work, where, state = _room(off, fptr)
     nothing = np.full(n, -1, np.int32)
     before, behind = (early, late) if forward else (late, early)
     for step in range(n):
@@ -171,13 +179,7 @@ def sweep(wires, theta, q, mu, forward, every, cut):
 def collect(wires, theta, q, mu, which):
     """Some variables take all that their factors know: a sweep's visit that gives nothing away."""
     off, vptr, vs, fptr, sv, so, sf, early, late, ft, fw, tab = wires
-    most, arity = 1, 1
-    for i in range(off.shape[0] - 1):
-        most = max(most, off[i + 1] - off[i])
-    for f in range(fptr.shape[0] - 1):
-        arity = max(arity, fptr[f + 1] - fptr[f])
-    work, where = np.empty(3 * most + 1), np.empty(most + 1, np.int64)
-    state = np.empty(arity, np.int64)
+    _, work, where, state = _room(off, fptr)
     nothing = np.full(off.shape[0] - 1, -1, np.int32)
     for i in which:
         for p in range(vptr[i], vptr[i + 1]):
@@ -199,13 +201,7 @@ def supports(wires, theta):
     """
     off, vptr, vs, fptr, sv, so, sf, early, late, ft, fw, tab = wires
     n = off.shape[0] - 1
-    most, arity = 1, 1
-    for i in range(n):
-        most = max(most, off[i + 1] - off[i])
-    for f in range(fptr.shape[0] - 1):
-        arity = max(arity, fptr[f + 1] - fptr[f])
-    out, work = np.empty(most), np.empty(3 * most + 1)
-    where, state = np.empty(most + 1, np.int64), np.empty(arity, np.int64)
+    out, work, where, state = _room(off, fptr)
     nothing = np.full(n, -1, np.int32)
     own = np.empty(sv.shape[0], np.int64)
     for s in range(sv.shape[0]):
@@ -260,13 +256,7 @@ def tops(wires, size, theta, q, nodes, factors):
     """
     off, vptr, vs, fptr, sv, so, sf, early, late, ft, fw, tab = wires
     n = off.shape[0] - 1
-    most, arity = 1, 1
-    for i in range(n):
-        most = max(most, off[i + 1] - off[i])
-    for f in range(fptr.shape[0] - 1):
-        arity = max(arity, fptr[f + 1] - fptr[f])
-    out, work = np.empty(most), np.empty(3 * most + 1)
-    where, state = np.empty(most + 1, np.int64), np.empty(arity, np.int64)
+    out, work, where, state = _room(off, fptr)
     nothing = np.full(n, -1, np.int32)
     for i in range(n):
         top = -np.inf
@@ -318,13 +308,8 @@ def round_off(wires, theta, q, mu, forward, x):
     """
     off, vptr, vs, fptr, sv, so, sf, early, late, ft, fw, tab = wires
     n = off.shape[0] - 1
-    most, arity = 1, 1
-    for i in range(n):
-        most = max(most, off[i + 1] - off[i])
-    for f in range(fptr.shape[0] - 1):
-        arity = max(arity, fptr[f + 1] - fptr[f])
-    b, out, work = np.empty(most), np.empty(most), np.empty(3 * most + 1)
-    where, state = np.empty(most + 1, np.int64), np.empty(arity, np.int64)
+    out, work, where, state = _room(off, fptr)
+    b = np.empty_like(out)
     failed = 0
     for step in range(n):
         i = step if forward else n - 1 - step
@@ -360,6 +345,15 @@ def round_off(wires, theta, q, mu, forward, x):
 
 
 @jit
+def _root(root, j):
+    """The root of j's tree; ways are halved."""
+    while root[j] != j:
+        root[j] = root[root[j]]
+        j = root[j]
+    return j
+
+
+@jit
 def tree_moves(wires, theta, x, order, movable):
     """The best states of all variables of a forest, all others as they are; x in place.
 
@@ -368,13 +362,7 @@ def tree_moves(wires, theta, x, order, movable):
     """
     off, vptr, vs, fptr, sv, so, sf, early, late, ft, fw, tab = wires
     n = off.shape[0] - 1
-    most, arity = 1, 1
-    for i in range(n):
-        most = max(most, off[i + 1] - off[i])
-    for f in range(fptr.shape[0] - 1):
-        arity = max(arity, fptr[f + 1] - fptr[f])
-    out, work = np.empty(most), np.empty(3 * most + 1)
-    where, state = np.empty(most + 1, np.int64), np.empty(arity, np.int64)
+    out, work, where, state = _room(off, fptr)
     own = np.empty(sv.shape[0], np.int64)
     for s in range(sv.shape[0]):
         own[s] = off[sv[s]]
@@ -392,9 +380,7 @@ def tree_moves(wires, theta, x, order, movable):
                 j = sv[s]
                 if inside[j]:
                     found += 1
-                    while root[j] != j:
-                        root[j] = root[root[j]]
-                        j = root[j]
+                    j = _root(root, j)
                     if stamp[j] == i:
                         good = False
                     stamp[j] = i
@@ -409,9 +395,7 @@ def tree_moves(wires, theta, x, order, movable):
             for s in range(fptr[f], fptr[f + 1]):
                 j = sv[s]
                 if inside[j] and j != i:
-                    while root[j] != j:
-                        j = root[j]
-                    root[j] = i
+                    root[_root(root, j)] = i
     # parents before children
     line, above = np.empty(n, np.int64), np.full(n, -1, np.int64)
     seen = np.zeros(n, np.bool_)

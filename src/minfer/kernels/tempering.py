@@ -42,15 +42,42 @@ def _exp(v):
 
 
 @jit
+def _word(s0, s1, s2, s3):
+    """64 random bits, and the generator's state behind them (xoshiro256++)."""
+    sum03 = s0 + s3
+    word = ((sum03 << _R23) | (sum03 >> _R41)) + s0
+    t = s1 << _R17
+    s2 ^= s0
+    s3 ^= s1
+    s1 ^= s2
+    s0 ^= s3
+    s2 ^= t
+    return word, s0, s1, s2, (s3 << _R45) | (s3 >> _R19)
+
+
+@jit
+def _less_likely(odds):
+    """The probability of the less likely state of a binary variable with these log-odds."""
+    small = np.exp(-abs(odds))
+    return small / (1.0 + small)
+
+
+@jit
+def _cell_of(f, fptr, scope, card, x, k):
+    """The cell of factor f that copy k is in."""
+    at = 0
+    for i in range(fptr[f], fptr[f + 1]):
+        at = at * card[scope[i]] + int(x[scope[i], k])
+    return at
+
+
+@jit
 def place(model, x, cell):
     """The cell of every table that each copy is in, ``cell`` (F, K), from the states ``x``."""
     fptr, scope, card = model.fptr, model.scope, model.card
     for f in range(cell.shape[0]):
         for k in range(cell.shape[1]):
-            at = 0
-            for i in range(fptr[f], fptr[f + 1]):
-                at = at * card[scope[i]] + int(x[scope[i], k])
-            cell[f, k] = at
+            cell[f, k] = _cell_of(f, fptr, scope, card, x, k)
 
 
 @jit
@@ -97,10 +124,7 @@ def _n_broken(fptr, scope, card, toff, width, forbidden, cell, k):
 def _count(card, fptr, scope, x, k, count_ptr, counts):
     """Add one to the cell that copy k falls into, of every factor."""
     for f in range(fptr.shape[0] - 1):
-        at = 0
-        for i in range(fptr[f], fptr[f + 1]):
-            at = at * card[scope[i]] + int(x[scope[i], k])
-        counts[count_ptr[f] + at] += 1
+        counts[count_ptr[f] + _cell_of(f, fptr, scope, card, x, k)] += 1
 
 
 @jit(fastmath={"contract"})
@@ -173,15 +197,7 @@ def temper(
                         a3 += w * flat[at + _U3]
                     low[here], low[here + _U1] = a0, a1
                     low[here + _U2], low[here + _U3] = a2, a3
-                    sum03 = s0 + s3
-                    bits = ((sum03 << _R23) | (sum03 >> _R41)) + s0
-                    t = s1 << _R17
-                    s2 ^= s0
-                    s3 ^= s1
-                    s1 ^= s2
-                    s0 ^= s3
-                    s2 ^= t
-                    s3 = (s3 << _R45) | (s3 >> _R19)
+                    bits, s0, s1, s2, s3 = _word(s0, s1, s2, s3)
                     mine = np.uint64(v) * wide + here
                     for j in range(_U4):
                         i = bits & _BIN
@@ -190,17 +206,8 @@ def temper(
                         odds = hot[here + j] * force
                         now = odds >= logit[i + _U1]
                         if now != (odds >= logit[i]):
-                            sum03 = s0 + s3
-                            word = ((sum03 << _R23) | (sum03 >> _R41)) + s0
-                            t = s1 << _R17
-                            s2 ^= s0
-                            s3 ^= s1
-                            s1 ^= s2
-                            s0 ^= s3
-                            s2 ^= t
-                            s3 = (s3 << _R45) | (s3 >> _R19)
-                            small = np.exp(-abs(odds))
-                            small = small / (1.0 + small)
+                            word, s0, s1, s2, s3 = _word(s0, s1, s2, s3)
+                            small = _less_likely(odds)
                             fine = (np.int64(i) + np.int64(word >> _R11) * _UNIT) / BINS
                             now = fine < small if odds < 0.0 else 1.0 - fine > small
                         state = 1.0 if now else 0.0
@@ -208,21 +215,12 @@ def temper(
                         flat[mine + j] = state
                 if record and n_broken == 0:
                     odds = low[cold]
-                    small = np.exp(-abs(odds))
-                    small = small / (1.0 + small)
+                    small = _less_likely(odds)
                     total[o] += 1.0 - small if odds < 0.0 else small
                     total[o + 1] += small if odds < 0.0 else 1.0 - small
                 continue
             for k in range(n_lanes):
-                sum03 = s0 + s3
-                word = ((sum03 << _R23) | (sum03 >> _R41)) + s0
-                t = s1 << _R17
-                s2 ^= s0
-                s3 ^= s1
-                s1 ^= s2
-                s0 ^= s3
-                s2 ^= t
-                s3 = (s3 << _R45) | (s3 >> _R19)
+                word, s0, s1, s2, s3 = _word(s0, s1, s2, s3)
                 u[k] = np.int64(word >> _R11) * _UNIT
             for s in range(n):
                 for k in range(n_lanes):

@@ -19,7 +19,6 @@ Where no tree fits, the best of all variables is searched for, with a bound (:mo
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -28,12 +27,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_seconds, check_whole, load
+from minfer.checks import check_number, check_seconds, check_whole, load
 from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, adjacency, clique_tree, order_in_two, tree_of
 from minfer.errors import ModelError, RefusedError
 from minfer.graph import FactorGraph, check_graph
+from minfer.limits import clock, deadline_of, start_clock
 from minfer.notebook import card
 from minfer.queries.cliques import Cliques, check_fits, constant_of, with_tree
 from minfer.queries.conflicts import locates
@@ -43,6 +43,8 @@ from minfer.queries.pruning import prune
 from minfer.words import counted, visible
 
 _SHOWN = 12
+#: The share of a time limit in which an elimination order is looked for.
+FOR_ORDER = 0.2
 _ADVICE = (
     "Observe more variables, ask for the best one only (k=1 goes on by searching), or for the "
     "most probable state of each (Marginals.mpm)"
@@ -277,8 +279,9 @@ def mpe(
     check_graph(model, "mpe")
     check_whole("k", k, 1)
     check_seconds("time_limit", time_limit)
-    began = time.perf_counter()
-    deadline = math.inf if time_limit is None else began + time_limit
+    check_number("gap", gap, 0.0, infinite=True)
+    began = start_clock(time_limit)
+    deadline = deadline_of(time_limit, began)
     hard, soft = numbered(model, {} if evidence is None else evidence)
     wanted = list(range(model.n_variables))
     if variables is not None:
@@ -305,7 +308,7 @@ def mpe(
         answer = search(condition(graph), deadline, gap)
         one = Assignment(names, answer.x, answer.score, math.nan, states)
         proven = answer.status == "optimal"
-        seconds = time.perf_counter() - began
+        seconds = clock() - began
         return Best((one,), proven, False, seconds, answer.upper, answer.status, answer.steps)
     ranked = []
     for score, x in found:
@@ -313,7 +316,7 @@ def mpe(
             score = float(graph.log_score(x[: graph.n_variables]))
         log_probability = min(score - log_z, 0.0)
         ranked.append(Assignment(names, x[inside].astype(np.int64), score, log_probability, states))
-    return Best(tuple(ranked), True, complete, time.perf_counter() - began)
+    return Best(tuple(ranked), True, complete, clock() - began)
 
 
 def _by_tree(
@@ -330,7 +333,8 @@ def _by_tree(
     """
     problem = only_tables(condition(graph))
     sums = inside is not None
-    tree, maximise = _tree(problem, inside or [], sums)
+    seconds = FOR_ORDER * (deadline - clock())
+    tree, maximise = _tree(problem, inside or [], sums, seconds)
     check_fits(tree, "mpe", _ADVICE_MAP if sums else _ADVICE, max_gib, time_limit)
     cliques = with_tree(problem, tree, deadline)
     log_z = cliques.collect() + constant_of(problem)
@@ -352,14 +356,16 @@ def _wanted(model: FactorGraph, variables: Any) -> list[int]:
     return wanted
 
 
-def _tree(model: Conditioned, inside: list[int], sums: bool) -> tuple[CliqueTree, list[int]]:
+def _tree(
+    model: Conditioned, inside: list[int], sums: bool, seconds: float
+) -> tuple[CliqueTree, list[int]]:
     """The tree, and the variables to maximise: all, auxiliary ones too, or sums first."""
     if not sums:
-        return clique_tree(model), np.flatnonzero(model.fixed < 0).tolist()
+        return clique_tree(model, seconds=seconds), np.flatnonzero(model.fixed < 0).tolist()
     links = adjacency(model)
     last = np.isin(links.variables, inside)
     if last.all():
-        return clique_tree(model), links.variables.tolist()
+        return clique_tree(model, seconds=seconds), links.variables.tolist()
     n = model.graph.n_variables
     return tree_of(order_in_two(links, last), links, n), links.variables[last].tolist()
 

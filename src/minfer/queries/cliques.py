@@ -18,7 +18,6 @@ before any of the second.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,6 +27,7 @@ from minfer.conditioning import Conditioned
 from minfer.elimination import CliqueTree
 from minfer.errors import ContradictionError, RefusedError
 from minfer.layout import Scopes
+from minfer.limits import clock
 from minfer.solvers.clique_passes import lay_out_inputs, slices_of
 from minfer.solvers.exact import Exact
 
@@ -106,7 +106,7 @@ class Cliques:
         self.sums_only = True
 
     def check_clock(self) -> None:
-        if time.perf_counter() > self.deadline:
+        if clock() > self.deadline:
             raise RefusedError("the time limit passed before the answer was complete; raise it")
 
     # ------------------------------------------------------------ towards the roots

@@ -30,7 +30,6 @@ the rule), so that to ask for lists never costs much more than not to ask.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -44,6 +43,7 @@ from minfer.conditioning import Conditioned, condition
 from minfer.errors import RefusedError, SettingsError
 from minfer.factors import FactorGroup
 from minfer.graph import FactorGraph
+from minfer.limits import clock
 from minfer.message_state import MessageState
 from minfer.reduction.objectives import MinJoint, Objective
 from minfer.solvers.base import LogZ, Marginals, Solver, Status
@@ -264,7 +264,7 @@ class OverLists:
         self.used = False
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
-        begin = time.perf_counter()
+        begin = clock()
         again, self.used = self.used, True
         if again and self.lists.dense:
             return self.solver(graph, start)
@@ -328,7 +328,7 @@ class Ready:
         if whole.has_fixed:
             return None
         alone = replace(whole, graph=model.keep(mask), groups=())
-        begin = time.perf_counter()
+        begin = clock()
         weights, mass = softmax(alone)
         seed = independent(alone, solver, begin, (weights, mass))
         return None if seed is None else cls(seed, whole, weights, mass)
@@ -506,7 +506,7 @@ class _Run:
 
         self.k, self.laid, self.net, self.values, self.solver = k, laid, laid.net, values, solver
         self.begin = begin
-        self.ready = time.perf_counter()
+        self.ready = clock()
         size = np.diff(self.net.off)
         self.degree = int(np.diff(self.net.sptr).max(initial=0))
         self.widest = int(size.max(initial=1)) + 1
@@ -563,7 +563,7 @@ class _Run:
 
     def _out_of_time(self) -> bool:
         limit = self.solver.time_limit
-        return limit is not None and time.perf_counter() - self.begin >= limit
+        return limit is not None and clock() - self.begin >= limit
 
     def _sweeps(self, n: int, tol: float) -> bool:
         """Up to n sweeps, until a forward and a backward one moved nothing; whether one failed."""
@@ -652,7 +652,7 @@ class _Run:
         return np.where(rest - first < np.diff(off), np.maximum(1.0 - mass, 0.0), 0.0)
 
     def _answer(self, outside: NDArray, settled: bool) -> tuple[Marginals, ValueLists]:
-        graph, now = self.laid.graph, time.perf_counter()
+        graph, now = self.laid.graph, clock()
         lists = ValueLists(graph, self.keep, outside, self.refreshes, settled)
         recent = self.residuals[len(self.residuals) - self.since :]
         kept = self._kept()

@@ -6,7 +6,6 @@ With a time limit the time is used: a portfolio of methods (:mod:`minfer.solvers
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,11 +15,11 @@ from minfer.decomposition import only_tables
 from minfer.elimination import clique_tree
 from minfer.errors import RefusedError
 from minfer.graph import FactorGraph
+from minfer.limits import clock, compiled, deadline_of, start_clock
 from minfer.solvers.base import LogZ, Marginals, check_start
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.clique_passes import cheap_cells, expected_seconds
 from minfer.solvers.exact import Exact, count_assignments, solve
-from minfer.solvers.iteration import clock
 from minfer.words import counted
 
 if TYPE_CHECKING:
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 
 RETRY_DAMPING = 0.5
 FOR_FIRST, FOR_SECOND = 0.4, 0.3  # shares of a time limit for belief propagation and, damped, again
+FOR_ORDER = 0.2  # and for an elimination order
+WORTH_SAYING = 1.0  # seconds of compiling
 LEAST_LEFT = 0.05  # seconds for which nothing more is begun
 TINY = 2**12  # assignments that are simply enumerated
 
@@ -41,9 +42,11 @@ class Auto:
     max_iters, tol
         Of belief propagation, should it be chosen.
     time_limit : float, optional
-        Seconds for everything (wall clock; compiling kernels is not counted). Where the exact
-        answer does not fit, belief propagation is then only the beginning: join graphs, clamping
-        and parallel tempering follow, and the note says what was run and which answer was taken.
+        Seconds for everything (wall clock; compiling kernels is not counted, and the note says
+        if there was any). Where the exact answer does not fit, belief propagation is then only
+        the beginning: join graphs, clamping and parallel tempering follow, and the note says what
+        was run and which answer was taken. From four seconds on it is clipped to certified
+        intervals, if their kernels are compiled (`minfer warmup intervals`).
     exact_cells : int, optional
         Solve exactly if the cliques have no more cells than this together (2**22: about 0.1 s).
         None: up to some seconds' worth, which is also what `minfer plan` recommends by. Join
@@ -69,18 +72,22 @@ class Auto:
             check_whole("exact_cells", self.exact_cells)
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
-        began = time.perf_counter()
-        before = 0.0 if self.time_limit is None else clock()
+        began, before = start_clock(self.time_limit), compiled()
         check_start(start)
         answer, why = self._try_exact(graph, began)
         timings = {}
         if answer is None:
-            timings["choose"] = time.perf_counter() - began
+            timings["choose"] = clock() - began
             answer, more = self._propagate(graph, start, began)
             why = f"{why}; {more}" if more else why
             if self.time_limit is not None and not _is_exact(answer):
-                answer, more = self._improve(graph, answer, clock() - before)
+                answer, more = self._improve(graph, answer, clock() - began)
                 why = f"{why}; {more}" if more else why
+        if self.time_limit is not None and compiled() - before > WORTH_SAYING:
+            why += (
+                f"; compiling kernels took {compiled() - before:.0f} s, which time_limit does not "
+                "count (once for this version; `minfer warmup` does it ahead of time)"
+            )
         note = f"{why}. {answer.note}" if answer.note else why
         timings |= answer.timings
         return replace(answer, solver=repr(self), note=note, timings=timings)
@@ -103,7 +110,11 @@ class Auto:
             model = only_tables(model)
         except RefusedError:
             return None, "BeliefPropagation: a factor is too large to solve exactly"
-        tree = clique_tree(model, float(most))
+        left = self._left(began)
+        seconds = math.inf if left is None else FOR_ORDER * left
+        tree = clique_tree(model, float(most), seconds)
+        if not tree.complete and tree.cells <= most:
+            return None, "BeliefPropagation: the search for an elimination order was given up"
         if not tree.complete or tree.cells > most:
             return None, f"BeliefPropagation: exact inference needs more than {most:,} cells"
         left = self._left(began)
@@ -114,7 +125,7 @@ class Auto:
         except RefusedError:
             return None, "BeliefPropagation: exact inference needs too much memory"
         why = f"Exact: its cliques have only {tree.cells:,.0f} cells"
-        deadline = math.inf if self.time_limit is None else began + self.time_limit
+        deadline = deadline_of(self.time_limit, began)
         try:
             return solve(repr(Exact()), graph, model, tree, began, deadline), why
         except RefusedError:
@@ -153,7 +164,7 @@ class Auto:
     def _left(self, began: float) -> float | None:
         if self.time_limit is None:
             return None
-        return max(self.time_limit - (time.perf_counter() - began), 1e-3)
+        return max(self.time_limit - (clock() - began), 1e-3)
 
 
 def _is_exact(answer: Marginals) -> bool:

@@ -12,13 +12,13 @@ still move). What converged means is :mod:`minfer.solvers.propagation`'s.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from minfer.checks import check_choice, check_settings
 from minfer.conditioning import Conditioned, condition
 from minfer.graph import FactorGraph
+from minfer.limits import clock, start_clock
 from minfer.message_state import rewire
 from minfer.solvers.base import LogZ, Marginals, check_start
 from minfer.solvers.independent import independent
@@ -68,7 +68,7 @@ class BeliefPropagation:
         check_choice("schedule", self.schedule, SCHEDULES)
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
-        begin = time.perf_counter()
+        begin = start_clock(self.time_limit)
         model = condition(graph)
         check_start(start)
         if answer := independent(model, self, begin):
@@ -91,7 +91,7 @@ class BeliefPropagation:
     ) -> Marginals:
         """The answer from a mesh, which serves this run alone."""
         run = Propagation(mesh, start, self.tol, self.damping, self.schedule)
-        ready = time.perf_counter()
+        ready = clock()
         limit = None if self.time_limit is None else max(self.time_limit - (ready - begin), 1e-9)
         w = run.mesh.wiring
         cost = 2e-8 * (len(w.rev) + len(w.tab) + len(run.mesh.machines.at))
@@ -104,7 +104,7 @@ class BeliefPropagation:
             LogZ.EXACT if run.is_forest else LogZ.ESTIMATE,
             len(residuals),
             residuals,
-            {"plan": ready - begin, "iterate": time.perf_counter() - ready},
+            {"plan": ready - begin, "iterate": clock() - ready},
             still_to_move=run.still_to_move,
             state=run.state(),
         )

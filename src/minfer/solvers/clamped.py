@@ -19,7 +19,6 @@ one with many factors.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, field, is_dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -31,10 +30,10 @@ from minfer.checks import check_seconds, check_solver, check_whole
 from minfer.conditioning import condition
 from minfer.errors import ContradictionError, RefusedError
 from minfer.graph import FactorGraph, check_graph
+from minfer.limits import clock, start_clock
 from minfer.solvers.base import Marginals, Solver, Status, check_start
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.components import _SEVERITY, _kind
-from minfer.solvers.iteration import clock
 
 if TYPE_CHECKING:
     from minfer.solvers.prepared import Prepared
@@ -119,7 +118,7 @@ class _Mixture:
 
     def __init__(self, settings: Clamped, graph: FactorGraph, start: Marginals | None) -> None:
         self.settings, self.graph = settings, graph
-        self.begin = time.perf_counter()
+        self.begin = start_clock(settings.time_limit)
         self.deadline = math.inf
         if settings.time_limit is not None:
             self.deadline = clock() + settings.time_limit
@@ -167,8 +166,12 @@ class _Mixture:
                 self.cut_short = True
                 break
         answers = [b.answer for b in self.branches]
+        if self.log_z() == -math.inf:
+            raise self._lost()
         w = self.weights()
         status = max((a.status for a, x in zip(answers, w) if x > 0), key=_SEVERITY.index)
+        if status is Status.EXACT and any(a.status is not Status.EXACT for a in answers):
+            status = Status.CONVERGED  # what a bound makes light may be heavy
         if status is Status.GIVEN:
             status = Status.CONVERGED
         if self.cut_short and status is not Status.EXACT:
@@ -179,19 +182,29 @@ class _Mixture:
             _kind([a.log_z_kind for a in answers]),
             iterations=sum(a.iterations for a in answers),
             residuals=answers[int(np.argmax(w))].residuals,
-            timings={"solve": time.perf_counter() - self.begin},
+            timings={"solve": clock() - self.begin},
             error_estimate=None if status is Status.EXACT else self.moved,
             note=f"clamped {names}: {len(answers)} runs, the largest weight {w.max():.3g}",
             state=MixtureState(tuple(answers), w, self.log_z()),
         )  # fmt: skip
 
     def weights(self) -> NDArray[np.float64]:
+        """By log Z, (B,); equal where no run has mass on anything allowed."""
         z = np.array([b.answer.log_z for b in self.branches])
-        return np.exp(z - z.max()) / np.exp(z - z.max()).sum()
+        w = np.ones(len(z)) if z.max() == -np.inf else np.exp(z - z.max())
+        return w / w.sum()
 
     def log_z(self) -> float:
         z = np.array([b.answer.log_z for b in self.branches])
-        return float(z.max() + np.log(np.exp(z - z.max()).sum()))
+        top = float(z.max())
+        return top if top == -math.inf else top + float(np.log(np.exp(z - top).sum()))
+
+    def _lost(self) -> RefusedError:
+        return RefusedError(
+            f"Clamped: no run of {self.settings.solver!r} has mass on anything allowed (its log Z "
+            "is minus infinity), though that is no proof; use it over BeliefPropagation or "
+            "JoinGraph, or clamp more variables (k)"
+        )
 
     def mixed(self) -> NDArray[np.float64]:
         out = np.zeros(len(self.branches[0].answer.probs))
@@ -242,6 +255,7 @@ class _Mixture:
             return False
         top = max(b.answer.log_z for b in self.branches)
         new: list[_Branch] = []
+        lost = 0
         for branch, s in product(self.branches, states):
             if branch.answer.log_z < top + math.log(NEGLIGIBLE):
                 if s == states[0]:
@@ -256,6 +270,10 @@ class _Mixture:
                 continue
             if not math.isnan(found.log_z) and found.log_z > -math.inf:
                 new.append(_Branch((*branch.states, s), graph, found))
+            else:
+                lost += 1
+        if not new and lost:
+            raise self._lost()
         if not new:
             raise ContradictionError(
                 "every assignment has probability zero: the model's zeros, or the model's zeros "

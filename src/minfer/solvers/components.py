@@ -14,7 +14,6 @@ Workers are threads: kernels release the interpreter's lock, and nothing has to 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, is_dataclass, replace
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 from minfer.checks import check_solver, check_whole
 from minfer.errors import MinferError
 from minfer.graph import Component, FactorGraph
+from minfer.limits import clock, start_clock
 from minfer.solvers.base import LogZ, Marginals, Solver, Status, check_start
 from minfer.solvers.bp import BeliefPropagation
 
@@ -75,13 +75,13 @@ class Components:
         check_whole("size", self.size, 1)
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
-        began = time.perf_counter()
+        began = start_clock(getattr(self.solver, "time_limit", None))
         if not isinstance(graph, FactorGraph) or _is_independent(graph):
             return replace(self.solver(graph, start), solver=repr(self))
         parts, starts, labels = self._parts(graph, start)
         if len(parts) == 1:
             return replace(self.solver(graph, start), solver=repr(self))
-        ready = time.perf_counter()
+        ready = clock()
 
         def solve(part: Component, first: Marginals | None) -> Marginals:
             return self._solve(graph, part, first, began)
@@ -126,7 +126,7 @@ class Components:
         solver: Any = self.solver
         limit = getattr(solver, "time_limit", None)
         if limit is not None and is_dataclass(solver):
-            left = max(limit - (time.perf_counter() - began), 1e-3)
+            left = max(limit - (clock() - began), 1e-3)
             solver = replace(solver, time_limit=left)  # type: ignore[type-var]
         try:
             return solver(part.graph, start)
@@ -166,7 +166,7 @@ class Components:
             _kind([a.log_z_kind for a in answers]),
             max(a.iterations for a in answers),
             residuals,
-            {"split": split, "solve": time.perf_counter() - began - split},
+            {"split": split, "solve": clock() - began - split},
             max(errors, default=None),
             f"components in {len(parts):,} parts{more}",
             Parts(labels, tuple(parts), tuple(answers)),

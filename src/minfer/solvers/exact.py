@@ -9,7 +9,6 @@ rather than trying.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -22,6 +21,7 @@ from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, RefusedError
 from minfer.graph import FactorGraph, check_graph
+from minfer.limits import clock, deadline_of, start_clock
 from minfer.solvers.base import LogZ, Marginals, Status
 from minfer.solvers.clique_passes import check_clock, check_tree
 from minfer.solvers.prepared import Prepared, PreparedExact, solve
@@ -66,11 +66,11 @@ class Exact:
         check_graph(graph)
         if self.method == "enumerate":
             return _enumerate(self, graph)
-        began = time.perf_counter()
+        began = start_clock(self.time_limit)
         model = only_tables(condition(graph))
-        tree = clique_tree(model)
+        deadline = deadline_of(self.time_limit, began)
+        tree = clique_tree(model, seconds=deadline - clock())
         self.check(tree)
-        deadline = math.inf if self.time_limit is None else began + self.time_limit
         return solve(repr(self), graph, model, tree, began, deadline)
 
     def prepare(self, graph: FactorGraph) -> Prepared:
@@ -87,10 +87,10 @@ class Exact:
 
 def _enumerate(solver: Exact, graph: FactorGraph) -> Marginals:
     """p(x_v = s) = sum of p(x) over all assignments x with x_v = s."""
-    began = time.perf_counter()
-    deadline = math.inf if solver.time_limit is None else began + solver.time_limit
+    began = clock()
+    deadline = deadline_of(solver.time_limit, began)
     log_z = -math.inf
-    for _, score in _assignments(graph, deadline):
+    for _, score in assignments(graph, deadline):
         log_z = float(np.logaddexp(log_z, np.logaddexp.reduce(score)))
     if log_z == -math.inf:
         raise ContradictionError("every assignment has probability zero")
@@ -105,7 +105,7 @@ def _enumerate(solver: Exact, graph: FactorGraph) -> Marginals:
         probs /= np.repeat(sums, graph._n_states)
     return Marginals(
         graph, probs, repr(solver), Status.EXACT, LogZ.EXACT,
-        timings={"enumerate": time.perf_counter() - began}, state=state,
+        timings={"enumerate": clock() - began}, state=state,
     )  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def count_assignments(graph: FactorGraph) -> int:
     return math.prod(len(s) for s in _allowed(graph))
 
 
-def _assignments(
+def assignments(
     graph: FactorGraph, deadline: float = math.inf
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
     """All assignments that the evidence allows, (N, V), with their log-scores (N,), in chunks."""
@@ -159,7 +159,7 @@ class EnumeratedState:
     def probabilities(
         self, deadline: float = math.inf
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-        for x, score in _assignments(self.graph, deadline):
+        for x, score in assignments(self.graph, deadline):
             yield x, np.exp(score - self.value)
 
     def factor(self, factor: int) -> NDArray[np.float64]:

@@ -5,23 +5,16 @@ Kernels make several sweeps per call; between calls the loop looks at the clock 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.limits import clock
 from minfer.solvers.base import Status
 
 #: How long a kernel may run before the loop looks at the clock again, in seconds.
 _GLANCE = 0.05
-
-
-def clock() -> float:
-    """Wall-clock seconds without those spent compiling kernels, which no limit should count."""
-    from minfer.kernels._jit import compiling
-
-    return time.perf_counter() - compiling()
 
 
 def iterate(
@@ -38,7 +31,7 @@ def iterate(
     than n means that it has converged or wants to be called again.
     ``sweep_cost`` guesses the seconds of a sweep, for the first call.
     """
-    begin = time.perf_counter()
+    begin = clock()
     trace: list[NDArray[np.float64]] = []
     done, chunk = 0, _chunk(sweep_cost, time_limit, min(64, max_chunk))
     while done < max_iters:
@@ -48,7 +41,7 @@ def iterate(
         trace.append(residuals[:made])
         if converged():
             return Status.CONVERGED, np.concatenate(trace)
-        spent = time.perf_counter() - begin
+        spent = clock() - begin
         if time_limit is not None and spent >= time_limit:
             return Status.TIME_LIMIT, np.concatenate(trace)
         left = None if time_limit is None else time_limit - spent

@@ -16,7 +16,6 @@ a tree, an estimate elsewhere.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -27,9 +26,10 @@ from numpy.typing import NDArray
 from minfer.checks import check_settings, check_whole
 from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
-from minfer.elimination import Adjacency, adjacency
+from minfer.elimination import SLOW_STEP, Adjacency, adjacency, eliminate_by
 from minfer.errors import ContradictionError, RefusedError
 from minfer.graph import FactorGraph
+from minfer.limits import clock, start_clock
 from minfer.solvers.base import LogZ, Marginals, Status, check_start
 from minfer.solvers.iteration import iterate
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 #: Cells of all clusters beyond which a join graph is refused.
 MOST_CELLS = 1 << 28
 _INNER = 128  # cells of the inner loop over a cluster, about
+_LOOK = 256  # variables between two looks at the clock
 _MAX_WORK = 100_000_000  # steps of the search for an order
 
 
@@ -84,7 +85,7 @@ class JoinGraph:
         check_whole("max_cells", self.max_cells, 1)
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
-        begin = time.perf_counter()
+        begin = start_clock(self.time_limit)
         check_start(start)
         model = condition(graph)
         try:
@@ -104,7 +105,7 @@ class JoinGraph:
     ) -> Marginals:
         """The answer on clusters already built."""
         links = Links(model, joined)
-        ready = time.perf_counter()
+        ready = clock()
         if joined.is_tree:
             links.sweep(1, np.zeros(1), 0.0)
             status, residuals = Status.EXACT, np.zeros(0)
@@ -125,7 +126,7 @@ class JoinGraph:
         return Marginals(
             graph, probs[: int(graph._offsets[-1])], repr(self), status,
             LogZ.EXACT if joined.is_tree else LogZ.ESTIMATE, len(residuals), residuals,
-            {"plan": ready - begin, "iterate": time.perf_counter() - ready},
+            {"plan": ready - begin, "iterate": clock() - ready},
             note=note, state=JoinGraphState(graph, links, log_z),
         )  # fmt: skip
 
@@ -148,22 +149,28 @@ class Clusters:
         return self.n_split == 0
 
 
-def order_of(links: Adjacency) -> list[int]:
-    """A min-fill order of all free variables, however wide; the rest as numbered."""
-    from minfer.kernels.elimination import MIN_FILL, eliminate
+def order_of(links: Adjacency, seconds: float = math.inf) -> list[int]:
+    """A min-fill order of all free variables, however wide; the rest as numbered.
 
-    found = eliminate(
-        links.ptr, links.neighbours, links.log_card, np.zeros(0), MIN_FILL, 0, math.inf, math.inf,
-        _MAX_WORK,
-    )  # fmt: skip
-    order = found[0][: found[4]].tolist()
+    After ``seconds``, about, the search for it ends.
+    """
+    from minfer.kernels.elimination import MIN_FILL
+
+    work = min(_MAX_WORK, seconds / SLOW_STEP)
+    found = eliminate_by(links, MIN_FILL, 0, math.inf, "min-fill", work=work, widest=math.inf)
+    order = found.order[: found.n_done].tolist()
     done = set(order)
     order += [v for v in range(len(links.variables)) if v not in done]
     return [int(links.variables[v]) for v in order]
 
 
-def clusters(model: Conditioned, max_cells: int, order: list[int] | None = None) -> Clusters:
-    """Mini-buckets of at most ``max_cells`` cells, along ``order``, else a min-fill order."""
+def clusters(
+    model: Conditioned, max_cells: int, order: list[int] | None = None, until: float = math.inf
+) -> Clusters:
+    """Mini-buckets of at most ``max_cells`` cells, along ``order``, else a min-fill order.
+
+    RefusedError if they are not made ``until`` then (:func:`~minfer.limits.clock`).
+    """
     order = order_of(adjacency(model)) if order is None else order
     position = np.full(model.graph.n_variables, -1, dtype=np.int64)
     position[order] = np.arange(len(order))
@@ -177,6 +184,8 @@ def clusters(model: Conditioned, max_cells: int, order: list[int] | None = None)
     out = Clusters([], [], {}, [], 0, 0, 0)
     n_split = largest = total = 0
     for at, v in enumerate(order):
+        if at % _LOOK == 0 and clock() > until:
+            raise RefusedError("JoinGraph: the time was over before the clusters were made")
         minis = _partition(buckets[at], card, max_cells) or [(frozenset([v]), [])]
         n_split += len(minis) > 1
         before = -1

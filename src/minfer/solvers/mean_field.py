@@ -21,7 +21,6 @@ then on only states without forbidden mass may enter, and F is finite and rises.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -33,6 +32,7 @@ from minfer.conditioning import Conditioned, condition
 from minfer.errors import RefusedError
 from minfer.graph import FactorGraph
 from minfer.layout import lay_out
+from minfer.limits import clock, start_clock
 from minfer.solvers.base import LogZ, Marginals, Status, check_start, first_argmax
 from minfer.solvers.irreducible import no_messages
 
@@ -73,7 +73,7 @@ class MeanField:
         check_settings(self.max_iters, self.tol, 0.0, self.time_limit)
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
-        begin = time.perf_counter()
+        begin = start_clock(self.time_limit)
         model = condition(graph)
         check_start(start)
         self.check(model)
@@ -94,7 +94,7 @@ class MeanField:
     ) -> Marginals:
         """The answer for a model that is laid out."""
         q = initial_probs(model, parts, start)
-        planned = time.perf_counter()
+        planned = clock()
         climb = _Climb(self, parts, q, begin)
         climb.leave_forbidden_cells()
         climb.settle()
@@ -104,7 +104,7 @@ class MeanField:
         return Marginals(
             graph, climb.q, repr(self), climb.status, LogZ.LOWER,
             iterations=len(bounds), residuals=climb.trace[0],
-            timings={"plan": planned - begin, "iterate": time.perf_counter() - planned},
+            timings={"plan": planned - begin, "iterate": clock() - planned},
             note=climb.note,
             state=MeanFieldState(float(bounds[-1]), bounds, before),
         )  # fmt: skip
@@ -153,7 +153,7 @@ class _Climb:
 
     @property
     def out_of_time(self) -> bool:
-        return time.perf_counter() >= self.deadline
+        return clock() >= self.deadline
 
     @property
     def mass(self) -> float:
@@ -250,10 +250,10 @@ class Pace:
         self.n = 1
 
     def __enter__(self) -> None:
-        self._begin = time.perf_counter()
+        self._begin = clock()
 
     def __exit__(self, *error: object) -> None:
-        seconds = time.perf_counter() - self._begin
+        seconds = clock() - self._begin
         if seconds < _CALL_SECONDS / 2:
             self.n *= 2
         elif seconds > _CALL_SECONDS * 2:
@@ -338,6 +338,6 @@ def make_feasible(parts: Layout, x: NDArray, words: NDArray, deadline: float) ->
         if repair(parts, x, words, n) == 0:
             return True
         left -= n
-        if time.perf_counter() >= deadline:
+        if clock() >= deadline:
             return False
     return False

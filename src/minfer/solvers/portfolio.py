@@ -2,15 +2,16 @@
 
 Where an exact answer does not fit, belief propagation comes first, then, with what is left,
 
-* join graphs of growing clusters (:class:`~minfer.JoinGraph`): they hold short loops and zeros,
+* join graphs of growing clusters (:class:`~minfer.JoinGraph`): they hold short loops and zeros;
+  they go on in the second half of the time if tempering's copies made no round trip by then,
 * clamping (:class:`~minfer.Clamped`), where runs from other starts disagree: a few modes,
 * parallel tempering (:class:`~minfer.Tempering`) for the rest of the time: soft strong couplings,
 * certified intervals (:func:`minfer.intervals`), into which the answer is clipped.
 
 Tempering is the referee, because it alone knows its error: the standard error s over independent
-ensembles. While it has seen round trips it is right within about s, so a message passing answer
-that lies further off is wrong, and one within s of it is taken, since it carries no noise. Without
-round trips s is not to be believed (it is multiplied by ``NO_TRIPS``), and the answer is that of
+ensembles. While it has seen enough round trips it is right within about s, so a message passing
+answer that lies further off is wrong, and one within s of it is taken, since it carries no noise.
+Without these s is not to be believed (it is multiplied by ``NO_TRIPS``), and the answer is that of
 the largest join graph that converged, or of belief propagation. Whatever is taken is an estimate;
 its error estimate is the samples' own, or how far it lies from the next best method.
 """
@@ -18,8 +19,8 @@ its error estimate is the samples' own, or how far it lies from the next best me
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
+from importlib import import_module
 from typing import NamedTuple
 
 import numpy as np
@@ -30,17 +31,20 @@ from minfer.decomposition import only_tables
 from minfer.elimination import adjacency
 from minfer.errors import MinferError, RefusedError
 from minfer.graph import FactorGraph
+from minfer.limits import clock
 from minfer.solvers.base import LogZ, Marginals, Plain, Status
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.clamped import Clamped
-from minfer.solvers.iteration import clock
-from minfer.solvers.join_graph import JoinGraph, clusters, order_of
+from minfer.solvers.join_graph import Clusters, JoinGraph, clusters, order_of
 from minfer.solvers.tempering import Ensembles, Tempering, refusal
 
 #: Shares of the time for join graphs, clamping and intervals; tempering has the rest.
 FOR_JOINS, FOR_CLAMPING, FOR_INTERVALS = 0.2, 0.08, 0.08
 #: Intervals are made where there are at least so many seconds in all.
 LEAST_FOR_INTERVALS = 4.0
+#: Round trips of each ensemble from which on its samples are a referee: with fewer, how heavy a
+#: mode is has been decided by a handful of visits.
+ENOUGH_TRIPS = 10
 #: Standard errors of ensembles without round trips count so many times.
 NO_TRIPS = 4.0
 #: A message passing answer this many standard errors from the samples, on average, is within them.
@@ -53,6 +57,14 @@ GOOD_ENOUGH = 5e-4
 FEW_EXCHANGES = 0.2
 #: Cells of all clusters of a join graph, at most.
 MOST_CELLS = 1 << 22
+#: Methods of intervals, and the kernel of each: it takes a minute to compile, which an answer does
+#: not wait for.
+_ENTRIES = {
+    "monotone": ("frontier", "sweep"),
+    "walks": ("walks", "walks"),
+    "boxes": ("boxes", "boxes"),
+    "hull": ("hull", "balls"),
+}
 _SIZES = tuple(1 << b for b in (4, 6, 8, 9, 10, 11, 12, 14, 16, 18))
 
 
@@ -85,13 +97,17 @@ def best_of(
     intervals_at = deadline
     if seconds >= LEAST_FOR_INTERVALS:
         intervals_at -= FOR_INTERVALS * seconds
-    found += _joins(graph, model, min(intervals_at, clock() + FOR_JOINS * seconds), exact_cells)
+    joins = _Joins(graph, model, exact_cells)
+    found += joins.until(min(intervals_at, clock() + FOR_JOINS * seconds))
     if found[-1].answer.status is Status.EXACT:
         exact = found[-1].answer
         return exact, f"{found[-1].name} is exact: {exact.note}"
     until = min(intervals_at, clock() + FOR_CLAMPING * seconds)
     found += _clamped(graph, until)
-    samples, why_not = _sampled(graph, model, intervals_at)
+    samples, why_not, more = _sampled(graph, model, intervals_at, joins)
+    if more and more[-1].answer.status is Status.EXACT:
+        return more[-1].answer, f"{more[-1].name} is exact: {more[-1].answer.note}"
+    found += more
     chosen, why = _choose(found, samples)
     said.append(f"ran {', '.join([c.name for c in found] + ['Tempering'] * (samples is not None))}")
     if why_not:
@@ -103,45 +119,61 @@ def best_of(
     return chosen, "; ".join(said)
 
 
-def _joins(
-    graph: FactorGraph, model: Conditioned, until: float, exact_cells: float
-) -> list[Candidate]:
-    """Join graphs of growing clusters, as far as time and cells allow."""
-    try:
-        model = only_tables(model)
-    except RefusedError:
-        return []
-    order = order_of(adjacency(model))
-    most = min(exact_cells, MOST_CELLS)
-    out: list[Candidate] = []
-    before = 0
-    for size in _SIZES:
-        if clock() > until:
-            break
+class _Joins:
+    """Join graphs of growing clusters, as far as time and cells allow; can be gone on with."""
+
+    def __init__(self, graph: FactorGraph, model: Conditioned, exact_cells: float) -> None:
+        self.graph, self.most = graph, min(exact_cells, MOST_CELLS)
+        self.sizes = list(_SIZES)
+        self.order: list[int] | None = None
+        self.before = 0
         try:
-            joined = clusters(model, size, order)
+            self.model = only_tables(model)
         except RefusedError:
-            break
-        if joined.cells > most:
-            break
-        if joined.cells == before:
-            continue
-        before = joined.cells
-        for damping in (0.0, 0.5):
-            left = until - clock()
-            if left < 0.01:
-                return out
-            solver = JoinGraph(size, 100, 1e-5, damping, left)
+            self.sizes = []
+
+    def until(self, then: float) -> list[Candidate]:
+        """What can be had by then; one that was cut short is run again when gone on with."""
+        out: list[Candidate] = []
+        if self.sizes and self.order is None:
+            self.order = order_of(adjacency(self.model), max(then - clock(), 0.0))
+        while self.sizes and clock() < then:
+            size = self.sizes[0]
             try:
-                answer = solver.run(graph, model, joined, time.perf_counter())
+                joined = clusters(self.model, size, self.order, then)
             except RefusedError:
+                if clock() < then:
+                    self.sizes = []
                 return out
-            if answer.converged:
+            if joined.cells > self.most:
+                self.sizes = []
+                return out
+            if joined.cells != self.before:
+                answer = self._run(size, joined, then)
+                if answer is None:
+                    return out
+                out.append(Candidate(f"JoinGraph(max_cells={size})", answer))
+                if answer.status is Status.TIME_LIMIT:
+                    return out
+                if answer.status is Status.EXACT:
+                    self.sizes = []
+                    return out
+            self.before = joined.cells
+            self.sizes.pop(0)
+        return out
+
+    def _run(self, size: int, joined: Clusters, then: float) -> Marginals | None:
+        """Plain, and damped where that does not converge; None without time."""
+        answer = None
+        for damping in (0.0, 0.5):
+            left = then - clock()
+            if left < 0.01:
                 break
-        out.append(Candidate(f"JoinGraph(max_cells={size})", answer))
-        if answer.status is Status.EXACT:
-            break
-    return out
+            solver = JoinGraph(size, 100, 1e-5, damping, left)
+            answer = solver.run(self.graph, self.model, joined, clock())
+            if answer.converged or answer.status is Status.EXACT:
+                break
+        return answer
 
 
 def _clamped(graph: FactorGraph, until: float) -> list[Candidate]:
@@ -156,12 +188,19 @@ def _clamped(graph: FactorGraph, until: float) -> list[Candidate]:
         return []
 
 
-def _sampled(graph: FactorGraph, model: Conditioned, until: float) -> tuple[Samples | None, str]:
+def _sampled(
+    graph: FactorGraph, model: Conditioned, until: float, joins: _Joins
+) -> tuple[Samples | None, str, list[Candidate]]:
+    """Samples, or why there are none; and what join graphs made of the time meanwhile.
+
+    These go on at half time, if there is something left for them to do and no round trip was seen:
+    then nothing will be known of the samples' error.
+    """
     if why := refusal(model):
-        return None, f"Tempering {why}"
+        return None, f"Tempering {why}", joins.until(until)
     left = until - clock()
     if left < 0.05:
-        return None, "no time was left for Tempering"
+        return None, "no time was left for Tempering", []
     settings = Tempering(n_sweeps=1 << 40, burn_in=2000, time_limit=left)
     run = Ensembles(settings, graph, model, None, clock())
     run.burn_in()
@@ -170,16 +209,26 @@ def _sampled(graph: FactorGraph, model: Conditioned, until: float) -> tuple[Samp
         run = Ensembles(more, graph, model, None, clock())
         run.burn_in()
     run.forget()
+    larger: list[Candidate] = []
+    run.deadline = (clock() + until) / 2
     run.sample(GOOD_ENOUGH)
+    if not run.settled:
+        if joins.sizes and not run.trips.any():
+            larger = joins.until(until)
+        if clock() < until:
+            run.deadline = until
+            run.sample(GOOD_ENOUGH)
     try:
         answer = run.result(True)
     except RefusedError:
-        return None, "Tempering met no allowed assignment"
+        return None, "Tempering met no allowed assignment", larger
     chains = run.chain_probs()
+    if len(chains) < 2:
+        return None, "Tempering met allowed assignments in one ensemble only", larger
     each = chains.std(axis=0, ddof=1) / math.sqrt(len(chains))
-    trusted = bool((run.trips >= 2).all()) or run.settled
-    error = float(each.mean()) if len(each) else 0.0
-    return Samples(answer, error * (1.0 if trusted else NO_TRIPS), trusted), ""
+    trusted = bool((run.trips >= ENOUGH_TRIPS).all()) or run.settled
+    error = max(float(each.mean()) if len(each) else 0.0, run.least_error)
+    return Samples(answer, error * (1.0 if trusted else NO_TRIPS), trusted), "", larger
 
 
 def _choose(found: list[Candidate], samples: Samples | None) -> tuple[Marginals, str]:
@@ -203,18 +252,19 @@ def _choose(found: list[Candidate], samples: Samples | None) -> tuple[Marginals,
             f"{samples.error:.2g} on average"
         )
         return _with_error(best.answer, [samples.answer]), why
-    able = [c for c in joins if c.answer.converged] or joins or found[:1]
-    best_join = able[-1]
-    others = [c.answer for c in (*joins, found[0]) if c is not best_join]
+    mixed = [c for c in found if c.name == "Clamped" and c.answer.converged]
+    able = [c for c in joins if c.answer.converged] or joins or mixed or found[:1]
+    best = able[-1]
+    others = [c.answer for c in found if c is not best]
     if samples is not None:
-        if samples.error < 0.5 * _apart(best_join.answer, samples.answer) and samples.error < 0.05:
+        if samples.error < 0.5 * _apart(best.answer, samples.answer) and samples.error < 0.05:
             return samples.answer, (
                 "Tempering's answer, though its copies made few round trips: the others lie far off"
             )
-        why = f"{best_join.name}'s answer: Tempering's copies made too few round trips to judge it"
+        why = f"{best.name}'s answer: Tempering's copies made too few round trips to judge it"
     else:
-        why = f"{best_join.name}'s answer"
-    return _with_error(best_join.answer, others), why
+        why = f"{best.name}'s answer"
+    return _with_error(best.answer, others), why
 
 
 def _apart(one: Marginals, other: Marginals) -> float:
@@ -228,21 +278,42 @@ def _with_error(answer: Marginals, others: list[Marginals]) -> Marginals:
 
 
 def _clip(graph: FactorGraph, answer: Marginals, seconds: float) -> tuple[Marginals, str]:
-    """Moved into certified intervals where it lies outside."""
+    """Moved into certified intervals where it lies outside, by methods that are compiled."""
     from minfer.certified.search import intervals
 
+    methods = [name for name in _ENTRIES if _is_compiled(name)]
+    missing = [name for name in _ENTRIES if name not in methods]
+    about = ""
+    if missing:
+        about = (
+            f"not clipped to certified intervals by {', '.join(missing)}, whose kernels are not "
+            "compiled yet (`minfer warmup intervals`)"
+        )
+    if not methods:
+        return answer, about
     try:
-        found = intervals(graph, seconds, methods=("monotone", "walks", "boxes", "hull"), workers=1)
+        found = intervals(graph, seconds, methods=methods, workers=1)
     except MinferError:
-        return answer, ""
+        return answer, about
     outside = _outside(graph, answer.probs, found.lo, found.hi)
     if not outside.any():
-        return answer, ""
+        return answer, about
     probs = found.clip(answer).probs
+    moved = (
+        f"{int(outside.sum()):,} of {graph.n_variables:,} marginals moved into certified intervals"
+    )
     return (
         replace(answer, probs=probs, state=Plain(answer.log_z), log_z_kind=LogZ.ESTIMATE),
-        f"{int(outside.sum()):,} of {graph.n_variables:,} marginals moved into certified intervals",
+        f"{moved}; {about}" if about else moved,
     )
+
+
+def _is_compiled(method: str) -> bool:
+    """Whether the kernel that a method of intervals spends its time in is ready."""
+    from minfer.kernels._jit import ready
+
+    module, name = _ENTRIES[method]
+    return ready(getattr(import_module(f"minfer.kernels.{module}"), name))
 
 
 def _outside(graph: FactorGraph, p: NDArray, lo: NDArray, hi: NDArray) -> NDArray[np.bool_]:

@@ -17,7 +17,6 @@ variable stays where it is and tells the others its state.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -34,6 +33,7 @@ from minfer.errors import ContradictionError, EvidenceError, RefusedError
 from minfer.factors import FactorGroup
 from minfer.graph import FactorGraph, check_graph
 from minfer.layout import lay_out
+from minfer.limits import clock
 from minfer.message_state import gives_all
 from minfer.solvers.base import LogZ, Marginals, Solver, Status, check_start
 from minfer.solvers.clique_passes import CliqueTreeState, pass_messages
@@ -112,7 +112,7 @@ class Prepared:
         start : Marginals, optional
             An earlier answer to begin with, for these weights or others.
         """
-        began = time.perf_counter()
+        began = clock()
         check_start(start)
         graph = self.instance(None, weights, field)
         known = None if evidence is None else as_mapping(graph, evidence)
@@ -214,7 +214,7 @@ class PreparedPropagation(Prepared):
         """Rows in vector lanes, where all factors are binary pairs; what does not fit singly."""
         from minfer.solvers.batch import expected, with_singles
 
-        began = time.perf_counter()
+        began = clock()
         found = self.in_lanes(rows, dtype, workers, log_z, statistics)
         if found is None:
             return None
@@ -224,7 +224,7 @@ class PreparedPropagation(Prepared):
             means = expected(self.graph, self.mesh.model, batch.probs, joints)
             batch = replace(batch, statistics=means)
         batch = with_singles(batch, self, rows, left)
-        return replace(batch, seconds=time.perf_counter() - began)
+        return replace(batch, seconds=clock() - began)
 
     def in_lanes(
         self, rows: Rows, dtype: type, workers: int, log_z: bool, pairs: bool
@@ -353,9 +353,9 @@ def solve(
     deadline: float = math.inf,
 ) -> Marginals:
     """The exact answer from a clique tree already built over ``only_tables(condition(graph))``."""
-    planned = time.perf_counter()
+    planned = clock()
     answer = pass_messages(model, tree, deadline=deadline)
-    done = time.perf_counter()
+    done = clock()
     probs = answer.probs[: int(graph._offsets[-1])]  # auxiliary variables lie behind
     return Marginals(
         graph, probs, name, Status.EXACT, LogZ.EXACT,
@@ -405,7 +405,7 @@ class PreparedExact(Prepared):
         """The answer by the plan for rows; None where plain numbers do not hold it."""
         assert self.tree is not None
         base = self.model.field
-        planned = time.perf_counter()
+        planned = clock()
         with np.errstate(invalid="ignore"):
             more = np.where(base == -np.inf, 0.0, model.field - base)
         found = self.plan.run(more[None, :])
@@ -420,7 +420,7 @@ class PreparedExact(Prepared):
         return Marginals(
             graph, found.probs[0, : int(graph._offsets[-1])].copy(), repr(self.solver),
             Status.EXACT, LogZ.EXACT,
-            timings={"order": planned - began, "messages": time.perf_counter() - planned},
+            timings={"order": planned - began, "messages": clock() - planned},
             state=CliqueTreeState(graph, model, self.tree, found.probs[0], log_z),
         )  # fmt: skip
 
@@ -430,7 +430,7 @@ class PreparedExact(Prepared):
         """Rows on one plan of the clique tree; those that plain numbers cannot hold singly."""
         from minfer.solvers.batch import Batch, Fields, code, expected, weights_of, with_singles
 
-        began = time.perf_counter()
+        began = clock()
         if self.tree is None or self.tree.cells > MAX_CELLS:
             return None
         graph, n = self.graph, rows.n
@@ -479,7 +479,7 @@ class PreparedExact(Prepared):
             None if found.joints is None else expected(graph, self.model, probs, found.joints),
         )  # fmt: skip
         batch = with_singles(batch, self, rows, np.flatnonzero(found.unsafe & ~impossible))
-        return replace(batch, seconds=time.perf_counter() - began)
+        return replace(batch, seconds=clock() - began)
 
     @cached_property
     def plan(self) -> RowPlan:

@@ -18,7 +18,6 @@ zeros always go together, since a product must not give mass to what is forbidde
 from __future__ import annotations
 
 import math
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,16 +26,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_settings, unique_rows
+from minfer.checks import brief, check_settings, unique_rows
 from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import RefusedError, SettingsError
 from minfer.factors import FactorGroup, Tables
 from minfer.graph import FactorGraph
+from minfer.limits import clock, start_clock
 from minfer.solvers.base import LogZ, Marginals, Status, check_start
 from minfer.solvers.clique_passes import pass_messages
-from minfer.solvers.iteration import clock
 
 if TYPE_CHECKING:
     from minfer.solvers.prepared import Prepared
@@ -83,11 +82,17 @@ class StructuredMeanField:
     def __post_init__(self) -> None:
         check_settings(self.max_iters, self.tol, 0.0, self.time_limit)
         if self.blocks is not None:
-            given = tuple(tuple(block) for block in self.blocks)
+            try:
+                given = tuple(tuple(block) for block in self.blocks)
+            except TypeError:
+                raise SettingsError(
+                    "blocks: a list of lists of variables is wanted, such as [[0, 1], [2]], not "
+                    f"{brief(self.blocks)}"
+                ) from None
             object.__setattr__(self, "blocks", given)
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
-        begin = time.perf_counter()
+        begin = start_clock(self.time_limit)
         check_start(start)
         model = condition(graph)
         try:
@@ -314,7 +319,7 @@ class _Climb:
         return float(terms.sum()) - 64 * float(np.finfo(float).eps) * size
 
     def answer(self) -> Marginals:
-        planned = time.perf_counter()
+        planned = clock()
         residuals: list[float] = []
         bounds: list[float] = []
         status = Status.MAX_ITERS
@@ -339,7 +344,7 @@ class _Climb:
         return Marginals(
             self.graph, probs[: int(self.graph._offsets[-1])], repr(self.settings), status, kind,
             iterations=len(bounds), residuals=np.array(residuals),
-            timings={"plan": planned - self.begin, "iterate": time.perf_counter() - planned},
+            timings={"plan": planned - self.begin, "iterate": clock() - planned},
             note=f"{len(self.blocks):,} blocks",
             state=StructuredState(value, np.array(bounds), self.graph, self.model, self._inside()),
         )  # fmt: skip

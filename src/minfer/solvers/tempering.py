@@ -27,7 +27,6 @@ trusted: without them the ensembles are plain chains.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -40,10 +39,10 @@ from minfer.errors import RefusedError
 from minfer.factors import FactorGroup
 from minfer.graph import FactorGraph
 from minfer.layout import Scopes, lay_out, scopes
+from minfer.limits import clock, start_clock
 from minfer.solvers.base import LogZ, Marginals, Status, check_start
 from minfer.solvers.gibbs import GibbsState, _normalised, count_ptr, standard_error
 from minfer.solvers.irreducible import no_messages
-from minfer.solvers.iteration import clock
 from minfer.solvers.mean_field import (
     Pace,
     initial_probs,
@@ -119,7 +118,7 @@ class Tempering:
         check_seconds("time_limit", self.time_limit)
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
-        begin = time.perf_counter()
+        begin = start_clock(self.time_limit)
         check_start(start)
         model = condition(graph)
         if why := refusal(model):
@@ -282,7 +281,7 @@ class Ensembles:
             residuals.append(moved)
             before = mean
             if enough > 0.0 and done >= LEAST_SWEEPS and self.trips.min() >= 2:
-                self.settled = (standard_error(self.chain_probs()) or 1.0) <= enough
+                self.settled = (self.error() or 1.0) <= enough
                 if self.settled:
                     break
         self.residuals = np.array(residuals)
@@ -305,7 +304,7 @@ class Ensembles:
     def result(self, finished: bool) -> Marginals:
         """The answer from what is recorded."""
         busy = self.busy
-        if busy and not self.valid[:, 1].any():
+        if busy and not (self.valid[:, 1].any() and self._recorded(self.totals.sum(axis=0))):
             raise RefusedError(
                 "Tempering found no assignment that the model allows; use Exact, JoinGraph or "
                 "BeliefPropagation, raise n_sweeps, or start from an answer that is closer "
@@ -313,14 +312,14 @@ class Ensembles:
             )
         sweeps = int(self.valid[0, 0])
         chains = self.chain_probs()
-        error = standard_error(chains)
+        error = self.error()
         probs = self.probs()
         note = self.note() if busy else ""
         return Marginals(
             self.graph, probs, repr(self.settings),
             Status.SAMPLED if finished else Status.TIME_LIMIT, LogZ.ESTIMATE,
             iterations=sweeps, residuals=self.residuals,
-            timings={"iterate": time.perf_counter() - self.begin},
+            timings={"iterate": clock() - self.begin},
             error_estimate=error, note=note,
             state=TemperingState(
                 self.model, *self.counted, self.counts, chains,
@@ -331,12 +330,18 @@ class Ensembles:
         )  # fmt: skip
 
     def chain_probs(self) -> NDArray[np.float64]:
-        """Marginals by ensemble; of one that met nothing allowed, those of all together."""
+        """Marginals by ensemble, of those that met something allowed; or all together, one row."""
+        seen = self._seen()
+        if not seen.any():
+            return self.probs()[None]
         idle = np.repeat(is_idle(self.parts), self.graph._n_states)
-        totals = np.where(idle, self.first, self.totals)
-        empty = ~self._seen()
-        totals[empty] = np.where(idle, self.first, self.totals.sum(axis=0))
-        return _normalised(totals, self.graph)
+        return _normalised(np.where(idle, self.first, self.totals[seen]), self.graph)
+
+    def error(self) -> float | None:
+        """The largest standard error of a marginal, None from one ensemble alone."""
+        if self._seen().sum() < 2:
+            return None
+        return max(standard_error(self.chain_probs()) or 0.0, self.least_error)
 
     def probs(self) -> NDArray[np.float64]:
         idle = np.repeat(is_idle(self.parts), self.graph._n_states)
@@ -344,10 +349,22 @@ class Ensembles:
 
     def _seen(self) -> NDArray[np.bool_]:
         """Ensembles with something recorded of every variable."""
+        return self._recorded(self.totals)
+
+    def _recorded(self, totals: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Whether sums (..., sum S) have something of every variable, (...,).
+
+        A sweep may end allowed and yet have passed its first variables while it was not.
+        """
         if not self.graph.n_variables:
-            return np.ones(len(self.totals), dtype=bool)
-        sums = np.add.reduceat(self.totals, self.graph._offsets[:-1], axis=1)
-        return np.asarray((sums[:, ~is_idle(self.parts)] > 0).all(axis=1))
+            return np.ones(totals.shape[:-1], dtype=bool)
+        sums = np.add.reduceat(totals, self.graph._offsets[:-1], axis=-1)
+        return np.asarray((sums[..., ~is_idle(self.parts)] > 0).all(axis=-1))
+
+    @property
+    def least_error(self) -> float:
+        """What no error is below: few sweeps may count where the model forbids something."""
+        return 1.0 / (1.0 + float(self.valid[:, 1].sum())) if self.forbidden.size else 0.0
 
     def acceptance(self) -> NDArray[np.float64]:
         return self.accepted.sum(axis=0) / np.maximum(self.tries.sum(axis=0), 1)
@@ -358,6 +375,8 @@ class Ensembles:
         valid = self.valid[:, 1].sum() / max(1, self.valid[:, 0].sum())
         if valid < 0.5:
             said += f"; {valid:.0%} of sweeps ended in an allowed assignment"
+        if (n := int(self._seen().sum())) < self.settings.n_chains:
+            said += f"; only {n} of {self.settings.n_chains} ensembles met one"
         if trips < 2 * self.settings.n_chains:
             said += ": too few to have seen every mode; raise n_sweeps or n_replicas"
         return said

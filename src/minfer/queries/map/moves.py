@@ -16,6 +16,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.limits import clock
 from minfer.queries.map.flow import Ising, by_flow
 from minfer.queries.map.persistency import persistent
 from minfer.queries.map.problem import Problem
@@ -188,11 +189,9 @@ class Moves:
 
     def expansions(self, x: NDArray[np.int32], deadline: float) -> NDArray[np.int32]:
         """One round of expansions, each label in turn."""
-        import time
-
         labels = int(self.problem.cards.max())
         for label in self.rng.permutation(labels).tolist():
-            if time.perf_counter() > deadline:
+            if clock() > deadline:
                 break
             proposal = np.where(self.problem.cards > label, label, x).astype(np.int32)
             x = self.fuse(x, proposal)

@@ -14,7 +14,6 @@ The bound counts its own rounding, so it is above every score, not only nearly s
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,12 +21,15 @@ from numpy.typing import NDArray
 
 from minfer.conditioning import Conditioned
 from minfer.errors import ContradictionError, RefusedError
+from minfer.limits import clock
 from minfer.queries.map import toulbar
+from minfer.queries.map.draws import Draws
 from minfer.queries.map.dual import Dual
 from minfer.queries.map.flow import by_flow, ising
 from minfer.queries.map.moves import Moves
 from minfer.queries.map.persistency import persistent
-from minfer.queries.map.problem import Problem, lay_out
+from minfer.queries.map.problem import lay_out
+from minfer.solvers.exact import assignments, count_assignments
 
 #: Scores that differ by less are not told apart.
 TOLERANCE = 1e-8
@@ -37,6 +39,9 @@ _SMALL = 0.02  # seconds that the moves of a round take at least
 _HELD, _STILL = 2, 3  # moves that change nothing: then all may move, the walk begins elsewhere
 _WIDTHS = (8.0, 12.0, 15.0)  # log2 of the cells of blocks' largest cliques
 _MANY = 200  # variables from which expansions are tried
+_BEFORE_DRAWS = 2  # walks that stood still: then every other begins at a drawn assignment
+_DRAWN = 0.5
+_FEW = 1 << 16  # assignments that are enumerated if none was found that is possible
 _SEED = 20
 
 
@@ -60,12 +65,13 @@ def search(
     when nothing moves any more. Raises ContradictionError where that proves that nothing is
     possible, RefusedError where no possible assignment was found.
     """
-    return _Search(lay_out(model), deadline, gap).run(use_toulbar)
+    return _Search(model, deadline, gap).run(use_toulbar)
 
 
 class _Search:
-    def __init__(self, problem: Problem, deadline: float, gap: float) -> None:
-        self.problem = problem
+    def __init__(self, model: Conditioned, deadline: float, gap: float) -> None:
+        self.model = model
+        self.problem = problem = lay_out(model)
         self.deadline = deadline
         self.gap = gap
         self.tolerance = TOLERANCE + 4.0 * problem.slack / problem.scale
@@ -79,6 +85,9 @@ class _Search:
         self.begun = False  # whether there was one
         self.narrow = False  # whether it keeps to states in the running
         self.level, self.still = -math.inf, 0  # its score, and how long it has been so
+        self.tried = False  # to enumerate
+        self.draws: Draws | None = None  # made when they are first asked for
+        self.stood = 0  # how often a walk stood still
 
     # ------------------------------------------------------------ what is known
 
@@ -108,11 +117,11 @@ class _Search:
 
     @property
     def done(self) -> bool:
-        return self.upper - self.score <= max(self.tolerance, self.gap)
+        return self.score > -math.inf and self.upper - self.score <= max(self.tolerance, self.gap)
 
     @property
     def late(self) -> bool:
-        return time.perf_counter() > self.deadline
+        return clock() > self.deadline
 
     @property
     def cut(self) -> float:
@@ -179,11 +188,11 @@ class _Search:
         moves = Moves(p, self.rng)
         self.steps.append("dual ascent")
         batch, quiet, since = 1, 0, 0
-        sweeping, began = True, time.perf_counter()
+        sweeping, began = True, clock()
         share = began + 0.3 * (self.deadline - began) if short else self.deadline
         while not self.done and (dual.sweeps == 0 or not self.late):  # one round at least
             before = (self.upper, self.score)
-            start = time.perf_counter()
+            start = clock()
             if sweeping:
                 for _ in range(batch):
                     if not dual.sweep(self.cut):
@@ -197,10 +206,13 @@ class _Search:
                 moves.trees(x)
                 self.offer(x)
                 batch = min(2 * batch, 32)
-            spent = time.perf_counter() - start
+            spent = clock() - start
             if self.done or self.late:
                 break
             self._moves(dual, moves, max(spent, _SMALL))
+            if self.score == -math.inf and p.blocks and not self.tried:
+                self.tried = True
+                self._enumerate()
             better = self.score > before[1]
             if better and self.level < self.score * p.scale and not self.narrow:
                 self.walk = None  # go on from there
@@ -216,13 +228,13 @@ class _Search:
                 quiet += 1
             if self.deadline == math.inf and (quiet >= _QUIET_ROUNDS or dual.sweeps > _MOST_SWEEPS):
                 break
-            if time.perf_counter() > share and quiet >= 3:
+            if clock() > share and quiet >= 3:
                 break
 
     def _moves(self, dual: Dual, moves: Moves, seconds: float) -> None:
         """Go on with the walk of moves for some time; from somewhere else once it stands still."""
         p = self.problem
-        until = min(time.perf_counter() + seconds, self.deadline)
+        until = min(clock() + seconds, self.deadline)
         if self.walk is None:
             self.walk = self.x.copy() if self.score > -math.inf and self.begun else dual.rounded()
             self.begun = True
@@ -241,7 +253,7 @@ class _Search:
                 return
             moves.trees(x)
             level = moves.value(x)
-            if level > self.level + 1e-9 * abs(self.level):
+            if level > self.level + 1e-9 * abs(level):
                 self.level, self.still = level, 0
                 self.offer(x)
             else:
@@ -250,12 +262,22 @@ class _Search:
                 moves.release()
             if self.still >= self.patience:
                 self._elsewhere(dual, moves, x)
-            if time.perf_counter() > until:
+            if clock() > until:
                 return
 
     def _elsewhere(self, dual: Dual, moves: Moves, x: NDArray[np.int32]) -> None:
         """Begin the walk anew, at the best or at what the dual says, with states drawn or held."""
         p = self.problem
+        self.stood += 1
+        if self.stood == _BEFORE_DRAWS:
+            self.draws = Draws.of(p, self.model, _SEED)
+            self.steps += ["parallel tempering"] if self.draws is not None else []
+        if self.draws is not None and self.rng.random() < _DRAWN:
+            self.narrow = False
+            moves.relax()
+            x[:] = self.draws.next()
+            self.patience, self.level, self.still = _STILL, -math.inf, 0
+            return
         self.patience = _STILL * 2 ** min(int(self.rng.geometric(0.5)) - 1, 4)
         fewer = np.isneginf(dual.theta).sum() > np.isneginf(p.theta).sum()
         self.narrow = bool(fewer) and not self.narrow
@@ -281,11 +303,23 @@ class _Search:
         x[some] = np.where(drawn[some] == x[some], (x[some] + 1) % p.cards[some], drawn[some])
         moves.hold(some)
 
+    def _enumerate(self) -> None:
+        """All assignments, where they are few: what moves did not find possible may still be."""
+        graph = self.model.graph
+        if count_assignments(graph) > _FEW:
+            return
+        self.steps.append("enumeration")
+        for x, scores in assignments(graph):
+            at = int(np.argmax(scores))
+            if scores[at] > self.score:
+                self.x, self.score = x[at, self.problem.free].astype(np.int32), float(scores[at])
+        self.exhausted()
+
     def _prove(self) -> None:
         """Branch and bound by toulbar2, as long as there is time."""
         if self.problem.blocks or not toulbar.available():
             return
-        answer = toulbar.solve(self.problem, self.score, self.deadline - time.perf_counter())
+        answer = toulbar.solve(self.problem, self.score, self.deadline - clock())
         self.steps.append("toulbar2")
         if answer is None:
             return
