@@ -83,8 +83,8 @@ def fresh_messages(mesh: Mesh, blank: bool = False) -> Messages:
 
 
 def _largest_table(w: Wiring) -> int:
-    if len(w.tab) <= 64:  # as of label distances: not worth looking
-        return max(len(w.tab), 1)
+    if not len(w.tab):
+        return 1
     starts = np.append(w.fac[w.fac[:, 0] >= 0, 0], len(w.tab))  # in order; some share one
     return int(np.diff(starts).max(initial=1))
 

@@ -264,11 +264,11 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
     slots = int(ptr[-1])
     rev = np.empty(slots, dtype=np.uint32)
     slot = np.empty((slots // 2, 2), dtype=np.int32)
-    ends, done = np.zeros((n, 4), np.int32), 0
+    taken, near, done = np.zeros((n, 2), np.int32), np.zeros((n, 2), np.int32), 0
     for p in pairs:
-        k.pair_slots(p.group._scope, ptr, done, ends, rev, slot)
+        k.pair_slots(p.group._scope, ptr, done, taken, near, rev, slot)
         done += len(p.group)
-    del ends
+    del taken, near
     pair_ids = join([p.group._ids for p in pairs], np.int64)
     pair_scope = join([p.group._scope for p in pairs], np.int32).reshape(-1, 2)
     slot_rho = _NONE
@@ -578,8 +578,7 @@ def _general(
     fac[: len(toff), 0] = toff
     fac[: len(toff), 3:] = _codes(tables, [code for _, _, _, code in parts])
     gslot, fslot = np.empty((len(order), 4), i8), np.empty(len(order), i8)
-    pairs = all(g.arity == 2 for g in every)
-    general_slots(order, owner, position, flat.scope, model.graph._n_states, pairs, gslot, fslot)
+    general_slots(order, owner, position, flat.scope, model.graph._n_states, gslot, fslot)
     base, n_readers = sum(map(len, tables)), sum(map(len, readers))
     if n_readers:  # their messages lie in the order of their literals, after all others
         literals = fslot[flat.fptr[base] : flat.fptr[base + n_readers]]

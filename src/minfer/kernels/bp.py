@@ -50,7 +50,7 @@ from minfer.kernels.general import (
     visit_linear,
     visit_log,
 )
-from minfer.kernels.lean import greet, sweep_lean
+from minfer.kernels.lean import sweep_lean
 from minfer.kernels.tables import damped
 from minfer.kernels.wiring import (
     ARITY,
@@ -550,6 +550,7 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
                 w, watch.ways, s.gm, s.gm, s.bel, watch.work, np.int64(0), np.int64(n), forward,
                 np.bool_(True), watching, control[BLANK] != 0.0,
             )  # fmt: skip
+            control[BLANK] = 0.0
         for step in range(first, (2 if at_once else 1) if not lean else first):
             if step == 0 and watching and control[PHASE] < 0.0:
                 begin_watch(w, s, watch, log)
@@ -651,10 +652,6 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
             control[DONE] += 1.0
             if is_quiet(control, max(residuals[it], moved if damping > 0.0 else 0.0), damping):
                 control[PHASE] = -1.0
-        if lean and control[BLANK] != 0.0:
-            if it + 1 == n_sweeps or control[PHASE] != 0.0:
-                greet(w, watch.ways, s.gm, watch.work)  # the next to look is no sweep like this
-            control[BLANK] = 0.0
     return n_sweeps
 
 

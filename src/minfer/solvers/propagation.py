@@ -169,14 +169,12 @@ class Propagation:
                 if not len(s.gq):
                     self.messages = s._replace(gq=np.ones_like(s.gm))
         if room or self.mesh.wiring.field.size:
-            size = len(s.bel)  # of lean runs all are awake and written before anybody reads them
-            before = np.empty(size) if self.is_fresh else np.zeros(size)
+            before = np.zeros(len(s.bel))
         if not len(self.work):
             return watch_for(self.tol, *kept, before)
         from minfer.kernels.lean import lean_ways
 
-        ways = lean_ways(self.mesh.wiring, self.mesh.gowner)
-        return watch_for(self.tol, *kept, before, work=self.work, ways=ways)
+        return watch_for(self.tol, *kept, before, work=self.work, ways=lean_ways(self.mesh.wiring))
 
     @property
     def _machines(self) -> Machines | None:
