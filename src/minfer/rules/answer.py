@@ -77,7 +77,8 @@ class Answer:
         """Mean error that leaving factors out is estimated to cost; 0 where none was.
 
         By lazy grounding the mean difference of the last two answers, whose thresholds are ten
-        times apart; with one threshold alone, by how much summing what was left out moved it.
+        times apart, or by how much summing what was left out moved the last, if that is more; with
+        one threshold alone, the latter.
         """
         if self.lazily is not None:
             return self.lazily.error_estimate

@@ -74,7 +74,12 @@ class OpenLiteral:
     @property
     def false(self) -> str:
         """SQL of the probability that the literal is false, by the column ``p``."""
-        p = f"coalesce({self.alias}.p, 0)" if self.optional else f"{self.alias}.p"
+        return self.false_by("p")
+
+    def false_by(self, column: str) -> str:
+        """SQL of the probability that the literal is false, by a column of its atom's table."""
+        p = f"{self.alias}.{column}"
+        p = f"coalesce({p}, 0)" if self.optional else p
         return f"(1 - {p})" if self.positive else p
 
 

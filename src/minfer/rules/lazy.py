@@ -15,8 +15,12 @@ Marginals begin with priors, rules about single atoms and functional constraints
 kept. A second round selects with the marginals of the first and keeps both (selecting afresh drops
 what it has just satisfied). Then *summed bands*: first-order messages of what is not kept but has a
 gain above a lower threshold, added up by the database (``GROUP BY``) and put into the fields. No
-factor is built for them; it is the compensation of the method. In the end the threshold is lowered
-until two answers agree.
+factor is built for them; it is the compensation of the method. Summed once, they are messages of
+marginals that knew nothing of them; so with a tolerance they are summed again, from the marginals
+they led to (the band stays that of the kept factors alone, or it would be empty as soon as it has
+done its work), until they move nothing. In the end the threshold is lowered until two answers
+agree. Each selection is made with the marginals of kept factors alone, so that a lower threshold
+builds what a higher one only summed, and the two answers check each other.
 
 A hard rule has an infinite gain unless it is sure to hold. It is judged by the reverse divergence,
 -log(1 - u), and no divergence is reported then.
@@ -46,6 +50,7 @@ TOLERANCE = 1e-3  # mean difference of two answers that is good enough
 LOWER = 10.0  # the next threshold
 BAND = 100.0  # how far below the threshold messages are summed
 LEAST = 1e-9  # thresholds are not lowered further
+MAX_SUMS = 10  # times that a band is summed until it moves nothing
 MAX_SUMMED = 5_000_000  # merged groundings whose messages are summed outside the database
 AUTO_FROM = 2_000_000  # groundings from which lazy grounding may pay
 AUTO_RATIO = 20.0  # ... if there are so many for each row of the tables
@@ -431,6 +436,7 @@ class Selector:
         self.pieces: list[Piece] = []
         self.skipped: list[str] = []  # what no band could be summed of
         self._p: NDArray[np.float64] | None = None
+        self._m: NDArray[np.float64] | None = None
         self.possible, self.exact = 0.0, True
         hard_parts = [p for p in grounder.parts if not grounder.easy(p)]
         check_size(grounder, max_groundings, hard_parts)
@@ -525,14 +531,28 @@ class Selector:
     # ------------------------------------------------------------------ what is not built
 
     def sums(
-        self, p: NDArray[np.float64], kept: Kept, masks: Sequence[NDArray], threshold: float
+        self,
+        p: NDArray[np.float64],
+        kept: Kept,
+        masks: Sequence[NDArray],
+        threshold: float,
+        now: NDArray[np.float64] | None = None,
     ) -> NDArray[np.float64]:
         """First-order messages of what is not kept and has a gain of ``threshold`` or more.
 
-        As log-odds of each atom. Where no two bindings give the same factor the database adds up
-        all of them, and those of the kept ones are taken off again; the rest is merged here.
+        As log-odds of each atom. The gain is that under ``p``; messages are made of the same
+        probabilities or, where messages of the same factors are in them already, of ``now``: then
+        those of a factor's other atoms are taken without its own message (its cavity). Where no
+        two bindings give the same factor the database adds up all of them, and those of the kept
+        ones are taken off again; the rest is merged here.
         """
         self.set_p(p)
+        cavity = now is not None
+        if now is None:
+            now = p
+        elif self._m is None or not np.array_equal(now, self._m):
+            self.store.set_messages_p(now)
+            self._m = now.copy()
         out = np.zeros(self.store.n_atoms)
         self.skipped = []
         together: dict[At, list[Factors]] = {}
@@ -543,7 +563,7 @@ class Selector:
             part = self.grounder.parts[piece.part]
             rule = self.grounder.rules[part.rule]
             if piece.alone and not rule.plus:
-                self._sum_in_database(piece, interval, kept, p, out)
+                self._sum_in_database(piece, interval, kept, p, now, cavity, out)
                 continue
             conditions, tables = piece.within(*interval)
             blocks = list(self.grounder.clauses(
@@ -565,12 +585,12 @@ class Selector:
                 whole = whole.rows(~np.isin(mine, codes[: len(kept[at])]))
             w = self._weights_of(at, whole)
             good = gains(_all_false(whole.scope, whole.positive, p), w) >= threshold
-            _add_messages(whole.rows(good), w[good], p, out, 1.0)
+            _add_messages(whole.rows(good), w[good], now, out, 1.0, cavity)
         for block, mask in zip(self.dense, masks):
             w = block_weights(block, self.weights(block.rule))
             u = false_under(block, p)
             rows = np.flatnonzero(~mask & (gains(u, w) >= threshold))
-            _add_dense(block, rows, w, p, out)
+            _add_dense(block, rows, w, now, out, cavity)
         return out
 
     def _sum_in_database(
@@ -579,6 +599,8 @@ class Selector:
         interval: tuple[float, float],
         kept: Kept,
         p: NDArray[np.float64],
+        now: NDArray[np.float64],
+        cavity: bool,
         out: NDArray[np.float64],
     ) -> None:
         part, literals = self.grounder.parts[piece.part], piece.join.literals
@@ -586,12 +608,19 @@ class Selector:
         w = self._extremes(piece)[0]  # all factors have this one
         c = 1.0 if rule.hard else -math.expm1(-w)
         conditions, tables = piece.within(*interval)
-        columns = []
-        for k in range(len(literals)):
-            others = " * ".join(x.false for j, x in enumerate(literals) if j != k) or "1.0"
+        chances = [x.false_by("m" if cavity else "p") for x in literals]
+
+        def message(k: int, false: Sequence[str]) -> str:
+            others = " * ".join(f for j, f in enumerate(false) if j != k)
             value = f"1 - {c!r} * {others}"
-            value = f"greatest({value}, {_FLOOR!r})" if w > _SOFT / 2 else value
-            columns.append(f"sum(ln({value})) as m{k}")
+            return f"greatest({value}, {_FLOOR!r})" if w > _SOFT / 2 else f"({value})"
+
+        if cavity:
+            chances = [
+                f"({f} / greatest({f} + (1 - {f}) * {message(k, chances)}, 1e-300))"
+                for k, f in enumerate(chances)
+            ]
+        columns = [f"sum(ln({message(k, chances)})) as m{k}" for k in range(len(literals))]
         ids = [f"{x.alias}.id" for x in literals]
         rows = ", ".join(f"{i} as i{k}" for k, i in enumerate(ids))
         sets = ", ".join(f"({i})" for i in ids)
@@ -610,7 +639,7 @@ class Selector:
             u = _all_false(mine.scope, mine.positive, p)
             inside = (u >= interval[0]) & (u <= interval[1])
             some = mine.rows(inside)
-            _add_messages(some, np.full(len(some), w), p, out, -1.0)
+            _add_messages(some, np.full(len(some), w), now, out, -1.0, cavity)
 
     # ------------------------------------------------------------------ the graph
 
@@ -645,18 +674,25 @@ def _add_messages(
     p: NDArray[np.float64],
     out: NDArray[np.float64],
     times: float,
+    cavity: bool,
 ) -> None:
-    """Add clauses' messages, as log-odds of their atoms."""
+    """Add clauses' messages, as log-odds of their atoms; ``cavity``: they are in ``p`` already."""
     positive = factors.positive.tolist()
     q = [1 - p[factors.scope[:, a]] if yes else p[factors.scope[:, a]]
          for a, yes in enumerate(positive)]  # fmt: skip
     hard = np.isinf(w)
-    for a, yes in enumerate(positive):
+
+    def message_to(a: int, q: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
         others = np.ones(len(factors))
         for b in range(len(positive)):
             if b != a:
                 others *= q[b]
-        message = _log_message(w, others, hard)
+        return _log_message(w, others, hard)
+
+    if cavity:
+        q = [x / np.maximum(x + (1 - x) * _exp(message_to(a, q)), 1e-300) for a, x in enumerate(q)]
+    for a, yes in enumerate(positive):
+        message = message_to(a, q)
         sign = -times if yes else times
         out += np.bincount(factors.scope[:, a], sign * message, minlength=len(out))
 
@@ -682,20 +718,42 @@ def _add_dense(
     w: NDArray[np.float64],
     p: NDArray[np.float64],
     out: NDArray[np.float64],
+    cavity: bool,
 ) -> None:
     """Messages of formulas that are no clauses: P(false) with the atom true, and false."""
     if not len(rows):
         return
     some = replace(block, scope=block.scope[rows], count=None, key=None)
     w, hard = w[rows], np.isinf(w[rows])
-    extended = np.concatenate([p, [0.0, 1.0]])
-    for a in range(some.scope.shape[1]):
-        logs = []
-        for state in (0, 1):
-            scope = some.scope.copy()
-            scope[:, a] = len(p) + state
-            logs.append(_log_message(w, false_under(replace(some, scope=scope), extended), hard))
-        out += np.bincount(some.scope[:, a], logs[1] - logs[0], minlength=len(out))
+    # a chance for each place of each factor, and those of an atom that is false, or true
+    places = np.arange(some.scope.size).reshape(some.scope.shape)
+
+    def messages(chances: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+        extended = np.concatenate([chances.ravel(), [0.0, 1.0]])
+        found = []
+        for a in range(places.shape[1]):
+            logs = []
+            for state in (0, 1):
+                scope = places.copy()
+                scope[:, a] = places.size + state
+                here = false_under(replace(some, scope=scope), extended)
+                logs.append(_log_message(w, here, hard))
+            found.append(logs[1] - logs[0])
+        return found
+
+    chances = p[some.scope]
+    found = messages(chances)
+    if cavity:
+        for a, message in enumerate(found):
+            x = chances[:, a].copy()
+            chances[:, a] = x / np.maximum(x + (1 - x) * _exp(message), 1e-300)
+        found = messages(chances)
+    for a, message in enumerate(found):
+        out += np.bincount(some.scope[:, a], message, minlength=len(out))
+
+
+def _exp(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.exp(np.minimum(x, 700.0))
 
 
 # ---------------------------------------------------------------------- inference
@@ -715,7 +773,8 @@ class Lazily:
     thresholds, differences, largest : by threshold, how far the answer was from the one before it
         (mean and largest difference over atoms that are not known)
     tolerance : the mean difference that was asked for; None: one threshold alone
-    agreed : whether two answers agreed to it; None where not asked
+    agreed : whether two answers agreed to it, and sums moved the last by no more than half of it;
+        None where not asked
     moved : mean change of the probabilities by the last sums of messages
     hard : whether hard rules were selected by the reverse divergence
     notes : what could not be done
@@ -740,8 +799,8 @@ class Lazily:
 
     @property
     def error_estimate(self) -> float:
-        """Mean difference of the last two answers, or by how much the last sums moved them."""
-        return self.differences[-1] if self.differences else self.moved
+        """Mean difference of the last two answers; or, if more, how far the last sums moved it."""
+        return max(self.differences[-1], self.moved) if self.differences else self.moved
 
     def __str__(self) -> str:
         most = "" if self.exact else "at most "
@@ -771,7 +830,7 @@ def infer_lazily(
     threshold: float | None = None,
     tolerance: float | None = None,
     rounds: int = 2,
-    sums: int = 1,
+    sums: int | None = None,
     max_groundings: float = math.inf,
     rough: Callable[..., Any] | None = None,
 ) -> tuple[Any, Lazily]:
@@ -785,12 +844,14 @@ def infer_lazily(
         Lower the threshold tenfold until two answers differ by no more on average. Without a
         threshold 1e-3
     rounds : selections at the first threshold, each with the marginals of the one before it
-    sums : how often messages of what is not kept are summed, at each threshold; 0: not
+    sums : how often messages of what is not kept are summed, at each threshold; 0: not. By default
+        once, or with a tolerance until they move the answer by no more than half of it
     rough : solver of rounds before the last
     """
     if threshold is None and tolerance is None:
         tolerance = TOLERANCE
     gamma = THRESHOLD if threshold is None else threshold
+    most = sums if sums is not None else 1 if tolerance is None else MAX_SUMS
     selector = Selector(grounder, max_groundings)
     how = Lazily(gamma, gamma / BAND, possible=selector.possible, exact=selector.exact)
     how.tolerance = tolerance
@@ -799,7 +860,7 @@ def infer_lazily(
     kept: Kept = {}
     seed = build(grounder.store, grounder, selector.grounding(kept, masks))
     start = (rough or solver)(seed.graph)
-    p = _true(start)
+    own = _true(start)  # what the kept factors say, without sums
     free = np.isfinite(seed.log_odds)
     before: NDArray[np.float64] | None = None
     marginals, last = start, None
@@ -807,7 +868,7 @@ def infer_lazily(
         n = -1
         for _ in range(rounds if before is None else 1):
             try:
-                new, more = selector.select(p, gamma)
+                new, more = selector.select(own, gamma)
             except RefusedError:
                 if before is None:
                     raise
@@ -822,19 +883,21 @@ def infer_lazily(
                 break
             n = now
             grounding, model = selector.model(kept, masks)
-            marginals = (rough if rough is not None and sums else solver)(model.graph)
-            p = _true(marginals)
-        how.moved = 0.0
-        for _ in range(sums):
+            marginals = (rough if rough is not None and most else solver)(model.graph)
+            own = _true(marginals)
+        p, how.moved = own, 0.0
+        for k in range(most):
             delta = np.zeros((grounder.store.n_atoms, 2))
-            delta[:, 1] = selector.sums(p, kept, masks, gamma / BAND)
+            delta[:, 1] = selector.sums(own, kept, masks, gamma / BAND, p if k else None)
             delta[~np.isfinite(model.log_odds)] = 0.0
             tilted = model.graph.tilt(delta.ravel())
             marginals = solver(tilted, start=marginals)
             then = _true(marginals)
             how.moved = float(np.abs(then - p)[free].mean()) if free.any() else 0.0
             p = then
-        how.threshold, how.band = gamma, gamma / BAND if sums else gamma
+            if tolerance is not None and how.moved <= tolerance / 2:
+                break
+        how.threshold, how.band = gamma, gamma / BAND if most else gamma
         how.kept, how.grounding, how.model = model.graph.n_factors, grounding, model
         how.thresholds.append(gamma)
         if selector.skipped:
@@ -849,7 +912,8 @@ def infer_lazily(
             how.largest.append(0.0)
         if tolerance is None:
             return last, how
-        if how.differences and how.differences[-1] <= tolerance:
+        still = most == 0 or how.moved <= tolerance / 2
+        if how.differences and how.differences[-1] <= tolerance and still:
             how.agreed = True
             return last, how
         if gamma / LOWER < LEAST:

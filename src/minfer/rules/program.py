@@ -403,7 +403,8 @@ class Rules:
             average. 1e-3 where neither is given.
         settings
             Of :func:`minfer.infer`, with an objective: ``compensate``, ``refreshes``, ``score``...
-            Of lazy grounding: ``rounds`` (2) of selection and ``sums`` (1) of what is left out.
+            Of lazy grounding: ``rounds`` (2) of selection and ``sums`` of what is left out (1;
+            with a tolerance as many as it takes, 10 at most).
         """
         began = time.perf_counter()
         if self._lazily(objective, grounding, threshold, tolerance):
@@ -484,9 +485,10 @@ class Rules:
         for name in settings:
             if name not in ("rounds", "sums"):
                 raise SettingsError(f"infer: {name}= is no setting of lazy grounding")
-        rounds, sums = settings.get("rounds", 2), settings.get("sums", 1)
+        rounds, sums = settings.get("rounds", 2), settings.get("sums")
         check_whole("rounds", rounds, 1)
-        check_whole("sums", sums, 0)
+        if sums is not None:
+            check_whole("sums", sums, 0)
         rough = None
         if solver is None:
             solver, rough = BeliefPropagation(tol=1e-5), BeliefPropagation(tol=1e-3)

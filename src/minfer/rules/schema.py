@@ -40,7 +40,7 @@ from minfer.rules.formulas import (
     variables_of,
 )
 from minfer.rules.parse import Rule
-from minfer.rules.tables import Raw, named, quoted
+from minfer.rules.tables import Raw, columns_of, named, quoted
 from minfer.states import near_names
 from minfer.words import counted, visible
 
@@ -714,7 +714,7 @@ class Store:
     def _mirror(self, predicate: Predicate) -> None:
         """The table of a symmetric predicate, both ways round."""
         if predicate.symmetric and predicate.open:
-            a, rest = predicate.atoms, "id, field, p, known"
+            a, rest = predicate.atoms, "* exclude (a0, a1)"
             self.con.execute(
                 f"create or replace table {predicate.table} as select a0, a1, {rest} from {a} "
                 f"union all select a1 as a0, a0 as a1, {rest} from {a} where a0 <> a1"
@@ -751,6 +751,10 @@ class Store:
         """Replace the column ``field`` of all atoms, by their ids."""
         self._replace_column("field", log_odds)
 
+    def set_messages_p(self, probabilities: ArrayLike) -> None:
+        """Replace the column ``m`` of all atoms, or add it: what messages are made of."""
+        self._replace_column("m", probabilities)
+
     def _replace_column(self, column: str, values: ArrayLike) -> None:
         numbers = real_numbers(values, column).astype(np.float64)
         if numbers.shape != (self.n_atoms,):
@@ -760,9 +764,11 @@ class Store:
             ids = np.arange(p.first, p.first + p.n, dtype=np.int32)
             self.con.register("replacing", {"id": ids, "x": part})
             new = self.fresh("atoms")
+            there = column in columns_of(self.con, p.atoms)
+            every = f"a.* replace (q.x as {column})" if there else f"a.*, q.x as {column}"
             self.con.execute(
-                f"create table {new} as select a.* replace (q.x as {column}) from {p.atoms} a join "
-                "replacing q on q.id = a.id order by a.id"
+                f"create table {new} as select {every} from {p.atoms} a join replacing q on "
+                "q.id = a.id order by a.id"
             )
             self.con.unregister("replacing")
             self.con.execute(f"drop table {p.atoms}")
