@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
@@ -24,6 +25,7 @@ from minfer import (
     ModelError,
     RefusedError,
     Rules,
+    SettingsError,
 )
 
 
@@ -379,6 +381,8 @@ BAD = [
     ("no table", lambda: base().closed("b", 3), ModelError, "a table is"),
     ("ragged", lambda: base().closed("b", [("A", "B"), ("C",)]), ModelError, "row 1 has 1"),
     ("memory", lambda: Rules(memory_limit="much").open("a", ["T"]), ModelError, "memory_limit"),
+    ("memory in numbers", lambda: Rules(memory_limit=2).open("a", ["T"]), SettingsError,  # type: ignore[arg-type]
+     "memory_limit is a text with a unit, as '2GB', not 2"),
 ]  # fmt: skip
 
 
@@ -387,6 +391,65 @@ def test_bad_input_is_named(make, error, text):
     with pytest.raises(error) as caught:
         make().infer()
     assert text in str(caught.value), str(caught.value)
+
+
+CSV = [
+    ("long row at the end", "a,b\n1,2\n3,4\n5,6,7\n", "line 4: 3 values, but the header has 2"),
+    ("long row", "a,b\n1,2\n3,4,5\n6,7\n8,9\n", "line 3: 3 values, but the header has 2"),
+    ("short row", "a,b\n1,2\n3\n4,5\n", "line 3: 1 value, but the header has 2"),
+    ("title above", "people\na,b\n1,2\n", "line 2: 2 values, but the header has 1"),
+    ("open quote", 'a,b\n1,2\n"3,4\n5,6\n', "line 3: a quote"),
+    ("open quote in the header", '"a,b\n1,2\n', "line 1: a quote"),
+    ("text after a quote", 'a,b\n1,2\n"x"y,3\n', "line 3: a quote"),
+    ("empty", "", "line 1: there is no header"),
+    ("blank", "\n\n", "line 1: there is no header"),
+    ("numbers for a header", "1,2\n3,4\n", "line 1: there is no header"),
+    ("a column without a name", "a,,c\n1,2,3\n", "line 1: column 2 has no name"),
+    ("one name twice", "a,a\n1,2\n", "two columns are called 'a'"),
+    ("other letters", b"a,b\n1,\xe9\n", "line 2: this is not UTF-8"),
+    ("binary", b"a\0b\n1\0,2\n", "zero bytes"),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), [x[1:] for x in CSV], ids=[x[0] for x in CSV])
+def test_malformed_csv_is_an_error_that_names_file_and_line(tmp_path, text, words):
+    path = tmp_path / "t.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(FormatError, match="t.csv") as caught:
+        Rules().open("a", path).infer()
+    assert words in str(caught.value), str(caught.value)
+    assert "\n" not in str(caught.value)
+    with gzip.open(tmp_path / "z.csv.gz", "wb") as file:
+        file.write(path.read_bytes())
+    with pytest.raises(FormatError, match="z.csv.gz"):
+        Rules().open("a", tmp_path / "z.csv.gz").infer()
+
+
+def test_csv_is_read_as_it_is_written(tmp_path):
+    def read(text, name="t.csv", **settings):
+        (tmp_path / name).write_bytes(text.encode())
+        table = Rules().open("a", tmp_path / name, **settings).infer()["a"]
+        return {k: sorted(map(str, v)) for k, v in table.items() if k != "probability"}
+
+    wanted = {"a": ["1", "3"], "b": ["2", "4"]}
+    for text in ("a,b\n1,2\n3,4\n", "a;b\r\n1;2\r\n3;4\r\n", "\ufeffa|b\n1|2\n3|4",
+                 "a\tb\n1\t2\n\n3\t4\n", 'a,"b"\n1,2\n"3",4\n', " a , b\n1,2\n3,4\n"):  # fmt: skip
+        assert read(text) == wanted, text
+    assert read("a\tb\n1\t2\n3\t4\n", "t.tsv") == wanted
+    assert read("name,note\nanna,x;y\nbob,u;v\n")["note"] == ["u;v", "x;y"]
+    assert read("a\n#1\nx\n") == {"a": ["#1", "x"]}
+    assert read('a,b\n"1\n2","x""y"\n') == {"a": ["1\n2"], "b": ['x"y']}
+    with pytest.raises(ModelError, match="no column"):
+        read("anna,bob\nbob,carl\n", columns=("a", "b"))
+    (tmp_path / "lake").mkdir()
+    for name, text in (("0.csv", "a,b\n1,2\n"), ("1.csv", "a,b\n3,4\n")):
+        (tmp_path / "lake" / name).write_text(text)
+    assert sorted(Rules().open("a", tmp_path / "lake" / "*.csv").infer()["a"]["a"]) == ["1", "3"]
+    (tmp_path / "lake" / "2.csv").write_text("b,a\n5,6\n")
+    with pytest.raises(FormatError, match=r"2\.csv: line 1: its columns are b, a"):
+        Rules().open("a", tmp_path / "lake" / "*.csv").infer()
+    with pytest.raises(FormatError, match="no such file"):
+        Rules().open("a", tmp_path / "lake" / "*.tsv").infer()
 
 
 @pytest.mark.parametrize(

@@ -118,15 +118,16 @@ def open_cases(path: PathLike) -> Iterator[Cases]:
         yield Cases(name, names, lambda c, n: read(data, name, names, separator, c, n))
 
 
-def csv_header(name: str, line: bytes) -> tuple[list[str], str]:
-    """The names of the columns, and the separator."""
+def csv_header(name: str, line: bytes, separator: str | None = None) -> tuple[list[str], str]:
+    """The names of the columns, and the separator, guessed where it is not given."""
     try:
         text = line.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError:
         raise FormatError(f"{name}: line 1: the header is not UTF-8") from None
     if not text.strip():
         raise FormatError(f"{name}: line 1: there is no header with the names of the columns")
-    separator = max(",;\t", key=text.count)
+    if separator is None:
+        separator = max(",;\t", key=text.count)
     names = next(csv.reader([text], delimiter=separator))
     return [n.strip() for n in names], separator
 

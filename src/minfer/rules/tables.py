@@ -7,16 +7,24 @@ Python's own module, so that no extension need be fetched.
 
 from __future__ import annotations
 
+import glob
+import gzip
 import os
+import re
 import sqlite3
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from minfer.errors import FormatError, ModelError, RefusedError
-from minfer.words import visible
+from minfer.errors import FormatError, ModelError, RefusedError, SettingsError
+from minfer.io.text import check_text
+from minfer.prediction.files import csv_header
+from minfer.words import counted, visible
+
+_LONGEST_HEADER = 1 << 20  # bytes
 
 
 class Raw(NamedTuple):
@@ -54,6 +62,10 @@ def connect(memory_limit: str | None = None, threads: int = 1) -> Database:
     con.execute("set preserve_insertion_order = true")
     con.execute("set enable_progress_bar = false")
     if memory_limit is not None:
+        if not isinstance(memory_limit, str):
+            raise SettingsError(
+                f"memory_limit is a text with a unit, as '2GB', not {memory_limit!r}"
+            )
         try:
             con.execute(f"set memory_limit = {quoted(memory_limit)}")
         except duckdb.Error as error:
@@ -108,7 +120,7 @@ def load(con: Any, name: str, source: Any, what: str, width: int | None = None) 
             con.register(name, _of_values(source, what, width))
         return Raw(name, columns_of(con, name), kind)
     except duckdb.Error as error:
-        raise FormatError(f"{what}: {str(error).splitlines()[0]}") from None
+        raise FormatError(f"{what}: {_problem(error, source)}") from None
 
 
 def _is_path(value: Any) -> bool:
@@ -120,17 +132,91 @@ def _is_path(value: Any) -> bool:
 
 def _of_file(path: str, what: str) -> str:
     bare = path.lower().removesuffix(".gz")
-    if "*" not in path and not os.path.exists(path):
+    files = sorted(glob.glob(path)) if "*" in path else [path]
+    if not files or not os.path.exists(files[0]):
         raise FormatError(f"{what}: cannot read {visible(path)}: there is no such file")
     if bare.endswith(".parquet"):
         return f"select * from read_parquet({quoted(path)})"
-    if bare.endswith((".csv", ".tsv", ".txt")):
-        tab = ", delim = '\t'" if bare.endswith(".tsv") else ""
-        return f"select * from read_csv({quoted(path)}, header = true, all_varchar = true{tab})"
-    raise FormatError(
-        f"{what}: {visible(path)} is neither .csv, .tsv (.gz) nor .parquet; a table of a database "
-        "is given as ('file.duckdb', 'table')"
+    if not bare.endswith((".csv", ".tsv", ".txt")):
+        raise FormatError(
+            f"{what}: {visible(path)} is neither .csv, .tsv (.gz) nor .parquet; a table of a "
+            "database is given as ('file.duckdb', 'table')"
+        )
+    names, separator = _header(files[0], what)
+    for other in files[1:]:
+        found = _header(other, what)
+        if found != (names, separator):
+            raise FormatError(
+                f"{what}: {visible(other)}: line 1: its columns are {visible(', '.join(found[0]))}"
+                f", those of {visible(files[0])} {visible(', '.join(names))}"
+            )
+    listed = ", ".join(f"{quoted(n)}: 'varchar'" for n in names)
+    every = ", ".join(map(quoted, files))
+    # nothing is left to guess: a sniffer makes some table of whatever there is
+    return (
+        f"select * from read_csv([{every}], auto_detect = false, header = true, delim = "
+        f"{quoted(separator)}, quote = '\"', escape = '\"', columns = {{{listed}}}, "
+        "strict_mode = true, null_padding = false)"
     )
+
+
+def _header(path: str, what: str) -> tuple[list[str], str]:
+    """The names of a CSV file's columns, and its separator."""
+    place = f"{what}: {visible(path)}"
+    opened: Any = gzip.open if path.lower().endswith(".gz") else open
+    try:
+        with opened(path, "rb") as file:
+            line = file.readline(_LONGEST_HEADER)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise FormatError(f"{what}: cannot read {visible(path)}: {reason}") from None
+    check_text(place, line)
+    names, separator = csv_header(place, line)
+    if path.lower().removesuffix(".gz").endswith(".tsv"):
+        names, separator = csv_header(place, line, "\t")
+    elif len(names) == 1 and "|" in names[0]:
+        names, separator = csv_header(place, line, "|")
+    if line.count(b'"') % 2:
+        raise FormatError(f"{place}: line 1: a quote that does not end")
+    if all(_is_number(n) for n in names):
+        raise FormatError(
+            f"{place}: line 1: there is no header with the names of the columns, but numbers"
+        )
+    if "" in names:
+        raise FormatError(f"{place}: line 1: column {names.index('') + 1} has no name")
+    twice = [n for n in names if [m.lower() for m in names].count(n.lower()) > 1]
+    if twice:
+        raise FormatError(f"{place}: line 1: two columns are called {visible(twice[0])!r}")
+    return names, separator
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _problem(error: Exception, source: Any) -> str:
+    """What the database says of a table, in one line."""
+    text = str(error)
+    line = re.search(r"CSV Error on Line: (\d+)", text)
+    if line is None:
+        return text.splitlines()[0]
+    file = re.search(r"^  file = (.*)$", text, re.MULTILINE)
+    path = file.group(1) if file else os.fspath(source)
+    place = f"{visible(path)}: line {int(line.group(1)):,}: "
+    widths = re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", text)
+    if widths is not None:
+        wanted, found = (int(x) for x in widths.groups())
+        return f"{place}{counted(found, 'value')}, but the header has {counted(wanted, 'column')}"
+    if "unterminated quote" in text:
+        return f"{place}a quote that does not end, or text after its end"
+    if "utf-8" in text.lower():
+        return f"{place}this is not UTF-8"
+    words = [x for x in text.splitlines()[1:] if x and not x.startswith("Original Line")]
+    return place + (words[0] if words else text.splitlines()[0])
 
 
 def _of_database(con: Any, name: str, path: str, table: str, what: str) -> None:
