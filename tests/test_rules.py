@@ -415,13 +415,13 @@ CSV = [
 def test_malformed_csv_is_an_error_that_names_file_and_line(tmp_path, text, words):
     path = tmp_path / "t.csv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(FormatError, match="t.csv") as caught:
+    with pytest.raises(FormatError, match=r"t\.csv") as caught:
         Rules().open("a", path).infer()
     assert words in str(caught.value), str(caught.value)
     assert "\n" not in str(caught.value)
     with gzip.open(tmp_path / "z.csv.gz", "wb") as file:
         file.write(path.read_bytes())
-    with pytest.raises(FormatError, match="z.csv.gz"):
+    with pytest.raises(FormatError, match=r"z\.csv\.gz"):
         Rules().open("a", tmp_path / "z.csv.gz").infer()
 
 

@@ -19,8 +19,9 @@ factor is built for them; it is the compensation of the method. Summed once, the
 marginals that knew nothing of them; so with a tolerance they are summed again, from the marginals
 they led to (the band stays that of the kept factors alone, or it would be empty as soon as it has
 done its work), until they move nothing. In the end the threshold is lowered until two answers
-agree. Each selection is made with the marginals of kept factors alone, so that a lower threshold
-builds what a higher one only summed, and the two answers check each other.
+agree. At each of them selection begins anew, with the first marginals and then with those of kept
+factors alone, so that a lower threshold builds what a higher one only summed, and the two answers
+check each other.
 
 A hard rule has an infinite gain unless it is sure to hold. It is judged by the reverse divergence,
 -log(1 - u), and no divergence is reported then.
@@ -843,7 +844,7 @@ def infer_lazily(
     tolerance : float, optional
         Lower the threshold tenfold until two answers differ by no more on average. Without a
         threshold 1e-3
-    rounds : selections at the first threshold, each with the marginals of the one before it
+    rounds : selections at each threshold, each with the marginals of the one before it
     sums : how often messages of what is not kept are summed, at each threshold; 0: not. By default
         once, or with a tolerance until they move the answer by no more than half of it
     rough : solver of rounds before the last
@@ -860,13 +861,13 @@ def infer_lazily(
     kept: Kept = {}
     seed = build(grounder.store, grounder, selector.grounding(kept, masks))
     start = (rough or solver)(seed.graph)
-    own = _true(start)  # what the kept factors say, without sums
+    first = _true(start)
     free = np.isfinite(seed.log_odds)
     before: NDArray[np.float64] | None = None
     marginals, last = start, None
     while True:
-        n = -1
-        for _ in range(rounds if before is None else 1):
+        n, own = -1, first  # what kept factors say, without sums
+        for _ in range(rounds):
             try:
                 new, more = selector.select(own, gamma)
             except RefusedError:
