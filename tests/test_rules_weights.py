@@ -414,3 +414,17 @@ def test_bad_input_is_named(make, error, text):
     with pytest.raises(error) as caught:
         make()
     assert text in str(caught.value), str(caught.value)
+
+
+def test_weights_that_labels_do_not_bound_have_not_converged():
+    rules = Rules().open("s", list("ABCD"), types=("t",)).open("c", list("ABCD"), types=("t",))
+    rules.rule("s(x) => c(x)").rule("s(x)").rule("c(x)")
+    labels = {"s": ["A", "B"], "c": ["A"]}  # nobody has c without s
+    learned = rules.learn(labels, prior=None)
+    assert learned.status == "diverging"
+    assert "give a prior" in learned.advice
+    assert rules.learn(labels, prior=2.0).converged
+    bounded = {"s": ["A", "B"], "c": ["A", "C"]}
+    assert rules.learn(bounded, prior=None).converged
+    one = Rules().open("a", list("ABC"), types=("t",)).rule("a(x)")
+    assert one.learn({"a": list("ABC")}, prior=None).status == "diverging"

@@ -738,7 +738,7 @@ class Pseudolikelihood:
 def _by_counts(
     data: list[_Labelled], weights: _Weights, prior: float | None, start: Learned | None
 ) -> tuple[NDArray[np.float64], float, str, str]:
-    from minfer.learn.lbfgs import minimise
+    from minfer.learn.lbfgs import Minimum, minimise
 
     parts = [Pseudolikelihood(d) for d in data]
     width = len(weights.columns)
@@ -749,21 +749,27 @@ def _by_counts(
     mean, precision = weights.mean(), 0.0 if prior is None else prior**-2.0
     n = sum(d.n_labels for d in data)
 
-    def objective(w: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        away = w - mean
-        value, gradient = 0.5 * precision * float(away @ away), precision * away
-        for part in parts:
-            v, g = part(w)
-            value, gradient = value + v, gradient + g
-        return value / n, gradient / n
+    def least(precision: float, x: NDArray[np.float64]) -> Minimum:
+        def objective(w: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+            away = w - mean
+            value, gradient = 0.5 * precision * float(away @ away), precision * away
+            for part in parts:
+                v, g = part(w)
+                value, gradient = value + v, gradient + g
+            return value / n, gradient / n
+
+        return minimise(objective, x, epsilon=1e-7, delta=1e-13, memory=20, max_iterations=2000)
 
     begin = weights.started(start)
-    found = minimise(
-        objective, mean.copy() if begin is None else begin, epsilon=1e-7, delta=1e-13, memory=20,
-        max_iterations=2000,
-    )  # fmt: skip
-    good = found.gradient <= 1e-5 and np.abs(found.x).max() < 50
-    status = "converged" if good else "diverging" if np.abs(found.x).max() >= 50 else "stalled"
+    found = least(precision, mean.copy() if begin is None else begin)
+    endless = np.abs(found.x).max() >= 50
+    if prior is None and not endless:
+        # an optimum at infinity looks like one when the gradient is small; but a prior ten times as
+        # wide lets weights go on by the logarithm of a hundred, where labels bound them by nothing
+        narrow, wide = (least(scale**-2.0, mean.copy()).x for scale in (1e2, 1e3))
+        endless = np.abs(wide - narrow).max() > 1.0
+    good = found.gradient <= 1e-5 and not endless
+    status = "converged" if good else "diverging" if endless else "stalled"
     advice = "" if good else "the labels do not bound the weights: give a prior"
     loss = sum(part(found.x)[0] for part in parts) / n
     return found.x, loss, status, advice
