@@ -393,6 +393,30 @@ def test_bad_input_is_named(make, error, text):
     assert text in str(caught.value), str(caught.value)
 
 
+def test_counts_of_a_plan_are_those_of_grounding_or_at_most():
+    exact = 0
+    for seed in range(60):
+        program = oracle.program_of(oracle.draw_case(seed), unbound="domain")
+        try:
+            bindings = program.ground().bindings
+        except ContradictionError:
+            continue
+        for planned, n in zip(program.plan().rules, bindings):
+            assert planned.groundings >= n, (seed, planned, n)
+            assert not planned.exact or planned.groundings == n, (seed, planned, n)
+            exact += planned.exact
+    assert exact > 50
+    program = Rules(unbound="domain").open("s", list("ABC"), types=("t",))
+    program.closed("c", list("AB"), types=("t",)).evidence("s(A)")
+    program.open("f", [("A", "B"), ("B", "C")], types=("t", "t")).evidence("f(A, B)")
+    for text in ("s(+x)", "c(x)", "c(x) ^ s(x)", "c(x) v s(x)", "EXIST y f(x, y)", "s(x) <=> c(x)",
+                 "f(x, y) => (s(x) <=> s(y))", "c(x) ^ c(y) => x = y"):  # fmt: skip
+        program.rule(text, weight=1.0)
+    for planned, n in zip(program.plan().rules, program.ground().bindings):
+        assert planned.groundings >= n, planned
+        assert not planned.exact or planned.groundings == n, (planned, n)
+
+
 CSV = [
     ("long row at the end", "a,b\n1,2\n3,4\n5,6,7\n", "line 4: 3 values, but the header has 2"),
     ("long row", "a,b\n1,2\n3,4,5\n6,7\n8,9\n", "line 3: 3 values, but the header has 2"),

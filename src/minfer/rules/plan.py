@@ -149,9 +149,11 @@ def count_part(
         ]  # fmt: skip
     else:
         sizes = [grounder.store.domain(builder.classes[v])[1] for v in grounder.free(part)]
-        return float(math.prod(sizes)), True, "written out"
-    total, exact = 0.0, True
+        return float(math.prod(sizes)), False, "written out"
+    total, exact = 0.0, kind != "long clause"  # whether one is decided takes all its atoms
     for join in joins:
+        if kind == "clause" and not join.literals:
+            continue  # the tables decide it
         n = quick_bound(grounder.store, join)
         sure = False
         if n > enough:
@@ -161,8 +163,9 @@ def count_part(
                 n = float(grounder.store.con.one(join.count_sql())[0])
                 sure = True
         total, exact = total + n, exact and sure
-    if kind == "table" and len(joins) > 1:
-        exact = False
+    if kind == "table":
+        known = any(x.may_be_known or x.optional for join in joins for x in join.literals)
+        exact = exact and len(joins) == 1 and not known
     return total, exact, kind
 
 
@@ -207,7 +210,8 @@ def _sizes(store: Store) -> dict[str, int]:
 
 def summed_bound(store: Store, join: Join) -> tuple[float, bool]:
     """Sums of counts along the join; whether nothing was left out on the way."""
-    exact = not join.conditions
+    known = all(x.optional or x.may_be_known for x in join.literals)  # evidence may decide it
+    exact = not join.conditions and not known
     left: list[tuple[frozenset[str], str]] = []
     factor = 1.0
     inner = [s for s in join.sources if not s.left]
