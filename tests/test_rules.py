@@ -27,6 +27,8 @@ from minfer import (
     Rules,
     SettingsError,
 )
+from minfer.rules.explain import _push
+from minfer.rules.model import block_weights, weight_of
 
 
 def compare(seed: int, **settings) -> str:
@@ -391,6 +393,62 @@ def test_bad_input_is_named(make, error, text):
     with pytest.raises(error) as caught:
         make().infer()
     assert text in str(caught.value), str(caught.value)
+
+
+def test_reasons_of_equivalences_name_the_values():
+    program = Rules().closed("f", [("Anna", "Bob"), ("Carl", "Bob")], types=("t", "t"))
+    program.open("s", ["Anna", "Bob", "Carl", "Dora"], types=("t",))
+    program.rule("0.7: f(x, y) => (s(x) <=> s(y))").evidence("s(Anna)")
+    why = program.infer().explain("s(Bob)")
+    found = {reason.text: reason.push for reason in why.reasons}
+    assert found == {
+        "f(Anna, Bob) => (s(Anna) <=> s(Bob))": pytest.approx(0.7),
+        "f(Carl, Bob) => (s(Carl) <=> s(Bob))": found["f(Carl, Bob) => (s(Carl) <=> s(Bob))"],
+    }
+    assert why.n == 2
+    assert program.infer().explain("s(Dora)").n == 0
+    either = Rules().closed("e", [("Anna", "P"), ("Bob", "Q")], types=("t", "k"))
+    either.open("s", ["Anna", "Bob"], types=("t",)).open("l", ["Anna", "Bob"], types=("t",))
+    either.rule("e(x, +k) => (s(x) <=> l(x))", weights={"P": 2.0, "Q": 1.0}).evidence("l(Bob)")
+    (reason,) = either.infer().explain("s(Bob)").reasons
+    assert reason.text == "e(Bob, Q) => (s(Bob) <=> l(Bob))"
+    assert (reason.push, reason.weight) == (pytest.approx(1.0), 1.0)
+
+
+def test_reasons_are_those_of_the_factors():
+    """What is listed by values of variables pushes as far as the factors that were built."""
+    n = 0
+    for seed in range(40):
+        program = oracle.program_of(oracle.draw_case(seed), unbound="domain")
+        try:
+            answer = program.infer(solver=Exact())
+        except ContradictionError:
+            continue
+        grounding = answer.grounding
+        for ident in range(min(program.store.n_atoms, 6)):
+            (atom,) = program.store.atom_texts([ident])
+            found: dict = {}
+            why = answer.explain(atom, 10_000)
+            for reason in why.reasons:
+                found[reason.rule] = found.get(reason.rule, 0.0) + reason.push
+            for k, rule in enumerate(program.rules):
+                blocks = [b for b in grounding.blocks if b.rule == k and b.truth is not None]
+                if (
+                    why.known is not None
+                    or not blocks
+                    or rule.text in [other.text for j, other in enumerate(program.rules) if j != k]
+                ):
+                    continue
+                expected = 0.0
+                for b in blocks:
+                    w = block_weights(b, weight_of(rule, grounding.keys.get(k)))
+                    count = np.ones(len(b)) if b.count is None else b.count
+                    for row in np.flatnonzero((b.scope == ident).any(axis=1)).tolist():
+                        one = float(w[row] / count[row])
+                        expected += count[row] * _push(b, row, ident, one, answer.probabilities)
+                assert found.get(rule.text, 0.0) == pytest.approx(expected, abs=1e-9), (seed, atom)
+                n += 1
+    assert n > 10
 
 
 def test_counts_of_a_plan_are_those_of_grounding_or_at_most():

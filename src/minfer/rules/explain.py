@@ -30,10 +30,12 @@ from minfer.rules.formulas import (
     Or,
     Term,
     Variable,
+    clauses,
 )
-from minfer.rules.ground import Block, Part
+from minfer.rules.ground import Block, Part, _block_of, _together
 from minfer.rules.model import block_weights, weight_of
 from minfer.rules.parse import parse_atom
+from minfer.rules.plan import kind_is_table
 from minfer.words import visible
 
 if TYPE_CHECKING:
@@ -104,14 +106,20 @@ def explain_atom(answer: Answer, text: str, n: int) -> Explanation:
     grounding = answer.grounding
     reasons: list[Reason] = []
     total = 0
+    listed: set[int] = set()  # rules whose groundings have been found by the values of variables
     if known == 2:
         for part in rules.grounder.parts:
             if rules.grounder.easy(part):
                 found = list(_bindings(answer, part, ident))
-                total += len(found)
-                reasons += found
+            elif kind_is_table(part) and not part.clause:
+                found = list(_table_bindings(answer, part, ident))
+                listed.add(part.rule)
+            else:
+                continue
+            total += len(found)
+            reasons += found
         for block in grounding.blocks:
-            if block.plain:
+            if block.plain or block.rule in listed:
                 continue
             rule = rules.rules[block.rule]
             rows = np.flatnonzero((block.scope == ident).any(axis=1))
@@ -178,6 +186,56 @@ def _bindings(answer: Answer, part: Part, ident: int) -> Iterator[Reason]:
             push = -sign * _message(w, false)
             text = str(substituted(rule.formula, binding))
             yield Reason(text, rule.text, _shown(w, part), push)
+
+
+def _table_bindings(answer: Answer, part: Part, ident: int) -> Iterator[Reason]:
+    """Reasons from a formula that is no clause, with the values of its variables.
+
+    It is the conjunction of its clauses; those that evidence makes true are in no join.
+    """
+    rules, store = answer.rules, answer.rules.store
+    rule, p = rules.rules[part.rule], answer.probabilities
+    builder, free = rules.grounder.builder(part), rules.grounder.free(part)
+    keys = answer.grounding.keys.get(part.rule)
+    weights = weight_of(rule, keys)
+    assert part.formula is not None
+    joins = [
+        join for clause in clauses(part.formula)
+        for join in builder.joins(clause, free, everything=True, merging=False)
+    ]  # fmt: skip
+    mine = " union ".join(
+        f"(select {', '.join(join.variables[v] for v in free) or '1'} "
+        f"{join.from_where([f'{x.alias}.id = {ident}'])} limit {_MOST})"
+        for join in joins for x in join.literals
+    )  # fmt: skip
+    found: dict[tuple[Any, ...], list[Any]] = {}
+    for join in joins if mine else []:
+        values = [join.variables[v] for v in free]
+        ids = [x.id for x in join.literals]
+        some = [f"({', '.join(values)}) in ({mine})"] if values else []
+        got = store.con.execute(f"select {', '.join(values + ids)} {join.from_where(some)}")
+        for row in got.fetchall():
+            left = [("lit", i, x.positive) for i, x in zip(row[len(free) :], join.literals)
+                    if i >= 0]  # fmt: skip
+            found.setdefault(row[: len(free)], []).append(_together("or", left))
+    texts = [
+        store.texts(np.array([at[k] for at in found]), builder.classes[v]) if found else []
+        for k, v in enumerate(free)
+    ]
+    for row, parts in enumerate(found.values()):
+        left = _together("and", parts)
+        if isinstance(left, bool):
+            continue
+        block = _block_of(left, part, rule, None)
+        if ident not in block.scope[0]:
+            continue
+        binding = {v: texts[k][row] for k, v in enumerate(free)}
+        w = float(weights[0])
+        if rule.plus and keys is not None:
+            w = float(weights[keys.index(tuple(binding[v] for v in rule.plus))])
+        w = w if math.isinf(w) else w * part.share
+        text = str(substituted(rule.formula, binding))
+        yield Reason(text, rule.text, _shown(w, part), _push(block, 0, ident, w, p))
 
 
 def _shown(w: float, of: Part | Block) -> float:
