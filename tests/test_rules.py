@@ -395,6 +395,19 @@ def test_bad_input_is_named(make, error, text):
     assert text in str(caught.value), str(caught.value)
 
 
+@pytest.mark.parametrize(("text", "hint"), [
+    ("1: s(x) -> f(x, y)", "implication is =>"), ("1: s(x) >> f(x, y)", "implication is =>"),
+    ("1: s(x) and f(x, y)", "conjunction is ^"), ("1: s(x) && f(x, y)", "conjunction is ^"),
+    ("1: s(x) or s(y)", "disjunction is v"), ("1: s(x) || s(y)", "disjunction is v"),
+    ("1: f(x, y) ^ x == y => s(x)", "equality is ="), ("1: ~s(x)", "negation is !"),
+    ("1: not s(x)", "negation is !"), ("1: s(x) ^ not s(y)", "negation is !"),
+])  # fmt: skip
+def test_signs_of_other_languages_are_told_apart(text, hint):
+    with pytest.raises(FormatError, match=r"column \d+") as caught:
+        Rules().rule(text)
+    assert str(caught.value).endswith(hint)
+
+
 def test_reasons_of_equivalences_name_the_values():
     program = Rules().closed("f", [("Anna", "Bob"), ("Carl", "Bob")], types=("t", "t"))
     program.open("s", ["Anna", "Bob", "Carl", "Dora"], types=("t",))

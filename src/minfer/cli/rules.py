@@ -95,7 +95,8 @@ Sums = Annotated[
     typer.Option(
         min=0,
         metavar="N",
-        help="Lazy: how often messages of what is not built are summed. Default: 1.",
+        help="Lazy: how often messages of what is not built are summed, at most. Default: 1, with "
+        "--tolerance 10.",
         rich_help_panel=GROUNDING_PANEL,
     ),
 ]

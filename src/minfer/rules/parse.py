@@ -122,6 +122,25 @@ def parse_atom(text: str, *, where: str = "", line: int = 0) -> tuple[Atom, bool
     return atom, not negated
 
 
+#: How other languages, PSL's among them, write what has another sign here.
+_ELSEWHERE = [
+    ("->", "implication is =>"), (">>", "implication is =>"), ("<<", "implication is =>"),
+    ("<-", "implication is =>"), ("==", "equality is ="), ("&&", "conjunction is ^"),
+    ("||", "disjunction is v"), ("~", "negation is !"), ("and ", "conjunction is ^"),
+    ("or ", "disjunction is v"), ("not ", "negation is !"), ("implies ", "implication is =>"),
+]  # fmt: skip
+
+
+def _hint(text: str, place: int) -> str:
+    """What was perhaps meant at a place where something is wrong, or just before it."""
+    for sign, words in _ELSEWHERE:
+        starts = (place, place - 1) if not sign[0].isalpha() else (place, place - len(sign))
+        for at in starts:
+            if at >= 0 and text[at : at + len(sign)].lower() == sign:
+                return f"; {words}"
+    return ""
+
+
 class _Parser:
     def __init__(self, text: str, where: str, line: int, column: int) -> None:
         self.text, self.where, self.line, self.column = text, where, line, column
@@ -148,7 +167,7 @@ class _Parser:
         column = place - (before.rfind("\n") + 1) + (self.column if "\n" not in before else 1)
         at = f"line {line}, column {column}" if self.line else f"column {column}"
         about = "" if self.line else f" in `{visible(self.text.strip()[:80])}`"
-        raise FormatError(f"{self.where}{at}{about}: {message}")
+        raise FormatError(f"{self.where}{at}{about}: {message}{_hint(self.text, place)}")
 
     @property
     def next(self) -> Token:
