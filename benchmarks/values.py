@@ -180,11 +180,13 @@ def case(K: int, seed: str, size: int, number: int, pairs: str, repeats: int) ->
     one, two = (statistics.median(took[run]) for run in (whole, lists))
     off = error(found.marginals.probs)
     kept = found.values.n_kept / n
+    short = " NOT THERE" if off[0] > TARGET else ""
     laps = ", ".join(f"{name} {1e3 * t:.0f}" for name, t in found.timings.items() if t > 1e-3)
     print(
         f"{pairs:7s} K={K:3d} {seed:6s} scene {number}: whole {1e3 * one:6.0f} ms, {a} sweeps | "
         f"lists {1e3 * two:6.0f} ms, {b} sweeps, {kept:5.1f} values, {found.values.refreshes} "
-        f"refreshes | {one / two:5.2f}x | off {off[0]:.4f}, at most {off[1]:.2f}, "
+        f"refreshes | {one / two:5.2f}x | off {off[0]:.4f}{short}, "
+        f"at most {off[1]:.2f}, "
         f"{off[2]:.2%} of pixels otherwise; "
         f"outside about {found.values.outside_estimate / n:.4f} a pixel"
         f"{'; whole: ' + found.values.dense if found.values.dense else ''} ({laps})",

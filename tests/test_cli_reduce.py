@@ -102,6 +102,7 @@ def test_lists_of_values(tmp_path: Path) -> None:
     assert content["reduction"]["objective"] is None
     text = call("run", path, "--values", 0.02).stdout
     assert f"{told['kept']} of 360 kept" in text
+    assert "nothing was ignored" not in text  # values were
     few = answer(path, "--values", 0.02, "--factor-cost", 0.05)
     assert few["reduction"]["ignored"] > 0
     fails(call("run", path, "--values", 0.02, "--method", "iterated"), 2, "--values")

@@ -9,6 +9,7 @@ import naive
 import promises
 from minfer import (
     BeliefPropagation,
+    ContradictionError,
     Exact,
     FactorGraph,
     LogZ,
@@ -20,6 +21,7 @@ from minfer import (
     TreeReweighted,
     infer,
 )
+from minfer.message_state import MessageState
 
 SCHEDULES = ["sequential", "flooding", "residual"]
 
@@ -236,3 +238,128 @@ def test_trees_are_right_wherever_the_core_is_stopped(schedule):
         answer = BeliefPropagation(max_iters, tol=1e-4, schedule=schedule)(graph)
         np.testing.assert_allclose(answer.probs[12:], truth[12:], atol=1e-9, err_msg=str(max_iters))
     assert answer.converged
+
+
+# ------------------------------------------------------------------ extreme pairs of labels
+
+_LONG = np.longdouble
+
+
+def _log_sums(logs: np.ndarray, axis: int) -> np.ndarray:
+    top = np.max(logs, axis=axis, keepdims=True)
+    top = np.where(np.isfinite(top), top, _LONG(0))
+    with np.errstate(divide="ignore"):
+        return (np.log(np.exp(logs - top).sum(axis=axis, keepdims=True)) + top).squeeze(axis)
+
+
+def _extreme(number: int) -> tuple[FactorGraph, list[np.ndarray], list[tuple]]:
+    """Pairs of labels with zeros and with numbers thousands of nats apart; fields; tables."""
+    rng = np.random.default_rng(number)
+    K, n = int(rng.choice([3, 5, 8, 16])), int(rng.integers(2, 5))
+    fields = [rng.normal(size=K) * rng.choice([0.3, 20.0]) for _ in range(n)]
+    for u in fields:
+        u[1:][rng.random(K - 1) < rng.choice([0.0, 0.4])] = -np.inf
+    graph = FactorGraph.empty([K] * n).tilt(np.concatenate(fields))
+    apart = abs(np.subtract.outer(np.arange(K), np.arange(K)))
+    pairs = []
+    for _ in range(int(rng.integers(2, 8))):
+        i, j = (int(v) for v in rng.choice(n, 2, replace=False))
+        weight, far = (
+            float(rng.normal() * rng.choice([5.0, 60.0, 1e3])),
+            int(rng.integers(1, K + 2)),
+        )
+        hard = rng.random() < 0.3
+        if rng.random() < 0.3:
+            graph = graph.add_potts([[i, j]], np.inf if hard else weight)
+            table = np.where(apart, -np.inf, 0.0) if hard else weight * (apart == 0)
+        else:
+            graph = graph.add_truncated_linear([[i, j]], weight, far, hard=hard)
+            table = -weight * np.minimum(apart, far)
+            table = np.where(apart > far, -np.inf, table) if hard else table
+        pairs.append((i, j, table))
+    return graph, fields, pairs
+
+
+def _possible(fields: list[np.ndarray], pairs: list[tuple]) -> list[np.ndarray]:
+    """States that neither their field nor a neighbour without a partner for them excludes."""
+    ok = [np.isfinite(u) for u in fields]
+    while True:
+        before = [x.copy() for x in ok]
+        for i, j, t in pairs:
+            ok[i] &= (np.isfinite(t) & ok[j]).any(axis=1)
+            ok[j] &= (np.isfinite(t) & ok[i][:, None]).any(axis=0)
+        if all((a == b).all() for a, b in zip(before, ok)):
+            return ok
+
+
+def _log_messages(state, before: bool) -> dict:
+    """As they were kept: what a vector of probabilities cannot hold, numbers below e^-745, too."""
+    mesh, s = state.mesh, state.before if before else state.messages
+    out = {}
+    for v, (f, _, o, n) in zip(mesh.gowner.tolist(), mesh.wiring.gslot.tolist()):
+        x = s.gm[o : o + n].astype(_LONG)
+        with np.errstate(divide="ignore"):
+            out[int(mesh.general_ids[f]), v] = x if mesh.log else np.log(x)
+    return out
+
+
+def _flooded(fields: list[np.ndarray], pairs: list[tuple], m: dict) -> tuple[dict, list]:
+    """All messages anew and beliefs, in logs of extended precision."""
+    at: list[list[int]] = [[] for _ in fields]
+    for f, (i, j, _) in enumerate(pairs):
+        at[i].append(f)
+        at[j].append(f)
+    new = {}
+    for f, (i, j, t) in enumerate(pairs):
+        for a, b, table in ((i, j, t), (j, i, t.T)):
+            cavity = fields[a].astype(_LONG) + sum(m[g, a] for g in at[a] if g != f)
+            x = _log_sums(cavity[:, None] + table.astype(_LONG), 0)
+            new[f, b] = x - _log_sums(x, 0)
+    beliefs = []
+    for v, u in enumerate(fields):
+        b = u.astype(_LONG) + sum(m[f, v] for f in at[v])
+        beliefs.append(np.exp(b - _log_sums(b, 0)))
+    return new, beliefs
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_converged_is_true_of_labels_with_zeros_and_thousands_of_nats(schedule):
+    """The update that confirmed, made again from the messages it began with or left.
+
+    Messages are compared where a state is possible: of others they say nothing to anybody, and a
+    belief of zero sends zero even to the factor that made it so. Those into trees come after the
+    update. Those that it left may move again by more than ``tol`` where numbers are thousands of
+    nats apart and a probability of 1e-300 decides a message: a residual is what is promised.
+    """
+    solver = BeliefPropagation(tol=1e-9, max_iters=300, schedule=schedule)
+    checked = wide = zeros = 0
+    for number in range(80):
+        graph, fields, pairs = _extreme(number)
+        try:
+            answer = solver(graph)
+        except ContradictionError:
+            continue
+        state = answer.state
+        if not answer.converged or not isinstance(state, MessageState) or state.is_forest:
+            continue
+        possible, moved = _possible(fields, pairs), []
+        for before in (True, False):
+            m = _log_messages(state, before)
+            if len(m) < 2 * len(pairs):
+                break
+            new, beliefs = _flooded(fields, pairs, m)
+            apart = {}
+            for key in m:
+                one, two = (x[key][possible[key[1]]] for x in (m, new))
+                one, two = (np.exp(x - _log_sums(x, 0)) for x in (one, two))
+                apart[key] = float(abs(one - two).max())
+            moved.append(apart)
+        if len(moved) < 2:
+            continue
+        assert max(min(moved[0][k], moved[1][k]) for k in m) <= 2e-9, number
+        off = max(float(abs(b - answer[v]).max()) for v, b in enumerate(beliefs))
+        assert off <= 1e-9, number  # beliefs of the messages that it left are the answer
+        checked += 1
+        wide += max(np.ptp(t[np.isfinite(t)]) for _, _, t in pairs) > 1800
+        zeros += any(np.isneginf(t).any() for _, _, t in pairs)
+    assert min(checked - 20, wide, zeros) > 5, (checked, wide, zeros)

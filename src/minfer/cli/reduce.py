@@ -675,6 +675,8 @@ def advice_line(request: Request | None, result: Result) -> str:
 def _little_ignored(result: Result) -> str:
     if result.kept_share <= MOST_KEPT or result.n_factors == result.n_seed:
         return ""
+    if not result.n_ignored and result.values is not None:
+        return ""  # factors were not what was to be ignored
     if not result.n_ignored:
         return (
             "nothing was ignored, so this is plain inference by the solver above: raise "
@@ -747,6 +749,8 @@ def why_no_bound(result: Result) -> str:
 
 def full_log_z(result: Result) -> str:
     """What is known of log Z of the full model, or why nothing is."""
+    if not result.n_ignored and result.values is not None and not result.values.dense:
+        return "about the same, by lists of its values"
     if not result.n_ignored:
         return "the same; of the full model, as nothing was ignored"
     value, estimate, bounds = result.log_z_full, result.log_z_estimate, result.log_z_bounds

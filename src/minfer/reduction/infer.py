@@ -146,7 +146,10 @@ def infer(
     ready = None
     if objective is None and wanted is not None and not whole:
         ready = Ready.of(model, mask, solver)
-    start = solver(model.keep(mask)) if ready is None else ready.seed  # 1: infer in the seed
+    if ready is not None:
+        start = ready.seed
+    else:
+        start = solver(model if mask.all() else model.keep(mask))  # 1: infer in the seed
     check_type(start, Marginals, "a solver returns Marginals")
     clock.lap("seed")
     untouched = None
@@ -161,7 +164,9 @@ def infer(
     keep = objective(gains) if costs is None else objective(gains, costs)
     keep = bool_mask(keep, len(gains), "what the objective keeps")
     clock.lap("select")
-    part, left = model.keep(keep), None  # 2: the factors that the objective picked
+    part, left = model, None  # 2: the factors that the objective picked
+    if not keep.all():
+        part = model.keep(keep)
     if compensate and not keep.all():
         rho = edge_weights(solver, model, keep)
         left = compensation_of(model, start.probs, keep, store=refreshes > 0, rho=rho)

@@ -62,7 +62,8 @@ FULL = 0.25
 #: Mean estimated mass outside the lists beyond which it is too.
 LOST = 0.05
 #: Mean mass of the seed outside its lists beyond which it is: such a seed does not know what it
-#: leaves out, and propagation between its lists settles elsewhere.
+#: leaves out, and propagation between its lists settles elsewhere. Set by looking at scenes of
+#: ``benchmarks/values.py``, whose ``--rule`` tries it on others; nothing derives it.
 BLIND = 0.4
 #: Cells of tables that are laid out for lists; more of them only for whole sweeps.
 MOST_CELLS = 1 << 27
@@ -278,7 +279,9 @@ class OverLists:
             return answer
         self.lists = self._dense(found)
         has_messages = start is not None and isinstance(start.state, MessageState)
-        return self.solver(graph, start if has_messages else None)
+        if has_messages or not ready.model.groups:
+            return self.solver(graph, start if has_messages else None)
+        return self.solver.propagate(graph, self.solver.wired(ready.model), None, begin)
 
     def _over_lists(
         self, ready: Ready, begin: float, again: bool
