@@ -727,12 +727,13 @@ def _add_dense(
     some = replace(block, scope=block.scope[rows], count=None, key=None)
     w, hard = w[rows], np.isinf(w[rows])
     # a chance for each place of each factor, and those of an atom that is false, or true
-    places = np.arange(some.scope.size).reshape(some.scope.shape)
+    places: NDArray[np.int32] = np.arange(some.scope.size, dtype=np.int32)
+    places = places.reshape(some.scope.shape)
 
     def messages(chances: NDArray[np.float64]) -> list[NDArray[np.float64]]:
         extended = np.concatenate([chances.ravel(), [0.0, 1.0]])
         found = []
-        for a in range(places.shape[1]):
+        for a in range(some.scope.shape[1]):
             logs = []
             for state in (0, 1):
                 scope = places.copy()
