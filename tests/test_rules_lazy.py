@@ -418,6 +418,33 @@ def test_large_programs_are_grounded_lazily_by_themselves(monkeypatch):
     assert friends.infer(solver=bp).lazily is None  # as many groundings as rows
 
 
+def test_a_small_memory_spills_outside_the_working_folder_and_changes_nothing(
+    tmp_path, monkeypatch
+):
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setattr("tempfile.tempdir", str(there))
+    rows = {"a": np.arange(2_000_000), "b": np.arange(2_000_000) % 1_000_003}
+
+    def program(**settings):
+        out = Rules(**settings).closed("big", rows, types=("n", "n"))
+        out.open("s", list(range(50)), types=("n",), probability=0.2)
+        out.rule("1: big(x, y) ^ s(x) => s(y)").rule("0.5: s(x) ^ s(y) ^ x < y => s(x)")
+        return out.rule("0.3: s(x) ^ s(y) ^ x + 1 = y")
+
+    bp = BeliefPropagation()
+    wide = program().infer(solver=bp, grounding="lazy", tolerance=1e-3)
+    small = program(memory_limit="24MB")
+    answer = small.infer(solver=bp, grounding="lazy", tolerance=1e-3)
+    assert any(path.is_file() for path in there.rglob("*")), "nothing was spilled"
+    assert np.array_equal(answer.probabilities, wide.probabilities)
+    assert not list(here.iterdir())
+    small.store.con.close()
+    assert not any(path.is_file() for path in there.rglob("*"))
+
+
 def test_settings_that_cannot_be():
     program = records(6)
     with pytest.raises(SettingsError, match="MinSize needs the gains of all"):

@@ -12,6 +12,8 @@ import gzip
 import os
 import re
 import sqlite3
+import tempfile
+import uuid
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -58,7 +60,12 @@ def connect(memory_limit: str | None = None, threads: int = 1) -> Database:
         raise RefusedError(
             "rules need duckdb, which is not installed: pip install 'minfer[rules]'"
         ) from None
-    con = duckdb.connect(config={"threads": threads, "allow_unsigned_extensions": "false"})
+    spill = os.path.join(tempfile.gettempdir(), f"minfer-{uuid.uuid4().hex}")  # made when needed
+    con = duckdb.connect(
+        config={
+            "threads": threads, "allow_unsigned_extensions": "false", "temp_directory": spill,
+        }
+    )  # fmt: skip
     con.execute("set preserve_insertion_order = true")
     con.execute("set enable_progress_bar = false")
     if memory_limit is not None:
