@@ -185,6 +185,7 @@ def _use_gradients() -> None:
     from minfer.graph import FactorGraph
     from minfer.solvers.bp import BeliefPropagation
     from minfer.solvers.gradients import pull_back
+    from minfer.solvers.recorded import record
 
     labels = FactorGraph.empty([3] * 3).add_potts([[0, 1], [1, 2], [0, 2]], 0.5)
     triple = FactorGraph.from_tables([2] * 4, [[0, 1, 2], [2, 3], [3, 0]], [np.zeros((2, 2, 2)),
@@ -196,6 +197,10 @@ def _use_gradients() -> None:
         for damping in (0.0, 0.3):
             answer = BeliefPropagation(damping=damping)(graph)
             pull_back(answer, np.arange(len(answer.probs)))
+    grid = FactorGraph.grid(np.zeros((3, 3)), 0.5)
+    run = BeliefPropagation().prepare(grid)
+    rows = record(run, None, np.tile(grid.weights, (2, 1)), None)
+    rows.pull_back(np.ones_like(rows.batch.probs), tol=1e-6, max_iters=9, weights=True)
 
 
 def _use(solver: Any) -> None:
@@ -293,12 +298,14 @@ def _use_values(solver: Solver) -> None:
 
     from minfer.graph import FactorGraph
     from minfer.reduction.infer import infer
+    from minfer.reduction.objectives import MinDivergence
     from minfer.reduction.values import Values
     from minfer.solvers.independent import MANY
 
     ring = FactorGraph.empty([4] * 4).tilt([9.0, 0.0, 0.0, 0.0] * 4)
     ring = ring.add_potts([[0, 1], [1, 2], [2, 3], [3, 0]], 0.1)
     _ = infer(ring, None, solver, values=Values(dense=False)).values.outside_bound  # type: ignore[union-attr]
+    infer(ring, MinDivergence(3), solver, values=Values(dense=False))  # factors are chosen too
     solver(FactorGraph.empty([4] * (MANY // 4)).tilt(np.zeros(MANY)))
 
 
