@@ -1,5 +1,6 @@
-"""What all tests share: Hypothesis without deadlines (kernels compile), Ctrl-C that is heard."""
+"""What all tests share: Hypothesis without deadlines, Ctrl-C that is heard, lines of any width."""
 
+import os
 import signal
 
 from hypothesis import settings
@@ -10,3 +11,5 @@ settings.load_profile("minfer")
 # A shell script starts its background jobs deaf to Ctrl-C, and their children inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+os.environ.pop("COLUMNS", None)  # which processes of pytest-xdist have, and tables would heed

@@ -443,7 +443,7 @@ def test_faults_of_files_have_a_place(sprinkler: FactorGraph, tmp_path: Path) ->
     with pytest.raises(FormatError, match="header"):
         predict(sprinkler, cases, "rain", out=out)
     cases.write_bytes(b"wet\0,mood\n")
-    with pytest.raises(FormatError, match="no text"):
+    with pytest.raises(FormatError, match="not text"):
         predict(sprinkler, cases, "rain", out=out)
     cases.write_text("wet,wet\nwet,wet\n")
     with pytest.raises(FormatError, match="two columns"):

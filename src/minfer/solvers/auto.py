@@ -114,7 +114,8 @@ class Auto:
         seconds = math.inf if left is None else FOR_ORDER * left
         tree = clique_tree(model, float(most), seconds)
         if not tree.complete and tree.cells <= most:
-            return None, "BeliefPropagation: the search for an elimination order was given up"
+            why = "" if left is None else f" (time_limit={self.time_limit:g} s)"
+            return None, f"BeliefPropagation: the search for an elimination order was given up{why}"
         if not tree.complete or tree.cells > most:
             return None, f"BeliefPropagation: exact inference needs more than {most:,} cells"
         left = self._left(began)
