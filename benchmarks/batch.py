@@ -24,16 +24,18 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from minfer.batch import ParseSentences, run, status
+from minfer.experiments.measure import Stopwatch, in_turn, least, median_ratio, wall_seconds
 from minfer.parsing import Parser, Recipe, Sentence, read_conllu, write_conllu
+from places import TREEBANKS
 
-DATA = Path(os.environ.get("MINFER_DATA") or Path(__file__).resolve().parents[2] / "shared/data")
-TREEBANK = DATA / "treebanks" / "UD_English-EWT" / "en_ewt-ud-train.conllu.gz"
+TREEBANK = TREEBANKS / "UD_English-EWT" / "en_ewt-ud-train.conllu.gz"
 
 
 def say(text: str) -> None:
@@ -83,9 +85,9 @@ class Bench:
 
     def run(self, corpus: Path, name: str, **options: object) -> float:
         """Seconds of a run from the start."""
-        began = time.perf_counter()
-        run(self.job, [corpus], self.out(name), fresh=True, **options)  # type: ignore[arg-type]
-        return time.perf_counter() - began
+        return wall_seconds(
+            lambda: run(self.job, [corpus], self.out(name), fresh=True, **options)  # type: ignore[arg-type]
+        )
 
     # ------------------------------------------------------------------ the parts
 
@@ -94,10 +96,10 @@ class Bench:
         parser = Parser.load(self.model)
         sentences = list(drawn(self.treebank, 40_000))
         list(parser.parse(sentences[:50]))
-        began = time.process_time()
-        for parsed in parser.parse(sentences):
-            str(parsed)
-        return sum(map(len, sentences)) / (time.process_time() - began)
+        with Stopwatch() as spent:
+            for parsed in parser.parse(sentences):
+                str(parsed)
+        return sum(map(len, sentences)) / spent.cpu
 
     def overhead(self) -> None:
         corpus = self.corpus(int(100_000 * self.scale))
@@ -109,20 +111,14 @@ class Bench:
         def engine() -> None:
             self.run(corpus, "engine", workers=1, shard_bytes=4 << 20)
 
-        times: dict[str, list[float]] = {"bare": [], "engine": []}
-        for _ in range(7):
-            for name, work in (("bare", bare), ("engine", engine)):
-                began = time.process_time()
-                work()
-                times[name].append(time.process_time() - began)
-        ratio = float(np.median(np.divide(times["engine"], times["bare"])))
-        best = min(times["engine"]) / min(times["bare"])
+        times = in_turn({"bare": bare, "engine": engine}, 7, warm_up=False)
+        ratio, best = median_ratio(times["engine"], times["bare"]), least(times)
         parts = b"".join(p.read_bytes() for p in sorted(self.out("engine").glob("part-*")))
         assert parts == self.out("bare.conllu").read_bytes()
         say(
-            f"overhead: engine {min(times['engine']):.1f} s, bare loop {min(times['bare']):.1f} s "
-            f"of processor time; ratio {ratio:.3f} (median of 7 pairs), {best:.3f} (best of each); "
-            "same bytes"
+            f"overhead: engine {best['engine']:.1f} s, bare loop {best['bare']:.1f} s of processor "
+            f"time; ratio {ratio:.3f} (median of 7 pairs), "
+            f"{best['engine'] / best['bare']:.3f} (best of each); same bytes"
         )
 
     def costs(self) -> None:
@@ -137,12 +133,9 @@ class Bench:
         corpus = self.corpus(20_000)
         seconds, shards = {}, {}
         for size in (1 << 30, 1000):
-            took = []
-            for _ in range(3):
-                began = time.process_time()
-                self.run(corpus, "costs", workers=1, shard_bytes=size)
-                took.append(time.process_time() - began)
-            seconds[size], shards[size] = min(took), status(self.out("costs"))[0].shards
+            work = partial(self.run, corpus, "costs", workers=1, shard_bytes=size)
+            seconds |= least(in_turn({size: work}, 3, warm_up=False))
+            shards[size] = status(self.out("costs"))[0].shards
         each = (seconds[1000] - seconds[1 << 30]) / (shards[1000] - 1)
         out = self.out("costs")
         line = (out / "manifest.jsonl").stat().st_size / shards[1000]
@@ -256,9 +249,9 @@ class Bench:
             ("components, 1 thread", Components(BeliefPropagation())),
             ("components, 2 threads", Components(BeliefPropagation(), workers=2)),
         ):
-            began = time.perf_counter()
-            answers[name] = solver(graph)
-            say(f"components: {n:,} of them, {name}: {time.perf_counter() - began:.2f} s")
+            with Stopwatch() as spent:
+                answers[name] = solver(graph)
+            say(f"components: {n:,} of them, {name}: {spent.wall:.2f} s")
         first, *others = answers.values()
         worst = max(float(np.abs(first.probs - o.probs).max()) for o in others)
         say(f"components: largest difference of a probability {worst:.1e}; {others[0].note}")

@@ -42,11 +42,11 @@ def measure() -> dict[str, tuple[float, int]]:
         ),
         "700 variables, 20,000 pairs": (
             FactorGraph.pairwise(
-                rng.normal(size=700), pairs, rng.normal(size=len(pairs)) * 0.1, "equal"
+                rng.normal(size=700), pairs, rng.normal(size=len(pairs)) * 0.1, feature="equal"
             ), BeliefPropagation(), 40,
         ),
         "chain of 1,000": (
-            FactorGraph.pairwise(rng.normal(size=1000), chain, 1.0, "equal"),
+            FactorGraph.pairwise(rng.normal(size=1000), chain, 1.0, feature="equal"),
             BeliefPropagation(), 60,
         ),
         "24x24 grid, 12 states": (

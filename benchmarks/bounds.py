@@ -12,13 +12,14 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-import time
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from minfer import FactorGraph
+from minfer.experiments import pages
+from minfer.experiments.measure import Stopwatch
 from minfer.reduction import bound as b
 
 ROWS = {
@@ -147,7 +148,7 @@ def measure(cases: int, seed: int) -> dict[str, Any]:
         if 1e-6 < truth < np.inf:
             ratios[name].append(bound / truth)
 
-    begin = time.process_time()
+    spent = Stopwatch()
     done = 0
     while done < cases:
         case = draw(rng)
@@ -200,15 +201,15 @@ def measure(cases: int, seed: int) -> dict[str, Any]:
         }
         for name in ROWS
     }
-    return {"cases": cases, "rng": seed, "seconds": time.process_time() - begin, "rows": rows}
+    return {"cases": cases, "rng": seed, "seconds": spent.cpu, "rows": rows}
 
 
 def table(report: dict[str, Any]) -> str:
-    lines = ["| claim | cases | violations | median bound / truth |", "|---|---|---|---|"]
+    body = []
     for name, row in report["rows"].items():
         ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
-        lines.append(f"| {ROWS[name]} | {row['cases']:,} | {row['violations']} | {ratio} |")
-    return "\n".join(lines)
+        body.append([ROWS[name], f"{row['cases']:,}", f"{row['violations']}", ratio])
+    return pages.table(["claim", "cases", "violations", "median bound / truth"], body)
 
 
 def main() -> None:

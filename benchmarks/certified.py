@@ -14,13 +14,10 @@ One pinned core, one thread; seconds are CPU seconds, compiling excluded; every 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-import os
-import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,11 +46,12 @@ from minfer.certified.result import METHODS
 from minfer.certified.search import Search, all_methods
 from minfer.conditioning import condition
 from minfer.examples import picture
+from minfer.experiments import measure
+from minfer.experiments.pages import table, write_section
+from minfer.experiments.results import Results
 from minfer.graph import grid_edges
-from minfer.io.uai import read_mar, read_uai
+from places import UAI, UaiModel, uai_models
 
-ROOT = Path(__file__).resolve().parents[1]
-BESIDE = Path(os.environ.get("MINFER_DATA") or ROOT.parent / "shared" / "data") / "uai"
 TOGETHER = "all together"
 #: Work of the drawn models: next to nothing, some, plenty.
 BUDGETS = (300, 20_000, 1_000_000)
@@ -69,7 +67,7 @@ def cpu_clock() -> None:
     """Time limits and traces in CPU seconds of this process, compiling excluded."""
     from minfer.kernels._jit import compiling
 
-    _bounds._clock = lambda: time.process_time() - compiling()
+    _bounds.wall_clock = lambda: time.process_time() - compiling()
 
 
 def own_methods() -> list[str]:
@@ -106,7 +104,7 @@ def refute(n: int, first: int = 0, budgets: tuple[int, ...] = BUDGETS) -> dict[s
                 tol = 0.0 if (number + k) % 2 else 0.01
                 try:
                     iv = minfer.intervals(
-                        drawn.graph, None, tol, work=work, methods=methods, workers=1
+                        drawn.graph, None, tol=tol, work=work, methods=methods, workers=1
                     )
                 except Exception as error:
                     line["errors"] += 1
@@ -137,17 +135,14 @@ def refute(n: int, first: int = 0, budgets: tuple[int, ...] = BUDGETS) -> dict[s
     }  # fmt: skip
 
 
-def refute_table(found: dict[str, Any]) -> list[str]:
-    out = [
-        "| method | models | intervals | violations | placed by 50 digits | vacuous | mean width |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for name, line in found["methods"].items():
-        out.append(
-            f"| {name} | {line['models']:,} | {line['intervals']:,} | {line['violations']} "
-            f"| {line['by_digits']:,} | {line['vacuous']:.0%} | {line['width']:.3f} |"
-        )
-    return out
+def refute_table(found: dict[str, Any]) -> str:
+    body = [
+        [name, f"{line['models']:,}", f"{line['intervals']:,}", f"{line['violations']}",
+         f"{line['by_digits']:,}", f"{line['vacuous']:.0%}", f"{line['width']:.3f}"]
+        for name, line in found["methods"].items()
+    ]  # fmt: skip
+    head = ["method", "models", "intervals", "violations", "placed by 50 digits", "vacuous"]
+    return table([*head, "mean width"], body)
 
 
 # ------------------------------------------------------------------ problems
@@ -198,7 +193,7 @@ def _sparse(kind: str = "equal") -> FactorGraph:
     fields = rng.normal(size=n)
     if kind == "signs":
         return FactorGraph.pairwise(fields, ends, rng.normal(size=len(ends)))
-    return FactorGraph.pairwise(fields, ends, 1.0, kind)
+    return FactorGraph.pairwise(fields, ends, 1.0, feature=kind)
 
 
 def _frustrated(coupling: float) -> Callable[[], FactorGraph]:
@@ -233,8 +228,7 @@ def _strip() -> FactorGraph:
 
 
 def _segmentation() -> FactorGraph:
-    stem = BESIDE / "Segmentation" / "Segmentation_14.uai"
-    return read_uai(f"{stem}.gz", f"{stem}.evid.gz")
+    return UaiModel(UAI / "Segmentation" / "Segmentation_14.uai.gz").graph
 
 
 def problems() -> dict[str, Problem]:
@@ -280,14 +274,14 @@ def problems() -> dict[str, Problem]:
                 [Bar(360, "90 % below .05, less than 2 GiB",
                      lambda iv: share(iv, 0.05) >= 0.90 and peak() < 2048)], alone=False),
     ]  # fmt: skip
-    if not BESIDE.exists():
+    if not UAI.exists():
         found = [p for p in found if p.name != "segmentation"]
     return {p.name: p for p in found}
 
 
 def peak() -> float:
     """The most memory this process has had, MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return measure.peak() / 2**20
 
 
 def facts(iv: Intervals) -> dict[str, Any]:
@@ -326,10 +320,10 @@ def warm_up() -> None:
     """Every kernel compiled, or read from the cache, before anything is timed."""
     for make in (_grid(12, 2.0), _frustrated(0.5), _sparse, _potts):
         for methods in [None, *([m] for m in all_methods())]:
-            minfer.intervals(make(), 3.0, 0.0, work=3_000_000, methods=methods, workers=1)
+            minfer.intervals(make(), 3.0, tol=0.0, work=3_000_000, methods=methods, workers=1)
     for number in range(20):
         drawn = refuting.draw(number)
-        minfer.intervals(drawn.graph, 1.0, 0.0, work=100_000, workers=1)
+        minfer.intervals(drawn.graph, 1.0, tol=0.0, work=100_000, workers=1)
 
 
 def kept_alone(graph: FactorGraph, keep: np.ndarray, tol: float) -> Intervals:
@@ -357,9 +351,9 @@ def one_problem(p: Problem, slow: bool = True) -> dict[str, Any]:
     for bar in p.bars:
         limit, whole = bar.seconds, np.inf
         for _ in range(3):  # a limit is overrun by what is under way: the bar counts that, too
-            begin = time.process_time()
-            iv = minfer.intervals(graph, limit, p.tol, **more)
-            whole = time.process_time() - begin
+            with measure.Stopwatch() as spent:
+                iv = minfer.intervals(graph, limit, tol=p.tol, **more)
+            whole = spent.cpu
             if whole <= 1.02 * bar.seconds:
                 break
             limit *= 0.97 * bar.seconds / whole
@@ -377,7 +371,7 @@ def one_problem(p: Problem, slow: bool = True) -> dict[str, Any]:
     if p.alone and slow:
         for name in [*own_methods(), TOGETHER]:
             methods = None if name == TOGETHER else [name]
-            iv = minfer.intervals(graph, MARKS[-1], 1e-4, methods=methods, workers=1)
+            iv = minfer.intervals(graph, MARKS[-1], tol=1e-4, methods=methods, workers=1)
             out["alone"][name] = {"marks": at_marks(iv), **facts(iv)}
             print(
                 f"  {name}: "
@@ -388,54 +382,47 @@ def one_problem(p: Problem, slow: bool = True) -> dict[str, Any]:
     return out
 
 
-def bars_table(found: dict[str, Any]) -> list[str]:
-    out = [
-        "| problem | aim | | mean | largest | below .01 | below .1 | CPU s | by |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+def bars_table(found: dict[str, Any]) -> str:
+    body = []
     for p in found.values():
         for b in p["bars"]:
-            by = ", ".join(f"{m} {c:,}" for m, c in b["by"].items())
-            out.append(
-                f"| {p['words']} | {b['bar']} in {b['asked']:g} s "
-                f"| {'met' if b['met'] else 'missed'} | {b['mean']:.2g} | {b['max']:.2g} "
-                f"| {_percent(b['below_.01'])} | {_percent(b['below_.1'])} | {b['cpu']:.2g} "
-                f"| {by} |"
-            )
-    return out
+            body.append(
+                [p["words"], f"{b['bar']} in {b['asked']:g} s", "met" if b["met"] else "missed",
+                 f"{b['mean']:.2g}", f"{b['max']:.2g}", _percent(b["below_.01"]),
+                 _percent(b["below_.1"]), f"{b['cpu']:.2g}",
+                 ", ".join(f"{m} {c:,}" for m, c in b["by"].items())]
+            )  # fmt: skip
+    head = ["problem", "aim", "", "mean", "largest", "below .01", "below .1", "CPU s", "by"]
+    return table(head, body)
 
 
-def kept_table(found: dict[str, Any]) -> list[str]:
-    out = ["| | mean | largest | below .01 |", "|---|---|---|---|"]
+def kept_table(found: dict[str, Any]) -> str:
+    body = []
     for p in found.values():
         if "kept alone" in p:
             for words, line in (("kept part alone", p["kept alone"]), ("all", p["bars"][0])):
-                out.append(
-                    f"| {p['words']}: {words} | {line['mean']:.2g} | {line['max']:.2g} "
-                    f"| {_percent(line['below_.01'])} |"
-                )
-    return out
+                body.append(
+                    [f"{p['words']}: {words}", f"{line['mean']:.2g}", f"{line['max']:.2g}",
+                     _percent(line["below_.01"])]
+                )  # fmt: skip
+    return table(["", "mean", "largest", "below .01"], body)
 
 
 def _percent(x: float) -> str:
     return f"{100 * np.floor(1000 * x) / 1000:.3g} %"
 
 
-def alone_table(found: dict[str, Any]) -> list[str]:
-    out = [
-        "| problem | method | "
-        + " | ".join(f"{m:g} s" for m in MARKS)
-        + " | largest, at the end |",
-        "|---|---|" + "---|" * (len(MARKS) + 1),
-    ]
+def alone_table(found: dict[str, Any]) -> str:
+    body = []
     for p in found.values():
         for name, line in p["alone"].items():
             if name != TOGETHER and line["vacuous"] == 1.0:
                 cells = ["vacuous", *[""] * len(MARKS)]
             else:
                 cells = [f"{w:.2g}" for w in line["marks"]] + [f"{line['max']:.2g}"]
-            out.append(f"| {p['words']} | {name} | " + " | ".join(cells) + " |")
-    return out
+            body.append([p["words"], name, *cells])
+    marks = (f"{m:g} s" for m in MARKS)
+    return table(["problem", "method", *marks, "largest, at the end"], body)
 
 
 # ------------------------------------------------------------------ judging
@@ -491,7 +478,7 @@ def judge() -> dict[str, Any]:
         ("sparse-signs", 3.0), ("frustrated-.5", 3.0), ("frustrated-1", 5.0), ("potts", 5.0),
     ):  # fmt: skip
         graph = every[name].make()
-        iv = minfer.intervals(graph, seconds, 1e-4, workers=1)
+        iv = minfer.intervals(graph, seconds, tol=1e-4, workers=1)
         found[name] = {
             "words": every[name].words, "variables": graph.n_variables,
             "mean": float(iv.width.mean()), "seconds": iv.seconds, "of": judged(graph, iv),
@@ -500,46 +487,31 @@ def judge() -> dict[str, Any]:
     return found
 
 
-def judge_table(found: dict[str, Any]) -> list[str]:
-    out = [
-        "| model | mean width | answer | converged | outside its interval | off by > .01 "
-        "| off by > .1 | mean error, at least | at most |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+def judge_table(found: dict[str, Any]) -> str:
+    body = []
     for p in found.values():
         n = p["variables"]
         for name, line in p["of"].items():
             if line is None:
                 continue
-            out.append(
-                f"| {p['words']} | {p['mean']:.2g} | {name} "
-                f"| {'yes' if line['converged'] else 'no'} | {line['outside'] / n:.0%} "
-                f"| {line['refuted'] / n:.0%} | {line['refuted_.1'] / n:.0%} "
-                f"| {line['least']:.2g} | {line['most']:.2g} |"
-            )
-    return out
+            shares = (f"{line[k] / n:.0%}" for k in ("outside", "refuted", "refuted_.1"))
+            body.append(
+                [p["words"], f"{p['mean']:.2g}", name, "yes" if line["converged"] else "no",
+                 *shares, f"{line['least']:.2g}", f"{line['most']:.2g}"]
+            )  # fmt: skip
+    head = ["model", "mean width", "answer", "converged", "outside its interval", "off by > .01"]
+    return table([*head, "off by > .1", "mean error, at least", "at most"], body)
 
 
 # ------------------------------------------------------------------ UAI
-
-
-def uai_models(folder: Path) -> Iterator[tuple[str, FactorGraph, np.ndarray]]:
-    with open(folder / "manifest.csv", newline="") as file:
-        names = [row["name"] for row in csv.DictReader(file)]
-    for name in names:
-        stem = folder / name.rsplit("_", 1)[0] / f"{name}.uai"
-        if Path(f"{stem}.MAR.gz").exists():
-            graph = read_uai(f"{stem}.gz", f"{stem}.evid.gz")
-            yield name, graph, np.concatenate(read_mar(f"{stem}.MAR.gz"))
 
 
 def uai(folder: Path, names: list[str]) -> dict[str, Any]:
     """Every model against its exact answers; with exact inference, without, each method alone."""
     found: dict[str, Any] = {}
     local = own_methods()
-    for name, graph, truth in uai_models(folder):
-        if names and name not in names:
-            continue
+    for model in uai_models(folder, names):
+        name, graph, truth = model.name, model.graph, model.marginals
         line: dict[str, Any] = {"variables": graph.n_variables, "runs": {}}
         runs: dict[str, tuple[list[str] | None, float]] = {
             TOGETHER: (None, 10.0),
@@ -547,13 +519,13 @@ def uai(folder: Path, names: list[str]) -> dict[str, Any]:
         }
         runs |= {m: ([m], 0.5) for m in local}
         for run, (methods, limit) in runs.items():
-            begin = time.process_time()
+            spent = measure.Stopwatch()
             try:
-                iv = minfer.intervals(graph, limit, 1e-4, methods=methods, workers=1)
+                iv = minfer.intervals(graph, limit, tol=1e-4, methods=methods, workers=1)
             except MinferError as error:
                 line["runs"][run] = {"error": str(error)}
                 continue
-            cpu = time.process_time() - begin
+            cpu = spent.cpu
             wrong = (truth < iv.lo - DIGITS) | (truth > iv.hi + DIGITS) | ~(iv.lo <= iv.hi)
             got = facts(iv)
             got.pop("trace")
@@ -577,12 +549,8 @@ def uai(folder: Path, names: list[str]) -> dict[str, Any]:
     return found
 
 
-def uai_table(found: dict[str, Any]) -> list[str]:
-    out = [
-        "| model | variables | all: mean, largest | CPU s | without exact: mean, largest "
-        "| says nothing | CPU s | by | BP | TRW | mean field | Gibbs |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
+def uai_table(found: dict[str, Any]) -> str:
+    body = []
     for name, line in found.items():
         cells = [name, f"{line['variables']}"]
         whole, part = line["runs"][TOGETHER], line["runs"]["without exact"]
@@ -596,31 +564,32 @@ def uai_table(found: dict[str, Any]) -> list[str]:
             got = line.get("judged", {}).get(solver)
             text = "–" if got is None else f"{got['refuted']}"
             cells.append(text + ("" if got is None or got["converged"] else " *"))
-        out.append("| " + " | ".join(cells) + " |")
-    return out
+        body.append(cells)
+    head = ["model", "variables", "all: mean, largest", "CPU s", "without exact: mean, largest"]
+    head += ["says nothing", "CPU s", "by", "BP", "TRW", "mean field", "Gibbs"]
+    return table(head, body)
 
 
-def uai_summary(found: dict[str, Any]) -> list[str]:
+def uai_summary(found: dict[str, Any]) -> str:
     runs = sorted({r for line in found.values() for r in line["runs"]}, key=str)
-    out = ["| run | models | violations | mean width | says nothing | width below .01 |",
-           "|---|---|---|---|---|---|"]  # fmt: skip
+    body = []
     for run in runs:
         got = [line["runs"][run] for line in found.values() if "mean" in line["runs"].get(run, {})]
         if got:
-            out.append(
-                f"| {run} | {len(got)} | {sum(g['violations'] for g in got)} "
-                f"| {np.mean([g['mean'] for g in got]):.2g} "
-                f"| {np.mean([g['vacuous'] for g in got]):.0%} "
-                f"| {np.mean([g['below_.01'] for g in got]):.0%} |"
-            )
-    return out
+            mean = {k: np.mean([g[k] for g in got]) for k in ("mean", "vacuous", "below_.01")}
+            body.append(
+                [run, f"{len(got)}", f"{sum(g['violations'] for g in got)}", f"{mean['mean']:.2g}",
+                 f"{mean['vacuous']:.0%}", f"{mean['below_.01']:.0%}"]
+            )  # fmt: skip
+    head = ["run", "models", "violations", "mean width", "says nothing", "width below .01"]
+    return table(head, body)
 
 
 # ------------------------------------------------------------------ the page
 
 
 def write_page(page: Path, found: dict[str, Any]) -> None:
-    """The tables between ``<!-- table NAME -->`` and ``<!-- end -->``."""
+    """The tables of what was found into their sections."""
     made = {}
     if "refute" in found:
         made["refute"] = refute_table(found["refute"])
@@ -631,12 +600,8 @@ def write_page(page: Path, found: dict[str, Any]) -> None:
         made["judge"] = judge_table(found["judge"])
     if "uai" in found:
         made["uai"], made["uai-summary"] = uai_table(found["uai"]), uai_summary(found["uai"])
-    text = page.read_text()
-    for name, lines in made.items():
-        begin = text.index(f"<!-- table {name} -->")
-        end = text.index("<!-- end -->", begin)
-        text = text[:begin] + f"<!-- table {name} -->\n\n" + "\n".join(lines) + "\n\n" + text[end:]
-    page.write_text(text)
+    for name, text in made.items():
+        write_section(page, name, text)
 
 
 def main() -> int:
@@ -645,29 +610,21 @@ def main() -> int:
     cli.add_argument("--first", type=int, default=0, help="number of the first drawn model")
     cli.add_argument("--widths", nargs="*", metavar="NAME", help="problems; all by default")
     cli.add_argument("--no-alone", action="store_true", help="widths: all methods together only")
-    cli.add_argument("--uai", nargs="?", const=str(BESIDE), metavar="DIR")
+    cli.add_argument("--uai", nargs="?", const=str(UAI), metavar="DIR")
     cli.add_argument("--models", nargs="*", default=[], help="uai: only these")
     cli.add_argument("--judge", action="store_true")
     cli.add_argument("--out", type=Path, default=None)
     cli.add_argument("--page", type=Path, default=None)
-    cli.add_argument("--core", type=int, default=0)
+    cli.add_argument("--core", type=int, help="core to pin to (default the last)")
     asked = cli.parse_args()
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {asked.core})
+    measure.pin(asked.core)
     cpu_clock()
-    found: dict[str, Any] = {}
-    if asked.out and asked.out.exists():
-        found = json.loads(asked.out.read_text())
-
-    def keep(part: str, what: Any) -> None:
-        found[part] = what
-        if asked.out:
-            asked.out.write_text(json.dumps(found, indent=1) + "\n")
-
+    results = Results(asked.out)
+    found, keep = results.found, results.keep
     bad = False
     if asked.refute is not None:
         keep("refute", refute(asked.refute, asked.first))
-        print("\n".join(refute_table(found["refute"])))
+        print(refute_table(found["refute"]))
         bad |= any(m["violations"] + m["errors"] for m in found["refute"]["methods"].values())
     if asked.widths is not None:
         warm_up()
@@ -676,15 +633,15 @@ def main() -> int:
         for name in asked.widths or every:
             done[name] = one_problem(every[name], not asked.no_alone)
             keep("widths", {n: done[n] for n in every if n in done})
-        print("\n".join([*bars_table(found["widths"]), "", *alone_table(found["widths"])]))
+        print(bars_table(found["widths"]), alone_table(found["widths"]), sep="\n\n")
     if asked.judge:
         warm_up()
         keep("judge", judge())
-        print("\n".join(judge_table(found["judge"])))
+        print(judge_table(found["judge"]))
     if asked.uai:
         warm_up()
         keep("uai", {**found.get("uai", {}), **uai(Path(asked.uai), asked.models)})
-        print("\n".join([*uai_table(found["uai"]), "", *uai_summary(found["uai"])]))
+        print(uai_table(found["uai"]), uai_summary(found["uai"]), sep="\n\n")
         runs = [r for line in found["uai"].values() for r in line["runs"].values()]
         bad |= any(r.get("violations", 0) for r in runs)
     if asked.page:

@@ -19,15 +19,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from stopwatch import measure
 
 HERE = Path(__file__).resolve().parent
 ALPHA, SIGMA, TILE = 5.0, 0.3, 512
@@ -46,10 +46,6 @@ def picture(side: int) -> np.ndarray:
     return gaussian(clean, SIGMA, np.random.default_rng(side))
 
 
-def peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
 # ---------------------------------------------------------------------- workers
 
 
@@ -61,8 +57,10 @@ def ours(side: int, how: str, save: str | None) -> dict[str, Any]:
     def call(x: np.ndarray) -> tuple[np.ndarray, float, Any]:
         model: dict[str, Any] = {"alpha": ALPHA, "level": x.mean()}
         if how == "trw":
+            from minfer import Paper
+
             solver = TreeReweighted(tol=TOL)
-            found = denoise(x, objective=MinJoint(0.08), solver=solver, compensate=False, **model)
+            found = denoise(x, objective=MinJoint(0.08), solver=solver, recipe=Paper(), **model)
         elif how == "reduced":
             found = denoise(x, objective=MinJoint(FACTOR_COST), **model)
         elif how == "plain":
@@ -74,9 +72,8 @@ def ours(side: int, how: str, save: str | None) -> dict[str, Any]:
 
     call(picture(64))  # loads kernels
     x = picture(side)
-    begin = time.process_time()
-    probs, kept, _answer = call(x)
-    out = {"seconds": time.process_time() - begin, "peak": peak(), "kept": kept}
+    seconds, (probs, kept, _answer) = measure.timed(lambda: call(x))
+    out = {"seconds": seconds, "peak": measure.peak(), "kept": kept}
     if save:
         np.save(save, probs)
     return out
@@ -118,22 +115,17 @@ def peer(name: str, noisy: str, target: str, iters: int) -> dict[str, Any]:
     tool = TOOLS[name]()
     tool.setup()
     p = problem(np.load(noisy))
-    clock = time.process_time
-    begin = clock()
-    tool.build(p)
-    built = clock()
-    tool.compile(iters)
-    compiled = clock()
-    answer = tool.run(iters)
-    done = clock()
+    built = measure.cpu_seconds(lambda: tool.build(p))
+    compiled = measure.cpu_seconds(lambda: tool.compile(iters))
+    run, answer = measure.timed(lambda: tool.run(iters))
     error = float(np.abs(tool.marginals(answer)[:, 1] - np.load(target)).mean())
     return {
         "version": tool.version(),
-        "build": built - begin,
-        "compile": compiled - built,
-        "run": done - compiled,
+        "build": built,
+        "compile": compiled,
+        "run": run,
         "error": error,
-        "peak": peak(),
+        "peak": measure.peak(),
     }
 
 
@@ -151,8 +143,7 @@ def work(words: list[str]) -> dict[str, Any]:
 
 def ask(python: str, *words: Any) -> dict[str, Any]:
     """Run one worker; what it says on stdout's last line."""
-    threads = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")
-    env = os.environ | {f"{t}_NUM_THREADS": "1" for t in threads}
+    env = os.environ | measure.ONE_THREAD
     env |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
     command = [python, str(HERE / "denoise.py"), "--worker", *map(str, words)]
     done = subprocess.run(command, env=env, capture_output=True, text=True)
@@ -164,6 +155,8 @@ def ask(python: str, *words: Any) -> dict[str, Any]:
 
 
 def scaling(sides: list[int]) -> list[list[str]]:
+    from minfer.experiments.pages import say  # peers' environments lack it
+
     body, first = [], {}
     for how in ("estimated", "plain", "reduced", "trw"):
         for side in sides:
@@ -195,6 +188,8 @@ def iterations(side: int, target: np.ndarray, error: float) -> int:
 
 
 def against_peers(python: str, sides: list[int], tools: list[str]) -> tuple[list[list[str]], bool]:
+    from minfer.experiments.pages import say
+
     body, met = [], True
     iters = 0
     with tempfile.TemporaryDirectory() as scratch:
@@ -228,15 +223,6 @@ def against_peers(python: str, sides: list[int], tools: list[str]) -> tuple[list
     return body, met
 
 
-def table(head: list[str], body: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sides", type=int, nargs="*", default=SIDES)
@@ -252,9 +238,9 @@ def main() -> None:
         answers.write(json.dumps(work(args.worker)) + "\n")
         answers.flush()
         return
-    if hasattr(os, "sched_setaffinity"):
-        core = max(os.sched_getaffinity(0)) if args.core is None else args.core
-        os.sched_setaffinity(0, {core})
+    from minfer.experiments.pages import say, table
+
+    measure.pin(args.core)
     if args.sides:
         body = scaling(list(args.sides))
         head = ["call", "picture", "pairs kept", "CPU s", "ns a pixel", "against the smallest"]

@@ -30,6 +30,7 @@ import numpy as np
 from scipy.ndimage import median_filter
 
 from minfer.denoising import denoise
+from minfer.experiments import pages
 from minfer.pictures import base_pictures, flipped, night, read_picture, text_page
 from minfer.shades import two_means
 
@@ -94,7 +95,9 @@ def best_level(case: Case, alphas: list[float]) -> int:
 
     def errors(level: float) -> int:
         pairs = zip(case.noisy, alphas)
-        return sum(int((denoise(x, a, level=level).clean != case.clean).sum()) for x, a in pairs)
+        return sum(
+            int((denoise(x, alpha=a, level=level).clean != case.clean).sum()) for x, a in pairs
+        )
 
     found = {}
     places = list(range(6, 15))  # 0.3 to 0.7 of the way, and on where that is still better
@@ -140,7 +143,7 @@ def measure(case: Case) -> Row:
     middle = sum(two_means(case.noisy[0])) / 2
     answers = {
         "noisy": [x > middle for x in case.noisy],
-        "mean": [denoise(x, OLD_ALPHA, level=x.mean()).clean for x in case.noisy],
+        "mean": [denoise(x, alpha=OLD_ALPHA, level=x.mean()).clean for x in case.noisy],
         "default": [one.clean for one in ours],
     }
     wrong = {k: sum(int((a != case.clean).sum()) for a in v) for k, v in answers.items()}
@@ -157,15 +160,15 @@ def table(rows: list[Row]) -> str:
     """One line a picture, its noises side by side."""
     head = ["picture", "white", "noisy", "mean, alpha 5", "**default**", "best level, alpha 5"]
     head += ["best level, default's alpha", "3x3 median", "default's alpha"]
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    body = []
     for name in dict.fromkeys(row.name for row in rows):
         mine = [row for row in rows if row.name == name]
         cells = [name, f"{mine[0].white:.0%}"]
         for field in ("noisy", "mean", "default", "best_old", "best_own", "median"):
             cells.append(" / ".join(f"{getattr(row, field):.3g}" for row in mine))
         cells.append(" / ".join(f"{row.alpha:.2g}" for row in mine))
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        body.append(cells)
+    return pages.table(head, body)
 
 
 def main() -> None:

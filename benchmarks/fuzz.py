@@ -19,10 +19,11 @@ import resource
 import subprocess
 import sys
 import tempfile
-import time
 import traceback
 from collections import Counter
 from pathlib import Path
+
+from minfer.experiments import measure
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -35,7 +36,7 @@ HANGS_AFTER = 120.0
 
 
 def peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return measure.peak() / 2**20
 
 
 # ---------------------------------------------------------------------- the child
@@ -114,7 +115,7 @@ def run(
     readers: tuple[str, ...] = (),
 ) -> dict:
     """All cases of one kind, in one child, and in another after one that died."""
-    tally, begin, end = Tally(), time.perf_counter(), first + n
+    tally, spent, end = Tally(), measure.Stopwatch(), first + n
     environment = dict(os.environ)
     if bounds:
         environment["NUMBA_BOUNDSCHECK"] = "1"
@@ -144,7 +145,7 @@ def run(
         "rng": rng,
         "bounds_checked": bounds,
         "failures": tally.failures,
-        "seconds": round(time.perf_counter() - begin, 1),
+        "seconds": round(spent.wall, 1),
         "slowest_ms": round(tally.slowest[0] * 1e3, 1),
         "slowest_case": tally.slowest[1],
         "memory_growth_mib": tally.growth,

@@ -5,7 +5,7 @@
                               [--reference 300] [--write FILE.json] [--most SECONDS]
     python benchmarks/hard.py --show FILE.json
 
-The UAI 2014 models (DIR as in uai_bp.py) against their exact marginals; square grids with strong
+The UAI 2014 models (DIR as in places.py) against their exact marginals; square grids with strong
 mixed couplings, fields N(0, 1/4) and couplings "equal" N(0, 4), against a long run of tempering,
 whose own standard error is given; and, with --drawn, so many models each of five kinds that no
 constant was chosen on, against Exact. Exact inference is switched off above 2^16 cells for
@@ -23,10 +23,7 @@ where BP errs by more than .01, and the models where Auto is worse by more than 
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import chain, product
@@ -46,10 +43,12 @@ from minfer import (
     MinferError,
     StructuredMeanField,
     Tempering,
-    read_uai,
 )
-from minfer.io import read_mar
-from uai_bp import DATA, beside
+from minfer.experiments.measure import Stopwatch
+from minfer.experiments.pages import table as markdown
+from minfer.experiments.results import Results
+from minfer.graph import grid_edges
+from places import UAI, uai_models
 
 CELLS = 2**16
 FLOOR = 1e-4
@@ -61,9 +60,9 @@ def methods(seconds: float) -> dict[str, Callable[[FactorGraph], Marginals]]:
     return {
         "bp": Auto(exact_cells=CELLS),
         "structured mean field": StructuredMeanField(time_limit=seconds),
-        "join graph 2^8": JoinGraph(2**8, time_limit=seconds),
+        "join graph 2^8": JoinGraph(max_cells=2**8, time_limit=seconds),
         "clamped": Clamped(time_limit=seconds),
-        "tempering": Tempering(UNBOUNDED, 2000, time_limit=seconds),
+        "tempering": Tempering(n_sweeps=UNBOUNDED, burn_in=2000, time_limit=seconds),
         "auto": Auto(time_limit=seconds, exact_cells=CELLS),
     }
 
@@ -77,23 +76,15 @@ class Case(NamedTuple):
     truth: Callable[[], tuple[np.ndarray, float]]  # with its mean standard error
 
 
-def uai(data: Path) -> Iterator[Case]:
-    for path in sorted(data.glob("uai/*/*.uai.gz")):
-        graph = read_uai(path, evidence=beside(path, "evid"))
-
-        def truth(path: Path = path) -> tuple[np.ndarray, float]:
-            return np.concatenate(read_mar(beside(path, "MAR"))), 0.0
-
-        yield Case(path.name.removesuffix(".uai.gz"), "uai", graph, truth)
+def uai(data: Path, names: list[str]) -> Iterator[Case]:
+    for model in uai_models(data, names):
+        yield Case(model.name, "uai", model.graph, lambda model=model: (model.marginals, 0.0))
 
 
 def lattice(n: int, strength: float, field: float, rng: np.random.Generator) -> FactorGraph:
-    where = np.arange(n * n).reshape(n, n)
-    across = np.stack([where[:, :-1].ravel(), where[:, 1:].ravel()], axis=1)
-    down = np.stack([where[:-1].ravel(), where[1:].ravel()], axis=1)
-    edges = np.concatenate([across, down])
+    edges = grid_edges(n, n)
     weights = strength * rng.normal(size=len(edges))
-    return FactorGraph.pairwise(field * rng.normal(size=n * n), edges, weights, "equal")
+    return FactorGraph.pairwise(field * rng.normal(size=n * n), edges, weights, feature="equal")
 
 
 def grids(sizes: list[int], reference: float) -> Iterator[Case]:
@@ -102,7 +93,9 @@ def grids(sizes: list[int], reference: float) -> Iterator[Case]:
         graph = lattice(n, 2.0, 0.5, np.random.default_rng(n))
 
         def truth(graph: FactorGraph = graph) -> tuple[np.ndarray, float]:
-            long = Tempering(UNBOUNDED, 10_000, n_replicas=32, rng=1, time_limit=reference)(graph)
+            long = Tempering(
+                n_sweeps=UNBOUNDED, burn_in=10_000, n_replicas=32, rng=1, time_limit=reference
+            )(graph)
             chains = long.state.chain_probs
             return long.probs, float((chains.std(axis=0, ddof=1) / math.sqrt(len(chains))).mean())
 
@@ -161,7 +154,7 @@ def drawn_dbn(rng: np.random.Generator) -> FactorGraph:
             edges.append([int(at[t, c]), int(at[t, (c + 1) % chains])])
             weights.append(float(rng.normal() * 1.5))
     field = 0.3 * rng.normal(size=chains * steps)
-    return FactorGraph.pairwise(field, edges, weights, "equal")
+    return FactorGraph.pairwise(field, edges, weights, feature="equal")
 
 
 def drawn_segments(rng: np.random.Generator) -> FactorGraph:
@@ -172,7 +165,7 @@ def drawn_segments(rng: np.random.Generator) -> FactorGraph:
     edges = np.argwhere(np.triu(near < 0.012, 1))
     strength = float(rng.uniform(0.8, 2.0))
     weights = strength * np.abs(rng.normal(size=len(edges)))
-    return FactorGraph.pairwise(0.2 * rng.normal(size=n), edges, weights, "equal")
+    return FactorGraph.pairwise(0.2 * rng.normal(size=n), edges, weights, feature="equal")
 
 
 KINDS = {"grid": drawn_grid, "csp": drawn_csp, "pedigree": drawn_pedigree, "dbn": drawn_dbn,
@@ -194,8 +187,8 @@ def drawn(count: int) -> Iterator[Case]:
             yield Case(f"new {kind} {seed}", "drawn", graph, lambda p=probs: (p, 0.0))
 
 
-def measure(case: Case, seconds: list[float], wanted: list[str], row: dict) -> None:
-    """Add what is missing to a row."""
+def measure(case: Case, seconds: list[float], wanted: list[str], row: dict) -> bool:
+    """Add what is missing to a row; whether there was any."""
     row |= {"name": case.name, "kind": case.kind, "variables": case.graph.n_variables}
     errors = row.setdefault("errors", {})
     truth = None
@@ -218,17 +211,17 @@ def measure(case: Case, seconds: list[float], wanted: list[str], row: dict) -> N
                 row.setdefault("estimates", {})[key] = answer.error_estimate
             if method == "bp" and answer.status.value == "exact":
                 row["exact"] = True
+    return truth is not None
 
 
-def table(rows: list[dict]) -> list[str]:
+def table(rows: list[dict]) -> str:
     columns = list(dict.fromkeys(k for row in rows for k in row["errors"]))
-    out = [f"| model | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
+    body = []
     for row in rows:
         cells = [row["errors"].get(k) for k in columns]
-        text = " | ".join("–" if c is None else f"{c:.4f}" for c in cells)
         about = f" (reference ± {row['noise']:.3f})" if row.get("noise") else ""
-        out.append(f"| {row['name']}{about} | {text} |")
-    return out
+        body.append([f"{row['name']}{about}", *("–" if c is None else f"{c:.4f}" for c in cells)])
+    return markdown(["model", *columns], body)
 
 
 def summary(rows: list[dict]) -> list[str]:
@@ -253,13 +246,13 @@ def report(rows: list[dict]) -> str:
     out = []
     for kind in dict.fromkeys(row["kind"] for row in rows):
         mine = [r for r in rows if r["kind"] == kind and not r.get("exact")]
-        out += [*table(mine), *summary(mine), ""]
+        out += [table(mine), *summary(mine), ""]
     return "\n".join(out)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("MINFER_DATA", DATA)))
+    parser.add_argument("--data", type=Path, default=UAI)
     parser.add_argument("--seconds", type=float, nargs="+", default=[1.0, 10.0, 60.0])
     parser.add_argument("--models", nargs="*", help="of the UAI models; none for none of them")
     parser.add_argument("--methods", nargs="+", default=[])
@@ -271,10 +264,9 @@ def main() -> None:
     parser.add_argument("--show", type=Path)
     args = parser.parse_args()
     if args.show:
-        print(report(json.loads(args.show.read_text("utf-8"))))
+        print(report(list(Results(args.show).parts.values())))
         return
-    kept = json.loads(args.write.read_text("utf-8")) if args.write and args.write.exists() else []
-    rows = {row["name"]: row for row in kept}
+    results = Results(args.write)
     warm = FactorGraph.grid(np.zeros((9, 9)) + 0.1, 1.0)
     hard = FactorGraph.from_tables([3] * 9, [[i, j] for i in range(9) for j in range(i)],
                                    [np.where(np.eye(3) > 0, -np.inf, 0.1)] * 36)  # fmt: skip
@@ -282,19 +274,20 @@ def main() -> None:
         for solver in methods(0.2).values():  # compile
             with suppress(MinferError):
                 solver(graph)
-    began = time.perf_counter()
-    every = chain(uai(args.data), grids(args.grids, args.reference), drawn(args.drawn))
+    spent = Stopwatch()
+    every = chain(
+        [] if args.models == [] else uai(args.data, args.models or []),
+        grids(args.grids, args.reference),
+        drawn(args.drawn),
+    )
     for case in every:
-        if case.kind == "uai" and args.models is not None and case.name not in args.models:
-            continue
-        if time.perf_counter() - began > args.most:
+        if spent.wall > args.most:
             break
-        row = rows.setdefault(case.name, {})
-        measure(case, args.seconds, args.methods, row)
-        print("\n".join(table([row])), flush=True)
-        if args.write:
-            args.write.write_text(json.dumps(list(rows.values()), indent=1) + "\n", "utf-8")
-    print(report(list(rows.values())))
+        row = results.parts.get(case.name, {})
+        if measure(case, args.seconds, args.methods, row):
+            results.keep(case.name, row)
+        print(table([row]), flush=True)
+    print(report(list(results.parts.values())))
 
 
 if __name__ == "__main__":

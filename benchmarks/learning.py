@@ -31,7 +31,6 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,8 +41,11 @@ from numpy.typing import NDArray
 import learning_chains
 import learning_gradients
 import learning_tables
-from learning_page import HERE, store, stored, table, write_section
+from learning_page import FILE, PAGE
 from minfer import BeliefPropagation, Exact, FactorGraph, MinJoint, TreeReweighted, sample
+from minfer.experiments.measure import Stopwatch, pin, timed
+from minfer.experiments.pages import table, write_section
+from minfer.experiments.results import Results
 from minfer.graph import grid_edges
 from minfer.learn import (
     BetheLikelihood,
@@ -111,15 +113,15 @@ def denoising(args: argparse.Namespace) -> list[Row]:
     for seed in range(args.seeds):
         for fold in (0, 1):
             x, y, x_test, y_test = split(args.images, fold, seed)
-            began = time.process_time()
-            base = GridCRF("pseudolikelihood", edges=none, l2=1e-6).fit(x, y, tol=1e-4)
-            found = [("logistic, no pairs", base, time.process_time() - began, TRAINED)]
+            with Stopwatch() as spent:
+                base = GridCRF("pseudolikelihood", edges=none, l2=1e-6).fit(x, y, tol=1e-4)
+            found = [("logistic, no pairs", base, spent.cpu, TRAINED)]
             first = np.append(base.fitted_.weights[:-1], np.zeros(5))
             for name, objective, settings, more, solver in jobs:
-                began = time.process_time()
-                crf = GridCRF(objective, edges=neighbours, l2=1e-6, **settings)
-                crf.fit(x, y, tol=1e-4, start=first, **more)
-                found.append((name, crf, time.process_time() - began, solver))
+                with Stopwatch() as spent:
+                    crf = GridCRF(objective, edges=neighbours, l2=1e-6, **settings)
+                    crf.fit(x, y, tol=1e-4, start=first, **more)
+                found.append((name, crf, spent.cpu, solver))
             for name, crf, seconds, solver in found:
                 test = [crf.instance(a, b) for a, b in zip(x_test, y_test)]
                 scores = crf.fitted_.scores(test, solver)
@@ -167,16 +169,16 @@ def ising(args: argparse.Namespace) -> list[Row]:
         for seed in range(args.seeds):
             rng = np.random.default_rng([11, seed])
             fields, couplings = 0.5 * rng.normal(size=64), scale * rng.normal(size=len(edges))
-            true = FactorGraph.pairwise(fields, edges, couplings, "equal")
+            true = FactorGraph.pairwise(fields, edges, couplings, feature="equal")
             x = np.asarray(sample(true, 4000, seed=seed))
             row: Row = {"scale": scale, "seed": seed}
             row["true"] = float((true.log_score(x[2000:]) - Exact()(true).log_z).mean())
             for name, objective in objectives.items():
-                began = time.process_time()
-                model = IsingModel(edges, objective, l2=1e-5, tol=1e-4, max_iters=150)
-                model.fit(x[:2000])
-                row[name] = model.score(x[2000:])
-                row[f"{name} seconds"] = time.process_time() - began
+                with Stopwatch() as spent:
+                    model = IsingModel(edges, objective, l2=1e-5, tol=1e-4, max_iters=150)
+                    model.fit(x[:2000])
+                    row[name] = model.score(x[2000:])
+                row[f"{name} seconds"] = spent.cpu
             print({k: round(v, 3) for k, v in row.items()}, flush=True)
             rows.append(row)
     return rows
@@ -212,9 +214,7 @@ def growth(args: argparse.Namespace) -> list[Row]:
     rows = []
     for seed in range(args.seeds):
         x, true = drawn_pairs(seed)
-        began = time.process_time()
-        grown = grow(x, None, MinJoint(args.cost), tol=1e-4)
-        seconds = time.process_time() - began
+        seconds, grown = timed(lambda x=x: grow(x, None, MinJoint(args.cost), tol=1e-4))
         precision, recall = hits(grown.edges, true)
         row: Row = {
             "seed": seed, "precision": precision, "recall": recall, "seconds": seconds,
@@ -230,13 +230,13 @@ def growth(args: argparse.Namespace) -> list[Row]:
 def by_l1(x: NDArray, true: set[tuple[int, int]]) -> Row:
     """L1 pseudolikelihood over all pairs, the penalty that does best in hindsight."""
     best: Row = {"l1 precision": 0.0, "l1 recall": 0.0}
-    began = time.process_time()
+    spent = Stopwatch()
     for l1 in (4e-4, 8e-4, 1.6e-3, 3.2e-3):
         model = IsingModel(l1=l1, l2=0.0, tol=2e-5, max_iters=150).fit(x)
         precision, recall = hits(model.edges_[model.couplings_ != 0.0], true)
         if min(precision, recall) >= min(best["l1 precision"], best["l1 recall"]):
             best |= {"l1": l1, "l1 precision": precision, "l1 recall": recall}
-    return best | {"l1 seconds": time.process_time() - began}
+    return best | {"l1 seconds": spent.cpu}
 
 
 # ---------------------------------------------------------------------- the page
@@ -317,13 +317,14 @@ PARTS: dict[str, Callable[[argparse.Namespace], list[Row]]] = {
 SCRIPTS = ("chains", "tables", "gradients")
 
 
-def script(part: str, args: argparse.Namespace) -> None:
+def run_script(part: str, args: argparse.Namespace) -> None:
     """Run a part that has a script of its own."""
     if part == "chains" and not args.treebank:
         print("chains: left out, give --treebank TRAIN.conllu.gz DEV.conllu.gz")
         return
     given = [*(args.treebank if part == "chains" else []), *(["--dry"] if args.dry else [])]
-    subprocess.run([sys.executable, HERE / f"learning_{part}.py", *given], check=True)
+    script = Path(__file__).with_name(f"learning_{part}.py")
+    subprocess.run([sys.executable, script, *given], check=True)
 
 
 def main() -> None:
@@ -337,20 +338,19 @@ def main() -> None:
     parser.add_argument("--dry", action="store_true", help="print only")
     parser.add_argument("--page", action="store_true", help="write the page from what is stored")
     args = parser.parse_args()
-    results = stored()
+    pin()
+    results = Results(FILE, args.dry)
     for part in [] if args.page else args.parts or [*PARTS, *SCRIPTS]:
         if part in SCRIPTS:
-            script(part, args)
+            run_script(part, args)
             continue
         if part not in PARTS:
             parser.error(f"no part {part}: choose from {', '.join([*PARTS, *SCRIPTS])}")
-        results[part] = PARTS[part](args)
-        if not args.dry:
-            store(part, results[part])
-    for name, text in page(results if args.dry else stored()).items():
+        results.keep(part, PARTS[part](args))
+    for name, text in page((results if args.dry else Results(FILE)).parts).items():
         print(f"\n{name}\n{text}")
         if not args.dry:
-            write_section(name, text)
+            write_section(PAGE, name, text)
 
 
 if __name__ == "__main__":

@@ -17,14 +17,15 @@ import gzip
 import os
 import statistics
 import tempfile
-import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from learning_page import store, table, write_section
+from learning_page import keep
+from minfer.experiments.measure import Stopwatch, cpu_name, in_turn, pin, timed, told
+from minfer.experiments.pages import table
 from minfer.learn import ChainCRF
-from speed import cpu_name
 
 CASES: list[dict[str, float]] = [
     {"c1": 0.0, "c2": 1.0, "delta": 1e-5},
@@ -83,7 +84,7 @@ def accuracy(told: list[list[str]], truth: list[list[str]]) -> float:
 def by_crfsuite(X: Any, y: Any, dev: Any, case: dict[str, float]) -> dict[str, float]:
     import pycrfsuite
 
-    began = time.process_time()
+    spent = Stopwatch()
     trainer = pycrfsuite.Trainer(verbose=False)
     for items, labels in zip(X, y):
         trainer.append(items, labels)
@@ -91,7 +92,7 @@ def by_crfsuite(X: Any, y: Any, dev: Any, case: dict[str, float]) -> dict[str, f
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "model")
         trainer.train(path)
-        seconds = time.process_time() - began
+        seconds = spent.cpu
         tagger = pycrfsuite.Tagger()
         tagger.open(path)
         told = [tagger.tag(items) for items in dev[0]]
@@ -103,9 +104,7 @@ def by_crfsuite(X: Any, y: Any, dev: Any, case: dict[str, float]) -> dict[str, f
 
 
 def by_minfer(X: Any, y: Any, dev: Any, case: dict[str, float]) -> dict[str, float]:
-    began = time.process_time()
-    crf = ChainCRF(**case).fit(X, y)  # type: ignore[arg-type]
-    seconds = time.process_time() - began
+    seconds, crf = timed(lambda: ChainCRF(**case).fit(X, y))  # type: ignore[arg-type]
     return {
         "seconds": seconds, "objective": crf.objective_, "iterations": crf.n_iter_,
         "accuracy": crf.score(*dev), "mpm": crf.set_params(decode="mpm").score(*dev),
@@ -120,10 +119,9 @@ def measure(train: str, dev: str, n: int, turns: int) -> list[dict[str, Any]]:
     ChainCRF(max_iterations=2).fit(X[:5], y[:5]).score(*(part[:2] for part in held_out))
     rows = []
     for case in CASES:
-        found: dict[str, list[dict[str, float]]] = {"crfsuite": [], "minfer": []}
-        for _ in range(turns):
-            found["crfsuite"].append(by_crfsuite(X, y, held_out, case))
-            found["minfer"].append(by_minfer(X, y, held_out, case))
+        given = X, y, held_out, case
+        sides = {"crfsuite": partial(by_crfsuite, *given), "minfer": partial(by_minfer, *given)}
+        found = in_turn(sides, turns, warm_up=False, timer=told)
         row: dict[str, Any] = {"case": case, "sentences": len(X), "words": sum(map(len, X))}
         for side, runs in found.items():
             row[side] = {k: statistics.median(run[k] for run in runs) for k in runs[0]}
@@ -168,11 +166,11 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--dry", action="store_true", help="print only")
     asked = parser.parse_args()
+    pin()
     rows = measure(asked.train, asked.dev, asked.sentences, asked.turns)
     print(section(rows))
     if not asked.dry:
-        store("chains", rows)
-        write_section("chains", section(rows))
+        keep("chains", rows, section(rows))
 
 
 if __name__ == "__main__":

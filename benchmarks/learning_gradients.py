@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -31,8 +31,10 @@ os.environ.setdefault(
 
 import numpy as np  # noqa: E402
 
-from learning_page import store, write_section  # noqa: E402
+from learning_page import keep  # noqa: E402
 from minfer import BeliefPropagation, Exact, FactorGraph, TreeReweighted  # noqa: E402
+from minfer.experiments.measure import in_turn, medians, pin, timed  # noqa: E402
+from minfer.experiments.pages import table  # noqa: E402
 from minfer.graph import grid_edges  # noqa: E402
 from minfer.solvers.gradients import pull_back  # noqa: E402
 
@@ -66,14 +68,10 @@ def ours(
     pairs = slice(int(graph.weight_offsets[-1]) - len(p["edges"]), None)
 
     def step() -> np.ndarray:
-        began = time.process_time()
         m = run(weights=weights)
-        between = time.process_time()
         c = np.zeros_like(m.probs)
         c[1::2] = 2 * m.probs[1::2]
         back = pull_back(m, c, tol=tol)
-        told.setdefault("forward", []).append(between - began)
-        told.setdefault("backward", []).append(time.process_time() - between)
         told.update(sweeps=m.iterations, back=back.sweeps, converged=back.converged, note=back.note)
         return np.concatenate([back.field[1::2], back.weights[pairs]])
 
@@ -235,15 +233,7 @@ RIVALS = {
 
 def measured(steps: dict[str, Callable[[], Any]], turns: int) -> dict[str, float]:
     """Median CPU seconds of each, turn about."""
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for step in steps.values():
-        step()
-    for _ in range(turns):
-        for name, step in steps.items():
-            began = time.process_time()
-            step()
-            times[name].append(time.process_time() - began)
-    return {name: float(np.median(t)) for name, t in times.items()}
+    return medians(in_turn(steps, turns))
 
 
 def as_one(p: dict[str, Any], found: Any) -> np.ndarray:
@@ -301,7 +291,6 @@ def speed(sides: tuple[int, ...] = (64, 256), turns: int = 7) -> list[dict[str, 
                 skipped[name] = str(error)
         error = {name: error_of(p, s(), truth) for name, s in steps.items()}
         sweeps["minfer"] = f"{told['sweeps']}, {told['back']} back"
-        told["forward"].clear(), told["backward"].clear()
         found = measured(steps, turns)
         for name, seconds in found.items():
             rows.append(
@@ -319,7 +308,7 @@ def frustrated(n: int = 60, scale: float = 0.45, seed: int = 0) -> FactorGraph:
     rng = np.random.default_rng(seed)
     edges = np.array([[a, b] for a in range(n) for b in range(a)])
     weights = -np.abs(rng.normal(size=len(edges))) * scale
-    return FactorGraph.pairwise(rng.normal(size=n) / 2, edges, weights, "equal")
+    return FactorGraph.pairwise(rng.normal(size=n) / 2, edges, weights, feature="equal")
 
 
 def costs(turns: int = 5) -> list[dict[str, Any]]:
@@ -343,12 +332,10 @@ def costs(turns: int = 5) -> list[dict[str, Any]]:
         c = rng.normal(size=len(m.probs))
         pull_back(m, c, tol=solver.tol)
         for _ in range(turns):
-            began = time.process_time()
-            m = run(weights=weights)
-            between = time.process_time()
-            back = pull_back(m, c, tol=solver.tol)
-            forward.append(between - began)
-            backward.append(time.process_time() - between)
+            seconds, m = timed(partial(run, weights=weights))
+            forward.append(seconds)
+            seconds, back = timed(partial(pull_back, m, c, tol=solver.tol))
+            backward.append(seconds)
         rows.append(
             {
                 "model": name, "converged": m.converged, "sweeps": m.iterations,
@@ -417,20 +404,18 @@ def section(found: dict[str, Any]) -> str:
         " over lists of edges (any graph) or four shifted arrays (grids alone). CPU time of one"
         " thread, interleaved, medians.",
         "",
-        "| grid | who | sweeps | error | ms | times minfer's | at least |",
-        "|---|---|---|---|---|---|---|",
     ]
+    body = []
     for r in rows:
         side = f"{r['side']}x{r['side']}"
         if "skipped" in r:
-            out.append(f"| {side} | {r['who']} | | | | left out: {r['skipped']} | |")
+            body.append([side, r["who"], "", "", "", f"left out: {r['skipped']}", ""])
             continue
         bar = "" if r["bar"] is None else f"{r['bar']}"
         who = f"minfer, tol={r['tol']:g}" if r["who"] == "minfer" else r["who"]
-        out.append(
-            f"| {side} | {who} | {r['sweeps']} | {r['error']:.1e} | {r['ms']:.3g} | "
-            f"{r['times']:.1f} | {bar} |"
-        )
+        body.append([side, who, r["sweeps"], f"{r['error']:.1e}", f"{r['ms']:.3g}",
+                     f"{r['times']:.1f}", bar])  # fmt: skip
+    out.append(table(["grid", "who", "sweeps", "error", "ms", "times minfer's", "at least"], body))
     short = [
         f"{r['who']} at {r['side']}x{r['side']} ({r['times']:.1f}, not {r['bar']})"
         for r in rows
@@ -438,32 +423,28 @@ def section(found: dict[str, Any]) -> str:
     ]
     if short:
         out += ["", f"Short of what was asked for: {'; '.join(short)}."]
-    out += [
-        "",
-        "| model | sweeps forward | backward | its time, forward = 1 | |",
-        "|---|---|---|---|---|",
-    ]
+    body = []
     for r in backward:
         word = "" if r["ok"] and r["converged"] else "not converged"
         if r["back"] > r["sweeps"]:
             word = "; ".join(x for x in (word, "more sweeps than forward") if x)
-        out.append(
-            f"| {r['model']} | {r['sweeps']} | {r['back']} | {r['share']:.2f} | "
-            f"{'; '.join(x for x in (word, r['note']) if x)} |"
-        )
+        remarks = "; ".join(x for x in (word, r["note"]) if x)
+        body.append([r["model"], f"{r['sweeps']}", f"{r['back']}", f"{r['share']:.2f}", remarks])
+    head = ["model", "sweeps forward", "backward", "its time, forward = 1", ""]
+    out += ["", table(head, body)]
     out += [
         "",
         f"Batches of {many[0]['rows']} through `minfer.torch.marginals`, gradients by fields and by"
         " shared weights: microseconds a row, forward and backward.",
         "",
-        "| model | a call for each row | one call | times sooner | largest difference |",
-        "|---|---|---|---|---|",
     ]
-    for r in many:
-        out.append(
-            f"| {r['model']} | {r['singly']:.0f} | {r['batch']:.3g} | {r['times']:.1f} | "
-            f"{r['apart']:.0e} |"
-        )
+    body = [
+        [r["model"], f"{r['singly']:.0f}", f"{r['batch']:.3g}", f"{r['times']:.1f}",
+         f"{r['apart']:.0e}"]
+        for r in many
+    ]  # fmt: skip
+    head = ["model", "a call for each row", "one call", "times sooner", "largest difference"]
+    out.append(table(head, body))
     return "\n".join(out)
 
 
@@ -473,14 +454,14 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--dry", action="store_true", help="print only")
     given = parser.parse_args()
+    pin()
     found = {
         "speed": speed(tuple(given.sides), given.turns), "costs": costs(), "batches": batches(),
     }  # fmt: skip
     text = section(found)
     print(text)
     if not given.dry:
-        store("gradients", found)
-        write_section("gradients", text)
+        keep("gradients", found, text)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ import argparse
 import logging
 import os
 import statistics
-import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -30,11 +29,12 @@ import numpy as np
 import pandas as pd
 
 import minfer
-from learning_page import store, table, write_section
+from learning_page import keep
 from minfer import FactorGraph, interop
+from minfer.experiments.measure import cpu_name, cpu_seconds, in_turn, medians, pin, timed
+from minfer.experiments.pages import table
 from minfer.learn import BayesianNetwork
 from networks_peers import folder
-from speed import cpu_name
 
 
 def cases(graph: FactorGraph, n: int, seed: int) -> pd.DataFrame:
@@ -52,10 +52,13 @@ def edges_of(graph: FactorGraph) -> list[tuple[str, str]]:
     return [(p, graph.name(v)) for v in range(graph.n_variables) for p in graph.parents(v)]
 
 
-def cpu(call: Callable[[], Any]) -> tuple[float, Any]:
-    began = time.process_time()
-    out = call()
-    return time.process_time() - began, out
+def cpu_or_nan(call: Callable[[], Any]) -> float:
+    """CPU seconds of a call; NaN where it fails on a state that the rows do not have, and such."""
+    try:
+        return cpu_seconds(call)
+    except Exception as error:
+        print(f"{type(error).__name__}: {str(error)[:100]}")
+        return float("nan")
 
 
 def counts(name: str, n: int, turns: int) -> list[dict[str, Any]]:
@@ -94,18 +97,8 @@ def counts(name: str, n: int, turns: int) -> list[dict[str, Any]]:
             "pgmpy": lambda estimator=estimator: pgmpy(estimator),
             "pyAgrum": lambda prior=prior: pyagrum(prior == "bdeu"),
         }
-        times: dict[str, list[float]] = {side: [] for side in calls}
-        for turn in range(turns + 1):
-            for side, call in calls.items():
-                try:
-                    seconds, _ = cpu(call)
-                except Exception as error:  # a state that the rows do not have, and the like
-                    print(f"{name}: {side}: {type(error).__name__}: {str(error)[:100]}")
-                    seconds = float("nan")
-                if turn:  # the first warms up
-                    times[side].append(seconds)
         row = {"network": name, "rows": n, "prior": prior}
-        row |= {side: statistics.median(x) for side, x in times.items()}
+        row |= medians(in_turn(calls, turns, timer=cpu_or_nan))
         rows.append(row)
         print(row, flush=True)
     return rows
@@ -119,20 +112,20 @@ def em(n: int, limit: float, turns: int) -> dict[str, Any]:
     frame = cases(graph, n, 1)
     frame = frame.mask(np.random.default_rng(0).random(frame.shape) < 0.2)
     BayesianNetwork(graph, max_iterations=1).fit(frame.head(20))
-    found = [cpu(lambda: BayesianNetwork(graph).fit(frame)) for _ in range(turns)]
+    found = [timed(lambda: BayesianNetwork(graph).fit(frame)) for _ in range(turns)]
     net = found[0][1]
     rising = bool((np.diff(net.trace_) >= 0).all())
     few, spent, theirs_time = 50, 0.0, 0.0
     while spent + 2.5 * theirs_time <= limit and few < n:  # twice as many rows as before
         few = min(2 * few, n)
         part = frame.head(few)
-        ours_time, ours = cpu(lambda part=part: BayesianNetwork(graph).fit(part))
+        ours_time, ours = timed(lambda part=part: BayesianNetwork(graph).fit(part))
         bare = interop.to_pyagrum(graph)
         learner = gum.BNLearner(part.fillna("?").astype(str), bare, ["?"])
         learner.useSmoothingPrior(1.0)
         learner.useEM(1e-6)
         learner.EMsetMaxIter(ours.n_iter_ + 1)
-        theirs_time, theirs = cpu(
+        theirs_time, theirs = timed(
             lambda bare=bare, learner=learner: learner.learnParameters(bare.dag())
         )
         iterations = learner.EMnbrIterations()
@@ -197,13 +190,13 @@ def main() -> None:
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
+    pin()
     counted = [row for name in asked.networks for row in counts(name, asked.rows, asked.turns)]
     climbed = em(asked.rows, asked.limit, asked.turns)
     measured = {"counts": counted, "em": climbed, "processor": cpu_name()}
     print(section(measured))
     if not asked.dry:
-        store("tables", measured)
-        write_section("tables", section(measured))
+        keep("tables", measured, section(measured))
 
 
 if __name__ == "__main__":

@@ -21,9 +21,7 @@ import argparse
 import importlib.util
 import json
 import math
-import statistics
 import sys
-import time
 import types
 from collections.abc import Callable
 from functools import partial
@@ -35,6 +33,7 @@ import numpy as np
 
 from minfer import BeliefPropagation, FactorGraph
 from minfer.conditioning import condition
+from minfer.experiments.measure import Stopwatch, in_turn, median_ratio, medians, pin
 from minfer.solvers.propagation import Propagation
 from minfer.wiring import wire
 
@@ -53,7 +52,9 @@ def clauses(n: int, seed: int = 0) -> FactorGraph:
     distinct = (scope[:, 0] != scope[:, 1]) & (scope[:, 1] != scope[:, 2])
     scope = scope[distinct & (scope[:, 0] != scope[:, 2])][:n]
     weights, signs = rng.uniform(0.5, 1.5, n), rng.choice([-1, 1], (n, 3))
-    return FactorGraph.pairwise(rng.normal(size=v) * 0.5, [], []).add_clauses(scope, weights, signs)
+    return FactorGraph.pairwise(rng.normal(size=v) * 0.5, [], []).add_clauses(
+        scope, weights, signs=signs
+    )
 
 
 def tabled(graph: FactorGraph) -> FactorGraph:
@@ -160,20 +161,13 @@ def sweeps(graph: FactorGraph, n: int) -> Callable[[], int]:
     return run
 
 
-def seconds(call: Callable[[], Any]) -> tuple[float, Any]:
-    begin = time.process_time()
-    answer = call()
-    return time.process_time() - begin, answer
-
-
 def compare(
     rounds: int, one: Callable[[], Any], two: Callable[[], Any]
 ) -> tuple[float, float, float]:
     """Median seconds of two calls, and the median of the ratio two / one."""
-    one(), two()
-    times = [(seconds(one)[0], seconds(two)[0]) for _ in range(rounds)]
-    a, b = zip(*times)
-    return statistics.median(a), statistics.median(b), statistics.median(y / x for x, y in times)
+    times = in_turn({1: one, 2: two}, rounds)
+    a, b = medians(times).values()
+    return a, b, median_ratio(times[2], times[1])
 
 
 def decode(n: int, words: int, error_rate: float, blocks: int) -> dict[str, float]:
@@ -208,14 +202,14 @@ def _our_decoder(checks: np.ndarray, error_rate: float) -> Decoder:
 
     def run(words: np.ndarray) -> tuple[int, int, float]:
         wrong = iterations = 0
-        begin = time.process_time()
+        spent = Stopwatch()
         for word in words:
             field = np.zeros((len(word), 2))
             field[:, 1] = np.where(word, log_odds, -log_odds)
             answer = prepared(field=field.ravel())
             wrong += bool((answer.probs[1::2] > 0.5).any())
             iterations += answer.iterations
-        return wrong, iterations, time.process_time() - begin
+        return wrong, iterations, spent.cpu
 
     return run
 
@@ -244,11 +238,11 @@ def _others(checks: np.ndarray, n: int, error_rate: float) -> dict[str, Decoder]
 
         def run(words: np.ndarray) -> tuple[int, int, float]:
             wrong = iterations = 0
-            begin = time.process_time()
+            spent = Stopwatch()
             for word in words:
                 wrong += bool(theirs.decode(word.astype(np.uint8)).any())
                 iterations += theirs.iter
-            return wrong, iterations, time.process_time() - begin
+            return wrong, iterations, spent.cpu
 
         return run
 
@@ -260,12 +254,12 @@ def _plain_decoder(checks: np.ndarray, error_rate: float) -> Decoder:
 
     def run(words: np.ndarray) -> tuple[int, int, float]:
         wrong = iterations = 0
-        begin = time.process_time()
+        spent = Stopwatch()
         for word in words:
             total, made = tanh_decoder(checks, np.where(word, -log_odds, log_odds), MOST)
             wrong += bool((total < 0).any())
             iterations += made
-        return wrong, iterations, time.process_time() - begin
+        return wrong, iterations, spent.cpu
 
     return run
 
@@ -276,6 +270,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--check", action="store_true", help="fail if a bar is missed")
     given = parser.parse_args()
+    pin()
     found: dict[str, float] = {}
     for n in (20_000, 200_000):
         graph = clauses(n)

@@ -23,24 +23,18 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from minfer import FactorGraph
+from places import RESULTS, ROOT, UAI, uai_models
+from stopwatch import measure
 
-ROOT = Path(__file__).resolve().parents[1]
-DATA = Path(os.environ.get("MINFER_DATA") or ROOT.parent / "shared" / "data") / "uai"
-PROVEN = Path(__file__).parent / "results" / "map_toulbar2.json"
+PROVEN = RESULTS / "map_toulbar2.json"
 LABELS, COUPLING, NOISE = 12, 1.0, 1.0
 CLOSE = 1e-6  # scores that differ by less are the same
 
@@ -51,8 +45,8 @@ def drawn(first: int, count: int, most: float) -> None:
     import drawn_best
 
     found: Counter[str] = Counter()
-    began, number = time.perf_counter(), first
-    while number < first + count and time.perf_counter() - began < most:
+    spent, number = measure.Stopwatch(), first
+    while number < first + count and spent.wall < most:
         found[drawn_best.check(number)] += 1
         number += 1
     print(f"drawn models {first} to {number - 1}, all promises kept: {dict(found)}")
@@ -67,9 +61,7 @@ def ising(side: int) -> None:
         field = rng.normal(size=(side, side))
         pairs = strength * np.abs(rng.normal(size=2 * side * (side - 1)))
         graph = FactorGraph.grid(field, pairs)
-        cpu = time.process_time()
-        best = minfer.mpe(graph)
-        cpu = time.process_time() - cpu
+        cpu, best = measure.timed(lambda graph=graph: minfer.mpe(graph))
         print(
             f"{side}x{side}, couplings {strength} |N(0, 1)|: {best.status} by {best.steps[0]}, "
             f"gap {best.gap:.1e}, {cpu:.1f} s of CPU",
@@ -79,6 +71,8 @@ def ising(side: int) -> None:
 
 def picture(side: int) -> tuple[np.ndarray, np.ndarray]:
     """Unary log-weights (pixels, labels) of a noisy picture of discs, and edges."""
+    from minfer.graph import grid_edges
+
     rng = np.random.default_rng(1)
     true = np.zeros((side, side), dtype=np.int64)
     yy, xx = np.mgrid[:side, :side]
@@ -91,14 +85,7 @@ def picture(side: int) -> tuple[np.ndarray, np.ndarray]:
         true[(yy - cy) ** 2 + (xx - cx) ** 2 < r * r] = rng.integers(LABELS)
     unary = rng.normal(size=(side, side, LABELS)) * NOISE
     unary[yy, xx, true] += 1.0
-    index = np.arange(side * side).reshape(side, side)
-    edges = np.concatenate(
-        [
-            np.stack([index[:, :-1].ravel(), index[:, 1:].ravel()], axis=1),
-            np.stack([index[:-1].ravel(), index[1:].ravel()], axis=1),
-        ]
-    )
-    return unary.reshape(-1, LABELS), edges
+    return unary.reshape(-1, LABELS), grid_edges(side, side)
 
 
 def potts_score(unary: np.ndarray, edges: np.ndarray, x: np.ndarray) -> float:
@@ -116,13 +103,9 @@ def potts(side: int, pgmax: str | None) -> None:
     graph = graph.add_potts(edges, COUPLING)
     minfer.mpe(graph, time_limit=0.1)  # compiled
     start = potts_score(unary, edges, unary.argmax(axis=1))
-    cpu = time.process_time()
-    best = minfer.mpe(graph, gap=1e-9)
-    whole = time.process_time() - cpu
+    whole, best = measure.timed(lambda: minfer.mpe(graph, gap=1e-9))
     wanted = 0.01 * (best.upper - start) / 1.01
-    cpu = time.process_time()
-    some = minfer.mpe(graph, gap=wanted)
-    seconds = time.process_time() - cpu
+    seconds, some = measure.timed(lambda: minfer.mpe(graph, gap=wanted))
     share = some.gap / (some.upper - start)
     print(
         f"{side}x{side}, {LABELS} labels: {100 * share:.2g} % of the way from unary argmax left "
@@ -174,10 +157,10 @@ def run_pgmax(path: str) -> None:
         solver.run(start, logsumexp_temp=temperature, num_iters=chunk)  # compiled
         arrays, spent, reached, best = start, 0.0, None, -math.inf
         while spent < 60.0 and reached is None:
-            cpu = time.process_time()
-            arrays = solver.run(arrays, logsumexp_temp=temperature, num_iters=chunk)
-            tool.jax.block_until_ready(arrays.ftov_msgs)
-            spent += time.process_time() - cpu
+            with measure.Stopwatch() as step:
+                arrays = solver.run(arrays, logsumexp_temp=temperature, num_iters=chunk)
+                tool.jax.block_until_ready(arrays.ftov_msgs)
+            spent += step.cpu
             x = np.asarray(solver.decode_primal_unaries(arrays)[0][variables])
             best = max(best, potts_score(unary, edges, x))
             if best >= target:
@@ -188,70 +171,54 @@ def run_pgmax(path: str) -> None:
 
 def uai(data: Path, seconds: float, names: list[str]) -> None:
     import minfer
+    from minfer.experiments import pages
+    from minfer.experiments.results import Results
 
-    if not data.exists():
-        print(f"no models in {data}")
-        return
-    known = json.loads(PROVEN.read_text()) if PROVEN.exists() else {}
-    print("| model | score | upper | status | s | toulbar2, proven within a minute |")
-    print("|---|---|---|---|---|---|")
+    known = Results(PROVEN).parts
+    last = "toulbar2, proven within a minute"
+    print(pages.table(["model", "score", "upper", "status", "s", last], []))
     reached = total = 0
-    for name, graph in models(data, names):
-        wall = time.perf_counter()
-        best = minfer.mpe(graph, time_limit=seconds, max_gib=2.0**16 * 8 / 2**30)
-        wall = time.perf_counter() - wall
-        row = known.get(name, {})
+    for model in uai_models(data, names):
+        graph = model.graph
+        with measure.Stopwatch() as spent:
+            best = minfer.mpe(graph, time_limit=seconds, max_gib=2.0**16 * 8 / 2**30)
+        row = known.get(model.name, {})
         other = row["score"] if row.get("proven") else None
         if other is not None:
             total += 1
             reached += best.log_score >= other - CLOSE
         shown = "-" if other is None else f"{other:.6g}"
-        print(
-            f"| {name} | {best.log_score:.6g} | {best.upper:.6g} | {best.status} | {wall:.1f} "
-            f"| {shown} |",
-            flush=True,
-        )
+        numbers = f"{best.log_score:.6g}", f"{best.upper:.6g}"
+        cells = [model.name, *numbers, f"{best.status}", f"{spent.wall:.1f}", shown]
+        print(pages.line(cells), flush=True)
     print(f"\ntoulbar2's proven score reached on {reached} of {total}")
-
-
-def models(data: Path, names: list[str]) -> Iterator[tuple[str, FactorGraph]]:
-    from minfer.io.uai import read_uai
-
-    for path in sorted(data.glob("*/*[0-9].uai.gz")):
-        name = path.name.removesuffix(".uai.gz")
-        if names and name not in names:
-            continue
-        seen = path.with_name(f"{name}.uai.evid.gz")
-        yield name, read_uai(path, seen if seen.exists() else None)
 
 
 def reference(data: Path, python: str, seconds: float, names: list[str], most: float) -> None:
     """What toulbar2 finds and proves; ends after the model during which ``most`` seconds pass."""
     from minfer.conditioning import condition
+    from minfer.experiments.results import Results
     from minfer.queries.map import toulbar
     from minfer.queries.map.problem import lay_out
 
-    known = json.loads(PROVEN.read_text()) if PROVEN.exists() else {}
-    began = time.perf_counter()
-    for name, graph in models(data, names):
-        if name in known and not names:
+    known = Results(PROVEN)
+    whole = measure.Stopwatch()
+    for model in uai_models(data, names):
+        if model.name in known.parts and not names:
             continue
-        problem = lay_out(condition(graph))
-        wall = time.perf_counter()
-        answer = toulbar.solve(problem, -math.inf, seconds, python)
-        wall = time.perf_counter() - wall
+        problem = lay_out(condition(model.graph))
+        with measure.Stopwatch() as spent:
+            answer = toulbar.solve(problem, -math.inf, seconds, python)
         score = bound = None
         if answer is not None:
             x, above = answer
             score = None if x is None else problem.score(x)
             bound = above / problem.scale if math.isfinite(above) else None
         proven = score is not None and bound is not None and bound - score <= CLOSE
-        known[name] = {
-            "score": score, "bound": bound, "proven": proven, "seconds": round(wall, 1),
-        }  # fmt: skip
-        print(name, known[name], flush=True)
-        PROVEN.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
-        if time.perf_counter() - began > most:
+        row = {"score": score, "bound": bound, "proven": proven, "seconds": round(spent.wall, 1)}
+        print(model.name, row, flush=True)
+        known.keep(model.name, row)
+        if whole.wall > most:
             break
 
 
@@ -264,7 +231,7 @@ def main() -> None:
     parser.add_argument("--side", type=int)
     parser.add_argument("--pgmax")
     parser.add_argument("--file")
-    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--data", type=Path, default=UAI)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--toulbar2", default=sys.executable)
     parser.add_argument("--most", type=float, default=math.inf, help="seconds, of drawn, reference")

@@ -15,16 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
+from minfer.experiments.measure import peak
+
 
 def resident() -> int:
     """Resident bytes now."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()
-
-
-def peak() -> int:
-    """Largest resident bytes so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def main() -> None:

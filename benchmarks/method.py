@@ -13,11 +13,10 @@ measured again and the others taken from that file; ``--parts`` alone writes the
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import os
-import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,12 +43,14 @@ from minfer import (
     infer,
     relax,
 )
+from minfer.experiments.measure import Stopwatch, in_turn, least, pin, quickest
+from minfer.experiments.results import Results
 from minfer.reduction import seeds
 from minfer.reduction.deletion import delete
+from minfer.reduction.recipes import Compensated, Iterated, Paper
 from minfer.reduction.sources import ground
+from places import RESULTS, UAI
 
-HERE = Path(__file__).resolve().parent
-DATA = HERE.parents[1] / "shared" / "data"
 SHARES = (0.0, 0.05, 0.2, 0.5)
 SWEEPS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 15, 20, 30, 50)
 ACTIVE = (0.3, 0.1, 0.03)
@@ -66,7 +67,7 @@ def reduced(**settings: Any) -> Method:
 
 def iterated(graph: FactorGraph, m: int) -> Any:
     """The m factors added over four rounds of scoring, corrections refreshed in each."""
-    return relax(graph, MinDivergence(m), BeliefPropagation(), rounds=4)
+    return relax(graph, MinDivergence(m), BeliefPropagation(), recipe=Iterated(rounds=4))
 
 
 def deletion(compensate: bool) -> Method:
@@ -81,9 +82,9 @@ def deletion(compensate: bool) -> Method:
 
 METHODS: dict[str, Method] = {
     "paper": reduced(),
-    "compensated": reduced(compensate=True),
-    "1 refresh": reduced(compensate=True, refreshes=1),
-    "2 refreshes": reduced(compensate=True, refreshes=2),
+    "compensated": reduced(recipe=Compensated(refreshes=0)),
+    "1 refresh": reduced(recipe=Compensated(refreshes=1)),
+    "2 refreshes": reduced(recipe=Compensated()),
     "iterated": iterated,
     "edge deletion": deletion(False),
     "edge deletion, compensated": deletion(True),
@@ -101,27 +102,17 @@ class Run(NamedTuple):
     call: Callable[[], Any]
 
 
-def in_turn(calls: list[Callable[[], Any]], rounds: int = 5, turn: float = 0.004) -> list[float]:
-    """Best CPU seconds of each call. They take turns; short ones are repeated within a turn."""
-    best = [math.inf] * len(calls)
-    for _ in range(rounds):
-        for i, call in enumerate(calls):
-            spent = 0.0
-            while spent < turn:
-                start = time.process_time()
-                call()
-                seconds = time.process_time() - start
-                best[i] = min(best[i], seconds)
-                spent += seconds
-    return best
-
-
 def distance(probs: NDArray, reference: Reference) -> float:
     return float(np.abs(probs - reference.probs).mean())
 
 
-def measured(runs: list[Run], reference: Reference, **timing: Any) -> list[Row]:
-    """Every run: error, what its result says about itself, and CPU ms (not with ``rounds=0``)."""
+def measured(
+    runs: list[Run], reference: Reference, rounds: int = 5, turn: float = 0.004
+) -> list[Row]:
+    """Every run: error, what its result says about itself, and CPU ms (not with ``rounds=0``).
+
+    That is the best time of a call. The runs take turns; short ones are repeated within a turn.
+    """
     rows = []
     for run in runs:
         answer = run.call()
@@ -132,7 +123,9 @@ def measured(runs: list[Run], reference: Reference, **timing: Any) -> list[Row]:
         error = np.abs(answer.probs - reference.probs)
         row |= {"error": float(error.mean()), "max": float(error.max())}
         rows.append(row | {"sweeps": answer.iterations})
-    for row, seconds in zip(rows, in_turn([run.call for run in runs], **timing)):
+    calls = {k: run.call for k, run in enumerate(runs)}
+    times = in_turn(calls, rounds, warm_up=False, timer=partial(quickest, seconds=turn))
+    for row, seconds in zip(rows, least(times).values()):
         if math.isfinite(seconds):
             row["ms"] = 1e3 * seconds
     return rows
@@ -144,7 +137,7 @@ def about(result: Any, reference: Reference) -> Row:
     if result.untouched is not None:
         row["touched"] = 1 - result.untouched.count / (result.n_factors - result.n_seed)
     estimates = result.error_estimates
-    if result.score != "deletion" and np.isfinite(estimates).all():
+    if result.score_kind != "deletion" and np.isfinite(estimates).all():
         truth = np.abs(result.marginals.probs - reference.probs)
         truth = np.maximum.reduceat(truth, result.model._offsets[:-1])
         row["estimate"] = float(estimates.mean())
@@ -220,9 +213,9 @@ SOLVERS: dict[str, Any] = {
 }
 SOLVER_RUNS: tuple[tuple[str, float, dict[str, Any]], ...] = (
     ("paper", 0.5, {}),
-    ("compensated", 0.2, {"compensate": True}),
-    ("compensated", 0.5, {"compensate": True}),
-    ("2 refreshes", 0.2, {"compensate": True, "refreshes": 2}),
+    ("compensated", 0.2, {"recipe": Compensated(refreshes=0)}),
+    ("compensated", 0.5, {"recipe": Compensated(refreshes=0)}),
+    ("2 refreshes", 0.2, {"recipe": Compensated()}),
 )
 
 
@@ -270,11 +263,11 @@ CUBIC_COSTS = (1e-3, 1e-4)
 CUBIC_METHODS: dict[str, tuple[bool, dict[str, Any]]] = {  # lazily?, settings
     "paper": (False, {}),
     "paper, lazy": (True, {}),
-    "compensated": (False, {"compensate": True}),
-    "lazy, compensated, gain": (True, {"compensate": True, "score": "gain"}),
-    "lazy, compensated": (True, {"compensate": True}),
-    "lazy, 1 refresh": (True, {"compensate": True, "refreshes": 1}),
-    "1 refresh": (False, {"compensate": True, "refreshes": 1}),
+    "compensated": (False, {"recipe": Compensated(refreshes=0)}),
+    "lazy, compensated, gain": (True, {"recipe": Compensated(refreshes=0, score="gain")}),
+    "lazy, compensated": (True, {"recipe": Compensated(refreshes=0)}),
+    "lazy, 1 refresh": (True, {"recipe": Compensated(refreshes=1)}),
+    "1 refresh": (False, {"recipe": Compensated(refreshes=1)}),
 }
 
 
@@ -310,7 +303,7 @@ def measure_objectives(cache: Path, _: Path) -> list[Row]:
     instances = [i for i in problems.collection() if i.kind.startswith("grid")]
     references = [problems.reference(i, cache) for i in instances]
     rows = []
-    ways: list[dict[str, Any]] = [{}, {"compensate": True}]
+    ways: list[dict[str, Any]] = [{}, {"recipe": Compensated(refreshes=0)}]
     objectives: list[Any] = [MinSize, MinDivergence, MinJoint]
     for settings in ways:
         for share in (0.2, 0.5):
@@ -334,10 +327,10 @@ def measure_objectives(cache: Path, _: Path) -> list[Row]:
 
 
 UAI_SHARES = (0.2, 0.5)
-UAI_METHODS: dict[str, dict[str, Any]] = {
-    "paper": {},
-    "compensated": {"compensate": True},
-    "2 refreshes": {"compensate": True, "refreshes": 2},
+UAI_METHODS = {
+    "paper": Paper(),
+    "compensated": Compensated(refreshes=0),
+    "2 refreshes": Compensated(),
 }
 
 
@@ -359,12 +352,12 @@ def measure_uai(_: Path, folder: Path) -> list[Row]:
             "BP": distance(full.probs, reference), "converged": full.converged,
             "BP 1": distance(first.probs, reference),
         }  # fmt: skip
-        for name, settings in UAI_METHODS.items():
+        for name, recipe in UAI_METHODS.items():
             for share in UAI_SHARES:
                 objective = MinDivergence(round(share * n))
-                score = "reverse" if reverse else None
+                how = replace(recipe, score="reverse" if reverse else None)
                 try:
-                    result = infer(graph, objective, solver, score=score, **settings)
+                    result = infer(graph, objective, solver, recipe=how)
                     row[f"{name} {share:g}"] = distance(result.marginals.probs, reference)
                 except MinferError as error:
                     row[f"{name} {share:g}"] = type(error).__name__
@@ -389,7 +382,8 @@ def measure_certificates(cache: Path, _: Path) -> list[Row]:
         for compensate in (False, True):
             for share in CERTIFIED[1]:
                 objective = MinDivergence(round(share * outside(graph)))
-                result = infer(graph, objective, Exact(), compensate=compensate)
+                recipe = Compensated(refreshes=0) if compensate else Paper()
+                result = infer(graph, objective, Exact(), recipe=recipe)
                 found = result.certificate
                 error = np.abs(result.marginals.probs - full.probs)
                 lower = found.log_z_lower if found.n_enveloped == 0 else None
@@ -419,14 +413,6 @@ PARTS: dict[str, Callable[[Path, Path], Any]] = {
 }
 
 
-def cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(x.split(":")[1].strip() for x in lines if x.startswith("model name"))
-    except (OSError, StopIteration):
-        return "unknown processor"
-
-
 def rounded(x: Any) -> Any:
     """The same with floats of four digits, so that the file stays small."""
     if isinstance(x, dict):
@@ -440,27 +426,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "minfer-benchmarks")
-    parser.add_argument(
-        "--data", type=Path, default=Path(os.environ.get("MINFER_DATA") or DATA) / "uai"
-    )
+    parser.add_argument("--data", type=Path, default=UAI)
     parser.add_argument("--write", type=Path, help="write the page here, and a picture beside it")
-    parser.add_argument("--json", type=Path, default=HERE / "results" / "method.json")
+    parser.add_argument("--json", type=Path, default=RESULTS / "method.json")
     arguments = parser.parse_args()
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    result: dict[str, Any] = {}
-    if arguments.json.exists() and set(arguments.parts) < set(PARTS):
-        result = json.loads(arguments.json.read_text())
+    pin()
+    results = Results(arguments.json, indent=None)
     for part in arguments.parts:
-        begin = time.process_time()
-        result[part] = rounded(PARTS[part](arguments.cache, arguments.data))
-        result["cpu"] = cpu_name()
-        arguments.json.parent.mkdir(exist_ok=True)
-        arguments.json.write_text(json.dumps(result, separators=(",", ":")) + "\n")
-        print(f"{part} ({time.process_time() - begin:.0f} s)", flush=True)
+        spent = Stopwatch()
+        results.keep(part, rounded(PARTS[part](arguments.cache, arguments.data)))
+        print(f"{part} ({spent.cpu:.0f} s)", flush=True)
     if arguments.write:
-        arguments.write.write_text(method_page.page(result), encoding="utf-8")
-        method_page.picture(result, arguments.write.with_suffix(".png"))
+        arguments.write.write_text(method_page.page(results.found), encoding="utf-8")
+        method_page.picture(results.found, arguments.write.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ from method_tables import (
     with_ellipses,
     wrapped,
 )
+from minfer.experiments.results import together
 
 # ------------------------------------------------------------------ where it loses
 
@@ -329,7 +330,7 @@ def page(result: Row) -> str:
         big_factors=f"{cubics[-1]['factors']:,}",
         kinds=len(by_kind(entries)), seeds=listed(map(str, problems.SEEDS)),
         later=listed(map(str, problems.LATER)), fresh=listed(map(str, problems.FRESH)),
-        chains=problems.N_CHAINS, cpu=result["cpu"],
+        chains=problems.N_CHAINS, cpu=" and ".join(together(result, "cpu")),
         spread=problems.PARSER_SPREAD,
         **{
             f"{where}_{what}": number(mean_of(group, method, 0.2))

@@ -29,10 +29,10 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer import BeliefPropagation, Exact, FactorGraph, read_uai
+from minfer import BeliefPropagation, Exact, FactorGraph
 from minfer.factors import Features
-from minfer.io import read_mar
 from minfer.reduction.sources import Join, JoinTemplates
+from places import uai_models
 
 PARSER_SPREAD = 2.5  # standard deviation of a head's score: how sure the softmax is
 SEEDS = (1, 2, 3)
@@ -180,11 +180,8 @@ def ellipses(seeds: tuple[int, ...] = SEEDS) -> Iterator[Instance]:
 
 def uai_instances(folder: Path) -> Iterator[Instance]:
     """The UAI 2014 models under ``folder`` (one folder per family), evidence applied."""
-    for path in sorted(folder.glob("*/*.uai.gz")):
-        stem = str(path).removesuffix(".gz")
-        graph = read_uai(path, evidence=f"{stem}.evid.gz")
-        answer = np.concatenate(read_mar(f"{stem}.MAR.gz"))
-        yield Instance(Path(stem).stem, path.parent.name, graph, "given", answer)
+    for model in uai_models(folder):
+        yield Instance(model.name, model.family, model.graph, "given", model.marginals)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import method_problems as problems
+from minfer.experiments.pages import table
 
 Row = dict[str, Any]
 
@@ -43,11 +44,6 @@ def times(x: float) -> str:
 
 def percent(x: float) -> str:
     return f"{x:.0%}" if x >= 0.1 else f"{100 * x:.2g}%"
-
-
-def table(head: list[str], body: Iterable[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def listed(names: Iterable[str]) -> str:

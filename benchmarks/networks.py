@@ -31,16 +31,11 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
-import platform
 import statistics
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +47,9 @@ import networks_agree
 import networks_page
 import peers_page
 from minfer import Exact
+from minfer.experiments import measure
+from minfer.experiments.measure import Stopwatch, cpu_seconds, in_turn, medians
+from minfer.experiments.results import Results
 from minfer.solvers.targets import Network
 from networks_page import BIG, FIVE, SMALL
 from networks_peers import (
@@ -62,14 +60,11 @@ from networks_peers import (
     TooLong,
     all_networks,
     bundled,
-    cpu,
     limit,
 )
-from speed import cpu_name
+from places import DOCS, RESULTS
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS, PAGE = ROOT / "benchmarks" / "results" / "networks.json", ROOT / "docs" / "networks.md"
-PEERS_PAGE = ROOT / "docs" / "peers.md"
+FILE, PAGE, PEERS_PAGE = RESULTS / "networks.json", DOCS / "networks.md", DOCS / "peers.md"
 TURNS = 3
 ENOUGH = 0.1  # CPU seconds in which pyAgrum's loop is timed in one turn
 SLOW = 2.0  # seconds of one turn beyond which there is but one
@@ -82,14 +77,8 @@ Row = dict[str, Any]
 
 def turns(calls: dict[str, Callable[[], float]]) -> dict[str, float]:
     """Each call in turn, some times; the median of what each returns."""
-    found: dict[str, list[float]] = {who: [] for who in calls}
-    for _ in range(TURNS):
-        begin = time.process_time()
-        for who, call in calls.items():
-            found[who].append(call())
-        if time.process_time() - begin > SLOW * len(calls):
-            break
-    return {who: statistics.median(times) for who, times in found.items()}
+    slow = SLOW * len(calls)
+    return medians(in_turn(calls, TURNS, warm_up=False, timer=measure.told, slow=slow))
 
 
 class Loop:
@@ -101,14 +90,14 @@ class Loop:
 
     def __call__(self) -> float:
         """Seconds a row."""
-        begin, n = time.process_time(), 0
+        spent, n = Stopwatch(), 0
         while True:
             answer = self.call(self.rows[len(self.answers) % len(self.rows)])
             self.answers.append(answer)
             n += 1
-            spent = time.process_time() - begin
-            if n >= self.least and (spent > ENOUGH or n >= 200):
-                return spent / n
+            seconds = spent.cpu
+            if n >= self.least and (seconds > ENOUGH or n >= 200):
+                return seconds / n
 
     def difference(self, ours: NDArray[np.float64]) -> float:
         """The largest difference from our probabilities (N, sum S), of the rows that were asked."""
@@ -149,9 +138,9 @@ def blank(net: Net) -> Row:
     net.pyagrum  # noqa: B018  # made before the clock runs
     row: Row = {"network": net.name, "nodes": net.graph.n_variables}
     row |= turns({
-        "pyagrum": lambda: cpu(lambda: last.append(theirs())),
-        "exact": lambda: cpu(lambda: Exact()(models.pop())),
-        "query": lambda: cpu(lambda: minfer.query(models.pop())),
+        "pyagrum": lambda: cpu_seconds(lambda: last.append(theirs())),
+        "exact": lambda: cpu_seconds(lambda: Exact()(models.pop())),
+        "query": lambda: cpu_seconds(lambda: minfer.query(models.pop())),
     })  # fmt: skip
     row["ratio"], row["ratio, query"] = row["pyagrum"] / row["exact"], row["pyagrum"] / row["query"]
     row["difference"] = float(np.abs(answer.probs - np.concatenate(last[0])).max())
@@ -161,13 +150,13 @@ def blank(net: Net) -> Row:
 def asked(net: Net, given: NDArray[np.int32], targets: list[int], got: list[Any]) -> float:
     """Seconds a row of a table of states, from a model that was just read; keeps the answer."""
     graph = net.fresh()
-    return cpu(lambda: got.append(Network(graph).ask(given, targets))) / len(given)
+    return cpu_seconds(lambda: got.append(Network(graph).ask(given, targets))) / len(given)
 
 
 def predicted(net: Net, frame: Any, target: str | None) -> float:
     """Seconds a row of a data frame, everything included."""
     graph = net.fresh()
-    return cpu(lambda: minfer.predict(graph, frame, target, workers=1)) / len(frame)
+    return cpu_seconds(lambda: minfer.predict(graph, frame, target, workers=1)) / len(frame)
 
 
 def rows(net: Net, sets: int, n: int) -> Row:
@@ -313,11 +302,11 @@ def cold(net: Net, sets: int) -> Row:
                 return Pgmpy(BIFReader(str(path)).get_model(), name)(evidence)
 
             ours()
-            calls: dict[str, Callable[[], float]] = {"ours": lambda f=ours: cpu(f)}
+            calls: dict[str, Callable[[], float]] = {"ours": lambda f=ours: cpu_seconds(f)}
             if reads:
-                calls["pyagrum"] = lambda f=theirs: cpu(f)
+                calls["pyagrum"] = lambda f=theirs: cpu_seconds(f)
             if net.name in COLD_PGMPY and seed == 0:
-                calls["pgmpy"] = lambda f=pgmpys: cpu(f)
+                calls["pgmpy"] = lambda f=pgmpys: cpu_seconds(f)
             draws.append(turns(calls))
     against = {"ratio": ("pyagrum", "ours"), "pgmpy ratio": ("pgmpy", "ours")}
     return {**summary(net.name, draws, against), "nodes": len(net.names)}
@@ -333,16 +322,11 @@ def cores(net: Net, n: int) -> Row:
     network, every = Network(net.graph), list(range(len(net.names)))
     network.ask(given[:9], every)
 
-    def wall(workers: int) -> float:
-        begin = time.perf_counter()
-        network.ask(given, every, workers)
-        return time.perf_counter() - begin
-
-    pairs = [(wall(1), wall(2)) for _ in range(7)]
-    one, two = min(p[0] for p in pairs), min(p[1] for p in pairs)
-    median = statistics.median(a / b for a, b in pairs)
+    calls = {w: lambda w=w: network.ask(given, every, w) for w in (1, 2)}
+    found = in_turn(calls, 7, warm_up=False, timer=measure.wall_seconds)
+    one, two = measure.least(found).values()
     return {"network": net.name, "rows": n, "one": one, "two": two, "ratio": one / two,
-            "median": median}  # fmt: skip
+            "median": measure.median_ratio(found[1], found[2])}  # fmt: skip
 
 
 def reading(name: str) -> Row:
@@ -355,9 +339,9 @@ def reading(name: str) -> Row:
         path.write_bytes(bundled(name))
         nodes = minfer.read(path).n_variables
         calls: dict[str, Callable[[], float]] = {
-            "minfer": lambda: cpu(lambda: minfer.read(path)),
-            "pyagrum": lambda: cpu(lambda: pyagrum.loadBN(str(path))),
-            "pgmpy": lambda: cpu(lambda: BIFReader(str(path)).get_model()),
+            "minfer": lambda: cpu_seconds(lambda: minfer.read(path)),
+            "pyagrum": lambda: cpu_seconds(lambda: pyagrum.loadBN(str(path))),
+            "pgmpy": lambda: cpu_seconds(lambda: BIFReader(str(path)).get_model()),
         }
         try:
             pyagrum.loadBN(str(path))
@@ -400,7 +384,7 @@ def parts(options: argparse.Namespace) -> dict[str, tuple[Iterable[str], Callabl
 
 def peers_results() -> dict[str, Any]:
     """What benchmarks/peers.py found, which has a page with a section about networks."""
-    return {path.stem: json.loads(path.read_text()) for path in RESULTS.parent.glob("peers/*.json")}
+    return {path.stem: json.loads(path.read_text()) for path in RESULTS.glob("peers/*.json")}
 
 
 def told(row: Row) -> str:
@@ -412,22 +396,14 @@ def told(row: Row) -> str:
     return f"{row['network']:<12}" + "; ".join(words)
 
 
-def keep(found: dict[str, Any], part: str, rows: list[Row]) -> None:
+def merged(old: list[Row], part: str, rows: list[Row]) -> list[Row]:
     """The new rows, and those of other networks from earlier runs."""
-    about = {
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "cpu": cpu_name(),
-        "python": platform.python_version(),
-        "versions": {who: version(who) for who in ("pgmpy", "pyagrum")},
-    }
-    old = found.get(part, {"rows": []})["rows"]
     names = {row["network"] for row in rows}
-    merged = [row for row in old if row["network"] not in names] + rows
+    every = [row for row in old if row["network"] not in names] + rows
     order = {name: k for k, name in enumerate(all_networks())}
     if part not in ("blank", "cold"):
         order = {name: k for k, name in enumerate((*FIVE, *BIG))}
-    merged.sort(key=lambda row: order.get(row["network"], 99))
-    found[part] = {**about, "rows": merged}
+    return sorted(every, key=lambda row: order.get(row["network"], 99))
 
 
 def main() -> None:
@@ -439,7 +415,7 @@ def main() -> None:
     parser.add_argument("--agree", type=int, metavar="N", help="compare answers, N evidence sets")
     parser.add_argument("--rng", type=int, default=0, help="agree: which stream of evidence")
     parser.add_argument("--files", action="store_true", help="agree: files of every format as well")
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path, default=FILE)
     parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("--dry", action="store_true", help="print only, write nothing")
     parser.add_argument("--check", action="store_true", help="fail where an aim is missed")
@@ -447,46 +423,47 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    found: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
+    results = Results(options.out, options.dry)
+    found = results.found
 
-    def store() -> None:
-        if found and not options.dry:
-            options.out.write_text(json.dumps(found, indent=1) + "\n")
+    def write() -> None:
+        if results.parts and not options.dry:
             options.page.write_text(networks_page.write(found))
             if options.page == PAGE:
                 PEERS_PAGE.write_text(peers_page.write(peers_results(), found))
+
+    def keep(part: str, what: dict[str, Any]) -> None:
+        results.keep(part, what, measure.about("pgmpy", "pyagrum"))
+        write()
 
     every = parts(options)
     comparing = options.agree is not None or options.files
     chosen = options.parts if options.parts is not None else [] if comparing else list(every)
     if set(chosen) - set(every):
         parser.error(f"--parts: choose from {', '.join(every)}")
-    core = max(os.sched_getaffinity(0)) if options.core is None else options.core
     for part in [p for p in every if p in chosen]:
         if part != "cores":  # which comes first
-            os.sched_setaffinity(0, {core})
-        names, measure = every[part]
+            measure.pin(options.core)
+        names, one = every[part]
         print(f"{part}:", flush=True)
-        begin = time.process_time()
+        spent = Stopwatch()
         got: list[Row] = []
         for name in names:
             if options.networks is None or name in options.networks:
-                got.append(measure(name))
+                got.append(one(name))
                 print(f"  {told(got[-1])}", flush=True)
-                keep(found, part, got)
-                store()
-        print(f"  {time.process_time() - begin:.0f} s of CPU time", flush=True)
+                old = found.get(part, {"rows": []})["rows"]
+                keep(part, {"rows": merged(old, part, got)})
+        print(f"  {spent.cpu:.0f} s of CPU time", flush=True)
     bad = False
     if options.files:
-        found["files"] = networks_agree.files(options.networks or all_networks())
+        keep("files", networks_agree.files(options.networks or all_networks()))
         bad |= bool(found["files"]["faults"])
-        store()
     if options.agree is not None:
         names = options.networks or all_networks()
-        found["agree"] = networks_agree.agree(names, options.agree, options.rng)
+        keep("agree", networks_agree.agree(names, options.agree, options.rng))
         bad |= bool(found["agree"]["faults"])
-        store()
-    store()
+    write()
     missed = [line for line in networks_page.aims(found) if not line.reached]
     for line in missed:
         print(f"missed: {line}")

@@ -9,11 +9,7 @@ counted as such. Anything else that differs is a fault, printed with what makes 
 from __future__ import annotations
 
 import math
-import platform
 import tempfile
-import time
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +17,15 @@ import numpy as np
 
 import minfer
 from minfer import ContradictionError, FactorGraph
+from minfer.experiments.measure import Stopwatch
 from networks_page import TOLERANCE
 from networks_peers import Net, PyAgrum, bundled
-from speed import cpu_name
 
 #: Variables up to which all posteriors are compared, beyond it those of a few.
 ALL_OF = 120
 FEW = 6
 UNDERFLOWS = -690.0  # log P(e)
 ROWS = 25  # of a table for predict
-
-
-def about() -> dict[str, Any]:
-    return {
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "cpu": cpu_name(),
-        "python": platform.python_version(),
-        "versions": {who: version(who) for who in ("pgmpy", "pyagrum")},
-    }
 
 
 # ---------------------------------------------------------------------- evidence
@@ -241,14 +228,14 @@ def agree(names: list[str], n: int, rng: int) -> dict[str, Any]:
     tallies: list[Tally] = []
     for name in names:
         tallies.append(Tally(name))
-    done, turn, said = 0, 0, time.monotonic()
+    done, turn, said = 0, 0, Stopwatch()
     while done < n:
         tally = min(tallies, key=lambda t: (t.sets > 0, t.seconds))
         seed = f"{rng}/{turn}"
         r = np.random.default_rng([rng, turn])
         if turn < len(tallies):
             print(f"  {tally.name}", flush=True)
-        begin, before = time.process_time(), tally.sets
+        spent, before = Stopwatch(), tally.sets
         try:
             if turn % 6 == 5:
                 compare_rows(tally, r, seed)
@@ -259,11 +246,11 @@ def agree(names: list[str], n: int, rng: int) -> dict[str, Any]:
         except Exception as error:
             tally.fault(f"{seed}: {type(error).__name__}: {error}")
         if turn >= len(tallies):  # first turns compile
-            tally.seconds += time.process_time() - begin
+            tally.seconds += spent.cpu
         done += max(1, tally.sets - before)
         turn += 1
-        if time.monotonic() - said > 30:
-            said = time.monotonic()
+        if said.wall > 30:
+            said = Stopwatch()
             faults = sum(len(t.faults) for t in tallies)
             print(f"  {done:,} of {n:,}, {faults} faults; now {tally.name}", flush=True)
     for tally in tallies:
@@ -271,7 +258,7 @@ def agree(names: list[str], n: int, rng: int) -> dict[str, Any]:
         print("  " + ", ".join(f"{key} {value:.3g}" if isinstance(value, float) else f"{value}"
                                for key, value in row.items()), flush=True)  # fmt: skip
     faults = [text for tally in tallies for text in tally.faults]
-    return {**about(), "n": done, "rng": rng, "faults": faults, "rows": [t.row for t in tallies]}
+    return {"n": done, "rng": rng, "faults": faults, "rows": [t.row for t in tallies]}
 
 
 # ---------------------------------------------------------------------- files
@@ -297,7 +284,7 @@ def files(names: list[str]) -> dict[str, Any]:
         print(f"  {name}: {len(faults)} faults so far, {off:.0e} from pgmpy", flush=True)
     for text in faults:
         print(f"  FAULT {text}")
-    return {**about(), "networks": names, "difference": worst, "faults": faults}
+    return {"networks": names, "difference": worst, "faults": faults}
 
 
 def unlike(a: FactorGraph, b: FactorGraph) -> list[str]:

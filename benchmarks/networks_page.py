@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from speed import number, table
+from minfer.experiments.pages import number, table
+from minfer.experiments.results import together
 
 SMALL = ("alarm", "insurance", "hailfinder", "win95pts")
 FIVE = (*SMALL, "pigs")
@@ -368,15 +369,11 @@ SECTIONS: dict[str, Callable[[Row], Iterator[str]]] = {
 
 
 def _measured(found: Found) -> str:
-    parts = [p for p in found.values() if "date" in p]
-    days = sorted({p["date"] for p in parts})
-    machines = sorted({p["cpu"] for p in parts})
+    days, machines, pythons = (together(found, key) for key in ("date", "cpu", "python"))
     text = f"Measured {' to '.join(dict.fromkeys((days[0], days[-1])))} on {' and '.join(machines)}"
-    pythons = sorted({p["python"] for p in parts})
     return f"{text}, Python {' and '.join(pythons)}, by `python benchmarks/networks.py`."
 
 
 def _versions(found: Found) -> str:
-    versions = [p["versions"] for p in found.values() if "versions" in p]
-    one = versions[-1]
+    one = [stamp["versions"] for stamp in found["about"].values()][-1]
     return f"pyAgrum {one['pyagrum']} and pgmpy {one['pgmpy']}"

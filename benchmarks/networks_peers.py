@@ -5,8 +5,7 @@ from __future__ import annotations
 import gzip
 import pickle
 import signal
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from importlib.util import find_spec
@@ -146,16 +145,6 @@ class Pgmpy:
     def __call__(self, evidence: Mapping[str, str]) -> NDArray[np.float64]:
         found = self.engine.query([self.target], dict(evidence), show_progress=False)
         return found.values / found.values.sum()
-
-
-# ---------------------------------------------------------------------- time
-
-
-def cpu(call: Callable[[], Any]) -> float:
-    """CPU seconds of one call."""
-    begin = time.process_time()
-    call()
-    return time.process_time() - begin
 
 
 class TooLong(Exception):

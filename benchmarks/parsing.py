@@ -1,11 +1,11 @@
 """The parser measured: accuracy over seeds, equal accuracy at a fraction of the factors, speed.
 
-    python benchmarks/parsing.py --data DIR --models DIR                  # all parts
-    python benchmarks/parsing.py --data DIR --models DIR --parts speed
+    python benchmarks/parsing.py [--data DIR] --models DIR                # all parts
+    python benchmarks/parsing.py [--data DIR] --models DIR --parts speed
 
-``--data`` holds UD treebanks in folders of their own (UD_English-EWT, UD_Italian-ParTUT,
-UD_Dutch-LassySmall...). Models are trained into ``--models`` if they are not there yet. Results go
-to benchmarks/results/parsing.json, from which docs/parsing.md is written.
+``--data`` (default as in places.py) holds UD treebanks in folders of their own (UD_English-EWT,
+UD_Italian-ParTUT, UD_Dutch-LassySmall...). Models are trained into ``--models`` if they are not
+there yet. Results go to benchmarks/results/parsing.json, from which docs/parsing.md is written.
 
 Times are CPU seconds of whole passes over a corpus on one pinned core, the methods in turn, the
 least of several rounds; a pass parses every sentence once, so nothing is warm that would not be.
@@ -14,31 +14,28 @@ least of several rounds; a pass parses every sentence once, so nothing is warm t
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
-import resource
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from minfer.experiments import measure
+from minfer.experiments.measure import Stopwatch, cpu_seconds
+from minfer.experiments.pages import say
+from minfer.experiments.results import Results
 from minfer.parsing import Inference, Parser, Recipe, Sentence, evaluate, read_conllu
 from minfer.parsing.calibration import calibration
 from minfer.parsing.evaluation import Scores, bootstrap_difference
 from minfer.parsing.features import Encoded
 from minfer.parsing.stream import parse_file
 from parsing_page import written
+from places import DOCS, RESULTS, TREEBANKS
 
-HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results" / "parsing.json"
-PAGE = HERE.parent / "docs" / "parsing.md"
 RNGS = (101, 102, 103)
 LANGUAGES = {  # folder's beginning, second-order factors, projective trees
     "English": ("UD_English-EWT", {"gp": True, "sib": True}, True),
@@ -93,10 +90,6 @@ class Bench:
         return Parser.load(path)
 
 
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def scored(parser: Parser, gold: list[Sentence], **how: Any) -> Scores:
     return evaluate(gold, parser.parse(gold, **how))
 
@@ -137,14 +130,14 @@ def accuracy(bench: Bench) -> list[dict[str, Any]]:
 def training(bench: Bench) -> dict[str, Any]:
     """Time and memory of one training on English, in a process of its own."""
     code = (
-        "import sys, time, resource\n"
+        "import sys\n"
+        "from minfer.experiments.measure import Stopwatch, peak\n"
         "from minfer.parsing import Parser, read_conllu\n"
         "data = list(read_conllu(sys.argv[1], multi_root=True))\n"
         "Parser.train(data[:20])\n"  # compiles or loads the kernels
-        "begin, wall = time.process_time(), time.perf_counter()\n"
-        "parser = Parser.train(data)\n"
-        "print(time.process_time() - begin, time.perf_counter() - wall,\n"
-        "      resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)\n"
+        "with Stopwatch() as spent:\n"
+        "    parser = Parser.train(data)\n"
+        "print(spent.cpu, spent.wall, peak())\n"
     )
     command = [sys.executable, "-c", code, str(bench.file("English", "train"))]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
@@ -201,19 +194,17 @@ def speed(bench: Bench) -> list[dict[str, Any]]:
 
 def _seconds(parser: Parser, data: Encoded, how: Inference, phase: int) -> float:
     """CPU time until the end of a phase, from hashed words."""
-    begin = time.process_time()
-    parser.parse_batch(data, "gold", how, phase=phase)
-    return time.process_time() - begin
+    return cpu_seconds(lambda: parser.parse_batch(data, "gold", inference=how, phase=phase))
 
 
 def _in_turn(jobs: dict[str, Callable[[int], float]], rounds: int = 9) -> dict[str, list[float]]:
     """For each job the least seconds until the end of each phase, or of a later one."""
-    best = {name: [np.inf] * len(PHASES) for name in jobs}
-    for _ in range(rounds):
-        for phase in range(len(PHASES)):
-            for name, job in jobs.items():
-                best[name][phase] = min(best[name][phase], job(phase))
-    return {name: np.minimum.accumulate(ends[::-1])[::-1].tolist() for name, ends in best.items()}
+    phases = range(len(PHASES))
+    calls = {(name, k): partial(job, k) for k in phases for name, job in jobs.items()}
+    found = measure.in_turn(calls, rounds, warm_up=False, timer=measure.told)
+    best = measure.least(found)
+    ends = {name: [best[name, k] for k in phases] for name in jobs}
+    return {name: np.minimum.accumulate(x[::-1])[::-1].tolist() for name, x in ends.items()}
 
 
 def files(bench: Bench) -> list[dict[str, Any]]:
@@ -221,16 +212,14 @@ def files(bench: Bench) -> list[dict[str, Any]]:
     bench.parser("English", 2, "predicted", RNGS[0])  # trained if need be
     source, target = bench.file("English", "test"), bench.models / "parsed.conllu"
     model = bench.models / f"English-2-predicted-{RNGS[0]}.model"
-    begin = time.process_time()
-    Parser.load(model)
-    loading = time.process_time() - begin
+    loading = cpu_seconds(lambda: Parser.load(model))
     rows = []
     for name, marginals in (("parses", False), ("parses with probabilities", True)):
         best = np.inf
         for _ in range(5):
-            begin = time.process_time()
-            words = parse_file(model, source, target, marginals=marginals, workers=1).words
-            best = min(best, time.process_time() - begin - loading)
+            with Stopwatch() as spent:
+                words = parse_file(model, source, target, marginals=marginals, workers=1).words
+            best = min(best, spent.cpu - loading)
         rows.append({"what": name, "words_per_second": words / best})
         say(f"{rows[-1]}")
     return rows
@@ -247,26 +236,21 @@ PARTS: dict[str, Callable[[Bench], Any]] = {
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--data", type=Path, required=True)
+    options.add_argument("--data", type=Path, default=TREEBANKS)
     options.add_argument("--models", type=Path, required=True)
     options.add_argument("--parts", nargs="*", default=list(PARTS), choices=PARTS)
-    options.add_argument("--core", type=int, default=None, help="pin to this core")
+    options.add_argument("--core", type=int, help="core to pin to (default the last)")
     chosen = options.parse_args()
-    if chosen.core is not None:
-        os.sched_setaffinity(0, {chosen.core})
+    measure.pin(chosen.core)
+    results = Results(RESULTS / "parsing.json")
     bench = Bench(chosen.data, chosen.models)
     for name in chosen.parts:
-        begin = time.perf_counter()
+        spent = Stopwatch()
         found = PARTS[name](bench)
-        kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-        kept[name] = {
-            "rows": found, "date": str(date.today()), "python": platform.python_version(),
-            "load": os.getloadavg()[1], "seconds": round(time.perf_counter() - begin),
-        }  # fmt: skip
-        RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    say(f"peak memory {peak:.2f} GiB")
-    written(PAGE, json.loads(RESULTS.read_text()))
+        more = {"load": os.getloadavg()[1], "seconds": round(spent.wall)}
+        results.keep(name, found, measure.about() | more)
+    say(f"peak memory {measure.peak() / 2**30:.2f} GiB")
+    written(DOCS / "parsing.md", results.parts)
 
 
 if __name__ == "__main__":

@@ -6,21 +6,13 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-BEGIN, END = "<!-- measured -->", "<!-- /measured -->"
+from minfer.experiments.pages import table, write_section
 
 
 def written(page: Path, results: dict[str, Any]) -> None:
     """Put the tables between the page's two marks."""
-    text = page.read_text()
-    head, rest = text.split(BEGIN)
-    tail = rest.split(END)[1]
-    parts = [SECTIONS[name](results[name]["rows"]) for name in SECTIONS if name in results]
-    page.write_text(head + BEGIN + "\n" + "\n".join(parts) + "\n" + END + tail)
-
-
-def table(titles: list[str], rows: list[list[str]]) -> str:
-    lines = [titles, ["---"] * len(titles), *rows]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+    parts = [SECTIONS[name](results[name]) for name in SECTIONS if name in results]
+    write_section(page, "measured", "\n\n".join(parts))
 
 
 def accuracy(rows: list[dict[str, Any]]) -> str:
@@ -70,7 +62,7 @@ def training(row: dict[str, Any]) -> str:
         "### Training\n\n"
         f"EWT (12,544 sentences, 204,577 words), tagger and labeller included: {row['cpu']:.0f} s "
         f"of CPU time, {row['wall']:.0f} s on the clock, at most {row['peak'] / 1e9:.2f} GB of "
-        "memory, with kernels compiled.\n"
+        "memory, with kernels compiled."
     )
 
 

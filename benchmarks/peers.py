@@ -24,7 +24,6 @@ import argparse
 import hashlib
 import json
 import os
-import platform
 import shutil
 import signal
 import statistics
@@ -32,9 +31,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -44,12 +42,15 @@ import numpy as np
 import peers_page
 import reference
 import speed
+from minfer.experiments import measure
+from minfer.experiments.pages import say
+from minfer.experiments.results import Results
 from peers_cases import CASES
 from peers_claims import CLAIMS
 from peers_environments import PEERS, ROOT, install, python_of
 from peers_trees import BATCHES, PAIR_BATCHES, TREE_TOOLS
 from problems import load
-from speed import Client, ToolFailed, cpu_name, say
+from speed import Client, ToolFailed
 from tools import TOOLS, Tool
 
 HERE = Path(__file__).resolve().parent
@@ -114,57 +115,38 @@ def _iterations(n: int) -> str:
     return "one iteration >" if n == 1 else f"{n} iterations >"
 
 
-class Store:
-    """What is known of one peer, part by part, in a file; each part has a stamp."""
+class Store(Results):
+    """What is known of one peer, part by part."""
 
-    def __init__(self, peer: str, folder: Path):
-        self.path = folder / f"{peer}.json"
-        self.found: dict[str, Any] = {"peer": peer, "stamps": {}}
-        if self.path.exists():
-            self.found |= json.loads(self.path.read_text())
+    def __init__(self, peer: str, folder: Path) -> None:
+        super().__init__(folder / f"{peer}.json")
+        self.peer = peer
 
-    def part(self, name: str, measure: Callable[[], Any], stamp: dict[str, str]) -> Any:
+    def part(self, name: str, make: Callable[[], Any], stamp: dict[str, Any]) -> Any:
         """Measure a part, unless it is there."""
         if name in self.found:
-            say(f"{self.path.stem}: {name} is known{self._when(name, stamp)}")
+            say(f"{self.peer}: {name} is known{self._when(name, stamp)}")
         else:
-            self.found[name] = measure()
-            self.found["stamps"][name] = stamp
-            self._save()
+            self.keep(name, make(), stamp)
         return self.found[name]
 
-    def forget(self, parts: Sequence[str]) -> None:
-        for name in parts:
-            self.found.pop(name, None)
-            self.found["stamps"].pop(name, None)
-        self._save()
-
-    def _save(self) -> None:
-        temporary = self.path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(self.found, indent=1) + "\n")
-        temporary.replace(self.path)
-
-    def _when(self, name: str, stamp: dict[str, str]) -> str:
-        old = self.found["stamps"].get(name)
+    def _when(self, name: str, stamp: dict[str, Any]) -> str:
+        old = self.found["about"].get(name)
         if old is None:
             return ", of an unknown day; --again measures it anew"
-        other = [key for key in ("code", "machine") if old[key] != stamp[key]]
+        other = [key for key in ("code", "cpu", "python") if old[key] != stamp[key]]
         what = f", with other {' and '.join(other)}; --again measures it anew" if other else ""
         return f" from {old['date']}{what}"
 
 
-def stamp() -> dict[str, str]:
+def stamp() -> dict[str, Any]:
     """Day, machine, and a fingerprint of all code that bears on a result."""
     own = (HERE / f"{name}.py" for name in ("problems", "reference", "speed", "tools"))
     files = {*(ROOT / "src" / "minfer").rglob("*.py"), *HERE.glob("peers*.py"), *own}
     code = hashlib.sha256()
     for file in sorted(files - {HERE / "peers_page.py"}):
         code.update(file.read_bytes())
-    return {
-        "date": datetime.now(UTC).date().isoformat(),
-        "machine": f"{cpu_name()}, Python {platform.python_version()}",
-        "code": code.hexdigest()[:12],
-    }
+    return measure.about(code=code.hexdigest()[:12])
 
 
 class Bench:
@@ -331,11 +313,9 @@ def parsing(bench: Bench, peer: str) -> dict[str, Any]:
 
 def _turns(asks: dict[Any, Callable[[], dict[str, Any]]]) -> dict[Any, list[float]]:
     """Seconds of each in every round, there and back."""
-    seconds: dict[Any, list[float]] = {name: [] for name in asks}
-    for turn in range(TREE_ROUNDS):
-        for name in list(asks)[:: 1 if turn % 2 == 0 else -1]:
-            seconds[name].append(asks[name]()["seconds"])
-    return seconds
+    return measure.in_turn(
+        asks, TREE_ROUNDS, warm_up=False, timer=lambda ask: ask()["seconds"], there_and_back=True
+    )
 
 
 def _tree_row(bench: Bench, clients: dict[str, Patient], peer: str, batch: str) -> dict[str, Any]:
@@ -350,7 +330,7 @@ def _tree_row(bench: Bench, clients: dict[str, Patient], peer: str, batch: str) 
         "batch": batch,
         "us_per_sentence": _us(seconds[peer], BATCHES[batch].sentences),
         "minfer_us": _us(seconds["minfer"], BATCHES[batch].sentences),
-        "x_minfer": _ratio(seconds[peer], seconds["minfer"]),
+        "x_minfer": measure.median_ratio(seconds[peer], seconds["minfer"]),
         "difference": off[peer],
         "minfer_difference": off["minfer"],
     }
@@ -383,8 +363,8 @@ def _pair_row(
         "batch": batch,
         "form": form,
         "us_per_sentence": _us(mine, sentences),
-        "x_all": _ratio(mine, seconds[all_pairs]),
-        "x_reduced": _ratio(mine, seconds[reduced]),
+        "x_all": measure.median_ratio(mine, seconds[all_pairs]),
+        "x_reduced": measure.median_ratio(mine, seconds[reduced]),
         **checked[peer, form],
     }
     if (peer, form) == reduced:  # the same model: how much of the probability is elsewhere
@@ -398,11 +378,7 @@ def _us(seconds: list[float], sentences: int) -> float:
     return statistics.median(seconds) / sentences * 1e6
 
 
-def _ratio(one: list[float], other: list[float]) -> float:
-    return statistics.median(a / b for a, b in zip(one, other))
-
-
-def measure(bench: Bench, store: Store, peer: str, parts: list[str]) -> bool:
+def measured(bench: Bench, store: Store, peer: str, parts: list[str]) -> bool:
     """All parts of one peer that are not known yet; whether all are known now."""
     now = stamp()
     if "install" in parts and "failed" in store.part(
@@ -447,9 +423,7 @@ def main() -> int:
     cli.add_argument("--page", type=Path, default=ROOT / "docs" / "peers.md",
                      help="the page (default docs/peers.md)")  # fmt: skip
     args = cli.parse_args()
-    core = args.core
-    if core is None:
-        core = max(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    core = measure.last_core() if args.core is None else args.core
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # through `finally`
     args.results.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="minfer-peers-"))
@@ -462,7 +436,7 @@ def main() -> int:
             store.forget(args.only)
         for peer, store in stores.items():
             try:
-                complete = measure(bench, store, peer, args.only)
+                complete = measured(bench, store, peer, args.only)
             except Exception as error:  # one peer never stops the others
                 say(f"{peer}: {type(error).__name__}: {error}")
                 complete = False
@@ -472,9 +446,8 @@ def main() -> int:
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     results = {p: Store(p, args.results).found for p in PEERS}
-    networks = HERE / "results" / "networks.json"
-    known = json.loads(networks.read_text()) if networks.exists() else None
-    args.page.write_text(peers_page.write(results, known))
+    networks = Results(HERE / "results" / "networks.json").found
+    args.page.write_text(peers_page.write(results, networks))
     say(f"wrote {args.page}")
     if unfinished:
         say(f"not finished: {', '.join(unfinished)}; run it again, without --again")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
+
+from minfer.experiments.measure import Stopwatch
 
 ROOT = Path(__file__).resolve().parents[1]
 TORCH = ["torch==2.13.0"]  # a plain "torch" would bring CUDA along
@@ -42,7 +43,7 @@ def install(peer: str, env: Path) -> dict[str, Any]:
     python = str(python_of(env))
     pip = [python, "-m", "pip", "--disable-pip-version-check"]
     empty, had = _megabytes(env), _packages(pip)
-    began = time.perf_counter()
+    spent = Stopwatch()
     for step in PEERS[peer][0]:
         try:
             done = subprocess.run(
@@ -54,7 +55,7 @@ def install(peer: str, env: Path) -> dict[str, Any]:
             lines = [x for x in done.stderr.splitlines() if x.startswith("ERROR")]
             return {"failed": (lines or ["pip failed"])[-1].removeprefix("ERROR: ")[:200]}
     return {
-        "seconds": time.perf_counter() - began,
+        "seconds": spent.wall,
         "megabytes": _megabytes(env) - empty,
         "packages": _packages(pip) - had,
     }

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import networks_page
+from minfer.experiments.pages import number, table
 from peers_cases import CASES
 from peers_claims import CLAIMS
-from speed import number, table
 
 NAMES = {
     "minfer": "minfer",
@@ -151,7 +151,7 @@ def write(results: dict[str, dict[str, Any]], networks: dict[str, Any] | None = 
         "## Trees",
         "Arc probabilities of first-order dependency trees with one root, 25 words, the same "
         "normal scores of standard deviation 1, or 20 as a parser that is sure has them "
-        "(`minfer.parsing.batch_marginals`); microseconds a sentence on one thread. Scores are "
+        "(`minfer.parsing.tree_marginals`); microseconds a sentence on one thread. Scores are "
         "float32 unless the batch says float64; errors are those of the largest probability "
         "against minfer's in float64. minfer computes projective trees in float64 in any case, and "
         "non-projective ones where float32 cannot be trusted, as in the batches that are sure. The "
@@ -173,13 +173,13 @@ def _measured(results: dict[str, Any]) -> str:
     stamps = {
         (peer, part): stamp
         for peer, found in results.items()
-        for part, stamp in found.get("stamps", {}).items()
+        for part, stamp in found.get("about", {}).items()
     }
     if not stamps:
         return "not measured yet"
     days = sorted({s["date"] for s in stamps.values()})
     run = {key: s for key, s in stamps.items() if key[1] != "install"}
-    machines = sorted({s["machine"] for s in run.values()})
+    machines = sorted({f"{s['cpu']}, Python {s['python']}" for s in run.values()})
     text = f"measured {' to '.join(sorted({days[0], days[-1]}))}"
     text += f" on {' and on '.join(machines)}" if machines else ""
     if len(states := {s["code"] for s in run.values()}) > 1:
@@ -416,10 +416,10 @@ def _short(results: dict[str, Any]) -> list[str]:
         )
     lines += _short_second(results)
     lines.append(
-        "* **Where others win by what they do:** learning models from data (pgmpy, pyAgrum, "
-        "pomegranate), GPUs and gradients (PGMax, torch-struct, SuPar, pomegranate), causality, "
-        "decisions and dynamic networks (pyAgrum, pgmpy), trained neural parsers (SuPar). minfer "
-        "learns nothing but its own linear parser, and has none of the rest."
+        "* **Where others win by what they do:** learning the structure of Bayesian networks "
+        "(pgmpy, pyAgrum), GPUs (PGMax, torch-struct, SuPar, pomegranate), causality, decisions "
+        "and dynamic networks (pyAgrum, pgmpy), trained neural parsers ready to download (SuPar). "
+        "minfer has none of these; it does learn weights and tables from data, with gradients."
     )
     lines.append(
         "* **What only minfer does:** leaves factors out on purpose, scores each by what it would "

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from problems import F8
-from tools import Minfer, cpu_seconds, repeats, serve
+from stopwatch import measure
+from tools import Minfer, serve
 
 Marginals = Callable[[], Any]
 
@@ -158,7 +159,7 @@ class MinferTrees(Library):
         self.parsing = minfer.parsing
         for projective in (True, False):  # compile outside every measurement
             for dtype in (np.float64, np.float32):
-                self.parsing.batch_marginals(np.zeros((1, 3, 3), dtype), projective=projective)
+                self.parsing.tree_marginals(np.zeros((1, 3, 3), dtype), projective=projective)
 
     def version(self) -> str:
         return importlib.metadata.version("minfer")
@@ -167,11 +168,11 @@ class MinferTrees(Library):
         self.x, self.projective = x.astype(b.dtype), b.projective
 
     def run(self) -> Any:
-        return self.parsing.batch_marginals(self.x, projective=self.projective)[0]
+        return self.parsing.tree_marginals(self.x, projective=self.projective)[0]
 
     def exact(self) -> F8:
         wide = self.x.astype(np.float64)
-        return self.parsing.batch_marginals(wide, projective=self.projective)[0]
+        return self.parsing.tree_marginals(wide, projective=self.projective)[0]
 
     def marginals(self, result: Any) -> F8:
         return np.stack([getattr(r, "probs", r) for r in result])
@@ -329,7 +330,7 @@ class Worker:
         self.timed: dict[str, tuple[Marginals, int]] = {}
 
     def hello(self) -> dict[str, Any]:
-        seconds = cpu_seconds(self.tool.setup)
+        seconds = measure.cpu_seconds(self.tool.setup)
         return {"version": self.tool.version(), "seconds": seconds}
 
     def prepare(self, batch: str, out: str) -> dict[str, Any]:
@@ -363,10 +364,10 @@ class Worker:
 
     def time(self, form: str = "") -> dict[str, Any]:
         run, number = self.timed[form]
-        return {"seconds": cpu_seconds(run, number)}
+        return {"seconds": measure.cpu_seconds(run, number)}
 
     def _ready(self, form: str, run: Marginals) -> None:
-        self.timed[form] = run, repeats(run)
+        self.timed[form] = run, measure.repeats(run)
 
 
 if __name__ == "__main__":

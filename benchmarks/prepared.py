@@ -16,7 +16,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 
 from minfer import BeliefPropagation, Exact, FactorGraph, TreeReweighted
 from minfer.graph import grid_edges
+from stopwatch import measure as m
 
 HERE = Path(__file__).resolve().parents[1]
 Jobs = dict[str, tuple[Callable[[], object], int]]  # name -> what to do, for how many
@@ -129,7 +129,7 @@ def gradient(solver: object, new: bool) -> Callable[[], object]:
         ]
     )
     log_odds = rng.normal(size=pixel.size)
-    graph = FactorGraph.pairwise(log_odds, edges, 0.5, "equal")
+    graph = FactorGraph.pairwise(log_odds, edges, 0.5, feature="equal")
     state: dict = {"m": None, "k": 0}
     if new:
         run, weights = solver.prepare(graph), graph.weights  # type: ignore[attr-defined]
@@ -145,7 +145,7 @@ def gradient(solver: object, new: bool) -> Callable[[], object]:
     def rebuilt() -> float:
         state["k"] += 1
         scale = 1 + 1e-3 * state["k"]
-        other = FactorGraph.pairwise(log_odds * scale, edges, 0.5 * scale, "equal")
+        other = FactorGraph.pairwise(log_odds * scale, edges, 0.5 * scale, feature="equal")
         m = solver(other)  # type: ignore[operator]
         m.factors(np.arange(pixel.size, other.n_factors))
         return m.log_z
@@ -157,7 +157,7 @@ def pictures(n: int, edges: NDArray, coupling: float, size: int, new: bool, name
     fields = np.random.default_rng(0).normal(size=(n, size))
     solver = BeliefPropagation()
     if new:
-        run = solver.prepare(FactorGraph.pairwise(np.zeros(size), edges, coupling, "equal"))
+        run = solver.prepare(FactorGraph.pairwise(np.zeros(size), edges, coupling, feature="equal"))
         rows = np.zeros((n, 2 * size))
         rows[:, 1::2] = fields
         return {
@@ -166,11 +166,11 @@ def pictures(n: int, edges: NDArray, coupling: float, size: int, new: bool, name
             f"{name}, float32": (lambda: run.batch(field=rows, log_z=False, dtype="float32"), n),
             f"{name}, with log Z": (lambda: run.batch(field=rows), n),
         }
-    model = FactorGraph.pairwise(np.zeros(size), edges, coupling, "equal")
+    model = FactorGraph.pairwise(np.zeros(size), edges, coupling, feature="equal")
     rows = np.zeros((100, 2 * size))
     rows[:, 1::2] = fields[:100]
     shifted = (edges[None] + size * np.arange(n)[:, None, None]).reshape(-1, 2)
-    union = FactorGraph.pairwise(fields.ravel(), shifted, coupling, "equal")
+    union = FactorGraph.pairwise(fields.ravel(), shifted, coupling, feature="equal")
     return {
         f"{name}, loop": (lambda: [solver(model.tilt(row)) for row in rows], len(rows)),
         f"{name}, union": (lambda: solver(union), n),
@@ -226,13 +226,8 @@ def measure(new: bool) -> dict[str, float]:
     """CPU microseconds of each job, for one."""
     out = {}
     for name, (go, count) in jobs(new).items():
-        times = []
-        go()
-        for _ in range(5):
-            begin = time.process_time()
-            go()
-            times.append(time.process_time() - begin)
-        out[name] = float(np.median(times)) / count * 1e6
+        out |= m.medians(m.in_turn({name: go}, 5))
+        out[name] *= 1e6 / count
     if new:
         out["a sweep"] = (out.pop("14 sweeps") - out.pop("4 sweeps")) / 10
     return out
@@ -258,17 +253,20 @@ def main() -> None:
                 env=env, check=True, stdout=subprocess.PIPE, text=True,
             )  # fmt: skip
             sides[side].append(json.loads(done.stdout))
-    print("| job | us | compared with | us | times sooner | bar |\n|---|---|---|---|---|---|")
+    body = []
     for name, bars in BARS.items():
         for other, side, bar in bars:
             mine = np.array([r[name] for r in sides["after"]])
             theirs = np.array([r[other] for r in sides[side]])
-            ratio = float(np.median(theirs / mine))
+            ratio = m.median_ratio(theirs, mine)
             word = "" if ratio >= bar else ", missed"
-            print(
-                f"| {name} | {np.median(mine):.3g} | {other} ({side}) | {np.median(theirs):.4g} "
-                f"| {ratio:.3g} | {bar:g}{word} |"
-            )
+            body.append(
+                [name, f"{np.median(mine):.3g}", f"{other} ({side})", f"{np.median(theirs):.4g}",
+                 f"{ratio:.3g}", f"{bar:g}{word}"]
+            )  # fmt: skip
+    from minfer.experiments import pages  # of this checkout
+
+    print(pages.table(["job", "us", "compared with", "us", "times sooner", "bar"], body))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 import traceback
 from collections import Counter
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import promises
+from minfer.experiments.measure import Stopwatch
 
 
 def main() -> int:
@@ -25,7 +25,7 @@ def main() -> int:
     cli.add_argument("--first", type=int, default=0, help="number of the first")
     asked = cli.parse_args()
     ends: Counter[str] = Counter()
-    failures, begin = 0, time.perf_counter()
+    failures, spent = 0, Stopwatch()
     for number in range(asked.first, asked.first + asked.n):
         try:
             ends[promises.check(number)] += 1
@@ -35,7 +35,7 @@ def main() -> int:
             traceback.print_exc(limit=-3)
     for end, count in ends.most_common():
         print(f"{count:8,}  {end}")
-    print(f"{failures:8,}  refuted, in {time.perf_counter() - begin:.0f} s")
+    print(f"{failures:8,}  refuted, in {spent.wall:.0f} s")
     return 1 if failures else 0
 
 

@@ -172,13 +172,17 @@ def people(n: int, weight: float = 2.0) -> Rules:
     return program.rule(f"{weight}: same(x, y) ^ same(y, z) ^ x < z => same(x, z)")
 
 
-def smokers(n: int = 100_000, friends: int = 10) -> Rules:
-    """Friends are observed, so groundings are linear in the tables."""
+def smokers_data(n: int = 100_000, friends: int = 10) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Who is whose friend, and people with log-odds."""
     rng = np.random.default_rng(0)
     a, b = rng.integers(0, n, (2, n * friends))
     good = a != b
     pairs = {"a": a[good].astype(np.int32), "b": b[good].astype(np.int32)}
-    who = {"x": np.arange(n, dtype=np.int32), "f": rng.normal(-1, 1, n)}
+    return pairs, {"x": np.arange(n, dtype=np.int32), "f": rng.normal(-1, 1, n)}
+
+
+def smokers(pairs: dict[str, Any], who: dict[str, Any]) -> Rules:
+    """Friends are observed, so groundings are linear in the tables."""
     program = Rules().closed("friends", pairs, types=("p", "p"), symmetric=True)
     program.open("smokes", who, columns=("x",), types=("p",), log_odds="f")
     program.open("cancer", {"x": who["x"]}, types=("p",), log_odds=-2)
@@ -263,9 +267,10 @@ def case(name: str, data: Path) -> dict[str, Any]:
         n = sum(grounding.bindings)
         return {"clauses": n, "cpu": t.cpu, "a second": n / t.cpu}
     if name == "linear":
-        smokers(1000).infer()
+        smokers(*smokers_data(1000)).infer()
+        given = smokers_data()
         with Clock() as all_of_it:
-            program = smokers()
+            program = smokers(*given)
             with Clock() as t:
                 program.ground()
             with Clock() as b:
@@ -287,7 +292,7 @@ def case(name: str, data: Path) -> dict[str, Any]:
         }  # fmt: skip
     if name == "class":
         root = data / "tuffy" / "class"
-        smokers(1000).infer()
+        smokers(*smokers_data(1000)).infer()
         with Clock() as t:
             program = Rules.read(
                 root / "prog.mln.gz", [root / "evidence.db.gz"], root / "query.db.gz"
@@ -314,7 +319,8 @@ def case(name: str, data: Path) -> dict[str, Any]:
         ]
         return compared(cora_rules(data / "cora", [1]), runs)
     if name == "cora":
-        return two_thresholds(cora_rules(data / "cora", [1, 2, 3, 4, 5]), [1e-3, 1e-4], sums=1)
+        whole = cora_rules(data / "cora", [1, 2, 3, 4, 5])
+        return two_thresholds(whole, [1e-2, 1e-3, 1e-4], sums=1)
     if name == "people":
         runs = [{"threshold": x} for x in (1e-2, 1e-3, 1e-4)]
         return {
@@ -324,7 +330,7 @@ def case(name: str, data: Path) -> dict[str, Any]:
             "600": two_thresholds(people(600), [1e-2, 1e-3, 1e-4]),
         }
     assert name == "people-large"
-    return two_thresholds(people(2000), [1e-2, 1e-3])
+    return two_thresholds(people(2000), [1e-1, 1e-2])
 
 
 def main() -> None:
@@ -349,6 +355,7 @@ def main() -> None:
         print(name, json.dumps(found, indent=1))
         if "skipped" not in found or name not in results:
             results[name] = found
+            results["_before"] = [x for x in results.get("_before", []) if x != name]
         given.json.write_text(json.dumps(results, indent=1) + "\n")
     if given.page:
         PAGE.write_text(page(results))
@@ -371,6 +378,12 @@ def page(results: dict[str, Any]) -> str:
     missing = [title for name, title in TITLES.items() if name not in results]
     if missing:
         out += [f"Not measured yet: {'; '.join(missing)}.", ""]
+    before = [TITLES[name] for name in results.get("_before", [])]
+    if before:
+        text = (
+            "Measured before lazy grounding joined by tiers and checked what agreed, not yet since"
+        )
+        out += [f"{text}: {'; '.join(before)}.", ""]
     for name, title in TITLES.items():
         found = results.get(name)
         if found is None:
@@ -402,7 +415,8 @@ def section(name: str, found: dict[str, Any]) -> list[str]:
             f"{found['groundings']:,} groundings, from tables to marginals {found['cpu']:.2f} s: "
             f"tables and joins {found['tables and join']:.2f}, graph {found['graph']:.2f}, belief "
             f"propagation {found['bp']:.2f} ({found['sweeps']} sweeps). Clauses of two literals "
-            "are pairs of the pair engine. Lazy grounding has nothing to leave out:", "",
+            "are pairs of the pair engine, both ways round in one. Lazy grounding has nothing to "
+            "leave out:", "",
         ]  # fmt: skip
         rows += [*lazy_table(found["lazy"]), "| tol | sweeps | BP s | mean error | largest |"]
         rows += ["|---|---|---|---|---|"]

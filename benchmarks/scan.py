@@ -19,10 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,8 +28,10 @@ import numpy as np
 
 from minfer import BeliefPropagation, FactorGraph
 from minfer.conditioning import condition
+from minfer.experiments import pages
+from minfer.experiments.measure import in_turn, median_ratio, medians, pin
 from minfer.factors import Features
-from minfer.reduction.gains import _score, factor_scores
+from minfer.reduction.gains import factor_scores
 from minfer.solvers.propagation import Propagation
 from minfer.wiring import wire
 
@@ -61,32 +60,23 @@ def runs(graph: FactorGraph) -> dict[str, Callable[[], Any]]:
     out, probs = np.zeros(len(pairs)), np.ascontiguousarray(marginals.probs)
     return {
         "sweep": lambda: bp._sweeps(1, residuals),
-        "gain": lambda: _score(graph, pairs, probs, "gain", out),
-        "residual": lambda: _score(graph, pairs, probs, "residual", out),
+        "gain": lambda: pairs.scores(probs, graph._offsets, "gain", out),
+        "residual": lambda: pairs.scores(probs, graph._offsets, "residual", out),
         "gain call": lambda: factor_scores(graph, marginals, seed),
         "residual call": lambda: factor_scores(graph, marginals, seed, "residual"),
     }
-
-
-def cpu_seconds(run: Callable[[], Any]) -> float:
-    begin = time.process_time()
-    run()
-    return time.process_time() - begin
 
 
 def measure(rounds: int = 9) -> dict[str, Any]:
     """CPU milliseconds and ratios for both models: {"rounds", "models"}."""
     found = {}
     for name, graph in models().items():
-        calls = runs(graph)
-        for call in calls.values():
-            call()
-        times = [{what: cpu_seconds(call) for what, call in calls.items()} for _ in range(rounds)]
+        times = in_turn(runs(graph), rounds)
         found[name] = {
             "factors": int((graph.arity == 2).sum()),
-            "ms": {what: 1e3 * statistics.median(t[what] for t in times) for what in calls},
-            "gain / sweep": statistics.median(t["gain"] / t["sweep"] for t in times),
-            "residual / gain": statistics.median(t["residual"] / t["gain"] for t in times),
+            "ms": {what: 1e3 * seconds for what, seconds in medians(times).items()},
+            "gain / sweep": median_ratio(times["gain"], times["sweep"]),
+            "residual / gain": median_ratio(times["residual"], times["gain"]),
         }
     return {"rounds": rounds, "models": found}
 
@@ -102,17 +92,18 @@ def missed(found: dict[str, Any]) -> list[str]:
 
 
 def table(found: dict[str, Any]) -> str:
-    lines = [
-        "| model | features | sweep ms | gains ms | residuals ms | gains / sweep "
-        "| residuals / gains | call for gains ms | call for residuals ms |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+    body = []
     for name, row in found["models"].items():
-        ms = " | ".join(f"{row['ms'][what]:.1f}" for what in ("sweep", "gain", "residual"))
-        ratios = " | ".join(f"{row[what]:.2f}" for what in LIMITS)
-        calls = " | ".join(f"{row['ms'][what]:.1f}" for what in ("gain call", "residual call"))
-        lines.append(f"| {name} | {row['factors']:,} | {ms} | {ratios} | {calls} |")
-    return "\n".join(lines)
+        ms = {what: f"{seconds:.1f}" for what, seconds in row["ms"].items()}
+        body.append([
+            name, f"{row['factors']:,}", ms["sweep"], ms["gain"], ms["residual"],
+            *(f"{row[what]:.2f}" for what in LIMITS), ms["gain call"], ms["residual call"],
+        ])  # fmt: skip
+    head = [
+        "model", "features", "sweep ms", "gains ms", "residuals ms", "gains / sweep",
+        "residuals / gains", "call for gains ms", "call for residuals ms",
+    ]  # fmt: skip
+    return pages.table(head, body)
 
 
 def main() -> None:
@@ -121,8 +112,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--check", action="store_true", help="fail if a bar is missed")
     args = parser.parse_args()
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    pin()
     found = measure(args.rounds)
     print(table(found))
     if args.json:

@@ -19,10 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,10 +27,11 @@ from typing import Any
 import numpy as np
 
 from minfer import MinDivergence, MinJoint, MinSize
+from minfer.experiments import pages
+from minfer.experiments.measure import in_turn, median_ratio, medians, pin, sample
 
 DROP = (0.1, 0.5, 0.9, 0.999)
 KEEP = (10, 1000, 100_000, 500_000)
-SAMPLE_SECONDS = 0.01  # short runs are repeated until a sample lasts this long
 
 
 def draw(n: int) -> np.ndarray:
@@ -81,38 +79,18 @@ def cases(gains: np.ndarray) -> dict[str, dict[str, Callable[[], Any]]]:
     return out
 
 
-def cpu_seconds(run: Callable[[], Any]) -> float:
-    """CPU time of one run, short ones repeated."""
-    n, start = 0, time.process_time()
-    while True:
-        run()
-        n += 1
-        spent = time.process_time() - start
-        if spent >= SAMPLE_SECONDS:
-            return spent / n
-
-
 def measure(n: int = 1_000_000, rounds: int = 9) -> dict[str, Any]:
     """CPU milliseconds and ratios to minfer's time of every case: {"n", "rounds", "cases"}."""
-    affinity = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-    if affinity:
-        os.sched_setaffinity(0, {max(affinity)})
-    try:
-        found = {name: _turns(runs, rounds) for name, runs in cases(draw(n)).items()}
-    finally:
-        if affinity:
-            os.sched_setaffinity(0, affinity)
+    found = {name: _turns(runs, rounds) for name, runs in cases(draw(n)).items()}
     return {"n": n, "rounds": rounds, "numpy": np.__version__, "cases": found}
 
 
 def _turns(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, Any]:
-    for run in runs.values():
-        run()
-    times = [{name: cpu_seconds(run) for name, run in runs.items()} for _ in range(rounds)]
-    others = [name for name in runs if name != "minfer"]
+    times = in_turn(runs, rounds, timer=sample)
+    ours = times["minfer"]
     return {
-        "ms": {name: 1e3 * statistics.median(t[name] for t in times) for name in runs},
-        "ratio": {o: statistics.median(t["minfer"] / t[o] for t in times) for o in others},
+        "ms": {name: 1e3 * seconds for name, seconds in medians(times).items()},
+        "ratio": {name: median_ratio(ours, x) for name, x in times.items() if x is not ours},
     }
 
 
@@ -129,15 +107,12 @@ def missed(found: dict[str, Any]) -> list[str]:
 
 def table(found: dict[str, Any]) -> str:
     columns = ["paper", "argsort", "sort", "comparison", "sum"]
-    lines = [
-        "| CPU time of minfer | ms | of the paper's order | of np.argsort | of np.sort "
-        "| of gains >= c | of gains.sum() |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    body = []
     for name, case in found["cases"].items():
         cells = [f"{case['ratio'][c]:.2f}" if c in case["ratio"] else "" for c in columns]
-        lines.append(f"| {name} | {case['ms']['minfer']:.2f} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        body.append([name, f"{case['ms']['minfer']:.2f}", *cells])
+    head = ["CPU time of minfer", "ms", "of the paper's order", "of np.argsort", "of np.sort"]
+    return pages.table([*head, "of gains >= c", "of gains.sum()"], body)
 
 
 def main() -> None:
@@ -147,6 +122,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--check", action="store_true", help="fail if a bar is missed")
     args = parser.parse_args()
+    pin()
     found = measure(args.n, args.rounds)
     print(table(found))
     if args.json:

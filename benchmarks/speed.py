@@ -37,6 +37,7 @@ import numpy as np
 
 import reference
 import yardstick
+from minfer.experiments.measure import cpu_name
 from problems import F8, Problem, load
 from tools import TOOLS
 
@@ -359,16 +360,6 @@ def judge(bp: list[Row], exact: list[Row], sweeps: list[dict[str, Any]]) -> list
                     "problem": "P4i", "need": ">= 1", "found": found,
                     "met": found >= 1})  # fmt: skip
     return out
-
-
-def cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def number(x: float | None, digits: int = 3) -> str:

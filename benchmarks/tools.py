@@ -1,7 +1,7 @@
 """One adapter per tool, and the worker that runs it: `python tools.py TOOL CORE`.
 
 The worker reads one JSON request a line and answers with one JSON line; it is pinned to a single
-core and reports CPU time (time.process_time), never wall-clock time.
+core and reports CPU time, never wall-clock time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import json
 import os
 import signal
 import sys
-import time
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -21,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from problems import F8, Problem, load
+from stopwatch import measure
 
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
-SAMPLE_SECONDS = 0.01  # short runs are repeated until a sample lasts this long
 
 
 class Tool:
@@ -431,22 +430,6 @@ TOOLS: dict[str, type[Tool]] = {
 }
 
 
-def cpu_seconds(f: Callable[[], Any], number: int = 1) -> float:
-    """CPU seconds of one call, the mean of `number` calls in a row."""
-    start = time.process_time()
-    for _ in range(number):
-        f()
-    return (time.process_time() - start) / number
-
-
-def repeats(f: Callable[[], Any]) -> int:
-    """How many calls make a sample of SAMPLE_SECONDS; also the warm-up."""
-    seconds = cpu_seconds(f)
-    if seconds < 1.0:
-        seconds = cpu_seconds(f)
-    return max(1, int(np.ceil(SAMPLE_SECONDS / max(seconds, 1e-7))))
-
-
 class Worker:
     """Answers the requests of speed.py for one tool."""
 
@@ -455,13 +438,13 @@ class Worker:
         self.number: dict[str, int] = {}
 
     def hello(self) -> dict[str, Any]:
-        seconds = cpu_seconds(self.tool.setup)
+        seconds = measure.cpu_seconds(self.tool.setup)
         return {"version": self.tool.version(), "seconds": seconds}
 
     def build(self, problem: str) -> dict[str, Any]:
         p = load(problem)
         self.number = {}
-        return {"seconds": cpu_seconds(lambda: self.tool.build(p))}
+        return {"seconds": measure.cpu_seconds(lambda: self.tool.build(p))}
 
     def count(self, target: str, tol: float, guess: int) -> dict[str, Any]:
         """The smallest iteration count within `tol` of the target, searched from a guess."""
@@ -479,12 +462,12 @@ class Worker:
 
     def compile(self, iters: int) -> dict[str, Any]:
         self.tool.forget()
-        return {"seconds": cpu_seconds(lambda: self.tool.compile(iters))}
+        return {"seconds": measure.cpu_seconds(lambda: self.tool.compile(iters))}
 
     def _sample(self, key: str, f: Callable[[], Any]) -> dict[str, Any]:
         if key not in self.number:
-            self.number[key] = repeats(f)
-        return {"seconds": cpu_seconds(f, self.number[key])}
+            self.number[key] = measure.repeats(f)
+        return {"seconds": measure.cpu_seconds(f, self.number[key])}
 
     def time(self, iters: int) -> dict[str, Any]:
         return self._sample(f"run {iters}", lambda: self.tool.run(iters))
@@ -492,7 +475,7 @@ class Worker:
     def once(self, iters: int) -> dict[str, Any]:
         """One cold run, for tools too slow to repeat."""
         self.tool.compile(iters)
-        return {"seconds": cpu_seconds(lambda: self.tool.run(iters))}
+        return {"seconds": measure.cpu_seconds(lambda: self.tool.run(iters))}
 
     def sweep(self, few: int, many: int) -> dict[str, Any]:
         """Seconds per sweep: (time of `many` - time of `few`) / (many - few)."""
@@ -518,8 +501,7 @@ class Worker:
 
 def serve(worker: Any, core: int) -> None:
     """Answer the requests on stdin by the worker's methods, pinned to one core."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {core})
+    measure.pin(core)
     if sys.platform == "linux":  # never outlive the one who asks, however that one ends
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     answers = os.fdopen(os.dup(1), "w")

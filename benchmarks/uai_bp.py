@@ -2,43 +2,36 @@
 
     python benchmarks/uai_bp.py [--data DIR] [--models] [--write docs/uai.md]
 
-DIR holds NAME.uai, NAME.uai.evid, NAME.uai.MAR and NAME.uai.PR (gzip allowed) in one folder per
-family. Errors are against the exact marginals (all states of all variables) and log10 Z.
+DIR as in places.py. Errors are against the exact marginals (all states of all variables) and
+log10 Z.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import os
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 
-from minfer import BeliefPropagation, read_uai
-from minfer.io import read_mar, read_pr
-
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
-
-
-def beside(path: Path, kind: str) -> Path:
-    return path.with_name(path.name.replace(".uai.gz", f".uai.{kind}.gz"))
+from minfer import BeliefPropagation
+from minfer.experiments.pages import table
+from places import UAI, UaiModel, uai_models
 
 
-def measure(path: Path) -> dict:
-    graph = read_uai(path, evidence=beside(path, "evid"))
+def measure(model: UaiModel) -> dict:
+    graph = model.graph
     answer = BeliefPropagation(time_limit=60)(graph)
     note = ""
     if not answer.converged:
         damped = BeliefPropagation(damping=0.5, time_limit=60)(graph)
         if damped.converged or damped.residuals[-1] < answer.residuals[-1]:
             answer, note = damped, "damped"
-    exact = np.concatenate(read_mar(beside(path, "MAR")))
-    error = np.abs(answer.probs - exact)
+    error = np.abs(answer.probs - model.marginals)
     return {
-        "family": path.parent.name,
-        "name": path.name.removesuffix(".uai.gz"),
+        "family": model.family,
+        "name": model.name,
         "variables": graph.n_variables,
         "converged": answer.converged,
         "note": note,
@@ -46,43 +39,34 @@ def measure(path: Path) -> dict:
         "seconds": answer.timings["iterate"],
         "mean": float(error.mean()),
         "max": float(error.max()),
-        "log10_z": abs(answer.log_z / math.log(10) - read_pr(beside(path, "PR"))),
+        "log10_z": abs(answer.log_z / math.log(10) - model.log10_z),
     }
 
 
-def family_table(rows: list[dict]) -> list[str]:
-    out = [
-        "| family | models | converged | with damping 0.5 | mean error | largest error "
-        "| largest error of log10 Z | seconds |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+def family_table(rows: list[dict]) -> str:
     by_family = defaultdict(list)
     for row in rows:
         by_family[row["family"]].append(row)
-    for family, group in sorted(by_family.items()):
-        out.append(
-            f"| {family} | {len(group)} | {sum(r['converged'] for r in group)} "
-            f"| {sum(r['note'] == 'damped' for r in group)} "
-            f"| {np.mean([r['mean'] for r in group]):.2g} | {max(r['max'] for r in group):.2g} "
-            f"| {max(r['log10_z'] for r in group):.2g} | {sum(r['seconds'] for r in group):.2g} |"
-        )
-    return out
+    body = [
+        [family, f"{len(group)}", f"{sum(r['converged'] for r in group)}",
+         f"{sum(r['note'] == 'damped' for r in group)}",
+         f"{np.mean([r['mean'] for r in group]):.2g}", f"{max(r['max'] for r in group):.2g}",
+         f"{max(r['log10_z'] for r in group):.2g}", f"{sum(r['seconds'] for r in group):.2g}"]
+        for family, group in sorted(by_family.items())
+    ]  # fmt: skip
+    head = ["family", "models", "converged", "with damping 0.5", "mean error", "largest error"]
+    return table([*head, "largest error of log10 Z", "seconds"], body)
 
 
-def model_table(rows: list[dict]) -> list[str]:
-    out = [
-        "| model | variables | status | iterations | mean error | largest error "
-        "| error of log10 Z | seconds |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+def model_table(rows: list[dict]) -> str:
+    body = []
     for r in rows:
         status = "converged" if r["converged"] else "not converged"
         status += f" ({r['note']})" if r["note"] else ""
-        out.append(
-            f"| {r['name']} | {r['variables']} | {status} | {r['iterations']} | {r['mean']:.2g} "
-            f"| {r['max']:.2g} | {r['log10_z']:.2g} | {r['seconds']:.2g} |"
-        )
-    return out
+        numbers = (f"{r[k]:.2g}" for k in ("mean", "max", "log10_z", "seconds"))
+        body.append([r["name"], f"{r['variables']}", status, f"{r['iterations']}", *numbers])
+    head = ["model", "variables", "status", "iterations", "mean error", "largest error"]
+    return table([*head, "error of log10 Z", "seconds"], body)
 
 
 PAGE = """# Loopy BP on the UAI 2014 models
@@ -109,16 +93,14 @@ Use `Exact` where `minfer plan` says that it fits.
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--data", type=Path, default=Path(os.environ.get("MINFER_DATA") or DATA) / "uai"
-    )
+    parser.add_argument("--data", type=Path, default=UAI)
     parser.add_argument("--write", type=Path, help="write the page here")
     parser.add_argument("--models", action="store_true", help="one row per model")
     arguments = parser.parse_args()
-    rows = [measure(p) for p in sorted(arguments.data.glob("*/*.uai.gz"))]
-    print("\n".join(model_table(rows) if arguments.models else family_table(rows)))
+    rows = [measure(model) for model in uai_models(arguments.data)]
+    print(model_table(rows) if arguments.models else family_table(rows))
     if arguments.write:
-        families, models = "\n".join(family_table(rows)), "\n".join(model_table(rows))
+        families, models = family_table(rows), model_table(rows)
         arguments.write.write_text(PAGE.format(families=families, models=models))
 
 

@@ -21,7 +21,7 @@ ONE = np.uint64(1)
 TWO = np.uint64(2)
 
 
-class Wiring(NamedTuple):
+class Slots(NamedTuple):
     odds: NDArray[np.float64]  # [V] unary odds, the features' unary parts absorbed
     ptr: NDArray[np.uint64]  # [V + 1] slots of each variable
     rev: NDArray[np.uint32]  # [2E] slot of the same edge at the other endpoint
@@ -33,7 +33,7 @@ def wire(
     edges: NDArray[np.int32],
     weights: NDArray[np.float64],
     feature: str,
-) -> Wiring:
+) -> Slots:
     """CSR slots. exp(w [a = b]) is, up to a constant, exp(2w a b - w a - w b)."""
     n, e = len(log_odds), len(edges)
     if feature == "equal":
@@ -45,7 +45,7 @@ def wire(
     place[order] = np.arange(2 * e, dtype=np.uint32)
     ptr = np.zeros(n + 1, np.uint64)
     ptr[1:] = np.cumsum(np.bincount(owner, minlength=n))
-    return Wiring(np.exp(log_odds), ptr, place[(order + e) % (2 * e)], np.exp(weights)[order % e])
+    return Slots(np.exp(log_odds), ptr, place[(order + e) % (2 * e)], np.exp(weights)[order % e])
 
 
 @nb.njit(error_model="numpy", cache=True, nogil=True)
@@ -76,7 +76,7 @@ def _sweeps(odds, ptr, rev, W, m, prob, max_iters, tol):
     return max_iters, change
 
 
-def sweep(w: Wiring, max_iters: int, tol: float) -> tuple[NDArray[np.float64], int, float]:
+def sweep(w: Slots, max_iters: int, tol: float) -> tuple[NDArray[np.float64], int, float]:
     """Marginals p(y_v = 1), sweeps made, and the last sweep's largest change of any of them.
 
     It stops once no belief moved by more than `tol` between two successive visits; a negative

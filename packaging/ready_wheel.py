@@ -1,6 +1,7 @@
 """Build a wheel with machine code inside, for this system, Python and numba.
 
     python packaging/ready_wheel.py -o dist
+    python packaging/ready_wheel.py -o dist --units "bp abreast" estimators     a small one
 
 Every kernel is compiled for a generic processor of this machine's kind (x86-64-v3 on x86-64), into
 an empty cache. A second run, which finds all of them there, tells which ones Python calls itself:
@@ -32,19 +33,21 @@ from minfer.kernels import _jit, _ready
 from minfer.kernels._cache import LOADED, UNSAVED
 
 _jit.be_quiet()
+chosen = sys.argv[1:]
 for unit in units():
-    unit.work()
+    if not chosen or unit.title in chosen:
+        unit.work()
 assert not UNSAVED, UNSAVED
 from numba.core.registry import cpu_target
 
 target = cpu_target.target_context.codegen().magic_tuple()
-about = {**_ready.described(_jit.SOURCES), "target": target}
+about = {**_ready.described(), "target": target}
 json.dump([about, sorted(LOADED), str(_jit.CACHE_DIR)], sys.stdout)
 """
 
 
-def collect(cache: Path) -> int:
-    """Compile everything, and copy what is called to the package; how many kernels."""
+def collect(cache: Path, units: list[str]) -> int:
+    """Compile everything, or some units of it, and copy what is called to the package; how many."""
     machine = platform.machine()
     environment = {
         **os.environ,
@@ -54,9 +57,9 @@ def collect(cache: Path) -> int:
         "NUMBA_CPU_FEATURES": "",
         "NUMBA_DISABLE_INTEL_SVML": "1",
     }
-    warm = [sys.executable, "-m", "minfer", "warmup"]
+    call = [sys.executable, "-c", COMPILE, *units]
+    warm = call if units else [sys.executable, "-m", "minfer", "warmup"]
     subprocess.run(warm, env=environment, check=True, stdout=subprocess.DEVNULL)
-    call = [sys.executable, "-c", COMPILE]
     done = subprocess.run(call, env=environment, check=True, capture_output=True, text=True)
     about, loaded, folder = json.loads(done.stdout)
     tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
@@ -65,10 +68,11 @@ def collect(cache: Path) -> int:
     about["needs"] = needs.split()
     shutil.rmtree(READY, ignore_errors=True)
     READY.mkdir()
-    for name in loaded:
+    for name in loaded:  # folder/file, without the ending
+        (READY / name).parent.mkdir(exist_ok=True)
         for path in Path(folder).glob(f"{name}.*"):
             if path.suffix in (".nbi", ".nbc"):
-                shutil.copy(path, READY)
+                shutil.copy(path, READY / path.parent.name)
     (READY / "about.json").write_text(json.dumps(about, indent=1) + "\n")
     return len(loaded)
 
@@ -77,10 +81,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--out", type=Path, default=ROOT / "dist", help="folder of the wheel")
     parser.add_argument("--cache", type=Path, help="keep the compiled kernels here, to go on from")
+    parser.add_argument("--units", nargs="+", default=[], help="of `minfer warmup`, by title")
     options = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            count = collect(options.cache or Path(scratch))
+            count = collect(options.cache or Path(scratch), options.units)
         command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", options.out, ROOT]
         subprocess.run([str(word) for word in command], check=True)
     finally:

@@ -94,7 +94,7 @@ def drawn_binary(rng: np.random.Generator, tree: bool = False, others: bool = Fa
         edges = drawn_edges(rng, n, tree)
         fields = rng.choice([0.1, 1.0, 5.0, 200.0]) * rng.standard_normal(n)
         feature = ["and", "equal"][rng.integers(2)]
-        graph = FactorGraph.pairwise(fields, edges, drawn_weights(rng, len(edges)), feature)
+        graph = FactorGraph.pairwise(fields, edges, drawn_weights(rng, len(edges)), feature=feature)
         for _ in range(rng.integers(1, 4) if others else 0):
             arity = min(n, int(rng.integers(2, 5)))
             scope = rng.permutation(n)[:arity]

@@ -52,24 +52,32 @@ def draw_graph(rng: np.random.Generator) -> FactorGraph:
         edges = [[0, v] if rng.random() < 0.5 else [v, 0] for v in range(1, n)]
         edges += [[1, 2]] if rng.random() < 0.5 else []
         fields = np.r_[0.0, rng.choice([0.0, 3e-3, -3e-3], n - 1)]
-        return FactorGraph.pairwise(fields, edges, float(rng.choice([10.0, 3.0, 1.0])), "equal")
+        return FactorGraph.pairwise(
+            fields, edges, float(rng.choice([10.0, 3.0, 1.0])), feature="equal"
+        )
     if family == 2:  # loops without fields
         n = int(rng.integers(3, 8))
         edges = [[i, (i + 1) % n] for i in range(n)] + [[0, n // 2]] * (n > 4)
         feature = rng.choice(["and", "equal", "or", "implies"])
         fields = rng.choice([0.0, 0.0, 2.0, -2.0], n)
-        return FactorGraph.pairwise(fields, edges, rng.normal(size=len(edges)) * scale, feature)
+        return FactorGraph.pairwise(
+            fields, edges, rng.normal(size=len(edges)) * scale, feature=feature
+        )
     if family == 3:
         shape = int(rng.integers(2, 4)), int(rng.integers(2, 4))
         feature = rng.choice(["and", "equal"])
-        return FactorGraph.grid(rng.normal(size=shape) * rng.choice([0, 1, 3]), scale, feature)
+        return FactorGraph.grid(
+            rng.normal(size=shape) * rng.choice([0, 1, 3]), scale, feature=feature
+        )
     if family == 4:  # binary pairs at random
         n = int(rng.integers(2, 9))
         edges = [[a, b] for a in range(n) for b in range(a) if rng.random() < 0.35]
         edges = np.array(edges, dtype=np.int32).reshape(-1, 2)
         feature = rng.choice(["and", "equal", "or", "implies"])
         fields = rng.normal(size=n) * scale
-        return FactorGraph.pairwise(fields, edges, rng.normal(size=len(edges)) * scale, feature)
+        return FactorGraph.pairwise(
+            fields, edges, rng.normal(size=len(edges)) * scale, feature=feature
+        )
     graph = _tables(rng, scale, tree=family == 5, pairwise=family == 6)
     if family in (7, 8):
         graph = _with_logic(rng, graph, scale)
@@ -102,7 +110,7 @@ def _with_logic(rng: np.random.Generator, graph: FactorGraph, scale: float) -> F
         elif kind == 1:
             graph = graph.add_exactly_one(scopes, **literals)
         elif kind == 2:
-            graph = graph.add_parity(scopes, weight, bool(rng.integers(2)), **literals)
+            graph = graph.add_parity(scopes, weight, odd=bool(rng.integers(2)), **literals)
         elif kind == 3:
             graph = graph.add_cardinality(scopes, at_most=int(rng.integers(1, 3)), **literals)
         elif kind == 4:
@@ -200,7 +208,7 @@ def draw_solver(rng: np.random.Generator) -> BeliefPropagation | TreeReweighted 
     if kind == 1:
         return TreeReweighted(max_iters=iterations, tol=tol, damping=damping)
     schedule = str(rng.choice(["sequential", "flooding", "residual"]))
-    return BeliefPropagation(iterations, tol, damping, schedule)
+    return BeliefPropagation(max_iters=iterations, tol=tol, damping=damping, schedule=schedule)
 
 
 # ------------------------------------------------------------------ checking
@@ -212,7 +220,7 @@ def check(number: int) -> str:
     graph = _labels(rng) if number % 11 == 10 else draw_graph(rng)
     solver = draw_solver(rng)
     if isinstance(solver, MeanField) and any(g.form == "machine" for g in graph.groups):
-        solver = BeliefPropagation(solver.max_iters, solver.tol)
+        solver = BeliefPropagation(max_iters=solver.max_iters, tol=solver.tol)
     if rng.random() < 0.15:  # beside a tree of other states, which must be right in any case
         graph = beside(graph, _tables(rng, 1.0, tree=True, pairwise=True))
     start = None

@@ -272,7 +272,7 @@ class Draft:
         elif kind == 1:
             self.graph = g.add_exactly_one(where, **literal)
         elif kind == 2:
-            self.graph = g.add_parity(where, weight, odd, **literal)
+            self.graph = g.add_parity(where, weight, odd=odd, **literal)
         elif kind == 3:
             self.graph = g.add_cardinality(where, at_most=most, **literal)
         elif kind == 4:

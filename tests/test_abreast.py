@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from minfer.errors import ContradictionError, ModelError
 from minfer.kernels import abreast, lanes, trees
-from minfer.parsing import batch_marginals, nonprojective_marginals
+from minfer.parsing import tree_marginals
 
 roots = pytest.mark.parametrize("single_root", [True, False])
 
@@ -94,7 +94,7 @@ def one_by_one(scores, lengths, single_root):
     """What a sentence at a time gives; None for a sentence without a tree."""
     for x, n in zip(scores, lengths, strict=True):
         try:
-            yield nonprojective_marginals(x[: n + 1, : n + 1], single_root)
+            yield tree_marginals(x[: n + 1, : n + 1], projective=False, single_root=single_root)
         except ContradictionError:
             yield None
 
@@ -107,7 +107,7 @@ def test_as_one_by_one(single_root, spread, batch, n):
     scores = rng.normal(0.0, spread, (batch, n + 1, n + 1))
     scores[:, :, 0] = np.nan  # never read
     scores[:, range(n + 1), range(n + 1)] = np.inf
-    mu, log_z = batch_marginals(scores, projective=False, single_root=single_root)
+    mu, log_z = tree_marginals(scores, projective=False, single_root=single_root)
     for b, (want, z) in enumerate(one_by_one(scores, [n] * batch, single_root)):
         np.testing.assert_allclose(mu[b], want, atol=1e-11)
         assert log_z[b] == pytest.approx(z, rel=1e-12, abs=1e-11)
@@ -122,8 +122,10 @@ def test_single_precision(projective, single_root, spread, batch, n):
     scores = rng.normal(0.0, spread, (batch, n + 1, n + 1)).astype(np.float32)
     lengths = rng.integers(max(1, n - 3), n + 1, batch)
     for words in (None, lengths):
-        mu, log_z = batch_marginals(scores, words, projective, single_root)
-        want, z = batch_marginals(scores.astype(float), words, projective, single_root)
+        mu, log_z = tree_marginals(scores, words, projective=projective, single_root=single_root)
+        want, z = tree_marginals(
+            scores.astype(float), words, projective=projective, single_root=single_root
+        )
         assert (mu.dtype, log_z.dtype) == (np.float32, np.float64)
         np.testing.assert_allclose(mu, want, atol=1e-5)
         np.testing.assert_allclose(log_z, z, rtol=1e-7, atol=1e-5)
@@ -148,10 +150,10 @@ def test_any_company(single_root, lengths, spread, holes, seed):
     if len(good) < len(lengths):
         first = next(b for b, found in enumerate(single) if found is None)
         with pytest.raises(ContradictionError, match=f"sentence {first}: no tree"):
-            batch_marginals(scores, lengths, projective=False, single_root=single_root)
+            tree_marginals(scores, lengths, projective=False, single_root=single_root)
     if good:
         chosen = [lengths[b] for b in good]
-        mu, log_z = batch_marginals(scores[good], chosen, False, single_root)
+        mu, log_z = tree_marginals(scores[good], chosen, projective=False, single_root=single_root)
         for i, b in enumerate(good):
             n = lengths[b] + 1
             np.testing.assert_allclose(mu[i, :n, :n], single[b][0], atol=1e-11)
@@ -219,9 +221,9 @@ def test_bad_scores_among_good_ones():
     for bad, dtype in itertools.product((np.nan, np.inf), (np.float64, np.float32)):
         scores[9, 4, 7] = bad
         with pytest.raises(ModelError, match="sentence 9, arc 4 -> 7"):
-            batch_marginals(scores.astype(dtype), projective=False)
+            tree_marginals(scores.astype(dtype), projective=False)
         short = np.r_[np.full(9, 19), 6, np.full(6, 19)]
-        batch_marginals(scores.astype(dtype), short, projective=False)
+        tree_marginals(scores.astype(dtype), short, projective=False)
 
 
 def overflow_in_single_precision():
@@ -278,7 +280,9 @@ def test_hard_ones(single_root, dtype, name):
         want = np.exp(clean - shift + d - log_z)
         log_z += shift.sum()
     for batch in (1, 2, 16):
-        mu, z = batch_marginals(np.array([scores] * batch), None, False, single_root)
+        mu, z = tree_marginals(
+            np.array([scores] * batch), projective=False, single_root=single_root
+        )
         atol = 1e-11 if dtype == np.float64 else 1e-5
         np.testing.assert_allclose(mu, np.array([want] * batch), atol=atol)
         np.testing.assert_allclose(z, log_z, rtol=1e-6, atol=1e-5)
@@ -310,27 +314,27 @@ def test_an_offset_of_the_root_costs_nothing(offset):
     rng = np.random.default_rng(2)
     scores = rng.normal(size=(16, 21, 21)).astype(np.float32)
     scores[:, 0] += np.float32(offset)
-    mu, _ = batch_marginals(scores, projective=False)
+    mu, _ = tree_marginals(scores, projective=False)
     near = scores.astype(float)
     near[:, 0] -= offset
-    np.testing.assert_allclose(mu, batch_marginals(near, projective=False)[0], atol=1e-5)
+    np.testing.assert_allclose(mu, tree_marginals(near, projective=False)[0], atol=1e-5)
 
 
 @floats
 def test_what_arrays_may_be(dtype):
     scores = np.random.default_rng(4).normal(size=(9, 6, 6)).astype(dtype)
-    want, _ = batch_marginals(scores, projective=False)
+    want, _ = tree_marginals(scores, projective=False)
     frozen = scores.copy()
     frozen.flags.writeable = False
     for same in (frozen, np.asfortranarray(scores), scores[::-1][::-1]):
-        np.testing.assert_array_equal(batch_marginals(same, projective=False)[0], want)
-    assert batch_marginals(scores[:0], [])[0].shape == (0, 6, 6)
+        np.testing.assert_array_equal(tree_marginals(same, projective=False)[0], want)
+    assert tree_marginals(scores[:0], [])[0].shape == (0, 6, 6)
     with pytest.raises(ModelError, match="N >= 2"):
-        batch_marginals(scores[:, :1, :1])
+        tree_marginals(scores[:, :1, :1])
 
 
 def test_sums_that_overflow():
     scores = np.full((2, 4, 4), -1.5e308)
     scores[1, 0] = 1.5e308
     with pytest.raises((ModelError, ContradictionError), match=r"sentence [01]"):
-        batch_marginals(scores, projective=False)
+        tree_marginals(scores, projective=False)

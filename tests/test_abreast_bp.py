@@ -72,10 +72,10 @@ def test_fields_differ(structure, n, feature, scale, damping, tol, max_iters):
     size, edges, rng = structure
     weights = rng.normal(size=len(edges)) * scale
     fields = rng.normal(size=(n, size)) * rng.choice([0.0, 0.5, 2.0])
-    mesh = mesh_of(FactorGraph.pairwise(np.zeros(size), edges, weights, feature))
+    mesh = mesh_of(FactorGraph.pairwise(np.zeros(size), edges, weights, feature=feature))
     with_damping = {"tol": tol, "max_iters": max_iters, "damping": damping}
     answers = abreast(mesh, fields + mesh.weighed.lean, pairs=True, **with_damping)
-    graphs = [FactorGraph.pairwise(f, edges, weights, feature) for f in fields]
+    graphs = [FactorGraph.pairwise(f, edges, weights, feature=feature) for f in fields]
     single = one_by_one(graphs, **with_damping)
     the_same(answers, single, mesh.constant)
     for i in range(min(n, 3) if len(edges) else 0):
@@ -151,7 +151,7 @@ def test_known_variables(structure, n):
     size, edges, rng = structure
     weights = rng.normal(size=len(edges))
     fields = rng.normal(size=(n, size))
-    mesh = mesh_of(FactorGraph.pairwise(np.zeros(size), edges, weights, "equal"))
+    mesh = mesh_of(FactorGraph.pairwise(np.zeros(size), edges, weights, feature="equal"))
     known = np.where(rng.random((n, size)) < 0.3, rng.integers(0, 2, (n, size)), -1)
     odds = fields + mesh.weighed.lean
     odds[known == 1], odds[known == 0] = np.inf, -np.inf
@@ -162,7 +162,7 @@ def test_known_variables(structure, n):
     # which log Z leaves out
     own = np.where(known == 1, fields + mesh.weighed.lean, 0.0).sum(axis=1)
     for i in range(n):
-        graph = FactorGraph.pairwise(fields[i], edges, weights, "equal")
+        graph = FactorGraph.pairwise(fields[i], edges, weights, feature="equal")
         m = BeliefPropagation(tol=1e-12)(graph.with_evidence(dict(_known(known[i]))))
         want = np.reshape(m.probs, (-1, 2))[:, 1]
         if not (answers.converged[i] and m.converged):
@@ -186,13 +186,13 @@ def test_known_variables_are_known_before_the_first_sweep(weights_differ):
     known = np.full((30, 7), -1)
     for row in known:
         row[rng.choice(7, 2, replace=False)] = rng.integers(0, 2, 2)
-    mesh = mesh_of(FactorGraph.pairwise(np.zeros(7), edges, theta[0], "equal"))
+    mesh = mesh_of(FactorGraph.pairwise(np.zeros(7), edges, theta[0], feature="equal"))
     new = absorb(mesh, [theta[:, :, None]])
     odds = np.where(known < 0, fields + new.lean, np.where(known > 0, np.inf, -np.inf))
     more = (new.w, new.first) if weights_differ else ()
     answers = abreast(mesh, odds, *more)
     graphs = [
-        FactorGraph.pairwise(f, edges, t, "equal").with_evidence(dict(_known(k)))
+        FactorGraph.pairwise(f, edges, t, feature="equal").with_evidence(dict(_known(k)))
         for f, t, k in zip(fields, theta, known)
     ]
     probs, iterations, _, residual, _, _ = one_by_one(graphs)
@@ -234,10 +234,10 @@ def test_converged_means_that_an_update_by_numpy_moves_nothing():
 def test_chains_need_no_iterations():
     fields = np.random.default_rng(0).normal(size=(50, 20))
     edges = [[i, i + 1] for i in range(19)]
-    mesh = mesh_of(FactorGraph.pairwise(np.zeros(20), edges, 1.5, "equal"))
+    mesh = mesh_of(FactorGraph.pairwise(np.zeros(20), edges, 1.5, feature="equal"))
     answers = abreast(mesh, fields + mesh.weighed.lean)
-    the_same(answers, one_by_one([FactorGraph.pairwise(f, edges, 1.5, "equal") for f in fields]),
-             mesh.constant)  # fmt: skip
+    graphs = [FactorGraph.pairwise(f, edges, 1.5, feature="equal") for f in fields]
+    the_same(answers, one_by_one(graphs), mesh.constant)
     assert (answers.residual == 0).all()
 
 
@@ -266,7 +266,7 @@ def test_wide_numbers_are_right_or_left_to_the_caller():
     n = 200
     fields = rng.normal(size=(n, 4)) * rng.choice([1.0, 30.0, 300.0, 1e4], (n, 1))
     thetas = rng.normal(size=(n, 4)) * rng.choice([1.0, 10.0, 40.0], (n, 1))
-    mesh = mesh_of(FactorGraph.pairwise(np.zeros(4), edges, 1.0, "equal"))
+    mesh = mesh_of(FactorGraph.pairwise(np.zeros(4), edges, 1.0, feature="equal"))
     new = absorb(mesh, [thetas[:, :, None]])
     for dtype, close in ((np.float64, 1e-12), (np.float32, 1e-5)):
         answers = abreast(mesh, fields + new.lean, new.w, new.first, dtype=dtype, max_iters=100)
@@ -279,7 +279,7 @@ def test_wide_numbers_are_right_or_left_to_the_caller():
         assert np.isnan(answers.probs[answers.unsafe]).all()
         for i in np.flatnonzero(~answers.unsafe):
             m = BeliefPropagation(max_iters=100)(
-                FactorGraph.pairwise(fields[i], edges, thetas[i], "equal")
+                FactorGraph.pairwise(fields[i], edges, thetas[i], feature="equal")
             )
             assert m.converged == answers.converged[i]
             if m.converged:

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -54,6 +55,7 @@ from minfer.batch import (  # noqa: E402
 from minfer.batch.jobs import file_facts  # noqa: E402
 from minfer.batch.shards import cut, digest, find_inputs, read  # noqa: E402
 from minfer.batch.text import ENDS, text_range  # noqa: E402
+from minfer.reduction.recipes import Compensated  # noqa: E402
 
 HERE = Path(__file__).parent
 
@@ -241,7 +243,7 @@ def test_evidence_of_models_by_state_name_and_soft(tmp_path):
     ]
     with open(tmp_path / "rows.jsonl", "w") as file:
         file.writelines(json.dumps({"evidence": row}) + "\n" for row in rows)
-    job = RunModels(str(path), Exact(), query=("rain",))
+    job = RunModels(str(path), solver=Exact(), query=("rain",))
     state = run(job, [tmp_path / "rows.jsonl"], tmp_path / "out", format="jsonl", workers=1)
     assert (state.rows, state.errors) == (5, 1)
     found = lines(tmp_path / "out", "part-000000.jsonl")
@@ -283,7 +285,7 @@ def test_models_with_evidence(tmp_path):
     maps = pa.array([list(r.items()) for r in rows], kind)
     pq.write_table(pa.table({"evidence": maps}), tmp_path / "rows.parquet")
     expected = [graph.with_evidence(rows[k]) for k in (0, 3, 4)]
-    shared = RunModels(str(tmp_path / "s.minfer"), Exact(), query=("rain",))
+    shared = RunModels(str(tmp_path / "s.minfer"), solver=Exact(), query=("rain",))
     for name, job in (("rows.jsonl", RunModels(solver=Exact(), query=("rain",))),
                       ("rows.jsonl", shared), ("rows.parquet", shared)):  # fmt: skip
         out = tmp_path / f"{name}-{job.model is None}"
@@ -301,7 +303,9 @@ def test_models_with_evidence(tmp_path):
         state = run(RunModels(solver=Fussy()), [models], models / "o", format="jsonl", workers=1)
         assert (state.rows, state.errors) == (1, 2)
     assert "ZeroDivisionError" in (models / "o" / "part-000000.errors.jsonl").read_text()
-    reduced = RunModels(None, BeliefPropagation(), MinJoint(0.05), (("compensate", True),))
+    reduced = RunModels(
+        None, solver=BeliefPropagation(), objective=MinJoint(0.05), recipe=Compensated(refreshes=0)
+    )
     run(reduced, [models / "g.uai"], tmp_path / "reduced", format="jsonl", workers=1)
     (row,) = lines(tmp_path / "reduced", "part-000000.jsonl")
     assert 0 <= row["kept_share"] <= 1
@@ -612,10 +616,10 @@ def test_fresh_refuses_before_it_deletes(begun, tmp_path, monkeypatch):
 def test_fresh_refuses_a_query_that_the_model_does_not_know(tmp_path):
     write(sprinkler(), tmp_path / "s.minfer")
     (tmp_path / "e.jsonl").write_text('{"evidence": {"rain": 1}}\n')
-    job = RunModels(str(tmp_path / "s.minfer"), Exact(), query=("rain",))
+    job = RunModels(str(tmp_path / "s.minfer"), solver=Exact(), query=("rain",))
     run(job, [tmp_path / "e.jsonl"], tmp_path / "out", workers=1)
     before = everything(tmp_path)
-    wrong = RunModels(job.model, Exact(), query=("ran",))
+    wrong = RunModels(job.model, solver=Exact(), query=("ran",))
     with pytest.raises(MinferError, match="ran"):
         run(wrong, [tmp_path / "e.jsonl"], tmp_path / "out", workers=1, fresh=True)
     assert everything(tmp_path) == before
@@ -1128,7 +1132,7 @@ def test_what_is_said_at_the_end(tmp_path, capsys):
 
     how = How(workers=1)
     write_corpus(tmp_path / "c.conllu", 6, bad=(1, 2))
-    _run(Shout(), [str(tmp_path / "c.conllu")], str(tmp_path / "some"), how._replace(json=True))
+    _run(Shout(), [str(tmp_path / "c.conllu")], str(tmp_path / "some"), replace(how, json=True))
     said = capsys.readouterr()
     assert "4 of 6 records answered, 2 bad (see " in said.err
     facts = json.loads(said.out)

@@ -24,7 +24,7 @@ def test_the_k_best(kind, seed):
             minfer.mpe(graph, seen)
         return
     k = int(rng.integers(1, 9))
-    best = minfer.mpe(graph, seen, k)
+    best = minfer.mpe(graph, seen, k=k)
     possible = int((w > 0.0).sum())
     assert len(best) == min(k, possible)
     assert best.proven
@@ -52,7 +52,7 @@ def test_marginal_map(kind, seed):
         return
     table = asking.joint(w, some) * w.sum()
     k = int(rng.integers(1, 6))
-    best = minfer.mpe(graph, seen, k, variables=some)
+    best = minfer.mpe(graph, seen, k=k, variables=some)
     assert len(best) == min(k, int((table > 0.0).sum()))
     want = np.sort(table.ravel())[::-1][: len(best)]
     assert [a.log_score for a in best] == pytest.approx(np.log(want), abs=1e-10)

@@ -38,7 +38,7 @@ def test_thousands_of_cases():
         if case % 2:
             weights = np.abs(weights)
         edges = np.array(edges, dtype=np.int32).reshape(-1, 2)
-        graph = FactorGraph.pairwise(rng.normal(size=n), edges, weights, "equal")
+        graph = FactorGraph.pairwise(rng.normal(size=n), edges, weights, feature="equal")
         converged += sandwich(graph, ["auto", "forests", "spanning-tree"][case % 3])
     assert converged > 2000
 
@@ -53,7 +53,7 @@ def test_tables(graph):
 def test_k5_with_a_tail():
     """Uniform weights (n-1)/|E| are invalid here and would break the bound (bridges need 1)."""
     edges = [[a, b] for a in range(5) for b in range(a)] + [[4, 5], [5, 6], [6, 7]]
-    graph = FactorGraph.pairwise(np.zeros(8), edges, 2.0, "equal")
+    graph = FactorGraph.pairwise(np.zeros(8), edges, 2.0, feature="equal")
     m = TreeReweighted()(graph)
     assert m.log_z_kind is LogZ.UPPER
     assert m.log_z >= naive.log_z(graph)
@@ -63,7 +63,9 @@ def test_k5_with_a_tail():
 
 
 def test_given_weights():
-    cycle = FactorGraph.pairwise(np.zeros(4), [[0, 1], [1, 2], [2, 3], [3, 0]], 1.0, "equal")
+    cycle = FactorGraph.pairwise(
+        np.zeros(4), [[0, 1], [1, 2], [2, 3], [3, 0]], 1.0, feature="equal"
+    )
     good = TreeReweighted(weights=[1] * 4 + [0.75] * 4)(cycle)
     assert good.log_z_kind is LogZ.UPPER
     bad = TreeReweighted(weights=[1] * 4 + [0.99] * 4)(cycle)

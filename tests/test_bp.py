@@ -68,11 +68,11 @@ def test_log_space_agrees_with_linear(graph):
             refresh_cavities(mesh, s)
             bp.sweeps(
                 mesh.wiring, None, s, s.m, watch_for(-1.0), bp.SEQUENTIAL, 7, -1.0, 0.0,
-                mesh.log, np.zeros(7),
+                np.zeros(7), *mesh.kinds(),
             )  # fmt: skip
             if s.flag.any():
                 return  # contradiction, or a range that asks for logs: covered elsewhere
-            bp.read_beliefs(mesh.wiring, s, np.zeros(0), bp.WRITE, mesh.log)
+            bp.read_beliefs(mesh.wiring, s, np.zeros(0), bp.WRITE, True, mesh.log)
             runs.append(s.bel.copy())
     except ContradictionError:
         return
@@ -98,11 +98,12 @@ def test_sending_ahead_gives_the_bits_of_sending_everything(reweighted, graph):
             if reweighted:
                 s.rl[:] = mesh.wiring.rho * np.log(s.m)
             made = bp.sweeps(
-                mesh.wiring, None, s, s.m, watch, mode, sweeps, -1.0, 0.0, False, np.zeros(sweeps)
-            )
+                mesh.wiring, None, s, s.m, watch, mode, sweeps, -1.0, 0.0, np.zeros(sweeps),
+                *mesh.kinds(),
+            )  # fmt: skip
             assert made == sweeps
             seen = s.bel.copy()
-            bp.complete(mesh.wiring, s, watch.control)
+            bp.complete(mesh.wiring, s, watch.control, mesh.kinds()[1])
             assert (s.bel[1::2] == seen[1::2]).all()
             runs.append((seen[1::2], s.m.copy(), s.rl.copy()))
         for a, b in zip(*runs, strict=True):
@@ -161,7 +162,7 @@ def test_degree_100_and_huge_weights():
         edges = [[0, v] for v in range(1, leaves + 1)]
         weights = rng.normal(size=leaves) * scale
         fields = rng.normal(size=leaves + 1) * scale
-        graph = FactorGraph.pairwise(fields, edges, weights, "and")
+        graph = FactorGraph.pairwise(fields, edges, weights, feature="and")
         m = BeliefPropagation()(graph)
         on = fields[0] + np.logaddexp(0, fields[1:] + weights).sum()
         off = np.logaddexp(0, fields[1:]).sum()
@@ -271,10 +272,10 @@ def test_few_specialisations():
     BeliefPropagation()(FactorGraph.from_tables([2, 3], [[0, 1]], [np.zeros((2, 3))]))
     BeliefPropagation()(FactorGraph.grid(rng.normal(size=(3, 3)), 1.0).with_evidence({0: 1}))
     for kernel in (
-        bp.sweeps, bp.visit_pairs, general.visit_linear, general.visit_log,
+        bp.sweeps_pairs, bp.visit_pairs, general.visit_linear, general.visit_log,
         bp.read_beliefs, bethe.pair_terms, wiring.pair_fill, wiring.pair_degrees, wiring.classify,
     ):  # fmt: skip
-        most = {bp.sweeps: 2, bp.visit_pairs: 3}.get(kernel, 1)  # automata; sending ahead
+        most = {bp.read_beliefs: 2, bp.visit_pairs: 3}.get(kernel, 1)  # markers; sending ahead
         assert len(kernel.signatures) <= most, kernel
 
 

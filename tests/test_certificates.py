@@ -36,7 +36,6 @@ from minfer import (
     Result,
     TreeReweighted,
     infer,
-    relax,
 )
 from minfer.reduction import bound as bounds
 from minfer.reduction import seeds
@@ -48,6 +47,7 @@ from minfer.reduction.bound import (
     quantile_bound,
 )
 from minfer.reduction.proposition1 import split
+from minfer.reduction.recipes import Compensated, Iterated, Paper
 
 SHARES = st.sampled_from([0.0, 0.5, 0.8])
 SEEDS = st.integers(0, 2**32 - 1)
@@ -412,7 +412,7 @@ def test_independent_groups_add_up():
 
 def test_evidence_separates():
     """An observed variable joins nothing: what hangs on it is independent."""
-    graph = FactorGraph.pairwise(np.zeros(5), [[0, v] for v in range(1, 5)], 2.0, "equal")
+    graph = FactorGraph.pairwise(np.zeros(5), [[0, v] for v in range(1, 5)], 2.0, feature="equal")
     graph = graph.with_evidence({0: 1})
     keep = seeds.unary(graph)
     part = graph.keep(keep)
@@ -670,10 +670,11 @@ def test_results_promise_only_what_holds(
         "some": random_keep(graph, rng, 0.5)
         | (seeds.unary_and_globals(graph) & ~seeds.unary(graph)),
     }
-    options = {"compensate": compensated, "score": score, "seed": masks[seed]}
-    options |= {"rounds": 1 + refreshes} if relaxed else {"refreshes": refreshes * compensated}
+    recipe = Compensated(refreshes=refreshes, score=score) if compensated else Paper(score=score)
+    if relaxed:
+        recipe = Iterated(compensate=compensated, score=score, rounds=1 + refreshes)
     try:
-        result = (relax if relaxed else infer)(graph, objective, PROMISING[solver], **options)
+        result = infer(graph, objective, PROMISING[solver], recipe=recipe, seed=masks[seed])
     except (RefusedError, ContradictionError):
         return
     keeps_its_word(result, drawn)
@@ -688,10 +689,16 @@ def test_a_constant_that_is_ignored_leaves_nothing_behind():
         [np.zeros(2)] * 2,
         (),
     )
-    options = {"seed": np.zeros(2, bool), "compensate": True}
+    none = np.zeros(2, bool)
     for solver in (Exact(), MeanField(), Components(MeanField())):
         for refreshes in (0, 2):
-            result = infer(drawn.graph, MinJoint(10.0), solver, refreshes=refreshes, **options)
+            result = infer(
+                drawn.graph,
+                MinJoint(10.0),
+                solver,
+                recipe=Compensated(refreshes=refreshes),
+                seed=none,
+            )
             keeps_its_word(result, drawn)
             assert result.log_z_full_kind is LogZ.LOWER
             assert result.log_z_full == pytest.approx(-3.48, abs=0.02)
@@ -703,7 +710,7 @@ def test_corrections_beyond_the_largest_odds():
     tables = [np.array([[0.0, 0.0], [0.0, 290.0]])] * 4
     field = [np.zeros(2)] + [np.array([0.0, 300.0])] * 4
     drawn = Drawn([2] * 5, edges, tables, field, ())
-    result = infer(drawn.graph, MinDivergence(0), Exact(), compensate=True, refreshes=1)
+    result = infer(drawn.graph, MinDivergence(0), Exact(), recipe=Compensated(refreshes=1))
     keeps_its_word(result, drawn)
 
 
@@ -747,12 +754,12 @@ def test_rigour_does_not_hang_on_a_name():
 def test_log_z_of_the_full_model_is_an_estimate_only_where_something_supports_it():
     rng = np.random.default_rng(0)
     weak = FactorGraph.grid(3 * rng.normal(size=(6, 6)), 1.0)
-    result = infer(weak, MinJoint(0.01), compensate=True, refreshes=2)
+    result = infer(weak, MinJoint(0.01), recipe=Compensated())
     assert result.log_z_full_kind is LogZ.ESTIMATE
     assert result.log_z_full == pytest.approx(Exact()(weak).log_z, abs=0.2)
     low, high = result.log_z_bounds
     assert low <= Exact()(weak).log_z <= high
-    strong = FactorGraph.grid(rng.normal(size=(6, 6)), 2.0, "equal")
+    strong = FactorGraph.grid(rng.normal(size=(6, 6)), 2.0, feature="equal")
     result = infer(strong, MinDivergence(40))
     assert result.log_z_full_kind is LogZ.NONE
     assert np.isnan(result.log_z_full)

@@ -34,7 +34,7 @@ LITTLE, PLENTY = 2_000, 300_000
 
 def certify(graph: FactorGraph, work: int | None = PLENTY, tol: float = 0.0, **more) -> Intervals:
     """Intervals that depend on nothing but the arguments."""
-    return minfer.intervals(graph, None, tol, work=work, **{"workers": 1, **more})
+    return minfer.intervals(graph, None, tol=tol, work=work, **{"workers": 1, **more})
 
 
 def grid(side: int = 12, alpha: float = 1.0, coupling: float = 1.0) -> FactorGraph:
@@ -189,8 +189,8 @@ def test_every_pixel_of_the_picture_is_decided():
 
 def test_a_limit_in_seconds_gives_intervals_on_the_same_path():
     graph = grid(24)
-    soon = minfer.intervals(graph, 0.02, 0.0, workers=1)
-    longer = minfer.intervals(graph, 0.5, 0.0, workers=1)
+    soon = minfer.intervals(graph, 0.02, tol=0.0, workers=1)
+    longer = minfer.intervals(graph, 0.5, tol=0.0, workers=1)
     assert soon.stopped == "time"
     assert (longer.lo >= soon.lo).all()
     assert (longer.hi <= soon.hi).all()
@@ -208,7 +208,7 @@ def test_ctrl_c_returns_the_best_so_far(step):
         if len(seen) == step:
             raise KeyboardInterrupt
 
-    iv = minfer.intervals(grid(20), None, 0.0, watch=watch, workers=1)
+    iv = minfer.intervals(grid(20), None, tol=0.0, watch=watch, workers=1)
     assert iv.stopped == "interrupted"
     assert len(iv.trace) == step
     assert iv.width.mean() == seen[-1].mean_width
@@ -248,10 +248,10 @@ def test_named_variables_are_worked_on():
 
 def test_undecided_variables_are_worked_on():
     graph = grid(12, 3.0)
-    iv = minfer.intervals(graph, None, 1e-6, work=30_000_000, undecided=True, workers=1)
+    iv = minfer.intervals(graph, None, tol=1e-6, work=30_000_000, undecided=True, workers=1)
     assert iv.decided().all()
     assert iv.stopped == "tolerance"
-    full = minfer.intervals(graph, None, 1e-6, work=30_000_000, workers=1)
+    full = minfer.intervals(graph, None, tol=1e-6, work=30_000_000, workers=1)
     assert full.work > iv.work
     np.testing.assert_array_equal(iv.states(), Exact()(graph).mpm())
 

@@ -28,6 +28,7 @@ from minfer import (
     infer,
     relax,
 )
+from minfer.reduction.recipes import Compensated, Iterated, Paper
 
 STRIP = FactorGraph.grid(8 * np.random.default_rng(0).normal(size=(4, 30)), coupling=1.0)
 
@@ -56,7 +57,9 @@ def test_the_strip_of_the_recipe() -> None:
 def test_no_answer_is_further_off(graph, m, solver, compensate, iterate) -> None:
     """Whatever was left out and whoever solved it: the interval holds the solver's error, too."""
     run = relax if iterate else infer
-    result = run(graph, MinDivergence(m), solver, compensate=compensate)
+    recipe = Compensated(refreshes=0) if compensate else Paper()
+    recipe = Iterated(compensate=compensate) if iterate else recipe
+    result = run(graph, MinDivergence(m), solver, recipe=recipe)
     assert result.intervals is result.interval is None
     sure = result.certified(60.0, work=20_000)
     truth = naive.marginals(graph)
@@ -78,7 +81,7 @@ def test_what_the_result_says() -> None:
     plain = infer(STRIP, MinJoint(0.05))
     assert plain.to_dict()["intervals"] is None
     assert "possible" not in plain._repr_html_()
-    soon = relax(STRIP, MinJoint(0.05), time_limit=5.0, certify=2.0)
+    soon = relax(STRIP, MinJoint(0.05), recipe=Iterated(time_limit=5.0), certify=2.0)
     assert soon.interval < 0.05
     assert infer(FactorGraph.empty([]), MinJoint(0.1), certify=1.0).interval == 0.0
 

@@ -178,4 +178,4 @@ def test_numbers_beyond_what_floats_can_tell_are_left_alone(size):
     )  # fmt: skip
     p = true_marginals(graph)
     assert not violations(alone(Whole(), graph), p)
-    assert not violations(intervals(graph, None, 0.0, work=10**6), p)
+    assert not violations(intervals(graph, None, tol=0.0, work=10**6), p)

@@ -27,6 +27,7 @@ from minfer import (
     infer,
     relax,
 )
+from minfer.reduction.recipes import Compensated, Iterated
 from minfer.solvers.components import pack
 
 EVERY = {**zoo.graphs(), **zoo.higher_order(), **zoo.with_globals()}
@@ -85,10 +86,13 @@ def test_drawn_unions(a, b, c):
 def test_a_reduced_graph_falls_apart_and_its_parts_run_in_parallel():
     rng = np.random.default_rng(0)
     model = FactorGraph.grid(6 * rng.normal(size=(30, 30)), rng.normal(size=2 * 30 * 29))
-    for options in ({}, {"compensate": True, "refreshes": 2}):
+    for options in ({}, {"recipe": Compensated()}):
         whole = infer(model, MinJoint(0.02), BeliefPropagation(tol=1e-10), **options)
         apart = infer(
-            model, MinJoint(0.02), Components(BeliefPropagation(tol=1e-10), 2, 100), **options
+            model,
+            MinJoint(0.02),
+            Components(BeliefPropagation(tol=1e-10), workers=2, size=100),
+            **options,
         )
         assert "parts" in apart.marginals.note
         np.testing.assert_array_equal(apart.keep, whole.keep)
@@ -104,10 +108,10 @@ def test_packing_is_by_size_alone_and_parts_go_on_from_their_own_messages():
     parts = graph.split(pack(graph, 1200))
     assert [p.graph.n_variables for p in parts] == [400] * 10
     assert sum(p.graph.n_factors for p in parts) == graph.n_factors
-    one, two = (Components(BeliefPropagation(), n, 1200)(graph) for n in (1, 3))
+    one, two = (Components(BeliefPropagation(), workers=n, size=1200)(graph) for n in (1, 3))
     np.testing.assert_array_equal(one.probs, two.probs)
     tilted = graph.tilt(rng.normal(size=8000) * 1e-9)
-    again = Components(BeliefPropagation(tol=1e-8), 2, 1200)(tilted, one)
+    again = Components(BeliefPropagation(tol=1e-8), workers=2, size=1200)(tilted, one)
     assert again.iterations <= one.iterations
     np.testing.assert_allclose(again.probs, BeliefPropagation()(tilted).probs, atol=1e-8)
 
@@ -137,24 +141,30 @@ def test_each_part_has_the_solver_that_suits_it():
 def test_reweighted_parts_have_the_weights_of_the_full_model(size):
     """A grid of strong couplings and weak fields, where plain messages break the symmetry."""
     rng = np.random.default_rng(0)
-    graph = FactorGraph.grid(0.1 * rng.normal(size=(6, 6)), 2.0, "equal")
+    graph = FactorGraph.grid(0.1 * rng.normal(size=(6, 6)), 2.0, feature="equal")
     truth = Exact()(graph).probs
-    plain, apart = TreeReweighted(tol=1e-9), Components(TreeReweighted(tol=1e-9), 2, size)
+    plain, apart = (
+        TreeReweighted(tol=1e-9),
+        Components(TreeReweighted(tol=1e-9), workers=2, size=size),
+    )
     for objective in (MinJoint(np.inf), MinDivergence(12), MinDivergence(45)):
-        options = {"compensate": True, "refreshes": 2}
+        options = {"recipe": Compensated()}
         expected = infer(graph, objective, plain, **options)
         found = infer(graph, objective, apart, **options)
         np.testing.assert_array_equal(found.keep, expected.keep)
         np.testing.assert_allclose(found.marginals.probs, expected.marginals.probs, atol=1e-6)
         assert found.log_z == pytest.approx(expected.log_z, abs=1e-5)
         assert np.abs(found.marginals.probs - truth).mean() < 0.08
-    relaxed = [relax(graph, MinDivergence(12), solver, rounds=4) for solver in (plain, apart)]
+    relaxed = [
+        relax(graph, MinDivergence(12), solver, recipe=Iterated(rounds=4))
+        for solver in (plain, apart)
+    ]
     np.testing.assert_allclose(relaxed[1].marginals.probs, relaxed[0].marginals.probs, atol=1e-6)
 
 
 def test_lent_weights_are_found_on_whatever_is_left_of_a_graph():
     rng = np.random.default_rng(0)
-    grids = [FactorGraph.grid(rng.normal(size=(4, 4)), 1.5, "equal") for _ in range(3)]
+    grids = [FactorGraph.grid(rng.normal(size=(4, 4)), 1.5, feature="equal") for _ in range(3)]
     graph = union(*grids)
     solver = TreeReweighted(tol=1e-10)
     rho = solver.appearance(graph)
@@ -188,7 +198,7 @@ def test_lent_weights_are_those_of_the_call_whatever_it_starts_from():
     """A run took over the weights of the one that it was started from."""
     rng = np.random.default_rng(0)
     edges = [[a, b] for a in range(6) for b in range(a)]
-    graph = FactorGraph.pairwise(rng.normal(size=6), edges, 1.5, "equal")
+    graph = FactorGraph.pairwise(rng.normal(size=6), edges, 1.5, feature="equal")
     own = TreeReweighted(tol=1e-10)
     lending = own.lending(graph, own.appearance(graph))
     left = graph.keep(np.arange(graph.n_factors) < graph.n_factors - 3)
@@ -212,6 +222,6 @@ def test_a_time_limit_reaches_the_solver_inside():
             limits.append(self.time_limit)
             return BeliefPropagation()(graph)
 
-    relax(graph, MinDivergence(9), Components(Watched(), size=1), time_limit=30.0)
+    relax(graph, MinDivergence(9), Components(Watched(), size=1), recipe=Iterated(time_limit=30.0))
     assert limits[0] is None, "the seed"
     assert all(0 < t <= 30 for t in limits[1:])

@@ -42,6 +42,7 @@ from minfer.pictures import (
     text_page,
     write_picture,
 )
+from minfer.reduction.recipes import Compensated, Paper
 from minfer.shades import _sample, two_means
 
 
@@ -113,7 +114,7 @@ def test_the_answer_is_that_of_full_inference():
         assert everything.kept.min() == 1.0
         np.testing.assert_allclose(everything.result.marginals.probs, full.probs, atol=1e-3)
     with pytest.raises(SettingsError, match="objective"):
-        denoise(x, compensate=True)
+        denoise(x, recipe=Compensated())
 
 
 def test_strips_against_exact_marginals():
@@ -122,7 +123,9 @@ def test_strips_against_exact_marginals():
     model = {"alpha": 5.0, "level": strip.mean()}
     exact = Exact()(picture_model(strip, **model)[0]).probs
     seed, plain, ours = (
-        denoise(strip, objective=objective, compensate=compensate, **model).result.marginals.probs
+        denoise(
+            strip, objective=objective, recipe=Compensated() if compensate else Paper(), **model
+        ).result.marginals.probs
         for objective, compensate in (
             (MinJoint(np.inf), False),
             (MinDivergence(700), False),
@@ -138,9 +141,16 @@ def test_strips_against_exact_marginals():
 
 def test_the_papers_method_and_solver():
     x, _ = noisy()
-    found = denoise(x, 5.0, 1.0, MinJoint(0.08), TreeReweighted(tol=1e-4), compensate=False)
+    found = denoise(
+        x,
+        alpha=5.0,
+        coupling=1.0,
+        objective=MinJoint(0.08),
+        solver=TreeReweighted(tol=1e-4),
+        recipe=Paper(),
+    )
     assert found.result.compensation is None
-    assert found.result.score == "gain"
+    assert found.result.score_kind == "gain"
     assert 0 < found.result.kept_share < 1
 
 
@@ -378,6 +388,7 @@ def test_what_is_no_picture_is_refused(image, match):
         {"means": [0.0, 1.0], "labels": 2},
         {"means": [0.0, 1.0], "level": 0.5},
         {"refreshes": -1},
+        {"recipe": "paper", "objective": MinJoint(0.1)},
     ],
 )
 def test_settings_are_checked(options):
@@ -650,6 +661,10 @@ def test_smoothness_that_makes_no_sense_is_refused():
         denoise(seen, means=[0.0, 0.2, 1.0], smooth="linear")
     with pytest.raises(SettingsError, match="smooth must be"):
         denoise(seen, labels=4, smooth="cubic")
+    for smooth in ("linear", "quadratic"):
+        with pytest.raises(SettingsError, match="alpha above 0"):
+            denoise(seen, alpha=0.0, labels=4, smooth=smooth)
+    assert denoise(seen, alpha=0.0, labels=4).result.converged  # neighbours alone
     with pytest.raises(SettingsError, match="truncation"):
         denoise(seen, labels=4, smooth="linear", truncation=-1.0)
     with pytest.raises(SettingsError, match="truncation must be above 0"):
@@ -783,6 +798,7 @@ def test_command_segments_and_gives_json(run):
         (["noisy.png", "--labels", "2", "--level", "0.5"], 2, "--level"),
         (["noisy.png", "--truncation", "3"], 2, "--smooth linear"),
         (["noisy.png", "--labels", "8", "--truncation", "3"], 2, "--smooth linear"),
+        (["noisy.png", "--labels", "8", "--smooth", "linear", "--alpha", "0"], 2, "--alpha"),
         (["noisy.png", "--smooth", "linear", "--truncation", "3"], 2, "--labels 64"),
         (["noisy.png", "--smooth", "cubic", "--labels", "8", "--truncation", "3"], 2, "quadratic"),
         (["noisy.png", "--method", "magic"], 2, "--method"),
@@ -803,7 +819,7 @@ def test_the_papers_method_from_the_command_line(run):
 
 
 def test_paper_command(run, monkeypatch):
-    from minfer.paper import fig1
+    from minfer.experiments import fig1
 
     pytest.importorskip("matplotlib")
     assert run("paper", "fig9").exit_code == 2

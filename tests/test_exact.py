@@ -157,7 +157,7 @@ def test_factor_marginals_sum_to_variable_marginals_on_a_grid() -> None:
 def test_long_chain_with_strong_weights_does_not_underflow() -> None:
     n = 5000
     edges = np.stack([np.arange(n - 1), np.arange(1, n)], axis=1)
-    graph = FactorGraph.pairwise(np.zeros(n), edges, 1000.0, "equal").with_evidence({0: 1})
+    graph = FactorGraph.pairwise(np.zeros(n), edges, 1000.0, feature="equal").with_evidence({0: 1})
     answer = Exact()(graph)
     np.testing.assert_allclose(answer.probs.reshape(n, 2)[:, 1], 1.0, atol=TOLERANCE)
     assert answer.log_z == pytest.approx(1000.0 * (n - 1), rel=1e-12)
@@ -303,7 +303,7 @@ def test_auto_is_exact_where_cheap_and_says_so() -> None:
     answer = Auto()(graph)
     assert answer.status is Status.EXACT
     assert answer.note.startswith("Exact")
-    assert answer.solver.startswith("Auto(")
+    assert isinstance(answer.solver, Auto)
     np.testing.assert_array_equal(answer.probs, Exact()(graph).probs)
 
 

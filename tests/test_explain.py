@@ -20,6 +20,7 @@ from minfer import (
 )
 from minfer.reduction import seeds
 from minfer.reduction.explain import explain, explain_model
+from minfer.reduction.recipes import Compensated
 
 EXACT = Exact(method="enumerate")
 LOOPY = {**zoo.graphs(), **zoo.higher_order()}
@@ -115,8 +116,8 @@ def test_effects_against_loops(name, how):
     graph = LOOPY[name]
     settings = {
         "paper": {},
-        "compensated": {"compensate": True},
-        "refreshed": {"compensate": True, "refreshes": 2},
+        "compensated": {"recipe": Compensated(refreshes=0)},
+        "refreshed": {"recipe": Compensated()},
     }[how]
     result = infer(graph, MinDivergence(1), BeliefPropagation(damping=0.2), **settings)
     for v in range(graph.n_variables):
@@ -127,7 +128,7 @@ def test_effects_against_loops(name, how):
         for i, row in rows.items():
             assert row.effect == pytest.approx(naive_effect(result, i, v), abs=1e-6), (v, i)
             assert row.others == tuple(graph.name(int(b)) for b in graph.scope(i) if b != v)
-            assert row.score == result.gains[i]
+            assert row.score == result.scores[i]
             assert row.seed == result.seed[i]
 
 
@@ -149,7 +150,7 @@ def test_a_factor_that_left_its_message_has_nothing_to_add():
     """With one ignored factor, compensation leaves all of its message but the seed's error."""
     graph = FactorGraph.pairwise([1.0, -0.5], [[0, 1]], [1.5])
     plain = explain(infer(graph, MinDivergence(0), EXACT), 0)
-    left = explain(infer(graph, MinDivergence(0), EXACT, compensate=True, refreshes=3), 0)
+    left = explain(infer(graph, MinDivergence(0), EXACT, recipe=Compensated(refreshes=3)), 0)
     assert abs(plain.ignored[0].effect) > 0.05
     assert abs(left.ignored[0].effect) < 1e-3
 
@@ -166,7 +167,7 @@ def test_global_factors_are_counted_only():
 
 def test_words_and_dictionaries():
     graph = zoo.graphs()["grid"]
-    result = infer(graph, MinDivergence(3), compensate=True)
+    result = infer(graph, MinDivergence(3), recipe=Compensated(refreshes=0))
     found = explain(result, "x4")
     content = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert content["variable"] == "x4"
@@ -218,7 +219,7 @@ def test_uncertain_variables_keep_more():
 def test_what_ignored_factors_left_behind_is_told():
     """No pair of the variable is kept: what moved it is what the ignored ones left behind."""
     model = FactorGraph.pairwise([1.0, 0.2, -1.0], [[0, 1], [1, 2]], [2.0, 0.7])
-    result = infer(model, MinDivergence(0), compensate=True)
+    result = infer(model, MinDivergence(0), recipe=Compensated(refreshes=0))
     found = explain(result, "x1")
     assert [e.factor for e in found.left] == [3, 4]
     p = result.marginals[1]

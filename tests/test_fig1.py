@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from minfer import FormatError
-from minfer.paper import fig1
-from minfer.paper.fig1 import Case, Curves, Setting, claims, page, records, settings, tasks
+from minfer.experiments import fig1
+from minfer.experiments.fig1 import Case, Curves, Setting, claims, page, records, settings, tasks
 
 ALPHAS = (1.0, 3.0, 5.0, 8.0, 12.0)
 SMALL = Setting("main", versions=2, side=32)

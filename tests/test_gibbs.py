@@ -150,14 +150,16 @@ def test_contradiction_is_refused():
 
 def test_same_seed_same_answer():
     graph = FactorGraph.grid(np.random.default_rng(0).normal(size=(6, 6)), 1.0)
-    a, b, c = QUICK(graph), QUICK(graph), Gibbs(50, 10, 3, rng=1)(graph)
+    a, b, c = QUICK(graph), QUICK(graph), Gibbs(n_sweeps=50, burn_in=10, n_chains=3, rng=1)(graph)
     assert (a.probs == b.probs).all()
     assert (a.state.counts == b.state.counts).all()
     assert (a.residuals == b.residuals).all()
     assert (a.probs != c.probs).any()
     chains = a.state.chain_probs
     assert (chains[0] != chains[1]).any()
-    wider = Gibbs(50, 10, 5)(graph)  # more chains leave the first ones as they were
+    wider = Gibbs(n_sweeps=50, burn_in=10, n_chains=5)(
+        graph
+    )  # more chains leave the first ones as they were
     assert (wider.state.chain_probs[:3] == chains).all()
 
 
@@ -233,8 +235,8 @@ def test_limits_and_status():
 
 def test_residuals_are_changes_of_the_chains_means():
     graph = FactorGraph.grid(np.random.default_rng(0).normal(size=(3, 3)), 1.0)
-    means = [Gibbs(n, 0, 2)(graph).state.chain_probs for n in range(1, 6)]
-    residuals = Gibbs(5, 0, 2)(graph).residuals
+    means = [Gibbs(n_sweeps=n, burn_in=0, n_chains=2)(graph).state.chain_probs for n in range(1, 6)]
+    residuals = Gibbs(n_sweeps=5, burn_in=0, n_chains=2)(graph).residuals
     changes = [np.abs(b - a).max() for a, b in pairwise(means)]
     np.testing.assert_allclose(residuals, [1.0, *changes], atol=1e-12)
 
@@ -260,7 +262,7 @@ def test_settings_print_pickle_and_are_checked():
     m = solver(FactorGraph.grid(np.ones((2, 3))))
     m.factor(7)  # fills the lazy parts of the state
     copy = pickle.loads(pickle.dumps(m))
-    assert copy.solver == text
+    assert copy.solver == solver
     assert (copy.probs == m.probs).all()
     assert (copy.factor(7) == m.factor(7)).all()
     bad = {"n_sweeps": 0, "burn_in": -1, "n_chains": 0, "rng": -1, "time_limit": -1}

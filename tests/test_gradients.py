@@ -145,7 +145,7 @@ def frustrated(n=40, scale=0.6, seed=0):
     rng = np.random.default_rng(seed)
     edges = [[a, b] for a in range(n) for b in range(a)]
     weights = -np.abs(rng.normal(size=len(edges))) * scale
-    return FactorGraph.pairwise(rng.normal(size=n) / 2, edges, weights, "equal")
+    return FactorGraph.pairwise(rng.normal(size=n) / 2, edges, weights, feature="equal")
 
 
 def test_where_belief_propagation_needs_damping():

@@ -15,7 +15,7 @@ from minfer import ContradictionError, EvidenceError, Exact, FactorGraph, ModelE
 
 
 def test_pairwise_layout():
-    graph = FactorGraph.pairwise([0.5, -1.0, 0.0], [[0, 1], [2, 1]], [2.0, 3.0], "equal")
+    graph = FactorGraph.pairwise([0.5, -1.0, 0.0], [[0, 1], [2, 1]], [2.0, 3.0], feature="equal")
     assert graph.n_variables == 3
     assert graph.n_factors == 5
     assert [graph.scope(i).tolist() for i in range(5)] == [[0], [1], [2], [0, 1], [2, 1]]
@@ -139,7 +139,7 @@ def test_input_is_copied_and_views_are_read_only():
         (lambda: FactorGraph.pairwise([0, np.nan], [[0, 1]], [1]), "factor 1.*not finite"),
         (lambda: FactorGraph.pairwise([0, 0], [[0, 1]], [np.inf]), "factor 2.*not finite"),
         (lambda: FactorGraph.pairwise([0, 0], [[0, 1]], [1, 2]), "weights of shape"),
-        (lambda: FactorGraph.pairwise([0, 0], [[0, 1]], [1], "xor?"), "unknown feature"),
+        (lambda: FactorGraph.pairwise([0, 0], [[0, 1]], [1], feature="xor?"), "unknown feature"),
         (lambda: FactorGraph.pairwise([0, 0], [0, 1], [1]), r"shape \(E, 2\)"),
         (lambda: FactorGraph.pairwise([0, 0], [[0.5, 1]], [1]), "integers"),
         (lambda: FactorGraph.grid([1.0, 2.0]), r"shape \(H, W\)"),

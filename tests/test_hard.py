@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ from minfer import (
 from minfer.conditioning import condition
 from minfer.kernels import _jit
 from minfer.planning import plan
-from minfer.solvers import portfolio
+from minfer.solvers import mean_field, portfolio
 from minfer.solvers.iteration import iterate
 
 TWO_MODES = FactorGraph.grid(np.full((5, 5), 0.02), 3.0, feature="equal")
@@ -50,7 +51,7 @@ def mixed_grid(n: int, strength: float, seed: int = 0) -> FactorGraph:
          np.stack([at[:-1].ravel(), at[1:].ravel()], 1)]
     )  # fmt: skip
     weights = strength * rng.normal(size=len(edges))
-    return FactorGraph.pairwise(0.5 * rng.normal(size=n * n), edges, weights, "equal")
+    return FactorGraph.pairwise(0.5 * rng.normal(size=n * n), edges, weights, feature="equal")
 
 
 def possible(seed: int, each: int):
@@ -102,7 +103,10 @@ def test_zeros_of_a_join_graph_are_sound():
 def test_larger_clusters_are_better_in_the_end():
     graph = mixed_grid(7, 1.0)
     p = Exact()(graph).probs
-    off = [np.abs(JoinGraph(size, damping=0.3)(graph).probs - p).mean() for size in (4, 128, 4096)]
+    off = [
+        np.abs(JoinGraph(max_cells=size, damping=0.3)(graph).probs - p).mean()
+        for size in (4, 128, 4096)
+    ]
     assert off[1] < off[0]
     assert off[2] < 1e-9
 
@@ -161,14 +165,14 @@ def test_runs_without_any_mass_on_what_is_allowed_are_refused():
             table[rng.random((2, 2)) < 0.3] = -np.inf
             g = g.add_tables([rng.permutation(7)[:2].tolist()], [table])
         try:
-            if MeanField(50)(g).log_z > -np.inf:
+            if MeanField(max_iters=50)(g).log_z > -np.inf:
                 continue
         except (ContradictionError, RefusedError):
             continue
         stuck += 1
         for k in (0, 1):
             try:
-                m = Clamped(MeanField(50), k, restarts=0)(g)
+                m = Clamped(MeanField(max_iters=50), k=k, restarts=0)(g)
             except (ContradictionError, RefusedError):
                 continue
             assert np.isfinite(m.probs).all()
@@ -194,7 +198,7 @@ def test_a_mixture_with_one_inexact_run_is_not_exact():
             break
     zero = Exact()(tied.with_evidence({0: 0})).log_z
     g = tied.add_tables([[0]], [[(bound + truth) / 2 - zero, 0.0]])
-    m = Clamped(StructuredMeanField(), 1, restarts=0)(g)
+    m = Clamped(StructuredMeanField(), k=1, restarts=0)(g)
     assert m.log_z_kind is LogZ.LOWER
     assert m.status is not Status.EXACT
 
@@ -309,10 +313,42 @@ def test_tempering_says_no_rather_than_nan(strength):
 def test_auto_takes_a_mixture_before_belief_propagation(strength):
     g = exclusive(strength)
     p = Exact()(g).probs
-    m = Auto(time_limit=1.0, exact_cells=0)(g)
+    m = Auto(time_limit=3.0, exact_cells=0)(g)
     assert m.error_estimate is not None
     assert m.error_estimate > 0.0
     assert np.abs(m.probs - p).max() < max(1e-6, 4 * m.error_estimate)
+
+
+def test_belief_propagation_does_not_vouch_for_itself():
+    """A mixture of one run is the same method; an answer that moves still is as good as its worst
+    witness."""
+    graph = FactorGraph.grid(np.zeros((3, 3)), 4.0, feature="equal")
+    moving = BeliefPropagation(max_iters=1)(graph)
+    alone = Clamped(BeliefPropagation(max_iters=1), k=0, restarts=0)(graph)
+    assert not moving.converged
+    found = [
+        portfolio.Candidate("BeliefPropagation", moving),
+        portfolio.Candidate("Clamped", alone),
+    ]
+    chosen, _ = portfolio._choose(found, None)
+    assert chosen.error_estimate == moving.error_estimate  # nothing is known
+    tilted = BeliefPropagation()(graph.tilt(np.tile([0.0, 3.0], 9)))
+    found.append(
+        portfolio.Candidate("JoinGraph(max_cells=8)", replace(tilted, status=moving.status))
+    )
+    chosen, _ = portfolio._choose(found, None)
+    assert chosen.error_estimate == max(
+        np.abs(tilted.probs - c.answer.probs).max() for c in found[:2]
+    )
+
+
+def test_a_seed_of_tempering_gives_the_same_bits_whatever_the_clock_says(monkeypatch):
+    graph = FactorGraph.grid(np.linspace(-1, 1, 16).reshape(4, 4), 2.0)
+    first = Tempering(n_sweeps=400, burn_in=60)(graph)
+    monkeypatch.setattr(mean_field.Pace, "__exit__", lambda self, *error: setattr(self, "n", 7))
+    again = Tempering(n_sweeps=400, burn_in=60)(graph)
+    np.testing.assert_array_equal(again.probs, first.probs)
+    assert again.log_z == first.log_z
 
 
 def test_a_time_limit_ends_tempering():

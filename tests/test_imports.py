@@ -10,27 +10,43 @@ from pathlib import Path
 from typing import NamedTuple
 
 import networkx as nx
-import pytest
 
 import minfer
 
 PACKAGE = Path(minfer.__file__).parent
 
-# ten floors: each may import from itself and from those above it in this list
+# each layer may import from itself and from layers above it in this list
 LAYERS = [
     {"errors", "notebook", "words"},
     {"kernels"},
-    {"factors", "checks", "limits", "parallel", "plots", "states", "joint"},
-    {"graph", "directed", "conditioning", "layout", "wiring", "message_state", "elimination",
-     "decomposition"},
-    {"solvers", "planning", "certified", "queries"},
+    {"factors"},
+    {"checks", "limits", "parallel", "plots"},
+    {"states", "joint"},
+    {"directed"},
+    {"graph"},
+    {"conditioning"},
+    {"layout"},
+    {"wiring", "message_state", "elimination", "decomposition"},
+    {"solvers", "planning"},
+    {"queries"},
+    {"certified"},
     {"reduction"},
-    {"io", "interop", "pictures", "denoising", "shades", "parsing", "prediction"},
-    {"learn", "stereo", "rules"},
-    {"paper", "batch", "examples", "torch", "report"},
+    {"io", "interop", "pictures"},
+    {"denoising", "shades", "parsing", "prediction", "typed"},
+    {"learn"},
+    {"stereo", "rules"},
+    {"experiments", "batch", "examples", "torch"},
+    {"report"},
     {"cli", "__main__"},
-]  # fmt: skip
+]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+
+#: Late imports from a later layer, each with its reason. One that is gone must leave this list.
+LATE_BREAKS = {
+    ("solvers/portfolio.py", "minfer.certified.search"): "the answer of Auto(time_limit=...) is "
+    "clipped into certified intervals, which know no solver",
+}
 
 
 class Import(NamedTuple):
@@ -124,9 +140,12 @@ def upwards() -> Iterator[tuple[str, Import]]:
 
 
 def test_layers():
-    """Late imports, inside functions, count as well."""
     for path, found in upwards():
-        pytest.fail(f"{path}, line {found.line} imports {found.module}")
+        assert found.late, f"{path}, line {found.line} imports {found.module}"
+
+
+def test_late_imports_keep_to_the_layers_too():
+    assert {(path, found.module) for path, found in upwards() if found.late} == set(LATE_BREAKS)
 
 
 def test_no_circle_of_imports():

@@ -890,7 +890,11 @@ class Pipe:
         self.buffer = io.BytesIO(data)
 
 
-@pytest.mark.parametrize("data", [UAI, FG, gzip.compress(UAI), format_native(parse_uai("m", UAI))])
+@pytest.mark.parametrize(
+    "data",
+    [UAI, FG, gzip.compress(UAI, mtime=0), format_native(parse_uai("m", UAI))],
+    ids=["uai", "fg", "gzip", "native"],
+)
 def test_standard_input_and_output(monkeypatch, data):
     monkeypatch.setattr(sys, "stdin", Pipe(data))
     out = Pipe()

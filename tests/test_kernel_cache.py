@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -20,7 +22,7 @@ import pytest
 from typer.testing import CliRunner
 
 from minfer.cli import app
-from minfer.kernels import _cache, _jit, _ready
+from minfer.kernels import _cache, _inner, _jit, _keys, _ready
 
 doctor = import_module("minfer.cli.doctor")  # the names of minfer.cli are the commands
 warmup = import_module("minfer.cli.warmup")
@@ -301,10 +303,10 @@ def shipped(folder, tmp_path):
     """A folder such as a wheel has, with one kernel for this very machine."""
     place = tmp_path / "ready"
     place.mkdir()
-    kernel = njit_with(twice, place)
+    kernel = njit_with(twice, place / folder.name)
     assert kernel(21) == 42
     target = kernel.targetctx.codegen().magic_tuple()
-    about = {**_ready.described("sources"), "target": target, "needs": []}
+    about = {**_ready.described(), "target": target, "needs": []}
     (place / _ready.ABOUT).write_text(json.dumps(about))
     return place
 
@@ -320,7 +322,7 @@ def files(place: Path) -> dict[str, bytes]:
 
 def test_ready_code_is_loaded_and_nothing_is_written(shipped, folder):
     before = files(shipped)
-    ready = _ready.Ready(shipped, "sources")
+    ready = _ready.Ready(shipped)
     kernel = njit_with(twice, folder, ready)
     assert kernel(21) == 42
     assert (hits(kernel), ready.loaded, ready.missing) == (1, 1, "")
@@ -333,7 +335,7 @@ def test_ready_code_is_loaded_and_nothing_is_written(shipped, folder):
 
 def test_the_own_cache_comes_first(shipped, folder):
     njit_with(twice, folder)(21)
-    ready = _ready.Ready(shipped, "sources")
+    ready = _ready.Ready(shipped)
     assert njit_with(twice, folder, ready)(21) == 42
     assert ready.loaded == 0
 
@@ -344,13 +346,12 @@ def test_the_own_cache_comes_first(shipped, folder):
         ({"numba": "0.1"}, "numba 0.1"),
         ({"python": "2.7"}, "python 2.7"),
         ({"system": "pdp11"}, "system pdp11"),
-        ({"sources": "other"}, "sources other"),
         ({"needs": ["teleport"]}, "no teleport"),
     ],
 )
 def test_ready_code_for_something_else_is_left_alone(shipped, folder, changes, why):
     edit(shipped, **changes)
-    ready = _ready.Ready(shipped, "sources")
+    ready = _ready.Ready(shipped)
     kernel = njit_with(twice, folder, ready)
     assert kernel(21) == 42
     assert (hits(kernel), ready.loaded) == (0, 0)
@@ -365,7 +366,7 @@ def test_damaged_ready_code_is_compiled_and_not_touched(shipped, folder, damage)
         path = the(shipped, "nbc")
         path.write_bytes(DAMAGES[damage](path.read_bytes()))
     before = files(shipped)
-    ready = _ready.Ready(shipped, "sources")
+    ready = _ready.Ready(shipped)
     assert njit_with(twice, folder, ready)(21) == 42
     assert ready.loaded == 0
     assert files(shipped) == before
@@ -377,7 +378,8 @@ def test_copies_of_the_package_share_their_kernels():
     from minfer.kernels import vexp
 
     cache = vexp.log_dot._cache
-    assert Path(cache._cache_path) == _jit.CACHE_DIR
+    assert Path(cache._cache_path).parent == _jit.CACHE_DIR
+    assert Path(cache._cache_path) in _jit.folders()
     assert cache._cache_file._source_stamp is None
 
 
@@ -403,3 +405,220 @@ def test_loading_within_a_compilation_is_counted_once(folder, monkeypatch):
     assert _jit.compiling() - before <= time.perf_counter() - began
     listener.on_end(happening)
     assert 0.0 < _jit.compiling() - before <= time.perf_counter() - began
+
+
+# ------------------------------------------------------------------ what an edit recompiles
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A package of four modules: outer imports middle, middle inner; other none of them."""
+    place = tmp_path / "minfer"
+    kernels = place / "kernels"
+    kernels.mkdir(parents=True)
+    for name, text in {
+        "__init__": "",
+        "_jit": "options = 1",
+        "inner": "from minfer.kernels._jit import options\nDEPTH = 1\n",
+        "middle": "from minfer.kernels.inner import (\n    DEPTH,\n)\n",
+        "outer": "def late():\n    from . import middle\n",
+        "other": '"""Prose\nfrom the minfer\nimport of which is none."""\nimport ast, os\n',
+    }.items():
+        (kernels / f"{name}.py").write_text(text)
+    (place / "__init__.py").write_text("")
+    return place
+
+
+def keys(package: Path) -> dict[str, str]:
+    for kept in (_keys.key, _keys._imports, _keys._place, _keys._source):
+        kept.cache_clear()
+    names = ("inner", "middle", "outer", "other")
+    return {name: _keys.key(f"{package.name}.kernels.{name}", package) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("edited", "changed"),
+    [
+        ("inner", {"inner", "middle", "outer"}),
+        ("middle", {"middle", "outer"}),
+        ("outer", {"outer"}),
+        ("other", {"other"}),
+        ("_jit", set()),
+    ],
+)
+def test_an_edit_changes_the_keys_of_what_imports_it(package, edited, changed):
+    before = keys(package)
+    path = package / "kernels" / f"{edited}.py"
+    path.write_text(path.read_text() + "# edited\n")
+    after = keys(package)
+    assert {name for name in after if after[name] != before[name]} == changed
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import minfer.kernels.inner",
+        "import os, minfer.kernels.inner as x",
+        "import os, \\\n    minfer.kernels.inner",
+        "from minfer.kernels import inner",
+        "from minfer.kernels.inner import *",
+        "from .inner import DEPTH",
+        "from ..kernels import inner",
+        "from .. import kernels; from ..kernels import inner",
+        "from minfer.kernels import (  # :)\n    inner,\n)",
+        "if True:\n    from minfer.kernels.inner import DEPTH as D",
+    ],
+)
+def test_every_form_of_import_counts(package, statement):
+    (package / "kernels" / "other.py").write_text(f"{statement}\n")
+    keys(package)
+    assert "minfer.kernels.inner" in _keys.closure("minfer.kernels.other", package)
+
+
+def test_imports_are_read_as_python_reads_them():
+    """The quick reading of every file against its syntax tree."""
+    for path in sorted(_keys.PACKAGE.rglob("*.py")):
+        text = path.read_text()
+        parent = ".".join(path.relative_to(_keys.PACKAGE.parent).parent.parts)
+        tree = ast.parse(text)
+        alone = (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
+        parts = (_keys._named(ast.unparse(node), parent) for node in alone)
+        there = {name for names in parts for name in names if name.startswith("minfer.")}
+        assert there <= set(_keys._named(text, parent)), path
+
+
+def test_an_edited_inner_kernel_is_never_served_stale(tmp_path):
+    """In processes of their own: a copy of the package, and an edit two imports away."""
+    copy = tmp_path / "minfer"
+    shutil.copytree(ROOT / "src" / "minfer" / "kernels", copy / "kernels")
+    (copy / "__init__.py").write_text("")
+    inner = copy / "kernels" / "tiny_inner.py"
+    inner.write_text("from minfer.kernels._jit import jit\n@jit\ndef inner(x):\n    return x + 1\n")
+    for name, below in (("tiny_middle", "tiny_inner"), ("tiny_outer", "tiny_middle")):
+        (copy / "kernels" / f"{name}.py").write_text(
+            "from minfer.kernels._jit import jit\n"
+            f"from minfer.kernels.{below} import {below.removeprefix('tiny_')} as below\n"
+            f"@jit\ndef {name.removeprefix('tiny_')}(x):\n    return 10 * below(x)\n"
+        )
+    (copy / "kernels" / "tiny_other.py").write_text(inner.read_text().replace("inner", "other"))
+    code = (
+        "from minfer.kernels import tiny_outer, tiny_other\n"
+        "for f in (tiny_outer.outer, tiny_other.other):\n"
+        "    print(f(1), sum(f.stats.cache_hits.values()))"
+    )
+    environment = {
+        **os.environ, "PYTHONPATH": str(tmp_path), "MINFER_CACHE_DIR": str(tmp_path / "cache"),
+    }  # fmt: skip
+
+    def run() -> list[str]:
+        call = [sys.executable, "-c", code]
+        return subprocess.run(
+            call, env=environment, capture_output=True, text=True, check=True
+        ).stdout.split()
+
+    assert run() == ["200", "0", "2", "0"]
+    assert run() == ["200", "1", "2", "1"]
+    inner.write_text(inner.read_text().replace("+ 1", "+ 4"))
+    assert run() == ["500", "0", "2", "1"]
+
+
+# ---------------------------------------------------------------------- what is old is removed
+
+
+def aged(folder: Path, days: float, *names: str) -> Path:
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / name).write_bytes(b"1234")
+    then = time.time() - 86_400 * days
+    for place in (folder, folder.parent):
+        os.utime(place, (then, then))
+    return folder
+
+
+def test_old_kernels_are_removed_and_nothing_else(tmp_path):
+    current = tmp_path / f"kernels-{'0' * 12}"
+    here = aged(current / f"bp-{'a' * 16}", 90, "k.nbi")
+    old = aged(current / f"bp-{'b' * 16}", 40, "k.nbi", "k.1.nbc", "k.nbi.tmp.0af")
+    recent = aged(current / f"bp-{'c' * 16}", 20, "k.nbi")
+    past = aged(tmp_path / f"kernels-{'1' * 12}" / f"kernels_{'d' * 40}", 40, "k.1.nbc").parent
+    used = aged(tmp_path / f"kernels-{'2' * 12}" / f"bp-{'d' * 16}", 20, "k.1.nbc").parent
+    mixed = aged(tmp_path / f"kernels-{'3' * 12}", 40, "k.1.nbc", "letter.txt")
+    foreign = [
+        aged(tmp_path / "kernels-mine", 400, "k.nbi"),
+        aged(tmp_path / "photos", 400, "k.nbi"),
+        aged(current / "photos", 400, "k.nbi"),
+    ]
+    (tmp_path / f"kernels-{'4' * 12}").symlink_to(foreign[0])
+    assert _cache.prune(current, [here]) == (2, 12 + 4 + 4)
+    assert not old.exists()
+    assert not past.exists()
+    assert [path.name for path in mixed.iterdir()] == ["letter.txt"]
+    for folder in (here, recent, used, *foreign):
+        assert folder.exists()
+        assert list(folder.rglob("*.nb*"))
+
+
+def test_only_the_latest_generations_are_kept(tmp_path):
+    current = tmp_path / f"kernels-{'0' * 12}"
+    many = [aged(current / f"bp-{k:016x}", k, "k.nbi") for k in range(14)]
+    one = aged(current / f"lean-{'a' * 16}", 1, "k.nbi")
+    past = [aged(tmp_path / f"kernels-{k:012x}" / f"bp-{'0' * 16}", k) for k in range(1, 14)]
+    assert _cache.prune(current, [many[12]])[0] == 3 + 3
+    assert [folder.exists() for folder in many] == [True] * 10 + [False] * 2 + [True, False]
+    assert [folder.exists() for folder in past] == [True] * 10 + [False] * 3
+    assert one.exists()
+
+
+def test_use_is_noted_on_loading(folder):
+    _jit.jit(twice)(21)
+    place = the(folder, "nbc").parent
+    os.utime(place, (0, 0))
+    _jit.jit(twice)(21)
+    assert time.time() - place.stat().st_mtime < 3600
+
+
+# ---------------------------------------------------------------- kernels that only kernels call
+
+
+def below(x):
+    if x < 0:
+        raise ValueError("negative")
+    return x + 1
+
+
+def above() -> tuple[Any, Any]:
+    """A kernel that calls another, as a fresh process would make them."""
+    inner = _jit.jit(below)
+
+    def outer(x):
+        return 10 * inner(x)
+
+    return _jit.jit(outer), inner
+
+
+@pytest.mark.skipif(bool(_inner.UNAVAILABLE), reason=_inner.UNAVAILABLE or "-")
+def test_an_inner_kernel_has_no_code_of_its_own_until_python_calls_it(folder):
+    for misses in (1, 0):  # compiled; then loaded, for the same kernel with other numbers
+        outer, inner = above()
+        assert outer(1 if misses else 1.5) == (20 if misses else 25.0)
+        [made] = inner.overloads.values()
+        assert isinstance(made.entry_point, _inner.Inner)
+        assert not _jit.ready(inner)
+    outer, inner = above()
+    assert outer(2) == 30
+    assert hits(inner) == 1
+    assert inner(4) == 5  # and from Python: one more compilation
+    assert _jit.ready(inner)
+    assert _jit.ready(_jit.jit(below))
+    with pytest.raises(ValueError, match="negative"):
+        outer(-1)
+    with pytest.raises(ValueError, match="negative"):
+        inner(-1)
+
+
+def test_kernels_without_it_are_the_same(folder, monkeypatch):
+    monkeypatch.setattr(_inner, "UNAVAILABLE", "not tried")
+    outer, inner = above()
+    assert outer(1) == 20
+    assert type(inner) is not _inner.Kernel
+    assert _jit.ready(inner)

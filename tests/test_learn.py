@@ -498,7 +498,7 @@ def test_portions_of_different_widths_are_refused():
 def test_a_checkpoint_of_another_structure_is_refused(tmp_path):
     path = tmp_path / "run.npz"
     for edges in ([[0, 1], [1, 2], [2, 3]], [[0, 2], [1, 3], [0, 3]]):
-        graph = FactorGraph.pairwise(np.zeros(4), edges, 0.0, "equal")
+        graph = FactorGraph.pairwise(np.zeros(4), edges, 0.0, feature="equal")
         x = np.eye(len(graph.weights))
         data = [Instance(graph, x, [[0, 1, 1, 0], [1, 1, 0, 0]])]
         if edges[0] == [0, 1]:

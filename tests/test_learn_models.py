@@ -82,7 +82,7 @@ def test_ising_from_samples(objective):
     edges = grid_edges(3, 3)
     rng = np.random.default_rng(0)
     true = FactorGraph.pairwise(
-        0.3 * rng.normal(size=9), edges, 0.5 * rng.normal(size=len(edges)), "equal"
+        0.3 * rng.normal(size=9), edges, 0.5 * rng.normal(size=len(edges)), feature="equal"
     )
     x = sample(true, 3000, seed=1)
     model = IsingModel(edges, objective).fit(x[:2000])
@@ -214,7 +214,7 @@ def test_growth_finds_the_pairs_and_says_when():
     rng = np.random.default_rng(0)
     edges = np.array([[0, 1], [1, 2], [2, 3], [3, 4], [5, 6], [0, 7]])
     weights = np.array([1.5, -1.2, 1.4, 1.3, -1.5, 1.2])
-    true = FactorGraph.pairwise(0.2 * rng.normal(size=8), edges, weights, "equal")
+    true = FactorGraph.pairwise(0.2 * rng.normal(size=8), edges, weights, feature="equal")
     x = np.asarray(sample(true, 3000, seed=0))
     wanted = {tuple(e) for e in edges.tolist()}
     every = np.stack(np.triu_indices(8, 1), axis=1)
@@ -273,7 +273,7 @@ def test_shards_of_samples(tmp_path):
 
     from minfer.learn import Instance
 
-    true = FactorGraph.pairwise([0.2, 0.0, -0.3], [[0, 1], [1, 2]], [1.0, -0.5], "equal")
+    true = FactorGraph.pairwise([0.2, 0.0, -0.3], [[0, 1], [1, 2]], [1.0, -0.5], feature="equal")
     x = np.asarray(sample(true, 900, seed=0))
     for k in range(3):
         columns = {f"x{v}": x[300 * k : 300 * k + 300, v] for v in range(3)}
@@ -285,15 +285,19 @@ def test_shards_of_samples(tmp_path):
     np.testing.assert_allclose(fitted.weights, whole.weights, atol=1e-4)
 
 
-def test_ray_gives_the_same_weights():
+def test_ray_gives_the_same_weights(tmp_path):
+    """Of instances in memory, and of files that its actors load themselves."""
     pytest.importorskip("ray")
     from minfer.learn.team import Given
 
     _, data = chain_data(4)
-    portions = [Given(tuple(data[:2])), Given(tuple(data[2:]))]
-    one = fit(portions, "trw", l2=1e-2)
-    two = fit(portions, "trw", l2=1e-2, workers=2, engine="ray")
-    np.testing.assert_allclose(one.weights, two.weights, atol=1e-10)
+    for k in range(2):
+        write_instances(data[2 * k : 2 * k + 2], tmp_path / f"part-{k}.parquet")
+    given = [Given(tuple(data[:2])), Given(tuple(data[2:]))]
+    for portions in (given, shards(str(tmp_path / "part-*"))):
+        one = fit(portions, "trw", l2=1e-2)
+        two = fit(portions, "trw", l2=1e-2, workers=2, engine="ray")
+        np.testing.assert_allclose(one.weights, two.weights, atol=1e-10)
 
 
 def test_grid_crf_says_what_does_not_match():

@@ -48,7 +48,7 @@ def test_exact_at_arity_1000(shuffled):
     scope = np.random.default_rng(1).permutation(n) if shuffled else np.arange(n)
     draw = np.random.default_rng(0)
     edges = [[i, i + 1] for i in range(n - 1)]
-    graph = FactorGraph.pairwise(draw.normal(size=n) - 8, edges, 1.0, "equal")
+    graph = FactorGraph.pairwise(draw.normal(size=n) - 8, edges, 1.0, feature="equal")
     whole, none = Exact()(graph).log_z, float(graph.log_score(np.zeros((1, n), dtype=int))[0])
     m = Exact()(graph.add_clauses([scope]))
     assert m.log_z == pytest.approx(whole + np.log1p(-np.exp(none - whole)), abs=1e-9)
@@ -105,7 +105,7 @@ def test_drawn_logical_models(seed):
         if kind == 0:
             graph = graph.add_clauses([scope], weight, **literals)
         elif kind == 1:
-            graph = graph.add_parity([scope], weight, bool(rng.integers(2)), **literals)
+            graph = graph.add_parity([scope], weight, odd=bool(rng.integers(2)), **literals)
         elif kind == 2:
             graph = graph.add_or([scope[:-1]], scope[-1:], weight, **literals)
         elif kind == 3:

@@ -130,6 +130,20 @@ def frustrated(seed=0, n=14, strength=2.0):
     return FactorGraph.grid(rng.normal(size=(n, n)), strength * rng.normal(size=2 * n * (n - 1)))
 
 
+def test_a_flow_that_would_outlast_the_limit_is_left_out():
+    best = minfer.mpe(frustrated(n=100), time_limit=0.2)
+    assert best.steps[0].startswith("no roof duality, which needs about 0.79 s")
+    assert best.log_score < best.upper < math.inf
+
+
+def test_no_assignment_is_below_the_floor():
+    tables = [np.array([[-2.0, 1.0], [-np.inf, 3.0]]), np.array([[0.5, 4.0], [1.0, 2.0]])]
+    g = FactorGraph.from_tables([2, 2, 2], [[0, 1], [1, 2]], tables)
+    g = g.add_tables([[0, 2]], [tables[0]]).tilt([0.0, -1.0, 0.0, 0.0, 2.0, 0.0])
+    problem = lay_out(condition(g))
+    assert problem.floor / problem.scale == pytest.approx(-1.0 - 2.0 - 2.0, abs=1e-6)
+
+
 def test_a_frustrated_grid_has_score_bound_and_status():
     g = frustrated()
     best = minfer.mpe(g, max_gib=1e-6)

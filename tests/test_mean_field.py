@@ -261,7 +261,7 @@ def test_settings_print_pickle_and_are_checked():
     solver = MeanField(tol=1e-4)
     assert repr(solver) == "MeanField(max_iters=1000, tol=0.0001, time_limit=None)"
     m = solver(FactorGraph.grid(np.ones((2, 3))))
-    assert m.solver == repr(solver)
+    assert m.solver == solver
     copy = pickle.loads(pickle.dumps(m))
     assert copy.log_z == m.log_z
     assert (copy.state.bounds == m.state.bounds).all()

@@ -13,6 +13,7 @@ from minfer import BeliefPropagation, Exact, FactorGraph, MinferError, infer
 from minfer.reduction import objectives, seeds
 from minfer.reduction.calibrate import calibrate
 from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize, Objective
+from minfer.reduction.recipes import Compensated
 
 GAINS = st.one_of(st.integers(0, 8).map(lambda k: k / 4), st.just(np.inf))
 QUARTERS = st.lists(GAINS, min_size=0, max_size=9)
@@ -306,7 +307,7 @@ def test_bad_settings():
 # ------------------------------------------------------------------ calibration
 
 CLASSES = [MinSize, MinDivergence, MinJoint]
-OPTIONS = [{}, {"compensate": True}, {"compensate": True, "refreshes": 1}]
+OPTIONS = [{}, {"recipe": Compensated(refreshes=0)}, {"recipe": Compensated(refreshes=1)}]
 
 
 def unequal_grids():
@@ -317,7 +318,7 @@ def unequal_grids():
 
 def reductions(graphs, objective, **options):
     results = [infer(g, objective, BeliefPropagation(), **options) for g in graphs]
-    free = sum(int(np.isfinite(r.gains).sum()) for r in results)
+    free = sum(int(np.isfinite(r.scores).sum()) for r in results)
     errors = [
         np.abs(r.marginals.probs - BeliefPropagation()(g).probs).mean()
         for g, r in zip(graphs, results)
@@ -351,7 +352,7 @@ def test_a_share_takes_one_inference_per_graph():
         calls.append(graph)
         return BeliefPropagation()(graph, start)
 
-    calibrate(MinSize, unequal_grids(), kept=0.3, solver=solver, compensate=True, refreshes=2)
+    calibrate(MinSize, unequal_grids(), kept=0.3, solver=solver, recipe=Compensated())
     assert len(calls) == 3
     calls.clear()
     calibrate(MinSize, unequal_grids(), error=0.02, solver=solver)
@@ -377,8 +378,8 @@ def test_calibrated_to_an_error(objective, options):
 def test_calibrate_with_other_seeds_and_solvers():
     graphs = unequal_grids()
     chosen = calibrate(MinJoint, graphs, kept=0.5, solver=Exact(), seed=seeds.spanning_forest)
-    results = [infer(g, chosen, Exact(), seeds.spanning_forest) for g in graphs]
-    free = sum(int(np.isfinite(r.gains).sum()) for r in results)
+    results = [infer(g, chosen, Exact(), seed=seeds.spanning_forest) for g in graphs]
+    free = sum(int(np.isfinite(r.scores).sum()) for r in results)
     assert abs(sum(r.n_added for r in results) - free / 2) <= 0.5
 
 
@@ -396,7 +397,7 @@ def test_bad_calibrations():
         (lambda: calibrate(MinSize, graphs[0], kept=0.5), "into a list"),
         (lambda: calibrate(MinSize, [], kept=0.5), "no graph has a factor"),
         (lambda: calibrate(MinSize, tree, kept=0.5), "no graph has a factor"),
-        (lambda: calibrate(MinSize, graphs, kept=0.5, costs=np.ones(3)), "one model"),
+        (lambda: calibrate(MinSize, graphs, kept=0.5, compensate=True), "of the recipe"),
     ):
         with pytest.raises(MinferError, match=says):
             bad()

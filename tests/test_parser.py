@@ -34,7 +34,7 @@ from minfer.parsing.inference import Inference, marginals
 from minfer.parsing.learn import Recipe
 from minfer.parsing.model import read_tensors
 from minfer.parsing.parser import TEMPERS, Parser
-from minfer.parsing.trees import nonprojective_marginals, projective_marginals
+from minfer.parsing.trees import tree_marginals
 from minfer.reduction.gains import factor_gains
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
 
@@ -90,11 +90,12 @@ def test_fixed_point_is_that_of_the_general_engine(kind, no_arcs):
 
 
 def test_without_pairs_it_is_the_tree():
-    for projective, exact in ((True, projective_marginals), (False, nonprojective_marginals)):
+    for projective in (True, False):
         for single_root in (True, False):
             arcs = draw(3, 7)[0]
-            probs, log_z = exact(arcs, single_root)
-            ours = marginals(arcs, projective=projective, single_root=single_root)
+            kind = {"projective": projective, "single_root": single_root}
+            probs, log_z = tree_marginals(arcs, **kind)
+            ours = marginals(arcs, **kind)
             np.testing.assert_allclose(ours.probs, probs, atol=1e-12)
             assert ours.log_z == pytest.approx(log_z)
 
@@ -181,7 +182,11 @@ def test_arc_pruning_is_a_small_change(projective):
         arcs, sib=sib, gp=gp, projective=projective, inference=Inference.full(50, 1e-6)
     )
     cut = marginals(
-        arcs, sib=sib, gp=gp, projective=projective, inference=Inference(1e-6, 1e-5, None, 50, 1e-6)
+        arcs,
+        sib=sib,
+        gp=gp,
+        projective=projective,
+        inference=Inference(least=1e-6, arc_least=1e-5, objective=None, max_iters=50, tol=1e-6),
     )
     assert cut.kept < whole.kept / 2
     assert np.abs(whole.probs - cut.probs).max() < 0.02
@@ -389,7 +394,7 @@ def test_lazy_parsing_scores_fewer_pairs_and_keeps_those_that_matter(trained):
 @pytest.mark.parametrize("objective", [None, MinJoint(1e-2), MinSize(0.1), MinDivergence(5)])
 @pytest.mark.parametrize("seed", ["tree", "unary"])
 def test_parsing_is_inference_for_its_scores(trained, objective, seed):
-    inference = Inference(1e-4, 1e-4, objective, seed=seed)
+    inference = Inference(least=1e-4, arc_least=1e-4, objective=objective, seed=seed)
     sentences = treebank(5, 9)
     for sentence, answer in zip(sentences, trained.marginals(sentences, inference=inference)):
         scores = trained.scores(sentence)

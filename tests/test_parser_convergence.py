@@ -226,9 +226,8 @@ def sentence(rng, n, projective, single_root, strength):
     arcs = 2 * rng.normal(size=(n + 1, n + 1))
     mu = np.empty_like(arcs)
     tree_seed(projective, single_root, arcs, mu)
-    heads, modifiers, start, pair_arcs, *_ = kernels.candidates(
-        projective, single_root, True, True, 0.0, 0.0, arcs, mu
-    )
+    settings = projective, single_root, True, True, False, 0.0, 0.0
+    (heads, modifiers, start), (pair_arcs, *_) = kernels.candidates(settings, arcs, mu)
     return arcs, mu, heads, modifiers, start, pair_arcs, strength * rng.normal(size=len(pair_arcs))
 
 

@@ -22,7 +22,7 @@ try:
 finally:
     sys.path.remove(str(FOLDER))
 
-STAMP = {"date": "2020-01-02", "machine": "a machine", "code": "abc"}
+STAMP = {"date": "2020-01-02", "cpu": "a machine", "python": "3", "code": "abc"}
 
 HANGS = """
 import json, subprocess, sys
@@ -64,7 +64,7 @@ def test_the_page_says_what_failed_and_where_its_parts_come_from():
     wins = {"batch": "b", "us_per_sentence": 1.0, "minfer_us": 2.0, "x_minfer": 0.5}
     results = {
         "pomegranate": {
-            "stamps": {"time": STAMP, "input": later},
+            "about": {"time": STAMP, "input": later},
             "time": {"hello": {}, "bp": [failed], "exact": []},
             "input": {"pomegranate, BP": {"chain": {"died": "no answer in 90 s"}}},
         },
@@ -78,7 +78,10 @@ def test_the_page_says_what_failed_and_where_its_parts_come_from():
     page = peers_page.write(results)
     assert "| P3 | pomegranate | - | one iteration > 180 s |" in page
     assert "**no answer in 90 s**" in page
-    assert "measured 2020-01-02 to 2020-02-01 on a machine, with 2 states of the code" in page
+    assert (
+        "measured 2020-01-02 to 2020-02-01 on a machine, Python 3, with 2 states of the code"
+        in page
+    )
     assert "**Faster than minfer:** torch-struct on trees, b (2.0 times)." in page
     assert "Faster, but not the answer: torch-struct on trees, b (2.0 times; its numbers" in page
     assert page.count("**not found**") == 1
@@ -95,8 +98,8 @@ def test_the_page_in_the_docs_is_what_the_results_say():
 
 def test_the_page_on_networks_says_what_is_lost():
     row = {"network": "alarm", "nodes": 37, "pyagrum": 1.0, "ratio": 0.5, "ratio, least": 0.25}
-    cold = STAMP | {"cpu": "a machine", "python": "3", "rows": [row | {"ours": 2.0}]}
-    page = networks_page.write({"cold": cold | {"versions": {"pyagrum": "3", "pgmpy": "1"}}})
+    about = {"cold": STAMP | {"versions": {"pyagrum": "3", "pgmpy": "1"}}}
+    page = networks_page.write({"about": about, "cold": {"rows": [row | {"ours": 2.0}]}})
     assert "file read, planned, answered: alarm (0.50)" in page
     assert "0.50 (0.25) **lost**" in page
     assert "at least 0.50 (alarm); worst draw 0.25 | 1 | **missed** |" in page

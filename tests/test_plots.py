@@ -23,6 +23,7 @@ from minfer import (
     relax,
     tradeoff,
 )
+from minfer.reduction.recipes import Iterated
 
 GRID = FactorGraph.grid(2 * np.random.default_rng(0).normal(size=(12, 12)), 1.0)
 
@@ -46,7 +47,7 @@ def test_result():
     heights = sum(bar.get_height() for bars in left.containers[-1:] for bar in bars)
     assert sum(p.get_height() for bars in left.containers for p in bars) == 264
     assert heights == 100
-    threshold = np.sort(answer.gains[~answer.seed])[163]
+    threshold = np.sort(answer.scores[~answer.seed])[163]
     assert left.lines[0].get_xdata()[0] == threshold
     assert left.get_xlabel() == "gain"
     assert labels(right) == ["seed: converged", "reduced model: converged"]
@@ -56,7 +57,7 @@ def test_result():
 
 
 def test_relaxed_result_has_a_trace():
-    answer = relax(GRID, MinJoint(0.01), max_bound=0.5)
+    answer = relax(GRID, MinJoint(0.01), recipe=Iterated(max_bound=0.5))
     trace = answer.plot()[2]
     assert trace.get_title() == answer.stopped
     assert labels(trace) == ["divergence (estimate)", "change of the marginals", "bound"]
@@ -72,7 +73,7 @@ def test_results_with_little_to_draw():
     plots.result(infer(FactorGraph.pairwise([0.5, 1.0], [], []), MinDivergence(1)))
     plots.result(infer(GRID, MinDivergence(10**6)))
     forced = infer(zoo.graphs()["zeros"], MinDivergence(0))
-    assert f"{forced.n_forced} must be kept" in labels(plots.gains(forced))
+    assert f"{forced.n_forced} must be kept" in labels(plots.scores(forced))
 
 
 def test_intervals_and_how_they_narrowed():

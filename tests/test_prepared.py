@@ -395,7 +395,7 @@ def test_answers_do_not_depend_on_the_clock_or_on_threads(monkeypatch):
         graph = (
             FactorGraph.empty([2] * 6)
             .add_exactly_one([[0, 1, 2], [1, 2, 3]])
-            .add_clauses([[2, 3, 4], [3, 4, 5], [0, 4, 5]], 1.5, [[1, -1, 1]] * 3)
+            .add_clauses([[2, 3, 4], [3, 4, 5], [0, 4, 5]], 1.5, signs=[[1, -1, 1]] * 3)
             .add_tables(np.array([[0, 1], [2, 3], [1, 3]]), rng.normal(size=(3, 2, 2)) * 2)
         )
         for schedule in ("sequential", "residual", "flooding"):

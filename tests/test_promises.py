@@ -58,8 +58,8 @@ def test_a_uniform_root_hides_nothing(solver):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_zero_fields_hide_nothing(schedule):
     solver = BeliefPropagation(schedule=schedule)
-    right(solver(FactorGraph.pairwise([0, 0, 0], [[0, 1], [1, 2]], [-4, -9.9], "implies")))
-    grid = FactorGraph.grid(np.zeros((10, 10)), 1.0, "and")
+    right(solver(FactorGraph.pairwise([0, 0, 0], [[0, 1], [1, 2]], [-4, -9.9], feature="implies")))
+    grid = FactorGraph.grid(np.zeros((10, 10)), 1.0, feature="and")
     answer = solver(grid)
     assert answer.converged
     assert answer.log_z == pytest.approx(Exact()(grid).log_z, abs=1e-3)  # it was off by 2.35
@@ -67,10 +67,12 @@ def test_zero_fields_hide_nothing(schedule):
 
 def test_damping_hides_nothing():
     right(
-        BeliefPropagation(damping=0.3)(FactorGraph.pairwise([-7, 18.9], [[0, 1]], [8.2], "equal"))
+        BeliefPropagation(damping=0.3)(
+            FactorGraph.pairwise([-7, 18.9], [[0, 1]], [8.2], feature="equal")
+        )
     )
     edges = [[1, 0], [2, 0], [3, 0], [3, 2]]
-    graph = FactorGraph.pairwise([34.1, 7.8, 11.8, -24.5], edges, 20.8, "and")
+    graph = FactorGraph.pairwise([34.1, 7.8, 11.8, -24.5], edges, 20.8, feature="and")
     for max_iters in (1, 2, 3, 10, 1000):  # it said 106.68
         bound = TreeReweighted(damping=0.3, max_iters=max_iters)(graph)
         assert bound.log_z_kind is LogZ.UPPER
@@ -84,7 +86,9 @@ def test_tiny_pulls_that_add_up(solver):
     """A hub with 2,000 leaves, each within the tolerance: p(hub) is 0.98, not 0.5."""
     leaves = 2000
     fields = np.r_[0.0, np.full(leaves, 3e-3)]
-    hub = FactorGraph.pairwise(fields, [[0, v] for v in range(1, leaves + 1)], 10.0, "equal")
+    hub = FactorGraph.pairwise(
+        fields, [[0, v] for v in range(1, leaves + 1)], 10.0, feature="equal"
+    )
     answer = solver(hub)
     on = leaves * np.logaddexp(10.0 + 3e-3, 0.0)
     off = leaves * np.logaddexp(10.0, 3e-3)
@@ -105,7 +109,7 @@ def test_branches_are_collected_and_distributed(schedule, core):
     if core:
         edges += [[0, 1], [1, 2], [2, 0]]
         weights = np.r_[weights, 0.3, 0.3, 0.3]
-    graph = FactorGraph.pairwise(fields, edges, weights, "equal")
+    graph = FactorGraph.pairwise(fields, edges, weights, feature="equal")
     answer, truth = BeliefPropagation(tol=1e-3, schedule=schedule)(graph), Exact()(graph)
     assert answer.converged
     np.testing.assert_allclose(answer.probs, truth.probs, atol=1e-3 if core else 1e-9)
@@ -116,7 +120,7 @@ def test_branches_are_collected_and_distributed(schedule, core):
 def test_beliefs_alone_are_not_enough(schedule):
     """A 4-cycle whose first flooding iteration moves no belief, and whose second moves .355."""
     cycle = [[0, 1], [1, 2], [2, 3], [3, 0]]
-    graph = FactorGraph.pairwise([2, 0, -2, 0], cycle, 2.0, "equal")
+    graph = FactorGraph.pairwise([2, 0, -2, 0], cycle, 2.0, feature="equal")
     answer = BeliefPropagation(schedule=schedule)(graph)
     assert answer.converged
     assert answer.iterations > 3
@@ -170,7 +174,9 @@ def test_mean_field_settles_in_both_directions():
     """Leaves that move within the tolerance move their hub further on the way back."""
     leaves = 200
     fields = np.r_[0.0, np.full(leaves, 3e-3)]
-    hub = FactorGraph.pairwise(fields, [[0, v] for v in range(1, leaves + 1)], 0.05, "equal")
+    hub = FactorGraph.pairwise(
+        fields, [[0, v] for v in range(1, leaves + 1)], 0.05, feature="equal"
+    )
     answer = MeanField(tol=1e-3)(hub)
     further = MeanField(tol=1e-12)(hub)
     assert answer.converged
@@ -181,7 +187,7 @@ def test_invalid_weights_bound_nothing():
     """Edge weights that no distribution over trees has, lent for a part of the model too."""
     n = 6
     edges = np.array([[a, b] for a in range(n) for b in range(a)])
-    graph = FactorGraph.pairwise(np.zeros(n), edges, 1.0, "equal")
+    graph = FactorGraph.pairwise(np.zeros(n), edges, 1.0, feature="equal")
     ones = np.ones(graph.n_factors)
     solver = TreeReweighted(weights=ones)
     assert solver(graph).log_z_kind is LogZ.ESTIMATE
@@ -192,7 +198,7 @@ def test_invalid_weights_bound_nothing():
 def test_huge_fields_on_trees_and_loops(size):
     """They overflowed the exponent of scaled products: a loop without end."""
     for edges in ([[0, 1]], [[0, 1], [1, 2], [2, 0]]):
-        graph = FactorGraph.pairwise([size, -size, size], edges, 1.0, "and")
+        graph = FactorGraph.pairwise([size, -size, size], edges, 1.0, feature="and")
         for solver in (BeliefPropagation(), TreeReweighted(), MeanField()):
             answer = solver(graph)
             ones = [answer[v][1] for v in range(3)]
@@ -235,7 +241,7 @@ def test_trees_are_right_wherever_the_core_is_stopped(schedule):
     )
     truth = naive.marginals(graph)
     for max_iters in range(1, 25):
-        answer = BeliefPropagation(max_iters, tol=1e-4, schedule=schedule)(graph)
+        answer = BeliefPropagation(max_iters=max_iters, tol=1e-4, schedule=schedule)(graph)
         np.testing.assert_allclose(answer.probs[12:], truth[12:], atol=1e-9, err_msg=str(max_iters))
     assert answer.converged
 

@@ -282,7 +282,7 @@ def test_degree_60(solver, feature):
     leaves = 60
     edges = [[0, v] for v in range(1, leaves + 1)]
     field, weight = rng.normal(size=leaves + 1), rng.normal(size=leaves)
-    graph = FactorGraph.pairwise(field, edges, weight, feature)
+    graph = FactorGraph.pairwise(field, edges, weight, feature=feature)
     equal = feature == "equal"
     on = field[0] + np.logaddexp(equal * 0.0, field[1:] + weight).sum()
     off = np.logaddexp(equal * weight, field[1:]).sum()

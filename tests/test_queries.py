@@ -203,7 +203,9 @@ def test_another_solver():
     assert np.abs(whole["rain"] - bp).max() < 1e-6
     assert bp.states == ("no", "yes")
     assert math.isfinite(bp.log_evidence)
-    assert minfer.query(g, None, {"wet": 1}, solver=BeliefPropagation()).solver.startswith("Belief")
+    assert minfer.query(g, None, {"wet": 1}, solver=BeliefPropagation()).solver == (
+        BeliefPropagation()
+    )
     same = minfer.query(g, ["rain"], {"wet": "yes"}, solver=Exact())
     assert np.abs(same.table - exact).max() < 1e-12
 
@@ -506,7 +508,7 @@ def test_every_answer_knows_its_log_evidence_and_makes_tables():
 
 def test_ranked_assignments_are_dicts_with_probabilities():
     pytest.importorskip("pandas")
-    best = minfer.mpe(sprinkler(), {"wet": "yes"}, 3)
+    best = minfer.mpe(sprinkler(), {"wet": "yes"}, k=3)
     assert best.states == best.best.states
     assert all(isinstance(a.states, dict) for a in best)
     assert [a.states["rain"] for a in best] == [a["rain"] for a in best]

@@ -23,6 +23,7 @@ from minfer import (
 )
 from minfer.reduction import seeds
 from minfer.reduction.gains import SCORES, factor_scores
+from minfer.reduction.recipes import Compensated
 
 SEEDS = {"unary": seeds.unary, "globals": seeds.unary_and_globals, "forest": seeds.spanning_forest}
 
@@ -202,22 +203,22 @@ def test_every_solver_as_black_box(solver, seed):
     if solver == "pyagrum":
         pytest.importorskip("pyagrum", reason="pyAgrum is not installed")
     s = zoo.pyagrum_solver if solver == "pyagrum" else zoo.SOLVERS[solver]
-    everything = infer(graph, MinJoint(0.0), s, SEEDS[seed])
+    everything = infer(graph, MinJoint(0.0), s, seed=SEEDS[seed])
     assert everything.keep.all()
     assert everything.divergence == 0.0
-    nothing = infer(graph, MinJoint(np.inf), s, SEEDS[seed])
+    nothing = infer(graph, MinJoint(np.inf), s, seed=SEEDS[seed])
     np.testing.assert_array_equal(nothing.keep, nothing.seed)
     assert nothing.marginals is nothing.seed_marginals, "nothing added: the second run is skipped"
-    some = infer(graph, MinDivergence(6), s, SEEDS[seed])
+    some = infer(graph, MinDivergence(6), s, seed=SEEDS[seed])
     assert some.n_added == 6
     assert some.n_seed + some.n_added + some.n_forced == len(some.kept)
-    assert some.divergence == pytest.approx(some.gains[~some.keep].sum())
-    assert list(some.timings) == ["seed", "gains", "select", "compensate", "infer"]
+    assert some.divergence == pytest.approx(some.scores[~some.keep].sum())
+    assert list(some.timings) == ["seed", "scores", "select", "compensate", "infer"]
     assert "kept" in repr(some)
-    left = infer(graph, MinDivergence(6), s, SEEDS[seed], compensate=True, refreshes=1)
+    left = infer(graph, MinDivergence(6), s, seed=SEEDS[seed], recipe=Compensated(refreshes=1))
     assert left.n_added == 6
-    assert left.score == "residual"
-    assert np.isfinite(left.error_estimate)
+    assert left.score_kind == "residual"
+    assert np.isfinite(left.mean_error_estimate)
     truth = naive.marginals(graph)
     if solver not in zoo.SAMPLERS | zoo.LOWER:
         assert (
@@ -258,4 +259,4 @@ def test_forced_factors_are_kept_outside_the_budget():
 def test_a_seed_of_the_wrong_shape_is_an_error():
     graph = zoo.graphs()["grid"]
     with pytest.raises(MinferError, match="seed"):
-        infer(graph, MinJoint(0.1), Exact(), np.ones(3, dtype=bool))
+        infer(graph, MinJoint(0.1), Exact(), seed=np.ones(3, dtype=bool))

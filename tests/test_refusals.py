@@ -6,6 +6,7 @@ somewhere deep inside; every settings object refuses a wrong field when it is ma
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import re
@@ -48,6 +49,7 @@ from minfer import (
     report,
 )
 from minfer.reduction import bound, proposition1, seeds
+from minfer.reduction.recipes import Compensated, Iterated, Paper
 from minfer.words import visible
 from test_cli import call
 
@@ -195,6 +197,19 @@ WORD = (None, 1, "no such word", True, MODEL)
 FLAG = (None, "yes", 1, 0.0, MODEL)
 SETTINGS: dict[type, tuple[dict[str, Any], dict[str, tuple[Any, ...]]]] = {
     Exact: ({}, {"max_gib": NUMBER, "time_limit": LIMIT, "method": WORD}),
+    Paper: ({}, {"score": ("no such word", 3)}),
+    Compensated: (
+        {},
+        {"refreshes": COUNT, "damping": (*NUMBER, 1.0), "score": ("no such word", 3)},
+    ),
+    Iterated: (
+        {},
+        {
+            "compensate": FLAG, "rounds": (*COUNT, 0), "damping": (*NUMBER, 1.0),
+            "time_limit": LIMIT, "max_error": NUMBER, "max_bound": NUMBER[1:],
+            "score": ("no such word", 3),
+        },
+    ),
     BeliefPropagation: (
         {},
         {
@@ -255,7 +270,7 @@ SETTINGS: dict[type, tuple[dict[str, Any], dict[str, tuple[Any, ...]]]] = {
 @pytest.mark.parametrize("kind", SETTINGS, ids=lambda kind: kind.__name__)
 def test_settings_check_every_field(kind: type) -> None:
     given, fields = SETTINGS[kind]
-    public = {name for name in kind.__dataclass_fields__ if not name.startswith("_")}
+    public = {f.name for f in dataclasses.fields(kind) if not f.name.startswith("_")}
     assert set(fields) == public, "every field is in the table"
     for field, wrong in fields.items():
         for value in wrong:
@@ -270,7 +285,7 @@ def test_a_model_in_place_of_settings_gets_advice() -> None:
 
 
 def test_numpy_numbers_are_numbers() -> None:
-    assert BeliefPropagation(np.int64(7), np.float32(0.1)).max_iters == 7
+    assert BeliefPropagation(max_iters=np.int64(7), tol=np.float32(0.1)).max_iters == 7
     assert MinDivergence(np.int32(3))([0.1, 0.2, 0.3, 0.4]).sum() == 3
     assert MinJoint(np.float64(0.15))([0.1, 0.2]).tolist() == [False, True]
     assert MinJoint(INF)([0.1, 0.2]).tolist() == [False, False]
@@ -279,20 +294,15 @@ def test_numpy_numbers_are_numbers() -> None:
 FUNCTION_SETTINGS: dict[str, tuple[Callable[..., Any], dict[str, Any], dict[str, Any]]] = {
     "infer": (
         infer,
-        {"model": MODEL, "objective": MinJoint(0.01), "solver": Exact(), "compensate": True},
+        {"model": MODEL, "objective": MinJoint(0.01), "solver": Exact()},
         {
-            "compensate": FLAG, "refreshes": COUNT, "damping": (*NUMBER, 1.0),
-            "score": ("no such word", 3), "costs": ("a", ["a"] * 8),
+            "recipe": ("paper", Compensated, None), "costs": ("a", ["a"] * 8),
         },
     ),
     "relax": (
         minfer.relax,
         {"model": MODEL, "objective": MinJoint(0.01), "solver": Exact()},
-        {
-            "compensate": FLAG, "rounds": (*COUNT, 0), "damping": (*NUMBER, 1.0),
-            "time_limit": LIMIT, "max_error": NUMBER, "max_bound": NUMBER[1:],
-            "score": ("no such word", 3),
-        },
+        {"recipe": (Compensated(), None)},
     ),
     "calibrate": (
         minfer.calibrate,
@@ -408,7 +418,7 @@ def _calls(folder: Path) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]
             infer,
             {
                 "model": MODEL, "objective": MinJoint(0.01), "solver": Exact(), "seed": seed,
-                "compensate": True, "refreshes": 1, "damping": 0.1, "score": "gain",
+                "recipe": Compensated(refreshes=1, damping=0.1, score="gain"),
                 "costs": np.ones(8), "source": None,
             },
         ),
@@ -416,7 +426,7 @@ def _calls(folder: Path) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]
             minfer.relax,
             {
                 "model": MODEL, "objective": MinJoint(0.01), "solver": Exact(), "seed": seed,
-                "rounds": 1, "on_step": None,
+                "recipe": Iterated(rounds=1), "on_step": None,
             },
         ),
         "calibrate": (
@@ -488,10 +498,9 @@ def _calls(folder: Path) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]
             {"arc_scores": ARCS, "sib": CUBE, "gp": CUBE, "inference": parsing.Inference()},
         ),
         "to_graph": (parsing.to_graph, {"arc_scores": ARCS, "sib": CUBE, "gp": CUBE}),
-        "batch_marginals": (parsing.batch_marginals, {"scores": ARCS[None], "lengths": [2]}),
+        "tree_marginals": (parsing.tree_marginals, {"scores": ARCS[None], "lengths": [2]}),
         "grandparent": (parsing.exact_grandparent, {"arc_scores": ARCS, "gp_scores": CUBE}),
-        "projective": (parsing.projective_marginals, {"scores": ARCS}),
-        "nonprojective": (parsing.nonprojective_marginals, {"scores": ARCS}),
+        "tree_marginals of one": (parsing.tree_marginals, {"scores": ARCS}),
         "eisner": (parsing.eisner, {"scores": ARCS}),
         "chu_liu_edmonds": (parsing.chu_liu_edmonds, {"scores": ARCS}),
         "read": (minfer.read, {"path": folder / "none.uai", "evidence": None}),
@@ -524,7 +533,12 @@ def _calls(folder: Path) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]
         MeanField(), Gibbs(n_sweeps=3, burn_in=1), Auto(), Components(),
     ):  # fmt: skip
         calls[repr(solver)] = (solver, {"graph": MODEL, "start": m})
-    for objective in (MinSize(0.1), MinDivergence(1), MinJoint(0.1), Budget(0.1, 1, 0.1)):
+    for objective in (
+        MinSize(0.1),
+        MinDivergence(1),
+        MinJoint(0.1),
+        Budget(max_divergence=0.1, max_factors=1, factor_cost=0.1),
+    ):
         gains = {"gains": np.ones(3), "costs": np.array([1.0, 2.0, 3.0])}
         calls[repr(objective)] = (objective, gains)
         calls[f"gap of {objective!r}"] = (objective.gap, {**gains, "keep": np.ones(3, dtype=bool)})

@@ -29,6 +29,7 @@ from minfer import (
 from minfer.errors import ModelError, SettingsError
 from minfer.parsing import Inference, marginals
 from minfer.pictures import base_pictures, gaussian
+from minfer.reduction.recipes import Compensated, Paper
 from minfer.report import denoise_report, report, scores_report, write_report
 from minfer.report.layout import stress_layout
 from minfer.report.sweep import parameter_of, values
@@ -79,14 +80,14 @@ def test_other_limits_of_a_budget_stay() -> None:
 def test_numbers_are_those_of_infer() -> None:
     model = small_grid()
     objective = MinJoint(0.01)
-    found = data_of(report(model, objective, Exact(), compensate=False))
+    found = data_of(report(model, objective, Exact(), recipe=Paper()))
     assert found["steps"][found["start"]]["value"] == 0.01
     exact = Exact()(model)
     for step in found["steps"]:
         result = infer(model, MinJoint(step["value"]), Exact())
         assert step["kept"] == result.n_added
         assert step["divergence"] == pytest.approx(result.divergence, rel=1e-4)
-        assert step["error_mean"] == pytest.approx(result.error_estimate, rel=1e-4, abs=1e-12)
+        assert step["error_mean"] == pytest.approx(result.mean_error_estimate, rel=1e-4, abs=1e-12)
         assert step["bound"] == pytest.approx(result.bound, rel=1e-4, abs=1e-9)
         assert np.allclose(step["rows"], result.marginals.probs.reshape(-1, 2), atol=1e-4)
         off = np.abs(result.marginals.probs - exact.probs)
@@ -144,8 +145,7 @@ def test_intervals_of_many_states_and_of_none() -> None:
 def test_other_objectives(objective: Any) -> None:
     found = data_of(report(small_grid(), objective, steps=6))
     step = found["steps"][found["start"]]
-    recipe = {"compensate": True, "refreshes": 2}
-    assert step["kept"] == infer(small_grid(), objective, **recipe).n_added
+    assert step["kept"] == infer(small_grid(), objective, recipe=Compensated()).n_added
 
 
 def test_odd_models_have_reports() -> None:
@@ -357,3 +357,18 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> N
         write_report(path, "\ud800")
     assert path.read_text() == "<p>old</p>"
     assert [p.name for p in tmp_path.iterdir()] == ["a.html"]
+
+
+def test_a_known_answer_is_not_computed_again() -> None:
+    asked = []
+
+    def run(objective: Any) -> Any:
+        asked.append(objective)
+        return infer(small_grid(), objective, recipe=Compensated())
+
+    own = MinDivergence(7)
+    first = infer(small_grid(), own, recipe=Compensated()).certified(0.1)
+    page = report(small_grid(), own, run=run, first=first, steps=4, certify=100.0)
+    assert asked[0] != own, "what was timed comes later"
+    found = data_of(page)
+    assert found["certified"]["seconds"] == pytest.approx(first.intervals.seconds, rel=1e-2)

@@ -149,7 +149,7 @@ def test_counts_of_hard_rules_and_of_keys_that_evidence_settles(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(2, int(os.environ.get("MINFER_DRAWN_BLOCKS", "6"))))
+@pytest.mark.parametrize("block", range(2, int(os.environ.get("MINFER_DRAWN_BLOCKS", "12"))))
 def test_many_counts_agree_with_plain_python(block):
     for k in range(60):
         compare(60 * block + k)

@@ -15,8 +15,17 @@ from typer.testing import CliRunner
 
 from minfer import FormatError
 from minfer.cli import app
-from minfer.paper import fig2, table1
-from minfer.paper.parsing import FULL, TREEBANKS, Corpus, Family, choose, load, trained, treebanks
+from minfer.experiments import fig2, table1
+from minfer.experiments.parsing import (
+    FULL,
+    TREEBANKS,
+    Corpus,
+    Family,
+    choose,
+    load,
+    trained,
+    treebanks,
+)
 from minfer.parsing.conllu import write_conllu
 from minfer.parsing.inference import Inference
 from minfer.parsing.parser import Parser
@@ -115,7 +124,7 @@ def test_pairs_are_counted_with_and_without_impossible_ones(corpus):
 def test_an_outcome_is_that_of_the_parser(corpus):
     inference = Inference()
     ours = corpus.run(inference)
-    theirs = list(corpus.parser.marginals(corpus.sentences, "gold", inference))
+    theirs = list(corpus.parser.marginals(corpus.sentences, "gold", inference=inference))
     for k, answer in enumerate(theirs):
         np.testing.assert_allclose(ours.probs[k], answer.probs, atol=1e-12)
         assert (ours.kept[k], ours.iterations[k]) == (answer.kept, answer.iterations)

@@ -130,12 +130,14 @@ def test_threads_change_nothing():
 
 PAIRS = {
     "grid": GRID,
-    "chain": FactorGraph.pairwise(np.zeros(5), [[i, i + 1] for i in range(4)], 0.7, "equal"),
+    "chain": FactorGraph.pairwise(
+        np.zeros(5), [[i, i + 1] for i in range(4)], 0.7, feature="equal"
+    ),
     "core and trees": FactorGraph.pairwise(
         RNG.normal(size=7), [[0, 1], [1, 2], [2, 0], [2, 3], [3, 4], [5, 6]], 1.0
     ).add_tables([[]], [0.5]),  # and a constant
     "dense": FactorGraph.pairwise(
-        np.zeros(6), [[a, b] for a in range(6) for b in range(a)], 0.4, "equal"
+        np.zeros(6), [[a, b] for a in range(6) for b in range(a)], 0.4, feature="equal"
     ),
 }
 
@@ -208,7 +210,7 @@ def test_rows_whose_sweeps_do_not_get_on_are_solved_by_gmres():
     rng = np.random.default_rng(0)
     edges = np.array([[a, b] for a in range(40) for b in range(a)])
     weights = -np.abs(rng.normal(size=len(edges))) * 0.6
-    graph = FactorGraph.pairwise(rng.normal(size=40) / 2, edges, weights, "equal")
+    graph = FactorGraph.pairwise(rng.normal(size=40) / 2, edges, weights, feature="equal")
     run = BeliefPropagation(damping=0.8, max_iters=5000, tol=1e-8).prepare(graph)
     found = []
     for rows in (1, 3):
@@ -311,8 +313,8 @@ def test_crf_loss():
     assert check(lambda u: loss(u, labels=labels), unary)
     hidden = labels.clone()
     hidden[0, 3:] = -1
-    assert check(lambda u: CRFLoss(run, "sum")(u, labels=hidden), unary)
-    each = CRFLoss(run, "none")(unary, labels=hidden)
+    assert check(lambda u: CRFLoss(run, reduction="sum")(u, labels=hidden), unary)
+    each = CRFLoss(run, reduction="none")(unary, labels=hidden)
     assert each.shape == (2,)
     assert (each >= 0).all()
 
@@ -326,7 +328,7 @@ def test_crf_loss_refuses_bad_labels():
     with pytest.raises(EvidenceError, match="7 labels for 9 variables"):
         loss(unary, labels=torch.zeros(7, dtype=torch.long))
     with pytest.raises(SettingsError, match="reduction"):
-        CRFLoss(Exact().prepare(GRID), "median")
+        CRFLoss(Exact().prepare(GRID), reduction="median")
     hard = FactorGraph.from_tables([2, 2], [[0, 1]], [[[0.0, -np.inf], [0.0, 0.0]]])
     with pytest.raises(ContradictionError):
         CRFLoss(Exact().prepare(hard))(numbers(4), labels=torch.tensor([0, 1]))
@@ -379,12 +381,30 @@ def test_bad_input_is_refused():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-def test_tensors_of_a_gpu_come_and_go_by_copy():
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_tensors_of_a_gpu_come_and_go_by_copy(dtype):
+    """Every function and module: values and gradients are on the GPU, and those of the CPU."""
     run = SOLVERS["bp"].prepare(GRID)
-    here = numbers(18)
-    there = here.detach().cuda().requires_grad_()
-    p = marginals(run, there)
-    assert p.is_cuda
-    (p**2).sum().backward()
-    (marginals(run, here) ** 2).sum().backward()
-    torch.testing.assert_close(there.grad.cpu(), here.grad)
+    pair = numbers(2, 18)
+    layer = BPLayer(run, learn_weights=True)
+    labels = torch.zeros(2, 9, dtype=torch.long)
+    calls = {
+        "marginals": (lambda x: marginals(run, x), pair),
+        "of one": (lambda x: marginals(run, x), numbers(18)),
+        "log_partition": (lambda x: log_partition(run, x), pair),
+        "tree_marginals": (tree_marginals, numbers(2, 4, 4)),
+        "tree_log_partition": (tree_log_partition, numbers(2, 4, 4)),
+        "layer": (lambda x: layer.to(x)(x), pair),
+        "loss": (lambda x: CRFLoss(run)(x, labels=labels.to(x.device)), pair),
+    }
+    for name, (call, given) in calls.items():
+        found = {}
+        for device in ("cpu", "cuda"):
+            x = given.detach().to(device, dtype).requires_grad_()
+            y = call(x)
+            assert y.device.type == device, name
+            assert y.dtype == dtype, name
+            (y**2).sum().backward()
+            assert x.grad.device.type == device, name
+            found[device] = (y.detach().cpu(), x.grad.cpu())
+        torch.testing.assert_close(found["cuda"], found["cpu"], msg=lambda m, n=name: f"{n}: {m}")

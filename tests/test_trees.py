@@ -19,14 +19,11 @@ from minfer.parsing.trees import (
     NonProjectiveTree,
     ProjectiveTree,
     all_arcs,
-    batch_marginals,
     is_tree,
-    nonprojective_marginals,
-    projective_marginals,
+    tree_marginals,
 )
 
 FACTORS = {True: ProjectiveTree, False: NonProjectiveTree}
-MARGINALS = {True: projective_marginals, False: nonprojective_marginals}
 DECODERS = {True: eisner, False: chu_liu_edmonds}
 KINDS = list(itertools.product([True, False], [True, False]))  # projective, single root
 kinds = pytest.mark.parametrize(("projective", "single_root"), KINDS)
@@ -127,9 +124,9 @@ def test_marginals_by_enumeration(n, density, projective, single_root):
         expected, log_z = total(scores, projective, single_root)
         if log_z == -np.inf:
             with pytest.raises(ContradictionError, match="can be made"):
-                MARGINALS[projective](scores, single_root)
+                tree_marginals(scores, projective=projective, single_root=single_root)
             continue
-        mu, got = MARGINALS[projective](scores, single_root)
+        mu, got = tree_marginals(scores, projective=projective, single_root=single_root)
         assert got == pytest.approx(log_z, rel=1e-12, abs=1e-10)
         np.testing.assert_allclose(mu, expected, atol=1e-10)
         np.testing.assert_allclose(mu[:, 1:].sum(axis=0), 1.0, atol=1e-10)
@@ -143,7 +140,7 @@ def test_long_sentences_agree_with_logs(projective, single_root, spread):
     words = np.arange(n + 1)
     distance = np.abs(words[:, None] - words)
     scores = clean(draw(rng, n, spread) - 0.1 * distance)
-    mu, log_z = MARGINALS[projective](scores, single_root)
+    mu, log_z = tree_marginals(scores, projective=projective, single_root=single_root)
     np.testing.assert_allclose(mu[:, 1:].sum(axis=0), 1.0, atol=1e-9)
     if single_root:
         assert mu[0].sum() == pytest.approx(1.0, abs=1e-9)
@@ -188,8 +185,8 @@ def test_the_inverse_is_right_or_says_so(single_root):
 def test_shifting_a_word_changes_nothing(projective, single_root):
     rng = np.random.default_rng(4)
     scores, shift = draw(rng, 12), rng.normal(size=13) * 500
-    mu, log_z = MARGINALS[projective](scores, single_root)
-    moved, other = MARGINALS[projective](scores + shift, single_root)
+    mu, log_z = tree_marginals(scores, projective=projective, single_root=single_root)
+    moved, other = tree_marginals(scores + shift, projective=projective, single_root=single_root)
     np.testing.assert_allclose(moved, mu, atol=1e-10)
     assert other == pytest.approx(log_z + shift[1:].sum(), abs=1e-8)
 
@@ -207,7 +204,7 @@ def test_batches(projective, single_root):
     kernels.batch_marginals(projective, single_root, n_nodes, places, order, flat, mu, log_z)
     assert log_z[-1] == -np.inf
     for b, scores in enumerate(sentences[:-1]):
-        one, z = MARGINALS[projective](scores, single_root)
+        one, z = tree_marginals(scores, projective=projective, single_root=single_root)
         found = mu[start[b] : start[b + 1]].reshape(one.shape)
         np.testing.assert_allclose(found, one, atol=1e-14)
         assert log_z[b] == pytest.approx(z, abs=1e-12)
@@ -224,7 +221,7 @@ def test_bad_scores():
         ([["a", "b"], ["c", "d"]], "real numbers"),
         ([[0.0, 1.0], [2.0]], "array of numbers"),
     ]:
-        for function in (*MARGINALS.values(), *DECODERS.values()):
+        for function in (tree_marginals, *DECODERS.values()):
             with pytest.raises(ModelError, match=word):
                 function(scores)
 
@@ -304,7 +301,7 @@ def test_belief_propagation_is_exact(n, projective, single_root):
         if n <= 6:
             mu, log_z = total(scores, projective, single_root)
         else:
-            mu, log_z = MARGINALS[projective](scores, single_root)
+            mu, log_z = tree_marginals(scores, projective=projective, single_root=single_root)
         for order in (None, rng.permutation):
             graph, heads, modifiers = arcs_with_tree(scores, projective, single_root, order=order)
             if log_z == -np.inf:
@@ -355,7 +352,7 @@ def test_pruned_long_sentence(projective, single_root):
         scores[[m - 1, *near], m] = rng.normal(size=5) * 2
     scores = clean(scores)
     graph, heads, modifiers = arcs_with_tree(scores, projective, single_root)
-    mu, log_z = MARGINALS[projective](scores, single_root)
+    mu, log_z = tree_marginals(scores, projective=projective, single_root=single_root)
     m = BeliefPropagation()(graph)
     np.testing.assert_allclose(m.probs.reshape(-1, 2)[:, 1], mu[heads, modifiers], atol=1e-10)
     assert m.log_z == pytest.approx(log_z, abs=1e-8)
@@ -381,7 +378,7 @@ def test_messages_of_long_sentences(projective, single_root, per_word):
         np.testing.assert_allclose(both, log_z, rtol=1e-12, atol=1e-9)
         scores = np.full((n + 1, n + 1), -np.inf)
         scores[heads, modifiers] = q[:, 1] - q[:, 0]
-        mu, _ = MARGINALS[projective](scores, single_root)
+        mu, _ = tree_marginals(scores, projective=projective, single_root=single_root)
         np.testing.assert_allclose(
             np.exp(out[:, 1] + q[:, 1] - log_z), mu[heads, modifiers], atol=1e-10
         )
@@ -445,12 +442,12 @@ def test_decoders_by_enumeration(n, projective, single_root):
         values = scores[every[:, 1:], words].sum(axis=1)
         if values.max() == -np.inf:
             with pytest.raises(ContradictionError):
-                DECODERS[projective](scores, single_root)
+                DECODERS[projective](scores, single_root=single_root)
             continue
-        heads = DECODERS[projective](scores, single_root)
+        heads = DECODERS[projective](scores, single_root=single_root)
         assert (heads == every).all(axis=1).any()
         assert scores[heads[1:], words].sum() == pytest.approx(values.max(), abs=1e-9)
-        np.testing.assert_array_equal(heads, DECODERS[projective](scores, single_root))
+        np.testing.assert_array_equal(heads, DECODERS[projective](scores, single_root=single_root))
 
 
 @kinds
@@ -463,9 +460,9 @@ def test_decoders_long(projective, single_root):
         heads = np.r_[-1, np.arange(n)]
     scores = rng.normal(size=(n + 1, n + 1))
     scores[heads[1:], np.arange(1, n + 1)] += 100.0
-    np.testing.assert_array_equal(DECODERS[projective](scores, single_root), heads)
+    np.testing.assert_array_equal(DECODERS[projective](scores, single_root=single_root), heads)
     scores = np.where(np.abs(np.subtract.outer(np.r_[: n + 1], np.r_[: n + 1])) == 1, 5.0, 0.0)
-    assert is_tree(DECODERS[projective](scores, single_root), projective, single_root)
+    assert is_tree(DECODERS[projective](scores, single_root=single_root), projective, single_root)
 
 
 # ------------------------------------------------------------------ grandparents
@@ -498,9 +495,9 @@ def test_grandparents_by_enumeration(n, single_root):
         expected, z = total_grandparent(arcs, pairs, single_root)
         if z == -np.inf:
             with pytest.raises(ContradictionError):
-                exact_grandparent(arcs, pairs, single_root)
+                exact_grandparent(arcs, pairs, single_root=single_root)
             continue
-        mu, log_z = exact_grandparent(arcs, pairs, single_root)
+        mu, log_z = exact_grandparent(arcs, pairs, single_root=single_root)
         np.testing.assert_allclose(mu, expected, atol=1e-10)
         assert log_z == pytest.approx(z, rel=1e-12, abs=1e-10)
 
@@ -509,12 +506,12 @@ def test_grandparents_by_enumeration(n, single_root):
 def test_grandparents_without_pairs_and_in_logs(single_root):
     rng = np.random.default_rng(40)
     arcs = draw(rng, 20)
-    mu, log_z = projective_marginals(arcs, single_root)
-    got, z = exact_grandparent(arcs, np.zeros((21, 21, 21)), single_root)
+    mu, log_z = tree_marginals(arcs, single_root=single_root)
+    got, z = exact_grandparent(arcs, np.zeros((21, 21, 21)), single_root=single_root)
     np.testing.assert_allclose(got, mu, atol=1e-12)
     assert z == pytest.approx(log_z, abs=1e-10)
     pairs = rng.normal(size=(21, 21, 21))
-    got, z = exact_grandparent(arcs, pairs, single_root)
+    got, z = exact_grandparent(arcs, pairs, single_root=single_root)
     h, m, g = np.ogrid[:21, :21, :21]
     outside = (g < np.minimum(h, m)) | (g > np.maximum(h, m))
     v = np.where(outside, clean(arcs)[:, :, None] + pairs.transpose(1, 2, 0), -np.inf)
@@ -538,17 +535,18 @@ def test_batches_are_single_sentences():
     scores = rng.normal(size=(3, 7, 7))
     scores[1, 2:] = np.nan  # beyond the sentence, not read
     scores[0, 3, 2] = -np.inf
-    for projective, one in ((True, projective_marginals), (False, nonprojective_marginals)):
+    for projective in (True, False):
         for single_root in (True, False):
-            mu, log_z = batch_marginals(scores, lengths, projective, single_root)
+            kind = {"projective": projective, "single_root": single_root}
+            mu, log_z = tree_marginals(scores, lengths, **kind)
             for b, n in enumerate(lengths):
-                want, want_z = one(scores[b, : n + 1, : n + 1], single_root)
+                want, want_z = tree_marginals(scores[b, : n + 1, : n + 1], **kind)
                 np.testing.assert_allclose(mu[b, : n + 1, : n + 1], want, atol=1e-14)
                 assert log_z[b] == pytest.approx(want_z, abs=1e-13)
             assert mu.sum() == pytest.approx(lengths.sum())
-    whole, _ = batch_marginals(scores[2:])
-    np.testing.assert_array_equal(whole[0], projective_marginals(scores[2])[0])
-    assert batch_marginals(np.zeros((0, 3, 3)))[0].shape == (0, 3, 3)
+    whole, _ = tree_marginals(scores[2:])
+    np.testing.assert_array_equal(whole[0], tree_marginals(scores[2])[0])
+    assert tree_marginals(np.zeros((0, 3, 3)))[0].shape == (0, 3, 3)
 
 
 def test_batches_name_the_sentence():
@@ -559,12 +557,14 @@ def test_batches_name_the_sentence():
         ([0, 3], "0 words"),
     ):
         with pytest.raises(ModelError, match=words):
-            batch_marginals(scores, lengths)
+            tree_marginals(scores, lengths)
     with pytest.raises(ModelError, match=r"\(B, N, N\)"):
-        batch_marginals(scores[0])
+        tree_marginals(scores[0, 0])
+    with pytest.raises(ModelError, match="lengths are of a batch"):
+        tree_marginals(scores[0], [3])
     scores[1, 0, 2] = np.nan
     with pytest.raises(ModelError, match="sentence 1, arc 0 -> 2"):
-        batch_marginals(scores)
+        tree_marginals(scores)
     scores[1, :, 2] = -np.inf
     with pytest.raises(ContradictionError, match="sentence 1: no projective tree"):
-        batch_marginals(scores)
+        tree_marginals(scores)

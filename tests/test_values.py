@@ -25,6 +25,7 @@ from minfer.certified.potts import potts_upper
 from minfer.conditioning import condition
 from minfer.errors import RefusedError, SettingsError
 from minfer.graph import grid_edges
+from minfer.reduction.recipes import Compensated
 from minfer.reduction.values import FULL, ValueLists, Values, chosen, value_costs
 
 EVERY = Values(MinJoint(0.0), add=0.0, drop=0.0, dense=False)
@@ -166,8 +167,8 @@ def test_objectives_choose_values():
 def test_factors_and_values_in_one_call():
     graph = picture(40, 5.0)
     whole = BeliefPropagation()(graph)
-    plain = infer(graph, MinJoint(0.001), compensate=True, refreshes=2)
-    found = infer(graph, MinJoint(0.001), compensate=True, refreshes=2, values=MinJoint(0.02))
+    plain = infer(graph, MinJoint(0.001), recipe=Compensated())
+    found = infer(graph, MinJoint(0.001), recipe=Compensated(), values=MinJoint(0.02))
     assert found.n_ignored == plain.n_ignored > 0
     assert not found.values.dense
     assert found.values.n_kept < 0.3 * found.values.n_values

@@ -117,9 +117,9 @@ def graphs() -> dict[str, FactorGraph]:
         "no-factors": FactorGraph.empty([2, 3, 1]),
         "constant": FactorGraph.from_tables([2], [[], [0]], [np.array(1.5), [0.0, 1.0]]),
         "chain": FactorGraph.pairwise(
-            rng.normal(size=5), [[i, i + 1] for i in range(4)], rng.normal(size=4), "equal"
+            rng.normal(size=5), [[i, i + 1] for i in range(4)], rng.normal(size=4), feature="equal"
         ),
-        "star": FactorGraph.pairwise(rng.normal(size=9), star, 1.5, "and"),
+        "star": FactorGraph.pairwise(rng.normal(size=9), star, 1.5, feature="and"),
         "grid": FactorGraph.grid(rng.normal(size=(3, 3)), 0.7),
         "parallel": FactorGraph.pairwise([0.3, -0.4], [[0, 1], [0, 1], [1, 0]], [1, -2, 0.5]),
         "mixed": FactorGraph.from_tables(
@@ -173,8 +173,10 @@ def every_kind() -> dict[str, FactorGraph]:
     colours = FactorGraph.empty([3] * 5).tilt(rng.normal(size=15))
     signs = [[1, -1, 1], [-1, 1, 1]]
     return {
-        "clauses": unary.add_clauses([[0, 1, 2], [2, 3, 4]], [1.2, -0.7], signs),
-        "clauses-of-states": colours.add_clauses([[0, 1, 2], [2, 3, 4]], 1.0, signs, states=2),
+        "clauses": unary.add_clauses([[0, 1, 2], [2, 3, 4]], [1.2, -0.7], signs=signs),
+        "clauses-of-states": colours.add_clauses(
+            [[0, 1, 2], [2, 3, 4]], 1.0, signs=signs, states=2
+        ),
         "hard-clauses": unary.add_clauses([[0, 1, 2], [3, 4, 5]]),
         "exactly-one": unary.add_exactly_one([[0, 1, 2], [3, 4, 5]]),
         "at-most-one": unary.add_at_most_one([[0, 1, 2, 3]]).add_features([[3, 4]], [0.5]),
@@ -216,7 +218,7 @@ def logical() -> dict[str, FactorGraph]:
         "clauses": six.add_clauses(
             [[0, 1, 2], [5, 3, 1, 0], [4, 2, 0, 1, 3, 5]],
             [1.5, -0.7, 0.9],
-            [[1, -1, 1], [1, 1, -1, -1], [1, 1, 1, -1, 1, -1]],
+            signs=[[1, -1, 1], [1, 1, -1, -1], [1, 1, 1, -1, 1, -1]],
         ),
         "counts": six.add_cardinality([[5, 0, 3, 1, 4, 2]], [0.3, -1.0, 0.5, 0.0, 2.0])
         .add_parity([[1, 2, 3, 4, 5]], 0.6, odd=True)
@@ -224,7 +226,7 @@ def logical() -> dict[str, FactorGraph]:
         "gates": six.add_or([[1, 2, 3, 4]], [0], 1.2).add_and([[0, 5, 2, 4, 1]], [3], 0.8),
         "states": mixed.add_clauses([[5, 4, 1, 0, 2]], 1.1, states=[[1, 2, 0, 0, 1]])
         .add_cardinality([[0, 1, 2, 3, 4, 5]], [0.0, 0.7, -0.4], states=0)
-        .add_clauses([[1, 4, 3]], 0.8, [[-1, 1, -1]], states=[[2, 1, 1]]),
+        .add_clauses([[1, 4, 3]], 0.8, signs=[[-1, 1, -1]], states=[[2, 1, 1]]),
         "evidence": six.add_clauses([[0, 1, 2, 3, 4], [1, 3, 5]], 1.0)
         .add_parity([[0, 1, 2, 3, 4, 5]], 0.5)
         .with_evidence({1: 0, 4: 1}),
@@ -232,7 +234,7 @@ def logical() -> dict[str, FactorGraph]:
             [[0, 2, 4]]
         ),
         "hard-clauses": six.add_clauses([[0, 1, 2], [1, 2, 3, 4, 5]], np.inf, states=1).add_clauses(
-            [[0, 3, 5, 1]], 0.7, [[-1, -1, 1, 1]]
+            [[0, 3, 5, 1]], 0.7, signs=[[-1, -1, 1, 1]]
         ),
         "exactly-one": six.add_exactly_one([[0, 1, 2, 3, 4]]),
         "parity-checks": six.add_parity([[0, 1, 2, 3, 4], [1, 3, 5]]),

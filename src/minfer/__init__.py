@@ -22,7 +22,7 @@ from minfer.errors import (
 from minfer.factors import Features, GlobalFactor, Globals, Tables
 from minfer.graph import FactorGraph
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 
 _LATE = {
     "Intervals": "minfer.certified.result",
@@ -31,6 +31,9 @@ _LATE = {
     "MinDivergence": "minfer.reduction.objectives",
     "MinJoint": "minfer.reduction.objectives",
     "MinSize": "minfer.reduction.objectives",
+    "Compensated": "minfer.reduction.recipes",
+    "Iterated": "minfer.reduction.recipes",
+    "Paper": "minfer.reduction.recipes",
     "Result": "minfer.reduction.result",
     "Rules": "minfer.rules",
     "Budget": "minfer.reduction.objectives",
@@ -128,6 +131,7 @@ if TYPE_CHECKING:
     from minfer.reduction.gains import factor_gains
     from minfer.reduction.infer import infer
     from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize
+    from minfer.reduction.recipes import Compensated, Iterated, Paper
     from minfer.reduction.relax import relax
     from minfer.reduction.result import Result
     from minfer.reduction.sources import FactorSource, Join, JoinTemplates, ground
@@ -157,6 +161,7 @@ __all__ = [
     "Best",
     "Budget",
     "Clamped",
+    "Compensated",
     "Components",
     "ContradictionError",
     "EvidenceError",
@@ -170,6 +175,7 @@ __all__ = [
     "GlobalFactor",
     "Globals",
     "Intervals",
+    "Iterated",
     "Join",
     "JoinGraph",
     "JoinTemplates",
@@ -183,6 +189,7 @@ __all__ = [
     "MinferError",
     "ModelError",
     "NotFittedError",
+    "Paper",
     "Plan",
     "Predictor",
     "Prepared",

@@ -6,19 +6,23 @@ is not 1. Settings objects check every field when they are made, with the functi
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
 import sys
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import wraps
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.errors import MinferError, ModelError, RefusedError, SettingsError
 from minfer.factors import MAX_FEATURE_ARITY, TRUTH_TABLES, n_entries, read_only
+
+T = TypeVar("T")
 
 MAX_STATES = 2**31 - 1  # of one variable
 
@@ -104,6 +108,24 @@ def check_settings(
     check_number("tol", tol, 0.0, infinite=True)
     check_number("damping", damping, 0.0, below=1.0, what="in [0, 1)")
     check_seconds("time_limit", time_limit)
+
+
+def by_name(kind: type[T]) -> type[T]:
+    """A settings class that refuses settings without names: nobody knows their order by heart."""
+    made = kind.__init__
+
+    @wraps(made)
+    def named(self: Any, *given: Any, **settings: Any) -> None:
+        if given:
+            first = next(iter(inspect.signature(kind).parameters))
+            raise SettingsError(
+                f"{kind.__name__} takes its settings by name, as in {kind.__name__}({first}=...), "
+                f"not {told(given[0])}"
+            )
+        made(self, **settings)
+
+    kind.__init__ = named  # type: ignore[method-assign]
+    return kind
 
 
 def check_solver(solver: object) -> None:

@@ -38,9 +38,11 @@ from minfer.checks import check_choice, check_number, check_whole, real_numbers
 from minfer.errors import ModelError, SettingsError
 from minfer.graph import FactorGraph, grid_edges
 from minfer.reduction import seeds
-from minfer.reduction.infer import REFRESHES, check_callable, check_certify, infer
+from minfer.reduction.infer import infer
 from minfer.reduction.objectives import MinJoint, Objective
+from minfer.reduction.recipes import AnyRecipe, Compensated, takes_recipe
 from minfer.reduction.result import Result
+from minfer.reduction.steps import check_callable, check_certify
 from minfer.shades import STRENGTH, Shades, estimate
 from minfer.solvers.base import Solver
 from minfer.solvers.bp import BeliefPropagation
@@ -163,18 +165,20 @@ class Denoised:
         return f"Denoised({height}x{width}, {what}; {self.result!r})"
 
 
+@takes_recipe
 def denoise(
     image: ArrayLike,
+    *,
     alpha: float | None = None,
     coupling: float = COUPLING,
     objective: Objective | None = None,
     solver: Solver | None = None,
-    *,
     level: float | None = None,
     labels: int | None = None,
     means: ArrayLike | None = None,
     smooth: str = "equal",
     truncation: float | None = None,
+    recipe: AnyRecipe | None = None,
     certify: float | None = None,
     **options: Any,
 ) -> Denoised:
@@ -188,6 +192,7 @@ def denoise(
     alpha : float, optional
         Trust in single pixels, one over the variance of the noise. By default it is estimated
         from the picture; with up to 15 classes it is 5 over the square of their least distance.
+        Linear and quadratic smoothness are in its units, so they refuse 0.
     coupling : float
         Weight of two neighbours being equal, or of a step between them.
     objective : MinSize, MinDivergence, MinJoint or Budget, optional
@@ -210,9 +215,10 @@ def denoise(
         the noise, from which on an edge costs no more. 3 by default.
     certify : float, optional
         Seconds to find out which pixels cannot change colour, rigorously: ``found.certain``.
+    recipe : Paper, Compensated or Iterated
+        With an objective; ``Compensated()`` by default.
     **options
-        Of :func:`minfer.infer`, with an objective. By default ``compensate=True, refreshes=2``;
-        ``compensate=False`` is the paper's method.
+        Of :func:`minfer.infer`, with an objective.
 
     Examples
     --------
@@ -242,14 +248,13 @@ def denoise(
     )  # fmt: skip
     solver = BeliefPropagation(tol=TOL) if solver is None else solver
     if objective is None:
-        if options:
-            raise SettingsError(f"denoise: {', '.join(options)} need an objective")
+        if options or recipe is not None:
+            names = ", ".join(["recipe"] * (recipe is not None) + [*options])
+            raise SettingsError(f"denoise: {names} need an objective")
         result = whole(model, solver)
     else:
-        if not options.get("compensate", True):
-            options.setdefault("refreshes", 0)
-        options = {"compensate": True, "refreshes": REFRESHES, **options}
-        result = infer(model, objective, solver, **options)
+        recipe = Compensated() if recipe is None else recipe
+        result = infer(model, objective, solver, recipe=recipe, **options)
     if certify is not None:
         result = result.certified(certify, **COLOURS)
     height, width = np.shape(image)
@@ -370,9 +375,15 @@ def picture_model(
     graph = FactorGraph.empty(np.full(x.size, k))
     pixels, edges = np.arange(x.size)[:, None], grid_edges(height, width)
     graph = graph.add_tables(pixels, -alpha / 2 * (x.reshape(-1, 1) - found) ** 2)
-    step = float(steps.min()) * math.sqrt(alpha)  # in deviations of the noise
-    if smooth == "equal" or step == 0.0:
+    if smooth == "equal":
         return graph.add_potts(edges, coupling), found
+    step = float(steps.min()) * math.sqrt(alpha)  # in deviations of the noise
+    if step == 0.0:
+        raise SettingsError(
+            f"denoise: {smooth} smoothness counts steps in standard deviations of the noise, "
+            f"1 / sqrt(alpha), and with alpha {alpha:g} all steps are 0 of them: give an alpha "
+            "above 0 (--alpha), or leave it out, and it is estimated"
+        )
     if smooth == "linear":
         return graph.add_truncated_linear(edges, coupling * step, truncation / step), found
     return graph.add_truncated_quadratic(edges, coupling * step**2, truncation / step), found

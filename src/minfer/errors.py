@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from typing import Any
 
 from minfer.words import visible
 
@@ -95,3 +96,13 @@ def fullness(error: BaseException) -> str | None:
     if isinstance(error, DiskFullError):
         return str(error)
     return _FULL.get(error.errno or 0) if isinstance(error, OSError) else None
+
+
+def renamed(**names: str) -> Callable[[object, str], Any]:
+    """A ``__getattr__`` for a class whose attributes were renamed: it names the new one."""
+
+    def missing(self: object, name: str) -> Any:
+        hint = f": it is called {names[name]}" if name in names else ""
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
+
+    return missing

@@ -150,6 +150,7 @@ class FactorGraph:
         edges: ArrayLike,
         weights: ArrayLike,
         feature: str | ArrayLike = "and",
+        *,
         names: Sequence[str] | None = None,
     ) -> FactorGraph:
         """Binary pairwise model p(y) ∝ exp(sum_v a_v y_v + sum_k w_k phi(y_i, y_j)).
@@ -525,7 +526,7 @@ class FactorGraph:
         return self._add_distances(scope, weights, lambda far: [1.0, 0.0], "add_potts")
 
     def add_truncated_linear(
-        self, scope: ArrayLike, weights: ArrayLike, truncation: float, hard: bool = False
+        self, scope: ArrayLike, weights: ArrayLike, truncation: float, *, hard: bool = False
     ) -> FactorGraph:
         """Append smoothness of ordered labels: log psi is ``-w min(|x - y|, truncation)``.
 
@@ -546,7 +547,7 @@ class FactorGraph:
         )  # fmt: skip
 
     def add_truncated_quadratic(
-        self, scope: ArrayLike, weights: ArrayLike, truncation: float, hard: bool = False
+        self, scope: ArrayLike, weights: ArrayLike, truncation: float, *, hard: bool = False
     ) -> FactorGraph:
         """Append smoothness of ordered labels: log psi is ``-w min(|x - y|, truncation)^2``.
 
@@ -666,6 +667,7 @@ class FactorGraph:
         self,
         scopes: ArrayLike | Sequence[Sequence[int]],
         weights: ArrayLike = np.inf,
+        *,
         signs: ArrayLike | Sequence[Sequence[int]] | None = None,
         states: ArrayLike | Sequence[Sequence[int]] | None = None,
     ) -> FactorGraph:
@@ -684,7 +686,7 @@ class FactorGraph:
         Examples
         --------
         >>> from minfer import BeliefPropagation, FactorGraph
-        >>> graph = FactorGraph.empty([2, 2, 2]).add_clauses([[0, 1, 2]], 2.0, [[1, 1, -1]])
+        >>> graph = FactorGraph.empty([2, 2, 2]).add_clauses([[0, 1, 2]], 2.0, signs=[[1, 1, -1]])
         >>> BeliefPropagation()(graph)[2].round(3).tolist()
         [0.561, 0.439]
         """
@@ -694,6 +696,7 @@ class FactorGraph:
         self,
         scopes: ArrayLike | Sequence[Sequence[int]],
         weights: ArrayLike = np.inf,
+        *,
         odd: ArrayLike = False,
         signs: ArrayLike | Sequence[Sequence[int]] | None = None,
         states: ArrayLike | Sequence[Sequence[int]] | None = None,
@@ -716,6 +719,7 @@ class FactorGraph:
         inputs: ArrayLike | Sequence[Sequence[int]],
         output: ArrayLike,
         weights: ArrayLike = np.inf,
+        *,
         signs: ArrayLike | Sequence[Sequence[int]] | None = None,
         states: ArrayLike | Sequence[Sequence[int]] | None = None,
     ) -> FactorGraph:
@@ -736,6 +740,7 @@ class FactorGraph:
         inputs: ArrayLike | Sequence[Sequence[int]],
         output: ArrayLike,
         weights: ArrayLike = np.inf,
+        *,
         signs: ArrayLike | Sequence[Sequence[int]] | None = None,
         states: ArrayLike | Sequence[Sequence[int]] | None = None,
     ) -> FactorGraph:
@@ -745,28 +750,30 @@ class FactorGraph:
     def add_exactly_one(
         self,
         scopes: ArrayLike | Sequence[Sequence[int]],
+        *,
         signs: ArrayLike | Sequence[Sequence[int]] | None = None,
         states: ArrayLike | Sequence[Sequence[int]] | None = None,
     ) -> FactorGraph:
         """Append constraints: exactly one literal is true. Arguments as in :meth:`add_clauses`."""
-        return self.add_logical(ExactlyOne, scopes, signs, states)
+        return self.add_logical(ExactlyOne, scopes, signs=signs, states=states)
 
     def add_at_most_one(
         self,
         scopes: ArrayLike | Sequence[Sequence[int]],
+        *,
         signs: ArrayLike | Sequence[Sequence[int]] | None = None,
         states: ArrayLike | Sequence[Sequence[int]] | None = None,
     ) -> FactorGraph:
         """Append constraints: at most one literal is true. Arguments as in :meth:`add_clauses`."""
-        return self.add_logical(AtMostOne, scopes, signs, states)
+        return self.add_logical(AtMostOne, scopes, signs=signs, states=states)
 
     def add_cardinality(
         self,
         scopes: ArrayLike | Sequence[Sequence[int]],
         log_weights: ArrayLike | None = None,
+        *,
         signs: ArrayLike | Sequence[Sequence[int]] | None = None,
         states: ArrayLike | Sequence[Sequence[int]] | None = None,
-        *,
         at_most: int | None = None,
     ) -> FactorGraph:
         """Append factors of the number of true literals.
@@ -812,7 +819,7 @@ class FactorGraph:
                 values = values[:, : arity + 1]  # counts that cannot be
             return {"_log_weights": np.ascontiguousarray(values)}
 
-        return self.add_logical(Cardinalities, scopes, signs, states, more)
+        return self.add_logical(Cardinalities, scopes, signs=signs, states=states, fields=more)
 
     def _add_weighted(
         self,
@@ -834,12 +841,13 @@ class FactorGraph:
             mine = {"_theta": _per_factor(theta, n, "weights", float)[rows]}
             return mine | (more(rows, n) if more else {})
 
-        return self.add_logical(kind, scopes, signs, states, numbers)
+        return self.add_logical(kind, scopes, signs=signs, states=states, fields=numbers)
 
     def add_logical(
         self,
         kind: type[Logical],
         scopes: ArrayLike | Sequence[Sequence[int]],
+        *,
         signs: ArrayLike | Sequence[Sequence[int]] | None = None,
         states: ArrayLike | Sequence[Sequence[int]] | None = None,
         fields: Callable[[NDArray[np.int64], int, int], dict[str, Any]] | None = None,

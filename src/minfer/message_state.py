@@ -83,8 +83,8 @@ def fresh_messages(mesh: Mesh, blank: bool = False) -> Messages:
 
 
 def _largest_table(w: Wiring) -> int:
-    if not len(w.tab):
-        return 1
+    if len(w.tab) <= 64:  # as of label distances: not worth looking
+        return max(len(w.tab), 1)
     starts = np.append(w.fac[w.fac[:, 0] >= 0, 0], len(w.tab))  # in order; some share one
     return int(np.diff(starts).max(initial=1))
 
@@ -252,8 +252,13 @@ class MessageState:
             degree = np.diff(w.ptr).astype(np.int64)[up]
             slots = ranges(w.ptr.astype(np.int64)[up], degree)
             total += float((s.rl[slots] if len(s.rl) else np.log(s.m[slots])).sum())
-        total += bethe.variable_terms(w, s, odds, linear, mesh.log)
-        total += bethe.pair_terms(w, s, mesh.slot, mesh.pair_scope, self._log_odds, self._odds)
+        if w.field.size:
+            total += bethe.variable_terms(w, s, odds, linear, mesh.log)
+        else:
+            total += bethe.pair_variable_terms(odds, linear)
+        total += bethe.pair_terms(
+            w.W, w.rho, s.m, mesh.slot, mesh.pair_scope, self._log_odds, self._odds
+        )
         if len(w.gslot):
             s = refresh_cavities(mesh, s)
             total += bethe.general_terms(w, s, mesh.log)
@@ -283,7 +288,8 @@ class MessageState:
         from minfer.kernels import bethe
 
         out = np.zeros((2, self.mesh.model.graph.n_variables))
-        bethe.log_odds(self.mesh.wiring, self.messages, out[0], out[1])
+        w, s = self.mesh.wiring, self.messages
+        bethe.log_odds(w.card, w.off, w.cls, w.prior, w.ptr, s.m, s.rl, s.bel, out[0], out[1])
         if self.mesh.known is not None:
             pair = self._known_pairs
             out[0, pair] = np.where(self.mesh.known[pair] == 1, np.inf, -np.inf)
@@ -476,7 +482,7 @@ def refresh_cavities(mesh: Mesh, s: Messages) -> Messages:
     ma = mesh.machines if len(mesh.machines.code) else None
     bp.sweeps(
         mesh.wiring, ma, s._replace(bel=s.bel.copy()), s.m, watch_for(-1.0), bp.START, 1, -1.0,
-        0.0, mesh.log, np.zeros(1),
+        0.0, np.zeros(1), *mesh.kinds(),
     )  # fmt: skip
     return s
 

@@ -1,12 +1,15 @@
-"""What notebooks show of graphs and answers: a title and a small table, as plain HTML.
+"""What notebooks and terminals show of graphs and answers: a title and a small table.
 
-No script, no style sheet, no plotting library; everything that is not ours to know is escaped.
+In HTML no script, no style sheet, no plotting library; everything that is not ours to know is
+escaped. A :class:`Face` is written once and shown in all three places: as text, as HTML, and by the
+command line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from typing import NamedTuple
 
 from minfer.words import visible
 
@@ -28,12 +31,68 @@ def card(
     return "".join(parts) + "</div>"
 
 
-def _cell(value: object) -> str:
+class Face(NamedTuple):
+    """What there is to say: the conclusion first, then a table, then notes by name."""
+
+    conclusion: str
+    head: tuple[str, ...]
+    rows: Sequence[Sequence[object]]
+    notes: Mapping[str, str] = {}
+    bold: frozenset[int] = frozenset()  # rows that stand out in a terminal
+
+    def text(self) -> str:
+        """Plain lines; columns of numbers are set right."""
+        cells = [self.head, *([words(x) for x in row] for row in self.rows)]
+        wide = [max(len(row[k]) for row in cells) for k in range(len(self.head))]
+        numbers = [self.is_number(k) for k in range(len(self.head))]
+        lines = [visible(self.conclusion), ""]
+        for row in cells:
+            line = (x.rjust(w) if n else x.ljust(w) for x, w, n in zip(row, wide, numbers))
+            lines.append("  ".join(line).rstrip())
+        if self.notes:
+            lines += ["", *(f"{name}: {visible(text)}" for name, text in self.notes.items())]
+        return "\n".join(lines)
+
+    def html(self, title: str) -> str:
+        foot = "; ".join(f"{name}: {text}" for name, text in self.notes.items())
+        return card(title, self.conclusion, self.head, self.rows, foot)
+
+    def is_number(self, column: int) -> bool:
+        return any(isinstance(row[column], (int, float, Right)) for row in self.rows)
+
+
+class Right(str):
+    """A cell that is a number with its unit: set right, like a number."""
+
+    __slots__ = ()
+
+
+class Faced:
+    """Answers with a face: ``print`` gives all of it, ``repr`` the conclusion, notebooks a card."""
+
+    def face(self) -> Face:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self.face().text()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({visible(self.face().conclusion)})"
+
+    def _repr_html_(self) -> str:
+        return self.face().html(type(self).__name__)
+
+
+def words(value: object) -> str:
+    """A cell as text: an int with its thousands apart, a float with four digits."""
     if isinstance(value, int):
-        return f"<td style='text-align:right'>{value:,}</td>"
-    if isinstance(value, float):
-        return f"<td style='text-align:right'>{value:.4g}</td>"
-    return f"<td style='text-align:left'>{_safe(str(value))}</td>"
+        return f"{value:,}"
+    return f"{value:.4g}" if isinstance(value, float) else visible(str(value))
+
+
+def _cell(value: object) -> str:
+    side = "right" if isinstance(value, (int, float, Right)) else "left"
+    return f"<td style='text-align:{side}'>{escape(words(value))}</td>"
 
 
 def _safe(text: str) -> str:

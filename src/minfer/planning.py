@@ -18,13 +18,14 @@ from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, RefusedError
 from minfer.factors import FactorGroup
 from minfer.graph import FactorGraph
+from minfer.notebook import Face, Faced, Right
 from minfer.solvers import tempering
 from minfer.solvers.clique_passes import cheap_cells, expected_seconds
 from minfer.solvers.exact import Exact
 from minfer.solvers.irreducible import haven, no_messages
 from minfer.solvers.join_graph import JoinGraph
 from minfer.solvers.mean_field import refusal
-from minfer.words import counted
+from minfer.words import counted, duration, size
 
 SWEEPS = 50  # an iterative solver is assumed to take this many
 NS_PAIR_MESSAGE = 6.0  # one message of a factor over two binary variables
@@ -63,14 +64,9 @@ class Estimate:
             "refuses": self.refuses,
         }
 
-    def __str__(self) -> str:
-        if self.refuses:
-            return f"{self.solver:<11}refuses: {self.refuses}"
-        return f"{self.solver:<11}about {self.seconds:.2g} s, {self.memory / 2**20:,.1f} MiB"
 
-
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(Faced):
     """Sizes of a model, how hard it is, and what each solver would cost.
 
     ``observed`` counts variables with a single state left, by evidence or hard constraints.
@@ -104,18 +100,26 @@ class Plan:
         out["estimates"] = {e.solver: e.to_dict() for e in self.estimates}
         return out
 
-    def __str__(self) -> str:
-        lines = [
-            f"{counted(self.n_variables, 'variable')} of up to {counted(self.max_states, 'state')} "
-            f"({self.observed:,} known), {counted(self.n_factors, 'factor')} over up to "
-            f"{self.max_arity}, {counted(self.n_components, 'component')}"
+    def face(self) -> Face:
+        """The recommendation, what each solver would cost, and why."""
+        rows = [
+            (e.solver, "", "", f"refuses: {e.refuses}")
+            if e.refuses
+            else (e.solver, Right(duration(e.seconds)), Right(size(e.memory)), "")
+            for e in self.estimates
         ]
+        notes = {
+            "model": f"{counted(self.n_variables, 'variable')} of up to "
+            f"{counted(self.max_states, 'state')} ({self.observed:,} known), "
+            f"{counted(self.n_factors, 'factor')} over up to {self.max_arity}, "
+            f"{counted(self.n_components, 'component')}"
+        }
         if self.width is not None:
             least = "" if self.width_known else "at least "
-            lines.append(f"width {least}{self.width}, largest clique {least}"
-                         f"2^{self.largest_clique:.1f} cells")  # fmt: skip
-        lines += [str(e) for e in self.estimates]
-        return "\n".join([*lines, f"recommended: {self.recommendation} ({self.reason})"])
+            cells = f"2^{self.largest_clique:.1f} cells"
+            notes["width"] = f"{least}{self.width}; the largest clique has {least}{cells}"
+        conclusion = f"use {self.recommendation}: {self.reason}"
+        return Face(conclusion, ("solver", "time, about", "memory", "remark"), rows, notes)
 
 
 def plan(graph: FactorGraph) -> Plan:

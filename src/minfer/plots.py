@@ -59,7 +59,7 @@ def pyplot(what: str = "plots need", headless: bool = False) -> Any:
 def result(answer: Result) -> NDArray[Any]:
     """What was kept and how the solver converged: axes (2,), or (3,) with a trace over time."""
     _takes(answer, "a Result")
-    panels = [gains, convergence, *([trace] if answer.trace else [])]
+    panels = [scores, convergence, *([trace] if answer.trace else [])]
     size = (4.6 * len(panels), 3.6)
     figure, axes = pyplot().subplots(1, len(panels), figsize=size, layout="constrained")
     for panel, ax in zip(panels, axes):
@@ -72,7 +72,7 @@ def result(answer: Result) -> NDArray[Any]:
     return axes
 
 
-def gains(answer: Result, ax: Any = None) -> Any:
+def scores(answer: Result, ax: Any = None) -> Any:
     """Histogram of the scores of the factors outside the seed, kept and ignored.
 
     The line is at the largest score ignored, the threshold of an objective without costs. Factors
@@ -80,8 +80,8 @@ def gains(answer: Result, ax: Any = None) -> Any:
     """
     _takes(answer, "a Result")
     ax = _axes(ax)
-    scored = ~answer.seed & np.isfinite(answer.gains)
-    values = np.maximum(answer.gains, LEAST_DRAWN)
+    scored = ~answer.seed & np.isfinite(answer.scores)
+    values = np.maximum(answer.scores, LEAST_DRAWN)
     if scored.any():
         low, high = values[scored].min(), values[scored].max()
         edges = np.geomspace(low / 1.1, high * 1.1, BINS + 1)
@@ -90,12 +90,12 @@ def gains(answer: Result, ax: Any = None) -> Any:
         ax.hist(parts, edges, stacked=True, label=names, color=["tab:gray", "tab:blue"])
         ax.set_xscale("log")
         if len(parts[0]):
-            most = float(answer.gains[scored & ~answer.keep].max())
+            most = float(answer.scores[scored & ~answer.keep].max())
             line = max(most, LEAST_DRAWN)
             ax.axvline(line, color="black", linestyle="--", label=f"largest ignored, {most:.3g}")
     if answer.n_forced:
         ax.plot([], [], " ", label=f"{answer.n_forced:,} must be kept")
-    ax.set(title="factors outside the seed", xlabel=answer.score, ylabel="factors")
+    ax.set(title="factors outside the seed", xlabel=answer.score_kind, ylabel="factors")
     if ax.get_legend_handles_labels()[0]:
         ax.legend(fontsize=8)
     return ax

@@ -76,6 +76,7 @@ class Mesh:
     lent: NDArray[np.float64] | None = None  # the weights of a larger graph that these are from
     lowest: float = -np.inf  # of all entries of log-tables, their largest being 0
     bottom: float = 0.0  # the same of the field of general variables, zeros apart
+    meets: int = 0  # most general factors of a variable, where they are pairs all; else 0
 
     def changed(self, **changes: Any) -> Mesh:
         """The same with other fields; ``dataclasses.replace`` would take ten times as long."""
@@ -94,23 +95,43 @@ class Mesh:
         first = self.first.copy() if self.first is kept.first else self.first
         return self.changed(first=first, machines=ma)
 
+    def kinds(self, watched: bool = False) -> tuple[bool | None, ...]:
+        """What there is, for :func:`minfer.kernels.bp.sweeps`, which compiles nothing for the rest.
+
+        The last six arguments, in order; ``watched`` is the run's.
+        """
+        from minfer.kernels.wiring import GENERAL
+
+        w = self.wiring
+        general = w.field.size > 0
+        pairs = not general or len(w.rev) > 0 or bool((w.cls != GENERAL).any())
+        weighted, watched = pairs and self.reweighted, pairs and watched
+        there = (pairs, weighted, watched, general, general and self.log, general and self.is_lean)
+        return tuple(True if one else None for one in there)
+
     @property
-    def lean_room(self) -> NDArray[np.float64]:
-        """Scratch for lean sweeps (:mod:`minfer.kernels.lean`); empty where they are not for this.
+    def is_lean(self) -> bool:
+        """Whether lean sweeps (:mod:`minfer.kernels.lean`) are for this.
 
         They take pairs with positive tables, of which all that meets in a variable multiplied stays
         a number: a message lies between the smallest entry of its table and 1.
         """
         w, ma = self.wiring, self.machines
         if self.log or self.reweighted or len(w.rev) or len(ma.code) or self.speakers:
+            return False
+        if not self.meets or self.lowest == -np.inf:
+            return False
+        return self.bottom + self.meets * self.lowest >= _LEAN_RANGE
+
+    @property
+    def lean_room(self) -> NDArray[np.float64]:
+        """Scratch for lean sweeps; empty where they are not for this."""
+        if not self.is_lean:
             return _NONE
-        if not len(w.fac) or self.lowest == -np.inf or (w.fac[:, 2] != 2).any():
-            return _NONE
-        degree, widest = int(np.diff(w.gptr).max()), int(w.card.max())
-        if self.bottom + degree * self.lowest < _LEAN_RANGE:
-            return _NONE
+        w = self.wiring
+        widest = int(w.card.max())
         # in eighths: zeros, a cavity, zeros, a cavity, zeros; products in the other half
-        size = max(widest + 2 * int(w.fac[:, 4].max()) + 8, widest * (degree + 5) // 4 + 8)
+        size = max(widest + 2 * int(w.fac[:, 4].max()) + 8, widest * (self.meets + 5) // 4 + 8)
         return np.zeros(8 * size)
 
     @property
@@ -264,11 +285,11 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
     slots = int(ptr[-1])
     rev = np.empty(slots, dtype=np.uint32)
     slot = np.empty((slots // 2, 2), dtype=np.int32)
-    taken, near, done = np.zeros((n, 2), np.int32), np.zeros((n, 2), np.int32), 0
+    ends, done = np.zeros((n, 4), np.int32), 0
     for p in pairs:
-        k.pair_slots(p.group._scope, ptr, done, taken, near, rev, slot)
+        k.pair_slots(p.group._scope, ptr, done, ends, rev, slot)
         done += len(p.group)
-    del taken, near
+    del ends
     pair_ids = join([p.group._ids for p in pairs], np.int64)
     pair_scope = join([p.group._scope for p in pairs], np.int32).reshape(-1, 2)
     slot_rho = _NONE
@@ -289,7 +310,7 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
         weighed.first, parts.ids, parts.gowner, parts.speakers, machines, weighed, left_over,
         find_trees(wiring, slot, pair_scope, parts.gowner),
         Roles(graph.n_factors, pair_ids, parts.ids, parts.fac, parts.machines),
-        odds, -1 not in odds, lowest=parts.lowest, bottom=seen.bottom,
+        odds, -1 not in odds, lowest=parts.lowest, bottom=seen.bottom, meets=parts.meets,
     )  # fmt: skip
 
 
@@ -416,8 +437,9 @@ def _retabled(
     final = join([e.ravel() for e in ends], np.float64)
     if len(tab) != len(mesh.wiring.tab) or len(final) != len(mesh.machines.final):
         return None
-    codes = _codes(tables, [code for _, _, _, code in parts])
-    if not np.array_equal(codes, mesh.wiring.fac[: len(codes), 3:]):
+    codes = np.empty((len(mesh.wiring.fac), 2), dtype=np.int64)
+    _put_codes(tables, [code for _, _, _, code in parts], codes)
+    if not np.array_equal(codes, mesh.wiring.fac[:, 3:]):
         return None
     log = mesh.reweighted or min([lowest, *(low for _, _, low, _ in parts)]) < -MAX_RANGE
     machines = mesh.machines
@@ -549,6 +571,7 @@ class _General(NamedTuple):
     constant: float
     log: bool
     lowest: float
+    meets: int  # see :class:`Mesh`
 
 
 def _general(
@@ -562,7 +585,7 @@ def _general(
     if not groups:
         none, slots, fac = np.zeros(0, i8), np.zeros((0, 4), i8), np.zeros((0, 5), i8)
         owner, ma = np.zeros(0, np.int32), no_machines()
-        return _General(gptr, slots, fac, none, _NONE, _NONE, none, owner, (), ma, 0.0, log, 0.0)
+        return _General(gptr, slots, fac, none, _NONE, _NONE, none, owner, (), ma, 0.0, log, 0.0, 0)
     tables = [g for g in groups if g.form == "table"]
     readers = [g for g in groups if g.form == "machine"]
     speaking = [g for g in groups if g.form == "messages"]
@@ -572,13 +595,14 @@ def _general(
     parts = [_scaled_tables(g, rho) for g in tables]
     ends, scale, lowest = _scaled_ends(readers)
     log = log or lowest < -MAX_RANGE or any(low < -MAX_RANGE for _, _, low, _ in parts)
-    fac = np.zeros((len(flat.ids), 5), i8)
+    fac = np.empty((len(flat.ids), 5), i8)
     toff, tab = cells(tables, [values for values, _, _, _ in parts])
-    fac[:, 0], fac[:, 1], fac[:, 2] = -1, flat.fptr[:-1], np.diff(flat.fptr)
-    fac[: len(toff), 0] = toff
-    fac[: len(toff), 3:] = _codes(tables, [code for _, _, _, code in parts])
+    fac[: len(toff), 0], fac[len(toff) :, 0] = toff, -1
+    fac[:, 1], fac[:, 2] = flat.fptr[:-1], np.diff(flat.fptr)
+    _put_codes(tables, [code for _, _, _, code in parts], fac[:, 3:])
     gslot, fslot = np.empty((len(order), 4), i8), np.empty(len(order), i8)
-    general_slots(order, owner, position, flat.scope, model.graph._n_states, gslot, fslot)
+    pairs = all(g.arity == 2 for g in every)
+    general_slots(order, owner, position, flat.scope, model.graph._n_states, pairs, gslot, fslot)
     base, n_readers = sum(map(len, tables)), sum(map(len, readers))
     if n_readers:  # their messages lie in the order of their literals, after all others
         literals = fslot[flat.fptr[base] : flat.fptr[base + n_readers]]
@@ -603,7 +627,7 @@ def _general(
         gptr, gslot, fac, fslot, tab,
         _NONE if rho is None else rho[flat.ids][owner], flat.ids, flat.scope[order],
         tuple(speakers), machines, scale + sum(scale for _, scale, _, _ in parts), log,
-        _lowest(tables, parts),
+        _lowest(tables, parts), int(np.diff(gptr).max()) if pairs and n else 0,
     )  # fmt: skip
 
 
@@ -747,17 +771,17 @@ def _lowest(groups: list[FactorGroup], parts: list[Any]) -> float:
     return -np.inf if zero else min([0.0, *(low for _, _, low, _ in parts)])
 
 
-def _codes(groups: list[FactorGroup], codes: list[NDArray | None]) -> NDArray[np.int64]:
-    """Code and width of each factor of these groups, (F, 2); 0 of tables."""
-    out = np.zeros((sum(map(len, groups)), 2), dtype=np.int64)
+def _put_codes(
+    groups: list[FactorGroup], codes: list[NDArray | None], out: NDArray[np.int64]
+) -> None:
+    """Code and width of each factor of these groups into ``out`` (F or more, 2); 0 of others."""
     done = 0
     for g, code in zip(groups, codes):
-        if code is not None:
-            taps = g.label_taps()
-            assert taps is not None
-            out[done : done + len(g), 0], out[done : done + len(g), 1] = code, taps.shape[1] - 1
+        taps = None if code is None else g.label_taps()
+        out[done : done + len(g), 0] = 0 if code is None else code
+        out[done : done + len(g), 1] = 0 if taps is None else taps.shape[1] - 1
         done += len(g)
-    return out
+    out[done:] = 0
 
 
 def _scaled_field(

@@ -1,4 +1,4 @@
-"""Words for people: counts with their nouns, ends of intervals, foreign text made safe to print."""
+"""Words for people: counts with nouns, times, sizes, ends of intervals; foreign text made safe."""
 
 from __future__ import annotations
 
@@ -44,6 +44,26 @@ def upwards(x: float) -> str:
     ('0.033', '1')
     """
     return f"{float(Context(prec=2, rounding=ROUND_CEILING).create_decimal(float(x))):g}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds with three digits, in a unit that fits.
+
+    >>> duration(0.0123), duration(4e-5), duration(2345.0)
+    ('12.3 ms', '40 us', '2,345 s')
+    """
+    if seconds < 1e-6:
+        return "< 1 us"
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} us"
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g} ms"
+    return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:,.0f} s"
+
+
+def size(memory: float) -> str:
+    """Bytes in MiB."""
+    return f"{memory / 2**20:,.1f} MiB"
 
 
 def visible(text: str) -> str:

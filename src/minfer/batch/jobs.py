@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,6 +29,7 @@ from minfer.io.text import SUFFIXES, check_path
 from minfer.parsing.conllu import Sentence, parse_sentence
 from minfer.parsing.inference import Inference
 from minfer.reduction.objectives import Objective
+from minfer.reduction.recipes import AnyRecipe, Paper
 from minfer.solvers.base import Solver
 from minfer.solvers.bp import BeliefPropagation
 
@@ -105,6 +106,7 @@ class ParseSentences(Job):
     """
 
     model: str
+    _: KW_ONLY
     tags: str | None = None
     marginals: bool = False
     inference: Inference = field(default_factory=Inference)
@@ -155,20 +157,22 @@ class ParseSentences(Job):
         from minfer.parsing.parser import Parser
 
         parser, schema = Parser.load(self.model), self.schema(format)
-        settings = self.tags, self.inference, self.marginals
 
         def sentence(row: dict[str, Any]) -> Sentence:
             found = _sentence(row)
-            parser.check(found, self.tags, self.inference)
+            parser.check(found, self.tags, inference=self.inference)
             if self.marginals:
                 found.check_room()
             return found
 
         def lines(sentences: Sequence[Sentence]) -> list[dict[str, Any]]:
-            return [{"conllu": str(parsed)} for parsed in parser.parse(sentences, *settings)]
+            found = parser.parse(
+                sentences, self.tags, inference=self.inference, marginals=self.marginals
+            )
+            return [{"conllu": str(parsed)} for parsed in found]
 
         def arrays(sentences: Sequence[Sentence]) -> list[dict[str, Any]]:
-            batch = parser.parse_batch(sentences, self.tags, self.inference)
+            batch = parser.parse_batch(sentences, self.tags, inference=self.inference)
             return list(_parse_rows(parser, sentences, batch))
 
         parse = lines if format.startswith("conllu") else arrays
@@ -242,14 +246,15 @@ class RunModels(Job):
     model : one model for all rows; None takes each row's ``model``
     solver : any solver that pickles
     objective : MinSize, MinDivergence, MinJoint or Budget; None infers in the whole model
-    options : of :func:`minfer.infer`, with an objective
+    recipe : Paper, Compensated or Iterated, with an objective
     query : variables whose marginals are wanted; all of them by default
     """
 
     model: str | None = None
+    _: KW_ONLY
     solver: Solver = field(default_factory=BeliefPropagation)
     objective: Objective | None = None
-    options: tuple[tuple[str, Any], ...] = ()
+    recipe: AnyRecipe = field(default_factory=Paper)
     query: tuple[str, ...] = ()
 
     name = "run"
@@ -266,7 +271,7 @@ class RunModels(Job):
             "model": None if self.model is None else file_facts(self.model),
             "solver": repr(self.solver),
             "objective": None if self.objective is None else repr(self.objective),
-            "options": {name: repr(value) for name, value in self.options},
+            "recipe": None if self.objective is None else repr(self.recipe),
             "query": list(self.query),
         }
 
@@ -336,7 +341,7 @@ class RunModels(Job):
         if self.objective is None:
             answer = self.solver(graph)
         else:
-            result = infer(graph, self.objective, self.solver, **dict(self.options))
+            result = infer(graph, self.objective, self.solver, recipe=self.recipe)
             answer = result.marginals
             more = {
                 "log_z": _finite(result.log_z_full),
@@ -394,6 +399,7 @@ class PredictRows(Job):
 
     model: str
     targets: tuple[str, ...]
+    _: KW_ONLY
     probabilities: bool = True
     missing: tuple[str, ...] = ("",)
 
@@ -493,7 +499,7 @@ class PredictRows(Job):
 # ---------------------------------------------------------------------- denoise pictures
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DenoisePictures(Job):
     """Clean pictures; the parameters are those of :func:`minfer.denoise`.
 
@@ -573,8 +579,8 @@ class DenoisePictures(Job):
         from minfer.pictures import encode_picture
 
         found = denoise(
-            values, self.alpha, self.coupling, self.objective, self.solver, level=self.level,
-            labels=self.labels, means=self.means,
+            values, alpha=self.alpha, coupling=self.coupling, objective=self.objective,
+            solver=self.solver, level=self.level, labels=self.labels, means=self.means,
         )  # fmt: skip
         height, width = found.shape
         return {

@@ -18,7 +18,7 @@ from minfer.errors import ModelError
 from minfer.factors import read_only
 from minfer.graph import FactorGraph
 from minfer.notebook import card
-from minfer.solvers.base import SHOWN, LogZ, Marginals, Status
+from minfer.solvers.base import SHOWN, Given, LogZ, Marginals, Status
 from minfer.states import Probabilities
 from minfer.words import counted, visible
 
@@ -254,4 +254,4 @@ class Intervals:
     def _estimate(self, p: NDArray[np.float64], name: str) -> Marginals:
         total = np.repeat(self._sums(p), self.graph._n_states)
         p = np.clip(p / total, self.lo, self.hi)
-        return Marginals(self.graph, p, name, Status.GIVEN, LogZ.NONE)
+        return Marginals(self.graph, p, Given(name), Status.GIVEN, LogZ.NONE)

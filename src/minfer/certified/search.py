@@ -68,10 +68,10 @@ def all_methods() -> dict[str, tuple[Callable[[], Method], ...]]:
 def intervals(
     model: FactorGraph,
     time_limit: float | None = 10.0,
+    *,
     tol: float = 0.01,
     variables: Iterable[int | str] | int | str | None = None,
     work: int | None = None,
-    *,
     undecided: bool = False,
     methods: Sequence[str] | None = None,
     kept: ArrayLike | None = None,

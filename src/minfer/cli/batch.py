@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 import time
-from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Optional, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from minfer.cli import reduce
-from minfer.cli.denoise import LIMITS, shared_option
-from minfer.cli.failures import UsageError, note
+from minfer.cli.failures import note
+from minfer.cli.generate import option, takes
 from minfer.cli.options import (
     OUTPUT_PANEL,
     Json,
     Missing,
     Probabilities,
-    listed,
     make_solver,
     solver_options,
+    targets_option,
 )
 from minfer.cli.parse.options import (
-    FactorCost,
-    Full,
-    MaxDivergence,
-    MaxFactors,
+    REDUCTION_PANEL,
     ModelFile,
+    Pairs,
     Tags,
     check_choice,
-    make_inference,
 )
 from minfer.errors import FormatError, MinferError
-from minfer.words import counted
+from minfer.typed import listed
+from minfer.words import counted, duration
 
 if TYPE_CHECKING:
     from minfer.batch import Job, Progress
@@ -64,98 +61,57 @@ def about(context: typer.Context) -> None:
 
 Inputs = Annotated[list[str], typer.Argument(metavar="IN...", help="Files, or folders of them.")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="OUTDIR", help="Output folder.")]
-Format = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--format", metavar="WORD", help="Output format.", rich_help_panel=OUTPUT_PANEL),
-]
-Engine = Annotated[
-    str,
-    typer.Option(
-        metavar="local|ray", help="Processes on this machine, or Ray.", rich_help_panel=ENGINE_PANEL
-    ),
-]
-Workers = Annotated[
-    Optional[int],  # noqa: UP045
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="Processes or actors. Default: one per core.",
-        rich_help_panel=ENGINE_PANEL,
-    ),
-]
-Address = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        metavar="HOST:PORT",
-        help="Address of a running Ray cluster; without it, a local Ray is started.",
-        rich_help_panel=ENGINE_PANEL,
-    ),
-]
-OnError = Annotated[
-    str,
-    typer.Option(
-        metavar="skip|fail",
-        help="Log bad records in errors files and continue, or stop at the first.",
-        rich_help_panel=ENGINE_PANEL,
-    ),
-]
-Fresh = Annotated[
-    bool,
-    typer.Option(
-        "--fresh",
-        help="Start over: remove what an earlier run wrote to OUTDIR, and nothing else.",
-        rich_help_panel=ENGINE_PANEL,
-    ),
-]
-ShardMb = Annotated[
-    float,
-    typer.Option(
-        min=0.001,
-        metavar="MB",
-        help="Input per shard: the most work that a kill can cost each worker.",
-        rich_help_panel=ENGINE_PANEL,
-    ),
-]
 SHARD_MB = 8.0
 
 
-class How(NamedTuple):
+@dataclass(frozen=True)
+class Where:
+    """Where work is done side by side."""
+
+    engine: str = option("Processes on this machine, or Ray.", "local|ray", default="local")
+    workers: int | None = option("Processes or actors. Default: one per core.", "N", min=1)
+    address: str | None = option(
+        "Address of a running Ray cluster; without it, a local Ray is started.", "HOST:PORT"
+    )
+
+
+@dataclass(frozen=True)
+class How(Where):
     """The options that all jobs share."""
 
-    format_: Format = None
-    engine: Engine = "local"
-    workers: Workers = None
-    address: Address = None
-    on_error: OnError = "skip"
-    fresh: Fresh = False
-    shard_mb: ShardMb = SHARD_MB
-    json: Json = False
+    format_: str | None = option("Output format.", "WORD", "--format", rich_help_panel=OUTPUT_PANEL)
+    on_error: str = option(
+        "Log bad records in errors files and continue, or stop at the first.",
+        "skip|fail",
+        default="skip",
+    )
+    fresh: bool = option(
+        "Start over: remove what an earlier run wrote to OUTDIR, and nothing else.",
+        None,
+        "--fresh",
+        default=False,
+    )
+    shard_mb: float = option(
+        "Input per shard: the most work that a kill can cost each worker.",
+        "MB",
+        default=SHARD_MB,
+        min=0.001,
+    )
+    json: bool = option(
+        "One JSON object on standard output instead of the table.",
+        None,
+        "--json",
+        default=False,
+        rich_help_panel=OUTPUT_PANEL,
+    )
 
 
-def batch_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of :class:`How` to a command; they come as ``how``."""
-
-    def with_how(**given: Any) -> None:
-        how = How(**{name: given.pop(name) for name in How._fields})
-        command(**given, how=how)
-
-    signature = inspect.signature(command, eval_str=True)
-    own = [p for p in signature.parameters.values() if p.name != "how"]
-    kinds = get_type_hints(How, include_extras=True)
-    added = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kinds[name]
-        )
-        for name, default in How._field_defaults.items()
-    ]
-    with_how.__name__, with_how.__doc__ = command.__name__, command.__doc__
-    with_how.__signature__ = signature.replace(parameters=own + added)  # type: ignore[attr-defined]
-    with_how.__annotations__ = {p.name: p.annotation for p in own + added}
-    return with_how
+batch_options = takes(ENGINE_PANEL, how=How)
 
 
 @batch.command()
 @batch_options
+@takes(REDUCTION_PANEL, pairs=Pairs)
 def parse(
     model: ModelFile,
     inputs: Inputs,
@@ -169,11 +125,8 @@ def parse(
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = False,
-    factor_cost: FactorCost = None,
-    max_divergence: MaxDivergence = None,
-    max_factors: MaxFactors = None,
-    full: Full = False,
     *,
+    pairs: Pairs,
     how: How,
 ) -> None:
     """Parse sentences: CoNLL-U (.gz), JSON lines or Parquet with a column `words`.
@@ -191,13 +144,16 @@ def parse(
     from minfer.batch import ParseSentences
 
     check_choice("--tags", tags, ("predicted", "gold"))
-    inference = make_inference(factor_cost, max_divergence, max_factors, full)
-    _run(ParseSentences(model, tags, marginals, inference), inputs, out, how)
+    inference = pairs.inference
+    _run(
+        ParseSentences(model, tags=tags, marginals=marginals, inference=inference), inputs, out, how
+    )
 
 
 @batch.command()
 @batch_options
 @solver_options
+@takes(reduce.PANEL, limits=reduce.JobLimits)
 def run(
     inputs: Inputs,
     out: Out,
@@ -211,15 +167,8 @@ def run(
         Optional[list[str]],  # noqa: UP045
         typer.Option("--query", "-q", metavar="x5,x9", help="Only these variables."),
     ] = None,
-    reduce_: Annotated[bool, shared_option("reduce", "Infer in the part that matters.")] = False,
-    factor_cost: Annotated[Optional[float], shared_option("factor_cost")] = None,  # noqa: UP045
-    max_divergence: Annotated[Optional[float], shared_option("max_divergence")] = None,  # noqa: UP045
-    max_factors: Annotated[Optional[int], shared_option("max_factors")] = None,  # noqa: UP045
-    method: Annotated[
-        Optional[str],  # noqa: UP045
-        shared_option("method", "compensated (default) or paper."),
-    ] = None,
     *,
+    limits: reduce.JobLimits,
     how: How,
     **settings: Any,
 ) -> None:
@@ -238,15 +187,16 @@ def run(
     """
     from minfer.batch import RunModels
 
-    objective, options = reduction(
-        reduce_,
-        {"factor_cost": factor_cost, "max_divergence": max_divergence, "max_factors": max_factors},
-        method,
-    )
+    objective, recipe = limits.choice
     default = "auto" if objective is None else reduce.DEFAULT_SOLVER
     solver = make_solver(settings, default)
     chosen = tuple(listed(query))
-    _run(RunModels(model, solver, objective, options, chosen), inputs, out, how)
+    _run(
+        RunModels(model, solver=solver, objective=objective, recipe=recipe, query=chosen),
+        inputs,
+        out,
+        how,
+    )
 
 
 @batch.command()
@@ -257,7 +207,7 @@ def predict(
     out: Out,
     targets: Annotated[
         list[str],
-        typer.Option("--targets", "-t", metavar="A,B", help="Variables to predict."),
+        targets_option("Variables to predict."),
     ],
     probabilities: Probabilities = True,
     missing: Missing = None,
@@ -278,45 +228,49 @@ def predict(
     """
     from minfer.batch import PredictRows
 
-    job = PredictRows(model, tuple(listed(targets)), probabilities, ("", *(missing or ())))
+    job = PredictRows(
+        model, tuple(listed(targets)), probabilities=probabilities, missing=("", *(missing or ()))
+    )
     _run(job, inputs, out, how)
+
+
+@dataclass(frozen=True)
+class BatchPicture:
+    """The model of every picture."""
+
+    alpha: float | None = option(
+        "Trust in single pixels. Default: estimated from each picture.", "A"
+    )
+    coupling: float = option("Weight of equal neighbours.", "W", default=1.0)
+    level: float | None = option(
+        "Grey value that favours neither black (0) nor white (1). Default: estimated from each "
+        "picture.",
+        "X",
+    )
+    labels: int | None = option("Segment into K classes, estimated from each picture.", "K")
+
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """Which pairs of neighbours to ignore."""
+
+    reduce: bool = option("Ignore pairs of neighbours that matter little.", default=False)
+    factor_cost: float | None = option(
+        "Keep pairs whose score is at least G; with --reduce alone, 0.03.", "G"
+    )
 
 
 @batch.command()
 @batch_options
 @partial(solver_options, default=reduce.DEFAULT_SOLVER)
+@takes(reduce.PANEL, limits=BatchLimits)
+@takes(picture=BatchPicture)
 def denoise(
     inputs: Inputs,
     out: Out,
-    alpha: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option(
-            metavar="A", help="Trust in single pixels. Default: estimated from each picture."
-        ),
-    ] = None,
-    coupling: Annotated[float, typer.Option(metavar="W", help="Weight of equal neighbours.")] = 1.0,
-    level: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option(
-            metavar="X",
-            help="Grey value that favours neither black (0) nor white (1). Default: estimated from "
-            "each picture.",
-        ),
-    ] = None,
-    labels: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(metavar="K", help="Segment into K classes, estimated from each picture."),
-    ] = None,
-    reduce_: Annotated[
-        bool, shared_option("reduce", "Ignore pairs of neighbours that matter little.")
-    ] = False,
-    factor_cost: Annotated[
-        Optional[float],  # noqa: UP045
-        shared_option(
-            "factor_cost", "Keep pairs whose score is at least G; with --reduce alone, 0.03."
-        ),
-    ] = None,
     *,
+    picture: BatchPicture,
+    limits: BatchLimits,
     how: How,
     **settings: Any,
 ) -> None:
@@ -335,11 +289,12 @@ def denoise(
     from minfer.reduction.objectives import MinJoint
 
     objective = None
-    if reduce_ or factor_cost is not None:
-        objective = MinJoint(FACTOR_COST if factor_cost is None else factor_cost)
+    if limits.reduce or limits.factor_cost is not None:
+        objective = MinJoint(FACTOR_COST if limits.factor_cost is None else limits.factor_cost)
     asked = any(value is not None for value in settings.values())
     solver = make_solver(settings, reduce.DEFAULT_SOLVER) if asked else None
-    _run(DenoisePictures(alpha, coupling, objective, solver, level, labels), inputs, out, how)
+    job = DenoisePictures(objective=objective, solver=solver, **asdict(picture))
+    _run(job, inputs, out, how)
 
 
 @batch.command()
@@ -360,20 +315,6 @@ def status(
 
 
 # ---------------------------------------------------------------------- inside
-
-
-def reduction(wanted: bool, limits: dict[str, Any], method: str | None) -> tuple[Any, Any]:
-    """The objective and the options of ``infer`` that a command line asks for."""
-    if not wanted and method is None and all(limits[name] is None for name in LIMITS):
-        return None, ()
-    if method not in (None, "paper", "compensated"):
-        raise UsageError(f"--method is paper or compensated here, not {method}")
-    from minfer.reduction.tradeoff import METHODS
-
-    request = reduce.make_request({**limits, "reduce": True, "method": method})
-    assert request is not None
-    recipe = METHODS["paper" if request.method == "paper" else "refreshed"]
-    return request.objective, tuple(recipe.items())
 
 
 def _run(job: Job, inputs: list[str], out: str, how: How) -> None:
@@ -470,5 +411,5 @@ def _tell(out: str, state: Progress, json: bool, **more: Any) -> None:
         parts = counted(state.missing, "part")
         lines["lost"] = f"{parts} missing or changed: run the same command again"
     if state.new_rows:
-        lines["time"] = f"{render.duration(state.seconds)}, {state.rate:,.0f} records a second"
+        lines["time"] = f"{duration(state.seconds)}, {state.rate:,.0f} records a second"
     render.show(render.console(), render.facts(lines))

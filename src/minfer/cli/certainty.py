@@ -5,8 +5,6 @@ Intervals are printed rounded outward, so what is printed holds too.
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from minfer.certified.result import REFUTED
-from minfer.cli.failures import UsageError, note
+from minfer.certified.telling import certain, ending, judged
+from minfer.cli.failures import UsageError
+from minfer.cli.files import draw_pair
 from minfer.errors import SettingsError
-from minfer.words import counted, upwards, visible
+from minfer.words import counted, duration, visible
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -79,46 +78,6 @@ def sentence(iv: Intervals, chosen: list[int] | None = None, undecided: bool = F
     return f"{what}; {advice}." if advice else f"{what}."
 
 
-def certain(iv: Intervals, chosen: list[int] | None = None) -> str:
-    """How many variables are certified, decided and vacuous."""
-    which = slice(None) if chosen is None else chosen
-    width = iv.width[which]
-    n = len(width)
-    if not n:
-        return "The model has no variables"
-    narrow, decided = int((width <= iv.tol).sum()), int(iv.decided()[which].sum())
-    vacuous = int(iv.vacuous[which].sum())
-    parts = [
-        f"{_share(narrow, n)} certified to {iv.tol:g}",
-        f"the most probable state is certain {'for all' if decided == n else f'for {decided:,}'}",
-    ]
-    if vacuous:
-        parts.append(f"nothing is known about {'any' if vacuous == n else f'{vacuous:,}'}")
-    return "; ".join(parts)
-
-
-def _share(k: int, n: int) -> str:
-    if n == 1:
-        return f"The variable is{'' if k else ' not'}"
-    return f"{'All' if k == n else f'{k:,} of'} {n:,} variables are"
-
-
-ENDINGS = {
-    "tolerance": "It took",
-    "time": "The time limit was reached after",
-    "work": "The work limit was reached after",
-    "interrupted": "It was interrupted after",
-    "exhausted": "Nothing was left to try after",
-}
-
-
-def ending(iv: Intervals) -> str:
-    """Why the search ended, and when."""
-    from minfer.cli import render
-
-    return f"{ENDINGS[iv.stopped]} {render.duration(iv.seconds)}"
-
-
 def next_step(iv: Intervals, chosen: list[int] | None = None, undecided: bool = False) -> str:
     """What to do about intervals that are too wide; empty where nothing needs doing."""
     which = slice(None) if chosen is None else chosen
@@ -139,23 +98,6 @@ def next_step(iv: Intervals, chosen: list[int] | None = None, undecided: bool = 
     return f"{more}{narrower} narrows what is left"
 
 
-def judged(iv: Intervals, marginals: Marginals, chosen: list[int] | None = None) -> str:
-    """How many numbers of an estimate are refuted, and how far off it can be at most."""
-    least, most = iv.error_bounds(marginals)
-    which = slice(None) if chosen is None else chosen
-    least, most = least[which], most[which]
-    if not len(least):
-        return "none: the model has no variables"
-    bad, n = int((least > REFUTED).sum()), len(least)
-    if bad:
-        text = f"{bad:,} of {n:,} estimates are refuted: provably off by more than {REFUTED:g}"
-    else:
-        text = f"no estimate is refuted by more than {REFUTED:g}"
-    sure = int((most <= REFUTED).sum())
-    text += f"; {'all' if sure == n else f'{sure:,}'} are provably within {REFUTED:g}"
-    return f"{text}; no probability is off by more than {upwards(float(most.max()))} (rigorous)"
-
-
 def told(iv: Intervals, marginals: Marginals, chosen: list[int] | None = None) -> dict[str, str]:
     """Two lines about intervals for the facts below an answer."""
     advice = next_step(iv, chosen).replace("--time-limit", "--intervals")
@@ -164,22 +106,6 @@ def told(iv: Intervals, marginals: Marginals, chosen: list[int] | None = None) -
         "judged": judged(iv, marginals, chosen),
         "intervals": f"{certain(iv, chosen)}. {ending(iv)}{f'; {advice}' if advice else ''}",
     }
-
-
-def colours(iv: Intervals, answer: NDArray[np.int64]) -> str:
-    """How many pixels cannot change colour; ``answer`` (V,) are the colours that were found."""
-    from minfer.cli import render
-
-    states = iv.states()
-    sure, wrong = int((states >= 0).sum()), int(((states >= 0) & (states != answer)).sum())
-    n = len(states)
-    text = (
-        f"{sure:,} of {n:,} pixels cannot change colour: which colour is more probable is proved, "
-        "whatever the solver"
-    )
-    if wrong:
-        text += f"; {wrong:,} of them should have the other colour"
-    return f"{text} (rigorous; {render.duration(iv.seconds)})"
 
 
 def show_table(console: Console, iv: Intervals, chosen: list[int] | None, rows: int) -> None:
@@ -239,79 +165,18 @@ def facts(name: str, iv: Intervals, read: float, chosen: list[int] | None) -> di
         "model": f"{name}: {render.describe(iv.graph)}",
         "width": f"{width.mean():.2g} on average, {width.max():.2g} at most" if len(iv) else "none",
         "method": ", ".join(made) or "none",
-        "time": f"{render.duration(iv.seconds)} without compiling and loading kernels, "
-        f"{iv.work:.2g} units of work; reading the model {render.duration(read)}",
+        "time": f"{duration(iv.seconds)} without compiling and loading kernels, "
+        f"{iv.work:.2g} units of work; reading the model {duration(read)}",
     }
-
-
-def to_dict(
-    iv: Intervals, chosen: list[int] | None = None, marginals: Marginals | None = None
-) -> dict[str, Any]:
-    """As JSON: the intervals of the chosen variables, and how an estimate fares."""
-    content = iv.to_dict()
-    which = np.arange(len(iv)) if chosen is None else np.asarray(chosen, dtype=np.int64)
-    every = content["intervals"]
-    content["certified"] = int((iv.width[which] <= iv.tol).sum())
-    content["intervals"] = {iv.graph.name(int(v)): every[iv.graph.name(int(v))] for v in which}
-    if marginals is not None:
-        least, most = iv.error_bounds(marginals)
-        content["refuted_by"] = REFUTED
-        content["refuted"] = int((least[which] > REFUTED).sum())
-        content["largest_possible_error"] = float(most[which].max(initial=0.0))
-        for v in which.tolist():
-            content["intervals"][iv.graph.name(v)]["refuted"] = bool(least[v] > REFUTED)
-    return content
-
-
-def write_csv(
-    path: str,
-    graph: FactorGraph,
-    chosen: list[int] | None,
-    marginals: Marginals | None,
-    iv: Intervals | None,
-) -> None:
-    """A line for every state: its probability, its interval, or both."""
-    from minfer.io.text import write_bytes
-
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    judges = marginals is not None and iv is not None
-    head = ["variable", "state", *(["p"] if marginals is not None else [])]
-    head += [*(["lo", "hi", "method"] if iv is not None else []), *(["refuted"] if judges else [])]
-    writer.writerow(head)
-    method = None if iv is None else iv.method
-    refuted = iv.refuted(marginals, REFUTED) if iv is not None and marginals is not None else None
-    for v in range(graph.n_variables) if chosen is None else chosen:
-        ends = None if iv is None else iv[v]
-        for s, name in enumerate(graph.states(v)):
-            row: list[Any] = [graph.name(v), name]
-            if marginals is not None:
-                row.append(float(marginals[v][s]))
-            if ends is not None and method is not None:
-                row += [float(ends[s, 0]), float(ends[s, 1]), method[v]]
-            if refuted is not None:
-                row.append(int(refuted[v]))
-            writer.writerow(row)
-    write_bytes(path, text.getvalue().encode())
-    if path != "-":
-        note(f"wrote {path}")
 
 
 def draw(iv: Intervals, chosen: list[int] | None, path: str, title: str) -> None:
     """The widest intervals and how they narrowed, as a picture."""
     from minfer import plots
-    from minfer.io import atomic_write
 
-    plt = plots.pyplot("--picture needs", headless=True)
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), dpi=110, layout="constrained")
-    plots.intervals(iv, variables=chosen, ax=axes[0])
-    plots.narrowing(iv, axes[1])
-    figure.suptitle(
-        f"{visible(Path(title).name)}: {counted(len(iv), 'variable')}",
-        fontsize=10,
-        parse_math=False,  # a dollar sign in a name is one
+    draw_pair(
+        path,
+        f"{Path(title).name}: {counted(len(iv), 'variable')}",
+        lambda ax: plots.intervals(iv, variables=chosen, ax=ax),
+        lambda ax: plots.narrowing(iv, ax),
     )
-    with atomic_write(path) as file:
-        figure.savefig(file, format=Path(path).suffix[1:].lower())
-    plt.close(figure)
-    note(f"wrote {path}")

@@ -8,7 +8,7 @@ import typer
 
 from minfer.cli.failures import note
 from minfer.cli.progress import wait_for
-from minfer.words import counted
+from minfer.words import counted, duration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,7 +66,7 @@ def _network(console: Console) -> None:
     )
     last = list(answers.values())[-1]
     z = "in a Bayesian network this is the log-probability of the evidence"
-    lines = {"solver": last.solver, "log Z": render.log_z(last), "": z}
+    lines = {"solver": repr(last.solver), "log Z": render.log_z(last), "": z}
     render.show(console, render.facts(lines))
 
 
@@ -103,9 +103,9 @@ def _picture(console: Console) -> None:
     answer = wait_for("belief propagation", lambda: _solve(solver, scene.graph))
     again = wait_for("belief propagation", lambda: [solver(scene.graph) for _ in range(3)])
     _draw(console, scene, answer)
-    compiled = render.duration(min(one.seconds for one in again))
+    compiled = duration(min(one.seconds for one in again))
     lines = {
-        "solver": answer.solver,
+        "solver": repr(answer.solver),
         "status": f"{answer.status.value} after {counted(answer.iterations, 'iteration')}",
         "log Z": render.log_z(answer),
         "time": f"{compiled} now that it is compiled",
@@ -119,11 +119,13 @@ def _certain(scene: Picture, answer: Marginals) -> str:
     """What is certain about the picture: unlike the probabilities above, this is not an
     estimate."""
     from minfer.certified.result import REFUTED
-    from minfer.cli.certainty import colours, find
+    from minfer.certified.telling import colours
+    from minfer.cli.certainty import find
     from minfer.denoising import COLOURS
 
     note("computing certified intervals")
-    found = find(scene.graph, CERTAIN_SECONDS, **COLOURS)
+    # one method is enough for this picture; each is compiled on its own
+    found = find(scene.graph, CERTAIN_SECONDS, methods=["walks"], **COLOURS)
     refuted = int(found.refuted(answer, REFUTED).sum())
     text = f"For certain: {colours(found, answer.mpm())}."
     if refuted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Optional
@@ -13,6 +14,7 @@ import typer
 from minfer.cli import reduce
 from minfer.cli.failures import UsageError, note
 from minfer.cli.files import check_report, check_writable
+from minfer.cli.generate import option, takes
 from minfer.cli.options import (
     OUTPUT_PANEL,
     Json,
@@ -26,33 +28,99 @@ from minfer.cli.options import (
 from minfer.cli.progress import wait_for
 from minfer.cli.run import NOT_CONVERGED
 from minfer.errors import RefusedError
-from minfer.words import counted
+from minfer.words import counted, duration
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from minfer.denoising import Denoised
     from minfer.pictures import Loaded
+    from minfer.reduction.comparison import Comparison
     from minfer.reduction.result import Result
     from minfer.shades import Shades
 
 PICTURE_PANEL = "Picture"
-LIMITS = ("factor_cost", "max_divergence", "max_factors")
 SWEEPING = ("bp", "trw")  # solvers that stop at a tolerance of ours
 
 
-def shared_option(name: str, text: str = "") -> Any:
-    """An option of ``minfer run``'s reduction, here under the same name."""
-    option = next(o for o in reduce.OPTIONS if o.name == name)
-    return typer.Option(
-        option.flag,
-        help=text or option.help,
-        metavar=option.metavar,
-        rich_help_panel=reduce.PANEL,
+@dataclass(frozen=True)
+class Picture:
+    """The model of a picture."""
+
+    alpha: float | None = option(
+        "Trust in single pixels. Default: estimated from the picture; with few classes 5 over the "
+        "square of the least distance of their means.",
+        "A",
+    )
+    coupling: float = option("Weight of equal neighbours.", "W", default=1.0)
+    level: float | None = option(
+        "Grey value that speaks for neither black (0) nor white (1). Default: estimated from the "
+        "picture.",
+        "X",
+    )
+    labels: int | None = option(
+        "Segment a grey picture into K classes, found in it; with --smooth, into K grey values.",
+        "K",
+        "--labels",
+        "--classes",
+    )
+    means: str | None = option("Segment into classes with these grey values, 0 to 1.", "A,B,...")
+    smooth: str = option(
+        "Neighbours tend to be of one class (equal), or of near grey values (linear, quadratic), "
+        "as in photographs.",
+        "HOW",
+        default="equal",
+    )
+    truncation: float | None = option(
+        "Linear, quadratic: the step between neighbours, in deviations of the noise, from which "
+        "on an edge costs no more. Default: 3.",
+        "T",
+    )
+
+    def checked(self) -> dict[str, Any]:
+        """As :func:`minfer.denoise` takes it."""
+        if self.truncation is not None and self.smooth == "equal":
+            raise UsageError("--truncation has no use unless you add --smooth linear or quadratic")
+        return {**asdict(self), "means": _means(self.means, self.labels, self.level)}
+
+
+@dataclass(frozen=True)
+class PictureReduction(reduce.Reported):
+    """The reduction in the words of pictures."""
+
+    reduce: bool = option(
+        "Ignore pairs of neighbours that matter little, and estimate the error.", default=False
+    )
+    factor_cost: float | None = option(
+        "Keep factors whose score is at least G. Without any of these three, 0.03.", "G"
+    )
+
+
+@dataclass(frozen=True)
+class Maps:
+    """Other pictures that are written."""
+
+    marginals: str | None = option(
+        "Write the probability of white (of the likeliest class) as a picture, or all "
+        "probabilities as .npy.",
+        "FILE",
+    )
+    entropy: str | None = option(
+        "Write how open each pixel is as a picture: black certain, white all alike; nats as .npy.",
+        "FILE",
+    )
+    expected: str | None = option(
+        "Write the expected grey value of each pixel, as a picture or .npy.", "FILE"
+    )
+    kept: str | None = option(
+        "Write where pairwise factors were kept as a picture: white, all of a pixel's.", "FILE"
     )
 
 
 @partial(solver_options, default=reduce.DEFAULT_SOLVER)
+@takes(OUTPUT_PANEL, maps=Maps)
+@takes(reduce.PANEL, reduction=PictureReduction)
+@takes(PICTURE_PANEL, picture=Picture)
 def denoise(
     noisy: Annotated[str, typer.Argument(metavar="NOISY.png", help="Picture file to clean.")],
     out: Annotated[
@@ -65,67 +133,6 @@ def denoise(
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,
-    alpha: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option(
-            metavar="A",
-            help="Trust in single pixels. Default: estimated from the picture; with few classes 5 "
-            "over the square of the least distance of their means.",
-            rich_help_panel=PICTURE_PANEL,
-        ),
-    ] = None,
-    coupling: Annotated[
-        float,
-        typer.Option(
-            metavar="W", help="Weight of equal neighbours.", rich_help_panel=PICTURE_PANEL
-        ),
-    ] = 1.0,
-    level: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option(
-            metavar="X",
-            help="Grey value that speaks for neither black (0) nor white (1). Default: estimated "
-            "from the picture.",
-            rich_help_panel=PICTURE_PANEL,
-        ),
-    ] = None,
-    labels: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(
-            "--labels",
-            "--classes",
-            metavar="K",
-            help="Segment a grey picture into K classes, found in it; with --smooth, into K grey "
-            "values.",
-            rich_help_panel=PICTURE_PANEL,
-        ),
-    ] = None,
-    means: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            metavar="A,B,...",
-            help="Segment into classes with these grey values, 0 to 1.",
-            rich_help_panel=PICTURE_PANEL,
-        ),
-    ] = None,
-    smooth: Annotated[
-        str,
-        typer.Option(
-            metavar="HOW",
-            help="Neighbours tend to be of one class (equal), or of near grey values (linear, "
-            "quadratic), as in photographs.",
-            rich_help_panel=PICTURE_PANEL,
-        ),
-    ] = "equal",
-    truncation: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option(
-            metavar="T",
-            help="Linear, quadratic: the step between neighbours, in deviations of the noise, from "
-            "which on an edge costs no more. Default: 3.",
-            rich_help_panel=PICTURE_PANEL,
-        ),
-    ] = None,
     intervals: Annotated[
         Optional[float],  # noqa: UP045
         interval_option(
@@ -134,60 +141,12 @@ def denoise(
             "black and white, and few classes."
         ),
     ] = None,
-    reduce_: Annotated[
-        bool,
-        shared_option(
-            "reduce", "Ignore pairs of neighbours that matter little, and estimate the error."
-        ),
-    ] = False,
-    factor_cost: Annotated[
-        Optional[float],  # noqa: UP045
-        shared_option(
-            "factor_cost",
-            "Keep factors whose score is at least G. Without any of these three, 0.03.",
-        ),
-    ] = None,
-    max_divergence: Annotated[Optional[float], shared_option("max_divergence")] = None,  # noqa: UP045
-    max_factors: Annotated[Optional[int], shared_option("max_factors")] = None,  # noqa: UP045
-    method: Annotated[Optional[str], shared_option("method")] = None,  # noqa: UP045
-    compare: Annotated[Optional[str], shared_option("compare")] = None,  # noqa: UP045
-    marginals: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            metavar="FILE",
-            help="Write the probability of white (of the likeliest class) as a picture, or all "
-            "probabilities as .npy.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = None,
-    entropy: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            metavar="FILE",
-            help="Write how open each pixel is as a picture: black certain, white all alike; nats "
-            "as .npy.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = None,
-    expected: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            metavar="FILE",
-            help="Write the expected grey value of each pixel, as a picture or .npy.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = None,
-    kept: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            metavar="FILE",
-            help="Write where pairwise factors were kept as a picture: white, all of a pixel's.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = None,
-    report: Annotated[Optional[str], shared_option("report")] = None,  # noqa: UP045
     json: Json = False,
     strict: Strict = False,
+    *,
+    picture: Picture,
+    reduction: PictureReduction,
+    maps: Maps,
     **settings: Any,
 ) -> None:
     """Clean a noisy black-and-white or grey picture, or segment a grey one.
@@ -209,55 +168,47 @@ def denoise(
       minfer denoise scan.png --method paper --solver trw --compare full
       minfer denoise scan.png --report scan.html
     """
-    given = _means(means, labels, level)
-    if truncation is not None and smooth == "equal":
-        raise UsageError("--truncation has no use unless you add --smooth linear or quadratic")
+    from minfer.denoising import COLOURS, FACTOR_COST, Denoised
+
+    how = picture.checked()
     check_interval_seconds(intervals)
     certain = None if intervals is None or out is None else certain_name(out)
-    asked: dict[str, Any] = {"factor_cost": factor_cost, "max_divergence": max_divergence}
-    asked |= {"max_factors": max_factors, "method": method, "compare": compare, "report": report}
-    request = _request(asked, reduce_, settings.get("time_limit"), intervals)
-    if kept is not None and request is None:
+    request = reduce.make_request(
+        reduction, settings.get("time_limit"), intervals, factor_cost=FACTOR_COST
+    )
+    if maps.kept is not None and request is None:
         raise UsageError("--kept shows what a reduction kept: add --reduce")
-    maps = {"--marginals": marginals, "--expected": expected, "--entropy": entropy}
-    outputs = {"--out": out, "--intervals": certain, **maps, "--kept": kept}
+    outputs = {"--out": out, "--intervals": certain}
+    outputs |= {f"--{name}": path for name, path in asdict(maps).items()}
     _check_outputs(outputs, noisy)
-    if report is not None:
-        check_report(report, [*outputs.values()], [noisy])
+    if reduction.report is not None:
+        check_report(reduction.report, [*outputs.values()], [noisy])
     solver = make_solver(_with_tol(settings, request is not None), reduce.DEFAULT_SOLVER)
 
-    how: dict[str, Any] = {"smooth": smooth, "truncation": truncation}
     began = time.perf_counter()
-    loaded, shades, model, found = wait_for(
-        f"reading {noisy}", lambda: _model(noisy, alpha, coupling, level, labels, given, how)
-    )
+    loaded, shades, model, found = wait_for(f"reading {noisy}", lambda: _model(noisy, how))
     for text in loaded.notes:
         note(f"{noisy}: {text}")
     if shades is not None:
-        _admit_guesses(shades, alpha, level)
-        alpha, level = shades.alpha, shades.level
+        _admit_guesses(shades, picture.alpha, picture.level)
+        how |= {"alpha": shades.alpha, "level": shades.level}
     seconds = time.perf_counter() - began
-    from minfer.denoising import COLOURS
-
     result = reduce.certified(_infer(request, model, solver), intervals, **COLOURS)
     comparison = None
     if request is not None and request.compare:
         try:
-            result, comparison = reduce.compare(request, result, solver, model)
+            comparison = reduce.compared(request, result, solver)
         except RefusedError as error:
             note(f"no comparison, the full inference was refused: {error}")
 
-    from minfer.denoising import Denoised
-
     height, width = loaded.values.shape
-    cleaned = Denoised(result, (height, width), found, shades, smooth != "equal")
-    _write(cleaned, out, maps, kept, certain)
-    if report is not None and request is not None:
+    cleaned = Denoised(result, (height, width), found, shades, picture.smooth != "equal")
+    _write(cleaned, out, maps, certain)
+    if reduction.report is not None and request is not None:
         from minfer.report import denoise_report
 
-        page = partial(denoise_report, loaded.values, alpha, coupling, level=level, labels=labels,
-                       means=given, **how)  # fmt: skip
-        reduce.write_report(request, solver, model, Path(noisy).name, page)
+        page = partial(denoise_report, loaded.values, **how)
+        reduce.write_report(request, solver, result, Path(noisy).name, page)
     told = _Told(noisy, request, cleaned, comparison, seconds)
     if json:
         told.as_json()
@@ -270,20 +221,6 @@ def denoise(
 def certain_name(out: str) -> str:
     """Where the map of certain pixels goes: beside the clean picture."""
     return str(Path(out).with_name(f"{Path(out).stem}-certain.png"))
-
-
-def _request(
-    asked: dict[str, Any], wanted: bool, time_limit: float | None, certify: float | None
-) -> reduce.Request | None:
-    if not wanted and all(value is None for value in asked.values()):
-        return None
-    if not any(asked[limit] is not None for limit in LIMITS):
-        from minfer.denoising import FACTOR_COST
-
-        asked = {**asked, "factor_cost": FACTOR_COST}
-    request = reduce.make_request({**asked, "time_limit": time_limit, "certify": certify})
-    assert request is not None
-    return request
 
 
 def _with_tol(settings: dict[str, Any], reduced: bool) -> dict[str, Any]:
@@ -333,24 +270,16 @@ def _check_outputs(paths: dict[str, str | None], noisy: str) -> None:
         check_writable(path, [noisy])
 
 
-def _model(
-    path: str,
-    alpha: float | None,
-    coupling: float,
-    level: float | None,
-    labels: int | None,
-    means: Any,
-    how: dict[str, Any],
-) -> tuple[Loaded, Shades | None, Any, Any]:
+def _model(path: str, how: dict[str, Any]) -> tuple[Loaded, Shades | None, Any, Any]:
     from minfer.denoising import picture_model, picture_shades
     from minfer.pictures import read_picture
 
     loaded = read_picture(path)
-    classes = {"labels": labels, "means": means}
-    shades = picture_shades(loaded.values, alpha, coupling, level=level, **classes)
+    own = {k: v for k, v in how.items() if k not in ("smooth", "truncation")}
+    shades = picture_shades(loaded.values, **own)
     if shades is not None:
-        alpha, level = shades.alpha, shades.level
-    model, found = picture_model(loaded.values, alpha, coupling, level=level, **classes, **how)
+        how = {**how, "alpha": shades.alpha, "level": shades.level}
+    model, found = picture_model(loaded.values, **how)
     return loaded, shades, model, found
 
 
@@ -365,13 +294,7 @@ def _admit_guesses(shades: Shades, alpha: float | None, level: float | None) -> 
         )
 
 
-def _write(
-    cleaned: Denoised,
-    out: str | None,
-    maps: dict[str, str | None],
-    kept: str | None,
-    certain: str | None,
-) -> None:
+def _write(cleaned: Denoised, out: str | None, maps: Maps, certain: str | None) -> None:
     import numpy as np
 
     from minfer.io import atomic_write
@@ -382,23 +305,24 @@ def _write(
         write_marked(certain, shown, cleaned.certain < 0)
     if out is not None:
         write_picture(out, cleaned.clean, bits=8)
-    if kept is not None:
-        write_picture(kept, cleaned.kept, bits=8)
-    for flag, path in maps.items():
-        if path is None:
+    if maps.kept is not None:
+        write_picture(maps.kept, cleaned.kept, bits=8)
+    for name, path in asdict(maps).items():
+        if path is None or name == "kept":
             continue
-        values = getattr(cleaned, flag[2:])
+        values = getattr(cleaned, name)
         if path.endswith(".npy"):
             with atomic_write(path) as file:
                 np.save(file, values)
-        elif flag == "--entropy":
+        elif name == "entropy":
             write_picture(path, values / np.log(cleaned.n_classes))
         else:
             write_picture(path, values if values.ndim == 2 else values.max(axis=2))
-    for path in (out, certain, *maps.values(), kept):
+    written = asdict(maps).values()
+    for path in (out, certain, *written):
         if path is not None:
             note(f"wrote {path}")
-    if out is None and kept is None and not any(maps.values()):
+    if out is None and not any(written):
         note("nothing was written: -o FILE keeps the clean picture")
 
 
@@ -411,7 +335,7 @@ class _Told(NamedTuple):
     noisy: str
     request: reduce.Request | None
     cleaned: Denoised
-    comparison: reduce.Comparison | None
+    comparison: Comparison | None
     read: float
 
     def as_json(self) -> None:
@@ -428,7 +352,7 @@ class _Told(NamedTuple):
         content: dict[str, Any] = {
             "minfer": render.version(),
             "picture": info,
-            "solver": result.marginals.solver,
+            "solver": repr(result.marginals.solver),
             "status": result.status.value,
             "converged": result.converged,
             "seconds": result.seconds,
@@ -439,13 +363,13 @@ class _Told(NamedTuple):
             content["reduction"] = {
                 "method": self.request.method,
                 "objective": str(self.request.objective),
-                "score": result.score,
+                "score": result.score_kind,
                 "factors": result.n_factors,
                 "added": result.n_added,
                 "ignored": result.n_ignored,
                 "kept_share": result.kept_share,
                 "divergence_estimate": result.divergence,
-                "error_estimate": finite_or_none(result.error_estimate),
+                "mean_error_estimate": finite_or_none(result.mean_error_estimate),
                 "no_estimate": result.no_estimate,
             }
         if (certain := self.cleaned.certain) is not None and result.intervals is not None:
@@ -462,37 +386,40 @@ class _Told(NamedTuple):
 
     def as_table(self) -> None:
         from minfer.cli import render
+        from minfer.reduction import telling
 
         result, m = self.cleaned.result, self.cleaned.result.marginals
         pairs = result.n_factors - result.n_seed
         lines: dict[str, str | Text] = {
             "picture": self._picture(),
             "shades": self._shades(),
-            "solver": m.solver,
+            "solver": repr(m.solver),
             "method": self.request.describe(result) if self.request else "",
             "status": reduce.status_line(result),
             "advice": reduce.advice_line(self.request, result) or self._little_ignored(),
             "pairs": f"{pairs:,}: {result.n_added:,} kept ({result.kept_share:.1%}), "
             f"{result.n_ignored:,} ignored",
-            "divergence": reduce.divergence_line(result) if self.request else "",
-            "error of leaving out": reduce.error_line(result) if self.request else "",
+            "divergence": telling.divergence(result) if self.request else "",
+            "error of leaving out": telling.error(result) if self.request else "",
             "certain": self._certain(),
-            "time": f"{render.duration(result.seconds)}, compiling or loading kernels included; "
-            f"reading the picture and making its model {render.duration(self.read)}",
+            "time": f"{duration(result.seconds)}, compiling or loading kernels included; "
+            f"reading the picture and making its model {duration(self.read)}",
         }
         console = render.console()
         render.show(console, render.facts({k: v for k, v in lines.items() if v}))
         if self.comparison is not None:
             console.print()
-            render.show(console, reduce.comparison_table(result, self.comparison))
+            render.compared(console, result, self.comparison)
 
     def _little_ignored(self) -> str:
-        if self.request is None or self.cleaned.result.kept_share <= reduce.MOST_KEPT:
+        from minfer.reduction.telling import MOST_KEPT
+
+        if self.request is None or self.cleaned.result.kept_share <= MOST_KEPT:
             return ""
         return "little was ignored: raise --factor-cost, or --alpha for a picture of little noise"
 
     def _certain(self) -> str:
-        from minfer.cli.certainty import colours
+        from minfer.certified.telling import colours
 
         iv = self.cleaned.intervals
         return "" if iv is None else colours(iv, self.cleaned.labels.ravel())

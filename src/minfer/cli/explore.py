@@ -9,8 +9,9 @@ import typer
 
 from minfer.cli.failures import UsageError, note
 from minfer.cli.files import check_inputs, check_writable, load
-from minfer.cli.options import Evidence, Model, Soft, parse_query
+from minfer.cli.options import Evidence, Model, Soft, targets_option
 from minfer.cli.progress import wait_for
+from minfer.typed import parse_query
 
 
 def explore(
@@ -25,12 +26,7 @@ def explore(
     soft: Soft = None,
     targets: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--targets",
-            "-t",
-            metavar="A,B",
-            help="Only these variables, the observed ones, and what they depend on.",
-        ),
+        targets_option("Only these variables, the observed ones, and what they depend on."),
     ] = None,
     fix: Annotated[
         bool,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import sys
 import time
 import warnings
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minfer.cli.failures import UsageError, note
-from minfer.cli.options import evidence_beside, evidence_of, is_pairs
 from minfer.cli.progress import wait_for
+from minfer.typed import evidence_beside, evidence_of, is_pairs
+from minfer.words import visible
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -175,3 +179,31 @@ def check_files(csv_file: str | None, picture: str | None, json: bool, inputs: l
     for path in (csv_file, picture):
         if path is not None and path != "-":
             check_writable(path, inputs)
+
+
+def write_csv(path: str, rows: Iterable[Sequence[Any]]) -> None:
+    """Rows as CSV, to a file or standard output."""
+    from minfer.io.text import write_bytes
+
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    write_bytes(path, text.getvalue().encode())
+    if path != "-":
+        note(f"wrote {path}")
+
+
+def draw_pair(
+    path: str, title: str, left: Callable[[Any], Any], right: Callable[[Any], Any], **options: Any
+) -> None:
+    """Two drawings side by side, under a title, as a picture."""
+    from minfer.io import atomic_write
+
+    plt = pictures()
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), dpi=110, layout="constrained", **options)
+    left(axes[0])
+    right(axes[1])
+    figure.suptitle(visible(title), fontsize=10, parse_math=False)  # a dollar sign in it is one
+    with atomic_write(path) as file:
+        figure.savefig(file, format=Path(path).suffix[1:].lower())
+    plt.close(figure)
+    note(f"wrote {path}")

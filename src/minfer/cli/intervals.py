@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import Annotated, Optional
 
 import typer
 
-from minfer.cli.certainty import draw, facts, find, live, sentence, show_table, to_dict, write_csv
+from minfer.certified.telling import rows as rows_of
+from minfer.certified.telling import to_dict
+from minfer.cli.certainty import draw, facts, find, live, sentence, show_table
 from minfer.cli.failures import UsageError
-from minfer.cli.files import check_files, check_inputs, load, show_json
-from minfer.cli.options import (
-    OUTPUT_PANEL,
-    Csv,
-    Evidence,
-    Json,
-    Model,
-    Soft,
-    parse_query,
-    rows_option,
-)
-
-if TYPE_CHECKING:
-    pass
+from minfer.cli.files import check_files, check_inputs, load, show_json, write_csv
+from minfer.cli.options import OUTPUT_PANEL, Csv, Evidence, Json, Model, Soft, rows_option
+from minfer.typed import parse_query
 
 SECONDS = 10.0
 
@@ -116,7 +107,7 @@ def intervals(
             methods=names, watch=watch,
         )  # fmt: skip
     if csv_file is not None:
-        write_csv(csv_file, graph, chosen, None, found)
+        write_csv(csv_file, rows_of(graph, chosen, None, found))
     if picture is not None:
         draw(found, chosen, picture, model)
     if json:

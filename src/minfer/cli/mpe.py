@@ -8,8 +8,10 @@ from typing import Annotated, Optional
 import typer
 
 from minfer.cli.files import check_inputs, load_apart, show_json
-from minfer.cli.options import Evidence, Json, Model, Soft, parse_query, told_evidence
+from minfer.cli.options import Evidence, Json, Model, Soft
 from minfer.cli.progress import wait_for
+from minfer.typed import parse_query, told_evidence
+from minfer.words import duration
 
 
 def mpe(
@@ -62,7 +64,7 @@ def mpe(
     chosen = parse_query(variables, graph)
     best = wait_for(
         "looking for the best",
-        lambda: minfer.mpe(graph, seen, k, variables=chosen, time_limit=time_limit, gap=gap),
+        lambda: minfer.mpe(graph, seen, k=k, variables=chosen, time_limit=time_limit, gap=gap),
     )
     if json:
         content = {"evidence": told_evidence(graph, seen), **best.to_dict()}
@@ -89,5 +91,5 @@ def mpe(
         facts["by"] = ", ".join(best.steps)
     if best.complete and k > 1:
         facts["all"] = f"there are no more than these {len(best)} with a positive probability"
-    facts["time"] = render.duration(best.seconds)
+    facts["time"] = duration(best.seconds)
     render.show(to, render.facts(facts))

@@ -12,12 +12,13 @@ import typer
 
 from minfer.cli.failures import UsageError, note
 from minfer.cli.progress import wait_for
+from minfer.words import duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from minfer.paper import fig2, table1
-    from minfer.paper.fig1 import Claim, Row
+    from minfer.experiments import fig2, table1
+    from minfer.experiments.fig1 import Claim, Row
 
 EXPERIMENTS = ("fig1", "table1", "fig2")
 
@@ -96,7 +97,7 @@ def _listed() -> str:
 
 
 def _fig1(folder: Path, quick: bool, data: str | None) -> None:
-    from minfer.paper.fig1 import settings
+    from minfer.experiments.fig1 import settings
 
     chosen = settings(quick, data)
     pyplot()  # before the work, not after it
@@ -110,7 +111,7 @@ def _fig1(folder: Path, quick: bool, data: str | None) -> None:
 
 def _run(chosen: Any) -> list[Row]:
     """All pieces, each with a line on stderr."""
-    from minfer.paper.fig1 import tasks
+    from minfer.experiments.fig1 import tasks
 
     rows: list[Row] = []
     pieces = tasks(chosen)
@@ -121,7 +122,7 @@ def _run(chosen: Any) -> list[Row]:
 
 
 def _write(rows: Sequence[Row], folder: Path) -> None:
-    from minfer.paper.fig1 import page, records
+    from minfer.experiments.fig1 import page, records
 
     _write_texts(folder, "fig1", records(rows), page(rows))
     draw(rows, str(folder / "fig1.png"))
@@ -141,7 +142,7 @@ def _write_texts(folder: Path, name: str, content: Sequence[dict[str, str]], pag
 
 
 def _report(rows: Sequence[Row], seconds: float) -> None:
-    from minfer.paper.fig1 import claims
+    from minfer.experiments.fig1 import claims
 
     _report_claims("section 5.1 says", claims(rows), seconds)
 
@@ -154,15 +155,15 @@ def _report_claims(title: str, claims: Sequence[Claim], seconds: float) -> None:
         table.add_row(claim.text, "yes" if claim.holds else "NO", claim.evidence)
     console = render.console()
     render.show(console, table)
-    console.print(f"{render.duration(seconds)} of CPU time")
+    console.print(f"{duration(seconds)} of CPU time")
 
 
 # ---------------------------------------------------------------------- section 5.2
 
 
 def _table1(folder: Path, quick: bool, data: str | None, models: Path) -> None:
-    from minfer.paper.parsing import load, treebanks
-    from minfer.paper.table1 import Table, claims, page, records, split_note
+    from minfer.experiments.parsing import load, treebanks
+    from minfer.experiments.table1 import Table, claims, page, records, split_note
 
     found = treebanks(data)
     if quick:
@@ -181,8 +182,8 @@ def _table1(folder: Path, quick: bool, data: str | None, models: Path) -> None:
 
 
 def _fig2(folder: Path, quick: bool, data: str | None, models: Path) -> None:
-    from minfer.paper.fig2 import Figure, claims, page, records
-    from minfer.paper.parsing import load, treebanks
+    from minfer.experiments.fig2 import Figure, claims, page, records
+    from minfer.experiments.parsing import load, treebanks
 
     treebank = treebanks(data)[0]
     pyplot()  # before the work, not after it
@@ -206,8 +207,8 @@ def pyplot() -> Any:
 
 def draw(rows: Sequence[Row], path: str) -> None:
     """Figure 1 of the paper, and the error against exact marginals where these can be had."""
+    from minfer.experiments.fig1 import MAIN, STRIPS, Curves
     from minfer.io import atomic_write
-    from minfer.paper.fig1 import MAIN, STRIPS, Curves
 
     plt = pyplot()
     from matplotlib.ticker import FuncFormatter, NullLocator

@@ -11,7 +11,8 @@ import typer
 
 from minfer.cli.failures import UsageError
 from minfer.cli.files import read_model
-from minfer.cli.options import OUTPUT_PANEL, Json, Missing, Model, Probabilities, listed
+from minfer.cli.options import OUTPUT_PANEL, Json, Missing, Model, Probabilities, targets_option
+from minfer.typed import listed
 
 _SECONDS = 10.0  # between two lines of progress where there is no terminal
 
@@ -36,12 +37,7 @@ def predict(
     ] = "-",
     targets: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--targets",
-            "-t",
-            metavar="A,B",
-            help="Variables to predict. Default: those without a column.",
-        ),
+        targets_option("Variables to predict. Default: those without a column."),
     ] = None,
     evidence: Annotated[
         Optional[list[str]],  # noqa: UP045

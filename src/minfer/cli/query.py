@@ -8,17 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Optional
 import typer
 
 from minfer.cli.files import check_inputs, load_apart, show_json
-from minfer.cli.options import (
-    Evidence,
-    Json,
-    Model,
-    Soft,
-    evidence_text,
-    parse_query,
-    rows_option,
-    told_evidence,
-)
+from minfer.cli.options import Evidence, Json, Model, Soft, rows_option
 from minfer.cli.progress import wait_for
+from minfer.typed import evidence_text, parse_query, told_evidence
 
 if TYPE_CHECKING:
     from rich.table import Table

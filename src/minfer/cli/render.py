@@ -17,11 +17,15 @@ from rich.table import Table
 from rich.text import Text
 
 import minfer
-from minfer.words import counted, outward, visible
+from minfer.notebook import words
+from minfer.words import counted, duration, outward, visible
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals
     from minfer.graph import FactorGraph
+    from minfer.notebook import Face
+    from minfer.reduction.comparison import Comparison
+    from minfer.reduction.result import Result
     from minfer.solvers.base import Marginals
 
 MOST_COLUMNS = 6  # states shown as columns of their own
@@ -86,6 +90,31 @@ def empty_table(*titles: str, right: Collection[str] = ()) -> Table:
     table = _Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for title in titles:
         table.add_column(title, justify="right" if title in right else "left", overflow="fold")
+    return table
+
+
+def face(to: Console, what: Face, notes: Mapping[str, str] = {}) -> None:
+    """The conclusion, the table, and the notes of an answer, with some more notes before them."""
+    to.print(what.conclusion)
+    to.print()
+    show(to, table_of(what))
+    to.print()
+    show(to, facts({**notes, **what.notes}))
+
+
+def compared(to: Console, result: Result, found: Comparison) -> None:
+    """The reduced answer beside full ones."""
+    from minfer.reduction.comparison import face as beside
+
+    show(to, table_of(beside(result, found)))
+
+
+def table_of(what: Face) -> Table:
+    """The table of a face."""
+    numbers = [title for k, title in enumerate(what.head) if what.is_number(k)]
+    table = empty_table(*what.head, right=numbers)
+    for k, row in enumerate(what.rows):
+        table.add_row(*map(words, row), style="bold" if k in what.bold else "")
     return table
 
 
@@ -196,7 +225,7 @@ def status(marginals: Marginals) -> Text:
 def summary(name: str, marginals: Marginals, read: float) -> dict[str, str | Text]:
     lines: dict[str, str | Text] = {
         "model": f"{name}: {describe(marginals.graph)}",
-        "solver": marginals.solver,
+        "solver": repr(marginals.solver),
         "why": marginals.note,
         "status": status(marginals),
         "advice": options_in(marginals.advice),
@@ -259,16 +288,6 @@ def model_info(graph: FactorGraph) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------- small things
-
-
-def duration(seconds: float) -> str:
-    if seconds < 1e-6:
-        return "< 1 us"
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.0f} us"
-    if seconds < 1:
-        return f"{seconds * 1e3:.3g} ms"
-    return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:,.0f} s"
 
 
 def to_json(content: dict[str, Any]) -> str:

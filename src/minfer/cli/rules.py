@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from minfer.cli.batch import reduction
-from minfer.cli.denoise import shared_option
+from minfer.cli import reduce
+from minfer.cli.batch import ENGINE_PANEL, Where
 from minfer.cli.failures import UsageError
+from minfer.cli.generate import option, takes
 from minfer.cli.options import OUTPUT_PANEL, Json, Strict, make_solver, solver_options
 from minfer.cli.progress import wait_for
 
@@ -148,8 +150,27 @@ def _infer(made: Rules, settings: dict[str, Any], asked: dict[str, Any]) -> Answ
     return wait_for("grounding and inferring", lambda: made.infer(solver=solver, **asked))
 
 
+def _infer_apart(made: Rules, settings: dict[str, Any], where: Where) -> Answer:
+    from minfer.batch.rules import infer_rules
+
+    named = any(v is not None for v in settings.values())
+    solver = make_solver(settings) if named else None
+    return wait_for(
+        "grounding and inferring", lambda: infer_rules(made, solver=solver, **asdict(where))
+    )
+
+
+@dataclass(frozen=True)
+class RuleLimits(reduce.JobLimits):
+    """The reduction, for rules."""
+
+    method: str | None = option("compensated (default) or paper; for --grounding full.", "WORD")
+
+
 @rules.command()
 @solver_options
+@takes(reduce.PANEL, limits=RuleLimits)
+@takes(ENGINE_PANEL, where=Where)
 def run(
     program: Program,
     evidence: EvidenceFiles = None,
@@ -181,45 +202,45 @@ def run(
     tolerance: Tolerance = None,
     rounds: Rounds = None,
     sums: Sums = None,
-    reduce_: Annotated[bool, shared_option("reduce", "Infer in the part that matters.")] = False,
-    factor_cost: Annotated[Optional[float], shared_option("factor_cost")] = None,  # noqa: UP045
-    max_divergence: Annotated[Optional[float], shared_option("max_divergence")] = None,  # noqa: UP045
-    max_factors: Annotated[Optional[int], shared_option("max_factors")] = None,  # noqa: UP045
-    method: Annotated[
-        Optional[str],  # noqa: UP045
-        shared_option("method", "compensated (default) or paper; for --grounding full."),
-    ] = None,
     json: Json = False,
     strict: Strict = False,
+    *,
+    limits: RuleLimits,
+    where: Where,
     **settings: Any,
 ) -> None:
     """Probabilities of the atoms that a program asks for.
+
+    With --workers, --engine ray or --address, parts that no rule ties together are solved side by
+    side (extra `batch`).
 
     \b
     Examples:
       minfer rules run prog.mln evidence.db --query category -o out.csv
       minfer rules run prog.mln evidence.db --solver gibbs --n-sweeps 5000
       minfer rules run prog.mln evidence.db --grounding lazy --tolerance 0.002
+      minfer rules run prog.mln evidence.db --workers 4 -o out.csv
     """
     from minfer.prediction.files import kind_of
 
     kind_of(out, "-o", "answers")  # fail before the work, not after it
-    limits = {
-        "factor_cost": factor_cost,
-        "max_divergence": max_divergence,
-        "max_factors": max_factors,
-    }
     asked = _asked(grounding, threshold, tolerance, rounds, sums)
-    objective, options = reduction(reduce_, limits, method)
+    objective, recipe = limits.choice
     if objective is not None:
-        if grounding == "lazy" and method is None:
-            options = ()  # sums are its compensation
-        asked |= {"objective": objective, **dict(options)}
+        asked |= {"objective": objective}
+        if grounding != "lazy" or limits.method is not None:  # sums are its compensation
+            asked |= {"recipe": recipe}
+    apart = where != Where()
+    if apart and (objective is not None or asked["grounding"] == "lazy"):
+        raise UsageError("--workers and --engine are for --grounding full without an objective")
     made = _read(
         program, evidence, query, split=split, max_groundings=max_groundings,
         memory_limit=memory_limit, threads=threads,
     )  # fmt: skip
-    answer = _infer(made, settings, asked)
+    if apart:
+        answer = _infer_apart(made, settings, where)
+    else:
+        answer = _infer(made, settings, asked)
     rows: dict[str, Any] = {}
     if json and out == "-":
         found = answer.columns(made.queried, known)
@@ -240,7 +261,7 @@ def run(
         "out": out,
     }
     if answer.lazily is not None or answer.result is not None:
-        facts |= {"kept": answer.kept, "error_estimate": answer.error_estimate}
+        facts |= {"kept": answer.kept, "mean_error_estimate": answer.mean_error_estimate}
     if answer.lazily is not None:
         how = answer.lazily
         facts["lazily"] = {
@@ -248,6 +269,8 @@ def run(
             "differences": how.differences,
             "tolerance": how.tolerance,
             "agreed": how.agreed,
+            "checked": how.checked,
+            "another": how.another,
             "notes": how.notes,
         }
     if json:
@@ -334,8 +357,6 @@ def explain(
     answer = _infer(made, settings, asked)
     found = answer.explain(atom, rows)
     if json:
-        from dataclasses import asdict
-
         from minfer.cli import render
 
         sys.stdout.write(render.to_json(asdict(found)) + "\n")

@@ -17,8 +17,10 @@ from minfer.cli.files import (
     given_words,
     load_apart,
     show_json,
+    write_csv,
     write_files,
 )
+from minfer.cli.generate import takes
 from minfer.cli.options import (
     OUTPUT_PANEL,
     Csv,
@@ -30,7 +32,6 @@ from minfer.cli.options import (
     check_interval_seconds,
     interval_option,
     make_solver,
-    parse_query,
     rows_option,
     solver_name,
     solver_options,
@@ -38,16 +39,17 @@ from minfer.cli.options import (
 from minfer.cli.progress import wait_for
 from minfer.cli.reduce import (
     DEFAULT_SOLVER,
+    PANEL,
+    Reduction,
     Report,
-    full_log_z,
     make_request,
-    reduction_options,
     run_reduced,
     say_if_exact_is_cheap,
     write_report,
 )
 from minfer.cli.reduce import show as show_reduction
 from minfer.errors import RefusedError
+from minfer.typed import parse_query
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,7 +62,7 @@ NOT_CONVERGED = 5
 
 
 @solver_options
-@reduction_options
+@takes(PANEL, reduction=Reduction)
 def run(
     model: Model,
     evidence: Evidence = None,
@@ -99,6 +101,8 @@ def run(
     json: Json = False,
     rows: Annotated[int, rows_option("the most uncertain")] = 20,
     strict: Strict = False,
+    *,
+    reduction: Reduction,
     **settings: Any,
 ) -> None:
     """Marginals and log Z of a model.
@@ -128,7 +132,7 @@ def run(
     from minfer.queries.evidence import with_any_evidence
 
     check_interval_seconds(intervals)
-    request = make_request({**settings, "certify": intervals})
+    request = make_request(reduction, settings.get("time_limit"), intervals)
     save = request.save if request else None
     inputs = [model, *(evidence or ())]
     check_outputs(out, pr, json, inputs, save, csv_file)
@@ -163,19 +167,19 @@ def run(
         if request.report is not None:
             from minfer.report import report as page
 
-            write_report(request, solver, graph, Path(model).name, partial(page, graph))
+            write_report(request, solver, report.result, Path(model).name, partial(page, graph))
     write_files(answer_out, out, None)
     if report is not None and pr is not None:
         check_log_z(report, pr)
     write_files(answer_out, None, pr)
     if csv_file is not None:
-        from minfer.cli.certainty import write_csv
+        from minfer.certified.telling import rows as rows_of
 
-        write_csv(csv_file, graph, chosen, answer, sure)
+        write_csv(csv_file, rows_of(graph, chosen, answer, sure))
     if json:
         content = answer.to_dict(chosen) if report is None else report.to_dict(chosen)
         if sure is not None:
-            from minfer.cli.certainty import to_dict
+            from minfer.certified.telling import to_dict
 
             content["intervals"] = to_dict(sure, chosen, answer)
         show_json(model, graph, content, seconds)
@@ -237,6 +241,8 @@ def _of_full_model(report: Report) -> Marginals:
 
 def check_log_z(report: Report, pr: str) -> None:
     """A file of one number cannot say that the number is worth nothing."""
+    from minfer.reduction.telling import full_log_z
+
     if not math.isfinite(report.result.log_z_estimate):
         raise RefusedError(
             f"--pr {pr}: log Z is {full_log_z(report.result)}; keep more factors (--factor-cost), "

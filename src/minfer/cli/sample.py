@@ -55,7 +55,7 @@ def sample(
             raise UsageError(f"cannot write {out}: end the name in .csv or .csv.gz")
         check_writable(out, [model, *(evidence or ())])
     graph, seen, _ = load_apart(model, evidence, soft)
-    drawn = wait_for("drawing", lambda: minfer.sample(graph, n, seen, seed))
+    drawn = wait_for("drawing", lambda: minfer.sample(graph, n, seen, seed=seed))
     write_bytes(out, _csv(drawn, numbers).encode())
     if out != "-":
         note(f"wrote {out}, {counted(n, 'sample')} of {counted(graph.n_variables, 'variable')}")

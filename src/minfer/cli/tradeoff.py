@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from minfer.cli.failures import UsageError, note
-from minfer.cli.files import check_files, check_inputs, load, pictures
+from minfer.cli.failures import UsageError
+from minfer.cli.files import check_files, check_inputs, draw_pair, load, write_csv
 from minfer.cli.options import OUTPUT_PANEL, Csv, Evidence, Json, Model, Soft
 from minfer.cli.progress import wait_for
 from minfer.cli.reduce import SEED_GRAPHS
 from minfer.errors import FormatError
-from minfer.words import counted, visible
+from minfer.words import counted
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.progress import Progress
-    from rich.table import Table
 
     from minfer.graph import FactorGraph
     from minfer.reduction.tradeoff import Reference, Tradeoff
@@ -95,10 +92,10 @@ def tradeoff(
     truth = None if reference is None else read_reference(reference, graph)
     found = measure(graph, objective, sweep, seed_graph, truth, repeats)
     if csv_file is not None:
-        _write_csv(found, csv_file)
+        rows = found.rows()
+        write_csv(csv_file, [list(rows[0]), *([*row.values()] for row in rows)])
     if picture is not None:
         draw(found, picture, model)
-        note(f"wrote {picture}")
     from minfer.cli import render
 
     if json:
@@ -106,7 +103,8 @@ def tradeoff(
         content = {"minfer": render.version(), "model": info, "objective": objective}
         typer.echo(render.to_json({**content, **found.to_dict()}))
     else:
-        _report(render.console(stderr=csv_file == "-"), model, graph, found)
+        console = render.console(stderr=csv_file == "-")
+        render.face(console, found.face(), {"model": f"{model}: {render.describe(graph)}"})
 
 
 def _numbers(text: str | None, objective: str) -> list[float] | None:
@@ -184,75 +182,21 @@ def _bar(total: int) -> Progress:
     return bar
 
 
-# ---------------------------------------------------------------------- telling it
-
-
-def _report(console: Console, name: str, graph: FactorGraph, found: Tradeoff) -> None:
-    from minfer.cli import render
-
-    render.show(console, _table(found))
-    console.print()
-    truth = found.reference
-    if truth.startswith("full belief"):
-        truth += " (so its own rows are right by definition)"
-    lines = {
-        "model": f"{name}: {render.describe(graph)}",
-        "errors": f"against {truth}",
-        "best": "* no row above is as accurate on average",
-        "verdict": found.verdict,
-    }
-    render.show(console, render.facts(lines))
-
-
-def _table(found: Tradeoff) -> Table:
-    from minfer.cli import render
-
-    numbers = ("kept", "CPU time", "mean error", "largest")
-    table = render.empty_table("", "method", "setting", *numbers, right=numbers)
-    for p, best in zip(found.points, found.best):
-        table.add_row(
-            "*" if best else "",
-            p.method,
-            p.setting,
-            f"{p.kept_share:.1%}",
-            render.duration(p.seconds),
-            f"{p.mean_error:.1e}",
-            f"{p.max_error:.1e}",
-            style="" if p.baseline else "bold",
-        )
-    return table
-
-
-def _write_csv(found: Tradeoff, path: str) -> None:
-    from minfer.io.text import write_bytes
-
-    text = io.StringIO()
-    rows = found.rows()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_bytes(path, text.getvalue().encode())
-    if path != "-":
-        note(f"wrote {path}")
-
-
 def draw(found: Tradeoff, path: str, title: str) -> None:
     """Mean error against CPU time and against the kept share, every method a line."""
     from minfer import plots
-    from minfer.io import atomic_write
 
-    plt = pictures()
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), dpi=110, sharey=True)
-    for x, ax in zip(("seconds", "kept_share"), axes):
+    def against(x: str, ax: Any) -> None:
         plots.tradeoff(found, x, ax)
-    axes[0].get_legend().remove()
-    axes[1].set_ylabel("")
-    figure.suptitle(
-        f"{visible(Path(title).name)}: {counted(found.n_factors, 'factor')}",
-        fontsize=10,
-        parse_math=False,  # a dollar sign in a name is one
+        if x == "seconds":
+            ax.get_legend().remove()
+        else:
+            ax.set_ylabel("")
+
+    draw_pair(
+        path,
+        f"{Path(title).name}: {counted(found.n_factors, 'factor')}",
+        partial(against, "seconds"),
+        partial(against, "kept_share"),
+        sharey=True,
     )
-    figure.tight_layout()
-    with atomic_write(path) as file:
-        figure.savefig(file, format=Path(path).suffix[1:].lower())
-    plt.close(figure)

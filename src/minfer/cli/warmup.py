@@ -15,7 +15,7 @@ from minfer.cli.failures import UsageError
 from minfer.cli.progress import wait_for
 from minfer.errors import RefusedError, SettingsError
 from minfer.parallel import cores, ordered_map
-from minfer.words import visible
+from minfer.words import counted, visible
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -92,8 +92,8 @@ def warmup(
 ) -> None:
     """Compile every kernel, so that no later run has to wait for it.
 
-    Compiled kernels stay in a cache folder until minfer, numba or Python changes. `minfer parse`
-    needs the part `parser`.
+    Compiled kernels stay in a cache folder until minfer, numba or Python changes. Those of other
+    versions that nobody has used for a month are removed. `minfer parse` needs the part `parser`.
 
     \b
     Examples:
@@ -102,7 +102,8 @@ def warmup(
     """
     if part is not None and part not in PARTS:
         raise UsageError(f"there is no part {part!r}; choose from {', '.join(PARTS)}")
-    from minfer.kernels._jit import CACHE_DIR
+    from minfer.kernels._cache import prune
+    from minfer.kernels._jit import CACHE_DIR, folders
 
     began = time.perf_counter()
     chosen = [unit for unit in units() if part in (None, unit.part)]
@@ -118,6 +119,10 @@ def warmup(
         text = f"Compiled in {seconds:.1f} s, but not kept in {CACHE_DIR}: {unsaved}"
         typer.echo(visible(text), err=True)
         raise typer.Exit(1)
+    gone, freed = prune(CACHE_DIR, folders())
+    if gone:
+        text = f"Removed {counted(gone, 'folder')} of old kernels, {freed / 2**20:,.0f} MiB"
+        typer.echo(text, err=True)
     typer.echo(visible(f"Ready after {seconds:.1f} s. The cache is {CACHE_DIR}"))
 
 
@@ -275,16 +280,17 @@ def _use_method() -> None:
     from minfer.reduction.gains import SCORES
     from minfer.reduction.infer import infer
     from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
+    from minfer.reduction.recipes import Compensated, Paper
     from minfer.solvers.bp import BeliefPropagation
 
     solver = BeliefPropagation()
     triple = FactorGraph.empty([2, 2, 2]).add_features([[0, 1, 2]], [1.0], [[[0, 1]] * 2] * 2)
     for graph in [*small_graphs(), triple]:
         for score in SCORES:
-            result = infer(graph, MinDivergence(1), solver, score=score)
+            result = infer(graph, MinDivergence(1), solver, recipe=Paper(score=score))
             _ = result.divergence, result.error_estimates, result.bound, result.log_z_full
-        infer(graph, MinDivergence(1), solver, compensate=True, refreshes=2)
-        infer(graph, MinJoint(0.1), solver, seeds.spanning_forest)
+        infer(graph, MinDivergence(1), solver, recipe=Compensated())
+        infer(graph, MinJoint(0.1), solver, seed=seeds.spanning_forest)
     _use_source(solver)
     _use_values(solver)
     many = np.linspace(0.0, 1.0, 1 << 17)  # enough to be selected from rather than sorted
@@ -316,6 +322,7 @@ def _use_source(solver: Solver) -> None:
     from minfer.graph import FactorGraph
     from minfer.reduction.infer import infer
     from minfer.reduction.objectives import MinJoint
+    from minfer.reduction.recipes import Compensated, Paper
     from minfer.reduction.sources import Join, JoinTemplates
 
     side = np.zeros(4, dtype=np.int64)
@@ -323,8 +330,8 @@ def _use_source(solver: Solver) -> None:
     for symmetric in (False, True):
         join = Join(side, side, 0.5, 0.5, symmetric)
         source = JoinTemplates([join], lambda _, scope: np.full(len(scope), 0.5))
-        for compensate in (False, True):
-            infer(seed, MinJoint(1e-3), solver, compensate=compensate, source=source)
+        for recipe in (Paper(), Compensated()):
+            infer(seed, MinJoint(1e-3), solver, recipe=recipe, source=source)
 
 
 def _use_intervals() -> None:
@@ -355,8 +362,8 @@ def _use_trees() -> None:
     rng = np.random.default_rng(2)
     for scale in (1.0, 1e3):
         scores = scale * rng.normal(size=(6, 6))
-        trees.projective_marginals(scores)
-        trees.nonprojective_marginals(scores)
+        trees.tree_marginals(scores)
+        trees.tree_marginals(scores, projective=False)
         exact.exact_grandparent(scores, scale * rng.normal(size=(6, 6, 6)))
         decode.eisner(scores)
         decode.chu_liu_edmonds(scores)
@@ -368,8 +375,8 @@ def _use_trees() -> None:
                 whole = model.add_global(np.arange(len(arcs[0])), tree(*arcs, 8))
                 BeliefPropagation(max_iters=2)(whole)
         many = scale * rng.normal(size=(8, 6, 6))
-        trees.batch_marginals(many, projective=False)
-        trees.batch_marginals(many.astype(np.float32), projective=False)
+        trees.tree_marginals(many, projective=False)
+        trees.tree_marginals(many.astype(np.float32), projective=False)
 
 
 def _use_parser() -> None:

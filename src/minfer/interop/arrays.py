@@ -58,6 +58,7 @@ def from_arrays(
     evidence: ArrayLike | None = None,
     pairwise: Iterable[Pairwise] = (),
     enumerated: Iterable[Enumerated] = (),
+    *,
     names: Sequence[str] | None = None,
 ) -> FactorGraph:
     """A model from PGMax's arrays.

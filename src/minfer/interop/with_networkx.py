@@ -21,7 +21,7 @@ from minfer.graph import FactorGraph, check_graph
 from minfer.interop._shared import load, names_of
 
 
-def from_networkx(G: Any, unary: str = "unary", pairwise: str = "pairwise") -> FactorGraph:
+def from_networkx(G: Any, *, unary: str = "unary", pairwise: str = "pairwise") -> FactorGraph:
     """A networkx graph with log-potentials on nodes and edges.
 
     Parameters

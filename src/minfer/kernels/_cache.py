@@ -9,8 +9,9 @@ carry their key:
   numbers them): neither version is ever taken for the other;
 * a kernel that cannot be written, to a full disk say, is used and not kept.
 
-Kernels of this package are kept in one folder, named after a hash of all their sources: it serves
-every copy of the same code, wherever it lies and whenever it was written.
+Kernels of one module of this package are kept in one folder, named after a hash of the sources they
+are made of: it serves every copy of the same code, wherever it lies and whenever it was written.
+What nobody has used for a month is removed by ``minfer warmup`` (:func:`prune`).
 
 Each is said once on stderr. Any number of processes may do all this at once: a file that another
 one has removed or replaced meanwhile is a miss, nothing worse. Nothing but files that have the name
@@ -20,15 +21,20 @@ of an index (.nbi) or of compiled code (.nbc) is ever removed.
 from __future__ import annotations
 
 import hashlib
+import os
 import pickle
+import re
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
+from minfer.kernels._inner import rebuild
 from minfer.kernels._ready import Ready
 
 _SEAL = 32  # bytes
@@ -45,7 +51,7 @@ class Fault(NamedTuple):
 #: What this process came upon, in order: damaged files, and why kernels were not kept.
 FAULTS: list[Fault] = []
 UNSAVED: list[str] = []
-#: Kernels this process has loaded from the user's cache, by the names of their files.
+#: Kernels this process has loaded from the user's cache: folder/file, without the ending.
 LOADED: set[str] = set()
 #: Seconds this process has spent loading kernels.
 LOADING = [0.0]
@@ -59,6 +65,7 @@ class KernelCache(FunctionCache):
     """
 
     _cache_file: SealedFiles
+    inner = False  # what is looked for or saved now is for kernels only (:mod:`._inner`)
 
     def __init__(self, function: Any, folder: Path | None = None, ready: Ready | None = None):
         super().__init__(function)
@@ -68,7 +75,9 @@ class KernelCache(FunctionCache):
         name = self._impl.filename_base
         self._cache_file = SealedFiles(self._cache_path, name, stamp)
         self._ready = ready
-        self._ready_file = None if ready is None else ShippedFiles(str(ready.folder), name, None)
+        self._ready_file = None
+        if folder is not None and ready is not None:
+            self._ready_file = ShippedFiles(str(ready.folder / folder.name), name, None)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         began = time.perf_counter()
@@ -81,11 +90,23 @@ class KernelCache(FunctionCache):
             self._cache_file.discard(key, error)
             found = None
         if found is None:
-            found = self._load_ready(sig, target_context)
+            found = None if self.inner else self._load_ready(sig, target_context)
         else:
-            LOADED.add(self._impl.filename_base)
+            folder = Path(self._cache_path)
+            if not self.inner:
+                LOADED.add(f"{folder.name}/{self._impl.filename_base}")
+            _touch(folder)
         LOADING[0] += time.perf_counter() - began
         return found
+
+    def _index_key(self, sig: Any, codegen: Any) -> Any:
+        return (*super()._index_key(sig, codegen), *(("inner",) if self.inner else ()))
+
+    def _load_overload(self, sig: Any, target_context: Any) -> Any:
+        if not self.inner:
+            return super()._load_overload(sig, target_context)
+        data = self._cache_file.load(self._index_key(sig, target_context.codegen()))
+        return None if data is None else rebuild(target_context, data)
 
     def _load_ready(self, sig: Any, target_context: Any) -> Any:
         """From the wheel; None where it has nothing that fits, or numba has changed its ways."""
@@ -226,6 +247,72 @@ def load_all(folder: Path, kernels: Iterable[Any]) -> int:
             if key == cache._index_key(key[0], context.codegen()):  # for this processor
                 loaded += cache.load_overload(key[0], context) is not None
     return loaded
+
+
+#: A folder unused for so many seconds is old, and so is one with so many newer ones of its kind.
+_OLD, _GENERATIONS = 30 * 86_400, 10
+_CACHE = re.compile(r"kernels-[0-9a-f]{12}")  # of one numba and Python, or of sources, once
+_MODULE = re.compile(r"(\w+)[-_][0-9a-f]{16,40}")  # in one of them
+_FILE = re.compile(r".*\.nb[ic](\.tmp\.[0-9a-f]+)?")
+
+
+def prune(current: Path, keep: Iterable[Path]) -> tuple[int, int]:
+    """Remove what is old beside and in a cache folder; how many folders and bytes.
+
+    ``keep``: folders in it that are in use. Only folders and files with the names we give them are
+    removed, and a folder that holds anything else stays.
+    """
+    kinds: defaultdict[str, list[Path]] = defaultdict(list)
+    for place in current.parent.iterdir():
+        if _CACHE.fullmatch(place.name) and place.is_dir() and not place.is_symlink():
+            if place != current:
+                kinds[""].append(place)
+                continue
+            for folder in place.iterdir():
+                match = _MODULE.fullmatch(folder.name)
+                if match and folder.is_dir() and not folder.is_symlink():
+                    kinds[match[1]].append(folder)
+    kept, gone, freed = set(keep), 0, 0
+    for folders in kinds.values():
+        folders.sort(key=_last_used, reverse=True)
+        for rank, folder in enumerate(folders):
+            old = time.time() - _last_used(folder) > _OLD or rank >= _GENERATIONS
+            if old and folder not in kept:
+                freed += _remove(folder)
+                gone += not folder.exists()
+    return gone, freed
+
+
+def _last_used(folder: Path) -> float:
+    """When it, or a folder in it, was last written to or loaded from."""
+    with suppress(OSError):
+        inner = [entry.stat().st_mtime for entry in os.scandir(folder) if entry.is_dir()]
+        return max([folder.stat().st_mtime, *inner])
+    return 0.0
+
+
+def _remove(folder: Path) -> int:
+    """Remove our files in a folder and in folders of modules there; the bytes freed."""
+    freed = 0
+    with suppress(OSError):
+        for entry in list(folder.iterdir()):
+            if entry.is_symlink():
+                continue
+            if entry.is_dir():
+                freed += _remove(entry) if _MODULE.fullmatch(entry.name) else 0
+            elif _FILE.fullmatch(entry.name):
+                size = entry.stat().st_size
+                entry.unlink()
+                freed += size
+        folder.rmdir()
+    return freed
+
+
+def _touch(folder: Path) -> None:
+    """Note that a folder is in use, once a day."""
+    with suppress(OSError):
+        if time.time() - folder.stat().st_mtime > 86_400:
+            os.utime(folder)
 
 
 def _reason(error: Exception) -> str:

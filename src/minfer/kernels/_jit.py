@@ -1,12 +1,14 @@
 """How every kernel is compiled: one decorator, one cache folder, one notice.
 
-``jit`` is ``numba.njit(cache=True, nogil=True)`` with three traps closed:
+``jit`` is ``numba.njit(cache=True, nogil=True)`` with traps closed:
 
-* the cache lives in a folder named after the version and a hash of all kernel sources, so an edit
-  to a helper in one file never leaves a stale kernel of another behind, and an install (or a home)
-  that cannot be written to still works, from a temporary folder if need be;
+* kernels are cached by module, in a folder named after a hash of its source and of the sources it
+  imports (:mod:`minfer.kernels._keys`), so an edit to a helper in one file never leaves a stale
+  kernel of another behind, and recompiles nothing else; an install (or a home) that cannot be
+  written to still works, from a temporary folder if need be;
 * a damaged file in it costs a compilation, not the run (:mod:`minfer.kernels._cache`), and a wheel
   may bring machine code along (:mod:`minfer.kernels._ready`);
+* a kernel that only kernels call gets no wrapper for Python (:mod:`minfer.kernels._inner`);
 * the first real compilation says so once on stderr, because silence for ten seconds looks like a
   hang.
 
@@ -35,22 +37,16 @@ import numba
 from numba.core import config as _config
 from numba.core import event
 
+from minfer.kernels import _inner, _keys
 from minfer.kernels._cache import LOADING, KernelCache
 from minfer.kernels._ready import FOLDER, Ready
 
 config: Any = _config  # its settings are made at run time, unseen by type checkers
 _HERE = Path(__file__).parent
 
-
-def _source_hash() -> str:
-    digest = hashlib.sha256()
-    for path in sorted(_HERE.glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-SOURCES = _source_hash()
-READY = Ready(FOLDER, SOURCES)
+#: How every kernel is compiled; a part of the name of the cache folder.
+OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+READY = Ready(FOLDER)
 
 
 def _candidates() -> list[Path]:
@@ -78,8 +74,8 @@ def _writable(folder: Path) -> bool:
 
 
 def cache_dir() -> Path:
-    """The folder that holds the compiled kernels of this very version and source."""
-    made_by = f"{numba.__version__} {platform.python_version()} {SOURCES}"
+    """The folder that holds the compiled kernels of this numba and Python, by module."""
+    made_by = f"{numba.__version__} {platform.python_version()} {OPTIONS}"
     name = f"kernels-{hashlib.sha256(made_by.encode()).hexdigest()[:12]}"
     asked = os.environ.get("MINFER_CACHE_DIR")
     for place in _candidates():
@@ -108,8 +104,8 @@ class _SayOnce(event.Listener):
         if not _SayOnce.said and module.startswith("minfer."):
             _SayOnce.said = True
             print(
-                "minfer: compiling the kernels this needs, once for this version (10 to 40 s for a "
-                "solver, a minute or two for the parser; `minfer warmup` does all ahead of time)",
+                "minfer: compiling the kernels this needs, once for this version (5 to 30 s for a "
+                "solver, some 80 s for the parser; `minfer warmup` does all ahead of time)",
                 file=sys.stderr,
                 flush=True,
             )
@@ -150,13 +146,19 @@ def jit(function: Callable | None = None, /, **options: Any) -> Any:
     before = config.CACHE_DIR
     config.CACHE_DIR = str(CACHE_DIR)
     try:
-        kernel = numba.njit(nogil=True, error_model="numpy", **options)(function)
-        ours = function.__module__.startswith("minfer.kernels.")
-        kernel._cache = KernelCache(function, *((CACHE_DIR, READY) if ours else ()))
+        kernel = numba.njit(**OPTIONS, **options)(function)
+        kernel._cache = KernelCache(function, *_places(function.__module__))
+        _inner.adopt(kernel)
     finally:
         config.CACHE_DIR = before
     _KERNELS.append(kernel)
     return kernel
+
+
+def _places(module: str) -> tuple[Path, Ready] | tuple[()]:
+    """Where the kernels of a module of ours are kept, and what came with the wheel."""
+    folder, _, name = module.rpartition(".")
+    return (CACHE_DIR / f"{name}-{_keys.key(module)[:16]}", READY) if folder == __package__ else ()
 
 
 def ready(kernel: Any) -> bool:
@@ -164,7 +166,15 @@ def ready(kernel: Any) -> bool:
 
     A call with arrays of other types compiles all the same; kernels here are called with few.
     """
-    return bool(kernel.overloads) or kernel._cache.has_any(kernel.targetctx)
+    here = kernel.overloads.values()
+    here = any(not isinstance(made.entry_point, _inner.Inner) for made in here)
+    return here or kernel._cache.has_any(kernel.targetctx)
+
+
+def folders() -> list[Path]:
+    """Where the kernels of each module are kept; nothing is imported for that."""
+    modules = (f"{__package__}.{module.name}" for module in iter_modules([str(_HERE)]))
+    return [place[0] for module in modules if (place := _places(module))]
 
 
 def kernels() -> list[Any]:

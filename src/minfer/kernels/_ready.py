@@ -2,9 +2,10 @@
 
 A platform wheel holds a folder ``ready`` beside this file: the sealed files of a kernel cache
 (:mod:`minfer.kernels._cache`), compiled for a generic processor, and ``about.json``, which says for
-which numba, Python, system and sources. A kernel is looked for in the user's own cache first, then
-here; with any other numba, Python, system or source there is nothing here, and it is compiled as
-ever. The key of a version is numba's, with the generic target in place of this processor's.
+which numba, Python and system; folders in it are named after the sources, as in the cache. A kernel
+is looked for in the user's own cache first, then here; with any other numba, Python, system or
+source there is nothing here, and it is compiled as ever. The key of a version is numba's, with the
+generic target in place of this processor's.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class Ready:
     loaded : versions of kernels that were taken from it
     """
 
-    def __init__(self, folder: Path, sources: str) -> None:
-        self.folder, self.sources, self.loaded = folder, sources, 0
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.loaded = folder, 0
 
     @cached_property
     def about(self) -> dict[str, Any]:
@@ -47,7 +48,7 @@ class Ready:
         about = self.about
         if not about:
             return "this installation has none"
-        for what, here in described(self.sources).items():
+        for what, here in described().items():
             if about.get(what) != here:
                 return f"it is for {what} {about.get(what)}, and this is {here}"
         lacking = sorted(set(about.get("needs", ())) - features())
@@ -58,13 +59,12 @@ class Ready:
         return key[0], tuple(self.about["target"]), key[2]
 
 
-def described(sources: str) -> dict[str, str]:
+def described() -> dict[str, str]:
     """What machine code depends on, of this process."""
     return {
         "numba": numba.__version__,
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
         "system": system(),
-        "sources": sources,
     }
 
 

@@ -372,7 +372,7 @@ def _message(numbers, kind, width, k, h, mass, size, n, out):
     v is at position k and has n states; h has ``size`` numbers, which sum to ``mass``.
     """
     if kind == LABELS:
-        _line(out, get(numbers) * mass, get(numbers + 8) if width > 0 else 0.0, h, n)
+        _line(out, get(numbers) * mass, get(numbers + 8) if width > 0 else 0.0, h, n, SPAN)
     elif k == 0:
         _by_rows(numbers, h, 1.0, size, n, out)
     else:

@@ -37,13 +37,11 @@ _SAFE = 1e50
 
 
 @jit
-def log_odds(w, s, out, linear):
+def log_odds(card, off, cls, prior, ptr, m, rl, bel, out, linear):
     """Belief log-odds of all binary variables, exact where the odds themselves would overflow.
 
     ``linear`` gets the odds where they and messages multiply safely, else NaN.
     """
-    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
-    m, rl, gm, gq, bel, b, tmp, flag = s
     for v in range(card.shape[0]):
         linear[v] = np.nan
         if cls[v] == GENERAL:
@@ -79,14 +77,13 @@ def _log(x):
 
 
 @jit
-def pair_terms(w, s, slot, scope, odds, linear):
+def pair_terms(W, rho, m, slot, scope, odds, linear):
     """sum_f rho_f (log Z_f - log Z_af - log Z_bf) over pair factors with slots (P, 2).
 
     With B the belief odds, c = B / m the cavities' and Z_vf = 1 + B, a factor's term is the log of
     (1 + c_a + c_b + c_a c_b W) / ((1 + B_a)(1 + B_b)): one logarithm, or, without rho, one for
     many factors.
     """
-    W, rho, m = w.W, w.rho, s.m
     total = lost = 0.0
     product = 1.0
     for f in range(slot.shape[0]):
@@ -120,10 +117,29 @@ def pair_terms(w, s, slot, scope, odds, linear):
 
 
 @jit
+def pair_variable_terms(odds, linear):
+    """sum_v log Z_v where all are pair variables; the zero state's field is the caller's."""
+    total = lost = 0.0
+    product = 1.0  # of 1 + B: one logarithm for many variables
+    for v in range(odds.shape[0]):
+        if linear[v] > 0.0:
+            product *= 1.0 + linear[v]
+            if product > _SAFE:
+                total, lost = plus(total, lost, math.log(product))
+                product = 1.0
+        else:
+            total, lost = plus(total, lost, softplus(odds[v]))
+    return total + math.log(product)
+
+
+@jit
 def variable_terms(w, s, odds, linear, log):
-    """sum_v log Z_v; the zero state's field of pair variables is the caller's."""
-    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
-    m, rl, gm, gq, bel, b, tmp, flag = s
+    """As ``pair_variable_terms`` where some are general."""
+    card, off, cls = w.card, w.off, w.cls
+    field, ptr, gptr = w.field, w.ptr, w.gptr
+    gslot, grho = w.gslot, w.grho
+    m, rl, gm = s.m, s.rl, s.gm
+    b = s.b
     total = lost = 0.0
     product = 1.0  # of 1 + B: one logarithm for many variables
     for v in range(card.shape[0]):
@@ -161,8 +177,9 @@ def general_terms(w, s, log):
 
     Others get only their - log Z_vf here; their log Z_f is the caller's.
     """
-    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
-    m, rl, gm, gq, bel, b, tmp, flag = s
+    gslot, fac, fslot = w.gslot, w.fac, w.fslot
+    tab, grho = w.tab, w.grho
+    gm, gq, tmp = s.gm, s.gq, s.tmp
     total = lost = 0.0
     for f in range(fac.shape[0]):
         first, arity = fac[f, FIRST], fac[f, ARITY]
@@ -205,8 +222,12 @@ def tree_slack(w, s, slot, scope, odds, linear):
     Returns sum_f rho_f max log(b_f(x_v) / b_v(x_v)), and the size of the numbers that the whole
     value is made of, for its rounding. For pairwise models with messages in logs.
     """
-    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
-    m, rl, gm, gq, bel, b, tmp, flag = s
+    card, cls, prior = w.card, w.cls, w.prior
+    ptr, W, gptr = w.ptr, w.W, w.gptr
+    gslot, fac, fslot = w.gslot, w.fac, w.fslot
+    tab, rho, grho = w.tab, w.rho, w.grho
+    m, rl, gm = s.m, s.rl, s.gm
+    gq, tmp = s.gq, s.tmp
     slack = lost = size = 0.0
     for f in range(slot.shape[0]):
         i, j = slot[f, 0], slot[f, 1]

@@ -32,7 +32,10 @@ sequential or damped sweeps hold. Trees never need this: walked in the order of
 :func:`minfer.kernels.wiring.peel`, up and down, each message is computed once and for all.
 
 Few layers, on purpose: a kernel is compiled again into every kernel that calls it, once for every
-literal it is called with (hence ``np.int64(BOTH)``), and these are large.
+literal it is called with (hence ``np.int64(BOTH)``), and these are large. And a run compiles only
+what it needs: *markers* are True, or None where there is nothing of a kind
+(:meth:`minfer.wiring.Mesh.kinds`); numba leaves out a branch under ``if marker is not None`` before
+it looks at what is called there.
 """
 
 import math
@@ -50,7 +53,7 @@ from minfer.kernels.general import (
     visit_linear,
     visit_log,
 )
-from minfer.kernels.lean import sweep_lean
+from minfer.kernels.lean import greet, sweep_lean
 from minfer.kernels.tables import damped
 from minfer.kernels.wiring import (
     ARITY,
@@ -61,7 +64,6 @@ from minfer.kernels.wiring import (
     OFFSET,
     PLAIN,
     SCALED,
-    Messages,
 )
 
 SEQUENTIAL, FLOODING, START, UP, DOWN, AHEAD = 0, 1, 2, 3, 4, 5  # modes of ``sweeps``
@@ -103,15 +105,16 @@ def scaled_odds(prior, m, lo, hi):
 
 
 @jit
-def visit_pairs(w, s, out, begin, end, forward, send):
+def visit_pairs(w, s, bel, out, begin, end, forward, send):
     """Visit the pair variables begin..end in turn. Returns the largest change of a belief.
 
     The engine's hot loop: everything stands here written out, because even a small call per
     variable, which counts references to its arrays, would double the cost of a sweep. Slots of
     later neighbours come first, and have e < rev[e] (:func:`minfer.kernels.wiring.pair_slots`).
     """
-    _, off, cls, prior, _, ptr, rev, W, _, _, _, _, _, _, _ = w
-    m, bel = s.m, s.bel
+    off, cls, prior = w.off, w.cls, w.prior
+    ptr, rev, W = w.ptr, w.rev, w.W
+    m = s.m
     biggest = 0.0
     for k in range(begin, end):
         v = np.uint64(k if forward else begin + end - 1 - k)
@@ -158,13 +161,14 @@ def visit_pairs(w, s, out, begin, end, forward, send):
 
 
 @jit
-def visit_watched(w, s, out, begin, end, forward, send, damping):
+def visit_watched(w, s, bel, out, begin, end, forward, send, damping):
     """As ``visit_pairs``, damped if need be; also how far its messages move, undamped.
 
     Apart, because the choice and the looking would cost the loop a fifth.
     """
-    _, off, cls, prior, _, ptr, rev, W, _, _, _, _, _, _, _ = w
-    m, bel = s.m, s.bel
+    off, cls, prior = w.off, w.cls, w.prior
+    ptr, rev, W = w.ptr, w.rev, w.W
+    m = s.m
     biggest = moved = 0.0
     for k in range(begin, end):
         v = np.uint64(k if forward else begin + end - 1 - k)
@@ -193,10 +197,12 @@ def visit_watched(w, s, out, begin, end, forward, send, damping):
 
 
 @jit
-def visit_reweighted(w, s, out, begin, end, forward, send, damping, in_place):
+def visit_reweighted(w, s, bel, out, begin, end, forward, send, damping, in_place):
     """As ``visit_watched``, tree-reweighted. Not in place, rho log m is left to the caller."""
-    _, off, cls, prior, _, ptr, rev, W, _, _, _, _, _, rho, _ = w
-    m, rl, bel = s.m, s.rl, s.bel
+    off, cls, prior = w.off, w.cls, w.prior
+    ptr, rev, W = w.ptr, w.rev, w.W
+    rho = w.rho
+    m, rl = s.m, s.rl
     biggest = moved = 0.0
     for k in range(begin, end):
         v = np.uint64(k if forward else begin + end - 1 - k)
@@ -229,7 +235,9 @@ def visit_reweighted(w, s, out, begin, end, forward, send, damping, in_place):
 @jit
 def visit_listed(w, s, order, begin, end, back):
     """Visit the pair variables order[begin:end], or the same from the other end of ``order``."""
-    _, off, cls, prior, _, ptr, rev, W, _, _, _, _, _, rho, _ = w
+    off, cls, prior = w.off, w.cls, w.prior
+    ptr, rev, W = w.ptr, w.rev, w.W
+    rho = w.rho
     m, rl, bel = s.m, s.rl, s.bel
     last = order.shape[0] - 1
     for k in range(begin, end):
@@ -299,14 +307,16 @@ def _product(v, card, off, field, ptr, gptr, gslot, grho, m, rl, gm, log, b):
 
 
 @jit
-def read_beliefs(w, s, before, what, log):
+def read_beliefs(w, s, before, what, general, log):
     """Beliefs of all variables that are awake, read from the messages as they stand.
 
     KEEP writes them to ``before``; COMPARE too, and returns how far those there were off; WRITE
     writes them to ``bel``. Where ``before`` is empty, all being pair variables, the first states in
     ``bel``, which no visit writes, serve instead.
     """
-    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
+    card, off, cls = w.card, w.off, w.cls
+    prior, field, ptr = w.prior, w.field, w.ptr
+    gptr, gslot, grho = w.gptr, w.gslot, w.grho
     m, rl, gm, bel, b = s.m, s.rl, s.gm, s.bel, s.b
     room = before.shape[0] > 0
     worst = 0.0
@@ -336,21 +346,24 @@ def read_beliefs(w, s, before, what, log):
                 worst = max(worst, abs(p - bel[o]))
                 bel[o] = p
             continue
-        if not _product(v, card, off, field, ptr, gptr, gslot, grho, m, rl, gm, log, b):
-            continue  # contradictory messages: a visit will tell
-        for i in range(card[v]):
-            if what == WRITE:
-                bel[o + i] = b[i]
-            else:
-                worst = max(worst, abs(b[i] - before[o + i]))
-                before[o + i] = b[i]
+        if general is not None:
+            if not _product(v, card, off, field, ptr, gptr, gslot, grho, m, rl, gm, log, b):
+                continue  # contradictory messages: a visit will tell
+            for i in range(card[v]):
+                if what == WRITE:
+                    bel[o + i] = b[i]
+                else:
+                    worst = max(worst, abs(b[i] - before[o + i]))
+                    before[o + i] = b[i]
     return worst
 
 
 @jit
 def machine_beliefs(w, ma, s, log):
     """The running beliefs of the variables of machines from the messages as they are."""
-    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
+    card, off, field = w.card, w.off, w.field
+    ptr, gptr, gslot = w.ptr, w.gptr, w.gslot
+    grho = w.grho
     m, rl, gm, bel, b, logs = s.m, s.rl, s.gm, s.bel, s.b, ma.logs
     for v in ma.vars:
         o, n = off[v], card[v]
@@ -401,7 +414,7 @@ def run_end(k, n, forward, cls):
 
 
 @jit
-def begin_watch(w, s, watch, log):
+def begin_watch(w, s, watch, general, log):
     """Keep what a confirming update begins with: beliefs, and what it overwrites in place."""
     watch.control[PHASE] = 1.0
     watch.control[WORST] = 0.0
@@ -411,7 +424,7 @@ def begin_watch(w, s, watch, log):
         watch.gm[i] = s.gm[i]
         watch.gq[i] = s.gq[i]
     if w.field.size > 0 or not has_room(s, watch):
-        read_beliefs(w, s, watch.bel, np.int64(KEEP), log)  # else the update itself reads them
+        read_beliefs(w, s, watch.bel, np.int64(KEEP), general, log)  # else the update does
 
 
 @jit
@@ -434,7 +447,7 @@ def is_quiet(control, change, damping):
 
 
 @jit
-def judge(w, s, watch, mode, change, moved, tol, damping, log):
+def judge(w, s, watch, mode, change, moved, tol, damping, general, log):
     """After a sweep of a confirming update: has the run converged?
 
     PHASE is 0, or -1 where an update is to begin, or which sweep of it comes next. After a failure
@@ -464,7 +477,8 @@ def judge(w, s, watch, mode, change, moved, tol, damping, log):
             for e in range(s.rl.shape[0]):
                 s.rl[e] = w.rho[e] * math.log(s.m[e])
         if turn == 0 and c[WORST] <= tol:
-            c[WORST] = max(c[WORST], read_beliefs(w, s, watch.bel, np.int64(COMPARE), log))
+            off = read_beliefs(w, s, watch.bel, np.int64(COMPARE), general, log)
+            c[WORST] = max(c[WORST], off)
             if c[WORST] <= tol:
                 c[PASSED] = 1.0
                 return
@@ -479,7 +493,7 @@ def judge(w, s, watch, mode, change, moved, tol, damping, log):
 
 
 @jit
-def complete(w, s, control):
+def complete(w, s, control, weighted):
     """Send what the last sweep, which sent ahead, left out: messages as if it had sent them all.
 
     A variable has heard nothing since its visit but what such a completion sends it, and it comes
@@ -487,28 +501,39 @@ def complete(w, s, control):
     """
     sent = int(control[SENT])
     control[SENT] = 0.0
-    if sent != ALL and s.rl.size > 0:
+    if sent == ALL:
+        return
+    if weighted is not None:
         visit_reweighted(
-            w, s, s.m, np.int64(0), w.card.shape[0], sent == LATER, -sent, 0.0, np.bool_(True)
-        )
-    elif sent != ALL:
-        visit_pairs(w, s, s.m, np.int64(0), w.card.shape[0], sent == LATER, -sent)
+            w, s, s.bel, s.m, np.int64(0), w.card.shape[0], sent == LATER, -sent, 0.0,
+            np.bool_(True),
+        )  # fmt: skip
+    else:
+        visit_pairs(w, s, s.bel, s.m, np.int64(0), w.card.shape[0], sent == LATER, -sent)
 
 
 @jit
-def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
+def sweeps(
+    w, ma, s, out, watch, mode, n_sweeps, tol, damping, residuals,
+    pairs, weighted, watched, general, log, lean,
+):  # fmt: skip
     """Up to ``n_sweeps`` sweeps; returns how many were made, fewer if the run has converged.
 
     SEQUENTIAL: forward and backward in turn, in place (``out`` is ``s.m``); AHEAD: the same of pair
     variables alone and undamped, sending only to those that the sweep has yet to come to; FLOODING:
     every message from those of the sweep before, through the spare array ``out``; START: no sweep,
     only the cavities of general variables from the messages as they are, which is how runs begin;
-    UP and DOWN: once through ``watch.order``, forwards or backwards, undamped. ``residuals`` gets
-    the largest changes of beliefs, and with a minus sign what confirming sweeps moved. ``ma`` are
-    the automata, or None.
+    UP and DOWN: once through ``watch.order``, forwards or backwards, undamped (of pair variables
+    alone, that is ``visit_listed``). ``residuals`` gets the largest changes of beliefs, and with a
+    minus sign what confirming sweeps moved. ``ma`` are the automata, or None.
+
+    Markers: there are ``pairs``, tree-reweighted (``weighted``), or to be ``watched``: damped, or
+    confirmed without room; there are ``general`` variables, their numbers are logs (``log``), and
+    sweeps may be ``lean``.
     """
     n, cls, order, control, flag = w.card.shape[0], w.cls, watch.order, watch.control, s.flag
-    mixed = w.field.size > 0  # else all are pair variables: one run
+    mixed = general is not None  # else all are pair variables: one run
+    logs = log is not None
     walk = mode in (UP, DOWN)
     places = order.shape[0] if walk else n
     automata = False
@@ -517,17 +542,17 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
     for it in range(n_sweeps):
         watching = control[PHASE] != 0.0 and mode in (SEQUENTIAL, AHEAD, FLOODING)
         at_once = mode == FLOODING
-        read, write = s, out
+        bel, write = s.bel, out
         if watching and has_room(s, watch):
             at_once, write = True, watch.m
             if not mixed:  # beliefs before: those that visits now find
-                read = Messages(s.m, s.rl, s.gm, s.gq, watch.bel, s.b, s.tmp, s.flag)
+                bel = watch.bel
         share = 0.0 if watching or walk else damping
         even = control[DONE] % 2.0 == 0.0
         forward = at_once or walk or even != (control[PHASE] == 2.0)
         send = ALL
         if mode == AHEAD and at_once:
-            complete(w, s, control)
+            complete(w, s, control, weighted)
         elif mode == AHEAD:
             send = LATER if forward else EARLIER
             control[SENT] = send
@@ -537,27 +562,28 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
         turned = damping == 0.0 and control[SENT] == (-1.0 if forward else 1.0)
         turned = turned and mode == SEQUENTIAL and not at_once
         ahead = turned and not watching
-        lean = turned and watch.work.size > 0
+        by_lean = False
+        if lean is not None:
+            by_lean = turned and watch.work.size > 0
         if mixed and mode == SEQUENTIAL and control[PHASE] == -1.0:
             first = -1  # such sweeps, and passes of automata, left cavities as they were
         if ma is not None and automata and not at_once:  # a pass visits them
             for v in ma.alone:
                 cls[v] = ASLEEP
-        if lean:
+        if lean is not None and by_lean:
             if control[PHASE] < 0.0:
-                begin_watch(w, s, watch, log)
+                begin_watch(w, s, watch, general, logs)
             biggest, moved = sweep_lean(
                 w, watch.ways, s.gm, s.gm, s.bel, watch.work, np.int64(0), np.int64(n), forward,
                 np.bool_(True), watching, control[BLANK] != 0.0,
             )  # fmt: skip
-            control[BLANK] = 0.0
-        for step in range(first, (2 if at_once else 1) if not lean else first):
+        for step in range(first, first if by_lean else 2 if at_once else 1):
             if step == 0 and watching and control[PHASE] < 0.0:
-                begin_watch(w, s, watch, log)
+                begin_watch(w, s, watch, general, logs)
             if ma is not None and automata and at_once and step == 0:
                 _, moved = machines.visit(
                     ma, s, ma.mine, np.int64(0), ma.mine.shape[0], forward, np.bool_(False),
-                    share, watching, log,
+                    share, watching, logs,
                 )  # fmt: skip
             phase = np.int64(BOTH)
             if mode == START or step < 0:
@@ -566,50 +592,52 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
                 phase = np.int64(PULL) if step == 0 else np.int64(UPDATE)
             k = np.int64(0)
             while k < places and flag[1] == 0:
-                lo, hi, end, general = k, n, n, mixed
+                lo, hi, end, rich = k, n, n, mixed
                 if walk and mixed:
                     lo = order[k] if mode == UP else order[places - 1 - k]
                     if ma is not None and lo < 0:
                         ma.one[0] = -1 - lo - ma.base
                         machines.visit(
                             ma, s, ma.one, np.int64(0), np.int64(1), forward, np.bool_(False),
-                            share, watching, log,
+                            share, watching, logs,
                         )  # fmt: skip
                         k += 1
                         continue
-                    hi, end, general = lo + 1, k + 1, cls[lo] == GENERAL
+                    hi, end, rich = lo + 1, k + 1, cls[lo] == GENERAL
                 elif walk:
                     end = places
                 elif mixed:
-                    end, general = run_end(k, n, forward, cls)
+                    end, rich = run_end(k, n, forward, cls)
                     lo, hi = (k, end) if forward else (n - end, n - k)
                 change = shift = 0.0
                 look = watching and step >= 0
-                if general and log:
-                    change, x, y = visit_log(
-                        w, read, write, lo, hi, forward, phase, share, look, ahead
-                    )
-                    shift = max(x, y)
-                elif general:
-                    change, x, y = visit_linear(
-                        w, read, write, lo, hi, forward, phase, share, look, ahead
-                    )
-                    shift = max(x, y)
-                elif walk:
-                    visit_listed(w, s, order, k, end, mode == DOWN)
-                elif phase in (BOTH, UPDATE):
-                    if s.rl.size > 0:
-                        change, shift = visit_reweighted(
-                            w, read, write, lo, hi, forward, send, share, not at_once
+                if general is not None and rich:
+                    if log is not None:
+                        change, x, y = visit_log(
+                            w, s, write, lo, hi, forward, phase, share, look, ahead
                         )
-                    elif share > 0.0 or (watching and not at_once):
-                        change, shift = visit_watched(w, read, write, lo, hi, forward, send, share)
-                    elif send == LATER and forward:  # literals: compiled apart, a sixth sooner
-                        change = visit_pairs(w, read, write, lo, hi, True, LATER)
-                    elif send == EARLIER and not forward:
-                        change = visit_pairs(w, read, write, lo, hi, False, EARLIER)
                     else:
-                        change = visit_pairs(w, read, write, lo, hi, forward, send)
+                        change, x, y = visit_linear(
+                            w, s, write, lo, hi, forward, phase, share, look, ahead
+                        )
+                    shift = max(x, y)
+                elif pairs is not None and general is not None and walk:
+                    visit_listed(w, s, order, k, end, mode == DOWN)
+                elif pairs is not None and phase in (BOTH, UPDATE):
+                    if weighted is not None:
+                        change, shift = visit_reweighted(
+                            w, s, bel, write, lo, hi, forward, send, share, not at_once
+                        )
+                    elif watched is not None and (share > 0.0 or (watching and not at_once)):
+                        change, shift = visit_watched(
+                            w, s, bel, write, lo, hi, forward, send, share
+                        )
+                    elif send == LATER and forward:  # literals: compiled apart, a sixth sooner
+                        change = visit_pairs(w, s, bel, write, lo, hi, True, LATER)
+                    elif send == EARLIER and not forward:
+                        change = visit_pairs(w, s, bel, write, lo, hi, False, EARLIER)
+                    else:
+                        change = visit_pairs(w, s, bel, write, lo, hi, forward, send)
                 biggest = max(biggest, change)
                 moved = max(moved, shift)
                 k = end
@@ -618,15 +646,15 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
                 for v in ma.alone:
                     cls[v] = GENERAL
             if automata and not at_once and flag[1] == 0:
-                if control[FRESH] == 0.0 or log:
-                    machine_beliefs(w, ma, s, log)
+                if control[FRESH] == 0.0 or logs:
+                    machine_beliefs(w, ma, s, logs)
                     control[FRESH] = _AFRESH
                 control[FRESH] -= 1.0  # for so many sweeps the running beliefs still serve
                 change, shift = machines.visit(
                     ma, s, ma.mine, np.int64(0), ma.mine.shape[0], forward, np.bool_(True), share,
-                    watching, log,
+                    watching, logs,
                 )  # fmt: skip
-                if log:
+                if logs:
                     change = normalise_logs(ma, s, w.off)
                 biggest = max(biggest, change)
                 moved = max(moved, shift)
@@ -644,7 +672,7 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
         if mode not in (SEQUENTIAL, AHEAD, FLOODING):
             return it + 1
         if watching:
-            judge(w, s, watch, mode, biggest, moved, tol, damping, log)
+            judge(w, s, watch, mode, biggest, moved, tol, damping, general, logs)
             residuals[it] = -control[WORST]
             if control[PASSED] > 0.0:
                 return it + 1
@@ -652,21 +680,61 @@ def sweeps(w, ma, s, out, watch, mode, n_sweeps, tol, damping, log, residuals):
             control[DONE] += 1.0
             if is_quiet(control, max(residuals[it], moved if damping > 0.0 else 0.0), damping):
                 control[PHASE] = -1.0
+        if lean is not None and by_lean and control[BLANK] != 0.0:
+            if it + 1 == n_sweeps or control[PHASE] != 0.0:
+                greet(w, watch.ways, s.gm, watch.work)  # the next to look is no such sweep
+            control[BLANK] = 0.0
     return n_sweeps
 
 
 @jit
-def residual(w, ma, s, watch, n_sweeps, damping, log, residuals, owner, gowner, active):
+def sweeps_pairs(w, s, watch, n_sweeps, tol, residuals):
+    """``sweeps`` in the plainest case: AHEAD, not reweighted, with room for the confirming update.
+
+    The same to the last bit; apart, since it is the first that most programs compile.
+    """
+    n, control = w.card.shape[0], watch.control
+    for it in range(n_sweeps):
+        if control[PHASE] != 0.0:
+            complete(w, s, control, None)
+            control[PHASE], control[WORST] = 1.0, 0.0
+            for e in range(s.m.shape[0]):
+                watch.m[e] = s.m[e]
+            forward, send = np.bool_(True), np.int64(ALL)
+            change = visit_pairs(w, s, watch.bel, watch.m, np.int64(0), n, forward, send)
+            judge(w, s, watch, AHEAD, change, 0.0, tol, 0.0, None, np.bool_(False))
+            residuals[it] = -control[WORST]
+            if control[PASSED] > 0.0:
+                return it + 1
+            continue
+        if control[DONE] % 2.0 == 0.0:
+            control[SENT] = LATER
+            residuals[it] = visit_pairs(w, s, s.bel, s.m, np.int64(0), n, True, LATER)
+        else:
+            control[SENT] = EARLIER
+            residuals[it] = visit_pairs(w, s, s.bel, s.m, np.int64(0), n, False, EARLIER)
+        control[DONE] += 1.0
+        if is_quiet(control, residuals[it], 0.0):
+            control[PHASE] = -1.0
+    return n_sweeps
+
+
+@jit
+def residual(w, ma, s, watch, n_sweeps, damping, residuals, owner, gowner, active, general, log):
     """Sequential sweeps that visit only ``active`` variables, those whose messages moved.
 
     When nothing among them moves any more, everything is woken; a sweep over everything within
     the trigger begins the confirming update, which is the caller's. Machines are passed over in
-    every sweep. Returns the sweeps made.
+    every sweep. Returns the sweeps made. ``general`` and ``log`` are markers.
     """
+    logs = log is not None
     automata = False
     if ma is not None:
         automata = ma.mine.shape[0] > 0
-    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
+    card, off, cls = w.card, w.off, w.cls
+    prior, ptr, rev = w.prior, w.ptr, w.rev
+    W, gptr, gslot = w.W, w.gptr, w.gslot
+    fac, fslot = w.fac, w.fslot
     m, bel, flag = s.m, s.bel, s.flag
     n = card.shape[0]
     tol = watch.control[TRIGGER]
@@ -686,9 +754,9 @@ def residual(w, ma, s, watch, n_sweeps, damping, log, residuals, owner, gowner, 
                 skipped += 1
                 continue
             active[v] = 0
-            if cls[v] == GENERAL:
+            if general is not None and cls[v] == GENERAL:
                 yes, no, phase = np.bool_(True), np.bool_(False), np.int64(BOTH)
-                if log:
+                if log is not None:
                     change, moved, _ = visit_log(w, s, m, v, v + 1, yes, phase, damping, yes, no)
                 else:
                     change, moved, _ = visit_linear(w, s, m, v, v + 1, yes, phase, damping, yes, no)
@@ -726,15 +794,15 @@ def residual(w, ma, s, watch, n_sweeps, damping, log, residuals, owner, gowner, 
                 cls[v] = GENERAL
             for i in range(bel.shape[0]):
                 before[i] = bel[i]
-            if watch.control[FRESH] == 0.0 or log:
-                machine_beliefs(w, ma, s, log)
+            if watch.control[FRESH] == 0.0 or logs:
+                machine_beliefs(w, ma, s, logs)
                 watch.control[FRESH] = _AFRESH
             watch.control[FRESH] -= 1.0
             change, _ = machines.visit(
                 ma, s, ma.mine, np.int64(0), ma.mine.shape[0], forward, np.bool_(True), damping,
-                np.bool_(False), log,
+                np.bool_(False), logs,
             )  # fmt: skip
-            if log:
+            if logs:
                 change = normalise_logs(ma, s, w.off)
             if flag[1] != 0:
                 return it + 1

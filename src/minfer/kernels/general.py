@@ -35,7 +35,9 @@ from minfer.kernels.addresses import (
     L,
     address,
     get,
+    greater,
     least,
+    lesser,
     load,
     most,
     put,
@@ -65,7 +67,6 @@ TINY = 1e-150
 #: Beyond these odds a pair message equals its limit to the last bit.
 MAX_ODDS = 1e200
 
-_BLOCK = 2048  # numbers at a time
 _U0, _U1, _U2, _U3, _U4 = (np.uint64(i) for i in range(5))
 
 BOTH, PULL, UPDATE, CAVITIES = 0, 1, 2, 3  # phases; CAVITIES is UPDATE without pair messages
@@ -128,6 +129,54 @@ def shift_to_top(given, at, n):
 
 
 @jit
+def _extent(a, n):
+    """The largest of n numbers by address, and the lowest that is not -inf."""
+    first, lanes, top, low, rest = a, spread(-np.inf), -np.inf, spread(np.inf), np.inf
+    for _ in range(n // L):
+        x = load(a)
+        lanes, low = greater(x, lanes), lesser(x, low)
+        a += SPAN
+    for _ in range(n % L):
+        x = get(a)
+        top, rest = max(top, x), min(rest, x)
+        a += 8
+    top, rest = max(top, most(lanes)), min(rest, least(low))
+    if rest == -np.inf:  # seldom: once more, without them
+        rest = np.inf
+        for i in range(n):
+            x = get(first + 8 * i)
+            rest = min(rest, x if x > -np.inf else np.inf)
+    return top, rest
+
+
+@jit
+def exp_from_top(given, at, n, few):
+    """What :func:`shift_to_top` and then :func:`exp_all` do, without numbers in between.
+
+    Returns the largest, the lowest of the differences from it that is not -inf, and the sum.
+    """
+    top, low = _extent(given, n)
+    if low - top == -np.inf:  # that far apart
+        top, low = shift_to_top(given, at, n)
+        return top, low, exp_all(at, n, few)
+    off, lanes, rest = spread(top), spread(0.0), 0.0
+    for _ in range(n // L):
+        x = exp(load(given) - off)
+        store(at, x)
+        lanes = lanes + x
+        given, at = given + SPAN, at + SPAN
+    if n % L > 0:
+        for i in range(n % L):
+            put(few + 8 * i, get(given + 8 * i) - top)
+        store(few, exp(load(few)))
+        for i in range(n % L):
+            x_ = get(few + 8 * i)
+            put(at + 8 * i, x_)
+            rest += x_
+    return top, low - top, total(lanes) + rest
+
+
+@jit
 def exp_all(a, n, few):
     """e^x of n numbers x <= 1 by address; their sum.
 
@@ -168,19 +217,19 @@ def scale_field(given, off, cls, linear, field):
     left, zeros apart.
     """
     tops = lost = lowest = 0.0
-    begin, few = np.int64(0), np.zeros(L)
+    few = np.zeros(L)
     for v in range(cls.shape[0]):
         lo, n = off[v], off[v + 1] - off[v]
-        top = 0.0
-        if cls[v] == GENERAL:
-            top, low = shift_to_top(address(given) + 8 * lo, address(field) + 8 * lo, n)
-            lowest = min(lowest, low)
-        else:
+        top = low = 0.0
+        if cls[v] != GENERAL:
             for i in range(lo, lo + n):
-                field[i] = 0.0
-        if linear and (off[v + 1] > begin + _BLOCK or v + 1 == cls.shape[0]):  # still in cache
-            exp_all(address(field) + 8 * begin, off[v + 1] - begin, address(few))
-            begin = off[v + 1]
+                field[i] = 1.0 if linear else 0.0
+        elif linear:
+            a, at = address(given) + 8 * lo, address(field) + 8 * lo
+            top, low, _ = exp_from_top(a, at, n, address(few))
+        else:
+            top, low = shift_to_top(address(given) + 8 * lo, address(field) + 8 * lo, n)
+        lowest = min(lowest, low)
         part = top - lost
         more = tops + part
         lost, tops = (more - tops) - part, more
@@ -212,8 +261,13 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping, watching, ahead
     Returns the largest change of a belief and, if ``watching``, of a cavity and of a message into
     the variable or, of a pair, out of it, undamped.
     """
-    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
-    m, rl, gm, gq, bel, b, tmp, flag = s
+    card, off, cls = w.card, w.off, w.cls
+    field, ptr, rev = w.field, w.ptr, w.rev
+    W, gptr, gslot = w.W, w.gptr, w.gslot
+    fac, fslot, tab = w.fac, w.fslot, w.tab
+    m, gm, gq = s.m, s.gm, s.gq
+    bel, b, tmp = s.bel, s.b, s.tmp
+    flag = s.flag
     biggest = moved = told = 0.0
     small = 0  # numbers too close to underflow
     for place in range(begin, end):
@@ -358,8 +412,14 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping, watching, ahead
 @jit
 def visit_log(w, s, out, begin, end, forward, phase, damping, watching, ahead):
     """The same in logs, and with messages raised to their edge appearance where there is one."""
-    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
-    m, rl, gm, gq, bel, b, tmp, flag = s
+    card, off, cls = w.card, w.off, w.cls
+    field, ptr, rev = w.field, w.ptr, w.rev
+    W, gptr, gslot = w.W, w.gptr, w.gslot
+    fac, fslot, tab = w.fac, w.fslot, w.tab
+    rho, grho = w.rho, w.grho
+    m, rl, gm = s.m, s.rl, s.gm
+    gq, bel, b = s.gq, s.bel, s.b
+    tmp, flag = s.tmp, s.flag
     biggest = moved = told = 0.0
     for place in range(begin, end):
         v = place if forward else begin + end - 1 - place

@@ -82,7 +82,9 @@ def band_message(numbers, code, D, h, mass, scale, n, out):
             last = max(D - 1, 0)
             d0, d1, d2, d3 = min(j, last), min(j + 1, last), min(j + 2, last), min(j + 3, last)
             if j == 1:
-                _first_taps(out, low, v0, a0, a1, a2, a3, h, 8 * d0, 8 * d1, 8 * d2, 8 * d3, n)
+                _first_taps(
+                    out, low, v0, a0, a1, a2, a3, h, 8 * d0, 8 * d1, 8 * d2, 8 * d3, n, SPAN
+                )
             else:
                 _more_taps(out, a0, a1, a2, a3, h, 8 * d0, 8 * d1, 8 * d2, 8 * d3, n)
             j += 4
@@ -98,25 +100,30 @@ def band_message(numbers, code, D, h, mass, scale, n, out):
 
 
 @jit
-def few_taps(numbers, h, mass, scale, n, out):
-    """:func:`band_message` of RISE with FEW taps, which is most common."""
+def few_taps(numbers, h, mass, scale, n, out, step):
+    """:func:`band_message` of RISE with FEW taps, which is most common.
+
+    ``step``: SPAN, or -SPAN for vectors from the last to the first.
+    """
     low, v0 = get(numbers) * scale * mass, get(numbers + 8) * scale
     a0, a1 = get(numbers + 16) * scale, get(numbers + 24) * scale
     a2, a3 = get(numbers + 32) * scale, get(numbers + 40) * scale
-    _first_taps(out, low, v0, a0, a1, a2, a3, h, 8, 16, 24, 32, n)
+    _first_taps(out, low, v0, a0, a1, a2, a3, h, 8, 16, 24, 32, n, step)
 
 
 @jit
-def _first_taps(out, low, v0, a0, a1, a2, a3, h, d0, d1, d2, d3, n):
+def _first_taps(out, low, v0, a0, a1, a2, a3, h, d0, d1, d2, d3, n, step):
     """out = low + v0 h and four taps, d bytes to the left and to the right."""
     base = spread(low)
+    x0, y0 = (h, out) if step > 0 else (h + (n // L - 1) * SPAN, out + (n // L - 1) * SPAN)
     for _ in range(n // L):
-        x = load(h) * v0 + base  # one after the other: a product and a sum are one operation
-        x = (load(h - d0) + load(h + d0)) * a0 + x
-        x = (load(h - d1) + load(h + d1)) * a1 + x
-        x = (load(h - d2) + load(h + d2)) * a2 + x
-        store(out, (load(h - d3) + load(h + d3)) * a3 + x)
-        out, h = out + SPAN, h + SPAN
+        x = load(x0) * v0 + base  # one after the other: a product and a sum are one operation
+        x = (load(x0 - d0) + load(x0 + d0)) * a0 + x
+        x = (load(x0 - d1) + load(x0 + d1)) * a1 + x
+        x = (load(x0 - d2) + load(x0 + d2)) * a2 + x
+        store(y0, (load(x0 - d3) + load(x0 + d3)) * a3 + x)
+        x0, y0 = x0 + step, y0 + step
+    h, out = h + n // L * SPAN, out + n // L * SPAN
     for _ in range(n % L):
         x = get(h) * v0 + low
         x = (get(h - d0) + get(h + d0)) * a0 + x

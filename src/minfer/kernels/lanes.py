@@ -17,6 +17,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, overload, register_model
 
+from minfer.kernels import _plain
 from minfer.kernels._jit import jit
 from minfer.kernels.vexp import LN2_HI, LN2_LO, LOG2E, MAGIC, SQRT_HALF
 
@@ -183,6 +184,7 @@ def splat(context, like, x):
     return kind(like, kind.dtype), codegen
 
 
+@_plain.instead(_plain.choose)
 @intrinsic
 def choose(context, a, b, yes, no):
     """``yes`` in the lanes where a > b, else ``no``."""
@@ -193,6 +195,7 @@ def choose(context, a, b, yes, no):
     return a(a, a, a, a), codegen
 
 
+@_plain.instead(_plain.magnitude)
 @intrinsic
 def magnitude(context, x):
     """|x|."""
@@ -336,6 +339,7 @@ def _exp_32(x):
     return choose(splat(x, ZERO_32), x, splat(x, 0.0), p * _power_of_two(t))
 
 
+@_plain.instead(_plain.exp)
 def exp(x):
     """e^x lane by lane for x <= 1 or so; relative error 5e-16, in float32 2e-7.
 

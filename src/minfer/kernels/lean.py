@@ -13,6 +13,11 @@ The neighbours behind were sent to in the sweep before and will be in the next, 
 So after every sweep the messages are those of the general engine, which pulls all of them, and
 beliefs and messages are the same bits whether those behind are sent to or not (``ahead``).
 
+Variables of many states are too large for a cache, so what is read and written lies in the order of
+the sweep: messages from later variables in one half, those from earlier ones in the other
+(:func:`minfer.kernels.wiring.general_slots`), and a sweep backwards goes through vectors backwards
+too (``step``). Each half is then one stream for whoever fetches memory ahead.
+
 Messages of pairs of labels are O(K) (:mod:`minfer.kernels.labels`), of tables O(K^2), rows or
 columns of the table some at a time.
 """
@@ -25,6 +30,7 @@ from minfer.kernels.addresses import (
     L,
     address,
     get,
+    greater,
     load,
     most,
     put,
@@ -33,8 +39,8 @@ from minfer.kernels.addresses import (
     total,
 )
 from minfer.kernels.labels import FEW, RISE, band_message, few_taps
-from minfer.kernels.lanes import larger, magnitude
-from minfer.kernels.wiring import ASLEEP, CODE, FACTOR, FIRST, OFFSET, POSITION, SIZE, TABLE, WIDTH
+from minfer.kernels.lanes import magnitude
+from minfer.kernels.wiring import ASLEEP, CODE, FIRST, OFFSET, SIZE, TABLE, WIDTH
 
 #: Columns of :func:`lean_ways`: where the opposite of a slot's message begins, where the numbers
 #: of the pair; code + 4 position + 8 width + 2^32 states of the other end; which that is.
@@ -48,26 +54,51 @@ def by_neighbour(scope, gptr, order, owner, position):
 
     With the factor and the position in its scope that each is, and where variables begin.
     """
-    places, n = scope.shape[0] * 2, gptr.shape[0] - 1
+    flat, n = scope.ravel(), gptr.shape[0] - 1
+    places = np.uint64(flat.shape[0])
     gptr[:] = 0
-    for f in range(scope.shape[0]):
-        gptr[scope[f, 0] + 1] += 1
-        gptr[scope[f, 1] + 1] += 1
+    for v in flat:
+        gptr[v + 1] += 1
     for v in range(n):
         gptr[v + 1] += gptr[v]
-    first, count = np.empty(places, np.int64), gptr.copy()
-    for p in range(places):  # by counting, first by neighbour, then by variable: it is stable
-        v = scope[p // 2, 1 - p % 2]
-        first[count[v]] = p
+    first, count = np.empty(flat.shape[0], np.uint32), gptr[:n].copy()
+    one, p = np.uint64(1), np.uint64(0)
+    while p < places:  # by counting, first by neighbour, then by variable: it is stable
+        v = np.uint64(flat[p ^ one])
+        first[np.uint64(count[v])] = p
         count[v] += 1
-    count[:] = gptr
-    for p in first:
-        v = scope[p // 2, p % 2]
-        order[count[v]], owner[count[v]], position[count[v]] = p, p // 2, p % 2
+        p += one
+    count[:] = gptr[:n]
+    for q in first:
+        v = np.uint64(flat[q])
+        at = np.uint64(count[v])
+        order[at], owner[at], position[at] = q, q >> np.uint32(1), q & np.uint32(1)
         count[v] += 1
 
 
 # ---------------------------------------------------------------------- vectors, by address
+
+
+@jit(forceinline=True)
+def _begin(n, step):
+    """Where the first of n numbers lie that are taken, eight at a time: ``step`` is SPAN, or -SPAN.
+
+    What is left over after whole vectors comes last in either direction.
+    """
+    return 0 if step > 0 else (n // L - 1) * SPAN
+
+
+@jit
+def _sum(a, n):
+    """The sum of n numbers, as :func:`_copy` has it."""
+    lanes, rest = spread(0.0), 0.0
+    for _ in range(n // L):
+        lanes = lanes + load(a)
+        a += SPAN
+    for _ in range(n % L):
+        rest += get(a)
+        a += 8
+    return total(lanes) + rest
 
 
 @jit
@@ -84,18 +115,6 @@ def _copy(out, a, n):
         rest += get(a)
         out, a = out + 8, a + 8
     return total(lanes) + rest
-
-
-@jit
-def _fill(out, x, n):
-    """out = x."""
-    lanes = spread(x)
-    for _ in range(n // L):
-        store(out, lanes)
-        out += SPAN
-    for _ in range(n % L):
-        put(out, x)
-        out += 8
 
 
 @jit
@@ -127,67 +146,65 @@ def _multiply_three(out, a, b, c, n):
 
 
 @jit(forceinline=True)
-def _multiply_all(first, second, belief, a, b, c, d, e, n):
+def _multiply_all(first, second, belief, a, b, c, d, e, n, step):
     """With x = a b c: first = x e, second = x d and belief = second e; their sums.
 
-    A visit on a grid, in one go: what the functions above do, and the same bits.
+    A visit on a grid, in one go: what the functions above do. ``step``: see :func:`_begin`.
     """
     l0 = l1 = l2 = spread(0.0)
     t0 = t1 = t2 = 0.0
+    at = _begin(n, step)
     for _ in range(n // L):
-        x = load(a) * load(b) * load(c)
-        right = load(e)
-        y, z = x * right, x * load(d)
-        store(first, y)
-        store(second, z)
+        x = load(a + at) * load(b + at) * load(c + at)
+        right = load(e + at)
+        y, z = x * right, x * load(d + at)
+        store(first + at, y)
+        store(second + at, z)
         l0, l1 = l0 + y, l1 + z
         y = z * right
-        store(belief, y)
+        store(belief + at, y)
         l2 = l2 + y
-        first, second, belief = first + SPAN, second + SPAN, belief + SPAN
-        a, b, c, d, e = a + SPAN, b + SPAN, c + SPAN, d + SPAN, e + SPAN
-    for _ in range(n % L):
-        x = get(a) * get(b) * get(c)
-        y, z = x * get(e), x * get(d)
-        put(first, y)
-        put(second, z)
+        at += step
+    for at in range(n // L * SPAN, 8 * n, 8):
+        x = get(a + at) * get(b + at) * get(c + at)
+        y, z = x * get(e + at), x * get(d + at)
+        put(first + at, y)
+        put(second + at, z)
         t0 += y
         t1 += z
-        y = z * get(e)
-        put(belief, y)
+        y = z * get(e + at)
+        put(belief + at, y)
         t2 += y
-        first, second, belief = first + 8, second + 8, belief + 8
-        a, b, c, d, e = a + 8, b + 8, c + 8, d + 8, e + 8
     return total(l0) + t0, total(l1) + t1, total(l2) + t2
 
 
 @jit(forceinline=True)
-def _renew(bel, a, scale, n, biggest):
-    """bel = a scale; the largest change, or ``biggest`` if that is more."""
+def _renew(bel, was, a, scale, n, biggest, step):
+    """bel = a scale; the largest change from ``was``, or ``biggest`` if that is more."""
     lanes = spread(biggest)
+    at = _begin(n, step)
     for _ in range(n // L):
-        p = load(a) * scale
-        lanes = larger(magnitude(p - load(bel)), lanes)
-        store(bel, p)
-        bel, a = bel + SPAN, a + SPAN
-    for _ in range(n % L):
-        p = get(a) * scale
-        biggest = max(biggest, abs(p - get(bel)))
-        put(bel, p)
-        bel, a = bel + 8, a + 8
+        p = load(a + at) * scale
+        lanes = greater(magnitude(p - load(was + at)), lanes)
+        store(bel + at, p)
+        at += step
+    for at in range(n // L * SPAN, 8 * n, 8):
+        p = get(a + at) * scale
+        biggest = max(biggest, abs(p - get(was + at)))
+        put(bel + at, p)
     return max(most(lanes), biggest)
 
 
 @jit(forceinline=True)
-def _line(out, c, slope, a, n):
+def _line(out, c, slope, a, n, step):
     """out = c + slope a."""
     base = spread(c)
+    at = _begin(n, step)
     for _ in range(n // L):
-        store(out, load(a) * slope + base)
-        out, a = out + SPAN, a + SPAN
-    for _ in range(n % L):
-        put(out, get(a) * slope + c)
-        out, a = out + 8, a + 8
+        store(out + at, load(a + at) * slope + base)
+        at += step
+    for at in range(n // L * SPAN, 8 * n, 8):
+        put(out + at, get(a + at) * slope + c)
 
 
 @jit
@@ -267,19 +284,34 @@ def _moved(new, old, n):
 # ---------------------------------------------------------------------- sweeps
 
 
+@jit(forceinline=True)
+def _is_short(kind):
+    """Whether :func:`_send_short` knows pairs of this kind."""
+    width = (kind & (_STATES - 1)) >> 3
+    return kind & 3 == RISE and (width <= 1 or width == FEW)
+
+
+@jit(forceinline=True)
+def _send_short(numbers, width, cavity, mass, scale, n, out, step):
+    """The message of Potts pairs, or of pairs with FEW taps, from a cavity times scale."""
+    if width <= 1:
+        slope = get(numbers + 8) * scale if width > 0 else 0.0
+        _line(out, get(numbers), slope, cavity, n, step)
+    else:
+        store(cavity + 8 * n, spread(0.0))
+        few_taps(numbers, cavity, mass, scale, n, out, step)
+
+
 @jit
-def _send(numbers, code, width, position, cavity, mass, n, size, out):
+def _send(numbers, code, width, position, cavity, mass, n, size, out, step):
     """The message from a cavity, which sums to ``mass``, to the other end, of ``size`` states.
 
     The sender is at ``position`` of the scope. There are zeros on both sides of the cavity, as many
-    as pairs of labels are wide.
+    as pairs of labels are wide (none for Potts pairs).
     """
     scale = 1.0 / mass
-    if code == RISE and width <= 1:  # Potts
-        _line(out, get(numbers), get(numbers + 8) * scale if width > 0 else 0.0, cavity, n)
-    elif code == RISE and width == FEW:
-        store(cavity + 8 * n, spread(0.0))
-        few_taps(numbers, cavity, mass, scale, n, out)
+    if code == RISE and (width <= 1 or width == FEW):
+        _send_short(numbers, width, cavity, mass, scale, n, out, step)
     elif code > 0:
         for i in range(width):  # a wider variable may have been here before
             put(cavity + 8 * (n + i), 0.0)
@@ -290,45 +322,68 @@ def _send(numbers, code, width, position, cavity, mass, n, size, out):
         _by_rows(numbers, cavity, scale, n, size, out)
 
 
-@jit
-def _greet(numbers, ways, gptr, off, fields, messages, mine, lo, hi, n, room):
-    """What the fields of the neighbours of slots lo..hi, all later ones, say to a variable.
+@jit(forceinline=True)
+def _greeting(numbers, ways, gptr, off, fields, messages, mine, g, n, room, own):
+    """Where it stands what the field of slot g's neighbour, a later one, says to a variable.
 
     A run that starts afresh hears it first: as if a sweep backwards had come from nothing. Earlier
-    neighbours are heard in the first sweep, before it comes to those whom they speak to.
+    neighbours are heard in the first sweep, before it comes to those whom they speak to. It is
+    written to ``mine``, unless the neighbour told its first neighbour the same; then that is where
+    it stands, and it is copied if ``mine`` is to be the variable's ``own``.
     """
-    for g in range(lo, hi):
-        kind = ways[g, KIND] & (_STATES - 1)
-        size = ways[g, KIND] >> 32
-        u = ways[g, FROM]
-        first = gptr[u]
-        same = ways[first, PSI] == ways[g, PSI] and (kind & 3) > 0
-        if same and ways[first, KIND] & 3 == kind & 3 and messages + 8 * ways[first, THERE] < mine:
-            _copy(mine, messages + 8 * ways[first, THERE], n)  # what it told its first neighbour
-            mine += 8 * n
-            continue
-        mass = _copy(room, fields + 8 * off[u], size)
-        _send(
-            numbers + 8 * ways[g, PSI], kind & 3, kind >> 3, 1 - (kind >> 2 & 1), room, mass, size,
-            n, mine,
-        )  # fmt: skip
-        mine += 8 * n
+    kind, u = ways[g, KIND], ways[g, FROM]
+    first = gptr[u]
+    told = messages + 8 * ways[first, THERE]
+    same = ways[first, PSI] == ways[g, PSI] and (kind & 3) > 0
+    if same and ways[first, KIND] & 3 == kind & 3 and told < mine:
+        if own:
+            _copy(mine, told, n)
+        return mine if own else told
+    _say_field(numbers + 8 * ways[g, PSI], kind, fields + 8 * off[u], n, room, mine)
+    return mine
 
 
 @jit
-def lean_ways(w):
-    """All that a visit asks about a general slot in one row; every factor is a pair. (G, 4)."""
+def _say_field(psi, kind, field, n, room, out):
+    """A message from a field alone, to a variable of n states; ``kind`` as seen from there."""
+    size, kind = kind >> 32, kind & (_STATES - 1)
+    if kind & 3 == RISE and kind >> 3 <= 1:
+        mass, room = _sum(field, size), field
+    else:
+        mass = _copy(room, field, size)
+    _send(psi, kind & 3, kind >> 3, 1 - (kind >> 2 & 1), room, mass, size, n, out, SPAN)
+
+
+@jit
+def greet(w, ways, gm, work):
+    """Write down what the first sweep of a run that starts afresh heard from later variables."""
+    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
+    messages, numbers, fields = address(gm), address(tab), address(field)
+    room = address(work) + 8 * (work.shape[0] // 4)
+    for v in range(card.shape[0]):
+        n = np.int64(card[v])
+        for g in range(gptr[v], gptr[v + 1]):
+            if cls[v] != ASLEEP and ways[g, FROM] > v:
+                mine = messages + 8 * gslot[g, OFFSET]
+                _greeting(numbers, ways, gptr, off, fields, messages, mine, g, n, room, True)
+
+
+@jit
+def lean_ways(w, owner):
+    """All that a visit asks about a general slot in one row; every factor is a pair. (G, 4).
+
+    ``owner`` (G,): the variable of each slot.
+    """
     card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
     ways = np.empty((gslot.shape[0], 4), np.int64)
-    for v in range(card.shape[0]):
-        for g in range(gptr[v], gptr[v + 1]):
-            f, k = gslot[g, FACTOR], gslot[g, POSITION]
-            other = fslot[fac[f, FIRST] + 1 - k]
-            ways[g, THERE] = gslot[other, OFFSET]
-            ways[g, PSI] = fac[f, TABLE]
-            kind = fac[f, CODE] + 4 * k + 8 * fac[f, WIDTH]
-            ways[g, KIND] = kind + _STATES * gslot[other, SIZE]
-            ways[other, FROM] = v
+    for f in range(fac.shape[0]):
+        psi, kind, first = fac[f, TABLE], fac[f, CODE] + 8 * fac[f, WIDTH], fac[f, FIRST]
+        a, b = np.uint64(fslot[first]), np.uint64(fslot[first + 1])
+        ways[a, THERE], ways[b, THERE] = gslot[b, OFFSET], gslot[a, OFFSET]
+        ways[a, PSI] = ways[b, PSI] = psi
+        ways[a, KIND] = kind + _STATES * gslot[b, SIZE]
+        ways[b, KIND] = kind + 4 + _STATES * gslot[a, SIZE]
+        ways[a, FROM], ways[b, FROM] = owner[b], owner[a]
     return ways
 
 
@@ -338,7 +393,8 @@ def sweep_lean(w, ways, gm, out, bel, work, begin, end, forward, ahead, watching
 
     Ahead: ``out`` is ``gm``. Else all neighbours are sent to, into ``out``, and each variable takes
     over what stands there for it when it is visited. ``fresh``: the first sweep of a run, forwards,
-    which needs neither messages nor beliefs.
+    which needs neither messages nor beliefs. What it hears from later variables stays unwritten
+    where the next sweep, which writes it anew, is the first to look; :func:`greet` is for others.
     ``work`` (:attr:`minfer.wiring.Mesh.lean_room`): in its first half two cavities between zeros,
     in the other products.
     """
@@ -348,41 +404,83 @@ def sweep_lean(w, ways, gm, out, bel, work, begin, end, forward, ahead, watching
     cavity = address(work) + 8 * (work.shape[0] // 4)
     front = address(work) + 8 * (work.shape[0] // 2)  # the field times the messages so far;
     second = address(work) + (cavity - address(work)) // 2  # another cavity
+    halves = np.full(work.shape[0] // 8 if fresh else 0, 0.5)  # beliefs before a fresh run
+    way = SPAN if forward else -SPAN
     biggest = told = 0.0  # behind it products of those to come
+    one, two = np.uint64(1), np.uint64(2)
     for place in range(begin, end):
-        v = place if forward else begin + end - 1 - place
-        lo, hi = gptr[v], gptr[v + 1]
+        v = np.uint64(place if forward else begin + end - 1 - place)
+        lo, hi = gptr[v], gptr[v + one]
         if cls[v] == ASLEEP:
             continue
         n, start, belief = np.int64(card[v]), fields + 8 * off[v], beliefs + 8 * off[v]
-        if fresh:
-            _fill(belief, 0.5, n)
+        was = address(halves) if fresh else belief
+        step, split = 8 * n, lo  # the first slot of a later neighbour
+        if hi - lo == 4 and ahead and not watching:  # on a grid? What is below, in one go
+            slot, here = np.uint64(lo), np.int64(v)
+            send = slot + two if forward else slot  # the slots ahead
+            left, right = ways[send, KIND], ways[send + one, KIND]
+            grid = ways[slot + one, FROM] < here < ways[slot + two, FROM]
+            if grid and _is_short(left) and _is_short(right):
+                early = messages + 8 * gslot[slot, OFFSET]
+                late = messages + 8 * gslot[slot + two, OFFSET]
+                low, high = late, late + step
+                if fresh:
+                    known = numbers, ways, gptr, off, fields, messages
+                    low = _greeting(*known, low, slot + two, n, cavity, False)
+                    high = _greeting(*known, high, slot + two + one, n, cavity, False)
+                first, other, third, last = low, high, early, early + step
+                if forward:
+                    first, other, third, last = third, last, first, other
+                before, after, whole = _multiply_all(
+                    cavity, second, front, start, first, other, third, last, n, way
+                )
+                # divisions wait for each other if they are apart
+                by, then, mine = 1.0 / before, 1.0 / after, 1.0 / whole
+                _send_short(
+                    numbers + 8 * ways[send, PSI], (left & (_STATES - 1)) >> 3, cavity, before, by,
+                    n, sent + 8 * ways[send, THERE], way,
+                )  # fmt: skip
+                _send_short(
+                    numbers + 8 * ways[send + one, PSI], (right & (_STATES - 1)) >> 3, second,
+                    after, then, n, sent + 8 * ways[send + one, THERE], way,
+                )  # fmt: skip
+                biggest = _renew(belief, was, front, mine, n, biggest, way)
+                continue
         if lo == hi:  # nothing to hear but its field
             mass = _copy(front, start, n)
-            biggest = _renew(belief, front, 1.0 / mass, n, biggest)
+            biggest = _renew(belief, was, front, 1.0 / mass, n, biggest, way)
             continue
-        step, first = 8 * n, gslot[lo, OFFSET]  # slots lie one after the other, by neighbour
-        mine = messages + 8 * first
-        if not ahead:
-            _copy(mine, sent + 8 * first, (hi - lo) * n)
-        split = lo  # the first slot of a later neighbour
-        while split < hi and ways[split, THERE] < first:
+        while split < hi and ways[split, FROM] < np.int64(v):
             split += 1
-        if fresh:
-            o = mine + (split - lo) * step
-            _greet(numbers, ways, gptr, off, fields, messages, o, split, hi, n, cavity)
+        # slots of earlier, and those of later neighbours, lie one after the other
+        early = messages + 8 * gslot[lo, OFFSET]
+        late = messages + 8 * gslot[split, OFFSET] if split < hi else early
+        if not ahead:
+            _copy(early, sent + (early - messages), (split - lo) * n)
+            _copy(late, sent + (late - messages), (hi - split) * n)
+        four = split - lo == 2 and hi - split == 2
+        low, high = late, late + step  # of a grid: where messages from later neighbours stand
+        for g in range(split, hi if fresh else split):
+            o = late + (g - split) * step
+            own = not (four and ahead)
+            o = _greeting(numbers, ways, gptr, off, fields, messages, o, g, n, cavity, own)
+            low, high = (o, high) if g == split else (low, o)
         for turn in range(1 if ahead else 2):
             # the field and the messages from behind, then those from ahead but for one in turn
             later = forward == (turn == 0)
             a, b = (split, hi) if later else (lo, split)
             c, d = (lo, split) if later else (split, hi)
-            o = mine + (c - lo) * step
-            last = mine + (b - 1 - lo) * step  # the last message from ahead
-            four = d - c == 2 and b - a == 2
+            o, near = (early, late) if later else (late, early)
+            last = near + (b - 1 - a) * step  # the last message from ahead
             before = after = whole = 0.0
-            if four:
+            if four and later:
                 before, after, whole = _multiply_all(
-                    cavity, second, front, start, o, o + step, last - step, last, n
+                    cavity, second, front, start, o, o + step, low, high, n, way
+                )
+            elif four:
+                before, after, whole = _multiply_all(
+                    cavity, second, front, start, low, high, near, last, n, way
                 )
             elif d - c >= 2:
                 _multiply_three(front, start, o, o + step, n)
@@ -395,12 +493,12 @@ def sweep_lean(w, ways, gm, out, bel, work, begin, end, forward, ahead, watching
                 _copy(front, start, n)
             tail = front + (b - a) * step  # of the messages after slot j: tail - (b - 3 - j) step
             for j in range(b - 3, a - 1, -1):
-                o = mine + (j + 1 - lo) * step
+                o = near + (j + 1 - a) * step
                 here = tail - (b - 3 - j) * step
                 _multiply(here, last if j == b - 3 else here + step, o, n)
             mass = 0.0
             for j in range(a, b):
-                o, here = mine + (j - lo) * step, cavity
+                o, here = near + (j - a) * step, cavity
                 if four:
                     here, mass = (cavity, before) if j == a else (second, after)
                 elif j == b - 1 and j == a:
@@ -418,7 +516,7 @@ def sweep_lean(w, ways, gm, out, bel, work, begin, end, forward, ahead, watching
                     _copy(tail + step, to, size)
                 _send(
                     numbers + 8 * ways[j, PSI], kind & 3, kind >> 3, kind >> 2 & 1, here, mass, n,
-                    size, to,
+                    size, to, way,
                 )  # fmt: skip
                 if watching:
                     told = max(told, _moved(to, tail + step, size))
@@ -428,5 +526,5 @@ def sweep_lean(w, ways, gm, out, bel, work, begin, end, forward, ahead, watching
                 mass = whole
             else:
                 mass = _multiply(front, cavity, last, n) if a < b else _copy(front, front, n)
-            biggest = _renew(belief, front, 1.0 / mass, n, biggest)
+            biggest = _renew(belief, was, front, 1.0 / mass, n, biggest, way)
     return biggest, told

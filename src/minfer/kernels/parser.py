@@ -317,9 +317,10 @@ def pair_beliefs(n_pairs, pair_arcs, logs, messages, odds, belief):
 
 
 @jit
-def candidates(projective_tree, single_root, use_gp, use_sib, least, arc_least, scores, mu):
+def candidates(settings, scores, mu):
     """Arcs with probability >= arc_least and pairs with mu_a mu_b >= least, as ``list_arcs`` and
-    ``list_pairs`` have them: heads, modifiers, start, pair_arcs, pair_nodes, n_gp."""
+    ``list_pairs`` have them: (heads, modifiers, start), (pair_arcs, pair_nodes, n_gp)."""
+    projective_tree, single_root, use_gp, use_sib, _, least, arc_least = settings[:7]
     n = scores.shape[0]
     heads = np.empty(n * n, np.int32)
     modifiers = np.empty(n * n, np.int32)
@@ -340,7 +341,7 @@ def candidates(projective_tree, single_root, use_gp, use_sib, least, arc_least, 
         projective_tree, single_root, use_gp, use_sib, least, mu, heads, modifiers, start, arc_at,
         bucket, True, pair_arcs, pair_nodes,
     )  # fmt: skip
-    return heads, modifiers, start, pair_arcs, pair_nodes, n_gp
+    return (heads, modifiers, start), (pair_arcs, pair_nodes, n_gp)
 
 
 @jit
@@ -475,6 +476,38 @@ def second_order(
 
 
 @jit
+def settled(settings, scores, mu, log_z, arcs, pairs, theta):
+    """The rest of Algorithm 1: keep the pairs that the objective chooses, and infer with them.
+
+    ``mu`` (N, N) and ``log_z`` are the seed's, arcs and pairs the candidates, ``theta`` (P,) their
+    weights. Pairs and weights are packed in place, ``mu`` gets the answer. Returns log Z, how many
+    grandparents and pairs are left, iterations, residual and ratio (0 without pairs), whether there
+    was a tree with the pairs' arcs, and the messages as from ``second_order``.
+    """
+    projective_tree, single_root = settings[:2]
+    objective, parameter, by_sorting, max_iters, tol, damping = settings[7:13]
+    heads, modifiers, start = arcs
+    pair_arcs, pair_nodes, n_gp = pairs
+    n_gp, n_pairs = keep_pairs(
+        objective, parameter, by_sorting, mu, heads, modifiers, pair_arcs, pair_nodes, n_gp, theta
+    )
+    if settings[4]:  # the seed was the unary factors
+        log_z = tree_seed(projective_tree, single_root, scores, mu)
+    iters = 0
+    residual = ratio = 0.0
+    found, logs, odds, messages = False, False, np.empty(0), np.empty((0, 3))
+    if n_pairs > 0 and log_z > -np.inf:
+        iters, residual, ratio, z, logs, odds, messages = second_order(
+            projective_tree, single_root, max_iters, tol, damping, scores, mu, heads, modifiers,
+            start, pair_arcs, theta, n_pairs,
+        )  # fmt: skip
+        found = z > -np.inf
+        if found:
+            log_z = z
+    return log_z, n_gp, n_pairs, iters, residual, ratio, found, (logs, odds, messages)
+
+
+@jit
 def decode(projective_tree, single_root, mu, heads):
     """The tree with the most expected correct arcs into ``heads`` i8 (N,): minimum Bayes risk."""
     n = mu.shape[0]
@@ -505,39 +538,18 @@ def infer_arrays(settings, scores, gp, sib, mu):
     grandparents, and the messages: heads and modifiers of the arcs, arcs of the pairs, theta, and
     what ``second_order`` tells. ``settings`` as for ``parse``.
     """
-    (
-        projective_tree, single_root, use_gp, use_sib, from_unary, least, arc_least, objective,
-        parameter, by_sorting, max_iters, tol, damping, limit,
-    ) = settings  # fmt: skip
+    projective_tree, single_root, _, _, from_unary = settings[:5]
     log_z = seed(from_unary, projective_tree, single_root, scores, mu)
-    odds = np.empty(0)
-    messages = np.empty((0, 3))
     if log_z == -np.inf:
-        none = np.empty(0, np.int32)
-        state = none, none, np.empty((0, 2), np.int32), odds, False, odds, messages
-        return log_z, 0, 0, 0.0, 0.0, np.empty((0, 3), np.int32), 0, state
-    arc_heads, modifiers, start, pair_arcs, pair_nodes, n_gp = candidates(
-        projective_tree, single_root, use_gp, use_sib, least, arc_least, scores, mu
-    )
+        mu[:, :] = 0.0
+    arcs, pairs = candidates(settings, scores, mu)
+    pair_arcs, pair_nodes, n_gp = pairs
     theta = np.empty(pair_arcs.shape[0])
     array_weights(gp, sib, pair_nodes, n_gp, theta)
-    n_gp, n_pairs = keep_pairs(
-        objective, parameter, by_sorting, mu, arc_heads, modifiers, pair_arcs, pair_nodes, n_gp,
-        theta,
-    )  # fmt: skip
-    if from_unary:
-        log_z = tree_seed(projective_tree, single_root, scores, mu)
-    iters = 0
-    residual = ratio = 0.0
-    logs = False
-    if n_pairs > 0 and log_z > -np.inf:
-        iters, residual, ratio, z, logs, odds, messages = second_order(
-            projective_tree, single_root, max_iters, tol, damping, scores, mu, arc_heads,
-            modifiers, start, pair_arcs, theta, n_pairs,
-        )  # fmt: skip
-        if z > -np.inf:
-            log_z = z
-    state = arc_heads, modifiers, pair_arcs[:n_pairs], theta[:n_pairs], logs, odds, messages
+    log_z, n_gp, n_pairs, iters, residual, ratio, _, (logs, odds, messages) = settled(
+        settings, scores, mu, log_z, arcs, pairs, theta
+    )
+    state = arcs[0], arcs[1], pair_arcs[:n_pairs], theta[:n_pairs], logs, odds, messages
     return log_z, theta.shape[0], iters, residual, ratio, pair_nodes[:n_pairs], n_gp, state
 
 
@@ -562,10 +574,8 @@ def parse(
     the other, unless it is empty. ``phase`` below 5 stops early, to be timed: 0 keys, 1 arc scores,
     2 the seed, 3 pairs listed and scored, 4 selection and belief propagation.
     """
-    (
-        projective_tree, single_root, use_gp, use_sib, from_unary, least, arc_least, objective,
-        parameter, by_sorting, max_iters, tol, damping, limit,
-    ) = settings  # fmt: skip
+    projective_tree, single_root, use_gp, use_sib, from_unary = settings[:5]
+    limit = settings[13]
     n_keys = templates[3][-1]
     shift = np.uint64(64 - table_bits(weights.shape[0]))
     pair_shift = np.uint64(64 - table_bits(pair_weights.shape[0]))
@@ -595,11 +605,10 @@ def parse(
         pair_nodes = np.empty((0, 3), np.int32)
         theta = np.empty(0)
         if use_gp or use_sib:
-            arc_heads, modifiers, first, pair_arcs, pair_nodes, n_gp = candidates(
-                projective_tree, single_root, use_gp, use_sib, least, arc_least, scores, mu
-            )
-            n_arcs = first[n]
-            scored = n_pairs = pair_arcs.shape[0]
+            arcs, pairs = candidates(settings, scores, mu)
+            pair_nodes, n_gp = pairs[1], pairs[2]
+            n_arcs = arcs[0].shape[0]
+            scored = pair_nodes.shape[0]
             theta = np.empty(scored)
             second_scores(
                 SCORE, templates, keys, n, n_gp, scored, pair_nodes, pair_weights, none,
@@ -607,19 +616,9 @@ def parse(
             )  # fmt: skip
             if phase < 4:
                 continue
-            n_gp, n_pairs = keep_pairs(
-                objective, parameter, by_sorting, mu, arc_heads, modifiers, pair_arcs, pair_nodes,
-                n_gp, theta,
-            )  # fmt: skip
-            if from_unary:
-                log_z[b] = tree_seed(projective_tree, single_root, scores, mu)
-            if n_pairs > 0:
-                iters, residuals[b, 0], residuals[b, 1], z, _, odds, messages = second_order(
-                    projective_tree, single_root, max_iters, tol, damping, scores, mu, arc_heads,
-                    modifiers, first, pair_arcs, theta, n_pairs,
-                )  # fmt: skip
-                if z > -np.inf:
-                    log_z[b] = z
+            log_z[b], n_gp, n_pairs, iters, residuals[b, 0], residuals[b, 1], _, _ = settled(
+                settings, scores, mu, log_z[b], arcs, pairs, theta
+            )
         counts[b, 0] = n_arcs
         counts[b, 1] = scored
         counts[b, 2] = n_pairs
@@ -668,10 +667,8 @@ def learn(
     ``totals`` f8 (6,) is added to: minus log-likelihood, words, pairs, iterations, and the least
     and largest theta seen.
     """
-    (
-        projective_tree, single_root, use_gp, use_sib, from_unary, least, arc_least, objective,
-        parameter, by_sorting, max_iters, tol, damping, limit,
-    ) = settings  # fmt: skip
+    projective_tree, single_root, _, _, from_unary = settings[:5]
+    limit = settings[13]
     n_keys = templates[3][-1]
     shift = np.uint64(64 - table_bits(weights.shape[0]))
     pair_shift = np.uint64(64 - table_bits(pair_weights.shape[0]))
@@ -690,43 +687,33 @@ def learn(
         log_z = seed(from_unary and use_pairs, projective_tree, single_root, scores, mu)
         gold_score = 0.0
         if use_pairs:
-            arc_heads, modifiers, first, pair_arcs, pair_nodes, n_gp = candidates(
-                projective_tree, single_root, use_gp, use_sib, least, arc_least, scores, mu
-            )
+            arcs, pairs = candidates(settings, scores, mu)
+            pair_arcs, pair_nodes, n_gp = pairs
             theta = np.empty(pair_arcs.shape[0])
             second_scores(
                 DROP, templates, keys, n, n_gp, theta.shape[0], pair_nodes, pair_weights,
                 pair_squares, pair_shift, seeds[k], keep, pair_rate, limit, theta,
             )  # fmt: skip
-            n_gp, n_pairs = keep_pairs(
-                objective, parameter, by_sorting, mu, arc_heads, modifiers, pair_arcs, pair_nodes,
-                n_gp, theta,
-            )  # fmt: skip
-            if from_unary:
-                log_z = tree_seed(projective_tree, single_root, scores, mu)
-            if n_pairs > 0:
-                iters, _, _, z, logs, odds, messages = second_order(
-                    projective_tree, single_root, max_iters, tol, damping, scores, mu, arc_heads,
-                    modifiers, first, pair_arcs, theta, n_pairs,
+            log_z, n_gp, n_pairs, iters, _, _, found, (logs, odds, messages) = settled(
+                settings, scores, mu, log_z, arcs, pairs, theta
+            )
+            totals[2] += n_pairs
+            totals[3] += iters
+            if found:
+                belief = np.empty(n_pairs)
+                pair_beliefs(n_pairs, pair_arcs, logs, messages, odds, belief)
+                for p in range(n_pairs):
+                    i, j, s = pair_nodes[p, 0], pair_nodes[p, 1], pair_nodes[p, 2]
+                    totals[4] = min(totals[4], theta[p])
+                    totals[5] = max(totals[5], theta[p])
+                    both = gold[lo + s - 1] == (j if p < n_gp else i)
+                    if both and gold[lo + j - 1] == i:
+                        gold_score += theta[p]
+                        belief[p] -= 1.0
+                second_scores(
+                    UPDATE, templates, keys, n, n_gp, n_pairs, pair_nodes, pair_weights,
+                    pair_squares, pair_shift, seeds[k], keep, pair_rate, limit, belief,
                 )  # fmt: skip
-                if z > -np.inf:
-                    log_z = z
-                    belief = np.empty(n_pairs)
-                    pair_beliefs(n_pairs, pair_arcs, logs, messages, odds, belief)
-                    for p in range(n_pairs):
-                        i, j, s = pair_nodes[p, 0], pair_nodes[p, 1], pair_nodes[p, 2]
-                        totals[4] = min(totals[4], theta[p])
-                        totals[5] = max(totals[5], theta[p])
-                        both = gold[lo + s - 1] == (j if p < n_gp else i)
-                        if both and gold[lo + j - 1] == i:
-                            gold_score += theta[p]
-                            belief[p] -= 1.0
-                    second_scores(
-                        UPDATE, templates, keys, n, n_gp, n_pairs, pair_nodes, pair_weights,
-                        pair_squares, pair_shift, seeds[k], keep, pair_rate, limit, belief,
-                    )  # fmt: skip
-                totals[2] += n_pairs
-                totals[3] += iters
         for m in range(1, n):
             h = gold[lo + m - 1]
             gold_score += scores[h, m]

@@ -315,7 +315,7 @@ def temper(
             a, b = lane_at[r], lane_at[r + 1]
             gain = (beta[r + 1] - beta[r]) * (energy[a] - energy[b])
             tries[r] += 1
-            if gain >= 0.0 or uniform(words) < np.exp(gain):
+            if uniform(words) < np.exp(min(gain, 0.0)):  # a draw for each: ties are no fork
                 accepted[r] += 1
                 lane_at[r], lane_at[r + 1] = b, a
                 rung[a], rung[b] = r + 1, r

@@ -22,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 
 from minfer.kernels._jit import jit
-from minfer.kernels.addresses import L, address, get, load, spread, store
-from minfer.kernels.general import exp_all, multiply, shift_to_top
+from minfer.kernels.addresses import SPAN, L, address, get, load, spread, store
+from minfer.kernels.general import exp_from_top, multiply
 
 _U0, _U1 = np.uint64(0), np.uint64(1)
 
@@ -60,8 +60,7 @@ def linear_field(log_field, off, out):
     total, few = 0.0, np.zeros(L)
     for v in range(off.shape[0] - 1):
         at, n = address(out) + 8 * off[v], off[v + 1] - off[v]
-        top, _ = shift_to_top(address(log_field) + 8 * off[v], at, n)
-        exp_all(at, n, address(few))
+        top, _, _ = exp_from_top(address(log_field) + 8 * off[v], at, n, address(few))
         total += top
     return total
 
@@ -72,8 +71,7 @@ def softmax(log_field, off, out):
     log_z, few = 0.0, np.zeros(L)
     for v in range(off.shape[0] - 1):
         at, n = address(out) + 8 * off[v], off[v + 1] - off[v]
-        top, _ = shift_to_top(address(log_field) + 8 * off[v], at, n)
-        mass = exp_all(at, n, address(few))
+        top, _, mass = exp_from_top(address(log_field) + 8 * off[v], at, n, address(few))
         log_z += top + np.log(mass)
         multiply(at, 1.0 / mass, n)
     return log_z
@@ -353,7 +351,32 @@ def refresh(net, lists, q, keep, add, drop, probs, new_keep, new, work, rows, sa
                 said[heard] = q[at + j]
                 heard += _U1
         done = 0
-        if one:  # eight values of the tables' rows at a time
+        while one and degree > _U0 and done + 4 * L <= size:  # of the tables' rows as many values
+            place, product, j = room + 8 * done, fields + 8 * (np.int64(o) + done), _U0
+            for s in range(sptr[v], sptr[v + 1]):
+                u = nbr[s]
+                end = j + np.uint64(lptr[u + 1] - lptr[u])
+                y0 = y1 = y2 = y3 = spread(0.0)
+                while j < end:
+                    a, weight = rows[j] + 8 * done, said[j]
+                    y0 = y0 + load(a) * weight
+                    y1 = y1 + load(a + SPAN) * weight
+                    y2 = y2 + load(a + 2 * SPAN) * weight
+                    y3 = y3 + load(a + 3 * SPAN) * weight
+                    j += _U1
+                place += 8 * (size + 1)
+                store(place, y0)
+                store(place + SPAN, y1)
+                store(place + 2 * SPAN, y2)
+                store(place + 3 * SPAN, y3)
+                a = room + 8 * done
+                store(a, load(product) * y0)
+                store(a + SPAN, load(product + SPAN) * y1)
+                store(a + 2 * SPAN, load(product + 2 * SPAN) * y2)
+                store(a + 3 * SPAN, load(product + 3 * SPAN) * y3)
+                product = a
+            done += 4 * L
+        if one:  # eight at a time
             while done + L <= size:
                 place = room + 8 * done
                 x, j = load(fields + 8 * (np.int64(o) + done)), _U0

@@ -11,6 +11,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from minfer.kernels import _plain
 from minfer.kernels._jit import jit
 
 LOG2E = 1.4426950408889634
@@ -23,6 +24,7 @@ SQRT_HALF = 0.7071067811865476
 TINY = 2.2250738585072014e-308
 
 
+@_plain.instead(_plain.bits_of)
 @intrinsic
 def bits_of(context, x):
     """The bits of a float64 as an int64."""
@@ -33,6 +35,7 @@ def bits_of(context, x):
     return types.int64(types.float64), codegen
 
 
+@_plain.instead(_plain.double_of)
 @intrinsic
 def double_of(context, bits):
     """The float64 with these bits."""

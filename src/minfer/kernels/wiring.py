@@ -109,7 +109,9 @@ def peel(w, slot, scope, gowner, order, asleep):
     scopes (P, 2), general slots the variables ``gowner``. Returns the length of the order and how
     many slots are left, all of them in the core.
     """
-    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
+    card, ptr, rev = w.card, w.ptr, w.rev
+    gptr, gslot, fac = w.gptr, w.gslot, w.fac
+    fslot, rho, grho = w.fslot, w.rho, w.grho
     n = card.shape[0]
     degree = np.empty(n, np.int64)
     left = fac[:, ARITY].copy()
@@ -180,38 +182,40 @@ def pair_degrees(scope, ptr):
 
 
 @jit
-def pair_slots(scope, ptr, first, taken, near, rev, slot):
+def pair_slots(scope, ptr, first, ends, rev, slot):
     """Wire a batch of pair factors: each one's two slots, and which answers which.
 
     Slots of a variable lie in two runs: first those of neighbours after it, for which e < rev[e],
     then those of neighbours before it. The nearest neighbours' are at the two ends: a sweep, which
     has just left one of them, looks there last. ``first`` is the number of the batch's first
-    factor, ``taken`` (V, 2) how many slots of the two runs have one, ``near`` (V, 2) the factors
-    at the two ends.
+    factor; ``ends`` (V, 4) has of each variable how many slots of the two runs have one, and the
+    factors at the two ends.
     """
-    for f in range(first, first + scope.shape[0]):
-        a, b = scope[f - first, 0], scope[f - first, 1]
+    one = np.uint64(1)
+    for k in range(scope.shape[0]):
+        f, a, b = np.uint64(first + k), np.uint64(scope[k, 0]), np.uint64(scope[k, 1])
         low, high = min(a, b), max(a, b)
-        begin, end = np.int64(ptr[low]), np.int64(ptr[high + 1]) - 1
-        i, j = begin + taken[low, 0], end - taken[high, 1]
+        begin, end = ptr[low], ptr[high + one] - one
+        i, j = begin + np.uint64(ends[low, 0]), end - np.uint64(ends[high, 1])
         rev[i], rev[j] = j, i
         slot[f, 0], slot[f, 1] = (i, j) if a == low else (j, i)
-        taken[low, 0] += 1
-        taken[high, 1] += 1
-        if i == begin or rev[i] < rev[begin]:  # slots are ordered as the variables they are of
-            _exchange(begin, near[low, 0], i, f, rev, slot)
-            near[low, 0] = f
-            i = begin
-        if j == end or rev[j] > rev[end]:
-            _exchange(end, near[high, 1], j, f, rev, slot)
-            near[high, 1] = f
+        ends[low, 0] += 1
+        ends[high, 1] += 1
+        if i == begin:
+            ends[low, 2] = f
+        elif rev[i] < rev[begin]:  # slots are ordered as the variables they are of
+            _exchange(begin, np.uint64(ends[low, 2]), i, f, rev, slot)
+            ends[low, 2] = f
+        if j == end:
+            ends[high, 3] = f
+        elif rev[j] > rev[end]:
+            _exchange(end, np.uint64(ends[high, 3]), j, f, rev, slot)
+            ends[high, 3] = f
 
 
-@jit
+@jit(forceinline=True)
 def _exchange(i, f, j, g, rev, slot):
     """Let factor f, which has slot i, and factor g, which has slot j, change places."""
-    if i == j:
-        return
     p, q = rev[i], rev[j]
     rev[i], rev[q] = q, i
     rev[j], rev[p] = p, j
@@ -233,12 +237,14 @@ def pair_fill(scope, values, basis, rho, slot, W, first, lean, load):
     last, odds = 0.0, 1.0  # equal weights are common, exp is not cheap
     last_a, first_a, last_b, first_b = 0.0, 1.0, 0.0, 1.0
     single = values.shape[0] == 1
+    t00 = one_a = one_b = one_w = 0.0
     for f in range(scope.shape[0]):
-        row = 0 if single else f
-        t00, t01, t10, t11 = pair_table(values, basis, row)
-        ua, ub, w = split_pair(t00, t01, t10, t11)
-        a = scope[f, 0]
-        b = scope[f, 1]
+        if f == 0 or not single:
+            t00, t01, t10, t11 = pair_table(values, basis, f)
+            one_a, one_b, one_w = split_pair(t00, t01, t10, t11)
+        ua, ub, w = one_a, one_b, one_w
+        a = np.uint64(scope[f, 0])
+        b = np.uint64(scope[f, 1])
         if t00 != 0.0 or lost != 0.0:  # conjunctions have neither this nor unary parts
             part = t00 - lost
             total = constant + part
@@ -253,8 +259,8 @@ def pair_fill(scope, values, basis, rho, slot, W, first, lean, load):
             ub /= rho[f]
         load[a] += abs(w)
         load[b] += abs(w)
-        i = slot[f, 0]
-        j = slot[f, 1]
+        i = np.uint64(slot[f, 0])
+        j = np.uint64(slot[f, 1])
         if w != last:
             last, odds = w, np.exp(w)
         W[i] = odds
@@ -319,12 +325,23 @@ def classify(card, off, field, lean, load, gptr, log_prior, cls, prior):
 
 
 @jit
-def general_slots(order, owner, position, scope, card, gslot, fslot):
-    """Rows of ``Wiring.gslot``, messages one after the other, and each place's slot."""
-    at = 0
+def general_slots(order, owner, position, scope, card, pairs, gslot, fslot):
+    """Rows of ``Wiring.gslot``, messages one after the other, and each place's slot.
+
+    ``pairs``: every factor has two variables. Then messages from later variables come first, those
+    from earlier ones after them: a sweep over many states reads one half and writes the other.
+    """
+    at, behind, one = 0, 0, np.int64(1)
+    for p in range(0, scope.shape[0] if pairs else 0, 2):
+        behind += np.int64(card[min(scope[p], scope[p + 1])])
     for g in range(order.shape[0]):
-        size = np.int64(card[scope[order[g]]])
-        gslot[g, FACTOR], gslot[g, POSITION] = owner[g], position[g]
-        gslot[g, OFFSET], gslot[g, SIZE] = at, size
-        fslot[order[g]] = g
-        at += size
+        p = order[g]
+        size = np.int64(card[scope[p]])
+        gslot[g, FACTOR], gslot[g, POSITION], gslot[g, SIZE] = owner[g], position[g], size
+        fslot[p] = g
+        if pairs and scope[p ^ one] < scope[p]:
+            gslot[g, OFFSET] = behind
+            behind += size
+        else:
+            gslot[g, OFFSET] = at
+            at += size

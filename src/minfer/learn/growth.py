@@ -206,7 +206,7 @@ def _learned(
 ) -> tuple[Fitted, FactorGraph]:
     from scipy import sparse
 
-    graph = FactorGraph.pairwise(np.zeros(x.shape[1]), edges, 0.0, "equal")
+    graph = FactorGraph.pairwise(np.zeros(x.shape[1]), edges, 0.0, feature="equal")
     instance = Instance(graph, sparse.eye_array(len(graph.weights), format="csr"), x)
     fitted = fit([instance], objective, l2=l2, start=start, **more)
     return fitted, instance.graph_at(fitted.weights)

@@ -103,7 +103,7 @@ class _Samples(Estimator):
         one = Instance(self.graph_, np.zeros((n, 1)), x)
         return -Pseudolikelihood().evaluator([one])(np.zeros(1)).value / len(x)
 
-    def sample(self, n_samples: int = 1, seed: int = 0) -> NDArray[np.int64]:
+    def sample(self, n_samples: int = 1, *, seed: int = 0) -> NDArray[np.int64]:
         """Samples of the fitted model (n, V): exact where a clique tree fits, refused elsewhere."""
         from minfer.queries.samples import sample
 
@@ -198,7 +198,7 @@ class IsingModel(_Samples):
         self.n_states_ = 2
 
     def _graph(self, n: int, pairs: NDArray[np.int32]) -> FactorGraph:
-        return FactorGraph.pairwise(np.zeros(n), pairs, 0.0, "equal")
+        return FactorGraph.pairwise(np.zeros(n), pairs, 0.0, feature="equal")
 
 
 class PottsModel(_Samples):

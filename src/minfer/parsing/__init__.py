@@ -15,9 +15,7 @@ from minfer.parsing.parser import Parser
 from minfer.parsing.trees import (
     NonProjectiveTree,
     ProjectiveTree,
-    batch_marginals,
-    nonprojective_marginals,
-    projective_marginals,
+    tree_marginals,
 )
 
 __all__ = [
@@ -30,16 +28,21 @@ __all__ = [
     "ProjectiveTree",
     "Recipe",
     "Sentence",
-    "batch_marginals",
     "bootstrap_difference",
     "chu_liu_edmonds",
     "eisner",
     "evaluate",
     "exact_grandparent",
     "marginals",
-    "nonprojective_marginals",
-    "projective_marginals",
     "read_conllu",
     "to_graph",
+    "tree_marginals",
     "write_conllu",
 ]
+
+
+def __getattr__(name: str) -> object:
+    hint = ""
+    if name in ("batch_marginals", "projective_marginals", "nonprojective_marginals"):
+        hint = ": it is tree_marginals(scores, lengths, projective=...)"
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")

@@ -13,7 +13,7 @@ from minfer.checks import check_flag
 from minfer.parsing.trees import checked_scores, no_tree
 
 
-def eisner(scores: ArrayLike, single_root: bool = True) -> NDArray[np.int64]:
+def eisner(scores: ArrayLike, *, single_root: bool = True) -> NDArray[np.int64]:
     """Heads (n+1,) of the best projective tree, -1 at 0; O(n^3).
 
     ``scores`` (n+1, n+1) [head, modifier], minus infinity where there is no arc. The same scores
@@ -32,7 +32,7 @@ def eisner(scores: ArrayLike, single_root: bool = True) -> NDArray[np.int64]:
     return heads
 
 
-def chu_liu_edmonds(scores: ArrayLike, single_root: bool = True) -> NDArray[np.int64]:
+def chu_liu_edmonds(scores: ArrayLike, *, single_root: bool = True) -> NDArray[np.int64]:
     """Heads (n+1,) of the best tree, crossing arcs or not, -1 at 0; exact for a single root too.
 
     ``scores`` as for :func:`eisner`.

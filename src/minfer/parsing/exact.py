@@ -18,7 +18,7 @@ from minfer.parsing.trees import checked_scores, no_tree
 
 
 def exact_grandparent(
-    arc_scores: ArrayLike, gp_scores: ArrayLike, single_root: bool = True
+    arc_scores: ArrayLike, gp_scores: ArrayLike, *, single_root: bool = True
 ) -> tuple[NDArray[np.float64], float]:
     """Arc probabilities (n+1, n+1) [head, modifier] and log Z.
 

@@ -82,8 +82,9 @@ def list_pairs(
     check_flag("single_root", single_root)
     from minfer.kernels.parser import candidates
 
-    heads, modifiers, _, arcs, nodes, n_gp = candidates(
-        projective, single_root, gp, sib, 0.0, 0.0, arc_scores, np.ones_like(arc_scores)
+    settings = projective, single_root, gp, sib, False, 0.0, 0.0
+    (heads, modifiers, _), (arcs, nodes, n_gp) = candidates(
+        settings, arc_scores, np.ones_like(arc_scores)
     )
     return Pairs(heads, modifiers, arcs, nodes, int(n_gp))
 

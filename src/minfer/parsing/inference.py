@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import (
+    by_name,
     check_choice,
     check_flag,
     check_number,
@@ -46,7 +47,8 @@ Reducer = MinJoint | MinSize | MinDivergence
 Seed = Literal["tree", "unary"]
 
 
-@dataclass(frozen=True)
+@by_name
+@dataclass(frozen=True, kw_only=True)
 class Inference:
     """How second-order marginals are computed.
 
@@ -95,12 +97,12 @@ class Inference:
     @classmethod
     def full(cls, max_iters: int = 10, tol: float = 1e-3, damping: float = 0.0) -> Inference:
         """Belief propagation with every pair and every arc."""
-        return cls(0.0, 0.0, None, max_iters, tol, damping)
+        return cls(least=0.0, arc_least=0.0, max_iters=max_iters, tol=tol, damping=damping)
 
     @classmethod
     def scan(cls, objective: Reducer, arc_least: float = 0.0, **settings: Any) -> Inference:
         """Look at every pair and keep what the objective chooses."""
-        return cls(0.0, arc_least, objective, **settings)
+        return cls(least=0.0, arc_least=arc_least, objective=objective, **settings)
 
     @classmethod
     def min_joint(
@@ -110,7 +112,7 @@ class Inference:
         """Keep the pairs whose gain reaches ``factor_cost``, and look at no other if it can be
         avoided: all weights lie between ``theta_low`` and ``theta_high``."""
         least = min(least_mean(factor_cost, theta_low, theta_high) * (1 - _MARGIN), 2.0)
-        return cls(least, arc_least, MinJoint(factor_cost), **settings)
+        return cls(least=least, arc_least=arc_least, objective=MinJoint(factor_cost), **settings)
 
     def packed(
         self, projective: bool, single_root: bool, gp: bool, sib: bool, limit: float = 30.0,

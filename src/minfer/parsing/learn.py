@@ -61,7 +61,7 @@ _AFRESH = "remove it to start afresh"
 ROOT = "root"  # the relation that UD keeps for the root's child
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
     """How a parser is trained.
 

@@ -216,6 +216,7 @@ class Parser:
         self,
         sentences: Iterable[Input],
         tags: str | None = None,
+        *,
         inference: Inference | None = None,
         marginals: bool = False,
     ) -> Iterator[Sentence]:
@@ -230,12 +231,15 @@ class Parser:
             (``Head2``, ``Head2Prob``) and, at the root word, the tree's (``TreeProb``)
         """
         for part in _batches(sentences):
-            yield from self.sentences(part, self.parse_batch(part, tags, inference), marginals)
+            yield from self.sentences(
+                part, self.parse_batch(part, tags, inference=inference), marginals=marginals
+            )
 
     def parse_batch(
         self,
         sentences: Sequence[Sentence] | Encoded,
         tags: str | None = None,
+        *,
         inference: Inference | None = None,
         all_marginals: bool = False,
         phase: int = 6,
@@ -253,7 +257,7 @@ class Parser:
         check_type(inference, Inference, "inference must be an Inference or None")
         if not isinstance(sentences, Encoded):
             for sentence in sentences:
-                self.check(sentence, tags, inference)
+                self.check(sentence, tags, inference=inference)
         data, classes = self._encoded(sentences, tags)
         n, size = len(data.words), np.diff(data.start) + 1
         heads, second = np.zeros((2, n), dtype=np.int32)
@@ -282,7 +286,7 @@ class Parser:
         )  # fmt: skip
 
     def check(
-        self, sentence: Sentence, tags: str | None = None, inference: Inference | None = None
+        self, sentence: Sentence, tags: str | None = None, *, inference: Inference | None = None
     ) -> None:
         """Raise RefusedError if a sentence is too long, ModelError if it lacks tags it needs."""
         n, s = len(sentence), self.model.settings
@@ -304,8 +308,8 @@ class Parser:
         self,
         sentences: Iterable[Input],
         tags: str | None = None,
-        inference: Inference | None = None,
         *,
+        inference: Inference | None = None,
         calibrated: bool = True,
     ) -> Iterator[ArcMarginals]:
         """Probabilities of all arcs of each sentence; parameters as in :meth:`parse`.
@@ -315,7 +319,7 @@ class Parser:
         """
         inference, temper = inference or Inference(), self.model.settings.temper
         for part in _batches(sentences):
-            batch = self.parse_batch(part, tags, inference, all_marginals=True)
+            batch = self.parse_batch(part, tags, inference=inference, all_marginals=True)
             at = 0
             for b, (lo, hi) in enumerate(zip(batch.data.start, batch.data.start[1:])):
                 size = int(hi - lo) + 1
@@ -335,7 +339,7 @@ class Parser:
         from minfer.kernels import features as k
 
         sentence, s = _sentence(sentence), self.model.settings
-        self.check(sentence, tags, Inference.full())
+        self.check(sentence, tags, inference=Inference.full())
         data, _ = self._encoded([sentence], tags or s.tags)
         size = len(data.words) + 1
         bounds, none = self._templates[3], np.zeros(0, np.float32)
@@ -403,7 +407,7 @@ class Parser:
         return retagged(data, self._encoder, self.model.classes, classes), classes
 
     def sentences(
-        self, sentences: Sequence[Sentence], batch: Batch, marginals: bool = False
+        self, sentences: Sequence[Sentence], batch: Batch, *, marginals: bool = False
     ) -> Iterator[Sentence]:
         """The sentences of a batch with their parses; MISC as in :meth:`parse`."""
         relations = _names(self.model.relations, batch.labels)

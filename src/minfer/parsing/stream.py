@@ -190,7 +190,7 @@ class Worker:
         else:
             sentence = parse_block(block, job.source, job.dialect, heads=False)
         try:
-            self.parser.check(sentence, job.tags, job.inference)
+            self.parser.check(sentence, job.tags, inference=job.inference)
             if job.marginals:
                 sentence.check_room()
         except MinferError as error:
@@ -215,8 +215,8 @@ def parse_part(worker: Worker, blocks: list[Block]) -> Part:
                 raise
             problems.append(str(error))
             texts.append(block.data + b"\n\n" if job.layout == "conll" else b"")
-    batch = parser.parse_batch(sentences, job.tags, job.inference)
-    for place, sentence in zip(places, parser.sentences(sentences, batch, job.marginals)):
+    batch = parser.parse_batch(sentences, job.tags, inference=job.inference)
+    for place, sentence in zip(places, parser.sentences(sentences, batch, marginals=job.marginals)):
         texts[place] = f"{sentence}\n\n".encode()
     return Part(b"".join(texts), _totals(parser, batch, job, len(problems)), problems)
 

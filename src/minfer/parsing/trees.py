@@ -14,8 +14,7 @@ where b runs over the rivals of a, the other arcs into the same word: a tree has
 terms are positive, so messages are exact to rounding however close to 0 or 1 an arc is, and a zero
 or forced arc is only a special weight. ``minfer.kernels.trees`` says how Z and D are computed.
 
-:func:`projective_marginals` and :func:`nonprojective_marginals` answer for one sentence directly,
-:func:`batch_marginals` for many.
+:func:`tree_marginals` answers directly, for one sentence or many.
 """
 
 from __future__ import annotations
@@ -197,50 +196,51 @@ class NonProjectiveTree(Tree):
     projective = False
 
 
-def projective_marginals(
-    scores: ArrayLike, single_root: bool = True
-) -> tuple[NDArray[np.float64], float]:
-    """Arc probabilities and log Z of projective trees, P(tree) = exp(sum of its scores) / Z.
-
-    ``scores`` (n+1, n+1) [head, modifier], minus infinity where there is no arc; the diagonal and
-    column 0 are not read. The probabilities have the same shape; those into a word sum to one.
-    """
-    return _marginals(scores, single_root, True)
-
-
-def nonprojective_marginals(
-    scores: ArrayLike, single_root: bool = True
-) -> tuple[NDArray[np.float64], float]:
-    """The same as :func:`projective_marginals` over all trees, crossing arcs or not."""
-    return _marginals(scores, single_root, False)
-
-
-def batch_marginals(
+def tree_marginals(
     scores: ArrayLike,
     lengths: ArrayLike | None = None,
+    *,
     projective: bool = True,
     single_root: bool = True,
-) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Arc probabilities (B, N, N) and log Z (B,) of B sentences in one call.
+) -> tuple[NDArray[Any], Any]:
+    """Arc probabilities and log Z of all trees, P(tree) = exp(sum of its scores) / Z.
 
     Parameters
     ----------
-    scores : float array (B, N, N)
-        As for :func:`projective_marginals`, sentence b in its first ``lengths[b] + 1`` rows and
-        columns; what lies beyond is not read, and its probabilities are 0. Scores in float32 give
-        probabilities in float32, good to about 1e-5; all others float64, good to about 1e-11. An
+    scores : float array (N, N), or (B, N, N) for B sentences in one call
+        [head, modifier] of N - 1 words and the root, 0; the diagonal and column 0 are not read. An
         arc that cannot be has minus infinity; -1e9 will do, but digits are lost if every tree needs
         such an arc.
     lengths : int array (B,), optional
-        Words of each sentence; by default all have N - 1.
+        Words of each sentence of a batch; by default all have N - 1. Sentence b is in its first
+        ``lengths[b] + 1`` rows and columns; what lies beyond is not read, and its probabilities
+        are 0.
     projective : bool
+        Only trees without crossing arcs.
     single_root : bool
+        Only trees with one child of the root.
+
+    Returns
+    -------
+    The probabilities, in the shape of the scores, those into a word summing to one; and log Z, a
+    float, or an array (B,). A batch in float32 gives probabilities in float32, good to about 1e-5;
+    all others float64, good to about 1e-11.
     """
+    if real_numbers(scores, "arc scores").ndim == 2:
+        if lengths is not None:
+            raise ModelError("lengths are of a batch: give scores of shape (B, N, N)")
+        return _marginals(scores, single_root, projective)
+    return _batch_marginals(scores, lengths, projective, single_root)
+
+
+def _batch_marginals(
+    scores: ArrayLike, lengths: ArrayLike | None, projective: bool, single_root: bool
+) -> tuple[NDArray[Any], NDArray[np.float64]]:
     given = real_numbers(scores, "arc scores")
     clean = np.ascontiguousarray(given, np.float32 if given.dtype == np.float32 else np.float64)
     if clean.ndim != 3 or clean.shape[1] != clean.shape[2] or clean.shape[1] < 2:
         raise ModelError(
-            f"arc scores of a batch must have shape (B, N, N) with N >= 2, not {clean.shape}"
+            f"arc scores must have shape (N, N) or (B, N, N) with N >= 2, not {clean.shape}"
         )
     if not clean.flags.writeable:  # compiled code would take it for another type
         clean = clean.copy()

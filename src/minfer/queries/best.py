@@ -231,8 +231,8 @@ class Best:
 def mpe(
     model: FactorGraph,
     evidence: Evidence | None = None,
-    k: int = 1,
     *,
+    k: int = 1,
     variables: Sequence[int | str] | None = None,
     time_limit: float | None = None,
     gap: float = 0.0,

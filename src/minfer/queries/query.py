@@ -39,7 +39,7 @@ from minfer.solvers.exact import Exact
 from minfer.states import Probabilities, is_plain_number
 from minfer.words import visible
 
-_EXACTLY = repr(Exact())
+_EXACTLY = Exact()
 #: Plans kept for each model, and cells of all of them: some 30 bytes each.
 MOST_PLANS = 64
 MOST_CELLS = 2.0**24

@@ -87,8 +87,8 @@ def sample(
     model: FactorGraph,
     n: int,
     evidence: Evidence | None = None,
-    seed: int = 0,
     *,
+    seed: int = 0,
     max_gib: float = 4.0,
 ) -> Samples:
     """Independent samples of P(all variables | evidence), exactly distributed.

@@ -54,7 +54,9 @@ from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ModelError, RefusedError
 from minfer.factors import Tables, n_entries
 from minfer.graph import FactorGraph, check_graph
+from minfer.notebook import Face, Faced
 from minfer.solvers.clique_passes import pass_messages
+from minfer.words import upwards
 
 #: Cells of all cliques together that a certificate may visit: about a second.
 MAX_CELLS = 1 << 26
@@ -66,6 +68,10 @@ _TINY = 1e-300
 _DEEP = 800.0
 
 
+#: Ignored factors; with more a bound takes long and says nothing.
+MOST_BOUNDED = 50_000
+
+
 class Dropped(NamedTuple):
     """Dropped factors of one shape: n log-tables, or one for all, over A variables each."""
 
@@ -74,8 +80,8 @@ class Dropped(NamedTuple):
     shape: tuple[int, ...]  # (S_1, ..., S_A)
 
 
-@dataclass(frozen=True, eq=False)
-class Certificate:
+@dataclass(frozen=True, eq=False, repr=False)
+class Certificate(Faced):
     """What is certain about F from exact inference in its part H.
 
     Attributes
@@ -117,6 +123,22 @@ class Certificate:
         if self.log_z is None or self.expectation is None:
             return None
         return self.log_z + self.expectation
+
+    def face(self) -> Face:
+        """The bound, and what else is certain."""
+        conclusion = f"no bound: {self.reason}"
+        if self.bound is not None:
+            conclusion = f"D(p_H || p_F) is at most {upwards(self.bound)} nats"
+        known = (
+            ("bound on D(p_H || p_F)", self.bound),
+            ("the same of Riedel & Smith", self.loose),
+            ("log Z of the reduced model", self.log_z),
+            ("log Z of the full model, at least", self.log_z_lower),
+            ("log Z of the full model, at most", self.log_z_upper),
+            ("dropped factors bounded without their joint", self.n_enveloped or None),
+        )
+        rows = [(name, value) for name, value in known if value is not None]
+        return Face(conclusion, ("certain", "value"), rows)
 
 
 def feature_bound(mu: ArrayLike, theta: ArrayLike, loose: bool = False) -> float:

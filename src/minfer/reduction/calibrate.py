@@ -19,8 +19,10 @@ from minfer.checks import check_number
 from minfer.errors import SettingsError
 from minfer.graph import FactorGraph
 from minfer.reduction import seeds
-from minfer.reduction.infer import Seed, checked_score, infer
+from minfer.reduction.infer import PAPER, infer
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize, Objective
+from minfer.reduction.recipes import AnyRecipe, Paper, takes_recipe
+from minfer.reduction.steps import Seed
 from minfer.solvers.base import Solver
 from minfer.solvers.bp import BeliefPropagation
 
@@ -31,6 +33,7 @@ Counts = tuple[int, ...]
 T = TypeVar("T", MinSize, MinDivergence, MinJoint)
 
 
+@takes_recipe
 def calibrate(
     objective: type[T],
     graphs: Iterable[FactorGraph],
@@ -38,8 +41,8 @@ def calibrate(
     kept: float | None = None,
     error: float | None = None,
     solver: Solver | None = None,
+    recipe: AnyRecipe = PAPER,
     seed: Seed = seeds.unary_and_globals,
-    **options: Any,
 ) -> T:
     """The objective whose parameter keeps a share, or an error, over a collection of graphs.
 
@@ -56,8 +59,8 @@ def calibrate(
         graph; the error of the result was measured to be within the target.
     solver : any solver, BeliefPropagation by default
     seed : a function of a graph that returns a bool array (F,)
-    **options
-        ``compensate``, ``refreshes``, ``damping``, ``score``: as for :func:`minfer.infer`.
+    recipe : Paper, Compensated or Iterated
+        As for :func:`minfer.infer`.
 
     Examples
     --------
@@ -80,12 +83,9 @@ def calibrate(
         check_number("calibrate: error", error, 0.0, infinite=True)
     if isinstance(graphs, FactorGraph) or not np.iterable(graphs):
         raise SettingsError("calibrate: graphs is a collection; put the one graph into a list")
-    for name in ("costs", "source"):
-        if name in options:
-            raise SettingsError(f"calibrate: {name} belongs to one model, not to a collection")
     solver = BeliefPropagation() if solver is None else solver
     graphs = list(graphs)
-    scores = [_scores(g, solver, seed, options) for g in graphs]
+    scores = [_scores(g, solver, seed, recipe) for g in graphs]
     if not any(np.isfinite(s).any() for s in scores):
         raise SettingsError("calibrate: no graph has a factor to choose: all are seed or forced")
     ladder = _Ladder(objective, scores)
@@ -94,18 +94,18 @@ def calibrate(
     full = [solver(g).probs for g in graphs]
 
     def measured(choice: Objective) -> float:
-        answers = (infer(g, choice, solver, seed, **options) for g in graphs)
+        answers = (infer(g, choice, solver, seed=seed, recipe=recipe) for g in graphs)
         return float(np.mean([np.abs(a.marginals.probs - f).mean() for a, f in zip(answers, full)]))
 
     return cast(T, ladder.last_within(cast(float, error), measured))
 
 
 def _scores(
-    graph: FactorGraph, solver: Solver, seed: Seed, options: dict[str, Any]
+    graph: FactorGraph, solver: Solver, seed: Seed, recipe: AnyRecipe
 ) -> NDArray[np.float64]:
     """Scores (F,) as the objective will see them, from one inference in the seed."""
-    score = checked_score(options.get("score"), bool(options.get("compensate")))
-    return infer(graph, MinJoint(np.inf), solver, seed, score=score).gains
+    plain = Paper(score=recipe.score_kind)
+    return infer(graph, MinJoint(np.inf), solver, seed=seed, recipe=plain).scores
 
 
 class _Ladder:

@@ -18,9 +18,9 @@ from minfer.graph import FactorGraph
 from minfer.reduction import seeds
 from minfer.reduction.compensation import compensate as compensation_of
 from minfer.reduction.gains import rows_of
-from minfer.reduction.infer import Clock, Seed, edge_weights, seed_mask, with_edge_weights
 from minfer.reduction.objectives import Objective
 from minfer.reduction.result import Result
+from minfer.reduction.steps import Clock, Seed, edge_weights, seed_mask, with_edge_weights
 from minfer.solvers.base import Marginals, Solver
 
 _PASSES = 5  # of the deleted factors' messages towards those of the full model
@@ -66,7 +66,7 @@ def delete(
     clock = Clock()
     mask = seed_mask(model, seed)
     costs = deletion_costs(model, full, mask)
-    clock.lap("gains")
+    clock.lap("scores")
     keep = objective(costs)
     clock.lap("select")
     part, left = model.keep(keep), None

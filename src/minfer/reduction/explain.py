@@ -23,15 +23,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_type, check_whole
-from minfer.errors import SettingsError
+from minfer.errors import SettingsError, renamed
 from minfer.factors import FactorGroup
 from minfer.graph import FactorGraph
+from minfer.notebook import card
 from minfer.reduction.gains import rows_of
 from minfer.reduction.result import Result
 from minfer.solvers.base import Marginals
@@ -53,7 +54,7 @@ class Effect(NamedTuple):
     seed: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """Why one variable's marginal is what it is: the factors with the largest effects.
 
@@ -70,7 +71,8 @@ class Explanation:
         What ignored factors did by the part they left behind, if they were compensated.
     n_kept, n_ignored, n_global : int
         All factors of the variable; global ones are not explained.
-    score : str
+    score_kind : str
+        As in the result.
     state_name : str
         The name of ``state``.
     """
@@ -85,8 +87,11 @@ class Explanation:
     n_kept: int
     n_ignored: int
     n_global: int
-    score: str
+    score_kind: str
     state_name: str = ""
+
+    if not TYPE_CHECKING:
+        __getattr__ = renamed(score="score_kind")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values, ready for JSON; infinite scores become None."""
@@ -96,7 +101,7 @@ class Explanation:
             "state_name": self.state_name or str(self.state),
             "probability": self.probability,
             "seed_probability": self.seed_probability,
-            "score": self.score,
+            "score": self.score_kind,
             "n_kept": self.n_kept,
             "n_ignored": self.n_ignored,
             "n_global": self.n_global,
@@ -120,11 +125,24 @@ class Explanation:
             ("ignored factors that could still move it (estimates)", self.ignored, self.n_ignored),
         ):
             lines.append(f"{title}, {len(rows)} of {n:,}:" if n else f"{title}: none")
-            lines += [f"  {_line(e, self.score)}" for e in rows]
+            lines += [f"  {_line(e, self.score_kind)}" for e in rows]
         return "\n".join(lines)
 
+    def __repr__(self) -> str:
+        return f"Explanation({str(self).partition(chr(10))[0]})"
 
-def explain(result: Result, variable: int | str, top: int = 10) -> Explanation:
+    def _repr_html_(self) -> str:
+        first = str(self).partition("\n")[0]
+        parts = (("kept", self.kept), ("left behind", self.left), ("ignored", self.ignored))
+        rows = [
+            (word, e.factor, ", ".join(e.others), f"{e.effect:+.4f}", _why(e, self.score_kind))
+            for word, effects in parts
+            for e in effects
+        ]
+        return card("Explanation", first, ("", "factor", "with", "moves it by", ""), rows)
+
+
+def explain(result: Result, variable: int | str, *, top: int = 10) -> Explanation:
     """The kept factors that moved a variable most, and the ignored ones that could still.
 
     Parameters
@@ -183,7 +201,7 @@ def explain(result: Result, variable: int | str, top: int = 10) -> Explanation:
         n_global=sum(
             int((g._scope == v).any(axis=1).sum()) for g in model.groups if g.form == "messages"
         ),
-        score=result.score,
+        score_kind=result.score_kind,
         state_name=model.states(v)[state],
     )
 
@@ -202,7 +220,7 @@ def _effect(result: Result, v: int, factor: int, effect: float) -> Effect:
     model, full = result.model, result.untouched
     others = tuple(model.name(int(b)) for b in model.scope(factor) if b != v)
     number = factor if full is None else int(full.ids[factor])
-    return Effect(number, others, effect, float(result.gains[factor]), bool(result.seed[factor]))
+    return Effect(number, others, effect, float(result.scores[factor]), bool(result.seed[factor]))
 
 
 def _plain(effect: Effect) -> dict[str, Any]:
@@ -210,14 +228,18 @@ def _plain(effect: Effect) -> dict[str, Any]:
     return {**effect._asdict(), "others": list(effect.others), "score": score}
 
 
-def _line(e: Effect, score: str) -> str:
+def _line(e: Effect, kind: str) -> str:
     others = f"with {', '.join(map(visible, e.others))}" if e.others else "alone"
-    why = f"{'score' if score == 'gain' else score} {e.score:.3g}"
+    return f"factor {e.factor} {others}: {e.effect:+.4f}, {_why(e, kind)}"
+
+
+def _why(e: Effect, kind: str) -> str:
+    """Why it was kept or ignored."""
     if e.seed:
-        why = "seed"
-    elif not isfinite(e.score):
-        why = "must be kept"
-    return f"factor {e.factor} {others}: {e.effect:+.4f}, {why}"
+        return "seed"
+    if not isfinite(e.score):
+        return "must be kept"
+    return f"{'score' if kind == 'gain' else kind} {e.score:.3g}"
 
 
 # ------------------------------------------------------------------ factors of one variable
@@ -333,7 +355,7 @@ class Share(NamedTuple):
         return self.kept / self.factors if self.factors else 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ModelExplanation:
     """Where the kept factors of a model lie; the seed's own are not counted.
 
@@ -372,8 +394,17 @@ class ModelExplanation:
             ]
         return "\n".join(lines)
 
+    def __repr__(self) -> str:
+        kept, factors = (sum(getattr(s, of) for s in self.by_kind) for of in ("kept", "factors"))
+        return f"ModelExplanation({kept:,} of {factors:,} factors outside the seed kept)"
 
-def explain_model(result: Result, top: int = 10) -> ModelExplanation:
+    def _repr_html_(self) -> str:
+        parts = (("certainty", self.by_certainty), ("kind", self.by_kind), ("at", self.variables))
+        rows = [(by, s.what, s.kept, s.factors) for by, shares in parts for s in shares]
+        return card("ModelExplanation", repr(self)[17:-1], ("by", "", "kept", "factors"), rows)
+
+
+def explain_model(result: Result, *, top: int = 10) -> ModelExplanation:
     """Where the kept factors lie: by certainty of the seed, by kind, and at which variables."""
     _check(result, top)
     model = result.model

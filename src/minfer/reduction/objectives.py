@@ -31,7 +31,7 @@ from typing import Protocol, TypeGuard, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import bool_mask, check_number, check_whole, real_numbers
+from minfer.checks import bool_mask, by_name, check_number, check_whole, real_numbers
 from minfer.errors import SettingsError
 
 Mask = NDArray[np.bool_]
@@ -171,7 +171,8 @@ class MinJoint:
         return float(np.abs(gains[wrong] - price[wrong]).sum())
 
 
-@dataclass(frozen=True)
+@by_name
+@dataclass(frozen=True, kw_only=True)
 class Budget:
     """Several limits at once: factors are added, the largest gains first, until one is reached.
 

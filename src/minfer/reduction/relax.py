@@ -19,49 +19,42 @@ from typing import Any
 
 import numpy as np
 
-from minfer.checks import check_flag, check_number, check_seconds, check_whole, told
+from minfer.checks import told
 from minfer.errors import RefusedError, SettingsError
 from minfer.graph import FactorGraph
 from minfer.reduction import seeds
 from minfer.reduction.compensation import Compensation
 from minfer.reduction.compensation import compensate as compensation_of
 from minfer.reduction.gains import factor_scores
-from minfer.reduction.infer import (
-    DAMPING,
+from minfer.reduction.objectives import MinDivergence, Objective
+from minfer.reduction.recipes import Iterated, check_recipe, takes_recipe
+from minfer.reduction.result import OUT_OF_TIME, Result, Step
+from minfer.reduction.steps import (
     Clock,
     Damper,
     Seed,
     check_callable,
     check_certify,
-    checked_score,
     edge_weights,
     inner,
     seed_mask,
     with_edge_weights,
 )
-from minfer.reduction.objectives import MinDivergence, Objective
-from minfer.reduction.result import OUT_OF_TIME, Result, Step
 from minfer.solvers.base import Solver, Status
 from minfer.solvers.bp import BeliefPropagation
 
-#: Mean change of the marginals in a round at which an iterated answer is said to stand still.
-STILL = 1e-4
+ITERATED = Iterated()
 _SPREAD = 4  # rounds over which a budget of factors is spent, so that re-scoring has a say
 
 
+@takes_recipe
 def relax(
     model: FactorGraph,
     objective: Objective,
     solver: Solver | None = None,
-    seed: Seed = seeds.unary_and_globals,
     *,
-    compensate: bool = True,
-    rounds: int = 20,
-    damping: float = DAMPING,
-    score: str | None = None,
-    time_limit: float | None = None,
-    max_error: float = STILL,
-    max_bound: float | None = None,
+    recipe: Iterated = ITERATED,
+    seed: Seed = seeds.unary_and_globals,
     on_step: Callable[[Step], Any] | None = None,
     certify: float | None = None,
 ) -> Result:
@@ -69,20 +62,14 @@ def relax(
 
     Parameters
     ----------
-    model, objective, solver, seed, compensate, damping, score
+    model, objective, solver, seed
         As for :func:`minfer.infer`. ``max_factors`` of the objective is for all rounds together.
-    rounds : int
-        Inferences after the seed's, at most.
-    time_limit : float, optional
-        Seconds for everything. A solver with a ``time_limit`` of its own is held to what is left.
-    max_error : float
-        Stop when a round that adds nothing changes the marginals by less than this on average.
-    max_bound : float, optional
-        Stop when the rigorous bound on D(p_H || p_F) is within this; computed in every round.
+    recipe : Iterated
+        Rounds and limits.
     on_step : function of a Step, optional
         Called after every round.
     certify : float, optional
-        As for :func:`minfer.infer`: seconds, beside those of ``time_limit``.
+        As for :func:`minfer.infer`: seconds, beside those of the recipe's time limit.
 
     Examples
     --------
@@ -93,17 +80,12 @@ def relax(
     >>> result.stopped
     'the answer stands still'
     """
-    check_flag("compensate", compensate)
-    check_whole("rounds", rounds, 1)
-    check_number("damping", damping, 0.0, below=1.0, what="in [0, 1)")
-    check_seconds("time_limit", time_limit)
+    check_recipe(recipe, Iterated)
     check_certify(certify)
-    check_number("max_error", max_error, 0.0, infinite=True)
-    if max_bound is not None:
-        check_number("max_bound", max_bound, 0.0, infinite=True)
     solver = BeliefPropagation() if solver is None else solver
     check_callable(objective, solver)
-    score = checked_score(score, compensate)
+    score, rounds, compensate = recipe.score_kind, recipe.rounds, recipe.compensate
+    time_limit, max_error, max_bound = recipe.time_limit, recipe.max_error, recipe.max_bound
     if on_step is not None and not callable(on_step):
         raise SettingsError(f"on_step must be a function of a Step, not {told(on_step)}")
     clock, began = Clock(), time.perf_counter()
@@ -112,14 +94,14 @@ def relax(
     clock.lap("seed")
     keep, answer, gains = mask.copy(), start, np.full(model.n_factors, np.inf)
     left: Compensation | None = None
-    part, damper = model, Damper(damping)
+    part, damper = model, Damper(recipe.damping)
     trace: list[Step] = []
     stopped, previous = "the rounds are used up", time.perf_counter()
     settled = False
     for r in range(rounds):
         scores = factor_scores(model, answer, keep, score)
         gains[~keep] = scores[~keep]
-        clock.lap("gains")
+        clock.lap("scores")
         added = int((keep & ~mask & np.isfinite(gains)).sum())
         picked = _this_round(objective, added, max(1, min(_SPREAD, rounds) - r))(scores)
         if time_limit is not None:

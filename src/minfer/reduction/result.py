@@ -5,9 +5,9 @@ full model lie, if they were asked for), ``interval`` (no probability of the ans
 ``bound`` (an upper bound on D(p_H || p_F)) and ``log_z_bounds`` on log Z_F; None where they cannot
 be had. They are computed from the model and what was kept of it, and take nothing on trust from a
 solver. *Estimates*: ``divergence`` (the surrogate D1 = sum of the ignored factors' scores) and
-``error_estimate`` (how far the ignored factors' messages would still move the marginals). ``bound``
-and the estimates are about leaving out alone: a solver that is not exact on H adds its own error.
-The intervals judge the answer as it is, whoever made it. ``values.outside_estimate`` and
+``mean_error_estimate`` (how far the ignored factors' messages would still move the marginals).
+``bound`` and the estimates are about leaving out alone: a solver that is not exact on H adds its
+own error. The intervals judge the answer as it is, whoever made it. ``values.outside_estimate`` and
 ``values.outside_bound`` say the same two things of values that were left out.
 """
 
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import RefusedError
+from minfer.errors import RefusedError, renamed
 from minfer.graph import FactorGraph
 from minfer.notebook import card
 from minfer.reduction.bound import (
@@ -90,12 +90,12 @@ class Result:
     keep : bool array (F,)
         Factors of H, a mask over ``model``; ``kept`` are their numbers.
     seed : bool array (F,)
-    gains : float array (F,)
+    scores : float array (F,)
         Infinite on the seed and on factors that must be kept; NaN where none was asked for.
-    score : "gain", "residual" or "reverse"
-        What ``gains`` are; thresholds for one do not compare with another's.
+    score_kind : "gain", "residual" or "reverse"
+        What ``scores`` are; thresholds for one do not compare with another's.
     timings : dict
-        Wall-clock seconds of seed, gains, select, compensate, infer.
+        Wall-clock seconds of seed, scores, select, compensate, infer.
     compensation : Compensation or None
     trace : tuple of Step
         Of iterated inference: time, size, surrogate, change, and bound where asked for.
@@ -115,6 +115,8 @@ class Result:
     values : ValueLists or None
         Which values were kept, how many variables are *estimated* to be outside, and a rigorous
         bound on that where there is a proof; None unless ``values=`` asked for lists.
+    no_certificate : str
+        Why no certificate is to be computed; empty if it may be.
     """
 
     model: FactorGraph
@@ -122,8 +124,8 @@ class Result:
     seed_marginals: Marginals
     keep: NDArray[np.bool_]
     seed: NDArray[np.bool_]
-    gains: NDArray[np.float64]
-    score: str
+    scores: NDArray[np.float64]
+    score_kind: str
     timings: Mapping[str, float]
     compensation: Compensation | None = None
     trace: tuple[Step, ...] = ()
@@ -134,6 +136,12 @@ class Result:
     settled: bool = True
     intervals: Intervals | None = None
     values: ValueLists | None = None
+    no_certificate: str = ""
+
+    if not TYPE_CHECKING:
+        __getattr__ = renamed(
+            gains="scores", score="score_kind", error_estimate="mean_error_estimate"
+        )
 
     # ------------------------------------------------------------------ what was kept
 
@@ -160,7 +168,7 @@ class Result:
     @property
     def n_forced(self) -> int:
         """Factors outside the seed with an infinite score: kept whatever the objective."""
-        return int((np.isinf(self.gains) & ~self.seed).sum())
+        return int((np.isinf(self.scores) & ~self.seed).sum())
 
     @property
     def n_added(self) -> int:
@@ -205,7 +213,7 @@ class Result:
     @property
     def advice(self) -> str:
         """What to do about the answer, in a sentence; empty where nothing needs doing."""
-        if self.forced_share > 0.5 and self.score != "reverse":
+        if self.forced_share > 0.5 and self.score_kind != "reverse":
             return (
                 f"{self.forced_share:.0%} of the factors have zeros where the seed has mass and "
                 "must be kept: score='reverse' ranks them too, without a finite divergence"
@@ -235,8 +243,8 @@ class Result:
     @cached_property
     def divergence_interval(self) -> tuple[float, float]:
         """The surrogate between its least and largest value: one number if all were scored."""
-        scores = self.gains
-        if self.score == "reverse":
+        scores = self.scores
+        if self.score_kind == "reverse":
             scores = factor_scores(self.model, self.seed_marginals, self.keep)
         low = float(scores[~self.keep].sum())
         return low, low + (float(self.untouched.most) if self.untouched else 0.0)
@@ -280,7 +288,7 @@ class Result:
         return np.hypot(np.maximum.reduceat(np.abs(moved - p), first), spread)
 
     @property
-    def error_estimate(self) -> float:
+    def mean_error_estimate(self) -> float:
         """Mean of :attr:`error_estimates`; NaN where there is no telling: :attr:`no_estimate`."""
         if self.no_estimate:
             return math.nan
@@ -314,7 +322,13 @@ class Result:
 
         From the model itself: what the solver said of H does not enter.
         """
+        if self.no_certificate:
+            return Certificate(reason=self.no_certificate)
         return certificate(self.reduced, self._dropped())
+
+    def unbounded(self, reason: str) -> Result:
+        """This answer without a certificate, where computing one would be out of place."""
+        return replace(self, no_certificate=reason)
 
     @property
     def bound(self) -> float | None:
@@ -476,11 +490,11 @@ class Result:
                 "ignored": self.n_ignored,
                 "untouched": self.n_untouched,
                 "kept_share": self.kept_share,
-                "score": self.score,
+                "score": self.score_kind,
                 "compensated": self.compensation is not None,
                 "divergence_estimate": [finite_or_none(low), finite_or_none(high)],
                 "divergence_is_infinite": math.isinf(high),
-                "error_estimate": finite_or_none(self.error_estimate),
+                "mean_error_estimate": finite_or_none(self.mean_error_estimate),
                 "no_estimate": self.no_estimate,
                 "bound": finite_or_none(self.bound),
                 "interval": self.interval,
@@ -527,7 +541,7 @@ class Result:
             ("divergence (estimate)", high if low == high else f"{low:.4g} to {high:.4g}"),
             (
                 "mean error of leaving out (estimate)",
-                f"none: {self.no_estimate}" if self.no_estimate else self.error_estimate,
+                f"none: {self.no_estimate}" if self.no_estimate else self.mean_error_estimate,
             ),
             ("log Z of the reduced model", self.log_z),
             ("seconds", self.seconds),

@@ -27,19 +27,22 @@ from numpy.typing import NDArray
 from minfer.checks import check_choice, check_number, check_type, check_whole
 from minfer.errors import ModelError
 from minfer.graph import FactorGraph, check_graph
+from minfer.notebook import Face, Faced, Right
 from minfer.reduction import seeds
-from minfer.reduction.infer import REFRESHES, Seed, infer, seed_mask
+from minfer.reduction.infer import infer
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize, Objective
+from minfer.reduction.recipes import AnyRecipe, Compensated, Paper, check_recipe
+from minfer.reduction.steps import Seed, seed_mask
 from minfer.solvers.auto import Auto
 from minfer.solvers.base import Marginals, Solver, Status
 from minfer.solvers.bp import BeliefPropagation
-from minfer.words import counted
+from minfer.words import counted, duration
 
-#: Settings of :func:`minfer.infer`: the paper's method and ours.
-METHODS: dict[str, dict[str, Any]] = {
-    "paper": {},
-    "compensated": {"compensate": True},
-    "refreshed": {"compensate": True, "refreshes": REFRESHES},
+#: The paper's method and ours.
+METHODS: dict[str, AnyRecipe] = {
+    "paper": Paper(),
+    "compensated": Compensated(refreshes=0),
+    "refreshed": Compensated(),
 }
 
 #: Values swept by default: shares of the factors, factor costs, shares of the seed's divergence.
@@ -99,9 +102,9 @@ class Reference(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True)
-class Tradeoff:
-    """All points of a sweep, fastest first."""
+@dataclass(frozen=True, repr=False)
+class Tradeoff(Faced):
+    """All points of a sweep, fastest first; :attr:`verdict` is the conclusion."""
 
     points: tuple[Point, ...]
     reference: str
@@ -144,8 +147,8 @@ class Tradeoff:
             p, rival, times = max(ahead, key=lambda lead: lead.times)
             least = min(lead.point.mean_error for lead in ahead)
             return (
-                f"{p.name} is ahead: mean error {p.mean_error:.2g} in {_ms(p.seconds)}; the "
-                f"fastest baseline as accurate ({rival.name}) takes {_ms(rival.seconds)}, "
+                f"{p.name} is ahead: mean error {p.mean_error:.2g} in {duration(p.seconds)}; the "
+                f"fastest baseline as accurate ({rival.name}) takes {duration(rival.seconds)}, "
                 f"{times:.1f} times as long. Below a mean error of {least:.2g} no reduced answer "
                 "is ahead"
             )
@@ -158,17 +161,32 @@ class Tradeoff:
             best = min(rivals, key=lambda b: (b.mean_error, b.seconds))
             text = (
                 f"{ours.name} is the most accurate, mean error {ours.mean_error:.2g} in "
-                f"{_ms(ours.seconds)}; full BP gets no closer than {best.mean_error:.2g} "
-                f"({best.name}, {_ms(best.seconds)})"
+                f"{duration(ours.seconds)}; full BP gets no closer than {best.mean_error:.2g} "
+                f"({best.name}, {duration(best.seconds)})"
             )
             return text if best.converged else f"{text}, and does not converge"
         in_time = [b for b in rivals if b.seconds <= ours.seconds * NOISE] or rivals
         rival = min(in_time, key=lambda b: (b.mean_error, b.seconds))
         return (
             f"nothing here beats {rival.name}: mean error {rival.mean_error:.2g} in "
-            f"{_ms(rival.seconds)}; the most accurate reduced answer ({ours.name}) has "
-            f"{ours.mean_error:.2g} after {_ms(ours.seconds)}"
+            f"{duration(rival.seconds)}; the most accurate reduced answer ({ours.name}) has "
+            f"{ours.mean_error:.2g} after {duration(ours.seconds)}"
         )
+
+    def face(self) -> Face:
+        """The verdict, then every point with a star where no faster one is as accurate."""
+        rows = [
+            ("*" if best else "", p.method, p.setting, Right(f"{p.kept_share:.1%}"),
+             Right(duration(p.seconds)), Right(f"{p.mean_error:.1e}"), Right(f"{p.max_error:.1e}"))
+            for p, best in zip(self.points, self.best)
+        ]  # fmt: skip
+        truth = self.reference
+        if truth.startswith("full belief"):
+            truth += " (so its own rows are right by definition)"
+        notes = {"errors": f"against {truth}", "best": "* no row above is as accurate on average"}
+        head = ("", "method", "setting", "kept", "CPU time", "mean error", "largest")
+        ours = frozenset(k for k, p in enumerate(self.points) if not p.baseline)
+        return Face(self.verdict, head, rows, notes, ours)
 
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary per point."""
@@ -191,6 +209,7 @@ def tradeoff(
     objective: str = "min-divergence",
     values: Sequence[float] | None = None,
     *,
+    recipes: Mapping[str, AnyRecipe] | None = None,
     seed: Seed = seeds.unary_and_globals,
     reference: Reference | None = None,
     repeats: int = REPEATS,
@@ -204,12 +223,15 @@ def tradeoff(
     values : numbers, optional
         For min-divergence the shares of the factors outside the seed that may be added; for
         min-joint factor costs; for min-size shares of the divergence of the seed alone.
+    recipes : dict of names and recipes, optional
+        What is measured beside the baselines: the paper's method, and ours without and with
+        refreshes.
     reference : Reference, optional
         By default exact marginals where they are cheap, else those of full belief propagation.
     repeats : int
         Calls timed for each point, at most; the median counts.
     """
-    sweep = Measurement(model, objective, values, seed, reference, repeats)
+    sweep = Measurement(model, objective, values, seed, reference, repeats, recipes)
     for _, work in sweep.steps():
         work()
     return sweep.result()
@@ -226,6 +248,7 @@ class Measurement:
         seed: Seed = seeds.unary_and_globals,
         reference: Reference | None = None,
         repeats: int = REPEATS,
+        recipes: Mapping[str, AnyRecipe] | None = None,
     ) -> None:
         check_graph(model, "tradeoff")
         check_whole("repeats", repeats, 1)
@@ -239,6 +262,9 @@ class Measurement:
         if reference is not None and reference.probs.shape != (int(model._offsets[-1]),):
             raise ModelError("tradeoff: the reference has other variables or states than the model")
         self.model, self.objective, self.repeats = model, objective, repeats
+        self.recipes = dict(METHODS if recipes is None else recipes)
+        for recipe in self.recipes.values():
+            check_recipe(recipe)
         self.values = values
         self.seed = seed_mask(model, seed)
         self.reference = reference
@@ -246,12 +272,14 @@ class Measurement:
 
     def __len__(self) -> int:
         """Number of steps."""
-        return 1 + len(METHODS) * len(self.values) + len(_baselines())
+        return 1 + len(self.recipes) * len(self.values) + len(_baselines())
 
     def steps(self) -> Iterator[tuple[str, Callable[[], None]]]:
         """Name and work of each step; do the work before asking for the next."""
         yield "preparing", self._prepare
-        trials = [*_reduced_trials(self.model, self.seed, self.objective, self.values)]
+        trials = [
+            *_reduced_trials(self.model, self.seed, self.objective, self.values, self.recipes)
+        ]
         for trial in [*trials, *baseline_trials(self.model)]:
             yield f"{trial.method}, {trial.setting}", partial(self._measure, trial)
 
@@ -264,9 +292,13 @@ class Measurement:
     def _prepare(self) -> None:
         """The reference; and every kernel that is about to be timed, compiled and loaded."""
         self.reference = self.reference or find_reference(self.model)
-        for settings in METHODS.values():
+        for recipe in self.recipes.values():
             infer(
-                self.model, MinDivergence(1), BeliefPropagation(max_iters=1), self.seed, **settings
+                self.model,
+                MinDivergence(1),
+                BeliefPropagation(max_iters=1),
+                seed=self.seed,
+                recipe=recipe,
             )
         for schedule in ("sequential", "residual"):
             BeliefPropagation(max_iters=1, schedule=schedule)(self.model)
@@ -288,13 +320,17 @@ def find_reference(model: FactorGraph) -> Reference:
 
 
 def _reduced_trials(
-    model: FactorGraph, seed: NDArray[np.bool_], objective: str, values: Sequence[float]
+    model: FactorGraph,
+    seed: NDArray[np.bool_],
+    objective: str,
+    values: Sequence[float],
+    recipes: Mapping[str, AnyRecipe],
 ) -> Iterator[Trial]:
     outside = int((~seed).sum())
-    for method, settings in METHODS.items():
-        for value, goal in _objectives(model, seed, objective, values, settings).items():
+    for method, recipe in recipes.items():
+        for value, goal in _objectives(model, seed, objective, values, recipe).items():
             yield Trial(method, _setting(objective, value), False,
-                      _reduced(model, goal, seed, settings, outside))  # fmt: skip
+                      _reduced(model, goal, seed, recipe, outside))  # fmt: skip
 
 
 def _objectives(
@@ -302,15 +338,15 @@ def _objectives(
     seed: NDArray[np.bool_],
     objective: str,
     values: Sequence[float],
-    settings: Mapping[str, Any],
+    recipe: AnyRecipe,
 ) -> dict[float, Objective]:
     if objective == "min-divergence":
         outside = int((~seed).sum())
         return {s: MinDivergence(round(s * outside)) for s in values}
     if objective == "min-joint":
         return {cost: MinJoint(cost) for cost in values}
-    score = {"compensate": settings.get("compensate", False)}
-    total = infer(model, MinSize(inf), seed=seed, **score).divergence
+    plain = Paper(score=recipe.score_kind)
+    total = infer(model, MinSize(inf), seed=seed, recipe=plain).divergence
     return {s: MinSize(s * total) for s in values}
 
 
@@ -323,11 +359,11 @@ def _reduced(
     model: FactorGraph,
     objective: Objective,
     seed: NDArray[np.bool_],
-    settings: Mapping[str, Any],
+    recipe: AnyRecipe,
     outside: int,
 ) -> Callable[[], tuple[Marginals, float]]:
     def run() -> tuple[Marginals, float]:
-        result = infer(model, objective, seed=seed, **settings)
+        result = infer(model, objective, seed=seed, recipe=recipe)
         return result.marginals, result.kept_share if outside else 1.0
 
     return run
@@ -374,7 +410,3 @@ def measured(trial: Trial, reference: Reference, repeats: int = REPEATS) -> Poin
         float(off.max(initial=0.0)),
         answer.converged,
     )
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"

@@ -31,7 +31,7 @@ the rule), so that to ask for lists never costs much more than not to ask.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +95,7 @@ class Values:
     """
 
     objective: Objective = field(default_factory=lambda: MinJoint(0.02))
+    _: KW_ONLY
     add: float = 1e-3
     drop: float = 3e-4
     dense: bool = True
@@ -660,7 +661,7 @@ class _Run:
         recent = self.residuals[len(self.residuals) - self.since :]
         kept = self._kept()
         return Marginals(
-            graph, self.probs, repr(self.solver), self._status, LogZ.ESTIMATE,
+            graph, self.probs, self.solver, self._status, LogZ.ESTIMATE,
             len(self.residuals), np.array(self.residuals),
             {"plan": self.ready - self.begin, "iterate": now - self.ready},
             note=f"lists of {kept:.3g} values on average",

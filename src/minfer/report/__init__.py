@@ -28,8 +28,9 @@ from minfer.parsing.conllu import Sentence
 from minfer.parsing.graphs import ArcScores
 from minfer.parsing.inference import Inference
 from minfer.parsing.parser import Parser
-from minfer.reduction.infer import DEFAULT_FACTOR_COST, REFRESHES, infer
+from minfer.reduction.infer import DEFAULT_FACTOR_COST, infer
 from minfer.reduction.objectives import MinJoint, Objective
+from minfer.reduction.recipes import AnyRecipe, Compensated, check_recipe, takes_recipe
 from minfer.reduction.result import Result
 from minfer.report.drawings import GraphDrawing, PictureDrawing
 from minfer.report.page import page
@@ -44,6 +45,7 @@ __all__ = ["denoise_report", "parse_report", "report", "scores_report", "write_r
 Run = Callable[[Objective], Result]
 
 
+@takes_recipe
 def report(
     model: FactorGraph,
     objective: Objective | None = None,
@@ -54,7 +56,9 @@ def report(
     method: str = "",
     steps: int = STEPS,
     certify: float | None = None,
+    recipe: AnyRecipe | None = None,
     run: Run | None = None,
+    first: Result | None = None,
     **options: Any,
 ) -> str:
     """The report of a model as one HTML page.
@@ -76,10 +80,14 @@ def report(
     certify : float, optional
         Seconds for intervals that hold the full model's marginals (:func:`minfer.intervals`). They
         are drawn, and what they refute of each step's answer is marked.
+    recipe : Paper, Compensated or Iterated
+        ``Compensated()`` by default.
     run : a function of an objective that returns a Result, optional
-        Instead of :func:`minfer.infer`; then ``solver`` and ``options`` have no use.
+        Instead of :func:`minfer.infer`; then ``solver``, ``recipe`` and ``options`` have no use.
+    first : Result, optional
+        The answer at ``objective`` where it is known already.
     **options
-        Of :func:`minfer.infer`. By default ``compensate=True, refreshes=2``.
+        Of :func:`minfer.infer`.
 
     Examples
     --------
@@ -93,10 +101,10 @@ def report(
     for name, text in (("title", title), ("command", command), ("method", method)):
         check_type(text, str, f"report: {name} is text")
     objective = MinJoint(DEFAULT_FACTOR_COST) if objective is None else objective
-    run, words = _run(model, solver, options, run)
+    run, words = _run(model, solver, recipe, options, run)
     sweep = Sweep(
         model, objective, run, lambda first: GraphDrawing(first, model.name), model.name,
-        steps=steps, certify=certify,
+        steps=steps, certify=certify, first=first,
     )  # fmt: skip
     about = repr(model).removeprefix("FactorGraph(").removesuffix(")")
     call = command or f"minfer.report.report(model, {objective!r})"
@@ -106,13 +114,14 @@ def report(
     )
 
 
+@takes_recipe
 def denoise_report(
     image: ArrayLike,
+    *,
     alpha: float | None = None,
     coupling: float = COUPLING,
     objective: Objective | None = None,
     solver: Solver | None = None,
-    *,
     level: float | None = None,
     labels: int | None = None,
     means: ArrayLike | None = None,
@@ -123,7 +132,9 @@ def denoise_report(
     method: str = "",
     steps: int = STEPS,
     certify: float | None = None,
+    recipe: AnyRecipe | None = None,
     run: Run | None = None,
+    first: Result | None = None,
     **options: Any,
 ) -> str:
     """The report of a noisy picture as one HTML page.
@@ -142,12 +153,12 @@ def denoise_report(
     objective = MinJoint(FACTOR_COST) if objective is None else objective
     if run is None and solver is None:
         solver = BeliefPropagation(tol=TOL)
-    run, words = _run(model, solver, options, run)
+    run, words = _run(model, solver, recipe, options, run)
     height, width = seen.shape
     sweep = Sweep(
         model, objective, run, lambda first: PictureDrawing(first, seen, class_means),
         lambda v: f"row {v // width}, column {v % width}", steps=steps,
-        certify=certify,
+        certify=certify, first=first,
         no_bound="not computed for pictures: it takes longer than the inference and says nothing",
     )  # fmt: skip
     what = "black and white" if class_means is None else f"{len(class_means)} classes"
@@ -234,20 +245,20 @@ def write_report(path: PathLike, text: str) -> None:
 
 
 def _run(
-    model: FactorGraph, solver: Solver | None, options: dict[str, Any], run: Run | None
+    model: FactorGraph,
+    solver: Solver | None,
+    recipe: AnyRecipe | None,
+    options: dict[str, Any],
+    run: Run | None,
 ) -> tuple[Run, str]:
     """What answers the model for an objective, and what that is called."""
     if run is not None:
-        if options or solver is not None:
-            raise SettingsError("report: give run, or a solver and options for infer, not both")
+        if options or solver is not None or recipe is not None:
+            raise SettingsError("report: give run, or a solver and a recipe for infer, not both")
         return run, ""
-    if not options.get("compensate", True):
-        options = {"refreshes": 0, **options}
-    options = {"compensate": True, "refreshes": REFRESHES, **options}
-    words = "compensated" if options["compensate"] else "the paper's"
-    if times := options["refreshes"]:
-        words += f", refreshed {'twice' if times == 2 else f'{times} times'}"
-    return lambda objective: infer(model, objective, solver, **options), words
+    how = Compensated() if recipe is None else recipe
+    check_recipe(how)
+    return lambda objective: infer(model, objective, solver, recipe=how, **options), how.words
 
 
 def _sentence_page(

@@ -69,7 +69,7 @@ class GraphDrawing:
                     "label": f"factor {int(f)}: "
                     + ", ".join(name(int(v)) for v in model.scope(int(f))),
                     "seed": bool(result.seed[f]),
-                    "score": short(float(result.gains[f]), 3),
+                    "score": short(float(result.scores[f]), 3),
                 }
                 for f in self.factors
             ],
@@ -108,7 +108,7 @@ class GraphDrawing:
                 "variables."
             )
         if len(found) > MOST_LINES:
-            best = np.argsort(-result.gains[found], kind="stable")[:MOST_LINES]
+            best = np.argsort(-result.scores[found], kind="stable")[:MOST_LINES]
             self.notes.append(
                 f"Between the drawn variables there are {len(found):,} factors; the drawing shows "
                 f"the {MOST_LINES:,} with the highest scores."

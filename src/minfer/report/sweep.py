@@ -24,10 +24,11 @@ from minfer.certified.result import REFUTED
 from minfer.checks import check_whole
 from minfer.errors import SettingsError
 from minfer.graph import FactorGraph
+from minfer.reduction import bound
 from minfer.reduction.bound import Certificate
-from minfer.reduction.infer import check_certify
 from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize, Objective
 from minfer.reduction.result import Result, finite_or_none
+from minfer.reduction.steps import check_certify
 from minfer.reduction.tradeoff import (
     Point,
     Reference,
@@ -47,7 +48,7 @@ BINS = 36
 MOST_ROWS = 100  # variables in the table
 MOST_STATES = 8  # of a variable, all shown; of others the likeliest one
 MOST_RESIDUALS = 120  # points of a convergence trace
-MOST_BOUNDED = 5_000  # ignored factors; with more a bound says nothing
+MOST_BOUNDED = bound.MOST_BOUNDED // 10  # a report has a dozen steps
 BOUNDING = 20.0  # seconds that all bounds of a report may take
 
 PARAMETERS = {
@@ -146,6 +147,8 @@ class Sweep:
         Why no bound is computed; empty if one is.
     certify : float, optional
         Seconds for intervals of the full model's marginals.
+    first : Result, optional
+        What ``run`` gave for the objective, where that is known.
     """
 
     def __init__(
@@ -158,19 +161,22 @@ class Sweep:
         no_bound: str = "",
         steps: int = STEPS,
         certify: float | None = None,
+        first: Result | None = None,
     ) -> None:
         check_whole("steps", steps, 2)
         check_certify(certify)
         self.model, self.run, self.name, self.no_bound = model, run, name, no_bound
         self.parameter = parameter_of(objective)
-        self.first = run(objective)
-        self.scores = self.first.gains
+        self.first = run(objective) if first is None else first
+        self.scores = self.first.scores
         self.values = values(self.parameter, self.scores, steps)
         self.drawing = draw(self.first)
         self.rows = chosen_rows(self.first)
         self.histogram = Histogram(self.scores)
         self.bounding = 0.0
-        self.sure = None if certify is None else self.first.certified(certify).intervals
+        self.sure = self.first.intervals
+        if self.sure is None and certify is not None:
+            self.sure = self.first.certified(certify).intervals
 
     def collect(self) -> dict[str, Any]:
         """Run all of it."""
@@ -188,8 +194,8 @@ class Sweep:
             "parameter": self.parameter.name,
             "parameter_label": PARAMETERS[self.parameter.name],
             "start": self.values.index(self.parameter.value),
-            "score": first.score,
-            "solver": first.marginals.solver,
+            "score": first.score_kind,
+            "solver": repr(first.marginals.solver),
             "n_seed": first.n_seed,
             "n_forced": first.n_forced,
             "n_candidates": outside - first.n_forced,
@@ -238,7 +244,7 @@ class Sweep:
             "residuals": residuals(m),
             "trace": [[short(s.seconds), s.n_added, short(s.divergence)] for s in result.trace],
             "divergence": short(result.divergence),
-            "error_mean": short(result.error_estimate),
+            "error_mean": short(result.mean_error_estimate),
             "error_max": short(float(errors.max(initial=0.0))),
             "no_estimate": result.no_estimate,
             "bound": short(bound),

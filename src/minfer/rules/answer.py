@@ -73,7 +73,7 @@ class Answer:
         return self.rules.model.graph.n_factors if self.lazily is None else self.lazily.kept
 
     @property
-    def error_estimate(self) -> float:
+    def mean_error_estimate(self) -> float:
         """Mean error that leaving factors out is estimated to cost; 0 where none was.
 
         By lazy grounding the mean difference of the last two answers, whose thresholds are ten
@@ -81,8 +81,8 @@ class Answer:
         one threshold alone, the latter.
         """
         if self.lazily is not None:
-            return self.lazily.error_estimate
-        return 0.0 if self.result is None else self.result.error_estimate
+            return self.lazily.mean_error_estimate
+        return 0.0 if self.result is None else self.result.mean_error_estimate
 
     @property
     def converged(self) -> bool:
@@ -219,6 +219,6 @@ class Answer:
         text = f"{store.n_atoms:,} atoms; {self.kept:,} of {self.factors:,} factors"
         text += f" from {self.possible:,.0f} groundings; {self.status.value}"
         if self.result is not None:
-            estimate = self.error_estimate
+            estimate = self.mean_error_estimate
             text += "" if math.isnan(estimate) else f"; error about {estimate:.2g}"
         return text

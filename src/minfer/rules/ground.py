@@ -92,6 +92,7 @@ class Block:
     count: NDArray[np.int64] | None = None
     key: NDArray[np.int64] | None = None
     plain: bool = False  # whether it is of a clause without quantifiers, which joins find
+    both: bool = False  # whether each stands for the same clause with its two atoms turned, too
 
     def __len__(self) -> int:
         return len(self.scope)
@@ -828,6 +829,7 @@ def _by_absence(
 ) -> Iterator[tuple[NDArray[np.int64] | None, list[int]]]:
     """Rows by which literals are left (their id is not -1), and these literals."""
     everything = list(range(len(ids)))
+    uncertain = [k for k in uncertain if len(ids[k]) and ids[k].min() < 0]
     if not uncertain:
         yield None, everything
         return

@@ -21,7 +21,10 @@ they led to (the band stays that of the kept factors alone, or it would be empty
 done its work), until they move nothing. In the end the threshold is lowered until two answers
 agree. At each of them selection begins anew, with the first marginals and then with those of kept
 factors alone, so that a lower threshold builds what a higher one only summed, and the two answers
-check each other.
+check each other. Two things neither of them sees are checked then: what is below both bands, by
+summing messages of *all* groundings once (where they are few enough to be listed), and whether
+belief propagation has another answer, by solving from other starts: from nothing, and from atoms
+that were all pulled to be true, or false.
 
 A hard rule has an infinite gain unless it is sure to hold. It is judged by the reverse divergence,
 -log(1 - u), and no divergence is reported then.
@@ -40,6 +43,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import RefusedError
+from minfer.graph import FactorGraph
 from minfer.rules.ground import Block, Grounder, Grounding, Keys, Part
 from minfer.rules.joins import Join, Source
 from minfer.rules.model import Model, block_weights, build, weight_of
@@ -51,6 +55,10 @@ TOLERANCE = 1e-3  # mean difference of two answers that is good enough
 LOWER = 10.0  # the next threshold
 BAND = 100.0  # how far below the threshold messages are summed
 LEAST = 1e-9  # thresholds are not lowered further
+MAX_CHECKED = 20_000_000  # groundings up to which all are summed before answers count as agreed
+TIERS = 8  # cases by how probable a literal is that its atoms are joined in
+TIERS_FROM = 20_000  # atoms
+PULL = 6.0  # log-odds by which atoms are pulled for another start
 MAX_SUMS = 10  # times that a band is summed until it moves nothing
 MAX_SUMMED = 5_000_000  # merged groundings whose messages are summed outside the database
 AUTO_FROM = 2_000_000  # groundings from which lazy grounding may pay
@@ -195,17 +203,35 @@ class Piece:
             out.append(f"if({' or '.join(same)}, 1.0, {x.false})" if same else x.false)
         return " * ".join(out)
 
-    def within(self, low: float, high: float) -> tuple[list[str], dict[str, str]]:
-        """Conditions that u is in an interval, and the literals' tables with what can be."""
+    def within(
+        self, low: float, high: float, rows: float = 0.0
+    ) -> list[tuple[list[str], dict[str, str]]]:
+        """Conditions that u is in an interval, and the literals' tables with what can be.
+
+        Where a table has many ``rows``, in several cases that exclude each other: what one of two
+        literals has little of, the other must have much of, which each case puts into its tables,
+        so that the join never pairs what both are improbable.
+        """
         conditions = [f"{self.false} >= {low!r}"]
         if high < 1.0:
             conditions.append(f"{self.false} <= {high!r}")
         sources = {s.alias: s.table for s in self.join.sources}
-        tables = {}
-        for x in self.join.literals:
-            test = f"1 - p >= {low!r}" if x.positive else f"p >= {low!r}"
-            tables[x.alias] = f"(select * from {sources[x.alias]} where {test})"
-        return conditions, tables
+        joined = [x for x in self.join.literals if not x.positive][:2]
+        tiers = TIERS if self.alone and len(joined) == 2 and low > 0 and rows >= TIERS_FROM else 1
+        out = []
+        for k in range(tiers):
+            tables = {}
+            for x in self.join.literals:
+                q, least, below = "1 - p" if x.positive else "p", low, ""
+                if tiers > 1 and x is joined[0]:  # from low ** ((k + 1) / tiers) on, and below this
+                    least = low if k == tiers - 1 else low ** ((k + 1) / tiers)
+                    below = f" and {q} < {low ** (k / tiers)!r}" if k else ""
+                elif tiers > 1 and x is joined[1]:
+                    least = low ** (1 - k / tiers) * (1 - _SLACK) if k else low
+                test = f"{q} >= {least!r}{below}"
+                tables[x.alias] = f"(select * from {sources[x.alias]} where {test})"
+            out.append((conditions, tables))
+        return out
 
 
 def _pieces(grounder: Grounder, number: int) -> tuple[list[Piece], list[Join]]:
@@ -508,21 +534,25 @@ class Selector:
 
     def _blocks(self, piece: Piece, interval: tuple[float, float], room: float) -> Iterator[Block]:
         part = self.grounder.parts[piece.part]
-        conditions, tables = piece.within(*interval)
         most = int(min(max(room, 0.0), 2**62))
         n = 0
-        for block in self.grounder.clauses(
-            part, piece.join, self.keys[part.rule], conditions, tables, most + 1
-        ):
-            n += len(block)
-            if n > most:
-                raise RefusedError(
-                    f"{self.grounder.rules[part.rule].name}: more than max_groundings = "
-                    f"{self.max_groundings:,.0f} groundings reach the threshold; set a larger "
-                    "threshold=, or max_groundings"
-                )
-            if block.scope.shape[1] > 1:
-                yield block
+        for conditions, tables in piece.within(*interval, self._rows(piece)):
+            for block in self.grounder.clauses(
+                part, piece.join, self.keys[part.rule], conditions, tables, most + 1
+            ):
+                n += len(block)
+                if n > most:
+                    raise RefusedError(
+                        f"{self.grounder.rules[part.rule].name}: more than max_groundings = "
+                        f"{self.max_groundings:,.0f} groundings reach the threshold; set a larger "
+                        "threshold=, or max_groundings"
+                    )
+                if block.scope.shape[1] > 1:
+                    yield block
+
+    def _rows(self, piece: Piece) -> float:
+        """Of the smallest table of its literals' atoms."""
+        return min(float(self.store.predicates[x.predicate].n) for x in piece.join.literals)
 
     def _weights_of(self, at: At, factors: Factors) -> NDArray[np.float64]:
         part = self.grounder.parts[at[0]]
@@ -541,11 +571,12 @@ class Selector:
     ) -> NDArray[np.float64]:
         """First-order messages of what is not kept and has a gain of ``threshold`` or more.
 
-        As log-odds of each atom. The gain is that under ``p``; messages are made of the same
-        probabilities or, where messages of the same factors are in them already, of ``now``: then
-        those of a factor's other atoms are taken without its own message (its cavity). Where no
-        two bindings give the same factor the database adds up all of them, and those of the kept
-        ones are taken off again; the rest is merged here.
+        As log-odds of each atom; at a threshold of 0 of all that is not kept. The gain is that
+        under ``p``; messages are made of the same probabilities or, where messages of the same
+        factors are in them already, of ``now``: then those of a factor's other atoms are taken
+        without its own message (its cavity). Where no two bindings give the same factor the
+        database adds up all of them, and those of the kept ones are taken off again; the rest is
+        merged here.
         """
         self.set_p(p)
         cavity = now is not None
@@ -558,7 +589,7 @@ class Selector:
         self.skipped = []
         together: dict[At, list[Factors]] = {}
         for piece in self.pieces:
-            interval = _widest(threshold, self._extremes(piece))
+            interval = _widest(threshold, self._extremes(piece)) if threshold else (0.0, 1.0)
             if interval is None:
                 continue
             part = self.grounder.parts[piece.part]
@@ -566,10 +597,12 @@ class Selector:
             if piece.alone and not rule.plus:
                 self._sum_in_database(piece, interval, kept, p, now, cavity, out)
                 continue
-            conditions, tables = piece.within(*interval)
-            blocks = list(self.grounder.clauses(
-                part, piece.join, self.keys[part.rule], conditions, tables, MAX_SUMMED + 1
-            ))  # fmt: skip
+            blocks = [
+                block for conditions, tables in piece.within(*interval, self._rows(piece))
+                for block in self.grounder.clauses(
+                    part, piece.join, self.keys[part.rule], conditions, tables, MAX_SUMMED + 1
+                )
+            ]  # fmt: skip
             if sum(map(len, blocks)) > MAX_SUMMED:
                 self.skipped.append(rule.text)
                 continue
@@ -604,36 +637,34 @@ class Selector:
         cavity: bool,
         out: NDArray[np.float64],
     ) -> None:
-        part, literals = self.grounder.parts[piece.part], piece.join.literals
-        rule = self.grounder.rules[part.rule]
+        literals = piece.join.literals
         w = self._extremes(piece)[0]  # all factors have this one
-        c = 1.0 if rule.hard else -math.expm1(-w)
-        conditions, tables = piece.within(*interval)
         chances = [x.false_by("m" if cavity else "p") for x in literals]
 
-        def message(k: int, false: Sequence[str]) -> str:
-            others = " * ".join(f for j, f in enumerate(false) if j != k)
-            value = f"1 - {c!r} * {others}"
-            return f"greatest({value}, {_FLOOR!r})" if w > _SOFT / 2 else f"({value})"
+        def others(k: int, false: Sequence[str]) -> str:
+            return " * ".join(f for j, f in enumerate(false) if j != k)
 
         if cavity:
+            factor = [_message_sql(w, others(k, chances))[0] for k in range(len(literals))]
             chances = [
-                f"({f} / greatest({f} + (1 - {f}) * {message(k, chances)}, 1e-300))"
-                for k, f in enumerate(chances)
+                f"({f} / greatest({f} + (1 - {f}) * {x}, 1e-300))" for f, x in zip(chances, factor)
             ]
-        columns = [f"sum(ln({message(k, chances)})) as m{k}" for k in range(len(literals))]
+        columns = [
+            f"sum({_message_sql(w, others(k, chances))[1]}) as m{k}" for k in range(len(literals))
+        ]
         ids = [f"{x.alias}.id" for x in literals]
         rows = ", ".join(f"{i} as i{k}" for k, i in enumerate(ids))
         sets = ", ".join(f"({i})" for i in ids)
-        where = piece.join.from_where(conditions, tables)
-        got = self.store.con.execute(
-            f"select {rows}, {', '.join(columns)} {where} group by grouping sets ({sets})"
-        ).fetchnumpy()
-        for k, x in enumerate(literals):
-            here = np.flatnonzero(~np.ma.getmaskarray(got[f"i{k}"]))
-            ids_ = np.ma.getdata(got[f"i{k}"])[here]
-            sign = -1.0 if x.positive else 1.0
-            np.add.at(out, ids_, sign * np.ma.getdata(got[f"m{k}"])[here])
+        for conditions, tables in piece.within(*interval, self._rows(piece)):
+            where = piece.join.from_where(conditions, tables)
+            got = self.store.con.execute(
+                f"select {rows}, {', '.join(columns)} {where} group by grouping sets ({sets})"
+            ).fetchnumpy()
+            for k, x in enumerate(literals):
+                here = np.flatnonzero(~np.ma.getmaskarray(got[f"i{k}"]))
+                ids_ = np.ma.getdata(got[f"i{k}"])[here]
+                sign = -1.0 if x.positive else 1.0
+                np.add.at(out, ids_, sign * np.ma.getdata(got[f"m{k}"])[here])
         n_negated = sum(not x.positive for x in literals)
         mine = kept.get((piece.part, len(literals), n_negated, True))
         if mine is not None:
@@ -713,6 +744,22 @@ def _log_message(
     return out
 
 
+def _message_sql(w: float, others: str) -> tuple[str, str]:
+    """SQL of the message that :func:`_log_message` has, and of its log."""
+    if math.isinf(w):
+        value = f"greatest(1 - {others}, {_FLOOR!r})"
+        return value, f"ln({value})"
+    if abs(w) <= _SOFT / 2:
+        value = f"(1 - {-math.expm1(-w)!r} * {others})"
+        return value, f"ln({value})"
+    # log of (1 - x) + x e^-w, neither of which need be a number that is not 0 or infinite
+    none = "'-inf'::double"
+    true = f"if({others} < 1, ln(1 - {others}), {none})"
+    false = f"(if({others} > 0, ln({others}), {none}) - {w!r}::double)"
+    value = f"(greatest({true}, {false}) + ln(1 + exp(-abs({true} - {false}))))"
+    return f"exp(least({value}, 700))", value
+
+
 def _add_dense(
     block: Block,
     rows: NDArray[np.int64],
@@ -775,8 +822,10 @@ class Lazily:
     thresholds, differences, largest : by threshold, how far the answer was from the one before it
         (mean and largest difference over atoms that are not known)
     tolerance : the mean difference that was asked for; None: one threshold alone
-    agreed : whether two answers agreed to it, and sums moved the last by no more than half of it;
-        None where not asked
+    agreed : whether two answers agreed to it, sums moved the last by no more than half of it, and
+        other starts gave the same answer; None where not asked
+    checked : whether these were sums of all groundings, so that nothing was left out of them
+    another : how far the answers from other starts were, on average
     moved : mean change of the probabilities by the last sums of messages
     hard : whether hard rules were selected by the reverse divergence
     notes : what could not be done
@@ -793,6 +842,8 @@ class Lazily:
     largest: list[float] = field(default_factory=list)
     tolerance: float | None = None
     agreed: bool | None = None
+    checked: bool = False
+    another: float = 0.0
     moved: float = 0.0
     hard: bool = False
     notes: list[str] = field(default_factory=list)
@@ -800,7 +851,7 @@ class Lazily:
     model: Model | None = None
 
     @property
-    def error_estimate(self) -> float:
+    def mean_error_estimate(self) -> float:
         """Mean difference of the last two answers; or, if more, how far the last sums moved it."""
         return max(self.differences[-1], self.moved) if self.differences else self.moved
 
@@ -810,8 +861,10 @@ class Lazily:
         text += f"{self.possible:,.0f} groundings"
         if self.differences:
             text += f"; {self.differences[-1]:.2g} on average from the answer before it"
-        if self.agreed is False:
+        if self.agreed is False and not self.another > (self.tolerance or 0.0):
             text += f", more than the {self.tolerance:g} asked for"
+        if self.agreed and not self.checked:
+            text += f"; gains below {self.band:g} are in neither"
         return "; ".join([text, *self.notes])
 
 
@@ -865,6 +918,7 @@ def infer_lazily(
     first = _true(start)
     free = np.isfinite(seed.log_odds)
     before: NDArray[np.float64] | None = None
+    everything = False  # whether sums are of all groundings
     marginals, last = start, None
     while True:
         n, own = -1, first  # what kept factors say, without sums
@@ -887,41 +941,116 @@ def infer_lazily(
             grounding, model = selector.model(kept, masks)
             marginals = (rough if rough is not None and most else solver)(model.graph)
             own = _true(marginals)
-        p, how.moved = own, 0.0
-        for k in range(most):
-            delta = np.zeros((grounder.store.n_atoms, 2))
-            delta[:, 1] = selector.sums(own, kept, masks, gamma / BAND, p if k else None)
-            delta[~np.isfinite(model.log_odds)] = 0.0
-            tilted = model.graph.tilt(delta.ravel())
-            marginals = solver(tilted, start=marginals)
-            then = _true(marginals)
-            how.moved = float(np.abs(then - p)[free].mean()) if free.any() else 0.0
-            p = then
-            if tolerance is not None and how.moved <= tolerance / 2:
-                break
-        how.threshold, how.band = gamma, gamma / BAND if most else gamma
+        band = 0.0 if everything else gamma / BAND
+        how.moved = 0.0
+        sums_of = _Sums(selector, model, solver, kept, masks, own, marginals)
+        p = sums_of.until_still(band, most, tolerance, free)
+        marginals = sums_of.marginals
+        if most:
+            how.moved = sums_of.moved
+        how.threshold, how.band = gamma, band if most else gamma
         how.kept, how.grounding, how.model = model.graph.n_factors, grounding, model
         how.thresholds.append(gamma)
-        if selector.skipped:
-            texts = ", ".join(dict.fromkeys(selector.skipped))
-            how.notes.append(f"too many groundings to sum: {texts}")
+        _note_skipped(how, selector)
         last = marginals
-        if before is not None and free.any():
-            how.differences.append(float(np.abs(p - before)[free].mean()))
-            how.largest.append(float(np.abs(p - before)[free].max()))
-        elif before is not None:
-            how.differences.append(0.0)
-            how.largest.append(0.0)
+        if before is not None:
+            mean, largest = _apart(p, before, free)
+            how.differences.append(mean)
+            how.largest.append(largest)
         if tolerance is None:
             return last, how
         still = most == 0 or how.moved <= tolerance / 2
         if how.differences and how.differences[-1] <= tolerance and still:
-            how.agreed = True
-            return last, how
+            if most and selector.possible <= MAX_CHECKED:
+                if not everything:
+                    p = sums_of.until_still(0.0, 1, tolerance, free)
+                    how.moved, how.band, everything = sums_of.moved, 0.0, True
+                    still = how.moved <= tolerance / 2
+                how.checked = still and not selector.skipped
+                if not still:  # what is below the band matters: it is in all answers from now on
+                    p = sums_of.until_still(0.0, most, tolerance, free)
+                    how.moved = sums_of.moved
+                last = marginals = sums_of.marginals
+            if still:
+                how.another = _another_answer(solver, sums_of.graph, p, free)
+                how.agreed = how.another <= tolerance
+                if not how.agreed:
+                    how.notes.append(
+                        "belief propagation has several answers: from another start one that is "
+                        f"{how.another:.2g} away on average"
+                    )
+                return last, how
         if gamma / LOWER < LEAST:
             how.agreed = False
             return last, how
         before, gamma = p, gamma / LOWER
+
+
+def _another_answer(
+    solver: Callable[..., Any],
+    graph: FactorGraph,
+    p: NDArray[np.float64],
+    free: NDArray[np.bool_],
+) -> float:
+    """How far answers from other starts are: from nothing, and from atoms all true or all false."""
+    away = _apart(_true(solver(graph)), p, free)[0]
+    for sign in (1.0, -1.0):
+        pull = np.zeros((len(p), 2))
+        pull[free, 1] = sign * PULL
+        pulled = solver(graph.tilt(pull.ravel()))
+        away = max(away, _apart(_true(solver(graph, start=pulled)), p, free)[0])
+    return away
+
+
+@dataclass
+class _Sums:
+    """An answer and the sums of messages that are in it, made again from the answer they led to."""
+
+    selector: Selector
+    model: Model
+    solver: Callable[..., Any]
+    kept: Kept
+    masks: Sequence[NDArray]
+    own: NDArray[np.float64]  # what kept factors say
+    marginals: Any
+    p: NDArray[np.float64] | None = None  # with sums; None: there are none yet
+    moved: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.graph = self.model.graph
+
+    def until_still(
+        self, band: float, times: int, tolerance: float | None, free: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
+        """Sum until that moves the answer by no more than half the tolerance."""
+        for _ in range(times):
+            delta = np.zeros((len(self.own), 2))
+            delta[:, 1] = self.selector.sums(self.own, self.kept, self.masks, band, self.p)
+            delta[~np.isfinite(self.model.log_odds)] = 0.0
+            self.graph = self.model.graph.tilt(delta.ravel())
+            self.marginals = self.solver(self.graph, start=self.marginals)
+            then = _true(self.marginals)
+            self.moved = _apart(then, self.own if self.p is None else self.p, free)[0]
+            self.p = then
+            if tolerance is not None and self.moved <= tolerance / 2:
+                break
+        return self.own if self.p is None else self.p
+
+
+def _apart(
+    p: NDArray[np.float64], q: NDArray[np.float64], free: NDArray[np.bool_]
+) -> tuple[float, float]:
+    """Mean and largest difference over atoms that are not known."""
+    away = np.abs(p - q)[free]
+    return (float(away.mean()), float(away.max())) if len(away) else (0.0, 0.0)
+
+
+def _note_skipped(how: Lazily, selector: Selector) -> None:
+    if selector.skipped:
+        texts = ", ".join(dict.fromkeys(selector.skipped))
+        note = f"too many groundings to sum: {texts}"
+        if note not in how.notes:
+            how.notes.append(note)
 
 
 def _true(marginals: Any) -> NDArray[np.float64]:

@@ -1,16 +1,17 @@
 """Groundings with their weights as a factor graph: a variable for each atom, in order of ids.
 
 Factors over one atom become fields; clauses of two atoms are pairs, longer ones logical groups;
-other formulas are features, or automata where their tables would be large; a functional predicate
-is a group of exactly-one or at-most-one constraints. Weights are put in here, so that learning can
-put in others without grounding again.
+other formulas are features, or automata where their tables would be large. A clause and the same
+one the other way round (``s(x) => s(y)`` and ``s(y) => s(x)``) are one factor: half the work, and
+no cycle of two. A functional predicate is a group of exactly-one or at-most-one constraints.
+Weights are put in here, so that learning can put in others without grounding again.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -37,11 +38,13 @@ class Model:
     graph : variables are atoms, by id
     log_odds : of the atoms, priors and unary rules together, infinite where known (atoms,)
     ranges : (first, last + 1, block) of factor numbers; block -1 for functional predicates
+    blocks : those of the grounding, clauses that are there both ways round in blocks of their own
     """
 
     graph: FactorGraph
     log_odds: NDArray[np.float64]
     ranges: list[tuple[int, int, int]] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
 
 
 def weight_of(rule: Rule, keys: Sequence[tuple[str, ...]] | None = None) -> NDArray[np.float64]:
@@ -84,8 +87,9 @@ def build(
     log_odds[known] = 0.0
     groups: list[FactorGroup] = []
     model = Model(FactorGraph.empty(np.full(store.n_atoms, 2)), log_odds)
-    n = 0
-    for number, block in enumerate(grounding.blocks):
+    model.blocks = [part for block in grounding.blocks for part in both_ways(block)]
+    n, constant = 0, 0.0
+    for number, block in enumerate(model.blocks):
         w = block_weights(block, weights[block.rule])
         if block.scope.shape[1] == 1:
             _add_unary(block, w, log_odds, forced)
@@ -94,6 +98,8 @@ def build(
             groups.append(group)
             model.ranges.append((n, n + len(group), number))
             n += len(group)
+        if block.both:  # one of the two clauses is always true: log Z has that
+            constant += float(w[np.isfinite(w)].sum())
     for exactly, scopes in grounder.unique_scopes():
         kind = ExactlyOne if exactly else AtMostOne
         sizes = np.array([len(s) for s in scopes])
@@ -119,10 +125,49 @@ def build(
     delta = np.zeros((store.n_atoms, 2))
     free = np.isfinite(log_odds)
     delta[free, 1] = log_odds[free]
+    delta[:1] += constant
     delta[log_odds == np.inf, 0] = -np.inf
     delta[log_odds == -np.inf, 1] = -np.inf
     model.graph = model.graph._append(*groups).tilt(delta.ravel())
     return model
+
+
+def both_ways(block: Block) -> list[Block]:
+    """A block of clauses over two atoms: what is there both ways round, and the rest."""
+    if block.positive is None or block.scope.shape[1] != 2 or block.positive.all() or (
+        not block.positive.any()
+    ):  # fmt: skip
+        return [block]
+    n = len(block)
+    first, second = block.scope[: n // 2], block.scope[n // 2 :]
+    more = [x for x in (block.count, block.key) if x is not None]
+    if n and n % 2 == 0 and np.array_equal(first, second[:, ::-1]) and all(
+        np.array_equal(x[: n // 2], x[n // 2 :]) for x in more
+    ):  # fmt: skip
+        return [_rows(block, slice(n // 2), True)]
+    low, high = block.scope.min(axis=1), block.scope.max(axis=1)
+    code = low.astype(np.int64) << 32 | high
+    order = np.lexsort((low == block.scope[:, 0], *more, code))
+    same = np.ones(max(n - 1, 0), dtype=bool)
+    for x in (code, *more):
+        same &= x[order[1:]] == x[order[:-1]]
+    same &= block.scope[order[1:], 0] != block.scope[order[:-1], 0]
+    if not same.any():
+        return [block]
+    pair = np.flatnonzero(same)
+    pair = pair[np.concatenate([[True], pair[1:] > pair[:-1] + 1])]
+    left = np.ones(n, dtype=bool)
+    left[order[pair]] = left[order[pair + 1]] = False
+    out = [_rows(block, order[pair], True)]
+    return out + ([_rows(block, np.flatnonzero(left), False)] if left.any() else [])
+
+
+def _rows(block: Block, rows: Any, both: bool) -> Block:
+    return replace(
+        block, scope=np.ascontiguousarray(block.scope[rows]), both=both,
+        count=None if block.count is None else block.count[rows],
+        key=None if block.key is None else block.key[rows],
+    )  # fmt: skip
 
 
 def _check_keys(
@@ -185,8 +230,7 @@ def _groups(block: Block, w: NDArray[np.float64], first: int) -> list[FactorGrou
         out: list[FactorGroup] = []
         for part in (hard, ~hard):
             rows = np.flatnonzero(part)
-            some = Block(block.rule, block.scope[rows], block.share, block.positive, block.truth,
-                         block.automaton)  # fmt: skip
+            some = replace(block, scope=block.scope[rows], count=None, key=None)
             out += _groups(some, w[rows], first + sum(map(len, out)))
         return out
     ids = np.arange(first, first + n)
@@ -206,8 +250,10 @@ def _groups(block: Block, w: NDArray[np.float64], first: int) -> list[FactorGrou
         return [_automata(ids, block.scope, step, accepting, w)]
     if hard.any():
         with np.errstate(divide="ignore"):
-            table = np.log(truth.reshape(1, -1).astype(float))
+            table = np.log((truth & truth.T if block.both else truth).reshape(1, -1).astype(float))
         return [Tables(ids, block.scope, shape, table)]
+    if block.both:  # as often true as the atoms are equal, and once more: see build
+        truth = np.eye(2, dtype=bool)
     return [Features(ids, block.scope, truth, np.ascontiguousarray(w))]
 
 

@@ -362,7 +362,7 @@ class Rules:
             self._model = build(self.store, self.grounder, self.ground())
         return self._model
 
-    def to_graph(self, names: bool = True) -> FactorGraph:
+    def to_graph(self, *, names: bool = True) -> FactorGraph:
         """All groundings as a factor graph: a variable with states 0 and 1 for each atom.
 
         ``names``: call variables as the atoms are written.
@@ -402,7 +402,7 @@ class Rules:
             Of lazy grounding: lower the threshold until two answers differ by no more than this on
             average. 1e-3 where neither is given.
         settings
-            Of :func:`minfer.infer`, with an objective: ``compensate``, ``refreshes``, ``score``...
+            Of :func:`minfer.infer`, with an objective: ``recipe``, ``seed``, ``costs``...
             Of lazy grounding: ``rounds`` (2) of selection and ``sums`` of what is left out (1;
             with a tolerance as many as it takes, 10 at most).
         """

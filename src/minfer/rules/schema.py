@@ -494,11 +494,12 @@ class Store:
         classes = tuple(self.codings[d.name, k].number for k in range(len(columns)))
         table = self.fresh("closed")
         rows = self._coded(raw, columns, classes)
-        if d.symmetric:
-            rows = f"with r as ({rows}) select a0, a1 from r union select a1, a0 from r"
-        self.con.execute(f"create table {table} as {rows}")
         args = [f"a{k}" for k in range(len(columns))]
-        if self._has_twins(table, args):
+        if d.symmetric:
+            self._both_ways(rows, table)
+        else:
+            self.con.execute(f"create table {table} as {rows}")
+        if not d.symmetric and self._has_twins(table, args):
             distinct = self.fresh("closed")
             self.con.execute(f"create table {distinct} as select distinct * from {table}")
             self.con.execute(f"drop table {table}")
@@ -507,6 +508,29 @@ class Store:
         self.predicates[d.name] = Predicate(
             d.name, False, columns, classes, table, n=n, kind=raw.kind, symmetric=d.symmetric
         )
+
+    def _both_ways(self, rows: str, table: str) -> None:
+        """A table of pairs in both orders, each once: a < b by a and b, then the same turned."""
+        got = [np.asarray(x) for x in self.con.execute(rows).fetchnumpy().values()]
+        if not all(x.dtype == np.int32 for x in got):
+            self.con.execute(
+                f"create table {table} as with r as ({rows}) select a0, a1 from r union select a1, "
+                "a0 from r"
+            )
+            return
+        low, high = np.minimum(*got), np.maximum(*got)
+        key = low.astype(np.int64) << 32 | high.view(np.uint32)
+        key.sort()
+        key = key[np.concatenate([[True], key[1:] != key[:-1]])] if len(key) else key
+        low, high = (key >> 32).astype(np.int32), key.astype(np.int32)
+        turned = slice(None) if (low != high).all() else low != high
+        pairs = {
+            "a0": np.concatenate([low, high[turned]]),
+            "a1": np.concatenate([high, low[turned]]),
+        }
+        self.con.register("pairs", pairs)
+        self.con.execute(f"create table {table} as select a0, a1 from pairs")
+        self.con.unregister("pairs")
 
     def _has_twins(self, table: str, args: list[str]) -> bool:
         """Whether a row is there twice; sorting is several times faster than the database here."""

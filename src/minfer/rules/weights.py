@@ -591,9 +591,9 @@ class _Labelled:
         every = np.arange(len(theta))
         where = {int(g._ids[0]): g for g in graph.groups if len(g)}
         for begin, _, number in model.ranges:
-            if number < 0 or kept[grounding.blocks[number].rule]:
+            if number < 0 or kept[model.blocks[number].rule]:
                 continue
-            block, group = grounding.blocks[number], where[begin]
+            block, group = model.blocks[number], where[begin]
             places = every[graph._weight_places(group)].reshape(len(group), group.n_weights)
             if block.automaton is not None or group.n_weights > 1:
                 places = places[:, np.flatnonzero(_accepting(block))]

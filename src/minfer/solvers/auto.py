@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from minfer.checks import check_settings, check_whole
+from minfer.checks import by_name, check_settings, check_whole
 from minfer.conditioning import condition
 from minfer.decomposition import only_tables
 from minfer.elimination import clique_tree
@@ -33,7 +33,8 @@ LEAST_LEFT = 0.05  # seconds for which nothing more is begun
 TINY = 2**12  # assignments that are simply enumerated
 
 
-@dataclass(frozen=True)
+@by_name
+@dataclass(frozen=True, kw_only=True)
 class Auto:
     """Picks a solver by the cost of the exact answer.
 
@@ -90,7 +91,7 @@ class Auto:
             )
         note = f"{why}. {answer.note}" if answer.note else why
         timings |= answer.timings
-        return replace(answer, solver=repr(self), note=note, timings=timings)
+        return replace(answer, solver=self, note=note, timings=timings)
 
     def prepare(self, graph: FactorGraph) -> Prepared:
         """For the same calls as of other solvers; what to run is chosen anew in each of them."""
@@ -128,7 +129,7 @@ class Auto:
         why = f"Exact: its cliques have only {tree.cells:,.0f} cells"
         deadline = deadline_of(self.time_limit, began)
         try:
-            return solve(repr(Exact()), graph, model, tree, began, deadline), why
+            return solve(Exact(), graph, model, tree, began, deadline), why
         except RefusedError:
             return None, "BeliefPropagation: exact inference did not end within time_limit"
 
@@ -137,7 +138,9 @@ class Auto:
     ) -> tuple[Marginals, str]:
         limit = self._left(began)
         plain = BeliefPropagation(
-            self.max_iters, self.tol, time_limit=None if limit is None else limit * FOR_FIRST
+            max_iters=self.max_iters,
+            tol=self.tol,
+            time_limit=None if limit is None else limit * FOR_FIRST,
         )
         first = plain(graph, start)
         left = self._left(began)

@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_type, integer, integers, load, real_numbers
+from minfer.checks import check_solver, check_type, integer, integers, load, real_numbers
 from minfer.errors import ModelError, RefusedError
 from minfer.factors import FactorGroup, read_only
 from minfer.graph import FactorGraph, check_graph
@@ -85,8 +85,8 @@ class Marginals:
     graph : FactorGraph
     probs : float array (sum of states,)
         All marginals, one variable after the other (``graph.offsets``); ``m[v]`` is a view of it.
-    solver : str
-        The solver as its constructor call.
+    solver : Solver
+        Who answered, settings and all; :class:`Given` a name if that was no solver here.
     status : Status
     log_z_kind : LogZ
     iterations : int
@@ -96,7 +96,8 @@ class Marginals:
     timings : dict
         Wall-clock seconds of each step.
     error_estimate : float or None
-        The solver's own guess of its error, where it has one (Gibbs: how far chains differ).
+        The largest error of any probability, as the solver itself estimates it; None where it has
+        no estimate. (What leaving factors out costs is :attr:`minfer.Result.error_estimates`.)
     still_to_move : float or None
         An estimate of how much further iteration would still move a probability, from how fast the
         residuals shrink. Not an error: the fixed point itself may be off. 0 on trees; None where
@@ -108,7 +109,7 @@ class Marginals:
 
     graph: FactorGraph
     probs: NDArray[np.float64]
-    solver: str
+    solver: Solver
     status: Status
     log_z_kind: LogZ = LogZ.ESTIMATE
     iterations: int = 0
@@ -124,13 +125,20 @@ class Marginals:
 
     @classmethod
     def from_probs(
-        cls, graph: FactorGraph, probs: ArrayLike, solver: str, log_z: float = math.nan
+        cls,
+        graph: FactorGraph,
+        probs: ArrayLike,
+        solver: Solver | str,
+        log_z: float = math.nan,
     ) -> Marginals:
         """Wrap another library's marginals, flat (sum of states,), so that it can be a solver.
 
-        Their status is "given": whether that library's run converged is not known here.
+        Their status is "given": whether that library's run converged is not known here. ``solver``
+        is who made them: a solver, or a name, which becomes :class:`Given`.
         """
         check_graph(graph, "from_probs")
+        solver = Given(solver) if isinstance(solver, str) else solver
+        check_solver(solver)
         check_type(log_z, (int, float, np.number), f"{solver}: log_z is a number", ModelError)
         p = np.array(real_numbers(probs, f"{solver}: probabilities"), dtype=np.float64).ravel()
         if p.shape != (int(graph._offsets[-1]),):
@@ -206,7 +214,7 @@ class Marginals:
             last = float(self.residuals[-1]) if len(self.residuals) else 0.0
             if last == 0.0:
                 return "nothing moves any more: try another solver"
-            damping = "add damping=0.3, " if "damping=0.0" in self.solver else ""
+            damping = "add damping=0.3, " if _undamped(self.solver) else ""
             return (
                 f"stopped after {iterations} (last change {last:.1e}): raise max_iters, "
                 f"{damping}or try another solver"
@@ -352,7 +360,7 @@ class Marginals:
         log_z = self.log_z
         finite = math.isfinite(log_z)
         return {
-            "solver": self.solver,
+            "solver": repr(self.solver),
             "status": self.status.value,
             "converged": self.converged,
             "advice": self.advice,
@@ -374,7 +382,7 @@ class Marginals:
         text = f"Marginals({counted(self.graph.n_variables, 'variable')}; {self.status.value}"
         if self.iterations:
             text += f" after {counted(self.iterations, 'iteration')}"
-        return f"{text}; {self.solver}; {self.seconds * 1e3:.3g} ms)"
+        return f"{text}; {self.solver!r}; {self.seconds * 1e3:.3g} ms)"
 
     def _repr_html_(self) -> str:
         """The least certain variables."""
@@ -391,11 +399,32 @@ class Marginals:
         about = f"{self.status.value}, log Z = {self.log_z:.6g} ({self.log_z_kind.value})"
         return card(
             "Marginals",
-            f"{about}, {self.solver}",
+            f"{about}, {self.solver!r}",
             ("variable", "probabilities of its states"),
             rows,
             f"and {more:,} more, all more certain" if more else "",
         )
+
+
+def _undamped(solver: Any) -> bool:
+    """Whether a solver, or the one inside it, could be damped and is not."""
+    if solver is None:
+        return False
+    own = getattr(solver, "damping", None)
+    return own == 0.0 if own is not None else _undamped(getattr(solver, "solver", None))
+
+
+@dataclass(frozen=True)
+class Given:
+    """Stands for a solver where marginals came from elsewhere: their maker's name, no more."""
+
+    name: str
+
+    def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
+        raise RefusedError(f"{self.name} is a name, not a solver: it cannot be run again")
+
+    def __repr__(self) -> str:
+        return self.name
 
 
 def check_start(start: object) -> None:

@@ -22,7 +22,7 @@ from minfer.conditioning import Conditioned
 from minfer.errors import ContradictionError, EvidenceError, ModelError
 from minfer.factors import MAX_LOG, FactorGroup, read_only
 from minfer.graph import FactorGraph
-from minfer.solvers.base import LogZ, Status
+from minfer.solvers.base import LogZ, Solver, Status
 from minfer.states import state_numbers
 from minfer.words import counted
 
@@ -59,6 +59,7 @@ class Batch:
         The last residual of each row.
     statistics : float array (N, n_weights) or None
         Expected statistics of each row, if they were asked for (``Marginals.statistics``).
+    solver : Solver
     seconds : float
         Wall-clock time of the whole batch.
     """
@@ -70,7 +71,7 @@ class Batch:
     codes: NDArray[np.int8]
     iterations: NDArray[np.int64]
     residuals: NDArray[np.float64]
-    solver: str
+    solver: Solver
     seconds: float
     statistics: NDArray[np.float64] | None = None
 
@@ -108,7 +109,7 @@ class Batch:
             text += f"; {len(self) - out - done:,} not converged"
         if out:
             text += f"; {out:,} impossible"
-        return f"{text}; {self.solver}; {self.seconds * 1e3:.3g} ms)"
+        return f"{text}; {self.solver!r}; {self.seconds * 1e3:.3g} ms)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,7 +330,7 @@ def one_by_one(run: Prepared, rows: Rows, workers: int, statistics: bool) -> Bat
             solve(row)
     return Batch(
         graph, probs, log_z, joint_kind(kinds), codes, iterations, residuals,
-        repr(run.solver), time.perf_counter() - began, expected,
+        run.solver, time.perf_counter() - began, expected,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from minfer.checks import check_choice, check_settings
+from minfer.checks import by_name, check_choice, check_settings
 from minfer.conditioning import Conditioned, condition
 from minfer.graph import FactorGraph
 from minfer.limits import clock, start_clock
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from minfer.solvers.prepared import Prepared
 
 
-@dataclass(frozen=True)
+@by_name
+@dataclass(frozen=True, kw_only=True)
 class BeliefPropagation:
     """Sum-product belief propagation.
 
@@ -99,7 +100,7 @@ class BeliefPropagation:
         return Marginals(
             graph,
             run.probs(),
-            repr(self),
+            self,
             status,
             LogZ.EXACT if run.is_forest else LogZ.ESTIMATE,
             len(residuals),

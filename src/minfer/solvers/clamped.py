@@ -19,7 +19,7 @@ one with many factors.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, is_dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +81,7 @@ class Clamped:
     """
 
     solver: Solver = field(default_factory=BeliefPropagation)
+    _: KW_ONLY
     k: int = 3
     restarts: int = 4
     rng: int = 0
@@ -178,7 +179,7 @@ class _Mixture:
             status = Status.TIME_LIMIT
         names = ", ".join(self.graph.name(v) for v in self.clamped) or "nothing"
         return Marginals(
-            self.graph, self.probs, repr(self.settings), status,
+            self.graph, self.probs, self.settings, status,
             _kind([a.log_z_kind for a in answers]),
             iterations=sum(a.iterations for a in answers),
             residuals=answers[int(np.argmax(w))].residuals,

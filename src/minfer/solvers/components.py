@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, is_dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,7 @@ class Components:
     """
 
     solver: Solver = field(default_factory=BeliefPropagation)
+    _: KW_ONLY
     workers: int = 1
     size: int = SIZE
 
@@ -77,10 +78,10 @@ class Components:
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
         began = start_clock(getattr(self.solver, "time_limit", None))
         if not isinstance(graph, FactorGraph) or _is_independent(graph):
-            return replace(self.solver(graph, start), solver=repr(self))
+            return replace(self.solver(graph, start), solver=self)
         parts, starts, labels = self._parts(graph, start)
         if len(parts) == 1:
-            return replace(self.solver(graph, start), solver=repr(self))
+            return replace(self.solver(graph, start), solver=self)
         ready = clock()
 
         def solve(part: Component, first: Marginals | None) -> Marginals:
@@ -161,7 +162,7 @@ class Components:
         return Marginals(
             graph,
             probs,
-            repr(self),
+            self,
             max((a.status for a in answers), key=_SEVERITY.index),
             _kind([a.log_z_kind for a in answers]),
             max(a.iterations for a in answers),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_choice, check_number, check_seconds
+from minfer.checks import by_name, check_choice, check_number, check_seconds
 from minfer.conditioning import condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
@@ -29,7 +29,8 @@ from minfer.solvers.prepared import Prepared, PreparedExact, solve
 MAX_ASSIGNMENTS = 1 << 24  # enumeration refuses beyond
 
 
-@dataclass(frozen=True)
+@by_name
+@dataclass(frozen=True, kw_only=True)
 class Exact:
     """Exact inference.
 
@@ -71,7 +72,7 @@ class Exact:
         deadline = deadline_of(self.time_limit, began)
         tree = clique_tree(model, seconds=deadline - clock())
         self.check(tree)
-        return solve(repr(self), graph, model, tree, began, deadline)
+        return solve(self, graph, model, tree, began, deadline)
 
     def prepare(self, graph: FactorGraph) -> Prepared:
         """Everything that depends on the structure alone, done once; see :class:`Prepared`."""
@@ -104,7 +105,7 @@ def _enumerate(solver: Exact, graph: FactorGraph) -> Marginals:
         sums = np.add.reduceat(probs, graph._offsets[:-1])
         probs /= np.repeat(sums, graph._n_states)
     return Marginals(
-        graph, probs, repr(solver), Status.EXACT, LogZ.EXACT,
+        graph, probs, solver, Status.EXACT, LogZ.EXACT,
         timings={"enumerate": clock() - began}, state=state,
     )  # fmt: skip
 

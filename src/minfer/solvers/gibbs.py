@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_seconds, check_whole
+from minfer.checks import by_name, check_seconds, check_whole
 from minfer.conditioning import Conditioned, condition
 from minfer.errors import ContradictionError, RefusedError
 from minfer.graph import FactorGraph
@@ -54,7 +54,8 @@ MAX_COUNTED = 1 << 10
 _TRIES = 3  # fresh draws per chain in the search for an allowed assignment
 
 
-@dataclass(frozen=True)
+@by_name
+@dataclass(frozen=True, kw_only=True)
 class Gibbs:
     """Single-site Gibbs sampling with several independent chains. It has no log Z: that is NaN.
 
@@ -125,7 +126,7 @@ class Gibbs:
         idle = np.repeat(is_idle(parts), graph._n_states)  # their first marginals are exact
         chain_probs = _normalised(np.where(idle, first, run.totals), graph)
         return Marginals(
-            graph, _normalised(chain_probs.mean(axis=0), graph), repr(self),
+            graph, _normalised(chain_probs.mean(axis=0), graph), self,
             Status.TIME_LIMIT if run.was_cut_short else Status.SAMPLED, LogZ.NONE,
             iterations=len(residuals), residuals=residuals,
             timings={"plan": planned - begin, "iterate": clock() - planned},

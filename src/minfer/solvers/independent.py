@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from minfer.conditioning import Conditioned
 from minfer.limits import clock
-from minfer.solvers.base import LogZ, Marginals, Plain, Status
+from minfer.solvers.base import LogZ, Marginals, Plain, Solver, Status
 
 #: States from which on a kernel is worth loading.
 MANY = 1 << 16
@@ -18,7 +18,7 @@ MANY = 1 << 16
 
 def independent(
     model: Conditioned,
-    solver: object,
+    solver: Solver,
     begin: float,
     found: tuple[NDArray[np.float64], float] | None = None,
 ) -> Marginals | None:
@@ -31,7 +31,7 @@ def independent(
     probs, log_z = softmax(model) if found is None else found
     timings = {"iterate": clock() - begin}
     return Marginals(
-        model.graph, probs, repr(solver), Status.CONVERGED, LogZ.EXACT, timings=timings,
+        model.graph, probs, solver, Status.CONVERGED, LogZ.EXACT, timings=timings,
         state=Plain(log_z + model.constant), still_to_move=0.0,
     )  # fmt: skip
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_settings, check_whole
+from minfer.checks import by_name, check_settings, check_whole
 from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import SLOW_STEP, Adjacency, adjacency, eliminate_by
@@ -43,7 +43,8 @@ _LOOK = 256  # variables between two looks at the clock
 _MAX_WORK = 100_000_000  # steps of the search for an order
 
 
-@dataclass(frozen=True)
+@by_name
+@dataclass(frozen=True, kw_only=True)
 class JoinGraph:
     """Belief propagation between clusters of bounded size.
 
@@ -124,7 +125,7 @@ class JoinGraph:
             f"{joined.n_split:,} buckets split"
         )
         return Marginals(
-            graph, probs[: int(graph._offsets[-1])], repr(self), status,
+            graph, probs[: int(graph._offsets[-1])], self, status,
             LogZ.EXACT if joined.is_tree else LogZ.ESTIMATE, len(residuals), residuals,
             {"plan": ready - begin, "iterate": clock() - ready},
             note=note, state=JoinGraphState(graph, links, log_z),

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_settings
+from minfer.checks import by_name, check_settings
 from minfer.conditioning import Conditioned, condition
 from minfer.errors import RefusedError
 from minfer.graph import FactorGraph
@@ -45,7 +45,8 @@ _PENALTIES = np.concatenate([2.0 ** np.arange(1, 13), np.full(12, np.inf)])
 _CALL_SECONDS = 0.05  # how long one kernel call should last, so that Ctrl-C and limits are seen
 
 
-@dataclass(frozen=True)
+@by_name
+@dataclass(frozen=True, kw_only=True)
 class MeanField:
     """Naive mean field; its log Z is a lower bound.
 
@@ -102,7 +103,7 @@ class MeanField:
         bounds -= _rounding(model, parts, climb.q)
         before = climb.before if climb.settled else None
         return Marginals(
-            graph, climb.q, repr(self), climb.status, LogZ.LOWER,
+            graph, climb.q, self, climb.status, LogZ.LOWER,
             iterations=len(bounds), residuals=climb.trace[0],
             timings={"plan": planned - begin, "iterate": clock() - planned},
             note=climb.note,

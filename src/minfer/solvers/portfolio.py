@@ -34,7 +34,7 @@ from minfer.graph import FactorGraph
 from minfer.limits import clock
 from minfer.solvers.base import LogZ, Marginals, Plain, Status
 from minfer.solvers.bp import BeliefPropagation
-from minfer.solvers.clamped import Clamped
+from minfer.solvers.clamped import Clamped, MixtureState
 from minfer.solvers.join_graph import Clusters, JoinGraph, clusters, order_of
 from minfer.solvers.tempering import Ensembles, Tempering, refusal
 
@@ -104,7 +104,7 @@ def best_of(
         return exact, f"{found[-1].name} is exact: {exact.note}"
     until = min(intervals_at, clock() + FOR_CLAMPING * seconds)
     found += _clamped(graph, until)
-    samples, why_not, more = _sampled(graph, model, intervals_at, joins)
+    samples, why_not, more = _sampled(graph, model, intervals_at, joins, _largest(found).answer)
     if more and more[-1].answer.status is Status.EXACT:
         return more[-1].answer, f"{more[-1].name} is exact: {more[-1].answer.note}"
     found += more
@@ -169,7 +169,9 @@ class _Joins:
             left = then - clock()
             if left < 0.01:
                 break
-            solver = JoinGraph(size, 100, 1e-5, damping, left)
+            solver = JoinGraph(
+                max_cells=size, max_iters=100, tol=1e-5, damping=damping, time_limit=left
+            )
             answer = solver.run(self.graph, self.model, joined, clock())
             if answer.converged or answer.status is Status.EXACT:
                 break
@@ -181,20 +183,20 @@ def _clamped(graph: FactorGraph, until: float) -> list[Candidate]:
     left = until - clock()
     if left < 0.02:
         return []
-    plain = BeliefPropagation(200, 1e-4)
+    plain = BeliefPropagation(max_iters=200, tol=1e-4)
     try:
-        return [Candidate("Clamped", Clamped(plain, 6, time_limit=left)(graph))]
+        return [Candidate("Clamped", Clamped(plain, k=6, time_limit=left)(graph))]
     except MinferError:
         return []
 
 
 def _sampled(
-    graph: FactorGraph, model: Conditioned, until: float, joins: _Joins
+    graph: FactorGraph, model: Conditioned, until: float, joins: _Joins, start: Marginals
 ) -> tuple[Samples | None, str, list[Candidate]]:
     """Samples, or why there are none; and what join graphs made of the time meanwhile.
 
     These go on at half time, if there is something left for them to do and no round trip was seen:
-    then nothing will be known of the samples' error.
+    then nothing will be known of the samples' error. Every other ensemble begins at ``start``.
     """
     if why := refusal(model):
         return None, f"Tempering {why}", joins.until(until)
@@ -202,11 +204,11 @@ def _sampled(
     if left < 0.05:
         return None, "no time was left for Tempering", []
     settings = Tempering(n_sweeps=1 << 40, burn_in=2000, time_limit=left)
-    run = Ensembles(settings, graph, model, None, clock())
+    run = Ensembles(settings, graph, model, start, clock())
     run.burn_in()
     if run.rate.min(initial=1.0) < FEW_EXCHANGES and left > 0.5:
         more = replace(settings, n_replicas=32, time_limit=until - clock())
-        run = Ensembles(more, graph, model, None, clock())
+        run = Ensembles(more, graph, model, start, clock())
         run.burn_in()
     run.forget()
     larger: list[Candidate] = []
@@ -252,10 +254,8 @@ def _choose(found: list[Candidate], samples: Samples | None) -> tuple[Marginals,
             f"{samples.error:.2g} on average"
         )
         return _with_error(best.answer, [samples.answer]), why
-    mixed = [c for c in found if c.name == "Clamped" and c.answer.converged]
-    able = [c for c in joins if c.answer.converged] or joins or mixed or found[:1]
-    best = able[-1]
-    others = [c.answer for c in found if c is not best]
+    best = _largest(found)
+    others = [c.answer for c in found if c is not best and not (_plain(c) and _plain(best))]
     if samples is not None:
         if samples.error < 0.5 * _apart(best.answer, samples.answer) and samples.error < 0.05:
             return samples.answer, (
@@ -267,14 +267,32 @@ def _choose(found: list[Candidate], samples: Samples | None) -> tuple[Marginals,
     return _with_error(best.answer, others), why
 
 
+def _largest(found: list[Candidate]) -> Candidate:
+    """The best answer by what is known of the methods: of the largest join graph that converged."""
+    joins = [c for c in found if c.name.startswith("JoinGraph")]
+    mixed = [c for c in found if c.name == "Clamped" and c.answer.converged]
+    return ([c for c in joins if c.answer.converged] or joins or mixed or found[:1])[-1]
+
+
+def _plain(c: Candidate) -> bool:
+    """Whether it is belief propagation of the whole model, which agrees with itself."""
+    state = c.answer.state
+    alone = isinstance(state, MixtureState) and len(state.answers) == 1
+    return c.name == "BeliefPropagation" or alone
+
+
 def _apart(one: Marginals, other: Marginals) -> float:
     return float(np.abs(one.probs - other.probs).mean()) if len(one.probs) else 0.0
 
 
 def _with_error(answer: Marginals, others: list[Marginals]) -> Marginals:
-    """The answer with its largest distance from the nearest of some others as error estimate."""
+    """The answer with its largest distance from the nearest of some others as error estimate.
+
+    From the farthest where it has not converged: then that another is near says little.
+    """
     far = [float(np.abs(answer.probs - o.probs).max(initial=0.0)) for o in others]
-    return replace(answer, error_estimate=min(far)) if far else answer
+    pick = min if answer.converged or answer.status is Status.EXACT else max
+    return replace(answer, error_estimate=pick(far)) if far else answer
 
 
 def _clip(graph: FactorGraph, answer: Marginals, seconds: float) -> tuple[Marginals, str]:

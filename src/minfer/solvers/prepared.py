@@ -287,7 +287,7 @@ class PreparedPropagation(Prepared):
         forest = mesh.trees is not None and mesh.trees.whole
         batch = Batch(
             graph, probs, values, LogZ.EXACT if forest else LogZ.ESTIMATE, codes,
-            found.iterations, found.residual, repr(solver), 0.0,
+            found.iterations, found.residual, solver, 0.0,
         )  # fmt: skip
         return batch, found.pairs, np.flatnonzero(found.unsafe & ~impossible)
 
@@ -345,7 +345,7 @@ class PreparedLayout(Prepared):
 
 
 def solve(
-    name: str,
+    solver: Solver,
     graph: FactorGraph,
     model: Conditioned,
     tree: CliqueTree,
@@ -358,7 +358,7 @@ def solve(
     done = clock()
     probs = answer.probs[: int(graph._offsets[-1])]  # auxiliary variables lie behind
     return Marginals(
-        graph, probs, name, Status.EXACT, LogZ.EXACT,
+        graph, probs, solver, Status.EXACT, LogZ.EXACT,
         timings={"order": planned - began, "messages": done - planned},
         state=CliqueTreeState(graph, model, tree, answer.probs, answer.log_z),
     )  # fmt: skip
@@ -399,7 +399,7 @@ class PreparedExact(Prepared):
                 return answer
         limit = self.solver.time_limit
         deadline = math.inf if limit is None else call.began + limit
-        return solve(repr(self.solver), call.whole, model, self.tree, call.began, deadline)
+        return solve(self.solver, call.whole, model, self.tree, call.began, deadline)
 
     def _planned(self, graph: FactorGraph, model: Conditioned, began: float) -> Marginals | None:
         """The answer by the plan for rows; None where plain numbers do not hold it."""
@@ -418,7 +418,7 @@ class PreparedExact(Prepared):
             )
         log_z = float(found.log_z[0]) + model.constant - self.model.constant
         return Marginals(
-            graph, found.probs[0, : int(graph._offsets[-1])].copy(), repr(self.solver),
+            graph, found.probs[0, : int(graph._offsets[-1])].copy(), self.solver,
             Status.EXACT, LogZ.EXACT,
             timings={"order": planned - began, "messages": clock() - planned},
             state=CliqueTreeState(graph, model, self.tree, found.probs[0], log_z),
@@ -475,7 +475,7 @@ class PreparedExact(Prepared):
         codes = np.where(impossible, code(None), code(Status.EXACT)).astype(np.int8)
         batch = Batch(
             graph, probs, values, LogZ.EXACT, codes, np.zeros(n, dtype=np.int64), np.zeros(n),
-            repr(self.solver), 0.0,
+            self.solver, 0.0,
             None if found.joints is None else expected(graph, self.model, probs, found.joints),
         )  # fmt: skip
         batch = with_singles(batch, self, rows, np.flatnonzero(found.unsafe & ~impossible))

@@ -103,7 +103,8 @@ class Propagation:
                 self._sweeps, self._has_passed, max_iters, time_limit, sweep_cost, chunk
             )
             if self.ahead and not self._has_passed():
-                self.kernels.complete(self.core, self.messages, self.watch.control)
+                weighted = self._kinds()[1]
+                self.kernels.complete(self.core, self.messages, self.watch.control, weighted)
         if self.mesh.trees is not None and self.mesh.wiring.field.size:
             self._complete()
         self._walk(up=False)
@@ -148,7 +149,8 @@ class Propagation:
         if read and self.mesh.trees is None:
             s.bel[:] = self.watch.bel  # the confirming update has read them
             return s.bel
-        k.read_beliefs(w, s, self.watch.bel, k.WRITE, self.mesh.log)
+        general = True if w.field.size else None
+        k.read_beliefs(w, s, self.watch.bel, k.WRITE, general, self.mesh.log)
         return s.bel
 
     def state(self, bound: bool = False) -> MessageState:
@@ -169,17 +171,24 @@ class Propagation:
                 if not len(s.gq):
                     self.messages = s._replace(gq=np.ones_like(s.gm))
         if room or self.mesh.wiring.field.size:
-            before = np.zeros(len(s.bel))
+            size = len(s.bel)  # of lean runs all are awake and written before anybody reads them
+            before = np.empty(size) if self.is_fresh else np.zeros(size)
         if not len(self.work):
             return watch_for(self.tol, *kept, before)
         from minfer.kernels.lean import lean_ways
 
-        return watch_for(self.tol, *kept, before, work=self.work, ways=lean_ways(self.mesh.wiring))
+        ways = lean_ways(self.mesh.wiring, self.mesh.gowner)
+        return watch_for(self.tol, *kept, before, work=self.work, ways=ways)
 
     @property
     def _machines(self) -> Machines | None:
         """None where there are none: the kernels' code for them need not be compiled then."""
         return self.machines if len(self.machines.code) else None
+
+    def _kinds(self) -> tuple[bool | None, ...]:
+        """See :meth:`minfer.wiring.Mesh.kinds`."""
+        room = len(self.watch.m) == len(self.messages.m)
+        return self.mesh.kinds(watched=self.damping > 0.0 or not room)
 
     def _has_passed(self) -> bool:
         return bool(self.watch.control[self.kernels.PASSED])
@@ -192,19 +201,21 @@ class Propagation:
             if control[k.PHASE] < 0.0:
                 if self.schedule != "flooding":
                     self._complete()
-                k.begin_watch(self.core, s, self.watch, self.mesh.log)
+                k.begin_watch(self.core, s, self.watch, True, self.mesh.log)
             share = 0.0 if confirming else self.damping
             moved = max(self._answer(g, rows, share) for g, rows in self.speakers)
             if confirming:
                 control[k.WORST] = max(control[k.WORST], moved)
-        w, log = self.core, self.mesh.log
+        w = self.core
         if self.schedule == "residual" and not confirming:
             made = k.residual(
-                w, self._machines, s, self.watch, n, self.damping, log, residuals,
-                self.owner, self.mesh.gowner, self.active,
+                w, self._machines, s, self.watch, n, self.damping, residuals,
+                self.owner, self.mesh.gowner, self.active, *self._kinds()[3:5],
             )  # fmt: skip
             if self.speakers:
                 self.active[:] = 1
+        elif self.ahead and not self.mesh.reweighted and len(self.watch.m) == len(s.m):
+            made = k.sweeps_pairs(w, s, self.watch, n, self.tol, residuals)
         else:
             flooding = self.schedule == "flooding"
             mode = k.FLOODING if flooding else k.AHEAD if self.ahead else k.SEQUENTIAL
@@ -214,7 +225,7 @@ class Propagation:
                 self.active[:] = 1
             made = k.sweeps(
                 w, self._machines, s, self.other if flooding else s.m, self.watch,
-                mode, n, self.tol, self.damping, log, residuals,
+                mode, n, self.tol, self.damping, residuals, *self._kinds(),
             )  # fmt: skip
         self._look_at_flags()
         return made
@@ -224,7 +235,7 @@ class Propagation:
         k, s = self.kernels, self.messages
         k.sweeps(
             self.core, self._machines, s, s.m, watch_for(-1.0), k.START, 1, -1.0, 0.0,
-            self.mesh.log, np.zeros(1),
+            np.zeros(1), *self._kinds(),
         )  # fmt: skip
 
     # ------------------------------------------------------------------ trees
@@ -235,8 +246,9 @@ class Propagation:
             return
         k, s = self.kernels, self.messages
         mode = k.UP if up else k.DOWN
-        every = self.mesh.machines
-        pieces = self.mesh.trees.pieces(every.base + len(every.code))
+        every, trees = self.mesh.machines, self.mesh.trees
+        asked = len(self.mesh.speakers) > 0  # in Python, between the pieces
+        pieces = trees.pieces(every.base + len(every.code)) if asked else [trees.order]
         ahead = pieces if up else pieces[::-1]
         at = 0
         while at < len(ahead):
@@ -248,8 +260,12 @@ class Propagation:
                         self._answer(group, rows, 0.0)
             else:
                 w, watch = self.mesh.wiring, self.watch._replace(order=piece)
+                if not w.field.size:
+                    k.visit_listed(w, s, piece, 0, len(piece), not up)
+                    at += 1
+                    continue
                 ma = self.mesh.machines if len(every.code) else None
-                k.sweeps(w, ma, s, s.m, watch, mode, 1, self.tol, 0.0, log, np.zeros(1))
+                k.sweeps(w, ma, s, s.m, watch, mode, 1, self.tol, 0.0, np.zeros(1), *self._kinds())
                 self._look_at_flags()
             at = at + 1 if self.mesh.log == log else 0
 

@@ -108,7 +108,7 @@ class _Singly:
             joint_kind({m.log_z_kind for m in self.answers}),
             np.array([code(m.status) for m in self.answers], dtype=np.int8),
             np.array([m.iterations for m in self.answers], dtype=np.int64), np.array(last),
-            repr(run.solver), 0.0,
+            run.solver, 0.0,
         )  # fmt: skip
 
     def _answer(self, rows: Rows) -> Callable[[int], Marginals]:

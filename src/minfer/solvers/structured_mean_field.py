@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -75,6 +75,7 @@ class StructuredMeanField:
     """
 
     blocks: Sequence[Sequence[int | str]] | None = None
+    _: KW_ONLY
     max_iters: int = 1000
     tol: float = 1e-6
     time_limit: float | None = None
@@ -342,7 +343,7 @@ class _Climb:
             probs[self.off[v] + self.model.fixed[v]] = 1.0
         value = float(self.value.sum() + self.constant) if kind is LogZ.EXACT else bounds[-1]
         return Marginals(
-            self.graph, probs[: int(self.graph._offsets[-1])], repr(self.settings), status, kind,
+            self.graph, probs[: int(self.graph._offsets[-1])], self.settings, status, kind,
             iterations=len(bounds), residuals=np.array(residuals),
             timings={"plan": planned - self.begin, "iterate": clock() - planned},
             note=f"{len(self.blocks):,} blocks",

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_seconds, check_whole
+from minfer.checks import by_name, check_seconds, check_whole
 from minfer.conditioning import Conditioned, condition
 from minfer.errors import RefusedError
 from minfer.factors import FactorGroup
@@ -66,9 +66,11 @@ ROUNDS = 12
 LEAST_SWEEPS = 200
 #: The lowest temperature of the first ladder but zero.
 FIRST_BETA = 0.02
+_UPDATES_A_CALL = 1 << 22  # of a variable in a lane: some 50 ms
 
 
-@dataclass(frozen=True)
+@by_name
+@dataclass(frozen=True, kw_only=True)
 class Tempering:
     """Parallel tempering with several independent ensembles.
 
@@ -83,7 +85,7 @@ class Tempering:
     n_chains : int
         Independent ensembles. With one there is no error estimate.
     rng : int
-        Seed. The same seed gives the same answer, to the bit.
+        Seed. Without a time limit the same seed gives the same answer, to the bit.
     time_limit : float or None
         Wall-clock seconds; burn-in gets a quarter of them at most.
 
@@ -92,7 +94,9 @@ class Tempering:
     For many-moded models with strong couplings, where belief propagation is far off and chains at
     one temperature stay where they began. The note tells how many exchanges were accepted and how
     many round trips were made. Global factors, and logical ones too large to be written out as
-    tables, are refused. ``start`` gives the distribution of the coldest copies' first states.
+    tables, are refused. ``start`` gives the distribution of the coldest copies' first states in
+    every other ensemble: where the others do not come to agree with these, the error estimate says
+    so.
 
     Examples
     --------
@@ -147,6 +151,16 @@ def refusal(model: Conditioned) -> str:
     return ""
 
 
+class Even(Pace):
+    """As many sweeps in each call."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
 class Ensembles:
     """The arrays of one run, filled by the kernel."""
 
@@ -172,7 +186,8 @@ class Ensembles:
         self.parts = parts = lay_out(model)
         self.table, self.forbidden = _softened(parts)
         self.counted: Scopes = scopes(groups)
-        self.first = initial_probs(model, parts, start)
+        self.first = initial_probs(model, parts, None)
+        first = self.first, initial_probs(model, parts, start)
         n_chains, n_rungs = settings.n_chains, settings.n_replicas
         n_lanes = -(-n_rungs // 4) * 4
         n, n_facs = len(parts.card), len(parts.toff)
@@ -191,7 +206,7 @@ class Ensembles:
             one_each = seeds[c, 1:].copy()
             draw(parts.off, anywhere, one_each, states)
             cold, words = states[n_rungs - 1 : n_rungs], one_each[n_rungs - 1 : n_rungs]
-            draw(parts.off, self.first, words, cold)
+            draw(parts.off, first[c % 2], words, cold)
             if self.forbidden.size:
                 make_feasible(parts, cold[0], words[0], math.inf)
             self.x[c] = states.T
@@ -244,9 +259,18 @@ class Ensembles:
         self.beta[0], self.beta[-1] = 0.0, 1.0
         self.tries[:], self.accepted[:] = 0, 0
 
+    def pace(self) -> Pace:
+        """How sweeps are cut into calls of the kernel, each of which sums its energies anew.
+
+        By the clock where there is a deadline; else evenly, so that a seed gives the same bits.
+        """
+        if self.deadline < math.inf:
+            return Pace()
+        return Even(max(1, _UPDATES_A_CALL // max(self.x.size, 1)))
+
     def burn_in(self) -> bool:
         """Find the ladder and lose the first states; False if time ran short."""
-        pace, left = Pace(), self.settings.burn_in
+        pace, left = self.pace(), self.settings.burn_in
         until = self.began + (self.deadline - self.began) / 4
         each = max(1, -(-left // ROUNDS))
         in_round = 0
@@ -266,7 +290,7 @@ class Ensembles:
 
         Stops early once no standard error is above ``enough``, if that is not 0.
         """
-        pace, done = Pace(), 0
+        pace, done = self.pace(), 0
         residuals: list[float] = []
         before = None
         while done < self.settings.n_sweeps:
@@ -316,7 +340,7 @@ class Ensembles:
         probs = self.probs()
         note = self.note() if busy else ""
         return Marginals(
-            self.graph, probs, repr(self.settings),
+            self.graph, probs, self.settings,
             Status.SAMPLED if finished else Status.TIME_LIMIT, LogZ.ESTIMATE,
             iterations=sweeps, residuals=self.residuals,
             timings={"iterate": clock() - self.begin},

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_choice, check_settings, real_numbers
+from minfer.checks import by_name, check_choice, check_settings, real_numbers
 from minfer.conditioning import Conditioned, condition
 from minfer.errors import RefusedError, SettingsError
 from minfer.graph import FactorGraph
@@ -53,7 +53,8 @@ class Lent:
         return self.rho[place] if np.array_equal(self.origin[place], graph.origin) else None
 
 
-@dataclass(frozen=True)
+@by_name
+@dataclass(frozen=True, kw_only=True)
 class TreeReweighted:
     """Tree-reweighted BP for pairwise models.
 
@@ -108,7 +109,7 @@ class TreeReweighted:
         check_start(start)
         if answer := independent(model, self, begin):
             return answer
-        if isinstance(self.weights, str) and start is not None and start.solver == repr(self):
+        if isinstance(self.weights, str) and start is not None and repr(start.solver) == repr(self):
             mesh = rewire(model, start, reweighted=True)
             if mesh is not None and mesh.lent is (self._lent and self._lent.rho):
                 return self.propagate(graph, mesh, start, begin)
@@ -152,7 +153,7 @@ class TreeReweighted:
         return Marginals(
             graph,
             run.probs(),
-            repr(self),
+            self if self._lent is None else replace(self, _lent=None),
             status,
             LogZ.EXACT if run.is_forest else bound,
             len(residuals),

@@ -42,6 +42,7 @@ class BPLayer(nn.Module):
     def __init__(
         self,
         run: Prepared,
+        *,
         learn_weights: bool = False,
         tol: float | None = None,
         max_iters: int = 1000,
@@ -101,7 +102,7 @@ class CRFLoss(nn.Module):
     1.3197
     """
 
-    def __init__(self, run: Prepared, reduction: str = "mean", workers: int = 1) -> None:
+    def __init__(self, run: Prepared, *, reduction: str = "mean", workers: int = 1) -> None:
         super().__init__()
         check_type(run, Prepared, "CRFLoss: run is solver.prepare(graph)", ModelError)
         check_choice("reduction", reduction, ("mean", "sum", "none"))

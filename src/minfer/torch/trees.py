@@ -1,6 +1,6 @@
 """Probabilities of arcs under all dependency trees, and log Z, as differentiable functions.
 
-Forward is the batch kernel of the parser (:func:`minfer.parsing.trees.batch_marginals`). The
+Forward is the batch kernel of the parser (:func:`minfer.parsing.tree_marginals`). The
 Jacobian of the probabilities by the scores is a covariance, hence symmetric, so its product with a
 cotangent is how the probabilities move along it: four more calls' worth of sentences in one batch,
 a difference of fourth order, good to about 1e-8.
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from minfer.errors import ModelError
-from minfer.parsing.trees import batch_marginals
+from minfer.parsing import trees
 from minfer.torch.functions import check_tensor, once, to_array, to_tensor
 
 #: A tilt, in nats of a sentence's largest cotangent.
@@ -27,7 +27,7 @@ def tree_marginals(
     scores: Tensor,
     lengths: Any = None,
     *,
-    projective: bool = False,
+    projective: bool = True,
     single_root: bool = True,
 ) -> Tensor:
     """P(head, modifier) of every arc under all trees, differentiable by the scores.
@@ -55,7 +55,7 @@ def tree_log_partition(
     scores: Tensor,
     lengths: Any = None,
     *,
-    projective: bool = False,
+    projective: bool = True,
     single_root: bool = True,
 ) -> Tensor:
     """log of the sum over all trees of exp(score), (B,) or (); its gradient are the marginals."""
@@ -80,7 +80,7 @@ class _Arcs(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(scores)
         ctx.rest = values, lengths, projective, single
-        mu, _ = batch_marginals(values, lengths, projective=projective, single_root=single)
+        mu, _ = trees.tree_marginals(values, lengths, projective=projective, single_root=single)
         return to_tensor(mu, scores)
 
     @staticmethod
@@ -102,7 +102,7 @@ class _Arcs(torch.autograd.Function):
         step = _STEP / np.where(size > 0.0, size, 1.0)
         tilted = np.concatenate([values + k * step * along for k in (-2, -1, 1, 2)])
         words = None if lengths is None else np.tile(lengths, 4)
-        mu, _ = batch_marginals(tilted, words, projective=projective, single_root=single)
+        mu, _ = trees.tree_marginals(tilted, words, projective=projective, single_root=single)
         a, b, d, e = np.split(mu, 4)
         fine, coarse = (d - b) / (2 * step), (e - a) / (4 * step)
         found = to_tensor(fine + (fine - coarse) / 3.0, scores)
@@ -114,7 +114,7 @@ class _LogZ(torch.autograd.Function):
     def forward(
         ctx: Any, scores: Tensor, values: NDArray, lengths: Any, projective: bool, single: bool
     ) -> Tensor:
-        mu, log_z = batch_marginals(values, lengths, projective=projective, single_root=single)
+        mu, log_z = trees.tree_marginals(values, lengths, projective=projective, single_root=single)
         ctx.save_for_backward(scores)
         ctx.mu = mu
         out = torch.from_numpy(log_z).to(scores.device, scores.dtype)

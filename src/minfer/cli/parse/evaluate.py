@@ -9,21 +9,19 @@ import typer
 
 from minfer.cli.failures import UsageError, note
 from minfer.cli.files import check_writable
+from minfer.cli.generate import takes
 from minfer.cli.options import OUTPUT_PANEL, Json
 from minfer.cli.paper import pyplot
 from minfer.cli.parse.options import (
     MEASURES,
-    FactorCost,
-    Full,
-    MaxDivergence,
-    MaxFactors,
+    REDUCTION_PANEL,
     MultiRoot,
+    Pairs,
     Tags,
     check_choice,
     check_heads,
     check_readable,
     check_suffix,
-    make_inference,
     numbers,
 )
 from minfer.cli.progress import wait_for
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
     from minfer.parsing.evaluation import Scores
 
 
+@takes(REDUCTION_PANEL, pairs=Pairs)
 def evaluate(
     gold: Annotated[str, typer.Argument(metavar="GOLD.conllu", help="Treebank to compare with.")],
     predicted: Annotated[
@@ -51,10 +50,6 @@ def evaluate(
         ),
     ] = None,
     tags: Tags = None,
-    factor_cost: FactorCost = None,
-    max_divergence: MaxDivergence = None,
-    max_factors: MaxFactors = None,
-    full: Full = False,
     compare: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
@@ -88,6 +83,8 @@ def evaluate(
     multi_root: MultiRoot = False,
     rng: Annotated[int, typer.Option(metavar="N", help="Seed of the bootstrap.")] = 0,
     json: Json = False,
+    *,
+    pairs: Pairs,
 ) -> None:
     """Score a parse, or a parser, against a treebank.
 
@@ -115,8 +112,8 @@ def evaluate(
         check_suffix("--calibration", calibration, ".png")
         check_writable(calibration, [p for p in (gold, predicted, model, compare) if p])
         pyplot()  # before the work, not after it
-    inference = make_inference(factor_cost, max_divergence, max_factors, full)
-    if inference != make_inference(None, None, None, False) and model is None:
+    inference = pairs.inference
+    if pairs != Pairs() and model is None:
         raise UsageError("options of the reduction go with --model")
 
     from minfer.parsing.conllu import read_conllu
@@ -133,7 +130,9 @@ def evaluate(
         else:
             from minfer.parsing.parser import Parser
 
-            parses = list(Parser.load(model).parse(truth, tags, inference, marginals=True))
+            parses = list(
+                Parser.load(model).parse(truth, tags, inference=inference, marginals=True)
+            )
         return truth, parses, read(compare) if compare else None
 
     truth, parses, other = wait_for(f"reading {gold}", work)

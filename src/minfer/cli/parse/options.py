@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from minfer.cli.failures import UsageError, note
+from minfer.cli.generate import option
 from minfer.errors import FormatError, ModelError
 from minfer.words import counted
 
@@ -32,65 +34,49 @@ Tags = Annotated[
         rich_help_panel=MODEL_PANEL,
     ),
 ]
-FactorCost = Annotated[
-    Optional[float],  # noqa: UP045
-    typer.Option(
-        metavar="G",
-        help="Keep pairs whose gain is at least G (MinJoint).",
-        rich_help_panel=REDUCTION_PANEL,
-    ),
-]
-MaxDivergence = Annotated[
-    Optional[float],  # noqa: UP045
-    typer.Option(
-        metavar="E",
-        help="Keep pairs until the gains of the others sum to E or less (MinSize).",
-        rich_help_panel=REDUCTION_PANEL,
-    ),
-]
-MaxFactors = Annotated[
-    Optional[int],  # noqa: UP045
-    typer.Option(
-        metavar="M",
-        help="Keep at most M pairs per sentence, the highest gains first (MinDivergence).",
-        rich_help_panel=REDUCTION_PANEL,
-    ),
-]
-Full = Annotated[
-    bool,
-    typer.Option(
-        "--full",
-        help="Belief propagation with every pair and every arc; sentences too long for it are "
-        "skipped.",
-        rich_help_panel=REDUCTION_PANEL,
-    ),
-]
 MultiRoot = Annotated[
     bool,
     typer.Option("--multi-root", help="Several words of a sentence may have head 0."),
 ]
 
 
-def make_inference(
-    factor_cost: float | None, max_divergence: float | None, max_factors: int | None, full: bool
-) -> Inference:
-    from minfer.parsing.inference import Inference
-    from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
+@dataclass(frozen=True)
+class Pairs:
+    """Which pairs of arcs are scored."""
 
-    makers: dict[str, tuple[Any, Any]] = {
-        "--factor-cost": (factor_cost, MinJoint),
-        "--max-divergence": (max_divergence, MinSize),
-        "--max-factors": (max_factors, MinDivergence),
-        "--full": (full or None, None),
-    }
-    given = {name: pair for name, pair in makers.items() if pair[0] is not None}
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} exclude each other: give one of them")
-    if full:
-        return Inference.full()
-    for limit, maker in given.values():
-        return Inference(objective=maker(limit))
-    return Inference()
+    factor_cost: float | None = option("Keep pairs whose gain is at least G (MinJoint).", "G")
+    max_divergence: float | None = option(
+        "Keep pairs until the gains of the others sum to E or less (MinSize).", "E"
+    )
+    max_factors: int | None = option(
+        "Keep at most M pairs per sentence, the highest gains first (MinDivergence).", "M"
+    )
+    full: bool = option(
+        "Belief propagation with every pair and every arc; sentences too long for it are skipped.",
+        None,
+        "--full",
+        default=False,
+    )
+
+    @property
+    def inference(self) -> Inference:
+        from minfer.parsing.inference import Inference
+        from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
+
+        makers: dict[str, Any] = {
+            "factor_cost": MinJoint,
+            "max_divergence": MinSize,
+            "max_factors": MinDivergence,
+        }
+        given = [f.name for f in fields(self) if getattr(self, f.name) not in (None, False)]
+        if len(given) > 1:
+            words = " and ".join("--" + name.replace("_", "-") for name in given)
+            raise UsageError(f"{words} exclude each other: give one of them")
+        if self.full:
+            return Inference.full()
+        for name in given:
+            return Inference(objective=makers[name](getattr(self, name)))
+        return Inference()
 
 
 class Skipped:

@@ -12,18 +12,16 @@ import typer
 
 from minfer.cli.failures import UsageError, note
 from minfer.cli.files import check_writable
+from minfer.cli.generate import takes
 from minfer.cli.options import OUTPUT_PANEL, Json
 from minfer.cli.parse.options import (
-    FactorCost,
-    Full,
-    MaxDivergence,
-    MaxFactors,
+    REDUCTION_PANEL,
     ModelFile,
+    Pairs,
     Skipped,
     Tags,
     check_choice,
     check_readable,
-    make_inference,
 )
 from minfer.words import counted
 
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     from minfer.parsing.stream import Totals
 
 
+@takes(REDUCTION_PANEL, pairs=Pairs)
 def run(
     model: ModelFile,
     source: Annotated[
@@ -68,10 +67,6 @@ def run(
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = False,
-    factor_cost: FactorCost = None,
-    max_divergence: MaxDivergence = None,
-    max_factors: MaxFactors = None,
-    full: Full = False,
     workers: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
@@ -86,6 +81,8 @@ def run(
         ),
     ] = "skip",
     json: Json = False,
+    *,
+    pairs: Pairs,
 ) -> None:
     """Parse a file of any size, in order.
 
@@ -113,7 +110,7 @@ def run(
     from minfer.parsing.stream import parse_file
 
     layout: Any = format_
-    inference = make_inference(factor_cost, max_divergence, max_factors, full)
+    inference = pairs.inference
     began = time.perf_counter()
     broken = Skipped("not parsed")
     with _running(began) as progress:

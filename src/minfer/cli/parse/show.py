@@ -10,18 +10,16 @@ import typer
 
 from minfer.cli.failures import UsageError, command_line, note
 from minfer.cli.files import check_report, check_writable
+from minfer.cli.generate import takes
 from minfer.cli.options import OUTPUT_PANEL, Json
 from minfer.cli.parse.options import (
-    FactorCost,
-    Full,
-    MaxDivergence,
-    MaxFactors,
+    REDUCTION_PANEL,
     ModelFile,
+    Pairs,
     Tags,
     check_choice,
     check_readable,
     check_suffix,
-    make_inference,
 )
 from minfer.cli.progress import wait_for
 from minfer.errors import FormatError
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from minfer.parsing.inference import Inference
 
 
+@takes(REDUCTION_PANEL, pairs=Pairs)
 def show(
     model: ModelFile,
     text: Annotated[
@@ -65,11 +64,9 @@ def show(
         ),
     ] = None,
     tags: Tags = None,
-    factor_cost: FactorCost = None,
-    max_divergence: MaxDivergence = None,
-    max_factors: MaxFactors = None,
-    full: Full = False,
     json: Json = False,
+    *,
+    pairs: Pairs,
 ) -> None:
     """Show the parse of one sentence: its tree, probabilities and runner-up heads.
 
@@ -88,7 +85,7 @@ def show(
         check_writable(svg, [model, text])
     if report is not None:
         check_report(report, [svg], [model, text])
-    inference = make_inference(factor_cost, max_divergence, max_factors, full)
+    inference = pairs.inference
     chosen = _find(text, sentence, gold)
     if gold and chosen.heads is None:
         raise UsageError("--gold compares with heads, and this sentence has none")
@@ -149,7 +146,7 @@ def _drawn(path: str, sentence: Sentence, tags: str | None, inference: Inference
     from minfer.parsing.parser import Parser
 
     parser = Parser.load(path)
-    batch = parser.parse_batch([sentence], tags, inference)
+    batch = parser.parse_batch([sentence], tags, inference=inference)
     [parsed] = parser.sentences([sentence], batch)
     gold = None if sentence.heads is None else sentence.heads.tolist()
     return Drawn(

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -14,6 +15,7 @@ import typer
 
 from minfer.cli.failures import note
 from minfer.cli.files import check_writable
+from minfer.cli.generate import option, takes
 from minfer.cli.options import OUTPUT_PANEL, Json
 from minfer.cli.parse.options import (
     LEARNING_PANEL,
@@ -27,7 +29,7 @@ from minfer.cli.parse.options import (
 )
 from minfer.cli.progress import wait_for
 from minfer.errors import FormatError
-from minfer.words import counted
+from minfer.words import counted, duration
 
 if TYPE_CHECKING:
     from minfer.parsing.conllu import Sentence
@@ -38,6 +40,37 @@ if TYPE_CHECKING:
 _STAGES = {"tags": "tagger", "arcs": "arcs", "pairs": "arcs and pairs", "labels": "relations"}
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What kind of parser."""
+
+    projective: bool = option(
+        "Whether crossing arcs are forbidden.", None, "--projective/--no-projective", default=True
+    )
+    gp: bool = option("Grandparent factors.", None, "--gp/--no-gp", default=True)
+    sib: bool = option("Sibling factors.", None, "--sib/--no-sib", default=True)
+    tags: str = option(
+        "Train on the tags of the parser's own tagger, or on those in the file.",
+        "predicted|gold",
+        default="predicted",
+    )
+
+
+@dataclass(frozen=True)
+class Learning:
+    """Fields of :class:`minfer.parsing.Recipe`, and the seed."""
+
+    rng: int = option("Seed of the random generator.", "N", default=0)
+    first_epochs: int | None = option("Passes for arcs alone. Default: 1.", "N")
+    epochs: int | None = option("Passes for arcs and pairs. Default: 3.", "N")
+    bits: int | None = option("2^B lines of weights for arcs, and for pairs. Default: 20.", "B")
+    tag_bits: int | None = option(
+        "2^B lines of weights for tags, and for relations. Default: 18.", "B"
+    )
+
+
+@takes(LEARNING_PANEL, learning=Learning)
+@takes(MODEL_PANEL, kind=Kind)
 def train(
     treebank: Annotated[
         str, typer.Argument(metavar="TRAIN.conllu", help="Treebank to learn from; .gz too.")
@@ -56,69 +89,7 @@ def train(
             "calibration.",
         ),
     ] = None,
-    projective: Annotated[
-        bool,
-        typer.Option(
-            "--projective/--no-projective",
-            help="Whether crossing arcs are forbidden.",
-            rich_help_panel=MODEL_PANEL,
-        ),
-    ] = True,
-    gp: Annotated[
-        bool,
-        typer.Option("--gp/--no-gp", help="Grandparent factors.", rich_help_panel=MODEL_PANEL),
-    ] = True,
-    sib: Annotated[
-        bool,
-        typer.Option("--sib/--no-sib", help="Sibling factors.", rich_help_panel=MODEL_PANEL),
-    ] = True,
     multi_root: MultiRoot = False,
-    tags: Annotated[
-        str,
-        typer.Option(
-            metavar="predicted|gold",
-            help="Train on the tags of the parser's own tagger, or on those in the file.",
-            rich_help_panel=MODEL_PANEL,
-        ),
-    ] = "predicted",
-    rng: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Seed of the random generator.",
-            rich_help_panel=LEARNING_PANEL,
-        ),
-    ] = 0,
-    first_epochs: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(
-            metavar="N", help="Passes for arcs alone. Default: 1.", rich_help_panel=LEARNING_PANEL
-        ),
-    ] = None,
-    epochs: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(
-            metavar="N",
-            help="Passes for arcs and pairs. Default: 3.",
-            rich_help_panel=LEARNING_PANEL,
-        ),
-    ] = None,
-    bits: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(
-            metavar="B",
-            help="2^B lines of weights for arcs, and for pairs. Default: 20.",
-            rich_help_panel=LEARNING_PANEL,
-        ),
-    ] = None,
-    tag_bits: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(
-            metavar="B",
-            help="2^B lines of weights for tags, and for relations. Default: 18.",
-            rich_help_panel=LEARNING_PANEL,
-        ),
-    ] = None,
     fresh: Annotated[
         bool,
         typer.Option("--fresh", help="Start over, even if an earlier run was interrupted."),
@@ -130,6 +101,9 @@ def train(
         ),
     ] = "fail",
     json: Json = False,
+    *,
+    kind: Kind,
+    learning: Learning,
 ) -> None:
     """Learn a parser from a treebank.
 
@@ -152,15 +126,15 @@ def train(
     for path in filter(None, (treebank, dev)):
         check_readable(path)
     check_choice("--on-error", on_error, ("fail", "skip"))
-    check_choice("--tags", tags, ("predicted", "gold"))
+    check_choice("--tags", kind.tags, ("predicted", "gold"))
     check_writable(out, [path for path in (treebank, dev) if path])
     from minfer.parsing.learn import Recipe
     from minfer.parsing.model import require_safetensors
     from minfer.parsing.parser import Parser
 
     require_safetensors()  # before the work, not after it
-    given = {"first_epochs": first_epochs, "epochs": epochs, "bits": bits, "tag_bits": tag_bits}
-    recipe = Recipe(**{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
+    given = {name: value for name, value in asdict(learning).items() if name != "rng"}
+    recipe = Recipe(**{k: v for k, v in given.items() if v is not None})
     checkpoint = Path(f"{out}.checkpoint")
     if checkpoint.exists() and not fresh:
         note(f"there is {checkpoint}, to resume from (--fresh starts over)")
@@ -175,9 +149,8 @@ def train(
     with _training() as report:
         try:
             parser = Parser.train(
-                sentences, held_out, projective=projective, single_root=not multi_root, gp=gp,
-                sib=sib, tags=tags, rng=rng, recipe=recipe, report=report, checkpoint=checkpoint,
-                source=Path(treebank).name,
+                sentences, held_out, **asdict(kind), single_root=not multi_root, rng=learning.rng,
+                recipe=recipe, report=report, checkpoint=checkpoint, source=Path(treebank).name,
             )  # fmt: skip
         except KeyboardInterrupt:
             if checkpoint.exists():
@@ -286,7 +259,7 @@ def _tell_training(
         "calibrated": f"on dev: probabilities to the power of {parser.model.settings.temper:g}"
         if scores is not None
         else "",
-        "time": render.duration(seconds),
+        "time": duration(seconds),
         "file": f"{out}, {size / 1e6:.1f} MB",
     }
     console = render.console()

@@ -73,7 +73,7 @@ class Problem:
     def off(self) -> NDArray[np.int64]:
         return self.wires[0]
 
-    @property
+    @cached_property
     def cards(self) -> NDArray[np.int64]:
         return np.diff(self.off)
 
@@ -90,15 +90,13 @@ class Problem:
         fptr, sv, ft, fw, tab = (self.wires[i] for i in (3, 4, 9, 10, 11))
         alive = self.theta > -np.inf
         total = float(self.theta[alive].clip(max=0.0).sum()) + self.constant
-        cells = np.where(fw >= 0, fw + 1, 1)
-        for f in np.flatnonzero(fw < 0).tolist():
-            cells[f] = np.prod(self.cards[sv[fptr[f] : fptr[f + 1]]])
-        starts, first = np.unique(ft, return_index=True)
-        least = {}
-        for t, f in zip(starts.tolist(), first.tolist()):
-            part = tab[t : t + int(cells[f])]
-            least[t] = float(part[part > -np.inf].min(initial=0.0))
-        total += math.fsum(least[t] for t in ft.tolist())
+        if len(ft):
+            starts, first, which = np.unique(ft, return_index=True, return_inverse=True)
+            cells = np.multiply.reduceat(self.cards[sv], fptr[:-1])
+            ends = starts + np.where(fw >= 0, fw + 1, cells)[first]
+            finite = np.append(np.where(tab > -np.inf, tab, 0.0), 0.0)
+            least = np.minimum.reduceat(finite, np.stack([starts, ends], axis=1).ravel())[::2]
+            total += math.fsum(least.clip(max=0.0)[which].tolist())
         return total - self.slack - 1e-9 * abs(total)
 
     def whole(self, x: NDArray[np.int32]) -> NDArray[np.int64]:

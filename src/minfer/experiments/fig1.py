@@ -15,10 +15,9 @@ Errors are absolute differences of probabilities, the mean over pixels.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,12 +26,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import FormatError
+from minfer.experiments.measure import timed
+from minfer.experiments.pages import Claim, claims_table, record, table
 from minfer.graph import FactorGraph
 from minfer.io.npz import read_npz
 from minfer.pictures import Collection, base_pictures, collection
 from minfer.reduction.calibrate import calibrate
-from minfer.reduction.infer import infer
+from minfer.reduction.infer import PAPER, infer
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize, Objective
+from minfer.reduction.recipes import AnyRecipe, Compensated
 from minfer.reduction.result import Result
 from minfer.solvers.base import Marginals, Solver
 from minfer.solvers.bp import BeliefPropagation
@@ -170,21 +172,18 @@ class Case:
         size = calibrate(MinSize, graphs, kept=KEPT, solver=s)
         divergence = calibrate(MinDivergence, graphs, kept=KEPT, solver=s)
         joint = calibrate(MinJoint, graphs, kept=KEPT, solver=s)
-        ours = calibrate(MinJoint, graphs, kept=KEPT, solver=s, compensate=True)
+        ours = calibrate(MinJoint, graphs, kept=KEPT, solver=s, recipe=Compensated())
         out: dict[str, Callable[[FactorGraph], Answer]] = {"full": _full(s)}
         out["MinSize"] = _reduced(size, s)
         out["MinSize, sorted"] = _reduced(_sorted(size), s)
         out["MinDivergence"] = _reduced(divergence, s)
         out["MinDivergence, sorted"] = _reduced(_sorted(divergence), s)
         out["MinJoint"] = _reduced(joint, s)
-        same: dict[str, Any] = {
-            "compensate": True,
-            "score": "gain",
-        }  # the very factors that MinJoint keeps
-        out["MinJoint, compensated"] = _reduced(joint, s, **same)
-        out["MinJoint, refreshed"] = _reduced(joint, s, refreshes=2, **same)
-        out["residual, compensated"] = _reduced(ours, s, compensate=True)
-        out["residual, refreshed"] = _reduced(ours, s, compensate=True, refreshes=2)
+        for name, refreshes in (("compensated", 0), ("refreshed", 2)):
+            same = Compensated(refreshes=refreshes, score="gain")  # the very factors of MinJoint
+            out[f"MinJoint, {name}"] = _reduced(joint, s, same)
+        for name, refreshes in (("compensated", 0), ("refreshed", 2)):
+            out[f"residual, {name}"] = _reduced(ours, s, Compensated(refreshes=refreshes))
         for n in SWEEPS:
             out[f"full, {counted(n, 'sweep')}"] = _full(self.make(tol=0.0, max_iters=n))
         if self.setting.solver != "bp":
@@ -208,9 +207,7 @@ class Case:
             truth = tight(graph).probs
             exact = Exact()(graph).probs if self.setting.strip else None
             for name, method in self.methods.items():
-                begin = time.process_time()
-                answer = method(graph)
-                seconds = time.process_time() - begin
+                seconds, answer = timed(partial(method, graph))
                 tally[name].add(answer, seconds, truth, exact, clean)
         full = tally["full"].total("seconds")
         return [t.row(self.setting.name, alpha, name, full) for name, t in tally.items()]
@@ -266,10 +263,10 @@ def _full(solver: Solver) -> Callable[[FactorGraph], Answer]:
 
 
 def _reduced(
-    objective: Objective, solver: Solver, **options: Any
+    objective: Objective, solver: Solver, recipe: AnyRecipe = PAPER
 ) -> Callable[[FactorGraph], Answer]:
     def run(graph: FactorGraph) -> Answer:
-        result: Result = infer(graph, objective, solver, **options)
+        result: Result = infer(graph, objective, solver, recipe=recipe)
         return Answer(result.marginals.probs, result.kept_share, _swept(result.marginals))
 
     return run
@@ -305,14 +302,6 @@ def _from_file(path: str, versions: int) -> Collection:
 
 
 # ---------------------------------------------------------------------- what section 5.1 says
-
-
-class Claim(NamedTuple):
-    """A statement of section 5.1, whether it comes out, and the numbers."""
-
-    text: str
-    holds: bool
-    evidence: str
 
 
 class Curves:
@@ -415,11 +404,9 @@ def page(rows: Sequence[Row]) -> str:
     """All settings as a page of Markdown: tables, and the claims for the main one."""
     names = list(dict.fromkeys(r.setting for r in rows))
     lines = ["# Figure 1, measured", "", *_intro(rows), "", "## What section 5.1 says", ""]
-    lines += ["| statement | comes out | numbers |", "|---|---|---|"]
-    for claim in claims(rows):
-        lines.append(f"| {claim.text} | {'yes' if claim.holds else '**no**'} | {claim.evidence} |")
+    lines.append(claims_table(claims(rows)))
     if len(names) > 1:
-        lines += ["", "In the other settings:", "", *_verdicts(rows, names[1:])]
+        lines += ["", "In the other settings:", "", _verdicts(rows, names[1:])]
     for name in names:
         lines += [
             "",
@@ -430,13 +417,10 @@ def page(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _verdicts(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
+def _verdicts(rows: Sequence[Row], names: Sequence[str]) -> str:
     found = [claims(rows, name) for name in names]
-    lines = ["| statement | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    for same in zip(*found):
-        cells = ["yes" if claim.holds else "**no**" for claim in same]
-        lines.append(f"| {same[0].text} | " + " | ".join(cells) + " |")
-    return lines
+    body = [[same[0].text, *(claim.verdict for claim in same)] for same in zip(*found)]
+    return table(["statement", *names], body)
 
 
 def _intro(rows: Sequence[Row]) -> list[str]:
@@ -457,21 +441,12 @@ def _tables(rows: Sequence[Row]) -> list[str]:
         columns.append(("mean error against exact marginals", "exact_error", "{:.5f}"))
     lines = [f"{rows[0].pictures} pictures.", ""]
     for title, field, shown in columns:
-        lines.append(f"| {title}, alpha = | " + " | ".join(f"{a:g}" for a in c.alphas) + " |")
-        lines.append("|---" * (len(c.alphas) + 1) + "|")
-        for method in c.methods:
-            cells = [shown.format(v) for v in c(method, field)]
-            lines.append(f"| {method} | " + " | ".join(cells) + " |")
-        lines.append("")
+        head = [f"{title}, alpha =", *(f"{a:g}" for a in c.alphas)]
+        body = [[method, *map(shown.format, c(method, field))] for method in c.methods]
+        lines += [table(head, body), ""]
     return lines[:-1]
 
 
 def records(rows: Iterable[Row]) -> list[dict[str, str]]:
     """Rows as strings, ready for a CSV file."""
-    return [{k: _text(v) for k, v in row._asdict().items()} for row in rows]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return "" if np.isnan(value) else f"{value:.6g}"
-    return str(value)
+    return [record(row) for row in rows]

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from math import isnan, nan
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,8 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.paper.fig1 import Claim
-from minfer.paper.parsing import (
+from minfer.experiments.pages import Claim, claims_table, record, table
+from minfer.experiments.parsing import (
     FULL,
     GAMMAS,
     LEAST,
@@ -41,7 +42,7 @@ from minfer.paper.parsing import (
     Treebank,
     TreebankSplit,
     choose,
-    in_turn,
+    least_in_turn,
     objectives,
     trained,
 )
@@ -125,7 +126,7 @@ def measure_times(
     """Both times of some methods on a corpus, by name."""
     alone = [partial(corpus.inference_seconds, m.inference, 1) for m in methods]
     whole = [partial(corpus.end_to_end_seconds, m.inference, 1) for m in methods]
-    times = map(Times, in_turn(alone, passes), in_turn(whole, passes))
+    times = map(Times, least_in_turn(alone, passes), least_in_turn(whole, passes))
     return dict(zip([m.name for m in methods], times))
 
 
@@ -145,16 +146,20 @@ def chosen_methods(dev: Corpus) -> list[Method]:
     unary = Family(
         "MinJoint, unary seed", lambda g: Inference.scan(MinJoint(g), seed="unary"), GAMMAS
     )
-    pruned = choose(Family(PRUNED, lambda p: Inference(0.0, p), LEAST, PRUNED), dev, aim)
+    pruned = choose(
+        Family(PRUNED, lambda p: Inference(least=0.0, arc_least=p), LEAST, PRUNED), dev, aim
+    )
     arc = pruned.parameter
     low, high = dev.theta_bounds
     on_pruned = Family(
         "MinJoint, arc-pruned tree", lambda g: Inference.scan(MinJoint(g), arc), GAMMAS, PRUNED
     )
     lazy_pruned = Family(
-        "lazy, arc-pruned tree", lambda p: Inference(p, arc), [p for p in LEAST if p >= arc**2],
+        "lazy, arc-pruned tree",
+        lambda p: Inference(least=p, arc_least=arc),
+        [p for p in LEAST if p >= arc**2],
         PRUNED,
-    )  # fmt: skip
+    )
     on_pruned_joint = choose(on_pruned, dev, aim)
     return [
         FULL,
@@ -174,7 +179,7 @@ def chosen_methods(dev: Corpus) -> list[Method]:
             PRUNED,
         ),
         choose(lazy_pruned, dev, aim),
-        Method("seed alone", Inference(2.0, 0.0)),
+        Method("seed alone", Inference(least=2.0, arc_least=0.0)),
     ]
 
 
@@ -389,9 +394,7 @@ the root has one child in expectation. All other rows have the tree in their see
 def page(rows: Sequence[Row], splits: Sequence[str] = ()) -> str:
     """The table as a page of Markdown, the paper's figures alongside."""
     lines = ["# Table 1, measured", "", *_intro(), "", "## What section 5.2.1 says", ""]
-    lines += ["| statement | comes out | numbers |", "|---|---|---|"]
-    for claim in claims(rows):
-        lines.append(f"| {claim.text} | {'yes' if claim.holds else '**no**'} | {claim.evidence} |")
+    lines.append(claims_table(claims(rows)))
     lines += ["", _WHY, "", "## Beside the paper's Table 1", "", *_beside(rows)]
     for code in dict.fromkeys(r.code for r in rows):
         lines += ["", *_section([r for r in rows if r.code == code])]
@@ -417,10 +420,7 @@ def _intro() -> list[str]:
 
 
 def _beside(rows: Sequence[Row]) -> list[str]:
-    lines = [
-        "| | F | paper | T | paper | speed-up | paper | E | paper | A | paper |",
-        "|---" * 11 + "|",
-    ]
+    body = []
     for row in rows:
         theirs = PAPER.get(row.code, {})
         if row.method not in theirs:
@@ -429,17 +429,18 @@ def _beside(rows: Sequence[Row]) -> list[str]:
         starred = not isnan(row.exact_error)
         error = f"{row.exact_error if starred else row.error:.1f}{'*' * starred}"
         ratio = theirs["full BP"][1] / t
-        lines.append(
-            f"| {row.treebank}, {row.method} | {row.kept:.1f} | {f:g} | {row.ms:.3f} | {t:g} "
-            f"| {row.speed_up:.1f}x | {ratio:.1f}x | {error} | {e:g}{'*' * starred} "
-            f"| {row.uas:.1f} | {a:g} |"
-        )
-    lines += [
+        body.append(
+            [f"{row.treebank}, {row.method}", f"{row.kept:.1f}", f"{f:g}", f"{row.ms:.3f}",
+             f"{t:g}", f"{row.speed_up:.1f}x", f"{ratio:.1f}x", error, f"{e:g}{'*' * starred}",
+             f"{row.uas:.1f}", f"{a:g}"]
+        )  # fmt: skip
+    head = ["", *chain.from_iterable((x, "paper") for x in ("F", "T", "speed-up", "E", "A"))]
+    return [
+        table(head, body),
         "",
         "The paper's data are those of the CoNLL shared task of 2007, with longer sentences in",
         "English (700 arcs on average); its times are of another decade. \\*: E* against exact.",
     ]
-    return lines
 
 
 def _section(rows: Sequence[Row]) -> list[str]:
@@ -447,14 +448,7 @@ def _section(rows: Sequence[Row]) -> list[str]:
     title = ["method", "parameter", "F (of all)", "scored", "T", "x", "x same arcs"]
     title += ["T end to end", "x", "20-40 words: x", "x end to end", "E"]
     title += ["E*"] * exact + ["A", "A no punct.", "A - full BP", "iterations"]
-    lines = [
-        f"## {rows[0].treebank}",
-        "",
-        f"{rows[0].sentences:,} sentences, {rows[0].words:,} words.",
-        "",
-        "| " + " | ".join(title) + " |",
-        "|---" * len(title) + "|",
-    ]
+    body = []
     for r in rows:
         cells = [r.method, _n(r.parameter, "g"), f"{r.kept:.2f} ({r.kept_of_all:.2f})"]
         cells += [_n(r.scored, ".1f"), _n(r.ms, ".3f"), _n(r.speed_up, ".1f")]
@@ -464,8 +458,9 @@ def _section(rows: Sequence[Row]) -> list[str]:
         cells += [_n(r.exact_error, ".2f")] * exact
         cells += [_n(r.uas, ".2f"), _n(r.uas_no_punct, ".2f")]
         cells += [f"{r.difference:+.2f} [{r.low:+.2f}, {r.high:+.2f}]", _n(r.iterations, ".1f")]
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+        body.append(cells)
+    about = f"{rows[0].sentences:,} sentences, {rows[0].words:,} words."
+    return [f"## {rows[0].treebank}", "", about, "", table(title, body)]
 
 
 def _n(value: float, form: str) -> str:
@@ -501,10 +496,4 @@ def _without(keep: NDArray[np.bool_], heads: NDArray[np.int32]) -> NDArray[np.in
 
 def records(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Rows as strings, ready for a CSV file."""
-    return [{k: _text(v) for k, v in row._asdict().items()} for row in rows]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return "" if isnan(value) else f"{value:.6g}"
-    return str(value)
+    return [record(row) for row in rows]

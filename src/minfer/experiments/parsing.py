@@ -8,7 +8,6 @@ thread, the least of several passes over the whole corpus.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import FormatError
+from minfer.experiments.measure import in_turn, least, thread_seconds, told
 from minfer.parsing.conllu import Sentence, read_conllu
 from minfer.parsing.evaluation import Scores as Attachments
 from minfer.parsing.evaluation import attachments
@@ -250,7 +250,7 @@ class Corpus:
 
     def run_exact(self) -> Outcome:
         """Exact marginals by dynamic programming."""
-        probs = [exact_grandparent(x.arcs, x.gp, self._kind[1])[0] for x in self.scores]
+        probs = [exact_grandparent(x.arcs, x.gp, single_root=self._kind[1])[0] for x in self.scores]
         return self._outcome(probs, [(n, n, 0, True) for n in self.possible])
 
     def _outcome(self, probs: list[NDArray[np.float64]], rows: Sequence[tuple]) -> Outcome:
@@ -281,7 +281,7 @@ class Corpus:
         """CPU seconds (S,) of the dynamic program."""
 
         def work(k: int) -> None:
-            exact_grandparent(self.scores[k].arcs, self.scores[k].gp, self._kind[1])
+            exact_grandparent(self.scores[k].arcs, self.scores[k].gp, single_root=self._kind[1])
 
         return least_seconds(work, len(self.scores), passes)
 
@@ -293,11 +293,11 @@ class Corpus:
         ``phase`` below 6 stops early, as in :meth:`Parser.parse_batch`.
         """
         parser, chunks = self.parser, self._chunks
-        data = parser.parse_batch(self.sentences, "gold", inference, phase=0).data
+        data = parser.parse_batch(self.sentences, "gold", inference=inference, phase=0).data
         parts = [_part(data, lo, hi) for lo, hi in chunks]
 
         def work(k: int) -> None:
-            parser.parse_batch(parts[k], "gold", inference, phase=phase)
+            parser.parse_batch(parts[k], "gold", inference=inference, phase=phase)
 
         seconds = least_seconds(work, len(parts), passes)
         sizes = np.array([hi - lo for lo, hi in chunks], dtype=np.int64)
@@ -324,29 +324,19 @@ def _part(data: Encoded, lo: int, hi: int) -> Encoded:
 
 def least_seconds(work: Callable[[int], object], n: int, passes: int) -> NDArray[np.float64]:
     """CPU seconds (n,) of ``work(0)`` to ``work(n - 1)``: the least of some passes over all."""
-    clock = time.thread_time_ns
-    least = np.full(n, np.inf)
     for k in range(min(n, 2)):
         work(k)
-    for _ in range(passes):
-        for k in range(n):
-            begin = clock()
-            work(k)
-            least[k] = min(least[k], clock() - begin)
-    return least * 1e-9
+    jobs = {k: partial(work, k) for k in range(n)}
+    found = in_turn(jobs, passes, warm_up=False, timer=thread_seconds)
+    return np.array(list(least(found).values()))
 
 
-def in_turn(
+def least_in_turn(
     jobs: Sequence[Callable[[], NDArray[np.float64]]], passes: int = PASSES
 ) -> list[NDArray[np.float64]]:
-    """The least seconds (n,) that each job gives in some passes.
-
-    The jobs take turns, so that what else the machine does hits all of them.
-    """
-    least = [job() for job in jobs]
-    for _ in range(passes - 1):
-        least = [np.minimum(before, job()) for before, job in zip(least, jobs)]
-    return least
+    """The least seconds (n,) that each job gives in some passes, in which they take turns."""
+    found = in_turn(dict(enumerate(jobs)), passes, warm_up=False, timer=told)
+    return [np.min(each, axis=0) for each in found.values()]
 
 
 # ---------------------------------------------------------------------- methods
@@ -402,6 +392,6 @@ def choose(family: Family, dev: Corpus, least_uas: float) -> Method:
     if not good:
         return max(tried, key=lambda t: t[1])[2]
     jobs = [partial(dev.inference_seconds, method.inference, 1) for _, method in good]
-    seconds = [each.sum() for each in in_turn(jobs)]
+    seconds = [each.sum() for each in least_in_turn(jobs)]
     level = [g for g, s in zip(good, seconds) if s <= (1 + LEVEL) * min(seconds)]
     return min(level, key=lambda g: g[0])[1]

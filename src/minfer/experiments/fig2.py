@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.paper.fig1 import Claim
-from minfer.paper.parsing import (
+from minfer.experiments.pages import Claim, claims_table, record, table
+from minfer.experiments.parsing import (
     FULL,
     LEAST,
     PASSES,
@@ -34,7 +34,7 @@ from minfer.paper.parsing import (
     Treebank,
     TreebankSplit,
     choose,
-    in_turn,
+    least_in_turn,
     objectives,
     trained,
 )
@@ -122,17 +122,17 @@ class Figure:
         some = Corpus(parser, _by_length([*self.split.test, *self.long]))
         alone = [partial(some.inference_seconds, m.inference, 1) for m in methods]
         whole = [partial(some.end_to_end_seconds, m.inference, 1) for m in methods]
-        times = zip(methods, in_turn(alone, self.passes), in_turn(whole, self.passes))
+        times = zip(methods, least_in_turn(alone, self.passes), least_in_turn(whole, self.passes))
         growth = [g for row in times for g in _growth(some, *row)]
         del some
         say("measuring time and accuracy")
         test = Corpus(parser, self.split.test)
         stopped = [Method("full BP", Inference.full(k), float(k)) for k in (1, 2, 3, 10)]
-        lazy = Family(LAZY, lambda p: Inference(p, p), LEAST)
+        lazy = Family(LAZY, lambda p: Inference(least=p, arc_least=p), LEAST)
         tried = [m for family in [*objectives(), lazy] for m in family.methods()]
         every = [*stopped, *tried]
         alone = [partial(test.inference_seconds, m.inference, 1) for m in every]
-        tradeoff = [_tradeoff(test, *row) for row in zip(every, in_turn(alone, self.passes))]
+        tradeoff = [_tradeoff(test, *row) for row in zip(every, least_in_turn(alone, self.passes))]
         return Result(self.treebank.name, growth, tradeoff)
 
 
@@ -243,24 +243,23 @@ def _ends(points: Sequence[Growth]) -> tuple[float, float]:
 def page(result: Result) -> str:
     """The figure as a page of Markdown."""
     lines = ["# Figure 2, measured", "", "![](fig2.png)", "", *_intro(result), ""]
-    lines += ["| statement | comes out | numbers |", "|---|---|---|"]
-    for claim in claims(result):
-        lines.append(f"| {claim.text} | {'yes' if claim.holds else '**no**'} | {claim.evidence} |")
+    lines.append(claims_table(claims(result)))
     methods = list(dict.fromkeys(g.method for g in result.growth))
     lines += ["", "## (a, b) against the number of words", ""]
     lines += ["Pairs in the graph; ms of inference / end to end, means over lengths.", ""]
-    lines += ["| words | " + " | ".join(methods) + " |", "|---" * (len(methods) + 1) + "|"]
+    body = []
     for low in range(WORDS[0], WORDS[1], 10):
         cells = [_cell([g for g in result.of(m) if low <= g.words < low + 10]) for m in methods]
         if any(cells):
-            lines.append(f"| {low}-{low + 9} | " + " | ".join(cells) + " |")
+            body.append([f"{low}-{low + 9}", *cells])
     for field, name in (("ms", "inference"), ("ms_end_to_end", "end to end")):
-        slopes = [f"^{result.slope(m, field):.2f}" for m in methods]
-        lines.append(f"| growth, {name} | " + " | ".join(slopes) + " |")
-    lines += ["", "## (c) time and accuracy", ""]
-    lines += ["| method | parameter | F | T | A |", "|---|---|---|---|---|"]
-    for t in result.tradeoff:
-        lines.append(f"| {t.method} | {t.parameter:g} | {t.kept:.2f} | {t.ms:.3f} | {t.uas:.2f} |")
+        body.append([f"growth, {name}", *(f"^{result.slope(m, field):.2f}" for m in methods)])
+    lines += [table(["words", *methods], body), "", "## (c) time and accuracy", ""]
+    body = [
+        [t.method, f"{t.parameter:g}", f"{t.kept:.2f}", f"{t.ms:.3f}", f"{t.uas:.2f}"]
+        for t in result.tradeoff
+    ]
+    lines.append(table(["method", "parameter", "F", "T", "A"], body))
     return "\n".join(lines) + "\n"
 
 
@@ -292,10 +291,6 @@ def records(result: Result) -> list[dict[str, str]]:
     out = []
     for panel, rows in (("a, b", result.growth), ("c", result.tradeoff)):
         for row in rows:
-            known = {k: _text(v) for k, v in row._asdict().items()}
+            known = record(row)
             out.append({field: known.get(field, "") for field in fields} | {"panel": panel})
     return out
-
-
-def _text(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

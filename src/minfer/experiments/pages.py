@@ -1,0 +1,88 @@
+"""How experiments write pages: Markdown tables, numbers in them, sections between markers."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from minfer.errors import FormatError
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table.
+
+    >>> print(table(["tool", "ms"], [["ours", "1.5"]]))
+    | tool | ms |
+    |---|---|
+    | ours | 1.5 |
+    """
+    return "\n".join([line(head), "|---" * len(head) + "|", *map(line, rows)])
+
+
+def line(cells: Iterable[str]) -> str:
+    """One line of a table, for those that are printed while it is made."""
+    return "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
+
+
+def number(x: float | None, digits: int = 3) -> str:
+    """So many significant digits without an exponent; ``-`` for None.
+
+    >>> number(12345.6), number(0.012345), number(None)
+    ('12,346', '0.0123', '-')
+    """
+    if x is None:
+        return "-"
+    if x == 0:
+        return "0"
+    places = max(0, digits - 1 - math.floor(math.log10(abs(x))))
+    return f"{x:,.{places}f}"
+
+
+def write_section(page: Path, name: str, text: str) -> None:
+    """Put a text between the page's markers ``<!-- begin NAME -->`` and ``<!-- end NAME -->``."""
+    begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+    head, found, rest = page.read_text("utf-8").partition(begin)
+    _, closed, tail = rest.partition(end)
+    if not (found and closed):
+        raise FormatError(f"{page}: there is no {begin} with an {end} after it")
+    page.write_text(f"{head}{begin}\n\n{text.strip()}\n\n{end}{tail}", "utf-8")
+
+
+def say(text: str) -> None:
+    """Tell whoever waits, on stderr, at once."""
+    print(text, file=sys.stderr, flush=True)
+
+
+# ---------------------------------------------------------------------- what the paper says
+
+
+class Claim(NamedTuple):
+    """A statement of the paper, whether it comes out, and the numbers."""
+
+    text: str
+    holds: bool
+    evidence: str
+
+    @property
+    def verdict(self) -> str:
+        return "yes" if self.holds else "**no**"
+
+
+def claims_table(claims: Iterable[Claim]) -> str:
+    """Statement by statement."""
+    rows = ([claim.text, claim.verdict, claim.evidence] for claim in claims)
+    return table(["statement", "comes out", "numbers"], rows)
+
+
+def record(row: Any) -> dict[str, str]:
+    """A named tuple as strings, ready for a CSV file; empty where a number is NaN."""
+    return {key: _cell(value) for key, value in row._asdict().items()}
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.6g}"
+    return str(value)

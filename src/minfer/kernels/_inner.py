@@ -1,0 +1,170 @@
+"""Kernels that other kernels call are compiled for that only.
+
+numba makes every function that a kernel calls ready to be called from Python: wrappers, machine
+code, a file of object code. Then it links its intermediate code into the caller and makes machine
+code of all of it again. Here such a function is optimised as numba does it and stops there: no
+wrapper, no machine code of its own. What is linked is the same, so callers are the same to the
+last bit; compiling takes a third to a half less. If Python calls the function itself, that is one
+more compilation.
+
+This uses names of numba that are not promised to stay. Where one of them is missing
+(:data:`UNAVAILABLE`), or in a numba that was never tried, kernels are compiled as numba does it.
+"""
+
+from __future__ import annotations
+
+import threading
+from importlib import import_module
+from typing import Any
+
+import numba
+from numba.core import sigutils
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import CPUDispatcher
+
+#: Versions of numba that this was tried with.
+_TRIED = ("0.68",)
+#: Why inner kernels are compiled as numba does it; empty where they are not.
+UNAVAILABLE = ""
+_Library: Any = object
+_FunctionCompiler: Any = object
+_Pipeline: Any = object
+try:
+    _Library = import_module("numba.core.codegen").JITCodeLibrary
+    _FunctionCompiler = import_module("numba.core.dispatcher")._FunctionCompiler
+    _Pipeline = import_module("numba.core.compiler").Compiler
+    _CompileResult: Any = import_module("numba.core.compiler").CompileResult
+    _lookup: Any = import_module("numba.core.environment").lookup_environment
+except (ImportError, AttributeError) as error:  # another numba
+    UNAVAILABLE = str(error)
+if numba.__version__.rpartition(".")[0] not in _TRIED:
+    UNAVAILABLE = f"not tried with numba {numba.__version__}"
+
+_here = threading.local()  # .depth: compilations of ours under way in this thread; .inner
+
+
+def is_inner() -> bool:
+    """Whether what is compiled or loaded now is for a kernel only, not for Python."""
+    return getattr(_here, "inner", False)
+
+
+class Inner:
+    """Stands for the entry point that an inner kernel does not have."""
+
+
+class InnerLibrary(_Library):
+    """Intermediate code, optimised, to be linked into that of callers."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._verify_declare_only_symbols()
+        self._finalized = True
+
+    def serialize_using_object_code(self) -> tuple[str, str, bytes]:
+        return self.name, "bitcode", self._get_module_for_linking().as_bitcode()
+
+
+class _InnerPipeline(_Pipeline):
+    def __init__(self, typingctx: Any, targetctx: Any, library: Any, *rest: Any) -> None:
+        library = InnerLibrary(targetctx.codegen(), "inner")
+        super().__init__(typingctx, targetctx, library, *rest)
+
+
+class _InnerCompiler(_FunctionCompiler):
+    def _customize_flags(self, flags: Any) -> Any:
+        flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
+        return flags
+
+
+class Kernel(CPUDispatcher):
+    """A dispatcher that knows whether Python or a kernel asks."""
+
+    _cache: Any
+    _compiler: Any
+    overloads: Any
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        if not getattr(_here, "depth", 0):  # somebody else's kernel
+            return super().get_call_template(args, kws)
+        before, _here.inner = is_inner(), True
+        try:
+            return super().get_call_template(args, kws)
+        finally:
+            _here.inner = before
+
+    def compile(self, sig: Any) -> Any:
+        inner, _here.inner = is_inner(), False  # what it calls says so itself
+        _here.depth = getattr(_here, "depth", 0) + 1
+        try:
+            with global_compiler_lock:
+                return self._compile_inner(sig) if inner else self._compile_whole(sig)
+        finally:
+            _here.depth -= 1
+            _here.inner = inner
+
+    def _compile_inner(self, sig: Any) -> Any:
+        usual = self._compiler
+        self._compiler = _InnerCompiler(
+            usual.py_func, usual.targetdescr, usual.targetoptions, usual.locals, _InnerPipeline
+        )
+        self._cache.inner = True
+        try:
+            return super().compile(sig)
+        finally:
+            self._compiler = usual
+            self._cache.inner = False
+
+    def _compile_whole(self, sig: Any) -> Any:
+        args, _ = sigutils.normalize_signature(sig)
+        there = self.overloads.get(tuple(args))
+        if there is not None and isinstance(there.entry_point, Inner):
+            del self.overloads[tuple(args)]  # so far only kernels have called it
+        entry = super().compile(sig)
+        set_environments(self.overloads[tuple(args)].library)
+        return entry
+
+    def add_overload(self, cres: Any) -> None:
+        if not isinstance(cres.library, InnerLibrary):
+            return super().add_overload(cres)
+        if cres.entry_point is None:  # as compiled; one that was loaded is known to numba already
+            cres = cres._replace(entry_point=Inner())
+            self.targetctx.insert_user_function(cres.entry_point, cres.fndesc, [cres.library])
+        self.overloads[tuple(cres.signature.args)] = cres
+        return None
+
+
+def set_environments(library: Any) -> None:
+    """Tell machine code where the environments of all functions that were linked into it are.
+
+    They hold what is rarely needed: the texts of exceptions.
+    """
+    for variable in library._final_module.global_variables:
+        if variable.name.startswith("_ZN08NumbaEnv"):
+            environment = _lookup(variable.name)
+            if environment is not None:
+                library.codegen.set_env(variable.name, environment)
+
+
+def rebuild(context: Any, payload: tuple[Any, ...]) -> Any:
+    """An inner kernel as it was saved."""
+    from llvmlite.binding import parse_bitcode
+
+    (name, kind, bitcode), fndesc, env, signature, objectmode, lifted, text, init, envs = payload
+    assert kind == "bitcode"
+    for function in init:
+        function()
+    library = InnerLibrary(context.codegen(), name)
+    library._final_module = parse_bitcode(bitcode)
+    library._finalize_final_module()
+    return _CompileResult(
+        target_context=context, typing_context=context.typing_context, library=library,
+        environment=env, entry_point=Inner(), fndesc=fndesc, type_annotation=text,
+        signature=signature, objectmode=objectmode, lifted=lifted, typing_error=None,
+        call_helper=None, metadata=None, reload_init=init, referenced_envs=envs,
+    )  # fmt: skip
+
+
+def adopt(kernel: Any) -> None:
+    """Make a dispatcher one that knows."""
+    if not UNAVAILABLE and type(kernel) is CPUDispatcher:
+        kernel.__class__ = Kernel

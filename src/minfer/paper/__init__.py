@@ -1,1 +1,0 @@
-"""The paper's experiments, each a module that measures and returns numbers."""

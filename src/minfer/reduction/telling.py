@@ -1,0 +1,109 @@
+"""What a reduced answer may have cost, in sentences.
+
+Every one of them says whether it is rigorous or an estimate.
+"""
+
+from __future__ import annotations
+
+import math
+
+from minfer.reduction.result import Result
+from minfer.words import counted, duration
+
+MOST_KEPT = 0.9  # beyond this share the reduction is hardly worth it
+
+
+def values(result: Result) -> str:
+    """Lists of values: how many are kept and what may be outside, or why there are none."""
+    lists = result.values
+    if lists is None:
+        return ""
+    if lists.dense:
+        return f"all {lists.n_values:,}: {lists.dense}"
+    text = (
+        f"{lists.n_kept:,} of {lists.n_values:,} kept; estimated: "
+        f"{lists.outside_estimate:.2g} of {counted(result.model.n_variables, 'variable')} outside"
+    )
+    if lists.outside_bound is None:
+        return text
+    return f"{text}; rigorous: at most {lists.outside_bound:.2g} in expectation"
+
+
+def divergence(result: Result) -> str:
+    if not result.n_ignored:
+        return "0: no factor was ignored"
+    if not math.isfinite(result.divergence):
+        return "infinite: an ignored factor forbids what the reduced model allows"
+    what = "residuals" if result.score_kind == "residual" else "gains"
+    return (
+        f"about {result.divergence:.3g} (estimate: the sum of the ignored factors' {what}, as the "
+        "seed sees them)"
+    )
+
+
+def error(result: Result) -> str:
+    if not result.n_ignored:
+        return ""
+    if reason := result.no_estimate:
+        return f"not estimated: {reason}"
+    largest = result.error_estimates.max(initial=0.0)
+    text = (
+        f"about {result.mean_error_estimate:.2g} on average, {largest:.2g} at the worst variable "
+        "(estimate: how far the ignored factors would still move the answer"
+    )
+    if result.compensation is not None and result.marginals.log_z_kind.value == "exact":
+        text += (
+            "; it only sees messages, and the effect of lost correlations is often ten times that"
+        )
+    return text + _without_solver(result) + ")"
+
+
+def _without_solver(result: Result) -> str:
+    """Said beside every number that is about leaving out only."""
+    if result.marginals.log_z_kind.value != "exact":
+        return "; it does not include the solver's own error, which is not known"
+    return ""
+
+
+def bound(result: Result) -> str:
+    """The rigorous statement, or why there is none."""
+    if not result.n_ignored:
+        return ""
+    if reason := why_no_bound(result):
+        return f"none: {reason}"
+    assert result.bound is not None
+    return (
+        f"the divergence of the reduced model from the full one is at most {result.bound:.3g} "
+        "(rigorous; for single probabilities use --intervals)"
+        f"{_without_solver(result)}"
+    )
+
+
+def why_no_bound(result: Result) -> str:
+    bound = result.bound
+    if bound is None:
+        return result.certificate.reason.replace(" in H", " in the reduced model")
+    if math.isinf(bound):
+        return "an ignored factor forbids what the reduced model allows"
+    return ""
+
+
+def full_log_z(result: Result) -> str:
+    """What is known of log Z of the full model, or why nothing is."""
+    if not result.n_ignored and result.values is not None and not result.values.dense:
+        return "about the same, by lists of its values"
+    if not result.n_ignored:
+        return "the same; of the full model, as nothing was ignored"
+    value, estimate, bounds = result.log_z_full, result.log_z_estimate, result.log_z_bounds
+    known = [f"about {estimate:.8g} (estimate)"] if math.isfinite(estimate) else []
+    if bounds is not None and all(map(math.isfinite, bounds)):
+        known.append(f"between {bounds[0]:.8g} and {bounds[1]:.8g} (rigorous)")
+    elif math.isfinite(value) and result.log_z_full_kind.value == "lower bound":
+        known.append(f"at least {value:.8g} (rigorous)")
+    told = ", ".join(known) or f"unknown: {result.no_log_z_full}"
+    return f"{told}; of the full model"
+
+
+def steps(result: Result) -> str:
+
+    return ", ".join(f"{name} {duration(s)}" for name, s in result.timings.items() if s)

@@ -1,0 +1,95 @@
+"""What the first call compiles: no kernel that it does not need."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+#: One process, so that each case adds to what those before it compiled.
+CODE = """
+import json
+import numpy as np
+from numba.core import event
+from typer.testing import CliRunner
+import minfer
+from minfer import BeliefPropagation, Exact, FactorGraph
+from minfer.cli import app
+from minfer.examples import sprinkler
+
+names = []
+
+class Listener(event.Listener):
+    def on_start(self, event):
+        function = event.data["dispatcher"].py_func
+        names.append(f"{function.__module__}.{function.__name__}")
+
+    def on_end(self, event):
+        pass
+
+event.register("numba:compile", Listener())
+found = {}
+
+def note(case):
+    found[case] = [name for name in names if name.startswith("minfer.")]
+    names.clear()
+
+minfer.query(sprinkler(), "rain", {"wet_grass": 1})
+Exact(method="enumerate")(sprinkler().with_evidence({"wet_grass": 1})).log_z
+note("exact")
+rng = np.random.default_rng(0)
+m = BeliefPropagation()(FactorGraph.grid(rng.normal(size=(24, 24)), 0.5))
+assert m.converged and m.log_z
+note("grid")
+again = BeliefPropagation()(FactorGraph.grid(rng.normal(size=(3, 9)), 1.0))
+assert again.converged
+note("another grid")
+result = CliRunner().invoke(app, ["demo"])
+assert result.exit_code == 0, result.output
+note("demo")
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory) -> dict[str, list[str]]:
+    cache = tmp_path_factory.mktemp("cache")
+    environment = {
+        **os.environ, "PYTHONPATH": str(ROOT / "src"), "MINFER_CACHE_DIR": str(cache),
+    }  # fmt: skip
+    call = [sys.executable, "-c", CODE]
+    done = subprocess.run(call, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_small_network_compiles_nothing(compiled):
+    assert compiled["exact"] == []
+
+
+def test_plain_belief_propagation_compiles_what_it_needs(compiled):
+    names = compiled["grid"]
+    assert "minfer.kernels.bp.sweeps_pairs" in names
+    modules = {name.rpartition(".")[0].removeprefix("minfer.kernels.") for name in names}
+    assert modules <= {"bp", "bethe", "wiring", "pairs", "tables"}
+    needless = {
+        "sweeps", "visit_watched", "visit_reweighted", "visit_listed", "residual", "_product",
+        "machine_beliefs", "factor_message", "contract", "damped", "general_terms", "tree_slack",
+        "variable_terms", "begin_watch", "peel", "take_over",
+    }  # fmt: skip
+    assert not needless & {name.rpartition(".")[2] for name in names}
+    assert len(names) <= 25
+    assert compiled["another grid"] == []  # nothing depends on size or numbers
+
+
+def test_the_demo_adds_one_method_of_intervals(compiled):
+    names = compiled["demo"]
+    modules = {name.rpartition(".")[0].removeprefix("minfer.kernels.") for name in names}
+    assert modules <= {"walks", "deepening"}
+    assert len(names) <= 10

@@ -1,0 +1,247 @@
+"""What all experiments share: clocks, tables, sections, stored results; scripts still fit."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import math
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import pytest
+
+from minfer import FormatError
+from minfer.experiments import measure, pages
+from minfer.experiments.results import Results, together
+
+ROOT = Path(__file__).parents[1]
+SCRIPTS = ROOT / "benchmarks"
+DOCS = ROOT / "docs"
+needs_scripts = pytest.mark.skipif(not SCRIPTS.is_dir(), reason="the benchmarks are not here")
+
+
+class Clock:
+    """CPU seconds pass only as calls say."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def spend(self, *seconds: float):
+        left = list(seconds)
+
+        def call() -> None:
+            self.now += left.pop(0) if len(left) > 1 else left[0]
+
+        return call
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    found = Clock()
+    for name in ("process_time", "perf_counter", "thread_time"):
+        monkeypatch.setattr(time, name, lambda: found.now)
+    return found
+
+
+# ---------------------------------------------------------------------- clocks
+
+
+def test_one_call(clock):
+    assert measure.cpu_seconds(clock.spend(2.0)) == 2.0
+    assert measure.cpu_seconds(clock.spend(1.0, 2.0, 3.0), 3) == 2.0
+    assert measure.wall_seconds(clock.spend(2.0)) == measure.thread_seconds(clock.spend(2.0)) == 2.0
+    assert measure.timed(lambda: clock.spend(4.0)() or "answer") == (4.0, "answer")
+    with measure.Stopwatch() as spent:
+        clock.spend(3.0)()
+    clock.spend(5.0)()
+    assert (spent.cpu, spent.wall) == (3.0, 3.0)
+    so_far = measure.Stopwatch()
+    clock.spend(5.0)()
+    assert so_far.cpu == 5.0
+
+
+def test_short_calls_are_repeated(clock):
+    assert measure.sample(clock.spend(4.0, 2.0, 3.0), 9.0) == 3.0
+    assert measure.quickest(clock.spend(4.0, 2.0, 3.0), 9.0) == 2.0
+    assert measure.quickest(clock.spend(1.0), 0.0) == math.inf
+    assert measure.repeats(clock.spend(0.9, 0.004)) == 3  # the first call is the warm-up
+    assert measure.repeats(clock.spend(5.0)) == 1
+
+
+def test_contenders_take_turns():
+    seen: list[str] = []
+    calls = {name: lambda name=name: seen.append(name) or len(seen) for name in "ab"}
+    found = measure.in_turn(calls, 2, timer=measure.told)
+    assert seen == list("ababab")
+    assert found == {"a": [3, 5], "b": [4, 6]}  # the first round is the warm-up
+    seen.clear()
+    measure.in_turn(calls, 3, warm_up=False, there_and_back=True, timer=measure.told)
+    assert seen == list("abbaab")
+    assert measure.in_turn(calls, 0, warm_up=False) == {"a": [], "b": []}
+
+
+def test_a_slow_round_is_the_last(clock):
+    found = measure.in_turn({"a": clock.spend(9.0, 1.0, 9.0, 1.0)}, 5, slow=5.0)
+    assert found == {"a": [1.0, 9.0]}  # the warm-up does not count
+
+
+def test_what_is_made_of_samples():
+    found = {"a": [1.0, 9.0, 2.0], "b": [1.0, 3.0, 4.0]}
+    assert measure.medians(found) == {"a": 2.0, "b": 3.0}
+    assert measure.least({**found, "c": []}) == {"a": 1.0, "b": 1.0, "c": math.inf}
+    assert measure.median_ratio(found["a"], found["b"]) == 1.0
+
+
+def test_when_and_where():
+    stamp = measure.about("pytest", "no-such-package")
+    assert set(stamp) == {"date", "cpu", "python", "code", "versions"}
+    assert stamp["cpu"]
+    assert stamp["versions"]["pytest"]
+    assert stamp["versions"]["no-such-package"] == ""
+    assert measure.about(code="abc")["code"] == "abc"
+    assert measure.peak() > 1 << 20
+
+
+def test_measuring_needs_the_standard_library_alone():
+    """Workers in other libraries' environments load the file by its path."""
+    tree = ast.parse(Path(measure.__file__).read_text())
+    names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+    names |= {str(n.module) for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+    assert {name.split(".")[0] for name in names} <= {*sys.stdlib_module_names}
+
+
+# ---------------------------------------------------------------------- pages
+
+
+def test_tables_have_one_form():
+    text = pages.table(["", "b"], iter([["1", ""], ["2", "x"]]))
+    assert text == "| | b |\n|---|---|\n| 1 | |\n| 2 | x |"
+
+
+def test_a_section_is_replaced_between_its_marks(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- begin a -->\nold\n<!-- end a -->\nafter\n<!-- begin ab -->\n")
+    pages.write_section(page, "a", "\nnew\n")
+    assert page.read_text() == (
+        "before\n<!-- begin a -->\n\nnew\n\n<!-- end a -->\nafter\n<!-- begin ab -->\n"
+    )
+    for name in ("ab", "c"):  # not closed, not there
+        with pytest.raises(FormatError, match=f"begin {name} -->"):
+            pages.write_section(page, name, "new")
+
+
+def test_claims_and_records():
+    claim = pages.Claim("it holds", False, "0.1")
+    assert pages.claims_table([claim]).splitlines()[-1] == "| it holds | **no** | 0.1 |"
+
+    class Row(NamedTuple):
+        name: str
+        n: int
+        x: float
+
+    assert pages.record(Row("a", 1, 1 / 3)) == {"name": "a", "n": "1", "x": "0.333333"}
+    assert pages.record(Row("a", 1, math.nan))["x"] == ""
+
+
+# ---------------------------------------------------------------------- results
+
+
+def test_parts_are_kept_with_when_and_where(tmp_path):
+    path = tmp_path / "new" / "found.json"
+    Results(path).keep("first", [1], {"date": "2020-01-02"})
+    again = Results(path)
+    again.keep("second", {"x": 2})
+    assert again.parts == {"first": [1], "second": {"x": 2}}
+    assert json.loads(path.read_text()) == again.found
+    assert again.found["about"]["second"]["python"]
+    assert together(again.found, "date")[0] == "2020-01-02"
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+    again.forget(["first", "unknown"])
+    assert Results(path).parts == {"second": {"x": 2}}
+
+
+def test_dry_runs_and_runs_without_a_file_write_nothing(tmp_path):
+    path = tmp_path / "found.json"
+    for results in (Results(path, dry=True), Results(None)):
+        results.keep("part", 1)
+        assert results.parts == {"part": 1}
+    assert not path.exists()
+
+
+# ---------------------------------------------------------------------- the scripts
+
+
+def script(name: str) -> ModuleType:
+    """A script as a module; some have the names of modules here."""
+    sys.path.insert(0, str(SCRIPTS))
+    try:
+        spec = importlib.util.spec_from_file_location(f"script_{name}", SCRIPTS / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    finally:
+        sys.path.remove(str(SCRIPTS))
+
+
+def top_names(path: Path) -> set[str]:
+    out: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            out.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            out.add(node.id)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            out |= {(a.asname or a.name).split(".")[0] for a in node.names}
+    return out
+
+
+@needs_scripts
+@pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.py")), ids=lambda path: path.stem)
+def test_what_a_script_imports_is_there(path):
+    """Names of minfer and of other scripts: these run too rarely for anybody to notice."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if not isinstance(node, ast.ImportFrom) or node.module is None:
+            continue
+        names = [alias.name for alias in node.names]
+        sibling = SCRIPTS / f"{node.module}.py"
+        if node.module.split(".")[0] == "minfer":
+            pytest.importorskip("torch") if node.module.startswith("minfer.torch") else None
+            module = importlib.import_module(node.module)
+            for name in names:
+                inner = f"{node.module}.{name}"
+                there = hasattr(module, name) or importlib.util.find_spec(inner) is not None
+                assert there, f"line {node.lineno}: {inner}"
+        elif sibling.exists():
+            assert set(names) <= top_names(sibling), f"line {node.lineno}: {node.module}"
+
+
+@needs_scripts
+def test_pages_are_what_the_results_say(tmp_path):
+    """How far off, learning, parsing, the method; test_peers has peers and networks."""
+    pytest.importorskip("pandas")
+
+    def copy(name: str) -> Path:
+        (tmp_path / name).write_text((DOCS / name).read_text("utf-8"), "utf-8")
+        return tmp_path / name
+
+    def results(name: str) -> Results:
+        return Results(SCRIPTS / "results" / f"{name}.json", dry=True)
+
+    page = copy("how-far-off.md")
+    script("certified").write_page(page, results("certified").found)
+    assert page.read_text("utf-8") == (DOCS / page.name).read_text("utf-8")
+    page = copy("parsing.md")
+    script("parsing_page").written(page, results("parsing").parts)
+    assert page.read_text("utf-8") == (DOCS / page.name).read_text("utf-8")
+    page = copy("learning-measured.md")
+    for name, text in script("learning").page(results("learning").parts).items():
+        pages.write_section(page, name, text)
+    assert page.read_text("utf-8") == (DOCS / page.name).read_text("utf-8")
+    made = script("method_page").page(results("method").found)
+    assert made == (DOCS / "method.md").read_text("utf-8")
