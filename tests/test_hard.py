@@ -407,6 +407,8 @@ def test_given_blocks():
     hard = graph.add_exactly_one([[0, 5]])
     with pytest.raises(RefusedError, match="crosses the blocks"):
         StructuredMeanField(rows)(hard)
+    with pytest.raises(RefusedError, match="of more than 7 cells"):
+        StructuredMeanField([range(16)], max_cells=7)(graph)
 
 
 # ------------------------------------------------------------------ the portfolio
