@@ -251,8 +251,8 @@ def main() -> None:
     if asked.checkout is not None:
         sides.append((asked.checkout.resolve(), True))
     print(
-        "| scene | sweeps | error | distances, ms | table, ms | before, ms | times sooner | PGMax, "
-        "ms | its iterations, error | times sooner |"
+        "| scene | sweeps | error | distances, ms | table, ms | before, ms | speed-up | PGMax, "
+        "ms | its iterations, error | speed-up |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|")
     for labels in asked.labels:

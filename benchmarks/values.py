@@ -149,7 +149,7 @@ def lists(graph: FactorGraph, sweeps: int) -> Any:
 
 
 def case(K: int, seed: str, size: int, number: int, pairs: str, repeats: int) -> float:
-    """One line: times, how many times sooner lists are, and what they kept."""
+    """One line: times, the speed-up of lists, and what they kept."""
     graph, n = model_of(K, seed, size, number, pairs), size * size
     reference = whole(graph, PAIRS[K][2]).probs.reshape(n, K)
 
