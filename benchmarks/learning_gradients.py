@@ -396,13 +396,13 @@ def section(found: dict[str, Any]) -> str:
     """For the page, from what was stored."""
     rows, backward, many = found["speed"], found["costs"], found["batches"]
     out = [
-        "`taskset -c 0 python benchmarks/learning_gradients.py`: forward and backward, loss"
-        " the sum of squared P(x = 1) on a grid. Everybody stops as soon as no derivative, by field"
-        f" or by weight, is further than {ERROR:g} of the largest from those of a fixed point"
-        " converged to 1e-14: minfer at the largest such tolerance, the others after the least"
-        " number of sweeps. These send all messages at once and differentiate through the sweeps,"
-        " over lists of edges (any graph) or four shifted arrays (grids alone). CPU time of one"
-        " thread, interleaved, medians.",
+        "`taskset -c 0 python benchmarks/learning_gradients.py`: forward and backward; the loss is"
+        " the sum of squared P(x = 1) on a grid. Each tool stops as soon as every derivative, by"
+        f" field or by weight, is within {ERROR:g} of the largest of those at a fixed point"
+        " converged to 1e-14: minfer at the largest such tolerance, the others after the smallest"
+        " number of sweeps. The others send all messages at once and differentiate through the"
+        " sweeps, over lists of edges (any graph) or four shifted arrays (grids only). CPU time of"
+        " one thread, interleaved, medians.",
         "",
     ]
     body = []
@@ -422,7 +422,7 @@ def section(found: dict[str, Any]) -> str:
         if r.get("bar") and r["times"] < r["bar"]
     ]
     if short:
-        out += ["", f"Short of what was asked for: {'; '.join(short)}."]
+        out += ["", f"Aims missed: {'; '.join(short)}."]
     body = []
     for r in backward:
         word = "" if r["ok"] and r["converged"] else "not converged"
@@ -435,7 +435,7 @@ def section(found: dict[str, Any]) -> str:
     out += [
         "",
         f"Batches of {many[0]['rows']} through `minfer.torch.marginals`, gradients by fields and by"
-        " shared weights: microseconds a row, forward and backward.",
+        " shared weights: microseconds per row, forward and backward.",
         "",
     ]
     body = [
@@ -443,7 +443,7 @@ def section(found: dict[str, Any]) -> str:
          f"{r['apart']:.0e}"]
         for r in many
     ]  # fmt: skip
-    head = ["model", "a call for each row", "one call", "times sooner", "largest difference"]
+    head = ["model", "a call for each row", "one call", "speed-up", "largest difference"]
     out.append(table(head, body))
     return "\n".join(out)
 

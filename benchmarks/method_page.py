@@ -86,7 +86,7 @@ def losses(result: Row) -> str:
     out.append(
         f"Stopping BP early is faster at equal error than any reduced run on {len(lost)} of "
         f"{len(timed)} kinds, active-set BP than the best of them on {len(active)}. With BP as the "
-        "solver, models of this size are no case for ignoring factors."
+        "solver, ignoring factors does not pay on models of this size."
     )
     under = [k for k, g in kinds.items() if estimate_ratio(g, "compensated") < 0.5]
     out.append(

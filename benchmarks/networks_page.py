@@ -19,7 +19,7 @@ Found = dict[str, Any]
 
 
 class Aim(NamedTuple):
-    """How many times sooner minfer should be."""
+    """How many times as fast minfer should be."""
 
     job: str
     where: str
@@ -37,7 +37,7 @@ AIMS = (
     Aim("rows, one target", "the three", "rows", BIG, "one", 30.0),
     Aim("rows, all posteriors", "the five", "rows", FIVE, "all", 100.0),
     Aim("rows, all posteriors", "the three", "rows", BIG, "all", 30.0),
-    Aim("every row other variables", "the small ones", "sets", SMALL, "ratio", 10.0),
+    Aim("every row different variables", "the small ones", "sets", SMALL, "ratio", 10.0),
     Aim("a prepared `Query`, one target", "the small ones", "single", SMALL, "one prepared", 5.0),
     Aim("`minfer.query` again, one target", "the small ones", "single", SMALL, "one query", 5.0),
     Aim("file read, planned, answered", "every network", "cold", (), "ratio", 1.0),
@@ -90,14 +90,14 @@ def write(found: Found) -> str:
     out = [
         "<!-- made by python benchmarks/networks.py -->",
         "# Networks, beside pyAgrum and pgmpy",
-        "How soon Bayesian networks answer: those of bnlearn's repository, which come in pgmpy's "
-        f"wheel, against {_versions(found)}. One pinned core, CPU time, without imports and "
-        "compiling; the libraries take turns, and a time is the median over turns. pyAgrum runs "
-        "its lazy propagation on one thread, pgmpy its variable elimination. Evidence: five times "
-        "a fifth of the variables is drawn to be observed, and one of the others as the target; "
-        "rows are drawn from the network. *Times sooner* is the median over these draws; the least "
-        "of them stands in brackets.",
-        f"{_measured(found)} Times on a busy machine vary; ratios much less.",
+        "How fast Bayesian networks answer: the networks of bnlearn's repository, which come in "
+        f"pgmpy's wheel, compared with {_versions(found)}. CPU time on one pinned core, without "
+        "imports and compiling; the libraries take turns, and a time is the median over turns. "
+        "pyAgrum runs its lazy propagation on one thread, pgmpy its variable elimination. For the "
+        "evidence, a fifth of the variables is drawn to be observed and one of the others as the "
+        "target, five times; rows are drawn from the network. Each speed-up is the median over "
+        "these draws, with the smallest in brackets.",
+        f"{_measured(found)} Times on a busy machine vary; ratios vary much less.",
         *_sections(found),
     ]
     return "\n\n".join(out) + "\n"
@@ -107,7 +107,7 @@ def _sections(found: Found) -> Iterator[str]:
     lines = aims(found)
     if lines:
         yield "## In short"
-        yield table(["job", "networks", "times sooner than pyAgrum", "aim", ""], [*_short(lines)])
+        yield table(["job", "networks", "speed-up over pyAgrum", "aim", ""], [*_short(lines)])
         lost = _lost(found)
         if lost:
             yield "**Lost**, that is slower than pyAgrum: " + "; ".join(lost) + "."
@@ -125,13 +125,13 @@ def for_peers(found: Found) -> Iterator[str]:
         return
     yield "## Bayesian networks"
     yield (
-        "Those of bnlearn's repository, beside pyAgrum: how many times sooner minfer is, on the "
-        "network where that is least (*the five* are alarm, insurance, hailfinder, win95pts and "
-        "pigs, *the small ones* these without pigs, *the three* munin1, link and munin). Written "
-        "by `python benchmarks/networks.py`; [Networks](networks.md) has every row and what was "
-        "measured."
+        "Those of bnlearn's repository, compared with pyAgrum: minfer's speed-up on the network "
+        "where it is smallest (*the five* are alarm, insurance, hailfinder, win95pts and pigs, "
+        "*the small ones* these without pigs, *the three* munin1, link and munin). Written by "
+        "`python benchmarks/networks.py`; [Networks](networks.md) has every row and explains what "
+        "was measured."
     )
-    yield table(["job", "networks", "times sooner than pyAgrum", "aim", ""], [*_short(lines)])
+    yield table(["job", "networks", "speed-up over pyAgrum", "aim", ""], [*_short(lines)])
     lost = _lost(found)
     yield f"**Lost**: {'; '.join(lost)}." if lost else "None is lost."
 
@@ -157,7 +157,7 @@ RATIOS = {
         ("one", "rows, one target"), ("one frame", "the same from a data frame"),
         ("all", "rows, all posteriors"), ("all frame", "the same from a data frame"),
     ],
-    "sets": [("ratio", "every row other variables")],
+    "sets": [("ratio", "every row different variables")],
     "single": [
         ("one query", "query again"), ("one prepared", "prepared query"),
         ("all query", "query again, all posteriors"),
@@ -183,7 +183,7 @@ def _lost(found: Found) -> list[str]:
 
 
 def times(ratio: float | None) -> str:
-    """How many times sooner, two digits and a half."""
+    """A speed-up, two digits and a half."""
     if ratio is None:
         return "–"
     return number(ratio, 2 if ratio < 100 else 3)
@@ -220,8 +220,8 @@ def _blank(part: Row) -> Iterator[str]:
         "between any two probabilities."
     )
     yield table(
-        ["network", "variables", "pyAgrum ms", "`Exact` ms", "times sooner", "`query` ms",
-         "times sooner", "difference"],
+        ["network", "variables", "pyAgrum ms", "`Exact` ms", "speed-up", "`query` ms",
+         "speed-up", "difference"],
         [[r["network"], f"{r['nodes']:,}", _ms(r, "pyagrum"), _ms(r, "exact"), ratio(r, "ratio"),
           _ms(r, "query"), ratio(r, "ratio, query"), f"{r['difference']:.0e}"]
          for r in part["rows"]],
@@ -232,39 +232,40 @@ def _rows(part: Row) -> Iterator[str]:
     n = part["rows"][0]["rows"] if part["rows"] else 0
     yield "## Rows that observe the same variables"
     yield (
-        f"{n:,} rows, µs a row. Ours is everything from a model that was just read: laying it out, "
-        "planning, and all rows; *frame* also reads a pandas data frame of states' names and makes "
-        "one of answers (`minfer.predict`). pyAgrum's loop is in its best case: the observed "
-        "variables stay the same, so that it changes values only (`chgEvidence`), and the first "
-        "row, in which it plans, is not counted. pgmpy has no rows; its `query` in a loop."
+        f"{n:,} rows, µs per row. minfer's time includes everything from a model that was just "
+        "read: layout, planning, and all rows; *frame* also reads a pandas data frame of state "
+        "names and returns one of answers (`minfer.predict`). For pyAgrum the loop is the best "
+        "case: the observed variables stay the same, so only values change (`chgEvidence`), and "
+        "the first row, in which it plans, is not counted. pgmpy has no call for rows; its `query` "
+        "runs in a loop."
     )
     yield "One target:"
     yield table(
-        ["network", "pgmpy", "pyAgrum", "minfer", "frame", "sooner than pyAgrum", "frame",
-         "sooner than pgmpy"],
+        ["network", "pgmpy", "pyAgrum", "minfer", "frame", "speed-up over pyAgrum", "frame",
+         "over pgmpy"],
         [[r["network"], _us(r, "one, pgmpy"), _us(r, "one, pyagrum"), _us(r, "one, ours"),
           _us(r, "one, frame"), ratio(r, "one"), ratio(r, "one frame"), ratio(r, "one pgmpy")]
          for r in part["rows"]],
     )  # fmt: skip
     yield (
-        "All posteriors (pgmpy is not run: it would ask for one variable after the other; *frame* "
-        "of one or two draws, an answer of up to thousands of columns):"
+        "All posteriors (pgmpy is not run, since it answers one variable at a time; *frame* is for "
+        "one or two draws, since its answer has up to thousands of columns):"
     )
     yield table(
-        ["network", "pyAgrum", "minfer", "frame", "sooner than pyAgrum", "frame", "difference"],
+        ["network", "pyAgrum", "minfer", "frame", "speed-up over pyAgrum", "frame", "difference"],
         [[r["network"], _us(r, "all, pyagrum"), _us(r, "all, ours"), _us(r, "all, frame"),
           ratio(r, "all"), ratio(r, "all frame"), f"{r['difference']:.0e}"] for r in part["rows"]],
     )  # fmt: skip
 
 
 def _sets(part: Row) -> Iterator[str]:
-    yield "## Every row observes other variables"
+    yield "## Every row observes different variables"
     yield (
         "One target; each variable is observed in a fifth of the rows. minfer plans one tree for "
-        "all rows where that fits, else each row by itself. pyAgrum sets all evidence anew."
+        "all rows if that fits, otherwise one for each row. pyAgrum sets all evidence again."
     )
     yield table(
-        ["network", "rows", "pyAgrum µs a row", "minfer", "times sooner", "difference"],
+        ["network", "rows", "pyAgrum µs a row", "minfer", "speed-up", "difference"],
         [[r["network"], f"{r['rows']:,}", _us(r, "pyagrum"), _us(r, "ours"), ratio(r, "ratio"),
           f"{r['difference']:.0e}"] for r in part["rows"]],
     )  # fmt: skip
@@ -273,14 +274,14 @@ def _sets(part: Row) -> Iterator[str]:
 def _single(part: Row) -> Iterator[str]:
     yield "## One call at a time"
     yield (
-        "A row by names in, an answer out, the question being known: `minfer.query(model, target, "
-        "evidence)` for the second time, and `minfer.queries.prepare(...)` called; pyAgrum by "
-        "`chgEvidence`. µs a call."
+        "One row of names in, one answer out, for a question asked before: `minfer.query(model, "
+        "target, evidence)` for the second time, and a call of what `minfer.queries.prepare(...)` "
+        "returned; pyAgrum by `chgEvidence`. µs per call."
     )
     for what, words in (("one", "One target:"), ("all", "All posteriors:")):
         yield words
         yield table(
-            ["network", "pyAgrum", "`query` again", "prepared", "times sooner, `query`",
+            ["network", "pyAgrum", "`query` again", "prepared", "speed-up, `query`",
              "prepared"],
             [[r["network"], _us(r, f"{what}, pyagrum"), _us(r, f"{what}, query"),
               _us(r, f"{what}, prepared"), ratio(r, f"{what} query"), ratio(r, f"{what} prepared")]
@@ -291,12 +292,12 @@ def _single(part: Row) -> Iterator[str]:
 def _cold(part: Row) -> Iterator[str]:
     yield "## From a file to an answer"
     yield (
-        "A BIF file read, a question of one target under evidence planned and answered, once; ms. "
-        "`–`: pyAgrum does not read the file (names of states that are no words), or pgmpy was not "
-        "run (its reader alone takes longer, below)."
+        "Read a BIF file, then plan and answer one question with one target and evidence; ms. "
+        "`–`: pyAgrum does not read the file (state names that are not words), or pgmpy was not "
+        "run (its reader alone takes longer, see below)."
     )
     yield table(
-        ["network", "pgmpy", "pyAgrum", "minfer", "sooner than pyAgrum", "than pgmpy"],
+        ["network", "pgmpy", "pyAgrum", "minfer", "speed-up over pyAgrum", "over pgmpy"],
         [[r["network"], _ms(r, "pgmpy"), _ms(r, "pyagrum"), _ms(r, "ours"), ratio(r, "ratio"),
           ratio(r, "pgmpy ratio")] for r in part["rows"]],
     )  # fmt: skip
@@ -306,7 +307,7 @@ def _reading(part: Row) -> Iterator[str]:
     yield "## Reading"
     yield "A BIF file to a model, ms. pyAgrum reads numbers in single precision."
     yield table(
-        ["network", "MB", "pgmpy", "pyAgrum", "minfer", "sooner than pgmpy", "than pyAgrum"],
+        ["network", "MB", "pgmpy", "pyAgrum", "minfer", "speed-up over pgmpy", "over pyAgrum"],
         [[r["network"], number(r["bytes"] / 1e6), _ms(r, "pgmpy"), _ms(r, "pyagrum"),
           _ms(r, "minfer"), ratio(r, "pgmpy ratio"), ratio(r, "pyagrum ratio")]
          for r in part["rows"]],
@@ -316,11 +317,12 @@ def _reading(part: Row) -> Iterator[str]:
 def _cores(part: Row) -> Iterator[str]:
     yield "## Two cores"
     yield (
-        "All posteriors of rows that observe the same, wall-clock time of one thread over that of "
-        "two: the best of seven turns each, and the median of the ratio within a turn."
+        "All posteriors of rows that observe the same variables, wall-clock time of one thread "
+        "divided by that of two: the best of seven turns each, and the median of the ratio within "
+        "a turn."
     )
     yield table(
-        ["network", "rows", "one thread, s", "two, s", "times sooner", "median"],
+        ["network", "rows", "one thread, s", "two, s", "speed-up", "median"],
         [[r["network"], f"{r['rows']:,}", number(r["one"]), number(r["two"]), number(r["ratio"]),
           number(r["median"])] for r in part["rows"]],
     )  # fmt: skip

@@ -82,7 +82,7 @@ CLAIMS: dict[str, dict[str, Claim]] = {
         "pygms": Claim("pygms.wmb:WMB"),
     },
     "learning of parameters": {
-        "minfer": Claim("minfer.parsing:Parser.train", "its parser"),
+        "minfer": Claim("minfer.learn:fit"),
         "pgmax": Claim("jax:grad", "by gradients"),
         "pygms": Claim("pygms.ising:refit_pll_opt", "Ising models"),
         "pomegranate": Claim("pomegranate.factor_graph:FactorGraph.fit"),
@@ -92,6 +92,7 @@ CLAIMS: dict[str, dict[str, Claim]] = {
         "supar": Claim("supar:BiaffineDependencyParser.train", "neural parsers"),
     },
     "learning of structure": {
+        "minfer": Claim("minfer.learn:grow", "binary pairs"),
         "pygms": Claim("pygms.ising:fit_chowliu", "Ising models"),
         "pomegranate": Claim("pomegranate.bayesian_network:BayesianNetwork.fit", BN),
         "pyagrum": Claim("pyagrum:BNLearner.learnBN", BN),
@@ -105,6 +106,7 @@ CLAIMS: dict[str, dict[str, Claim]] = {
         "supar": Claim("torch:device", "torch"),
     },
     "gradients": {
+        "minfer": Claim("minfer.solvers.gradients:pull_back", "torch, numpy"),
         "pgmax": Claim("jax:grad", "JAX"),
         "pomegranate": Claim("torch.autograd:grad", "torch"),
         "torch-struct": Claim("torch.autograd:grad", "torch"),

@@ -35,7 +35,7 @@ FEATURES = {
         "BP, tree-reweighted BP, mean field, Gibbs, exact; reduced models with the cost of "
         "what was left out",
         "ignoring factors on purpose, and saying what it may cost; rows of evidence on networks, "
-        "k best explanations, intervals that hold; no GPU, no gradients, no learning of tables",
+        "k best explanations, guaranteed intervals, learning of weights and tables; no GPU",
     ),
     "pgmax": (
         "factor graphs: enumerated, pairwise, OR, AND, pool factors",
@@ -86,7 +86,7 @@ def write(results: dict[str, dict[str, Any]], networks: dict[str, Any] | None = 
         "minfer and the libraries one might use instead, on the same problems. Written by "
         f"`python benchmarks/peers.py`, {_measured(results)}. Every tool runs on one thread of one "
         "core; times are CPU times, and ratios compare runs that took turns. A library that does "
-        "not install, dies or gives no answer is listed with what happened.",
+        "not install, crashes or gives no answer is listed with what happened.",
         "## In short",
         *_short(results),
         "## What they are for",
@@ -98,7 +98,7 @@ def write(results: dict[str, dict[str, Any]], networks: dict[str, Any] | None = 
         "(`benchmarks/peers_claims.py`):",
         table(["", *(NAMES[p] for p in FEATURES)], _claims(results)),
         "## Installing and starting",
-        "Into an empty environment, with everything that the library brings along; the seconds "
+        "Into an empty environment, with all dependencies; the seconds "
         "include the download. `start` is the CPU time to import it and get ready, with numpy "
         "loaded and caches warm: minfer compiles its kernels once on each machine, 10 to 40 "
         "seconds (the parser's a minute or two), and loads them afterwards. torch is the version "
@@ -109,12 +109,13 @@ def write(results: dict[str, dict[str, Any]], networks: dict[str, Any] | None = 
         "Undamped belief propagation until no marginal is further than 1e-4 from its fixed point. "
         "The number of iterations is chosen for each tool, which is generous to those without a "
         "stop rule; pomegranate's, which stops too early for this, is switched off. minfer updates "
-        "in sequence, its default, and needs fewer iterations than the others, who all update at "
-        "once. minfer's time includes building the graph; the others' set-up and compilation stand "
-        "apart. PGMax and pomegranate compute in float32, as they come, the others in float64. "
-        "pyGMs' general BP also computes log Z in every iteration. Tools that are too slow "
-        "are scaled from one and two iterations. *minfer's* are its ms in the turns with that "
-        "tool, and the ratio is the median over turns. Problems as in `benchmarks/problems.py`: "
+        "in sequence, its default, and needs fewer iterations than the others, which update all "
+        "messages at once. minfer's time includes building the graph; the others' set-up and "
+        "compilation are listed separately. PGMax and pomegranate compute in float32, their "
+        "default, the others in float64. pyGMs' general BP also computes log Z in every iteration. "
+        "Times of tools that are too slow are extrapolated from one and two iterations. *minfer's* "
+        "is its ms in the turns with that tool, and the ratio is the median over turns. Problems "
+        "as in `benchmarks/problems.py`: "
         "P1a5 a 64x64 Ising grid, P3 700 variables with 20,000 pairs, P4i a 10x10 Ising grid, P4m "
         "a 6x4 grid of 12 states.",
         table(
@@ -130,7 +131,7 @@ def write(results: dict[str, dict[str, Any]], networks: dict[str, Any] | None = 
         ),
         *networks_page.for_peers(networks or {}),
         "## Accuracy against exact",
-        "Largest error of any marginal once belief propagation stands still. The fixed point is "
+        "Largest error of any marginal once belief propagation has converged. The fixed point is "
         "the same for all, and far from exact on P4i: that is belief propagation, not the library. "
         "Where exact marginals are cheap, ask for them (minfer's `Auto` does).",
         table(["tool", "P4i", "P4m"], _accuracy(results)),
@@ -140,8 +141,9 @@ def write(results: dict[str, dict[str, Any]], networks: dict[str, Any] | None = 
         + "; evidence on a variable that the model does not have. Should be solved: "
         + "; ".join(CASES[c].about for c in ("degree", "chain", "cycle"))
         + ". The product of the chain's potentials is more than a float can hold. Numbers are the "
-        "largest error of a marginal; on the ring belief propagation is not exact for anybody, and "
-        "pgmpy's message passing is meant for trees. Each cell is a process of its own with 90 "
+        "largest error of a marginal; on the ring belief propagation is not exact in any library, "
+        "and "
+        "pgmpy's message passing is meant for trees. Each cell is a separate process with 90 "
         "seconds of CPU time.",
         table(
             ["tool", "NaN", "contradiction", "unknown evidence", "degree 100", "chain of 600",
@@ -149,15 +151,16 @@ def write(results: dict[str, dict[str, Any]], networks: dict[str, Any] | None = 
             _inputs(results),
         ),
         "## Trees",
-        "Arc probabilities of first-order dependency trees with one root, 25 words, the same "
-        "normal scores of standard deviation 1, or 20 as a parser that is sure has them "
-        "(`minfer.parsing.tree_marginals`); microseconds a sentence on one thread. Scores are "
-        "float32 unless the batch says float64; errors are those of the largest probability "
-        "against minfer's in float64. minfer computes projective trees in float64 in any case, and "
-        "non-projective ones where float32 cannot be trusted, as in the batches that are sure. The "
+        "Arc probabilities of first-order dependency trees with one root, 25 words, from the same "
+        "normal scores with standard deviation 1, or 20 (*sure*, as from a confident parser). "
+        "minfer runs `minfer.parsing.tree_marginals`; microseconds per sentence on one thread. "
+        "Scores are float32 unless the batch says float64; errors are those of the largest "
+        "probability against minfer's in float64. minfer always computes projective trees in "
+        "float64, and "
+        "non-projective ones where float32 cannot be trusted, as in the *sure* batches. The "
         "torch libraries also keep what gradients need. torch-struct's projective charts need "
-        "scores that require gradients, and its matrix-tree adds 1e-5 to every arc; SuPar's works "
-        "in float64 in any case.",
+        "scores that require gradients, and its matrix-tree adds 1e-5 to every arc; SuPar's always "
+        "works in float64.",
         table(
             ["library", "batch", "us a sentence", "minfer's", "times minfer's", "error",
              "minfer's error"],
@@ -184,8 +187,8 @@ def _measured(results: dict[str, Any]) -> str:
     text += f" on {' and on '.join(machines)}" if machines else ""
     if len(states := {s["code"] for s in run.values()}) > 1:
         text += (
-            f", with {len(states)} states of the code: rows of different libraries are then not "
-            "quite alike"
+            f", with {len(states)} versions of the code, so rows of different libraries are not "
+            "strictly comparable"
         )
     return text
 
@@ -344,15 +347,15 @@ def _second(results: dict[str, Any]) -> list[str]:
         return []
     return [
         "## Second order",
-        "Pairs of arcs with scores of their own, on the same tensors: 32 sentences of 25 words, "
+        "Pairs of arcs with their own scores, on the same tensors: 32 sentences of 25 words, "
         "arc scores of standard deviation 1 (flat) or 20 (sure), pair scores of 0.3 or 1 (strong). "
-        "**These are different models**: times are compared, and no row is an error of another.",
+        "**These are different models**: only times are compared, not answers.",
         "* minfer: a projective tree factor with one root, all pairs of siblings, adjacent or not, "
         "and all grandparents; approximate, by BP of at most 10 iterations or until no probability "
         "changes by 1e-3; a sentence at a time, in float64. *All pairs* keeps everything; "
         "*reduced* leaves out pairs and arcs that are improbable under the first-order trees, with "
         "the parser's default thresholds, and `moved` is the share of a word's probability that "
-        "this puts elsewhere. *Exact, grandparents* is the O(n^4) dynamic program, without "
+        "moves to other heads. *Exact, grandparents* is the O(n^4) dynamic program, without "
         "siblings.\n"
         "* SuPar's `Dependency2oCRF`: projective trees with one root and adjacent siblings, exact "
         "in O(n^3), with gradients; float32.\n"
@@ -361,11 +364,11 @@ def _second(results: dict[str, Any]) -> list[str]:
         "* SuPar's `SemanticDependencyLBP` and `SemanticDependencyMFVI`: each arc is there or not; "
         "siblings, grandparents and coparents (0 here); no tree; three iterations.\n"
         "* torch-struct has no second order.",
-        "Without pair scores a form must give the first-order answer of its kind of structure; "
+        "Without pair scores each model must give the first-order answer of its kind of structure; "
         "`differs by` is the largest difference. For minfer's *reduced* it is what leaving arcs "
         "out costs. In `DependencyLBP` a pair's potential is 1 + exp(score), so that a score of 0 "
-        "is not without influence. With strong random pairs neither graph of minfer's converges, "
-        "and the reduction changes much: it presumes that the first-order answer is near.",
+        "is not without influence. With strong random pairs neither of minfer's graphs converges, "
+        "and the reduction changes much: it assumes that the first-order answer is close.",
         table(
             ["library", "form", "batch", "us a sentence", "times all pairs", "times reduced",
              "without pairs", "differs by", "remarks"],
@@ -442,6 +445,6 @@ def _short_second(results: dict[str, Any]) -> list[str]:
     if not said:
         return []
     return [
-        "* Second order, by different models, in times of minfer's with all pairs: "
+        "* Second order, by different models; times as multiples of minfer's time with all pairs: "
         f"{', '.join(said)}."
     ]

@@ -266,7 +266,7 @@ def main() -> None:
             )  # fmt: skip
     from minfer.experiments import pages  # of this checkout
 
-    print(pages.table(["job", "us", "compared with", "us", "times sooner", "bar"], body))
+    print(pages.table(["job", "us", "compared with", "us", "speed-up", "bar"], body))
 
 
 if __name__ == "__main__":

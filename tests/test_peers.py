@@ -79,7 +79,7 @@ def test_the_page_says_what_failed_and_where_its_parts_come_from():
     assert "| P3 | pomegranate | - | one iteration > 180 s |" in page
     assert "**no answer in 90 s**" in page
     assert (
-        "measured 2020-01-02 to 2020-02-01 on a machine, Python 3, with 2 states of the code"
+        "measured 2020-01-02 to 2020-02-01 on a machine, Python 3, with 2 versions of the code"
         in page
     )
     assert "**Faster than minfer:** torch-struct on trees, b (2.0 times)." in page
