@@ -313,11 +313,11 @@ def uwcse(
 
 PAPERS = {
     "Cora": "For the literature on this data set see Singla and Domingos, *Entity resolution with "
-    "Markov logic* (ICDM 2006). Candidates, features and rules here are others, so no number of "
-    "theirs is put beside these.",
+    "Markov logic* (ICDM 2006). Candidates, features and rules are different here, so their "
+    "numbers are not comparable.",
     "UW-CSE": "For the literature on this data set see Richardson and Domingos, *Markov logic "
     "networks* (Machine Learning 62, 2006). Their knowledge base is much larger than the fourteen "
-    "rules here, and what is known differs, so no number of theirs is put beside these.",
+    "rules here, and the evidence differs, so their numbers are not comparable.",
 }
 
 
