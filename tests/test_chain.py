@@ -287,17 +287,17 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
         ([[["a"]]], [["x"], ["y"]], "y has 2 sequences, but X has 1"),
         ([[{"a": math.nan}]], [["x"]], "sequence 0, item 0: the value of a is nan"),
         ([[["b"], {"a": math.inf}]], [["x", "x"]], "sequence 0, item 1: the value of a is inf"),
-        ([[{"a": None}]], [["x"]], "the value of a is a number"),
-        ([["abc"]], [["x"]], "item 0 is a list or a dict of features"),
-        ([[[1]]], [["x"]], "features are texts"),
-        ([[{1: 2.0}]], [["x"]], "features are texts"),
-        ([[["a"]]], [[None]], "a label is a text"),
+        ([[{"a": None}]], [["x"]], "the value of a must be a number"),
+        ([["abc"]], [["x"]], "item 0 must be a list or a dict of features"),
+        ([[[1]]], [["x"]], "features must be strings"),
+        ([[{1: 2.0}]], [["x"]], "features must be strings"),
+        ([[["a"]]], [[None]], "a label must be a string"),
         ([[["a"], ["b"]]], [["x", 1]], "of one type"),
-        ("abc", ["x"], "X is a list of sequences"),
-        ([[["a"]]], ["x"], r"y\[0\] is a list of labels"),
-        ([{"a": 1.0}], [["x"]], "sequence 0 is a list of items"),
+        ("abc", ["x"], "X must be a list of sequences"),
+        ([[["a"]]], ["x"], r"y\[0\] must be a list of labels"),
+        ([{"a": 1.0}], [["x"]], "sequence 0 must be a list of items"),
         ([np.zeros((2, 2)), np.zeros((2, 3))], [[0, 1], [0, 1]], "mixed"),
-        ([np.zeros((2, 2)), [["a"]]], [[0, 1], [0]], "sequence 1 is not of the kind"),
+        ([np.zeros((2, 2)), [["a"]]], [[0, 1], [0]], "sequence 1 is not of the same kind"),
         ([np.full((2, 2), np.nan)], [[0, 1]], "NaN"),
     ],
 )
@@ -307,7 +307,7 @@ def test_bad_input_is_refused(X, y, said):
 
 
 def test_labels_outside_the_classes_are_refused():
-    with pytest.raises(ModelError, match=r"item 1 of all has the label 'Z', which is none of"):
+    with pytest.raises(ModelError, match=r"item 1 of all has the label 'Z', which is not one of"):
         ChainCRF(classes=["A", "B"]).fit([[["a"], ["b"]]], [["A", "Z"]])
     crf = ChainCRF(classes=["B", "A", "C"]).fit([[["a"], ["b"]]], [["A", "B"]])
     assert crf.classes_.tolist() == ["A", "B", "C"]

@@ -514,7 +514,7 @@ def test_demo() -> None:
     assert result.exit_code == 0, result
     for part in ("sprinkler", "log Z", "exact", "estimate", "denoised", "% right", "Next"):
         assert part in result.stdout
-    assert "pixels cannot change colour" in " ".join(result.stdout.split("Next")[0].split())
+    assert "pixels are decided" in " ".join(result.stdout.split("Next")[0].split())
     assert "provably off by more than 0.01" in " ".join(result.stdout.split())
     noisy, denoised = (float(w[:-1]) for w in result.stdout.split() if w[-1] == "%" and "." in w)
     assert noisy < 87

@@ -364,7 +364,9 @@ def test_tags_and_wrong_words(files, tmp_path):
     result = call("parse", "run", model, path, "--tags", "gold")
     assert result.exit_code == 3
     assert "has no tags" in result.stderr
-    fails(call("parse", "run", model, tiny, "--tags", "silver"), 2, "--tags is predicted or gold")
+    fails(
+        call("parse", "run", model, tiny, "--tags", "silver"), 2, "--tags must be predicted or gold"
+    )
     fails(call("parse", "run", model, tmp_path / "none"), 3, "there is no such file")
     fails(call("parse", "run", tiny, tiny), 3, "not a parser that minfer saved")
     fails(call("parse", "run", model, tiny, "-o", tiny), 2, "would be overwritten")

@@ -272,7 +272,7 @@ def test_hard_and_soft_in_one_file(garden, tmp_path):
         (["--soft", "wet=yes:1", "--soft", "wet=no:1"], 3, "wet is given twice"),
         (["--soft", "wet=yes:1", "-e", "wet=no"], 3, "wet is given twice"),
         (["-e", '{"wet": "yess"}'], 3, "wet has the states no, yes, not 'yess'; did you mean yes"),
-        (["-e", '{"wet": "yes", "wet": "no"}'], 3, "'wet' stands there twice"),
+        (["-e", '{"wet": "yes", "wet": "no"}'], 3, "'wet' is given twice"),
         (["-e", '{"wet": "yes",'], 3, "line 1, column"),
         (["-e", "bad.json"], 3, "bad.json: line 2, column 9"),
         (["-e", "list.json"], 3, 'list.json: evidence is a JSON object such as {"x3": 1}'),

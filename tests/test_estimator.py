@@ -77,9 +77,9 @@ def test_clones_and_tags():
         ([[1.0, np.inf]], "infinity in row 0, column 1"),
         (np.zeros((0, 2)), "0 sample"),
         (np.zeros((2, 0)), "0 feature"),
-        ([["a"]], "no number"),
+        ([["a"]], "not a number"),
         ([[1j]], "Complex data not supported"),
-        ([[1.0], [1.0, 2.0]], "no table of numbers"),
+        ([[1.0], [1.0, 2.0]], "not a table of numbers"),
     ],
 )
 def test_tables_of_numbers_are_checked(given, said):
@@ -113,7 +113,7 @@ def test_other_names_are_refused():
         ([0, 1, 0], "3 labels, but X has 2 rows"),
         ([0.5, 1.0], "Unknown label type"),
         ([np.nan, 1.0], "NaN"),
-        ([["a", "b"], ["c", "d"]], "a label a row"),
+        ([["a", "b"], ["c", "d"]], "one label per row"),
     ],
 )
 def test_labels_are_checked(y, said):

@@ -451,7 +451,7 @@ def test_a_file_that_lies_is_refused():
         (lambda g: g.add_potts([[0, 1, 2]], 1.0), "pairs of variables"),
         (lambda g: g.add_potts([[0, 1]], [1.0, 2.0]), "weights of shape"),
         (lambda g: g.add_potts([[0, 1]], np.nan), "factor 0: .* NaN"),
-        (lambda g: g.add_potts([[0, 1]], True), "a weight is a number"),
+        (lambda g: g.add_potts([[0, 1]], True), "a weight must be a number"),
         (lambda g: g.add_potts([[0, 1]], 1e301), "factor 0: .*within"),
         (lambda g: g.add_potts([[0, 0]], 1.0), "factor 0"),
         (

@@ -75,7 +75,7 @@ def test_grid_crf_refuses():
     with pytest.raises(ModelError, match=r"continuous, it has 0\.25"):
         GridCRF().fit(x, y + 0.25)
     crf = GridCRF("pseudolikelihood", max_iters=3).fit(x, y)
-    with pytest.raises(ModelError, match="none of the classes"):
+    with pytest.raises(ModelError, match="not one of the classes"):
         crf.instance(x[0][:, :, None], y[0] + 5)
 
 

@@ -378,13 +378,13 @@ def test_saved_networks_are_models(tmp_path):
         ({"structure": [("a", "b"), ("b", "a")]}, None, ModelError, "form a cycle"),
         ({"structure": [("a", "a")]}, None, ModelError, "own parent"),
         ({"structure": [("a", "b"), ("a", "b")]}, None, ModelError, "a parent twice"),
-        ({"structure": ["ab"]}, None, SettingsError, "an edge is a pair"),
-        ({"structure": 3}, None, SettingsError, "structure is a list of edges"),
+        ({"structure": ["ab"]}, None, SettingsError, "an edge must be a pair"),
+        ({"structure": 3}, None, SettingsError, "structure must be a list of edges"),
         (
             {"structure": [("aB", "b")]},
             None,
             EvidenceError,
-            "column 'AB' is no variable",
+            "column 'AB' is not a variable",
         ),
         ({"states": {"c": 2}, "structure": [("a", "b")]}, None, SettingsError, "no variable"),
         ({"states": {"a": ["u", "v"]}}, None, EvidenceError, "row 0, column a: .*x"),
@@ -397,8 +397,8 @@ def test_saved_networks_are_models(tmp_path):
         ({"start": "structure"}, None, SettingsError, "needs a model"),
         ({}, {"a": [], "b": []}, ModelError, r"0 sample\(s\)"),
         ({}, {"a": [None, None], "b": ["x", "y"]}, EvidenceError, "has no value at all"),
-        ({}, {"a": ["x"], "b": ["x", "y"]}, EvidenceError, "of one length"),
-        ({}, 3, SettingsError, "rows are a data frame"),
+        ({}, {"a": ["x"], "b": ["x", "y"]}, EvidenceError, "the same length"),
+        ({}, 3, SettingsError, "rows must be a data frame"),
     ],
 )
 def test_bad_input_is_refused(settings_, X, kind, said):
@@ -426,7 +426,9 @@ def test_rows_that_contradict_the_tables_to_begin_with_are_named():
 
 
 def test_a_misspelt_column_does_not_make_its_variable_hidden():
-    with pytest.raises(EvidenceError, match="column 'Rian' is no variable, and rain has no column"):
+    with pytest.raises(
+        EvidenceError, match="column 'Rian' is not a variable, and rain has no column"
+    ):
         BayesianNetwork(sprinkler()).fit({"Rian": ["no"], "wet": ["no"], "sprinkler": ["on"]})
 
 

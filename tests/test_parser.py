@@ -690,7 +690,7 @@ def test_crafted_checkpoints_are_refused(tmp_path):
     ):
         data = crafting._tensors(crafting._CHECKPOINT, (honest[0] | arrays, honest[1] | header))
         path.write_bytes(data)
-        with pytest.raises(FormatError, match="remove it to start afresh") as caught:
+        with pytest.raises(FormatError, match="remove it to start over") as caught:
             crafting.train(path)
         assert message in str(caught.value)
     path.write_bytes(crafting._tensors(crafting._CHECKPOINT, honest))

@@ -320,7 +320,7 @@ def test_a_targets_own_column_is_evidence_only_if_named(sprinkler: FactorGraph) 
         ({"wet": ["wet"]}, {"evidence": ["snow"]}, "snow"),
         ({"wet": ["wet"]}, {"keep": ["id"]}, "no column 'id'"),
         ({"wet": ["wet"], "rain": [1]}, {"targets": "rain", "keep": ["rain"]}, "would be called"),
-        ({"wet": ["wet", "dry"], "mood": [1]}, {}, "of one length"),
+        ({"wet": ["wet", "dry"], "mood": [1]}, {}, "the same length"),
         ({"wet": "wet"}, {}, "for one row give"),
         ({"wet": [["wet"]]}, {}, "row 0: a cell"),
         (7, {}, "not int"),

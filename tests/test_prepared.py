@@ -342,7 +342,7 @@ def test_wrong_names_in_a_call():
         ({"evidence": np.array([[0, 3]])}, "row 0: b has states 0 to 2, not 3"),
         ({"evidence": np.array([[0, -2]])}, "not -2"),
         ({"evidence": np.zeros((2, 3), int)}, "shape"),
-        ({"evidence": {"a": [0, 1], "b": [0]}}, "one length"),
+        ({"evidence": {"a": [0, 1], "b": [0]}}, "the same length"),
         ({"field": np.zeros((2, 4))}, "shape"),
         ({"field": np.full((2, 5), np.nan)}, "NaN"),
         ({"weights": np.zeros((2, 7))}, "shape"),

@@ -245,7 +245,7 @@ def test_plans_are_kept_as_long_as_the_model():
     [
         ("rian", {}, ModelError, "did you mean rain"),
         (["rain", "rain"], {}, ModelError, "named twice"),
-        ([], {}, ModelError, "name a target"),
+        ([], {}, ModelError, "name at least one target"),
         (3.5, {}, ModelError, "list of variables"),
         ("rain", {"wet": "yess"}, EvidenceError, "mean yes"),
         ("rain", {"wett": "yes"}, EvidenceError, "no variable 'wett'"),
@@ -254,7 +254,7 @@ def test_plans_are_kept_as_long_as_the_model():
         ("rain", {"wet": {"maybe": 0.2}}, EvidenceError, "the states no, yes"),
         ("rain", {"wet": [0.0, 0.0]}, EvidenceError, "not all zero"),
         ("rain", {"wet": [-1.0, 2.0]}, EvidenceError, "not negative"),
-        ("rain", {"wet": None}, EvidenceError, "a state, or likelihoods"),
+        ("rain", {"wet": None}, EvidenceError, "name or number, or likelihoods"),
         ("rain", {"wet": 1, 2: 0}, EvidenceError, "given twice"),
         ("rain", "wet=1", EvidenceError, "mapping"),
     ],

@@ -576,7 +576,7 @@ def test_settings_that_cannot_be():
         program.infer(grounding="lazy", threshold=0.0)
     with pytest.raises(SettingsError, match="for grounding='lazy'"):
         program.infer(grounding="full", tolerance=0.1)
-    with pytest.raises(SettingsError, match="no setting of lazy"):
+    with pytest.raises(SettingsError, match="not a setting of lazy"):
         program.infer(grounding="lazy", recipe=Compensated(refreshes=0))
     with pytest.raises(SettingsError, match="grounding"):
         program.infer(grounding="some")

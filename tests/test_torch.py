@@ -355,7 +355,7 @@ def test_a_layer_learns():
 
 def test_bad_input_is_refused():
     run = SOLVERS["bp"].prepare(GRID)
-    with pytest.raises(ModelError, match="run is solver"):
+    with pytest.raises(ModelError, match="run must be solver"):
         marginals(GRID, numbers(18))
     with pytest.raises(ModelError, match="18 states"):
         marginals(run, numbers(17))
@@ -365,7 +365,7 @@ def test_bad_input_is_refused():
         marginals(run, numbers(3, 18), numbers(2, len(GRID.weights)))
     with pytest.raises(ModelError, match="floating"):
         marginals(run, torch.zeros(18, dtype=torch.long))
-    with pytest.raises(ModelError, match="is a tensor"):
+    with pytest.raises(ModelError, match="must be a tensor"):
         marginals(run, np.zeros(18))
     with pytest.raises(ModelError, match="give unary, weights or both"):
         marginals(run)

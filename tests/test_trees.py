@@ -560,7 +560,7 @@ def test_batches_name_the_sentence():
             tree_marginals(scores, lengths)
     with pytest.raises(ModelError, match=r"\(B, N, N\)"):
         tree_marginals(scores[0, 0])
-    with pytest.raises(ModelError, match="lengths are of a batch"):
+    with pytest.raises(ModelError, match="lengths are for a batch"):
         tree_marginals(scores[0], [3])
     scores[1, 0, 2] = np.nan
     with pytest.raises(ModelError, match="sentence 1, arc 0 -> 2"):

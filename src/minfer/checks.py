@@ -232,7 +232,7 @@ def checked_names(
     if names is None:
         return None
     if isinstance(names, str) or not isinstance(names, Collection):
-        raise ModelError(f"names are a list of strings, one for each variable, not {names!r}")
+        raise ModelError(f"names must be a list of strings, one for each variable, not {names!r}")
     names = tuple(names)
     if len(names) != n_variables:
         raise ModelError(f"{len(names)} names for {n_variables} variables")
@@ -256,7 +256,7 @@ def truth_table(feature: str | ArrayLike, arity: int) -> NDArray[np.bool_]:
         if not np.array_equal(truth, given):
             raise ModelError("a truth table has entries 0 and 1 only; use a table for other values")
     if not 1 <= arity <= MAX_FEATURE_ARITY:
-        raise ModelError(f"features have 1 to {MAX_FEATURE_ARITY} variables, not {arity}")
+        raise ModelError(f"features must have 1 to {MAX_FEATURE_ARITY} variables, not {arity}")
     if truth.shape != (2,) * arity:
         raise ModelError(
             f"a feature over {arity} variables needs a truth table of shape {(2,) * arity}, "
@@ -284,7 +284,7 @@ def check_entries(where: str, shape: Sequence[int]) -> None:
     if n_entries(shape) > MAX_ENTRIES:
         raise ModelError(
             f"{where}: a table over its {len(shape)} variables has about "
-            f"2^{math.log2(n_entries(shape)):.0f} entries, which fit into no memory: use features, "
+            f"2^{math.log2(n_entries(shape)):.0f} entries, too many for memory: use features, "
             "smaller factors, or a global factor (add_global)"
         )
 
@@ -308,15 +308,15 @@ def scope_list(scopes: Any, first: int) -> list[NDArray[np.int64]]:
         given = list(scopes)
     except TypeError:
         raise ModelError(
-            f"scopes are F sequences of variable numbers, such as [[0, 1], [2]], not {scopes!r}"
+            f"scopes must be F sequences of variable numbers, such as [[0, 1], [2]], not {scopes!r}"
         ) from None
     out = []
     for i, scope in enumerate(given):
         found = _variable_numbers(scope, f"factor {first + i}: its scope")
         if found.ndim != 1:
             raise ModelError(
-                f"factor {first + i}: a scope is a sequence of variables, not {told(scope)}; one "
-                "factor over variables 0 and 1 has scopes [[0, 1]], one factor on each [[0], [1]]"
+                f"factor {first + i}: a scope must be a sequence of variables, not {told(scope)}; "
+                "one factor over variables 0 and 1 has scopes [[0, 1]], one on each [[0], [1]]"
             )
         out.append(found.astype(np.int64))
     return out

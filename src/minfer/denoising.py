@@ -200,21 +200,21 @@ def denoise(
     solver : any solver, optional
         ``BeliefPropagation(tol=1e-4)`` by default.
     level : float, optional
-        Grey value that speaks for neither black nor white. By default it is estimated from the
+        Grey value that favours neither black nor white. By default it is estimated from the
         picture, with alpha or for a given one; the paper's is the mean.
     labels : int, optional
-        Segment into so many classes, whose means are found in the picture.
+        Segment into this many classes, whose means are found in the picture.
     means : floats (K,), optional
         Segment into classes with these means.
     smooth : "equal", "linear" or "quadratic"
-        Whether neighbours tend to be of the same class, or of grey values that are near, as in
-        photographs; then the classes are spread evenly over the picture's values (or ``means``,
-        which must be), and 32 to 256 of them make a grey picture.
+        Whether neighbours tend to have the same class, or similar grey values, as in photographs.
+        Then the classes are spread evenly over the picture's values (as ``means`` must be, if
+        given), and 32 to 256 of them make a grey picture.
     truncation : float, optional
         Of linear and quadratic smoothness: the step between neighbours, in standard deviations of
         the noise, from which on an edge costs no more. 3 by default.
     certify : float, optional
-        Seconds to find out which pixels cannot change colour, rigorously: ``found.certain``.
+        Seconds to prove which colour is the most probable, pixel by pixel: ``found.certain``.
     recipe : Paper, Compensated or Iterated
         With an objective; ``Compensated()`` by default.
     **options
@@ -303,7 +303,7 @@ def picture_shades(
     if labels is not None or means is not None:
         if level is not None:
             raise SettingsError(
-                "denoise: level is for black and white; class means have no use for it"
+                "denoise: level is for black and white; it cannot be combined with class means"
             )
         return None
     if x.min() == x.max():
@@ -420,18 +420,18 @@ def grey_values(image: ArrayLike, who: str = "denoise") -> NDArray[np.float64]:
         raise ModelError(f"{who}: this is not a picture: {error}") from None
     if raw.dtype.kind in "US" and not raw.ndim:
         raise ModelError(
-            f"{who}: this is a text, not a picture; minfer.pictures.read_picture(path).values "
+            f"{who}: this is a string, not a picture; minfer.pictures.read_picture(path).values "
             "reads a file"
         )
     if raw.dtype.kind not in "buif":
-        raise ModelError(f"{who}: a picture has numbers or bools as pixels, not {raw.dtype}")
+        raise ModelError(f"{who}: pixels must be numbers or bools, not {raw.dtype}")
     if raw.ndim == 3 and raw.shape[2] in (2, 3, 4):
         raise ModelError(
             f"{who}: an array of shape {raw.shape} has {raw.shape[2]} channels; make it grey "
             "first, for example image[..., :3].mean(axis=2)"
         )
     if raw.ndim != 2:
-        raise ModelError(f"{who}: a picture has shape (H, W), not {raw.shape}")
+        raise ModelError(f"{who}: a picture must have shape (H, W), not {raw.shape}")
     if not raw.size:
         raise ModelError(f"{who}: the picture is empty, its shape is {raw.shape}")
     x = raw.astype(np.float64)

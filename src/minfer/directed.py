@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: How far a row of probabilities may be from one.
 ROW_SUM = 1e-4
 
-_HINT = "; a table of columns, as pgmpy has them, is to be turned into one of rows: table.T"
+_HINT = "; a table of columns, as pgmpy has them, has to be turned into one of rows: table.T"
 
 #: Rows this near to one are left as they are: what is off is the rounding of the sum.
 ROUNDING = 1e-12
@@ -37,7 +37,9 @@ ROUNDING = 1e-12
 def build_network(kind: type[FactorGraph], states: Any, tables: Any) -> FactorGraph:
     """See :meth:`FactorGraph.network`."""
     if not isinstance(tables, Mapping):
-        raise ModelError(f"network: tables are a mapping {{variable: table}}, not {told(tables)}")
+        raise ModelError(
+            f"network: tables must be a mapping {{variable: table}}, not {told(tables)}"
+        )
     sizes, state_names = declared_states(states, "network")
     graph = kind.empty(sizes, list(states)).with_state_names(state_names)
     children, parents, cpts = [], [], []
@@ -76,7 +78,9 @@ def with_probabilities(
         p = np.array(real_numbers(table, what), dtype=np.float64)
         bad = ~(np.isfinite(p) & (p >= 0))
         if bad.any():
-            raise ModelError(f"{what} has {p[bad][0]:g}; probabilities are finite and not negative")
+            raise ModelError(
+                f"{what} has {p[bad][0]:g}; probabilities must be finite and not negative"
+            )
         if p.size and not p.any():
             raise ModelError(f"{what} is zero everywhere")
         listed.append(p)

@@ -32,7 +32,7 @@ class EvidenceError(MinferError, ValueError):
 class ContradictionError(MinferError, ValueError):
     """Every assignment has probability zero: the model, or model and evidence, contradict.
 
-    Its text may have to be found, as which observations are to blame: when it is asked for.
+    Finding which observations are to blame takes time, so the text may be made on first use.
     """
 
     def __init__(self, message: str = "", ask: Callable[[], str | None] | None = None) -> None:

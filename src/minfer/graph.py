@@ -261,8 +261,8 @@ class FactorGraph:
         for pair in pairs if np.iterable(pairs) else [pairs]:
             if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
                 raise ModelError(
-                    "named: tables are a mapping {(name, ...): log-table}, or pairs of the two, "
-                    f"not {told(pair)}"
+                    "named: tables must be a mapping {(name, ...): log-table}, or pairs of the "
+                    f"two, not {told(pair)}"
                 )
             scope, table = pair
             one = isinstance(scope, str) or not np.iterable(scope)  # a string is one name
@@ -375,7 +375,7 @@ class FactorGraph:
             return self._add_table_batch(scopes, log_tables)
         listed = scope_list(scopes, self.n_factors)
         if not np.iterable(log_tables):
-            raise ModelError(f"log-tables are F arrays, one for each scope, not {log_tables!r}")
+            raise ModelError(f"log-tables must be F arrays, one for each scope, not {log_tables!r}")
         tables = [
             real_numbers(t, f"factor {self.n_factors + i}: log-tables")
             for i, t in enumerate(log_tables)
@@ -536,7 +536,7 @@ class FactorGraph:
             Pairs of variables that have equally many states.
         weights : float or float array (F,)
         truncation : float
-            The distance beyond which nothing more is charged; infinity for none.
+            The distance beyond which the cost does not grow; infinity for none.
         hard : bool
             Labels further apart than the truncation are impossible.
         """
@@ -569,7 +569,7 @@ class FactorGraph:
         scope : int array (F, 2)
             Pairs of variables that have equally many states.
         log_weights : float array (T,) for all factors, or (F, T)
-            log psi by distance ``|x - y|`` from 0 on; the last one serves all larger ones too.
+            log psi by distance ``|x - y|`` from 0 on; the last one applies to all larger ones.
             Minus infinity forbids. A distance costs time, so end the list where nothing changes.
         weights : float or float array (F,)
             What the log-weights are multiplied with; learning changes these.
@@ -578,8 +578,8 @@ class FactorGraph:
         table = np.atleast_2d(given)
         if given.ndim not in (1, 2) or not table.shape[1]:
             raise ModelError(
-                "add_label_distances: log-weights are a list by distance, of shape (T,) or (F, T), "
-                f"not {given.shape}"
+                "add_label_distances: log-weights must be a list by distance, of shape (T,) or "
+                f"(F, T), not {given.shape}"
             )
         return self._add_distances(scope, weights, lambda far: table, "add_label_distances")
 
@@ -588,7 +588,7 @@ class FactorGraph:
 
         Potts, truncated linear and quadratic tables and other functions of ``|x - y|`` with few
         different numbers are found, factors keep theirs. Belief propagation, mean field and Gibbs
-        sampling then take time and memory in the number of labels, not in its square.
+        sampling then take time and memory proportional to the number of labels, not to its square.
 
         Parameters
         ----------
@@ -607,7 +607,7 @@ class FactorGraph:
         limit = real_numbers(tolerance, "structured: the tolerance")
         if limit.ndim or not 0.0 <= float(limit) < 1.0:
             raise ModelError(
-                f"structured: the tolerance is from 0 to below 1, not {told(tolerance)}"
+                f"structured: the tolerance must be from 0 to below 1, not {told(tolerance)}"
             )
         groups = [part for g in self.groups for part in recognised(g, float(limit))]
         if all(a is b for a, b in zip(groups, self.groups)):
@@ -625,10 +625,10 @@ class FactorGraph:
         n = len(scope_)
         given = real_numbers(weights, f"{who}: weights")
         if given.dtype == bool:
-            raise ModelError(f"{who}: a weight is a number, not {told(weights)}")
+            raise ModelError(f"{who}: a weight must be a number, not {told(weights)}")
         theta = _per_factor(given, n, f"{who}: weights", float)
         if scope_.shape[1] != 2:
-            raise ModelError(f"{who}: scopes are pairs of variables (F, 2), not {scope_.shape}")
+            raise ModelError(f"{who}: scopes must be pairs of variables (F, 2), not {scope_.shape}")
         self._check_scopes(scope_, self.n_factors)
         labels = self._n_states[scope_]
         if (labels[:, 0] != labels[:, 1]).any():
@@ -653,8 +653,8 @@ class FactorGraph:
             if wrong.any():
                 bad = rows[int(np.flatnonzero(wrong.any(axis=1))[0])] if len(table) > 1 else rows[0]
                 raise ModelError(
-                    f"factor {self.n_factors + int(bad)}: {who}: numbers by distance are finite "
-                    f"(within 1e300) or minus infinity, not {float(table[wrong][0])}"
+                    f"factor {self.n_factors + int(bad)}: {who}: numbers by distance must be "
+                    f"finite (within 1e300) or minus infinity, not {float(table[wrong][0])}"
                 )
             groups += distances(self.n_factors + rows, scope_[rows], (k, k), theta[rows], table)
         for g in groups:
@@ -707,7 +707,7 @@ class FactorGraph:
         """
         flags = real_numbers(odd, "add_parity: odd")
         if flags.dtype != bool:
-            raise ModelError(f"add_parity: odd is True or False, not {told(odd)}")
+            raise ModelError(f"add_parity: odd must be True or False, not {told(odd)}")
 
         def more(rows: NDArray[np.int64], n: int) -> dict[str, Any]:
             return {"_odd": _per_factor(flags, n, "odd", bool)[rows]}
@@ -783,7 +783,7 @@ class FactorGraph:
         scopes, signs, states
             As in :meth:`add_clauses`.
         log_weights : float array (C,) for all factors, or (F, C)
-            By count, from 0 on; the last one serves all larger counts too. Minus infinity forbids.
+            By count, from 0 on; the last one applies to all larger counts. Minus infinity forbids.
             A count costs time, so end the list where nothing changes any more.
         at_most : int
             Instead of log-weights: no more literals than this are true.
@@ -793,20 +793,20 @@ class FactorGraph:
         if at_most is not None:
             most = integer(at_most)
             if most is None or most < 0:
-                raise ModelError(f"add_cardinality: at_most is a count, not {told(at_most)}")
+                raise ModelError(f"add_cardinality: at_most must be a count, not {told(at_most)}")
             most = min(most, self.n_variables)
             table = np.append(np.zeros(most + 1), -np.inf)[None]
         else:
             given = real_numbers(log_weights, "add_cardinality: log-weights")  # type: ignore[arg-type]
             if given.ndim == 0:
                 raise ModelError(
-                    f"add_cardinality: log-weights are a list by count, not {told(log_weights)}; "
-                    "for a limit write at_most=k"
+                    "add_cardinality: log-weights must be a list by count, not "
+                    f"{told(log_weights)}; for a limit write at_most=k"
                 )
             table = np.atleast_2d(given.astype(np.float64))
         if table.ndim != 2 or not table.shape[1]:
             raise ModelError(
-                f"add_cardinality: log-weights have shape (C,) or (F, C), not {table.shape}"
+                f"add_cardinality: log-weights must have shape (C,) or (F, C), not {table.shape}"
             )
 
         def more(rows: NDArray[np.int64], n: int, arity: int) -> dict[str, Any]:
@@ -833,7 +833,7 @@ class FactorGraph:
         theta = real_numbers(weights, f"{kind.kind}: weights")
         if theta.dtype == bool:
             raise ModelError(
-                f"{kind.kind}: a weight is a number, or infinity for a hard factor, not "
+                f"{kind.kind}: a weight must be a number, or infinity for a hard factor, not "
                 f"{told(weights)}; other flags go by their names, as in odd=True"
             )
 
@@ -925,7 +925,8 @@ class FactorGraph:
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
             raise ModelError(
-                f"factor {int(first[row])}: signs are 1 and -1, or bools, not {sign[row].tolist()}"
+                f"factor {int(first[row])}: signs must be 1 and -1, or bools, not "
+                f"{sign[row].tolist()}"
             )
         negative = sign < 0
         literal = np.where(negative & (cards == 2), 1 - literal, literal)
@@ -1066,7 +1067,9 @@ class FactorGraph:
         """The number of a factor, from 0; negative ones count from the end."""
         number = integer(factor)
         if number is None:
-            raise ModelError(f"a factor is given by its number, an integer, not {told(factor)}")
+            raise ModelError(
+                f"a factor must be given by its number, an integer, not {told(factor)}"
+            )
         if not -self.n_factors <= number < self.n_factors:
             raise ModelError(f"there is no factor {number}; the graph has {self.n_factors}")
         return number % self.n_factors
@@ -1091,7 +1094,7 @@ class FactorGraph:
             return found
         number = integer(variable)
         if number is None:
-            raise ModelError(f"a variable is an integer or a name, not {told(variable)}")
+            raise ModelError(f"a variable must be an integer or a name, not {told(variable)}")
         if not 0 <= number < self.n_variables:
             raise ModelError(
                 f"there is no variable {number}; the graph has {self.n_variables}, counted from 0"
@@ -1243,7 +1246,7 @@ class FactorGraph:
     def with_evidence(self, evidence: Mapping[int | str, int | str]) -> FactorGraph:
         """Condition on observed states: ``{variable or name: state or its name}``."""
         if not isinstance(evidence, Mapping):
-            raise EvidenceError("evidence is a mapping {variable: state}, as in {'x3': 1}")
+            raise EvidenceError("evidence must be a mapping {variable: state}, as in {'x3': 1}")
         if not evidence:
             return self
         log_field = self.field.copy()
@@ -1274,7 +1277,7 @@ class FactorGraph:
         """
         if not isinstance(likelihoods, Mapping):
             raise EvidenceError(
-                "soft evidence is a mapping {variable: likelihoods}, as in {'x3': [0.2, 0.8]}"
+                "soft evidence must be a mapping {variable: likelihoods}, as in {'x3': [0.2, 0.8]}"
             )
         delta = np.zeros(int(self._offsets[-1]))
         for variable, values in likelihoods.items():
@@ -1340,7 +1343,7 @@ class FactorGraph:
         values = real_numbers(weights, "with_weights: weights").astype(np.float64)
         n = int(self.weight_offsets[-1])
         if values.shape != (n,):
-            raise ModelError(f"with_weights: {n} weights are wanted, not {values.shape}")
+            raise ModelError(f"with_weights: expected {n} weights, not {values.shape}")
         groups = []
         for g in self.groups:
             if g.n_weights:
@@ -1380,7 +1383,9 @@ class FactorGraph:
         """
         which = integers(which, "keep: factor numbers", bools=True)
         if which.ndim != 1:
-            raise ModelError(f"keep: a mask or factor numbers have one axis, not {which.shape}")
+            raise ModelError(
+                f"keep: a mask or factor numbers must have one axis, not {which.shape}"
+            )
         if which.dtype == bool:
             if which.shape != (self.n_factors,):
                 raise ModelError(f"keep: the mask has shape {which.shape}, not ({self.n_factors},)")
@@ -1443,7 +1448,7 @@ class FactorGraph:
         if labels.shape != (self.n_variables,):
             raise ModelError(f"split: labels have shape {labels.shape}, not ({self.n_variables},)")
         if labels.size and labels.min() < 0:
-            raise ModelError(f"split: labels are numbers from 0 on, not {labels.min()}")
+            raise ModelError(f"split: labels must be numbers from 0 on, not {labels.min()}")
         n = int(labels.max(initial=-1)) + 1
         if n <= 1:
             return [Component(self, np.arange(self.n_variables), np.arange(self.n_factors))]
@@ -1648,7 +1653,8 @@ def _truncation(value: object, who: str) -> float:
     number = real_numbers(value, f"{who}: a truncation")  # type: ignore[arg-type]
     if number.ndim or number.dtype == bool or not float(number) > 0.0:
         raise ModelError(
-            f"{who}: the truncation is a distance of labels above 0, or infinity, not {told(value)}"
+            f"{who}: the truncation must be a distance of labels above 0, or infinity, not "
+            f"{told(value)}"
         )
     return float(number)
 

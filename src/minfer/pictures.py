@@ -123,7 +123,7 @@ def bimodal(clean: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.fl
     """A picture seen through the bimodal noise of :data:`BIMODAL`."""
     clean = real_numbers(clean, "pixels")
     if not np.isin(clean, (0, 1)).all():
-        raise ModelError("the clean picture is black and white: bools, or 0 and 1")
+        raise ModelError("the clean picture must be black and white: bools, or 0 and 1")
     _check_rng(rng)
     table = np.array([BIMODAL[0], BIMODAL[1]])  # (class, part, mean and deviation)
     part = rng.integers(0, 2, clean.shape)
@@ -167,7 +167,7 @@ def collection(
         :func:`base_pictures` by default.
     """
     if noise not in ("gaussian", "bimodal"):
-        raise ModelError(f"noise is 'gaussian' or 'bimodal', not {noise!r}")
+        raise ModelError(f"noise must be 'gaussian' or 'bimodal', not {noise!r}")
     noisy, clean = [], []
     for i, picture in enumerate((pictures or base_pictures()).values()):
         for version in range(versions):
@@ -268,7 +268,7 @@ def _stretch(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def write_picture(path: str | Path, values: NDArray, bits: int = 16) -> None:
-    """Write grey values between 0 and 1, or bools, (H, W); the suffix tells the format.
+    """Write grey values between 0 and 1, or bools, (H, W); the suffix sets the format.
 
     8 bits a pixel, or 16 if ``bits`` says so and the suffix is ``.png`` or ``.tif``; bools as black
     and white.

@@ -263,9 +263,9 @@ def reliability(probs: ArrayLike, truth: ArrayLike, bins: int = 10) -> Reliabili
     if not len(p) or p.shape != came.shape:
         raise ModelError(f"{p.size} probabilities for {came.size} outcomes; both need (N,), N > 0")
     if not ((p >= 0) & (p <= 1 + 1e-9)).all():
-        raise ModelError("probabilities lie between 0 and 1")
+        raise ModelError("probabilities must lie between 0 and 1")
     if not np.isin(came, (0, 1)).all():
-        raise ModelError("outcomes are true or false")
+        raise ModelError("outcomes must be true or false")
     check_whole("bins", bins, 1)
     which = np.minimum((p * bins).astype(np.int64), int(bins) - 1)
     count = np.bincount(which, minlength=int(bins))

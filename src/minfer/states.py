@@ -78,8 +78,8 @@ def checked_state_names(names: Any, index: Any, n_states: NDArray[np.int32]) -> 
     else:
         if isinstance(names, str) or not isinstance(names, Sequence) or len(names) != n:
             raise ModelError(
-                f"state names are a mapping {{variable: names}} or one entry for each of the {n} "
-                f"variables, not {told(names)}"
+                f"state names must be a mapping {{variable: names}} or one entry for each of the "
+                f"{n} variables, not {told(names)}"
             )
         listed = list(names)
     out: list[tuple[str, ...] | None] = []
@@ -88,7 +88,7 @@ def checked_state_names(names: Any, index: Any, n_states: NDArray[np.int32]) -> 
             out.append(None)
             continue
         if isinstance(own, str) or not isinstance(own, (Sequence, np.ndarray)):
-            raise ModelError(f"the states of variable {v} are a list of names, not {told(own)}")
+            raise ModelError(f"the states of variable {v} must be a list of names, not {told(own)}")
         texts = tuple(str(s) for s in own)
         if len(texts) != n_states[v]:
             raise ModelError(
@@ -105,7 +105,7 @@ def declared_states(states: Any, who: str) -> tuple[list[int], list[list[str] | 
     """Numbers and names of states from {variable: names, or how many}; ``who`` is for messages."""
     if not isinstance(states, Mapping):
         raise ModelError(
-            f"{who}: states are a mapping {{variable: names, or how many}}, not {told(states)}"
+            f"{who}: states must be a mapping {{variable: names, or how many}}, not {told(states)}"
         )
     sizes: list[int] = []
     names: list[list[str] | None] = []
@@ -113,7 +113,7 @@ def declared_states(states: Any, who: str) -> tuple[list[int], list[list[str] | 
         number = None if isinstance(own, str) else integer(own)
         if number is None and (isinstance(own, str) or not isinstance(own, (Sequence, np.ndarray))):
             raise ModelError(
-                f"{who}: the states of {variable} are a list of names, or how many there are, not "
+                f"{who}: the states of {variable} must be a list of names, or their number, not "
                 f"{told(own)}"
             )
         sizes.append(number if number is not None else len(own))

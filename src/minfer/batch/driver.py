@@ -105,17 +105,17 @@ def run(
     format : of the output, see ``job.formats``
     engine : ``local``, processes on this machine, or ``ray``
     workers : processes or actors; by default one for each core of this machine or of the cluster
-    address : of a Ray cluster that is there already
+    address : of a Ray cluster that is already running
     on_error : ``skip`` notes bad records in errors files, ``fail`` stops at the first
-    fresh : start over: remove what an earlier run wrote to ``out``, once nothing else is amiss
-    shard_bytes : input that is done in one go; what a kill can cost each worker
+    fresh : start over: remove what an earlier run wrote to ``out``, after all other checks
+    shard_bytes : input per shard; the most work that a kill can cost each worker
     report : called at the start and after every shard
-    note : called with what is worth knowing of the inputs
+    note : called with remarks about the inputs
 
     Raises
     ------
     RefusedError : ``out`` belongs to a run with other settings or inputs, or holds other files
-    DiskFullError : what is done is kept, and the same call goes on from there
+    DiskFullError : what is done is kept, and the same call continues from there
     """
     _check(engine, workers, address, on_error, shard_bytes)
     check_path(out, "write")
@@ -169,7 +169,7 @@ def _go_on(
     except DiskFullError as error:
         raise DiskFullError(
             f"{error}; what is done stays ({state.done:,} of {counted(state.shards, 'shard')}): "
-            "make room, and the same command goes on from there"
+            "free some space, and the same command continues from there"
         ) from None
     finally:
         if manifest is not None:
@@ -183,7 +183,7 @@ def _go_on(
 
 
 def status(out: str | os.PathLike[str]) -> tuple[Progress, bool, dict[str, Any]]:
-    """Of a run: how far it is, whether a process is at work on it, and its settings."""
+    """How far a run is, whether a process is at work on it, and its settings."""
     folder = Path(out)
     plan = files.Plan.load(folder)
     manifest = files.Manifest(folder, len(plan.shards))
@@ -223,11 +223,11 @@ def _check(
     engine: str, workers: int | None, address: str | None, on_error: str, shard_bytes: int
 ) -> None:
     if engine not in ENGINES:
-        raise SettingsError(f"the engine is {' or '.join(ENGINES)}, not {engine!r}")
+        raise SettingsError(f"the engine must be {' or '.join(ENGINES)}, not {engine!r}")
     if address is not None and engine != "ray":
         raise SettingsError("an address is for the engine ray")
     if on_error not in ON_ERROR:
-        raise SettingsError(f"on_error is {' or '.join(ON_ERROR)}, not {on_error!r}")
+        raise SettingsError(f"on_error must be {' or '.join(ON_ERROR)}, not {on_error!r}")
     if workers is not None and workers < 1:
         raise SettingsError(f"workers must be at least 1, not {workers}")
     if shard_bytes < 1:

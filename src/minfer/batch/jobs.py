@@ -247,7 +247,7 @@ class RunModels(Job):
     solver : any solver that pickles
     objective : MinSize, MinDivergence, MinJoint or Budget; None infers in the whole model
     recipe : Paper, Compensated or Iterated, with an objective
-    query : variables whose marginals are wanted; all of them by default
+    query : variables whose marginals are returned; all of them by default
     """
 
     model: str | None = None
@@ -394,7 +394,7 @@ class PredictRows(Job):
     model : file of a model
     targets : names of variables
     probabilities : whether to give the probability of every state
-    missing : texts that stand for nothing known
+    missing : strings that mean not observed
     """
 
     model: str

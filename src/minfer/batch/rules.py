@@ -60,7 +60,7 @@ def infer_rules(
     solver : any solver that pickles; by default the one that the whole would have
     engine : ``local``, processes on this machine, or ``ray``
     workers : processes or actors; by default one for each core of this machine or of the cluster
-    address : of a Ray cluster that is there already
+    address : of a Ray cluster that is already running
     parts : model files that components are put together in, at most; four for each worker
     folder : for these files and their answers: kept, and a run that was stopped goes on there; on
         a cluster all machines must see it. By default a temporary one

@@ -322,7 +322,7 @@ def _json_record(line: bytes, folder: str, job: Job) -> dict[str, Any]:
     except ValueError as error:
         raise FormatError(f"not JSON: {error}") from None
     if not isinstance(record, dict):
-        raise FormatError(f"a record is a JSON object, not {type(record).__name__}")
+        raise FormatError(f"a record must be a JSON object, not {type(record).__name__}")
     row: dict[str, Any] = {}
     for name, kind in job.columns.items():
         value = record.get(name)
@@ -335,7 +335,7 @@ def _json_record(line: bytes, folder: str, job: Job) -> dict[str, Any]:
                 raise TypeError
             row[name] = pa.scalar(value, kind).as_py()
         except (pa.ArrowException, TypeError, ValueError):
-            raise FormatError(f"{name} is no {kind}: {json.dumps(value)[:60]}") from None
+            raise FormatError(f"{name} is not a {kind}: {json.dumps(value)[:60]}") from None
     job.check_columns("the record", list(row))
     for name in job.paths:
         if name in row:

@@ -103,7 +103,7 @@ class Bounds:
             raise ContradictionError(
                 f"every assignment has probability zero: what is known of {self.graph.name(bad)} "
                 f"leaves it no probability (found by {method}); check the evidence against the "
-                "model's zeros. If some assignment is possible, this is a fault of minfer's: "
+                "model's zeros. If some assignment is possible, this is a bug in minfer: "
                 "please report it"
             )
         gain = ((old_hi - old_lo) - (new_hi - new_lo)).max(axis=1)

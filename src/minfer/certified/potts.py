@@ -64,8 +64,8 @@ def potts_upper(graph: FactorGraph) -> NDArray[np.float64] | str:
         found = _weights(g)
         if found is None:
             return (
-                f"factor {int(g._ids[0])} is not one over two variables that favours equal values "
-                "and no others, and there is no proof for anything else"
+                f"factor {int(g._ids[0])} is not a pair that favours equal values and has no other "
+                "effect: the bound is proved only for such pairs"
             )
         weights.append(found)
     return _bounds(model, weights)

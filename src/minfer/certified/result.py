@@ -116,7 +116,7 @@ class Intervals:
 
     @property
     def vacuous(self) -> NDArray[np.bool_]:
-        """Variables of which next to nothing is known, shape (V,): [0, 1] but for a thousandth."""
+        """Variables of which nothing is known: [0, 1] to within a thousandth, shape (V,)."""
         return self.width > VACUOUS
 
     # ------------------------------------------------------------------ what they say

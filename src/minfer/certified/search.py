@@ -90,7 +90,7 @@ def intervals(
     tol : float
         The width at which a variable is finished.
     variables : names or numbers, optional
-        Work on these only; the others get what falls off.
+        Work only on these; others get intervals only as a by-product.
     work : int, optional
         A limit in nodes and cells instead of seconds (some nanoseconds each), which gives the same
         intervals on every machine; the portions at work when it is reached are finished. With it,
@@ -105,7 +105,7 @@ def intervals(
     workers : int, optional
         Threads; all cores by default.
     watch : callable, optional
-        Told every step of the trace as it happens.
+        Called with every step of the trace as it happens.
 
     Returns
     -------

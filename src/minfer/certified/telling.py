@@ -71,14 +71,14 @@ def judged(iv: Intervals, marginals: Marginals, chosen: list[int] | None = None)
 
 
 def colours(iv: Intervals, answer: NDArray[np.int64]) -> str:
-    """How many pixels cannot change colour; ``answer`` (V,) are the colours that were found."""
+    """For how many pixels the colour is proven; ``answer`` (V,) are the colours that were found."""
 
     states = iv.states()
     sure, wrong = int((states >= 0).sum()), int(((states >= 0) & (states != answer)).sum())
     n = len(states)
     text = (
-        f"{sure:,} of {n:,} pixels cannot change colour: which colour is more probable is proved, "
-        "whatever the solver"
+        f"{sure:,} of {n:,} pixels are decided: their most probable colour is proven, whatever the "
+        "solver"
     )
     if wrong:
         text += f"; {wrong:,} of them should have the other colour"

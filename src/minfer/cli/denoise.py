@@ -48,13 +48,13 @@ class Picture:
     """The model of a picture."""
 
     alpha: float | None = option(
-        "Trust in single pixels. Default: estimated from the picture; with few classes 5 over the "
-        "square of the least distance of their means.",
+        "Trust in single pixels. Default: estimated from the picture; with few classes, 5 over the "
+        "square of the smallest distance between their means.",
         "A",
     )
     coupling: float = option("Weight of equal neighbours.", "W", default=1.0)
     level: float | None = option(
-        "Grey value that speaks for neither black (0) nor white (1). Default: estimated from the "
+        "Grey value that favours neither black (0) nor white (1). Default: estimated from the "
         "picture.",
         "X",
     )
@@ -66,8 +66,8 @@ class Picture:
     )
     means: str | None = option("Segment into classes with these grey values, 0 to 1.", "A,B,...")
     smooth: str = option(
-        "Neighbours tend to be of one class (equal), or of near grey values (linear, quadratic), "
-        "as in photographs.",
+        "Neighbours tend to have the same class (equal) or similar grey values (linear, "
+        "quadratic), as in photographs.",
         "HOW",
         default="equal",
     )
@@ -80,7 +80,7 @@ class Picture:
     def checked(self) -> dict[str, Any]:
         """As :func:`minfer.denoise` takes it."""
         if self.truncation is not None and self.smooth == "equal":
-            raise UsageError("--truncation has no use unless you add --smooth linear or quadratic")
+            raise UsageError("--truncation needs --smooth linear or quadratic")
         return {**asdict(self), "means": _means(self.means, self.labels, self.level)}
 
 
@@ -106,14 +106,14 @@ class Maps:
         "FILE",
     )
     entropy: str | None = option(
-        "Write how open each pixel is as a picture: black certain, white all alike; nats as .npy.",
+        "Write each pixel's entropy, as a picture (black: certain) or in nats as .npy.",
         "FILE",
     )
     expected: str | None = option(
         "Write the expected grey value of each pixel, as a picture or .npy.", "FILE"
     )
     kept: str | None = option(
-        "Write where pairwise factors were kept as a picture: white, all of a pixel's.", "FILE"
+        "Write which pairwise factors were kept, as a picture (white: all of a pixel's).", "FILE"
     )
 
 
@@ -129,16 +129,16 @@ def denoise(
             "--out",
             "-o",
             metavar="CLEAN.png",
-            help="Write the cleaned picture; the suffix tells the format.",
+            help="Write the cleaned picture; the suffix sets the format.",
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,
     intervals: Annotated[
         Optional[float],  # noqa: UP045
         interval_option(
-            "Look so long (5 seconds if none are given) for pixels whose colour is certain, and "
-            "write a map of them beside CLEAN.png, CLEAN-certain.png: the others are orange. For "
-            "black and white, and few classes."
+            "Search this long (default 5 seconds) for proofs of the pixels' colours, and write a "
+            "map of them, CLEAN-certain.png, with undecided pixels in orange. For black and white, "
+            "and few classes."
         ),
     ] = None,
     json: Json = False,
@@ -152,11 +152,11 @@ def denoise(
     """Clean a noisy black-and-white or grey picture, or segment a grey one.
 
     Neighbouring pixels tend to be equal; that is the model of section 5.1 of
-    the paper. With --intervals it is told which pixels cannot change colour:
-    of these it is proved which colour is likelier, whatever the solver. With
-    --reduce, or another option of that panel, most pairs of neighbours are
-    ignored, and the report says what that may have cost. Colours are read as
-    their luminance, transparent pixels as white. Needs Pillow, the extra `image`.
+    the paper. With --intervals, the most probable colour of most pixels is
+    proven, whatever the solver. With --reduce, or another option of that panel,
+    most pairs of neighbours are ignored, and the report says what that may have
+    cost. Colours are read as their luminance, transparent pixels as white.
+    Needs Pillow, the extra `image`.
 
     \b
     Examples:
@@ -247,14 +247,14 @@ def _means(text: str | None, labels: int | None, level: float | None) -> Any:
     """Class means from ``0.1,0.5,0.9``; None if they were not given."""
     if text is None:
         if labels is not None and level is not None:
-            raise UsageError("--level is for black and white; it has no use with --labels")
+            raise UsageError("--level is for black and white; it cannot be combined with --labels")
         return None
     if labels is not None or level is not None:
-        raise UsageError("--means goes with neither --labels nor --level")
+        raise UsageError("--means cannot be combined with --labels or --level")
     try:
         return [float(word) for word in text.split(",")]
     except ValueError:
-        raise UsageError(f"--means: {text!r} is no list of numbers such as 0,0.5,1") from None
+        raise UsageError(f"--means: {text!r} is not a list of numbers such as 0,0.5,1") from None
 
 
 def _check_outputs(paths: dict[str, str | None], noisy: str) -> None:

@@ -26,7 +26,7 @@ def learn(
             "--out",
             "-o",
             metavar="OUT",
-            help="Model to write; the suffix tells the format.",
+            help="Model to write; the suffix sets the format.",
             rich_help_panel=OUTPUT_PANEL,
         ),
     ],
@@ -44,16 +44,16 @@ def learn(
         str,
         typer.Option(
             metavar="counts|random|structure",
-            help="Where EM begins; structure: at the tables of MODEL.",
+            help="Where EM starts; structure: at the tables of MODEL.",
         ),
     ] = "counts",
     restarts: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Runs of EM, the best is kept.")
+        int, typer.Option(min=1, metavar="N", help="Runs of EM; the best is kept.")
     ] = 1,
     max_iters: Annotated[int, typer.Option(min=1, metavar="N", help="Steps of EM.")] = 200,
     tol: Annotated[
         float,
-        typer.Option(min=0.0, metavar="X", help="EM ends at a step of smaller gain, as a share."),
+        typer.Option(min=0.0, metavar="X", help="EM stops when a step gains less than this share."),
     ] = 1e-6,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of random starts.")] = 0,
     missing: Missing = None,

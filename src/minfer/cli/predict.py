@@ -88,7 +88,7 @@ def predict(
     if json and out == "-":
         raise UsageError("--json goes to standard output: name a file for the answers with -o")
     if unknown not in ("raise", "skip", "mark"):
-        raise UsageError(f"--unknown is raise, skip or mark, not {unknown}")
+        raise UsageError(f"--unknown must be raise, skip or mark, not {unknown}")
     graph = read_model(model)
     ask = Predictor(
         graph, _if_given(targets), evidence=_if_given(evidence), keep=listed(keep),

@@ -135,7 +135,7 @@ class JobLimits(Limits):
         from minfer.reduction.recipes import Paper
 
         if self.method not in (None, "paper", "compensated"):
-            raise UsageError(f"--method is paper or compensated here, not {self.method}")
+            raise UsageError(f"--method must be paper or compensated here, not {self.method}")
         request = make_request(self)
         return (None, Paper()) if request is None else (request.objective, request.recipe)
 
@@ -251,7 +251,7 @@ def _check_word(flag: str, word: str | None, words: tuple[str, ...]) -> None:
         return
     if flag == "--method" and word in ("clique-tree", "enumerate"):
         raise UsageError(f"--method {word}: the exact solver's option is --exact-method {word}")
-    raise UsageError(f"{flag} is {' or '.join(words)}, not {word!r}")
+    raise UsageError(f"{flag} must be {' or '.join(words)}, not {word!r}")
 
 
 def _objective(given: dict[str, Any], factor_cost: float | None) -> Objective | None:

@@ -136,7 +136,7 @@ def _read(
 def _asked(grounding: str, *lazy: Any) -> dict[str, Any]:
     """The options of grounding that were given, as :meth:`minfer.Rules.infer` takes them."""
     if grounding not in ("auto", "full", "lazy"):
-        raise UsageError(f"--grounding is auto, full or lazy, not {grounding!r}")
+        raise UsageError(f"--grounding must be auto, full or lazy, not {grounding!r}")
     names = ("threshold", "tolerance", "rounds", "sums")
     given = {name: value for name, value in zip(names, lazy) if value is not None}
     if given and grounding == "full":

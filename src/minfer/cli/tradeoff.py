@@ -81,9 +81,9 @@ def tradeoff(
       minfer tradeoff grid.uai --reference grid.uai.MAR --csv grid.csv --picture grid.png
     """
     if objective not in OBJECTIVES:
-        raise UsageError(f"--objective is {' or '.join(OBJECTIVES)}, not {objective!r}")
+        raise UsageError(f"--objective must be {' or '.join(OBJECTIVES)}, not {objective!r}")
     if seed_graph not in SEED_GRAPHS:
-        raise UsageError(f"--seed-graph is {' or '.join(SEED_GRAPHS)}, not {seed_graph!r}")
+        raise UsageError(f"--seed-graph must be {' or '.join(SEED_GRAPHS)}, not {seed_graph!r}")
     sweep = _numbers(values, objective)
     inputs = [model, *(evidence or ()), *([reference] if reference else [])]
     check_files(csv_file, picture, json, inputs)

@@ -275,13 +275,13 @@ def _intro(result: Result) -> list[str]:
     return [
         f"Made by `minfer paper fig2 --data DIR` on {result.treebank}; the numbers are in",
         "`fig2.csv` too. (a) and (b): up to four test sentences of each length from 10 to 100",
-        f"words; those of more than {LONG} are of test, or of training where they were left out.",
-        "The parser is another than Table 1's, which learns from the long sentences too. Variables",
+        f"words; those of more than {LONG} are from test, or from training, which omitted them.",
+        "This parser is not Table 1's, which also learns from the long sentences. Variables",
         "are candidate arcs. Parameters of MinDivergence, MinSize and MinJoint are chosen on dev",
-        "as those of Table 1; *lazy* is the parser's default: pairs and arcs above "
+        "as in Table 1; *lazy* is the parser's default: pairs and arcs above "
         f"{Inference().least:g} under",
-        "the seed. Times are milliseconds of CPU time, one core, the least of some passes.",
-        "(c): all test sentences; the parameter of full BP is its number of iterations at most.",
+        "the seed. Times are milliseconds of CPU time, one core, the best of several passes.",
+        "(c): all test sentences; the parameter of full BP is its maximum number of iterations.",
     ]
 
 

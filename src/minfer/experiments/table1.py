@@ -408,13 +408,13 @@ def _intro() -> list[str]:
         "Made by `minfer paper table1 --data DIR` from treebanks of Universal Dependencies; the",
         "numbers are in `table1.csv` too. F: percentage of the pairs of arcs in the graph, in",
         "brackets with pairs that no tree contains counted too. T: milliseconds of CPU time a",
-        "sentence, one core, the least of some passes: inference alone (seed, listing, selection,",
+        "sentence, one core, the best of some passes: inference alone (seed, listing, selection,",
         "belief propagation), and end to end from hashed tokens to the labelled tree. E: mean over",
         "sentences of the largest error of an arc probability against full BP, times 100; E*: the",
         "same against exact marginals. A: words with the right head, in percent, gold tags.",
         "Full BP: at most 10 iterations, until no probability changes by 0.001. Parameters are",
         "chosen on dev: the fastest within 0.1 UAS of full BP, of those within 5 % of its time the",
-        "one that keeps fewest pairs; the rows are of test. Intervals are paired bootstraps over",
+        "one that keeps fewest pairs; the rows are for test. Intervals are paired bootstraps over",
         f"sentences, 95 %. One parser for each treebank, rng {RNG}.",
     ]
 

@@ -235,7 +235,7 @@ class Distances(FactorGroup):
         n, taps = len(self), self._profile.shape[1] if self._profile.ndim == 2 else 0
         if self.arity != 2 or self.shape[0] != self.shape[1]:
             raise ModelError(
-                f"factor {int(self._ids[0])}: label distances are over two variables with equally "
+                f"factor {int(self._ids[0])}: label distances need two variables with equally "
                 f"many states, not {list(self.shape)}; use a table"
             )
         if len(self._profile) not in (1, n) or not 1 <= taps <= self.n_labels:
@@ -248,7 +248,7 @@ class Distances(FactorGroup):
             row = int(np.flatnonzero(~good.all(axis=1))[0])
             bad = float(self._profile[row][~good[row]][0])
             raise ModelError(
-                f"factor {int(self._ids[row])}: a number by distance is {bad}; they are finite "
+                f"factor {int(self._ids[row])}: a number by distance is {bad}; they must be finite "
                 "(within 1e300) or minus infinity (a distance that is forbidden)"
             )
         if self._weight.shape not in ((1,), (n,)):
@@ -259,8 +259,8 @@ class Distances(FactorGroup):
             wrong = ~(np.abs(self._weight) < MAX_LOG) | ~good.all(axis=1)
             row = int(np.flatnonzero(np.broadcast_to(wrong, (n,)))[0])
             raise ModelError(
-                f"factor {int(self._ids[row])}: the weight of a {self.noun} is finite, and within "
-                f"1e300 when multiplied, not {float(self.theta[row])}"
+                f"factor {int(self._ids[row])}: the weight of a {self.noun} must be finite, and "
+                f"within 1e300 when multiplied, not {float(self.theta[row])}"
             )
 
     def describe(self, put: Callable[[str, NDArray], None]) -> dict[str, Any]:
@@ -282,7 +282,7 @@ class Distances(FactorGroup):
         if type(weights) is not int or type(rows) is not int or type(taps) is not int:
             raise ModelError("label distances need counts of weights, rows and taps")
         if len(shape) != 2:
-            raise ModelError(f"label distances are over two variables, not {len(shape)}")
+            raise ModelError(f"label distances need two variables, not {len(shape)}")
         if weights not in (1, len(ids)) or rows not in (1, len(ids)) or not 1 <= taps <= shape[0]:
             raise ModelError(
                 f"{weights} weights and {rows} rows of {taps} taps for {len(ids)} label distances "

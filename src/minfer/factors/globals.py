@@ -115,7 +115,7 @@ class Globals(FactorGroup):
             number = int(self._ids[rows[np.flatnonzero(bad)[0]]])
             raise ModelError(
                 f"global factor {number} ({type(self.factor).__name__}) gave messages or a log "
-                "partition that are NaN, infinite or missing; they are finite or minus infinity"
+                "partition that are NaN, infinite or missing; they must be finite or minus infinity"
             )
         return log_z
 

@@ -135,7 +135,9 @@ class FactorGroup:
             known = KINDS.get(name)
             ours = known is not None and known.__module__.startswith("minfer.")
             if ours and not cls.__module__.startswith("minfer."):
-                raise ModelError(f"the kind of factor {name!r} is minfer's own: take another name")
+                raise ModelError(
+                    f"the kind of factor {name!r} is reserved for minfer: choose another name"
+                )
             KINDS[name] = cls
 
     # ------------------------------------------------------------------ looking
@@ -253,7 +255,7 @@ class FactorGroup:
 
     def score(self, rows: NDArray[np.int64], states: NDArray[np.int64]) -> NDArray[np.float64]:
         """log psi of the factors in ``rows`` (n,) at ``states`` (n, A) of their scopes, (n,)."""
-        raise NotImplementedError(f"{type(self).__name__} does not say its score")
+        raise NotImplementedError(f"{type(self).__name__} does not define its score")
 
     def log_score(self, assignments: NDArray[np.int64]) -> NDArray[np.float64]:
         """The sum of all log psi at whole assignments (N, V), shape (N,)."""

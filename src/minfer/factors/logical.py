@@ -56,7 +56,7 @@ class Logical(FactorGroup):
 
         ``step[a, k, l]`` is the state after literal a is read as l in state k, -1: forbidden.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not say its automaton")
+        raise NotImplementedError(f"{type(self).__name__} does not define its automaton")
 
     def end_statistics(self, ends: NDArray[np.float64]) -> NDArray[np.float64]:
         """d log psi / d weights, expected under distributions of the end state (F, K): (F, k)."""
@@ -321,7 +321,7 @@ class Logical(FactorGroup):
         if start.shape != (n,) or (n and not 0 <= start.min() <= start.max() < n_ends):
             raise ModelError(f"{self.noun}: an automaton starts in a state it does not have")
         if step.size and not -1 <= step.min() <= step.max() < n_ends:
-            raise ModelError(f"{self.noun}: a step leads to a state that is not there")
+            raise ModelError(f"{self.noun}: a step leads to a state that does not exist")
         if not ((np.abs(final) < MAX_LOG) | (final == -np.inf)).all():
             bad = ~((np.abs(final) < MAX_LOG) | (final == -np.inf))
             row = int(np.flatnonzero(bad.any(axis=1))[0])
@@ -405,8 +405,8 @@ class Weighted(Logical):
         if self._theta.shape != (len(self),) or not good.all():
             row = int(np.flatnonzero(~good)[0]) if self._theta.shape == good.shape else 0
             raise ModelError(
-                f"factor {int(self._ids[row])}: the weight of a {self.noun} is a number within "
-                f"1e300, or infinity for a hard one, not {self._theta.ravel()[row]}"
+                f"factor {int(self._ids[row])}: the weight of a {self.noun} must be a number "
+                f"within 1e300, or infinity for a hard one, not {self._theta.ravel()[row]}"
             )
 
 

@@ -41,7 +41,7 @@ def log_of(values: ArrayLike, where: str) -> NDArray[np.float64]:
     table = np.asarray(values, dtype=np.float64)
     if not (table >= 0).all() or np.isinf(table).any():
         bad = table[~((table >= 0) & np.isfinite(table))].flat[0]
-        raise ModelError(f"{where} has the entry {bad}; potentials are finite and not negative")
+        raise ModelError(f"{where} has the entry {bad}; potentials must be finite and not negative")
     with np.errstate(divide="ignore"):
         return np.log(table)
 

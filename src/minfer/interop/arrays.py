@@ -102,9 +102,9 @@ def from_arrays(
 
 
 def _groups(given: Any, kind: Any) -> Iterable[Any]:
-    check_type(given, Iterable, f"groups of factors are a list of {kind.__name__}", ModelError)
+    check_type(given, Iterable, f"groups of factors must be a list of {kind.__name__}", ModelError)
     for group in given:
-        check_type(group, kind, f"a group of factors is a {kind.__name__}", ModelError)
+        check_type(group, kind, f"a group of factors must be a {kind.__name__}", ModelError)
         yield group
 
 

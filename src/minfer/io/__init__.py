@@ -104,7 +104,7 @@ def read(path: PathLike, evidence: Evidence | None = None) -> FactorGraph:
     Parameters
     ----------
     path : str or Path
-        The suffix tells the format; of ``-`` (standard input) and other names the content does.
+        The suffix sets the format; for ``-`` (standard input) and other names the content does.
     evidence : path of an evidence file, or ``{variable: state, or likelihoods}``, optional
         By number or name; a file is UAI's, or JSON (:mod:`minfer.io.evidence`).
     """

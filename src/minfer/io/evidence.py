@@ -77,7 +77,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(out) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise _Twice(f"{visible(twice)!r} stands there twice")
+        raise _Twice(f"{visible(twice)!r} is given twice")
     return out
 
 

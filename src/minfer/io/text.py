@@ -67,7 +67,7 @@ def path_text(path: PathLike) -> str:
         return path
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str):
-        raise SettingsError(f"a file is named by a string or a Path, not {type(path).__name__}")
+        raise SettingsError(f"a file name must be a string or a Path, not {type(path).__name__}")
     return name
 
 

@@ -1,4 +1,4 @@
-"""Models from data: estimators with scikit-learn's habits, and what they are made of.
+"""Models from data: estimators with scikit-learn's interface, and their parts.
 
 Names are imported when first used, as those of :mod:`minfer` are.
 """

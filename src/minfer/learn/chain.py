@@ -49,19 +49,19 @@ _STATUS = {
 
 _ADVICE = {
     "converged": "",
-    "improvement is small": "set delta=0 to go on until the gradient meets epsilon",
+    "improvement is small": "set delta=0 to continue until the gradient meets epsilon",
     "out of iterations": "raise max_iterations, or set c2 > 0",
     "line search failed": "rounding hides any further decrease: this is as good as it gets",
     "separable": (
-        "every training sequence is told apart, so that larger weights are always better and there "
-        "is no optimum: set c2 > 0 (or c1 > 0)"
+        "the training sequences can be separated, so larger weights are always better and there is "
+        "no optimum: set c2 > 0 (or c1 > 0)"
     ),
     "features are too large": (
-        "the gradient has no square that is a number: scale features with huge values down"
+        "the squared gradient overflows: scale down features with huge values"
     ),
     "weights are growing": (
-        "some weights have no optimum, as features that always come with one label have not: set "
-        "c2 > 0 (or c1 > 0)"
+        "some weights have no optimum, such as those of features that always come with the same "
+        "label: set c2 > 0 (or c1 > 0)"
     ),
 }
 
@@ -121,10 +121,10 @@ class ChainCRF(Estimator):
     """A linear-chain conditional random field with crfsuite's features and objective.
 
     A *sequence* is a list of items, an *item* its features: ``["word=the", "title"]``,
-    ``{"word=the": 1.0}``, ``{"word": "the", "title": True, "length": 3.0}`` (a text as value makes
-    the feature "word:the"), nested ``{"next": {"word": "cat"}}``; or an array (T, D) of numbers, a
-    line an item, to which a constant is added. ``X`` is a list of sequences, ``y`` a list of lists
-    of labels. A table (N, D) of numbers with labels (N,) counts as N sequences of one item.
+    ``{"word=the": 1.0}``, ``{"word": "the", "title": True, "length": 3.0}`` (a string value makes
+    the feature "word:the"), nested ``{"next": {"word": "cat"}}``; or an array (T, D) of numbers,
+    one row per item, to which a constant is added. ``X`` is a list of sequences, ``y`` a list of
+    lists of labels. A table (N, D) of numbers with labels (N,) counts as N sequences of one item.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ class ChainCRF(Estimator):
     num_memories : int
         Steps that L-BFGS remembers.
     decode : "viterbi" or "mpm"
-        What ``predict`` says: the best path, or the most probable label of each item.
+        What ``predict`` returns: the best path, or the most probable label of each item.
     classes : list, optional
         The labels there are; those of ``y`` if left out.
 
@@ -237,7 +237,7 @@ class ChainCRF(Estimator):
             return found, gold.astype(np.int32)
         given = list(self.classes)
         if len(set(given)) < len(given) or not given:
-            raise SettingsError("ChainCRF: classes are different labels, one at least")
+            raise SettingsError("ChainCRF: classes must be one or more different labels")
         classes = np.unique(np.array(given))
         place = {label: k for k, label in enumerate(classes.tolist())}
         number = np.empty(len(found), dtype=np.int32)
@@ -245,8 +245,8 @@ class ChainCRF(Estimator):
             if label not in place:
                 item = int(np.flatnonzero(gold == k)[0])
                 raise ModelError(
-                    f"ChainCRF: item {item} of all has the label {brief(label)}, which is none of "
-                    f"classes={[*place][:8]}"
+                    f"ChainCRF: item {item} of all has the label {brief(label)}, which is not one "
+                    f"of classes={[*place][:8]}"
                 )
             number[k] = place[label]
         return classes, number[gold]
@@ -429,7 +429,7 @@ class ChainCRF(Estimator):
         return sum(a == b for a, b in zip(truth, told)) / len(told)
 
     def log_likelihood(self, X: Any, y: Any) -> NDArray[np.float64]:
-        """Of each sequence's labels, (N,); minus infinity where one is no class."""
+        """Of each sequence's labels, (N,); minus infinity where one is not a class."""
         from minfer.kernels.chains import marginals, path_scores
 
         self._check_fitted("log_likelihood")
@@ -508,7 +508,7 @@ class ChainCRF(Estimator):
     def _read(self, X: Any, known: dict[str, int] | None) -> tuple[_Items, list[str]]:
         """Sequences, and the names of the attributes; unknown ones are -1 where some are known."""
         if isinstance(X, str | bytes | Mapping) or not isinstance(X, Iterable):
-            raise ModelError(f"ChainCRF: X is a list of sequences of items, not {brief(X)}")
+            raise ModelError(f"ChainCRF: X must be a list of sequences of items, not {brief(X)}")
         sequences = X if isinstance(X, list) else list(X)
         if known is None and not sequences:
             raise ModelError("ChainCRF: there are no sequences to learn from")
@@ -516,13 +516,13 @@ class ChainCRF(Estimator):
         if any(dense):
             if not all(dense):
                 raise ModelError(
-                    f"ChainCRF: sequence {dense.index(not dense[0])} is not of the kind of the "
-                    "first: arrays (T, D) of numbers, or items with features by name"
+                    f"ChainCRF: sequence {dense.index(not dense[0])} is not of the same kind as "
+                    "the first: arrays (T, D) of numbers, or items with features by name"
                 )
             return self._read_arrays(sequences, known is None)
         for k, s in enumerate(sequences):
             if isinstance(s, str | Mapping) or not hasattr(s, "__len__"):
-                raise ModelError(f"ChainCRF: sequence {k} is a list of items, not {brief(s)}")
+                raise ModelError(f"ChainCRF: sequence {k} must be a list of items, not {brief(s)}")
         numbers: Any = defaultdict(count().__next__) if known is None else known
         read = _by_name(sequences, numbers, known is None)
         ptr = _ends([len(s) for s in sequences])
@@ -531,7 +531,7 @@ class ChainCRF(Estimator):
         names = list(numbers) if known is None else []
         for name in names:
             if type(name) is not str and not isinstance(name, str):
-                raise ModelError(f"ChainCRF: features are texts, not {brief(name)}")
+                raise ModelError(f"ChainCRF: features must be strings, not {brief(name)}")
         return _Items(ptr, *read), names
 
     def _read_arrays(self, sequences: list[Any], reset: bool) -> tuple[_Items, list[str]]:
@@ -566,7 +566,9 @@ class ChainCRF(Estimator):
             "feature_names_in": [str(x) for x in getattr(self, "feature_names_in_", [])],
         }
         if self.classes_.dtype.kind not in "iufbU":
-            raise SettingsError("ChainCRF: a model is saved if its labels are texts or numbers")
+            raise SettingsError(
+                "ChainCRF: only a model whose labels are strings or numbers can be saved"
+            )
         arrays: dict[str, NDArray[Any]] = {
             "ptr": self.coef_ptr_, "label": self.coef_label_, "coef": self.coef_,
             "transitions": self.transitions_, "trace": np.array(self.trace_),
@@ -575,7 +577,7 @@ class ChainCRF(Estimator):
 
     @classmethod
     def load(cls, path: PathLike) -> Self:
-        """A model that :meth:`save` wrote. Nothing in a file is executed, or believed unchecked."""
+        """A model that :meth:`save` wrote. Nothing in a file is executed; everything is checked."""
         name = shown(path)
         header, parts = read_arrays(path, "ChainCRF")
         try:
@@ -595,7 +597,9 @@ class ChainCRF(Estimator):
                 if header["feature_names_in"]:
                     crf.feature_names_in_ = np.array(header["feature_names_in"], dtype=object)
         except Exception as error:
-            raise FormatError(f"{name}: this is no model of ChainCRF.save: {error}") from None
+            raise FormatError(
+                f"{name}: this is not a model written by ChainCRF.save: {error}"
+            ) from None
         k, ptr = len(crf.classes_), crf.coef_ptr_
         sound = (
             k > 0 and crf.classes_.ndim == 1 and ptr.ndim == 1
@@ -655,14 +659,14 @@ def _flat_labels(y: Any, ptr: NDArray[np.int64]) -> NDArray[Any]:
     if y is None:
         raise ModelError("ChainCRF requires y to be passed, but the target y is None")
     if isinstance(y, str | Mapping) or not hasattr(y, "__len__"):
-        raise ModelError(f"ChainCRF: y is a list of lists of labels, not {brief(y)}")
+        raise ModelError(f"ChainCRF: y must be a list of lists of labels, not {brief(y)}")
     if len(y) != len(ptr) - 1:
         raise ModelError(
             f"ChainCRF: y has {counted(len(y), 'sequence')}, but X has {len(ptr) - 1:,}"
         )
     for k, (own, size) in enumerate(zip(y, np.diff(ptr).tolist())):
         if isinstance(own, str | Mapping) or not hasattr(own, "__len__"):
-            raise ModelError(f"ChainCRF: y[{k}] is a list of labels, not {brief(own)}")
+            raise ModelError(f"ChainCRF: y[{k}] must be a list of labels, not {brief(own)}")
         if len(own) != size:
             raise ModelError(
                 f"ChainCRF: sequence {k} has {counted(size, 'item')}, but "
@@ -671,10 +675,10 @@ def _flat_labels(y: Any, ptr: NDArray[np.int64]) -> NDArray[Any]:
     flat = [*chain.from_iterable(y)]
     for label in flat:
         if label is None or label != label:
-            raise ModelError(f"ChainCRF: a label is a text or a whole number, not {label!r}")
+            raise ModelError(f"ChainCRF: a label must be a string or a whole number, not {label!r}")
     kinds = {str if isinstance(x, str) else type(x) for x in flat}
     if str in kinds and len(kinds) > 1:
-        raise ModelError("ChainCRF: labels are of one type, texts or numbers, not both")
+        raise ModelError("ChainCRF: labels must be of one type, strings or numbers, not both")
     return np.array(flat)
 
 
@@ -736,7 +740,7 @@ def _named(item: Any, where: str) -> Iterable[tuple[str, float]]:
     if isinstance(item, Mapping):
         for name, value in item.items():
             if not isinstance(name, str):
-                raise ModelError(f"{where}: features are texts, not {brief(name)}")
+                raise ModelError(f"{where}: features must be strings, not {brief(name)}")
             if isinstance(value, str):
                 yield f"{name}:{value}", 1.0
             elif isinstance(value, Mapping | list | tuple | set | frozenset):
@@ -745,8 +749,8 @@ def _named(item: Any, where: str) -> Iterable[tuple[str, float]]:
             else:
                 if not isinstance(value, float | int | np.number | np.bool_):
                     raise ModelError(
-                        f"{where}: the value of {visible(name)} is a number, a text or features of "
-                        f"its own, not {brief(value)}"
+                        f"{where}: the value of {visible(name)} must be a number, a string or "
+                        f"features of its own, not {brief(value)}"
                     )
                 if not np.isfinite(value):
                     raise ModelError(f"{where}: the value of {visible(name)} is {float(value)}")
@@ -754,10 +758,10 @@ def _named(item: Any, where: str) -> Iterable[tuple[str, float]]:
     elif isinstance(item, list | tuple | set | frozenset):
         for name in item:
             if not isinstance(name, str):
-                raise ModelError(f"{where}: features are texts, not {brief(name)}")
+                raise ModelError(f"{where}: features must be strings, not {brief(name)}")
             yield name, 1.0
     else:
-        raise ModelError(f"{where} is a list or a dict of features, not {brief(item)}")
+        raise ModelError(f"{where} must be a list or a dict of features, not {brief(item)}")
 
 
 def _refuse_value(sequences: list[Any], item: int) -> None:

@@ -152,20 +152,20 @@ class Estimator:
         try:
             x = np.asarray(X)
         except ValueError as error:
-            raise ModelError(f"{name}: {what} is no table of numbers: {error}") from None
+            raise ModelError(f"{name}: {what} is not a table of numbers: {error}") from None
         if x.dtype.kind == "c":
             raise ModelError(f"{name}: {what} is complex. Complex data not supported")
         if x.ndim != 2:
             hint = " Reshape your data, to (N, 1) or (1, N)." if x.ndim == 1 else ""
             raise ModelError(
-                f"{name}: {what} has shape (N, D), rows by columns, not {x.shape}.{hint}"
+                f"{name}: {what} must have shape (N, D), rows by columns, not {x.shape}.{hint}"
             )
         try:
             out = np.require(x, dtype=np.float64, requirements=["C"])
         except (TypeError, ValueError) as error:
             if isinstance(error, TypeError):  # objects that are no numbers; the words say which
                 raise TypeError(f"{name}: {what}: argument must be a number: {error}") from None
-            raise ModelError(f"{name}: {what} has a cell that is no number: {error}") from None
+            raise ModelError(f"{name}: {what} has a cell that is not a number: {error}") from None
         for count, noun in zip(out.shape, ("sample", "feature")):
             if not count:
                 raise ModelError(
@@ -180,7 +180,7 @@ class Estimator:
             value = "NaN" if np.isnan(out[row, column]) else "infinity"
             raise ModelError(
                 f"{name}: {what} has {value} in row {row}, column {column} "
-                "(NaN or inf are no numbers here)"
+                "(NaN or inf is not allowed here)"
             )
         self._check_width(out.shape[1], names, reset)
         return out
@@ -224,7 +224,9 @@ class Estimator:
             )
             labels = labels[:, 0]
         if labels.ndim != 1:
-            raise ModelError(f"{name}: y has shape (N,), a label a row, not {labels.shape}")
+            raise ModelError(
+                f"{name}: y must have shape (N,), one label per row, not {labels.shape}"
+            )
         if len(labels) != n:
             raise ModelError(f"{name}: y has {len(labels)} labels, but X has {n} rows")
         if labels.dtype.kind == "f":
@@ -232,7 +234,7 @@ class Estimator:
                 raise ModelError(f"{name}: Input y contains NaN or infinity")
             if (labels != np.rint(labels)).any():
                 raise ModelError(
-                    f"{name}: Unknown label type: y is continuous; classes are names or whole "
+                    f"{name}: Unknown label type: y is continuous; classes must be names or whole "
                     "numbers"
                 )
         try:
@@ -240,7 +242,7 @@ class Estimator:
         except TypeError:
             kinds = sorted({type(x).__name__ for x in labels.tolist()})
             raise ModelError(
-                f"{name}: labels are of one type, texts or numbers, not {' and '.join(kinds)}"
+                f"{name}: labels must be of one type, strings or numbers, not {' and '.join(kinds)}"
             ) from None
         return classes, codes.astype(np.int64)
 
@@ -261,7 +263,7 @@ def _column_names(X: Any) -> list[str] | None:
     names = list(columns)
     texts = [isinstance(name, str) for name in names]
     if any(texts) and not all(texts):
-        raise TypeError("names of columns are of one type: make them all texts")
+        raise TypeError("names of columns must be of one type: make them all strings")
     return names if names and all(texts) else None
 
 

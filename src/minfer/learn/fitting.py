@@ -78,11 +78,11 @@ class Fitted:
         "converged", "max iterations", "max epochs", "early stopping" (the weights are those best on
         the dev data, not the last ones), "stalled" or "diverging".
     loss, value : float
-        Mean loss of a label; with the penalty.
+        Mean loss per label, without and with the penalty.
     gradient : float
         The largest entry of the objective's gradient.
     inference_converged : bool
-        Whether the solver's runs at these weights did.
+        Whether the solver's runs at these weights converged.
     trace : list of Row
     seconds : float
         CPU seconds of inference, all workers together.
@@ -265,8 +265,8 @@ def fit(
     evaluate_every : int
         Epochs from one cold, converged evaluation of everything to the next.
     hidden : "marginal" or "em"
-        How hidden variables of likelihoods are summed out: by the gradient, or by expectation and
-        maximisation in turn.
+        How hidden variables of likelihoods are summed out: by the gradient, or by
+        expectation-maximisation.
     dev : Instances, optional
         The weights with the lowest objective on these are returned.
     patience : int, optional
@@ -275,8 +275,8 @@ def fit(
         Print the trace on stderr.
     checkpoint : path, optional
         Written every ``checkpoint_every`` iterations, at every evaluation of Adam; if it exists,
-        the run goes on from there and ends with the same bits. ``max_iters`` and ``patience`` may
-        be raised meanwhile.
+        the run continues from there and ends with the same result, bit for bit. ``max_iters`` and
+        ``patience`` may be raised meanwhile.
     workers, engine : int, "local" or "ray"
         Processes, or actors of Ray, that share the portions; results do not depend on them.
     compare : bool, or objectives
@@ -301,13 +301,15 @@ def fit(
         check_flag(name, flag)
     check_whole("seed", seed, 0)
     if isinstance(compare, str):
-        raise SettingsError(f"compare is True or a list of objectives: [{told(compare)}]")
+        raise SettingsError(
+            f"compare must be True or a list of objectives, such as [{told(compare)}]"
+        )
     if isinstance(objective, Perceptron) and not objective.margin and method == "lbfgs":
         raise SettingsError(
             "the perceptron's loss is least at w = 0: give method='adam', or take max-margin"
         )
     if patience is not None and dev is None:
-        raise SettingsError("patience is about dev data: give dev=")
+        raise SettingsError("patience needs dev data: give dev=")
     if hidden == "em" and (method != "lbfgs" or not hasattr(objective, "solver")):
         raise SettingsError("hidden='em' is for likelihoods by L-BFGS")
     settings: dict[str, Any] = {
@@ -323,7 +325,7 @@ def fit(
     fitted = _fit(portions, objective, held_out, checkpoint, checkpoint_every, **settings)
     if compare is not False:
         if held_out is None:
-            raise SettingsError("compare is on held-out data: give dev=")
+            raise SettingsError("compare needs held-out data: give dev=")
         chosen = _to_compare(objective, portions, compare)
         rows = _compared(fitted, portions, held_out, chosen, settings)
         fitted = replace(fitted, comparison=rows)
@@ -349,7 +351,7 @@ def _fit(
         if s["start"] is not None:
             begin = np.array(real_numbers(s["start"], "start", SettingsError), dtype=np.float64)
             if begin.shape != (n,):
-                raise SettingsError(f"start: {n} weights are wanted, not {begin.shape}")
+                raise SettingsError(f"start: expected {n} weights, not {begin.shape}")
             if not np.isfinite(begin).all():
                 raise SettingsError("start has a NaN or infinity")
         mark = digest(
@@ -534,20 +536,20 @@ def _judged(fitted: Fitted, dev: list[Instance]) -> dict[str, Any]:
 
 def _names(given: Any, n: int) -> tuple[tuple[str, ...], LogLinear | None]:
     if isinstance(given, str):
-        raise SettingsError(f"names is a list, one for each weight, not {told(given)}")
+        raise SettingsError(f"names must be a list, one for each weight, not {told(given)}")
     model = given if isinstance(given, LogLinear) else None
     names = tuple(model.names if model is not None else given or (f"w{j}" for j in range(n)))
     if len(names) != n or len(set(names)) < n:
-        raise ModelError(f"names: {n} distinct names are wanted, not {len(set(names))}")
+        raise ModelError(f"names: expected {n} distinct names, not {len(set(names))}")
     return names, model
 
 
 def _per_weight(what: str, value: ArrayLike, n: int) -> NDArray[np.float64]:
     numbers = real_numbers(value, what, SettingsError).astype(np.float64)
     if numbers.ndim > 1 or (numbers.ndim == 1 and len(numbers) != n):
-        raise SettingsError(f"{what} is a number, or one for each of {n} weights")
+        raise SettingsError(f"{what} must be a number, or one for each of {n} weights")
     if not np.isfinite(numbers).all() or (numbers < 0).any():
-        raise SettingsError(f"{what} is finite and not negative")
+        raise SettingsError(f"{what} must be finite and not negative")
     return np.broadcast_to(numbers, (n,)).copy()
 
 
@@ -600,12 +602,12 @@ def _resumed(path: PathLike, mark: str, patience: int | None) -> State:
     header, arrays = read_arrays(path, "checkpoint")
     if header.get("mark") != mark:
         raise SettingsError(
-            f"{path} is a checkpoint of other data or settings: remove it to begin anew, or name "
+            f"{path} is a checkpoint of other data or settings: remove it to start over, or name "
             "another file"
         )
     try:
         state = State.unpack(header["state"], arrays)
     except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"{path}: no checkpoint: {error}") from None
+        raise FormatError(f"{path}: not a checkpoint: {error}") from None
     state.stop.patience = patience
     return state

@@ -125,12 +125,12 @@ class GridCRF(Estimator):
         if known.dtype.kind == "f" and (known != np.rint(known)).any():
             wrong = known[known != np.rint(known)][0]
             raise ModelError(
-                f"GridCRF: Unknown label type: y is continuous, it has {wrong:g}; classes are "
+                f"GridCRF: Unknown label type: y is continuous, it has {wrong:g}; classes must be "
                 "names or whole numbers"
             )
         if len(known) < 2:
             raise ModelError(
-                "GridCRF: the labels are of 1 class; two or more are needed, and -1 is no class "
+                "GridCRF: the labels are of 1 class; two or more are needed, and -1 is not a class "
                 "but a label that is not known"
             )
         self.classes_ = known
@@ -139,7 +139,7 @@ class GridCRF(Estimator):
         data = [self.instance(x, t) for x, t in zip(pictures, labels)]
         if dev is not None:
             if not isinstance(dev, (tuple, list)) or len(dev) != 2:
-                raise ModelError("GridCRF: dev is (pictures, labels)")
+                raise ModelError("GridCRF: dev must be (pictures, labels)")
             more["dev"] = [self.instance(x, t) for x, t in zip(*_labelled(*dev))]
         self.fitted_: Fitted = fit(
             data, self.objective, l2=self.l2, l1=self.l1, method=self.method, names=self.model_,
@@ -197,7 +197,9 @@ class GridCRF(Estimator):
         """Write the model without pickle; see :meth:`load`."""
         self._check_fitted("save")
         if self.classes_.dtype.kind not in "iufbU":
-            raise SettingsError("GridCRF: a model is saved if its labels are texts or numbers")
+            raise SettingsError(
+                "GridCRF: only a model whose labels are strings or numbers can be saved"
+            )
         header = {
             "params": {name: getattr(self, name) for name in _SAVED},
             "edges": self.edges if isinstance(self.edges, str) else None,
@@ -238,7 +240,9 @@ class GridCRF(Estimator):
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, SettingsError):
                 raise
-            raise FormatError(f"{shown(path)}: this is no model of GridCRF.save: {error}") from None
+            raise FormatError(
+                f"{shown(path)}: this is not a model written by GridCRF.save: {error}"
+            ) from None
         crf.fitted_ = replace(fitted, model=crf.model_)
         crf._say_how(crf.fitted_)
         return crf
@@ -262,7 +266,7 @@ class GridCRF(Estimator):
         height, width, d = picture.shape
         if d != self.n_features_in_:
             raise ModelError(
-                f"GridCRF: a picture has {d} features a pixel, not {self.n_features_in_}"
+                f"GridCRF: a picture has {d} features per pixel, not {self.n_features_in_}"
             )
         x = picture.reshape(-1, d)
         if self.bias:
@@ -279,7 +283,7 @@ class GridCRF(Estimator):
             place = np.minimum(place, len(self.classes_) - 1)
             if (self.classes_[place] != flat).any():
                 bad = flat[self.classes_[place] != flat][0]
-                raise ModelError(f"GridCRF: label {bad} is none of the classes {self.classes_}")
+                raise ModelError(f"GridCRF: label {bad} is not one of the classes {self.classes_}")
             numbers[known] = place
         n_states = np.full(height * width, len(self.classes_))
         every = np.arange(height * width)[:, None]
@@ -330,7 +334,7 @@ def _pictures(X: Any) -> list[NDArray[np.float64]]:
     if isinstance(X, np.ndarray) and X.dtype.kind == "c":
         raise ModelError("GridCRF: X is complex. Complex data not supported")
     if isinstance(X, np.ndarray) and X.ndim not in (3, 4):
-        raise ModelError(f"GridCRF: pictures are (N, H, W) or (N, H, W, D), not {X.shape}")
+        raise ModelError(f"GridCRF: pictures must be (N, H, W) or (N, H, W, D), not {X.shape}")
     out = []
     for k, one in enumerate(X):
         x = real_numbers(one, f"GridCRF: picture {k}").astype(np.float64)

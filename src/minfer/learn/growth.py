@@ -130,9 +130,9 @@ def grow(
     """
     x = integers(data, "grow: data", bools=True).astype(np.int32)
     if x.ndim != 2 or not x.size:
-        raise ModelError(f"grow: data are samples (N, V), not {x.shape}")
+        raise ModelError(f"grow: data must be samples (N, V), not {x.shape}")
     if x.min() < 0 or x.max() > 1:
-        raise ModelError("grow: states are 0 and 1; growth is over binary variables")
+        raise ModelError("grow: states must be 0 and 1; growth is for binary variables")
     n_variables = x.shape[1]
     a_round = max(1, n_variables // 2) if a_round is None else a_round
     check_whole("a_round", a_round, 1)
@@ -238,8 +238,8 @@ def _checked(candidates: Any) -> Any:
         return [candidates]
     if not isinstance(candidates, Sequence):
         raise ModelError(
-            "grow: candidates are read once a round: give pairs, a list of portions, or a "
-            f"function that yields portions anew, not {told(candidates)}"
+            "grow: candidates are read once per round: give pairs, a list of portions, or a "
+            f"function that yields the portions again, not {told(candidates)}"
         )
     one = not len(candidates) or (len(candidates[0]) == 2 and np.ndim(candidates[0][0]) == 0)
     return [candidates] if one else candidates

@@ -46,7 +46,7 @@ class Template:
     features : names of its D features, or how many; one that is always 1 by default
     basis : "corner", "all", "equal", or an array (B, S_1, ..., S_A)
         What a weight is about: every combination of states but those with a first state in them,
-        which leaves no weight without a say ("corner"; [0, 1] for a binary variable, the
+        which leaves no redundant weight ("corner"; [0, 1] for a binary variable, the
         conjunction for two); every combination ("all"); that all are in the same state ("equal");
         or B functions of the states.
     """
@@ -57,7 +57,7 @@ class Template:
     basis: Any = "corner"
 
     def __post_init__(self) -> None:
-        check_type(self.name, str, "a template's name is a string", ModelError)
+        check_type(self.name, str, "a template's name must be a string", ModelError)
         where = f"template {self.name!r}"
         shape = integers(self.shape, f"{where}: numbers of states").ravel()
         if not shape.size or (shape < 1).any():
@@ -68,7 +68,9 @@ class Template:
             names = tuple(f"x{d}" for d in range(int(names)))
         names = (names,) if isinstance(names, str) else tuple(names)
         if not names or len(set(names)) < len(names) or not all(isinstance(n, str) for n in names):
-            raise ModelError(f"{where}: features are one or more distinct names, or their number")
+            raise ModelError(
+                f"{where}: features must be one or more distinct names, or their number"
+            )
         object.__setattr__(self, "features", names)
         if not isinstance(self.basis, str):
             basis = real_numbers(self.basis, f"{where}: basis").astype(np.float64)
@@ -81,7 +83,9 @@ class Template:
             basis.setflags(write=False)
             object.__setattr__(self, "basis", basis)
         elif self.basis not in BASES:
-            raise ModelError(f"{where}: basis is {', '.join(BASES)} or an array, not {self.basis}")
+            raise ModelError(
+                f"{where}: basis must be {', '.join(BASES)} or an array, not {self.basis}"
+            )
         elif self.basis == "equal" and len(set(self.shape)) > 1:
             raise ModelError(f"{where}: states {self.shape} of different numbers are never equal")
 
@@ -188,7 +192,7 @@ class Instance:
             place = tuple(int(k[0]) for k in np.nonzero(wrong))
             raise ModelError(
                 f"{where}: label {int(labels[place])} of {self.graph.name(place[-1])}, which has "
-                f"states 0 to {int(self.graph._n_states[place[-1]]) - 1}; -1 is a hidden one"
+                f"states 0 to {int(self.graph._n_states[place[-1]]) - 1}; -1 is a hidden label"
             )
         labels = self._with_evidence(np.atleast_2d(labels).astype(np.int32), where)
         object.__setattr__(self, "features", x)
@@ -346,7 +350,7 @@ def checked_matrix(values: Any, rows: int, columns: int | None, where: str) -> M
         numbers = x
     wanted = f"({rows}, {'W' if columns is None else columns})"
     if x.ndim != 2 or x.shape[0] != rows or (columns is not None and x.shape[1] != columns):
-        raise ModelError(f"{where}: features have shape {wanted}, not {x.shape}")
+        raise ModelError(f"{where}: features must have shape {wanted}, not {x.shape}")
     if not np.isfinite(numbers).all():
         row = int(np.argwhere(~np.isfinite(numbers))[0][0])
         if sparse_like:
@@ -362,7 +366,7 @@ def check_instances(data: Any, where: str = "", *, labelled: bool = True) -> lis
     try:
         data = list(data)
     except TypeError:
-        raise ModelError(f"data are Instances, or portions of them, not {told(data)}") from None
+        raise ModelError(f"data must be Instances, or portions of them, not {told(data)}") from None
     if not data:
         raise ModelError(f"there is nothing to learn from: {where or 'the data'} are empty")
     for k, one in enumerate(data):

@@ -341,9 +341,9 @@ def marginal_loss(
 class Perceptron(Objective):
     """The best assignment's score less the labels': zero where these are the best.
 
-    It is zero at w = 0 as well, where all are: it is for steps (``method="adam"``), which leave
-    that place, not for a line search. The best assignment is exact (:func:`minfer.mpe`), so a
-    clique tree must fit.
+    It is also zero at w = 0, where all scores are equal, so use it with ``method="adam"``, which
+    leaves that point, not with a line search. The best assignment is exact (:func:`minfer.mpe`), so
+    a clique tree must fit.
     """
 
     name = "perceptron"

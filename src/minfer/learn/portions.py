@@ -71,7 +71,7 @@ def read_instances(path: PathLike) -> list[Instance]:
     table = _table(path)
     missing = [name for name in _COLUMNS if name not in table.column_names]
     if missing:
-        raise FormatError(f"{path}: no instances, it has no column {missing[0]}")
+        raise FormatError(f"{path}: not a file of instances, it has no column {missing[0]}")
     out = []
     for k, row in enumerate(table.to_pylist()):
         where = row["name"] or f"{path}, row {k}"
@@ -121,7 +121,7 @@ class SampleShard:
             filled = column.fill_null(-1).to_numpy()
             if filled.dtype.kind not in "iu":
                 raise ModelError(
-                    f"{self.path}: column {name} has states by number, not {column.type}"
+                    f"{self.path}: column {name} must have states by number, not {column.type}"
                 )
             columns.append(filled)
         return [Instance(graph, self.like.features, np.stack(columns, axis=1), self.path)]

@@ -135,11 +135,11 @@ class BayesianNetwork(Estimator):
     prior : "uniform", "bdeu", "none" or {variable: numbers}
         Pseudo-counts of the cells: ``strength`` each; ``strength`` shared by a table's cells; none;
         or those given, a number or an array (parents..., variable), none for variables left out.
-        Rows of a table that nothing is known of are uniform.
+        Rows of a table without any data are uniform.
     strength : float
     states : {variable: names, or how many}, optional
         Those left out are the values in the data, sorted. Hidden variables need them.
-    missing : texts that stand for nothing known, beside empty cells, None and NaN
+    missing : strings that mean not observed, besides empty cells, None and NaN
     start : "counts", "random" or "structure"
         Where EM begins: counts of the rows that know a family, random tables, or the tables of the
         model that is the structure. Families that no row knows begin at random.
@@ -369,7 +369,7 @@ class BayesianNetwork(Estimator):
         if isinstance(given, FactorGraph):
             if not given.directed:
                 raise ModelError(
-                    "BayesianNetwork: the model that is the structure is no Bayesian network"
+                    "BayesianNetwork: the model that is the structure is not a Bayesian network"
                 )
             variables = [given.name(v) for v in range(given.n_variables)]
             return variables, {v: list(given.parents(v)) for v in variables}, given
@@ -690,14 +690,14 @@ def _nodes_and_edges(given: Any) -> tuple[list[str], list[tuple[str, str]]]:
         nodes = nodes() if callable(nodes) else nodes
     if isinstance(edges, str) or not isinstance(edges, Iterable):
         raise SettingsError(
-            "BayesianNetwork: structure is a list of edges (parent, child), {child: parents}, a "
-            f"Bayesian network or its file, not {brief(given)}"
+            "BayesianNetwork: structure must be a list of edges (parent, child), {child: "
+            f"parents}}, a Bayesian network or its file, not {brief(given)}"
         )
     out = []
     for edge in edges:
         if isinstance(edge, str) or not isinstance(edge, Sequence) or len(edge) != 2:
             raise SettingsError(
-                f"BayesianNetwork: an edge is a pair (parent, child), not {brief(edge)}"
+                f"BayesianNetwork: an edge must be a pair (parent, child), not {brief(edge)}"
             )
         out.append((str(edge[0]), str(edge[1])))
     return [str(x) for x in nodes], out
@@ -746,14 +746,15 @@ class _source:
         try:
             x = np.asarray(X)
         except ValueError as error:
-            raise ModelError(f"{name}: X is no table: {error}") from None
+            raise ModelError(f"{name}: X is not a table: {error}") from None
         if x.dtype.kind == "c":
             raise ModelError(f"{name}: X is complex. Complex data not supported")
         if x.dtype.kind == "f" and np.isinf(x).any():
-            raise ModelError(f"{name}: X has infinity, which is no state (NaN or inf)")
+            raise ModelError(f"{name}: X has infinity, which is not a state (NaN or inf)")
         if x.ndim != 2:
             raise ModelError(
-                f"{name}: X has shape (N, V), a row a case, not {x.shape}. Reshape your data."
+                f"{name}: X must have shape (N, V), one case per row, not {x.shape}. "
+                "Reshape your data."
             )
         if not x.shape[0] or not x.shape[1]:
             what = "feature" if x.shape[0] else "sample"
@@ -782,8 +783,8 @@ def _check_names(variables: Sequence[str], names: Sequence[str]) -> None:
         near = [] if name in read else near_names(name, absent)
         if near and is_slip(name, near[0]):
             raise EvidenceError(
-                f"BayesianNetwork: column {visible(name)!r} is no variable, and {visible(near[0])} "
-                "has no column: rename one of them"
+                f"BayesianNetwork: column {visible(name)!r} is not a variable, and "
+                f"{visible(near[0])} has no column: rename one of them"
             )
     if not read:
         raise EvidenceError(

@@ -60,7 +60,7 @@ def calibration(probs: ArrayLike, right: ArrayLike, bins: int = 10) -> Calibrati
     if not len(p):
         raise ModelError("there are no words to calibrate on")
     if not ((p >= 0) & (p <= 1)).all():
-        raise ModelError("probabilities lie between 0 and 1")
+        raise ModelError("probabilities must lie between 0 and 1")
     which = np.minimum((p * bins).astype(np.int64), bins - 1)
     counts = np.bincount(which, minlength=bins)
     with np.errstate(invalid="ignore"):

@@ -94,7 +94,7 @@ class Sentence:
         >>> print(Sentence.from_forms(["Birds", "sing"], upos=["NOUN", "VERB"]).forms)
         ('Birds', 'sing')
         """
-        check_type(forms, Sequence, "words are a list of strings", ModelError)
+        check_type(forms, Sequence, "words must be a list of strings", ModelError)
         n = len(forms)
         if not n:
             raise ModelError("a sentence needs at least one word")
@@ -257,12 +257,12 @@ class BrokenSentence:
 
 def _strings(name: str, values: Sequence[str], n: int) -> tuple[str, ...]:
     """n strings that may stand in a column."""
-    check_type(values, Sequence, f"{name} are a list of strings", ModelError)
+    check_type(values, Sequence, f"{name} must be a list of strings", ModelError)
     values = tuple(values)
     if len(values) != n:
         raise ModelError(f"{len(values)} {name} for {counted(n, 'word')}")
     for value in values:
-        check_type(value, str, f"{name} are strings", ModelError)
+        check_type(value, str, f"{name} must be strings", ModelError)
     joined = "\n".join(values)
     if "\t" in joined or "\r" in joined or joined.count("\n") != n - 1 or "" in values:
         bad = next(k for k, v in enumerate(values) if not v or any(c in v for c in "\t\r\n"))
@@ -414,7 +414,11 @@ def _heads(
             return None
         for place, head in zip(places, column):
             if head == "_":
-                _fail(source, line + place, "HEAD is _ while other words have one: give all or no")
+                _fail(
+                    source,
+                    line + place,
+                    "HEAD is _ while other words have one: give all heads or none",
+                )
             if not _is_number(head):
                 _fail(source, line + place, f"HEAD {head!r} is not a number from 0")
         heads = [int(head) for head in column]
@@ -524,11 +528,11 @@ def read_conllu(
     Parameters
     ----------
     source : path, ``-`` for standard input, or an open file (text or binary); gzip is recognised
-    on_error : what a sentence that is wrong does. ``fail`` raises, ``skip`` leaves it out, ``keep``
+    on_error : what to do with a bad sentence. ``fail`` raises, ``skip`` leaves it out, ``keep``
         yields a :class:`BrokenSentence` in its place, which :func:`write_conllu` passes on
     report : called with every sentence skipped or kept; by default a skipped one is a warning
     multi_root : whether several words of a sentence may have head 0
-    dialect : ``conllu`` or ``conllx``; None tells it from the first sentence
+    dialect : ``conllu`` or ``conllx``; None: as in the first sentence
 
     Raises
     ------
@@ -601,7 +605,7 @@ def write_conllu(
     check_type(sentences, Iterable, "write_conllu takes sentences", ModelError)
     if not isinstance(target, str | os.PathLike):
         if not hasattr(target, "write"):
-            raise SettingsError(f"the target is a path or an open file, not {told(target)}")
+            raise SettingsError(f"the target must be a path or an open file, not {told(target)}")
         text = isinstance(target, io.TextIOBase)
         return _write(sentences, target.write, text)
     with atomic_write(target) as file:

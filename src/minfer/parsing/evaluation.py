@@ -135,7 +135,7 @@ def evaluate(
     subtypes : whether relations must agree after the colon too (``nmod:poss``)
     """
     for sentences in (gold, predicted):
-        check_type(sentences, Iterable, "evaluate takes sentences twice", ModelError)
+        check_type(sentences, Iterable, "evaluate takes two collections of sentences", ModelError)
     rows = []
     for k, (one, other) in enumerate(zip_longest(gold, predicted)):
         if one is None or other is None:
@@ -191,7 +191,7 @@ def punctuation_mask(sentence: Sentence, punctuation: Punctuation = "upos") -> N
         return np.array([tag == "PUNCT" for tag in sentence.upos], dtype=bool)
     if punctuation == "form":
         return np.array([is_punctuation(form) for form in sentence.forms], dtype=bool)
-    raise SettingsError(f"punctuation is form or upos, not {punctuation!r}")
+    raise SettingsError(f"punctuation must be form or upos, not {punctuation!r}")
 
 
 @lru_cache(maxsize=1 << 14)

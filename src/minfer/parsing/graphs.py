@@ -52,7 +52,7 @@ def _pair_scores(name: str, values: ArrayLike | None, n: int) -> NDArray[np.floa
         raise ModelError(f"{name} scores must have shape {(n, n, n)}, not {array.shape}")
     if not np.isfinite(array).all():
         i, j, k = (int(x) for x in np.argwhere(~np.isfinite(array))[0])
-        raise ModelError(f"{name}[{i}, {j}, {k}] is {array[i, j, k]}; pair scores are finite")
+        raise ModelError(f"{name}[{i}, {j}, {k}] is {array[i, j, k]}; pair scores must be finite")
     return array
 
 

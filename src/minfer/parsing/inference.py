@@ -92,7 +92,8 @@ class Inference:
         check_flag("paper_order", self.paper_order)
         if self.objective is not None and not isinstance(self.objective, Reducer):
             raise SettingsError(
-                f"objective is MinJoint, MinSize, MinDivergence or None, not {told(self.objective)}"
+                "objective must be MinJoint, MinSize, MinDivergence or None, not "
+                f"{told(self.objective)}"
             )
 
     @classmethod
@@ -237,8 +238,8 @@ def marginals(
     single_root : whether the root has exactly one child
     objective : MinJoint, MinSize or MinDivergence: keep only the pairs it chooses by their gains
     inference : all settings instead; by default every pair and every arc is used
-    keep_messages : whether to tell the messages before the last iteration, which can so be
-        repeated; everything is computed twice then
+    keep_messages : whether to return the messages before the last iteration, so that it can be
+        repeated; everything is then computed twice
 
     Examples
     --------
@@ -256,7 +257,7 @@ def marginals(
     uses = gp is not None, sib is not None
     if inference is not None and objective is not None:
         raise SettingsError("give objective or inference, not both")
-    check_type(inference, (Inference, NoneType), "inference is an Inference or None")
+    check_type(inference, (Inference, NoneType), "inference must be an Inference or None")
     if inference is None:
         inference = _inference(objective, scores, *uses, projective, single_root)
     mu = np.empty_like(scores.arcs)

@@ -57,7 +57,7 @@ _CHUNK = 200  # sentences between two looks at the clock and at Ctrl-C
 _START = 0.01  # of AdaGrad's sums of squares
 _CHECKPOINT = "minfer_parser_checkpoint"
 _STATE = ("arcs", "pairs", "arcs squares", "pairs squares")
-_AFRESH = "remove it to start afresh"
+_AFRESH = "remove it to start over"
 ROOT = "root"  # the relation that UD keeps for the root's child
 
 
@@ -455,7 +455,7 @@ class _Checkpoint:
         if header.get("identity") != json.loads(json.dumps(self.identity)):
             raise FormatError(
                 f"{shown(path)}: a checkpoint of another training (data, settings or rng differ): "
-                "go on with that one, or remove it to start afresh"
+                "continue that one, or remove it to start over"
             )
         self._header = header
         for name, array in arrays.items():

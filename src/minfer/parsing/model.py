@@ -72,7 +72,7 @@ class Settings:
             if item.type == "float" and not _is_finite(value):
                 raise SettingsError(f"{item.name} must be a finite number, not {value!r}")
         if self.tags not in ("predicted", "gold"):
-            raise SettingsError(f"tags is predicted or gold, not {self.tags!r}")
+            raise SettingsError(f"tags must be predicted or gold, not {self.tags!r}")
         if not -MOST_THETA <= self.theta_low <= self.theta_high <= MOST_THETA:
             raise SettingsError(
                 f"theta_low and theta_high must increase within +-{MOST_THETA:g}, "

@@ -173,10 +173,10 @@ class Parser:
         return cls(model).calibrated(held_out) if held_out else cls(model)
 
     def calibrated(self, sentences: Sequence[Sentence]) -> Parser:
-        """The same parser with probabilities as true as one number makes them on some sentences.
+        """The same parser with its probabilities calibrated on some sentences, by one number t.
 
         ``ArcProb``, ``Head2Prob`` and :meth:`marginals` become p^t / sum_h p_h^t over the heads h
-        of a word, with the t of least Brier score. Trees do not change.
+        of a word, with the t of lowest Brier score. Trees do not change.
         """
         heads = [heads for _, heads in with_heads(sentences, "to calibrate on")]
         if not heads:
@@ -458,7 +458,7 @@ def _sentence(item: Input) -> Sentence:
             f"{item[:40]!r} is a string: give lists of words, [text.split()] for one sentence"
         )
     if not all(isinstance(word, str) for word in item):
-        raise ModelError(f"the words of a sentence are strings, not {list(item)[:5]!r}")
+        raise ModelError(f"the words of a sentence must be strings, not {list(item)[:5]!r}")
     return Sentence.from_forms(item)
 
 

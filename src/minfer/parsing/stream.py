@@ -117,7 +117,7 @@ def parse_file(
     RefusedError : with ``fail``, if a sentence is too long
     """
     if on_error not in ("skip", "fail"):
-        raise SettingsError(f"on_error is skip or fail, not {on_error!r}")
+        raise SettingsError(f"on_error must be skip or fail, not {on_error!r}")
     layout, blocks = read_units(source, layout)
     name = source_name(source)
     first, blocks = _first_sentence(blocks, layout, name)

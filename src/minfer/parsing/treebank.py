@@ -200,7 +200,7 @@ def _opened(source: Source) -> Iterator[Callable[[int], bytes | str]]:
     """A function that reads up to so many bytes; files opened here are closed."""
     if not isinstance(source, str | os.PathLike):
         if not hasattr(source, "read"):
-            raise SettingsError(f"a treebank is a path or an open file, not {told(source)}")
+            raise SettingsError(f"a treebank must be a path or an open file, not {told(source)}")
         yield getattr(source, "read1", source.read)
     elif os.fspath(source) == "-":
         yield getattr(sys.stdin.buffer, "read1", sys.stdin.buffer.read)

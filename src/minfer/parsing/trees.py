@@ -209,7 +209,7 @@ def tree_marginals(
     ----------
     scores : float array (N, N), or (B, N, N) for B sentences in one call
         [head, modifier] of N - 1 words and the root, 0; the diagonal and column 0 are not read. An
-        arc that cannot be has minus infinity; -1e9 will do, but digits are lost if every tree needs
+        impossible arc has minus infinity; -1e9 will do, but digits are lost if every tree needs
         such an arc.
     lengths : int array (B,), optional
         Words of each sentence of a batch; by default all have N - 1. Sentence b is in its first
@@ -228,7 +228,7 @@ def tree_marginals(
     """
     if real_numbers(scores, "arc scores").ndim == 2:
         if lengths is not None:
-            raise ModelError("lengths are of a batch: give scores of shape (B, N, N)")
+            raise ModelError("lengths are for a batch: give scores of shape (B, N, N)")
         return _marginals(scores, single_root, projective)
     return _batch_marginals(scores, lengths, projective, single_root)
 
@@ -381,5 +381,5 @@ def _checked_arcs(
     _, first = np.unique(code, return_index=True)
     if len(first) != len(code):
         a = int(np.setdiff1d(np.arange(len(code)), first)[0])
-        raise ModelError(f"arc {a}: {h[a]} -> {m[a]} is there twice")
+        raise ModelError(f"arc {a}: {h[a]} -> {m[a]} is given twice")
     return h.astype(np.int32), m.astype(np.int32)

@@ -104,7 +104,7 @@ def table_of(rows: Any, columns: Sequence[str] | None = None) -> Table:
             "records", rows, names, len(rows), lambda k: of_objects([r.get(k) for r in rows])
         )
     raise SettingsError(
-        "predict: rows are a data frame of pandas or polars, an Arrow table, columns {name: "
+        "predict: rows must be a data frame of pandas or polars, an Arrow table, columns {name: "
         "values}, a list of dicts, an array with columns=, or the name of a .csv or .parquet file, "
         f"not {type(rows).__name__}"
     )
@@ -113,7 +113,9 @@ def table_of(rows: Any, columns: Sequence[str] | None = None) -> Table:
 def _of_array(rows: np.ndarray, columns: Sequence[str] | None) -> Table:
     if rows.dtype.names is not None:
         if rows.ndim != 1 or columns is not None:
-            raise SettingsError("predict: an array with named fields has shape (N,), no columns=")
+            raise SettingsError(
+                "predict: an array with named fields must have shape (N,), no columns="
+            )
         return Table("array", rows, rows.dtype.names, len(rows), lambda k: of_values(rows[k]))
     if rows.ndim != 2 or columns is None or len(columns) != rows.shape[1]:
         raise SettingsError(
@@ -129,12 +131,12 @@ def _of_mapping(rows: Mapping[Any, Any]) -> Table:
     for name, values in rows.items():
         if isinstance(values, str) or not hasattr(values, "__len__"):
             raise SettingsError(
-                f"predict: column {visible(str(name))} is a list or array of values, not "
+                f"predict: column {visible(str(name))} must be a list or array of values, not "
                 f"{type(values).__name__}; for one row give [{{variable: state}}]"
             )
         sizes[name] = len(values)
     if len(set(sizes.values())) > 1:
-        raise EvidenceError(f"predict: columns are of one length, not {sizes}")
+        raise EvidenceError(f"predict: columns must have the same length, not {sizes}")
     n = next(iter(sizes.values()), 0)
     return Table("columns", rows, rows, n, lambda k: of_values(rows[k]))
 
@@ -193,7 +195,7 @@ def of_values(values: Any) -> Factorised:
         else:
             return of_objects(values if isinstance(values, list) else list(values))
     if values.ndim != 1:
-        raise EvidenceError(f"predict: a column has shape (N,), not {values.shape}")
+        raise EvidenceError(f"predict: a column must have shape (N,), not {values.shape}")
     kind = values.dtype.kind
     if kind == "b":
         return Factorised(values.astype(np.int8), (False, True))
@@ -225,7 +227,7 @@ def of_objects(values: list[Any]) -> Factorised:
     except TypeError:
         wrong = next(k for k, x in enumerate(values) if getattr(x, "__hash__", None) is None)
         raise EvidenceError(
-            f"predict: row {wrong}: a cell is a state's name or number, not "
+            f"predict: row {wrong}: a cell must be a state's name or number, not "
             f"{type(values[wrong]).__name__}"
         ) from None
     kinds = set(map(type, values))

@@ -134,7 +134,7 @@ class Predictor:
         if isinstance(given, str | int | np.integer):
             given = [given]
         if not isinstance(given, Iterable):
-            raise SettingsError(f"predict: targets are names of variables, not {told(given)}")
+            raise SettingsError(f"predict: targets must be names of variables, not {told(given)}")
         listed: list[Any] = list(given)
         out: list[int] = []
         for target in listed:
@@ -143,7 +143,7 @@ class Predictor:
             except ModelError as error:
                 raise SettingsError(f"predict: targets: {error}") from None
             if v in out:
-                raise SettingsError(f"predict: targets: {self.graph.name(v)} is there twice")
+                raise SettingsError(f"predict: targets: {self.graph.name(v)} is named twice")
             out.append(v)
         return out
 
@@ -191,7 +191,7 @@ class Predictor:
         return targets, evidence
 
     def check_strangers(self, names: Sequence[str], where: str = "") -> None:
-        """Columns that are no variables are not read, unless they look like a slip."""
+        """Refuse columns that look like a misspelt variable; other unknown columns are not read."""
         there, targets = set(names), {self.graph.name(v) for v in self.targets or ()}
         absent = [name for name in self._number if name not in there]
         strangers = [n for n in names if n not in self._number and n not in self.keep]
@@ -224,7 +224,7 @@ class Predictor:
     def states_of(
         self, table: Table, evidence: Sequence[str], where: str = "", first: int = 0
     ) -> tuple[NDArray[np.int32], Texts]:
-        """Evidence (N, V), and the problems of rows with states that are none."""
+        """Evidence (N, V), and the problems of rows with unknown states."""
         known = np.full((table.n, self.graph.n_variables), -1, dtype=np.int32)
         wrong: list[tuple[NDArray[np.int64], StateReader, Any]] = []
         for name in evidence:
@@ -364,9 +364,9 @@ def predict(
 ) -> Any:
     """Posteriors for every row of a table of cases, exactly.
 
-    Columns that are called like variables are evidence, their cells states by name or number; a
-    cell that is empty says nothing. Everything is prepared once, rows that observe the same
-    variables share what is planned for them, and they run in the lanes of vectors and on all cores.
+    Columns named after variables are evidence. Their cells are states by name or number; an empty
+    cell is not observed. Everything is prepared once, rows that observe the same variables share a
+    plan, and they run in the lanes of vectors and on all cores.
 
     Parameters
     ----------
@@ -381,17 +381,17 @@ def predict(
     out : path, optional
         With a file of rows: write the answers there (.csv, .csv.gz, .parquet), in constant memory.
     evidence : names of columns, optional
-        By default all that are variables and no targets. Named here, a target's own column is
-        evidence too: its known cells stay what they are, and tell of other targets.
+        By default all that are variables but not targets. If named here, a target's own column is
+        evidence too: its known cells stay as they are and count for the other targets.
     keep : names of columns
-        To be carried through to the answer, such as a number of the case.
+        Copied to the answer, such as a case number.
     on_unknown : "raise", "skip" or "mark"
-        What to do with a row that has a state that is none: stop, leave it out, or leave it without
+        What to do with a row that has an unknown state: stop, leave it out, or leave it without
         an answer and say why in ``problem``.
     probabilities : bool
         Whether to give the probability of every state; else of the most probable one alone.
-    missing : texts
-        That stand for nothing known, beside None and NaN.
+    missing : strings
+        That mean not observed, besides None and NaN.
     columns : names, for a plain array
     workers : int, optional
         Threads; all cores by default. Answers do not depend on them.
@@ -399,20 +399,20 @@ def predict(
         Rows of a file that are held at a time.
     report : called with the number of rows done, for files
     check : bool
-        Look for contradictions everywhere. Without it, parts of the model that have no say in the
+        Look for contradictions everywhere. Without it, parts of the model that do not affect the
         targets are left out even where they might show that a row is impossible, and there is no
-        ``log P(e)``: often much sooner where evidence cuts a large network into pieces.
+        ``log P(e)``: often much faster if evidence cuts a large network into pieces.
 
     Returns
     -------
     A table of the same kind: for a target A the columns ``A`` (its most probable state), ``P(A)``
     (the probability of that) and ``P(A=state)`` for each state; ``log P(e)``; and ``problem``, None
-    except for rows without an answer. Evidence of probability 0 is such a problem, no error. With
-    ``out`` a :class:`Summary`; a file without ``out`` gives an Arrow table.
+    except for rows without an answer. Evidence of probability 0 is such a problem, not an error.
+    With ``out`` a :class:`Summary`; a file without ``out`` gives an Arrow table.
 
     Raises
     ------
-    EvidenceError : a state that is none, with row (from 0 in tables, from 1 in files) and column
+    EvidenceError : an unknown state, with row (from 0 in tables, from 1 in files) and column
     RefusedError : what is left under the evidence is too wide for an exact answer
 
     Examples
@@ -446,5 +446,5 @@ def _texts(what: str, given: Any) -> list[str]:
     listed = [given] if isinstance(given, str) else list(given)
     for name in listed:
         if not isinstance(name, str):
-            raise SettingsError(f"predict: {what} are texts, not {type(name).__name__}")
+            raise SettingsError(f"predict: {what} must be strings, not {type(name).__name__}")
     return listed

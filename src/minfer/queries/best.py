@@ -112,23 +112,23 @@ class Assignment:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Best:
-    """The best assignments, the best one first; what is asked of it is asked of the best one.
+    """The best assignments, best first; names and attributes refer to the best one.
 
     Attributes
     ----------
     ranked : tuple of Assignment
         As many as were asked for, or all there are with a positive probability.
     proven : bool
-        Whether no other assignment is better (by more than 1e-8, where scores are compared with a
-        bound: sums of floats hardly tell more).
+        Whether no other assignment is better (by more than 1e-8 where scores are compared with a
+        bound, about the rounding of such sums).
     complete : bool
         Whether all possible assignments are among them.
     upper : float
-        No assignment's log score is above this: that of the best one where it is proven by a clique
-        tree, else a bound that counts its own rounding.
+        No assignment's log score is above this: the best one's where a clique tree proves it, else
+        a bound that includes its own rounding.
     status : str
         ``"optimal"``: proven. ``"within gap"``: the search ended with :attr:`gap` left between
-        score and bound. ``"time limit"``: the clock ended it.
+        score and bound. ``"time limit"``: time ran out.
     steps : tuple of str
         What was run, in order.
     """
@@ -255,13 +255,13 @@ def mpe(
     variables : list, optional
         Marginal MAP: the best states of these variables, all others summed out.
     time_limit : float, optional
-        Seconds. A search ends then at the latest (but for a step under way); without it, when
-        nothing has moved for a while. With ``k`` > 1 or ``variables`` there is no search: beyond
+        Seconds for a search (a step under way is finished); without it, a search ends when it has
+        made no progress for a while. With ``k`` > 1 or ``variables`` there is no search: beyond
         the limit RefusedError is raised.
     gap : float
         A search may stop once no assignment is better by more than this, in log score.
     max_gib : float
-        No clique tree whose largest clique would fill more than this.
+        Use no clique tree whose largest clique would fill more than this.
 
     Examples
     --------
@@ -352,7 +352,7 @@ def _wanted(model: FactorGraph, variables: Any) -> list[int]:
         variables = [variables]
     wanted = [model.index(v) for v in variables]
     if not wanted or len(set(wanted)) < len(wanted):
-        raise ModelError("mpe: name one variable at least, and none of them twice")
+        raise ModelError("mpe: name at least one variable, and none twice")
     return wanted
 
 

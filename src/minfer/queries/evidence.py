@@ -38,7 +38,7 @@ def numbered(
 ) -> tuple[dict[int, int], dict[int, NDArray[np.float64]]]:
     """Observed states, and likelihoods, by variables' numbers."""
     if not isinstance(evidence, Mapping):
-        raise EvidenceError("evidence is a mapping {variable: state}, as in {'x3': 1}")
+        raise EvidenceError("evidence must be a mapping {variable: state}, as in {'x3': 1}")
     hard: dict[int, int] = {}
     soft: dict[int, NDArray[np.float64]] = {}
     for variable, state in evidence.items():

@@ -109,7 +109,7 @@ def query(
     solver : Solver, optional
         To run, on what is left after pruning, instead of exact inference.
     check : bool
-        Look for contradictions everywhere. Without it, parts of the model that have no say in the
+        Look for contradictions everywhere. Without it, parts of the model that do not affect the
         targets are left out even where they might show that the evidence is impossible.
 
     Returns
@@ -644,7 +644,7 @@ def log_z_without_evidence(graph: FactorGraph, solver: Solver | None = None) -> 
 
 def _check_some(targets: Any) -> None:
     if isinstance(targets, (list, tuple)) and not targets:
-        raise ModelError("query: name a target at least, or give None for all variables")
+        raise ModelError("query: name at least one target, or give None for all variables")
 
 
 def _targets(graph: FactorGraph, targets: Any) -> tuple[tuple[int, ...], str]:

@@ -155,7 +155,7 @@ def feature_bound(mu: ArrayLike, theta: ArrayLike, loose: bool = False) -> float
     if mean.ndim != 1 or mean.shape != weight.shape:
         raise ModelError(f"mu and theta must have one shape (L,), not {mean.shape}, {weight.shape}")
     if not ((mean > -1e-9) & (mean < 1 + 1e-9) & np.isfinite(weight)).all():
-        raise ModelError("means lie between 0 and 1, and weights are finite")
+        raise ModelError("means must lie between 0 and 1, and weights must be finite")
     check_flag("loose", loose)
     mean, weight = np.where(weight < 0, 1 - mean, mean), np.abs(weight)
     first = float(((1 - mean) * weight).sum())

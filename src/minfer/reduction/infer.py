@@ -76,7 +76,7 @@ def infer(
     seed : bool array (F,), or a function of the model that returns one
     values : an objective for values, or Values, optional
         Infer over lists of the values that matter: those that the objective keeps on the seed's
-        marginals (a value's gain is -log(1 - q), its cost what it costs to compute with, 1 on
+        marginals (a value's gain is -log(1 - q), its cost the work it adds to a sweep, 1 on
         average), and what refreshes bring back. For belief propagation in pairs of variables
         with many values and tables without structure; elsewhere, and where lists get long, the
         whole model is swept: ``result.values`` says which, and what may be outside the lists.
@@ -88,7 +88,7 @@ def infer(
     certify : float, optional
         Seconds for rigorous intervals of the full model's marginals (:func:`minfer.intervals`):
         ``result.intervals``, and ``result.interval``, beyond which no probability of the answer
-        can be off. They are no part of ``timings``. Needs all factors, so no ``source``.
+        can be off. They are not part of ``timings``. Needs all factors, so no ``source``.
 
     Examples
     --------

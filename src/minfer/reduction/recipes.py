@@ -113,7 +113,7 @@ class Iterated:
     damping, score
         As for :class:`Compensated`; without ``compensate`` the score is the gain by default.
     time_limit : float, optional
-        Seconds for everything. A solver with a ``time_limit`` of its own is held to what is left.
+        Seconds for everything. A solver with its own ``time_limit`` gets at most what is left.
     max_error : float
         Stop when a round that adds nothing changes the marginals by less than this on average.
     max_bound : float, optional

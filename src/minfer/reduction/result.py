@@ -116,7 +116,7 @@ class Result:
         Which values were kept, how many variables are *estimated* to be outside, and a rigorous
         bound on that where there is a proof; None unless ``values=`` asked for lists.
     no_certificate : str
-        Why no certificate is to be computed; empty if it may be.
+        Why no certificate may be computed; empty if one may.
     """
 
     model: FactorGraph
@@ -195,7 +195,7 @@ class Result:
     def status(self) -> Status:
         """The solver's, unless refreshes or rounds still moved the answer: then not converged.
 
-        An exact answer of a model that lacks factors is not the model's, and is called converged.
+        An exact answer for the reduced model is not exact for the full one: it is called converged.
         ``marginals.status`` is the solver's alone.
         """
         inner = self.marginals.status
@@ -289,14 +289,14 @@ class Result:
 
     @property
     def mean_error_estimate(self) -> float:
-        """Mean of :attr:`error_estimates`; NaN where there is no telling: :attr:`no_estimate`."""
+        """Mean of :attr:`error_estimates`; NaN if there is none (see :attr:`no_estimate`)."""
         if self.no_estimate:
             return math.nan
         return float(self.error_estimates.mean()) if self.model.n_variables else 0.0
 
     @property
     def no_estimate(self) -> str:
-        """Why :attr:`error_estimates` are not to be believed; empty where they may be."""
+        """Why :attr:`error_estimates` cannot be trusted; empty where they can."""
         if not np.isfinite(self.error_estimates).all():
             return "an ignored factor forbids what the reduced model allows"
         if self.n_ignored and not self.marginals.converged:
@@ -344,10 +344,10 @@ class Result:
         return self.certificate.bound
 
     def certified(self, seconds: float = 10.0, **options: Any) -> Result:
-        """This answer with :attr:`intervals`: so long is looked for narrow ones at most.
+        """This answer with :attr:`intervals`, searched for at most this many seconds.
 
-        They hold the marginals of the full model. Factors that were ignored count as ranges first,
-        then the whole model is looked at; ``options`` are those of :func:`minfer.intervals`.
+        They contain the marginals of the full model. Ignored factors count as ranges first, then
+        the whole model is used; ``options`` are those of :func:`minfer.intervals`.
         """
         from minfer.certified.search import intervals
 
@@ -361,7 +361,7 @@ class Result:
 
     @property
     def interval(self) -> float | None:
-        """No probability of this answer is further from the full model's; None if not certified.
+        """The most that any probability can be off from the full model's; None if not certified.
 
         Rigorous, and about everything: factors left out, and what the solver itself got wrong.
         """
@@ -439,7 +439,7 @@ class Result:
 
         Where H is solved exactly, the lower bound log Z_H + E_H[log of what H lacks]. Where the
         solver's own log Z is a lower bound (mean field, also inside another solver), that of its
-        marginals as a product distribution, which holds whoever gave them. Elsewhere an estimate,
+        marginals as a product distribution, which holds for any marginals. Elsewhere an estimate,
         log Z_H + sum of log E[Psi_i] under products of marginals: refreshed to the end, the Bethe
         value of the full model. NaN where nothing supports one: see :attr:`no_log_z_full`.
         """

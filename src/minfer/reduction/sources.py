@@ -195,9 +195,11 @@ class JoinTemplates:
         weights: Callable[[int, NDArray[np.int32]], ArrayLike],
     ) -> None:
         if not np.iterable(joins) or not all(isinstance(j, Join) for j in joins):
-            raise SettingsError(f"joins are a list of Join, not {told(joins)}")
+            raise SettingsError(f"joins must be a list of Join, not {told(joins)}")
         if not callable(weights):
-            raise SettingsError(f"weights are a function (template, scope), not {told(weights)}")
+            raise SettingsError(
+                f"weights must be a function (template, scope), not {told(weights)}"
+            )
         self._weights = weights
         self._joined = []
         self._first = [0]  # number of each template's first factor
@@ -287,7 +289,7 @@ def _joined(join: Join, template: int, n_variables: int, first: int) -> tuple[_J
             )
     for name in ("theta_low", "theta_high"):
         number = (int, float, np.integer, np.floating)
-        check_type(getattr(join, name), number, f"{where}: {name} is a number", ModelError)
+        check_type(getattr(join, name), number, f"{where}: {name} must be a number", ModelError)
     check_flag(f"{where}: symmetric", join.symmetric)
     low, high = float(join.theta_low), float(join.theta_high)
     if not -math.inf < low <= high < math.inf:
@@ -452,7 +454,7 @@ def scan(
     score : "gain" or "residual"
     """
     if score not in ("gain", "residual"):
-        raise SettingsError(f"a factor source is scored by 'gain' or 'residual', not {score!r}")
+        raise SettingsError(f"a factor source can be scored by 'gain' or 'residual', not {score!r}")
     scores = _Scores(source, np.asarray(probs, dtype=np.float64), score == "residual")
     cost, most, within = (
         getattr(objective, name, None) for name in ("factor_cost", "max_factors", "max_divergence")

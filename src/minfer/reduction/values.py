@@ -142,8 +142,8 @@ class ValueLists:
         The kept values, laid out as marginals are; all of them where ``dense`` says why.
     outside : float array (V,)
         *Estimated* probability that a variable is outside its list: what the answer itself gives
-        the values that were not kept. Propagation's error, and that of lists which miss what no
-        neighbour speaks for, are not in it: the truth may be several times this.
+        the values that were not kept. It includes neither propagation's error nor values that no
+        neighbour's list supports: the truth may be several times this.
     refreshes : int
         How often lists were looked through.
     settled : bool
@@ -425,9 +425,7 @@ def _lay_out(ready: Ready) -> _Laid | str:
     graph, n = model.graph, model.graph.n_variables
     for g in model.groups:
         if g.form != "table" or g.arity != 2 or not g.has_tables:
-            return (
-                f"factor {int(g._ids[0])} is no table over two variables, and lists are for pairs"
-            )
+            return f"factor {int(g._ids[0])} is not a table over two variables: lists need pairs"
     cells = 0
     for g in model.groups:
         taps = g.label_taps()  # their tables are not written out before it is known that they fit

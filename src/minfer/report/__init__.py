@@ -99,7 +99,7 @@ def report(
     """
     check_graph(model, "report")
     for name, text in (("title", title), ("command", command), ("method", method)):
-        check_type(text, str, f"report: {name} is text")
+        check_type(text, str, f"report: {name} must be a string")
     objective = MinJoint(DEFAULT_FACTOR_COST) if objective is None else objective
     run, words = _run(model, solver, recipe, options, run)
     sweep = Sweep(
@@ -224,9 +224,9 @@ def scores_report(
 ) -> str:
     """The report of a sentence with your own scores, as :func:`minfer.parsing.marginals` takes
     them; ``gold`` (n,) are heads to compare with, the rest as for :func:`parse_report`."""
-    check_type(words, Sequence, "words are a list of strings", ModelError)
+    check_type(words, Sequence, "words must be a list of strings", ModelError)
     for word in words:
-        check_type(word, str, "words are strings", ModelError)
+        check_type(word, str, "words must be strings", ModelError)
     scores = ArcScores.checked(arc_scores, gp, sib)
     problem = Problem(
         tuple(words), scores, gp is not None, sib is not None, projective, single_root
@@ -240,7 +240,7 @@ def scores_report(
 
 def write_report(path: PathLike, text: str) -> None:
     """Write a report to a file, atomically; ``-`` is standard output."""
-    check_type(text, str, "a report is text")
+    check_type(text, str, "a report must be a string")
     write_bytes(path, text.encode())
 
 

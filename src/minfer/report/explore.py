@@ -109,7 +109,7 @@ def explore(
     ('<!DOCTYPE html>', False)
     """
     check_graph(model, "explore")
-    check_type(title, str, "explore: title is text")
+    check_type(title, str, "explore: title must be a string")
     check_flag("fix", fix)
     graph = with_any_evidence(model, evidence)
     before, seen = _without_evidence(graph)
@@ -220,7 +220,7 @@ def _part(
 ) -> tuple[FactorGraph, dict[int, int]]:
     """What some variables depend on, and what is observed of it, numbered anew."""
     if isinstance(targets, (str, bytes)) or not np.iterable(targets):
-        raise SettingsError(f"explore: targets are a list of variables, not {told(targets)}")
+        raise SettingsError(f"explore: targets must be a list of variables, not {told(targets)}")
     wanted = [graph.index(v) for v in targets]
     if not wanted:
         raise SettingsError("explore: name at least one target, or none to show all")

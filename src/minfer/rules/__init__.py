@@ -1,4 +1,4 @@
-"""Rules over tables: Markov logic whose joins a database does.
+"""Rules over tables: Markov logic with joins done by a database.
 
 Read in this order: :mod:`~minfer.rules.formulas`, :mod:`~minfer.rules.schema`,
 :mod:`~minfer.rules.joins`, :mod:`~minfer.rules.ground`, :mod:`~minfer.rules.model`,

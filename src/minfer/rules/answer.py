@@ -113,7 +113,7 @@ class Answer:
         if not p.open:
             raise ModelError(f"table: {visible(predicate)} is closed: its atoms are known")
         if kind not in (None, "pandas", "polars", "arrow", "columns"):
-            raise ModelError(f"table: kind is pandas, polars, arrow or columns, not {kind!r}")
+            raise ModelError(f"table: kind must be pandas, polars, arrow or columns, not {kind!r}")
         select, joins = [], ""
         for k, (column, number) in enumerate(zip(p.columns, p.classes)):
             coding = store.coding(number)
@@ -149,7 +149,7 @@ class Answer:
     def query(self, pattern: str) -> list[tuple[str, float]]:
         """Atoms that fit a pattern, likeliest first: ``query("advisedBy(x, Person5)")``.
 
-        Words that begin with a small letter are variables, as in rules.
+        Words that begin with a lower-case letter are variables, as in rules.
         """
         store = self.rules.store
         atom, positive = parse_atom(pattern, where="query: ")

@@ -531,8 +531,9 @@ class Grounder:
             rows = np.flatnonzero(which == k)
             if len(kept) > MAX_TABLE:
                 raise RefusedError(
-                    f"{rule.name}: a formula that is no clause has at most {MAX_TABLE} open atoms, "
-                    f"not {len(kept)}; name a part of it by a predicate, defined by a hard rule"
+                    f"{rule.name}: a formula that is not a clause can have at most {MAX_TABLE} "
+                    f"open atoms, not {len(kept)}; name a part of it by a predicate, defined by a "
+                    "hard rule"
                 )
             cells = _cells(len(kept))
             values: dict[Formula, Any] = {}
@@ -561,7 +562,7 @@ class Grounder:
         size = math.prod(len(domains[v]) for v in free)
         if size > MAX_WRITTEN_OUT:
             raise RefusedError(
-                f"{rule.name}: a formula with quantifiers that is no clause is written out for "
+                f"{rule.name}: a formula with quantifiers that is not a clause is written out for "
                 f"every value of its variables, {size:,} times; at most {MAX_WRITTEN_OUT:,}. Name "
                 "what is under the quantifier by a predicate of its own, defined by a hard rule"
             )

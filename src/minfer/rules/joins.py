@@ -193,7 +193,7 @@ class Builder:
             coding = self.store.coding(self.classes[term.name])
             if numbers and coding.kind == "text":
                 raise ModelError(
-                    f"{self.rule.name}: the variable {visible(term.name)} has values that are no "
+                    f"{self.rule.name}: the variable {visible(term.name)} has values that are not "
                     "numbers, so it cannot be computed with"
                 )
             return bound[term.name]
@@ -252,7 +252,7 @@ class Builder:
         row = self.store.con.one(f"select v from {table} where try_cast(v as double) is null")
         named = f", as {visible(row[0])!r}" if row is not None else ""
         raise ModelError(
-            f"{self.rule.name}: the variable {visible(var.name)} has values that are no "
+            f"{self.rule.name}: the variable {visible(var.name)} has values that are not "
             f"numbers{named}, so it cannot be compared with {visible(other.text)}"
         )
 

@@ -105,14 +105,16 @@ def parse_rule(text: str, *, where: str = "", line: int = 0, column: int = 1) ->
     True
     """
     if not isinstance(text, str):
-        raise FormatError(f"a rule is a text, not {type(text).__name__}")
+        raise FormatError(f"a rule must be a string, not {type(text).__name__}")
     return _Parser(text, where, line, column).rule()
 
 
 def parse_atom(text: str, *, where: str = "", line: int = 0) -> tuple[Atom, bool]:
     """An atom, and whether it is affirmed: ``!smokes(Anna)`` is not."""
     if not isinstance(text, str):
-        raise FormatError(f"an atom is a text as 'smokes(Anna)', not {type(text).__name__}")
+        raise FormatError(
+            f"an atom must be a string such as 'smokes(Anna)', not {type(text).__name__}"
+        )
     parser = _Parser(text, where, line, 1)
     negated = parser.take("!")
     name = parser.need("word", "the name of a predicate")
@@ -182,7 +184,7 @@ class _Parser:
     def need(self, kind: str, what: str) -> Token:
         token = self.next
         if token.kind != kind:
-            self.fail(token.place, f"{what} is expected, not {self.shown(token)}")
+            self.fail(token.place, f"expected {what}, not {self.shown(token)}")
         self.at += 1
         return token
 
@@ -393,7 +395,7 @@ class _Parser:
         op = "!=" if token.value == "<>" else token.value
         if token.kind != "op" or op not in COMPARISONS:
             what = "an atom as smokes(x), or a comparison as x < y"
-            self.fail(token.place, f"{what} is expected, not {self.shown(token)}")
+            self.fail(token.place, f"expected {what}, not {self.shown(token)}")
         self.at += 1
         return Compare(op, left, self.sum())
 
@@ -432,7 +434,7 @@ class _Parser:
             out = self.argument()
         else:
             what = "an atom as smokes(x), or a comparison as x < y"
-            self.fail(token.place, f"{what} is expected, not {self.shown(token)}")
+            self.fail(token.place, f"expected {what}, not {self.shown(token)}")
         self.depth -= 1
         return out
 

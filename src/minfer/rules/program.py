@@ -113,11 +113,11 @@ class Rules:
         name : str
         table : data frame of pandas or polars, Arrow table, columns ``{name: values}``, list of
             tuples or dicts, name of a .csv or .parquet file (``lake/*.parquet`` too), or
-            ``("file.duckdb", "table")``, of SQLite likewise
+            ``("file.duckdb", "table")``, for SQLite files too
         columns : the columns that are its arguments; all by default
-        types : a name for each argument. Arguments that one variable joins are of one type; types
-            by name find slips
-        symmetric : whether every row counts both ways round
+        types : a name for each argument. Arguments that one variable joins are of one type; named
+        types catch mistakes
+        symmetric : whether every row counts in both orders
         """
         return self._declare(
             Declaration(
@@ -175,7 +175,7 @@ class Rules:
 
     def _declare(self, d: Declaration) -> Rules:
         if not isinstance(d.name, str) or not d.name.isidentifier():
-            raise ModelError(f"a predicate is called by a word, not {d.name!r}")
+            raise ModelError(f"a predicate's name must be a word, not {d.name!r}")
         if d.name in self._declared:
             raise ModelError(f"the predicate {visible(d.name)} is stated twice")
         check_flag("symmetric", d.symmetric)
@@ -196,7 +196,7 @@ class Rules:
         ----------
         text : str
             ``! ^ v => <=>``, ``EXIST y ...``, comparisons as ``x != y`` or ``a - b > 5``. Words
-            with a capital, numbers and texts in quotes are constants, other words variables.
+            with a capital, numbers and quoted strings are constants, other words variables.
             ``+x``: a weight for each value of x.
         weight : float, optional
             Instead of the one in the text; infinite for a hard rule.
@@ -278,7 +278,7 @@ class Rules:
             learned from.
         objective : "pseudolikelihood", "marginals", or any other of :mod:`minfer.learn`
             Each atom given the labels of all others, by counts that the database makes, without a
-            factor graph: fast, and too sure of itself where rules tie many atoms together. Or the
+            factor graph: fast, but overconfident where rules tie many atoms together. Or the
             loss of the marginals, by a gradient through the solver on the grounded graph: slower,
             and what the answers are judged by.
         prior : float, optional
@@ -287,7 +287,7 @@ class Rules:
             What weights are expected to be: 0, or what the rules say.
         truth : bool, name of a column, or {predicate: either}
             With a column that says which rows are true, candidates without a row have no label;
-            then the objective is to be one on the graph.
+            the objective must then be one on the graph.
         keep : formulas of rules whose weights stay as they are
         solver : of "marginals"; belief propagation by default
         start : weights of another run to begin with
@@ -389,7 +389,7 @@ class Rules:
         objective : MinJoint, MinSize, MinDivergence or Budget, optional
             Which groundings to keep, as in :func:`minfer.infer`; all by default.
         solver : any solver, optional
-            Belief propagation by default; what is small is looked at by :class:`minfer.Auto`.
+            Belief propagation by default, and :class:`minfer.Auto` for small programs.
         grounding : "auto", "full" or "lazy"
             Build all groundings, or only those that matter (:mod:`minfer.rules.lazy`): by default
             lazily where counts say that there are many more of them than rows in the tables, and
@@ -450,7 +450,7 @@ class Rules:
                 continue
             check_number(name, value, 0.0)
             if value == 0.0:
-                raise SettingsError(f"{name} is above 0; grounding='full' leaves nothing out")
+                raise SettingsError(f"{name} must be above 0; grounding='full' leaves nothing out")
             if grounding == "full" or (grounding == "auto" and objective is not None):
                 raise SettingsError(f"{name}= is for grounding='lazy'")
         if grounding == "auto":
@@ -484,7 +484,7 @@ class Rules:
             threshold = objective.factor_cost
         for name in settings:
             if name not in ("rounds", "sums"):
-                raise SettingsError(f"infer: {name}= is no setting of lazy grounding")
+                raise SettingsError(f"infer: {name}= is not a setting of lazy grounding")
         rounds, sums = settings.get("rounds", 2), settings.get("sums")
         check_whole("rounds", rounds, 1)
         if sums is not None:
@@ -551,13 +551,13 @@ def _names(given: Any, what: str) -> tuple[str, ...] | None:
     listed = (given,) if isinstance(given, str) else tuple(given)
     for name in listed:
         if not isinstance(name, str) and not (what == "types" and name is None):
-            raise ModelError(f"{what}= has names, not {name!r}")
+            raise ModelError(f"{what}= must have names, not {name!r}")
     return listed
 
 
 def _weight(value: Any, rule: Rule) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise ModelError(f"{rule.name}: a weight is a number, not {value!r}")
+        raise ModelError(f"{rule.name}: a weight must be a number, not {value!r}")
     number = float(value)
     if math.isnan(number) or number == -math.inf or 1e300 < abs(number) < math.inf:
         raise ModelError(

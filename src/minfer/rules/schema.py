@@ -356,7 +356,7 @@ class Store:
         if row[0]:
             raise ModelError(
                 f"{what}: column {visible(column)!r} has {counted(row[0], 'missing value')}; "
-                "arguments of atoms are all there"
+                "arguments of atoms must not be missing"
             )
 
     def _choose_coding(self, coding: Coding, rules: Sequence[Rule]) -> None:
@@ -533,7 +533,7 @@ class Store:
         self.con.unregister("pairs")
 
     def _has_twins(self, table: str, args: list[str]) -> bool:
-        """Whether a row is there twice; sorting is several times faster than the database here."""
+        """Whether a row is given twice; sorting is several times faster than the database here."""
         if len(args) <= 2:
             columns = self.con.execute(f"select {', '.join(args)} from {table}").fetchnumpy()
             got = [np.asarray(x) for x in columns.values()]
@@ -572,7 +572,7 @@ class Store:
             row = con.one(f"select {listed} from {base} group by all having count(*) > 1 limit 1")
             shown = self.atom_text(d.name, row, classes)
             both = " with different priors, perhaps in both orders" if d.symmetric else ""
-            raise ModelError(f"{d.what}: the candidate {shown} is there twice{both}")
+            raise ModelError(f"{d.what}: the candidate {shown} is given twice{both}")
         n = con.one(f"select count(*) from {base}")[0]
         if self.n_atoms + n >= 2**31:
             raise RefusedError(f"{self.n_atoms + n:,} atoms are more than 2^31")
@@ -687,8 +687,8 @@ class Store:
         )
         if row is not None:
             raise EvidenceError(
-                f"evidence says that {self.atom_text(d.name, row, classes)} is true, but it is no "
-                f"candidate of the {d.what}"
+                f"evidence says that {self.atom_text(d.name, row, classes)} is true, but it is "
+                f"not a candidate of the {d.what}"
             )
         row = self.con.one(
             f"select {', '.join('b.' + a for a in args)}, k.truth from {base} b join {known} k on "
@@ -717,7 +717,9 @@ class Store:
         bad = f"{text} is null or ({text} not in {yes} and {text} not in {no})"
         row = self.con.one(f"select {c} from {raw.name} r where {bad} limit 1")
         if row is not None:
-            raise EvidenceError(f"{what}: column {visible(truth)!r} is true or false, not {row[0]}")
+            raise EvidenceError(
+                f"{what}: column {visible(truth)!r} must be true or false, not {row[0]}"
+            )
         return f", ({text} in {yes}) as truth"
 
     def codes_of(self, raw: Raw, columns: Sequence[str], classes: Sequence[int], more: str) -> str:
@@ -860,7 +862,7 @@ class Store:
             where.append(f"a{k} = {self.constant(term.text, number, who)}")
         row = self.con.one(f"select id from {p.table} where {' and '.join(where)}")
         if row is None:
-            raise ModelError(f"{who}: {visible(str(atom))} is no candidate of {visible(p.name)}")
+            raise ModelError(f"{who}: {visible(str(atom))} is not a candidate of {visible(p.name)}")
         return int(row[0])
 
 
@@ -893,14 +895,14 @@ def _log_odds(value: Any, probability: bool, what: str) -> float:
     if value is None:
         return 0.0
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise ModelError(f"{what}: a prior is a number or the name of a column, not {value!r}")
+        raise ModelError(f"{what}: a prior must be a number or the name of a column, not {value!r}")
     number = float(value)
     if math.isnan(number):
         raise ModelError(f"{what}: its prior is NaN")
     if not probability:
         return number
     if not 0.0 <= number <= 1.0:
-        raise ModelError(f"{what}: a prior probability is from 0 to 1, not {number:g}")
+        raise ModelError(f"{what}: a prior probability must be from 0 to 1, not {number:g}")
     if number in (0.0, 1.0):
         return math.inf if number else -math.inf
     return math.log(number) - math.log1p(-number)

@@ -71,7 +71,7 @@ def connect(memory_limit: str | None = None, threads: int = 1) -> Database:
     if memory_limit is not None:
         if not isinstance(memory_limit, str):
             raise SettingsError(
-                f"memory_limit is a text with a unit, as '2GB', not {memory_limit!r}"
+                f"memory_limit must be a string with a unit, such as '2GB', not {memory_limit!r}"
             )
         try:
             con.execute(f"set memory_limit = {quoted(memory_limit)}")
@@ -289,16 +289,16 @@ def _of_values(source: Any, what: str, width: int | None) -> dict[str, np.ndarra
         if all(isinstance(row, str | int | float | np.generic) for row in rows):
             return {"c0": _array(rows)}
     raise ModelError(
-        f"{what}: a table is a data frame of pandas or polars, an Arrow table, columns {{name: "
-        "values}, a list of tuples or dicts, the name of a .csv or .parquet file, or ('file.duckdb'"
-        f" or a file of SQLite, 'table'), not {type(source).__name__}"
+        f"{what}: a table must be a data frame of pandas or polars, an Arrow table, columns "
+        "{name: values}, a list of tuples or dicts, the name of a .csv or .parquet file, or "
+        f"('file.duckdb' or a file of SQLite, 'table'), not {type(source).__name__}"
     )
 
 
 def _checked(columns: dict[str, np.ndarray], what: str) -> dict[str, np.ndarray]:
     sizes = {name: len(values) for name, values in columns.items()}
     if len(set(sizes.values())) > 1:
-        raise ModelError(f"{what}: columns are of one length, not {sizes}")
+        raise ModelError(f"{what}: columns must have the same length, not {sizes}")
     return columns
 
 

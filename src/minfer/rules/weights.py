@@ -61,7 +61,7 @@ class Learned:
     status : "converged", or how else it ended
     loss : of a label, in nats: of its probability given all other labels, or of its marginal
     labels : how many atoms were learned from
-    missed : rows of the label tables that are true but no candidates: for the model these are false
+    missed : true rows of the label tables that are not candidates: for the model these are false
     advice : what to do about a status that is not "converged"
     """
 
@@ -305,7 +305,7 @@ class _Labelled:
         weights: _Weights,
     ) -> None:
         if not isinstance(labels, Mapping):
-            raise ModelError("learn: labels are {predicate: table}")
+            raise ModelError("learn: labels must be {predicate: table}")
         self.program, self.weights = program, weights
         self.store = program.store
         self.missed = 0
@@ -409,7 +409,7 @@ class _Labelled:
                 raise RefusedError(
                     f"pseudolikelihood needs the labels of all atoms that rules speak of; "
                     f"{visible(p.name)} has some without: label them, or take "
-                    'objective="marginals", which looks at known labels only'
+                    'objective="marginals", which uses only known labels'
                 )
         rows: list[NDArray] = []
         columns: list[NDArray] = []
@@ -743,7 +743,7 @@ def _by_counts(
     parts = [Pseudolikelihood(d) for d in data]
     width = len(weights.columns)
     if not width:
-        raise ModelError("learn: no rule that is to be learned has a say in any label")
+        raise ModelError("learn: none of the rules to learn affects any label")
     for part in parts:  # later programs may have brought more keys
         part.counts.resize((part.counts.shape[0], width))
     mean, precision = weights.mean(), 0.0 if prior is None else prior**-2.0
@@ -803,7 +803,7 @@ def _on_graphs(
     for d, g in zip(data, groundings):
         d.place_all(g)
     if not weights.columns:
-        raise ModelError("learn: no rule that is to be learned has a grounding")
+        raise ModelError("learn: none of the rules to learn has a grounding")
     mean = weights.mean()
     instances = [d.instance(g, mean) for d, g in zip(data, groundings)]
     n, own = sum(one.n_labels for one in instances), sum(d.n_labels for d in data)

@@ -41,7 +41,7 @@ class Auto:
     Parameters
     ----------
     max_iters, tol
-        Of belief propagation, should it be chosen.
+    Of belief propagation, if that is chosen.
     time_limit : float, optional
         Seconds for everything (wall clock; compiling kernels is not counted, and the note says
         if there was any). Where the exact answer does not fit, belief propagation is then only
@@ -50,8 +50,8 @@ class Auto:
         intervals, if their kernels are compiled (`minfer warmup intervals`).
     exact_cells : int, optional
         Solve exactly if the cliques have no more cells than this together (2**22: about 0.1 s).
-        None: up to some seconds' worth, which is also what `minfer plan` recommends by. Join
-        graphs keep to it, too.
+        None: as many as take a few seconds, the same rule as in `minfer plan`. Join graphs
+        observe this limit, too.
 
     Notes
     -----
@@ -94,7 +94,7 @@ class Auto:
         return replace(answer, solver=self, note=note, timings=timings)
 
     def prepare(self, graph: FactorGraph) -> Prepared:
-        """For the same calls as of other solvers; what to run is chosen anew in each of them."""
+        """The same interface as other solvers'; each call chooses again what to run."""
         from minfer.solvers.prepared import Prepared
 
         return Prepared(self, graph)

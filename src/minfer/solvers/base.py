@@ -45,7 +45,7 @@ class Status(Enum):
 
     @property
     def ok(self) -> bool:
-        """Whether the solver finished what it set out to do; of what was given that is assumed."""
+        """Whether the solver finished what it set out to do; assumed for given answers."""
         return self in (Status.EXACT, Status.CONVERGED, Status.SAMPLED, Status.GIVEN)
 
 
@@ -86,7 +86,7 @@ class Marginals:
     probs : float array (sum of states,)
         All marginals, one variable after the other (``graph.offsets``); ``m[v]`` is a view of it.
     solver : Solver
-        Who answered, settings and all; :class:`Given` a name if that was no solver here.
+        With its settings; :class:`Given` with a name if it was not a solver of minfer.
     status : Status
     log_z_kind : LogZ
     iterations : int
@@ -101,7 +101,7 @@ class Marginals:
     still_to_move : float or None
         An estimate of how much further iteration would still move a probability, from how fast the
         residuals shrink. Not an error: the fixed point itself may be off. 0 on trees; None where
-        it cannot be told: damping, the residual schedule, fewer than four sweeps, residuals that
+        it is not known: damping, the residual schedule, fewer than four sweeps, residuals that
         hardly shrink, other solvers.
     note : str
         Why this solver, or what it could not do; empty if there is nothing to say.
@@ -139,7 +139,7 @@ class Marginals:
         check_graph(graph, "from_probs")
         solver = Given(solver) if isinstance(solver, str) else solver
         check_solver(solver)
-        check_type(log_z, (int, float, np.number), f"{solver}: log_z is a number", ModelError)
+        check_type(log_z, (int, float, np.number), f"{solver}: log_z must be a number", ModelError)
         p = np.array(real_numbers(probs, f"{solver}: probabilities"), dtype=np.float64).ravel()
         if p.shape != (int(graph._offsets[-1]),):
             raise ModelError(f"{solver}: {p.size} probabilities for {graph._offsets[-1]} states")
@@ -317,7 +317,7 @@ class Marginals:
 
         which = [self.graph.index(v) for v in variables]
         if not which or len(set(which)) < len(which):
-            raise ModelError("joint: name one variable at least, and none of them twice")
+            raise ModelError("joint: name at least one variable, and none twice")
         return Joint(
             joint_table(self, which),
             tuple(self.graph.name(v) for v in which),

@@ -145,7 +145,7 @@ class Rows:
                     wrong &= values != np.inf
                 if wrong.any():
                     raise ModelError(
-                        f"batch: {what}: {values[wrong][0]} is too large; numbers are within "
+                        f"batch: {what}: {values[wrong][0]} is too large; numbers must be within "
                         "1e300, or minus infinity"
                     )
         given = {"evidence": known, "weights": theta, "field": more}
@@ -347,7 +347,7 @@ def _numbers(values: ArrayLike | None, n: int, what: str) -> NDArray[np.float64]
         return None
     out = np.atleast_2d(real_numbers(values, f"batch: {what}")).astype(np.float64, copy=False)
     if out.ndim != 2 or out.shape[1] != n:
-        raise ModelError(f"batch: {what} have shape (N, {n}), not {np.shape(values)}")
+        raise ModelError(f"batch: {what} must have shape (N, {n}), not {np.shape(values)}")
     return np.ascontiguousarray(out)
 
 
@@ -358,8 +358,8 @@ def _states(
     n = graph.n_variables
     if not hasattr(evidence, "__len__"):
         raise EvidenceError(
-            f"batch: evidence is an array (N, {n}), a list of mappings {{variable: state}}, or one "
-            f"mapping of columns {{variable: states}}, not {told(evidence)}"
+            f"batch: evidence must be an array (N, {n}), a list of mappings {{variable: state}}, "
+            f"or one mapping of columns {{variable: states}}, not {told(evidence)}"
         )
     names = getattr(evidence, "column_names", None) or getattr(evidence, "columns", None)
     if names is not None and hasattr(evidence, "__getitem__"):  # a data frame, an Arrow table
@@ -371,7 +371,7 @@ def _states(
             column = _column(graph, v, states, variable, isinstance(variable, str))
             if column.ndim != 1:
                 raise EvidenceError(
-                    f"batch: a column of evidence has shape (N,), not {column.shape}"
+                    f"batch: a column of evidence must have shape (N,), not {column.shape}"
                 )
             if v in columns and not np.array_equal(columns[v], column):
                 raise EvidenceError(f"batch: two different columns of evidence for {graph.name(v)}")
@@ -379,7 +379,9 @@ def _states(
         sizes = {len(c) for c in columns.values()}
         if len(sizes) != 1:
             given = {graph.name(v): len(c) for v, c in columns.items()}
-            raise EvidenceError(f"batch: columns of evidence are of one length, not {given}")
+            raise EvidenceError(
+                f"batch: columns of evidence must have the same length, not {given}"
+            )
         out = np.full((sizes.pop(), n), -1, dtype=np.int64)
         for v, column in columns.items():
             out[:, v] = column
@@ -402,15 +404,15 @@ def _states(
             out = np.atleast_2d(_whole(table, "rows"))
         if out.ndim != 2 or out.shape[1] != n:
             raise EvidenceError(
-                f"batch: evidence has shape (N, {n}), not {np.shape(evidence)}; or give mappings "
-                "{variable: state}, or one of columns {variable: states}"
+                f"batch: evidence must have shape (N, {n}), not {np.shape(evidence)}; or give "
+                "mappings {variable: state}, or one of columns {variable: states}"
             )
     wrong = (out < -1) | (out >= graph._n_states)
     if wrong.any():
         i, v = (int(x) for x in np.argwhere(wrong)[0])
         raise EvidenceError(
             f"batch: row {i}: {graph.name(v)} has states 0 to {graph._n_states[v] - 1}, not "
-            f"{told(int(out[i, v]))}; -1 is nothing known"
+            f"{told(int(out[i, v]))}; -1 means not known"
         )
     return np.ascontiguousarray(out, dtype=np.int32)
 
@@ -460,8 +462,8 @@ def _whole(given: NDArray, what: Any) -> NDArray[np.int64]:
             given = given.astype(np.int64)
     if given.dtype.kind not in "iu":
         raise EvidenceError(
-            f"batch: evidence ({told(what)}): states are whole numbers from 0 on or names, and -1 "
-            "(or NaN, or None) where nothing is known"
+            f"batch: evidence ({told(what)}): states must be whole numbers from 0 on or names, "
+            "and -1 (or NaN, or None) where nothing is known"
         )
     return given.astype(np.int64)
 

@@ -40,7 +40,7 @@ class BeliefPropagation:
         Sweeps over the variables on cycles; the last two confirm that it has converged. Trees need
         no iteration and do not count.
     tol : float
-        Stop once every message, computed anew without damping, moved no message and no probability
+        Stop once recomputing every message, without damping, moves no message and no probability
         by more than this: a bound on a residual, not on the error of the answer.
         ``Marginals.still_to_move`` estimates what more sweeps would change.
     damping : float in [0, 1)

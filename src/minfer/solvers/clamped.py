@@ -59,7 +59,7 @@ class Clamped:
     k : int
         Variables to clamp. Fewer where the mixture would have more than 1,024 runs.
     restarts : int
-        Runs from other starts by which each variable is chosen; with 0 only its entropy and degree
+        Runs from other starts, used to choose each variable; with 0 only its entropy and degree
         count.
     rng : int
         Seed of the other starts.
@@ -99,7 +99,7 @@ class Clamped:
         return _Mixture(self, graph, start).answer()
 
     def prepare(self, graph: FactorGraph) -> Prepared:
-        """For the same calls as of other solvers; what to clamp is chosen anew in each of them."""
+        """The same interface as other solvers'; each call chooses again what to clamp."""
         from minfer.solvers.prepared import Prepared
 
         return Prepared(self, graph)

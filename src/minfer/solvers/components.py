@@ -52,7 +52,7 @@ class Components:
     -----
     Answers equal those of the solver on the whole graph within its tolerance (iterative solvers
     stop part by part), and those of ``Gibbs`` in distribution. ``Auto`` chooses for each part.
-    Started from an answer of its own for the same factors, each part goes on from its own.
+    Started from an earlier answer of its own, each part continues from its part of it.
 
     Examples
     --------
@@ -92,7 +92,7 @@ class Components:
         return self._joined(graph, labels, parts, answers, ready - began, began)
 
     def prepare(self, graph: FactorGraph) -> Prepared:
-        """For the same calls as of other solvers; what to run is chosen anew in each of them."""
+        """The same interface as other solvers'; each call chooses again what to run."""
         from minfer.solvers.prepared import Prepared
 
         return Prepared(self, graph)

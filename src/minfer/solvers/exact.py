@@ -38,10 +38,10 @@ class Exact:
     ----------
     max_gib : float
         Refuse a model whose largest clique, or whose messages together, would fill more than this
-        many GiB at 8 bytes a cell. Clique tables are not stored: what is used is the messages'.
+        many GiB at 8 bytes a cell. Clique tables are not stored; only the messages take memory.
     time_limit : float, optional
         Seconds. A run expected to take four times as long is refused at once; one that does not
-        finish in time raises RefusedError, since half of an exact answer is none.
+        finish in time raises RefusedError, since there is no partial exact answer.
     method : "clique-tree" or "enumerate"
         Enumeration sums over all assignments (up to 2**24): slow, obvious, a check of the other.
 
@@ -63,7 +63,7 @@ class Exact:
         check_choice("method", self.method, ("clique-tree", "enumerate"))
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
-        """Marginals of every variable; ``start`` has no use here."""
+        """Marginals of every variable; ``start`` is ignored."""
         check_graph(graph)
         if self.method == "enumerate":
             return _enumerate(self, graph)

@@ -80,8 +80,8 @@ class Gibbs:
     a min-conflicts search: for each chain at most 3 tries of 20,000 + 200 V moves. If that finds
     nothing, the model is refused. Global factors are refused, too, and so are hard logical factors
     unless single moves are known to reach everything: if every variable has a state that it may
-    take in any allowed assignment without breaking a factor (say false, where some numbers of
-    variables are at most so many), each assignment can be led there and back.
+    take in any allowed assignment without breaking a factor (such as false, if at most k of some
+    variables may be true), every allowed assignment can be reached through these states.
     """
 
     n_sweeps: int = 2000

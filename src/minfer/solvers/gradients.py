@@ -135,7 +135,7 @@ def pull_back(
     >>> back.weights.round(4).tolist()
     [0.0429, 0.2196, 0.1796]
     """
-    check_type(marginals, Marginals, "pull_back: the answer of a solver is wanted", ModelError)
+    check_type(marginals, Marginals, "pull_back: expected the answer of a solver", ModelError)
     graph = marginals.graph
     c = np.array(real_numbers(cotangent, "pull_back: cotangent"), dtype=np.float64).ravel()
     if c.shape != marginals.probs.shape:
@@ -145,10 +145,10 @@ def pull_back(
     if not np.isfinite(c).all():
         raise ModelError("pull_back: the cotangent must be finite")
     if not (isinstance(tol, (int, float)) and 0.0 < tol < 1.0):
-        raise SettingsError(f"pull_back: tol is a number between 0 and 1, not {tol!r}")
+        raise SettingsError(f"pull_back: tol must be a number between 0 and 1, not {tol!r}")
     if method not in ("auto", "adjoint", "perturbation"):
         raise SettingsError(
-            f'pull_back: method is "auto", "adjoint" or "perturbation", not {method!r}'
+            f'pull_back: method must be "auto", "adjoint" or "perturbation", not {method!r}'
         )
     state = marginals.state
     if isinstance(state, MessageState):
@@ -337,7 +337,7 @@ def solve(system: _System, tol: float, max_iters: int, damping: float) -> tuple[
     code, done = system.sweeps(trace, max_iters, tol, damping)
     note = f"with damping {damping:g}" if damping else ""
     if code == SLOW:
-        note = "by GMRES: sweeps alone did not get on"
+        note = "by GMRES: sweeps alone made no progress"
         passed, done = _by_gmres(system, tol, max_iters, done)
         code = CONVERGED if passed else SLOW
     system.walk_down()

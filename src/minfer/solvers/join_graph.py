@@ -53,9 +53,9 @@ class JoinGraph:
     max_cells : int
         Cells of a cluster, at most; a factor's own table always fits.
     max_iters : int
-        Sweeps forth and back over the clusters.
+        Sweeps back and forth over the clusters.
     tol : float
-        Stop once a sweep, which computes every message anew, moves none by more than this.
+        Stop once a sweep, which recomputes every message, moves none by more than this.
     damping : float in [0, 1)
         Share of the old message kept, in logs.
     time_limit : float or None
@@ -64,7 +64,7 @@ class JoinGraph:
     Notes
     -----
     For models with zeros or short loops, such as pedigrees, where belief propagation is off.
-    Answers with status ``exact`` where the clusters make a clique tree. ``start`` has no use here.
+    Answers with status ``exact`` where the clusters make a clique tree. ``start`` is ignored.
 
     Examples
     --------
@@ -96,7 +96,7 @@ class JoinGraph:
         return self.run(graph, model, clusters(model, self.max_cells), begin)
 
     def prepare(self, graph: FactorGraph) -> Prepared:
-        """For the same calls as of other solvers; each builds its clusters anew."""
+        """The same interface as other solvers'; each call builds its clusters again."""
         from minfer.solvers.prepared import Prepared
 
         return Prepared(self, graph)
@@ -186,7 +186,7 @@ def clusters(
     n_split = largest = total = 0
     for at, v in enumerate(order):
         if at % _LOOK == 0 and clock() > until:
-            raise RefusedError("JoinGraph: the time was over before the clusters were made")
+            raise RefusedError("JoinGraph: the time limit passed before the clusters were made")
         minis = _partition(buckets[at], card, max_cells) or [(frozenset([v]), [])]
         n_split += len(minis) > 1
         before = -1

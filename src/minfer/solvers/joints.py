@@ -113,8 +113,8 @@ def _refused(m: Marginals, part: list[int]) -> RefusedError:
     names = ", ".join(m.graph.name(v) for v in part[:6]) + (", ..." if len(part) > 6 else "")
     who = repr(m.solver).partition("(")[0]
     return RefusedError(
-        f"{who} has no joint marginal of {names}: they lie in no one factor "
-        "and on loops. Ask Exact(), minfer.query(model, targets), or add a factor of zeros "
+        f"{who} has no joint marginal of {names}: no single factor contains them, and "
+        "they lie on loops. Ask Exact(), minfer.query(model, targets), or add a factor of zeros "
         "(log-weights) over them before solving"
     )
 

@@ -139,7 +139,7 @@ class Prepared:
         """Many answers at once, as arrays: see :class:`~minfer.Batch`.
 
         Binary pairwise models run one in each lane of a vector (:mod:`minfer.solvers.abreast`),
-        ``Exact`` eight rows abreast on one clique tree (:mod:`minfer.solvers.rows`); everything
+        ``Exact`` eight rows at a time on one clique tree (:mod:`minfer.solvers.rows`); everything
         else, and rows whose numbers do not fit, runs one by one on the prepared structure.
 
         Parameters
@@ -577,5 +577,7 @@ def as_mapping(graph: FactorGraph, evidence: Evidence) -> Mapping[Any, int | str
             "where nothing is known, or a mapping {variable: state}"
         )
     if states.dtype.kind in "iu" and states.size and states.min() < -1:
-        raise EvidenceError(f"evidence: {told(int(states.min()))} is no state; -1 is nothing known")
+        raise EvidenceError(
+            f"evidence: {told(int(states.min()))} is not a state; -1 means not known"
+        )
     return {v: s for v, s in enumerate(states.tolist()) if not isinstance(s, int) or s != -1}

@@ -88,7 +88,7 @@ class StructuredMeanField:
                 given = tuple(tuple(block) for block in self.blocks)
             except TypeError:
                 raise SettingsError(
-                    "blocks: a list of lists of variables is wanted, such as [[0, 1], [2]], not "
+                    "blocks must be a list of lists of variables, such as [[0, 1], [2]], not "
                     f"{brief(self.blocks)}"
                 ) from None
             object.__setattr__(self, "blocks", given)
@@ -105,7 +105,7 @@ class StructuredMeanField:
         return _Climb(self, graph, model, start, begin).answer()
 
     def prepare(self, graph: FactorGraph) -> Prepared:
-        """For the same calls as of other solvers; each chooses its blocks anew."""
+        """The same interface as other solvers'; each call chooses its blocks again."""
         from minfer.solvers.prepared import Prepared
 
         return Prepared(self, graph)

@@ -95,8 +95,7 @@ class Tempering:
     one temperature stay where they began. The note tells how many exchanges were accepted and how
     many round trips were made. Global factors, and logical ones too large to be written out as
     tables, are refused. ``start`` gives the distribution of the coldest copies' first states in
-    every other ensemble: where the others do not come to agree with these, the error estimate says
-    so.
+    every other ensemble: if the others do not agree with these, the error estimate shows it.
 
     Examples
     --------
@@ -130,7 +129,7 @@ class Tempering:
         return Ensembles(self, graph, model, start, begin).answer()
 
     def prepare(self, graph: FactorGraph) -> Prepared:
-        """For the same calls as of other solvers; each lays the model out anew."""
+        """The same interface as other solvers'; each call lays the model out again."""
         from minfer.solvers.prepared import Prepared
 
         return Prepared(self, graph)

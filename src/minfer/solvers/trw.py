@@ -163,7 +163,9 @@ class TreeReweighted:
                 "plan": ready - begin - weighing,
                 "iterate": clock() - ready,
             },
-            note="" if valid else "log Z is no bound: the given weights are not known to be valid",
+            note=""
+            if valid
+            else "log Z is not a bound: the given weights are not known to be valid",
             still_to_move=run.still_to_move,
             state=run.state(bound=valid),
         )

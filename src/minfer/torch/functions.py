@@ -46,9 +46,9 @@ def marginals(
     Parameters
     ----------
     run : Prepared
-        ``solver.prepare(graph)``. Belief propagation and its tree-reweighted kin over tables have
-        an adjoint; ``Exact``, ``MeanField`` and logical or global factors are differentiated by
-        perturbation, to about 1e-9.
+        ``solver.prepare(graph)``. Belief propagation and tree-reweighted propagation over tables
+        have an adjoint; ``Exact``, ``MeanField`` and logical or global factors are differentiated
+        by perturbation, to about 1e-9.
     unary : tensor of floats, optional
         Log-weights to add to every state: (sum of states,), or any shape of so many numbers, such
         as (V, K). With one more dimension in front, a batch.
@@ -71,7 +71,7 @@ def marginals(
     if tol is None:
         tol = float(getattr(run.solver, "tol", 1e-6))
     elif not (isinstance(tol, float) and 0.0 < tol < 1.0):
-        raise SettingsError(f"marginals: tol is a number between 0 and 1, not {tol!r}")
+        raise SettingsError(f"marginals: tol must be a number between 0 and 1, not {tol!r}")
     check_whole("workers", workers, 1)
     check_whole("max_iters", max_iters, 1)
     settings = max(tol, _FINEST), max_iters, workers
@@ -86,7 +86,7 @@ def log_partition(
     evidence: Any = None,
     workers: int = 1,
 ) -> Tensor:
-    """log Z, differentiable by ``unary`` and ``weights``; exact, a bound or an estimate as ever.
+    """log Z, differentiable by ``unary`` and ``weights``: exact, a bound or an estimate.
 
     Its gradient is the marginals and the expected statistics, so nothing has to be solved
     backwards. A batch runs side by side (``run.batch``).
@@ -120,7 +120,7 @@ def to_tensor(array: NDArray, like: Tensor) -> Tensor:
 
 
 def check_tensor(tensor: Any, what: str) -> None:
-    check_type(tensor, Tensor, f"{what} is a tensor", ModelError)
+    check_type(tensor, Tensor, f"{what} must be a tensor", ModelError)
     if not tensor.is_floating_point():
         raise ModelError(f"{what} must be of a floating dtype, not {tensor.dtype}")
 
@@ -141,7 +141,7 @@ class Passage:
     def of(
         cls, run: Any, unary: Tensor | None, weights: Tensor | None, evidence: Any, who: str
     ) -> Passage:
-        check_type(run, Prepared, f"{who}: run is solver.prepare(graph)", ModelError)
+        check_type(run, Prepared, f"{who}: run must be solver.prepare(graph)", ModelError)
         graph = run.graph
         size, n_weights = int(graph._offsets[-1]), int(graph.weight_offsets[-1])
         rows, field, theta, given = None, None, None, []
@@ -154,8 +154,7 @@ class Passage:
                 if unary.dim() < 2 or n != unary.shape[0] * size:
                     raise ModelError(
                         f"{who}: unary has shape {tuple(unary.shape)}; the model has {size} states,"
-                        f" so ({size},) or (N, {size}) is wanted, or the same numbers in another "
-                        "shape"
+                        f" so expected ({size},), (N, {size}), or as many numbers in another shape"
                     )
                 rows = int(unary.shape[0])
             field = to_array(unary).reshape(-1 if rows is None else (rows, size))
@@ -165,7 +164,7 @@ class Passage:
             if weights.dim() not in (1, 2) or weights.shape[-1] != n_weights:
                 raise ModelError(
                     f"{who}: weights have shape {tuple(weights.shape)}; the model has {n_weights}, "
-                    f"so ({n_weights},) or (N, {n_weights}) is wanted"
+                    f"so expected ({n_weights},) or (N, {n_weights})"
                 )
             theta = to_array(weights)
             if weights.dim() == 2:

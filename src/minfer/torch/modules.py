@@ -49,7 +49,7 @@ class BPLayer(nn.Module):
         workers: int = 1,
     ) -> None:
         super().__init__()
-        check_type(run, Prepared, "BPLayer: run is solver.prepare(graph)", ModelError)
+        check_type(run, Prepared, "BPLayer: run must be solver.prepare(graph)", ModelError)
         self.run, self.tol, self.max_iters, self.workers = run, tol, max_iters, workers
         self.weights: nn.Parameter | None = None
         if learn_weights:
@@ -104,7 +104,7 @@ class CRFLoss(nn.Module):
 
     def __init__(self, run: Prepared, *, reduction: str = "mean", workers: int = 1) -> None:
         super().__init__()
-        check_type(run, Prepared, "CRFLoss: run is solver.prepare(graph)", ModelError)
+        check_type(run, Prepared, "CRFLoss: run must be solver.prepare(graph)", ModelError)
         check_choice("reduction", reduction, ("mean", "sum", "none"))
         self.run, self.reduction, self.workers = run, reduction, workers
 
@@ -131,14 +131,16 @@ class CRFLoss(nn.Module):
 
     def _checked(self, labels: Any) -> np.ndarray:
         graph = self.run.graph
-        check_type(labels, Tensor, "CRFLoss: labels is a tensor of whole numbers", EvidenceError)
+        check_type(
+            labels, Tensor, "CRFLoss: labels must be a tensor of whole numbers", EvidenceError
+        )
         if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-            raise EvidenceError(f"CRFLoss: labels are whole numbers, not {labels.dtype}")
+            raise EvidenceError(f"CRFLoss: labels must be whole numbers, not {labels.dtype}")
         n = graph.n_variables
         if n == 0 or labels.numel() % n:
             raise EvidenceError(
-                f"CRFLoss: {labels.numel()} labels for {n} variables; one for each, or N rows of "
-                "them, are wanted"
+                f"CRFLoss: {labels.numel()} labels for {n} variables; give one for each, or N "
+                "rows of them"
             )
         found = labels.detach().cpu().numpy().astype(np.int64).reshape(-1, n)
         wrong = (found < -1) | (found >= graph._n_states)
@@ -146,7 +148,7 @@ class CRFLoss(nn.Module):
             row, v = (int(i) for i in np.argwhere(wrong)[0])
             raise EvidenceError(
                 f"CRFLoss: row {row}: label {found[row, v]} of {graph.name(v)}, which has "
-                f"{graph._n_states[v]} states; -1 is for a hidden one"
+                f"{graph._n_states[v]} states; -1 is for a hidden label"
             )
         return found
 

@@ -58,14 +58,16 @@ def tree_log_partition(
     projective: bool = True,
     single_root: bool = True,
 ) -> Tensor:
-    """log of the sum over all trees of exp(score), (B,) or (); its gradient are the marginals."""
+    """log of the sum over all trees of exp(score), (B,) or (); its gradient is the marginals."""
     return _LogZ.apply(scores, *_checked(scores, lengths), projective, single_root)
 
 
 def _checked(scores: Any, lengths: Any) -> tuple[NDArray[np.float64], NDArray[np.int64] | None]:
     check_tensor(scores, "arc scores")
     if scores.dim() not in (2, 3):
-        raise ModelError(f"arc scores have shape (B, N, N) or (N, N), not {tuple(scores.shape)}")
+        raise ModelError(
+            f"arc scores must have shape (B, N, N) or (N, N), not {tuple(scores.shape)}"
+        )
     values = to_array(scores)
     if isinstance(lengths, Tensor):
         lengths = lengths.detach().cpu().numpy()

@@ -125,4 +125,4 @@ def check_heads(path: str, sentences: list[Sentence]) -> None:
 
 def check_choice(option: str, value: str | None, choices: tuple[str, ...]) -> None:
     if value is not None and value not in choices:
-        raise UsageError(f"{option} is {' or '.join(choices)}, not {value!r}")
+        raise UsageError(f"{option} must be {' or '.join(choices)}, not {value!r}")
