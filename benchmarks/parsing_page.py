@@ -47,13 +47,13 @@ def accuracy(rows: list[dict[str, Any]]) -> str:
     ]
     return (
         "### Accuracy\n\n"
-        f"Test sets; means over the rngs {', '.join(map(str, rngs))}, of UAS the range too. First "
-        "order was trained for as many epochs as second order. English: projective, grandparents "
-        "and siblings; Italian: projective, grandparents; Dutch: non-projective, grandparents. The "
-        "recipe was tuned on English with its test set in view, so its own figures are a little "
-        "flattered; these seeds were not used then. ECE: the expected calibration error of the "
-        "arcs' probabilities, 0 if they are as often right as they say; calibrated: after "
-        "`Parser.calibrated` on dev.\n\n" + table(titles, lines)
+        f"Test sets; means over the seeds {', '.join(map(str, rngs))}, for UAS also the range. "
+        "First order was trained for as many epochs as second order. English: projective, "
+        "grandparents and siblings; Italian: projective, grandparents; Dutch: non-projective, "
+        "grandparents. The recipe was tuned on English with its test set in view, so the English "
+        "figures are a little flattered; these seeds were not used then. ECE: the expected "
+        "calibration error of the arcs' probabilities; calibrated: after `Parser.calibrated` on "
+        "dev.\n\n" + table(titles, lines)
     )
 
 
@@ -77,8 +77,8 @@ def equal_accuracy(rows: list[dict[str, Any]]) -> str:
     titles = ["", "method", "% of pairs scored", "% kept", "UAS", "against full BP (95 %)"]
     return (
         "### What is left out\n\n"
-        "The same model (first rng, gold tags) on the test set, all pairs that some tree allows "
-        "being 100 %.\n\n" + table(titles, lines)
+        "The same model (first seed, gold tags) on the test set; 100 % is all pairs that some tree "
+        "allows.\n\n" + table(titles, lines)
     )
 
 
@@ -110,8 +110,8 @@ def speed(rows: list[dict[str, Any]]) -> str:
     ]
     return (
         "### Speed from hashed words\n\n"
-        "English test, one core, CPU time, µs a sentence by phase. Full BP scores every pair, as "
-        "the paper's does; first order is a model of its own. Ratios with and without "
+        "English test, one core, CPU time, µs per sentence by phase. Full BP scores every pair, as "
+        "the paper's does; first order is a separate model. Ratios with and without "
         "relations.\n\n" + table(titles, lines)
     )
 

@@ -78,7 +78,7 @@ competition, evidence applied; where it does not converge, once more with `dampi
 answer whose messages moved less at the end counts. Errors are against the exact marginals, over all
 states of all variables. BP is an approximation: on the strongly coupled Grids it does not converge,
 and on DBN and Segmentation it converges to one of several fixed points, which can be the wrong one;
-`status` cannot know. `minfer run` solves 40 of the 44 exactly by default.
+`status` cannot tell. `minfer run` solves 40 of the 44 exactly by default.
 Use `Exact` where `minfer plan` says that it fits.
 
 ## By family
