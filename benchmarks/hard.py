@@ -59,7 +59,7 @@ def methods(seconds: float) -> dict[str, Callable[[FactorGraph], Marginals]]:
     """What is run in so many seconds; the first is belief propagation, damped where it must be."""
     return {
         "bp": Auto(exact_cells=CELLS),
-        "structured mean field": StructuredMeanField(time_limit=seconds),
+        "structured mean field": StructuredMeanField(time_limit=seconds, max_cells=CELLS),
         "join graph 2^8": JoinGraph(max_cells=2**8, time_limit=seconds),
         "clamped": Clamped(time_limit=seconds),
         "tempering": Tempering(n_sweeps=UNBOUNDED, burn_in=2000, time_limit=seconds),

@@ -371,6 +371,14 @@ def test_damaged_ready_code_is_compiled_and_not_touched(shipped, folder, damage)
     assert _cache.FAULTS == []
 
 
+def test_every_home_of_kernels_is_known():
+    """Kernels lie in the packages that the cache, `warmup` and `doctor` look at."""
+    homes = {kernel.py_func.__module__.rpartition(".")[0] for kernel in _jit.kernels()}
+    ours = {home for home in homes if home.startswith("minfer.")}
+    assert ours == set(_jit.HOMES)
+    assert len(_jit.folders()) >= 40
+
+
 def test_copies_of_the_package_share_their_kernels():
     """The folder is named after the sources: neither path nor time of a copy plays a part."""
     from minfer.kernels import vexp

@@ -8,13 +8,15 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from minfer import Exact, FactorGraph, MinDivergence, MinJoint, sample
+from minfer import Exact, FactorGraph, MinDivergence, MinJoint, read, sample
 from minfer.errors import FormatError, ModelError, SettingsError
 from minfer.graph import grid_edges
 from minfer.learn import (
     GridCRF,
     IsingModel,
+    LogLinear,
     PottsModel,
+    Template,
     fit,
     grow,
     read_instances,
@@ -372,3 +374,74 @@ def test_the_example_is_one_command(tmp_path, monkeypatch, capsys):
     denoising.main()
     assert out.read_bytes()[:4] == b"\x89PNG"
     assert "pixels wrong" in capsys.readouterr().out
+
+
+# ------------------------------------------------------------------ files and first mistakes
+
+
+@pytest.mark.parametrize("edges", ["bias", "contrast", "own"])
+def test_a_grid_is_saved_and_loaded(tmp_path, edges):
+    rng = np.random.default_rng(0)
+    y = (rng.random((3, 5, 6)) < 0.5).astype(int)
+    x = y[..., None] + rng.normal(size=(3, 5, 6, 2))
+    own = (lambda i, j, above: np.stack([np.ones(len(i)), above], 1)) if edges == "own" else None
+    crf = GridCRF("pseudolikelihood", edges=own or edges, pairs="corner").fit(x, y)
+    crf.save(tmp_path / "crf.npz")
+    back = GridCRF.load(tmp_path / "crf.npz", edges=own)
+    assert np.array_equal(back.predict_proba(x), crf.predict_proba(x))
+    assert back.coef_ == crf.coef_
+    assert (back.status_, back.pairs) == (crf.status_, "corner")
+    with pytest.raises(SettingsError, match="edges was"):
+        GridCRF.load(tmp_path / "crf.npz", edges=None if own else lambda i, j, above: i)
+    fitted = crf.fitted_
+    fitted.save(tmp_path / "other.npz")
+    with pytest.raises(FormatError, match="no GridCRF"):
+        GridCRF.load(tmp_path / "other.npz")
+    with pytest.raises(FormatError, match="no such file"):
+        GridCRF.load(tmp_path / "nowhere.npz")
+
+
+def test_a_density_is_saved_as_a_model(tmp_path):
+    x = np.random.default_rng(0).integers(0, 2, (200, 3))
+    model = IsingModel().fit(x)
+    model.save(tmp_path / "ising.minfer")
+    assert np.array_equal(
+        Exact()(read(tmp_path / "ising.minfer")).probs, Exact()(model.graph_).probs
+    )
+
+
+def test_spins_are_told_from_unknown_states():
+    x = np.random.default_rng(0).integers(0, 2, (200, 3))
+    with pytest.raises(ModelError, match=r"\(X \+ 1\) // 2"):
+        IsingModel(objective="likelihood").fit(2 * x - 1)
+    IsingModel(objective="likelihood").fit(np.where(x[:, :1] < 0, -1, x))
+
+
+def test_the_best_weights_on_dev_data_are_not_called_stalled():
+    rng = np.random.default_rng(1)
+    model = LogLinear([Template("s", (2,), ["bias", "x"])])
+
+    def instance(n=60):
+        x = rng.normal(size=n)
+        y = (rng.random(n) < 1 / (1 + np.exp(-x))).astype(int)
+        features = np.stack([np.ones(n), x], 1)
+        return model.instance(np.full(n, 2), {"s": (np.arange(n)[:, None], features)}, labels=y)
+
+    train, dev = [instance()], [instance()]
+    assert fit(train, "likelihood", l2=1e-2).status == "converged"
+    found = fit(train, "likelihood", l2=1e-2, dev=dev)
+    assert found.gradient > 1e-5
+    assert (found.status, found.converged, found.advice) == ("early stopping", False, "")
+
+
+def test_first_mistakes_have_names(tmp_path):
+    x = np.random.default_rng(0).integers(0, 2, (50, 5))
+    with pytest.raises(SettingsError, match=r"MinJoint\(0.01\)"):
+        grow(x, None, 0.01)
+    with pytest.raises(FormatError, match="no such file"):
+        read_instances(tmp_path / "nowhere.parquet")
+    with pytest.raises(SettingsError, match="a list of Instance"):
+        write_instances([1], tmp_path / "a.parquet")
+    with pytest.raises(SettingsError, match=r"\.parquet or \.arrow"):
+        write_instances([], tmp_path / "a.csv")
+    assert not list(tmp_path.iterdir())

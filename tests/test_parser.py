@@ -24,13 +24,13 @@ from minfer.errors import (
     RefusedError,
     SettingsError,
 )
-from minfer.kernels.parser import infer_arrays
-from minfer.kernels.seeds import unary_seed
 from minfer.parsing.conllu import Sentence
 from minfer.parsing.evaluation import evaluate
 from minfer.parsing.features import Encoder, compiled_templates
 from minfer.parsing.graphs import ArcScores, list_pairs, pair_weights, to_graph
 from minfer.parsing.inference import Inference, marginals
+from minfer.parsing.kernels.parser import infer_arrays
+from minfer.parsing.kernels.seeds import unary_seed
 from minfer.parsing.learn import Recipe
 from minfer.parsing.model import read_tensors
 from minfer.parsing.parser import TEMPERS, Parser
@@ -408,7 +408,7 @@ def test_parsing_is_inference_for_its_scores(trained, objective, seed):
 @pytest.mark.parametrize("kind", KINDS[::3])
 def test_a_step_is_along_the_gradient_of_the_likelihood(trained, kind, pairs):
     """Against finite differences of the (Bethe) likelihood, at weights that matter."""
-    from minfer.kernels.parser import learn
+    from minfer.parsing.kernels.parser import learn
 
     sentence = treebank(1, 9)[0]
     encoder = Encoder(trained.model.upos)

@@ -11,11 +11,11 @@ import pytest
 from scipy.special import expit
 
 from minfer import BeliefPropagation
-from minfer.kernels import parser as kernels
-from minfer.kernels.parser_logs import second_order_logs
-from minfer.kernels.seeds import tree_seed
 from minfer.parsing.graphs import to_graph
 from minfer.parsing.inference import Inference, Messages, marginals, still_to_move
+from minfer.parsing.kernels import parser as kernels
+from minfer.parsing.kernels.parser_logs import second_order_logs
+from minfer.parsing.kernels.seeds import tree_seed
 from minfer.reduction.objectives import MinJoint
 from test_trees import FACTORS
 from test_trees import messages as by_enumeration

@@ -294,6 +294,8 @@ def scope_array(scope: ArrayLike) -> NDArray[np.int32]:
     raw = _variable_numbers(scope, "scopes")
     if raw.ndim != 2:
         one = f"; write [{raw.tolist()}] for one factor" if raw.ndim == 1 and raw.size < 8 else ""
+        if not raw.size:
+            one = "; for no factors give an array of shape (0, A)"
         raise ModelError(f"scopes must have shape (F, A), not {raw.shape}{one}")
     if raw.size and raw.dtype.itemsize > 4 and (raw.max() > 2**31 - 1 or raw.min() < -(2**31)):
         raise ModelError("a scope names a variable number beyond 2**31")

@@ -531,32 +531,32 @@ def _spread(x: NDArray[np.float64], k: int) -> NDArray[np.float64]:
     return np.linspace(low, high, k)
 
 
-def grey_values(image: ArrayLike) -> NDArray[np.float64]:
-    """A picture as floats (H, W); what cannot be one is refused."""
+def grey_values(image: ArrayLike, who: str = "denoise") -> NDArray[np.float64]:
+    """A picture as floats (H, W); what cannot be one is refused, in the name of ``who``."""
     try:
         raw = np.asarray(image)
     except ValueError as error:
-        raise ModelError(f"denoise: this is not a picture: {error}") from None
+        raise ModelError(f"{who}: this is not a picture: {error}") from None
     if raw.dtype.kind in "US" and not raw.ndim:
         raise ModelError(
-            "denoise: this is a text, not a picture; minfer.pictures.read_picture(path).values "
+            f"{who}: this is a text, not a picture; minfer.pictures.read_picture(path).values "
             "reads a file"
         )
     if raw.dtype.kind not in "buif":
-        raise ModelError(f"denoise: a picture has numbers or bools as pixels, not {raw.dtype}")
+        raise ModelError(f"{who}: a picture has numbers or bools as pixels, not {raw.dtype}")
     if raw.ndim == 3 and raw.shape[2] in (2, 3, 4):
         raise ModelError(
-            f"denoise: an array of shape {raw.shape} has {raw.shape[2]} channels; make it grey "
+            f"{who}: an array of shape {raw.shape} has {raw.shape[2]} channels; make it grey "
             "first, for example image[..., :3].mean(axis=2)"
         )
     if raw.ndim != 2:
-        raise ModelError(f"denoise: a picture has shape (H, W), not {raw.shape}")
+        raise ModelError(f"{who}: a picture has shape (H, W), not {raw.shape}")
     if not raw.size:
-        raise ModelError(f"denoise: the picture is empty, its shape is {raw.shape}")
+        raise ModelError(f"{who}: the picture is empty, its shape is {raw.shape}")
     x = raw.astype(np.float64)
     if raw.dtype.kind == "f" and not np.isfinite(x).all():
         row, column = np.argwhere(~np.isfinite(x))[0]
-        raise ModelError(f"denoise: pixel ({row}, {column}) is {x[row, column]}, not finite")
+        raise ModelError(f"{who}: pixel ({row}, {column}) is {x[row, column]}, not finite")
     if raw.dtype.kind == "u" and raw.max() > 1:
         x /= np.iinfo(raw.dtype).max
     return x

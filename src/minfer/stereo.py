@@ -104,7 +104,8 @@ def depth(
     solver : any solver, optional
         ``BeliefPropagation(tol=1e-4)`` by default.
     coupling, truncation : float
-        Weight of a step of one disparity between neighbours; steps that cost more at most.
+        What a step of one disparity between neighbours costs, and after how many steps the cost
+        grows no more.
     sigma : float
         Standard deviation of the difference between two views of the same point.
 
@@ -136,7 +137,7 @@ def stereo_model(
     check_number("coupling", coupling, 0.0)
     check_number("truncation", truncation, 0.0)
     check_number("sigma", sigma, 0.0)
-    a, b = grey_values(left), grey_values(right)
+    a, b = grey_values(left, "depth"), grey_values(right, "depth")
     if a.shape != b.shape:
         raise ModelError(f"the pictures have different sizes, {a.shape} and {b.shape}")
     if sigma == 0.0:

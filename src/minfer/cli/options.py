@@ -49,7 +49,7 @@ HELP = {
     "n_chains": "Independent chains, or ensembles.",
     "n_replicas": "Copies at different temperatures.",
     "rng": "Seed of the random generator.",
-    "max_cells": "Maximum cells of a cluster.",
+    "max_cells": "Maximum cells of a cluster, or of all cliques of a block.",
     "k": "Variables to clamp.",
     "restarts": "Other starts, for choosing them.",
     "max_gib": "Maximum memory for tables, in GiB.",

@@ -237,7 +237,7 @@ class Corpus:
 
     def run(self, inference: Inference) -> Outcome:
         """The answers of belief propagation with some settings."""
-        from minfer.kernels.parser import infer_arrays
+        from minfer.parsing.kernels.parser import infer_arrays
 
         packed = inference.packed(*self._kind)
         rows, probs = [], []
@@ -254,7 +254,7 @@ class Corpus:
         return self._outcome(probs, [(n, n, 0, True) for n in self.possible])
 
     def _outcome(self, probs: list[NDArray[np.float64]], rows: Sequence[tuple]) -> Outcome:
-        from minfer.kernels.parser import decode
+        from minfer.parsing.kernels.parser import decode
 
         right = []
         for mu, sentence in zip(probs, self.sentences):
@@ -267,7 +267,7 @@ class Corpus:
 
     def inference_seconds(self, inference: Inference, passes: int = PASSES) -> NDArray[np.float64]:
         """CPU seconds (S,) of inference alone, selection included."""
-        from minfer.kernels.parser import infer_arrays
+        from minfer.parsing.kernels.parser import infer_arrays
 
         packed = inference.packed(*self._kind)
         room = [np.empty_like(x.arcs) for x in self.scores]

@@ -38,6 +38,8 @@ def read_npz(path: PathLike, names: tuple[str, ...]) -> list[NDArray]:
             if missing:
                 raise ValueError(f"it has no array {missing[0]}")
             return [_read(file, f"{name}.npy") for name in names]
+    except FileNotFoundError:
+        raise FormatError(f"{shown(path)}: there is no such file") from None
     except _DAMAGE as error:
         raise FormatError(
             f"{shown(path)}: {error}; a .npz file with arrays {' and '.join(names)} is needed"

@@ -26,7 +26,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -42,8 +42,9 @@ from minfer.kernels._cache import LOADING, KernelCache
 from minfer.kernels._ready import FOLDER, Ready
 
 config: Any = _config  # its settings are made at run time, unseen by type checkers
-_HERE = Path(__file__).parent
 
+#: Packages of kernels.
+HOMES = ("minfer.kernels", "minfer.parsing.kernels")
 #: How every kernel is compiled; a part of the name of the cache folder.
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 READY = Ready(FOLDER)
@@ -173,12 +174,17 @@ def ready(kernel: Any) -> bool:
 
 def folders() -> list[Path]:
     """Where the kernels of each module are kept; nothing is imported for that."""
-    modules = (f"{__package__}.{module.name}" for module in iter_modules([str(_HERE)]))
-    return [place[0] for module in modules if (place := _places(module))]
+    return [place[0] for module in _modules() if (place := _places(module))]
 
 
 def kernels() -> list[Any]:
     """Every kernel of the package; all its modules are imported for that."""
-    for module in iter_modules([str(_HERE)]):
-        import_module(f"minfer.kernels.{module.name}")
+    for module in _modules():
+        import_module(module)
     return list(_KERNELS)
+
+
+def _modules() -> Iterator[str]:
+    for home in HOMES:
+        place = _keys.PACKAGE.joinpath(*home.split(".")[1:])
+        yield from (f"{home}.{module.name}" for module in iter_modules([str(place)]))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from minfer.kernels._jit import jit
+
+_ROWS = 512
 
 
 @jit
@@ -14,18 +18,21 @@ def count_families(known, fptr, scope, card, toff, weight, out):
     """
     n = known.shape[1]
     weighted = weight.size > 0
+    cell = np.empty(_ROWS, dtype=np.int64)  # of a block of rows, in the family's table
+    sign = np.empty(_ROWS, dtype=np.int32)  # negative where a state is
     for f in range(fptr.size - 1):
-        first, past = fptr[f], fptr[f + 1]
-        base = toff[f]
-        for r in range(n):
-            code = 0
-            there = True
-            for k in range(first, past):
+        for begin in range(0, n, _ROWS):
+            size = min(_ROWS, n - begin)
+            cell[:size] = toff[f]
+            sign[:size] = 0
+            stride = 1
+            for k in range(fptr[f + 1] - 1, fptr[f] - 1, -1):
                 v = scope[k]
-                state = known[v, r]
-                if state < 0:
-                    there = False
-                    break
-                code = code * card[v] + state
-            if there:
-                out[base + code] += weight[r] if weighted else 1.0
+                for i in range(size):
+                    state = known[v, begin + i]
+                    cell[i] += stride * state
+                    sign[i] |= state
+                stride *= card[v]
+            for i in range(size):
+                if sign[i] >= 0:
+                    out[cell[i]] += weight[begin + i] if weighted else 1.0

@@ -86,6 +86,9 @@ def main() -> None:
     parser.add_argument("--train", type=int, default=10, help="pictures to train with")
     parser.add_argument("--side", type=int, help="cut out the middle, so many pixels wide and high")
     args = parser.parse_args()
+    for name, least in (("train", 1), ("epochs", 1), ("side", 8)):
+        if (value := getattr(args, name)) is not None and value < least:
+            parser.error(f"--{name} is at least {least}, not {value}")
     crf, found = learned_denoising(args.train, args.epochs, side=args.side)
     print(f"{'pixels wrong':<16}{'by hand':>10}{'learned':>10}")
     for k, one in enumerate(found):

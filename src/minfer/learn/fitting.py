@@ -75,7 +75,8 @@ class Fitted:
     converged : bool
         Whether no entry of the objective's gradient, cold and converged, is larger than ``tol``.
     status : str
-        "converged", "max iterations", "max epochs", "early stopping", "stalled" or "diverging".
+        "converged", "max iterations", "max epochs", "early stopping" (the weights are those best on
+        the dev data, not the last ones), "stalled" or "diverging".
     loss, value : float
         Mean loss of a label; with the penalty.
     gradient : float
@@ -155,7 +156,10 @@ class Fitted:
 
     def save(self, path: PathLike) -> None:
         """Write weights, names and how they came about; :meth:`load` reads it. No pickle."""
-        header = {
+        write_arrays(path, "fitted model", self._header(), {"weights": self.weights})
+
+    def _header(self) -> dict[str, Any]:
+        return {
             "names": list(self.names),
             "objective": self.objective.name,
             "settings": repr(self.objective),
@@ -164,12 +168,17 @@ class Fitted:
             "inference_converged": self.inference_converged,
             "trace": [list(row) for row in self.trace],
         }
-        write_arrays(path, "fitted model", header, {"weights": self.weights})
 
     @classmethod
     def load(cls, path: PathLike, objective: str | Objective | None = None) -> Fitted:
         """Read what :meth:`save` wrote. An objective with settings of its own is to be given."""
         header, arrays = read_arrays(path, "fitted model")
+        return cls._read(path, header, arrays, objective)
+
+    @classmethod
+    def _read(
+        cls, path: PathLike, header: Any, arrays: Any, objective: str | Objective | None
+    ) -> Fitted:
         try:
             known = objective_of(objective if objective is not None else header["objective"])
             told_ = str(header["settings"])
@@ -376,6 +385,8 @@ def _fit(
         w = state.weights
         if state.stop.weights is not None and status != "diverging":
             w = state.stop.weights  # the best on dev data
+            if status == "converged" and not np.array_equal(w, state.weights):
+                status = "early stopping"
         seconds = state.trace[-1].seconds if state.trace else data.seconds
         return _finished(data, w, penalty, status, s["tol"], Fitted(
             w, names, objective, status, trace=state.trace, seconds=seconds, model=model,

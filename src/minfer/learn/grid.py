@@ -9,18 +9,21 @@ Weights are tied over all pixels and pictures, which may differ in size.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_choice, real_numbers
-from minfer.errors import ModelError
+from minfer.errors import FormatError, ModelError, SettingsError
 from minfer.graph import FactorGraph, grid_edges
+from minfer.io.text import PathLike, shown
 from minfer.learn.estimator import Estimator
 from minfer.learn.fitting import Fitted, fit
 from minfer.learn.model import Instance, LogLinear, Template
 from minfer.learn.objectives import Objective
+from minfer.learn.save import read_arrays, write_arrays
 from minfer.solvers.base import Marginals
 
 #: Features of a pair of neighbours that have a name.
@@ -28,6 +31,11 @@ EDGES = {
     "bias": ["bias"], "direction": ["across", "down"], "contrast": ["bias", "contrast"],
 }  # fmt: skip
 PAIRS = ("equal", "corner", "all")
+#: Settings that a file holds as they are.
+_SAVED = (
+    "pairs", "bias", "l2", "l1", "method", "max_iters", "epochs", "batch_size", "learning_rate",
+    "seed", "workers",
+)  # fmt: skip
 
 
 class GridCRF(Estimator):
@@ -185,17 +193,68 @@ class GridCRF(Estimator):
             raise ModelError("GridCRF: there is no label to score by")
         return right / n
 
+    def save(self, path: PathLike) -> None:
+        """Write the model without pickle; see :meth:`load`."""
+        self._check_fitted("save")
+        if self.classes_.dtype.kind not in "iufbU":
+            raise SettingsError("GridCRF: a model is saved if its labels are texts or numbers")
+        header = {
+            "params": {name: getattr(self, name) for name in _SAVED},
+            "edges": self.edges if isinstance(self.edges, str) else None,
+            "features": [list(t.features) for t in self.model_.templates],  # type: ignore[arg-type]
+            "classes": self.classes_.tolist(),
+            "dtype": self.classes_.dtype.str,
+            "n_features_in": self.n_features_in_,
+            "spread": self.spread_,
+            "fitted": self.fitted_._header(),
+        }
+        write_arrays(path, "GridCRF", header, {"weights": self.fitted_.weights})
+
+    @classmethod
+    def load(
+        cls,
+        path: PathLike,
+        *,
+        edges: Callable[..., Any] | None = None,
+        objective: str | Objective | None = None,
+    ) -> Self:
+        """A model that :meth:`save` wrote; nothing in a file is executed.
+
+        A function given as ``edges`` is not in the file and is to be given again, and so is an
+        ``objective`` with settings of its own.
+        """
+        header, arrays = read_arrays(path, "GridCRF")
+        try:
+            if (header["edges"] is None) != (edges is not None):
+                said = f"{header['edges']!r}" if edges is not None else "a function"
+                raise SettingsError(f"{shown(path)}: edges was {said} when it was fitted")
+            fitted = Fitted._read(path, header["fitted"], arrays, objective)
+            crf = cls(fitted.objective, edges=edges or header["edges"], **header["params"])
+            crf.classes_ = np.array(header["classes"], dtype=np.dtype(header["dtype"]))
+            crf.n_features_in_, crf.spread_ = int(header["n_features_in"]), float(header["spread"])
+            crf.model_ = crf._templates(*header["features"])
+            if crf.model_.names != list(fitted.names) or len(crf.classes_) < 2:
+                raise ValueError("its weights do not fit its settings")
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, SettingsError):
+                raise
+            raise FormatError(f"{shown(path)}: this is no model of GridCRF.save: {error}") from None
+        crf.fitted_ = replace(fitted, model=crf.model_)
+        crf._say_how(crf.fitted_)
+        return crf
+
     # ------------------------------------------------------------------ the model
 
     def _model(self, picture: NDArray) -> LogLinear:
-        k, d = len(self.classes_), self.n_features_in_
-        pixel = (["bias"] if self.bias else []) + [f"x{j}" for j in range(d)]
+        pixel = ["bias"] * self.bias + [f"x{j}" for j in range(self.n_features_in_)]
         _, z = self._neighbours(picture)
-        names: Any = z.shape[1]
-        if isinstance(self.edges, str):
-            names = EDGES[self.edges]
+        names = EDGES[self.edges] if isinstance(self.edges, str) else z.shape[1]
+        return self._templates(pixel, names)
+
+    def _templates(self, pixel: Sequence[str], pair: Sequence[str] | int) -> LogLinear:
+        k = len(self.classes_)
         return LogLinear(
-            [Template("pixel", (k,), pixel), Template("pair", (k, k), names, self.pairs)]
+            [Template("pixel", (k,), pixel), Template("pair", (k, k), pair, self.pairs)]
         )
 
     def instance(self, picture: NDArray, labels: NDArray | None = None) -> Instance:

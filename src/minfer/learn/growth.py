@@ -30,8 +30,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_whole, edge_array, integers, told
-from minfer.errors import ModelError
+from minfer.checks import brief, check_whole, edge_array, integers, told
+from minfer.errors import ModelError, SettingsError
 from minfer.graph import FactorGraph
 from minfer.learn.fitting import Fitted, fit
 from minfer.learn.model import Instance
@@ -137,6 +137,10 @@ def grow(
     a_round = max(1, n_variables // 2) if a_round is None else a_round
     check_whole("a_round", a_round, 1)
     check_whole("max_rounds", max_rounds, 1)
+    if not callable(choose) or isinstance(choose, type):
+        raise SettingsError(
+            f"grow: {brief(choose)} is not an objective: grow(data, None, MinJoint(0.01))"
+        )
     candidates = _checked(candidates)
     y = x.astype(np.float64)
     edges = np.zeros((0, 2), dtype=np.int32)

@@ -17,6 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from minfer.checks import check_choice, check_whole, edge_array
 from minfer.errors import ModelError, RefusedError
 from minfer.graph import FactorGraph
+from minfer.io import write
+from minfer.io.text import PathLike
 from minfer.learn.estimator import Estimator
 from minfer.learn.fitting import Fitted, fit
 from minfer.learn.model import Instance
@@ -110,6 +112,11 @@ class _Samples(Estimator):
         self._check_fitted("sample")
         return np.asarray(sample(self.graph_, n_samples, seed=seed))
 
+    def save(self, path: PathLike) -> None:
+        """Write the fitted model: .uai, .fg or .minfer, by the file's name; `minfer.read` reads."""
+        self._check_fitted("save")
+        write(self.graph_, path)
+
     def marginals(self, solver: Any = None) -> Any:
         """Marginals of the fitted model."""
         self._check_fitted("marginals")
@@ -196,6 +203,11 @@ class IsingModel(_Samples):
 
     def _learn_states(self, states: NDArray[np.int32]) -> None:
         self.n_states_ = 2
+        if (states == -1).any() and (states == 1).any() and not (states == 0).any():
+            raise ModelError(
+                "IsingModel: X has -1 and 1 and no 0: states are 0 and 1 (-1 is not known); for "
+                "spins give (X + 1) // 2"
+            )
 
     def _graph(self, n: int, pairs: NDArray[np.int32]) -> FactorGraph:
         return FactorGraph.pairwise(np.zeros(n), pairs, 0.0, feature="equal")

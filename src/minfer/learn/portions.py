@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from minfer.checks import load
-from minfer.errors import FormatError, MinferError, ModelError
+from minfer.checks import check_type, load
+from minfer.errors import FormatError, MinferError, ModelError, SettingsError
 from minfer.io.native import format_native, parse_native
 from minfer.io.text import PathLike, atomic_write
 from minfer.learn.model import Instance
@@ -31,9 +31,13 @@ def write_instances(instances: Sequence[Instance], path: PathLike) -> None:
     """Write instances to a Parquet file, or to an Arrow file (``.arrow``), whole or not at all."""
     from scipy import sparse
 
+    name = os.fspath(path)
+    if not name.endswith((*_ARROW, ".parquet")):
+        raise SettingsError(f"{name}: instances are written to .parquet or .arrow files")
     pa = load("pyarrow")
     columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
     for one in instances:
+        check_type(one, Instance, "write_instances: instances are a list of Instance")
         x = sparse.csr_array(one.features)
         columns["graph"].append(format_native(one.graph))
         columns["indptr"].append(x.indptr.astype(np.int64))
@@ -149,5 +153,7 @@ def _table(path: PathLike) -> Any:
             with pa.memory_map(name) as file:
                 return pa.ipc.open_file(file).read_all()
         return load("pyarrow.parquet").read_table(name)
+    except FileNotFoundError:
+        raise FormatError(f"{name}: there is no such file") from None
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{name}: {error}") from None

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import brief, check_choice, check_number, check_whole
-from minfer.directed import order_or_cycle, with_flat_conditionals
+from minfer.directed import network_of, order_or_cycle, with_flat_conditionals
 from minfer.errors import (
     ContradictionError,
     EvidenceError,
@@ -312,7 +312,9 @@ class BayesianNetwork(Estimator):
 
     def _keep(self, families: _Families, found: _Found) -> None:
         graph, ends = families.graph, families.ends.tolist()
-        self.model_ = with_flat_conditionals(graph, families.arity, families.joined, found.theta)
+        model = network_of(graph, families.scopes, found.theta)
+        assert isinstance(model, FactorGraph)  # rows sum to one
+        self.model_ = model
         names = [graph.name(v) for v in range(graph.n_variables)]
 
         def shaped(x: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:

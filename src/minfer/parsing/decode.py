@@ -19,7 +19,7 @@ def eisner(scores: ArrayLike, *, single_root: bool = True) -> NDArray[np.int64]:
     ``scores`` (n+1, n+1) [head, modifier], minus infinity where there is no arc. The same scores
     give the same tree, ties or not.
     """
-    from minfer.kernels.decode import eisner as kernel
+    from minfer.parsing.kernels.decode import eisner as kernel
 
     check_flag("single_root", single_root)
     clean = checked_scores(scores)
@@ -37,7 +37,7 @@ def chu_liu_edmonds(scores: ArrayLike, *, single_root: bool = True) -> NDArray[n
 
     ``scores`` as for :func:`eisner`.
     """
-    from minfer.kernels.decode import chu_liu_edmonds as kernel
+    from minfer.parsing.kernels.decode import chu_liu_edmonds as kernel
 
     check_flag("single_root", single_root)
     clean = checked_scores(scores)

@@ -26,8 +26,8 @@ def exact_grandparent(
     (n+1, n+1, n+1) [g, h, m] for the arcs g -> h and h -> m. Entries that belong to no projective
     tree (g between h and m, h = 0) are not read.
     """
-    from minfer.kernels.grandparents import grandparent_marginals
     from minfer.kernels.trees import TINY
+    from minfer.parsing.kernels.grandparents import grandparent_marginals
 
     check_flag("single_root", single_root)
     arcs = checked_scores(arc_scores)

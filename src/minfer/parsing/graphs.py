@@ -80,7 +80,7 @@ def list_pairs(
     """All candidate arcs and all pairs that a tree may contain, in the order of the graph."""
     check_flag("projective", projective)
     check_flag("single_root", single_root)
-    from minfer.kernels.parser import candidates
+    from minfer.parsing.kernels.parser import candidates
 
     settings = projective, single_root, gp, sib, False, 0.0, 0.0
     (heads, modifiers, _), (arcs, nodes, n_gp) = candidates(
@@ -143,7 +143,7 @@ def to_graph(
 
 def pair_weights(scores: ArcScores, pairs: Pairs) -> NDArray[np.float64]:
     """theta (P,) of the pairs."""
-    from minfer.kernels.parser import array_weights
+    from minfer.parsing.kernels.parser import array_weights
 
     theta = np.empty(len(pairs.nodes))
     array_weights(scores.gp, scores.sib, pairs.nodes, pairs.n_gp, theta)

@@ -18,6 +18,7 @@ and neither a message, as a probability, nor a belief moved by more than ``tol``
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Literal, NamedTuple
@@ -247,7 +248,7 @@ def marginals(
     >>> answer.probs[0].tolist(), round(float(np.exp(answer.log_z)))
     ([0.0, 0.5, 0.5], 2)
     """
-    from minfer.kernels.parser import decode, infer_arrays
+    from minfer.parsing.kernels.parser import decode, infer_arrays
 
     check_flag("projective", projective)
     check_flag("single_root", single_root)
@@ -283,7 +284,8 @@ def still_to_move(residual: float, ratio: float) -> float | None:
     """
     if residual == 0.0:
         return 0.0
-    return float(residual * ratio / (1.0 - ratio)) if ratio < 1.0 else None
+    further = float(residual * ratio / (1.0 - ratio)) if ratio < 1.0 else math.inf
+    return further if further <= 1.0 else None
 
 
 def _messages(state: tuple[Any, ...]) -> Messages:

@@ -259,7 +259,7 @@ def predict_tags(
     which: NDArray[np.int64] | None = None, out: NDArray[np.int32] | None = None,
 ) -> NDArray[np.int32]:  # fmt: skip
     """Classes (tokens,) of all sentences, or of those numbered in ``which``."""
-    from minfer.kernels.classify import tag
+    from minfer.parsing.kernels.classify import tag
 
     out = np.zeros(len(data.words), dtype=np.int32) if out is None else out
     order = np.arange(len(data), dtype=np.int64) if which is None else which
@@ -297,7 +297,7 @@ def _learn_tags(
     weights: NDArray[np.float32], encoder: Encoder, data: Encoded, gold: NDArray[np.int32],
     which: NDArray[np.int64], recipe: Recipe, seed: list[int], tell: Callable[..., None],
 ) -> None:  # fmt: skip
-    from minfer.kernels.classify import tag
+    from minfer.parsing.kernels.classify import tag
 
     squares = np.full_like(weights, _START)
     out = np.zeros(len(data.words), dtype=np.int32)
@@ -335,7 +335,7 @@ def predict_labels(
     heads: NDArray[np.int32],
 ) -> NDArray[np.int32]:  # fmt: skip
     """Relations (tokens,) by number; that of words whose head is the root is ``root``, as in UD."""
-    from minfer.kernels.classify import label
+    from minfer.parsing.kernels.classify import label
 
     root = relations.index(ROOT) if ROOT in relations else -1
     out = np.zeros(len(data.words), dtype=np.int32)
@@ -351,7 +351,7 @@ def _learn_labels(
     weights: NDArray[np.float32], encoder: Encoder, data: Encoded, heads: NDArray[np.int32],
     gold: NDArray[np.int32], recipe: Recipe, rng: int, tell: Callable[..., None],
 ) -> None:  # fmt: skip
-    from minfer.kernels.classify import label
+    from minfer.parsing.kernels.classify import label
 
     squares = np.full_like(weights, _START)
     out = np.zeros(len(data.words), dtype=np.int32)
@@ -390,7 +390,7 @@ def _learn_trees(
     rng: int, dev_uas: Callable[[Model], float] | None, tell: Callable[..., None],
     kept: _Checkpoint,
 ) -> Model:  # fmt: skip
-    from minfer.kernels.parser import learn
+    from minfer.parsing.kernels.parser import learn
 
     s = model.settings
     epochs = _n_epochs(s, recipe)

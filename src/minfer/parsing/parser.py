@@ -261,7 +261,7 @@ class Parser:
         For timing: ``phase`` as for the kernel, 6 with relations, and a batch's ``data`` instead of
         its sentences.
         """
-        from minfer.kernels.parser import parse
+        from minfer.parsing.kernels.parser import parse
 
         tags = self.model.settings.tags if tags is None else tags
         check_choice("tags", tags, TAGS)
@@ -348,7 +348,7 @@ class Parser:
 
     def scores(self, sentence: Input, tags: str | None = None) -> ArcScores:
         """All scores of a sentence: what :func:`minfer.parsing.marginals` takes."""
-        from minfer.kernels import features as k
+        from minfer.parsing.kernels import features as k
 
         sentence, s = _sentence(sentence), self.model.settings
         self.check(sentence, tags, inference=Inference.full())

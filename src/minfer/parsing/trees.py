@@ -137,7 +137,7 @@ class Tree:
 
     def _best(self, q: NDArray[np.float64]) -> float:
         """The largest sum of the messages (A, 2) of arcs over all trees."""
-        from minfer.kernels import decode
+        from minfer.parsing.kernels import decode
 
         n = self.n_words + 1
         heads, work = np.empty(n, np.int64), np.empty(2 * n * n)

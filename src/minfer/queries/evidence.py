@@ -58,8 +58,8 @@ def numbered(
             soft[v] = _likelihoods(graph, v, state, isinstance(variable, str))
         else:
             raise EvidenceError(
-                f"evidence: {graph.name(v)} has a state, or likelihoods of its states, not "
-                f"{told(state)}"
+                f"evidence: {graph.name(v)} must have a state's name or number, or likelihoods of "
+                f"all its states, not {told(state)}"
             )
     return hard, soft
 

@@ -102,7 +102,7 @@ class Marginals:
         An estimate of how much further iteration would still move a probability, from how fast the
         residuals shrink. Not an error: the fixed point itself may be off. 0 on trees; None where
         it cannot be told: damping, the residual schedule, fewer than four sweeps, residuals that
-        do not shrink, other solvers.
+        hardly shrink, other solvers.
     note : str
         Why this solver, or what it could not do; empty if there is nothing to say.
     """

@@ -54,7 +54,8 @@ def still_to_move(residuals: Sequence[float], stride: int) -> float | None:
 
     With R and R' the last residual and the one before, r = R / R', it is R r / (1 - r): a geometric
     series, an estimate. ``stride`` sweeps together (one in each direction) count as one, by the
-    larger of their residuals. None where there are not two, or where they do not shrink.
+    larger of their residuals. None where there are not two, or where they hardly shrink: no
+    probability moves by more than one.
     """
     if len(residuals) < 2 * stride:
         return None
@@ -65,7 +66,8 @@ def still_to_move(residuals: Sequence[float], stride: int) -> float | None:
     if last >= before:
         return None
     r = last / before
-    return last * r / (1.0 - r)
+    further = last * r / (1.0 - r)
+    return further if further <= 1.0 else None
 
 
 def _chunk(sweep_cost: float, time_left: float | None, most: int) -> int:

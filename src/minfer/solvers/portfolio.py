@@ -3,7 +3,8 @@
 Where an exact answer does not fit, belief propagation comes first, then, with what is left,
 
 * join graphs of growing clusters (:class:`~minfer.JoinGraph`): they hold short loops and zeros;
-  they go on in the second half of the time if tempering's copies made no round trip by then,
+  they go on in the second half of the time if tempering's copies made no round trip by then and
+  there is hope for them: the model has zeros, or the last of them converged,
 * clamping (:class:`~minfer.Clamped`), where runs from other starts disagree: a few modes,
 * parallel tempering (:class:`~minfer.Tempering`) for the rest of the time: soft strong couplings,
 * certified intervals (:func:`minfer.intervals`), into which the answer is clipped.
@@ -12,8 +13,10 @@ Tempering is the referee, because it alone knows its error: the standard error s
 ensembles. While it has seen enough round trips it is right within about s, so a message passing
 answer that lies further off is wrong, and one within s of it is taken, since it carries no noise.
 Without these s is not to be believed (it is multiplied by ``NO_TRIPS``), and the answer is that of
-the largest join graph that converged, or of belief propagation. Whatever is taken is an estimate;
-its error estimate is the samples' own, or how far it lies from the next best method.
+the largest join graph that converged, or of belief propagation. Where nothing converged at all and
+the model has no zeros, samples are taken even so: every other ensemble begins at the best of these
+answers, and a copy can leave any mode of a soft model. Whatever is taken is an estimate; its error
+estimate is the samples' own, or how far it lies from the next best method.
 """
 
 from __future__ import annotations
@@ -104,11 +107,15 @@ def best_of(
         return exact, f"{found[-1].name} is exact: {exact.note}"
     until = min(intervals_at, clock() + FOR_CLAMPING * seconds)
     found += _clamped(graph, until)
-    samples, why_not, more = _sampled(graph, model, intervals_at, joins, _largest(found).answer)
+    soft = not any(g.forbids().any() for g in model.groups)
+    hope = not soft or _largest(found).answer.converged
+    samples, why_not, more = _sampled(
+        graph, model, intervals_at, joins if hope else None, _largest(found).answer
+    )
     if more and more[-1].answer.status is Status.EXACT:
         return more[-1].answer, f"{more[-1].name} is exact: {more[-1].answer.note}"
     found += more
-    chosen, why = _choose(found, samples)
+    chosen, why = _choose(found, samples, soft)
     said.append(f"ran {', '.join([c.name for c in found] + ['Tempering'] * (samples is not None))}")
     if why_not:
         said.append(why_not)
@@ -191,15 +198,16 @@ def _clamped(graph: FactorGraph, until: float) -> list[Candidate]:
 
 
 def _sampled(
-    graph: FactorGraph, model: Conditioned, until: float, joins: _Joins, start: Marginals
+    graph: FactorGraph, model: Conditioned, until: float, joins: _Joins | None, start: Marginals
 ) -> tuple[Samples | None, str, list[Candidate]]:
     """Samples, or why there are none; and what join graphs made of the time meanwhile.
 
-    These go on at half time, if there is something left for them to do and no round trip was seen:
-    then nothing will be known of the samples' error. Every other ensemble begins at ``start``.
+    These, if given, go on at half time if there is something left for them to do and no round trip
+    was seen: then nothing will be known of the samples' error. Every other ensemble begins at
+    ``start``.
     """
     if why := refusal(model):
-        return None, f"Tempering {why}", joins.until(until)
+        return None, f"Tempering {why}", joins.until(until) if joins is not None else []
     left = until - clock()
     if left < 0.05:
         return None, "no time was left for Tempering", []
@@ -215,7 +223,7 @@ def _sampled(
     run.deadline = (clock() + until) / 2
     run.sample(GOOD_ENOUGH)
     if not run.settled:
-        if joins.sizes and not run.trips.any():
+        if joins is not None and joins.sizes and not run.trips.any():
             larger = joins.until(until)
         if clock() < until:
             run.deadline = until
@@ -233,8 +241,10 @@ def _sampled(
     return Samples(answer, error * (1.0 if trusted else NO_TRIPS), trusted), "", larger
 
 
-def _choose(found: list[Candidate], samples: Samples | None) -> tuple[Marginals, str]:
-    """The answer, with an error estimate, and why it is taken."""
+def _choose(
+    found: list[Candidate], samples: Samples | None, soft: bool = False
+) -> tuple[Marginals, str]:
+    """The answer, with an error estimate, and why it is taken; ``soft``: a model without zeros."""
     joins = [c for c in found if c.name.startswith("JoinGraph")]
     if samples is not None and samples.trusted:
         off = [_apart(c.answer, samples.answer) for c in found]
@@ -257,8 +267,12 @@ def _choose(found: list[Candidate], samples: Samples | None) -> tuple[Marginals,
     best = _largest(found)
     others = [c.answer for c in found if c is not best and not (_plain(c) and _plain(best))]
     if samples is not None:
+        if soft and not any(c.answer.converged for c in found):
+            return _doubted(samples.answer), (
+                "Tempering's answer, though its copies made few round trips: nothing else converged"
+            )
         if samples.error < 0.5 * _apart(best.answer, samples.answer) and samples.error < 0.05:
-            return samples.answer, (
+            return _doubted(samples.answer), (
                 "Tempering's answer, though its copies made few round trips: the others lie far off"
             )
         why = f"{best.name}'s answer: Tempering's copies made too few round trips to judge it"
@@ -283,6 +297,12 @@ def _plain(c: Candidate) -> bool:
 
 def _apart(one: Marginals, other: Marginals) -> float:
     return float(np.abs(one.probs - other.probs).mean()) if len(one.probs) else 0.0
+
+
+def _doubted(answer: Marginals) -> Marginals:
+    """Samples without enough round trips, and so with a larger error estimate than their own."""
+    own = answer.error_estimate
+    return answer if own is None else replace(answer, error_estimate=min(NO_TRIPS * own, 1.0))
 
 
 def _with_error(answer: Marginals, others: list[Marginals]) -> Marginals:

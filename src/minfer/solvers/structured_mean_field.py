@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import brief, check_settings, unique_rows
+from minfer.checks import brief, check_settings, check_whole, unique_rows
 from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
@@ -39,9 +39,6 @@ from minfer.solvers.clique_passes import pass_messages
 
 if TYPE_CHECKING:
     from minfer.solvers.prepared import Prepared
-
-#: Cells of a block's cliques beyond which it is refused.
-MOST_CELLS = float(1 << 26)
 
 
 @dataclass(frozen=True)
@@ -59,6 +56,8 @@ class StructuredMeanField:
         Stop once a sweep moves no probability by more than this.
     time_limit : float or None
         Seconds after which the best answer so far is returned with status ``time limit``.
+    max_cells : int
+        A block whose cliques have more cells than this together is refused.
 
     Notes
     -----
@@ -79,9 +78,11 @@ class StructuredMeanField:
     max_iters: int = 1000
     tol: float = 1e-6
     time_limit: float | None = None
+    max_cells: int = 2**26
 
     def __post_init__(self) -> None:
         check_settings(self.max_iters, self.tol, 0.0, self.time_limit)
+        check_whole("max_cells", self.max_cells)
         if self.blocks is not None:
             try:
                 given = tuple(tuple(block) for block in self.blocks)
@@ -228,11 +229,12 @@ class _Climb:
         small = Conditioned(
             graph, 0.0, self.model.field[states], np.full(len(mine), -1, np.int32), tuple(groups)
         )
-        tree = clique_tree(small, MOST_CELLS)
-        if not tree.complete or tree.cells > MOST_CELLS:
+        most = self.settings.max_cells
+        tree = clique_tree(small, float(most))
+        if not tree.complete or tree.cells > most:
             raise RefusedError(
                 f"StructuredMeanField: a block of {len(mine)} variables needs cliques of more than "
-                f"{MOST_CELLS:,.0f} cells; give smaller blocks, or use BeliefPropagation"
+                f"{most:,} cells; give smaller blocks, raise max_cells, or use BeliefPropagation"
             )
         return _Block(mine, states, parts, small, tree)
 

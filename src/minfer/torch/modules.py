@@ -123,6 +123,8 @@ class CRFLoss(nn.Module):
             return free - log_partition(self.run, unary, weights, evidence=known[0])
         if len(known) == 1:
             known = np.repeat(known, len(free), axis=0)
+        if len(known) != len(free):
+            raise ModelError(f"CRFLoss: {len(known)} rows of labels, {len(free)} of numbers")
         bound = log_partition(self.run, unary, weights, evidence=known, workers=self.workers)
         loss = free - bound
         return {"mean": loss.mean, "sum": loss.sum, "none": lambda: loss}[self.reduction]()

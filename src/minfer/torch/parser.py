@@ -30,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from minfer.errors import ModelError
+from minfer.errors import MinferError, ModelError
 from minfer.parsing import Inference, Parser, Recipe, Sentence, evaluate, marginals, read_conllu
 from minfer.parsing.calibration import Calibration, calibration, tempered
 from minfer.parsing.graphs import list_pairs
@@ -460,7 +460,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args(arguments)
     torch.set_num_threads(args.threads)
-    train, dev, test = read(args.treebank)
+    try:
+        train, dev, test = read(args.treebank)
+    except (MinferError, OSError) as error:
+        parser.error(str(error))
     train = train[:: args.every]
     found = []
     for parsers in (

@@ -1,6 +1,6 @@
 """Belief propagation of one sentence in logarithms, for scores that plain numbers cannot hold.
 
-The twin of ``minfer.kernels.parser.second_order``, which see: the same messages in the same order,
+The twin of ``second_order`` in ``parser``, which see: the same messages in the same order,
 at many times the cost. Nothing is cut off, however strong pairs are, however far an arc lies below
 its rivals, and whether or not every tree needs it. What both share about when to stop is here too.
 """

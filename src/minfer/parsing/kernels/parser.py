@@ -1,6 +1,6 @@
 """The parser's arithmetic: lazy pairs, belief propagation with a tree, whole sentences, learning.
 
-Nodes are 0 .. n, 0 is the root; N = n + 1. ``minfer.kernels.features`` scores arcs and pairs.
+Nodes are 0 .. n, 0 is the root; N = n + 1. Arcs and pairs are scored by ``features``.
 
 Belief propagation (Smith & Eisner 2008) alternates the tree factor and all pair factors
 exp(theta y_a y_b). Messages are odds: an arc enters the tree with r_a = e^{s_a} prod_f m_{f -> a};
@@ -15,11 +15,11 @@ the tree. Arc scores count as the tree's, whose message to an arc is O_a / prod_
 number added to all scores of a word, which changes no tree, changes no message. The run is
 converged once an undamped iteration moved neither a message, as a probability m / (1 + m), nor a
 belief by more than the tolerance. Numbers beyond the bounds below are left to logarithms
-(``minfer.kernels.parser_logs``), with the same messages.
+(``parser_logs``), with the same messages.
 
 The first tree pass is the seed of the reduction: its marginals decide which pairs are looked at
 and, with the pairs' gains, what an objective keeps. The other seed, the unary factors alone, needs
-no tree (``minfer.kernels.seeds``).
+no tree (``seeds``).
 Scratch arrays are passed in and may hold anything.
 """
 
@@ -28,21 +28,9 @@ from __future__ import annotations
 import numpy as np
 
 from minfer.kernels._jit import jit
-from minfer.kernels.decode import chu_liu_edmonds, eisner
-from minfer.kernels.features import (
-    DROP,
-    SCORE,
-    UPDATE,
-    first_scores,
-    second_scores,
-    sentence_keys,
-    table_bits,
-)
 from minfer.kernels.gains import pair_gains
 from minfer.kernels.nonprojective import ONE_ROOT, inverse_marginals, nonprojective
-from minfer.kernels.parser_logs import judged, pair_beliefs_logs, second_order_logs
 from minfer.kernels.projective import plan_arcs, projective, projective_sparse
-from minfer.kernels.seeds import seed, tree_seed
 from minfer.kernels.select import ALL, choose
 from minfer.kernels.trees import (
     SPREAD,
@@ -52,6 +40,18 @@ from minfer.kernels.trees import (
     logs_all_through,
     scale_root,
 )
+from minfer.parsing.kernels.decode import chu_liu_edmonds, eisner
+from minfer.parsing.kernels.features import (
+    DROP,
+    SCORE,
+    UPDATE,
+    first_scores,
+    second_scores,
+    sentence_keys,
+    table_bits,
+)
+from minfer.parsing.kernels.parser_logs import judged, pair_beliefs_logs, second_order_logs
+from minfer.parsing.kernels.seeds import seed, tree_seed
 
 MOST = 1e100  # odds are cut to 1e-100 .. 1e100, which is harmless while
 MOST_PRODUCT = 1e80  # - the messages to an arc have a product within 1e-80 .. 1e80,

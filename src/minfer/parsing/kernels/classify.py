@@ -3,7 +3,7 @@
     p(c | x) ∝ exp(sum of weights[line, c] over the lines of x)
 
 A table f4 (lines, C) has one row of class weights per line; lines are found as in
-``minfer.kernels.features``. Learning is AdaGrad on the log-likelihood, one word at a time.
+``minfer.parsing.kernels.features``. Learning is AdaGrad on the log-likelihood, one word at a time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from minfer.kernels._jit import jit
-from minfer.kernels.features import ODD, distance_bin, dropped, load_atoms, role_keys
+from minfer.parsing.kernels.features import ODD, distance_bin, dropped, load_atoms, role_keys
 
 
 @jit(fastmath={"reassoc", "contract"})
