@@ -303,7 +303,7 @@ class MessageState:
 
         known, w = self.mesh.known, self.mesh.wiring
         assert known is not None
-        return np.flatnonzero((known >= 0) & (w.cls != GENERAL))
+        return np.flatnonzero((known >= 0) & (w.cls < GENERAL))
 
     def factor(self, factor: int) -> NDArray[np.float64] | None:
         """The factor's belief: its table times the cavities, normalised."""
