@@ -20,7 +20,7 @@ import numpy as np
 from minfer.kernels._jit import jit
 
 OPS = ("<", "<=", "<>", ">", ">=")
-LITERAL, PRESENT, ABSENT = 0, 1, 2
+LITERAL, ABSENT = 0, 1
 _HIGH, _LOW = 1e200, 1e-200
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -106,7 +106,7 @@ class Lookups(NamedTuple):
     table: np.ndarray  # i4 ids, or -1
     hash_start: np.ndarray  # i8 (K + 1,)
     hashed: np.ndarray  # i8 the keys of a table with open addressing; of others none
-    kind: np.ndarray  # i8 (K,) LITERAL, PRESENT or ABSENT
+    kind: np.ndarray  # i8 (K,) LITERAL or ABSENT
     positive: np.ndarray  # b1 (K,) of literals
     place: np.ndarray  # i8 (K,) of literals among those of the clause
 

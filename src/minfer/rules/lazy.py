@@ -61,6 +61,7 @@ LEAST = 1e-9  # thresholds are not lowered further
 MAX_CHECKED = 20_000_000  # groundings up to which all are summed before answers count as agreed
 PULL = 6.0  # log-odds by which atoms are pulled for another start
 MAX_SUMS = 10  # times that a band is summed until it moves nothing
+LEAST_STEP = 0.125  # of a sum that is made again
 MAX_SUMMED = 5_000_000  # merged groundings whose messages are summed outside the database
 AUTO_FROM = 2_000_000  # groundings from which lazy grounding may pay
 AUTO_RATIO = 20.0  # ... if there are so many for each row of the tables
@@ -1079,18 +1080,28 @@ class _Sums:
     def until_still(
         self, band: float, times: int, tolerance: float | None, free: NDArray[np.bool_]
     ) -> NDArray[np.float64]:
-        """Sum until that moves the answer by no more than half the tolerance."""
+        """Sum until that moves the answer by no more than half the tolerance.
+
+        Sums may overshoot: of many weak messages against an atom each is made as if the others were
+        not there. Where the answer moves by more than half of what it moved before, steps are
+        halved from then on.
+        """
+        step, total, before = 1.0, np.zeros(len(self.own)), math.inf
         for _ in range(times):
+            new = self.selector.sums(self.own, self.kept, self.masks, band, self.p)
+            total += step * (new - total)
             delta = np.zeros((len(self.own), 2))
-            delta[:, 1] = self.selector.sums(self.own, self.kept, self.masks, band, self.p)
-            delta[~np.isfinite(self.model.log_odds)] = 0.0
+            delta[:, 1] = np.where(np.isfinite(self.model.log_odds), total, 0.0)
             self.graph = self.model.graph.tilt(delta.ravel())
             self.marginals = self.solver(self.graph, start=self.marginals)
             then = _true(self.marginals)
-            self.moved = _apart(then, self.own if self.p is None else self.p, free)[0]
+            self.moved = _apart(then, self.own if self.p is None else self.p, free)[0] / step
             self.p = then
             if tolerance is not None and self.moved <= tolerance / 2:
                 break
+            if self.moved > before / 2:
+                step = max(step / 2, LEAST_STEP)
+            before = self.moved
         return self.own if self.p is None else self.p
 
 

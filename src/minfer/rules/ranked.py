@@ -7,7 +7,7 @@ order of falling q, so that for each atom of the first the loop ends where q_a q
 met is what passes, but for the literals that are looked up afterwards
 (:mod:`minfer.kernels.ranked`).
 
-That needs two literals that bind all variables of the others, and conditions that are comparisons
+That needs open literals alone, two of which bind all variables, and conditions that are comparisons
 of columns; :func:`ranked` reads them from a :class:`~minfer.rules.joins.Join` and returns None
 where it cannot: then the database joins.
 """
@@ -182,6 +182,8 @@ def ranked(join: Join, tables: Tables) -> Ranked | None:
     read = _Reader(join, tables, own, equal)
     pairs = sorted(permutations(join.literals, 2), key=lambda ab: ab[0].positive + ab[1].positive)
     for a, b in pairs:
+        if len(inner) > 2 and not read.shared(a.alias, b.alias):
+            continue  # all pairs, where another literal would leave a few of them
         lookups = read.lookups((a.alias, b.alias))
         if lookups is not None:
             sides = [tables.get(inner[x.alias], own[x.alias], True) for x in (a, b)]
@@ -198,6 +200,14 @@ class _Reader:
     tables: Tables
     own: Mapping[str, list[str]]
     equal: _Equal
+
+    def shared(self, a: str, b: str) -> bool:
+        """Whether two sources agree in a column."""
+        one, two = (
+            {self.equal.of(f"{s.alias}.{c}") for _, c in s.variables}
+            for x in (a, b) for s in self.join.sources if s.alias == x
+        )  # fmt: skip
+        return not one.isdisjoint(two)
 
     def lookups(self, pair: tuple[str, str]) -> list[_Lookup] | None:
         """All other sources, looked up by columns of a pair; None where these are not enough."""
@@ -217,8 +227,9 @@ class _Reader:
                 if to is None:
                     return None
                 key.append((column, to))
-            own, literal = self.own[s.alias], literals.get(s.alias)
-            kind = kernels.PRESENT if literal is None else kernels.LITERAL
+            own, literal, kind = self.own[s.alias], literals.get(s.alias), kernels.LITERAL
+            if literal is None and not s.left:  # few rows: what the database begins with
+                return None
             if s.left:  # no row, or one that its conditions let through
                 fine, kind = self._absent(s), kernels.ABSENT
                 if not fine:
@@ -353,7 +364,7 @@ class Ranked:
     def _never(self, k: int) -> bool:
         """Whether what must not be there is there wherever two different columns may lead."""
         look = self.lookups[k]
-        if look.kind == kernels.PRESENT or look.kind == kernels.LITERAL:
+        if look.kind == kernels.LITERAL:
             return not len(look.rows)
         parts = self._parts[k]
         if len(self._hashed[k]) or any(len(p) != 1 for p in parts):
