@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -67,6 +68,7 @@ def units() -> list[Unit]:
         Unit("trees", "trees", _use_trees),
         Unit("solvers", "bp abreast", _use_abreast),
         Unit("solvers", "estimators", _use_estimators),
+        Unit("solvers", "rules", _use_rules),
     ]
 
 
@@ -85,6 +87,23 @@ def _use_estimators() -> None:
     crf.predict(sentences)
     crf.log_likelihood(sentences, tags)
     BayesianNetwork([("a", "b")]).fit({"a": [0, 1, None], "b": [0, 1, 1]})
+
+
+def _use_rules() -> None:
+    """Transitivity over a few records, grounded lazily; nothing without the extra ``rules``."""
+    if find_spec("duckdb") is None:
+        return
+    import numpy as np
+
+    from minfer.rules import Rules
+
+    first, second = np.triu_indices(6, 1)
+    pairs = {"a": first, "b": second, "p": np.where(first // 3 == second // 3, 0.8, 0.3)}
+    program = Rules().open(
+        "same", pairs, columns=("a", "b"), types=("r", "r"), symmetric=True, probability="p"
+    )
+    program.rule("1.0: same(x, y) ^ same(y, z) ^ x < z => same(x, z)")
+    program.infer(grounding="lazy", threshold=1e-2, rounds=1, sums=1)
 
 
 def _use_search() -> None:
