@@ -378,3 +378,9 @@ def test_observed_variables_are_not_swept(solver, kind):
     assert whole.log_z == pytest.approx(
         float(graph.log_score(np.array([[v % 2 for v in range(64)]]))[0])
     )
+
+
+@pytest.mark.parametrize("solver", [BeliefPropagation(), TreeReweighted()])
+def test_a_model_of_nothing_is_solved_exactly(solver):
+    m = solver(FactorGraph.empty([]))
+    assert (m.log_z, m.log_z_kind, m.iterations) == (0.0, LogZ.EXACT, 0)
