@@ -359,7 +359,7 @@ def test_growth_checks_its_candidates():
     with pytest.raises(ModelError, match="function"):
         grow(x, iter([[[0, 1]]]), MinJoint(0.01))
     for wrong in ("MinJoint", MinJoint):
-        with pytest.raises(SettingsError, match="gains are worth it"):
+        with pytest.raises(SettingsError, match="is not an objective"):
             grow(x, None, wrong)
     twice = grow(x, [[0, 1], [1, 0], [0, 1]], MinJoint(0.01))
     assert np.sort(twice.edges).tolist() == [[0, 1]]
