@@ -28,7 +28,7 @@ READY = ROOT / "src" / "minfer" / "kernels" / "ready"
 #: Run in a process of its own, with numba told what to compile for.
 COMPILE = """
 import json, sys
-from minfer.cli.warmup import units
+from minfer.exercise import units
 from minfer.kernels import _jit, _ready
 from minfer.kernels._cache import LOADED, UNSAVED
 

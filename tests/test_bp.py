@@ -329,3 +329,58 @@ def test_a_tilted_graph_runs_on_the_wiring_it_has(solver):
     known = solver(graph.with_evidence({3: 1}), first)
     assert known.state.mesh.slot is not first.state.mesh.slot
     np.testing.assert_allclose(known.probs, solver(graph.with_evidence({3: 1})).probs, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["pairs", "potts", "linear", "tables"])
+@pytest.mark.parametrize(
+    "solver",
+    [
+        *(BeliefPropagation(tol=1e-10, schedule=s) for s in SCHEDULES),
+        BeliefPropagation(tol=1e-10, damping=0.3),
+        TreeReweighted(tol=1e-10),
+    ],
+    ids=[*SCHEDULES, "damped", "reweighted"],
+)
+def test_observed_variables_are_not_swept(solver, kind):
+    """Sliced out, and of no kind that makes a run of pairs mixed; the answers are those of a
+    prepared run, in which they stay and say what they know."""
+    from minfer.graph import grid_edges
+    from minfer.kernels.wiring import ASLEEP, GENERAL
+
+    rng = np.random.default_rng(4)
+    k, edges = (2 if kind == "pairs" else 5), grid_edges(8, 8)
+    graph = FactorGraph.empty([k] * 64).add_tables(np.arange(64)[:, None], rng.normal(size=(64, k)))
+    graph = {
+        "pairs": lambda: graph.add_tables(edges, 0.5 * rng.normal(size=(len(edges), 2, 2))),
+        "potts": lambda: graph.add_potts(edges, 0.5),
+        "linear": lambda: graph.add_truncated_linear(edges, 0.4, 2),
+        "tables": lambda: graph.add_tables(edges, 0.3 * rng.normal(size=(1, k, k))),
+    }[kind]()
+    known = {0: 1, 9: 0, 27: 1, 28: k - 1, 63: 0}
+    mesh = wire(condition(graph.with_evidence(known)))
+    assert (mesh.wiring.cls[list(known)] == ASLEEP).all()
+    assert (mesh.wiring.cls == GENERAL).any() == (k > 2)
+    assert mesh.kinds()[0] is (True if k == 2 else None)
+    m = solver(graph.with_evidence(known))
+    assert m.converged
+    assert all(m[v][s] == 1.0 and m[v].sum() == 1.0 for v, s in known.items())
+    if isinstance(solver, TreeReweighted):  # evidence changes the trees, and so the answer
+        assert m.log_z >= Exact()(graph.with_evidence(known)).log_z
+    else:
+        other = solver.prepare(graph)(evidence=known)
+        np.testing.assert_allclose(m.probs, other.probs, atol=1e-8)
+        assert m.log_z == pytest.approx(other.log_z, abs=1e-7)
+        again = solver.prepare(graph.with_evidence(known))(evidence={9: 0, 30: 1})
+        want = solver(graph.with_evidence({**known, 30: 1}))
+        np.testing.assert_allclose(again.probs, want.probs, atol=1e-8)
+    everything = {v: v % 2 for v in range(64)}
+    whole = solver(graph.with_evidence(everything))
+    assert whole.log_z == pytest.approx(
+        float(graph.log_score(np.array([[v % 2 for v in range(64)]]))[0])
+    )
+
+
+@pytest.mark.parametrize("solver", [BeliefPropagation(), TreeReweighted()])
+def test_a_model_of_nothing_is_solved_exactly(solver):
+    m = solver(FactorGraph.empty([]))
+    assert (m.log_z, m.log_z_kind, m.iterations) == (0.0, LogZ.EXACT, 0)

@@ -300,7 +300,7 @@ def test_evidence_beside_the_model_is_mentioned_not_read(
         (["--solver", "exact", "--damping", "0.5"], ["exact", "--damping", "bp"]),
         (["--solver", "bp", "--n-chains", "3"], ["--n-chains", "gibbs"]),
         (["--solver", "bp", "--max-iters", "many"], ["--max-iters"]),
-        (["--solver", "bp", "--max-iters", "-3"], ["max_iters"]),
+        (["--solver", "bp", "--max-iters", "-3"], ["--max-iters must be"]),
         (["--solver", "bp", "--schedule", "random"], ["schedule", "sequential"]),
         (["--evidence", "x1="], ["variable=state"]),
         (["--query", ","], ["--query"]),

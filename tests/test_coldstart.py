@@ -50,6 +50,10 @@ note("grid")
 again = BeliefPropagation()(FactorGraph.grid(rng.normal(size=(3, 9)), 1.0))
 assert again.converged
 note("another grid")
+seen = FactorGraph.grid(rng.normal(size=(24, 24)), 0.5).with_evidence({30: 1, 100: 0, 301: 1})
+seen = BeliefPropagation()(seen)
+assert seen.converged and seen.log_z
+note("evidence")
 result = CliRunner().invoke(app, ["demo"])
 assert result.exit_code == 0, result.output
 note("demo")
@@ -86,6 +90,7 @@ def test_plain_belief_propagation_compiles_what_it_needs(compiled):
     assert not needless & {name.rpartition(".")[2] for name in names}
     assert len(names) <= 25
     assert compiled["another grid"] == []  # nothing depends on size or numbers
+    assert compiled["evidence"] == []  # observed variables make no run a mixed one
 
 
 def test_the_demo_adds_one_method_of_intervals(compiled):

@@ -248,3 +248,26 @@ def test_bad_input_is_refused():
         pull_back(sampled(m.graph), np.ones(18), solver=sampled)
     with pytest.raises(RefusedError, match="no adjoint"):
         pull_back(replace(Exact())(m.graph), np.ones(18), method="adjoint")
+
+
+@pytest.mark.parametrize("nats", [5.0, 30.0, 60.0])
+def test_the_log_loss_of_improbable_labels(nats):
+    """Its cotangent is 1 / p: a step that fits it would leave nothing else but rounding."""
+    graph = FactorGraph.empty([2, 3]).tilt([0.0, -nats, 0.3, 0.0, -1.0])
+    graph = graph.add_tables([[0, 1]], [[[0.5, 0.0, 1.0], [0.0, 0.2, -0.3]]])
+    for name in ("exact", "mean-field"):
+        m = TIGHT[name](graph)
+        c = np.zeros(5)
+        c[[1, 3]] = -1.0 / m.probs[[1, 3]]
+        back = pull_back(m, c, solver=TIGHT[name])
+        assert back.method == "perturbation"
+        assert back.converged == (name == "exact" or nats == 5.0)
+        if not back.converged:
+            assert "improbable" in back.note
+            continue
+        losses = []
+        for step in np.concatenate([np.eye(5), -np.eye(5)]) * 1e-5:
+            p = TIGHT[name](graph.tilt(step), m).probs
+            losses.append(-np.log(p[[1, 3]]).sum())
+        slope = (np.array(losses[:5]) - losses[5:]) / 2e-5
+        np.testing.assert_allclose(back.field, slope, rtol=0, atol=1e-8)

@@ -343,6 +343,22 @@ def test_belief_propagation_does_not_vouch_for_itself():
     )
 
 
+def test_a_join_graph_that_still_moves_far_yields_to_belief_propagation_at_rest():
+    graph = FactorGraph.grid(np.linspace(-1, 1, 9).reshape(3, 3), 4.0, feature="equal")
+    rest = portfolio.Candidate("BeliefPropagation", BeliefPropagation(damping=0.5)(graph))
+    moving = BeliefPropagation(max_iters=1)(graph)
+
+    def join(last):
+        answer = replace(moving, residuals=np.array([0.5, last]))
+        return portfolio.Candidate("JoinGraph(max_cells=8)", answer)
+
+    assert portfolio._largest([rest, join(0.1)]) is rest
+    near = join(0.01)
+    assert portfolio._largest([rest, near]) is near
+    restless = rest._replace(answer=moving)
+    assert portfolio._largest([restless, join(0.1)]).name.startswith("JoinGraph")
+
+
 def test_samples_without_round_trips_serve_where_a_soft_model_has_nothing_better():
     graph = FactorGraph.grid(np.linspace(-1, 1, 9).reshape(3, 3), 4.0, feature="equal")
     moving = BeliefPropagation(max_iters=1)(graph)

@@ -36,7 +36,7 @@ LAYERS = [
     {"learn"},
     {"stereo", "rules"},
     {"experiments", "batch", "examples", "torch"},
-    {"report"},
+    {"report", "exercise", "health"},
     {"cli", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,11 +20,10 @@ import numba
 import pytest
 from typer.testing import CliRunner
 
+from minfer import exercise, health
 from minfer.cli import app
 from minfer.kernels import _cache, _inner, _jit, _keys, _ready
 
-doctor = import_module("minfer.cli.doctor")  # the names of minfer.cli are the commands
-warmup = import_module("minfer.cli.warmup")
 ROOT = Path(__file__).parents[1]
 
 
@@ -184,7 +182,7 @@ def test_a_full_disk_costs_only_the_cache(folder, capsys, monkeypatch):
         assert _jit.jit(thrice)(21) == 63
     [line] = capsys.readouterr().err.splitlines()
     assert "No space left" in line
-    monkeypatch.setattr(warmup, "_use_method", lambda: None)
+    monkeypatch.setattr(exercise, "_use_method", lambda: None)
     result = CliRunner().invoke(app, ["warmup", "method"])
     assert result.exit_code == 1
     assert "not kept" in result.output
@@ -240,7 +238,7 @@ def test_processes_may_discard_at_once(tmp_path):
 
 
 def call_doctor(monkeypatch) -> Any:
-    monkeypatch.setattr(doctor, "CHECKS", {"cache": doctor.CHECKS["cache"]})
+    monkeypatch.setattr(health, "CHECKS", {"cache": health.CHECKS["cache"]})
     return CliRunner().invoke(app, ["doctor"])
 
 

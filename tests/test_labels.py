@@ -25,6 +25,7 @@ from minfer import (
     MinferError,
     ModelError,
     RefusedError,
+    SettingsError,
     TreeReweighted,
     infer,
 )
@@ -467,3 +468,9 @@ def test_a_file_that_lies_is_refused():
 def test_mistakes_are_errors(add, message):
     with pytest.raises(ModelError, match=message):
         add(FactorGraph.empty([3, 3, 4]))
+
+
+def test_whether_it_is_hard_is_true_or_false():
+    for add in ("add_truncated_linear", "add_truncated_quadratic"):
+        with pytest.raises(SettingsError, match=f"{add}: hard must be True or False, not 'no'"):
+            getattr(FactorGraph.empty([3, 3]), add)([[0, 1]], 1.0, 2.0, hard="no")

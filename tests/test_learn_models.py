@@ -358,6 +358,9 @@ def test_growth_checks_its_candidates():
             grow(x, wrong, MinJoint(0.01))
     with pytest.raises(ModelError, match="function"):
         grow(x, iter([[[0, 1]]]), MinJoint(0.01))
+    for wrong in ("MinJoint", MinJoint):
+        with pytest.raises(SettingsError, match="is not an objective"):
+            grow(x, None, wrong)
     twice = grow(x, [[0, 1], [1, 0], [0, 1]], MinJoint(0.01))
     assert np.sort(twice.edges).tolist() == [[0, 1]]
     portions = grow(x, [[[0, 1]], [[1, 2], [2, 3]]], MinJoint(0.05))

@@ -6,16 +6,13 @@ returning whatever lies behind it. Answers are compared with enumeration where t
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import numpy as np
 import pytest
 from numba.core import config
 
 from minfer import BeliefPropagation, Exact, Gibbs, MeanField, TreeReweighted
 from minfer.errors import RefusedError
-
-small_graphs = import_module("minfer.cli.warmup").small_graphs  # minfer.cli.warmup is a command
+from minfer.exercise import small_graphs
 
 pytestmark = [
     pytest.mark.skipif(not getattr(config, "DISABLE_JIT", False), reason="for NUMBA_DISABLE_JIT=1"),

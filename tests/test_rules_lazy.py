@@ -198,21 +198,90 @@ def test_what_is_kept_is_what_a_full_scan_keeps(block):
     assert sum(draw(6 * block + k) for k in range(6)) > 50
 
 
-def test_cases_by_how_probable_literals_are_find_the_same(monkeypatch):
-    """The join by tiers keeps what a scan keeps, and sums what one join sums."""
-    program = records(14)
-    rng = np.random.default_rng(0)
-    p = 1 / (1 + np.exp(-rng.normal(-2, 3, program.store.n_atoms)))
+def by_the_database(program) -> Selector:
+    """A selector none of whose joins is in order of rank."""
+    out = Selector(program.grounder, 1e6)
+    out.by_rank = {}
+    return out
+
+
+@pytest.mark.parametrize("rule", [
+    "1: same(x, y) ^ same(y, z) ^ x < z => same(x, z)",
+    "1: link(x, y) ^ link(y, z) => link(x, z)",
+    "-1: link(x, y) ^ t(y) ^ x != y => s(x)",
+    "1: link(x, y) ^ link(z, y) ^ x > z => s(y)",
+    "1: s(x) ^ s(y) ^ x < y => link(x, y)",
+    "2: link(x, y) => link(y, x)",
+    "inf: link(x, y) ^ s(x) => s(y)",
+    "1: link(x, y) ^ s(x) ^ t(y)",
+    "1: s(x) ^ t(x) => link(x, x)",
+    "1: link(x, 3) ^ s(x) => t(x)",
+])  # fmt: skip
+@pytest.mark.parametrize("known", [False, True])
+def test_joins_in_order_of_rank_find_what_the_database_finds(rule, known):
+    """Kept factors and sums, with candidates missing and atoms known, keys dense and far apart."""
+    for step in (1, 100_000):
+        rng = np.random.default_rng(step)
+        at = step * np.arange(12)
+        x, y = (v.ravel() for v in np.meshgrid(at, at))
+        some = rng.random(len(x)) < 0.7
+        low = x[some] < y[some]
+        program = Rules(unbound="domain").open(
+            "link", {"a": x[some], "b": y[some]}, types=("o", "o")
+        )
+        program.open("same", {"a": x[some][low], "b": y[some][low]}, types=("o", "o"),
+                     symmetric=True)  # fmt: skip
+        program.open("s", {"a": at}, types=("o",)).open("t", {"a": at[2:]}, types=("o",))
+        program.rule(rule.replace("3", str(3 * step)))
+        if known:
+            program.evidence(f"s({step})", f"!s({2 * step})")
+            a, b = x[some][low], y[some][low]
+            for name in ("link", "same"):
+                program.evidence(f"{name}({a[0]}, {b[0]})", f"!{name}({a[5]}, {b[5]})")
+        selector, plain = Selector(program.grounder, 1e6), by_the_database(program)
+        assert selector.by_rank
+        unknown = program.store.known() == 2
+        p, now = 1 / (1 + np.exp(-rng.normal(-1, 2, (2, program.store.n_atoms))))
+        p, now = (np.where(unknown, v, program.store.known()) for v in (p, now))
+        assert agrees(program, program.ground(), selector, p) > 0
+        for threshold in (1e-1, 1e-3):
+            kept, masks = selector.select(p, threshold)
+            for messages in (None, now):
+                for band in (1e-4, 0.0):
+                    found = selector.sums(p, kept, masks, band, messages)
+                    ids = unknown & np.isfinite(found)
+                    expected = plain.sums(p, kept, masks, band, messages)
+                    assert np.abs(found - expected)[ids].max() < 1e-10
+
+
+def test_what_a_closed_table_or_a_literal_makes_few_is_no_product_of_all():
+    """Two literals without a common variable: all pairs, of which the database meets a few."""
+    at = np.arange(2000)
+    program = Rules().closed("f", {"a": at[1:], "b": at[:-1]}, types=("o", "o"))
+    program.open("s", {"a": at}, types=("o",))
+    program.open("link", {"a": at[1:], "b": at[:-1]}, types=("o", "o"))
+    program.rule("1: f(x, y) ^ s(x) => s(y)").rule("1: s(x) ^ link(x, y) => s(y)")
     selector = Selector(program.grounder, 1e6)
-    plain = selector.sums(p, {}, [], 1e-5)
-    monkeypatch.setattr("minfer.rules.lazy.TIERS_FROM", 0)
-    piece = selector.pieces[0]
-    assert piece.alone
-    assert len(piece.within(1e-4, 1.0, 1.0)) > 1
-    assert np.abs(selector.sums(p, {}, [], 1e-5) - plain).max() < 1e-12
-    assert agrees(program, program.ground(), selector, p) > 100
-    for seed in range(4):
-        draw(seed)
+    for join in selector.by_rank.values():
+        assert join.shared
+    kept, _ = selector.select(np.full(program.store.n_atoms, 0.5), 1e-3)
+    assert sum(map(len, kept.values())) == 2 * 1999
+
+
+def test_of_kept_factors_nothing_is_summed():
+    """Two pieces with as many literals, in which another one is known."""
+    program = Rules()
+    for name in ("s", "t", "r"):
+        program.open(name, list(range(20)), types=("o",))
+    program.rule("1: s(x) ^ t(x) => r(x)").rule("1: !s(x) v !t(x) v !r(x)")
+    program.evidence(*[f"s({k})" for k in range(5)], *[f"t({k})" for k in range(5, 10)])
+    known = program.store.known()
+    p = np.random.default_rng(0).uniform(0.05, 0.95, len(known))
+    p = np.where(known == 2, p, known)
+    for selector in (Selector(program.grounder, 1e6), by_the_database(program)):
+        kept, masks = selector.select(p, 1e-9)
+        assert sum(map(len, kept.values())) > 20
+        assert np.abs(selector.sums(p, kept, masks, 1e-9)).max() < 1e-12
 
 
 def test_what_is_kept_of_any_formula_is_what_a_full_scan_keeps():

@@ -222,9 +222,9 @@ def test_the_figure(data, models, monkeypatch, tmp_path):
     content = fig2.records(result)
     assert {row["panel"] for row in content} == {"a, b", "c"}
     pytest.importorskip("matplotlib")
-    from minfer.cli.paper import draw_fig2
+    from minfer.experiments.fig2 import draw
 
-    draw_fig2(result, str(tmp_path / "fig2.png"))
+    draw(result, str(tmp_path / "fig2.png"))
     assert (tmp_path / "fig2.png").stat().st_size > 10_000
 
 

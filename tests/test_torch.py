@@ -297,6 +297,51 @@ def test_trees_with_arcs_that_cannot_be():
     assert grad[0, 2] == 0.0
 
 
+@pytest.mark.parametrize("projective", [True, False])
+def test_trees_of_improbable_arcs(projective):
+    """-log P of an arc has a cotangent of 1 / P; its gradient is a difference of two marginals."""
+    rng = np.random.default_rng(3)
+    scores = torch.tensor(20.0 * rng.normal(size=(2, 5, 5)), requires_grad=True)
+    lengths = [4, 3]
+    arcs = tree_marginals(scores, lengths, projective=projective)
+    chain = [(b, m - 1, m) for b in range(2) for m in range(1, lengths[b] + 1)]
+    assert min(float(arcs[a].detach()) for a in chain) < 1e-13
+    (-sum(torch.log(arcs[a]) for a in chain)).backward()
+    wanted = np.zeros((2, 5, 5))
+    for b, h, m in chain:
+        given = scores.detach().clone()
+        given[b, :, m] = -torch.inf
+        given[b, h, m] = scores.detach()[b, h, m]
+        inside = tree_marginals(given, lengths, projective=projective)
+        wanted[b] -= (inside - arcs.detach())[b].numpy()
+    np.testing.assert_allclose(scores.grad.numpy(), wanted, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_improbable_labels(rows):
+    """-log P through Exact, whose gradient is by perturbation, alone and in a batch."""
+    graph = FactorGraph.pairwise([0.0] * 3, [[0, 1], [1, 2]], [1.0, -0.5], "equal")
+    run = Exact().prepare(graph)
+    field = torch.tensor([[0.0, -45.0], [0.3, 0.0], [0.0, 0.2]], dtype=torch.float64)
+    field = (torch.stack([field * k for k in (1.0, 0.1, 0.6)]) if rows else field).requires_grad_()
+    weights = torch.tensor(graph.weights, requires_grad=True)
+    p = marginals(run, field, weights)
+    (-torch.log(p[..., 1])).sum().backward()
+    other = field.detach().clone().requires_grad_()
+    same = weights.detach().clone().requires_grad_()
+    labels = [{0: 1}, {1: 1}, {2: 1}]
+    loss = sum(
+        (
+            log_partition(run, other, same)
+            - log_partition(run, other, same, evidence=[known] * rows if rows else known)
+        ).sum()
+        for known in labels
+    )
+    loss.backward()
+    np.testing.assert_allclose(field.grad.numpy(), other.grad.numpy(), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(weights.grad.numpy(), same.grad.numpy(), rtol=0, atol=1e-8)
+
+
 def test_crf_loss():
     run = Exact().prepare(GRID)
     loss = CRFLoss(run)

@@ -18,9 +18,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import unique_rows
 from minfer.errors import ContradictionError, ModelError, RefusedError
-from minfer.factors import FactorGroup, n_entries
+from minfer.factors import FactorGroup, n_entries, patterns
 from minfer.graph import FactorGraph, check_graph
 
 _MAX_ROUNDS = 20
@@ -82,9 +81,7 @@ class Conditioned:
             )
         out = np.zeros((len(factors), n_entries(shape)))
         strides = np.array([n_entries(shape[k + 1 :]) for k in range(len(shape))], dtype=np.int64)
-        patterns, which = unique_rows(free)
-        for p, pattern in enumerate(patterns):
-            rows = np.flatnonzero(which == p)
+        for pattern, rows in patterns(free):
             left = tuple(s for s, f in zip(shape, pattern) if f)
             inside = scope[rows][:, pattern]
             joint = ask(factors[rows], left) if len(left) > 1 else None
@@ -172,11 +169,16 @@ def _absorb_small(
             if once and k > 2 and first.size <= _FEW_FACTORS:  # all states at once
                 log_field[first[:, None] + np.arange(k)] += g.stored_tables()
                 continue
-            for s in range(g.shape[0]):
+            few = not once and 4 * n * k <= len(log_field)
+            if few:  # sums of the variables they are over, rather than of all
+                first, place = np.unique(first, return_inverse=True)
+            for s in range(k):
                 column = g.column(s)
                 if column is None:
                     continue
-                if dense:
+                if few:
+                    log_field[first + s] += np.bincount(place, column)
+                elif dense:
                     log_field[first[0] + s : first[0] + n * k : k] += column
                 elif once:
                     log_field[first + s] += column
@@ -189,8 +191,9 @@ def _new_fixed(graph: FactorGraph, log_field: NDArray, fixed: NDArray) -> NDArra
     """Variables that have just one state left and were not fixed before; writes their state."""
     if not graph.n_variables or (log_field.min() > -np.inf and graph._n_states.min() > 1):
         return np.zeros(0, dtype=np.int64)
-    allowed = log_field > -np.inf
-    counts = np.add.reduceat(allowed, graph._offsets[:-1], dtype=np.int64)
+    gone = np.flatnonzero(~(log_field > -np.inf))  # few, as a rule
+    owner = np.searchsorted(graph._offsets, gone, side="right") - 1
+    counts = graph._n_states - np.bincount(owner, minlength=graph.n_variables)
     if (counts == 0).any():
         v = int(np.flatnonzero(counts == 0)[0])
         raise ContradictionError(
@@ -198,10 +201,8 @@ def _new_fixed(graph: FactorGraph, log_field: NDArray, fixed: NDArray) -> NDArra
             "constraints together, exclude them all"
         )
     newly = np.flatnonzero((counts == 1) & (fixed < 0))
-    if len(newly):
-        where = np.flatnonzero(allowed)
-        owner = np.searchsorted(graph._offsets, where, side="right") - 1
-        state = np.zeros(graph.n_variables, dtype=np.int32)
-        state[owner] = where - graph._offsets[owner]
-        fixed[newly] = state[newly]
+    if len(newly):  # the state left: the sum of all less that of the others
+        size = graph._n_states[newly].astype(np.int64)
+        others = np.bincount(owner, weights=gone - graph._offsets[owner], minlength=len(counts))
+        fixed[newly] = size * (size - 1) // 2 - others[newly].astype(np.int64)
     return newly

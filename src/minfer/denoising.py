@@ -28,24 +28,29 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.certified.result import Intervals
+from minfer.certified.telling import colours
 from minfer.checks import check_choice, check_number, check_whole, real_numbers
 from minfer.errors import ModelError, SettingsError
 from minfer.graph import FactorGraph, grid_edges
-from minfer.reduction import seeds
+from minfer.io import atomic_write
+from minfer.pictures import write_marked, write_picture
+from minfer.reduction import seeds, telling
 from minfer.reduction.infer import infer
 from minfer.reduction.objectives import MinJoint, Objective
 from minfer.reduction.recipes import AnyRecipe, Compensated, takes_recipe
-from minfer.reduction.result import Result
+from minfer.reduction.result import Result, finite_or_none
 from minfer.reduction.steps import check_callable, check_certify
 from minfer.shades import STRENGTH, Shades, estimate
 from minfer.solvers.base import Solver
 from minfer.solvers.bp import BeliefPropagation
+from minfer.words import duration
 
 COUPLING = 1.0
 #: A factor cost that suits most pictures, where the reduction is asked for.
@@ -159,6 +164,103 @@ class Denoised:
                 out[side] += kept
         return out / np.maximum(count, 1)
 
+    def to_dict(self) -> dict[str, Any]:
+        """How it came about, as plain Python values; the arrays are attributes."""
+        result, (height, width) = self.result, self.shape
+        content: dict[str, Any] = {
+            "picture": {
+                "height": height,
+                "width": width,
+                "means": None if self.means is None else self.means.tolist(),
+                "alpha": None if self.shades is None else self.shades.alpha,
+                "level": None if self.shades is None else self.shades.level,
+            },
+            "solver": repr(result.marginals.solver),
+            "status": result.status.value,
+            "converged": result.converged,
+            "seconds": result.seconds,
+            "timings": dict(result.timings),
+        }
+        if self.certain is not None and self.intervals is not None:
+            sure = self.certain >= 0
+            content["intervals"] = {
+                "certain": int(sure.sum()),
+                "wrong": int((sure & (self.certain != self.labels)).sum()),
+                "white": int((self.certain == 1).sum()),
+                "stopped": self.intervals.stopped,
+                "seconds": self.intervals.seconds,
+            }
+        return content
+
+    def reduction(self) -> dict[str, Any]:
+        """What was kept and what that may have cost, as plain Python values.
+
+        There is no bound: on a picture it takes longer than the inference and says nothing.
+        """
+        result = self.result
+        return {
+            "score": result.score_kind,
+            "factors": result.n_factors,
+            "added": result.n_added,
+            "ignored": result.n_ignored,
+            "kept_share": result.kept_share,
+            "divergence_estimate": result.divergence,
+            "mean_error_estimate": finite_or_none(result.mean_error_estimate),
+            "no_estimate": result.no_estimate,
+        }
+
+    def summary(self, method: str = "", advice: str = "") -> dict[str, str]:
+        """Everything that there is to say, each under its name; empty where that is nothing."""
+        result, (height, width) = self.result, self.shape
+        pairs = result.n_factors - result.n_seed
+        shades = ""
+        if self.shades is not None:
+            of = f"level {self.shades.level:.3g} with alpha {self.shades.alpha:.3g}"
+            shades = f"told apart at {of}"
+        certain = self.intervals
+        return {
+            "picture": f"{height} x {width}; {self._contents()}",
+            "shades": shades,
+            "solver": repr(result.marginals.solver),
+            "method": method,
+            "status": telling.status(result),
+            "advice": advice,
+            "pairs": f"{pairs:,}: {result.n_added:,} kept ({result.kept_share:.1%}), "
+            f"{result.n_ignored:,} ignored",
+            "divergence": telling.divergence(result) if method else "",
+            "error of leaving out": telling.error(result) if method else "",
+            "certain": "" if certain is None else colours(certain, self.labels.ravel()),
+            "time": f"{duration(result.seconds)}, compiling or loading kernels included",
+        }
+
+    def _contents(self) -> str:
+        if self.means is None:
+            doubt = float((abs(self.marginals - 0.5) < 0.45).mean())
+            return f"{float(self.clean.mean()):.1%} white, {doubt:.1%} of the pixels in doubt"
+        ends = [f"{m:.3g}" for m in self.means]
+        means = ", ".join(ends if len(ends) <= 12 else [*ends[:3], "...", ends[-1]])
+        return f"{len(ends)} classes with means {means}"
+
+    def write(self, path: str | Path, what: str = "clean") -> None:
+        """One of the arrays as a picture file, or as .npy: ``clean``, ``kept``, ``expected``, ...
+
+        Of ``marginals`` the picture is the probability of the likeliest class, ``entropy`` is
+        relative to the largest, and what is not ``certain`` is marked.
+        """
+        values = getattr(self, what)
+        if str(path).endswith(".npy"):
+            with atomic_write(path) as file:
+                np.save(file, values)
+        elif what == "certain":
+            shown = values == 1 if self.means is None else self.means[values]
+            write_marked(path, shown, values < 0)
+        elif what in ("clean", "kept"):
+            write_picture(path, values, bits=8)
+        elif what == "entropy":
+            write_picture(path, values / np.log(self.n_classes))
+        else:
+            write_picture(path, values if values.ndim == 2 else values.max(axis=2))
+
     def __repr__(self) -> str:
         height, width = self.shape
         what = "black and white" if self.means is None else f"{len(self.means)} labels"
@@ -239,10 +341,7 @@ def denoise(
     ((64, 64), True)
     """
     check_certify(certify)
-    shades = picture_shades(image, alpha, coupling, level=level, labels=labels, means=means)
-    if shades is not None:
-        alpha, level = shades.alpha, shades.level
-    model, class_means = picture_model(
+    shades, model, class_means = shaded_model(
         image, alpha, coupling, level=level, labels=labels, means=means, smooth=smooth,
         truncation=truncation,
     )  # fmt: skip
@@ -320,6 +419,26 @@ def picture_shades(
     return estimate(x, coupling, alpha, level)
 
 
+def shaded_model(
+    image: ArrayLike,
+    alpha: float | None = None,
+    coupling: float = COUPLING,
+    *,
+    level: float | None = None,
+    labels: int | None = None,
+    means: ArrayLike | None = None,
+    **smoothness: Any,
+) -> tuple[Shades | None, FactorGraph, NDArray[np.float64] | None]:
+    """The shades of a picture, its model and its class means; arguments as for :func:`denoise`."""
+    shades = picture_shades(image, alpha, coupling, level=level, labels=labels, means=means)
+    if shades is not None:  # estimated once
+        alpha, level = shades.alpha, shades.level
+    model, found = picture_model(
+        image, alpha, coupling, level=level, labels=labels, means=means, **smoothness
+    )
+    return shades, model, found
+
+
 def picture_model(
     image: ArrayLike,
     alpha: float | None = None,
@@ -358,7 +477,7 @@ def picture_model(
         k = int(labels or 0)
         found = class_means(x, k) if smooth == "equal" else _spread(x, k)
     elif labels is not None:
-        raise SettingsError("denoise: give labels or means, not both")
+        raise SettingsError("denoise: means cannot be combined with labels or level")
     else:
         found = _checked_means(means)
     k = len(found)

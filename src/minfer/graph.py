@@ -541,6 +541,7 @@ class FactorGraph:
             Labels further apart than the truncation are impossible.
         """
         cut = _truncation(truncation, "add_truncated_linear")
+        check_flag("add_truncated_linear: hard", hard)
         return self._add_distances(
             scope, weights, lambda far: _cut_off(-np.arange(far + 1.0), cut, hard),
             "add_truncated_linear",
@@ -554,6 +555,7 @@ class FactorGraph:
         Arguments as in :meth:`add_truncated_linear`.
         """
         cut = _truncation(truncation, "add_truncated_quadratic")
+        check_flag("add_truncated_quadratic: hard", hard)
         return self._add_distances(
             scope, weights, lambda far: _cut_off(-(np.arange(far + 1.0) ** 2), cut, hard, 2),
             "add_truncated_quadratic",

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import load, told
 from minfer.errors import ModelError
-from minfer.notebook import card
+from minfer.notebook import Face, Right, card
 from minfer.states import state_number
-from minfer.words import counted, visible
+from minfer.words import counted, probability, visible
 
 _SHOWN = 20
 
@@ -210,6 +210,16 @@ class Joint:
             what = ", ".join(f"{visible(v)}={visible(s[int(k)])}" for v, s, k in parts)
             rows.append((what, f"{flat[cell]:.6f}"))
         return rows
+
+    def face(self, most: int = _SHOWN) -> Face:
+        """The most probable combinations of states, one column for each variable."""
+        order = np.argsort(-self.table.ravel(), kind="stable")[:most]
+        rows = []
+        for cell in order:
+            where = np.unravel_index(int(cell), self.table.shape)
+            states = [names[int(k)] for names, k in zip(self.states, where)]
+            rows.append((*states, Right(probability(float(self.table[where])))))
+        return Face("", (*self.variables, "probability"), rows)
 
     def __str__(self) -> str:
         lines = [self._title, *(f"  {p}  {what}" for what, p in self._rows())]

@@ -143,11 +143,16 @@ def _copy_general(mesh: Mesh, s: Messages, old: MessageState, now: NDArray, then
     new, before = mesh.wiring.gslot, old.mesh.wiring.gslot
     if not len(new) or not len(before):
         return
+    floor = -MAX_RANGE / 2 if mesh.log else np.exp(-MAX_RANGE / 2)
+    size, mine, theirs = int(new[0, 3]), now[mesh.general_ids], then[old.mesh.general_ids]
+    alike = new is before and mesh.log == old.mesh.log and len(s.gm) == size * len(new)
+    alike = alike and (new[:, 3] == size).all() and not (new[:, 2] % size).any()
+    if alike and np.array_equal(mine, theirs):  # all where they were, one after the other
+        rows = old.messages.gm.reshape(-1, size)
+        np.copyto(s.gm.reshape(-1, size), rows, where=rows.min(axis=1, keepdims=True) > floor)
+        return
     width = int(max(new[:, 1].max(), before[:, 1].max())) + 1
-    i, j = _match(
-        now[mesh.general_ids][new[:, 0]] * width + new[:, 1],
-        then[old.mesh.general_ids][before[:, 0]] * width + before[:, 1],
-    )
+    i, j = _match(mine[new[:, 0]] * width + new[:, 1], theirs[before[:, 0]] * width + before[:, 1])
     same = new[i, 3] == before[j, 3]
     i, j, sizes = i[same], j[same], new[i[same], 3]
     if not len(i):
@@ -155,7 +160,6 @@ def _copy_general(mesh: Mesh, s: Messages, old: MessageState, now: NDArray, then
     values = old.messages.gm[ranges(before[j, 2], sizes)]
     if mesh.log != old.mesh.log:
         values = to_log(values) if mesh.log else np.exp(values)
-    floor = -MAX_RANGE / 2 if mesh.log else np.exp(-MAX_RANGE / 2)
     usable = np.minimum.reduceat(values, np.cumsum(sizes) - sizes) > floor
     s.gm[ranges(new[i[usable], 2], sizes[usable])] = values[np.repeat(usable, sizes)]
 
@@ -303,7 +307,7 @@ class MessageState:
 
         known, w = self.mesh.known, self.mesh.wiring
         assert known is not None
-        return np.flatnonzero((known >= 0) & (w.cls != GENERAL))
+        return np.flatnonzero((known >= 0) & (w.cls < GENERAL))
 
     def factor(self, factor: int) -> NDArray[np.float64] | None:
         """The factor's belief: its table times the cavities, normalised."""

@@ -67,6 +67,12 @@ class Right(str):
     __slots__ = ()
 
 
+class Bold(Right):
+    """One that stands out in a terminal."""
+
+    __slots__ = ()
+
+
 class Faced:
     """Answers with a face: ``print`` gives all of it, ``repr`` the conclusion, notebooks a card."""
 

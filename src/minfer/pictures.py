@@ -295,6 +295,14 @@ def write_marked(path: str | Path, values: NDArray, marked: NDArray) -> None:
         _pillow().fromarray(pixels.astype(np.uint8)).save(file, format=kind)
 
 
+def write_figure(path: str | Path, figure: Any) -> None:
+    """A figure of matplotlib as a PNG file, complete or not at all, the same bytes every time."""
+    from minfer.io import atomic_write
+
+    with atomic_write(path) as file:
+        figure.savefig(file, format="png", metadata={"Software": None})
+
+
 def encode_picture(values: NDArray) -> bytes:
     """What :func:`write_picture` writes to a ``.png`` file with 8 bits."""
     file = BytesIO()
@@ -331,3 +339,36 @@ def _pillow() -> Any:
             "picture files need Pillow, which is not installed: pip install 'minfer[image]'"
         ) from None
     return Image
+
+
+# ---------------------------------------------------------------------- as text
+
+HALF_BLOCKS = " ▀▄█"
+_ASCII = " '.:"
+# Dots of a braille character, row by row: the bit of each in its code point.
+_BRAILLE = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
+
+
+def drawn(pixels: NDArray, width: int, plain: bool = False) -> list[str]:
+    """A binary picture as lines of text that fit the width: half blocks, or braille if narrow."""
+    if plain:
+        return _pairs_of_rows(pixels, _ASCII)
+    if pixels.shape[1] <= width:
+        return _pairs_of_rows(pixels, HALF_BLOCKS)
+    return _braille(pixels)
+
+
+def _pairs_of_rows(pixels: NDArray, characters: str) -> list[str]:
+    """Two pixels above each other per character."""
+    on = np.pad(pixels.astype(int), ((0, len(pixels) % 2), (0, 0)))
+    cells = on[0::2] + 2 * on[1::2]
+    return ["".join(characters[c] for c in row) for row in cells]
+
+
+def _braille(pixels: NDArray) -> list[str]:
+    """Two by four pixels per character."""
+    height, width = pixels.shape
+    on = np.pad(pixels.astype(int), ((0, -height % 4), (0, -width % 2)))
+    blocks = on.reshape(on.shape[0] // 4, 4, on.shape[1] // 2, 2)
+    codes = 0x2800 + np.einsum("aibj,ij->ab", blocks, _BRAILLE)
+    return ["".join(map(chr, row)) for row in codes]

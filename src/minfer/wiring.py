@@ -104,7 +104,7 @@ class Mesh:
 
         w = self.wiring
         general = w.field.size > 0
-        pairs = not general or len(w.rev) > 0 or bool((w.cls != GENERAL).any())
+        pairs = not general or len(w.rev) > 0 or bool((w.cls < GENERAL).any())
         weighted, watched = pairs and self.reweighted, pairs and watched
         there = (pairs, weighted, watched, general, general and self.log, general and self.is_lean)
         return tuple(True if one else None for one in there)
@@ -487,11 +487,12 @@ def _absorb(
         log_field = log_field.copy()  # general variables' lean is added to it
     cls, prior = np.empty(n, dtype=np.uint8), np.empty(n)
     n_general, zero_state = k.classify(
-        graph._n_states, off, log_field, weighed.lean, weighed.load, gptr, reweighted, cls, prior
-    )
+        graph._n_states, off, log_field, model.fixed, weighed.lean, weighed.load, gptr, reweighted,
+        cls, prior,
+    )  # fmt: skip
     constant = model.constant + left_over + zero_state
     if known is not None:
-        pair = told[cls[told] != k.GENERAL]
+        pair = told[cls[told] < k.GENERAL]
         up = known[pair] == 1
         cls[pair] = k.SCALED
         prior[pair] = np.where(up, 1.0, -1.0) * (_CERTAIN + weighed.load[pair])

@@ -37,6 +37,34 @@ def _end(p: float, rounding: str) -> str:
     return str(Decimal(float(p)).quantize(Decimal("0.0001"), rounding))
 
 
+def ends(lo: float, hi: float) -> str:
+    """An interval of probabilities, rounded outward: what is printed holds, too."""
+    return "[{}, {}]".format(*outward(lo, hi))
+
+
+def probability(p: float) -> str:
+    """Four digits; a small one keeps its size rather than reading as zero."""
+    return f"{p:.0e}" if 0 < p < 5e-5 else f"{p:.4f}"
+
+
+def options_in(advice: str) -> str:
+    """Advice with settings of the Python API in the words of the command line.
+
+    >>> options_in("raise max_iters, or set damping=0.3")
+    'raise --max-iters, or set --damping 0.3'
+    """
+    words = []
+    for word in advice.split():
+        head, equals, value = word.partition("=")
+        bare = head.strip(",:;.")
+        if equals or bare in ("max_iters", "time_limit", "n_sweeps", "variables"):
+            flag = "--" + bare.replace("_", "-")
+            value = value.replace("'", "")
+            word = f"{head.replace(bare, flag)} {value}" if equals else head.replace(bare, flag)
+        words.append(word)
+    return " ".join(words)
+
+
 def upwards(x: float) -> str:
     """A number with two digits, at least as large.
 

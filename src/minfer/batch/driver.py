@@ -25,7 +25,7 @@ from minfer.batch.sinks import names_of
 from minfer.errors import DiskFullError, MinferError, SettingsError, WorkerError
 from minfer.io.text import check_path
 from minfer.parallel import cores
-from minfer.words import counted
+from minfer.words import counted, duration
 
 ENGINES = ("local", "ray")
 ON_ERROR = ("skip", "fail")
@@ -68,6 +68,48 @@ class Progress:
         if not self.new_bytes:
             return None
         return self.seconds * (self.bytes - self.bytes_done) / self.new_bytes
+
+    def __str__(self) -> str:
+        """Shards, records, rate and time left."""
+        records = counted(self.rows + self.errors, "record")
+        text = f"{self.done:,} of {counted(self.shards, 'shard')}, {records}"
+        if self.errors:
+            text += f" ({self.errors:,} of them bad)"
+        if self.new_rows:
+            text += f"; {self.rate:,.0f} a second"
+        if (left := self.seconds_left) is not None and self.done < self.shards:
+            text += f", {duration(left)} left"
+        return text
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values, ready for JSON."""
+        return {
+            "shards": self.shards,
+            "done": self.done,
+            "missing": self.missing,
+            "records": self.rows + self.errors,
+            "answered": self.rows,
+            "errors": self.errors,
+            "seconds": self.seconds,
+            "records_per_second": self.rate,
+        }
+
+    def summary(self, running: bool = False) -> dict[str, str]:
+        """What is done, answered, bad and lost."""
+        unfinished = "running" if running else "not finished"
+        lines = {
+            "state": "done" if self.done == self.shards else unfinished,
+            "shards": f"{self.done:,} of {self.shards:,}",
+            "records": f"{self.rows + self.errors:,}",
+            "answered": f"{self.rows:,}",
+            "bad": f"{self.errors:,}",
+        }
+        if self.missing:
+            parts = counted(self.missing, "part")
+            lines["lost"] = f"{parts} missing or changed: run the same command again"
+        if self.new_rows:
+            lines["time"] = f"{duration(self.seconds)}, {self.rate:,.0f} records a second"
+        return lines
 
     def after(self, line: dict[str, Any]) -> Progress:
         """With one more shard."""

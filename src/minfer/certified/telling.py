@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,13 @@ from numpy.typing import NDArray
 
 from minfer.certified.result import REFUTED, Intervals
 from minfer.graph import FactorGraph
+from minfer.notebook import Bold, Face, Right
 from minfer.solvers.base import Marginals
-from minfer.words import duration, upwards
+from minfer.words import counted, duration, ends, probability, upwards, visible
+
+MOST_COLUMNS = 6  # states shown as columns of their own
+MOST_INTERVALS = 3  # where each has an interval
+MOST_STATES = 4  # states named in a row otherwise
 
 
 def certain(iv: Intervals, chosen: list[int] | None = None) -> str:
@@ -51,6 +56,26 @@ def ending(iv: Intervals) -> str:
     """Why the search ended, and when."""
 
     return f"{ENDINGS[iv.stopped]} {duration(iv.seconds)}"
+
+
+def advice(iv: Intervals, chosen: list[int] | None = None, undecided: bool = False) -> str:
+    """What to do about intervals that are too wide; empty where nothing needs doing."""
+    which = slice(None) if chosen is None else chosen
+    left = iv.width[which] > iv.tol
+    if undecided:
+        left &= ~iv.decided()[which]
+    if not left.any():
+        return ""
+    if iv.stopped == "exhausted":
+        return "only exact inference is left: `minfer plan` says what it would cost"
+    more = {
+        "time": f"time_limit={float(f'{4 * iv.seconds:.1g}'):g}",
+        "work": f"work={4 * max(iv.work, 1)}",
+    }.get(iv.stopped, "a longer run")
+    if iv.trace and len(iv.trace) > 8 and not any(step.improved for step in iv.trace[-5:]):
+        return f"{more} may not help: the last five steps narrowed nothing (`minfer plan`: exact?)"
+    narrower = "" if chosen is not None else ", or variables for some of them,"
+    return f"{more}{narrower} narrows what is left"
 
 
 def judged(iv: Intervals, marginals: Marginals, chosen: list[int] | None = None) -> str:
@@ -128,3 +153,92 @@ def rows(
             if refuted is not None:
                 row.append(int(refuted[v]))
             yield row
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def marginal_table(marginals: Marginals, variables: list[int], iv: Intervals | None = None) -> Face:
+    """One row per variable; with intervals ``p [lo, hi]``, and which estimates they refute."""
+    if iv is None:
+        return _state_table(
+            marginals.graph,
+            variables,
+            lambda v: (
+                [probability(p) for p in marginals[v]],
+                np.argsort(-marginals[v], kind="stable"),
+            ),
+            (MOST_COLUMNS, "most probable"),
+        )
+    refuted = iv.refuted(marginals, REFUTED)
+
+    def cells(v: int) -> tuple[list[str], NDArray[np.int64]]:
+        p = marginals[v]
+        return [f"{probability(x)} {ends(*e)}" for x, e in zip(p, iv[v])], np.argsort(
+            -p, kind="stable"
+        )
+
+    last = {"": lambda v: Bold("refuted") if refuted[v] else ""}
+    return _state_table(marginals.graph, variables, cells, (MOST_INTERVALS, "most probable"), last)
+
+
+def interval_table(iv: Intervals, variables: list[int]) -> Face:
+    """One row per variable: the intervals of its states, the width, and the method."""
+    width, method, vacuous = iv.width, iv.method, iv.vacuous
+
+    def cells(v: int) -> tuple[list[str], NDArray[np.int64]]:
+        lo, hi = np.asarray(iv[v]).T
+        return [ends(*pair) for pair in iv[v]], np.lexsort((-lo, -hi))
+
+    last = {
+        "width": lambda v: Right(f"{width[v]:.2g}"),
+        "by": lambda v: "nothing known" if vacuous[v] else str(method[v]),
+    }
+    return _state_table(iv.graph, variables, cells, (MOST_INTERVALS, "highest"), last)
+
+
+def _state_table(
+    graph: FactorGraph,
+    variables: Sequence[int],
+    cells: Callable[[int], tuple[list[str], NDArray[np.int64]]],
+    most: tuple[int, str],
+    last: Mapping[str, Callable[[int], object]] = {},
+) -> Face:
+    """States as columns if they are few and called alike, or else the first few of each listed.
+
+    ``cells`` of a variable are a text for each state, and their order.
+    """
+    longest = max((graph.states(v) for v in variables), key=len)
+    alike = all(graph.states(v) == longest[: graph.n_states[v]] for v in variables)
+    columns = [f"p({visible(s)})" for s in longest] if alike and len(longest) <= most[0] else []
+    rows: list[list[object]] = []
+    for v in variables:
+        texts, order = cells(v)
+        if columns:
+            own: list[object] = [
+                Bold(text) if s == order[0] else Right(text) for s, text in enumerate(texts)
+            ]
+            own += [""] * (len(columns) - len(own))
+        else:
+            names, left = graph.states(v), len(texts) - MOST_STATES
+            text = "  ".join(f"{visible(names[s])}: {texts[s]}" for s in order[:MOST_STATES])
+            own = [str(len(texts)), f"{text}  +{left} more" if left > 0 else text]
+        rows.append([graph.name(v), *own, *(of(v) for of in last.values())])
+    return Face("", ("variable", *(columns or ("states", most[1])), *last), rows)
+
+
+def summary(iv: Intervals, chosen: list[int] | None = None) -> dict[str, str]:
+    """How wide the intervals are, what made them, and what that took."""
+    which = slice(None) if chosen is None else chosen
+    width, method, codes = iv.width[which], iv.method[which], iv.codes[which]
+    made = [
+        f"{counted(int((method == word).sum()), 'variable')} by {word}"
+        for word in dict.fromkeys(method[np.argsort(codes, kind="stable")].tolist())
+        if word != "none"
+    ]
+    return {
+        "width": f"{width.mean():.2g} on average, {width.max():.2g} at most" if len(iv) else "none",
+        "method": ", ".join(made) or "none",
+        "time": f"{duration(iv.seconds)} without compiling and loading kernels, "
+        f"{iv.work:.2g} units of work",
+    }

@@ -1,6 +1,6 @@
 """The command line: a thin layer over the Python API.
 
-Every command is a function in its own file, listed in :data:`app` below; this file only binds
+Every command is a function in a file of its name, listed below; this file only binds
 them together and turns errors into one line and an exit code:
 
     0 answered    2 usage    3 bad input    4 refused    5 not converged, under --strict
@@ -13,33 +13,17 @@ needs it, so that ``minfer --version`` is quick.
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from importlib import import_module
 
 import typer
 
 from minfer import __version__
 from minfer.cli.batch import batch
-from minfer.cli.convert import convert
-from minfer.cli.demo import demo
-from minfer.cli.denoise import denoise
-from minfer.cli.doctor import doctor
-from minfer.cli.example import example
-from minfer.cli.explore import explore
 from minfer.cli.failures import Commands, leave
-from minfer.cli.intervals import intervals
-from minfer.cli.learn import learn
-from minfer.cli.mpe import mpe
+from minfer.cli.generate import command, flag, option
 from minfer.cli.options import Command
-from minfer.cli.paper import paper
 from minfer.cli.parse import parse
-from minfer.cli.plan import plan
-from minfer.cli.predict import predict
-from minfer.cli.query import query
 from minfer.cli.rules import rules
-from minfer.cli.run import run
-from minfer.cli.sample import sample
-from minfer.cli.tradeoff import tradeoff
-from minfer.cli.warmup import warmup
 
 __all__ = ["app", "main"]
 
@@ -60,17 +44,11 @@ def _show_version(wanted: bool) -> None:
 
 
 @app.callback(invoke_without_command=True)
+@command
 def top(
     context: typer.Context,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", "-V", callback=_show_version, is_eager=True, help="Show the version."
-        ),
-    ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")
-    ] = False,
+    version: bool = option("-V  Show the version.", False, callback=_show_version, is_eager=True),
+    debug: bool = flag("Show the traceback of an unexpected error."),
 ) -> None:
     """Fast marginal inference in discrete factor graphs, and how far the answer can be off.
 
@@ -98,11 +76,11 @@ def top(
         typer.echo(context.get_help())
 
 
-for _command in (
-    run, query, predict, learn, intervals, mpe, sample, explore, plan, tradeoff, denoise, paper,
-    convert, example, demo, warmup, doctor,
+for _name in (
+    "run", "query", "predict", "learn", "intervals", "mpe", "sample", "explore", "plan", "tradeoff",
+    "denoise", "paper", "convert", "example", "demo", "warmup", "doctor",
 ):  # fmt: skip
-    app.command(cls=Command)(_command)
+    app.command(cls=Command)(getattr(import_module(f"minfer.cli.{_name}"), _name))
 app.add_typer(parse)
 app.add_typer(batch)
 app.add_typer(rules)

@@ -2,44 +2,25 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from dataclasses import asdict, dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from minfer.cli import reduce
-from minfer.cli.failures import note
-from minfer.cli.generate import option, takes
-from minfer.cli.options import (
-    OUTPUT_PANEL,
-    Json,
-    Missing,
-    Probabilities,
-    make_solver,
-    solver_options,
-    targets_option,
-)
-from minfer.cli.parse.options import (
-    REDUCTION_PANEL,
-    ModelFile,
-    Pairs,
-    Tags,
-    check_choice,
-)
-from minfer.errors import FormatError, MinferError
+from minfer.cli.failures import Group, note
+from minfer.cli.generate import Options, Words, argument, command, flag, option, output
+from minfer.cli.options import JSON, MISSING, PROBABILITIES, Command, PictureSolving, Solving
+from minfer.cli.parse.options import PARSER, TAGS, Pairs
+from minfer.cli.progress import Meter
+from minfer.errors import FormatError
 from minfer.typed import listed
-from minfer.words import counted, duration
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.batch import Job, Progress
 
-ENGINE_PANEL = "Engine"
-_SECONDS = 10.0  # between two lines of progress where there is no terminal
-
-batch = typer.Typer(name="batch")
+batch = typer.Typer(name="batch", cls=Group)
 
 
 @batch.callback(invoke_without_command=True)
@@ -59,19 +40,19 @@ def about(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-Inputs = Annotated[list[str], typer.Argument(metavar="IN...", help="Files, or folders of them.")]
-Out = Annotated[str, typer.Option("--out", "-o", metavar="OUTDIR", help="Output folder.")]
-SHARD_MB = 8.0
+INPUTS = argument("IN...  Files, or folders of them.")
+OUT = option("-o OUTDIR  Output folder.", ...)
 
 
 @dataclass(frozen=True)
-class Where:
+class Where(Options):
     """Where work is done side by side."""
 
-    engine: str = option("Processes on this machine, or Ray.", "local|ray", default="local")
-    workers: int | None = option("Processes or actors. Default: one per core.", "N", min=1)
+    panel = "Engine"
+    engine: str = option("local|ray  Processes on this machine, or Ray.", "local")
+    workers: int | None = option("N  Processes or actors. Default: one per core.", min=1)
     address: str | None = option(
-        "Address of a running Ray cluster; without it, a local Ray is started.", "HOST:PORT"
+        "HOST:PORT  Address of a running Ray cluster; without it, a local Ray is started."
     )
 
 
@@ -79,52 +60,27 @@ class Where:
 class How(Where):
     """The options that all jobs share."""
 
-    format_: str | None = option("Output format.", "WORD", "--format", rich_help_panel=OUTPUT_PANEL)
+    format_: str | None = output("WORD  Output format.")
     on_error: str = option(
-        "Log bad records in errors files and continue, or stop at the first.",
-        "skip|fail",
-        default="skip",
+        "skip|fail  Log bad records in errors files and continue, or stop at the first.", "skip"
     )
-    fresh: bool = option(
-        "Start over: remove what an earlier run wrote to OUTDIR, and nothing else.",
-        None,
-        "--fresh",
-        default=False,
-    )
+    fresh: bool = flag("Start over: remove what an earlier run wrote to OUTDIR, and nothing else.")
     shard_mb: float = option(
-        "Input per shard: the most work that a kill can cost each worker.",
-        "MB",
-        default=SHARD_MB,
-        min=0.001,
+        "MB  Input per shard: the most work that a kill can cost each worker.", 8.0, min=0.001
     )
-    json: bool = option(
-        "One JSON object on standard output instead of the table.",
-        None,
-        "--json",
-        default=False,
-        rich_help_panel=OUTPUT_PANEL,
-    )
+    json: bool = JSON
 
 
-batch_options = takes(ENGINE_PANEL, how=How)
-
-
-@batch.command()
-@batch_options
-@takes(REDUCTION_PANEL, pairs=Pairs)
+@batch.command(cls=Command)
+@command
 def parse(
-    model: ModelFile,
-    inputs: Inputs,
-    out: Out,
-    tags: Tags = None,
-    marginals: Annotated[
-        bool,
-        typer.Option(
-            "--marginals",
-            help="Write probabilities of arcs and trees to MISC; tables always have them.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = False,
+    model: str = PARSER,
+    inputs: list[str] = INPUTS,
+    out: str = OUT,
+    tags: str | None = TAGS,
+    marginals: bool = output(
+        "Write probabilities of arcs and trees to MISC; tables always have them.", False
+    ),
     *,
     pairs: Pairs,
     how: How,
@@ -143,34 +99,21 @@ def parse(
     """
     from minfer.batch import ParseSentences
 
-    check_choice("--tags", tags, ("predicted", "gold"))
-    inference = pairs.inference
-    _run(
-        ParseSentences(model, tags=tags, marginals=marginals, inference=inference), inputs, out, how
-    )
+    job = ParseSentences(model, tags=tags, marginals=marginals, inference=pairs.inference)
+    _run(job, inputs, out, how)
 
 
-@batch.command()
-@batch_options
-@solver_options
-@takes(reduce.PANEL, limits=reduce.JobLimits)
+@batch.command(cls=Command)
+@command
 def run(
-    inputs: Inputs,
-    out: Out,
-    model: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            "--model", metavar="MODEL", help="One model for all; IN are then tables of evidence."
-        ),
-    ] = None,
-    query: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option("--query", "-q", metavar="x5,x9", help="Only these variables."),
-    ] = None,
+    inputs: list[str] = INPUTS,
+    out: str = OUT,
+    model: str | None = option("MODEL  One model for all; IN are then tables of evidence."),
+    query: Words = option("-q x5,x9  Only these variables."),
     *,
     limits: reduce.JobLimits,
+    solving: Solving,
     how: How,
-    **settings: Any,
 ) -> None:
     """Marginals of many models, or of one under many observations.
 
@@ -188,29 +131,21 @@ def run(
     from minfer.batch import RunModels
 
     objective, recipe = limits.choice
-    default = "auto" if objective is None else reduce.DEFAULT_SOLVER
-    solver = make_solver(settings, default)
+    solver = (solving if objective is None else solving.or_else(reduce.DEFAULT_SOLVER)).make()
     chosen = tuple(listed(query))
-    _run(
-        RunModels(model, solver=solver, objective=objective, recipe=recipe, query=chosen),
-        inputs,
-        out,
-        how,
-    )
+    job = RunModels(model, solver=solver, objective=objective, recipe=recipe, query=chosen)
+    _run(job, inputs, out, how)
 
 
-@batch.command()
-@batch_options
+@batch.command(cls=Command)
+@command
 def predict(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model file for all cases.")],
-    inputs: Inputs,
-    out: Out,
-    targets: Annotated[
-        list[str],
-        targets_option("Variables to predict."),
-    ],
-    probabilities: Probabilities = True,
-    missing: Missing = None,
+    model: str = argument("MODEL  Model file for all cases."),
+    inputs: list[str] = INPUTS,
+    out: str = OUT,
+    targets: list[str] = option("-t A,B  Variables to predict.", ...),
+    probabilities: bool = PROBABILITIES,
+    missing: Words = MISSING,
     *,
     how: How,
 ) -> None:
@@ -228,51 +163,46 @@ def predict(
     """
     from minfer.batch import PredictRows
 
-    job = PredictRows(
-        model, tuple(listed(targets)), probabilities=probabilities, missing=("", *(missing or ()))
-    )
+    blanks = ("", *(missing or ()))
+    chosen = tuple(listed(targets))
+    job = PredictRows(model, chosen, probabilities=probabilities, missing=blanks)
     _run(job, inputs, out, how)
 
 
 @dataclass(frozen=True)
-class BatchPicture:
-    """The model of every picture."""
+class PictureModel(Options):
+    """The model of a picture."""
 
-    alpha: float | None = option(
-        "Trust in single pixels. Default: estimated from each picture.", "A"
-    )
-    coupling: float = option("Weight of equal neighbours.", "W", default=1.0)
+    alpha: float | None = option("A  Trust in single pixels. Default: estimated from each picture.")
+    coupling: float = option("W  Weight of equal neighbours.", 1.0)
     level: float | None = option(
-        "Grey value that favours neither black (0) nor white (1). Default: estimated from each "
-        "picture.",
-        "X",
+        "X  Grey value that favours neither black (0) nor white (1). Default: estimated from each "
+        "picture."
     )
-    labels: int | None = option("Segment into K classes, estimated from each picture.", "K")
+    labels: int | None = option("K  Segment into K classes, estimated from each picture.")
 
 
 @dataclass(frozen=True)
-class BatchLimits:
+class PictureLimits(Options):
     """Which pairs of neighbours to ignore."""
 
-    reduce: bool = option("Ignore pairs of neighbours that matter little.", default=False)
+    panel = reduce.Limits.panel
+    reduce: bool = flag("Ignore pairs of neighbours that matter little.")
     factor_cost: float | None = option(
-        "Keep pairs whose score is at least G; with --reduce alone, 0.03.", "G"
+        "G  Keep pairs whose score is at least G; with --reduce alone, 0.03."
     )
 
 
-@batch.command()
-@batch_options
-@partial(solver_options, default=reduce.DEFAULT_SOLVER)
-@takes(reduce.PANEL, limits=BatchLimits)
-@takes(picture=BatchPicture)
+@batch.command(cls=Command)
+@command
 def denoise(
-    inputs: Inputs,
-    out: Out,
+    inputs: list[str] = INPUTS,
+    out: str = OUT,
     *,
-    picture: BatchPicture,
-    limits: BatchLimits,
+    picture: PictureModel,
+    limits: PictureLimits,
+    solving: PictureSolving,
     how: How,
-    **settings: Any,
 ) -> None:
     """Clean pictures: files, folders, or tables with a column `picture`.
 
@@ -291,16 +221,15 @@ def denoise(
     objective = None
     if limits.reduce or limits.factor_cost is not None:
         objective = MinJoint(FACTOR_COST if limits.factor_cost is None else limits.factor_cost)
-    asked = any(value is not None for value in settings.values())
-    solver = make_solver(settings, reduce.DEFAULT_SOLVER) if asked else None
-    job = DenoisePictures(objective=objective, solver=solver, **asdict(picture))
-    _run(job, inputs, out, how)
+    solver = solving.make() if solving.given else None
+    _run(DenoisePictures(objective=objective, solver=solver, **asdict(picture)), inputs, out, how)
 
 
-@batch.command()
+@batch.command(cls=Command)
+@command
 def status(
-    out: Annotated[str, typer.Argument(metavar="OUTDIR", help="Folder of a batch run.")],
-    json: Json = False,
+    out: str = argument("OUTDIR  Folder of a batch run."),
+    json: bool = JSON,
 ) -> None:
     """How far a run has got, and whether it is running.
 
@@ -320,96 +249,30 @@ def status(
 def _run(job: Job, inputs: list[str], out: str, how: How) -> None:
     from minfer.batch import run as run_job
 
-    meter = _Meter()
     try:
-        state = run_job(
-            job, inputs, out, format=how.format_, shard_bytes=round(how.shard_mb * (1 << 20)),
-            engine=how.engine, workers=how.workers, address=how.address, on_error=how.on_error,
-            fresh=how.fresh, report=meter, note=note,
-        )  # fmt: skip
+        with Meter() as meter:
+            state = run_job(
+                job, inputs, out, format=how.format_, shard_bytes=round(how.shard_mb * (1 << 20)),
+                engine=how.engine, workers=how.workers, address=how.address, on_error=how.on_error,
+                fresh=how.fresh, report=lambda p: meter(p, p.done == p.shards), note=note,
+            )  # fmt: skip
     except KeyboardInterrupt:
-        meter.end()
         note("stopped; run the same command to continue")
         raise
-    except MinferError:
-        meter.end()
-        raise
-    meter.end()
-    bad = f"{state.errors:,} bad (see {out}/part-*.errors.jsonl)"
     _tell(out, state, how.json)
+    bad = f"{state.errors:,} bad (see {out}/part-*.errors.jsonl)"
     if state.errors and not state.rows:
         raise FormatError(f"no record could be answered, {bad}")
     if state.errors:
         note(f"{state.rows:,} of {counted(state.rows + state.errors, 'record')} answered, {bad}")
 
 
-class _Meter:
-    """Progress on stderr: a line that changes on a terminal, a line now and then elsewhere."""
-
-    def __init__(self) -> None:
-        self.live, self.last = sys.stderr.isatty(), time.perf_counter()
-
-    def __call__(self, state: Progress) -> None:
-        now = time.perf_counter()
-        if self.live:
-            sys.stderr.write(f"\r\x1b[K{progress_line(state)}")
-        elif now - self.last >= _SECONDS or state.done == state.shards:
-            sys.stderr.write(f"minfer: {progress_line(state)}\n")
-            self.last = now
-        sys.stderr.flush()
-
-    def end(self) -> None:
-        if self.live:
-            sys.stderr.write("\n")
-
-
-def progress_line(state: Progress) -> str:
-    """Shards, records, rate and time left."""
-    from minfer.cli.render import duration
-
-    records = counted(state.rows + state.errors, "record")
-    text = f"{state.done:,} of {counted(state.shards, 'shard')}, {records}"
-    if state.errors:
-        text += f" ({state.errors:,} of them bad)"
-    if state.new_rows:
-        text += f"; {state.rate:,.0f} a second"
-    if (left := state.seconds_left) is not None and state.done < state.shards:
-        text += f", {duration(left)} left"
-    return text
-
-
-def _tell(out: str, state: Progress, json: bool, **more: Any) -> None:
+def _tell(out: str, state: Progress, json: bool, running: bool = False, **more: Any) -> None:
     """How far a run is, on stdout."""
     from minfer.cli import render
 
     if json:
-        facts = {
-            "folder": out,
-            "shards": state.shards,
-            "done": state.done,
-            "missing": state.missing,
-            "records": state.rows + state.errors,
-            "answered": state.rows,
-            "errors": state.errors,
-            "seconds": state.seconds,
-            "records_per_second": state.rate,
-            **more,
-        }
-        sys.stdout.write(render.to_json(facts) + "\n")
-        return
-    running = more.get("running")
-    word = "done" if state.done == state.shards else "running" if running else "not finished"
-    lines: dict[str, Any] = {
-        "folder": out,
-        "state": word,
-        "shards": f"{state.done:,} of {state.shards:,}",
-        "records": f"{state.rows + state.errors:,}",
-        "answered": f"{state.rows:,}",
-        "bad": f"{state.errors:,}",
-    }
-    if state.missing:
-        parts = counted(state.missing, "part")
-        lines["lost"] = f"{parts} missing or changed: run the same command again"
-    if state.new_rows:
-        lines["time"] = f"{duration(state.seconds)}, {state.rate:,.0f} records a second"
-    render.show(render.console(), render.facts(lines))
+        told = {"running": running, **more} if more else {}
+        render.write_json({"folder": out, **state.to_dict(), **told})
+    else:
+        render.show(render.console(), render.facts({"folder": out, **state.summary(running)}))

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from minfer.cli.failures import note
-from minfer.cli.files import check_inputs, check_writable, load
-from minfer.cli.options import Evidence, Model, Soft
+from minfer.cli.files import check_writable, load, wrote
+from minfer.cli.generate import argument, command
+from minfer.cli.options import Input
 
 
+@command
 def convert(
-    model: Model,
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="OUT", help="File to write; the suffix sets the format, - is standard output."
-        ),
-    ],
-    evidence: Evidence = None,
-    soft: Soft = None,
+    source: Input,
+    target: str = argument("OUT  File to write; the suffix sets the format, - is standard output."),
 ) -> None:
     """Convert a model to another format, including its evidence if there is any.
 
@@ -35,10 +25,7 @@ def convert(
     """
     import minfer
 
-    check_inputs(model, evidence)
-    if target != "-":
-        check_writable(target, [model, *(evidence or ())])
-    graph, _ = load(model, evidence, soft)
+    check_writable(target, source.files)
+    graph = load(source).graph
     minfer.write(graph, target)  # in this thread, where an interrupt removes a half-written file
-    if target != "-":
-        note(f"wrote {target}")
+    wrote(target)

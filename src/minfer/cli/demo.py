@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING
 import typer
 
 from minfer.cli.failures import note
+from minfer.cli.generate import command
 from minfer.cli.progress import wait_for
-from minfer.words import counted, duration
+from minfer.cli.run import solve
+from minfer.notebook import Face, Right
+from minfer.solvers.telling import describe, log_z
+from minfer.words import counted, duration, probability
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from minfer.examples import Picture
-    from minfer.graph import FactorGraph
-    from minfer.solvers.base import Marginals, Solver
+    from minfer.solvers.base import Marginals
 
 
+@command
 def demo() -> None:
     """Show what minfer does, on two examples that come with it.
 
@@ -56,33 +59,28 @@ def _network(console: Console) -> None:
 
     graph = sprinkler()
     console.print("1. Why is the grass wet?", style="bold")
-    console.print(render.describe(graph))
+    console.print(describe(graph))
     solver = Exact(method="enumerate")  # right for a model this small: nothing to compile
     answers = {title: solver(graph.with_evidence(seen)) for title, seen in STORY.items()}
-    render.show(console, _story_table(graph, answers))
+    rows = [
+        (
+            name,
+            *(
+                Right("observed" if name in STORY[title] else probability(m[name][1]))
+                for title, m in answers.items()
+            ),
+        )
+        for name in graph.names or ()
+        if graph.n_states[graph.index(name)] == 2
+    ]
+    render.face(console, Face("", ("probability of yes", *answers), rows))
     console.print(
         "Wet grass makes both rain and the sprinkler more probable. If the street is wet as\n"
         "well, it was the rain, and the sprinkler is explained away.\n"
     )
     last = list(answers.values())[-1]
     z = "in a Bayesian network this is the log-probability of the evidence"
-    lines = {"solver": repr(last.solver), "log Z": render.log_z(last), "": z}
-    render.show(console, render.facts(lines))
-
-
-def _story_table(graph: FactorGraph, answers: dict[str, Marginals]) -> Table:
-    from minfer.cli import render
-
-    table = render.empty_table("probability of yes", *answers, right=answers)
-    for name in graph.names or ():
-        if graph.n_states[graph.index(name)] != 2:
-            continue
-        cells = [
-            "observed" if name in STORY[title] else render.probability(m[name][1])
-            for title, m in answers.items()
-        ]
-        table.add_row(name, *cells)
-    return table
+    render.show(console, render.facts({"solver": repr(last.solver), "log Z": log_z(last), "": z}))
 
 
 # ---------------------------------------------------------------------- a noisy picture
@@ -97,17 +95,24 @@ def _picture(console: Console) -> None:
 
     scene = picture()
     console.print(f"2. A picture with {FLIP:.0%} of its pixels flipped", style="bold")
-    console.print(render.describe(scene.graph))
+    console.print(describe(scene.graph))
     note("running loopy belief propagation")
     solver = BeliefPropagation()
-    answer = wait_for("belief propagation", lambda: _solve(solver, scene.graph))
+    answer = wait_for("belief propagation", lambda: solve(solver, scene.graph))
     again = wait_for("belief propagation", lambda: [solver(scene.graph) for _ in range(3)])
-    _draw(console, scene, answer)
+    cleaned = answer.mpm().reshape(scene.clean.shape).astype(bool)
+    titles = [
+        f"{name}: {(pixels == scene.clean).mean():.1%} right"
+        for name, pixels in (("noisy", scene.noisy), ("denoised", cleaned))
+    ]
+    console.print()
+    render.side_by_side(titles, [scene.noisy, cleaned], console)
+    console.print()
     compiled = duration(min(one.seconds for one in again))
     lines = {
         "solver": repr(answer.solver),
         "status": f"{answer.status.value} after {counted(answer.iterations, 'iteration')}",
-        "log Z": render.log_z(answer),
+        "log Z": log_z(answer),
         "time": f"{compiled} now that it is compiled",
     }
     render.show(console, render.facts(lines))
@@ -134,26 +139,6 @@ def _certain(scene: Picture, answer: Marginals) -> str:
             f"more than {REFUTED:g}."
         )
     return text
-
-
-def _solve(solver: Solver, graph: FactorGraph) -> Marginals:
-    """log Z is computed when first asked for: here, in the worker's thread."""
-    answer = solver(graph)
-    _ = answer.log_z
-    return answer
-
-
-def _draw(console: Console, scene: Picture, answer: Marginals) -> None:
-    from minfer.cli import render
-
-    cleaned = answer.mpm().reshape(scene.clean.shape).astype(bool)
-    titles = [
-        f"{name}: {(pixels == scene.clean).mean():.1%} right"
-        for name, pixels in (("noisy", scene.noisy), ("denoised", cleaned))
-    ]
-    console.print()
-    render.side_by_side(titles, [scene.noisy, cleaned], console)
-    console.print()
 
 
 def _next_steps() -> None:

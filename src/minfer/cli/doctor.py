@@ -2,44 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import platform
-from collections.abc import Callable, Iterator
-from importlib import metadata, util
-from typing import TYPE_CHECKING, Annotated, NamedTuple
-
 import typer
 
-from minfer.words import counted, visible
-
-if TYPE_CHECKING:
-    from minfer.kernels._cache import Fault
-
-
-class Finding(NamedTuple):
-    """One line of the report; ``ok`` is None where nothing can be wrong."""
-
-    name: str
-    text: str
-    ok: bool | None = None
+from minfer.cli.generate import command, flag
+from minfer.health import examine
+from minfer.words import visible
 
 
-EXTRAS = {
-    "plot": "matplotlib",
-    "image": "PIL",
-    "parsing": "safetensors",
-    "batch": "pyarrow",
-    "ray": "ray",
-    "rules": "duckdb",
-    "torch": "torch",
-    "toulbar2": "pytoulbar2",
-}
-
-
+@command
 def doctor(
-    json: Annotated[
-        bool, typer.Option("--json", help="One JSON object on standard output.")
-    ] = False,
+    json: bool = flag("One JSON object on standard output."),
 ) -> None:
     """Check the installation: versions, the compiled kernels, and whether they are correct.
 
@@ -59,113 +31,10 @@ def doctor(
             typer.echo(visible(f"{finding.name:<12}{mark:<8}{finding.text}").rstrip())
     broken = [f.name for f in findings if f.ok is False]
     if json:
-        from minfer.cli.render import to_json
+        from minfer.cli import render
 
-        typer.echo(to_json({"ok": not broken, "findings": [f._asdict() for f in findings]}))
+        render.write_json({"ok": not broken, "findings": [f._asdict() for f in findings]})
     else:
         typer.echo(f"\nBroken: {', '.join(broken)}" if broken else "\nEverything is in order.")
     if broken:
         raise typer.Exit(1)
-
-
-def examine() -> Iterator[Finding]:
-    """Every check in turn; one that fails is a finding, not the end."""
-    yield from _versions()
-    for name, check in CHECKS.items():
-        try:
-            yield check()
-        except Exception as error:
-            yield Finding(name, f"{type(error).__name__}: {error}", False)
-
-
-def _versions() -> Iterator[Finding]:
-    import minfer
-
-    yield Finding("minfer", minfer.__version__)
-    yield Finding("python", f"{platform.python_version()} on {platform.platform()}")
-    for name in ("numpy", "scipy", "numba", "llvmlite", "typer", "rich"):
-        try:
-            yield Finding(name, metadata.version(name), True)
-        except metadata.PackageNotFoundError:
-            yield Finding(name, "not installed", False)
-    for extra, module in EXTRAS.items():
-        there = util.find_spec(module) is not None
-        yield Finding(extra, "present" if there else f"no: pip install 'minfer[{extra}]'")
-    count = getattr(os, "sched_getaffinity", None)
-    usable = len(count(0)) if count else os.cpu_count()
-    yield Finding("cores", f"{usable} usable of {os.cpu_count()}")
-
-
-def _cache() -> Finding:
-    """Loads every compiled kernel; what is damaged is removed, as any run would do."""
-    from minfer.kernels import _jit
-    from minfer.kernels._cache import FAULTS, load_all
-
-    if not os.access(_jit.CACHE_DIR, os.W_OK):
-        return Finding("cache", f"{_jit.CACHE_DIR} (not writable)", False)
-    before = len(FAULTS)
-    loaded = load_all(_jit.CACHE_DIR, _jit.kernels())
-    faults = {fault.path: fault for fault in FAULTS[before:]}.values()
-    removed = [fault for fault in faults if fault.removed]
-    stuck = [fault for fault in faults if not fault.removed]
-    parts = [f"{counted(loaded, 'compiled kernel')}, all loaded"]
-    if not loaded:
-        parts = ["empty: the first run compiles; `minfer warmup` does so now"]
-    if removed:
-        damaged = counted(len(removed), "damaged file")
-        parts.append(f"{damaged} removed, will be compiled again when needed: {_shown(removed)}")
-    if stuck:
-        parts.append(f"damaged and cannot be removed, remove by hand: {_shown(stuck, whole=True)}")
-    return Finding("cache", f"{_jit.CACHE_DIR} ({'; '.join(parts)})", not stuck)
-
-
-def _shown(faults: list[Fault], whole: bool = False, most: int = 3) -> str:
-    """The first few damaged files and what is wrong with them."""
-    shown = [f"{f.path if whole else f.path.name}: {f.why}" for f in faults[:most]]
-    more = len(faults) - most
-    return ", ".join([*shown, *([f"and {more:,} more"] if more > 0 else [])])
-
-
-def _exact() -> Finding:
-    return _right("exact", "Exact", 1e-9)
-
-
-def _bp() -> Finding:
-    return _right("bp", "BeliefPropagation", 1e-5)
-
-
-def _right(name: str, solver: str, tolerance: float) -> Finding:
-    """Marginals of a chain of three variables against the sum over its eight assignments."""
-    import numpy as np
-
-    import minfer
-
-    graph = minfer.FactorGraph.pairwise([0.5, -1.0, 0.25], [[0, 1], [1, 2]], [2.0, -1.5])
-    x = np.array(list(np.ndindex(2, 2, 2)))
-    a, b, c = x.T
-    weight = np.exp(0.5 * a - b + 0.25 * c + 2.0 * a * b - 1.5 * b * c)
-    truth = (weight @ x) / weight.sum()
-    answer = getattr(minfer, solver)()(graph)
-    off = float(np.abs(answer.probs[1::2] - truth).max())
-    off_log_z = abs(answer.log_z - float(np.log(weight.sum())))
-    ok = off <= tolerance and off_log_z <= 10 * tolerance
-    return Finding(name, f"off by {off:.0e}, log Z by {off_log_z:.0e}", ok)
-
-
-def _ready() -> Finding:
-    """Machine code from the wheel: whether it is there, fits, and was used just now."""
-    from minfer.kernels._jit import READY
-
-    if READY.missing:
-        return Finding("ready code", f"not in use: {READY.missing}; kernels are compiled here")
-    target = READY.about["target"][1]
-    used = f"{counted(READY.loaded, 'kernel')} taken from it just now"
-    return Finding("ready code", f"in use, for any {target} processor; {used}", True)
-
-
-CHECKS: dict[str, Callable[[], Finding]] = {
-    "cache": _cache,
-    "exact": _exact,
-    "bp": _bp,
-    "ready code": _ready,
-}

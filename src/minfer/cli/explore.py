@@ -3,43 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
 
-import typer
-
-from minfer.cli.failures import UsageError, note
-from minfer.cli.files import check_inputs, check_writable, load
-from minfer.cli.options import Evidence, Model, Soft, targets_option
+from minfer.cli.files import check_suffix, check_writable, load, wrote
+from minfer.cli.generate import Words, command, flag, option
+from minfer.cli.options import Input
 from minfer.cli.progress import wait_for
 from minfer.typed import parse_query
 
 
+@command
 def explore(
-    model: Model,
-    out: Annotated[
-        str,
-        typer.Option(
-            "--out", "-o", metavar="PAGE.HTML", help="Page to write; - is standard output."
-        ),
-    ],
-    evidence: Evidence = None,
-    soft: Soft = None,
-    targets: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        targets_option("Only these variables, the observed ones, and what they depend on."),
-    ] = None,
-    fix: Annotated[
-        bool,
-        typer.Option(
-            "--fix",
-            help="Make the evidence permanent: it cannot be removed in the page, which gets "
-            "smaller.",
-        ),
-    ] = False,
-    title: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(metavar="TEXT", help="Name of the network. Default: the file name."),
-    ] = None,
+    source: Input,
+    out: str = option("-o PAGE.HTML  Page to write; - is standard output.", ...),
+    targets: Words = option(
+        "-t A,B  Only these variables, the observed ones, and what they depend on."
+    ),
+    fix: bool = flag(
+        "Make the evidence permanent: it cannot be removed in the page, which gets smaller."
+    ),
+    title: str | None = option("TEXT  Name of the network. Default: the file name."),
 ) -> None:
     """A page to play with: one HTML file that draws the network and runs inference in the browser.
 
@@ -59,17 +41,15 @@ def explore(
     import minfer
 
     if out != "-":
-        if Path(out).suffix.lower() not in (".html", ".htm"):
-            raise UsageError(f"--out {out}: end the name in .html")
-        check_writable(out, [model, *(evidence or ())])
-    check_inputs(model, evidence)
-    graph, _ = load(model, evidence, soft)
-    name = Path(model).name if title is None and model != "-" else title or ""
+        check_suffix("--out", out, ".html", ".htm")
+        check_writable(out, source.files)
+    graph = load(source).graph
+    file = source.model
+    name = Path(file).name if title is None and file != "-" else title or ""
     chosen = parse_query(targets, graph)
     page = wait_for(
         "planning and drawing",
         lambda: minfer.explore(graph, targets=chosen, fix=fix, title=name),
     )
     page.write(out)
-    if out != "-":
-        note(f"wrote {out}")
+    wrote(out)

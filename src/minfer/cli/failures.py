@@ -29,7 +29,21 @@ class UsageError(Exception):
     """The command line itself is wrong: exit code 2."""
 
 
-class Commands(TyperGroup):
+class PlainHelp:
+    """A command whose ``--help``, like any flag, is shown without a type."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        found = super().get_help_option(ctx)  # type: ignore[misc]
+        if found is not None:
+            found.metavar = ""
+        return found
+
+
+class Group(PlainHelp, TyperGroup):
+    """A group of commands."""
+
+
+class Commands(Group):
     """The group of all commands; runs one and turns what it raises into an exit code."""
 
     def main(self, args: Any = None, *rest: Any, **options: Any) -> NoReturn:

@@ -5,43 +5,61 @@ from __future__ import annotations
 import csv
 import io
 import os
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minfer.cli.failures import UsageError, note
 from minfer.cli.progress import wait_for
+from minfer.errors import FormatError
 from minfer.typed import evidence_beside, evidence_of, is_pairs
 from minfer.words import visible
 
 if TYPE_CHECKING:
+    from minfer.cli.options import Input
     from minfer.graph import FactorGraph
-    from minfer.solvers.base import Marginals
 
 
-def load(
-    model: str, evidence: list[str] | None, soft: list[str] | None = None
-) -> tuple[FactorGraph, float]:
-    """The model with its evidence, and the seconds that reading took."""
-    from minfer.queries.evidence import with_any_evidence
+class Given(NamedTuple):
+    """A model and its evidence, as a command line names them."""
 
-    graph, seen, seconds = load_apart(model, evidence, soft)
-    return with_any_evidence(graph, seen), seconds
+    file: str
+    bare: FactorGraph
+    seen: dict[int, Any]
+    seconds: float  # that reading took
+
+    @property
+    def graph(self) -> FactorGraph:
+        """The model with its evidence."""
+        from minfer.queries.evidence import with_any_evidence
+
+        return with_any_evidence(self.bare, self.seen)
+
+    def show_json(self, graph: FactorGraph, content: dict[str, Any]) -> None:
+        """One JSON object: the answer, and what it is the answer to."""
+        from minfer.cli import render
+
+        about = {
+            "minfer": render.version(),
+            "model": {"file": self.file, **render.model_info(graph)},
+        }
+        render.write_json({**about, **content, "read_seconds": self.seconds})
 
 
-def load_apart(
-    model: str, evidence: list[str] | None, soft: list[str] | None
-) -> tuple[FactorGraph, dict[int, Any], float]:
-    """The model, the evidence beside it, and the seconds that reading took."""
+def load(source: Input) -> Given:
+    """The model, and the evidence beside it."""
+    model, evidence = source.model, source.evidence
+    files = [model, *(text for text in evidence or () if not is_pairs(text))]
+    if files.count("-") > 1:
+        raise UsageError("only one of model and evidence can be standard input (-)")
     began = time.perf_counter()
     graph = read_model(model)
-    seen = evidence_of(graph, evidence, soft)
+    seen = evidence_of(graph, evidence, source.soft)
     if not evidence and (beside := evidence_beside(model)):
         note(f"{beside} was not read; add --evidence {beside} to use it")
-    return graph, seen, time.perf_counter() - began
+    return Given(model, graph, seen, time.perf_counter() - began)
 
 
 def read_model(model: str) -> FactorGraph:
@@ -56,54 +74,55 @@ def read_model(model: str) -> FactorGraph:
     return graph
 
 
-def given_words(model: str, evidence: list[str] | None, soft: list[str] | None) -> list[str]:
+def given_words(source: Input) -> list[str]:
     """The plain command for a model and its evidence."""
-    pairs = [("--evidence", e) for e in evidence or ()] + [("--soft", e) for e in soft or ()]
-    return ["minfer", "run", model, *(word for pair in pairs for word in pair)]
+    pairs = [("--evidence", e) for e in source.evidence or ()]
+    pairs += [("--soft", e) for e in source.soft or ()]
+    return ["minfer", "run", source.model, *(word for pair in pairs for word in pair)]
 
 
-def check_inputs(model: str, evidence: list[str] | None) -> None:
-    """Fail before the work, not after it."""
-    files = [model, *(text for text in evidence or () if not is_pairs(text))]
-    if files.count("-") > 1:
-        raise UsageError("only one of model and evidence can be standard input (-)")
+SUFFIXES = {
+    "--report": (".html", ".htm"),
+    "--picture": (".png", ".svg"),
+    "--svg": (".svg",),
+    "--calibration": (".png",),
+}
 
 
 def check_outputs(
-    out: str | None,
-    pr: str | None,
-    json: bool,
-    inputs: list[str],
-    save: str | None = None,
-    csv_file: str | None = None,
+    outputs: dict[str, str | None], inputs: Sequence[str | None], json: bool = False
 ) -> None:
-    """Every output can be written, and none overwrites another or an input."""
-    if [out, pr, save, csv_file, "-" if json else None].count("-") > 1:
-        raise UsageError(
-            "only one of --out -, --pr -, --save-reduced -, --csv - and --json can go to standard "
-            "output"
-        )
-    if out is not None and out == pr != "-":
-        raise UsageError(f"--out and --pr are the same file, {out}")
-    if csv_file not in (None, "-") and csv_file in (out, pr, save):
-        raise UsageError(f"--csv and another output are the same file, {csv_file}")
-    if save is not None and save != "-":
-        if save in (out, pr):
-            raise UsageError(f"--save-reduced and another output are the same file, {save}")
-        check_model_name(save)
-    for path in (out, pr, save, csv_file):
-        if path is None or path == "-":
-            continue
+    """Fail before the work, not after it, unless every output, by its flag, can be written.
+
+    None overwrites another or an input, and one at most goes to standard output.
+    """
+    given = {flag: path for flag, path in outputs.items() if path is not None}
+    if [*given.values(), *(["-"] if json else [])].count("-") > 1:
+        flags = ", ".join(f"{flag} -" for flag in outputs if flag not in SUFFIXES)
+        raise UsageError(f"only one of {flags} and --json can go to standard output")
+    files = {flag: path for flag, path in given.items() if path != "-" or flag in SUFFIXES}
+    for flag, path in files.items():
+        for other in files:
+            if other != flag and files[other] == path:
+                raise UsageError(f"{flag} and {other} are the same file, {path}")
+        check_suffix(flag, path, *SUFFIXES.get(flag, ("",)))
         check_writable(path, inputs)
+    if "--picture" in given:
+        pictures()
 
 
-def check_report(path: str, others: list[str | None], inputs: list[str]) -> None:
-    """A report goes to a file of its own."""
-    if path in others:
-        raise UsageError(f"--report and another output are the same file, {path}")
-    if Path(path).suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"--report {path}: end the name in .html")
-    check_writable(path, inputs)
+def check_suffix(flag: str, path: str, *suffixes: str) -> None:
+    """A file is of the kind that its name says."""
+    if not path.lower().endswith(suffixes):
+        shown = " or ".join(suffix for suffix in suffixes if suffix != ".htm")
+        raise UsageError(f"{flag} {path}: end the name in {shown}")
+
+
+def check_readable(*paths: str | None) -> None:
+    """Files that are there, or standard input."""
+    for path in paths:
+        if path not in (None, "-") and not Path(str(path)).exists():
+            raise FormatError(f"cannot read {path}: there is no such file")
 
 
 def check_model_name(path: str) -> None:
@@ -114,17 +133,19 @@ def check_model_name(path: str) -> None:
         raise UsageError(complaint)
 
 
-def check_writable(path: str, inputs: list[str]) -> None:
-    """A file in an existing folder that is none of the inputs."""
+def check_writable(path: str, inputs: Sequence[str | None] = ()) -> None:
+    """Standard output, or a file in an existing folder that is none of the inputs."""
     from minfer.io.text import check_path
 
+    if path == "-":
+        return
     check_path(path, "write")
     folder = Path(path).parent
     if not folder.is_dir():
         raise UsageError(f"cannot write {path}: there is no folder {folder}")
     if Path(path).is_dir():
         raise UsageError(f"cannot write {path}: it is a folder")
-    if Path(path).exists() and any(_same(path, source) for source in inputs):
+    if Path(path).exists() and any(source and _same(path, source) for source in inputs):
         raise UsageError(f"{path} is also an input and would be overwritten")
 
 
@@ -132,31 +153,10 @@ def _same(path: str, source: str) -> bool:
     return os.path.exists(source) and Path(path).samefile(source)  # any text: it may be no file
 
 
-def write_files(answer: Marginals, out: str | None, pr: str | None) -> None:
-    import minfer
-
-    for path, write in ((out, minfer.write_mar), (pr, minfer.write_pr)):
-        if path is None:
-            continue
-        write(answer, path)
-        if path != "-":
-            note(f"wrote {path}")
-
-
-def show_json(model: str, graph: FactorGraph, content: dict[str, Any], seconds: float) -> None:
-    """One JSON object: the answer, and what it is the answer to."""
-    from minfer.cli import render
-
-    content = {
-        "minfer": render.version(),
-        "model": {"file": model, **render.model_info(graph)},
-        **content,
-        "read_seconds": seconds,
-    }
-    sys.stdout.write(render.to_json(content) + "\n")
-
-
-PICTURES = (".png", ".svg")
+def wrote(path: str | None, more: str = "") -> None:
+    """Say that a file was written."""
+    if path not in (None, "-"):
+        note(f"wrote {path}{more}")
 
 
 def pictures() -> Any:
@@ -166,30 +166,14 @@ def pictures() -> Any:
     return pyplot("--picture needs", headless=True)
 
 
-def check_files(csv_file: str | None, picture: str | None, json: bool, inputs: list[str]) -> None:
-    """A table as CSV and a picture of it can be written."""
-    if csv_file == "-" and json:
-        raise UsageError("only one of --csv - and --json can go to standard output")
-    if picture is not None:
-        if Path(picture).suffix.lower() not in PICTURES:
-            raise UsageError(f"--picture {picture}: end the name in .png or .svg")
-        pictures()  # before the work, not after it
-        if picture == csv_file:
-            raise UsageError(f"--csv and --picture are the same file, {picture}")
-    for path in (csv_file, picture):
-        if path is not None and path != "-":
-            check_writable(path, inputs)
-
-
-def write_csv(path: str, rows: Iterable[Sequence[Any]]) -> None:
+def write_csv(path: str, rows: Iterable[Sequence[Any]], told: str = "") -> None:
     """Rows as CSV, to a file or standard output."""
     from minfer.io.text import write_bytes
 
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     write_bytes(path, text.getvalue().encode())
-    if path != "-":
-        note(f"wrote {path}")
+    wrote(path, told)
 
 
 def draw_pair(
@@ -206,4 +190,4 @@ def draw_pair(
     with atomic_write(path) as file:
         figure.savefig(file, format=Path(path).suffix[1:].lower())
     plt.close(figure)
-    note(f"wrote {path}")
+    wrote(path)

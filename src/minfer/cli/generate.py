@@ -1,87 +1,172 @@
-"""One generator of options: the fields of a dataclass are options of a command.
+"""One generator of options: parameters of a command and fields of a dataclass are options.
 
     @dataclass(frozen=True)
-    class Limits:
-        max_factors: int | None = option("Add at most M factors.", "M")
+    class Limits(Options):
+        panel = "Reduction"
+        max_factors: int | None = option("M  Add at most M factors.")
 
-    @takes(limits=Limits)
-    def command(model: Model, *, limits: Limits) -> None: ...
+    @command
+    def run(model: str = argument("MODEL  Model file."), *, limits: Limits) -> None: ...
 
-``--max-factors`` then stands in the help, and the command gets its ``limits`` made.
+``--max-factors`` then stands in the help, in its panel, and the command gets its ``limits`` made.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import Field, field, fields
-from typing import Annotated, Any, Optional, get_args, get_type_hints
+import re
+from collections.abc import Callable, Collection
+from dataclasses import MISSING, Field, field, fields
+from typing import Annotated, Any, ClassVar, Optional, get_args, get_type_hints
 
 import typer
 
-Command = Callable[..., None]
+from minfer.cli.failures import UsageError
+from minfer.errors import SettingsError
+
+Words = list[str] | None
 
 
-def option(
-    help: str, metavar: str | None = None, *flags: str, default: Any = None, **more: Any
-) -> Any:
-    """A field of a dataclass that is an option: what ``typer.Option`` takes, and a default."""
-    return field(
-        default=default, metadata={"help": help, "metavar": metavar, "flags": flags} | more
-    )
+def option(text: str, default: Any = None, **more: Any) -> Any:
+    """A parameter or field that is an option, in the words of its help.
+
+    ``-o FILE  Where to.``: flags, metavar, two spaces, and the text. Its name is a flag, unless
+    there is a long one; it is required if the default is ``...``. Words as a metavar, ``a|b``, are
+    checked. ``more`` is for ``typer.Option``.
+    """
+    head, _, help = text.rpartition("  ")
+    words = head.split()
+    flags = tuple(word for word in words if word.startswith("-"))
+    metavar = " ".join(word for word in words if word not in flags) or None
+    about = {"help": help, "metavar": metavar, "flags": flags} | more
+    return field(default=default, metadata=about)
 
 
-def takes(panel: str | None = None, **groups: type[Any]) -> Callable[[Command], Command]:
-    """Give a command the options of some dataclasses; it gets each as an object of that name."""
-
-    def decorate(command: Command) -> Command:
-        def run(**given: Any) -> None:
-            for name, kind in groups.items():
-                given[name] = kind(**{f.name: given.pop(f.name) for f in fields(kind)})
-            command(**given)
-
-        run.__name__, run.__doc__ = command.__name__, command.__doc__
-        added = [p for kind in groups.values() for p in parameters(kind, panel)]
-        return with_parameters(run, added, like=command, without=groups)
-
-    return decorate
+def flag(text: str) -> Any:
+    """An option that is given or not."""
+    return option(text, False)
 
 
-def parameters(kind: type[Any], panel: str | None = None) -> list[inspect.Parameter]:
-    """The fields of a dataclass as parameters that typer reads."""
-    hints = get_type_hints(kind)
-    return [parameter(f.name, hints[f.name], f.default, panel, f) for f in fields(kind)]
+def output(text: str, default: Any = None, **more: Any) -> Any:
+    """An option about output."""
+    return option(text, default, rich_help_panel="Output", **more)
+
+
+def argument(text: str, default: Any = ...) -> Any:
+    """A parameter that is an argument, ``MODEL  Model file.``; required if it has no default."""
+    metavar, _, help = text.partition("  ")
+    return field(default=default, metadata={"help": help, "metavar": metavar, "argument": True})
+
+
+class Options:
+    """A group of options, shown in one panel of the help: a dataclass, its fields the options."""
+
+    panel: ClassVar[str | None] = None
+
+    @classmethod
+    def parameters(cls) -> list[inspect.Parameter]:
+        """As typer reads them."""
+        hints = get_type_hints(cls)
+        made: Any = cls
+        return [parameter(f.name, hints[f.name], f, cls.panel) for f in fields(made)]
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """A command whose parameters have their options, and those of groups that it takes."""
+    hints = get_type_hints(function)
+    groups: dict[str, list[inspect.Parameter]] = {}
+    added: list[inspect.Parameter] = []
+    for name, p in inspect.signature(function).parameters.items():
+        if isinstance(hints[name], type) and issubclass(hints[name], Options):
+            groups[name] = hints[name].parameters()
+            added += groups[name]
+        elif isinstance(p.default, Field):
+            added.append(parameter(name, hints[name], p.default))
+        else:
+            added.append(p.replace(annotation=hints[name]))
+
+    words = {p.name: choices(p) for p in added if choices(p)}
+    known = {p.name for p in added}
+
+    def run(**given: Any) -> None:
+        for name, (flag, *some) in words.items():
+            choose(flag, given[name], *some)
+        for name, parts in groups.items():
+            given[name] = hints[name](**{p.name: given.pop(p.name) for p in parts})
+        try:
+            function(**given)
+        except SettingsError as error:
+            raise UsageError(in_flags(str(error), known)) from None
+
+    run.__name__, run.__doc__, run.__module__ = function.__name__, function.__doc__, __name__
+    run.__signature__ = inspect.Signature(added)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in added}
+    return run
+
+
+def in_flags(message: str, names: Collection[str]) -> str:
+    """What is wrong with a setting, which is called by its flag if it is an option here.
+
+    >>> in_flags("denoise: level must be a number", {"level"})
+    '--level must be a number'
+    """
+    for start in re.findall(r"^(?:\w+: )?(\w+)", message):
+        if start in names:
+            return flag_of(start) + message.partition(start)[2]
+    return message
+
+
+def flag_of(name: str) -> str:
+    return "--" + name.strip("_").replace("_", "-")
+
+
+def choices(p: inspect.Parameter) -> list[str]:
+    """The flag of an option and the words that it can be, if there are a few."""
+    about = get_args(p.annotation)[1:]
+    metavar = about and about[0].metavar
+    if not metavar or not re.fullmatch(r"[a-z]+(\|[a-z]+)+", metavar):
+        return []
+    return [flag_of(p.name), *metavar.split("|")]
+
+
+def numbers(flag: str, text: str) -> list[float]:
+    """A list of numbers such as ``0,0.5,1``."""
+    try:
+        found = [float(word) for word in text.split(",") if word.strip()]
+    except ValueError:
+        found = []
+    if not found:
+        raise UsageError(f"{flag}: {text!r} is not a list of numbers such as 0,0.5,1")
+    return found
+
+
+def choose(flag: str, word: str | None, *words: str) -> None:
+    """A word that is one of a few, or none."""
+    if word is not None and word not in words:
+        *most, last = words
+        choices = f"{', '.join(most)} or {last}" if most else last
+        raise UsageError(f"{flag} must be {choices}, not {word!r}")
 
 
 def parameter(
-    name: str, kind: Any, default: Any, panel: str | None, made: Field[Any] | dict[str, Any]
+    name: str, kind: Any, made: Field[Any], panel: str | None = None
 ) -> inspect.Parameter:
-    """One option, from a field that :func:`option` made or from its metadata."""
-    more = dict(made.metadata if isinstance(made, Field) else made)
-    flags = more.pop("flags", ()) or ("--" + name.strip("_").replace("_", "-"),)
-    about: dict[str, Any] = {"rich_help_panel": panel} | more
-    text = typer.Option(*flags, **about)
+    """One parameter that typer reads, from what :func:`option` or :func:`argument` made."""
+    more: dict[str, Any] = {"rich_help_panel": panel, **made.metadata}
+    flags = more.pop("flags", ())
     parts = [part for part in get_args(kind) if part is not type(None)]
     if type(None) in get_args(kind):
         kind = Optional[parts[0]]  # noqa: UP045 (older typers do not read X | None)
+    if kind is bool:
+        more["metavar"] = ""  # newer ones name the type of a flag
+    if more.pop("argument", False):
+        about: Any = typer.Argument(**more)
+    else:
+        named = len(name) == 1 or any(flag.startswith("--") for flag in flags)
+        about = typer.Option(*(flags if named and flags else (flag_of(name), *flags)), **more)
+    default = made.default
+    if default is ... or default is MISSING:
+        default = inspect.Parameter.empty
     return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, text]
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, about]
     )
-
-
-def with_parameters(
-    command: Command,
-    added: Sequence[inspect.Parameter],
-    like: Command | None = None,
-    without: Any = (),
-    rest: bool = True,
-) -> Command:
-    """A command whose signature, or that of another ``like`` it, has some parameters more."""
-    signature = inspect.signature(like or command, eval_str=True)
-    own = [p for p in signature.parameters.values() if p.name not in without]
-    last = [p for p in own if p.kind is p.VAR_KEYWORD]
-    named = [p for p in own if p not in last]
-    every = [*named, *added, *(last if rest else ())]
-    command.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in every}
-    return command

@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
-import math
-from typing import Annotated, Optional
-
-import typer
-
-from minfer.cli.files import check_inputs, load_apart, show_json
-from minfer.cli.options import Evidence, Json, Model, Soft
+from minfer.cli.files import load
+from minfer.cli.generate import Words, command, option
+from minfer.cli.options import JSON, Input
 from minfer.cli.progress import wait_for
 from minfer.typed import parse_query, told_evidence
-from minfer.words import duration
 
 
+@command
 def mpe(
-    model: Model,
-    evidence: Evidence = None,
-    soft: Soft = None,
-    k: Annotated[int, typer.Option("-k", min=1, metavar="N", help="How many, best first.")] = 1,
-    variables: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--variables",
-            metavar="A,B",
-            help="Marginal MAP: the best states of these, all others summed out.",
-        ),
-    ] = None,
-    time_limit: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option(
-            metavar="SECONDS",
-            help="Search no longer than this where no clique tree fits; with -k or --variables, "
-            "refuse to take longer.",
-        ),
-    ] = None,
-    gap: Annotated[
-        float,
-        typer.Option(
-            min=0.0,
-            metavar="NATS",
-            help="A search may end once no log score is better by more than this.",
-        ),
-    ] = 0.0,
-    json: Json = False,
+    source: Input,
+    k: int = option("-k N  How many, best first.", 1, min=1),
+    variables: Words = option(
+        "A,B  Marginal MAP: the best states of these, all others summed out."
+    ),
+    time_limit: float | None = option(
+        "SECONDS  Search no longer than this where no clique tree fits; with -k or --variables, "
+        "refuse to take longer."
+    ),
+    gap: float = option(
+        "NATS  A search may end once no log score is better by more than this.", 0.0, min=0.0
+    ),
+    json: bool = JSON,
 ) -> None:
     """The most probable states of all variables together, given evidence.
 
@@ -59,37 +39,15 @@ def mpe(
     import minfer
     from minfer.cli import render
 
-    check_inputs(model, evidence)
-    graph, seen, seconds = load_apart(model, evidence, soft)
+    given = load(source)
+    graph, seen = given.bare, given.seen
     chosen = parse_query(variables, graph)
     best = wait_for(
         "looking for the best",
         lambda: minfer.mpe(graph, seen, k=k, variables=chosen, time_limit=time_limit, gap=gap),
     )
     if json:
-        content = {"evidence": told_evidence(graph, seen), **best.to_dict()}
-        show_json(model, graph, content, seconds)
-        return
-    to = render.console()
-    titles = ["state"] if len(best) == 1 else [f"{i + 1}." for i in range(len(best))]
-    table = render.empty_table("variable", *titles)
-    assignments = [a.states for a in best]
-    for name in best.best.variables:
-        states = [states[name] for states in assignments]
-        observed = isinstance(seen.get(graph.index(name)), int)
-        table.add_row(name + (" (observed)" if observed else ""), *states)
-    if not math.isnan(best.log_probability):
-        table.add_row("probability", *(f"{a.probability:.4g}" for a in best))
-    table.add_row("log score", *(f"{a.log_score:.6g}" for a in best))
-    render.show(to, table)
-    to.print()
-    told = "proven"
-    if not best.proven:
-        told = f"{best.status}: log score {best.log_score:.6g}, none is above {best.upper:.6g}"
-    facts = {"model": f"{model}: {render.describe(graph)}", "best": told}
-    if best.steps != ("clique tree",):
-        facts["by"] = ", ".join(best.steps)
-    if best.complete and k > 1:
-        facts["all"] = f"there are no more than these {len(best)} with a positive probability"
-    facts["time"] = duration(best.seconds)
-    render.show(to, render.facts(facts))
+        given.show_json(graph, {"evidence": told_evidence(graph, seen), **best.to_dict()})
+    else:
+        observed = [graph.name(v) for v, state in seen.items() if isinstance(state, int)]
+        render.face(render.console(), best.face(observed), render.summary(given, graph, {}))

@@ -1,4 +1,4 @@
-"""The solvers and their options, once, for every command that runs a solver.
+"""Options that commands share, each declared once; those of the solvers are their fields.
 
 The option ``--max-iters`` is the field ``max_iters`` of the solver's dataclass, and so on: types,
 and who has what, are read from the classes (which loads no kernel).
@@ -6,16 +6,15 @@ and who has what, are read from the classes (which loads no kernel).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields
+import inspect
+from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import typer
 from typer.core import TyperCommand
 
-from minfer.cli.failures import UsageError
-from minfer.cli.generate import parameter, with_parameters
+from minfer.cli.failures import PlainHelp, UsageError
+from minfer.cli.generate import Options, Words, argument, flag_of, option, output, parameter
 from minfer.errors import MinferError
 from minfer.typed import is_number
 
@@ -77,7 +76,7 @@ class SolverOption(NamedTuple):
 
     @property
     def flag(self) -> str:
-        return "--" + self.key.replace("_", "-")
+        return flag_of(self.key)
 
 
 @lru_cache(maxsize=1)
@@ -97,87 +96,46 @@ def solver_fields() -> tuple[SolverOption, ...]:
 
 
 METAVARS: dict[type, str] = {int: "N", float: "X", str: "WORD"}
-SOLVER_PANEL = "Solver"
-OUTPUT_PANEL = "Output"
 
-Model = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL", help="Model file; the suffix sets the format, - is standard input."
-    ),
-]
-Evidence = Annotated[
-    Optional[list[str]],  # noqa: UP045 (older typers do not read list[str] | None)
-    typer.Option(
-        "--evidence",
-        "-e",
-        metavar="FILE|x3=1,x7=0",
-        help="Observed states, by index or name: a file (UAI or JSON), or variable=state pairs "
-        "(repeatable; a name with a comma needs quotes, or its own option).",
-    ),
-]
-Soft = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    typer.Option(
-        "--soft",
-        metavar="x3=a:0.2,b:0.8",
-        help="Likelihoods of one variable's states, by name (0 for those left out), or one for "
-        "each in order, as in x3=0.2,0.8 (repeatable). A JSON file for --evidence can hold them "
-        "too.",
-    ),
-]
-
-Json = Annotated[
-    bool,
-    typer.Option(
-        "--json",
-        help="One JSON object on standard output instead of the table.",
-        rich_help_panel=OUTPUT_PANEL,
-    ),
-]
-Csv = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "--csv",
-        metavar="FILE",
-        help="Write the whole table as CSV; - is standard output.",
-        rich_help_panel=OUTPUT_PANEL,
-    ),
-]
-Probabilities = Annotated[
-    bool,
-    typer.Option(
-        "--probabilities/--no-probabilities",
-        help="Write the probability of every state, or only of the most probable one.",
-        rich_help_panel=OUTPUT_PANEL,
-    ),
-]
-Missing = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    typer.Option(metavar="TEXT", help="Text that means not observed, like an empty cell."),
-]
+MODEL = argument("MODEL  Model file; the suffix sets the format, - is standard input.")
 
 
-def targets_option(text: str) -> Any:
-    """``--targets``, of commands that predict or show some variables."""
-    return typer.Option("--targets", "-t", metavar="A,B", help=text)
+@dataclass(frozen=True)
+class Input(Options):
+    """A model and its evidence."""
+
+    model: str = MODEL
+    evidence: Words = option(
+        "-e FILE|x3=1,x7=0  Observed states, by index or name: a file (UAI or JSON), or "
+        "variable=state pairs (repeatable; a name with a comma needs quotes, or its own option)."
+    )
+    soft: Words = option(
+        "x3=a:0.2,b:0.8  Likelihoods of one variable's states, by name (0 for those left out), or "
+        "one for each in order, as in x3=0.2,0.8 (repeatable). A JSON file for --evidence can "
+        "hold them too."
+    )
+
+    @property
+    def files(self) -> list[str]:
+        """Those that must not be overwritten."""
+        return [self.model, *(self.evidence or ())]
+
+
+CASES = argument("CASES  Table of cases: .csv, .tsv (.gz), .parquet; - is CSV.")
+JSON = output("One JSON object on standard output instead of the table.", False)
+CSV = output("--csv FILE  Write the whole table as CSV; - is standard output.")
+PROBABILITIES = output(
+    "--probabilities/--no-probabilities  Write the probability of every state, or only of the "
+    "most probable one.",
+    True,
+)
+MISSING = option("TEXT  Text that means not observed, like an empty cell.")
+STRICT = output("Exit with code 5 if the answer has not converged.", False)
 
 
 def rows_option(order: str) -> Any:
     """``--rows``, of a table for people."""
-    return typer.Option(
-        min=0, metavar="N", help=f"Rows of the table, {order} first.", rich_help_panel=OUTPUT_PANEL
-    )
-
-
-Strict = Annotated[
-    bool,
-    typer.Option(
-        "--strict",
-        help="Exit with code 5 if the answer has not converged.",
-        rich_help_panel=OUTPUT_PANEL,
-    ),
-]
+    return output(f"N  Rows of the table, {order} first.", 20, min=0)
 
 
 # ---------------------------------------------------------------------- intervals
@@ -189,17 +147,17 @@ _INTERVAL_FLAGS = ("--intervals", "--certify")
 
 def interval_option(text: str) -> Any:
     """``--intervals``, whose number may be left out."""
-    return typer.Option(*_INTERVAL_FLAGS, metavar="[SECONDS]", help=text)
+    return option(f"{' '.join(_INTERVAL_FLAGS)} [SECONDS]  {text}")
 
 
-class Command(TyperCommand):
+class Command(PlainHelp, TyperCommand):
     """A command whose ``--intervals`` may stand without its number."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, with_seconds(args))
 
 
-class WithoutIntervals(TyperCommand):
+class WithoutIntervals(PlainHelp, TyperCommand):
     """A command of the parser, which has none yet."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -243,48 +201,64 @@ def check_interval_seconds(seconds: float | None) -> None:
 # ---------------------------------------------------------------------- solvers
 
 
-def solver_options(
-    command: Callable[..., None],
-    default: str = "auto; with --reduce, bp, or exact if that is cheap",
-) -> Callable[..., None]:
-    """Add ``--solver`` and the options of all solvers to a command; they come as ``**settings``."""
-    *most, last = SOLVERS
-    choices = f"{', '.join(most)} or {last}. Default: {default}."
-    about = {"help": choices, "metavar": "NAME"}
-    added = [parameter("solver", str | None, None, SOLVER_PANEL, about)]
-    for o in solver_fields():
-        who = "all solvers" if len(o.solvers) == len(SOLVERS) else ", ".join(o.solvers)
-        about = {"help": f"{HELP[o.name]} ({who})", "metavar": METAVARS[o.type]}
-        added.append(parameter(o.key, o.type | None, None, SOLVER_PANEL, about))
-    return with_parameters(command, added, rest=False)
+class Solving(Options):
+    """``--solver`` and the options of all solvers, as they were given."""
+
+    panel = "Solver"
+    default: ClassVar[str] = "auto"
+    told: ClassVar[str] = "auto; with --reduce, bp, or exact if that is cheap"
+
+    def __init__(self, **given: Any) -> None:
+        self.given = {key: value for key, value in given.items() if value is not None}
+
+    @classmethod
+    def parameters(cls) -> list[inspect.Parameter]:
+        *most, last = SOLVERS
+        choices = f"{', '.join(most)} or {last}. Default: {cls.told}."
+        added = [parameter("solver", str | None, option(f"NAME  {choices}"), cls.panel)]
+        for o in solver_fields():
+            who = "all solvers" if len(o.solvers) == len(SOLVERS) else ", ".join(o.solvers)
+            about = option(f"{METAVARS[o.type]}  {HELP[o.name]} ({who})")
+            added.append(parameter(o.key, o.type | None, about, cls.panel))
+        return added
+
+    @property
+    def name(self) -> str:
+        return self.given.get("solver", self.default)
+
+    @property
+    def time_limit(self) -> float | None:
+        return self.given.get("time_limit")
+
+    def or_else(self, default: str, **changed: Any) -> Solving:
+        """The same where another solver is the default, and with some options changed."""
+        return Solving(**{"solver": default, **self.given, **changed})
+
+    def make(self, **settings: Any) -> Solver:
+        """The solver asked for; options that were not given are ``settings``, or its defaults."""
+        import minfer
+
+        name = self.name
+        if name not in SOLVERS:
+            raise UsageError(f"there is no solver {name!r}; choose from {', '.join(SOLVERS)}")
+        for o in solver_fields():
+            if o.key not in self.given:
+                continue
+            if name not in o.solvers:
+                who = " and ".join(o.solvers)
+                plural = "solvers that have it are" if len(o.solvers) > 1 else "one that has it is"
+                raise UsageError(f"solver {name} has no option {o.flag}; the {plural} {who}")
+            settings[o.name] = self.given[o.key]
+        try:
+            return getattr(minfer, SOLVERS[name])(**settings)
+        except MinferError:
+            raise  # it says what is wrong with which setting
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"solver {name}: {error}") from None
 
 
-def solver_name(settings: dict[str, Any], default: str = "auto") -> str:
-    return settings.get("solver") or default
+class PictureSolving(Solving):
+    """The same for pictures."""
 
-
-def make_solver(settings: dict[str, Any], default: str = "auto") -> Solver:
-    """The solver a command line asks for; options that were not given are left to its defaults."""
-    name = solver_name(settings, default)
-    if name not in SOLVERS:
-        raise UsageError(f"there is no solver {name!r}; choose from {', '.join(SOLVERS)}")
-    given = {o: settings[o.key] for o in solver_fields() if settings.get(o.key) is not None}
-    for option in given:
-        if name not in option.solvers:
-            who = " and ".join(option.solvers)
-            plural = "solvers that have it are" if len(option.solvers) > 1 else "one that has it is"
-            raise UsageError(f"solver {name} has no option {option.flag}; the {plural} {who}")
-    return construct(name, {option.name: value for option, value in given.items()})
-
-
-def construct(name: str, settings: dict[str, Any]) -> Solver:
-    """A solver by its short name; a setting it does not accept is a usage error."""
-    import minfer
-
-    solver_class = getattr(minfer, SOLVERS[name])
-    try:
-        return solver_class(**settings)
-    except MinferError:
-        raise  # it says what is wrong with which setting
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"solver {name}: {error}") from None
+    default = "bp"
+    told = "bp"

@@ -5,69 +5,33 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import asdict
-from typing import Annotated, Any, Optional
-
-import typer
 
 from minfer.cli.failures import UsageError
 from minfer.cli.files import read_model
-from minfer.cli.options import OUTPUT_PANEL, Json, Missing, Model, Probabilities, targets_option
+from minfer.cli.generate import Words, command, option, output
+from minfer.cli.options import CASES, JSON, MISSING, MODEL, PROBABILITIES
+from minfer.cli.progress import Meter
 from minfer.typed import listed
 
-_SECONDS = 10.0  # between two lines of progress where there is no terminal
 
-
+@command
 def predict(
-    model: Model,
-    cases: Annotated[
-        str,
-        typer.Argument(
-            metavar="CASES", help="Table of cases: .csv, .tsv (.gz), .parquet; - is CSV."
-        ),
-    ],
-    out: Annotated[
-        str,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="OUT",
-            help="Answers: .csv, .tsv (.gz), .parquet; - is CSV.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = "-",
-    targets: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        targets_option("Variables to predict. Default: those without a column."),
-    ] = None,
-    evidence: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--evidence",
-            "-e",
-            metavar="A,B",
-            help="Columns to read. Default: all that are variables but not targets.",
-        ),
-    ] = None,
-    keep: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            metavar="ID,...", help="Columns to copy to the answers.", rich_help_panel=OUTPUT_PANEL
-        ),
-    ] = None,
-    unknown: Annotated[
-        str,
-        typer.Option(
-            metavar="raise|skip|mark",
-            help="Rows with an unknown state: stop, leave out, or mark in the answer.",
-        ),
-    ] = "raise",
-    missing: Missing = None,
-    probabilities: Probabilities = True,
-    workers: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(min=1, metavar="N", help="Threads. Default: one per core."),
-    ] = None,
-    json: Json = False,
+    model: str = MODEL,
+    cases: str = CASES,
+    out: str = output("-o OUT  Answers: .csv, .tsv (.gz), .parquet; - is CSV.", "-"),
+    targets: Words = option("-t A,B  Variables to predict. Default: those without a column."),
+    evidence: Words = option(
+        "-e A,B  Columns to read. Default: all that are variables but not targets."
+    ),
+    keep: Words = output("ID,...  Columns to copy to the answers."),
+    unknown: str = option(
+        "raise|skip|mark  Rows with an unknown state: stop, leave out, or mark in the answer.",
+        "raise",
+    ),
+    missing: Words = MISSING,
+    probabilities: bool = PROBABILITIES,
+    workers: int | None = option("N  Threads. Default: one per core.", min=1),
+    json: bool = JSON,
 ) -> None:
     """Exact posteriors for every row of a table of cases.
 
@@ -81,55 +45,31 @@ def predict(
       minfer predict asia.minfer cases.parquet -o answers.parquet --keep id --unknown mark
       minfer predict asia.minfer cases.csv -t lung --no-probabilities
     """
+    from minfer.cli import render
     from minfer.prediction import Predictor
 
     if model == "-" and cases == "-":
         raise UsageError("only one of model and cases can be standard input (-)")
     if json and out == "-":
         raise UsageError("--json goes to standard output: name a file for the answers with -o")
-    if unknown not in ("raise", "skip", "mark"):
-        raise UsageError(f"--unknown must be raise, skip or mark, not {unknown}")
     graph = read_model(model)
     ask = Predictor(
-        graph, _if_given(targets), evidence=_if_given(evidence), keep=listed(keep),
-        on_unknown=unknown, probabilities=probabilities, missing=("", *(missing or ())),
-        workers=workers,
+        graph, None if targets is None else listed(targets), keep=listed(keep),
+        evidence=None if evidence is None else listed(evidence), on_unknown=unknown,
+        probabilities=probabilities, missing=("", *(missing or ())), workers=workers,
     )  # fmt: skip
-    meter = _Meter()
-    # in this thread, where an interrupt removes a half-written file
-    summary = ask.file(cases, out, report=meter)
-    meter.end()
+    began = time.perf_counter()
+    with Meter() as meter:  # in this thread, where an interrupt removes a half-written file
+        summary = ask.file(
+            cases,
+            out,
+            report=lambda rows: meter(
+                f"{rows:,} rows; {rows / (time.perf_counter() - began):,.0f} a second"
+            ),
+        )
     if json:
-        from minfer.cli import render
-
         rate = summary.rows / summary.seconds if summary.seconds else 0.0
-        facts: dict[str, Any] = {"model": model, "cases": cases, **asdict(summary)}
-        sys.stdout.write(render.to_json({**facts, "rows_per_second": rate}) + "\n")
+        about = {"model": model, "cases": cases, **asdict(summary), "rows_per_second": rate}
+        render.write_json(about)
     else:
         sys.stderr.write(f"minfer: {summary}\n")
-
-
-def _if_given(texts: list[str] | None) -> list[str] | None:
-    return None if texts is None else listed(texts)
-
-
-class _Meter:
-    """Rows so far on stderr: a line that changes on a terminal, a line now and then elsewhere."""
-
-    def __init__(self) -> None:
-        self.live, self.began = sys.stderr.isatty(), time.perf_counter()
-        self.last = self.began
-        self.shown = False
-
-    def __call__(self, rows: int) -> None:
-        now = time.perf_counter()
-        if now - self.last < (0.2 if self.live else _SECONDS):
-            return
-        self.last, self.shown = now, True
-        text = f"{rows:,} rows; {rows / (now - self.began):,.0f} a second"
-        sys.stderr.write(f"\r\x1b[K{text}" if self.live else f"minfer: {text}\n")
-        sys.stderr.flush()
-
-    def end(self) -> None:
-        if self.live and self.shown:
-            sys.stderr.write("\n")

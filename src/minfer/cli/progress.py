@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -71,3 +71,51 @@ def _plain(text: str) -> Any:
     from minfer.cli.render import line
 
     return line(text)
+
+
+class Meter:
+    """A line on stderr that changes on a terminal; elsewhere one line every ten seconds."""
+
+    def __init__(self) -> None:
+        self.live, self.last, self.shown = sys.stderr.isatty(), time.perf_counter(), False
+
+    def __enter__(self) -> Meter:
+        return self
+
+    def __call__(self, text: object, end: bool = False) -> None:
+        """Show how far the work is; at its end in any case."""
+        now = time.perf_counter()
+        if now - self.last < (0.2 if self.live else 10.0) and not end:
+            return
+        self.last, self.shown = now, True
+        sys.stderr.write(f"\r\x1b[K{text}" if self.live else f"minfer: {text}\n")
+        sys.stderr.flush()
+
+    def __exit__(self, *_: object) -> None:
+        if self.live and self.shown:
+            sys.stderr.write("\n")
+
+
+@contextmanager
+def bar(total: float) -> Iterator[Callable[[float, str], None] | None]:
+    """A bar on stderr, drawn when it is called with what is done and a text; None if no terminal.
+
+    Nothing is drawn in between, so that it takes no time from what is timed.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from minfer.cli.render import console
+
+    columns = BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False)
+    with Progress(
+        *columns, console=console(stderr=True), transient=True, auto_refresh=False
+    ) as drawn:
+        task = drawn.add_task("", total=total)
+
+        def draw(done: float, text: str) -> None:
+            drawn.update(task, completed=done, description=text, refresh=True)
+
+        yield draw

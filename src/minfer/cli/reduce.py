@@ -1,27 +1,24 @@
-"""The reduction options of ``minfer run``, what they mean, and how the answer is reported.
-
-Every line, and every name in the JSON object, distinguishes rigorous statements from estimates.
-"""
+"""The reduction options of commands, what they mean, and advice in their words."""
 
 from __future__ import annotations
 
+import math
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minfer.cli.failures import UsageError, command_line, note
-from minfer.cli.generate import option
-from minfer.cli.options import solver_fields
+from minfer.cli.files import wrote
+from minfer.cli.generate import Options, choose, flag, option
+from minfer.cli.options import Solving
 from minfer.cli.progress import wait_for
 from minfer.errors import RefusedError
 from minfer.typed import variable
-from minfer.words import counted, duration, visible
+from minfer.words import counted, duration, options_in, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
     from minfer.graph import FactorGraph
     from minfer.reduction.comparison import Comparison
@@ -29,17 +26,14 @@ if TYPE_CHECKING:
     from minfer.reduction.objectives import Objective
     from minfer.reduction.recipes import AnyRecipe
     from minfer.reduction.result import Result
-    from minfer.solvers.base import Solver
+    from minfer.solvers.base import Marginals, Solver
 
-PANEL = "Reduction"
 DEFAULT_SOLVER = "bp"
-METHODS = ("paper", "compensated", "iterated")
 SEED_GRAPHS = {
     "globals": "unary_and_globals",
     "unary": "unary",
     "forest": "spanning_forest",
 }
-SCORES = ("gain", "residual", "reverse")
 WHOLE_MODEL = "model"  # --explain model
 
 
@@ -47,25 +41,24 @@ WHOLE_MODEL = "model"  # --explain model
 
 
 @dataclass(frozen=True)
-class Limits:
+class Limits(Options):
     """What to keep and by which recipe; any of it implies ``--reduce``."""
 
-    reduce: bool = option(
+    panel = "Reduction"
+    reduce: bool = flag(
         "Run inference in the part of the model that matters, and estimate the error. Any option "
-        "below implies it; --time-limit then covers all of it.",
-        default=False,
+        "below implies it; --time-limit then covers all of it."
     )
     factor_cost: float | None = option(
-        "Keep factors whose score is at least G. Without any of these three, 0.01.", "G"
+        "G  Keep factors whose score is at least G. Without any of these three, 0.01."
     )
     max_divergence: float | None = option(
-        "Add factors until the ignored ones' scores sum to E or less.", "E"
+        "E  Add factors until the ignored ones' scores sum to E or less."
     )
-    max_factors: int | None = option("Add at most M factors, the highest scores first.", "M")
+    max_factors: int | None = option("M  Add at most M factors, the highest scores first.")
     method: str | None = option(
-        "compensated (default: ignored factors leave their unary part behind, refreshed twice), "
-        "paper (they leave nothing) or iterated (score, add, refresh, and again).",
-        "WORD",
+        "WORD  compensated (default: ignored factors leave their unary part behind, refreshed "
+        "twice), paper (they leave nothing) or iterated (score, add, refresh, and again)."
     )
 
     @property
@@ -80,15 +73,13 @@ class Reported(Limits):
     """The same with a comparison and a page."""
 
     compare: str | None = option(
-        "Also run the full inference, exactly if that fits: size, time and difference side by "
-        "side.",
-        "full",
+        "full  Also run the full inference, exactly if that fits: size, time and difference side "
+        "by side."
     )
     report: str | None = option(
-        "Write one HTML file that opens offline: a slider over the limit above, with what is kept, "
-        "the answer, its errors, times and baselines. Reduces as --reduce does, with its solver. "
-        "Takes about 20 runs.",
-        "OUT.html",
+        "OUT.html  Write one HTML file that opens offline: a slider over the limit above, with "
+        "what is kept, the answer, its errors, times and baselines. Reduces as --reduce does, "
+        "with its solver. Takes about 20 runs."
     )
 
 
@@ -97,28 +88,24 @@ class Reduction(Reported):
     """All of the panel."""
 
     values: float | None = option(
-        "Use lists of values: those of probability Q (say 0.02) or more in the seed, and those "
+        "Q  Use lists of values: those of probability Q (say 0.02) or more in the seed, and those "
         "that neighbours bring back. For pairs of variables with many values. Alone, it keeps all "
-        "factors.",
-        "Q",
+        "factors."
     )
     seed_graph: str | None = option(
-        "Where inference starts: globals (default: unary and global factors), unary or forest "
-        "(also a spanning forest).",
-        "WORD",
+        "WORD  Where inference starts: globals (default: unary and global factors), unary or "
+        "forest (also a spanning forest)."
     )
     score: str | None = option(
-        "gain (the paper's), residual (default if compensated) or reverse (ranks hard constraints "
-        "too, but promises no finite divergence).",
-        "WORD",
+        "WORD  gain (the paper's), residual (default if compensated) or reverse (ranks hard "
+        "constraints too, but promises no finite divergence)."
     )
-    explain: list[str] | None = option(  # noqa: RUF009 (a field)
-        "Which factors moved a variable, and which ignored ones could (may be repeated); "
-        "`model`: where the kept factors lie.",
-        "VAR",
+    explain: list[str] | None = option(
+        "VAR  Which factors moved a variable, and which ignored ones could (may be repeated); "
+        "`model`: where the kept factors lie."
     )
     save_reduced: str | None = option(
-        "Write the reduced model, corrections included; the suffix sets the format.", "FILE"
+        "FILE  Write the reduced model, corrections included; the suffix sets the format."
     )
 
 
@@ -126,8 +113,8 @@ class Reduction(Reported):
 class JobLimits(Limits):
     """Of commands that answer once and report nothing more."""
 
-    reduce: bool = option("Infer in the part that matters.", default=False)
-    method: str | None = option("compensated (default) or paper.", "WORD")
+    reduce: bool = flag("Infer in the part that matters.")
+    method: str | None = option("WORD  compensated (default) or paper.")
 
     @property
     def choice(self) -> tuple[Objective | None, AnyRecipe]:
@@ -148,11 +135,6 @@ class Request:
     recipe: AnyRecipe
     method: str = "compensated"
     seed_graph: str = "globals"
-    save: str | None = None
-    explain: tuple[str, ...] = ()
-    compare: bool = False
-    report: str | None = None
-    certify: float | None = None  # seconds for intervals
     values: float | None = None  # probability from which on values are listed
 
     @property
@@ -162,11 +144,6 @@ class Request:
     @property
     def time_limit(self) -> float | None:
         return getattr(self.recipe, "time_limit", None)
-
-    def check_names(self, model: FactorGraph) -> None:
-        """Fail before the work if there is no variable that is to be explained."""
-        for text in self.explain:
-            _explained(text, model)
 
     def __call__(self, model: FactorGraph, solver: Solver) -> Result:
         """Run it."""
@@ -192,129 +169,92 @@ class Request:
         if self.objective is None:
             return words
         if self.iterates:
-            n = len(result.trace)
-            rounds = f"iterated, {counted(n, 'round')} ({result.stopped})"
-            words = words.replace("iterated", rounds, 1)
+            rounds = counted(len(result.trace), "round")
+            words = words.replace("iterated", f"iterated, {rounds} ({result.stopped})", 1)
         return f"{words}; {self.objective} on the {result.score_kind} score"
+
+    def run(self, model: FactorGraph, solver: Solver, what: str = "") -> Result:
+        """The same with a spinner; loading numba is no part of its time."""
+        import minfer.kernels._jit  # noqa: F401
+
+        return wait_for(f"reduced inference{what}", lambda: self(model, solver))
+
+    def compare(self, result: Result, solver: Solver) -> Comparison | RefusedError:
+        """The full inference beside the reduced one, or why there is none."""
+        from minfer.reduction.comparison import compare
+
+        again = None if self.time_limit is not None else partial(self, result.model, solver)
+        try:
+            return wait_for("running the full inference", lambda: compare(result, solver, again))
+        except RefusedError as error:
+            note(f"no comparison, the full inference was refused: {error}")
+            return error
+
+    def write_report(self, path: str, first: Result, make: str, what: Any, **about: Any) -> None:
+        """The sweep around an answer, as a page made by that function of ``minfer.report``."""
+        from minfer import report
+
+        solver = about.pop("solver")
+
+        def run(objective: Objective) -> Result:
+            return replace(self, objective=objective)(first.model, solver)
+
+        about |= {"command": command_line(), "run": run, "method": self.words, "first": first}
+        work = partial(getattr(report, make), what, objective=self.objective, **about)
+        report.write_report(path, wait_for("sweeping for the report", work))
+        wrote(path)
 
 
 def make_request(
-    asked: Limits,
-    time_limit: float | None = None,
-    certify: float | None = None,
-    factor_cost: float | None = None,
+    asked: Limits, time_limit: float | None = None, factor_cost: float | None = None
 ) -> Request | None:
     """What the reduction is asked for; None if it is not. ``factor_cost`` is without limits."""
-    from minfer.checks import check_settings
-    from minfer.reduction.recipes import recipe_named
+    from minfer.checks import check_number, check_settings
+    from minfer.reduction.gains import SCORES
+    from minfer.reduction.recipes import RECIPES, recipe_named
 
     given = asked.given
     if not given:
         return None
-    _check_word("--method", given.get("method"), METHODS)
-    _check_word("--seed-graph", given.get("seed_graph"), tuple(SEED_GRAPHS))
-    _check_word("--score", given.get("score"), SCORES)
-    _check_word("--compare", given.get("compare"), ("full",))
-    check_settings(1, 0.0, time_limit=time_limit)
-    _check_values(given, time_limit)
-    method = given.get("method", "compensated")
-    return Request(
-        objective=_objective(given, factor_cost),
-        recipe=recipe_named(method, score=given.get("score"), time_limit=time_limit),
-        method=method,
-        seed_graph=given.get("seed_graph", "globals"),
-        save=given.get("save_reduced"),
-        explain=tuple(given.get("explain") or ()),
-        compare="compare" in given,
-        report=given.get("report"),
-        certify=certify,
-        values=given.get("values"),
-    )
-
-
-def _check_values(given: dict[str, Any], time_limit: float | None) -> None:
-    """Lists of values go with one reduced inference, not with rounds or sweeps of them."""
-    from minfer.checks import check_number
-
-    if "values" not in given:
-        return
-    if given.get("method") == "iterated" or time_limit is not None or "report" in given:
-        raise UsageError(
-            "--values goes with one inference: leave out --method iterated, --time-limit and "
-            "--report, or --values"
-        )
-    check_number("--values", given["values"], 0.0, 1.0)
-
-
-def _check_word(flag: str, word: str | None, words: tuple[str, ...]) -> None:
-    if word is None or word in words:
-        return
-    if flag == "--method" and word in ("clique-tree", "enumerate"):
+    if given.get("method") in ("clique-tree", "enumerate"):
+        word = given["method"]
         raise UsageError(f"--method {word}: the exact solver's option is --exact-method {word}")
-    raise UsageError(f"{flag} must be {' or '.join(words)}, not {word!r}")
+    choose("--method", given.get("method"), *RECIPES)
+    choose("--seed-graph", given.get("seed_graph"), *SEED_GRAPHS)
+    choose("--score", given.get("score"), *SCORES)
+    choose("--compare", given.get("compare"), "full")
+    check_settings(1, 0.0, time_limit=time_limit)
+    method, values = given.get("method", "compensated"), given.get("values")
+    if values is not None:
+        if method == "iterated" or time_limit is not None or "report" in given:
+            raise UsageError(
+                "--values goes with one inference: leave out --method iterated, --time-limit and "
+                "--report, or --values"
+            )
+        check_number("--values", values, 0.0, 1.0)
+    recipe = recipe_named(method, score=given.get("score"), time_limit=time_limit)
+    objective = _objective(given, factor_cost)
+    return Request(objective, recipe, method, given.get("seed_graph", "globals"), values)
 
 
 def _objective(given: dict[str, Any], factor_cost: float | None) -> Objective | None:
     from minfer.reduction.infer import DEFAULT_FACTOR_COST
-    from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize
+    from minfer.reduction.objectives import Budget, MinJoint
 
     limits = {k: given[k] for k in ("max_divergence", "max_factors", "factor_cost") if k in given}
-    if not limits and "values" in given:
+    if limits:
+        budget = Budget(**limits)
+        return budget.parts[0] if len(limits) == 1 else budget
+    if "values" in given:
         return None
-    if not limits:
-        return MinJoint(DEFAULT_FACTOR_COST if factor_cost is None else factor_cost)
-    alone: dict[str, Any] = {
-        "max_divergence": MinSize,
-        "max_factors": MinDivergence,
-        "factor_cost": MinJoint,
-    }
-    if len(limits) == 1:
-        ((name, value),) = limits.items()
-        return alone[name](value)
-    return Budget(**limits)
+    return MinJoint(DEFAULT_FACTOR_COST if factor_cost is None else factor_cost)
 
 
 # ---------------------------------------------------------------------- running it
 
 
-class Report(NamedTuple):
-    """Everything that is told of one reduced run."""
-
-    request: Request
-    result: Result
-    comparison: Comparison | None
-    refused: str  # why there is no comparison
-    explanations: dict[str, Explanation | ModelExplanation]
-
-    def to_dict(self, chosen: list[int] | None) -> dict[str, Any]:
-        from minfer.reduction import telling
-
-        result = self.result
-        content = result.to_dict(chosen)
-        more = {
-            "method": self.request.method,
-            "seed_graph": self.request.seed_graph,
-            "objective": self.request.objective and str(self.request.objective),
-            "forced_share": result.forced_share,
-            "largest_error_estimate": None
-            if result.no_estimate
-            else float(result.error_estimates.max(initial=0.0)),
-            "bound_is_rigorous": True,
-            "no_bound_because": telling.why_no_bound(result),
-        }
-        content["reduction"] = {**content["reduction"], **more}
-        if self.request.compare:
-            found = self.comparison
-            content["compare"] = (
-                {"refused": self.refused} if found is None else found.to_dict(result)
-            )
-        if self.explanations:
-            content["explain"] = {name: e.to_dict() for name, e in self.explanations.items()}
-        return content
-
-
 def say_if_exact_is_cheap(
-    solver: Solver, settings: dict[str, Any], model: FactorGraph, words: list[str]
+    solver: Solver, solving: Solving, model: FactorGraph, words: list[str]
 ) -> Solver:
     """Say first that no reduction is needed, if so; and solve the parts exactly then, too.
 
@@ -326,33 +266,13 @@ def say_if_exact_is_cheap(
     seconds = wait_for("planning", lambda: exact_seconds(model))
     if seconds is None:
         return solver
-    asked = settings.get("solver") or any(
-        settings.get(o.key) is not None for o in solver_fields() if o.key != "time_limit"
-    )
+    asked = solving.given.keys() - {"time_limit"}
     used = "" if asked else "; the reduced model is solved exactly too"
     note(
         f"the exact answer for the whole model takes about {duration(seconds)}, without "
         f"--reduce: {shlex.join(words)}{used}"
     )
     return solver if asked else Exact()
-
-
-def run_reduced(request: Request, solver: Solver, model: FactorGraph) -> Report:
-    """Reduced inference, then what is not part of its time: bounds, comparison, explanations."""
-    names = {text: _explained(text, model) for text in request.explain}
-    result = certified(_timed(request, solver, model), request.certify)
-    result = wait_for("bounding the divergence", lambda: _looked_at(result, request))
-    comparison, refused = None, ""
-    if request.compare:
-        try:
-            comparison = compared(request, result, solver)
-        except RefusedError as error:
-            refused = str(error)
-            note(f"no comparison, the full inference was refused: {error}")
-    explanations = wait_for(
-        "explaining", lambda: {text: _explain(result, v) for text, v in names.items()}
-    )
-    return Report(request, result, comparison, refused, explanations)
 
 
 def certified(result: Result, seconds: float | None, **options: Any) -> Result:
@@ -365,142 +285,111 @@ def certified(result: Result, seconds: float | None, **options: Any) -> Result:
         return result.certified(seconds, watch=watch, **options)
 
 
-def _explained(text: str, model: FactorGraph) -> int | None:
-    """The variable of an ``--explain``; None for the whole model."""
-    if text == WHOLE_MODEL and text not in model._index:
-        return None
-    return variable(text, model)
+class Reduced(NamedTuple):
+    """Everything that is told of one reduced run."""
+
+    request: Request
+    result: Result
+    compared: Comparison | RefusedError | None
+    reasons: dict[str, Explanation | ModelExplanation]
+
+    @property
+    def full(self) -> Marginals:
+        """The answer as one about the full model: its probabilities, and log Z of F."""
+        from minfer.solvers.base import Marginals
+
+        m = self.result.marginals
+        return Marginals.from_probs(
+            self.result.model, m.probs, m.solver, self.result.log_z_estimate
+        )
+
+    def check_log_z(self, pr: str) -> None:
+        """A file of one number cannot say that the number is worth nothing."""
+        from minfer.reduction.telling import full_log_z
+
+        if not math.isfinite(self.result.log_z_estimate):
+            raise RefusedError(
+                f"--pr {pr}: log Z is {full_log_z(self.result)}; keep more factors "
+                "(--factor-cost), or leave --reduce out"
+            )
+
+    def to_dict(self, chosen: list[int] | None) -> dict[str, Any]:
+        from minfer.reduction.telling import to_dict
+
+        asked = self.request
+        objective = asked.objective and str(asked.objective)
+        settings = {"method": asked.method, "seed_graph": asked.seed_graph, "objective": objective}
+        content = to_dict(self.result, chosen, **settings)
+        if isinstance(self.compared, RefusedError):
+            content["compare"] = {"refused": str(self.compared)}
+        elif self.compared is not None:
+            content["compare"] = self.compared.to_dict(self.result)
+        if self.reasons:
+            content["explain"] = {name: e.to_dict() for name, e in self.reasons.items()}
+        return content
+
+    def summary(self) -> dict[str, str]:
+        from minfer.reduction.telling import summary
+
+        advice = advice_line(self.request, self.result) or little_ignored(self.result)
+        return summary(self.result, self.request.describe(self.result), advice)
+
+    def show_more(self, console: Console) -> None:
+        """What follows the summary."""
+        show_compared(console, self.result, self.compared)
+        for text, reason in self.reasons.items():
+            console.print(f"\nexplain {visible(text)}\n{reason}")
 
 
-def _explain(result: Result, v: int | None) -> Explanation | ModelExplanation:
+def to_explain(asked: Reduction, model: FactorGraph) -> dict[str, int | None]:
+    """The variables of ``--explain``; None for the whole model."""
+    whole = {WHOLE_MODEL} - model._index.keys()
+    return {text: None if text in whole else variable(text, model) for text in asked.explain or ()}
+
+
+def run(
+    request: Request, asked: Reduction, solver: Solver, model: FactorGraph, seconds: float | None
+) -> Reduced:
+    """Reduced inference, then what is not part of its time: bounds, comparison, explanations."""
     from minfer.reduction.explain import explain, explain_model
+    from minfer.reduction.telling import looked_at
 
-    return explain_model(result) if v is None else explain(result, v)
-
-
-def _timed(request: Request, solver: Solver, model: FactorGraph) -> Result:
-    import minfer.kernels._jit  # noqa: F401 (loads numba, which is no part of the method's time)
-
-    return wait_for("reduced inference", lambda: request(model, solver))
-
-
-def _looked_at(result: Result, request: Request) -> Result:
-    """Everything that is computed on first access; no bound where that would be out of place."""
-    from minfer.reduction.bound import MOST_BOUNDED
-
-    if request.time_limit is not None:
-        result = result.unbounded("none is computed under a time limit")
-    elif result.n_ignored > MOST_BOUNDED:
-        most = f"{MOST_BOUNDED:,} ignored factors"
-        result = result.unbounded(f"none is computed for more than {most}")
-    _ = result.bound, result.error_estimates, result.divergence, result.log_z_full
-    _ = result.values and result.values.outside_bound
-    return result
-
-
-def compared(request: Request, result: Result, solver: Solver) -> Comparison:
-    """The full inference beside the reduced one."""
-    from minfer.reduction.comparison import compare
-
-    again = None if request.time_limit is not None else partial(request, result.model, solver)
-    return wait_for("running the full inference", lambda: compare(result, solver, again))
-
-
-def write_report(
-    request: Request, solver: Solver, first: Result, name: str, make: Callable[..., str]
-) -> None:
-    """The sweep around an answer, as a page; ``make`` is ``minfer.report.report`` or its like."""
-    from minfer.report import write_report as write
-
-    def run(objective: Objective) -> Result:
-        return replace(request, objective=objective)(first.model, solver)
-
-    assert request.report is not None
-    options: dict[str, Any] = {"title": name, "command": command_line(), "run": run}
-    options |= {"method": request.words, "certify": request.certify, "first": first}
-    write(
-        request.report,
-        wait_for("sweeping for the report", lambda: make(objective=request.objective, **options)),
+    names = to_explain(asked, model)
+    result = certified(request.run(model, solver), seconds)
+    look = partial(looked_at, result, request.time_limit is not None)
+    result = wait_for("bounding the divergence", look)
+    compared = request.compare(result, solver) if asked.compare else None
+    reasons = wait_for(
+        "explaining",
+        lambda: {
+            text: explain_model(result) if v is None else explain(result, v)
+            for text, v in names.items()
+        },
     )
-    note(f"wrote {request.report}")
+    return Reduced(request, result, compared, reasons)
 
 
-# ---------------------------------------------------------------------- telling it
-
-
-def show(
-    console: Console, name: str, report: Report, read: float, chosen: list[int] | None = None
+def show_compared(
+    console: Console, result: Result, compared: Comparison | RefusedError | None
 ) -> None:
-    """All that follows the table of marginals."""
+    """The reduced answer beside full ones, if there are any."""
     from minfer.cli import render
-    from minfer.cli.certainty import told
+    from minfer.reduction.comparison import Comparison, face
 
-    lines = summary(name, report, read)
-    if (sure := report.result.intervals) is not None:
-        lines |= told(sure, report.result.marginals, chosen)
-    render.show(console, render.facts(lines))
-    if report.comparison is not None:
+    if isinstance(compared, Comparison):
         console.print()
-        render.compared(console, report.result, report.comparison)
-    for text, explanation in report.explanations.items():
-        console.print(f"\nexplain {visible(text)}")
-        console.print(str(explanation))
+        render.face(console, face(result, compared))
 
 
-def summary(name: str, report: Report, read: float) -> dict[str, str | Text]:
-    """The panel of a reduced answer."""
-    from minfer.cli import render
-    from minfer.reduction import telling
-
-    result, m = report.result, report.result.marginals
-    lines: dict[str, str | Text] = {
-        "model": f"{name}: {render.describe(result.model)}",
-        "solver": repr(m.solver),
-        "why": m.note,
-        "method": report.request.describe(result),
-        "status": status_line(result),
-        "advice": advice_line(report.request, result) or little_ignored(result),
-        "factors": f"{result.n_factors:,} in all: {result.n_seed:,} seed, {result.n_forced:,} "
-        f"forced, {result.n_added:,} added, {result.n_ignored:,} ignored; "
-        f"{result.kept_share:.1%} of those outside the seed kept",
-        "values": telling.values(result),
-        "divergence": telling.divergence(result),
-        "error of leaving out": telling.error(result),
-        "bound of leaving out": telling.bound(result),
-        "log Z": f"{render.log_z(m)}; of the reduced model",
-        "": telling.full_log_z(result),
-        "time": f"{duration(result.seconds)} ({telling.steps(result)}), compiling or loading "
-        f"kernels included; reading the model {duration(read)}",
-    }
-    return {key: value for key, value in lines.items() if value}
-
-
-def status_line(result: Result) -> Text:
-    """The solver's status, or that refreshes still move its answer."""
-    from rich.text import Text
-
-    from minfer.cli import render
-
-    inner = render.status(result.marginals)
-    if result.status is not result.marginals.status and result.settled:
-        return Text(f"{result.status.value}: the reduced model is solved exactly", style="green")
-    if result.settled or not result.marginals.status.ok:
-        return inner
-    step = "round" if result.trace else "refresh"
-    return Text(
-        f"{result.status.value}: the last {step} still moved a probability by "
-        f"{result.last_change:.1g}; the solver itself: {inner}",
-        style="bold yellow",
-    )
+# ---------------------------------------------------------------------- advice
 
 
 def advice_line(request: Request | None, result: Result) -> str:
     """The result's advice in the words of the command line."""
-    from minfer.cli import render
 
     forced = result.forced_share > 0.5 and result.score_kind != "reverse"
     if request is None or forced or result.settled or result.marginals.advice:
-        return render.options_in(result.advice)
+        return options_in(result.advice)
     if not request.iterates:
         return "--method iterated goes on until the answer stops changing"
     more = "raise --time-limit" if request.time_limit is not None else "keep more factors"

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,20 +17,18 @@ from rich.table import Table
 from rich.text import Text
 
 import minfer
-from minfer.notebook import words
-from minfer.words import counted, duration, outward, visible
+from minfer.notebook import Bold, words
+from minfer.words import duration, options_in, visible
+from minfer.words import ends as ends
+from minfer.words import probability as probability
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals
+    from minfer.cli.files import Given
     from minfer.graph import FactorGraph
     from minfer.notebook import Face
-    from minfer.reduction.comparison import Comparison
-    from minfer.reduction.result import Result
     from minfer.solvers.base import Marginals
 
-MOST_COLUMNS = 6  # states shown as columns of their own
-MOST_INTERVALS = 3  # where each has an interval
-MOST_STATES = 4  # states named in a row otherwise
 PAGE = 80  # columns that a picture may take where there is no terminal
 UNWRAPPED = 10_000  # columns of a pipe or file: no line is broken
 
@@ -89,24 +87,21 @@ def empty_table(*titles: str, right: Collection[str] = ()) -> Table:
     """A table with these columns; those in ``right`` are set to the right."""
     table = _Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for title in titles:
-        table.add_column(title, justify="right" if title in right else "left", overflow="fold")
+        side: Any = "right" if title in right else "left"
+        table.add_column(line(title), justify=side, overflow="fold")
     return table
 
 
 def face(to: Console, what: Face, notes: Mapping[str, str] = {}) -> None:
     """The conclusion, the table, and the notes of an answer, with some more notes before them."""
-    to.print(what.conclusion)
-    to.print()
-    show(to, table_of(what))
-    to.print()
-    show(to, facts({**notes, **what.notes}))
-
-
-def compared(to: Console, result: Result, found: Comparison) -> None:
-    """The reduced answer beside full ones."""
-    from minfer.reduction.comparison import face as beside
-
-    show(to, table_of(beside(result, found)))
+    if what.conclusion:
+        to.print(what.conclusion)
+        to.print()
+    if what.rows:
+        show(to, table_of(what))
+    if notes or what.notes:
+        to.print()
+        show(to, facts({**notes, **what.notes}))
 
 
 def table_of(what: Face) -> Table:
@@ -114,8 +109,12 @@ def table_of(what: Face) -> Table:
     numbers = [title for k, title in enumerate(what.head) if what.is_number(k)]
     table = empty_table(*what.head, right=numbers)
     for k, row in enumerate(what.rows):
-        table.add_row(*map(words, row), style="bold" if k in what.bold else "")
+        table.add_row(*map(_cell, row), style="bold" if k in what.bold else "")
     return table
+
+
+def _cell(value: object) -> Text | str:
+    return Text(words(value), style="bold") if isinstance(value, Bold) else words(value)
 
 
 def version() -> str:
@@ -132,10 +131,15 @@ def probabilities(
     rows: int,
     intervals: Intervals | None = None,
 ) -> None:
-    """The table of marginals and what it leaves out."""
-    shown, left = choose(marginals, chosen, rows)
+    """The table of marginals, of those asked for or the least certain, and what it leaves out."""
+    from minfer.certified.telling import marginal_table
+
+    shown, left = chosen, 0
+    if chosen is None:
+        shown = np.argsort(marginals.max_prob(), kind="stable")[:rows].tolist()
+        left = len(marginals) - len(shown)
     if shown:
-        show(to, marginal_table(marginals, shown, intervals))
+        show(to, table_of(marginal_table(marginals, shown, intervals)))
     if left:
         to.print(f"  and {left:,} more, all at least as certain (--rows, --query, --json)")
     elif not len(marginals):
@@ -144,136 +148,26 @@ def probabilities(
         to.print()
 
 
-def choose(marginals: Marginals, chosen: list[int] | None, rows: int) -> tuple[list[int], int]:
-    """The variables to show, and how many are left out: those asked for, or the least certain."""
-    if chosen is not None:
-        return chosen, 0
-    order = np.argsort(marginals.max_prob(), kind="stable")[:rows]
-    return [int(v) for v in order], len(marginals) - len(order)
+def summary(given: Given, graph: FactorGraph, told: Mapping[str, str]) -> dict[str, str]:
+    """What a library says of an answer, in the words of the command line, and about the model."""
+    from minfer.solvers.telling import describe
 
-
-def marginal_table(
-    marginals: Marginals, variables: list[int], intervals: Intervals | None = None
-) -> Table:
-    """One row per variable: its states as columns if they are few and called alike, else listed.
-
-    With intervals ``p [lo, hi]``, and a last column for estimates that they refute.
-    """
-    from minfer.certified.result import REFUTED
-
-    graph = marginals.graph
-    by_column = columns_of(graph, variables, MOST_COLUMNS if intervals is None else MOST_INTERVALS)
-    titles = by_column or ["states", "most probable"]
-    last = [] if intervals is None else [""]
-    table = empty_table("variable", *titles, *last, right=by_column)
-    refuted = None if intervals is None else intervals.refuted(marginals, REFUTED)
-    for v in variables:
-        p = marginals[v]
-        words = [probability(x) for x in p]
-        if intervals is not None:
-            words = [f"{word} {ends(lo, hi)}" for word, (lo, hi) in zip(words, intervals[v])]
-        cells: list[Text | str] = [str(len(p)), _likeliest(p, words, graph.states(v))]
-        if by_column:
-            cells = _by_column(p, words)
-        cells += [""] * (len(titles) - len(cells))
-        if refuted is not None:
-            cells.append(Text("refuted", style="bold yellow") if refuted[v] else "")
-        table.add_row(graph.name(v), *cells)
-    return table
-
-
-def columns_of(graph: FactorGraph, variables: Sequence[int], most: int) -> list[str]:
-    """Titles of columns for states, if they are few and called alike; else none."""
-    longest = max((graph.states(v) for v in variables), key=len)
-    alike = all(graph.states(v) == longest[: graph.n_states[v]] for v in variables)
-    return [f"p({visible(s)})" for s in longest] if alike and len(longest) <= most else []
-
-
-def _by_column(p: NDArray, words: list[str]) -> list[Text | str]:
-    top = int(np.argmax(p))
-    return [Text(word, style="bold" if s == top else "") for s, word in enumerate(words)]
-
-
-def _likeliest(p: NDArray, words: list[str], names: Sequence[str]) -> str:
-    order = np.argsort(-p, kind="stable")[:MOST_STATES]
-    text = "  ".join(f"{visible(names[s])}: {words[s]}" for s in order)
-    more = len(p) - len(order)
-    return f"{text}  +{more} more" if more else text
-
-
-def probability(p: float) -> str:
-    """Four digits; a small one keeps its size rather than reading as zero."""
-    return f"{p:.0e}" if 0 < p < 5e-5 else f"{p:.4f}"
-
-
-def ends(lo: float, hi: float) -> str:
-    """An interval, rounded outward: what is printed holds, too."""
-    return "[{}, {}]".format(*outward(lo, hi))
-
-
-def status(marginals: Marginals) -> Text:
-    text = marginals.status.value
-    if marginals.iterations:
-        text += f" after {counted(marginals.iterations, 'iteration')}"
-    if marginals.error_estimate is not None:
-        text += f", estimated error {marginals.error_estimate:.1e}"
-    if marginals.still_to_move:
-        text += f"; more iterations would move it by about {marginals.still_to_move:.1g}"
-    return Text(text, style="green" if marginals.converged else "bold yellow")
-
-
-def summary(name: str, marginals: Marginals, read: float) -> dict[str, str | Text]:
-    lines: dict[str, str | Text] = {
-        "model": f"{name}: {describe(marginals.graph)}",
-        "solver": repr(marginals.solver),
-        "why": marginals.note,
-        "status": status(marginals),
-        "advice": options_in(marginals.advice),
-        "log Z": log_z(marginals),
-        "time": f"{duration(marginals.seconds)}, compiling or loading kernels included; "
-        f"reading the model {duration(read)}",
-    }
+    lines = {"model": f"{given.file}: {describe(graph)}", **told}
+    lines["advice"] = options_in(lines.get("advice", ""))
+    if "time" in lines:
+        lines["time"] += f"; reading the model {duration(given.seconds)}"
     return {key: value for key, value in lines.items() if value}
 
 
-def options_in(advice: str) -> str:
-    """The advice of the Python API in the words of the command line."""
-    words = []
-    for word in advice.split():
-        head, equals, value = word.partition("=")
-        bare = head.strip(",:;.")
-        if equals or bare in ("max_iters", "time_limit", "n_sweeps"):
-            flag = "--" + bare.replace("_", "-")
-            value = value.replace("'", "")
-            word = f"{head.replace(bare, flag)} {value}" if equals else head.replace(bare, flag)
-        words.append(word)
-    return " ".join(words)
-
-
-def facts(lines: Mapping[str, str | Text]) -> Table:
-    """``name  value`` lines, the values aligned and wrapped."""
+def facts(lines: Mapping[str, str], ok: bool = True) -> Table:
+    """``name  value`` lines, values aligned and wrapped; a status that is not ``ok`` stands out."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for key, value in lines.items():
-        grid.add_row(key, line(value))
+        style = ("green" if ok else "bold yellow") if key == "status" else ""
+        grid.add_row(key, Text(visible(value), style=style))
     return grid
-
-
-def log_z(marginals: Marginals) -> str:
-    value = marginals.log_z
-    if math.isnan(value):
-        return "this solver gives none"
-    kind = marginals.log_z_kind.value
-    return f"{value:.8g} ({kind}); log10 Z = {value / math.log(10):.8g}"
-
-
-# ---------------------------------------------------------------------- models
-
-
-def describe(graph: FactorGraph) -> str:
-    """``7 variables of 2 to 4 states; ...``, as the graph prints itself."""
-    return repr(graph).removeprefix("FactorGraph(").removesuffix(")")
 
 
 def model_info(graph: FactorGraph) -> dict[str, Any]:
@@ -288,6 +182,11 @@ def model_info(graph: FactorGraph) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------- small things
+
+
+def write_json(content: dict[str, Any]) -> None:
+    """One object on standard output."""
+    sys.stdout.write(to_json(content) + "\n")
 
 
 def to_json(content: dict[str, Any]) -> str:
@@ -308,23 +207,6 @@ def _plain(value: Any) -> Any:
     return value
 
 
-# ---------------------------------------------------------------------- pictures
-
-_HALF_BLOCKS = " ▀▄█"
-_ASCII = " '.:"
-# Dots of a braille character, row by row: the bit of each in its code point.
-_BRAILLE = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
-
-
-def picture(pixels: NDArray, width: int) -> list[str]:
-    """A binary picture as lines of text that fit the width: half blocks, or braille if narrow."""
-    if not can_print(_HALF_BLOCKS):
-        return _pairs_of_rows(pixels, _ASCII)
-    if pixels.shape[1] <= width:
-        return _pairs_of_rows(pixels, _HALF_BLOCKS)
-    return _braille(pixels)
-
-
 def can_print(characters: str) -> bool:
     try:
         characters.encode(sys.stdout.encoding or "ascii")
@@ -333,28 +215,15 @@ def can_print(characters: str) -> bool:
     return True
 
 
-def _pairs_of_rows(pixels: NDArray, characters: str) -> list[str]:
-    """Two pixels above each other per character."""
-    on = np.pad(pixels.astype(int), ((0, len(pixels) % 2), (0, 0)))
-    cells = on[0::2] + 2 * on[1::2]
-    return ["".join(characters[c] for c in row) for row in cells]
+def side_by_side(titles: list[str], shown: list[NDArray], to: Console) -> None:
+    """Binary pictures of one size in a row, each under its title."""
+    from minfer import pictures
 
-
-def _braille(pixels: NDArray) -> list[str]:
-    """Two by four pixels per character."""
-    height, width = pixels.shape
-    on = np.pad(pixels.astype(int), ((0, -height % 4), (0, -width % 2)))
-    blocks = on.reshape(on.shape[0] // 4, 4, on.shape[1] // 2, 2)
-    codes = 0x2800 + np.einsum("aibj,ij->ab", blocks, _BRAILLE)
-    return ["".join(map(chr, row)) for row in codes]
-
-
-def side_by_side(titles: list[str], pictures: list[NDArray], to: Console) -> None:
-    """Pictures of one size in a row, each under its title."""
     gap = "   "
     width = PAGE if to.width == UNWRAPPED else to.width
-    room = (width - len(gap) * (len(pictures) - 1)) // len(pictures)
-    drawn = [picture(p, room) for p in pictures]
+    room = (width - len(gap) * (len(shown) - 1)) // len(shown)
+    plain = not can_print(pictures.HALF_BLOCKS)
+    drawn = [pictures.drawn(p, room, plain) for p in shown]
     wide = len(drawn[0][0])
     rows = list(zip(*([t[:wide], *lines] for t, lines in zip(titles, drawn))))
     if wide > room:  # not even so: below each other

@@ -4,105 +4,103 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from minfer.cli import reduce
-from minfer.cli.batch import ENGINE_PANEL, Where
-from minfer.cli.failures import UsageError
-from minfer.cli.generate import option, takes
-from minfer.cli.options import OUTPUT_PANEL, Json, Strict, make_solver, solver_options
+from minfer.cli.batch import Where
+from minfer.cli.failures import Group, UsageError
+from minfer.cli.generate import Options, Words, argument, choose, command, option, output
+from minfer.cli.options import JSON, STRICT, Command, Solving
 from minfer.cli.progress import wait_for
 
 if TYPE_CHECKING:
     from minfer.rules import Rules
-    from minfer.rules.answer import Answer
 
-rules = typer.Typer(name="rules")
+rules = typer.Typer(name="rules", cls=Group)
 
-Program = Annotated[
-    str, typer.Argument(metavar="PROGRAM", help="Rules: an .mln file of Alchemy or Tuffy (.gz).")
-]
-EvidenceFiles = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    typer.Argument(metavar="[EVIDENCE]...", help="What is known: .db files (.gz)."),
-]
-Query = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    typer.Option(
-        "--query",
-        "-q",
-        metavar="NAME|FILE",
-        help="Predicates to answer, or a file that lists them. Default: all without a *.",
-    ),
-]
-Split = Annotated[
-    bool,
-    typer.Option(
-        "--split/--whole",
-        help="Split formulas into clauses that share their weight, as Alchemy does, or count a "
-        "weight where the whole formula is true.",
-    ),
-]
-Most = Annotated[
-    float,
-    typer.Option(metavar="N", help="More groundings are refused before any is built."),
-]
-Memory = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(metavar="2GB", help="Memory of the database; beyond that it spills to disk."),
-]
-Threads = Annotated[int, typer.Option(min=1, metavar="N", help="Threads of the database.")]
-GROUNDING_PANEL = "Grounding"
-How = Annotated[
-    str,
-    typer.Option(
-        "--grounding",
-        metavar="WORD",
-        help="auto (lazy where counts say that there are many more groundings than rows), full "
+PROGRAM = argument("PROGRAM  Rules: an .mln file of Alchemy or Tuffy (.gz).")
+EVIDENCE = argument("[EVIDENCE]...  What is known: .db files (.gz).", None)
+
+
+@dataclass(frozen=True)
+class Asked(Options):
+    """What is asked, and how formulas are read."""
+
+    query: Words = option(
+        "-q NAME|FILE  Predicates to answer, or a file that lists them. Default: all without a *."
+    )
+    split: bool = option(
+        "--split/--whole  Split formulas into clauses that share their weight, as Alchemy does, "
+        "or count a weight where the whole formula is true.",
+        True,
+    )
+
+    def read(self, program: str, evidence: Words) -> Rules:
+        from minfer.rules import Rules
+
+        settings = asdict(self)
+        query = settings.pop("query")
+        asked: Any = query[0] if query is not None and len(query) == 1 else query
+        return Rules.read(program, evidence or (), asked, **settings)
+
+
+@dataclass(frozen=True)
+class Database(Asked):
+    """The same, and what grounding may take."""
+
+    max_groundings: float = option(
+        "N  More groundings are refused before any is built.", 30000000.0
+    )
+    memory_limit: str | None = option("2GB  Memory of the database; beyond that it spills to disk.")
+    threads: int = option("N  Threads of the database.", 1, min=1)
+
+
+@dataclass(frozen=True)
+class Grounding(Options):
+    """Which groundings are built, as :meth:`minfer.Rules.infer` takes it."""
+
+    panel = "Grounding"
+    grounding: str = option(
+        "WORD  auto (lazy where counts say that there are many more groundings than rows), full "
         "(build all) or lazy (build those that matter).",
-        rich_help_panel=GROUNDING_PANEL,
-    ),
-]
-Threshold = Annotated[
-    Optional[float],  # noqa: UP045
-    typer.Option(
-        metavar="G",
-        help="Lazy: groundings become factors from this gain on; with --tolerance, where lowering "
-        "it begins.",
-        rich_help_panel=GROUNDING_PANEL,
-    ),
-]
-Tolerance = Annotated[
-    Optional[float],  # noqa: UP045
-    typer.Option(
-        metavar="X",
-        help="Lazy: lower the threshold until two answers differ by no more than this on average. "
-        "Default: 0.001 where no threshold is given.",
-        rich_help_panel=GROUNDING_PANEL,
-    ),
-]
-Rounds = Annotated[
-    Optional[int],  # noqa: UP045
-    typer.Option(
+        "auto",
+    )
+    threshold: float | None = option(
+        "G  Lazy: groundings become factors from this gain on; with --tolerance, where lowering "
+        "it begins."
+    )
+    tolerance: float | None = option(
+        "X  Lazy: lower the threshold until two answers differ by no more than this on average. "
+        "Default: 0.001 where no threshold is given."
+    )
+    rounds: int | None = option(
+        "N  Lazy: rounds of selection, each with the marginals of the one before. Default: 2.",
         min=1,
-        metavar="N",
-        help="Lazy: rounds of selection, each with the marginals of the one before. Default: 2.",
-        rich_help_panel=GROUNDING_PANEL,
-    ),
-]
-Sums = Annotated[
-    Optional[int],  # noqa: UP045
-    typer.Option(
-        min=0,
-        metavar="N",
-        help="Lazy: how often messages of what is not built are summed, at most. Default: 1, with "
+    )
+    sums: int | None = option(
+        "N  Lazy: how often messages of what is not built are summed, at most. Default: 1, with "
         "--tolerance 10.",
-        rich_help_panel=GROUNDING_PANEL,
-    ),
-]
-_MOST = 30_000_000.0
+        min=0,
+    )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those that were given."""
+        choose("--grounding", self.grounding, "auto", "full", "lazy")
+        given = {k: v for k, v in asdict(self).items() if v is not None and k != "grounding"}
+        if given and self.grounding == "full":
+            raise UsageError(f"--{next(iter(given))} is for --grounding lazy")
+        return {"grounding": "lazy" if given else self.grounding, **given}
+
+
+@dataclass(frozen=True)
+class RuleLimits(reduce.JobLimits):
+    """The reduction, for rules."""
+
+    method: str | None = option("WORD  compensated (default) or paper; for --grounding full.")
 
 
 @rules.callback(invoke_without_command=True)
@@ -122,92 +120,23 @@ def about(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-def _read(
-    program: str, evidence: list[str] | None, query: list[str] | None, **settings: Any
-) -> Rules:
-    from minfer.rules import Rules
-
-    asked: Any = query
-    if query is not None and len(query) == 1:
-        asked = query[0]
-    return Rules.read(program, evidence or (), asked, **settings)
-
-
-def _asked(grounding: str, *lazy: Any) -> dict[str, Any]:
-    """The options of grounding that were given, as :meth:`minfer.Rules.infer` takes them."""
-    if grounding not in ("auto", "full", "lazy"):
-        raise UsageError(f"--grounding must be auto, full or lazy, not {grounding!r}")
-    names = ("threshold", "tolerance", "rounds", "sums")
-    given = {name: value for name, value in zip(names, lazy) if value is not None}
-    if given and grounding == "full":
-        raise UsageError(f"--{next(iter(given))} is for --grounding lazy")
-    return {"grounding": "lazy" if given else grounding, **given}
-
-
-def _infer(made: Rules, settings: dict[str, Any], asked: dict[str, Any]) -> Answer:
-    named = any(v is not None for v in settings.values())
-    solver = make_solver(settings) if named else None
-    return wait_for("grounding and inferring", lambda: made.infer(solver=solver, **asked))
-
-
-def _infer_apart(made: Rules, settings: dict[str, Any], where: Where) -> Answer:
-    from minfer.batch.rules import infer_rules
-
-    named = any(v is not None for v in settings.values())
-    solver = make_solver(settings) if named else None
-    return wait_for(
-        "grounding and inferring", lambda: infer_rules(made, solver=solver, **asdict(where))
-    )
-
-
-@dataclass(frozen=True)
-class RuleLimits(reduce.JobLimits):
-    """The reduction, for rules."""
-
-    method: str | None = option("compensated (default) or paper; for --grounding full.", "WORD")
-
-
-@rules.command()
-@solver_options
-@takes(reduce.PANEL, limits=RuleLimits)
-@takes(ENGINE_PANEL, where=Where)
+@rules.command(cls=Command)
+@command
 def run(
-    program: Program,
-    evidence: EvidenceFiles = None,
-    query: Query = None,
-    out: Annotated[
-        str,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="OUT",
-            help="Atoms and probabilities: .csv, .tsv (.gz), .parquet; - is CSV.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = "-",
-    known: Annotated[
-        bool,
-        typer.Option(
-            "--known/--unknown",
-            help="Also write atoms that evidence fixes.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = False,
-    split: Split = True,
-    max_groundings: Most = _MOST,
-    memory_limit: Memory = None,
-    threads: Threads = 1,
-    grounding: How = "auto",
-    threshold: Threshold = None,
-    tolerance: Tolerance = None,
-    rounds: Rounds = None,
-    sums: Sums = None,
-    json: Json = False,
-    strict: Strict = False,
+    program: str = PROGRAM,
+    evidence: Words = EVIDENCE,
     *,
-    limits: RuleLimits,
+    database: Database,
+    out: str = output(
+        "-o OUT  Atoms and probabilities: .csv, .tsv (.gz), .parquet; - is CSV.", "-"
+    ),
+    known: bool = output("--known/--unknown  Also write atoms that evidence fixes.", False),
+    json: bool = JSON,
+    strict: bool = STRICT,
+    grounding: Grounding,
     where: Where,
-    **settings: Any,
+    limits: RuleLimits,
+    solving: Solving,
 ) -> None:
     """Probabilities of the atoms that a program asks for.
 
@@ -221,26 +150,28 @@ def run(
       minfer rules run prog.mln evidence.db --grounding lazy --tolerance 0.002
       minfer rules run prog.mln evidence.db --workers 4 -o out.csv
     """
+    from minfer.cli import render
     from minfer.prediction.files import kind_of
 
     kind_of(out, "-o", "answers")  # fail before the work, not after it
-    asked = _asked(grounding, threshold, tolerance, rounds, sums)
+    asked = grounding.settings
     objective, recipe = limits.choice
     if objective is not None:
-        asked |= {"objective": objective}
-        if grounding != "lazy" or limits.method is not None:  # sums are its compensation
-            asked |= {"recipe": recipe}
+        asked["objective"] = objective
+        if grounding.grounding != "lazy" or limits.method is not None:  # sums are its compensation
+            asked["recipe"] = recipe
     apart = where != Where()
     if apart and (objective is not None or asked["grounding"] == "lazy"):
         raise UsageError("--workers and --engine are for --grounding full without an objective")
-    made = _read(
-        program, evidence, query, split=split, max_groundings=max_groundings,
-        memory_limit=memory_limit, threads=threads,
-    )  # fmt: skip
+    made = database.read(program, evidence)
+    solver = solving.make() if solving.given else None
     if apart:
-        answer = _infer_apart(made, settings, where)
+        from minfer.batch.rules import infer_rules
+
+        work = partial(infer_rules, made, solver=solver, **asdict(where))
     else:
-        answer = _infer(made, settings, asked)
+        work = partial(made.infer, solver=solver, **asked)
+    answer = wait_for("grounding and inferring", work)
     rows: dict[str, Any] = {}
     if json and out == "-":
         found = answer.columns(made.queried, known)
@@ -249,47 +180,19 @@ def run(
         rows = {"answer": [dict(zip(found, row)) for row in zip(*listed)]}
     else:
         n = answer.write(out, made.queried, known)
-    possible = answer.possible
-    facts = {
-        "program": program,
-        "atoms": made.store.n_atoms,
-        "written": n,
-        "groundings": int(possible) if float(possible).is_integer() else possible,
-        "factors": answer.factors,
-        "status": answer.status.value,
-        "seconds": answer.timings,
-        "out": out,
-    }
-    if answer.lazily is not None or answer.result is not None:
-        facts |= {"kept": answer.kept, "mean_error_estimate": answer.mean_error_estimate}
-    if answer.lazily is not None:
-        how = answer.lazily
-        facts["lazily"] = {
-            "thresholds": how.thresholds,
-            "differences": how.differences,
-            "tolerance": how.tolerance,
-            "agreed": how.agreed,
-            "checked": how.checked,
-            "another": how.another,
-            "notes": how.notes,
-        }
     if json:
-        from minfer.cli import render
-
-        sys.stdout.write(render.to_json(facts | rows) + "\n")
+        about = {"program": program, "written": n, "out": out}
+        render.write_json({**about, **answer.to_dict(), **rows})
     else:
         sys.stderr.write(f"minfer: {answer}\n")
     if strict and not answer.converged:
         raise typer.Exit(5)
 
 
-@rules.command()
+@rules.command(cls=Command)
+@command
 def plan(
-    program: Program,
-    evidence: EvidenceFiles = None,
-    query: Query = None,
-    split: Split = True,
-    json: Json = False,
+    program: str = PROGRAM, evidence: Words = EVIDENCE, *, asked: Asked, json: bool = JSON
 ) -> None:
     """How many groundings each rule has, counted before anything is built.
 
@@ -297,49 +200,27 @@ def plan(
     Example:
       minfer rules plan prog.mln evidence.db
     """
-    found = _read(program, evidence, query, split=split).plan()
+    from minfer.cli import render
+
+    found = asked.read(program, evidence).plan()
     if json:
-        from minfer.cli import render
-
-        listed = [
-            {"rule": r.rule, "groundings": r.groundings, "exact": r.exact, "kind": r.kind}
-            for r in found.rules
-        ]
-        facts = {"atoms": found.atoms, "known": found.known, "groundings": found.groundings}
-        sys.stdout.write(render.to_json({**facts, "rules": listed}) + "\n")
-        return
-    typer.echo(str(found))
+        render.write_json(found.to_dict())
+    else:
+        typer.echo(str(found))
 
 
-@rules.command()
-@solver_options
+@rules.command(cls=Command)
+@command
 def explain(
-    program: Program,
-    evidence: EvidenceFiles = None,
-    atom: Annotated[
-        str, typer.Option("--atom", "-a", metavar="ATOM", help='The atom: "smokes(Anna)".')
-    ] = "",
-    query: Query = None,
-    rows: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Groundings to show, strongest first.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = 10,
-    split: Split = True,
-    max_groundings: Most = _MOST,
-    memory_limit: Memory = None,
-    threads: Threads = 1,
-    grounding: How = "auto",
-    threshold: Threshold = None,
-    tolerance: Tolerance = None,
-    rounds: Rounds = None,
-    sums: Sums = None,
-    json: Json = False,
-    **settings: Any,
+    program: str = PROGRAM,
+    evidence: Words = EVIDENCE,
+    *,
+    atom: str = option('-a ATOM  The atom: "smokes(Anna)".', ""),
+    database: Database,
+    rows: int = output("N  Groundings to show, strongest first.", 10, min=1),
+    json: bool = JSON,
+    grounding: Grounding,
+    solving: Solving,
 ) -> None:
     """Why an atom has its probability, in the words of the rules.
 
@@ -347,18 +228,16 @@ def explain(
     Example:
       minfer rules explain prog.mln evidence.db --atom "smokes(Anna)"
     """
+    from minfer.cli import render
+
     if not atom:
         raise UsageError('--atom says which one: --atom "smokes(Anna)"')
-    asked = _asked(grounding, threshold, tolerance, rounds, sums)
-    made = _read(
-        program, evidence, query, split=split, max_groundings=max_groundings,
-        memory_limit=memory_limit, threads=threads,
-    )  # fmt: skip
-    answer = _infer(made, settings, asked)
+    asked = grounding.settings
+    made = database.read(program, evidence)
+    solver = solving.make() if solving.given else None
+    answer = wait_for("grounding and inferring", lambda: made.infer(solver=solver, **asked))
     found = answer.explain(atom, rows)
     if json:
-        from minfer.cli import render
-
-        sys.stdout.write(render.to_json(asdict(found)) + "\n")
-        return
-    typer.echo(str(found))
+        render.write_json(asdict(found))
+    else:
+        typer.echo(str(found))

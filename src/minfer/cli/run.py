@@ -2,58 +2,37 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING
 
 import typer
 
-from minfer.cli.failures import note
+from minfer.cli import reduce
+from minfer.cli.certainty import find, live, told
 from minfer.cli.files import (
-    check_inputs,
+    check_model_name,
     check_outputs,
-    check_report,
     given_words,
-    load_apart,
-    show_json,
+    load,
     write_csv,
-    write_files,
+    wrote,
 )
-from minfer.cli.generate import takes
+from minfer.cli.generate import Words, command, option, output
 from minfer.cli.options import (
-    OUTPUT_PANEL,
-    Csv,
-    Evidence,
-    Json,
-    Model,
-    Soft,
-    Strict,
+    CSV,
+    JSON,
+    STRICT,
+    Input,
+    Solving,
     check_interval_seconds,
     interval_option,
-    make_solver,
     rows_option,
-    solver_name,
-    solver_options,
 )
 from minfer.cli.progress import wait_for
-from minfer.cli.reduce import (
-    DEFAULT_SOLVER,
-    PANEL,
-    Reduction,
-    Report,
-    make_request,
-    run_reduced,
-    say_if_exact_is_cheap,
-    write_report,
-)
-from minfer.cli.reduce import show as show_reduction
-from minfer.errors import RefusedError
 from minfer.typed import parse_query
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from minfer.certified.result import Intervals
     from minfer.graph import FactorGraph
     from minfer.solvers.base import Marginals, Solver
@@ -61,49 +40,26 @@ if TYPE_CHECKING:
 NOT_CONVERGED = 5
 
 
-@solver_options
-@takes(PANEL, reduction=Reduction)
+@command
 def run(
-    model: Model,
-    evidence: Evidence = None,
-    soft: Soft = None,
-    query: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--query", "-q", metavar="x5,x9", help="Show only these variables; may be repeated."
-        ),
-    ] = None,
-    intervals: Annotated[
-        Optional[float],  # noqa: UP045
-        interval_option(
-            "Search for this long (default 5 seconds) for intervals that are guaranteed to contain "
-            "the true probabilities, and say which numbers they refute."
-        ),
-    ] = None,
-    out: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            metavar="F.MAR",
-            help="Write all marginals in UAI MAR format; - is standard output.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = None,
-    pr: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            metavar="F.PR",
-            help="Write log10 Z in UAI PR format; - is standard output. Reduced: an estimate of "
-            "the full model's, refused if there is none.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = None,
-    csv_file: Csv = None,
-    json: Json = False,
-    rows: Annotated[int, rows_option("the most uncertain")] = 20,
-    strict: Strict = False,
+    source: Input,
+    query: Words = option("-q x5,x9  Show only these variables; may be repeated."),
+    intervals: float | None = interval_option(
+        "Search for this long (default 5 seconds) for intervals that are guaranteed to contain "
+        "the true probabilities, and say which numbers they refute."
+    ),
+    out: str | None = output("F.MAR  Write all marginals in UAI MAR format; - is standard output."),
+    pr: str | None = output(
+        "F.PR  Write log10 Z in UAI PR format; - is standard output. Reduced: an estimate of the "
+        "full model's, refused if there is none."
+    ),
+    csv_file: str | None = CSV,
+    json: bool = JSON,
+    rows: int = rows_option("the most uncertain"),
+    strict: bool = STRICT,
     *,
-    reduction: Reduction,
-    **settings: Any,
+    reduction: reduce.Reduction,
+    solving: Solving,
 ) -> None:
     """Marginals and log Z of a model.
 
@@ -111,8 +67,8 @@ def run(
     there are --json, --csv and --out.
 
     With --intervals every probability has two numbers in brackets. The true
-    probability is guaranteed to lie between them, and estimates that are provably off
-    by more than 0.01 are called refuted. See also `minfer intervals`.
+    probability is guaranteed to lie between them, and estimates that are provably
+    off by more than 0.01 are called refuted. See also `minfer intervals`.
 
     With --reduce, or any other option of that panel, factors that matter little
     are ignored. The report says what that may have cost, and which of its
@@ -128,131 +84,89 @@ def run(
       minfer run grid.uai --max-factors 1000 --time-limit 5 --explain x5
       minfer run grid.uai --report grid.html
     """
+    import minfer
+    from minfer.certified import telling as certified
+    from minfer.cli import render
     from minfer.queries.conflicts import locating
-    from minfer.queries.evidence import with_any_evidence
+    from minfer.solvers.telling import summary
 
     check_interval_seconds(intervals)
-    request = make_request(reduction, settings.get("time_limit"), intervals)
-    save = request.save if request else None
-    inputs = [model, *(evidence or ())]
-    check_outputs(out, pr, json, inputs, save, csv_file)
-    if request is not None and request.report is not None:
-        check_report(request.report, [out, pr, save, csv_file], inputs)
-    check_inputs(model, evidence)
+    request = reduce.make_request(reduction, solving.time_limit)
+    save = reduction.save_reduced
+    texts = {"--out": out, "--pr": pr, "--save-reduced": save, "--csv": csv_file}
+    check_outputs(texts | {"--report": reduction.report}, source.files, json)
+    if save not in (None, "-"):
+        check_model_name(str(save))
     if request is None:
-        solver = make_solver(settings)
-    else:
-        solver = make_solver({**settings, "time_limit": None}, DEFAULT_SOLVER)
-    bare, seen, seconds = load_apart(model, evidence, soft)
-    with locating(bare, seen):
-        graph = with_any_evidence(bare, seen)
+        solver = solving.make()
+    else:  # which keeps the time itself
+        solver = solving.or_else(reduce.DEFAULT_SOLVER, time_limit=None).make()
+    given = load(source)
+    located = partial(locating, given.bare, given.seen)
+    with located():
+        graph = given.graph
     chosen = parse_query(query, graph)
-    report: Report | None = None
+    reduced = None
     if request is None:
-        text = f"running {solver_name(settings)}"
-        with locating(bare, seen):
-            answer = answer_out = wait_for(text, lambda: _solve(solver, graph))
-        sure = None if intervals is None else _certify(graph, intervals, chosen)
+        with located():
+            answer = full = wait_for(f"running {solving.name}", lambda: solve(solver, graph))
+        sure, converged = _certified(graph, intervals, chosen), answer.converged
     else:
-        request.check_names(graph)
+        reduce.to_explain(reduction, graph)  # fails before the work, not after it
         if request.values is None:  # lists are for belief propagation
-            words = given_words(model, evidence, soft)
-            solver = say_if_exact_is_cheap(solver, settings, graph, words)
-        with locating(bare, seen):
-            report = run_reduced(request, solver, graph)
-        answer, answer_out = report.result.marginals, _of_full_model(report)
-        sure = report.result.intervals
+            solver = reduce.say_if_exact_is_cheap(solver, solving, graph, given_words(source))
+        with located():
+            reduced = reduce.run(request, reduction, solver, graph, intervals)
+        answer, full, sure = reduced.result.marginals, reduced.full, reduced.result.intervals
+        converged = reduced.result.converged
         if save is not None:
-            _save(answer.graph, save)
-        if request.report is not None:
-            from minfer.report import report as page
-
-            write_report(request, solver, report.result, Path(model).name, partial(page, graph))
-    write_files(answer_out, out, None)
-    if report is not None and pr is not None:
-        check_log_z(report, pr)
-    write_files(answer_out, None, pr)
+            minfer.write(answer.graph, save)
+            wrote(save)
+        if reduction.report is not None:
+            about = {"title": Path(source.model).name, "certify": intervals, "solver": solver}
+            request.write_report(reduction.report, reduced.result, "report", graph, **about)
+    if out is not None:
+        minfer.write_mar(full, out)
+        wrote(out)
+    if pr is not None:
+        if reduced is not None:
+            reduced.check_log_z(pr)
+        minfer.write_pr(full, pr)
+        wrote(pr)
     if csv_file is not None:
-        from minfer.certified.telling import rows as rows_of
-
-        write_csv(csv_file, rows_of(graph, chosen, answer, sure))
+        write_csv(csv_file, certified.rows(graph, chosen, answer, sure))
     if json:
-        content = answer.to_dict(chosen) if report is None else report.to_dict(chosen)
+        content = answer.to_dict(chosen) if reduced is None else reduced.to_dict(chosen)
         if sure is not None:
-            from minfer.certified.telling import to_dict
-
-            content["intervals"] = to_dict(sure, chosen, answer)
-        show_json(model, graph, content, seconds)
+            content["intervals"] = certified.to_dict(sure, chosen, answer)
+        given.show_json(graph, content)
     else:
-        from minfer.cli import render
-
-        console = render.console(stderr="-" in (out, pr, save, csv_file))
-        if report is None:
-            _show(console, model, answer, chosen, rows, seconds, sure)
-        else:
-            render.probabilities(console, answer, chosen, rows, sure)
-            show_reduction(console, model, report, seconds, chosen)
-    if strict and not (answer if report is None else report.result).converged:
+        console = render.console(stderr="-" in texts.values())
+        render.probabilities(console, answer, chosen, rows, sure)
+        lines = summary(answer) if reduced is None else reduced.summary()
+        lines = render.summary(given, graph, lines)
+        if sure is not None:
+            lines |= told(sure, answer, chosen)
+        render.show(console, render.facts(lines, converged))
+        if reduced is not None:
+            reduced.show_more(console)
+    if strict and not converged:
         raise typer.Exit(NOT_CONVERGED)
 
 
-def _solve(solver: Solver, graph: FactorGraph) -> Marginals:
+def _certified(
+    graph: FactorGraph, seconds: float | None, chosen: list[int] | None
+) -> Intervals | None:
+    if seconds is None:
+        return None
+    with live(graph.n_variables if chosen is None else len(chosen)) as watch:
+        return find(graph, seconds, variables=chosen, watch=watch)
+
+
+def solve(solver: Solver, graph: FactorGraph) -> Marginals:
     """log Z is computed when first asked for: here, while Ctrl-C and the spinner work."""
     import minfer.kernels._jit  # noqa: F401 (loads numba, which is no part of the solver's time)
 
     answer = solver(graph)
     _ = answer.log_z
     return answer
-
-
-def _show(
-    to: Console,
-    name: str,
-    marginals: Marginals,
-    chosen: list[int] | None,
-    rows: int,
-    read: float,
-    intervals: Intervals | None = None,
-) -> None:
-    """The whole answer of a plain ``minfer run``."""
-    from minfer.cli import render
-    from minfer.cli.certainty import told
-
-    render.probabilities(to, marginals, chosen, rows, intervals)
-    more = {} if intervals is None else told(intervals, marginals, chosen)
-    render.show(to, render.facts({**render.summary(name, marginals, read), **more}))
-
-
-def _certify(graph: FactorGraph, seconds: float, chosen: list[int] | None) -> Intervals:
-    from minfer.cli.certainty import find, live
-
-    with live(graph.n_variables if chosen is None else len(chosen)) as watch:
-        return find(graph, seconds, variables=chosen, watch=watch)
-
-
-def _of_full_model(report: Report) -> Marginals:
-    """A reduced answer as one about the full model: its probabilities, and log Z of F."""
-    from minfer.solvers.base import Marginals
-
-    result = report.result
-    m = result.marginals
-    return Marginals.from_probs(result.model, m.probs, m.solver, result.log_z_estimate)
-
-
-def check_log_z(report: Report, pr: str) -> None:
-    """A file of one number cannot say that the number is worth nothing."""
-    from minfer.reduction.telling import full_log_z
-
-    if not math.isfinite(report.result.log_z_estimate):
-        raise RefusedError(
-            f"--pr {pr}: log Z is {full_log_z(report.result)}; keep more factors (--factor-cost), "
-            "or leave --reduce out"
-        )
-
-
-def _save(graph: FactorGraph, path: str) -> None:
-    import minfer
-
-    minfer.write(graph, path)
-    if path != "-":
-        note(f"wrote {path}")

@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from typing import TYPE_CHECKING, Annotated
-
-import typer
-
-from minfer.cli.failures import UsageError, note
-from minfer.cli.files import check_inputs, check_writable, load_apart
-from minfer.cli.options import Evidence, Model, Soft
+from minfer.cli.files import check_suffix, check_writable, load, write_csv
+from minfer.cli.generate import command, flag, option
+from minfer.cli.options import Input
 from minfer.cli.progress import wait_for
 from minfer.words import counted
 
-if TYPE_CHECKING:
-    from minfer.queries.samples import Samples
 
-
+@command
 def sample(
-    model: Model,
-    n: Annotated[int, typer.Option("-n", min=0, metavar="N", help="How many samples.")] = 1000,
-    out: Annotated[
-        str,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE.csv",
-            help="File to write; - is standard output; .gz compresses.",
-        ),
-    ] = "-",
-    evidence: Evidence = None,
-    soft: Soft = None,
-    seed: Annotated[
-        int, typer.Option(min=0, metavar="N", help="The same seed gives the same samples.")
-    ] = 0,
-    numbers: Annotated[
-        bool, typer.Option("--numbers", help="Indices of states instead of their names.")
-    ] = False,
+    source: Input,
+    n: int = option("-n N  How many samples.", 1000, min=0),
+    out: str = option("-o FILE.csv  File to write; - is standard output; .gz compresses.", "-"),
+    seed: int = option("N  The same seed gives the same samples.", 0, min=0),
+    numbers: bool = flag("Indices of states instead of their names."),
 ) -> None:
     """Independent, exact samples of all variables given evidence, as CSV.
 
@@ -46,30 +24,15 @@ def sample(
       minfer sample alarm.minfer -n 1000 -o cases.csv
       minfer sample alarm.minfer -n 10 -e HR=LOW --seed 7
     """
-    import minfer
-    from minfer.io.text import write_bytes
-
-    check_inputs(model, evidence)
-    if out != "-":
-        if not out.lower().removesuffix(".gz").endswith(".csv"):
-            raise UsageError(f"cannot write {out}: end the name in .csv or .csv.gz")
-        check_writable(out, [model, *(evidence or ())])
-    graph, seen, _ = load_apart(model, evidence, soft)
-    drawn = wait_for("drawing", lambda: minfer.sample(graph, n, seen, seed=seed))
-    write_bytes(out, _csv(drawn, numbers).encode())
-    if out != "-":
-        note(f"wrote {out}, {counted(n, 'sample')} of {counted(graph.n_variables, 'variable')}")
-
-
-def _csv(drawn: Samples, numbers: bool) -> str:
     import numpy as np
 
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(drawn.variables)
-    if numbers:
-        writer.writerows(np.asarray(drawn).tolist())
-    else:
-        columns = drawn.to_dict()
-        writer.writerows(zip(*columns.values()))
-    return text.getvalue()
+    import minfer
+
+    if out != "-":
+        check_suffix("--out", out, ".csv", ".csv.gz")
+        check_writable(out, source.files)
+    given = load(source)
+    drawn = wait_for("drawing", lambda: minfer.sample(given.bare, n, given.seen, seed=seed))
+    rows = np.asarray(drawn).tolist() if numbers else zip(*drawn.to_dict().values())
+    told = f", {counted(n, 'sample')} of {counted(given.bare.n_variables, 'variable')}"
+    write_csv(out, [drawn.variables, *rows], told)

@@ -30,7 +30,8 @@ from minfer.experiments.measure import timed
 from minfer.experiments.pages import Claim, claims_table, record, table
 from minfer.graph import FactorGraph
 from minfer.io.npz import read_npz
-from minfer.pictures import Collection, base_pictures, collection
+from minfer.pictures import Collection, base_pictures, collection, write_figure
+from minfer.plots import pyplot
 from minfer.reduction.calibrate import calibrate
 from minfer.reduction.infer import PAPER, infer
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize, Objective
@@ -450,3 +451,51 @@ def _tables(rows: Sequence[Row]) -> list[str]:
 def records(rows: Iterable[Row]) -> list[dict[str, str]]:
     """Rows as strings, ready for a CSV file."""
     return [record(row) for row in rows]
+
+
+# ---------------------------------------------------------------------- the picture
+
+DRAWN = {  # method -> colour and line of Figure 1
+    "MinSize": ("tab:blue", "-"),
+    "MinSize, sorted": ("tab:blue", ":"),
+    "MinDivergence": ("tab:green", "-"),
+    "MinDivergence, sorted": ("tab:green", ":"),
+    "MinJoint": ("tab:red", "-"),
+    "MinJoint, compensated": ("tab:orange", "--"),
+    "MinJoint, refreshed": ("tab:purple", "--"),
+    "full": ("black", "-"),
+    "full, 2 sweeps": ("tab:gray", "-."),
+}
+LEAST_DRAWN = 1e-5  # smaller errors are drawn here
+
+
+def draw(rows: Sequence[Row], path: str) -> None:
+    """Figure 1 of the paper, and the error against exact marginals where these can be had."""
+    plt = pyplot("the figure needs", headless=True)
+    figure, axes = plt.subplots(2, 2, figsize=(10, 7), dpi=110)
+    panels = (
+        ("(a) relative size", MAIN.name, "size"),
+        ("(b) mean error against full inference", MAIN.name, "error"),
+        ("(c) speed-up over full inference", MAIN.name, "speed_up"),
+        ("(d) 12-row strips: mean error against exact", STRIPS, "exact_error"),
+    )
+    for axis, (title, setting, field) in zip(axes.flat, panels):
+        c = Curves(rows, setting)
+        for method, (colour, line) in DRAWN.items():
+            if (field == "size" and "," in method) or not c.alphas:
+                continue
+            values = [max(v, LEAST_DRAWN) for v in c(method, field)]
+            axis.plot(c.alphas, values, line, color=colour, label=method, marker="o", markersize=3)
+        axis.set(title=title, xlabel="alpha", xscale="log")
+        axis.set_xticks(c.alphas)
+        axis.xaxis.set_major_formatter(plt.FuncFormatter(lambda x, _: f"{x:g}"))
+        axis.xaxis.set_minor_locator(plt.NullLocator())
+        axis.grid(alpha=0.3)
+        if "error" in field:
+            axis.set_yscale("log")
+    axes[1, 0].axhline(1, color="black", linewidth=0.8)
+    handles, labels = axes[0, 1].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower center", ncols=5, fontsize=8, frameon=False)
+    figure.tight_layout(rect=(0, 0.06, 1, 1))
+    write_figure(path, figure)
+    plt.close(figure)

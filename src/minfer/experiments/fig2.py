@@ -41,6 +41,8 @@ from minfer.experiments.parsing import (
 from minfer.parsing.conllu import Sentence
 from minfer.parsing.inference import Inference
 from minfer.parsing.learn import Recipe
+from minfer.pictures import write_figure
+from minfer.plots import pyplot
 
 WORDS = 10, 100  # of the sentences of (a) and (b)
 LONG = 60  # words; longer sentences are not learnt from
@@ -294,3 +296,45 @@ def records(result: Result) -> list[dict[str, str]]:
             known = record(row)
             out.append({field: known.get(field, "") for field in fields} | {"panel": panel})
     return out
+
+
+# ---------------------------------------------------------------------- the picture
+
+DRAWN = {  # method -> colour of Figure 2
+    "full BP": "black",
+    "MinDivergence": "tab:green",
+    "MinSize": "tab:blue",
+    "MinJoint": "tab:red",
+    "lazy, arc-pruned tree": "tab:orange",
+}
+
+
+def draw(result: Result, path: str) -> None:
+    """Figure 2 of the paper, with full BP and the lazy parser beside its methods."""
+    plt = pyplot("the figure needs", headless=True)
+    figure, (a, b, c) = plt.subplots(1, 3, figsize=(14, 4.4), dpi=110)
+    for method, colour in DRAWN.items():
+        points = result.of(method)
+        variables = [p.variables for p in points]
+        if method != "full BP":
+            a.plot(variables, [p.factors for p in points], ".", color=colour, label=method)
+        label = f"{method}: ^{result.slope(method):.2f}"
+        b.plot(variables, [p.ms for p in points], ".", color=colour, label=label)
+        tried = [t for t in result.tradeoff if t.method == method]
+        c.plot(
+            [t.ms for t in tried], [t.uas for t in tried], "o-", color=colour, label=method,
+            markersize=3,
+        )  # fmt: skip
+    a.set(title="(a) added factors", xlabel="variables", ylabel="pairs in the graph")
+    b.set(title="(b) time and its growth", xlabel="variables", ylabel="ms a sentence")
+    b.set(xscale="log", yscale="log")
+    c.set(title="(c) time and accuracy", xlabel="ms a sentence", ylabel="UAS")
+    c.set_xlim(left=0)
+    best = max(t.uas for t in result.tradeoff)
+    c.set_ylim(best - 1.5, best + 0.1)
+    for axis in (a, b, c):
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=7, frameon=False)
+    figure.tight_layout()
+    write_figure(path, figure)
+    plt.close(figure)

@@ -19,6 +19,7 @@ from minfer.factors.group import (
     all_cells,
     interaction,
     n_entries,
+    patterns,
     read_only,
 )
 from minfer.factors.logical import Automata, Logical
@@ -55,6 +56,7 @@ __all__ = [
     "distances",
     "interaction",
     "n_entries",
+    "patterns",
     "read_only",
     "recognised",
 ]

@@ -107,7 +107,7 @@ class Distances(FactorGroup):
     def take(self, rows: NDArray[np.int64], ids: NDArray[np.int64]) -> Distances:
         return self.replace(
             _ids=ids,
-            _scope=self._scope[rows],
+            _scope=self._scope.take(rows, axis=0),
             _weight=_rows_of(self._weight, rows, len(self)),
             _profile=_rows_of(self._profile, rows, len(self)),
         )

@@ -194,8 +194,8 @@ class FactorGroup:
         """Some rows as a group of their own, under new numbers."""
         return self.replace(
             _ids=ids,
-            _scope=self._scope[rows],
-            **{name: getattr(self, name)[rows] for name in self.per_factor},
+            _scope=self._scope.take(rows, axis=0),  # several times as quick as [rows]
+            **{name: getattr(self, name).take(rows, axis=0) for name in self.per_factor},
         )
 
     def replace(self: Group, **changes: Any) -> Group:
@@ -361,18 +361,18 @@ class FactorGroup:
 
         ``touched`` (V,) marks variables that have just become known, ``fixed`` (V,) their states.
         """
-        hit = touched[self._scope]  # (F, A)
-        is_hit = hit.any(axis=1)
-        if not is_hit.any():
+        hit = touched.take(self._scope)  # (F, A)
+        places = np.flatnonzero(hit)  # few, as a rule
+        if not len(places):
             return [self]
+        is_free = np.ones(len(hit), dtype=bool)
+        is_free[places // self.arity] = False
         parts: list[FactorGroup] = []
-        rest = np.flatnonzero(~is_hit)
+        rest, rows_hit = np.flatnonzero(is_free), np.flatnonzero(~is_free)
         if len(rest):
-            parts.append(self.take(rest, self._ids[rest]))
-        rows_hit = np.flatnonzero(is_hit)
-        patterns, which = np.unique(hit[rows_hit], axis=0, return_inverse=True)
-        for p, pattern in enumerate(patterns):
-            rows = rows_hit[which.ravel() == p]
+            parts.append(self.take(rest, self._ids.take(rest)))
+        for pattern, mine in patterns(hit[rows_hit]):
+            rows = rows_hit[mine]
             parts += self._slice(rows, pattern, fixed[self._scope[rows][:, pattern]])
         return parts
 
@@ -388,7 +388,11 @@ class FactorGroup:
         cells = np.zeros(1, dtype=np.int64)
         for k in np.flatnonzero(~known):
             cells = (cells[:, None] + np.arange(self.shape[k]) * strides[k]).ravel()
-        entries = self.log_tables(rows)[np.arange(len(rows))[:, None], base[:, None] + cells]
+        cells = base[:, None] + cells
+        if self.shared:
+            entries = self.stored_tables()[0][cells]
+        else:
+            entries = self.log_tables(rows)[np.arange(len(rows))[:, None], cells]
         shape = tuple(s for s, f in zip(self.shape, known) if not f)
         scope = np.ascontiguousarray(self._scope[rows][:, ~known])
         return [_tables(self._ids[rows], scope, shape, np.ascontiguousarray(entries))]
@@ -513,3 +517,15 @@ def _tables(
 ) -> Tables:
     """A group of dense tables, by its registered name: that kind is built upon this file."""
     return cast("type[Tables]", KINDS["table"])(ids, scope, shape, log_psi)
+
+
+def patterns(rows: NDArray[np.bool_]) -> list[tuple[NDArray[np.bool_], NDArray[np.int64]]]:
+    """The distinct rows of ``rows`` (n, A), in order, each with where it occurs."""
+    width = rows.shape[1]
+    if width > 62:
+        _, first, which = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    else:  # as numbers, which sort many times as fast
+        code = rows @ (1 << np.arange(width)[::-1])
+        _, first, which = np.unique(code, return_index=True, return_inverse=True)
+    which = which.ravel()
+    return [(rows[i], np.flatnonzero(which == p)) for p, i in enumerate(first)]

@@ -39,7 +39,7 @@ class Tables(FactorGroup):
 
     def take(self, rows: NDArray[np.int64], ids: NDArray[np.int64]) -> Tables:
         log_psi = self._log_psi if self.shared else self._log_psi[rows]
-        return Tables(ids, self._scope[rows], self.shape, log_psi)
+        return Tables(ids, self._scope.take(rows, axis=0), self.shape, log_psi)
 
     @property
     def n_weights(self) -> int:

@@ -30,7 +30,7 @@ import numpy as np
 
 from minfer.kernels._jit import jit
 from minfer.kernels.tables import factor_message, softplus
-from minfer.kernels.wiring import ARITY, FIRST, GENERAL, OFFSET, PLAIN, SIZE, TABLE
+from minfer.kernels.wiring import ARITY, ASLEEP, FIRST, GENERAL, OFFSET, PLAIN, SIZE, TABLE
 
 #: Odds within 1e-50 .. 1e50, messages and W between multiply without leaving the doubles.
 _SAFE = 1e50
@@ -40,13 +40,16 @@ _SAFE = 1e50
 def log_odds(card, off, cls, prior, ptr, m, rl, bel, out, linear):
     """Belief log-odds of all binary variables, exact where the odds themselves would overflow.
 
-    ``linear`` gets the odds where they and messages multiply safely, else NaN.
+    ``linear`` gets the odds where they and messages multiply safely, else NaN. A known variable
+    without slots, whose state's field is in the constant, adds log(1 + 0).
     """
     for v in range(card.shape[0]):
         linear[v] = np.nan
         if cls[v] == GENERAL:
             if card[v] == 2:
                 out[v] = _log(bel[off[v] + 1]) - _log(bel[off[v]])
+        elif cls[v] == ASLEEP:
+            out[v] = -np.inf
         elif cls[v] == PLAIN:
             odds = prior[v]
             for e in range(ptr[v], ptr[v + 1]):

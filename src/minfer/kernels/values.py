@@ -23,6 +23,7 @@ import numpy as np
 
 from minfer.kernels._jit import jit
 from minfer.kernels.addresses import SPAN, L, address, get, load, spread, store
+from minfer.kernels.addresses import total as lanes_total
 from minfer.kernels.general import exp_from_top, multiply
 
 _U0, _U1 = np.uint64(0), np.uint64(1)
@@ -107,53 +108,46 @@ def extend(logs, rows, cols, out, turned):
 
 @jit
 def choose(probs, off, limit, keep):
-    """Keep values of probability ``limit`` (V,) or more, and each variable's best.
-
-    ``keep`` is false everywhere; here and below few values pass their threshold.
-    """
+    """Keep values of probability ``limit`` (V,) or more, and each variable's best."""
     for v in range(off.shape[0] - 1):
         best, least, top = np.uint64(off[v]), limit[v], -1.0
         for i in range(best, np.uint64(off[v + 1])):
-            p = probs[i]
-            if p > top:
-                best, top = i, p
-            if p >= least:
-                keep[i] = True
+            keep[i] = probs[i] >= least
+        for i in range(best, np.uint64(off[v + 1])):
+            if probs[i] > top:
+                best, top = i, probs[i]
         keep[best] = True
 
 
 @jit
-def count(keep, off, sptr, lptr, mptr):
-    """Where lists and messages begin."""
-    lptr[0] = mptr[0] = 0
-    for v in range(off.shape[0] - 1):
-        k = 1
-        for i in range(off[v], off[v + 1]):
-            k += keep[i]
-        lptr[v + 1] = lptr[v] + k
-        mptr[v + 1] = mptr[v] + k * (sptr[v + 1] - sptr[v])
-
-
-@jit
 def fill(net, keep, lists):
-    """Values of lists and what they weigh by the fields alone; messages say nothing yet."""
+    """Lists of the values to keep, which weigh what the fields say; messages say nothing yet.
+
+    ``lists`` has room for any. Every value is written, and written over unless it is kept: few
+    are, and a branch would seldom be foreseen.
+    """
     sptr, split, nbr, rev, base, mine, other, tab, off, field = net
     lptr, mptr, val, e, m, bel = lists
+    lptr[0] = mptr[0] = 0
     for v in range(off.shape[0] - 1):
-        at, rest = lptr[v], 0.0
-        for i in range(off[v], off[v + 1]):
-            if keep[i]:
-                val[at] = i - off[v]
-                e[at] = field[i]
-                at += 1
-            else:
-                rest += field[i]
-        val[at] = off[v + 1] - off[v]
+        first, o, n = np.uint64(lptr[v]), np.uint64(off[v]), np.uint64(off[v + 1] - off[v])
+        at, rest = first, 0.0
+        for x in range(n):
+            weight, kept = field[o + x], np.uint64(keep[o + x])
+            val[at] = np.int64(x)
+            e[at] = weight
+            rest += 0.0 if kept else weight
+            at += kept
+        val[at] = np.int64(n)
         e[at] = rest
-    for i in range(m.shape[0]):
-        m[i] = 1.0
-    for i in range(bel.shape[0]):
-        bel[i] = 0.0
+        at += _U1
+        for i in range(first, at):
+            bel[i] = 0.0
+        to = np.uint64(mptr[v])
+        end = to + (at - first) * np.uint64(sptr[v + 1] - sptr[v])
+        for i in range(to, end):
+            m[i] = 1.0
+        lptr[v + 1], mptr[v + 1] = np.int64(at), np.int64(end)
 
 
 # ---------------------------------------------------------------------- messages
@@ -314,7 +308,7 @@ def cavities(net, lists, q, work):
 
 
 @jit(fastmath={"reassoc", "contract"})
-def refresh(net, lists, q, keep, add, drop, probs, new_keep, new, work, rows, said):
+def refresh(net, lists, q, keep, add, drop, probs, outside, new_keep, new, work, rows, said):
     """Beliefs of all values, listed or not, from what the neighbours' lists send; lists by them.
 
     New values from ``add`` on, listed ones unless below ``drop``, and always the best; variables
@@ -323,9 +317,9 @@ def refresh(net, lists, q, keep, add, drop, probs, new_keep, new, work, rows, sa
 
     ``work`` has room for degree + 1 variables with all their values and the rest, ``rows`` and
     ``said`` for degree lists; ``new`` for any lists, or for none: then beliefs are read, and
-    nothing else; ``probs`` may be empty where they are not wanted. ``new_keep`` is false
-    everywhere. Returns how many values came, and 0 or one more than a variable whose numbers
-    vanished.
+    nothing else; ``probs`` may be empty where they are not wanted, else ``outside`` (V,) gets what
+    of them is outside the lists as they were. ``new_keep`` is false everywhere. Returns how many
+    values came, and 0 or one more than a variable whose numbers vanished.
     """
     sptr, split, nbr, rev, base, mine, other, tab, off, field = net
     lptr, mptr, val, e, m, bel = lists
@@ -350,9 +344,10 @@ def refresh(net, lists, q, keep, add, drop, probs, new_keep, new, work, rows, sa
                 rows[heard] = numbers + 8 * (start + val[first + j] * apart)
                 said[heard] = q[at + j]
                 heard += _U1
-        done = 0
+        done, lanes = 0, spread(0.0)
         while one and degree > _U0 and done + 4 * L <= size:  # of the tables' rows as many values
-            place, product, j = room + 8 * done, fields + 8 * (np.int64(o) + done), _U0
+            a, j, place = fields + 8 * (np.int64(o) + done), _U0, room + 8 * done
+            x0, x1, x2, x3 = load(a), load(a + SPAN), load(a + 2 * SPAN), load(a + 3 * SPAN)
             for s in range(sptr[v], sptr[v + 1]):
                 u = nbr[s]
                 end = j + np.uint64(lptr[u + 1] - lptr[u])
@@ -364,17 +359,19 @@ def refresh(net, lists, q, keep, add, drop, probs, new_keep, new, work, rows, sa
                     y2 = y2 + load(a + 2 * SPAN) * weight
                     y3 = y3 + load(a + 3 * SPAN) * weight
                     j += _U1
-                place += 8 * (size + 1)
-                store(place, y0)
-                store(place + SPAN, y1)
-                store(place + 2 * SPAN, y2)
-                store(place + 3 * SPAN, y3)
-                a = room + 8 * done
-                store(a, load(product) * y0)
-                store(a + SPAN, load(product + SPAN) * y1)
-                store(a + 2 * SPAN, load(product + 2 * SPAN) * y2)
-                store(a + 3 * SPAN, load(product + 3 * SPAN) * y3)
-                product = a
+                if not reading:
+                    place += 8 * (size + 1)
+                    store(place, y0)
+                    store(place + SPAN, y1)
+                    store(place + 2 * SPAN, y2)
+                    store(place + 3 * SPAN, y3)
+                x0, x1, x2, x3 = x0 * y0, x1 * y1, x2 * y2, x3 * y3
+            a = room + 8 * done
+            store(a, x0)
+            store(a + SPAN, x1)
+            store(a + 2 * SPAN, x2)
+            store(a + 3 * SPAN, x3)
+            lanes = lanes + ((x0 + x1) + (x2 + x3))
             done += 4 * L
         if one:  # eight at a time
             while done + L <= size:
@@ -391,7 +388,9 @@ def refresh(net, lists, q, keep, add, drop, probs, new_keep, new, work, rows, sa
                     store(place, y)
                     x = x * y
                 store(room + 8 * done, x)
+                lanes = lanes + x
                 done += L
+        total = lanes_total(lanes)
         for i in range(done, size + 1):
             z, j, row = field[o + np.uint64(i)] if i < size else 1.0, _U0, np.uint64(i)
             for s in range(sptr[v], sptr[v + 1]):
@@ -405,34 +404,41 @@ def refresh(net, lists, q, keep, add, drop, probs, new_keep, new, work, rows, sa
                 work[row] = y_
                 z *= y_
             work[np.uint64(i)] = z
-        total = 0.0
-        for x in range(n):
-            total += work[x]
+            if i < size:
+                total += z
         if not total > 0.0:
             return came, v + 1
         scale = 1.0 / total
         if probs.shape[0] > 0:
             for x in range(n):
                 probs[o + x] = work[x] * scale
+            listed, last = 0.0, np.uint64(lptr[v + 1] - 1)
+            for i in range(np.uint64(lptr[v]), last):
+                listed += work[np.uint64(val[i])]
+            some = last - np.uint64(lptr[v]) < n
+            outside[v] = max(1.0 - listed * scale, 0.0) if some else 0.0
         if reading:
             continue
         best, top, low, high = n, -1.0, drop * total, add * total
-        here, outside, inside = np.uint64(lptr_[v]), 0.0, 0.0
+        here, left, inside = np.uint64(lptr_[v]), 0.0, 0.0
         at = here
-        for x in range(n if degree > _U0 else _U0):
-            p = work[x]
-            if p >= low:
-                if p > top:
-                    best, top = x, p
-                old = keep[o + x]
-                if old or p >= high:
-                    new_keep[o + x] = True
-                    val_[at] = np.int64(x)
-                    e_[at] = field[o + x]
-                    bel_[at] = p * scale
-                    inside += p
-                    came += not old
-                    at += _U1
+        some = _U0
+        for x in range(n if degree > _U0 else _U0):  # without a branch, as in ``fill``
+            rows[some] = np.int64(x)
+            some += np.uint64(work[x] >= low)
+        for i in range(some):
+            x = np.uint64(rows[i])
+            p, old = work[x], keep[o + x]
+            if p > top:
+                best, top = x, p
+            if old or p >= high:
+                new_keep[o + x] = True
+                val_[at] = np.int64(x)
+                e_[at] = field[o + x]
+                bel_[at] = p * scale
+                inside += p
+                came += not old
+                at += _U1
         if degree == _U0 or best == n or not new_keep[o + best]:  # seldom: the list once more
             for x in range(n):
                 if work[x] > top:
@@ -452,7 +458,7 @@ def refresh(net, lists, q, keep, add, drop, probs, new_keep, new, work, rows, sa
                     at += _U1
         k = at - here + _U1
         if k <= n:
-            outside = max(total - inside, 0.0)
+            left = max(total - inside, 0.0)
         rest, to = 1.0, np.uint64(mptr_[v])
         for j in range(degree):
             row = (j + _U1) * wide
@@ -462,8 +468,8 @@ def refresh(net, lists, q, keep, add, drop, probs, new_keep, new, work, rows, sa
             rest *= work[row + n]
             to += k
         val_[at] = size
-        bel_[at] = outside * scale
-        e_[at] = outside / rest if rest > 0.0 else 0.0
+        bel_[at] = left * scale
+        e_[at] = left / rest if rest > 0.0 else 0.0
         lptr_[v + 1] = np.int64(at + _U1)
         mptr_[v + 1] = np.int64(to)
     return came, 0

@@ -20,7 +20,7 @@ from minfer.kernels.pairs import pair_table, split_pair
 PLAIN = 0  # binary, pair slots only, products of odds stay in range
 SCALED = 1  # binary, pair slots only, products kept as mantissa and exponent; prior is log-odds
 GENERAL = 2  # anything else
-ASLEEP = 3  # part of a tree: no sweep over the core visits it (see :func:`peel`)
+ASLEEP = 3  # no sweep visits it: part of a tree (see :func:`peel`), or known and without slots
 
 #: |w| up to which a pair factor may be in odds form: messages then lie in e^-150 .. e^150.
 MAX_PAIR_WEIGHT = 150.0
@@ -37,7 +37,7 @@ class Wiring(NamedTuple):
 
     card: np.ndarray  # i4 (V,)
     off: np.ndarray  # i8 (V+1,) where a variable's states begin
-    cls: np.ndarray  # u1 (V,) PLAIN, SCALED or GENERAL
+    cls: np.ndarray  # u1 (V,) PLAIN, SCALED, GENERAL or ASLEEP
     prior: np.ndarray  # f8 (V,) odds (PLAIN) or log-odds (SCALED) of the field
     field: np.ndarray  # f8 (sum S,) the field of general variables, linear or log; else empty
     ptr: np.ndarray  # u8 (V+1,) pair slots of a variable
@@ -294,23 +294,29 @@ def take_over(old, old_rl, W, rho, m, rl):
 
 
 @jit
-def classify(card, off, field, lean, load, gptr, log_prior, cls, prior):
+def classify(card, off, field, fixed, lean, load, gptr, log_prior, cls, prior):
     """Choose each variable's class and absorb the pair factors' unary parts into its prior.
 
-    ``log_prior``: keep every prior in log-odds (tree-reweighted). Returns the number of general
-    variables, whose lean goes into ``field`` instead, and the sum of the others' zero-state field.
+    ``log_prior``: keep every prior in log-odds (tree-reweighted). ``fixed``: the only state of a
+    variable, or -1. The factors of such a variable were sliced, so it has nothing to hear or to
+    say, unless a global factor still sees it. Returns the number of general variables, whose lean
+    goes into ``field`` instead, and the sum of the others' field: of the only or the zero state.
     """
     general = 0
     constant = lost = 0.0
     for v in range(card.shape[0]):
         o = off[v]
-        if card[v] == 2 and gptr[v] == gptr[v + 1]:
-            lo = field[o + 1] - field[o] + lean[v]
+        is_fixed = fixed[v] >= 0
+        if (card[v] == 2 or is_fixed) and gptr[v] == gptr[v + 1]:
+            lo = 0.0 if is_fixed else field[o + 1] - field[o] + lean[v]
             if np.isfinite(lo):
-                part = field[o] - lost
+                part = field[o + max(fixed[v], 0)] - lost
                 total = constant + part
                 lost, constant = (total - constant) - part, total
-                if not log_prior and abs(lo) + load[v] <= MAX_PLAIN_LOAD:
+                if is_fixed:
+                    cls[v] = ASLEEP
+                    prior[v] = 0.0
+                elif not log_prior and abs(lo) + load[v] <= MAX_PLAIN_LOAD:
                     cls[v] = PLAIN
                     prior[v] = np.exp(lo)
                 else:

@@ -24,7 +24,14 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import brief, check_choice, check_number, check_whole
+from minfer.checks import (
+    brief,
+    check_choice,
+    check_number,
+    check_type,
+    check_whole,
+    real_numbers,
+)
 from minfer.directed import network_of, order_or_cycle, with_flat_conditionals
 from minfer.errors import (
     ContradictionError,
@@ -215,6 +222,7 @@ class BayesianNetwork(Estimator):
         for name, least in (("restarts", 1), ("max_iterations", 1), ("workers", 1)):
             check_whole(f"BayesianNetwork: {name}", getattr(self, name), least)
         check_number("BayesianNetwork: tol", self.tol, 0.0)
+        check_type(self.missing, Iterable, "BayesianNetwork: missing is a list of texts")
         if self.random_state is not None:
             check_whole("BayesianNetwork: random_state", self.random_state)
 
@@ -380,6 +388,11 @@ class BayesianNetwork(Estimator):
             parents = {name: [] for name in [*names, *(self.states or {})]}
         elif isinstance(given, Mapping):
             for child, own in given.items():
+                if not isinstance(own, Iterable):
+                    raise SettingsError(
+                        f"BayesianNetwork: the parents of {visible(str(child))} are a list of "
+                        f"names, not {brief(own)}"
+                    )
                 parents[str(child)] = [own] if isinstance(own, str) else [str(p) for p in own]
             for own in [*parents.values()]:
                 for p in own:
@@ -500,7 +513,8 @@ class BayesianNetwork(Estimator):
             for name, numbers in self.prior.items():
                 v = families.graph.index(name)
                 shape = families.shapes[v]
-                own = np.asarray(numbers, dtype=np.float64)
+                what = f"BayesianNetwork: the prior of {visible(str(name))}: pseudo-counts"
+                own = real_numbers(numbers, what, SettingsError).astype(np.float64)
                 if own.ndim and own.size != ends[v + 1] - ends[v]:
                     raise SettingsError(
                         f"BayesianNetwork: the prior of {visible(str(name))} has shape "

@@ -12,13 +12,18 @@ how often it is wrong.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.errors import ModelError, SettingsError
+from minfer.notebook import Face, Right
 from minfer.parsing.conllu import Sentence
+from minfer.pictures import write_figure
+from minfer.plots import pyplot
 from minfer.words import counted
 
 
@@ -40,6 +45,42 @@ class Calibration:
     right: NDArray[np.float64]
     ece: float
     brier: float
+
+    def face(self) -> Face:
+        """A row for each bin."""
+        rows: list[tuple[object, ...]] = []
+        for k, count in enumerate(self.counts.tolist()):
+            told: tuple[object, ...] = ("", "", "")
+            if count:
+                bar = "#" * round(20 * self.right[k])
+                told = Right(f"{self.probs[k]:.3f}"), Right(f"{self.right[k]:.3f}"), bar
+            rows.append((f"{self.edges[k]:.1f} to {self.edges[k + 1]:.1f}", count, *told))
+        return Face(str(self), ("probability", "words", "mean", "right", ""), rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values, ready for JSON."""
+        return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in vars(self).items()}
+
+    def draw(self, path: str) -> None:
+        """A reliability plot: the share that is right against the probability, words below."""
+        plt = pyplot("the figure needs", headless=True)
+        figure, (top, low) = plt.subplots(
+            2, 1, figsize=(5, 6), dpi=110, sharex=True, height_ratios=(3, 1)
+        )
+        full = self.counts > 0
+        top.plot([0, 1], [0, 1], color="grey", linewidth=1, label="true probabilities")
+        top.plot(self.probs[full], self.right[full], "o-", color="tab:blue", label="arcs chosen")
+        title = f"ECE {self.ece:.4f}, Brier {self.brier:.4f}"
+        top.set(ylabel="share right", title=title, ylim=(0, 1.02))
+        top.legend(frameon=False)
+        width = self.edges[1] - self.edges[0]
+        low.bar(self.edges[:-1] + width / 2, self.counts, width=0.9 * width, color="tab:blue")
+        low.set(xlabel="probability of the arc", ylabel="words", yscale="log", xlim=(0, 1.02))
+        for axis in (top, low):
+            axis.grid(alpha=0.3)
+        figure.tight_layout()
+        write_figure(path, figure)
+        plt.close(figure)
 
     def __str__(self) -> str:
         words = counted(int(self.counts.sum()), "word")
@@ -96,3 +137,17 @@ def arc_probs(sentence: Sentence) -> NDArray[np.float64] | None:
         except (IndexError, ValueError):
             return None
     return out
+
+
+def treebank_calibration(
+    gold: Iterable[Sentence], parses: Iterable[Sentence]
+) -> Calibration | None:
+    """Of parses with ArcProb in MISC against a treebank; None if a word has none."""
+    probs, right = [], []
+    for one, other in zip(gold, parses):
+        p = arc_probs(other)
+        if p is None:
+            return None
+        probs.append(p)
+        right.append(np.asarray(one.heads) == other.heads)
+    return calibration(np.concatenate(probs), np.concatenate(right))

@@ -20,15 +20,16 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import IO, Literal, NoReturn, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import check_choice, check_type, told
-from minfer.errors import FormatError, ModelError, SettingsError
+from minfer.errors import FormatError, MinferError, ModelError, SettingsError
 from minfer.io.text import PathLike, atomic_write
-from minfer.parsing.treebank import Block, Source, read_blocks, source_name
+from minfer.parsing.treebank import Block, Source, read_blocks, read_units, source_name
 from minfer.words import counted
 
 Dialect = Literal["conllu", "conllx"]
@@ -568,6 +569,20 @@ def _sentences(
             continue
         dialect = sentence.dialect
         yield sentence
+
+
+def sentence_at(source: str, number: int, *, heads: bool = True) -> Sentence:
+    """The sentence of that number, from 1 on, in a file of CoNLL-U, CoNLL-X or text."""
+    layout, blocks = read_units(source)
+    block = next(islice(blocks, number - 1, number), None)
+    if block is None:
+        raise SettingsError(f"{source} has fewer than {counted(number, 'sentence')}")
+    if layout == "text":
+        return parse_line(block, source_name(source))
+    try:
+        return parse_block(block, source_name(source), multi_root=True, heads=heads)
+    except MinferError as error:
+        raise FormatError(f"sentence {number}: {error}") from None
 
 
 def parse_block(

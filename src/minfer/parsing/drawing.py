@@ -9,9 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import NamedTuple
+from math import exp
+from typing import TYPE_CHECKING, NamedTuple
 
-from minfer.words import visible
+from minfer.notebook import Face, Right
+from minfer.words import probability, visible
+
+if TYPE_CHECKING:
+    from minfer.parsing.conllu import Sentence
+    from minfer.parsing.inference import Inference
+    from minfer.parsing.parser import Parser
 
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
 _LINES = " ╵╷│╴┘┐┤╶└┌├─┴┬┼"  # by the sum of the directions in which there is a line
@@ -113,12 +120,53 @@ class Drawn(NamedTuple):
     tree_prob: float
     gold: Sequence[int] | None = None
 
+    @classmethod
+    def of(
+        cls, parser: Parser, sentence: Sentence, tags: str | None, inference: Inference
+    ) -> Drawn:
+        """What a parser finds in a sentence."""
+        batch = parser.parse_batch([sentence], tags, inference=inference)
+        [parsed] = parser.sentences([sentence], batch)
+        gold = None if sentence.heads is None else sentence.heads.tolist()
+        return cls(
+            parsed.forms, parsed.upos, parsed.deprels, batch.heads.tolist(), batch.probs.tolist(),
+            batch.second.tolist(), batch.second_probs.tolist(), exp(float(batch.log_p[0])), gold,
+        )  # fmt: skip
+
     def visible(self) -> Drawn:
         """The same with words, tags and relations as they can be shown, on one line each."""
         forms, tags, deprels = (
             list(map(visible, texts)) for texts in (self.forms, self.tags, self.deprels)
         )
         return self._replace(forms=forms, tags=tags, deprels=deprels)
+
+    def face(self) -> Face:
+        """A row for each word, those with an improbable head to be seen."""
+
+        def name(node: int) -> str:
+            return f"{node} {self.forms[node - 1]}" if node else "0 ROOT"
+
+        rows = []
+        for k, form in enumerate(self.forms):
+            other = self.second[k]
+            row: list[object] = [k + 1, form, self.tags[k], name(self.heads[k]), self.deprels[k]]
+            row.append(Right(probability(self.probs[k])))
+            row.append(name(other) if other >= 0 else "")
+            row.append(Right(probability(self.second_probs[k])) if other >= 0 else "")
+            if self.gold is not None:
+                row.append("" if self.gold[k] == self.heads[k] else name(self.gold[k]))
+            rows.append(row)
+        head = ("", "word", "tag", "head", "relation", "p", "runner-up", "p", "gold")
+        doubtful = frozenset(k for k, p in enumerate(self.probs) if p < 0.5)
+        return Face("", head[: 8 + (self.gold is not None)], rows, {}, doubtful)
+
+    def told(self) -> str:
+        """The probability of the tree, and how many heads are those to compare with."""
+        text = f"probability of the tree {probability(self.tree_prob)}"
+        if self.gold is None:
+            return text
+        right = sum(a == b for a, b in zip(self.gold, self.heads))
+        return f"{text}\n{right} of {len(self.heads)} heads as in the file"
 
 
 class _Arc(NamedTuple):

@@ -24,11 +24,11 @@ bootstrap interval: sentences are drawn with replacement, the same for both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import zip_longest
-from typing import Literal
+from typing import Literal, get_args
 from unicodedata import category
 
 import numpy as np
@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from minfer.checks import check_type
 from minfer.errors import ModelError, SettingsError
+from minfer.notebook import Face, Right
 from minfer.parsing.conllu import Sentence
 from minfer.words import counted
 
@@ -110,6 +111,28 @@ class Scores:
         column = 1 if measure == "exact" else 2
         whole = self.counts[:, column] == self.counts[:, 0]
         return whole.astype(np.int64), np.ones(len(self.counts), dtype=np.int64)
+
+    def to_dict(self) -> dict[str, float]:
+        """Plain Python values, ready for JSON."""
+        return {"words": self.n, **{name: self.of(name) for name in get_args(Measure)}}
+
+    def face(self, other: Scores | None = None, differences: Mapping[str, Difference] = {}) -> Face:
+        """Every measure; beside it another parse's, and the difference."""
+        titles = {
+            "uas": f"UAS ({counted(self.n, 'word')})",
+            "las": "LAS",
+            "uas_no_punct": f"UAS without punctuation ({counted(self.n_no_punct, 'word')})",
+            "las_no_punct": "LAS without punctuation",
+            "exact": f"exact heads ({counted(len(self.counts), 'sentence')})",
+            "exact_labelled": "exact heads and relations",
+        }
+        rows = []
+        for name in get_args(Measure):
+            row = [titles[name], Right(f"{self.of(name):.2f}")]
+            if other is not None:
+                row += [Right(f"{other.of(name):.2f}"), Right(differences[name])]
+            rows.append(row)
+        return Face("", ("", "score", "other", "difference")[: len(rows[0])], rows)
 
     def __str__(self) -> str:
         return (

@@ -210,6 +210,18 @@ class Parser:
             f"trained on {counted(info.get('sentences', 0), 'sentence')})"
         )
 
+    def summary(self) -> dict[str, str]:
+        """What it is, and what it was trained on."""
+        info = self.model.info
+        lines = {
+            "parser": repr(self).removeprefix("Parser(").removesuffix(")"),
+            "data": f"{counted(info['sentences'], 'sentence')}, {counted(info['words'], 'word')}",
+        }
+        if self.model.settings.projective:
+            lifted = counted(info["non_projective_sentences"], "sentence")
+            lines["lifted"] = f"{counted(info['lifted_arcs'], 'crossing arc')} in {lifted}"
+        return lines
+
     # ------------------------------------------------------------------ using it
 
     def parse(

@@ -23,6 +23,7 @@ from minfer.parsing.graphs import count_pairs
 from minfer.parsing.inference import Inference
 from minfer.parsing.parser import Batch, Parser
 from minfer.parsing.treebank import Block, Layout, Source, read_units, source_name
+from minfer.words import counted
 
 PART = 1 << 18  # bytes of input parsed at a time, with some bytes more for each sentence
 LARGE = 32  # parts: from there on every core is used, by default
@@ -46,6 +47,17 @@ class Totals:
     kept: int = 0
     pairs: int = 0
     unconverged: int = 0
+
+    def __str__(self) -> str:
+        return f"{counted(self.sentences, 'sentence')}, {counted(self.words, 'word')}"
+
+    def told(self, seconds: float) -> str:
+        """What was done in that time, and what was not."""
+        text = f"{self} in {seconds:.1f} s ({self.words / seconds:,.0f} words/s, loading included)"
+        if self.pairs:
+            text += f"; {self.kept / self.pairs:.1%} of the pairs kept"
+            text += f"; {counted(self.unconverged, 'sentence')} not converged"
+        return text + (f"; {counted(self.skipped, 'sentence')} not parsed" * (self.skipped > 0))
 
     def __add__(self, other: Totals) -> Totals:
         return Totals(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))

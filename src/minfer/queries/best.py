@@ -19,7 +19,7 @@ Where no tree fits, the best of all variables is searched for, with a bound (:mo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
@@ -34,13 +34,13 @@ from minfer.elimination import CliqueTree, adjacency, clique_tree, order_in_two,
 from minfer.errors import ModelError, RefusedError
 from minfer.graph import FactorGraph, check_graph
 from minfer.limits import clock, deadline_of, start_clock
-from minfer.notebook import card
+from minfer.notebook import Face, card
 from minfer.queries.cliques import Cliques, check_fits, constant_of, with_tree
 from minfer.queries.conflicts import locates
 from minfer.queries.evidence import Evidence, numbered, with_both
 from minfer.queries.map.search import search
 from minfer.queries.pruning import prune
-from minfer.words import counted, visible
+from minfer.words import counted, duration, visible
 
 _SHOWN = 12
 #: The share of a time limit in which an elimination order is looked for.
@@ -214,6 +214,25 @@ class Best:
             "proven" if self.proven else f"{self.status}, at most {self.gap:.4g} below the best"
         )
         return f"Best({counted(len(self), 'assignment')}, {proven}; {self.best!r})"
+
+    def face(self, observed: Collection[str] = ()) -> Face:
+        """All assignments side by side, and how good they are known to be."""
+        titles = ["state"] if len(self) == 1 else [f"{i + 1}." for i in range(len(self))]
+        states = [a.states for a in self.ranked]
+        rows = [
+            (name + " (observed)" * (name in observed), *(own[name] for own in states))
+            for name in self.best.variables
+        ]
+        if not math.isnan(self.log_probability):
+            rows.append(("probability", *(f"{a.probability:.4g}" for a in self.ranked)))
+        rows.append(("log score", *(f"{a.log_score:.6g}" for a in self.ranked)))
+        told = f"{self.status}: log score {self.log_score:.6g}, none is above {self.upper:.6g}"
+        notes = {"best": "proven" if self.proven else told}
+        if self.steps != ("clique tree",):
+            notes["by"] = ", ".join(self.steps)
+        if self.complete and len(self) > 1:
+            notes["all"] = f"there are no more than these {len(self)} with a positive probability"
+        return Face("", ("variable", *titles), rows, {**notes, "time": duration(self.seconds)})
 
     def _repr_html_(self) -> str:
         rows = list(self.best.states.items())[:_SHOWN]

@@ -6,8 +6,11 @@ Every one of them says whether it is rigorous or an estimate.
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from minfer.reduction.bound import MOST_BOUNDED
 from minfer.reduction.result import Result
+from minfer.solvers import telling as inner
 from minfer.words import counted, duration
 
 MOST_KEPT = 0.9  # beyond this share the reduction is hardly worth it
@@ -105,5 +108,71 @@ def full_log_z(result: Result) -> str:
 
 
 def steps(result: Result) -> str:
-
+    """What each step took."""
     return ", ".join(f"{name} {duration(s)}" for name, s in result.timings.items() if s)
+
+
+def looked_at(result: Result, timed: bool = False) -> Result:
+    """Everything computed that is on first access; no bound where that would be out of place.
+
+    That is where time is limited (``timed``), or where too many factors are ignored.
+    """
+    if timed:
+        result = result.unbounded("none is computed under a time limit")
+    elif result.n_ignored > MOST_BOUNDED:
+        most = f"{MOST_BOUNDED:,} ignored factors"
+        result = result.unbounded(f"none is computed for more than {most}")
+    _ = result.bound, result.error_estimates, result.divergence, result.log_z_full
+    _ = result.values and result.values.outside_bound
+    return result
+
+
+def status(result: Result) -> str:
+    """The solver's status, or that refreshes still move its answer."""
+    own = inner.status(result.marginals)
+    if result.status is not result.marginals.status and result.settled:
+        return f"{result.status.value}: the reduced model is solved exactly"
+    if result.settled or not result.marginals.status.ok:
+        return own
+    step = "round" if result.trace else "refresh"
+    return (
+        f"{result.status.value}: the last {step} still moved a probability by "
+        f"{result.last_change:.1g}; the solver itself: {own}"
+    )
+
+
+def summary(result: Result, method: str, advice: str) -> dict[str, str]:
+    """Everything that there is to say, each under its name; empty where that is nothing."""
+    return {
+        "solver": repr(result.marginals.solver),
+        "why": result.marginals.note,
+        "method": method,
+        "status": status(result),
+        "advice": advice,
+        "factors": f"{result.n_factors:,} in all: {result.n_seed:,} seed, {result.n_forced:,} "
+        f"forced, {result.n_added:,} added, {result.n_ignored:,} ignored; "
+        f"{result.kept_share:.1%} of those outside the seed kept",
+        "values": values(result),
+        "divergence": divergence(result),
+        "error of leaving out": error(result),
+        "bound of leaving out": bound(result),
+        "log Z": f"{inner.log_z(result.marginals)}; of the reduced model",
+        "": full_log_z(result),
+        "time": f"{duration(result.seconds)} ({steps(result)}), compiling or loading kernels "
+        "included",
+    }
+
+
+def to_dict(result: Result, variables: list[int] | None, **settings: Any) -> dict[str, Any]:
+    """As JSON: the result, the settings that led to it, and what its bound is worth."""
+    content = result.to_dict(variables)
+    content["reduction"] |= {
+        **settings,
+        "forced_share": result.forced_share,
+        "largest_error_estimate": None
+        if result.no_estimate
+        else float(result.error_estimates.max(initial=0.0)),
+        "bound_is_rigorous": True,
+        "no_bound_because": why_no_bound(result),
+    }
+    return content

@@ -516,6 +516,7 @@ class _Run:
         self.rows = np.empty((self.degree + 1) * self.widest, dtype=np.int64)
         self.said = np.empty(len(self.rows))
         self.probs = np.empty(len(self.net.field))
+        self.outside = np.empty(len(size))  # of these, what is outside the lists
         self.residuals: list[float] = []
         self.since = 0  # sweeps since lists were last changed
         self.quiet = 0  # of these, the last ones that moved nothing
@@ -552,8 +553,7 @@ class _Run:
             sweeps, tol = AGAIN << turn, max(self.values.add, self.solver.tol)
             if calm:
                 sweeps, tol = self.solver.max_iters, self.solver.tol
-        outside = self._outside()
-        return self._lost(outside) or self._answer(outside, settled)
+        return self._lost(self.outside) or self._answer(settled)
 
     # ------------------------------------------------------------------ parts
 
@@ -587,8 +587,11 @@ class _Run:
             self.quiet = self.quiet + 1 if watching and max(moved, told) <= tol else 0
         return False
 
-    def _room(self, entries: int, messages: int) -> Lists:
-        n = len(self.net.off) - 1
+    def _room(self, some: bool = True) -> Lists:
+        """Room for any lists, or for none. Pages that are not written are never had."""
+        n, wide = len(self.net.off) - 1, np.diff(self.net.off) + 1
+        entries = int(wide.sum()) if some else 0
+        messages = int((wide * np.diff(self.net.sptr)).sum()) if some else 0
         return self.k.Lists(
             np.empty(n + 1, np.int64), np.empty(n + 1, np.int64), np.empty(entries, np.int64),
             np.empty(entries), np.empty(messages), np.empty(entries),
@@ -596,10 +599,7 @@ class _Run:
 
     def _listed(self, keep: NDArray[np.bool_]) -> Lists:
         """Lists of kept values, with messages that say nothing."""
-        n = len(self.net.off) - 1
-        lptr, mptr = np.empty(n + 1, np.int64), np.empty(n + 1, np.int64)
-        self.k.count(keep, self.net.off, self.net.sptr, lptr, mptr)
-        lists = self._room(int(lptr[-1]), int(mptr[-1]))._replace(lptr=lptr, mptr=mptr)
+        lists = self._room()
         self.k.fill(self.net, keep, lists)
         return lists
 
@@ -607,7 +607,6 @@ class _Run:
         """Beliefs of all values, and unless they are only ``read``: how many came, and new lists.
 
         None where numbers vanished. Beliefs are kept if they may be the last: where it is ``calm``.
-        Pages of the room for lists that are not written are never had.
         """
         self.refreshes += 1
         messages = int(self.lists.mptr[-1])
@@ -616,14 +615,11 @@ class _Run:
         self.log_z, bad = self.k.cavities(self.net, self.lists, self.last_q, self.work)
         if bad:
             return None
-        wide = np.diff(self.net.off) + 1
-        entries = 0 if read else int(wide.sum())
-        room = self._room(entries, int((wide * np.diff(self.net.sptr)).sum()) if entries else 0)
-        new = np.zeros_like(self.keep)
+        room, new = self._room(not read), np.zeros_like(self.keep)
         came, bad = self.k.refresh(
             self.net, self.lists, self.last_q, self.keep, self.values.add, self.values.drop,
-            self.probs if calm or read else self.probs[:0], new, room, self.work, self.rows,
-            self.said,
+            self.probs if calm or read else self.probs[:0], self.outside, new, room, self.work,
+            self.rows, self.said,
         )  # fmt: skip
         return None if bad else (int(came), new, room)
 
@@ -643,19 +639,9 @@ class _Run:
         lost = float(outside.mean()) if self.values.dense and len(outside) else 0.0
         return f"lists would leave out {lost:.2g} of the mass" if lost > LOST else ""
 
-    def _outside(self) -> NDArray[np.float64]:
-        """Probability outside the lists, (V,), from that inside: each variable keeps a value."""
-        first, rest, off = self.lists.lptr[:-1], self.lists.lptr[1:] - 1, self.net.off
-        at = self.lists.val[: self.lists.lptr[-1]] + np.repeat(off[:-1], rest - first + 1)
-        at[rest] -= 1  # a rest is one value too far
-        inside = self.probs[at]
-        inside[rest] = 0.0
-        mass = np.add.reduceat(inside, first)
-        return np.where(rest - first < np.diff(off), np.maximum(1.0 - mass, 0.0), 0.0)
-
-    def _answer(self, outside: NDArray, settled: bool) -> tuple[Marginals, ValueLists]:
+    def _answer(self, settled: bool) -> tuple[Marginals, ValueLists]:
         graph, now = self.laid.graph, clock()
-        lists = ValueLists(graph, self.keep, outside, self.refreshes, settled)
+        lists = ValueLists(graph, self.keep, self.outside, self.refreshes, settled)
         recent = self.residuals[len(self.residuals) - self.since :]
         kept = self._kept()
         return Marginals(

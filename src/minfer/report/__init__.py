@@ -18,8 +18,7 @@ from minfer.denoising import (
     FACTOR_COST,
     TOL,
     grey_values,
-    picture_model,
-    picture_shades,
+    shaded_model,
 )
 from minfer.errors import ModelError, SettingsError
 from minfer.graph import FactorGraph, check_graph
@@ -142,13 +141,12 @@ def denoise_report(
     The first parameters are those of :func:`minfer.denoise`, with ``MinJoint(0.03)`` as the default
     objective; the others as for :func:`report`.
     """
-    shades = picture_shades(image, alpha, coupling, level=level, labels=labels, means=means)
-    if shades is not None:
-        alpha, level = shades.alpha, shades.level
-    model, class_means = picture_model(
+    shades, model, class_means = shaded_model(
         image, alpha, coupling, level=level, labels=labels, means=means, smooth=smooth,
         truncation=truncation,
     )  # fmt: skip
+    if shades is not None:
+        alpha, level = shades.alpha, shades.level
     seen = grey_values(image)
     objective = MinJoint(FACTOR_COST) if objective is None else objective
     if run is None and solver is None:

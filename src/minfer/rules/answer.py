@@ -212,6 +212,24 @@ class Answer:
         atoms = np.array(store.atom_texts(every), dtype=object)
         return {"atom": atoms, PROBABILITY: self.probabilities[every]}
 
+    def to_dict(self) -> dict[str, Any]:
+        """How it was found, as plain Python values; :meth:`columns` are the probabilities."""
+        content: dict[str, Any] = {
+            "atoms": self.rules.store.n_atoms,
+            "groundings": int(self.possible)
+            if float(self.possible).is_integer()
+            else self.possible,
+            "factors": self.factors,
+            "status": self.status.value,
+            "seconds": self.timings,
+        }
+        if self.lazily is not None or self.result is not None:
+            content |= {"kept": self.kept, "mean_error_estimate": self.mean_error_estimate}
+        if self.lazily is not None:
+            told = "thresholds differences tolerance agreed checked another notes"
+            content["lazily"] = {name: getattr(self.lazily, name) for name in told.split()}
+        return content
+
     def __str__(self) -> str:
         store = self.rules.store
         if self.lazily is not None:

@@ -2,8 +2,9 @@
 
 A factor of a formula with weight w that is false with probability u under independent atoms has the
 gain ``log(1 + u (e^-w - 1)) + u w``, whatever the formula. At a given weight it rises with u, peaks
-and falls to 0 at u = 1, so "gain >= threshold" is an interval of u, between two roots. The database
-finds the clauses inside that interval while it joins:
+and falls to 0 at u = 1, so "gain >= threshold" is an interval of u, between two roots. Clauses
+inside that interval are found by a join in order of rank (:mod:`minfer.rules.ranked`) where two
+literals bind all variables, else by the database while it joins:
 
 1. *Before merging*, an interval that is wide enough for every weight that merging can give (the
    gain grows with the size of the weight, so that of the largest), and for each literal those atoms
@@ -14,7 +15,7 @@ finds the clauses inside that interval while it joins:
 Marginals begin with priors, rules about single atoms and functional constraints, which are always
 kept. A second round selects with the marginals of the first and keeps both (selecting afresh drops
 what it has just satisfied). Then *summed bands*: first-order messages of what is not kept but has a
-gain above a lower threshold, added up by the database (``GROUP BY``) and put into the fields. No
+gain above a lower threshold, added up where they are found and put into the fields. No
 factor is built for them; it is the compensation of the method. Summed once, they are messages of
 marginals that knew nothing of them; so with a tolerance they are summed again, from the marginals
 they led to (the band stays that of the kept factors alone, or it would be empty as soon as it has
@@ -33,6 +34,7 @@ A hard rule has an infinite gain unless it is sure to hold. It is judged by the 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -48,6 +50,7 @@ from minfer.rules.ground import Block, Grounder, Grounding, Keys, Part
 from minfer.rules.joins import Join, Source
 from minfer.rules.model import Model, block_weights, build, weight_of
 from minfer.rules.plan import check_size, count_part
+from minfer.rules.ranked import Ranked, Tables, contradictory, implied, ranked
 from minfer.rules.schema import Store
 
 THRESHOLD = 1e-3  # where lowering begins
@@ -56,10 +59,9 @@ LOWER = 10.0  # the next threshold
 BAND = 100.0  # how far below the threshold messages are summed
 LEAST = 1e-9  # thresholds are not lowered further
 MAX_CHECKED = 20_000_000  # groundings up to which all are summed before answers count as agreed
-TIERS = 8  # cases by how probable a literal is that its atoms are joined in
-TIERS_FROM = 20_000  # atoms
 PULL = 6.0  # log-odds by which atoms are pulled for another start
 MAX_SUMS = 10  # times that a band is summed until it moves nothing
+LEAST_STEP = 0.125  # of a sum that is made again
 MAX_SUMMED = 5_000_000  # merged groundings whose messages are summed outside the database
 AUTO_FROM = 2_000_000  # groundings from which lazy grounding may pay
 AUTO_RATIO = 20.0  # ... if there are so many for each row of the tables
@@ -203,35 +205,17 @@ class Piece:
             out.append(f"if({' or '.join(same)}, 1.0, {x.false})" if same else x.false)
         return " * ".join(out)
 
-    def within(
-        self, low: float, high: float, rows: float = 0.0
-    ) -> list[tuple[list[str], dict[str, str]]]:
-        """Conditions that u is in an interval, and the literals' tables with what can be.
-
-        Where a table has many ``rows``, in several cases that exclude each other: what one of two
-        literals has little of, the other must have much of, which each case puts into its tables,
-        so that the join never pairs what both are improbable.
-        """
+    def within(self, low: float, high: float) -> tuple[list[str], dict[str, str]]:
+        """Conditions that u is in an interval, and the literals' tables with what can be."""
         conditions = [f"{self.false} >= {low!r}"]
         if high < 1.0:
             conditions.append(f"{self.false} <= {high!r}")
         sources = {s.alias: s.table for s in self.join.sources}
-        joined = [x for x in self.join.literals if not x.positive][:2]
-        tiers = TIERS if self.alone and len(joined) == 2 and low > 0 and rows >= TIERS_FROM else 1
-        out = []
-        for k in range(tiers):
-            tables = {}
-            for x in self.join.literals:
-                q, least, below = "1 - p" if x.positive else "p", low, ""
-                if tiers > 1 and x is joined[0]:  # from low ** ((k + 1) / tiers) on, and below this
-                    least = low if k == tiers - 1 else low ** ((k + 1) / tiers)
-                    below = f" and {q} < {low ** (k / tiers)!r}" if k else ""
-                elif tiers > 1 and x is joined[1]:
-                    least = low ** (1 - k / tiers) * (1 - _SLACK) if k else low
-                test = f"{q} >= {least!r}{below}"
-                tables[x.alias] = f"(select * from {sources[x.alias]} where {test})"
-            out.append((conditions, tables))
-        return out
+        tables = {}
+        for x in self.join.literals:
+            test = f"{'1 - p' if x.positive else 'p'} >= {low!r}"
+            tables[x.alias] = f"(select * from {sources[x.alias]} where {test})"
+        return conditions, tables
 
 
 def _pieces(grounder: Grounder, number: int) -> tuple[list[Piece], list[Join]]:
@@ -253,6 +237,11 @@ def _pieces(grounder: Grounder, number: int) -> tuple[list[Piece], list[Join]]:
                     continue
                 kinds = frozenset((x.predicate, x.positive) for x in left.literals)
                 for some in _split(grounder, part, left, bool(gone)):
+                    if contradictory(some):
+                        continue
+                    some = replace(some, conditions=some.conditions + tuple(implied(some)))
+                    if not _has_rows(store, some):
+                        continue
                     if some.merge and len(kinds) == 1:
                         first = some.literals[0].alias
                         same = tuple(f"{x.alias}.id = {first}.id" for x in some.literals[1:])
@@ -269,6 +258,20 @@ def _pieces(grounder: Grounder, number: int) -> tuple[list[Piece], list[Join]]:
             pieces.append(Piece(number, join, False, math.inf))
     shared = sum(n for n, piece in zip(most, pieces) if not piece.alone)
     return [p if p.alone else replace(p, most=shared) for p in pieces], single
+
+
+def _has_rows(store: Store, join: Join) -> bool:
+    """Whether each source has rows whose own columns are the same where they must be."""
+    for s in join.sources:
+        own = re.compile(rf"{s.alias}\.\w+ = {s.alias}\.\w+")
+        tests = [] if s.left else [x for x in join.conditions if own.fullmatch(x)]
+        where = " and ".join([*s.own, *tests])
+        if (
+            tests
+            and store.con.one(f"select 1 from {s.table} {s.alias} where {where} limit 1") is None
+        ):
+            return False
+    return True
 
 
 def _split(grounder: Grounder, part: Part, join: Join, gone: bool) -> Iterator[Join]:
@@ -383,7 +386,7 @@ class Factors:
         )  # fmt: skip
 
 
-At = tuple[int, int, int, bool]  # part, atoms, negated ones, whether its piece is alone
+At = tuple[int, int, int, int]  # part, atoms, negated ones, its piece if that is alone, or -1
 Kept = dict[At, Factors]
 
 
@@ -402,17 +405,16 @@ def _canonical(block: Block) -> Factors:
 
 def _codes(parts: Sequence[Factors]) -> NDArray[np.int64]:
     """A number for each factor, the same for the same."""
-    rows = np.concatenate([f.scope for f in parts])
     key = np.concatenate([f.key for f in parts])
-    bits = int(rows.max(initial=0)).bit_length()
-    more = int(key.max(initial=0)).bit_length()
-    if bits * rows.shape[1] + more <= 62:
-        code = key.astype(np.int64)
-        for a in range(rows.shape[1]):
-            code = code << bits | rows[:, a]
-        return code
-    table = np.concatenate([rows, key[:, None]], axis=1)
-    return np.unique(table, axis=0, return_inverse=True)[1].ravel().astype(np.int64)
+    code, bits = key.astype(np.int64), int(key.max(initial=0)).bit_length()
+    for a in range(parts[0].scope.shape[1]):
+        column = np.concatenate([f.scope[:, a] for f in parts])
+        more = int(column.max(initial=0)).bit_length()
+        if bits + more > 63:  # numbers without gaps instead
+            code = np.unique(code, return_inverse=True)[1].ravel().astype(np.int64)
+            bits = int(code.max(initial=0)).bit_length()
+        code, bits = code << more | column, bits + more
+    return code
 
 
 def _joined(parts: Sequence[Factors]) -> Factors:
@@ -462,6 +464,7 @@ class Selector:
         self.dense: list[Block] = []
         self.pieces: list[Piece] = []
         self.skipped: list[str] = []  # what no band could be summed of
+        self.by_rank: dict[int, Ranked] = {}  # pieces that are joined in order of rank
         self._p: NDArray[np.float64] | None = None
         self._m: NDArray[np.float64] | None = None
         self.possible, self.exact = 0.0, True
@@ -484,6 +487,15 @@ class Selector:
                 n = len(block) if block.count is None else int(block.count.sum())
                 self.possible += n
                 (self.unary if block.scope.shape[1] == 1 else self.dense).append(block)
+        tables, pieces = Tables(self.store), []
+        for piece in self.pieces:
+            found = ranked(piece.join, tables) if piece.alone else None
+            if found is not None and found.empty:
+                continue
+            if found is not None:
+                self.by_rank[len(pieces)] = found
+            pieces.append(piece)
+        self.pieces = pieces
 
     def weights(self, rule: int) -> NDArray[np.float64]:
         """The weights of a rule, by key."""
@@ -508,21 +520,21 @@ class Selector:
 
     def select(self, p: NDArray[np.float64], threshold: float) -> tuple[Kept, list[NDArray]]:
         """Factors whose gains under marginals ``p`` reach a threshold; rows of dense blocks."""
-        self.set_p(p)
         found: dict[At, list[Factors]] = {}
         room = self.max_groundings
-        for piece in self.pieces:
+        for k, piece in enumerate(self.pieces):
             interval = _widest(threshold, self._extremes(piece))
             if interval is None:
                 continue
-            for block in self._blocks(piece, interval, room):
+            for block in self._blocks(k, interval, p, room):
                 factors = _canonical(block)
                 room -= len(factors)
-                at = (piece.part, factors.scope.shape[1], factors.n_negated, piece.alone)
+                which = k if piece.alone else -1
+                at = (piece.part, factors.scope.shape[1], factors.n_negated, which)
                 found.setdefault(at, []).append(factors)
         kept: Kept = {}
         for at, parts in found.items():
-            whole = _joined(parts) if at[3] else _merged(parts)
+            whole = _merged(parts) if at[3] < 0 else _joined(parts)
             g = gains(_all_false(whole.scope, whole.positive, p), self._weights_of(at, whole))
             good = np.flatnonzero(g >= threshold)
             if len(good):
@@ -532,27 +544,47 @@ class Selector:
             for b in self.dense
         ]
 
-    def _blocks(self, piece: Piece, interval: tuple[float, float], room: float) -> Iterator[Block]:
+    def _blocks(
+        self, number: int, interval: tuple[float, float], p: NDArray[np.float64], room: float
+    ) -> list[Block]:
+        """Factors of a piece with u in an interval, those over one atom left out."""
+        piece = self.pieces[number]
         part = self.grounder.parts[piece.part]
         most = int(min(max(room, 0.0), 2**62))
-        n = 0
-        for conditions, tables in piece.within(*interval, self._rows(piece)):
-            for block in self.grounder.clauses(
+        if number in self.by_rank:
+            blocks = self._by_rank(number, interval, p, most)
+        else:
+            self.set_p(p)
+            conditions, tables = piece.within(*interval)
+            blocks = list(self.grounder.clauses(
                 part, piece.join, self.keys[part.rule], conditions, tables, most + 1
-            ):
-                n += len(block)
-                if n > most:
-                    raise RefusedError(
-                        f"{self.grounder.rules[part.rule].name}: more than max_groundings = "
-                        f"{self.max_groundings:,.0f} groundings reach the threshold; set a larger "
-                        "threshold=, or max_groundings"
-                    )
-                if block.scope.shape[1] > 1:
-                    yield block
+            ))  # fmt: skip
+        if sum(map(len, blocks)) > most:
+            raise RefusedError(
+                f"{self.grounder.rules[part.rule].name}: more than max_groundings = "
+                f"{self.max_groundings:,.0f} groundings reach the threshold; set a larger "
+                "threshold=, or max_groundings"
+            )
+        return [b for b in blocks if b.scope.shape[1] > 1]
 
-    def _rows(self, piece: Piece) -> float:
-        """Of the smallest table of its literals' atoms."""
-        return min(float(self.store.predicates[x.predicate].n) for x in piece.join.literals)
+    def _by_rank(
+        self, number: int, interval: tuple[float, float], p: NDArray[np.float64], most: int
+    ) -> list[Block]:
+        """One row more than ``most`` at least, where there are so many."""
+        piece, join = self.pieces[number], self.by_rank[number]
+        rows, n = [], 0
+        for scope in join.find(p, *interval):
+            rows.append(scope.copy())
+            n += len(scope)
+            if n > most:
+                break
+        if not n:
+            return []
+        part, times = self.grounder.parts[piece.part], piece.join.times
+        count = np.full(n, times) if times > 1 else None
+        return [Block(
+            part.rule, np.concatenate(rows), part.share, join.positive, count=count, plain=True
+        )]  # fmt: skip
 
     def _weights_of(self, at: At, factors: Factors) -> NDArray[np.float64]:
         part = self.grounder.parts[at[0]]
@@ -578,38 +610,34 @@ class Selector:
         database adds up all of them, and those of the kept ones are taken off again; the rest is
         merged here.
         """
-        self.set_p(p)
         cavity = now is not None
         if now is None:
             now = p
-        elif self._m is None or not np.array_equal(now, self._m):
-            self.store.set_messages_p(now)
-            self._m = now.copy()
         out = np.zeros(self.store.n_atoms)
         self.skipped = []
         together: dict[At, list[Factors]] = {}
-        for piece in self.pieces:
+        for number, piece in enumerate(self.pieces):
             interval = _widest(threshold, self._extremes(piece)) if threshold else (0.0, 1.0)
             if interval is None:
                 continue
             part = self.grounder.parts[piece.part]
             rule = self.grounder.rules[part.rule]
             if piece.alone and not rule.plus:
-                self._sum_in_database(piece, interval, kept, p, now, cavity, out)
+                self._sum_alone(number, interval, kept, p, now, cavity, out)
                 continue
-            blocks = [
-                block for conditions, tables in piece.within(*interval, self._rows(piece))
-                for block in self.grounder.clauses(
-                    part, piece.join, self.keys[part.rule], conditions, tables, MAX_SUMMED + 1
-                )
-            ]  # fmt: skip
+            self.set_p(p)
+            conditions, tables = piece.within(*interval)
+            blocks = list(self.grounder.clauses(
+                part, piece.join, self.keys[part.rule], conditions, tables, MAX_SUMMED + 1
+            ))  # fmt: skip
             if sum(map(len, blocks)) > MAX_SUMMED:
                 self.skipped.append(rule.text)
                 continue
             for block in blocks:
                 if block.scope.shape[1] > 1:
                     f = _canonical(block)
-                    at = (piece.part, f.scope.shape[1], f.n_negated, piece.alone)
+                    which = number if piece.alone else -1
+                    at = (piece.part, f.scope.shape[1], f.n_negated, which)
                     together.setdefault(at, []).append(f)
         for at, parts in together.items():
             whole = _merged(parts)
@@ -627,9 +655,9 @@ class Selector:
             _add_dense(block, rows, w, now, out, cavity)
         return out
 
-    def _sum_in_database(
+    def _sum_alone(
         self,
-        piece: Piece,
+        number: int,
         interval: tuple[float, float],
         kept: Kept,
         p: NDArray[np.float64],
@@ -637,8 +665,40 @@ class Selector:
         cavity: bool,
         out: NDArray[np.float64],
     ) -> None:
-        literals = piece.join.literals
+        """Messages of a piece whose factors come once each, all of them less those of the kept."""
+        piece = self.pieces[number]
         w = self._extremes(piece)[0]  # all factors have this one
+        if number in self.by_rank and (abs(w) <= _SOFT or w == math.inf):
+            floor = _FLOOR if math.isinf(w) else 0.0
+            self.by_rank[number].add_messages(
+                p, *interval, now, -math.expm1(-w), floor, cavity, out
+            )
+        else:
+            self._sum_in_database(piece, w, interval, p, now, cavity, out)
+        literals = piece.join.literals
+        n_negated = sum(not x.positive for x in literals)
+        mine = kept.get((piece.part, len(literals), n_negated, number))
+        if mine is not None:
+            u = _all_false(mine.scope, mine.positive, p)
+            inside = (u >= interval[0]) & (u <= interval[1])
+            some = mine.rows(inside)
+            _add_messages(some, np.full(len(some), w), now, out, -1.0, cavity)
+
+    def _sum_in_database(
+        self,
+        piece: Piece,
+        w: float,
+        interval: tuple[float, float],
+        p: NDArray[np.float64],
+        now: NDArray[np.float64],
+        cavity: bool,
+        out: NDArray[np.float64],
+    ) -> None:
+        self.set_p(p)
+        if cavity and (self._m is None or not np.array_equal(now, self._m)):
+            self.store.set_messages_p(now)
+            self._m = now.copy()
+        literals = piece.join.literals
         chances = [x.false_by("m" if cavity else "p") for x in literals]
 
         def others(k: int, false: Sequence[str]) -> str:
@@ -655,23 +715,15 @@ class Selector:
         ids = [f"{x.alias}.id" for x in literals]
         rows = ", ".join(f"{i} as i{k}" for k, i in enumerate(ids))
         sets = ", ".join(f"({i})" for i in ids)
-        for conditions, tables in piece.within(*interval, self._rows(piece)):
-            where = piece.join.from_where(conditions, tables)
-            got = self.store.con.execute(
-                f"select {rows}, {', '.join(columns)} {where} group by grouping sets ({sets})"
-            ).fetchnumpy()
-            for k, x in enumerate(literals):
-                here = np.flatnonzero(~np.ma.getmaskarray(got[f"i{k}"]))
-                ids_ = np.ma.getdata(got[f"i{k}"])[here]
-                sign = -1.0 if x.positive else 1.0
-                np.add.at(out, ids_, sign * np.ma.getdata(got[f"m{k}"])[here])
-        n_negated = sum(not x.positive for x in literals)
-        mine = kept.get((piece.part, len(literals), n_negated, True))
-        if mine is not None:
-            u = _all_false(mine.scope, mine.positive, p)
-            inside = (u >= interval[0]) & (u <= interval[1])
-            some = mine.rows(inside)
-            _add_messages(some, np.full(len(some), w), now, out, -1.0, cavity)
+        where = piece.join.from_where(*piece.within(*interval))
+        got = self.store.con.execute(
+            f"select {rows}, {', '.join(columns)} {where} group by grouping sets ({sets})"
+        ).fetchnumpy()
+        for k, x in enumerate(literals):
+            here = np.flatnonzero(~np.ma.getmaskarray(got[f"i{k}"]))
+            ids_ = np.ma.getdata(got[f"i{k}"])[here]
+            sign = -1.0 if x.positive else 1.0
+            np.add.at(out, ids_, sign * np.ma.getdata(got[f"m{k}"])[here])
 
     # ------------------------------------------------------------------ the graph
 
@@ -914,12 +966,15 @@ def infer_lazily(
     masks = [np.zeros(len(b), dtype=bool) for b in selector.dense]
     kept: Kept = {}
     seed = build(grounder.store, grounder, selector.grounding(kept, masks))
-    start = (rough or solver)(seed.graph)
-    first = _true(start)
+    marginals = (rough or solver)(seed.graph)
+    first = _true(marginals)
     free = np.isfinite(seed.log_odds)
+    del seed
     before: NDArray[np.float64] | None = None
     everything = False  # whether sums are of all groundings
-    marginals, last = start, None
+    last: Any = None
+    model: Any = None
+    grounding: Any = None
     while True:
         n, own = -1, first  # what kept factors say, without sums
         for _ in range(rounds):
@@ -938,6 +993,9 @@ def infer_lazily(
             if now == n:
                 break
             n = now
+            marginals = model = grounding = (
+                None  # two of them at a time would be most of the memory
+            )
             grounding, model = selector.model(kept, masks)
             marginals = (rough if rough is not None and most else solver)(model.graph)
             own = _true(marginals)
@@ -1022,18 +1080,28 @@ class _Sums:
     def until_still(
         self, band: float, times: int, tolerance: float | None, free: NDArray[np.bool_]
     ) -> NDArray[np.float64]:
-        """Sum until that moves the answer by no more than half the tolerance."""
+        """Sum until that moves the answer by no more than half the tolerance.
+
+        Sums may overshoot: of many weak messages against an atom each is made as if the others were
+        not there. Where the answer moves by more than half of what it moved before, steps are
+        halved from then on.
+        """
+        step, total, before = 1.0, np.zeros(len(self.own)), math.inf
         for _ in range(times):
+            new = self.selector.sums(self.own, self.kept, self.masks, band, self.p)
+            total += step * (new - total)
             delta = np.zeros((len(self.own), 2))
-            delta[:, 1] = self.selector.sums(self.own, self.kept, self.masks, band, self.p)
-            delta[~np.isfinite(self.model.log_odds)] = 0.0
+            delta[:, 1] = np.where(np.isfinite(self.model.log_odds), total, 0.0)
             self.graph = self.model.graph.tilt(delta.ravel())
             self.marginals = self.solver(self.graph, start=self.marginals)
             then = _true(self.marginals)
-            self.moved = _apart(then, self.own if self.p is None else self.p, free)[0]
+            self.moved = _apart(then, self.own if self.p is None else self.p, free)[0] / step
             self.p = then
             if tolerance is not None and self.moved <= tolerance / 2:
                 break
+            if self.moved > before / 2:
+                step = max(step / 2, LEAST_STEP)
+            before = self.moved
         return self.own if self.p is None else self.p
 
 

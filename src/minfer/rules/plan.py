@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from minfer.errors import RefusedError
 from minfer.rules.formulas import Exists, clauses
@@ -67,6 +68,11 @@ class Plan:
     @property
     def exact(self) -> bool:
         return all(r.exact for r in self.rules)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values, ready for JSON."""
+        facts = {"atoms": self.atoms, "known": self.known, "groundings": self.groundings}
+        return {**facts, "rules": [asdict(r) for r in self.rules]}
 
     def __str__(self) -> str:
         total = ", ".join(f"{n:,} of {visible(name)}" for name, n in self.atoms.items())

@@ -91,6 +91,8 @@ class Auto:
             )
         note = f"{why}. {answer.note}" if answer.note else why
         timings |= answer.timings
+        if self.time_limit is not None:
+            timings["others"] = max(clock() - began - sum(timings.values()), 0.0)
         return replace(answer, solver=self, note=note, timings=timings)
 
     def prepare(self, graph: FactorGraph) -> Prepared:

@@ -72,7 +72,7 @@ class BeliefPropagation:
         begin = start_clock(self.time_limit)
         model = condition(graph)
         check_start(start)
-        if answer := independent(model, self, begin):
+        if (answer := independent(model, self, begin)) is not None:  # len() of none is 0
             return answer
         mesh = rewire(model, start, reweighted=False) or wire(model)
         return self.propagate(graph, mesh, start, begin)

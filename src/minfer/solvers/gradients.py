@@ -13,7 +13,10 @@ Three ways, chosen by what the answer is:
 * **perturbation** (Domke 2010): the Jacobian of the marginals by the field is symmetric wherever
   they are the gradient of a log Z, so its product with the cotangent is how the marginals (and all
   expected statistics) move when the field is tilted along the cotangent. Four runs at tilts of -2,
-  -1, 1 and 2 steps; ``error`` says how far the finer and the coarser difference are apart.
+  -1, 1 and 2 steps; ``error`` says how far the finer and the coarser difference are apart. A tilt
+  of improbable states moves nothing that can be told from rounding (and the log-loss of a label of
+  probability p has a cotangent of 1 / p): of exact answers, what these do to all others is read
+  from the answers given that they occur; of others ``converged`` is false if it matters.
 * **independent**: models in which no factor is left over two free variables, in closed form.
 
 The gradient of log Z itself needs none of this: it is ``m.probs`` and ``m.statistics()``. Batches
@@ -49,6 +52,10 @@ _TIGHT = 1e-14
 #: A tilt, in nats of the largest cotangent, by which perturbation moves the field; and its steps.
 TILT = 2e-3
 TILTS = (-2, -1, 1, 2)
+#: States whose cotangent is larger than this times what they can contribute are left to no tilt.
+_RARE = 1e4
+#: The share of what the largest contributes that differences may be off by and count as converged.
+_ROUGH = 1e-4
 _CHUNK = 1 << 22  # cells of joints that are written out together
 #: Cells of joint beliefs that an adjoint may write out.
 _MAX_CELLS = 1 << 27
@@ -784,19 +791,36 @@ def _perturbed(
 ) -> Pullback:
     """Differences of marginals and statistics along the cotangent, of fourth order."""
     graph = marginals.graph
-    direction = _centred(graph, marginals.probs, c)
-    size = float(np.abs(direction).max(initial=0.0))
+    probs = marginals.probs
+    direction = _centred(graph, probs, c)
     n, run = int(graph.weight_offsets[-1]), _runner(marginals, solver)
-    if size == 0.0:
+    if not direction.any():
         return Pullback(np.zeros(len(c)), np.zeros(n), "perturbation", Status.EXACT)
-    step = TILT / size
-    answers = [run(direction * (step * k)) for k in TILTS]
+    most = float(np.abs(direction * probs).max())
+    rare = np.zeros(len(c), dtype=bool)
+    if marginals.status is Status.EXACT:
+        rare = rare_states(direction, probs)
+    rest = np.where(rare, 0.0, direction)
+    step = TILT / max(float(np.abs(rest).max()), 1e-300)
+    answers = [run(rest * (step * k)) for k in TILTS]
     field, error = slope_of([m.probs for m in answers], step)
     by_weight = np.zeros(n)
     if weights and n:
         by_weight, more = slope_of([m.statistics() for m in answers], step)
         error = max(error, more)
+    if rest.any():
+        error = max(error, float(np.finfo(np.float64).eps) / step)
+    for at in np.flatnonzero(rare).tolist():
+        given, share = run(only_state(graph, at)), direction[at] * probs[at]
+        field += share * (given.probs - probs)
+        if weights and n:
+            by_weight += share * (given.statistics() - marginals.statistics())
     ok = marginals.converged and all(m.converged for m in answers)
+    if ok and error > _ROUGH * most:
+        return Pullback(
+            field, by_weight, "perturbation", Status.MAX_ITERS, 0, error,
+            "the cotangent of improbable states is too large for differences",
+        )  # fmt: skip
     exact = all(m.status is Status.EXACT for m in answers)
     status = (Status.EXACT if exact else Status.CONVERGED) if ok else Status.MAX_ITERS
     sweeps = sum(m.iterations for m in answers)
@@ -804,6 +828,21 @@ def _perturbed(
         field, by_weight, "perturbation", status, sweeps, error,
         "" if ok else "of runs that have not converged",
     )  # fmt: skip
+
+
+def rare_states(cotangents: NDArray[np.float64], probs: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """States (N, sum S), or of one row, that would set a step in which all others are rounding."""
+    most = np.abs(cotangents * probs).max(axis=-1, keepdims=True, initial=0.0)
+    return (np.abs(cotangents) > _RARE * most) & (probs > 0.0)
+
+
+def only_state(graph: FactorGraph, at: int) -> NDArray[np.float64]:
+    """A tilt (sum of states,) that leaves one variable a single state, given by its place."""
+    v = int(np.searchsorted(graph._offsets, at, side="right")) - 1
+    out = np.zeros(int(graph._offsets[-1]))
+    out[graph._offsets[v] : graph._offsets[v + 1]] = -np.inf
+    out[at] = 0.0
+    return out
 
 
 def slope_of(

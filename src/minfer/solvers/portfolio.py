@@ -54,6 +54,8 @@ NO_TRIPS = 4.0
 WITHIN = 1.2
 #: Samples with a larger mean standard error cannot tell message passing answers apart.
 COARSE = 0.01
+#: A join graph whose last iteration still moved a probability by more is far from a fixed point.
+FAR = 0.03
 #: Samples stop early once no marginal's standard error is above this.
 GOOD_ENOUGH = 5e-4
 #: Exchanges below this share: twice the copies.
@@ -282,10 +284,17 @@ def _choose(
 
 
 def _largest(found: list[Candidate]) -> Candidate:
-    """The best answer by what is known of the methods: of the largest join graph that converged."""
+    """The best answer by what is known of the methods: of the largest join graph that converged.
+
+    Of those that did not, one that still moves far is no better than belief propagation that came
+    to rest.
+    """
     joins = [c for c in found if c.name.startswith("JoinGraph")]
+    settled = [c for c in joins if c.answer.converged]
+    if found[0].answer.converged:
+        joins = [c for c in joins if c.answer.residuals[-1:].max(initial=0.0) < FAR]
     mixed = [c for c in found if c.name == "Clamped" and c.answer.converged]
-    return ([c for c in joins if c.answer.converged] or joins or mixed or found[:1])[-1]
+    return (settled or joins or mixed or found[:1])[-1]
 
 
 def _plain(c: Candidate) -> bool:

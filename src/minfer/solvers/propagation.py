@@ -26,7 +26,7 @@ from minfer.errors import ContradictionError
 from minfer.message_state import MessageState, refresh_cavities, start_messages, watch_for
 from minfer.solvers.base import Marginals, Status
 from minfer.solvers.iteration import iterate, still_to_move
-from minfer.wiring import Mesh, Speakers
+from minfer.wiring import Mesh, Speakers, ranges
 
 if TYPE_CHECKING:
     from minfer.kernels.machines import Machines
@@ -132,11 +132,12 @@ class Propagation:
 
     def probs(self) -> NDArray[np.float64]:
         """All marginals, flat."""
-        probs, known = self._probs(), self.mesh.known
-        if known is not None:  # certain to 1e-200 so far
-            offsets, told = self.mesh.wiring.off, np.flatnonzero(known >= 0)
-            probs[np.repeat(known >= 0, self.mesh.wiring.card)] = 0.0
-            probs[offsets[told] + known[told]] = 1.0
+        probs, w, model = self._probs(), self.mesh.wiring, self.mesh.model
+        for states in (model.fixed if model.has_fixed else None, self.mesh.known):
+            if states is not None:  # not visited, or certain to 1e-200 so far
+                told = np.flatnonzero(states >= 0)
+                probs[ranges(w.off[told], w.card[told].astype(np.int64))] = 0.0
+                probs[w.off[told] + states[told]] = 1.0
         return probs
 
     def _probs(self) -> NDArray[np.float64]:

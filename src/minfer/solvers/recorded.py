@@ -28,9 +28,20 @@ from numpy.typing import NDArray
 from minfer.errors import ContradictionError
 from minfer.solvers.base import Marginals
 from minfer.solvers.batch import Batch, Rows, code, expected, joint_kind
-from minfer.solvers.gradients import TILT, TILTS, Pairs, core_of, pull_back, slope_of, solve
+from minfer.solvers.gradients import (
+    TILT,
+    TILTS,
+    Pairs,
+    core_of,
+    only_state,
+    pull_back,
+    rare_states,
+    slope_of,
+    solve,
+)
 from minfer.solvers.prepared import Prepared, PreparedExact, PreparedPropagation
 
+_AT_ONCE = 256  # rows that are given a state
 _WORK = 4e6  # slots that a kernel, which cannot be interrupted, goes through in one call
 
 
@@ -245,7 +256,9 @@ class _Tilted:
         graph, probs, rows = self.run.graph, self.batch.probs, self.rows
         mean = np.add.reduceat(probs * cotangents, graph._offsets[:-1], axis=1)
         away = cotangents - np.repeat(mean, np.diff(graph._offsets), axis=1)
-        direction = np.where(probs > 0.0, away, 0.0)
+        away = np.where(probs > 0.0, away, 0.0)
+        rare = rare_states(away, probs)
+        direction = np.where(rare, 0.0, away)
         size = np.abs(direction).max(axis=1, initial=0.0)
         step = np.where(size > 0.0, TILT / np.where(size > 0.0, size, 1.0), 1.0)[:, None]
         begin = np.zeros_like(probs) if rows.field is None else rows.field
@@ -262,4 +275,38 @@ class _Tilted:
             means = [b.statistics for b in answers]
             assert means[0] is not None
             by_weight = slope_of(means, step)[0]  # type: ignore[arg-type]
+        if rare.any():
+            self._add_rare(np.argwhere(rare), away * probs, field, by_weight if weights else None)
         return Pullbacks(field, by_weight, np.ones(len(probs), dtype=bool))
+
+    def _add_rare(
+        self,
+        places: NDArray[np.int64],
+        shares: NDArray[np.float64],
+        field: NDArray[np.float64],
+        by_weight: NDArray[np.float64] | None,
+    ) -> None:
+        """What improbable states do to all others: the answers given each, less those without."""
+        graph, rows = self.run.graph, self.rows
+        for begin in range(0, len(places), _AT_ONCE):
+            row, at = places[begin : begin + _AT_ONCE].T
+            known = None if rows.evidence is None else rows.evidence[row]
+            theta = rows.weights
+            if theta is not None and len(theta) > 1:
+                theta = theta[row]
+            own = np.zeros((1, field.shape[1])) if rows.field is None else rows.field
+            own = np.broadcast_to(own, field.shape)[row]
+            only = np.array([only_state(graph, int(k)) for k in at])
+            given, plain = (
+                self.run.batch(
+                    known, theta, tilt, workers=self.workers, log_z=False,
+                    statistics=by_weight is not None,
+                )
+                for tilt in (own + only, own)
+            )  # fmt: skip
+            share = shares[row, at][:, None]
+            np.add.at(field, row, share * (given.probs - plain.probs))
+            if by_weight is not None:
+                assert given.statistics is not None
+                assert plain.statistics is not None
+                np.add.at(by_weight, row, share * (given.statistics - plain.statistics))

@@ -107,7 +107,7 @@ class TreeReweighted:
         begin = start_clock(self.time_limit)
         model = condition(graph)
         check_start(start)
-        if answer := independent(model, self, begin):
+        if (answer := independent(model, self, begin)) is not None:  # len() of none is 0
             return answer
         if isinstance(self.weights, str) and start is not None and repr(start.solver) == repr(self):
             mesh = rewire(model, start, reweighted=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import typer
 
+from minfer.cli.failures import Group
 from minfer.cli.options import WithoutIntervals
 from minfer.cli.parse.evaluate import evaluate
 from minfer.cli.parse.run import run
 from minfer.cli.parse.show import show
 from minfer.cli.parse.train import train
 
-parse = typer.Typer(name="parse")
+parse = typer.Typer(name="parse", cls=Group)
 
 
 @parse.callback(invoke_without_command=True)

@@ -2,81 +2,57 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
-
-import typer
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from minfer.cli.failures import UsageError, note
-from minfer.cli.generate import option
-from minfer.errors import FormatError, ModelError
+from minfer.cli.generate import Options, argument, flag, flag_of, option
+from minfer.errors import ModelError
 from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.parsing.conllu import BrokenSentence, Sentence
-    from minfer.parsing.evaluation import Scores
     from minfer.parsing.inference import Inference
 
-MODEL_PANEL = "Model"
-LEARNING_PANEL = "Learning"
-REDUCTION_PANEL = "Reduction (default: every pair that can matter, scored lazily)"
 REPORTED = 20  # skipped sentences that are told one by one
-MEASURES: Any = ("uas", "las", "uas_no_punct", "las_no_punct", "exact", "exact_labelled")
 
-ModelFile = Annotated[str, typer.Argument(metavar="MODEL", help="Parser written by `train`.")]
-Tags = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        metavar="predicted|gold",
-        help="Which tags to use: those of the parser's own tagger, or those in the file. Default: "
-        "as in training.",
-        rich_help_panel=MODEL_PANEL,
-    ),
-]
-MultiRoot = Annotated[
-    bool,
-    typer.Option("--multi-root", help="Several words of a sentence may have head 0."),
-]
+PARSER = argument("MODEL  Parser written by `train`.")
+TAGS = option(
+    "predicted|gold  Which tags to use: those of the parser's own tagger, or those in the "
+    "file. Default: as in training.",
+    rich_help_panel="Model",
+)
+MULTI_ROOT = flag("Several words of a sentence may have head 0.")
 
 
 @dataclass(frozen=True)
-class Pairs:
+class Pairs(Options):
     """Which pairs of arcs are scored."""
 
-    factor_cost: float | None = option("Keep pairs whose gain is at least G (MinJoint).", "G")
+    panel = "Reduction (default: every pair that can matter, scored lazily)"
+    factor_cost: float | None = option("G  Keep pairs whose gain is at least G (MinJoint).")
     max_divergence: float | None = option(
-        "Keep pairs until the gains of the others sum to E or less (MinSize).", "E"
+        "E  Keep pairs until the gains of the others sum to E or less (MinSize)."
     )
     max_factors: int | None = option(
-        "Keep at most M pairs per sentence, the highest gains first (MinDivergence).", "M"
+        "M  Keep at most M pairs per sentence, the highest gains first (MinDivergence)."
     )
-    full: bool = option(
-        "Belief propagation with every pair and every arc; sentences too long for it are skipped.",
-        None,
-        "--full",
-        default=False,
+    full: bool = flag(
+        "Belief propagation with every pair and every arc; sentences too long for it are skipped."
     )
 
     @property
     def inference(self) -> Inference:
         from minfer.parsing.inference import Inference
-        from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
+        from minfer.reduction.objectives import Budget
 
-        makers: dict[str, Any] = {
-            "factor_cost": MinJoint,
-            "max_divergence": MinSize,
-            "max_factors": MinDivergence,
-        }
-        given = [f.name for f in fields(self) if getattr(self, f.name) not in (None, False)]
+        given = {k: v for k, v in asdict(self).items() if v not in (None, False)}
         if len(given) > 1:
-            words = " and ".join("--" + name.replace("_", "-") for name in given)
+            words = " and ".join(map(flag_of, given))
             raise UsageError(f"{words} exclude each other: give one of them")
         if self.full:
             return Inference.full()
-        for name in given:
-            return Inference(objective=makers[name](getattr(self, name)))
-        return Inference()
+        return Inference(objective=Budget(**given).parts[0]) if given else Inference()
 
 
 class Skipped:
@@ -96,24 +72,6 @@ class Skipped:
             note(f"{self.fate}: {counted(self.count - REPORTED, 'more sentence')}")
 
 
-def numbers(scores: Scores | None) -> dict[str, Any] | None:
-    if scores is None:
-        return None
-    return {"words": scores.n, **{name: scores.of(name) for name in MEASURES}}
-
-
-def check_readable(path: str) -> None:
-    if path != "-" and not Path(path).exists():
-        raise FormatError(f"cannot read {path}: there is no such file")
-
-
-def check_suffix(option: str, path: str, suffix: str) -> None:
-    """Pictures are of one kind each, whatever the name says."""
-    if not path.lower().endswith(suffix):
-        kind = suffix[1:].upper()
-        raise UsageError(f"{option} {path}: the picture is {kind}: end the name in {suffix}")
-
-
 def check_heads(path: str, sentences: list[Sentence]) -> None:
     """Whether the file has sentences, all of them with heads."""
     if not sentences:
@@ -121,8 +79,3 @@ def check_heads(path: str, sentences: list[Sentence]) -> None:
     for sentence in sentences:
         if sentence.heads is None:
             raise ModelError(f"{path}: line {sentence.line}: this sentence has no heads")
-
-
-def check_choice(option: str, value: str | None, choices: tuple[str, ...]) -> None:
-    if value is not None and value not in choices:
-        raise UsageError(f"{option} must be {' or '.join(choices)}, not {value!r}")

@@ -3,104 +3,73 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from minfer.cli.failures import note
-from minfer.cli.files import check_writable
-from minfer.cli.generate import option, takes
-from minfer.cli.options import OUTPUT_PANEL, Json
-from minfer.cli.parse.options import (
-    LEARNING_PANEL,
-    MODEL_PANEL,
-    MultiRoot,
-    Skipped,
-    check_choice,
-    check_heads,
-    check_readable,
-    numbers,
-)
-from minfer.cli.progress import wait_for
+from minfer.cli.files import check_readable, check_writable
+from minfer.cli.generate import Options, argument, command, flag, option, output
+from minfer.cli.options import JSON
+from minfer.cli.parse.options import MULTI_ROOT, Skipped, check_heads
+from minfer.cli.progress import bar, wait_for
 from minfer.errors import FormatError
 from minfer.words import counted, duration
 
 if TYPE_CHECKING:
     from minfer.parsing.conllu import Sentence
-    from minfer.parsing.evaluation import Scores
     from minfer.parsing.learn import Progress
-    from minfer.parsing.parser import Parser
 
 _STAGES = {"tags": "tagger", "arcs": "arcs", "pairs": "arcs and pairs", "labels": "relations"}
 
 
 @dataclass(frozen=True)
-class Kind:
+class Kind(Options):
     """What kind of parser."""
 
+    panel = "Model"
     projective: bool = option(
-        "Whether crossing arcs are forbidden.", None, "--projective/--no-projective", default=True
+        "--projective/--no-projective  Whether crossing arcs are forbidden.", True
     )
-    gp: bool = option("Grandparent factors.", None, "--gp/--no-gp", default=True)
-    sib: bool = option("Sibling factors.", None, "--sib/--no-sib", default=True)
+    gp: bool = option("--gp/--no-gp  Grandparent factors.", True)
+    sib: bool = option("--sib/--no-sib  Sibling factors.", True)
     tags: str = option(
-        "Train on the tags of the parser's own tagger, or on those in the file.",
-        "predicted|gold",
-        default="predicted",
+        "predicted|gold  Train on the tags of the parser's own tagger, or on those in the file.",
+        "predicted",
     )
 
 
 @dataclass(frozen=True)
-class Learning:
+class Learning(Options):
     """Fields of :class:`minfer.parsing.Recipe`, and the seed."""
 
-    rng: int = option("Seed of the random generator.", "N", default=0)
-    first_epochs: int | None = option("Passes for arcs alone. Default: 1.", "N")
-    epochs: int | None = option("Passes for arcs and pairs. Default: 3.", "N")
-    bits: int | None = option("2^B lines of weights for arcs, and for pairs. Default: 20.", "B")
+    panel = "Learning"
+    rng: int = option("N  Seed of the random generator.", 0)
+    first_epochs: int | None = option("N  Passes for arcs alone. Default: 1.")
+    epochs: int | None = option("N  Passes for arcs and pairs. Default: 3.")
+    bits: int | None = option("B  2^B lines of weights for arcs, and for pairs. Default: 20.")
     tag_bits: int | None = option(
-        "2^B lines of weights for tags, and for relations. Default: 18.", "B"
+        "B  2^B lines of weights for tags, and for relations. Default: 18."
     )
 
 
-@takes(LEARNING_PANEL, learning=Learning)
-@takes(MODEL_PANEL, kind=Kind)
+@command
 def train(
-    treebank: Annotated[
-        str, typer.Argument(metavar="TRAIN.conllu", help="Treebank to learn from; .gz too.")
-    ],
-    out: Annotated[
-        str,
-        typer.Option(
-            "--out", "-o", metavar="MODEL", help="File to write.", rich_help_panel=OUTPUT_PANEL
-        ),
-    ],
-    dev: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            metavar="DEV.conllu",
-            help="Treebank for evaluation after each epoch (the last epoch is kept), and for "
-            "calibration.",
-        ),
-    ] = None,
-    multi_root: MultiRoot = False,
-    fresh: Annotated[
-        bool,
-        typer.Option("--fresh", help="Start over, even if an earlier run was interrupted."),
-    ] = False,
-    on_error: Annotated[
-        str,
-        typer.Option(
-            metavar="fail|skip", help="What to do with a bad sentence: stop, or leave it out."
-        ),
-    ] = "fail",
-    json: Json = False,
+    treebank: str = argument("TRAIN.conllu  Treebank to learn from; .gz too."),
+    out: str = output("-o MODEL  File to write.", ...),
+    dev: str | None = option(
+        "DEV.conllu  Treebank for evaluation after each epoch (the last epoch is kept), and for "
+        "calibration."
+    ),
+    multi_root: bool = MULTI_ROOT,
+    fresh: bool = flag("Start over, even if an earlier run was interrupted."),
+    on_error: str = option(
+        "fail|skip  What to do with a bad sentence: stop, or leave it out.", "fail"
+    ),
+    json: bool = JSON,
     *,
     kind: Kind,
     learning: Learning,
@@ -123,15 +92,14 @@ def train(
       minfer parse train train.conllu --dev dev.conllu -o en.model
       minfer parse train train.conllu.gz -o nl.model --no-projective --no-sib
     """
-    for path in filter(None, (treebank, dev)):
-        check_readable(path)
-    check_choice("--on-error", on_error, ("fail", "skip"))
-    check_choice("--tags", kind.tags, ("predicted", "gold"))
-    check_writable(out, [path for path in (treebank, dev) if path])
+    from minfer.cli import render
+    from minfer.parsing.evaluation import evaluate
     from minfer.parsing.learn import Recipe
     from minfer.parsing.model import require_safetensors
     from minfer.parsing.parser import Parser
 
+    check_readable(treebank, dev)
+    check_writable(out, [treebank, dev])
     require_safetensors()  # before the work, not after it
     given = {name: value for name, value in asdict(learning).items() if name != "rng"}
     recipe = Recipe(**{k: v for k, v in given.items() if v is not None})
@@ -166,10 +134,30 @@ def train(
     checkpoint.unlink(missing_ok=True)
     scores = None
     if held_out:
-        from minfer.parsing.evaluation import evaluate
-
         scores = wait_for(f"parsing {dev}", lambda: evaluate(held_out, parser.parse(held_out)))
-    _tell_training(parser, out, scores, broken.count, seconds, json)
+    size, info, temper = os.path.getsize(out), parser.model.info, parser.model.settings.temper
+    if json:
+        content = {"minfer": render.version(), "model": out, "bytes": size}
+        content |= {k: v for k, v in info.items() if k != "minfer"}
+        content |= {"temper": temper, "skipped_broken": broken.count, "seconds": seconds}
+        render.write_json({**content, "dev": scores and scores.to_dict()})
+        return
+    left_out = [
+        f"{counted(n, 'sentence')} {what}"
+        for n, what in (
+            (info["skipped_several_roots"], "with several roots (--multi-root takes them)"),
+            (broken.count, "that could not be read"),
+        )
+        if n
+    ]
+    lines = parser.summary()
+    if left_out:
+        lines["left out"] = ", ".join(left_out)
+    if scores is not None:
+        lines["dev"] = f"{scores}; weights rounded as in the file"
+        lines["calibrated"] = f"on dev: probabilities to the power of {temper:g}"
+    lines |= {"time": duration(seconds), "file": f"{out}, {size / 1e6:.1f} MB"}
+    render.show(render.console(), render.facts(lines))
 
 
 def _treebank(path: str, on_error: str, broken: Skipped) -> list[Sentence]:
@@ -184,87 +172,19 @@ def _treebank(path: str, on_error: str, broken: Skipped) -> list[Sentence]:
 @contextmanager
 def _training() -> Iterator[Callable[[Progress], None]]:
     """What is called with the progress of training: a bar on a terminal, lines elsewhere."""
-    if not sys.stderr.isatty():
-        yield _lines()
-        return
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    from minfer.cli import render
-
-    columns = [TextColumn("{task.description:<16}"), BarColumn(), TextColumn("{task.fields[told]}")]
-    with Bar(*columns, TimeElapsedColumn(), console=render.console(stderr=True)) as bar:
-        task = bar.add_task("tagger", total=1.0, told="")
-        last = [""]
-
-        def show(p: Progress) -> None:
-            if p.dev_uas is not None:
-                last[0] = f"  dev UAS {p.dev_uas:.2f}"
-            title = f"{_STAGES[p.stage]} {p.epoch}/{p.epochs}"
-            told = f"loss {p.loss:.4f}{last[0]}"
-            bar.update(task, description=title, completed=p.done, told=told)
-
-        yield show
-
-
-def _lines() -> Callable[[Progress], None]:
-    """A line for each stage of preparation and for each epoch of the parser."""
     seen: set[str] = set()
+    uas = ""
 
-    def say(p: Progress) -> None:
-        line = ""
-        if p.stage in ("arcs", "pairs"):
-            if p.done >= 1:
-                uas = f", dev UAS {p.dev_uas:.2f}" if p.dev_uas is not None else ""
-                line = f"{_STAGES[p.stage]} {p.epoch}/{p.epochs}: loss {p.loss:.4f}{uas}"
-        elif p.stage not in seen:
+    def show(p: Progress) -> None:
+        nonlocal uas
+        uas = uas if p.dev_uas is None else f", dev UAS {p.dev_uas:.2f}"
+        count = f" {p.epoch}/{p.epochs}" if draw is not None or p.stage in ("arcs", "pairs") else ""
+        text = f"{_STAGES[p.stage]}{count}: loss {p.loss:.4f}"
+        if draw is not None:
+            draw(p.done, f"{text}{uas}")
+        elif (p.done >= 1) if count else p.stage not in seen:  # a line per stage, or per epoch
             seen.add(p.stage)
-            line = f"{_STAGES[p.stage]}: loss {p.loss:.4f}"
-        if line:
-            note(f"{line}, {p.seconds:.0f} s")
+            note(f"{text}{uas if count else ''}, {p.seconds:.0f} s")
 
-    return say
-
-
-def _tell_training(
-    parser: Parser, out: str, scores: Scores | None, broken: int, seconds: float, json: bool
-) -> None:
-    from minfer.cli import render
-
-    info, size = parser.model.info, os.path.getsize(out)
-    if json:
-        content: dict[str, Any] = {"minfer": render.version(), "model": out, "bytes": size}
-        content |= {k: v for k, v in info.items() if k != "minfer"}
-        content |= {
-            "temper": parser.model.settings.temper,
-            "skipped_broken": broken,
-            "seconds": seconds,
-            "dev": numbers(scores),
-        }
-        sys.stdout.write(render.to_json(content) + "\n")
-        return
-    left_out = info["skipped_several_roots"]
-    lines = {
-        "parser": repr(parser).removeprefix("Parser(").removesuffix(")"),
-        "data": f"{counted(info['sentences'], 'sentence')}, {counted(info['words'], 'word')}",
-        "lifted": f"{counted(info['lifted_arcs'], 'crossing arc')} in "
-        f"{counted(info['non_projective_sentences'], 'sentence')}"
-        if parser.model.settings.projective
-        else "",
-        "left out": _joined(
-            (left_out, "with several roots (--multi-root takes them)"),
-            (broken, "that could not be read"),
-        ),
-        "dev": f"{scores}; weights rounded as in the file" if scores is not None else "",
-        "calibrated": f"on dev: probabilities to the power of {parser.model.settings.temper:g}"
-        if scores is not None
-        else "",
-        "time": duration(seconds),
-        "file": f"{out}, {size / 1e6:.1f} MB",
-    }
-    console = render.console()
-    render.show(console, render.facts({k: v for k, v in lines.items() if v}))
-
-
-def _joined(*counts: tuple[int, str]) -> str:
-    return ", ".join(f"{counted(n, 'sentence')} {what}" for n, what in counts if n)
+    with bar(1.0) as draw:
+        yield show

@@ -1,0 +1,519 @@
+"""Joins in order of rank: pairs of atoms that are both improbable are never met.
+
+A clause can only matter if u, the product of the chances q that its literals are false, is large
+enough. A database joins first and tests u then; in transitivity over n records it meets n^3
+bindings. Here two literals that agree in their variables are joined with the atoms of the second in
+order of falling q, so that for each atom of the first the loop ends where q_a q_b < low: what is
+met is what passes, but for the literals that are looked up afterwards
+(:mod:`minfer.kernels.ranked`).
+
+That needs open literals alone, two of which bind all variables, and conditions that are comparisons
+of columns; :func:`ranked` reads them from a :class:`~minfer.rules.joins.Join` and returns None
+where it cannot: then the database joins.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.kernels import ranked as kernels
+from minfer.rules.joins import Join, OpenLiteral, Source
+from minfer.rules.schema import Store
+
+CHUNK = 1 << 14  # clauses that are found before something is done with them
+DENSE = 8  # cells for each row up to which a table has all of them
+_SMALL = 1 << 20  # cells that it may have anyway
+_OUTSIDE = -(1 << 60)  # of a key: a value that the table does not have
+_TEST = re.compile(
+    r"(?P<no>not )?(?P<open>coalesce\()?(?P<a>\w+\.\w+) (?P<op><>|<=|>=|<|>|=|is distinct from) "
+    r"(?P<b>\w+\.\w+)(?P<close>, false\))?"
+)
+_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
+Columns = dict[str, NDArray[Any]]
+
+
+def comparison(sql: str) -> tuple[str, str, str] | None:
+    """Two columns and how they compare, where that is all a condition says (neither is null)."""
+    found = _TEST.fullmatch(sql)
+    if found is None or bool(found["open"]) != bool(found["close"]):
+        return None
+    op = "<>" if found["op"] == "is distinct from" else found["op"]
+    if found["no"]:
+        if not found["open"]:
+            return None
+        op = _OPPOSITE[op]
+    return found["a"], op, found["b"]
+
+
+class _Equal:
+    """Columns that have the same value."""
+
+    def __init__(self, join: Join) -> None:
+        self._up: dict[str, str] = {}
+        for s in join.sources:
+            for test in () if s.left else s.on:
+                self.read(test)
+        for test in join.conditions:
+            self.read(test)
+
+    def read(self, sql: str) -> None:
+        test = comparison(sql)
+        if test is not None and test[1] == "=":
+            self._up[self.of(test[0])] = self.of(test[2])
+
+    def of(self, column: str) -> str:
+        while column in self._up and self._up[column] != column:
+            column = self._up[column]
+        return column
+
+
+def contradictory(join: Join) -> bool:
+    """Whether conditions ask two columns to be the same and not to be."""
+    equal = _Equal(join)
+    tests = filter(None, map(comparison, join.conditions))
+    return any(op in ("<", ">", "<>") and equal.of(a) == equal.of(b) for a, op, b in tests)
+
+
+def implied(join: Join) -> list[str]:
+    """Equalities within one source that follow from those between sources."""
+    equal, out = _Equal(join), []
+    for s in join.sources:
+        columns = [] if s.left else list(dict.fromkeys(f"{s.alias}.{c}" for _, c in s.variables))
+        for k, a in enumerate(columns):
+            same = [b for b in columns[k + 1 :] if equal.of(a) == equal.of(b)]
+            out += [f"{a} = {b}" for b in same if f"{a} = {b}" not in (*s.own, *join.conditions)]
+    return out
+
+
+# ---------------------------------------------------------------------- from a join
+
+
+@dataclass
+class _Table:
+    """Rows of a source, as the database gave them."""
+
+    columns: Columns
+    id: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+
+class Tables:
+    """Rows of sources, read once; what changes in the database are probabilities alone."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._read: dict[str, _Table | None] = {}
+
+    def get(self, s: Source, conditions: Sequence[str], with_id: bool) -> _Table | None:
+        """None where values are no whole numbers of 32 bits."""
+        names = sorted({c for _, c in s.variables})
+        where = f" where {' and '.join(conditions)}" if conditions else ""
+        listed = [*(f"{s.alias}.{c}" for c in names), *([f"{s.alias}.id"] if with_id else [])]
+        sql = f"select {', '.join(listed)} from {s.table} {s.alias}{where}"
+        sql = re.sub(rf"\b{s.alias}\b", "t", sql)
+        if sql not in self._read:
+            got = self.store.con.execute(sql).fetchnumpy() if listed else {}
+            fine = bool(listed) and all(
+                x.dtype == np.int32 and not np.ma.getmaskarray(x).any() for x in got.values()
+            )
+            columns = {c: np.ma.getdata(x) for c, x in got.items()} if fine else {}
+            n = len(next(iter(columns.values()))) if fine else 0
+            ids = columns.pop("id", np.zeros(n, np.int32))
+            self._read[sql] = _Table(columns, ids) if fine else None
+        return self._read[sql]
+
+
+@dataclass
+class _Lookup:
+    """A table that is looked up by columns of the two literals that are joined."""
+
+    kind: int
+    literal: OpenLiteral | None
+    source: Source
+    rows: _Table
+    key: list[tuple[str, str]]  # column of it: column of another source
+
+
+def ranked(join: Join, tables: Tables) -> Ranked | None:
+    """How a join is made in order of rank; None where it cannot be."""
+    mine = {x.alias: x for x in join.literals}
+    inner = {s.alias: s for s in join.sources if not s.left}
+    if join.merge or join.plus or len(mine) < 2 or not set(mine) <= set(inner):
+        return None
+    own: dict[str, list[str]] = {s.alias: list(s.own) for s in join.sources}
+    tests: list[tuple[str, str, str]] = []
+    differ: list[tuple[str, str]] = []
+    for sql in dict.fromkeys(join.conditions):
+        aliases = set(re.findall(r"\b([a-z_]\w*)\.\w", sql))
+        test = comparison(sql)
+        if "(select" in sql or "'" in sql or not aliases <= set(own) or not aliases:
+            return None
+        if len(aliases) == 1 and next(iter(aliases)) not in inner:
+            own[next(iter(aliases))].append(sql)  # about what is joined from the left
+        elif test is not None and all(x.endswith(".id") for x in (test[0], test[2])):
+            if test[1] != "<>":
+                return None
+            if aliases <= set(mine):
+                differ.append((test[0][:-3], test[2][:-3]))
+            elif aliases <= set(inner) or "is distinct from" not in sql:
+                return None
+        elif test is not None and aliases <= set(inner) and ".id" not in sql:
+            tests.append(test)
+        elif len(aliases) == 1:
+            own[next(iter(aliases))].append(sql)
+        else:
+            return None
+    for s in join.sources:
+        for sql in s.on:
+            test = comparison(sql)
+            if sql not in s.own and (test is None or test[1] != "=" or ".id" in sql):
+                return None
+    equal = _Equal(join)
+    read = _Reader(join, tables, own, equal)
+    pairs = sorted(permutations(join.literals, 2), key=lambda ab: ab[0].positive + ab[1].positive)
+    for a, b in pairs:
+        if len(inner) > 2 and not read.shared(a.alias, b.alias):
+            continue  # all pairs, where another literal would leave a few of them
+        lookups = read.lookups((a.alias, b.alias))
+        if lookups is not None:
+            sides = [tables.get(inner[x.alias], own[x.alias], True) for x in (a, b)]
+            if sides[0] is None or sides[1] is None:
+                return None
+            found = Ranked(join, (a, b), (sides[0], sides[1]), lookups, tests, differ, equal)
+            return found if found.fits else None
+    return None
+
+
+@dataclass
+class _Reader:
+    join: Join
+    tables: Tables
+    own: Mapping[str, list[str]]
+    equal: _Equal
+
+    def shared(self, a: str, b: str) -> bool:
+        """Whether two sources agree in a column."""
+        one, two = (
+            {self.equal.of(f"{s.alias}.{c}") for _, c in s.variables}
+            for x in (a, b) for s in self.join.sources if s.alias == x
+        )  # fmt: skip
+        return not one.isdisjoint(two)
+
+    def lookups(self, pair: tuple[str, str]) -> list[_Lookup] | None:
+        """All other sources, looked up by columns of a pair; None where these are not enough."""
+        bound = {
+            self.equal.of(f"{s.alias}.{c}"): f"{s.alias}.{c}"
+            for s in self.join.sources if s.alias in pair for _, c in s.variables
+        }  # fmt: skip
+        literals = {x.alias: x for x in self.join.literals}
+        out = []
+        for s in self.join.sources:
+            if s.alias in pair:
+                continue
+            key = []
+            for column in sorted({c for _, c in s.variables}):
+                at = f"{s.alias}.{column}"
+                to = bound.get(self._other(s, at) if s.left else self.equal.of(at))
+                if to is None:
+                    return None
+                key.append((column, to))
+            own, literal, kind = self.own[s.alias], literals.get(s.alias), kernels.LITERAL
+            if literal is None and not s.left:  # few rows: what the database begins with
+                return None
+            if s.left:  # no row, or one that its conditions let through
+                fine, kind = self._absent(s), kernels.ABSENT
+                if not fine:
+                    return None
+                more = [x for x in own if x not in s.own]
+                own = [*s.own, f"not coalesce({' and '.join(more)}, false)"]
+            rows = self.tables.get(s, own, literal is not None)
+            if rows is None:
+                return None
+            out.append(_Lookup(kind, literal, s, rows, key))
+        return out
+
+    def _other(self, s: Source, column: str) -> str:
+        """The column that one of a left join must be the same as."""
+        for sql in s.on:
+            test = comparison(sql)
+            if test is not None and column in (test[0], test[2]):
+                return self.equal.of(test[2] if test[0] == column else test[0])
+        return column
+
+    def _absent(self, s: Source) -> bool:
+        """Whether each column is asked for once, and a row that is not there passes."""
+        more = [x for x in self.own[s.alias] if x not in s.own]
+        others = [x for x in s.on if x not in s.own]
+        if not more or len(others) != len({c for _, c in s.variables}):
+            return False
+        sql = f"select count(*) from (select 1) nothing left join {s.table} {s.alias} on false "
+        return bool(self.tables.store.con.one(f"{sql}where {' and '.join(more)}")[0])
+
+
+# ---------------------------------------------------------------------- the join
+
+
+class Ranked:
+    """A join of two literals by rank, the others looked up."""
+
+    def __init__(
+        self,
+        join: Join,
+        pair: tuple[OpenLiteral, OpenLiteral],
+        sides: tuple[_Table, _Table],
+        lookups: list[_Lookup],
+        tests: list[tuple[str, str, str]],
+        differ: list[tuple[str, str]],
+        equal: _Equal,
+    ) -> None:
+        self.join, self.pair, self.sides, self.lookups = join, pair, sides, lookups
+        places = {x.alias: k for k, x in enumerate(join.literals)}
+        self.places = np.array([places[x.alias] for x in pair])
+        self.positive = np.array([x.positive for x in join.literals])
+        self.differ = np.array([(places[a], places[b]) for a, b in differ], dtype=np.int64).reshape(
+            -1, 2
+        )
+        mine = [
+            {equal.of(f"{x.alias}.{c}"): c for c in side.columns} for x, side in zip(pair, sides)
+        ]
+        self.shared = [(mine[0][c], mine[1][c]) for c in mine[0] if c in mine[1]]
+        fine = [np.ones(len(side), dtype=bool) for side in sides]
+        for k, (x, side) in enumerate(zip(pair, sides)):
+            for c in side.columns:  # columns of one literal that are the same
+                fine[k] &= side.columns[c] == side.columns[mine[k][equal.of(f"{x.alias}.{c}")]]
+        self.tests: list[tuple[str, int, str]] = []
+        for a, op, b in tests:
+            left, right = equal.of(a), equal.of(b)
+            for k in (0, 1):
+                if left in mine[k] and right in mine[k]:
+                    columns = sides[k].columns
+                    fine[k] &= _compared(columns[mine[k][left]], op, columns[mine[k][right]])
+                    break
+            else:
+                if op == "=":
+                    continue  # it is among those that are shared
+                first = left in mine[0]
+                turned = op if first else _TURNED[op]
+                columns_ = (mine[0][left], mine[1][right]) if first else (
+                    mine[0][right], mine[1][left]
+                )  # fmt: skip
+                self.tests.append((columns_[0], kernels.OPS.index(turned), columns_[1]))
+        strict = {(a, b) for a, op, b in self.tests if kernels.OPS[op] in ("<", ">")}
+        self.tests = [
+            x for x in dict.fromkeys(self.tests)
+            if kernels.OPS[x[1]] != "<>" or (x[0], x[2]) not in strict
+        ]  # fmt: skip
+        self.rows = [np.flatnonzero(x).astype(np.int32) for x in fine]
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Tables that are looked up, and the first literal's rows in the order of the first."""
+        names = [x.alias for x in self.pair]
+        self._parts: list[list[list[tuple[str, int, int, int]]]] = []  # lookup, side: columns
+        self._tables, self._hashed, cells_ = [], [], []
+        for look in self.lookups:
+            columns, ids = look.rows.columns, look.rows.id
+            parts: list[list[tuple[str, int, int, int]]] = [[], []]
+            cells, keys = 1, np.zeros(len(ids), np.int64)
+            for column, to in look.key:
+                alias, name = to.split(".")
+                x = columns[column]
+                low = int(x.min()) if len(x) else 0
+                size = int(x.max()) - low + 1 if len(x) else 1
+                parts[names.index(alias)].append((name, low, size, cells))
+                keys += (x.astype(np.int64) - low) * min(cells, 1 << 60)
+                cells *= size
+            self._parts.append(parts)
+            self.fits = cells < 1 << 60
+            if not self.fits:
+                return
+            dense = cells <= max(DENSE * len(ids), _SMALL)
+            size = cells if dense else 1 << (2 * len(ids) + 1).bit_length()
+            table = np.full(size, -1, np.int32)
+            hashed = np.zeros(0 if dense else size, np.int64)
+            self.fits = bool(kernels.put(keys, ids, table, hashed))
+            if not self.fits:
+                return
+            cells_.append(cells)
+            self._tables.append(table)
+            self._hashed.append(hashed)
+        self.fits = True
+        self._cells = np.array(cells_, dtype=np.int64)
+        first = [name for name, *_ in self._parts[0][0]] if self._parts else []
+        if first:  # neighbours in its table follow each other
+            rows = self.rows[0]
+            self.rows[0] = rows[np.argsort(self.sides[0].columns[first[0]][rows], kind="stable")]
+
+    @property
+    def empty(self) -> bool:
+        """Whether it is known that nothing is found, whatever the probabilities are."""
+        if not all(map(len, self.rows)):
+            return True
+        return any(self._never(k) for k in range(len(self.lookups)))
+
+    def _never(self, k: int) -> bool:
+        """Whether what must not be there is there wherever two different columns may lead."""
+        look = self.lookups[k]
+        if look.kind == kernels.LITERAL:
+            return not len(look.rows)
+        parts = self._parts[k]
+        if len(self._hashed[k]) or any(len(p) != 1 for p in parts):
+            return False
+        (a, low_a, size_a, step_a), (b, low_b, size_b, step_b) = parts[0][0], parts[1][0]
+        for side, (name, low, size, _) in ((0, parts[0][0]), (1, parts[1][0])):
+            x = self.sides[side].columns[name]
+            if int(x.min()) < low or int(x.max()) >= low + size:
+                return False
+        at = np.flatnonzero(self._tables[k] < 0)
+        x, y = at // step_a % size_a + low_a, at // step_b % size_b + low_b
+        good = np.ones(len(at), dtype=bool)
+        for mine, op, other in self.tests:
+            if (mine, other) == (a, b):
+                good &= _compared(x, kernels.OPS[op], y)
+        return not good.any()
+
+    # ------------------------------------------------------------------ with probabilities
+
+    def find(self, p: NDArray[np.float64], low: float, high: float) -> Iterator[NDArray[np.int32]]:
+        """Ids of the clauses with u from ``low`` to ``high``, as arrays that are used again."""
+        a_rows, a_q = self._likely(0, p, low)
+        b_rows, b_q = self._likely(1, p, low)
+        group, b_group, groups = self._groups(a_rows, b_rows)
+        start = np.zeros(groups + 1, np.int64)
+        places = np.empty(len(b_rows), np.int32)
+        kernels.sort_rows(np.argsort(b_q), b_group, start, places)
+        b_rows, b_q = b_rows[places], b_q[places]
+        del places, b_group
+        best = np.append(b_q, 0.0)[start[:-1]] * (start[1:] > start[:-1])
+        some = np.flatnonzero((group >= 0) & (a_q * best[group] >= low))
+        a_rows, group = a_rows[some], group[some]
+        del a_q, best, some
+        a, b = (side.columns for side in self.sides)
+        tests = kernels.Tests(
+            np.array([op for _, op, _ in self.tests], dtype=np.int64),
+            _stacked([a[name][a_rows] for name, _, _ in self.tests], len(a_rows), np.int32),
+            _stacked([b[name][b_rows] for _, _, name in self.tests], len(b_rows), np.int32),
+            self.differ,
+        )
+        at = np.array([0, -1], dtype=np.int64)
+        out = np.zeros((CHUNK, len(self.positive)), np.int32)
+        lookups = self._lookups(a_rows, b_rows)
+        a_id, b_id = self.sides[0].id[a_rows], self.sides[1].id[b_rows]
+        while at[0] < len(a_rows):
+            n = kernels.candidates(
+                at, group, a_id, start, b_id, b_q, p, self.pair[0].positive, self.places,
+                low, high, tests, lookups, out,
+            )  # fmt: skip
+            if n:
+                yield out[:n]
+
+    def _likely(
+        self, side: int, p: NDArray[np.float64], low: float
+    ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """Rows whose literal is false with a probability of ``low`` at least, and these."""
+        q = p[self.sides[side].id[self.rows[side]]]
+        q = 1 - q if self.pair[side].positive else q
+        good = q >= low
+        return self.rows[side][good], q[good]
+
+    def _groups(
+        self, a_rows: NDArray[np.int32], b_rows: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32], int]:
+        """Numbers of what both sides share, -1 where the second has no such row."""
+        a_code, b_code = np.zeros(len(a_rows), np.int64), np.zeros(len(b_rows), np.int64)
+        cells = 1
+        for mine, other in self.shared:
+            x = self.sides[0].columns[mine][a_rows].astype(np.int64)
+            y = self.sides[1].columns[other][b_rows].astype(np.int64)
+            low, size = (int(y.min()), int(y.max() - y.min()) + 1) if len(y) else (0, 1)
+            if cells * size >= 1 << 62:  # as few numbers as there are
+                kinds, b_code = np.unique(b_code, return_inverse=True)
+                a_code = _placed(kinds, a_code)
+                cells = len(kinds)
+            a_code = np.where(
+                (a_code < 0) | (x < low) | (x >= low + size), -1, a_code + (x - low) * cells
+            )
+            b_code = b_code + (y - low) * cells
+            cells *= size
+        if cells > max(DENSE * len(b_rows), _SMALL):
+            kinds, b_code = np.unique(b_code, return_inverse=True)
+            a_code, cells = _placed(kinds, a_code), len(kinds)
+        return a_code.astype(np.int32), b_code.astype(np.int32), cells
+
+    def _lookups(self, a_rows: NDArray[np.int32], b_rows: NDArray[np.int32]) -> kernels.Lookups:
+        places = {x.alias: k for k, x in enumerate(self.join.literals)}
+        keys = []
+        for side, rows in zip((0, 1), (a_rows, b_rows)):
+            found = []
+            for parts in self._parts:
+                key = np.zeros(len(rows), np.int64)
+                for name, low, size, step in parts[side]:
+                    x = self.sides[side].columns[name][rows].astype(np.int64) - low
+                    key += np.where((x >= 0) & (x < size), x * step, _OUTSIDE)
+                found.append(key)
+            keys.append(_stacked(found, len(rows), np.int64))
+        literals = [look.literal for look in self.lookups]
+        return kernels.Lookups(
+            keys[0], keys[1], self._cells,
+            _ends(self._tables), _end_to_end(self._tables, np.int32),
+            _ends(self._hashed), _end_to_end(self._hashed, np.int64),
+            np.array([look.kind for look in self.lookups], dtype=np.int64),
+            np.array([x is not None and x.positive for x in literals], dtype=bool),
+            np.array([-1 if x is None else places[x.alias] for x in literals], dtype=np.int64),
+        )  # fmt: skip
+
+    def add_messages(
+        self,
+        p: NDArray[np.float64],
+        low: float,
+        high: float,
+        now: NDArray[np.float64],
+        c: float,
+        floor: float,
+        cavity: bool,
+        out: NDArray[np.float64],
+    ) -> None:
+        """Add the messages of all clauses with u from ``low`` to ``high``, as log-odds of atoms."""
+        product = np.ones(len(out))
+        for scope in self.find(p, low, high):
+            kernels.add_messages(
+                scope, len(scope), self.positive, now, c, floor, cavity, product, out
+            )
+        out += np.log(product)
+
+
+def _placed(kinds: NDArray[np.int64], codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    if not len(kinds):
+        return np.full(len(codes), -1, np.int64)
+    at = np.minimum(np.searchsorted(kinds, codes), len(kinds) - 1)
+    return np.where(kinds[at] == codes, at, -1)
+
+
+def _compared(x: NDArray[Any], op: str, y: NDArray[Any]) -> NDArray[np.bool_]:
+    compare = {
+        "<": np.less, "<=": np.less_equal, "=": np.equal, "<>": np.not_equal,
+        ">": np.greater, ">=": np.greater_equal,
+    }  # fmt: skip
+    return compare[op](x, y)
+
+
+def _stacked(rows: list[NDArray[Any]], n: int, kind: Any) -> NDArray[Any]:
+    return np.stack(rows) if rows else np.zeros((0, n), kind)
+
+
+def _ends(parts: list[NDArray[Any]]) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum([len(x) for x in parts])]).astype(np.int64)
+
+
+def _end_to_end(parts: list[NDArray[Any]], kind: Any) -> NDArray[Any]:
+    return np.concatenate(parts) if parts else np.zeros(0, kind)

@@ -1,0 +1,47 @@
+"""An answer in sentences: how it ended, its log Z, and what a summary says of it."""
+
+from __future__ import annotations
+
+import math
+
+from minfer.graph import FactorGraph
+from minfer.solvers.base import Marginals
+from minfer.words import counted, duration
+
+
+def status(marginals: Marginals) -> str:
+    """How it ended, and how far the answer may still be from where it would end."""
+    text = marginals.status.value
+    if marginals.iterations:
+        text += f" after {counted(marginals.iterations, 'iteration')}"
+    if marginals.error_estimate is not None:
+        text += f", estimated error {marginals.error_estimate:.1e}"
+    if marginals.still_to_move:
+        text += f"; more iterations would move it by about {marginals.still_to_move:.1g}"
+    return text
+
+
+def log_z(marginals: Marginals) -> str:
+    """log Z, of which kind it is, and log10 Z."""
+    value = marginals.log_z
+    if math.isnan(value):
+        return "this solver gives none"
+    kind = marginals.log_z_kind.value
+    return f"{value:.8g} ({kind}); log10 Z = {value / math.log(10):.8g}"
+
+
+def describe(graph: FactorGraph) -> str:
+    """``7 variables of 2 to 4 states; ...``, as the graph prints itself."""
+    return repr(graph).removeprefix("FactorGraph(").removesuffix(")")
+
+
+def summary(marginals: Marginals) -> dict[str, str]:
+    """The solver, why it was chosen, how it ended and how long it took."""
+    return {
+        "solver": repr(marginals.solver),
+        "why": marginals.note,
+        "status": status(marginals),
+        "advice": marginals.advice,
+        "log Z": log_z(marginals),
+        "time": f"{duration(marginals.seconds)}, compiling or loading kernels included",
+    }
