@@ -343,6 +343,21 @@ def test_belief_propagation_does_not_vouch_for_itself():
     )
 
 
+def test_coarse_samples_outvote_what_converged_only_from_afar():
+    graph = FactorGraph.grid(np.linspace(-1, 1, 9).reshape(3, 3), 1.0, feature="equal")
+    settled = BeliefPropagation()(graph)
+    drawn = replace(settled, probs=BeliefPropagation()(graph.tilt(np.tile([0.0, 1.0], 9))).probs)
+    apart = float(np.abs(settled.probs - drawn.probs).mean())
+    found = [portfolio.Candidate("BeliefPropagation", settled)]
+    for error, taken in ((apart / 3, settled), (apart / 9, drawn)):
+        assert error > portfolio.COARSE
+        chosen, _ = portfolio._choose(found, portfolio.Samples(drawn, error, True))
+        assert np.array_equal(chosen.probs, taken.probs)
+    moving = [found[0]._replace(answer=replace(settled, status=Status.MAX_ITERS))]
+    chosen, _ = portfolio._choose(moving, portfolio.Samples(drawn, apart / 3, True))
+    assert np.array_equal(chosen.probs, drawn.probs)
+
+
 def test_a_join_graph_that_still_moves_far_yields_to_belief_propagation_at_rest():
     graph = FactorGraph.grid(np.linspace(-1, 1, 9).reshape(3, 3), 4.0, feature="equal")
     rest = portfolio.Candidate("BeliefPropagation", BeliefPropagation(damping=0.5)(graph))

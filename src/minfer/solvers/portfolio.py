@@ -12,6 +12,8 @@ Where an exact answer does not fit, belief propagation comes first, then, with w
 Tempering is the referee, because it alone knows its error: the standard error s over independent
 ensembles. While it has seen enough round trips it is right within about s, so a message passing
 answer that lies further off is wrong, and one within s of it is taken, since it carries no noise.
+(Where s is large, modes may be missing from it, too: then it takes several s to outvote an answer
+that converged.)
 Without these s is not to be believed (it is multiplied by ``NO_TRIPS``), and the answer is that of
 the largest join graph that converged, or of belief propagation. Where nothing converged at all and
 the model has no zeros, samples are taken even so: every other ensemble begins at the best of these
@@ -52,8 +54,9 @@ ENOUGH_TRIPS = 10
 NO_TRIPS = 4.0
 #: A message passing answer this many standard errors from the samples, on average, is within them.
 WITHIN = 1.2
-#: Samples with a larger mean standard error cannot tell message passing answers apart.
-COARSE = 0.01
+#: Samples with a larger mean standard error cannot tell message passing answers apart, and outvote
+#: one that converged only from so many standard errors on.
+COARSE, OUTVOTED = 0.01, 5.0
 #: A join graph whose last iteration still moved a probability by more is far from a fixed point.
 FAR = 0.03
 #: Samples stop early once no marginal's standard error is above this.
@@ -251,18 +254,22 @@ def _choose(
     if samples is not None and samples.trusted:
         off = [_apart(c.answer, samples.answer) for c in found]
         nearest = int(np.argmin(off))
-        if off[nearest] > WITHIN * samples.error:
+        coarse = samples.error > COARSE
+        doubtful = coarse and any(c.answer.converged for c in found)
+        within = (OUTVOTED if doubtful else WITHIN) * samples.error
+        if off[nearest] > within:
             apart = (
                 f"{found[nearest].name}, the nearest of the others, is off by {off[nearest]:.2g}"
             )
             why = f"Tempering's answer, good to about {samples.error:.2g} on average; {apart}"
             return samples.answer, why
         best = found[nearest]
-        if samples.error > COARSE:  # it cannot tell them apart: by what is known of the methods
-            within = [c for c, d in zip(found, off) if d <= WITHIN * samples.error and c in joins]
-            best = ([c for c in within if c.answer.converged] or within or [best])[-1]
+        if coarse:  # it cannot tell them apart: by what is known of the methods
+            near = [c for c, d in zip(found, off) if d <= within and c in joins]
+            best = ([c for c in near if c.answer.converged] or near or [best])[-1]
+        agrees = "is not far from" if doubtful else "agrees with"
         why = (
-            f"{best.name}'s answer: it agrees with Tempering, whose own error is about "
+            f"{best.name}'s answer: it {agrees} Tempering, whose own error is about "
             f"{samples.error:.2g} on average"
         )
         return _with_error(best.answer, [samples.answer]), why
