@@ -809,7 +809,7 @@ def test_a_full_disk_has_an_exit_code_of_its_own(tmp_path, monkeypatch, capsys, 
     assert exit_code(lambda: _run(Shout(), *words, how)) == 6
     said = capsys.readouterr().err.strip().splitlines()[-1]
     assert ("the disk is full" if number == errno.ENOSPC else "quota") in said
-    assert "goes on" in said
+    assert "continues from there" in said
     monkeypatch.undo()
     assert 0 < status(tmp_path / "out")[0].done < status(tmp_path / "out")[0].shards
     assert exit_code(lambda: _run(Shout(), *words, how)) == 0
@@ -960,6 +960,7 @@ def cluster():
     ray.shutdown()
 
 
+@pytest.mark.slow
 def test_ray_gives_the_same_rows_with_a_worker_killed(tmp_path, cluster, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_corpus(Path("c.conllu"), 300, bad=(10, 200))
@@ -983,6 +984,7 @@ def test_ray_gives_the_same_rows_with_a_worker_killed(tmp_path, cluster, monkeyp
     assert len(pids) >= 3
 
 
+@pytest.mark.slow
 def test_predictions_on_ray_with_a_worker_killed(tmp_path, cluster):
     source, net = write_cases(tmp_path, 1500)
     run(PredictRows(net, ("rain",)), [source], tmp_path / "alone", shard_bytes=1000, workers=1)
@@ -1025,6 +1027,7 @@ def test_a_failure_under_ray_keeps_its_type(tmp_path, monkeypatch):
                 outcome_of(line)
 
 
+@pytest.mark.slow
 def test_any_engine_that_moves_arrow_tables(tmp_path, cluster, model):
     """The job's function under Ray Data, and as Spark's mapInArrow and Dask call it."""
     from minfer.batch.engines import map_in_arrow, over_table

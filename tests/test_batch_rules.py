@@ -106,6 +106,7 @@ def test_the_command_line_has_workers(tmp_path):
     assert wrong.exit_code == 2
 
 
+@pytest.mark.slow
 def test_ray_gives_the_same(tmp_path):
     ray = pytest.importorskip("ray", reason="Ray is not installed")
     path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), *sys.path[:1]])

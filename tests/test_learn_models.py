@@ -287,6 +287,7 @@ def test_shards_of_samples(tmp_path):
     np.testing.assert_allclose(fitted.weights, whole.weights, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_ray_gives_the_same_weights(tmp_path):
     """Of instances in memory, and of files that its actors load themselves."""
     pytest.importorskip("ray")
