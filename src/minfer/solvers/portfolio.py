@@ -266,12 +266,12 @@ def _choose(
         best = found[nearest]
         if coarse:  # it cannot tell them apart: by what is known of the methods
             near = [c for c, d in zip(found, off) if d <= within and c in joins]
-            best = ([c for c in near if c.answer.converged] or near or [best])[-1]
-        agrees = "is not far from" if doubtful else "agrees with"
-        why = (
-            f"{best.name}'s answer: it {agrees} Tempering, whose own error is about "
-            f"{samples.error:.2g} on average"
-        )
+            last = _largest(found) if doubtful else best
+            best = ([c for c in near if c.answer.converged] or near or [last])[-1]
+        says = "it agrees with Tempering, whose own error is"
+        if doubtful:
+            says = "Tempering is too coarse to refute it, its own error is"
+        why = f"{best.name}'s answer: {says} about {samples.error:.2g} on average"
         return _with_error(best.answer, [samples.answer]), why
     best = _largest(found)
     others = [c.answer for c in found if c is not best and not (_plain(c) and _plain(best))]
