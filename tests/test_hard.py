@@ -343,6 +343,22 @@ def test_belief_propagation_does_not_vouch_for_itself():
     )
 
 
+def test_samples_do_not_outvote_a_united_message_passing_behind_zeros():
+    graph = FactorGraph.grid(np.linspace(-1, 1, 9).reshape(3, 3), 1.0, feature="equal")
+    settled = BeliefPropagation()(graph)
+    other = BeliefPropagation()(graph.tilt(np.tile([0.0, 1.0], 9)))
+    drawn = portfolio.Samples(replace(settled, probs=other.probs), 1e-4, True)
+    found = [
+        portfolio.Candidate(name, settled)
+        for name in ("BeliefPropagation", "JoinGraph(max_cells=16)", "JoinGraph(max_cells=64)")
+    ]
+    assert portfolio._choose(found, drawn, soft=False)[0].error_estimate > 0.05
+    assert np.array_equal(portfolio._choose(found, drawn, soft=False)[0].probs, settled.probs)
+    assert np.array_equal(portfolio._choose(found, drawn, soft=True)[0].probs, other.probs)
+    apart = [*found[:2], found[2]._replace(answer=other)]
+    assert np.array_equal(portfolio._choose(apart, drawn, soft=False)[0].probs, other.probs)
+
+
 def test_coarse_samples_outvote_what_converged_only_from_afar():
     graph = FactorGraph.grid(np.linspace(-1, 1, 9).reshape(3, 3), 1.0, feature="equal")
     settled = BeliefPropagation()(graph)

@@ -13,7 +13,8 @@ Tempering is the referee, because it alone knows its error: the standard error s
 ensembles. While it has seen enough round trips it is right within about s, so a message passing
 answer that lies further off is wrong, and one within s of it is taken, since it carries no noise.
 (Where s is large, modes may be missing from it, too: then it takes several s to outvote an answer
-that converged.)
+that converged. And behind zeros all ensembles can miss the same modes, round trips or not: far off
+from what belief propagation and join graphs of several sizes agree on, samples are not taken.)
 Without these s is not to be believed (it is multiplied by ``NO_TRIPS``), and the answer is that of
 the largest join graph that converged, or of belief propagation. Where nothing converged at all and
 the model has no zeros, samples are taken even so: every other ensemble begins at the best of these
@@ -57,6 +58,9 @@ WITHIN = 1.2
 #: Samples with a larger mean standard error cannot tell message passing answers apart, and outvote
 #: one that converged only from so many standard errors on.
 COARSE, OUTVOTED = 0.01, 5.0
+#: Mean distance within which message passing answers are one, and from which on samples that differ
+#: are taken to have missed modes, where there are zeros between them.
+UNITED, WALLED = 0.005, 0.05
 #: A join graph whose last iteration still moved a probability by more is far from a fixed point.
 FAR = 0.03
 #: Samples stop early once no marginal's standard error is above this.
@@ -251,6 +255,12 @@ def _choose(
 ) -> tuple[Marginals, str]:
     """The answer, with an error estimate, and why it is taken; ``soft``: a model without zeros."""
     joins = [c for c in found if c.name.startswith("JoinGraph")]
+    united = None if soft else _united(found)
+    if samples is not None and united and _apart(united.answer, samples.answer) > WALLED:
+        return _with_error(united.answer, [samples.answer]), (
+            f"{united.name}'s answer: belief propagation and join graphs of several sizes agree on "
+            "it, and with zeros between modes Tempering, which is far off, may have missed some"
+        )
     if samples is not None and samples.trusted:
         off = [_apart(c.answer, samples.answer) for c in found]
         nearest = int(np.argmin(off))
@@ -302,6 +312,16 @@ def _largest(found: list[Candidate]) -> Candidate:
         joins = [c for c in joins if c.answer.residuals[-1:].max(initial=0.0) < FAR]
     mixed = [c for c in found if c.name == "Clamped" and c.answer.converged]
     return (settled or joins or mixed or found[:1])[-1]
+
+
+def _united(found: list[Candidate]) -> Candidate | None:
+    """The last join graph, if belief propagation and several of them converged to one answer."""
+    settled = [c for c in found if c.name.startswith("JoinGraph") and c.answer.converged]
+    if len(settled) < 2 or not found[0].answer.converged:
+        return None
+    last = settled[-1]
+    near = [_apart(c.answer, last.answer) <= UNITED for c in (found[0], *settled)]
+    return last if all(near) else None
 
 
 def _plain(c: Candidate) -> bool:
