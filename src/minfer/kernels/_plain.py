@@ -89,6 +89,14 @@ def least(x: NDArray[Any]) -> Any:
     return x.min()
 
 
+def greater(x: NDArray[Any], y: NDArray[Any]) -> Any:
+    return np.maximum(x, y)
+
+
+def lesser(x: NDArray[Any], y: NDArray[Any]) -> Any:
+    return np.minimum(x, y)
+
+
 def choose(a: Any, b: Any, yes: Any, no: Any) -> Any:
     return np.where(a > b, yes, no)
 

@@ -111,7 +111,8 @@ def _of_two(name):
 
 
 #: Lane by lane, no NaN among them: one instruction each, unlike ``lanes.larger``, which knows NaN.
-greater, lesser = _of_two("maxnum"), _of_two("minnum")
+greater = instead(_plain.greater)(_of_two("maxnum"))
+lesser = instead(_plain.lesser)(_of_two("minnum"))
 
 
 def _lane(builder, x, i):
