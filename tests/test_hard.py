@@ -397,15 +397,17 @@ def test_samples_without_round_trips_serve_where_a_soft_model_has_nothing_better
     assert settled.converged
     assert not moving.converged
     drawn = Tempering(n_sweeps=50)(graph)
-    samples = portfolio.Samples(drawn, 0.3, False)
+    samples = portfolio.Samples(drawn, 0.02, False)
     candidate = portfolio.Candidate("BeliefPropagation", moving)
     chosen, why = portfolio._choose([candidate], samples, soft=True)
     assert "nothing else converged" in why
     assert np.array_equal(chosen.probs, drawn.probs)
     assert chosen.error_estimate == min(1.0, portfolio.NO_TRIPS * drawn.error_estimate)
-    for found, soft in (([candidate], False), ([candidate._replace(answer=settled)], True)):
-        chosen, _ = portfolio._choose(found, samples, soft)
-        assert np.array_equal(chosen.probs, found[0].answer.probs)
+    vague = samples._replace(error=1.0)
+    at_rest = candidate._replace(answer=settled)
+    for found, soft in ((candidate, True), (candidate, False), (at_rest, True)):
+        chosen, _ = portfolio._choose([found], vague, soft)
+        assert np.array_equal(chosen.probs, found.answer.probs)
 
 
 def test_a_seed_of_tempering_gives_the_same_bits_whatever_the_clock_says(monkeypatch):

@@ -17,9 +17,10 @@ that converged. And behind zeros all ensembles can miss the same modes, round tr
 from what belief propagation and join graphs of several sizes agree on, samples are not taken.)
 Without these s is not to be believed (it is multiplied by ``NO_TRIPS``), and the answer is that of
 the largest join graph that converged, or of belief propagation. Where nothing converged at all and
-the model has no zeros, samples are taken even so: every other ensemble begins at the best of these
-answers, and a copy can leave any mode of a soft model. Whatever is taken is an estimate; its error
-estimate is the samples' own, or how far it lies from the next best method.
+the model has no zeros, samples are taken even so if they lie further off than that: every other
+ensemble begins at the best of these answers, and a copy can leave any mode of a soft model.
+Whatever is taken is an estimate; its error estimate is the samples' own, or how far it lies from
+the next best method.
 """
 
 from __future__ import annotations
@@ -286,11 +287,12 @@ def _choose(
     best = _largest(found)
     others = [c.answer for c in found if c is not best and not (_plain(c) and _plain(best))]
     if samples is not None:
-        if soft and not any(c.answer.converged for c in found):
+        far = _apart(best.answer, samples.answer)
+        if soft and samples.error < far and not any(c.answer.converged for c in found):
             return _doubted(samples.answer), (
                 "Tempering's answer, though its copies made few round trips: nothing else converged"
             )
-        if samples.error < 0.5 * _apart(best.answer, samples.answer) and samples.error < 0.05:
+        if samples.error < 0.5 * far and samples.error < 0.05:
             return _doubted(samples.answer), (
                 "Tempering's answer, though its copies made few round trips: the others lie far off"
             )
