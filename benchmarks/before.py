@@ -11,16 +11,19 @@ import json
 import os
 import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 
+from stopwatch import measure
+
 HERE = Path(__file__).resolve().parents[1]
 
 
-def measure() -> dict[str, tuple[float, int]]:
+def calls() -> dict[str, tuple[float, int]]:
     """Milliseconds and iterations of each call, with the minfer that is on the path."""
     from minfer import BeliefPropagation, FactorGraph, MeanField, TreeReweighted
 
@@ -34,7 +37,7 @@ def measure() -> dict[str, tuple[float, int]]:
     tables += [rng.normal(size=(12, 12)) * 0.5 for _ in edges]
     grid = FactorGraph.grid(rng.normal(size=(64, 64)), 1.0)
     chain = [[i, i + 1] for i in range(999)]
-    calls = {
+    solved = {
         "10x10 grid": (FactorGraph.grid(rng.normal(size=(10, 10)), 1.0), BeliefPropagation(), 200),
         "64x64 grid": (grid, BeliefPropagation(), 20),
         "64x64 grid, alpha 5": (
@@ -57,14 +60,10 @@ def measure() -> dict[str, tuple[float, int]]:
         "64x64 grid, mean field": (grid, MeanField(), 5),
     }  # fmt: skip
     out = {}
-    for name, (graph, solver, repeats) in calls.items():
-        iterations, times = solver(graph).iterations, []
-        for _ in range(repeats):
-            begin = time.process_time()
-            solver(graph)
-            times.append(time.process_time() - begin)
-        out[name] = float(np.median(times)) * 1e3, iterations
-    dense = calls["700 variables, 20,000 pairs"][0]
+    for name, (graph, solver, repeats) in solved.items():
+        iterations = solver(graph).iterations
+        out[name] = 1e3 * measure.usual(partial(solver, graph), repeats), iterations
+    dense = solved["700 variables, 20,000 pairs"][0]
     sharp = FactorGraph.grid(5 * rng.normal(size=(64, 64)) - 2, 2.0)
     large = FactorGraph.grid(3 * rng.normal(size=(512, 512)) - 2, 2.0)
     for name, graph, make, few, many in (
@@ -79,16 +78,11 @@ def measure() -> dict[str, tuple[float, int]]:
 
 def _sweep(graph: Any, make: Any, few: int, many: int) -> float:
     """Milliseconds that one sweep more takes: many against few, none of which converge."""
-    times = []
-    for _ in range(4):
-        took = []
-        for n in (few, many):
-            run = make(max_iters=n, tol=0.0).prepare(graph)
-            begin = time.process_time()
-            run()
-            took.append(time.process_time() - begin)
-        times.append((took[1] - took[0]) / (many - few))
-    return float(np.median(times)) * 1e3
+    prepare = {n: lambda n=n: make(max_iters=n, tol=0.0).prepare(graph) for n in (few, many)}
+    took = measure.in_turn(
+        prepare, 4, warm_up=False, timer=lambda made: measure.cpu_seconds(made())
+    )
+    return 1e3 * median(b - a for a, b in zip(took[few], took[many])) / (many - few)
 
 
 def main() -> None:
@@ -97,26 +91,26 @@ def main() -> None:
     cli.add_argument("--rounds", type=int, default=3)
     asked = cli.parse_args()
     if asked.checkout is None:  # a child
-        print(json.dumps(measure()))
+        print(json.dumps(calls()))
         return
-    rounds = []
-    for _ in range(asked.rounds):
-        pair = []
-        for root in (HERE, asked.checkout.resolve()):
-            run = [sys.executable, __file__]
-            env = {**os.environ, "PYTHONPATH": str(root / "src")}
-            done = subprocess.run(run, env=env, check=True, stdout=subprocess.PIPE, text=True)
-            pair.append(json.loads(done.stdout))
-        rounds.append(pair)
-    print("| call | ms | ms, other | ratio | iterations | other |\n|---|---|---|---|---|---|")
-    for name in rounds[0][0]:
-        new, old = ([r[k][name][0] for r in rounds] for k in (0, 1))
-        ratio = np.median(np.array(new) / np.array(old))
-        its = [r[name][1] for r in rounds[0]]
-        print(
-            f"| {name} | {np.median(new):.3g} | {np.median(old):.3g} | {ratio:.2f} | {its[0]} "
-            f"| {its[1]} |"
-        )
+    from minfer.experiments.pages import table
+
+    def ask(root: Path) -> dict[str, tuple[float, int]]:
+        run = [sys.executable, __file__]
+        env = {**os.environ, "PYTHONPATH": str(root / "src")}
+        done = subprocess.run(run, env=env, check=True, stdout=subprocess.PIPE, text=True)
+        return json.loads(done.stdout)
+
+    roots = {"new": HERE, "old": asked.checkout.resolve()}
+    asks = {key: partial(ask, root) for key, root in roots.items()}
+    found = measure.in_turn(asks, asked.rounds, warm_up=False, timer=measure.told)
+    rows = []
+    for name, (_, iterations) in found["new"][0].items():
+        new, old = ([answer[name][0] for answer in found[key]] for key in roots)
+        ratio = measure.median_ratio(new, old)
+        cells = f"{median(new):.3g}", f"{median(old):.3g}", f"{ratio:.2f}"
+        rows.append([name, *cells, str(iterations), str(found["old"][0][name][1])])
+    print(table(["call", "ms", "ms, other", "ratio", "iterations", "other"], rows))
 
 
 if __name__ == "__main__":

@@ -25,12 +25,15 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
+from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+
+from stopwatch import measure
 
 HERE = Path(__file__).resolve().parents[1]
 SIDE = 128
@@ -116,7 +119,7 @@ def needed(kind: str, labels: int, seed: str, side: int) -> tuple[int, float]:
     return MOST, error
 
 
-def measure(
+def milliseconds(
     kind: str, labels: int, seed: str, side: int, as_table: bool, sweeps: int, repeats: int
 ) -> float:
     """Milliseconds of CPU time of a call."""
@@ -125,12 +128,7 @@ def measure(
     graph = model(kind, labels, seed, side, as_table)
     solver = BeliefPropagation(max_iters=sweeps)
     BeliefPropagation(max_iters=2)(graph)
-    times = []
-    for _ in range(repeats):
-        begin = time.process_time()
-        solver(graph)
-        times.append(time.process_time() - begin)
-    return float(np.median(times)) * 1e3
+    return 1e3 * measure.usual(lambda: solver(graph), repeats)
 
 
 def write_truth(kind: str, labels: int, seed: str, side: int, path: str) -> None:
@@ -178,20 +176,15 @@ def _pgmax(path: str, repeats: int, seconds: float) -> dict[str, object]:
     start = tool.arrays
     iterations, error, spent = 0, 1.0, 0.0
     while error > ERROR and spent < seconds:
-        begin = time.process_time()
-        tool.arrays = tool.run(1)
-        spent += time.process_time() - begin
+        took, tool.arrays = measure.timed(lambda: tool.run(1))
+        spent += took
         error = float(0.5 * abs(tool.marginals(tool.arrays) - truth).sum(axis=1).mean())
         iterations += 1
-    took = [spent]
+    best = spent
     if error <= ERROR:  # all of them in one call
         tool.arrays = start
         tool.compile(iterations)
-        for _ in range(repeats):
-            begin = time.process_time()
-            tool.run(iterations)
-            took.append(time.process_time() - begin)
-    best = float(min(took[0], np.median(took[1:] or took)))
+        best = min(best, measure.usual(lambda: tool.run(iterations), repeats))
     return {"iterations": iterations, "error": error, "ms": 1e3 * best}
 
 
@@ -200,7 +193,7 @@ def ask(
 ) -> Any:
     """What a process of its own, on one core, with the code of a checkout, answers in time."""
     run = [python, __file__, "--job", json.dumps(job), "--core", str(core)]
-    env = {**os.environ, "PYTHONPATH": str(root / "src"), "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, **measure.ONE_THREAD, "PYTHONPATH": str(root / "src")}
     env["JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS"] = "1"
     done = subprocess.run(
         run, env=env, check=True, stdout=subprocess.PIPE, text=True, timeout=limit
@@ -208,18 +201,18 @@ def ask(
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def against(asked: argparse.Namespace, path: str, ours: float) -> str:
+def against(asked: argparse.Namespace, path: str, ours: float) -> list[str]:
     """PGMax's three columns of the table; ``ours``: milliseconds."""
     job = "pgmax", path, asked.repeats, asked.give, asked.memory
     try:
         found = ask(HERE, asked.core, *job, python=asked.pgmax, limit=asked.limit)
     except subprocess.TimeoutExpired:
-        return f"no answer in {asked.limit:.0f} s | – | –"
+        return [f"no answer in {asked.limit:.0f} s", "–", "–"]
     if "why" in found:
-        return f"{found['why']} | – | –"
+        return [found["why"], "–", "–"]
     took, off = found["ms"], found["error"]
     over = "over " if off > ERROR else ""
-    return f"{over}{took:.3g} | {found['iterations']}, {off:.4f} | {over}{took / ours:.1f}"
+    return [f"{over}{took:.3g}", f"{found['iterations']}, {off:.4f}", f"{over}{took / ours:.1f}"]
 
 
 def main() -> None:
@@ -239,48 +232,43 @@ def main() -> None:
     cli.add_argument("--job", help=argparse.SUPPRESS)
     asked = cli.parse_args()
     if asked.job is not None:  # a child
-        if hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, {asked.core})
+        measure.pin(asked.core)
         name, *job = json.loads(asked.job)
-        jobs = {"needed": needed, "measure": measure, "truth": write_truth, "pgmax": pgmax}
+        jobs = {"needed": needed, "time": milliseconds, "truth": write_truth, "pgmax": pgmax}
         print(json.dumps(jobs[name](*job)))
         return
+    from minfer.experiments.pages import line, table
+
     if asked.pgmax is None:
         print("PGMax is left out: --pgmax names no python that has it\n")
-    sides = [(HERE, False), (HERE, True)]
+    sides = {"distances": (HERE, False), "table": (HERE, True)}
     if asked.checkout is not None:
-        sides.append((asked.checkout.resolve(), True))
-    print(
-        "| scene | sweeps | error | distances, ms | table, ms | before, ms | speed-up | PGMax, "
-        "ms | its iterations, error | speed-up |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|")
+        sides["before"] = asked.checkout.resolve(), True
+    head = ["scene", "sweeps", "error", "distances, ms", "table, ms", "before, ms", "speed-up"]
+    print(table([*head, "PGMax, ms", "its iterations, error", "speed-up"], []))
     for labels in asked.labels:
         for kind in asked.kinds:
             for seed in asked.seeds:
                 about = kind, labels, seed, asked.side
                 sweeps, error = ask(HERE, asked.core, "needed", *about)
-                rows = []
-                for _ in range(asked.rounds):
-                    job = "measure", *about
-                    rows.append([
-                        ask(root, asked.core, *job, table, sweeps, asked.repeats)
-                        for root, table in sides
-                    ])  # fmt: skip
-                ms = np.array(rows)
-                middle = [f"{x:.3g}" for x in np.median(ms, axis=0)] + ["–"] * (3 - len(sides))
-                ratio = f"{np.median(ms[:, -1] / ms[:, 0]):.1f}"
-                peer = "– | – | –"
+                asks = {
+                    key: partial(
+                        ask, root, asked.core, "time", *about, as_table, sweeps, asked.repeats
+                    )
+                    for key, (root, as_table) in sides.items()
+                }
+                ms = measure.in_turn(asks, asked.rounds, warm_up=False, timer=measure.told)
+                middle = [f"{x:.3g}" for x in measure.medians(ms).values()]
+                ratio = measure.median_ratio(ms[[*sides][-1]], ms["distances"])
+                peer = ["–"] * 3
                 if asked.pgmax is not None:
                     with tempfile.TemporaryDirectory() as folder:
                         path = str(Path(folder) / "truth.npz")
                         ask(HERE, asked.core, "truth", *about, path)
-                        peer = against(asked, path, float(np.median(ms[:, 0])))
-                print(
-                    f"| {kind} {labels} {seed} | {sweeps} | {error:.4f} | "
-                    f"{' | '.join(middle)} | {ratio} | {peer} |",
-                    flush=True,
-                )
+                        peer = against(asked, path, median(ms["distances"]))
+                cells = [f"{kind} {labels} {seed}", str(sweeps), f"{error:.4f}", *middle]
+                cells += ["–"] * (3 - len(sides))
+                print(line([*cells, f"{ratio:.1f}", *peer]), flush=True)
 
 
 if __name__ == "__main__":

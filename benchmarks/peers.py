@@ -313,9 +313,7 @@ def parsing(bench: Bench, peer: str) -> dict[str, Any]:
 
 def _turns(asks: dict[Any, Callable[[], dict[str, Any]]]) -> dict[Any, list[float]]:
     """Seconds of each in every round, there and back."""
-    return measure.in_turn(
-        asks, TREE_ROUNDS, warm_up=False, timer=lambda ask: ask()["seconds"], there_and_back=True
-    )
+    return speed.take_turns(asks, TREE_ROUNDS, warm_up=False)
 
 
 def _tree_row(bench: Bench, clients: dict[str, Patient], peer: str, batch: str) -> dict[str, Any]:

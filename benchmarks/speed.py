@@ -20,16 +20,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,9 @@ import numpy as np
 
 import reference
 import yardstick
-from minfer.experiments.measure import cpu_name
+from minfer.experiments.measure import ONE_THREAD, in_turn, last_core, median_ratio, medians
+from minfer.experiments.pages import number, say, table
+from minfer.experiments.results import ABOUT, Results
 from problems import F8, Problem, load
 from tools import TOOLS
 
@@ -106,15 +108,13 @@ class Client:
     def __init__(
         self, tool: str, python: str, core: int, log: Path, script: Path = HERE / "tools.py"
     ):
-        threads = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")
-        env = os.environ | {f"{t}_NUM_THREADS": "1" for t in threads}
-        env |= {
+        env = os.environ | ONE_THREAD | {
             "JAX_PLATFORMS": "cpu",
             "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
             "CUDA_VISIBLE_DEVICES": "",
             "TQDM_DISABLE": "1",
             "PYTHONWARNINGS": "ignore",
-        }
+        }  # fmt: skip
         if tool == "minfer":  # of this checkout, whatever is installed
             env["PYTHONPATH"] = str(HERE.parent / "src")
         self.tool = tool
@@ -216,9 +216,23 @@ def fixed_point(p: Problem) -> F8:
     return np.stack([1 - one, one], axis=1)
 
 
-def rounds_for(seconds: float, reps: int) -> int:
-    """Fewer rounds for slow samples."""
-    return reps if seconds < 0.5 else min(reps, 3 if seconds < 5 else 1)
+def take_turns(
+    asks: dict[str, Callable[[], dict[str, Any]]], reps: int, **settings: Any
+) -> dict[str, list[float]]:
+    """Seconds that each tool tells in its rounds, there and back."""
+    seconds = {"timer": lambda ask: ask()["seconds"], "there_and_back": True}
+    return in_turn(asks, reps, **seconds, **settings)
+
+
+def time_rows(rows: list[Row], asks: dict[str, Callable[[], dict[str, Any]]], reps: int) -> None:
+    """Fill in the samples; fewer rounds for slow tools."""
+
+    def fewer(seconds: float) -> int:
+        return reps if seconds < 0.5 else 3 if seconds < 5 else 1
+
+    found = take_turns(asks, reps, warm_up=False, fewer=fewer)
+    for row in rows:
+        row.samples = row.samples or found[row.tool]
 
 
 def bp_rows(name: str, clients: dict[str, Client], reps: int, scratch: Path) -> list[Row]:
@@ -253,11 +267,10 @@ def bp_rows(name: str, clients: dict[str, Client], reps: int, scratch: Path) -> 
             say(f"  {tool}: {error}")
             continue
         rows.append(row)
-    timed = [r for r in rows if not r.samples]
-    for turn in range(reps):
-        for row in timed if turn % 2 == 0 else timed[::-1]:
-            if not row.samples or len(row.samples) < rounds_for(row.samples[0], reps):
-                row.samples.append(clients[row.tool].ask("time", iters=row.iters)["seconds"])
+    asks = {
+        r.tool: partial(clients[r.tool].ask, "time", iters=r.iters) for r in rows if not r.samples
+    }
+    time_rows(rows, asks, reps)
     for row in rows:
         say(f"  {row.tool:12} {row.seconds * 1e3:12.3f} ms  {row.iters} its {row.note}")
     return rows
@@ -289,10 +302,7 @@ def exact_rows(name: str, clients: dict[str, Client], reps: int, scratch: Path) 
             say(f"  {tool}: {error}")
             continue
         rows.append(row)
-    for turn in range(reps):
-        for row in rows if turn % 2 == 0 else rows[::-1]:
-            if not row.samples or len(row.samples) < rounds_for(row.samples[0], reps):
-                row.samples.append(clients[row.tool].ask("exact")["seconds"])
+    time_rows(rows, {r.tool: partial(clients[r.tool].ask, "exact") for r in rows}, reps)
     for row in rows:
         say(f"  {row.tool:12} {row.seconds * 1e3:12.3f} ms  error {row.error:.1e}")
     return rows
@@ -305,21 +315,15 @@ def sweep_costs(clients: dict[str, Client], names: list[str], reps: int) -> list
         if name not in names:
             continue
         pair = [clients[t] for t in ("minfer", "yardstick") if t in clients]
-        found: dict[str, list[float]] = {c.tool: [] for c in pair}
         for c in pair:
             c.ask("build", problem=name)
-        for turn in range(-1, 2 * reps):  # the first round is a warm-up
-            for c in pair if turn % 2 == 0 else pair[::-1]:
-                seconds = c.ask("sweep", few=few, many=many)["seconds"]
-                if turn >= 0:
-                    found[c.tool].append(seconds)
-        entry: dict[str, Any] = {"problem": name}
-        for tool, seconds in found.items():
-            entry[tool] = statistics.median(seconds)
+        asks = {c.tool: partial(c.ask, "sweep", few=few, many=many) for c in pair}
+        found = take_turns(asks, 2 * reps)
+        entry: dict[str, Any] = {"problem": name, **medians(found)}
         entry["messages"] = 2 * len(load(name).edges)
         if len(pair) == 2:
             ratios = [a / b for a, b in zip(found["minfer"], found["yardstick"])]
-            entry["ratio"] = statistics.median(ratios)
+            entry["ratio"] = median_ratio(found["minfer"], found["yardstick"])
             entry["quartiles"] = [float(q) for q in np.quantile(ratios, [0.25, 0.75])]
         say(f"{name}: one sweep " + ", ".join(f"{t} {entry[t] * 1e3:.4f} ms" for t in found)
             + (f", ratio {entry['ratio']:.2f}" if "ratio" in entry else ""))  # fmt: skip
@@ -335,7 +339,7 @@ def ratio(rows: list[Row], problem: str, slow: str, fast: str) -> float | None:
     a, b = by[slow].samples, by[fast].samples
     if min(len(a), len(b)) < 3:  # a single slow sample against the other's median
         return by[slow].seconds / by[fast].seconds
-    return statistics.median(x / y for x, y in zip(a, b))
+    return median_ratio(a, b)
 
 
 def judge(bp: list[Row], exact: list[Row], sweeps: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -362,27 +366,14 @@ def judge(bp: list[Row], exact: list[Row], sweeps: list[dict[str, Any]]) -> list
     return out
 
 
-def number(x: float | None, digits: int = 3) -> str:
-    """Three significant digits without an exponent."""
-    if x is None:
-        return "-"
-    if x == 0:
-        return "0"
-    places = max(0, digits - 1 - int(np.floor(np.log10(abs(x)))))
-    return f"{x:,.{places}f}"
-
-
-def table(head: list[str], body: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-
-
-def report(result: dict[str, Any], bp: list[Row], exact: list[Row]) -> str:
+def report(found: dict[str, Any]) -> str:
     """The whole result as Markdown."""
+    stamp, result = found[ABOUT]["speed"], found["speed"]
     versions, about = result["versions"], result["problems"]
+    bp, exact = ([Row(**row) for row in result[part]] for part in ("bp", "exact"))
     parts = [
         "# Speed",
-        f"{result['date']}, one core of {result['cpu']}, Python {result['python']}, CPU time, "
+        f"{stamp['date']}, one core of {stamp['cpu']}, Python {stamp['python']}, CPU time, "
         f"medians of up to {result['reps']} rounds in which the tools take turns.",
         "Versions: " + ", ".join(f"{t} {v}" for t, v in versions.items()) + ".",
     ]
@@ -454,10 +445,6 @@ def report(result: dict[str, Any], bp: list[Row], exact: list[Row]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 def main() -> int:
     cli = argparse.ArgumentParser(description="minfer's speed against its peers and a bare kernel")
     cli.add_argument("--peers-env", type=Path, help="environment for the peers; kept and reused")
@@ -469,9 +456,7 @@ def main() -> int:
     cli.add_argument("--out", type=Path, default=HERE / "results", help="folder for the results")
     args = cli.parse_args()
 
-    core = args.core
-    if core is None:
-        core = max(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    core = last_core() if args.core is None else args.core
     tools = [t for t in args.tools if not args.no_peers or t in ("minfer", "yardstick")]
     scratch = Path(tempfile.mkdtemp(prefix="minfer-speed-"))
     clients: dict[str, Client] = {}
@@ -514,23 +499,20 @@ def main() -> int:
         shutil.rmtree(scratch, ignore_errors=True)
 
     result: dict[str, Any] = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "cpu": cpu_name(),
-        "python": platform.python_version(),
         "reps": args.reps,
         "versions": versions,
         "skipped": skipped,
         "problems": {name: load(name).about for name in args.problems},
         "bars": judge(bp, exact, sweeps),
         "sweeps": sweeps,
-        "bp": [vars(r) | {"seconds": r.seconds} for r in bp],
+        "bp": [vars(r) for r in bp],
         "own_stop": own,
-        "exact": [vars(r) | {"seconds": r.seconds} for r in exact],
+        "exact": [vars(r) for r in exact],
     }
-    args.out.mkdir(parents=True, exist_ok=True)
-    text = report(result, bp, exact)
-    (args.out / "speed.json").write_text(json.dumps(result, indent=1) + "\n")
-    (args.out / "speed.md").write_text(text)
+    results = Results(args.out / "speed.json")
+    results.keep("speed", result)
+    text = report(results.found)
+    (args.out / "speed.md").write_text(text, "utf-8")
     print(text)
     return 0
 

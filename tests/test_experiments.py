@@ -70,6 +70,7 @@ def test_short_calls_are_repeated(clock):
     assert measure.quickest(clock.spend(1.0), 0.0) == math.inf
     assert measure.repeats(clock.spend(0.9, 0.004)) == 3  # the first call is the warm-up
     assert measure.repeats(clock.spend(5.0)) == 1
+    assert measure.usual(clock.spend(9.0, 1.0, 2.0), 3) == 2.0
 
 
 def test_contenders_take_turns():
@@ -82,6 +83,12 @@ def test_contenders_take_turns():
     measure.in_turn(calls, 3, warm_up=False, there_and_back=True, timer=measure.told)
     assert seen == list("abbaab")
     assert measure.in_turn(calls, 0, warm_up=False) == {"a": [], "b": []}
+
+
+def test_slow_contenders_take_part_in_fewer_rounds(clock):
+    calls = {"quick": clock.spend(1.0), "slow": clock.spend(9.0)}
+    found = measure.in_turn(calls, 4, warm_up=False, fewer=lambda first: 9 if first < 5 else 2)
+    assert found == {"quick": [1.0] * 4, "slow": [9.0] * 2}
 
 
 def test_a_slow_round_is_the_last(clock):

@@ -17,8 +17,8 @@ try:
     import networks_page
     import peers
     import peers_page
+    import speed
     from peers_claims import CLAIMS, missing
-    from speed import ToolFailed
 finally:
     sys.path.remove(str(FOLDER))
 
@@ -41,7 +41,7 @@ def test_a_hang_is_a_result_and_leaves_nothing_running(tmp_path):
     core = max(os.sched_getaffinity(0))
     client = peers.Patient(str(child), sys.executable, core, tmp_path / "log", script)
     client.limit = 0.3
-    with pytest.raises(ToolFailed, match=r"^one iteration > 0\.3 s$"):
+    with pytest.raises(speed.ToolFailed, match=r"^one iteration > 0\.3 s$"):
         client.ask("once", iters=1)
     client.close()
     assert all_end([int(child.read_text())])
@@ -94,6 +94,8 @@ def test_the_page_in_the_docs_is_what_the_results_say():
     docs = FOLDER.parent / "docs"
     assert (docs / "peers.md").read_text() == peers_page.write(results, networks)
     assert (docs / "networks.md").read_text() == networks_page.write(networks)
+    found = json.loads((FOLDER / "results" / "speed.json").read_text())
+    assert (FOLDER / "results" / "speed.md").read_text() == speed.report(found)
 
 
 def test_the_page_on_networks_says_what_is_lost():

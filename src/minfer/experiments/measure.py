@@ -100,6 +100,11 @@ def timed(call: Callable[[], T]) -> tuple[float, T]:
     return time.process_time() - begin, answer
 
 
+def usual(call: Callable[[], Any], rounds: int) -> float:
+    """Median CPU seconds of so many calls."""
+    return statistics.median(cpu_seconds(call) for _ in range(rounds))
+
+
 def sample(call: Callable[[], Any], seconds: float = SAMPLE_SECONDS) -> float:
     """Mean CPU seconds of a call that is repeated until all have taken so many seconds."""
     n, begin = 0, time.process_time()
@@ -138,18 +143,22 @@ def in_turn(
     warm_up: bool = True,
     timer: Callable[[Callable[[], Any]], Any] = cpu_seconds,
     there_and_back: bool = False,
+    fewer: Callable[[Any], int] | None = None,
     slow: float = math.inf,
 ) -> dict[K, list[Any]]:
     """What ``timer`` says of each call in every round, in which all take their turn.
 
     ``warm_up`` adds a first round that does not count. ``there_and_back`` reverses every second
-    round. A round of more than ``slow`` CPU seconds is the last. With ``timer=told`` the calls
+    round. ``fewer`` says, from its first number, how many rounds a contender takes part in at
+    most. A round of more than ``slow`` CPU seconds is the last. With ``timer=told`` the calls
     return the number themselves.
     """
     found: dict[K, list[Any]] = {name: [] for name in calls}
     for turn in range(-1 if warm_up else 0, rounds):
         begin = time.process_time()
         for name in list(calls)[:: -1 if there_and_back and turn % 2 else 1]:
+            if fewer and found[name] and len(found[name]) >= fewer(found[name][0]):
+                continue
             value = timer(calls[name])
             if turn >= 0:
                 found[name].append(value)
