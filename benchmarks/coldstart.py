@@ -15,8 +15,9 @@ import resource
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+
+from stopwatch import measure
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -128,10 +129,10 @@ def everything(path: str) -> None:
     """``minfer warmup`` on all cores, by the clock."""
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "PYTHONPATH": path, "MINFER_CACHE_DIR": cache}
-        began = time.perf_counter()
         command = [sys.executable, "-m", "minfer", "warmup"]
-        subprocess.run(command, env=environment, check=True, capture_output=True)
-    print(f"\neverything (`minfer warmup`): {time.perf_counter() - began:.0f} s by the clock")
+        with measure.Stopwatch() as spent:
+            subprocess.run(command, env=environment, check=True, capture_output=True)
+    print(f"\neverything (`minfer warmup`): {spent.wall:.0f} s by the clock")
 
 
 def main() -> None:

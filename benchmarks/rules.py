@@ -20,16 +20,17 @@ import collections
 import gzip
 import json
 import os
-import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from minfer import BeliefPropagation, Exact, FactorGraph, Gibbs, Rules
+from minfer.experiments.measure import Stopwatch, peak
+from minfer.experiments.pages import table
+from minfer.experiments.results import Results
 
 CASES = (
     "grounding", "linear", "class", "cora-fold", "people", "people-300", "people-600", "cora",
@@ -40,20 +41,9 @@ PAGE = Path(__file__).parents[1] / "docs" / "rules-measured.md"
 RESULTS = Path(__file__).parent / "results" / "rules.json"
 
 
-class Clock:
-    """CPU seconds of a block."""
-
-    def __enter__(self) -> Clock:
-        self.began = time.process_time()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.cpu = time.process_time() - self.began
-
-
 def memory() -> float:
     """The most memory that this process held, in GB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    return peak() / 1e9
 
 
 def errors(p: np.ndarray, ref: np.ndarray) -> dict[str, float]:
@@ -199,7 +189,7 @@ def smokers(pairs: dict[str, Any], who: dict[str, Any]) -> Rules:
 
 
 def lazily(program: Rules, **settings: Any) -> tuple[np.ndarray, dict[str, Any]]:
-    with Clock() as t:
+    with Stopwatch() as t:
         answer = program.infer(grounding="lazy", **settings)
     how = answer.lazily
     assert how is not None
@@ -215,10 +205,10 @@ def lazily(program: Rules, **settings: Any) -> tuple[np.ndarray, dict[str, Any]]
 def full(program: Rules, sweeps: tuple[int, ...] = (1, 2, 3)) -> tuple[np.ndarray, dict[str, Any]]:
     """Belief propagation over all groundings, converged and stopped early."""
     assert program.store.n_atoms  # its tables are read
-    with Clock() as t:
+    with Stopwatch() as t:
         graph = program.model.graph
     ground = t.cpu
-    with Clock() as t:
+    with Stopwatch() as t:
         m = BeliefPropagation(tol=1e-5)(graph)
     ref = m.probs.reshape(-1, 2)[:, 1]
     out: dict[str, Any] = {
@@ -227,7 +217,7 @@ def full(program: Rules, sweeps: tuple[int, ...] = (1, 2, 3)) -> tuple[np.ndarra
         "status": m.status.value, "stopped": [], "memory": memory(),
     }  # fmt: skip
     for k in sweeps:
-        with Clock() as t:
+        with Stopwatch() as t:
             early = BeliefPropagation(tol=1e-5, max_iters=k)(graph)
         p = early.probs.reshape(-1, 2)[:, 1]
         out["stopped"].append({"sweeps": k, "cpu": ground + t.cpu, **errors(p, ref)})
@@ -306,25 +296,25 @@ def case(name: str, data: Path) -> dict[str, Any]:
     if name == "grounding":
         program = people(200)
         assert program.store.n_atoms  # its tables are read
-        with Clock() as t:
+        with Stopwatch() as t:
             grounding = program.ground()
         n = sum(grounding.bindings)
         return {"clauses": n, "cpu": t.cpu, "a second": n / t.cpu}
     if name == "linear":
         smokers(*smokers_data(1000)).infer()
         given = smokers_data()
-        with Clock() as all_of_it:
+        with Stopwatch() as all_of_it:
             program = smokers(*given)
-            with Clock() as t:
+            with Stopwatch() as t:
                 program.ground()
-            with Clock() as b:
+            with Stopwatch() as b:
                 graph = program.model.graph
-            with Clock() as s:
+            with Stopwatch() as s:
                 answer = BeliefPropagation()(graph)
         ref = BeliefPropagation(tol=1e-8)(graph).probs
         tols = []
         for tol in (1e-3, 1e-4, 1e-5):
-            with Clock() as c:
+            with Stopwatch() as c:
                 m = BeliefPropagation(tol=tol)(graph)
             tols.append({"tol": tol, "cpu": c.cpu, "sweeps": m.iterations, **errors(m.probs, ref)})
         p, row = lazily(program, threshold=1e-4)
@@ -337,12 +327,12 @@ def case(name: str, data: Path) -> dict[str, Any]:
     if name == "class":
         root = data / "tuffy" / "class"
         smokers(*smokers_data(1000)).infer()
-        with Clock() as t:
+        with Stopwatch() as t:
             program = Rules.read(
                 root / "prog.mln.gz", [root / "evidence.db.gz"], root / "query.db.gz"
             )
             answer = program.infer(grounding="full")
-        with Clock() as g:
+        with Stopwatch() as g:
             long = Gibbs(n_sweeps=4000)(program.model.graph)
         p = long.probs.reshape(-1, 2)[:, 1]
         graph = program.model.graph
@@ -401,7 +391,7 @@ def main() -> None:
     if given.one:
         print(json.dumps(case(given.cases[0], given.data)))
         return
-    results = json.loads(given.json.read_text()) if given.json.exists() else {}
+    results = Results(given.json)
     for name in given.cases or ([] if given.page else CASES):
         command = [sys.executable, __file__, name, "--one", "--data", str(given.data)]
         ran = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
@@ -410,12 +400,12 @@ def main() -> None:
             continue
         found = json.loads(ran.stdout.splitlines()[-1])
         print(name, json.dumps(found, indent=1))
-        if "skipped" not in found or name not in results:
-            results[name] = found
-            results["_before"] = [x for x in results.get("_before", []) if x != name]
-        given.json.write_text(json.dumps(results, indent=1) + "\n")
+        if "skipped" not in found or name not in results.found:
+            earlier = results.found.get("_before", [])
+            results.found["_before"] = [x for x in earlier if x != name]
+            results.keep(name, found)
     if given.page:
-        PAGE.write_text(page(results))
+        PAGE.write_text(page(results.found), "utf-8")
 
 
 # ---------------------------------------------------------------------- the page
@@ -475,13 +465,12 @@ def section(name: str, found: dict[str, Any]) -> list[str]:
             "are pairs of the pair engine, both ways round in one. Lazy grounding has nothing to "
             "leave out:", "",
         ]  # fmt: skip
-        rows += [*lazy_table(found["lazy"]), "| tol | sweeps | BP s | mean error | largest |"]
-        rows += ["|---|---|---|---|---|"]
-        rows += [
-            f"| {r['tol']:g} | {r['sweeps']} | {r['cpu']:.2f} | {r['mean']:.1e} | {r['max']:.1e} |"
-            for r in found["tol"]
-        ]
-        return [*rows, ""]
+        tols = [
+            [f"{r['tol']:g}", str(r["sweeps"]), f"{r['cpu']:.2f}", f"{r['mean']:.1e}",
+             f"{r['max']:.1e}"] for r in found["tol"]
+        ]  # fmt: skip
+        head = ["tol", "sweeps", "BP s", "mean error", "largest"]
+        return [*rows, *lazy_table(found["lazy"]), table(head, tols), ""]
     if name == "class":
         out = [
             f"{found['groundings']:,.0f} groundings, {found['factors']:,} factors: "
@@ -525,44 +514,33 @@ def full_table(found: dict[str, Any]) -> list[str]:
         f"{found['priors']['max']:.2f} at most.", "",
     ]  # fmt: skip
     rows += lazy_table(found["lazy"], base["cpu"])
-    rows += [
-        "Full, stopped early:",
-        "",
-        "| sweeps | CPU s | mean error | largest |",
-        "|---|---|---|---|",
-    ]
-    rows += [
-        f"| {r['sweeps']} | {r['cpu']:.1f} | {r['mean']:.1e} | {r['max']:.4f} |"
+    stopped = [
+        [str(r["sweeps"]), f"{r['cpu']:.1f}", f"{r['mean']:.1e}", f"{r['max']:.4f}"]
         for r in base["stopped"]
     ]
-    return [*rows, ""]
+    head = ["sweeps", "CPU s", "mean error", "largest"]
+    return [*rows, "Full, stopped early:", "", table(head, stopped), ""]
 
 
 def lazy_table(found: list[dict[str, Any]], base: float | None = None) -> list[str]:
-    head = "| threshold | rounds | sums | factors | CPU s | GB |"
-    line = "|---|---|---|---|---|---|"
-    if base is not None:
-        head, line = head + " sooner by |", line + "---|"
-    head, line = head + " mean error | largest |", line + "---|---|"
+    head = ["threshold", "rounds", "sums", "factors", "CPU s", "GB"]
+    head += ["sooner by"] * (base is not None) + ["mean error", "largest"]
     rows = []
     for r in found:
         asked = f"{r['threshold']:g}" if "threshold" in r else f"tolerance {r['tolerance']:g}"
-        text = f"| {asked} | {r.get('rounds_asked', 2)} | {r.get('sums', 1)} | {r['kept']:,} | "
-        text += f"{r['cpu']:.2f} | {r['memory']:.2f} |"
-        if base is not None:
-            text += f" {base / r['cpu']:.1f}x |"
+        row = [asked, str(r.get("rounds_asked", 2)), str(r.get("sums", 1)), f"{r['kept']:,}"]
+        row += [f"{r['cpu']:.2f}", f"{r['memory']:.2f}"]
+        row += [] if base is None else [f"{base / r['cpu']:.1f}x"]
+        off = ["", ""]
         if "mean" in r:
-            text += f" {r['mean']:.1e} | {r['max']:.4f} |"
+            off = [f"{r['mean']:.1e}", f"{r['max']:.4f}"]
         elif "from the one before" in r:
             other = r["from the one before"]
-            text += f" {other['mean']:.1e} from the line above"
+            off = [f"{other['mean']:.1e} from the line above", f"{other['max']:.3f}"]
             if "likely" in other:
-                text += f" ({other['likely']:.2g} where either is above .5)"
-            text += f" | {other['max']:.3f} |"
-        else:
-            text += " | |"
-        rows.append(text)
-    return [head, line, *rows, ""]
+                off[0] += f" ({other['likely']:.2g} where either is above .5)"
+        rows.append(row + off)
+    return [table(head, rows), ""]
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ import gzip
 import json
 import re
 import sys
-import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,8 @@ from typing import Any
 import numpy as np
 
 from minfer import BeliefPropagation, Rules
+from minfer.experiments.measure import Stopwatch
+from minfer.experiments.pages import table, write_section
 from minfer.rules import learn
 
 Facts = dict[str, list[tuple[str, ...]]]
@@ -166,7 +167,7 @@ def cora(
     loaded = {k: Cora(data, k) for k in every}
     rows = []
     for k in folds:
-        began = time.process_time()
+        spent = Stopwatch()
         train = [loaded[j] for j in every if j != k]
         prior = logistic(np.concatenate([t.x for t in train]), np.concatenate([t.y for t in train]))
         rows.append({"fold": k, "what": "priors alone", "weights": "", **scores(
@@ -195,7 +196,7 @@ def cora(
         for row in rows:
             if row["fold"] == k:
                 print(row, file=out, flush=True)
-        print(f"fold {k}: {time.process_time() - began:.0f} s", file=out, flush=True)
+        print(f"fold {k}: {spent.cpu:.0f} s", file=out, flush=True)
     return rows
 
 
@@ -321,43 +322,26 @@ PAPERS = {
 }
 
 
-def table(name: str, rows: list[dict[str, Any]]) -> list[str]:
-    out = [
-        f"## {name}", "", "| | test folds | F1 | AUC (ROC) | AUC (PR) | CLL | ECE | CLL by fold |",
-        "|---|---|---|---|---|---|---|---|",
-    ]  # fmt: skip
+def section(name: str, rows: list[dict[str, Any]]) -> str:
+    """A data set's part of the page."""
+    head = ["", "test folds", "F1", "AUC (ROC)", "AUC (PR)", "CLL", "ECE", "CLL by fold"]
+    lines = []
     kinds = list(dict.fromkeys(r["what"] for r in rows))
     for kind in kinds:
         mine = sorted((r for r in rows if r["what"] == kind), key=lambda r: r["fold"])
         means = [np.mean([r[c] for r in mine]) for c in ("F1", "AUC", "PR", "CLL", "ECE")]
         folds = ", ".join(str(r["fold"]) for r in mine)
         each = ", ".join(f"{r['CLL']:.3f}" for r in mine)
-        out.append(
-            f"| {kind} | {folds} | " + " | ".join(f"{m:.3f}" for m in means) + f" | {each} |"
-        )
-    out.append("")
+        lines.append([kind, folds, *(f"{m:.3f}" for m in means), each])
     wild = sum(not r.get("converged", True) for r in rows)
-    out += [f"{wild} of {len(rows)} runs did not converge.", ""] if wild else []
-    return [*out, PAPERS[name], ""]
-
-
-def write(page: Path, name: str, lines: list[str]) -> None:
-    """Replace a data set's section of the page; others stay."""
-    text = page.read_text() if page.exists() else "# How good the answers of rules are\n"
-    begin, end = f"<!-- rules_quality: {name} -->", f"<!-- rules_quality: end of {name} -->"
-    section = "\n".join([begin, *lines, end])
-    if begin in text:
-        before, _, rest = text.partition(begin)
-        text = before + section + rest.partition(end)[2]
-    else:
-        text = f"{text.rstrip()}\n\n{section}\n"
-    page.write_text(text)
+    unsettled = [f"{wild} of {len(rows)} runs did not converge."] if wild else []
+    return "\n\n".join([f"## {name}", table(head, lines), *unsettled, PAPERS[name]])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="How good the answers of rules are")
     parser.add_argument("data", type=Path)
-    parser.add_argument("-o", "--out", type=Path)
+    parser.add_argument("-o", "--out", type=Path, help="a page with the markers of both data sets")
     parser.add_argument("--folds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--only", choices=["cora", "uwcse"])
     parser.add_argument("--objectives", nargs="*", default=["pseudolikelihood", "marginals"])
@@ -377,10 +361,10 @@ def main() -> None:
             kept = [r for r in kept if not any(_same(r, row) for row in rows)] + rows
             if args.rows:
                 args.rows.write_text("".join(json.dumps(r) + "\n" for r in kept))
-        lines = table(name, [r for r in kept if r["data"] == name])
-        print("\n".join(lines))
+        text = section(name, [r for r in kept if r["data"] == name])
+        print(text)
         if args.out:
-            write(args.out, name, lines)
+            write_section(args.out, name, text)
 
 
 def _same(a: dict[str, Any], b: dict[str, Any]) -> bool:

@@ -21,8 +21,8 @@ import argparse
 import itertools
 import math
 import statistics
-import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from minfer import BeliefPropagation, FactorGraph, MinJoint, infer
 from minfer.certified.potts import potts_upper
 from minfer.conditioning import condition
+from minfer.experiments.measure import in_turn, medians, timed
 from minfer.graph import grid_edges
 from minfer.reduction.values import Values, chosen
 
@@ -169,15 +170,10 @@ def case(K: int, seed: str, size: int, number: int, pairs: str, repeats: int) ->
     a = fewest(whole, 2)
     trial = lists(graph, 5)
     b = a if trial.values.dense else fewest(lists, 4)
-    took: dict[Callable, list[float]] = {whole: [], lists: []}
-    for _ in range(repeats):
-        for run, sweeps in ((whole, a), (lists, b)):
-            begin = time.process_time()
-            answer = run(graph, sweeps)
-            took[run].append(time.process_time() - begin)
-            if run is lists:
-                found = answer
-    one, two = (statistics.median(took[run]) for run in (whole, lists))
+    calls = {whole: partial(whole, graph, a), lists: partial(lists, graph, b)}
+    runs = in_turn(calls, repeats, warm_up=False, timer=timed)
+    found = runs[lists][-1][1]
+    one, two = medians({run: [spent for spent, _ in rows] for run, rows in runs.items()}).values()
     off = error(found.marginals.probs)
     kept = found.values.n_kept / n
     short = " NOT THERE" if off[0] > TARGET else ""
@@ -208,11 +204,6 @@ def rule(K: int, size: int, number: int, kind: str, trust: float) -> None:
 
     def error(probs: NDArray) -> float:
         return float(0.5 * abs(probs.reshape(n, K) - reference).sum(axis=1).mean())
-
-    def timed(run: Callable) -> tuple[float, Any]:
-        begin = time.process_time()
-        answer = run()
-        return time.process_time() - begin, answer
 
     for a in range(2, 41):
         if error(whole(graph, a).probs) <= TARGET:
