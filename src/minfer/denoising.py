@@ -342,8 +342,8 @@ def denoise(
     """
     check_certify(certify)
     shades, model, class_means = shaded_model(
-        image, alpha, coupling, level=level, labels=labels, means=means, smooth=smooth,
-        truncation=truncation,
+        image, alpha=alpha, coupling=coupling, level=level, labels=labels, means=means,
+        smooth=smooth, truncation=truncation,
     )  # fmt: skip
     solver = BeliefPropagation(tol=TOL) if solver is None else solver
     if objective is None:
@@ -375,128 +375,118 @@ def whole(model: FactorGraph, solver: Solver) -> Result:
     return Result(model, answer, answer, keep, seed, gains, "none", timings)
 
 
-def picture_shades(
-    image: ArrayLike,
-    alpha: float | None = None,
-    coupling: float = COUPLING,
-    *,
-    level: float | None = None,
-    labels: int | None = None,
-    means: ArrayLike | None = None,
-) -> Shades | None:
-    """Alpha and level of a black-and-white picture, as given or estimated; None with classes.
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the model of a picture depends on besides its pixels; see :func:`denoise`."""
 
-    Arguments are those of :func:`denoise`, and are checked.
-    """
-    x = grey_values(image)
-    for name, value in (("alpha", alpha), ("coupling", coupling), ("level", level)):
-        if value is not None:
-            check_number(f"denoise: {name}", value)
-        if name != "level" and value is not None and value < 0:
-            raise SettingsError(f"denoise: {name} must be 0 or more, not {value}")
-    if level is not None and not min(x.min(), 0.0) <= level <= max(x.max(), 1.0):
-        raise SettingsError(
-            f"denoise: level {level} is not among the picture's values, {x.min():.3g} to "
-            f"{x.max():.3g}; files and unsigned integers are on a scale from 0 to 1"
-        )
-    if labels is not None or means is not None:
-        if level is not None:
+    alpha: float | None = None
+    coupling: float = COUPLING
+    level: float | None = None
+    labels: int | None = None
+    means: ArrayLike | None = None
+    smooth: str = "equal"
+    truncation: float | None = None
+
+    def shades(self, x: NDArray[np.float64]) -> Shades | None:
+        """Alpha and level of black and white, as given or estimated; None with classes."""
+        alpha, level = self.alpha, self.level
+        for name in ("alpha", "coupling", "level"):
+            value = getattr(self, name)
+            if value is not None:
+                check_number(f"denoise: {name}", value)
+            if name != "level" and value is not None and value < 0:
+                raise SettingsError(f"denoise: {name} must be 0 or more, not {value}")
+        if level is not None and not min(x.min(), 0.0) <= level <= max(x.max(), 1.0):
             raise SettingsError(
-                "denoise: level is for black and white; it cannot be combined with class means"
+                f"denoise: level {level} is not among the picture's values, {x.min():.3g} to "
+                f"{x.max():.3g}; files and unsigned integers are on a scale from 0 to 1"
             )
-        return None
-    if x.min() == x.max():
-        only = float(x.flat[0])
-        if level is None:
-            raise ModelError(
-                "denoise: all pixels have the same value, so there are no two shades to tell "
-                "apart; say what is half way between black and white, as in level=0.5 or "
-                "--level 0.5"
+        if self.labels is not None or self.means is not None:
+            if level is not None:
+                raise SettingsError(
+                    "denoise: level is for black and white; it cannot be combined with class means"
+                )
+            return None
+        if x.min() == x.max():
+            only = float(x.flat[0])
+            if level is None:
+                raise ModelError(
+                    "denoise: all pixels have the same value, so there are no two shades to tell "
+                    "apart; say what is half way between black and white, as in level=0.5 or "
+                    "--level 0.5"
+                )
+            return Shades(STRENGTH if alpha is None else alpha, level, only, only, told=False)
+        if alpha is not None and level is not None:
+            return Shades(alpha, level, float(x.min()), float(x.max()), told=True)
+        return estimate(x, self.coupling, alpha, level)
+
+    def classes(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Class means (K,), as given or found in a picture."""
+        if self.means is None:
+            check_whole("denoise: labels", self.labels, 2)
+            k = int(self.labels or 0)
+            found = class_means(x, k) if self.smooth == "equal" else _spread(x, k)
+        elif self.labels is not None:
+            raise SettingsError("denoise: means cannot be combined with labels or level")
+        else:
+            found = _checked_means(self.means)
+        steps = np.diff(found)
+        if self.smooth != "equal" and (steps.max() > 1.000001 * steps.min() or steps.min() <= 0):
+            raise SettingsError(
+                f"denoise: {self.smooth} smoothness needs means that are evenly spread, in rising "
+                "order"
             )
-        return Shades(STRENGTH if alpha is None else alpha, level, only, only, told=False)
-    if alpha is not None and level is not None:
-        return Shades(alpha, level, float(x.min()), float(x.max()), told=True)
-    return estimate(x, coupling, alpha, level)
+        return found
 
-
-def shaded_model(
-    image: ArrayLike,
-    alpha: float | None = None,
-    coupling: float = COUPLING,
-    *,
-    level: float | None = None,
-    labels: int | None = None,
-    means: ArrayLike | None = None,
-    **smoothness: Any,
-) -> tuple[Shades | None, FactorGraph, NDArray[np.float64] | None]:
-    """The shades of a picture, its model and its class means; arguments as for :func:`denoise`."""
-    shades = picture_shades(image, alpha, coupling, level=level, labels=labels, means=means)
-    if shades is not None:  # estimated once
-        alpha, level = shades.alpha, shades.level
-    model, found = picture_model(
-        image, alpha, coupling, level=level, labels=labels, means=means, **smoothness
-    )
-    return shades, model, found
+    def truncated(self) -> float:
+        """The truncation, where smoothness has one."""
+        check_choice("denoise: smooth", self.smooth, SMOOTH)
+        if self.truncation is not None and self.smooth == "equal":
+            raise SettingsError(
+                "denoise: truncation is of linear and quadratic smoothness, and neighbours here "
+                'are equal or not: leave it out, or give smooth="linear" (--smooth linear) too'
+            )
+        truncation = TRUNCATION if self.truncation is None else self.truncation
+        check_number("denoise: truncation", truncation, above=0.0)
+        return truncation
 
 
 def picture_model(
-    image: ArrayLike,
-    alpha: float | None = None,
-    coupling: float = COUPLING,
-    *,
-    level: float | None = None,
-    labels: int | None = None,
-    means: ArrayLike | None = None,
-    smooth: str = "equal",
-    truncation: float | None = None,
+    image: ArrayLike, alpha: float | None = None, coupling: float = COUPLING, **settings: Any
 ) -> tuple[FactorGraph, NDArray[np.float64] | None]:
-    """The model of a picture and its class means, if any; arguments as for :func:`denoise`.
+    """The model of a picture and its class means, if any; arguments as for :func:`denoise`."""
+    return shaded_model(image, alpha=alpha, coupling=coupling, **settings)[1:]
+
+
+def shaded_model(
+    image: ArrayLike, **settings: Any
+) -> tuple[Shades | None, FactorGraph, NDArray[np.float64] | None]:
+    """The shades of a picture, its model and its class means; arguments as for :func:`denoise`.
 
     Variable ``r * W + c`` is a pixel; factors are one per pixel, then the pairs, those in a row
     before those in a column. Pairs of classes are Potts, truncated linear or truncated quadratic.
     """
-    shades = picture_shades(image, alpha, coupling, level=level, labels=labels, means=means)
-    x = grey_values(image)
-    check_choice("denoise: smooth", smooth, SMOOTH)
-    if truncation is not None and smooth == "equal":
-        raise SettingsError(
-            "denoise: truncation is of linear and quadratic smoothness, and neighbours here are "
-            'equal or not: leave it out, or give smooth="linear" (--smooth linear) too'
-        )
-    truncation = TRUNCATION if truncation is None else truncation
-    check_number("denoise: truncation", truncation, above=0.0)
+    asked, x = Settings(**settings), grey_values(image)
+    alpha, coupling, smooth = asked.alpha, asked.coupling, asked.smooth
+    shades, truncation = asked.shades(x), asked.truncated()
     if shades is not None:
         if smooth != "equal":
             raise SettingsError(
                 f"denoise: {smooth} smoothness is of ordered grey values; say how many, as in "
                 "labels=64 or --labels 64"
             )
-        return FactorGraph.grid(shades.alpha * (x - shades.level), coupling), None
-    if means is None:
-        check_whole("denoise: labels", labels, 2)
-        k = int(labels or 0)
-        found = class_means(x, k) if smooth == "equal" else _spread(x, k)
-    elif labels is not None:
-        raise SettingsError("denoise: means cannot be combined with labels or level")
-    else:
-        found = _checked_means(means)
-    k = len(found)
-    steps = np.diff(found)
-    if smooth != "equal" and (steps.max() > 1.000001 * steps.min() or steps.min() <= 0):
-        raise SettingsError(
-            f"denoise: {smooth} smoothness needs means that are evenly spread, in rising order"
-        )
-    if alpha is None and (smooth == "equal" and k < MANY):
-        alpha = STRENGTH / float(np.diff(np.sort(found)).min()) ** 2
+        return shades, FactorGraph.grid(shades.alpha * (x - shades.level), coupling), None
+    means = asked.classes(x)
+    if alpha is None and (smooth == "equal" and len(means) < MANY):
+        alpha = STRENGTH / float(np.diff(np.sort(means)).min()) ** 2
     elif alpha is None:
         alpha = 1.0 / noise_deviation(x) ** 2
-    height, width = x.shape
-    graph = FactorGraph.empty(np.full(x.size, k))
-    pixels, edges = np.arange(x.size)[:, None], grid_edges(height, width)
-    graph = graph.add_tables(pixels, -alpha / 2 * (x.reshape(-1, 1) - found) ** 2)
+    graph = FactorGraph.empty(np.full(x.size, len(means)))
+    pixels, edges = np.arange(x.size)[:, None], grid_edges(*x.shape)
+    graph = graph.add_tables(pixels, -alpha / 2 * (x.reshape(-1, 1) - means) ** 2)
     if smooth == "equal":
-        return graph.add_potts(edges, coupling), found
-    step = float(steps.min()) * math.sqrt(alpha)  # in deviations of the noise
+        return None, graph.add_potts(edges, coupling), means
+    step = float(np.diff(means).min()) * math.sqrt(alpha)  # in deviations of the noise
     if step == 0.0:
         raise SettingsError(
             f"denoise: {smooth} smoothness counts steps in standard deviations of the noise, "
@@ -504,8 +494,9 @@ def picture_model(
             "above 0 (--alpha), or leave it out, and it is estimated"
         )
     if smooth == "linear":
-        return graph.add_truncated_linear(edges, coupling * step, truncation / step), found
-    return graph.add_truncated_quadratic(edges, coupling * step**2, truncation / step), found
+        return None, graph.add_truncated_linear(edges, coupling * step, truncation / step), means
+    far = truncation / step
+    return None, graph.add_truncated_quadratic(edges, coupling * step**2, far), means
 
 
 def noise_deviation(x: NDArray[np.float64]) -> float:

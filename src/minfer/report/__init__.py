@@ -142,8 +142,8 @@ def denoise_report(
     objective; the others as for :func:`report`.
     """
     shades, model, class_means = shaded_model(
-        image, alpha, coupling, level=level, labels=labels, means=means, smooth=smooth,
-        truncation=truncation,
+        image, alpha=alpha, coupling=coupling, level=level, labels=labels, means=means,
+        smooth=smooth, truncation=truncation,
     )  # fmt: skip
     if shades is not None:
         alpha, level = shades.alpha, shades.level
