@@ -138,13 +138,13 @@ def parse_pairs(text: str, graph: FactorGraph) -> dict[int, int]:
     What has a comma in it goes in quotes, or alone, as one ``--evidence``.
     """
     whole = _pair(text, graph)
-    if whole is not None:
+    if not isinstance(whole, Exception):
         return dict([whole])
     evidence: dict[int, int] = {}
     for pair in split_list(text):
         found = _pair(pair, graph)
-        if found is None:
-            found = _pair_or_error(pair, graph)
+        if isinstance(found, Exception):
+            raise found
         v, state = found
         if evidence.setdefault(v, state) != state:
             raise _two_states(graph, v, evidence[v], state)
@@ -159,35 +159,22 @@ def _cuts(pair: str) -> Iterator[tuple[str, str]]:
         at = pair.find("=", at + 1)
 
 
-def _pair(pair: str, graph: FactorGraph) -> tuple[int, int] | None:
-    """Variable and state, if it reads as such."""
+def _pair(pair: str, graph: FactorGraph) -> tuple[int, int] | SettingsError | EvidenceError:
+    """Variable and state, or what is wrong with it: a state, before a variable."""
+    no_variable = no_state = None
     for name, state in _cuts(pair):
         try:
             v = variable(name, graph)
-            return v, graph.state(v, state)
-        except ModelError:
-            continue
-    return None
-
-
-def _pair_or_error(pair: str, graph: FactorGraph) -> tuple[int, int]:
-    """The same of what does not: what is wrong with it."""
-    cuts = [cut for cut in _cuts(pair) if all(cut)]
-    if not cuts:
-        raise SettingsError(f"--evidence: {pair!r} is not variable=state")
-    for name, state in cuts:
-        try:
-            v = variable(name, graph)
-        except ModelError:
+        except ModelError as error:
+            no_variable = error if name and state else no_variable
             continue
         try:
             return v, graph.state(v, state)
         except ModelError as error:
-            raise EvidenceError(f"evidence: {error}") from None
-    try:
-        return variable(cuts[-1][0], graph), 0
-    except ModelError as error:
-        raise EvidenceError(f"evidence: {error}") from None
+            no_state = no_state or (error if name and state else None)
+    if no_variable is no_state is None:
+        return SettingsError(f"--evidence: {pair!r} is not variable=state")
+    return EvidenceError(f"evidence: {no_state or no_variable}")
 
 
 def split_list(text: str) -> list[str]:

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import nan
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -25,22 +23,18 @@ from minfer.experiments.pages import Claim, claims_table, record, table
 from minfer.experiments.parsing import (
     FULL,
     LEAST,
-    PASSES,
-    RECIPE,
     SAME_UAS,
     Corpus,
+    Experiment,
     Family,
     Method,
-    Treebank,
-    TreebankSplit,
     choose,
-    least_in_turn,
     objectives,
-    trained,
+    same_accuracy,
+    times,
 )
 from minfer.parsing.conllu import Sentence
 from minfer.parsing.inference import Inference
-from minfer.parsing.learn import Recipe
 from minfer.pictures import write_figure
 from minfer.plots import pyplot
 
@@ -93,39 +87,29 @@ class Result:
         return float(np.polyfit(np.log([p.variables for p in points]), np.log(values), 1)[0])
 
 
-class Figure:
+@dataclass(eq=False)
+class Figure(Experiment):
     """The measurements on one treebank."""
 
-    def __init__(
-        self,
-        treebank: Treebank,
-        split: TreebankSplit,
-        models: Path,
-        recipe: Recipe = RECIPE,
-        passes: int = PASSES,
-    ) -> None:
-        self.treebank, self.models, self.recipe, self.passes = treebank, models, recipe, passes
-        short = [s for s in split.train if len(s) <= LONG]
-        self.split = split._replace(train=short)
-        self.long = [s for s in split.train if len(s) > LONG]
+    def __post_init__(self) -> None:
+        train = self.split.train
+        self.split = self.split._replace(train=[s for s in train if len(s) <= LONG])
+        self.long = [s for s in train if len(s) > LONG]
 
     def measure(self, say: Callable[[str], object] = lambda text: None) -> Result:
         """Train or load, choose on dev, measure."""
         say(f"{self.treebank.name}: training")
-        name = f"{self.treebank.code}-fig2"
-        parser = trained(self.treebank, self.split, self.models, recipe=self.recipe, name=name)
+        parser = self.parser(name=f"{self.treebank.code}-fig2")
         say("choosing parameters on dev")
         dev = Corpus(parser, self.split.dev)
-        aim = dev.run(FULL.inference).attachments.uas - SAME_UAS
+        aim = same_accuracy(dev)
         methods = [FULL, *(choose(family, dev, aim) for family in objectives())]
         methods.append(Method(LAZY, Inference()))
         del dev
         say("measuring growth")
         some = Corpus(parser, _by_length([*self.split.test, *self.long]))
-        alone = [partial(some.inference_seconds, m.inference, 1) for m in methods]
-        whole = [partial(some.end_to_end_seconds, m.inference, 1) for m in methods]
-        times = zip(methods, least_in_turn(alone, self.passes), least_in_turn(whole, self.passes))
-        growth = [g for row in times for g in _growth(some, *row)]
+        alone, whole = (times(some, methods, self.passes, end_to_end=e) for e in (False, True))
+        growth = [g for row in zip(methods, alone, whole) for g in _growth(some, *row)]
         del some
         say("measuring time and accuracy")
         test = Corpus(parser, self.split.test)
@@ -133,8 +117,7 @@ class Figure:
         lazy = Family(LAZY, lambda p: Inference(least=p, arc_least=p), LEAST)
         tried = [m for family in [*objectives(), lazy] for m in family.methods()]
         every = [*stopped, *tried]
-        alone = [partial(test.inference_seconds, m.inference, 1) for m in every]
-        tradeoff = [_tradeoff(test, *row) for row in zip(every, least_in_turn(alone, self.passes))]
+        tradeoff = [_tradeoff(test, *row) for row in zip(every, times(test, every, self.passes))]
         return Result(self.treebank.name, growth, tradeoff)
 
 

@@ -161,6 +161,21 @@ def trained(
     return parser
 
 
+@dataclass(eq=False)
+class Experiment:
+    """One treebank: its sentences, where its models lie, how often times are taken."""
+
+    treebank: Treebank
+    split: TreebankSplit
+    models: Path
+    recipe: Recipe = RECIPE
+    passes: int = PASSES
+
+    def parser(self, first_order: bool = False, name: str = "") -> Parser:
+        """The trained parser, second order or first."""
+        return trained(self.treebank, self.split, self.models, first_order, self.recipe, name)
+
+
 # ---------------------------------------------------------------------- measuring
 
 
@@ -331,14 +346,6 @@ def least_seconds(work: Callable[[int], object], n: int, passes: int) -> NDArray
     return np.array(list(least(found).values()))
 
 
-def least_in_turn(
-    jobs: Sequence[Callable[[], NDArray[np.float64]]], passes: int = PASSES
-) -> list[NDArray[np.float64]]:
-    """The least seconds (n,) that each job gives in some passes, in which they take turns."""
-    found = in_turn(dict(enumerate(jobs)), passes, warm_up=False, timer=told)
-    return [np.min(each, axis=0) for each in found.values()]
-
-
 # ---------------------------------------------------------------------- methods
 
 
@@ -353,6 +360,21 @@ class Method:
 
 
 FULL = Method("full BP", Inference.full())
+
+
+def times(
+    corpus: Corpus, methods: Sequence[Method], passes: int = PASSES, end_to_end: bool = False
+) -> list[NDArray[np.float64]]:
+    """The least CPU seconds (S,) of each method in some passes, in which they take turns."""
+    seconds = corpus.end_to_end_seconds if end_to_end else corpus.inference_seconds
+    jobs = {k: partial(seconds, method.inference, 1) for k, method in enumerate(methods)}
+    found = in_turn(jobs, passes, warm_up=False, timer=told)
+    return [np.min(each, axis=0) for each in found.values()]
+
+
+def same_accuracy(dev: Corpus) -> float:
+    """The UAS on dev that counts as that of full belief propagation."""
+    return dev.run(FULL.inference).attachments.uas - SAME_UAS
 
 
 @dataclass(frozen=True)
@@ -391,7 +413,6 @@ def choose(family: Family, dev: Corpus, least_uas: float) -> Method:
     good = [(kept, method) for kept, uas, method in tried if uas >= least_uas]
     if not good:
         return max(tried, key=lambda t: t[1])[2]
-    jobs = [partial(dev.inference_seconds, method.inference, 1) for _, method in good]
-    seconds = [each.sum() for each in least_in_turn(jobs)]
+    seconds = [each.sum() for each in times(dev, [method for _, method in good])]
     level = [g for g, s in zip(good, seconds) if s <= (1 + LEVEL) * min(seconds)]
     return min(level, key=lambda g: g[0])[1]

@@ -17,10 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from math import isnan, nan
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,23 +30,21 @@ from minfer.experiments.parsing import (
     GAMMAS,
     LEAST,
     PASSES,
-    RECIPE,
     RNG,
-    SAME_UAS,
     Corpus,
+    Experiment,
     Family,
     Method,
     Outcome,
     Treebank,
     TreebankSplit,
     choose,
-    least_in_turn,
     objectives,
-    trained,
+    same_accuracy,
+    times,
 )
 from minfer.parsing.evaluation import bootstrap_difference, punctuation_mask
 from minfer.parsing.inference import Inference
-from minfer.parsing.learn import Recipe
 from minfer.parsing.parser import Parser
 from minfer.parsing.projective import count_trees
 from minfer.reduction.objectives import MinJoint
@@ -124,15 +120,13 @@ def measure_times(
     corpus: Corpus, methods: Sequence[Method], passes: int = PASSES
 ) -> dict[str, Times]:
     """Both times of some methods on a corpus, by name."""
-    alone = [partial(corpus.inference_seconds, m.inference, 1) for m in methods]
-    whole = [partial(corpus.end_to_end_seconds, m.inference, 1) for m in methods]
-    times = map(Times, least_in_turn(alone, passes), least_in_turn(whole, passes))
-    return dict(zip([m.name for m in methods], times))
+    alone, whole = (times(corpus, methods, passes, end_to_end=e) for e in (False, True))
+    return dict(zip([m.name for m in methods], map(Times, alone, whole)))
 
 
 def chosen_methods(dev: Corpus) -> list[Method]:
     """Every method of the table with its parameter as chosen on dev, full BP first."""
-    aim = dev.run(FULL.inference).attachments.uas - SAME_UAS
+    aim = same_accuracy(dev)
     stopped = [
         Method(f"full BP, {counted(k, 'iteration')}", Inference.full(max_iters=k))
         for k in (1, 2, 3)
@@ -183,23 +177,8 @@ def chosen_methods(dev: Corpus) -> list[Method]:
     ]
 
 
-class Table:
-    """One treebank: its models, the methods chosen on dev, the rows on test."""
-
-    def __init__(
-        self,
-        treebank: Treebank,
-        split: TreebankSplit,
-        models: Path,
-        recipe: Recipe = RECIPE,
-        passes: int = PASSES,
-    ) -> None:
-        self.treebank, self.split, self.passes = treebank, split, passes
-        self._models, self._recipe = models, recipe
-
-    def parser(self, first_order: bool = False) -> Parser:
-        """The trained parser, second order or first."""
-        return trained(self.treebank, self.split, self._models, first_order, self._recipe)
+class Table(Experiment):
+    """Methods chosen on dev, rows on test."""
 
     def rows(self, say: Callable[[str], object] = lambda text: None) -> list[Row]:
         """Train or load, choose on dev, measure on test."""
@@ -214,23 +193,23 @@ class Table:
         full = test.run(FULL.inference)
         exact = test.run_exact() if test.has_exact else None
         say(f"{name}: measuring {len(methods) + 1} methods on {len(test.words):,} sentences")
-        times = measure_times(test, methods, self.passes)
-        rows = [self._row(test, m, test.run(m.inference), times, full, exact) for m in methods]
+        took = measure_times(test, methods, self.passes)
+        rows = [self._row(test, m, test.run(m.inference), took, full, exact) for m in methods]
         if exact is not None:
-            times["exact"] = Times(test.exact_seconds(self.passes), np.full(len(test.words), nan))
+            took["exact"] = Times(test.exact_seconds(self.passes), np.full(len(test.words), nan))
             method = Method("exact", Inference.full())
-            rows.append(self._row(test, method, exact, times, full, exact))
-        rows.append(self._first_order(first, test, full, times))
+            rows.append(self._row(test, method, exact, took, full, exact))
+        rows.append(self._first_order(first, test, full, took))
         return rows
 
     def _first_order(
-        self, first: Parser, test: Corpus, full: Outcome, times: dict[str, Times]
+        self, first: Parser, test: Corpus, full: Outcome, took: dict[str, Times]
     ) -> Row:
         method = Method("first order", Inference.full())
         arcs = Corpus(first, self.split.test)
-        times |= measure_times(arcs, [method], self.passes)
+        took |= measure_times(arcs, [method], self.passes)
         outcome = arcs.run(method.inference)
-        row = self._row(test, method, outcome, times, full, None)
+        row = self._row(test, method, outcome, took, full, None)
         return row._replace(error=nan)  # another model: its probabilities estimate nothing here
 
     def _row(
@@ -238,12 +217,12 @@ class Table:
         corpus: Corpus,
         method: Method,
         outcome: Outcome,
-        times: dict[str, Times],
+        took: dict[str, Times],
         full: Outcome,
         exact: Outcome | None,
     ) -> Row:
-        mine, base = times[method.name], times["full BP"]
-        same_tree = times.get(method.base, mine)
+        mine, base = took[method.name], took["full BP"]
+        same_tree = took.get(method.base, mine)
         middle = (corpus.words >= MIDDLE[0]) & (corpus.words <= MIDDLE[1])
         scores = outcome.attachments
         gap = bootstrap_difference(scores, full.attachments, RNG)
