@@ -19,8 +19,8 @@ PACKAGE = Path(minfer.__file__).parent
 LAYERS = [
     {"errors", "notebook", "words"},
     {"kernels"},
-    {"factors"},
     {"checks", "limits", "parallel", "plots"},
+    {"factors"},
     {"states", "joint"},
     {"directed"},
     {"graph"},
@@ -39,6 +39,7 @@ LAYERS = [
     {"report", "exercise", "health"},
     {"cli", "__main__"},
 ]
+MOST_LEVELS = 20
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 
@@ -148,17 +149,29 @@ def test_late_imports_keep_to_the_layers_too():
     assert {(path, found.module) for path, found in upwards() if found.late} == set(LATE_BREAKS)
 
 
-def test_no_circle_of_imports():
-    """Late ones count: files that import each other can only be read together."""
+def import_graph(late: bool) -> nx.DiGraph:
+    """Which file imports which, with or without late imports."""
     graph = nx.DiGraph()
     for path in sorted(PACKAGE.rglob("*.py")):
         name = ".".join(["minfer", *path.relative_to(PACKAGE).with_suffix("").parts])
         name = name.removesuffix(".__init__")
         if name != "minfer":  # the package's face
-            ends = {found.module for found in imports(path)} - {name, "minfer"}
-            graph.add_edges_from((name, end) for end in ends if is_module(end))
+            ends = {found.module for found in imports(path) if late or not found.late}
+            graph.add_edges_from((name, end) for end in ends - {name, "minfer"} if is_module(end))
+    return graph
+
+
+def test_no_circle_of_imports():
+    """Late ones count: files that import each other can only be read together."""
+    graph = import_graph(late=True)
     circles = [sorted(c) for c in nx.strongly_connected_components(graph) if len(c) > 1]
     assert circles == []
+
+
+def test_levels_of_imports():
+    """The longest chain of files, each imported by the one before when that is loaded."""
+    chain = nx.dag_longest_path(import_graph(late=False))
+    assert len(chain) <= MOST_LEVELS, " > ".join(chain)
 
 
 def test_every_way_of_importing_is_seen(tmp_path, monkeypatch):

@@ -20,13 +20,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.errors import MinferError, ModelError, RefusedError, SettingsError
-from minfer.factors import MAX_FEATURE_ARITY, TRUTH_TABLES, n_entries, read_only
 
 T = TypeVar("T")
 
 MAX_STATES = 2**31 - 1  # of one variable
-
-MAX_ENTRIES = 2**40  # of a table; more fit into no memory
 
 NEAR_ONE = 1e-3  # sums of probabilities that were rounded to a few digits
 
@@ -245,26 +242,6 @@ def checked_names(
     return names
 
 
-def truth_table(feature: str | ArrayLike, arity: int) -> NDArray[np.bool_]:
-    if isinstance(feature, str):
-        if feature not in TRUTH_TABLES:
-            raise ModelError(f"unknown feature {feature!r}; choose from {', '.join(TRUTH_TABLES)}")
-        truth = TRUTH_TABLES[feature]
-    else:
-        given = real_numbers(feature, "truth tables")
-        truth = given.astype(bool)
-        if not np.array_equal(truth, given):
-            raise ModelError("a truth table has entries 0 and 1 only; use a table for other values")
-    if not 1 <= arity <= MAX_FEATURE_ARITY:
-        raise ModelError(f"features must have 1 to {MAX_FEATURE_ARITY} variables, not {arity}")
-    if truth.shape != (2,) * arity:
-        raise ModelError(
-            f"a feature over {arity} variables needs a truth table of shape {(2,) * arity}, "
-            f"not {truth.shape}"
-        )
-    return read_only(truth)
-
-
 def table_sizes(states: NDArray, arity: NDArray[np.int64]) -> NDArray[np.float64]:
     """Entries of each factor's table as floats, which saturate instead of overflowing.
 
@@ -277,16 +254,6 @@ def table_sizes(states: NDArray, arity: NDArray[np.int64]) -> NDArray[np.float64
         with np.errstate(over="ignore"):
             sizes[has] = np.multiply.reduceat(states.astype(np.float64), begin[has])
     return sizes
-
-
-def check_entries(where: str, shape: Sequence[int]) -> None:
-    """Raise ModelError about a table that no machine can hold."""
-    if n_entries(shape) > MAX_ENTRIES:
-        raise ModelError(
-            f"{where}: a table over its {len(shape)} variables has about "
-            f"2^{math.log2(n_entries(shape)):.0f} entries, too many for memory: use features, "
-            "smaller factors, or a global factor (add_global)"
-        )
 
 
 def scope_array(scope: ArrayLike) -> NDArray[np.int32]:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import concatenate, real_numbers, table_sizes, told
 from minfer.errors import ModelError
-from minfer.factors import Tables
+from minfer.factors.tables import Tables
 from minfer.states import declared_states
 from minfer.words import visible
 

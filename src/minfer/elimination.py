@@ -14,14 +14,16 @@ import math
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.conditioning import Conditioned
 from minfer.layout import scopes
 from minfer.limits import clock, deadline_of
+
+if TYPE_CHECKING:
+    from minfer.conditioning import Conditioned
 
 #: An elimination stops when a clique has more than 2**HOPELESS cells: no machine will hold it.
 HOPELESS = 48.0

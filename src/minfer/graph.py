@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import (
-    check_entries,
     check_flag,
     checked_names,
     checked_states,
@@ -39,7 +38,6 @@ from minfer.checks import (
     scope_list,
     table_sizes,
     told,
-    truth_table,
     unique_rows,
     warn,
 )
@@ -60,11 +58,13 @@ from minfer.factors import (
     Ors,
     Parities,
     Tables,
+    check_entries,
     check_log_psi,
     distances,
     n_entries,
     read_only,
     recognised,
+    truth_table,
 )
 from minfer.notebook import card
 from minfer.states import (

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.conditioning import Conditioned
-from minfer.factors import FactorGroup, Machine
-
 if TYPE_CHECKING:
+    from minfer.conditioning import Conditioned
+    from minfer.factors import FactorGroup, Machine
     from minfer.kernels.layout import Layout
 
 _NO_ORDER = np.zeros(0, dtype=np.int64)

@@ -9,6 +9,7 @@ from minfer.factors.features import (
     Features,
     binary_pairs,
     conjunctions,
+    truth_table,
 )
 from minfer.factors.globals import GlobalFactor, Globals
 from minfer.factors.group import (
@@ -25,7 +26,7 @@ from minfer.factors.group import (
 from minfer.factors.logical import Automata, Logical
 from minfer.factors.output import Ands, Ors
 from minfer.factors.parity import Parities
-from minfer.factors.tables import MAX_LOG, Tables, check_log_psi
+from minfer.factors.tables import MAX_LOG, Tables, check_entries, check_log_psi
 
 __all__ = [
     "KINDS",
@@ -51,6 +52,7 @@ __all__ = [
     "Tables",
     "all_cells",
     "binary_pairs",
+    "check_entries",
     "check_log_psi",
     "conjunctions",
     "distances",
@@ -59,4 +61,5 @@ __all__ = [
     "patterns",
     "read_only",
     "recognised",
+    "truth_table",
 ]

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from minfer.checks import real_numbers
 from minfer.errors import ModelError
 from minfer.factors.group import FactorGroup, Rows, interaction, read_only
 from minfer.factors.tables import MAX_LOG
@@ -26,6 +27,27 @@ TRUTH_TABLES: dict[str, NDArray[np.bool_]] = {
     "or": np.array([[False, True], [True, True]]),
     "implies": np.array([[True, True], [False, True]]),
 }
+
+
+def truth_table(feature: str | ArrayLike, arity: int) -> NDArray[np.bool_]:
+    """The truth table of a feature over so many variables, by name or as given."""
+    if isinstance(feature, str):
+        if feature not in TRUTH_TABLES:
+            raise ModelError(f"unknown feature {feature!r}; choose from {', '.join(TRUTH_TABLES)}")
+        truth = TRUTH_TABLES[feature]
+    else:
+        given = real_numbers(feature, "truth tables")
+        truth = given.astype(bool)
+        if not np.array_equal(truth, given):
+            raise ModelError("a truth table has entries 0 and 1 only; use a table for other values")
+    if not 1 <= arity <= MAX_FEATURE_ARITY:
+        raise ModelError(f"features must have 1 to {MAX_FEATURE_ARITY} variables, not {arity}")
+    if truth.shape != (2,) * arity:
+        raise ModelError(
+            f"a feature over {arity} variables needs a truth table of shape {(2,) * arity}, "
+            f"not {truth.shape}"
+        )
+    return read_only(truth)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from minfer.errors import ModelError
 from minfer.factors.group import FactorGroup, Rows, n_entries, read_only
 
 MAX_LOG = 1e300  # of an entry of a log-table or a weight: larger ones overflow when added up
+MAX_ENTRIES = 2**40  # of a table; more fit into no memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +112,16 @@ class Tables(FactorGroup):
         if type(rows) is not int or rows not in (1, len(ids)):
             raise ModelError(f"{str(rows)[:40]} tables for {len(ids)} factors")
         return cls(ids, scope, shape, get("log_psi", "<f8", [rows, n_entries(shape)]))
+
+
+def check_entries(where: str, shape: Sequence[int]) -> None:
+    """Raise ModelError about a table that no machine can hold."""
+    if n_entries(shape) > MAX_ENTRIES:
+        raise ModelError(
+            f"{where}: a table over its {len(shape)} variables has about "
+            f"2^{math.log2(n_entries(shape)):.0f} entries, too many for memory: use features, "
+            "smaller factors, or a global factor (add_global)"
+        )
 
 
 def check_log_psi(log_psi: NDArray, table_ptr: NDArray, first: int) -> None:

@@ -55,6 +55,7 @@ from minfer.errors import ModelError, RefusedError
 from minfer.factors import Tables, n_entries
 from minfer.graph import FactorGraph, check_graph
 from minfer.notebook import Face, Faced
+from minfer.reduction.dropped import Dropped, ignored
 from minfer.solvers.clique_passes import pass_messages
 from minfer.words import upwards
 
@@ -70,14 +71,6 @@ _DEEP = 800.0
 
 #: Ignored factors; with more a bound takes long and says nothing.
 MOST_BOUNDED = 50_000
-
-
-class Dropped(NamedTuple):
-    """Dropped factors of one shape: n log-tables, or one for all, over A variables each."""
-
-    scope: NDArray[np.int32]  # (n, A)
-    log_psi: NDArray[np.float64]  # (n, cells) or (1, cells), the last variable fastest
-    shape: tuple[int, ...]  # (S_1, ..., S_A)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -184,23 +177,6 @@ def quantile_bound(joints: Sequence[NDArray], log_tables: Sequence[NDArray]) -> 
         x = np.array([np.ravel(log_tables[i]) for i in rows])
         steps.append(_steps(p, x, x, np.zeros(len(rows), dtype=np.int64)))
     return float(_by_group(steps, 1).bound[0])
-
-
-def ignored(model: FactorGraph, keep: NDArray[np.bool_]) -> list[Dropped]:
-    """The factors outside a mask (F,) as :func:`certificate` takes them."""
-    batches = []
-    for g in model.groups:
-        rows = np.flatnonzero(~keep[g._ids])
-        if not len(rows):
-            continue
-        if g.form == "messages":
-            raise ModelError(
-                f"factor {int(g._ids[rows[0]])} is a {g.noun} and has no table: it cannot be "
-                "dropped"
-            )
-        tables = g.stored_tables() if g.shared else g.log_tables(rows)
-        batches.append(Dropped(g._scope[rows], tables, g.shape))
-    return batches
 
 
 def product_bound(model: FactorGraph, probs: ArrayLike) -> float | None:

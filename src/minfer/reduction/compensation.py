@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from minfer.errors import RefusedError
 from minfer.factors import FactorGroup, n_entries
 from minfer.graph import FactorGraph
-from minfer.reduction.bound import Dropped
+from minfer.reduction.dropped import Dropped
 from minfer.reduction.gains import binary_marginals, rows_of
 
 _MAX_ODDS = 1e100

@@ -1,0 +1,36 @@
+"""Factors that were left out, as tables: what bounds and compensation take."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.errors import ModelError
+from minfer.graph import FactorGraph
+
+
+class Dropped(NamedTuple):
+    """Dropped factors of one shape: n log-tables, or one for all, over A variables each."""
+
+    scope: NDArray[np.int32]  # (n, A)
+    log_psi: NDArray[np.float64]  # (n, cells) or (1, cells), the last variable fastest
+    shape: tuple[int, ...]  # (S_1, ..., S_A)
+
+
+def ignored(model: FactorGraph, keep: NDArray[np.bool_]) -> list[Dropped]:
+    """The factors outside a mask (F,) as :func:`certificate` takes them."""
+    batches = []
+    for g in model.groups:
+        rows = np.flatnonzero(~keep[g._ids])
+        if not len(rows):
+            continue
+        if g.form == "messages":
+            raise ModelError(
+                f"factor {int(g._ids[rows[0]])} is a {g.noun} and has no table: it cannot be "
+                "dropped"
+            )
+        tables = g.stored_tables() if g.shared else g.log_tables(rows)
+        batches.append(Dropped(g._scope[rows], tables, g.shape))
+    return batches
