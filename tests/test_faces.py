@@ -86,7 +86,15 @@ FACED = {
     "model explanation": lambda: minfer.explain_model(RESULT),
     "tradeoff": lambda: tradeoff(MODEL, values=[0.0, 0.5], repeats=1),
     "certificate": lambda: RESULT.certificate,
+    "plan of rules": lambda: smokers().plan(),
+    "explanation of an atom": lambda: smokers().infer().explain('smokes("<a>")'),
 }
+
+
+def smokers() -> minfer.Rules:
+    pytest.importorskip("duckdb")
+    rules = minfer.Rules().open("smokes", ["<a>", "Bob"]).closed("friends", [("<a>", "Bob")])
+    return rules.rule("0.7: friends(x, y) => (smokes(x) <=> smokes(y))").rule("-1: smokes(x)")
 
 
 @pytest.mark.parametrize("made", FACED.values(), ids=FACED)

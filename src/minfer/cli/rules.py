@@ -206,7 +206,7 @@ def plan(
     if json:
         render.write_json(found.to_dict())
     else:
-        typer.echo(str(found))
+        render.face(render.console(), found.face())
 
 
 @rules.command(cls=Command)
@@ -240,4 +240,4 @@ def explain(
     if json:
         render.write_json(asdict(found))
     else:
-        typer.echo(str(found))
+        render.face(render.console(), found.face())

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.notebook import Face, Faced, Right
 from minfer.rules.formulas import (
     And,
     Arithmetic,
@@ -36,7 +37,7 @@ from minfer.rules.ground import Block, Part, _block_of, _together
 from minfer.rules.model import block_weights, weight_of
 from minfer.rules.parse import parse_atom
 from minfer.rules.plan import kind_is_table
-from minfer.words import visible
+from minfer.words import counted, visible
 
 if TYPE_CHECKING:
     from minfer.rules.answer import Answer
@@ -58,8 +59,8 @@ class Reason:
         return f"{_signed(self.push)}  {visible(self.text)}  ({weight})"
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, repr=False)
+class Explanation(Faced):
     """An atom, its probability, and what pushes it: strongest first.
 
     Attributes
@@ -79,16 +80,23 @@ class Explanation:
     reasons: tuple[Reason, ...]
     n: int
 
-    def __str__(self) -> str:
-        lines = [f"P({visible(self.atom)}) = {self.probability:.4g}"]
+    def face(self) -> Face:
+        """What there is to say: the probability, then what pushes it."""
+        conclusion = f"P({self.atom}) = {self.probability:.4g}"
         if self.known is not None:
-            lines.append(f"known: evidence says it is {str(self.known).lower()}")
-        else:
-            lines.append(f"{_signed(self.prior)}  prior log-odds")
-        lines += [str(reason) for reason in self.reasons]
-        if self.n > len(self.reasons):
-            lines.append(f"        and {self.n - len(self.reasons):,} more groundings")
-        return "\n".join(lines)
+            conclusion += f"; known: evidence says it is {str(self.known).lower()}"
+        prior = [] if self.known is not None else [(Right(_signed(self.prior)), "prior", "")]
+        rows = prior + [
+            (
+                Right(_signed(r.push)),
+                visible(r.text),
+                Right("hard" if math.isinf(r.weight) else f"{r.weight:.4g}"),
+            )
+            for r in self.reasons
+        ]
+        more = self.n - len(self.reasons)
+        notes = {"not listed": counted(more, "more grounding")} if more > 0 else {}
+        return Face(conclusion, ("log-odds", "by", "weight"), rows, notes)
 
 
 def _signed(x: float) -> str:

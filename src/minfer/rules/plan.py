@@ -13,12 +13,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from minfer.errors import RefusedError
+from minfer.notebook import Face, Faced, Right
 from minfer.rules.formulas import Exists, clauses
 from minfer.rules.ground import Grounder, Part
 from minfer.rules.joins import Builder, Join
 from minfer.rules.schema import Store
 from minfer.rules.tables import named
-from minfer.words import visible
+from minfer.words import counted, visible
 
 MAX_COUNTED = 200_000_000  # groundings that are counted one by one
 
@@ -41,13 +42,11 @@ class RulePlan:
     kind: str
 
     def __str__(self) -> str:
-        most = "" if self.exact else "at most "
-        number = f"{self.groundings:,.0f}" if self.groundings < 1e15 else f"{self.groundings:.2g}"
-        return f"{most}{number}  {self.rule}"
+        return f"{_at_most(self.groundings, self.exact)}  {self.rule}"
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(Faced):
     """Counts before anything is built.
 
     Attributes
@@ -74,16 +73,18 @@ class Plan:
         facts = {"atoms": self.atoms, "known": self.known, "groundings": self.groundings}
         return {**facts, "rules": [asdict(r) for r in self.rules]}
 
-    def __str__(self) -> str:
-        total = ", ".join(f"{n:,} of {visible(name)}" for name, n in self.atoms.items())
-        lines = [f"{sum(self.atoms.values()):,} atoms ({total}), {self.known:,} known"]
-        width = max((len(str(r).partition("  ")[0]) for r in self.rules), default=0)
-        for r in self.rules:
-            number, _, text = str(r).partition("  ")
-            lines.append(f"{number:>{width}}  {visible(text)}")
-        most = "" if self.exact else "at most "
-        lines.append(f"{most}{self.groundings:,.0f} groundings")
-        return "\n".join(lines)
+    def face(self) -> Face:
+        """What there is to say: groundings and atoms in all, then rule by rule."""
+        total = ", ".join(f"{n:,} of {name}" for name, n in self.atoms.items())
+        atoms = f"{counted(sum(self.atoms.values()), 'atom')} ({total})"
+        count = _at_most(self.groundings, self.exact)
+        rows = [(Right(_at_most(r.groundings, r.exact)), visible(r.rule)) for r in self.rules]
+        conclusion = f"{count} groundings over {atoms}, {self.known:,} known"
+        return Face(conclusion, ("groundings", "rule"), rows)
+
+
+def _at_most(n: float, exact: bool) -> str:
+    return ("" if exact else "at most ") + (f"{n:,.0f}" if n < 1e15 else f"{n:.2g}")
 
 
 def make_plan(grounder: Grounder, count_up_to: float = MAX_COUNTED) -> Plan:
