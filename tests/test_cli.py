@@ -135,6 +135,7 @@ def test_every_command_has_help_with_an_example(name: str) -> None:
     result = call(name, "--help")
     assert result.exit_code == 0
     assert f"minfer {name}" in result.stdout
+    assert "<str>" not in result.stdout
 
 
 def test_the_reference_page_is_up_to_date() -> None:

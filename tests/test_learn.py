@@ -326,6 +326,14 @@ def test_early_stopping_returns_the_best_on_dev_data():
     assert loss == pytest.approx(best, abs=1e-12)
 
 
+def test_instances_with_different_numbers_of_observations_are_apart():
+    rng = np.random.default_rng(0)
+    one, two = (drawn_instance(rng, 2, rows=rows) for rows in (1, 3))
+    with pytest.raises(ModelError, match="1 and 3 observations"):
+        ExactLikelihood().evaluator([one, two])
+    assert fit([one, two], "likelihood", l2=1.0).status == "converged"
+
+
 def test_compare_prints_objectives_side_by_side(capsys):
     _, data = chain_data()
     dev = chain_data(seed=1)[1]

@@ -361,6 +361,14 @@ def test_numbers_and_truths_as_states():
     assert np.isfinite(again).all()
 
 
+def test_a_column_of_measurements_is_noticed():
+    x = np.random.default_rng(0).normal(size=300)
+    with pytest.warns(UserWarning, match="'x' has 300 different values in 300 rows.*bins"):
+        BayesianNetwork().fit({"x": x})
+    cold = BayesianNetwork().fit({"x": np.digitize(x, [-1.0, 0.0, 1.0])})
+    assert cold.model_.n_states.tolist() == [4]
+
+
 def test_saved_networks_are_models(tmp_path):
     net = BayesianNetwork(SPRINKLER).fit(cases(sprinkler(), 50, 0))
     net.save(tmp_path / "net.bif")
@@ -432,6 +440,7 @@ def test_a_misspelt_column_does_not_make_its_variable_hidden():
         BayesianNetwork(sprinkler()).fit({"Rian": ["no"], "wet": ["no"], "sprinkler": ["on"]})
 
 
+@pytest.mark.filterwarnings("ignore:.*different values")
 def test_tables_too_large_are_refused():
     X = {f"v{k}": np.arange(300) for k in range(4)}
     with pytest.raises(RefusedError, match=r"the table of v3 has 8\.1e\+09 cells"):

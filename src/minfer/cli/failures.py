@@ -30,7 +30,14 @@ class UsageError(Exception):
 
 
 class PlainHelp:
-    """A command whose ``--help``, like any flag, is shown without a type."""
+    """A command whose ``--help``, like any flag, is shown without a type, and so are arguments."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        found = super().get_params(ctx)  # type: ignore[misc]
+        for one in found:
+            if one.param_type_name == "argument":
+                one.display_type_rich = lambda ctx: None  # newer typers have it
+        return found
 
     def get_help_option(self, ctx: Any) -> Any:
         found = super().get_help_option(ctx)  # type: ignore[misc]

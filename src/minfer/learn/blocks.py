@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.conditioning import condition
-from minfer.errors import ContradictionError
+from minfer.errors import ContradictionError, ModelError
 from minfer.factors import FactorGroup, Features, Tables
 from minfer.graph import FactorGraph
 from minfer.learn.model import Instance, Matrix
@@ -49,6 +49,12 @@ class Block:
             self.x = self.instances[0].features
             self.labels = self.instances[0].labels
         else:
+            counts = sorted({len(one.labels) for one in self.instances})
+            if len(counts) > 1:
+                raise ModelError(
+                    f"instances with {counts[0]} and {counts[-1]} observations cannot be one "
+                    "block: evaluate them apart and add up, as fit does"
+                )
             self.graph = union([one.graph for one in self.instances])
             self.x = stacked([one.features for one in self.instances])
             self.labels = np.concatenate([one.labels for one in self.instances], axis=1)

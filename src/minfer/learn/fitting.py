@@ -499,9 +499,15 @@ def _compared(
     others: list[Objective],
     settings: dict[str, Any],
 ) -> list[dict[str, Any]]:
-    """Each objective fitted and judged on held-out data; prints a table."""
+    """Each objective fitted and judged on held-out data; prints a table, a line when it is known.
+
+    What is being fitted is told on stderr: max-margin may take many times as long as the others.
+    """
+    print(f"{'objective':<18}{'error':>8}{'log-loss':>10}{'CPU s':>8}  status", flush=True)
     rows = [_judged(fitted, dev)]
-    for objective in others:
+    _print_row(rows[0])
+    for k, objective in enumerate(others, 1):
+        print(f"compare: fitting {objective.name}, {k} of {len(others)}", file=sys.stderr)
         began = {**settings, "progress": False}
         if objective.name == "perceptron":
             began |= {"method": "adam", "hidden": "marginal"}
@@ -509,16 +515,15 @@ def _compared(
             rows.append(_judged(_fit(portions, objective, dev, None, 1, **began), dev))
         except RefusedError as error:
             rows.append({"objective": objective.name, "refused": str(error)})
-    print(f"{'objective':<18}{'error':>8}{'log-loss':>10}{'CPU s':>8}  status")
-    for row in rows:
-        if "refused" in row:
-            print(f"{row['objective']:<18}  {row['refused']}")
-            continue
-        print(
-            f"{row['objective']:<18}{row['error']:>8.4f}{row['log_loss']:>10.4f}"
-            f"{row['seconds']:>8.2f}  {row['status']}"
-        )
+        _print_row(rows[-1])
     return rows
+
+
+def _print_row(row: dict[str, Any]) -> None:
+    told = f"  {row['refused']}" if "refused" in row else (
+        f"{row['error']:>8.4f}{row['log_loss']:>10.4f}{row['seconds']:>8.2f}  {row['status']}"
+    )  # fmt: skip
+    print(f"{row['objective']:<18}{told}", flush=True)
 
 
 def _judged(fitted: Fitted, dev: list[Instance]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from minfer.checks import (
     check_type,
     check_whole,
     real_numbers,
+    warn,
 )
 from minfer.directed import network_of, order_or_cycle, with_flat_conditionals
 from minfer.errors import (
@@ -52,6 +53,7 @@ from minfer.words import visible
 
 PRIORS = ("none", "uniform", "bdeu")
 STARTS = ("counts", "random", "structure")
+MANY_STATES = 100  # a column with more, most of them in one row only, looks like measurements
 _MOST_CELLS = 1 << 26  # of a table
 _BLOCK = 1 << 19  # numbers of posteriors held at a time
 _ROUNDING = 1e-9  # of the objective: what a step may seem to lose
@@ -473,6 +475,12 @@ class BayesianNetwork(Estimator):
             raise EvidenceError(
                 f"BayesianNetwork: column {visible(name)!r} has no value at all: give its states, "
                 f"as states={{{name!r}: 2}}"
+            )
+        if len(texts) > max(MANY_STATES, len(column.places) // 2):
+            warn(
+                f"BayesianNetwork: column {visible(name)!r} has {len(texts):,} different values in "
+                f"{len(column.places):,} rows, and each becomes a state: put them into bins first, "
+                "as numpy.digitize does, or leave the column out"
             )
         numbers = [number_of(x) for x in texts]
         if None in numbers:
