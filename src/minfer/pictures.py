@@ -296,11 +296,12 @@ def write_marked(path: str | Path, values: NDArray, marked: NDArray) -> None:
 
 
 def write_figure(path: str | Path, figure: Any) -> None:
-    """A figure of matplotlib as a PNG file, complete or not at all, the same bytes every time."""
+    """A figure of matplotlib as a file, complete or not at all; PNG has the same bytes always."""
     from minfer.io import atomic_write
 
+    kind = Path(path).suffix[1:].lower() or "png"
     with atomic_write(path) as file:
-        figure.savefig(file, format="png", metadata={"Software": None})
+        figure.savefig(file, format=kind, metadata={"Software": None} if kind == "png" else None)
 
 
 def encode_picture(values: NDArray) -> bytes:

@@ -40,11 +40,10 @@ class Given(NamedTuple):
     def show_json(self, graph: FactorGraph, content: dict[str, Any]) -> None:
         """One JSON object: the answer, and what it is the answer to."""
         from minfer.cli import render
+        from minfer.solvers.telling import sizes
 
-        about = {
-            "minfer": render.version(),
-            "model": {"file": self.file, **render.model_info(graph)},
-        }
+        model = {"file": self.file, **sizes(graph)}
+        about = {"minfer": render.version(), "model": model}
         render.write_json({**about, **content, "read_seconds": self.seconds})
 
 
@@ -180,14 +179,13 @@ def draw_pair(
     path: str, title: str, left: Callable[[Any], Any], right: Callable[[Any], Any], **options: Any
 ) -> None:
     """Two drawings side by side, under a title, as a picture."""
-    from minfer.io import atomic_write
+    from minfer.pictures import write_figure
 
     plt = pictures()
     figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), dpi=110, layout="constrained", **options)
     left(axes[0])
     right(axes[1])
     figure.suptitle(visible(title), fontsize=10, parse_math=False)  # a dollar sign in it is one
-    with atomic_write(path) as file:
-        figure.savefig(file, format=Path(path).suffix[1:].lower())
+    write_figure(path, figure)
     plt.close(figure)
     wrote(path)

@@ -29,11 +29,6 @@ if TYPE_CHECKING:
     from minfer.solvers.base import Marginals, Solver
 
 DEFAULT_SOLVER = "bp"
-SEED_GRAPHS = {
-    "globals": "unary_and_globals",
-    "unary": "unary",
-    "forest": "spanning_forest",
-}
 WHOLE_MODEL = "model"  # --explain model
 
 
@@ -147,22 +142,22 @@ class Request:
 
     def __call__(self, model: FactorGraph, solver: Solver) -> Result:
         """Run it."""
-        from minfer.reduction import seeds
         from minfer.reduction.infer import infer
         from minfer.reduction.objectives import MinJoint
+        from minfer.reduction.seeds import SEEDS
 
-        seed = getattr(seeds, SEED_GRAPHS[self.seed_graph])
+        seed, _ = SEEDS[self.seed_graph]
         values = None if self.values is None else MinJoint(self.values)
         return infer(model, self.objective, solver, recipe=self.recipe, seed=seed, values=values)
 
     @property
     def words(self) -> str:
         """The method and its seed."""
+        from minfer.reduction.seeds import SEEDS
+
         if self.objective is None:
             return "lists of values, all factors"
-        seed = {"globals": "unary and global factors", "unary": "unary factors"}
-        about = seed.get(self.seed_graph, "unary factors and a spanning forest")
-        return f"{self.recipe.words}; seed: {about}"
+        return f"{self.recipe.words}; seed: {SEEDS[self.seed_graph][1]}"
 
     def describe(self, result: Result) -> str:
         words = self.words
@@ -212,6 +207,7 @@ def make_request(
     from minfer.checks import check_number, check_settings
     from minfer.reduction.gains import SCORES
     from minfer.reduction.recipes import RECIPES, recipe_named
+    from minfer.reduction.seeds import SEEDS
 
     given = asked.given
     if not given:
@@ -220,7 +216,7 @@ def make_request(
         word = given["method"]
         raise UsageError(f"--method {word}: the exact solver's option is --exact-method {word}")
     choose("--method", given.get("method"), *RECIPES)
-    choose("--seed-graph", given.get("seed_graph"), *SEED_GRAPHS)
+    choose("--seed-graph", given.get("seed_graph"), *SEEDS)
     choose("--score", given.get("score"), *SCORES)
     choose("--compare", given.get("compare"), "full")
     check_settings(1, 0.0, time_limit=time_limit)
@@ -329,7 +325,7 @@ class Reduced(NamedTuple):
         return content
 
     def summary(self) -> dict[str, str]:
-        from minfer.reduction.telling import summary
+        from minfer.reduction.telling import little_ignored, summary
 
         advice = advice_line(self.request, self.result) or little_ignored(self.result)
         return summary(self.result, self.request.describe(self.result), advice)
@@ -386,7 +382,6 @@ def show_compared(
 
 def advice_line(request: Request | None, result: Result) -> str:
     """The result's advice in the words of the command line."""
-
     forced = result.forced_share > 0.5 and result.score_kind != "reverse"
     if request is None or forced or result.settled or result.marginals.advice:
         return options_in(result.advice)
@@ -394,18 +389,3 @@ def advice_line(request: Request | None, result: Result) -> str:
         return "--method iterated goes on until the answer stops changing"
     more = "raise --time-limit" if request.time_limit is not None else "keep more factors"
     return f"{more}, or leave --reduce out"
-
-
-def little_ignored(result: Result) -> str:
-    from minfer.reduction.telling import MOST_KEPT
-
-    if result.kept_share <= MOST_KEPT or result.n_factors == result.n_seed:
-        return ""
-    if not result.n_ignored and result.values is not None:
-        return ""  # factors were not what was to be ignored
-    if not result.n_ignored:
-        return (
-            "nothing was ignored, so this is plain inference by the solver above: raise "
-            "--factor-cost, or leave --reduce out (small models are then solved exactly)"
-        )
-    return "little was ignored: raise --factor-cost, or set --max-factors, for a smaller model"

@@ -170,17 +170,6 @@ def facts(lines: Mapping[str, str], ok: bool = True) -> Table:
     return grid
 
 
-def model_info(graph: FactorGraph) -> dict[str, Any]:
-    return {
-        "variables": graph.n_variables,
-        "factors": graph.n_factors,
-        "states": int(graph.n_states.sum()),
-        "max_states": int(graph.n_states.max(initial=0)),
-        "max_arity": int(graph.arity.max(initial=0)),
-        "observed": graph.n_observed,
-    }
-
-
 # ---------------------------------------------------------------------- small things
 
 

@@ -9,13 +9,10 @@ from minfer.cli.files import check_outputs, draw_pair, load, write_csv
 from minfer.cli.generate import choose, command, numbers, option, output
 from minfer.cli.options import CSV, JSON, Input
 from minfer.cli.progress import bar, wait_for
-from minfer.cli.reduce import SEED_GRAPHS
-from minfer.errors import FormatError
 from minfer.words import counted
 
 if TYPE_CHECKING:
-    from minfer.graph import FactorGraph
-    from minfer.reduction.tradeoff import Measurement, Reference
+    from minfer.reduction.tradeoff import Measurement
 
 OBJECTIVES = ("min-divergence", "min-joint", "min-size")
 
@@ -55,21 +52,25 @@ def tradeoff(
       minfer tradeoff grid.uai --objective min-joint --values 0.1,0.01,0.001
       minfer tradeoff grid.uai --reference grid.uai.MAR --csv grid.csv --picture grid.png
     """
+    import numpy as np
+
     from minfer import plots
     from minfer.cli import render
-    from minfer.reduction import seeds
-    from minfer.reduction.tradeoff import Measurement
+    from minfer.io import read_mar
+    from minfer.reduction.seeds import SEEDS
+    from minfer.reduction.tradeoff import Measurement, Reference
 
     choose("--objective", objective, *OBJECTIVES)
-    choose("--seed-graph", seed_graph, *SEED_GRAPHS)
+    choose("--seed-graph", seed_graph, *SEEDS)
     sweep = None if values is None else [*dict.fromkeys(numbers("--values", values))]
     inputs = [*source.files, reference]
     check_outputs({"--csv": csv_file, "--picture": picture}, inputs, json)
     given = load(source)
     graph = given.graph
-    truth = None if reference is None else _reference(reference, graph)
-    seed = getattr(seeds, SEED_GRAPHS[seed_graph])
-    measurement = Measurement(graph, objective, sweep, seed, truth, repeats)
+    truth = None
+    if reference is not None:
+        truth = Reference(np.concatenate([*read_mar(reference, graph), np.zeros(0)]), reference)
+    measurement = Measurement(graph, objective, sweep, SEEDS[seed_graph][0], truth, repeats)
     _measure(measurement)
     found = measurement.result()
     if csv_file is not None:
@@ -92,24 +93,6 @@ def tradeoff(
     else:
         console = render.console(stderr=csv_file == "-")
         render.face(console, found.face(), render.summary(given, graph, {}))
-
-
-def _reference(path: str, graph: FactorGraph) -> Reference:
-    """Marginals from a file, checked against the model."""
-    import numpy as np
-
-    from minfer.io import read_mar
-    from minfer.reduction.tradeoff import Reference
-
-    marginals = read_mar(path)
-    sizes = [len(p) for p in marginals]
-    if sizes != graph.n_states.tolist():
-        raise FormatError(
-            f"{path}: it has {counted(len(sizes), 'variable')} with "
-            f"{counted(sum(sizes), 'state')}, the model {graph.n_variables} with "
-            f"{int(graph.n_states.sum())}"
-        )
-    return Reference(np.concatenate([*marginals, np.zeros(0)]), path)
 
 
 def _measure(sweep: Measurement) -> None:

@@ -52,7 +52,7 @@ from minfer.io.tables import (
 )
 from minfer.io.text import Numbers, PathLike, check_text, place, read_bytes, shown, write_bytes
 from minfer.solvers.base import Marginals
-from minfer.words import visible
+from minfer.words import counted, visible
 
 Evidence = PathLike | Mapping[Any, Any]
 
@@ -358,8 +358,11 @@ def write_pr(marginals: Marginals, path: PathLike) -> None:
     write_bytes(path, f"PR\n{log_z / math.log(10)!r}\n".encode())
 
 
-def read_mar(path: PathLike) -> list[NDArray[np.float64]]:
-    """Marginals of all variables; a number of evidence sets, 1, before them is skipped."""
+def read_mar(path: PathLike, graph: FactorGraph | None = None) -> list[NDArray[np.float64]]:
+    """Marginals of all variables; a number of evidence sets, 1, before them is skipped.
+
+    With a ``graph`` they must be of its variables.
+    """
     text = _plain_after_word(path, b"MAR")
     text.require_finite()
     start = int(_mar_end(text.values, 0) != len(text) == _mar_end(text.values, 1))
@@ -371,6 +374,13 @@ def read_mar(path: PathLike) -> list[NDArray[np.float64]]:
         at += 1 + size
     if at < len(text):
         text.fail(at, "nothing may follow the last variable")
+    sizes = [len(p) for p in out]
+    if graph is not None and sizes != graph.n_states.tolist():
+        raise FormatError(
+            f"{shown(path)}: it has {counted(len(sizes), 'variable')} with "
+            f"{counted(sum(sizes), 'state')}, the model {graph.n_variables} with "
+            f"{int(graph.n_states.sum())}"
+        )
     return out
 
 

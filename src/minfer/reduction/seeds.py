@@ -5,6 +5,8 @@ The paper's seed is the set of local factors (section 3.5). Constants always bel
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -62,3 +64,11 @@ def spanning_forest(graph: FactorGraph, scores: NDArray | None = None) -> NDArra
     tree = minimum_spanning_tree(coo_array((rank, tuple(ends[order].T)), shape=(n, n)))
     mask[ids[order[tree.data.astype(np.int64) - 1]]] = True
     return mask
+
+
+#: The seeds by name, each with what it is.
+SEEDS: dict[str, tuple[Callable[[FactorGraph], NDArray[np.bool_]], str]] = {
+    "globals": (unary_and_globals, "unary and global factors"),
+    "unary": (unary, "unary factors"),
+    "forest": (spanning_forest, "unary factors and a spanning forest"),
+}

@@ -176,3 +176,17 @@ def to_dict(result: Result, variables: list[int] | None, **settings: Any) -> dic
         "no_bound_because": why_no_bound(result),
     }
     return content
+
+
+def little_ignored(result: Result) -> str:
+    """What to do where the reduction was hardly worth it; empty where it was."""
+    if result.kept_share <= MOST_KEPT or result.n_factors == result.n_seed:
+        return ""
+    if not result.n_ignored and result.values is not None:
+        return ""  # factors were not what was to be ignored
+    if not result.n_ignored:
+        return (
+            "nothing was ignored, so this is plain inference by the solver above: raise "
+            "--factor-cost, or leave --reduce out (small models are then solved exactly)"
+        )
+    return "little was ignored: raise --factor-cost, or set --max-factors, for a smaller model"

@@ -35,6 +35,18 @@ def describe(graph: FactorGraph) -> str:
     return repr(graph).removeprefix("FactorGraph(").removesuffix(")")
 
 
+def sizes(graph: FactorGraph) -> dict[str, int]:
+    """How large a model is, ready for JSON."""
+    return {
+        "variables": graph.n_variables,
+        "factors": graph.n_factors,
+        "states": int(graph.n_states.sum()),
+        "max_states": int(graph.n_states.max(initial=0)),
+        "max_arity": int(graph.arity.max(initial=0)),
+        "observed": graph.n_observed,
+    }
+
+
 def summary(marginals: Marginals) -> dict[str, str]:
     """The solver, why it was chosen, how it ended and how long it took."""
     return {
