@@ -1,4 +1,4 @@
-"""Exact inference in windows: exact where it must be, belief propagation where it can be no more."""
+"""Windows: exact where they hold everything, belief propagation where they hold one variable."""
 
 from __future__ import annotations
 

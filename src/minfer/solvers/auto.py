@@ -45,9 +45,9 @@ class Auto:
     time_limit : float, optional
         Seconds for everything (wall clock; compiling kernels is not counted, and the note says
         if there was any). Where the exact answer does not fit, belief propagation is then only
-        the beginning: join graphs, windows, clamping and parallel tempering follow, and the note says what
-        was run and which answer was taken. From four seconds on it is clipped to certified
-        intervals, if their kernels are compiled (`minfer warmup intervals`).
+        the beginning: join graphs, windows, clamping and parallel tempering follow, and the note
+        says what was run and which answer was taken. From four seconds on it is clipped to
+        certified intervals, if their kernels are compiled (`minfer warmup intervals`).
     exact_cells : int, optional
         Solve exactly if the cliques have no more cells than this together (2**22: about 0.1 s).
         None: as many as take a few seconds, the same rule as in `minfer plan`. Join graphs
