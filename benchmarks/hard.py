@@ -10,7 +10,8 @@ mixed couplings, fields N(0, 1/4) and couplings "equal" N(0, 4), against a long 
 whose own standard error is given; and, with --drawn, so many models each of five kinds that no
 constant was chosen on, against Exact. Exact inference is switched off above 2^16 cells for
 what is measured, but for the large grids, where it does not fit anyway. An error is the mean over
-all states of all variables, at least 1e-4 in the means at the end. Seconds are wall clock, without compiling: run it on a core of its own.
+all states of all variables, at least 1e-4 in the means at the end. Seconds are wall clock, without
+compiling: run it on a core of its own.
 
 With --write what FILE has is kept and not measured again, and each number is written as soon as it
 is there; --most ends the run before the next model once so many seconds have passed. So a long
