@@ -121,7 +121,7 @@ class Windows:
         first = plain(graph, start)
         if not first.converged:
             damped = replace(plain, damping=RETRY_DAMPING)(graph, start)
-            first = damped if damped.converged or not len(first.residuals) else first
+            first = min((damped, first), key=lambda m: m.residuals[-1:].max(initial=0.0))
         return self.around(graph, model, first, began, deadline)
 
     def prepare(self, graph: FactorGraph) -> Prepared:
@@ -175,7 +175,7 @@ class Rounds:
         self.took = 0.0  # seconds of this round
         self.moved = [0.0]  # the furthest of any marginal, round by round
         self.shift = np.ones(model.graph.n_variables)  # how far the last round moved each
-        self.shift[model.fixed >= 0] = 0.0
+        self.shift[(model.fixed >= 0) | (np.diff(self.at.vptr) == 0)] = 0.0
         self.n_cores, self.most, self.largest = len(self.todo), 0.0, 0
 
     def _cores(self) -> list[NDArray[np.int64]]:
