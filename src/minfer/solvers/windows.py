@@ -40,7 +40,7 @@ from minfer.layout import Places, Scopes, places, scopes
 from minfer.limits import clock, deadline_of, start_clock
 from minfer.message_state import MessageState, Told
 from minfer.solvers.base import LogZ, Marginals, Status, check_start
-from minfer.solvers.bp import BeliefPropagation
+from minfer.solvers.bp import BeliefPropagation, at_rest
 from minfer.solvers.clique_passes import pass_messages
 from minfer.solvers.prepared import solve
 from minfer.wiring import ranges
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 #: Cells of a window in the first round, and how much more in each further one.
 FIRST_CELLS, GROWTH = 1 << 12, 4
-#: Damping of belief propagation where it does not converge without.
-RETRY_DAMPING = 0.5
 #: Rounds of fitting a factor's belief to its variables' marginals.
 FITTING = 20
 
@@ -118,12 +116,8 @@ class Windows:
                 return solve(self, graph, tables, tree, began, deadline)
         except RefusedError:
             pass
-        left = None if self.time_limit is None else max((deadline - clock()) / 4, 1e-3)
-        plain = BeliefPropagation(max_iters=self.max_iters, time_limit=left)
-        first = plain(graph, start)
-        if not first.converged:
-            damped = replace(plain, damping=RETRY_DAMPING)(graph, start)
-            first = min((damped, first), key=lambda m: m.residuals[-1:].max(initial=0.0))
+        plain = BeliefPropagation(max_iters=self.max_iters)
+        first, _ = at_rest(plain, graph, start, deadline)
         return self.around(graph, model, first, began, deadline)
 
     def prepare(self, graph: FactorGraph) -> Prepared:
