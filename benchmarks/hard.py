@@ -2,7 +2,8 @@
 
     python benchmarks/hard.py [--data DIR] [--seconds 1 10 60] [--models NAME ...]
                               [--methods NAME ...] [--grids 40 70 100] [--drawn 4]
-                              [--reference 300] [--write FILE.json] [--most SECONDS]
+                              [--reference 300] [--references DIR] [--write FILE.json]
+                              [--most SECONDS]
     python benchmarks/hard.py --show FILE.json
 
 The UAI 2014 models (DIR as in places.py) against their exact marginals; square grids with strong
@@ -95,17 +96,24 @@ def lattice(n: int, strength: float, field: float, rng: np.random.Generator) -> 
     return FactorGraph.pairwise(field * rng.normal(size=n * n), edges, weights, feature="equal")
 
 
-def grids(sizes: list[int], reference: float) -> Iterator[Case]:
-    """Grids, a long run's marginals, and its mean standard error."""
+def grids(sizes: list[int], reference: float, folder: Path | None) -> Iterator[Case]:
+    """Grids, a long run's marginals, and its mean standard error, kept in a folder if given."""
     for n in sizes:
         graph = lattice(n, 2.0, 0.5, np.random.default_rng(n))
+        kept = folder / f"grid{n}.npz" if folder else None
 
-        def truth(graph: FactorGraph = graph) -> tuple[np.ndarray, float]:
+        def truth(graph: FactorGraph = graph, kept: Path | None = kept) -> tuple[np.ndarray, float]:
+            if kept and kept.exists():
+                with np.load(kept) as file:
+                    return file["probs"], float(file["error"])
             long = Tempering(
                 n_sweeps=UNBOUNDED, burn_in=10_000, n_replicas=32, rng=1, time_limit=reference
             )(graph)
             chains = long.state.chain_probs
-            return long.probs, float((chains.std(axis=0, ddof=1) / math.sqrt(len(chains))).mean())
+            error = float((chains.std(axis=0, ddof=1) / math.sqrt(len(chains))).mean())
+            if kept:
+                np.savez(kept, probs=long.probs, error=error)
+            return long.probs, error
 
         yield Case(f"grid {n}x{n}", "grid", graph, truth)
 
@@ -267,6 +275,7 @@ def main() -> None:
     parser.add_argument("--grids", type=int, nargs="*", default=[40, 70, 100])
     parser.add_argument("--drawn", type=int, default=0)
     parser.add_argument("--reference", type=float, default=300.0, help="seconds of a long run")
+    parser.add_argument("--references", type=Path, help="folder in which long runs are kept")
     parser.add_argument("--write", type=Path)
     parser.add_argument("--most", type=float, default=math.inf)
     parser.add_argument("--show", type=Path)
@@ -285,7 +294,7 @@ def main() -> None:
     spent = Stopwatch()
     every = chain(
         [] if args.models == [] else uai(args.data, args.models or []),
-        grids(args.grids, args.reference),
+        grids(args.grids, args.reference, args.references),
         drawn(args.drawn),
     )
     for case in every:

@@ -50,7 +50,7 @@ from minfer.solvers.tempering import Ensembles, Tempering, refusal
 from minfer.solvers.windows import Rounds, Windows
 
 #: Shares of the time for join graphs, windows, clamping and intervals; tempering has the rest.
-FOR_JOINS, FOR_WINDOWS, FOR_CLAMPING, FOR_INTERVALS = 0.2, 0.1, 0.08, 0.08
+FOR_JOINS, FOR_WINDOWS, FOR_CLAMPING, FOR_INTERVALS = 0.2, 0.25, 0.08, 0.08
 #: Intervals are made where there are at least so many seconds in all.
 LEAST_FOR_INTERVALS = 4.0
 #: Round trips of each ensemble from which on its samples are a referee: with fewer, how heavy a
@@ -70,8 +70,8 @@ UNITED, WALLED = 0.005, 0.05
 FAR = 0.03
 #: Samples stop early once no marginal's standard error is above this.
 GOOD_ENOUGH = 5e-4
-#: Exchanges below this share: twice the copies.
-FEW_EXCHANGES = 0.2
+#: Exchanges below this share: twice the copies; below that one: no copy will ever come round.
+FEW_EXCHANGES, NO_EXCHANGES = 0.2, 0.03
 #: Cells of all clusters of a join graph, or of a window, at most.
 MOST_CELLS = 1 << 22
 #: Methods of intervals, and the kernel of each: it takes a minute to compile, which an answer does
@@ -260,8 +260,8 @@ def _sampled(
     """Samples, or why there are none; and what the sequences made of the time meanwhile.
 
     These go on at half time, in turn, if there is something left for them to do and no round trip
-    was seen: then nothing will be known of the samples' error. Every other ensemble begins at
-    ``start``.
+    was seen: then nothing will be known of the samples' error. At once, if copies hardly exchange.
+    Every other ensemble begins at ``start``.
     """
     if why := refusal(model):
         return None, f"Tempering {why}", _go_on(sequences, until)
@@ -277,14 +277,17 @@ def _sampled(
         run.burn_in()
     run.forget()
     larger: list[Candidate] = []
-    run.deadline = (clock() + until) / 2
-    run.sample(GOOD_ENOUGH)
+    if run.rate.min(initial=1.0) >= NO_EXCHANGES:
+        run.deadline = (clock() + until) / 2
+        run.sample(GOOD_ENOUGH)
     if not run.settled:
         if not run.trips.any():
             larger = _go_on(sequences, until)
         if clock() < until:
             run.deadline = until
             run.sample(GOOD_ENOUGH)
+    if not run.valid[:, 0].any():
+        return None, "Tempering's copies hardly ever changed places", larger
     try:
         answer = run.result(True)
     except RefusedError:
