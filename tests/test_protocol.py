@@ -151,6 +151,8 @@ def test_global_factor_with_evidence():
         "clamped-exact",
         "join-graph",
         "join-graph-small",
+        "windows",
+        "windows-small",
         "structured-mean-field",
     ],
 )

@@ -29,6 +29,7 @@ from minfer import (
     StructuredMeanField,
     Tempering,
     TreeReweighted,
+    Windows,
 )
 from minfer.interop import to_pyagrum
 from minfer.parsing.trees import NonProjectiveTree, ProjectiveTree, all_arcs
@@ -54,13 +55,15 @@ SOLVERS = {
     "join-graph-small": JoinGraph(max_cells=4, damping=0.3),
     "tempering": Tempering(n_sweeps=300, burn_in=100, n_replicas=6, n_chains=3, rng=7),
     "structured-mean-field": StructuredMeanField(),
+    "windows": Windows(),
+    "windows-small": Windows(max_cells=8, core=2),
 }
 #: Solvers that draw at random: another start gives another answer.
 SAMPLERS = {"gibbs", "tempering"}
 #: Solvers whose log Z is a lower bound and whose marginals may be far off.
 LOWER = {"mean-field", "structured-mean-field"}
 #: Solvers that are exact on whatever they take, if it is small.
-EXACT = {"exact", "enumerate", "auto", "clamped-exact", "join-graph"}
+EXACT = {"exact", "enumerate", "auto", "clamped-exact", "join-graph", "windows"}
 PAIRWISE_ONLY = {"trw", "trw-forests", "trw-spanning-tree"}
 NO_LARGE_GLOBALS = {*PAIRWISE_ONLY, "mean-field", "gibbs", "tempering"}
 

@@ -61,6 +61,7 @@ _LATE = {
     "JoinGraph": "minfer.solvers.join_graph",
     "StructuredMeanField": "minfer.solvers.structured_mean_field",
     "Tempering": "minfer.solvers.tempering",
+    "Windows": "minfer.solvers.windows",
     "Gibbs": "minfer.solvers.gibbs",
     "Predictor": "minfer.prediction",
     "predict": "minfer.prediction",
@@ -153,6 +154,7 @@ if TYPE_CHECKING:
     from minfer.solvers.structured_mean_field import StructuredMeanField
     from minfer.solvers.tempering import Tempering
     from minfer.solvers.trw import TreeReweighted
+    from minfer.solvers.windows import Windows
 
 __all__ = [
     "Auto",
@@ -207,6 +209,7 @@ __all__ = [
     "TreeReweighted",
     "ValueLists",
     "Values",
+    "Windows",
     "calibrate",
     "denoise",
     "explain",

@@ -34,6 +34,7 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("Tempering", {"n_sweeps": 20, "burn_in": 5}),
     ("JoinGraph", {"max_cells": 64}),
     ("JoinGraph", {}),
+    ("Windows", {"max_cells": 64}),
     ("Clamped", {"k": 1}),
     ("Clamped", {"k": 1, "restarts": 2}),
     ("Exact", {}),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -177,6 +177,15 @@ class Vectors:
     cavity: dict[tuple[int, int], NDArray[np.float64]]
 
 
+class Told(NamedTuple):
+    """What factors tell variables, M messages, end to end in logs; only differences count."""
+
+    factor: NDArray[np.int64]  # (M,) its number
+    variable: NDArray[np.int64]  # (M,)
+    ptr: NDArray[np.int64]  # (M+1,)
+    log: NDArray[np.float64]
+
+
 @dataclass(frozen=True, eq=False)
 class MessageState:
     """What BP and TRW leave: wiring and messages, enough for log Z, factor beliefs, a new start.
@@ -223,6 +232,30 @@ class MessageState:
                 x = x[o : o + n] if mesh.log else to_log(x[o : o + n])
                 kind[int(mesh.general_ids[f]), v] = _normalised(x)
         return out
+
+    def told(self) -> Told:
+        """All messages into variables, as the model's own tables define them; not reweighted."""
+        mesh, w, s = self.mesh, self.mesh.wiring, self.messages
+        lean = np.zeros((len(mesh.pair_ids), 2))  # a pair's unary parts were absorbed
+        for g in mesh.model.groups:
+            if g.form == "table" and g.shape == (2, 2) and len(mesh.pair_ids):
+                order = np.argsort(g._ids, kind="stable")
+                at = np.searchsorted(g._ids[order], mesh.pair_ids)
+                row = order[np.minimum(at, len(order) - 1)]
+                mine = g._ids[row] == mesh.pair_ids
+                t = g.log_tables()[row[mine]]
+                lean[mine] = np.stack([t[:, 2] - t[:, 0], t[:, 1] - t[:, 0]], axis=1)
+        pairs = (np.log(s.m[mesh.slot]) + lean).ravel()
+        size = w.gslot[:, 3].astype(np.int64)
+        general = s.gm[ranges(w.gslot[:, 2].astype(np.int64), size)]
+        if not mesh.log:
+            general = to_log(general)
+        return Told(
+            np.concatenate([np.repeat(mesh.pair_ids, 2), mesh.general_ids[w.gslot[:, 0]]]),
+            np.concatenate([mesh.pair_scope.ravel(), mesh.gowner]).astype(np.int64),
+            np.concatenate([[0], np.cumsum(np.append(np.full(len(pairs), 2), size))]),
+            np.concatenate([np.stack([np.zeros(len(pairs)), pairs], axis=1).ravel(), general]),
+        )
 
     @property
     def is_forest(self) -> bool:

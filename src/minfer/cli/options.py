@@ -30,6 +30,7 @@ SOLVERS = {
     "gibbs": "Gibbs",
     "tempering": "Tempering",
     "join-graph": "JoinGraph",
+    "windows": "Windows",
     "clamped": "Clamped",
     "exact": "Exact",
 }
@@ -49,7 +50,8 @@ HELP = {
     "n_chains": "Independent chains, or ensembles.",
     "n_replicas": "Copies at different temperatures.",
     "rng": "Seed of the random generator.",
-    "max_cells": "Maximum cells of a cluster, or of all cliques of a block.",
+    "max_cells": "Maximum cells of a cluster, or of all cliques of a block or window.",
+    "core": "Variables read off one window.",
     "k": "Variables to clamp.",
     "restarts": "Other starts, for choosing them.",
     "max_gib": "Maximum memory for tables, in GiB.",

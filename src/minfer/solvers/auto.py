@@ -17,7 +17,7 @@ from minfer.errors import RefusedError
 from minfer.graph import FactorGraph
 from minfer.limits import clock, compiled, deadline_of, start_clock
 from minfer.solvers.base import LogZ, Marginals, check_start
-from minfer.solvers.bp import BeliefPropagation
+from minfer.solvers.bp import BeliefPropagation, at_rest
 from minfer.solvers.clique_passes import cheap_cells, expected_seconds
 from minfer.solvers.exact import Exact, count_assignments, solve
 from minfer.words import counted
@@ -25,8 +25,6 @@ from minfer.words import counted
 if TYPE_CHECKING:
     from minfer.solvers.prepared import Prepared
 
-RETRY_DAMPING = 0.5
-FOR_FIRST, FOR_SECOND = 0.4, 0.3  # shares of a time limit for belief propagation and, damped, again
 FOR_ORDER = 0.2  # and for an elimination order
 WORTH_SAYING = 1.0  # seconds of compiling
 LEAST_LEFT = 0.05  # seconds for which nothing more is begun
@@ -45,9 +43,9 @@ class Auto:
     time_limit : float, optional
         Seconds for everything (wall clock; compiling kernels is not counted, and the note says
         if there was any). Where the exact answer does not fit, belief propagation is then only
-        the beginning: join graphs, clamping and parallel tempering follow, and the note says what
-        was run and which answer was taken. From four seconds on it is clipped to certified
-        intervals, if their kernels are compiled (`minfer warmup intervals`).
+        the beginning: join graphs, windows, clamping and parallel tempering follow, and the note
+        says what was run and which answer was taken. From four seconds on it is clipped to
+        certified intervals, if their kernels are compiled (`minfer warmup intervals`).
     exact_cells : int, optional
         Solve exactly if the cliques have no more cells than this together (2**22: about 0.1 s).
         None: as many as take a few seconds, the same rule as in `minfer plan`. Join graphs
@@ -79,7 +77,8 @@ class Auto:
         timings = {}
         if answer is None:
             timings["choose"] = clock() - began
-            answer, more = self._propagate(graph, start, began)
+            plain = BeliefPropagation(max_iters=self.max_iters, tol=self.tol)
+            answer, more = at_rest(plain, graph, start, deadline_of(self.time_limit, began))
             why = f"{why}; {more}" if more else why
             if self.time_limit is not None and not _is_exact(answer):
                 answer, more = self._improve(graph, answer, clock() - began)
@@ -135,27 +134,6 @@ class Auto:
         except RefusedError:
             return None, "BeliefPropagation: exact inference did not end within time_limit"
 
-    def _propagate(
-        self, graph: FactorGraph, start: Marginals | None, began: float
-    ) -> tuple[Marginals, str]:
-        limit = self._left(began)
-        plain = BeliefPropagation(
-            max_iters=self.max_iters,
-            tol=self.tol,
-            time_limit=None if limit is None else limit * FOR_FIRST,
-        )
-        first = plain(graph, start)
-        left = self._left(began)
-        left = None if left is None else left * FOR_SECOND
-        if first.converged or (left is not None and left < 0.01):
-            return first, ""
-        second = replace(plain, damping=RETRY_DAMPING, time_limit=left)(graph, start)
-        if second.converged:
-            return second, f"converged only with damping={RETRY_DAMPING}"
-        better = second if _last(second) < _last(first) else first
-        which = f"with damping={RETRY_DAMPING}" if better is second else "without damping"
-        return better, f"did not converge, damped or not; this is the answer {which}"
-
     def _improve(self, graph: FactorGraph, first: Marginals, spent: float) -> tuple[Marginals, str]:
         """The best answer in the time that is left, and what was run for it."""
         from minfer.solvers.portfolio import best_of
@@ -176,8 +154,3 @@ class Auto:
 def _is_exact(answer: Marginals) -> bool:
     """Belief propagation on a forest: converged, and its log Z is exact."""
     return answer.converged and answer.log_z_kind is LogZ.EXACT
-
-
-def _last(answer: Marginals) -> float:
-    """The last residual."""
-    return float(answer.residuals[-1]) if len(answer.residuals) else math.inf

@@ -12,7 +12,8 @@ still move). What converged means is :mod:`minfer.solvers.propagation`'s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from minfer.checks import by_name, check_choice, check_settings
@@ -27,6 +28,11 @@ from minfer.wiring import Mesh, wire
 
 if TYPE_CHECKING:
     from minfer.solvers.prepared import Prepared
+
+#: Of a second run where the first did not converge.
+RETRY_DAMPING = 0.5
+#: Their shares of a time limit (:func:`at_rest`).
+FOR_FIRST, FOR_SECOND = 0.4, 0.3
 
 
 @by_name
@@ -109,3 +115,32 @@ class BeliefPropagation:
             still_to_move=run.still_to_move,
             state=run.state(),
         )
+
+
+def at_rest(
+    plain: BeliefPropagation, graph: FactorGraph, start: Marginals | None, deadline: float
+) -> tuple[Marginals, str]:
+    """Belief propagation, once more with damping if it does not converge; and what was done.
+
+    Of two runs that do not, the one whose messages moved less in the end. Each has its share of
+    the time to the ``deadline`` (:func:`~minfer.limits.clock`).
+    """
+
+    def share(of_it: float) -> float | None:
+        return None if deadline == math.inf else max((deadline - clock()), 1e-3) * of_it
+
+    first = replace(plain, time_limit=share(FOR_FIRST))(graph, start)
+    left = share(FOR_SECOND)
+    if first.converged or (left is not None and left < 0.01):
+        return first, ""
+    second = replace(plain, damping=RETRY_DAMPING, time_limit=left)(graph, start)
+    if second.converged:
+        return second, f"converged only with damping={RETRY_DAMPING}"
+    better = second if _last(second) < _last(first) else first
+    which = f"with damping={RETRY_DAMPING}" if better is second else "without damping"
+    return better, f"did not converge, damped or not; this is the answer {which}"
+
+
+def _last(answer: Marginals) -> float:
+    """The last residual."""
+    return float(answer.residuals[-1]) if len(answer.residuals) else math.inf

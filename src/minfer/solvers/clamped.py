@@ -32,7 +32,7 @@ from minfer.errors import ContradictionError, RefusedError
 from minfer.graph import FactorGraph, check_graph
 from minfer.limits import clock, start_clock
 from minfer.solvers.base import Marginals, Solver, Status, check_start
-from minfer.solvers.bp import BeliefPropagation
+from minfer.solvers.bp import RETRY_DAMPING, BeliefPropagation
 from minfer.solvers.components import _SEVERITY, _kind
 
 if TYPE_CHECKING:
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 MAX_RUNS = 1024
 #: A branch with less than this share of the largest one's weight is not split further.
 NEGLIGIBLE = 1e-12
-#: Of a second run where the first did not converge and the solver has damping.
-RETRY_DAMPING = 0.5
 #: How far other starts are pushed: standard deviation of the field of the runs they begin with.
 PUSH = 3.0
 _AGREE = 0.02  # answers of different starts that differ by less count as the same

@@ -5,6 +5,8 @@ Where an exact answer does not fit, belief propagation comes first, then, with w
 * join graphs of growing clusters (:class:`~minfer.JoinGraph`): they hold short loops and zeros;
   they go on in the second half of the time if tempering's copies made no round trip by then and
   there is hope for them: the model has zeros, or the last of them converged,
+* windows of growing size (:class:`~minfer.Windows`): models that are large and whose correlations
+  decay; they, too, go on in the second half if there was no round trip,
 * clamping (:class:`~minfer.Clamped`), where runs from other starts disagree: a few modes,
 * parallel tempering (:class:`~minfer.Tempering`) for the rest of the time: soft strong couplings,
 * certified intervals (:func:`minfer.intervals`), into which the answer is clipped.
@@ -15,12 +17,12 @@ answer that lies further off is wrong, and one within s of it is taken, since it
 (Where s is large, modes may be missing from it, too: then it takes several s to outvote an answer
 that converged. And behind zeros all ensembles can miss the same modes, round trips or not: far off
 from what belief propagation and join graphs of several sizes agree on, samples are not taken.)
-Without these s is not to be believed (it is multiplied by ``NO_TRIPS``), and the answer is that of
-the largest join graph that converged, or of belief propagation. Where nothing converged at all and
-the model has no zeros, samples are taken even so if they lie further off than that: every other
-ensemble begins at the best of these answers, and a copy can leave any mode of a soft model.
-Whatever is taken is an estimate; its error estimate is the samples' own, or how far it lies from
-the next best method.
+Without these s is not to be believed, and is multiplied by ``NO_TRIPS``; then every method
+vouches for itself, and the smallest doubt is taken: join graphs and windows are sequences, whose
+doubt is how far the last step moved their answer; that of samples is their s, in models without
+zeros alone, where every other ensemble begins at the best of these answers and a copy can leave
+any mode. Whatever is taken is an estimate; its error estimate is the samples' own, or how far it
+lies from the next best method.
 """
 
 from __future__ import annotations
@@ -39,14 +41,16 @@ from minfer.elimination import adjacency
 from minfer.errors import MinferError, RefusedError
 from minfer.graph import FactorGraph
 from minfer.limits import clock
+from minfer.message_state import MessageState
 from minfer.solvers.base import LogZ, Marginals, Plain, Status
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.clamped import Clamped, MixtureState
 from minfer.solvers.join_graph import Clusters, JoinGraph, clusters, order_of
 from minfer.solvers.tempering import Ensembles, Tempering, refusal
+from minfer.solvers.windows import Rounds, Windows
 
-#: Shares of the time for join graphs, clamping and intervals; tempering has the rest.
-FOR_JOINS, FOR_CLAMPING, FOR_INTERVALS = 0.2, 0.08, 0.08
+#: Shares of the time for join graphs, windows, clamping and intervals; tempering has the rest.
+FOR_JOINS, FOR_WINDOWS, FOR_CLAMPING, FOR_INTERVALS = 0.2, 0.25, 0.08, 0.08
 #: Intervals are made where there are at least so many seconds in all.
 LEAST_FOR_INTERVALS = 4.0
 #: Round trips of each ensemble from which on its samples are a referee: with fewer, how heavy a
@@ -66,9 +70,9 @@ UNITED, WALLED = 0.005, 0.05
 FAR = 0.03
 #: Samples stop early once no marginal's standard error is above this.
 GOOD_ENOUGH = 5e-4
-#: Exchanges below this share: twice the copies.
-FEW_EXCHANGES = 0.2
-#: Cells of all clusters of a join graph, at most.
+#: Exchanges below this share: twice the copies; below that one: no copy will ever come round.
+FEW_EXCHANGES, NO_EXCHANGES = 0.2, 0.03
+#: Cells of all clusters of a join graph, or of a window, at most.
 MOST_CELLS = 1 << 22
 #: Methods of intervals, and the kernel of each: it takes a minute to compile, which an answer does
 #: not wait for.
@@ -86,6 +90,11 @@ class Candidate(NamedTuple):
 
     name: str
     answer: Marginals
+    doubt: float = math.inf  # mean distance from the answer before, where it is one of a sequence
+
+    @property
+    def is_join(self) -> bool:
+        return self.name.startswith("JoinGraph")
 
 
 class Samples(NamedTuple):
@@ -110,21 +119,22 @@ def best_of(
     intervals_at = deadline
     if seconds >= LEAST_FOR_INTERVALS:
         intervals_at -= FOR_INTERVALS * seconds
-    joins = _Joins(graph, model, exact_cells)
+    joins = _Joins(graph, model, exact_cells, first)
     found += joins.until(min(intervals_at, clock() + FOR_JOINS * seconds))
     if found[-1].answer.status is Status.EXACT:
         exact = found[-1].answer
         return exact, f"{found[-1].name} is exact: {exact.note}"
+    windows = _Windows(graph, model, exact_cells, first)
+    found += windows.until(min(intervals_at, clock() + FOR_WINDOWS * seconds))
     until = min(intervals_at, clock() + FOR_CLAMPING * seconds)
     found += _clamped(graph, until)
     soft = not any(g.forbids().any() for g in model.groups)
-    hope = not soft or _largest(found).answer.converged
-    samples, why_not, more = _sampled(
-        graph, model, intervals_at, joins if hope else None, _largest(found).answer
-    )
+    hope = not soft or any(c.is_join and c.answer.converged for c in found)
+    sequences = (joins, windows) if hope else (windows,)
+    samples, why_not, more = _sampled(graph, model, intervals_at, sequences, _best(found).answer)
     if more and more[-1].answer.status is Status.EXACT:
         return more[-1].answer, f"{more[-1].name} is exact: {more[-1].answer.note}"
-    found += more
+    found = [c for c in found if c.name not in [m.name for m in more]] + more
     chosen, why = _choose(found, samples, soft)
     said.append(f"ran {', '.join([c.name for c in found] + ['Tempering'] * (samples is not None))}")
     if why_not:
@@ -139,8 +149,10 @@ def best_of(
 class _Joins:
     """Join graphs of growing clusters, as far as time and cells allow; can be gone on with."""
 
-    def __init__(self, graph: FactorGraph, model: Conditioned, exact_cells: float) -> None:
-        self.graph, self.most = graph, min(exact_cells, MOST_CELLS)
+    def __init__(
+        self, graph: FactorGraph, model: Conditioned, exact_cells: float, first: Marginals
+    ) -> None:
+        self.graph, self.most, self.last = graph, min(exact_cells, MOST_CELLS), first
         self.sizes = list(_SIZES)
         self.order: list[int] | None = None
         self.before = 0
@@ -148,6 +160,10 @@ class _Joins:
             self.model = only_tables(model)
         except RefusedError:
             self.sizes = []
+
+    @property
+    def can_go_on(self) -> bool:
+        return bool(self.sizes)
 
     def until(self, then: float) -> list[Candidate]:
         """What can be had by then; one that was cut short is run again when gone on with."""
@@ -169,7 +185,9 @@ class _Joins:
                 answer = self._run(size, joined, then)
                 if answer is None:
                     return out
-                out.append(Candidate(f"JoinGraph(max_cells={size})", answer))
+                doubt = _apart(answer, self.last)
+                self.last = answer
+                out.append(Candidate(f"JoinGraph(max_cells={size})", answer, doubt))
                 if answer.status is Status.TIME_LIMIT:
                     return out
                 if answer.status is Status.EXACT:
@@ -195,6 +213,31 @@ class _Joins:
         return answer
 
 
+class _Windows:
+    """Windows of growing size; can be gone on with."""
+
+    def __init__(
+        self, graph: FactorGraph, model: Conditioned, exact_cells: float, first: Marginals
+    ) -> None:
+        self.began = clock()
+        self.rounds = None
+        cells = int(min(exact_cells, MOST_CELLS))
+        if cells > 0 and isinstance(first.state, MessageState):
+            self.rounds = Rounds(Windows(max_cells=cells), graph, model, first)
+
+    @property
+    def can_go_on(self) -> bool:
+        return self.rounds is not None and not self.rounds.finished
+
+    def until(self, then: float) -> list[Candidate]:
+        if self.rounds is None or not self.can_go_on or clock() >= then:
+            return []
+        self.rounds.until(then)
+        answer = self.rounds.answer(self.began)
+        left = _apart(answer, self.rounds.first) > UNITED  # else it says nothing of its own
+        return [Candidate("Windows", answer, float(self.rounds.shift.mean()) if left else math.inf)]
+
+
 def _clamped(graph: FactorGraph, until: float) -> list[Candidate]:
     """The best mixture over a few variables that time allows."""
     left = until - clock()
@@ -208,16 +251,20 @@ def _clamped(graph: FactorGraph, until: float) -> list[Candidate]:
 
 
 def _sampled(
-    graph: FactorGraph, model: Conditioned, until: float, joins: _Joins | None, start: Marginals
+    graph: FactorGraph,
+    model: Conditioned,
+    until: float,
+    sequences: tuple[_Joins | _Windows, ...],
+    start: Marginals,
 ) -> tuple[Samples | None, str, list[Candidate]]:
-    """Samples, or why there are none; and what join graphs made of the time meanwhile.
+    """Samples, or why there are none; and what the sequences made of the time meanwhile.
 
-    These, if given, go on at half time if there is something left for them to do and no round trip
-    was seen: then nothing will be known of the samples' error. Every other ensemble begins at
-    ``start``.
+    These go on at half time, in turn, if there is something left for them to do and no round trip
+    was seen: then nothing will be known of the samples' error. At once, if copies hardly exchange.
+    Every other ensemble begins at ``start``.
     """
     if why := refusal(model):
-        return None, f"Tempering {why}", joins.until(until) if joins is not None else []
+        return None, f"Tempering {why}", _go_on(sequences, until)
     left = until - clock()
     if left < 0.05:
         return None, "no time was left for Tempering", []
@@ -230,14 +277,17 @@ def _sampled(
         run.burn_in()
     run.forget()
     larger: list[Candidate] = []
-    run.deadline = (clock() + until) / 2
-    run.sample(GOOD_ENOUGH)
+    if run.rate.min(initial=1.0) >= NO_EXCHANGES:
+        run.deadline = (clock() + until) / 2
+        run.sample(GOOD_ENOUGH)
     if not run.settled:
-        if joins is not None and joins.sizes and not run.trips.any():
-            larger = joins.until(until)
+        if not run.trips.any():
+            larger = _go_on(sequences, until)
         if clock() < until:
             run.deadline = until
             run.sample(GOOD_ENOUGH)
+    if not run.valid[:, 0].any():
+        return None, "Tempering's copies hardly ever changed places", larger
     try:
         answer = run.result(True)
     except RefusedError:
@@ -251,11 +301,21 @@ def _sampled(
     return Samples(answer, error * (1.0 if trusted else NO_TRIPS), trusted), "", larger
 
 
+def _go_on(sequences: tuple[_Joins | _Windows, ...], until: float) -> list[Candidate]:
+    """What they come to, each with its share of the time that is left."""
+    able = [s for s in sequences if s.can_go_on]
+    out: list[Candidate] = []
+    for k, sequence in enumerate(able):
+        out += sequence.until(clock() + (until - clock()) / (len(able) - k))
+        if out and out[-1].answer.status is Status.EXACT:
+            break
+    return out
+
+
 def _choose(
     found: list[Candidate], samples: Samples | None, soft: bool = False
 ) -> tuple[Marginals, str]:
     """The answer, with an error estimate, and why it is taken; ``soft``: a model without zeros."""
-    joins = [c for c in found if c.name.startswith("JoinGraph")]
     united = None if soft else _united(found)
     if samples is not None and united and _apart(united.answer, samples.answer) > WALLED:
         return _with_error(united.answer, [samples.answer]), (
@@ -263,62 +323,68 @@ def _choose(
             "it, and with zeros between modes Tempering, which is far off, may have missed some"
         )
     if samples is not None and samples.trusted:
-        off = [_apart(c.answer, samples.answer) for c in found]
-        nearest = int(np.argmin(off))
-        coarse = samples.error > COARSE
-        doubtful = coarse and any(c.answer.converged for c in found)
-        within = (OUTVOTED if doubtful else WITHIN) * samples.error
-        if off[nearest] > within:
-            apart = (
-                f"{found[nearest].name}, the nearest of the others, is off by {off[nearest]:.2g}"
-            )
-            why = f"Tempering's answer, good to about {samples.error:.2g} on average; {apart}"
-            return samples.answer, why
-        best = found[nearest]
-        if coarse:  # it cannot tell them apart: by what is known of the methods
-            near = [c for c, d in zip(found, off) if d <= within and c in joins]
-            last = _largest(found) if doubtful else best
-            best = ([c for c in near if c.answer.converged] or near or [last])[-1]
-        says = "it agrees with Tempering, whose own error is"
-        if doubtful:
-            says = "Tempering is too coarse to refute it, its own error is"
-        why = f"{best.name}'s answer: {says} about {samples.error:.2g} on average"
-        return _with_error(best.answer, [samples.answer]), why
-    best = _largest(found)
+        return _judged(found, samples)
+    best = _best(found)
     others = [c.answer for c in found if c is not best and not (_plain(c) and _plain(best))]
+    why = f"{best.name}'s answer"
     if samples is not None:
         far = _apart(best.answer, samples.answer)
-        if soft and samples.error < far and not any(c.answer.converged for c in found):
+        at_rest = best.doubt == math.inf and best.answer.converged
+        if soft and not at_rest and samples.error < min(far, best.doubt):
             return _doubted(samples.answer), (
-                "Tempering's answer, though its copies made few round trips: nothing else converged"
+                "Tempering's answer, though its copies made few round trips: no other vouches for "
+                "itself as well"
             )
         if samples.error < 0.5 * far and samples.error < 0.05:
             return _doubted(samples.answer), (
                 "Tempering's answer, though its copies made few round trips: the others lie far off"
             )
-        why = f"{best.name}'s answer: Tempering's copies made too few round trips to judge it"
-    else:
-        why = f"{best.name}'s answer"
+        why += ": Tempering's copies made too few round trips to judge it"
     return _with_error(best.answer, others), why
 
 
-def _largest(found: list[Candidate]) -> Candidate:
-    """The best answer by what is known of the methods: of the largest join graph that converged.
+def _judged(found: list[Candidate], samples: Samples) -> tuple[Marginals, str]:
+    """The answer that samples with round trips point to, and why."""
+    off = [_apart(c.answer, samples.answer) for c in found]
+    nearest = int(np.argmin(off))
+    coarse = samples.error > COARSE
+    doubtful = coarse and any(c.answer.converged for c in found)
+    within = (OUTVOTED if doubtful else WITHIN) * samples.error
+    if off[nearest] > within:
+        apart = f"{found[nearest].name}, the nearest of the others, is off by {off[nearest]:.2g}"
+        why = f"Tempering's answer, good to about {samples.error:.2g} on average; {apart}"
+        return samples.answer, why
+    best = found[nearest]
+    if coarse:  # it cannot tell them apart: by what is known of the methods
+        near = [c for c, d in zip(found, off) if d <= within and c.doubt < math.inf]
+        best = _best(near) if near else _best(found) if doubtful else best
+    says = "it agrees with Tempering, whose own error is"
+    if doubtful:
+        says = "Tempering is too coarse to refute it, its own error is"
+    why = f"{best.name}'s answer: {says} about {samples.error:.2g} on average"
+    return _with_error(best.answer, [samples.answer]), why
 
-    Of those that did not, one that still moves far is no better than belief propagation that came
-    to rest.
+
+def _best(found: list[Candidate]) -> Candidate:
+    """The best answer by what the methods say of themselves.
+
+    The largest join graph that converged, or windows, whichever moved less in its last step; of
+    join graphs that did not converge, one that still moves far is no better than the others.
     """
-    joins = [c for c in found if c.name.startswith("JoinGraph")]
-    settled = [c for c in joins if c.answer.converged]
+    joins = [c for c in found if c.is_join]
+    settled = [c for c in joins if c.answer.converged][-1:]
+    settled += [c for c in found if c.name == "Windows"]
+    if settled:
+        return min(settled, key=lambda c: c.doubt)
     if found[0].answer.converged:
         joins = [c for c in joins if c.answer.residuals[-1:].max(initial=0.0) < FAR]
     mixed = [c for c in found if c.name == "Clamped" and c.answer.converged]
-    return (settled or joins or mixed or found[:1])[-1]
+    return (joins or mixed or found[:1])[-1]
 
 
 def _united(found: list[Candidate]) -> Candidate | None:
     """The last join graph, if belief propagation and several of them converged to one answer."""
-    settled = [c for c in found if c.name.startswith("JoinGraph") and c.answer.converged]
+    settled = [c for c in found if c.is_join and c.answer.converged]
     if len(settled) < 2 or not found[0].answer.converged:
         return None
     last = settled[-1]
