@@ -169,7 +169,7 @@ def case(K: int, seed: str, size: int, number: int, pairs: str, repeats: int) ->
 
     a = fewest(whole, 2)
     trial = lists(graph, 5)
-    b = a if trial.values.dense else fewest(lists, 4)
+    b = a if trial.values.dense else fewest(lists, 2)
     calls = {whole: partial(whole, graph, a), lists: partial(lists, graph, b)}
     runs = in_turn(calls, repeats, warm_up=False, timer=timed)
     found = runs[lists][-1][1]

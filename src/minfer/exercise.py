@@ -263,7 +263,8 @@ def _use_values(solver: Solver) -> None:
 
     ring = FactorGraph.empty([4] * 4).tilt([9.0, 0.0, 0.0, 0.0] * 4)
     ring = ring.add_potts([[0, 1], [1, 2], [2, 3], [3, 0]], 0.1)
-    _ = infer(ring, None, solver, values=Values(dense=False)).values.outside_bound  # type: ignore[union-attr]
+    found = infer(ring, None, solver, values=Values(dense=False))
+    _ = found.values.outside_bound, found.marginals.log_z  # type: ignore[union-attr]
     infer(ring, MinDivergence(3), solver, values=Values(dense=False))  # factors are chosen too
     solver(FactorGraph.empty([4] * (MANY // 4)).tilt(np.zeros(MANY)))
 

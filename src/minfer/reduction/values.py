@@ -2,8 +2,8 @@
 
 Each variable has a list of *kept* values; all its others are lumped into one *rest*, which weighs
 what they weigh and, towards any neighbour, behaves like the mean of all values. (To forget the
-others altogether is worse: .038 of total variation against .017 at equal lists.) A message then
-costs k l for lists of k and l values, not K^2 (:mod:`minfer.kernels.values`).
+others altogether is worse: .038 of total variation against .017 at equal lists.) A message from a
+list of k values to all K of the neighbour costs k K, not K^2 (:mod:`minfer.kernels.values`).
 
 **Choosing.** Under the seed's marginals q, dropping value x of variable v alone costs the
 divergence
@@ -15,14 +15,13 @@ as they choose factors, a value's cost being the numbers it is multiplied with i
 whole model, 1 on average. What is dropped from one variable adds up to a little more than the sum
 of the gains; that is a surrogate too.
 
-**Bringing back.** The seed is often wrong about values: it must not have the last word. A *refresh*
-reads the beliefs of all K values from what the neighbours' lists send (k K a message), takes in
-values from ``add`` on, drops listed ones below ``drop``, weighs the rest anew, and carries the
-messages over. Two sweeps and a refresh; then sweeps until beliefs move by less than ``add``, eight
-of them at first and twice as many each time, and a refresh, until nothing is added; then until they
-stand still, and a refresh again. The last one is the answer: the marginals of all values, listed or
-not. (A second refresh after four sweeps costs more than it brings: what is read last has the other
-values anyway.)
+**Bringing back.** The seed is often wrong about values: it must not have the last word. Messages
+go to all values, so a visit has the belief of each; it takes in those from ``add`` on, drops listed
+ones below ``drop``, and weighs the rest anew. The seed's lists are what a variable begins with, and
+what later variables say before the first sweep. Sweeps visit those whom a neighbour has news for,
+which is a belief that moved by :data:`DEAF` of ``add`` or a list that changed; once there are none,
+any message that changed by ``tol`` of itself. From then on, or after :data:`DROPPING` sweeps, lists
+only grow, so they come to rest. The answer are the beliefs of all values, listed or not.
 
 **When it does not pay** the whole model is swept instead (:func:`why_dense` and :data:`FULL` have
 the rule), so that to ask for lists never costs much more than not to ask.
@@ -53,11 +52,11 @@ from minfer.solvers.iteration import still_to_move
 from minfer.words import counted
 
 if TYPE_CHECKING:
-    from minfer.kernels.values import Lists, Net
+    from minfer.kernels.values import Net
 
 #: Values that a variable with neighbours must have on average for lists to be worth their while.
 FEW = 32
-#: Share of the values in lists, seed's or refreshed, beyond which the whole model is swept.
+#: Share of the values in lists, the seed's or later ones, beyond which the whole model is swept.
 FULL = 0.25
 #: Mean estimated mass outside the lists beyond which it is too.
 LOST = 0.05
@@ -71,10 +70,13 @@ MOST_CELLS = 1 << 27
 _TURNED = 1 << 22
 #: Nats between the largest and the smallest number that all tables at a variable make together.
 _RANGE = 300.0
-#: Rounds of sweeps and refreshes at most.
-_ROUNDS = 30
-#: Sweeps after which lists are looked through again, the first time; then twice as many.
-AGAIN = 8
+#: A belief that moves by less than this part of ``add`` is no news to neighbours, until there are
+#: none; then any message that changes by ``tol`` of itself is.
+DEAF = 0.1
+#: No smaller part does.
+_ROUNDING = 1e-13
+#: Sweeps in which lists may lose values; then they only grow, so that they come to rest.
+DROPPING = 8
 _NO_TABLES = np.zeros((0, 1, 1))
 _CONTRADICTION = "the kept values contradict one another"
 
@@ -89,7 +91,7 @@ class Values:
         Which values of the seed to begin with; their gains and costs are those of the module.
         ``MinJoint(0.02)`` keeps those of probability 0.02 and more.
     add, drop : float in [0, 1]
-        A refresh takes in values whose belief is ``add`` or more, and drops those below ``drop``.
+        A visit takes in values whose belief is ``add`` or more, and drops those below ``drop``.
     dense : bool
         Whether the whole model may be swept instead where lists would not pay.
     """
@@ -111,7 +113,7 @@ class Values:
         check_flag("dense", self.dense)
         if self.drop > self.add:
             raise SettingsError(
-                f"drop={self.drop} is above add={self.add}: what one refresh takes in, the next "
+                f"drop={self.drop} is above add={self.add}: what one visit takes in, the next "
                 "would drop"
             )
 
@@ -145,9 +147,9 @@ class ValueLists:
         the values that were not kept. It includes neither propagation's error nor values that no
         neighbour's list supports: the truth may be several times this.
     refreshes : int
-        How often lists were looked through.
+        How often lists were looked through: in every sweep.
     settled : bool
-        Whether the last refresh added nothing.
+        Whether it converged and nothing was added last.
     dense : str
         Why the whole model was swept, with all values; empty where lists were used.
     """
@@ -288,17 +290,25 @@ class OverLists:
         self, ready: Ready, begin: float, again: bool
     ) -> tuple[Marginals, ValueLists] | str:
         """What lists give, or why they are not for this; whatever tells that early comes first."""
+        from minfer.kernels.values import count
+
         may, seed, keep = self.values.dense, self.seed.probs, self.lists.keep
-        model = ready.model
+        model, offsets = ready.model, ready.model.graph._offsets
         if may and (why := why_dense(model.groups)):
             return why
-        if not again:
+        length = np.empty(model.graph.n_variables, dtype=np.int64)
+        if again:
+            keep = keep.copy()
+            count(seed, offsets, keep, length)
+        else:
             keep = chosen(model, seed, self.values.objective)
-            blind = 1.0 - float(seed[np.flatnonzero(keep)].sum()) / max(model.graph.n_variables, 1)
+            blind = 1.0 - float(count(seed, offsets, keep, length)) / max(len(length), 1)
             if may and blind > BLIND:
                 return f"the seed's lists leave out {blind:.2g} of its mass"
         laid = _lay_out(ready)
-        return laid if isinstance(laid, str) else _Run(laid, self.values, self.solver, begin)(keep)
+        if isinstance(laid, str):
+            return laid
+        return _Run(laid, self.values, self.solver, begin)(keep, length)
 
     def _dense(self, why: str) -> ValueLists:
         n = self.model.n_variables
@@ -412,6 +422,7 @@ class _Laid:
     graph: FactorGraph
     net: Net
     constant: float
+    numbers: int  # of all messages
     slot: NDArray[np.int64]  # (P, 2) slots of the pairs' ends
     ids: NDArray[np.int64]  # (P,) their factors' numbers
 
@@ -430,7 +441,7 @@ def _lay_out(ready: Ready) -> _Laid | str:
     for g in model.groups:
         taps = g.label_taps()  # their tables are not written out before it is known that they fit
         rows = len(g.stored_tables() if taps is None else taps)
-        cells += rows * (g.shape[0] + 1) * (g.shape[1] + 1)
+        cells += rows * (g.shape[0] + 1) * k.padded(g.shape[1])
     if cells > MOST_CELLS:
         return f"the tables have {cells:.2g} cells, more than are laid out for lists"
     turn = cells <= _TURNED
@@ -444,20 +455,22 @@ def _lay_out(ready: Ready) -> _Laid | str:
         low = logs.min(axis=1, where=logs > -np.inf, initial=np.inf)
         zeros = zeros or bool(np.isneginf(logs).any())
         a, b = g.shape
-        size, step = (a + 1) * (b + 1), len(g) != 1 and len(logs) == 1
-        out = np.empty((len(logs), a + 1, b + 1))
-        turned = np.empty((len(logs), b + 1, a + 1)) if turn else _NO_TABLES
+        along, across = int(k.padded(b)), int(k.padded(a))
+        step = len(g) != 1 and len(logs) == 1
+        size, back = (a + 1) * along, (b + 1) * across
+        out = np.empty((len(logs), a + 1, along))
+        turned = np.zeros((len(logs), b + 1, across)) if turn else _NO_TABLES
         k.extend(logs - top[:, None], a, b, out, turned)
         row = np.zeros(len(g), np.int64) if step else np.arange(len(g))
         first = done + row * size
-        other = first + len(logs) * size if turn else first
+        other = done + len(logs) * size + row * back if turn else first
         ends = np.empty((3, len(g), 2), dtype=np.int64)  # base, mine and other of both ends
-        ends[0, :, 0], ends[1, :, 0], ends[2, :, 0] = first, b + 1, 1
+        ends[0, :, 0], ends[1, :, 0], ends[2, :, 0] = first, along, 1
         ends[0, :, 1] = other
-        ends[1, :, 1], ends[2, :, 1] = (a + 1, 1) if turn else (1, b + 1)
+        ends[1, :, 1], ends[2, :, 1] = (across, 1) if turn else (1, along)
         tables += [out.ravel(), turned.ravel()] if turn else [out.ravel()]
-        done += len(logs) * size * (2 if turn else 1)
-        starts.append(ends.reshape(3, -1))
+        done += len(logs) * (size + back if turn else size)
+        starts.append(ends)
         places.append(g._scope)
         ids.append(g._ids)
         wide.append(np.broadcast_to(top - low, (len(g),)))
@@ -465,27 +478,34 @@ def _lay_out(ready: Ready) -> _Laid | str:
     scope = np.concatenate([np.zeros((0, 2), np.int32), *places])
     sptr, order = np.empty(n + 1, np.int64), np.empty(scope.size, np.int64)
     by_neighbour(np.ascontiguousarray(scope), sptr, order, *np.empty((2, scope.size), np.int32))
-    flat = scope.ravel().astype(np.int64)
-    slot = np.empty(len(order), dtype=np.int64)
-    slot[order] = np.arange(len(order))
-    owner, nbr = np.repeat(np.arange(n), np.diff(sptr)), flat[order ^ 1]
-    before = np.concatenate([[0], np.cumsum(nbr < owner)])
-    base, mine, other = np.concatenate([np.zeros((3, 0), np.int64), *starts], axis=1)
-    span = np.concatenate([np.zeros(0), *wide])
-    total = np.bincount(owner, weights=np.repeat(span, 2)[order], minlength=n)
-    if total.max(initial=0.0) > _RANGE or (zeros and _deepest(model) < -_RANGE):
+    span, degree = np.concatenate([np.zeros(0), *wide]), np.diff(sptr)
+    if (far := span.max(initial=0.0) * degree.max(initial=0)) > _RANGE:  # more than it may be?
+        each = np.repeat(span, 2)
+        far = np.bincount(scope.ravel(), weights=each, minlength=n).max(initial=0.0)
+    if far > _RANGE or (zeros and _deepest(model) < -_RANGE):
         return "the numbers of the model are too far apart for lists"
     weights, shift = ready.weights, ready.mass
     if weights is None:
         weights = np.empty(len(model.field))
         shift = k.linear_field(model.field, graph._offsets, weights)
-    net = k.Net(
-        sptr, before[sptr[1:]] - before[sptr[:-1]], nbr,
-        slot[order ^ 1], base[order], mine[order], other[order],
-        np.concatenate([np.zeros(0), *tables]), np.array(graph._offsets, dtype=np.int64), weights,
-    )  # fmt: skip
-    return _Laid(graph, net, constant + shift, slot.reshape(-1, 2),
+    off = np.array(graph._offsets, dtype=np.int64)
+    split = np.empty(n, np.int64)
+    slot, rev, place = np.empty((3, scope.size), np.int64)
+    way = np.empty((scope.size, 6), np.int64)
+    ends = np.concatenate([np.zeros((3, 0, 2), np.int64), *starts], axis=1)
+    numbers = k.wire(scope, ends, off, sptr, order, slot, split, rev, place, way)
+    table = _lines(done)
+    np.concatenate([np.zeros(0), *tables], out=table)
+    net = k.Net(sptr, split, rev, place, way, table, off, weights)
+    return _Laid(graph, net, constant + shift, int(numbers), slot.reshape(-1, 2),
                  np.concatenate([np.zeros(0, np.int64), *ids]))  # fmt: skip
+
+
+def _lines(n: int) -> NDArray[np.float64]:
+    """Room for n numbers that begins where a line of the cache does."""
+    room = np.empty(n + 8)
+    first = -room.ctypes.data // 8 % 8
+    return room[first : first + n]
 
 
 def _deepest(model: Conditioned) -> float:
@@ -499,7 +519,7 @@ def _deepest(model: Conditioned) -> float:
 
 
 class _Run:
-    """Sweeps and refreshes; called with the first lists it gives the answer, or why not."""
+    """Sweeps; called with the first lists it gives the answer, or why not."""
 
     def __init__(
         self, laid: _Laid, values: Values, solver: BeliefPropagation, begin: float
@@ -509,189 +529,141 @@ class _Run:
         self.k, self.laid, self.net, self.values, self.solver = k, laid, laid.net, values, solver
         self.begin = begin
         self.ready = clock()
-        size = np.diff(self.net.off)
-        self.degree = int(np.diff(self.net.sptr).max(initial=0))
-        self.widest = int(size.max(initial=1)) + 1
-        self.work = np.empty((self.degree + 4) * self.widest)
-        self.rows = np.empty((self.degree + 1) * self.widest, dtype=np.int64)
-        self.said = np.empty(len(self.rows))
-        self.probs = np.empty(len(self.net.field))
-        self.outside = np.empty(len(size))  # of these, what is outside the lists
+        widest = int(np.diff(self.net.off).max(initial=1)) + 9
+        flags = np.zeros(-(-widest // 8) * 8, dtype=np.uint8)
+        self.rooms = (
+            np.empty(widest), np.empty(widest, dtype=np.int64), np.empty(widest), flags,
+            flags.view(np.uint64),
+        )  # fmt: skip
+        self.degree = np.diff(self.net.sptr)
+        self.every = float((np.diff(self.net.off) * self.degree).sum())
         self.residuals: list[float] = []
-        self.since = 0  # sweeps since lists were last changed
-        self.quiet = 0  # of these, the last ones that moved nothing
-        self.late = self.converged = False
-        self.refreshes = 0
-        self.log_z = np.nan
-        self.last_q = np.zeros(0)
 
-    def __call__(self, keep: NDArray[np.bool_]) -> tuple[Marginals, ValueLists] | str:
-        self.keep, self.lists = keep, self._listed(keep)
-        if why := self._too_long(self.lists):
+    def __call__(
+        self, keep: NDArray[np.bool_], length: NDArray[np.int64]
+    ) -> tuple[Marginals, ValueLists] | str:
+        n, limit = len(length), self.solver.max_iters
+        self.lists = lists = self.k.Lists(
+            keep.view(np.uint8), length,
+            _lines(self.laid.numbers),
+            np.empty(len(keep)), np.zeros(n), np.full(n, self.k.BOTH),
+        )  # fmt: skip
+        if why := self._too_long():
             return why
-        settled = calm = False
-        sweeps, tol = 2, 0.0  # the seed's lists are not worth more
-        for turn in range(_ROUNDS):
-            if self._sweeps(sweeps, tol):
-                return _CONTRADICTION
-            self.converged = calm and self.quiet >= 2
-            over = self.late or len(self.residuals) >= self.solver.max_iters or turn == _ROUNDS - 1
-            last = over and not self.converged
-            found = self._refresh(calm, read=last)
-            if found is None:
-                return _CONTRADICTION
-            if last:
+        settled = late = converged = written = False
+        tol = max(self.solver.tol, _ROUNDING)
+        still, eps, drop = DEAF * self.values.add, 0.0, self.values.drop
+        if still <= tol:
+            still, eps = -1.0, tol
+        self.k.greet(self.net, lists, *self.rooms[1:])
+        for turn in range(limit):
+            if turn > 0 and self._out_of_time():
+                late = True
                 break
-            came, new, lists = found
-            settled = self.converged and not came
-            if settled:
-                break
-            if why := self._too_long(lists) or self._lost(lists.bel[lists.lptr[1:] - 1]):
-                return why
-            self.lists, self.keep, self.since, self.quiet = lists, new, 0, 0
-            calm = calm or (turn > 0 and not came)
-            sweeps, tol = AGAIN << turn, max(self.values.add, self.solver.tol)
-            if calm:
-                sweeps, tol = self.solver.max_iters, self.solver.tol
-        return self._lost(self.outside) or self._answer(settled)
+            written = turn == limit - 1
+            found = self._sweep(turn, written, drop, still, eps if turn > 1 else 0.0)
+            if isinstance(found, str):
+                return found
+            moved, came = found
+            if not lists.awake.any():
+                settled = not came
+                converged = turn > 1 and eps > 0.0 and moved <= self.solver.tol
+                if converged:
+                    break
+                still, eps, drop = -1.0, tol, 0.0
+                lists.awake[:] = self.k.BOTH
+            if turn >= DROPPING:
+                drop = 0.0
+        if not written:
+            lists.awake[:] = 0
+            if self.k.sweep(self.net, lists, True, False, True, *[0.0] * 5, *self.rooms)[2]:
+                return _CONTRADICTION
+        status = Status.TIME_LIMIT if late else Status.MAX_ITERS
+        status = Status.CONVERGED if converged else status
+        return self._lost() or self._answer(status, settled and converged)
 
     # ------------------------------------------------------------------ parts
-
-    @property
-    def _status(self) -> Status:
-        if self.converged:
-            return Status.CONVERGED
-        return Status.TIME_LIMIT if self.late else Status.MAX_ITERS
 
     def _out_of_time(self) -> bool:
         limit = self.solver.time_limit
         return limit is not None and clock() - self.begin >= limit
 
-    def _sweeps(self, n: int, tol: float) -> bool:
-        """Up to n sweeps, until a forward and a backward one moved nothing; whether one failed."""
-        for _ in range(n):
-            if self.quiet >= 2 or len(self.residuals) >= self.solver.max_iters:
-                break
-            if self.residuals and self._out_of_time():
-                self.late = True
-                break
-            forward = len(self.residuals) % 2 == 0
-            watching = self.since > 0 and self.residuals[-1] <= 10 * tol
-            moved, told, bad = self.k.sweep(
-                self.net, self.lists, forward, self.work, self.rows, watching
-            )
-            if bad:
-                return True
-            self.residuals.append(float(max(moved, told)))
-            self.since += 1
-            self.quiet = self.quiet + 1 if watching and max(moved, told) <= tol else 0
-        return False
-
-    def _room(self, some: bool = True) -> Lists:
-        """Room for any lists, or for none. Pages that are not written are never had."""
-        n, wide = len(self.net.off) - 1, np.diff(self.net.off) + 1
-        entries = int(wide.sum()) if some else 0
-        messages = int((wide * np.diff(self.net.sptr)).sum()) if some else 0
-        return self.k.Lists(
-            np.empty(n + 1, np.int64), np.empty(n + 1, np.int64), np.empty(entries, np.int64),
-            np.empty(entries), np.empty(messages), np.empty(entries),
+    def _sweep(
+        self, turn: int, last: bool, drop: float, still: float, eps: float
+    ) -> tuple[float, int] | str:
+        """The largest change and how many values came, or why the whole model is swept."""
+        room = FULL * self.every if self.values.dense else np.inf
+        moved, came, bad = self.k.sweep(
+            self.net, self.lists, turn % 2 == 0, turn == 0, last, self.values.add, drop, still,
+            eps, room, *self.rooms,
         )  # fmt: skip
+        if bad > 0:
+            return _CONTRADICTION
+        if bad < 0:
+            return f"lists would have more than {FULL:.0%} of the values"
+        self.residuals.append(float(moved))
+        return self._too_long() or (self._lost() if turn > 0 else "") or (float(moved), int(came))
 
-    def _listed(self, keep: NDArray[np.bool_]) -> Lists:
-        """Lists of kept values, with messages that say nothing."""
-        lists = self._room()
-        self.k.fill(self.net, keep, lists)
-        return lists
-
-    def _refresh(self, calm: bool, read: bool) -> tuple[int, NDArray[np.bool_], Lists] | None:
-        """Beliefs of all values, and unless they are only ``read``: how many came, and new lists.
-
-        None where numbers vanished. Beliefs are kept if they may be the last: where it is ``calm``.
-        """
-        self.refreshes += 1
-        messages = int(self.lists.mptr[-1])
-        if len(self.last_q) < messages:  # else over those before, which nobody asks for again
-            self.last_q = np.empty(messages)
-        self.log_z, bad = self.k.cavities(self.net, self.lists, self.last_q, self.work)
-        if bad:
-            return None
-        room, new = self._room(not read), np.zeros_like(self.keep)
-        came, bad = self.k.refresh(
-            self.net, self.lists, self.last_q, self.keep, self.values.add, self.values.drop,
-            self.probs if calm or read else self.probs[:0], self.outside, new, room, self.work,
-            self.rows, self.said,
-        )  # fmt: skip
-        return None if bad else (int(came), new, room)
-
-    def _too_long(self, lists: Lists) -> str:
+    def _too_long(self) -> str:
         """Why the whole model is swept rather than these; empty where they are short enough."""
         if not self.values.dense:
             return ""
-        degree = np.diff(self.net.sptr)
-        every = float((np.diff(self.net.off) * degree).sum())
-        share = float(((np.diff(lists.lptr) - 1) * degree).sum()) / max(every, 1.0)
+        share = float((self.lists.length * self.degree).sum()) / max(self.every, 1.0)
         if share <= FULL:
             return ""
         return f"lists would have {share:.0%} of the values, and pay up to {FULL:.0%}"
 
-    def _lost(self, outside: NDArray[np.float64]) -> str:
-        """The same where variables are outside their lists with so much probability, (V,)."""
+    def _lost(self) -> str:
+        """The same where variables are outside their lists with so much probability."""
+        outside = self.lists.outside
         lost = float(outside.mean()) if self.values.dense and len(outside) else 0.0
         return f"lists would leave out {lost:.2g} of the mass" if lost > LOST else ""
 
-    def _answer(self, settled: bool) -> tuple[Marginals, ValueLists]:
-        graph, now = self.laid.graph, clock()
-        lists = ValueLists(graph, self.keep, self.outside, self.refreshes, settled)
-        recent = self.residuals[len(self.residuals) - self.since :]
-        kept = self._kept()
+    def _answer(self, status: Status, settled: bool) -> tuple[Marginals, ValueLists]:
+        graph, lists, now, sweeps = self.laid.graph, self.lists, clock(), len(self.residuals)
+        kept = float(lists.length.sum()) / max(len(lists.length), 1)
         return Marginals(
-            graph, self.probs, self.solver, self._status, LogZ.ESTIMATE,
-            len(self.residuals), np.array(self.residuals),
+            graph, lists.bel, self.solver, status, LogZ.ESTIMATE, sweeps, np.array(self.residuals),
             {"plan": self.ready - self.begin, "iterate": now - self.ready},
             note=f"lists of {kept:.3g} values on average",
-            state=_State(self.laid, self.lists, self.last_q, self.probs,
-                         self.laid.constant + float(self.log_z)),
-            still_to_move=still_to_move(recent[-12:], 2),
-        ), lists  # fmt: skip
-
-    def _kept(self) -> float:
-        return float(np.count_nonzero(self.keep)) / max(len(self.net.off) - 1, 1)
+            state=_State(self.laid, lists.m),
+            still_to_move=still_to_move(self.residuals[-12:], 2),
+        ), ValueLists(graph, lists.keep.view(bool), lists.outside, sweeps, settled)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """What lists leave: log Z (Bethe, with rests) and joint marginals of pairs over all values."""
+    """What lists leave, messages to all values: log Z (Bethe) and joint marginals of pairs."""
 
     laid: _Laid
-    lists: Lists
-    q: NDArray[np.float64]
-    probs: NDArray[np.float64]
-    value: float
+    m: NDArray[np.float64]
 
     def log_z(self) -> float:
-        return self.value
+        from minfer.kernels.values import bethe
+
+        value, bad = bethe(self.laid.net, self.m)
+        return float("nan") if bad else self.laid.constant + float(value)
 
     def factor(self, factor: int) -> NDArray[np.float64] | None:
-        """psi times both cavities, those of all values: belief over message, with 0 / 0 = 0."""
+        """psi times both cavities."""
+        from minfer.kernels.values import NBR
+
         row = np.flatnonzero(self.laid.ids == factor)
         if not len(row):
             return None
         net = self.laid.net
         s, r = (int(i) for i in self.laid.slot[row[0]])
-        a, b = int(net.nbr[r]), int(net.nbr[s])
-        sizes = [int(net.off[v + 1] - net.off[v]) for v in (a, b)]
-        at = net.base[s] + np.arange(sizes[0] + 1)[:, None] * net.mine[s]
-        psi = net.tab[at + np.arange(sizes[1] + 1) * net.other[s]]
-        one = self._cavity(a, psi.T, r, b)
-        two = self._cavity(b, psi, s, a)
-        joint = one[:, None] * psi[:-1, :-1] * two
+        _, base, mine, other, u, _ = (int(i) for i in net.way[s])
+        one, two = self._cavity(int(net.way[r, NBR]), s), self._cavity(u, r)
+        at = base + np.arange(len(one))[:, None] * mine + np.arange(len(two)) * other
+        joint = one[:, None] * net.tab[at] * two
         return joint / joint.sum()
 
-    def _cavity(self, v: int, psi: NDArray, slot: int, u: int) -> NDArray[np.float64]:
-        """Of v, by what u sends it along a slot of its own; psi with rows of u."""
-        net, lists = self.laid.net, self.lists
-        k = int(lists.lptr[u + 1] - lists.lptr[u])
-        first = int(lists.mptr[u] + (slot - net.sptr[u]) * k)
-        message = self.q[first : first + k] @ psi[lists.val[lists.lptr[u] : lists.lptr[u + 1]], :-1]
-        mine = self.probs[net.off[v] : net.off[v + 1]]
-        return np.divide(mine, message, out=np.zeros_like(mine), where=message > 0.0)
+    def _cavity(self, v: int, slot: int) -> NDArray[np.float64]:
+        """What v would say along a slot of its own, of all its values."""
+        net = self.laid.net
+        cavity = net.field[net.off[v] : net.off[v + 1]].copy()
+        for s in range(net.sptr[v], net.sptr[v + 1]):
+            if s != slot:
+                cavity *= self.m[net.place[s] : net.place[s] + len(cavity)]
+        return cavity / cavity.sum()
