@@ -182,8 +182,8 @@ class MessageState:
     """What BP and TRW leave: wiring and messages, enough for log Z, factor beliefs, a new start.
 
     Where a run has converged on a loopy core, ``before`` has the messages that the last update
-    began with (None in models of more than a million of them): computed anew from there, all at
-    once and undamped, no message and no belief moves by more than ``tol``.
+    began with: computed anew from there, all at once and undamped, no message and no belief moves
+    by more than ``tol``. Models of more than a million messages keep neither these nor cavities.
     """
 
     mesh: Mesh

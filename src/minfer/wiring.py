@@ -155,14 +155,16 @@ class Mesh:
             answer = self.trees.speakers - ma.base
             rest[answer[(answer >= 0) & (answer < len(rest))]] = False
             ma = ma._replace(mine=np.flatnonzero(rest).astype(np.int32))
-        first = w.fac[ma.base : ma.base + len(ma.code), 1]
-        arity = w.fac[ma.base : ma.base + len(ma.code), 2]
-        slots = w.fslot[ranges(first, arity)]
-        literals = np.bincount(self.gowner[slots], minlength=len(w.card))
+        first, arity = (w.fac[ma.base : ma.base + len(ma.code), k] for k in (1, 2))
+        owner = self.gowner[w.fslot[first[0] : first[-1] + arity[-1]]]  # of one after the other
+        literals = np.bincount(owner, minlength=len(w.card))
         alone = (literals > 0) & (literals == np.diff(w.gptr)) & (np.diff(w.ptr) == 0)
+        if len(ma.mine) < len(ma.code):
+            mine = np.zeros(len(ma.code), dtype=bool)
+            mine[ma.mine] = True
+            owner = owner[np.repeat(mine, arity)]
         seen = np.zeros(len(w.card), dtype=bool)
-        slots = w.fslot[ranges(first[ma.mine], arity[ma.mine])]
-        seen[self.gowner[slots]] = True
+        seen[owner] = True
         if self.trees is not None:
             alone &= ~self.trees.asleep
         return ma._replace(

@@ -418,6 +418,8 @@ def _codes(parts: Sequence[Factors]) -> NDArray[np.int64]:
 
 
 def _joined(parts: Sequence[Factors]) -> Factors:
+    if len(parts) == 1:
+        return parts[0]
     return Factors(
         np.concatenate([f.scope for f in parts]), parts[0].n_negated,
         np.concatenate([f.count for f in parts]), np.concatenate([f.key for f in parts]),
@@ -993,24 +995,23 @@ def infer_lazily(
             if now == n:
                 break
             n = now
-            marginals = model = grounding = (
-                None  # two of them at a time would be most of the memory
-            )
+            # two of them at a time would be most of the memory
+            marginals = model = grounding = sums_of = None
             grounding, model = selector.model(kept, masks)
             marginals = (rough if rough is not None and most else solver)(model.graph)
             own = _true(marginals)
         band = 0.0 if everything else gamma / BAND
         how.moved = 0.0
         sums_of = _Sums(selector, model, solver, kept, masks, own, marginals)
+        marginals = None  # sums replace it
         p = sums_of.until_still(band, most, tolerance, free)
-        marginals = sums_of.marginals
         if most:
             how.moved = sums_of.moved
         how.threshold, how.band = gamma, band if most else gamma
         how.kept, how.grounding, how.model = model.graph.n_factors, grounding, model
         how.thresholds.append(gamma)
         _note_skipped(how, selector)
-        last = marginals
+        last = sums_of.marginals
         if before is not None:
             mean, largest = _apart(p, before, free)
             how.differences.append(mean)
@@ -1028,7 +1029,7 @@ def infer_lazily(
                 if not still:  # what is below the band matters: it is in all answers from now on
                     p = sums_of.until_still(0.0, most, tolerance, free)
                     how.moved = sums_of.moved
-                last = marginals = sums_of.marginals
+                last = sums_of.marginals
             if still:
                 how.another = _another_answer(solver, sums_of.graph, p, free)
                 how.agreed = how.another <= tolerance
