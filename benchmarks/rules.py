@@ -52,8 +52,8 @@ class Clock:
 
 
 def memory() -> float:
-    """The most memory that this process held, in GB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    """The most memory that this process held, in GB (1e9 bytes)."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 
 
 def errors(p: np.ndarray, ref: np.ndarray) -> dict[str, float]:
