@@ -86,6 +86,25 @@ def test_of_tables(name, kind):
     agree(back, graph, solver, c, start=start)
 
 
+@pytest.mark.parametrize("kind", [*higher_order(), *logical()])
+def test_cavities_that_are_not_kept_follow_from_messages(kind, monkeypatch):
+    """As in large models, whose states have none."""
+    graph, solver = {**NAMED, **LOGICAL}[kind], TIGHT["bp"]
+    m = solver(graph)
+    monkeypatch.setattr("minfer.solvers.propagation.KEEP", 0)
+    lean = solver(graph)
+    assert not len(lean.state.messages.gq)
+    np.testing.assert_allclose(lean.probs, m.probs, rtol=0, atol=1e-12)
+    assert lean.log_z == pytest.approx(m.log_z, abs=1e-9)
+    for i in range(graph.n_factors):
+        if m.factor(i) is not None:
+            np.testing.assert_allclose(lean.factor(i), m.factor(i), rtol=0, atol=1e-9)
+    again = solver(graph, start=lean)
+    np.testing.assert_allclose(again.probs, m.probs, rtol=0, atol=1e-9)
+    c = np.random.default_rng(3).normal(size=len(m.probs))
+    np.testing.assert_allclose(pull_back(lean, c).field, pull_back(m, c).field, rtol=0, atol=1e-7)
+
+
 @pytest.mark.parametrize("name", ["bp", "exact"])
 @pytest.mark.parametrize("kind", LOGICAL)
 def test_of_logical_and_global_factors(name, kind):

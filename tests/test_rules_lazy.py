@@ -22,8 +22,9 @@ from minfer import (
     SettingsError,
 )
 from minfer.reduction.recipes import Compensated
-from minfer.rules.lazy import Selector, gains, roots
+from minfer.rules.gains import gains, roots
 from minfer.rules.model import block_weights, weight_of
+from minfer.rules.selection import Selector
 
 
 def plain_gain(u: float, w: float) -> float:

@@ -300,6 +300,25 @@ def test_weights_are_found_again(objective):
     assert [r.weight for r in learned.program.rules] == [like, alone]
 
 
+def test_the_graph_may_be_grounded_lazily():
+    rules, labels = smokers()
+    start = rules.learn(labels)
+    settings = {"solver": BeliefPropagation(tol=1e-9, max_iters=2000), "start": start}
+    all_of_it = rules.learn(labels, "marginals", **settings)
+    same = rules.learn(labels, "marginals", threshold=1e-12, **settings)
+    assert np.allclose(list(same.weights.values()), list(all_of_it.weights.values()), atol=1e-4)
+    alone = rules.learn(labels, "marginals", threshold=10.0, **settings)
+    share = len(labels["smokes"]) / 200
+    like, bias = alone.weights.values()  # nothing but the rule about single atoms is left
+    assert like == pytest.approx(0.0, abs=1e-6)
+    assert bias == pytest.approx(math.log(share / (1 - share)), abs=0.05)
+    with pytest.raises(SettingsError, match="threshold= is for objectives on the grounded graph"):
+        rules.learn(labels, threshold=1e-3)
+    bare = Rules().open("coin", list(range(10))).rule("coin(x)")
+    with pytest.raises(SettingsError, match="threshold= needs weights"):
+        bare.learn({"coin": [1]}, "marginals", threshold=1e-3)
+
+
 def test_priors_keep_and_means():
     rules, labels = smokers()
     free = rules.learn(labels, prior=None).weights

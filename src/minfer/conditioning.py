@@ -145,7 +145,7 @@ def condition(graph: FactorGraph) -> Conditioned:
 
 def _leaves_field(group: FactorGroup) -> bool:
     """Whether a group adds nothing to the field and excludes no state."""
-    return group.arity >= 2 and type(group).exclude is FactorGroup.exclude
+    return group.arity >= 2 and not group._excludes
 
 
 def _absorb_small(

@@ -17,7 +17,18 @@ from numpy.typing import NDArray
 from minfer.conditioning import Conditioned
 from minfer.errors import ModelError
 from minfer.factors import FactorGroup, n_entries
-from minfer.wiring import MACHINE, MAX_RANGE, PAIR, SPEAKS, TABLE, Mesh, ranges, refill, to_log
+from minfer.wiring import (
+    MACHINE,
+    MAX_RANGE,
+    PAIR,
+    SOME,
+    SPEAKS,
+    TABLE,
+    Mesh,
+    ranges,
+    refill,
+    to_log,
+)
 
 if TYPE_CHECKING:
     from minfer.kernels.wiring import Messages, Watch, Wiring
@@ -146,10 +157,12 @@ def _copy_general(mesh: Mesh, s: Messages, old: MessageState, now: NDArray, then
     floor = -MAX_RANGE / 2 if mesh.log else np.exp(-MAX_RANGE / 2)
     size, mine, theirs = int(new[0, 3]), now[mesh.general_ids], then[old.mesh.general_ids]
     alike = new is before and mesh.log == old.mesh.log and len(s.gm) == size * len(new)
-    alike = alike and (new[:, 3] == size).all() and not (new[:, 2] % size).any()
+    some = [slice(k, k + SOME) for k in range(0, len(new), SOME)]
+    alike = alike and all((new[k, 3] == size).all() and not (new[k, 2] % size).any() for k in some)
     if alike and np.array_equal(mine, theirs):  # all where they were, one after the other
-        rows = old.messages.gm.reshape(-1, size)
-        np.copyto(s.gm.reshape(-1, size), rows, where=rows.min(axis=1, keepdims=True) > floor)
+        rows, out = old.messages.gm.reshape(-1, size), s.gm.reshape(-1, size)
+        for k in some:
+            np.copyto(out[k], rows[k], where=rows[k].min(axis=1, keepdims=True) > floor)
         return
     width = int(max(new[:, 1].max(), before[:, 1].max())) + 1
     i, j = _match(mine[new[:, 0]] * width + new[:, 1], theirs[before[:, 0]] * width + before[:, 1])
@@ -191,8 +204,8 @@ class MessageState:
     """What BP and TRW leave: wiring and messages, enough for log Z, factor beliefs, a new start.
 
     Where a run has converged on a loopy core, ``before`` has the messages that the last update
-    began with (None in models of more than a million of them): computed anew from there, all at
-    once and undamped, no message and no belief moves by more than ``tol``.
+    began with: computed anew from there, all at once and undamped, no message and no belief moves
+    by more than ``tol``. Models of more than a million messages keep neither these nor cavities.
     """
 
     mesh: Mesh
@@ -456,7 +469,7 @@ class MessageState:
         which = np.arange(len(group)) if len(taps) > 1 else np.zeros(len(group), dtype=np.int64)
         mass = np.empty((len(group), taps.shape[1]))
         labels.belief_masses(
-            rows, np.ascontiguousarray(w.fac[:, 1]), w.fslot, np.ascontiguousarray(w.gslot[:, 2]),
+            rows, np.ascontiguousarray(w.fac[:, 1]), w.fslot, w.gslot[:, 2].astype(np.int64),
             group.shape[0], s.gq, taps, which, mass,
         )  # fmt: skip
         return group.distance_statistics(mass)

@@ -44,6 +44,8 @@ _NO_CLASS = np.zeros(0, dtype=np.uint8)
 _CERTAIN = 461.0
 #: Products of a field and of messages that lean sweeps may meet, 1e-143.
 _LEAN_RANGE = -330.0
+#: Slots that are looked at at a time where a look takes memory.
+SOME = 1 << 20
 #: Linear tables and fields must not fall below e^-345 = 1e-150 of their maximum.
 MAX_RANGE = 345.0
 
@@ -89,7 +91,7 @@ class Mesh:
         """The mesh with messages and scratch of its own, so that ``kept`` stays as it is."""
         ma = self.machines
         if len(ma.code):
-            ma = ma._replace(work=ma.work.copy(), logs=ma.logs.copy(), one=ma.one.copy())
+            ma = ma._replace(work=ma.work.copy(), logs=np.zeros_like(ma.logs), one=ma.one.copy())
         elif self.first is not kept.first:
             return self
         first = self.first.copy() if self.first is kept.first else self.first
@@ -155,14 +157,17 @@ class Mesh:
             answer = self.trees.speakers - ma.base
             rest[answer[(answer >= 0) & (answer < len(rest))]] = False
             ma = ma._replace(mine=np.flatnonzero(rest).astype(np.int32))
-        first = w.fac[ma.base : ma.base + len(ma.code), 1]
-        arity = w.fac[ma.base : ma.base + len(ma.code), 2]
-        slots = w.fslot[ranges(first, arity)]
-        literals = np.bincount(self.gowner[slots], minlength=len(w.card))
+        first, arity = (w.fac[ma.base : ma.base + len(ma.code), k] for k in (1, 2))
+        slots = w.fslot[first[0] : first[-1] + arity[-1]]  # one factor's after the other's
+        mine = np.zeros(len(ma.code), dtype=bool)
+        mine[ma.mine] = True
+        mine = np.repeat(mine, arity)
+        literals, seen = np.zeros(len(w.card), np.int64), np.zeros(len(w.card), dtype=bool)
+        for k in range(0, len(slots), SOME):
+            owner = self.gowner[slots[k : k + SOME]]
+            literals += np.bincount(owner, minlength=len(w.card))
+            seen[owner[mine[k : k + SOME]]] = True
         alone = (literals > 0) & (literals == np.diff(w.gptr)) & (np.diff(w.ptr) == 0)
-        seen = np.zeros(len(w.card), dtype=bool)
-        slots = w.fslot[ranges(first[ma.mine], arity[ma.mine])]
-        seen[self.gowner[slots]] = True
         if self.trees is not None:
             alone &= ~self.trees.asleep
         return ma._replace(
@@ -560,7 +565,7 @@ class _General(NamedTuple):
     """Everything about general factors; see :class:`minfer.kernels.wiring.Wiring`."""
 
     gptr: NDArray[np.int64]
-    gslot: NDArray[np.int64]
+    gslot: NDArray[Any]
     fac: NDArray[np.int64]
     fslot: NDArray[np.int64]
     tab: NDArray[np.float64]
@@ -584,9 +589,11 @@ def _general(
     n, i8 = model.graph.n_variables, np.int64
     gptr = np.zeros(n + 1, i8)
     if not groups:
-        none, slots, fac = np.zeros(0, i8), np.zeros((0, 4), i8), np.zeros((0, 5), i8)
+        none, nowhere, fac = np.zeros(0, i8), np.zeros((0, 4), np.int32), np.zeros((0, 5), i8)
         owner, ma = np.zeros(0, np.int32), no_machines()
-        return _General(gptr, slots, fac, none, _NONE, _NONE, none, owner, (), ma, 0.0, log, 0.0, 0)
+        return _General(
+            gptr, nowhere, fac, none, _NONE, _NONE, none, owner, (), ma, 0.0, log, 0.0, 0
+        )
     tables = [g for g in groups if g.form == "table"]
     readers = [g for g in groups if g.form == "machine"]
     speaking = [g for g in groups if g.form == "messages"]
@@ -601,7 +608,10 @@ def _general(
     fac[: len(toff), 0], fac[len(toff) :, 0] = toff, -1
     fac[:, 1], fac[:, 2] = flat.fptr[:-1], np.diff(flat.fptr)
     _put_codes(tables, [code for _, _, _, code in parts], fac[:, 3:])
-    gslot, fslot = np.empty((len(order), 4), i8), np.empty(len(order), i8)
+    widest = int(model.graph._n_states.max(initial=1))
+    slot_kind = np.int32 if len(order) * widest < 2**31 else np.int64
+    gslot: NDArray[Any] = np.empty((len(order), 4), slot_kind)
+    fslot = np.empty(len(order), i8)
     pairs = all(g.arity == 2 for g in every)
     general_slots(order, owner, position, flat.scope, model.graph._n_states, pairs, gslot, fslot)
     base, n_readers = sum(map(len, tables)), sum(map(len, readers))

@@ -376,6 +376,11 @@ class FactorGroup:
             parts += self._slice(rows, pattern, fixed[self._scope[rows][:, pattern]])
         return parts
 
+    @property
+    def _excludes(self) -> bool:
+        """Whether these factors may forbid states by themselves."""
+        return type(self).exclude is not FactorGroup.exclude
+
     def exclude(self, log_field: NDArray[np.float64], offsets: NDArray[np.int64]) -> None:
         """Set states that these factors forbid by themselves to minus infinity, in place."""
 

@@ -235,8 +235,12 @@ class Logical(FactorGroup):
             parts += part._slice(np.arange(len(rows)), known, fixed[part._scope[:, known]])
         return parts
 
+    @property
+    def _excludes(self) -> bool:
+        return self._may_forbid(self.machine())
+
     def exclude(self, log_field: NDArray[np.float64], offsets: NDArray[np.int64]) -> None:
-        if not self._may_forbid(self.machine()):
+        if not self._excludes:
             return
         first = offsets[self._scope]  # (F, A)
         allowed = np.zeros((*first.shape, 2), dtype=bool)

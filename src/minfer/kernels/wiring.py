@@ -44,9 +44,8 @@ class Wiring(NamedTuple):
     rev: np.ndarray  # u4 (E,) the slot of the opposite direction
     W: np.ndarray  # f8 (E,)
     gptr: np.ndarray  # i8 (V+1,) general slots of a variable
-    gslot: (
-        np.ndarray
-    )  # i8 (G, 4) general factor, position in its scope, offset and size of messages
+    gslot: np.ndarray  # i4 (G, 4) general factor, position in its scope, offset and size of
+    # messages; i8 where there are more than 2^31 numbers of them
     fac: np.ndarray  # i8 (F, 5) offset of the table (-1: no table), first in fslot, arity; of pairs
     # of labels by distance their code and width (:mod:`minfer.kernels.labels`), else 0
     fslot: np.ndarray  # i8 (G,) each factor's slots in scope order

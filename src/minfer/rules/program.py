@@ -267,6 +267,7 @@ class Rules:
         keep: Iterable[str] = (),
         solver: Any = None,
         start: Learned | None = None,
+        threshold: float | None = None,
         **settings: Any,
     ) -> Learned:
         """Weights of the rules from labels of the open atoms; hard rules stay as they are.
@@ -291,6 +292,10 @@ class Rules:
         keep : formulas of rules whose weights stay as they are
         solver : of "marginals"; belief propagation by default
         start : weights of another run to begin with
+        threshold : float, optional
+            For objectives on the graph: leave out groundings whose gain, under the priors and the
+            weights of ``start`` (else those in the rules), is below it. Where weights end far from
+            those, learn once more with the result as the start.
         settings : of :func:`minfer.learn.fit`, for objectives on the graph
 
         Examples
@@ -305,7 +310,7 @@ class Rules:
 
         return learn(
             [self], [labels], objective, prior=prior, mean=mean, truth=truth, keep=keep,
-            solver=solver, start=start, **settings,
+            solver=solver, start=start, threshold=threshold, **settings,
         )  # fmt: skip
 
     def with_weights(self, weights: Mapping[str, Any] | Learned) -> Rules:

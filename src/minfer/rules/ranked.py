@@ -15,7 +15,7 @@ where it cannot: then the database joins.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from typing import Any
@@ -28,6 +28,7 @@ from minfer.rules.joins import Join, OpenLiteral, Source
 from minfer.rules.schema import Store
 
 CHUNK = 1 << 14  # clauses that are found before something is done with them
+ROWS = 1 << 18  # of the first literal that are prepared at a time
 DENSE = 8  # cells for each row up to which a table has all of them
 _SMALL = 1 << 20  # cells that it may have anyway
 _OUTSIDE = -(1 << 60)  # of a key: a value that the table does not have
@@ -386,85 +387,107 @@ class Ranked:
 
     def find(self, p: NDArray[np.float64], low: float, high: float) -> Iterator[NDArray[np.int32]]:
         """Ids of the clauses with u from ``low`` to ``high``, as arrays that are used again."""
-        a_rows, a_q = self._likely(0, p, low)
-        b_rows, b_q = self._likely(1, p, low)
-        group, b_group, groups = self._groups(a_rows, b_rows)
+        b_rows, b_q = self._likely(1, self.rows[1], p, low)
+        group, groups, group_of = self._groups(b_rows)
         start = np.zeros(groups + 1, np.int64)
         places = np.empty(len(b_rows), np.int32)
-        kernels.sort_rows(np.argsort(b_q), b_group, start, places)
+        kernels.sort_rows(np.argsort(b_q), group, start, places)
         b_rows, b_q = b_rows[places], b_q[places]
-        del places, b_group
-        best = np.append(b_q, 0.0)[start[:-1]] * (start[1:] > start[:-1])
-        some = np.flatnonzero((group >= 0) & (a_q * best[group] >= low))
-        a_rows, group = a_rows[some], group[some]
-        del a_q, best, some
+        del places, group
+        best = np.zeros(groups)
+        some = np.flatnonzero(start[1:] > start[:-1])
+        best[some] = b_q[start[some]]
         a, b = (side.columns for side in self.sides)
-        tests = kernels.Tests(
-            np.array([op for _, op, _ in self.tests], dtype=np.int64),
-            _stacked([a[name][a_rows] for name, _, _ in self.tests], len(a_rows), np.int32),
-            _stacked([b[name][b_rows] for _, _, name in self.tests], len(b_rows), np.int32),
-            self.differ,
-        )
-        at = np.array([0, -1], dtype=np.int64)
+        ops = np.array([op for _, op, _ in self.tests], dtype=np.int64)
+        b_tests = _stacked([b[name][b_rows] for _, _, name in self.tests], len(b_rows), np.int32)
+        lookups, b_id = self._lookups(b_rows), self.sides[1].id[b_rows]
+        del b_rows
         out = np.zeros((CHUNK, len(self.positive)), np.int32)
-        lookups = self._lookups(a_rows, b_rows)
-        a_id, b_id = self.sides[0].id[a_rows], self.sides[1].id[b_rows]
-        while at[0] < len(a_rows):
-            n = kernels.candidates(
-                at, group, a_id, start, b_id, b_q, p, self.pair[0].positive, self.places,
-                low, high, tests, lookups, out,
-            )  # fmt: skip
-            if n:
-                yield out[:n]
+        for first in range(0, len(self.rows[0]), ROWS):  # what is known of rows is made for some
+            a_rows, a_q = self._likely(0, self.rows[0][first : first + ROWS], p, low)
+            of = group_of(a_rows)
+            some = np.flatnonzero((of >= 0) & (a_q * best[of] >= low))
+            a_rows, of = a_rows[some], of[some]
+            tests = kernels.Tests(
+                ops,
+                _stacked([a[name][a_rows] for name, _, _ in self.tests], len(a_rows), np.int32),
+                b_tests,
+                self.differ,
+            )
+            mine = lookups._replace(a_key=self._keys(0, a_rows))
+            a_id, at = self.sides[0].id[a_rows], np.array([0, -1], dtype=np.int64)
+            while at[0] < len(a_rows):
+                n = kernels.candidates(
+                    at, of, a_id, start, b_id, b_q, p, self.pair[0].positive, self.places,
+                    low, high, tests, mine, out,
+                )  # fmt: skip
+                if n:
+                    yield out[:n]
 
     def _likely(
-        self, side: int, p: NDArray[np.float64], low: float
+        self, side: int, rows: NDArray[np.int32], p: NDArray[np.float64], low: float
     ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """Rows whose literal is false with a probability of ``low`` at least, and these."""
-        q = p[self.sides[side].id[self.rows[side]]]
+        q = p[self.sides[side].id[rows]]
         q = 1 - q if self.pair[side].positive else q
         good = q >= low
-        return self.rows[side][good], q[good]
+        return rows[good], q[good]
 
     def _groups(
-        self, a_rows: NDArray[np.int32], b_rows: NDArray[np.int32]
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32], int]:
-        """Numbers of what both sides share, -1 where the second has no such row."""
-        a_code, b_code = np.zeros(len(a_rows), np.int64), np.zeros(len(b_rows), np.int64)
+        self, b_rows: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int32], int, Callable[[NDArray[np.int32]], NDArray[np.int32]]]:
+        """Numbers of what both sides share: of rows of the second, how many, of rows of the first.
+
+        -1 where the second has no such row.
+        """
+        code: NDArray[np.int64] = np.zeros(len(b_rows), np.int64)
+        steps: list[tuple[str, int, int, int, NDArray[np.int64] | None]] = []
         cells = 1
         for mine, other in self.shared:
-            x = self.sides[0].columns[mine][a_rows].astype(np.int64)
-            y = self.sides[1].columns[other][b_rows].astype(np.int64)
-            low, size = (int(y.min()), int(y.max() - y.min()) + 1) if len(y) else (0, 1)
+            y = self.sides[1].columns[other][b_rows]
+            low, size = (int(y.min()), int(y.max()) - int(y.min()) + 1) if len(y) else (0, 1)
+            kinds = None
             if cells * size >= 1 << 62:  # as few numbers as there are
-                kinds, b_code = np.unique(b_code, return_inverse=True)
-                a_code = _placed(kinds, a_code)
+                kinds, code = np.unique(code, return_inverse=True)
                 cells = len(kinds)
-            a_code = np.where(
-                (a_code < 0) | (x < low) | (x >= low + size), -1, a_code + (x - low) * cells
-            )
-            b_code = b_code + (y - low) * cells
+            steps.append((mine, low, size, cells, kinds))
+            code += (y.astype(np.int64) - low) * cells
             cells *= size
+        last = None
         if cells > max(DENSE * len(b_rows), _SMALL):
-            kinds, b_code = np.unique(b_code, return_inverse=True)
-            a_code, cells = _placed(kinds, a_code), len(kinds)
-        return a_code.astype(np.int32), b_code.astype(np.int32), cells
+            last, code = np.unique(code, return_inverse=True)
+            cells = len(last)
 
-    def _lookups(self, a_rows: NDArray[np.int32], b_rows: NDArray[np.int32]) -> kernels.Lookups:
+        def of(rows: NDArray[np.int32]) -> NDArray[np.int32]:
+            found: NDArray[np.int64] = np.zeros(len(rows), np.int64)
+            for mine, low, size, step, kinds in steps:
+                if kinds is not None:
+                    found = _placed(kinds, found)
+                x = self.sides[0].columns[mine][rows].astype(np.int64) - low
+                found = np.where((found < 0) | (x < 0) | (x >= size), -1, found + x * step)
+            if last is not None:
+                found = _placed(last, found)
+            return found.astype(np.int32)
+
+        return code.astype(np.int32), cells, of
+
+    def _keys(self, side: int, rows: NDArray[np.int32]) -> NDArray[np.int64]:
+        """What rows add to the keys of tables that are looked up."""
+        found = []
+        for parts in self._parts:
+            key = np.zeros(len(rows), np.int64)
+            for name, low, size, step in parts[side]:
+                x = self.sides[side].columns[name][rows].astype(np.int64) - low
+                key += np.where((x >= 0) & (x < size), x * step, _OUTSIDE)
+            found.append(key)
+        return _stacked(found, len(rows), np.int64)
+
+    def _lookups(self, b_rows: NDArray[np.int32]) -> kernels.Lookups:
+        """With keys of the second side's rows alone."""
         places = {x.alias: k for k, x in enumerate(self.join.literals)}
-        keys = []
-        for side, rows in zip((0, 1), (a_rows, b_rows)):
-            found = []
-            for parts in self._parts:
-                key = np.zeros(len(rows), np.int64)
-                for name, low, size, step in parts[side]:
-                    x = self.sides[side].columns[name][rows].astype(np.int64) - low
-                    key += np.where((x >= 0) & (x < size), x * step, _OUTSIDE)
-                found.append(key)
-            keys.append(_stacked(found, len(rows), np.int64))
         literals = [look.literal for look in self.lookups]
         return kernels.Lookups(
-            keys[0], keys[1], self._cells,
+            self._keys(0, self.rows[0][:0]), self._keys(1, b_rows), self._cells,
             _ends(self._tables), _end_to_end(self._tables, np.int32),
             _ends(self._hashed), _end_to_end(self._hashed, np.int64),
             np.array([look.kind for look in self.lookups], dtype=np.int64),
@@ -508,6 +531,8 @@ def _compared(x: NDArray[Any], op: str, y: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def _stacked(rows: list[NDArray[Any]], n: int, kind: Any) -> NDArray[Any]:
+    if len(rows) == 1:
+        return rows[0][None]
     return np.stack(rows) if rows else np.zeros((0, n), kind)
 
 
@@ -516,4 +541,6 @@ def _ends(parts: list[NDArray[Any]]) -> NDArray[np.int64]:
 
 
 def _end_to_end(parts: list[NDArray[Any]], kind: Any) -> NDArray[Any]:
+    if len(parts) == 1:
+        return parts[0]
     return np.concatenate(parts) if parts else np.zeros(0, kind)

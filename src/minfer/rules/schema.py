@@ -740,7 +740,7 @@ class Store:
     def _mirror(self, predicate: Predicate) -> None:
         """The table of a symmetric predicate, both ways round."""
         if predicate.symmetric and predicate.open:
-            a, rest = predicate.atoms, "* exclude (a0, a1)"
+            a, rest = predicate.atoms, "* exclude (a0, a1, field)"  # no rule reads priors
             self.con.execute(
                 f"create or replace table {predicate.table} as select a0, a1, {rest} from {a} "
                 f"union all select a1 as a0, a0 as a1, {rest} from {a} where a0 <> a1"

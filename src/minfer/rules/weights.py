@@ -10,7 +10,8 @@ predicate is looked at together with those of its key: which of them is true, gi
 Every other objective of :mod:`minfer.learn` ("marginals": the loss of the marginals, by a gradient
 through the solver) works on the grounded graph, whose numbers are theta_0 + X w: X counts how often
 a rule's weight is in each factor. Hard rules, priors of candidates and weights that are kept are
-theta_0.
+theta_0. With a threshold that graph is grounded lazily: it has the groundings whose gains, under
+priors and the weights that learning begins with, reach it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from minfer.rules.model import block_weights, build, weight_of
 from minfer.rules.parse import Rule, parse_rule
 from minfer.rules.plan import check_size
 from minfer.rules.schema import Predicate
+from minfer.rules.selection import Selector
 from minfer.states import near_names
 from minfer.words import counted, visible
 
@@ -133,6 +135,7 @@ def learn(
     keep: Iterable[str] = (),
     solver: Any = None,
     start: Learned | None = None,
+    threshold: float | None = None,
     **settings: Any,
 ) -> Learned:
     """Weights from several programs that have their rules in common, and the labels of each.
@@ -159,14 +162,15 @@ def learn(
     if not n_labels:
         raise ModelError("learn: there is nothing to learn from: no atom has a label")
     if objective == "pseudolikelihood":
-        if solver is not None or settings:
-            what = "solver" if solver is not None else next(iter(settings))
+        if solver is not None or threshold is not None or settings:
+            told = {"solver": solver, "threshold": threshold}
+            what = next(name for name, x in (told | settings).items() if x is not None)
             raise SettingsError(f"learn: {what}= is for objectives on the grounded graph")
         found, loss, status, advice = _by_counts(data, weights, prior, start)
         name = "pseudolikelihood"
     else:
         found, loss, status, advice, name = _on_graphs(
-            data, weights, objective, prior, solver, start, settings
+            data, weights, objective, prior, solver, start, threshold, settings
         )
     result = weights.by_rule(found)
     program = programs[0].with_weights(dict(zip(texts, result)))
@@ -547,6 +551,27 @@ class _Labelled:
         check_size(self.grounder, self.program.max_groundings)
         return self.grounder.ground()
 
+    def ground_lazily(self, start: Learned | None, threshold: float) -> Grounding:
+        """Groundings whose gains under priors reach a threshold, by the weights of a start.
+
+        Without one, by those that the rules have.
+        """
+        rules = list(self.program.rules)
+        if start is not None:
+            rules = with_weights(rules, dict(zip(_named(rules), start.weights.values())))
+        for rule in rules:
+            if rule.weight is None and rule.weights is None:
+                raise SettingsError(
+                    f"learn: threshold= needs weights to judge groundings by, and {rule.name} has "
+                    "none: give start=, or weights in the rules"
+                )
+        grounder = Grounder(self.store, rules, self.program.split, self.program.unbound == "domain")
+        selector = Selector(grounder, self.program.max_groundings)
+        masks = [np.zeros(len(block), dtype=bool) for block in selector.dense]
+        log_odds = build(self.store, grounder, selector.grounding({}, masks)).log_odds
+        p = 1.0 / (1.0 + np.exp(-np.clip(log_odds, -700, 700)))
+        return selector.grounding(*selector.select(p, threshold))
+
     def place_all(self, grounding: Grounding) -> None:
         """Give every weight of the grounded rules its column."""
         for block in grounding.blocks:
@@ -785,6 +810,7 @@ def _on_graphs(
     prior: float | None,
     solver: Any,
     start: Learned | None,
+    threshold: float | None,
     settings: dict[str, Any],
 ) -> tuple[NDArray[np.float64], float, str, str, str]:
     from minfer.learn.fitting import fit
@@ -799,7 +825,11 @@ def _on_graphs(
     for name in ("l2", "names"):
         if name in settings:
             raise SettingsError(f"learn: {name}= is not set here; prior= is the penalty")
-    groundings = [d.ground() for d in data]
+    if threshold is None:
+        groundings = [d.ground() for d in data]
+    else:
+        check_number("threshold", threshold, above=0.0)
+        groundings = [d.ground_lazily(start, threshold) for d in data]
     for d, g in zip(data, groundings):
         d.place_all(g)
     if not weights.columns:

@@ -566,7 +566,7 @@ class _Tables:
     def __init__(self, marginals: Marginals, state: MessageState, c: NDArray[np.float64]) -> None:
         from minfer.kernels import adjoint as k
 
-        refresh_cavities(state.mesh, state.messages)
+        state = replace(state, messages=refresh_cavities(state.mesh, state.messages))
         self.k, self.state, self.mesh = k, state, state.mesh
         self.probs = np.array(marginals.probs)  # kernels take what can be written to
         self.c = _centred(marginals.graph, self.probs, c)

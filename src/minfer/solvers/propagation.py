@@ -156,8 +156,10 @@ class Propagation:
 
     def state(self, bound: bool = False) -> MessageState:
         kept = self._has_passed() and (len(self.watch.m) or len(self.watch.gm))
-        before = self.watch if kept else None
-        return MessageState(self.mesh, self.messages, before, bound, self.damping)
+        before, s = self.watch if kept else None, self.messages
+        if len(s.m) + 2 * len(s.gm) > KEEP:  # cavities follow from messages
+            s = s._replace(gq=_NONE)
+        return MessageState(self.mesh, s, before, bound, self.damping)
 
     # ------------------------------------------------------------------ sweeps over the core
 
