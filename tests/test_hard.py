@@ -32,6 +32,7 @@ from minfer import (
     StructuredMeanField,
     Tempering,
     TreeReweighted,
+    Windows,
     elimination,
 )
 from minfer.conditioning import condition
@@ -39,6 +40,7 @@ from minfer.kernels import _jit
 from minfer.planning import plan
 from minfer.solvers import mean_field, portfolio
 from minfer.solvers.iteration import iterate
+from minfer.solvers.windows import Rounds
 
 TWO_MODES = FactorGraph.grid(np.full((5, 5), 0.02), 3.0, feature="equal")
 
@@ -607,3 +609,33 @@ def test_real_models_where_belief_propagation_is_wrong(name, most):
     graph, p = drawn_models.published(zoo.UAI / name.split("_")[0] / f"{name}.uai.gz")
     assert np.abs(BeliefPropagation()(graph).probs - p).mean() > 0.05
     assert np.abs(Tempering(n_sweeps=1000)(graph).probs - p).mean() < most
+
+
+def test_a_clique_beyond_all_numbers_is_refused_at_once():
+    """2^1100 cells are no float, and counting the fill of a dense graph has its limit, too."""
+    n = 1100
+    edges = np.stack(np.triu_indices(n, 1), axis=1)
+    graph = FactorGraph.pairwise(np.zeros(n), edges, np.full(len(edges), 0.01))
+    with pytest.raises(RefusedError, match=r"2\^1100"):
+        Exact()(graph)
+
+
+def test_windows_that_never_left_belief_propagation_do_not_vouch_for_it():
+    bp = BeliefPropagation()(TWO_MODES)
+    rounds = Rounds(Windows(max_cells=64), TWO_MODES, condition(TWO_MODES), bp)
+    rounds.until(np.inf)
+    windows = rounds.answer(0.0)
+    assert np.abs(windows.probs - bp.probs).max() < 0.005
+    found = [portfolio.Candidate("BeliefPropagation", bp), portfolio.Candidate("Windows", windows)]
+    chosen, _ = portfolio._choose(found, None)
+    assert np.abs(chosen.probs - Exact()(TWO_MODES).probs).max() > 0.3
+    assert chosen.error_estimate is None, "nothing is known of it"
+    clamped = portfolio.Candidate("Clamped", Clamped(k=1)(TWO_MODES))
+    chosen, _ = portfolio._choose([*found, clamped], None)
+    assert chosen.error_estimate > 0.3
+
+
+def test_windows_without_loops_are_no_candidate():
+    first = BeliefPropagation()(TWO_MODES)
+    windows = portfolio._Windows(TWO_MODES, condition(TWO_MODES), 4.0, first)
+    assert windows.until(np.inf) == []

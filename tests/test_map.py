@@ -285,3 +285,13 @@ def test_searching_is_repeatable():
     graph = drawn_best.draw(13)[1]
     one, two = (search(condition(graph)) for _ in range(2))
     assert one.x.tolist() == two.x.tolist()
+
+
+def test_a_clique_tree_that_is_too_slow_leaves_time_for_a_search():
+    """Its two passes in tables take seconds, though it fits."""
+    rng = np.random.default_rng(7)
+    couplings = 1.5 * rng.choice([-1.0, 1.0], size=760)
+    glass = FactorGraph.grid(0.1 * rng.normal(size=(20, 20)), couplings)
+    best = minfer.mpe(glass, time_limit=1.0)
+    assert "roof duality" in best.steps or best.steps == ("clique tree",)
+    assert best.log_score > 360.0, "the best is 387.4"

@@ -109,7 +109,7 @@ def test_gone_on_with_it_is_the_same():
             break
         pieces.took = 0.0
         before = len(pieces.todo), len(pieces.left), pieces.cells
-        core = pieces.todo.pop() if pieces.todo else None
+        core = pieces.take() if pieces.todo else None
         if core is None:
             pieces.until(-math.inf)  # begins no round that it cannot finish
             assert (len(pieces.todo), len(pieces.left), pieces.cells) == before
@@ -134,3 +134,62 @@ def test_what_it_says():
     assert Windows()(spins(4, 1.0)).status is Status.EXACT
     with pytest.raises(SettingsError, match="max_cells"):
         Windows(max_cells=0)
+
+
+def test_variables_without_factors_are_known():
+    grid = spins(12, 2.0)
+    scopes = [grid.scope(i).tolist() for i in range(grid.n_factors)]
+    tables = [grid.log_table(i) for i in range(grid.n_factors)]
+    alone = FactorGraph.from_tables([2] * 145, scopes, tables)
+    small = Windows(max_cells=2**13)
+    assert small(alone).error_estimate == pytest.approx(small(grid).error_estimate)
+    assert small(grid).error_estimate < 1.0
+
+
+def test_cores_are_made_as_they_are_needed():
+    graph = spins(60, 1.0)
+    made = Rounds(Windows(), graph, condition(graph), BeliefPropagation(max_iters=1)(graph))
+    assert made.n_cores == 1
+    assert not made.until(-math.inf)
+    assert made.n_cores == 1
+    assert not made.finished
+    assert "no window was finished in time" in made.answer(0.0).note
+    made.take()
+    assert made.n_cores == 2
+
+
+def test_windows_without_a_loop_are_no_answer():
+    """20 states: a loop has more cells than the first round allows, and is tried again."""
+    rng = np.random.default_rng(0)
+    at = np.arange(12).reshape(3, 4)
+    pairs = [*zip(at[:, :-1].ravel(), at[:, 1:].ravel()), *zip(at[:-1].ravel(), at[1:].ravel())]
+    graph = FactorGraph.empty([20] * 12).add_potts(pairs, [4.0] * len(pairs))
+    graph = graph.add_tables([[v] for v in range(12)], rng.normal(size=(12, 20)))
+    m = Windows(max_cells=2**12)(graph)
+    assert "no window holds a loop" in m.note
+    assert m.error_estimate == 1.0
+    larger = Windows(max_cells=2**17)(graph)
+    assert 1e-4 < larger.error_estimate < 1.0
+    truth = Exact()(graph).probs
+    assert np.abs(larger.probs - truth).mean() < np.abs(m.probs - truth).mean()
+
+
+def test_a_tree_beside_loops_is_known():
+    grid = spins(12, 2.0)
+    scopes = [*(grid.scope(i).tolist() for i in range(grid.n_factors)), [144, 145]]
+    tables = [*(grid.log_table(i) for i in range(grid.n_factors)), np.eye(2)]
+    m = Windows(max_cells=2**13)(FactorGraph.from_tables([2] * 146, scopes, tables))
+    assert m.error_estimate < 1.0
+
+
+def test_iterations_and_advice_are_those_of_belief_propagation():
+    graph = spins(12, 2.0)
+    m = Windows(max_cells=2**13, max_iters=3)(graph)
+    assert m.status is Status.MAX_ITERS
+    assert m.iterations == 3
+    assert "after 3 iterations" in m.advice
+
+
+def test_cells_beyond_memory_are_not_asked_for():
+    m = Windows(max_cells=2**60, time_limit=0.5)(spins(40, 2.0))
+    assert m.status is Status.TIME_LIMIT

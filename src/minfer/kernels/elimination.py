@@ -127,7 +127,7 @@ def eliminate(ptr, adj, log_card, rank, kind, seed, max_log2, max_cells, max_wor
     for v in range(n):
         for i in range(ptr[v], ptr[v + 1]):
             log_size[v] += log_card[adj[i]]
-            if kind != 2 and adj[i] > v:
+            if kind != 2 and adj[i] > v and work <= max_work:  # else it stops at the first one
                 c = _common(pool, start, length, gone, v, adj[i], shared)
                 work += min(length[v], length[adj[i]])
                 fill[v] -= 0.5 * c

@@ -45,6 +45,7 @@ from minfer.words import counted, duration, visible
 _SHOWN = 12
 #: The share of a time limit in which an elimination order is looked for.
 FOR_ORDER = 0.2
+FOR_TREE = 0.5  # of a time limit, where a search can follow
 _ADVICE = (
     "Observe more variables, ask for the best one only (k=1 goes on by searching), or for the "
     "most probable state of each (Marginals.mpm)"
@@ -317,12 +318,14 @@ def mpe(
         graph, inside = with_both(model, hard, soft), wanted
     names = tuple(model.name(v) for v in wanted)
     states = tuple(model.states(v) for v in wanted)
+    may_search = k == 1 and variables is None
+    until = clock() + FOR_TREE * (deadline - clock()) if may_search else deadline
     try:
         found, complete, log_z = _by_tree(
-            graph, k, None if variables is None else inside, deadline, max_gib, time_limit
+            graph, k, None if variables is None else inside, until, max_gib, time_limit
         )
     except RefusedError:
-        if k > 1 or variables is not None:
+        if not may_search:
             raise
         answer = search(condition(graph), deadline, gap)
         one = Assignment(names, answer.x, answer.score, math.nan, states)

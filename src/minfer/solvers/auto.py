@@ -57,7 +57,8 @@ class Auto:
     messages moved less in the end is taken. Without a time limit, that is all.
 
     With a time limit the answer depends on what the time allowed, and so on the machine. It is an
-    estimate with an error estimate: the standard error of samples, or how far two methods differ.
+    estimate with an error estimate: the standard error of samples, or how far two methods differ
+    (None where nothing but belief propagation could be run).
     """
 
     max_iters: int = 1000

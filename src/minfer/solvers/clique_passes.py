@@ -46,7 +46,7 @@ def expected_seconds(tree: CliqueTree) -> float:
 
 def check_tree(tree: CliqueTree, max_gib: float = 4.0, time_limit: float | None = None) -> None:
     """Raise RefusedError where the tree is beyond the limits."""
-    gib = max(2.0 ** (tree.largest + 3.0 - 30.0), tree.memory / 2**30)
+    gib = max(2.0 ** min(tree.largest + 3.0 - 30.0, 1000.0), tree.memory / 2**30)
     seconds = expected_seconds(tree)
     if gib > max_gib:
         limit = f"the limit is max_gib={max_gib:g}"

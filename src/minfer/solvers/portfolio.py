@@ -233,6 +233,8 @@ class _Windows:
         if self.rounds is None or not self.can_go_on or clock() >= then:
             return []
         self.rounds.until(then)
+        if not self.rounds.largest:  # no window holds a loop: belief propagation again
+            return []
         answer = self.rounds.answer(self.began)
         left = _apart(answer, self.rounds.first) > UNITED  # else it says nothing of its own
         return [Candidate("Windows", answer, float(self.rounds.shift.mean()) if left else math.inf)]
@@ -340,7 +342,8 @@ def _choose(
                 "Tempering's answer, though its copies made few round trips: the others lie far off"
             )
         why += ": Tempering's copies made too few round trips to judge it"
-    return _with_error(best.answer, others), why
+    answer = replace(best.answer, error_estimate=None) if _plain(best) else best.answer
+    return _with_error(answer, others), why
 
 
 def _judged(found: list[Candidate], samples: Samples) -> tuple[Marginals, str]:
@@ -393,10 +396,14 @@ def _united(found: list[Candidate]) -> Candidate | None:
 
 
 def _plain(c: Candidate) -> bool:
-    """Whether it is belief propagation of the whole model, which agrees with itself."""
+    """Whether it is belief propagation of the whole model, which agrees with itself.
+
+    So are windows that never left its answer: a mode that spans the model looks the same from all.
+    """
     state = c.answer.state
     alone = isinstance(state, MixtureState) and len(state.answers) == 1
-    return c.name == "BeliefPropagation" or alone
+    same = c.name == "Windows" and c.doubt == math.inf
+    return c.name == "BeliefPropagation" or alone or same
 
 
 def _apart(one: Marginals, other: Marginals) -> float:

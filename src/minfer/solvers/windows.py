@@ -17,12 +17,14 @@ Freeman & Weiss 2005, IEEE Trans. Inf. Theory 51:2282-2312. Here no message come
 has to converge.)
 
 Windows grow in rounds, each with four times the cells. A core that a round moved by less than
-``tol`` is left alone from then on. How far the last round moved a marginal is the error estimate.
+``tol`` is left alone from then on. How far its last larger window moved a variable is its error
+estimate. A window without a loop is belief propagation again: from it nothing is known.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,9 +43,11 @@ from minfer.limits import clock, deadline_of, start_clock
 from minfer.message_state import MessageState, Told
 from minfer.solvers.base import LogZ, Marginals, Status, check_start
 from minfer.solvers.bp import BeliefPropagation, at_rest
-from minfer.solvers.clique_passes import pass_messages
+from minfer.solvers.clique_passes import check_tree, pass_messages
+from minfer.solvers.joints import _components
 from minfer.solvers.prepared import solve
 from minfer.wiring import ranges
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.solvers.prepared import Prepared
@@ -52,6 +56,8 @@ if TYPE_CHECKING:
 FIRST_CELLS, GROWTH = 1 << 12, 4
 #: Rounds of fitting a factor's belief to its variables' marginals.
 FITTING = 20
+_NO_TIME = "no window was finished in time: this is belief propagation's answer"
+_NO_LOOP = "no window holds a loop: this is belief propagation's answer"
 
 
 @by_name
@@ -76,7 +82,9 @@ class Windows:
     -----
     For large models with strong couplings whose correlations decay: grids, images, lattices.
     Answers with status ``exact`` where all of the model fits into one window. The error estimate
-    is how far the last round of larger windows moved a marginal. log Z is belief propagation's.
+    is how far a marginal was moved by the last window that was larger than the one before, the
+    largest of all variables; 1 where some have no window with a loop. log Z, and status and
+    iterations of an answer that is not exact, are belief propagation's.
 
     Examples
     --------
@@ -113,6 +121,7 @@ class Windows:
             tables = only_tables(model)
             tree = clique_tree(tables, float(self.max_cells), (deadline - clock()) / 4)
             if tree.complete and tree.cells <= self.max_cells:
+                check_tree(tree)
                 return solve(self, graph, tables, tree, began, deadline)
         except RefusedError:
             pass
@@ -137,6 +146,10 @@ class Windows:
         """The answer from what belief propagation left."""
         if not isinstance(first.state, MessageState) or first.state.is_forest:
             return replace(first, solver=self)
+        if clock() >= deadline:  # rounds of a large model take a while to be set up
+            return replace(
+                first, solver=self, status=Status.TIME_LIMIT, error_estimate=1.0, note=_NO_TIME
+            )
         run = Rounds(self, graph, model, first)
         run.until(deadline)
         return run.answer(began)
@@ -147,6 +160,7 @@ class _Core(NamedTuple):
 
     members: NDArray[np.int64]
     window: NDArray[np.int64]
+    is_read: bool = False  # off that window; False: the answer is still belief propagation's
 
 
 class Rounds:
@@ -165,20 +179,27 @@ class Rounds:
         self.told = _by_variable(first.state.told(), model, self.flat)
         self.number = np.full(model.graph.n_variables, -1, dtype=np.int32)
         self.probs = np.array(first.probs)
-        self.todo = [_Core(c, c) for c in reversed(self._cores())]  # of this round
+        self.todo: list[_Core] = []  # of this round; in the first, as far as they are made
         self.left: list[_Core] = []  # for the next one
         self.cells = min(FIRST_CELLS, settings.max_cells)
         self.took = 0.0  # seconds of this round
         self.moved = [0.0]  # the furthest of any marginal, round by round
-        self.shift = np.ones(model.graph.n_variables)  # how far the last round moved each
-        self.shift[(model.fixed >= 0) | (np.diff(self.at.vptr) == 0)] = 0.0
-        self.n_cores, self.most, self.largest = len(self.todo), 0.0, 0
+        #: How far its last larger window moved each variable; 1 where none held a loop.
+        self.shift = np.ones(model.graph.n_variables)
+        self.shift[~self._is_tied] = 0.0
+        self.n_cores, self.most, self.largest = 0, 0.0, 0
+        self._unmade = self._cores()
+        self._make()
 
-    def _cores(self) -> list[NDArray[np.int64]]:
+    @property
+    def _is_tied(self) -> NDArray[np.bool_]:
+        """Free variables with factors; the others' marginals are known."""
+        return (self.model.fixed < 0) & (np.diff(self.at.vptr) > 0)
+
+    def _cores(self) -> Iterator[NDArray[np.int64]]:
         """Free variables with factors in connected parts of at most ``core``."""
-        taken = (self.model.fixed >= 0) | (np.diff(self.at.vptr) == 0)
-        out = []
-        for v in range(len(taken)):
+        taken = ~self._is_tied
+        for v in np.flatnonzero(~taken).tolist():
             if taken[v]:
                 continue
             part = np.array([v])
@@ -191,8 +212,21 @@ class Rounds:
                     break
                 taken[edge] = True
                 part = np.concatenate([part, edge])
-            out.append(np.sort(part))
-        return out
+            yield np.sort(part)
+
+    def _make(self) -> None:
+        """One more core of the first round: all at once they take as long as many sweeps."""
+        for members in self._unmade:
+            self.todo.append(_Core(members, members))
+            self.n_cores += 1
+            return
+
+    def take(self) -> _Core:
+        """The next core of this round."""
+        core = self.todo.pop()
+        if not self.todo:
+            self._make()
+        return core
 
     def _factors(self, variables: NDArray[np.int64]) -> NDArray[np.int64]:
         lo = self.at.vptr[variables]
@@ -224,7 +258,7 @@ class Rounds:
             while self.todo:
                 if clock() > deadline:
                     return False
-                self._answer(self.todo.pop())
+                self._answer(self.take())
             self.took += clock() - began
         return True
 
@@ -235,21 +269,46 @@ class Rounds:
             half = len(core.members) // 2
             if half:
                 self.todo += [_Core(c, c) for c in (core.members[half:], core.members[:half])]
+            else:
+                self.left.append(core)
             return
         window, model, tree = grown
-        if len(window) == len(core.window) and len(self.moved) > 1:
+        if core.is_read and len(window) == len(core.window):
             self.left.append(core)  # no further layer fits
             return
         try:
             found = pass_messages(model, tree).probs
         except ContradictionError:  # zeros of messages that are not sound
+            self.left.append(core)
             return
         far = self._read(core.members, window, found)
+        if self._is_plain(window):
+            self.shift[core.members] = 1.0
+            self.left.append(_Core(core.members, window, True))
+            return
         self.moved[-1] = max(self.moved[-1], far)
         self.most = max(self.most, tree.cells)
         self.largest = max(self.largest, len(window))
         if far > self.settings.tol:
-            self.left.append(_Core(core.members, window))
+            self.left.append(_Core(core.members, window, True))
+
+    def _is_plain(self, window: NDArray[np.int64]) -> bool:
+        """Whether it is belief propagation: a tree, cut out of something larger."""
+        number, n = self.number, len(window)
+        number[window] = np.arange(n, dtype=np.int32)
+        factors = self._factors(window)
+        size = self.flat.fptr[factors + 1] - self.flat.fptr[factors]
+        local = number[self._scopes(factors)]
+        number[window] = -1
+        inside = self.whole[factors]
+        inside &= np.logical_and.reduceat(local >= 0, np.cumsum(size) - size)
+        if inside.all():
+            return False
+        variable = local[np.repeat(inside, size)]
+        factor = np.repeat(np.arange(int(inside.sum())), size[inside])
+        nodes = n + int(inside.sum())
+        parts = len(np.unique(_components(variable, factor + n, nodes)))
+        return len(variable) == nodes - parts
 
     def _grow(
         self, core: _Core, cells: int
@@ -262,14 +321,15 @@ class Rounds:
             try:
                 model = only_tables(model)
                 tree = clique_tree(model, float(cells))
+                if not tree.complete or tree.cells > cells:
+                    break
+                check_tree(tree)
             except RefusedError:
-                break
-            if not tree.complete or tree.cells > cells:
                 break
             best = window, model, tree
             wider = np.union1d(window, self._neighbours(window))
-            if len(wider) == len(window):
-                break
+            if len(wider) == len(window) or self.model.graph._n_states[wider].sum() > cells:
+                break  # its cliques have at least as many cells as it has states
             window = wider
         if best is None and len(core.window) > len(core.members):
             return self._grow(_Core(core.members, core.members), cells)
@@ -330,16 +390,22 @@ class Rounds:
         return not self.todo and (not self.left or self.cells >= self.settings.max_cells)
 
     def answer(self, began: float) -> Marginals:
-        """From the windows so far."""
-        probs = self.probs.copy()
+        """From the windows so far; status and iterations are belief propagation's."""
+        probs, first = self.probs.copy(), self.first
+        if self.largest:
+            note = (
+                f"{counted(self.n_cores, 'window')} of up to {self.largest:,} variables and "
+                f"{self.most:,.0f} cells; round by round a marginal moved by up to "
+                + ", ".join(f"{x:.2g}" for x in self.moved)
+            )
+        else:
+            note = _NO_LOOP if self.finished else _NO_TIME
         return Marginals(
             self.graph, probs, self.settings,
-            self.first.status if self.finished else Status.TIME_LIMIT, LogZ.ESTIMATE,
-            len(self.moved), np.array(self.moved), {"solve": clock() - began},
-            error_estimate=float(self.shift.max(initial=0.0)),
-            note=f"{self.n_cores:,} windows of up to {self.largest:,} variables and "
-            f"{self.most:,.0f} cells",
-            state=WindowsState(self.first, probs),
+            first.status if self.finished else Status.TIME_LIMIT, LogZ.ESTIMATE,
+            first.iterations, first.residuals, {"solve": clock() - began},
+            error_estimate=float(self.shift.max(initial=0.0)), note=note,
+            state=WindowsState(first, probs),
         )  # fmt: skip
 
 
@@ -374,7 +440,7 @@ class WindowsState:
         return self.first.log_z
 
     def factor(self, factor: int) -> NDArray[np.float64] | None:
-        """Belief propagation's belief, fitted to the variables' marginals."""
+        """Belief propagation's belief, fitted to the variables' marginals as far as zeros allow."""
         assert self.first.state is not None
         joint = self.first.state.factor(factor)
         if joint is None:
