@@ -159,7 +159,7 @@ def jit(function: Callable | None = None, /, **options: Any) -> Any:
 def _places(module: str) -> tuple[Path, Ready] | tuple[()]:
     """Where the kernels of a module of ours are kept, and what came with the wheel."""
     folder, _, name = module.rpartition(".")
-    return (CACHE_DIR / f"{name}-{_keys.key(module)[:16]}", READY) if folder == __package__ else ()
+    return (CACHE_DIR / f"{name}-{_keys.key(module)[:16]}", READY) if folder in HOMES else ()
 
 
 def ready(kernel: Any) -> bool:
