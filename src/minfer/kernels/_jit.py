@@ -8,7 +8,8 @@
   written to still works, from a temporary folder if need be;
 * a damaged file in it costs a compilation, not the run (:mod:`minfer.kernels._cache`), and a wheel
   may bring machine code along (:mod:`minfer.kernels._ready`);
-* a kernel that only kernels call gets no wrapper for Python (:mod:`minfer.kernels._inner`);
+* a kernel that only kernels call is not compiled by itself (:mod:`minfer.kernels._inner`), and
+  none counts references without need (:mod:`minfer.kernels._frugal`);
 * the first real compilation says so once on stderr, because silence for ten seconds looks like a
   hang.
 
@@ -37,7 +38,7 @@ import numba
 from numba.core import config as _config
 from numba.core import event
 
-from minfer.kernels import _inner, _keys
+from minfer.kernels import _frugal, _inner, _keys
 from minfer.kernels._cache import LOADING, KernelCache
 from minfer.kernels._ready import FOLDER, Ready
 
@@ -76,7 +77,7 @@ def _writable(folder: Path) -> bool:
 
 def cache_dir() -> Path:
     """The folder that holds the compiled kernels of this numba and Python, by module."""
-    made_by = f"{numba.__version__} {platform.python_version()} {OPTIONS}"
+    made_by = f"{numba.__version__} {platform.python_version()} {OPTIONS} {_frugal.EDITION}"
     name = f"kernels-{hashlib.sha256(made_by.encode()).hexdigest()[:12]}"
     asked = os.environ.get("MINFER_CACHE_DIR")
     for place in _candidates():
