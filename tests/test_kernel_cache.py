@@ -17,12 +17,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import numba
+import numpy as np
 import pytest
+from numba.core import compiler, registry
+from numba.core.runtime import _nrt_python, rtsys
 from typer.testing import CliRunner
 
 from minfer import exercise, health
 from minfer.cli import app
-from minfer.kernels import _cache, _inner, _jit, _keys, _ready
+from minfer.kernels import _cache, _frugal, _inner, _jit, _keys, _ready
 
 ROOT = Path(__file__).parents[1]
 
@@ -377,6 +380,12 @@ def test_every_home_of_kernels_is_known():
     ours = {home for home in homes if home.startswith("minfer.")}
     assert ours == set(_jit.HOMES)
     assert len(_jit.folders()) >= 40
+    places = {
+        Path(kernel._cache._cache_path)
+        for kernel in _jit.kernels()
+        if kernel.py_func.__module__.startswith("minfer.")
+    }
+    assert places <= set(_jit.folders())  # by sources, of each home
 
 
 def test_copies_of_the_package_share_their_kernels():
@@ -628,3 +637,81 @@ def test_kernels_without_it_are_the_same(folder, monkeypatch):
     assert outer(1) == 20
     assert type(inner) is not _inner.Kernel
     assert _jit.ready(inner)
+
+
+# ---------------------------------------------------------------- what is not compiled
+
+
+def passing() -> list[Any]:
+    """Kernels that borrow, return, make or hand on arrays, and the same calling one another."""
+
+    def same(a):
+        return a
+
+    def part(a):
+        return a[1:]
+
+    def fresh(a):
+        out = np.zeros(a.shape[0])
+        out[0] = a[1]
+        return out, a
+
+    def total(a):
+        x = 0.0
+        for row in a.reshape(a.shape[0], 1):
+            x += row[0]
+        return x
+
+    same, part, fresh, total = (_jit.jit(function) for function in (same, part, fresh, total))
+
+    def all_of_them(a):
+        one, two = fresh(part(same(a)))
+        return total(one) + total(two)
+
+    def only_reads(pair):
+        a, b = pair
+        x = 0.0
+        for i in range(a.shape[0]):
+            x += a[i] * b[i]
+        return x
+
+    return [same, part, fresh, total, _jit.jit(all_of_them), _jit.jit(only_reads)]
+
+
+@pytest.mark.skipif(bool(_frugal.UNAVAILABLE), reason=_frugal.UNAVAILABLE or "-")
+def test_references_are_counted_where_somebody_needs_them(folder):
+    rtsys.initialize(registry.cpu_target.target_context)
+    _nrt_python.memsys_enable_stats()
+    for _ in range(2):  # compiled, then loaded
+        same, part, fresh, total, every, only_reads = passing()
+        a = np.arange(4.0)
+        for _ in range(3):  # the first calls may leave something behind
+            before, stats = sys.getrefcount(a), rtsys.get_allocation_stats()
+            for _ in range(50):
+                assert same(a) is a
+                assert part(a).base is not None
+                assert fresh(a)[0].tolist() == [1.0, 0.0, 0.0, 0.0]
+                assert total(a) == 6.0
+                assert every(a) == 2.0 + 6.0
+                assert only_reads((a, a)) == 14.0
+            assert sys.getrefcount(a) == before
+            after = rtsys.get_allocation_stats()
+            assert after.alloc - stats.alloc == after.free - stats.free
+        text = "".join(only_reads.inspect_llvm().values()) if only_reads.stats.cache_misses else ""
+        assert "NRT_incref" not in text
+
+
+@pytest.mark.skipif(bool(_frugal.UNAVAILABLE), reason=_frugal.UNAVAILABLE or "-")
+def test_flags_are_equal_where_numba_finds_them_equal():
+    plain = compiler.Flags()
+    one, two = _frugal.Flags(plain), _frugal.Flags(plain)
+    assert one == two == plain
+    assert len({hash(flags) for flags in (one, two, plain)}) == 1
+    two.nrt = one.nrt  # set, to what it is anyway
+    assert one == two
+    two.error_model = "numpy"
+    assert one != two
+    two.error_model = one.error_model
+    two.no_cfunc_wrapper = not one.no_cfunc_wrapper  # no matter to what a kernel calls
+    assert one == two
+    assert two != plain

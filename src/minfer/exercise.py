@@ -23,9 +23,11 @@ PARTS = ("solvers", "method", "intervals", "trees", "parser")
 #: Every solver with the settings that lead to kernels of their own.
 CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("BeliefPropagation", {}),
+    ("BeliefPropagation", {"max_iters": 2}),  # a run that ends early completes its messages
     ("BeliefPropagation", {"schedule": "flooding"}),
     ("BeliefPropagation", {"schedule": "residual"}),
     ("TreeReweighted", {"weights": "spanning-tree"}),
+    ("TreeReweighted", {"weights": "spanning-tree", "max_iters": 2}),
     ("TreeReweighted", {"weights": "forests"}),
     ("TreeReweighted", {"weights": (0.5,) * 21}),  # for the grid of small_graphs, to be checked
     ("MeanField", {}),

@@ -76,7 +76,9 @@ def _cache() -> Finding:
     removed = [fault for fault in faults if fault.removed]
     stuck = [fault for fault in faults if not fault.removed]
     parts = [f"{counted(loaded, 'compiled kernel')}, all loaded"]
-    if not loaded:
+    if not loaded and not _jit.READY.missing:
+        parts = ["empty: kernels come with this installation"]
+    elif not loaded:
         parts = ["empty: the first run compiles; `minfer warmup` does so now"]
     if removed:
         damaged = counted(len(removed), "damaged file")

@@ -1,14 +1,12 @@
 """Kernels that other kernels call are compiled for that only.
 
-numba makes every function that a kernel calls ready to be called from Python: wrappers, machine
-code, a file of object code. Then it links its intermediate code into the caller and makes machine
-code of all of it again. Here such a function is optimised as numba does it and stops there: no
-wrapper, no machine code of its own. What is linked is the same, so callers are the same to the
-last bit; compiling takes a third to a half less. If Python calls the function itself, that is one
-more compilation.
+numba makes every function that a kernel calls ready to be called from Python: wrappers, optimised
+code, machine code, a file of object code. Then it links its intermediate code into the caller and
+optimises and emits all of it again, so that a function five calls deep is optimised five times.
+Here such a function stays intermediate code until all of a kernel that Python calls is optimised
+at once. If Python calls the function itself, that is one more compilation.
 
-This uses names of numba that are not promised to stay. Where one of them is missing
-(:data:`UNAVAILABLE`), or in a numba that was never tried, kernels are compiled as numba does it.
+What else is saved, and with which numba, is in :mod:`minfer.kernels._frugal`.
 """
 
 from __future__ import annotations
@@ -17,28 +15,21 @@ import threading
 from importlib import import_module
 from typing import Any
 
-import numba
 from numba.core import sigutils
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 
-#: Versions of numba that this was tried with.
-_TRIED = ("0.68",)
+from minfer.kernels import _frugal
+
 #: Why inner kernels are compiled as numba does it; empty where they are not.
-UNAVAILABLE = ""
+UNAVAILABLE = _frugal.UNAVAILABLE
 _Library: Any = object
-_FunctionCompiler: Any = object
-_Pipeline: Any = object
 try:
     _Library = import_module("numba.core.codegen").JITCodeLibrary
-    _FunctionCompiler = import_module("numba.core.dispatcher")._FunctionCompiler
-    _Pipeline = import_module("numba.core.compiler").Compiler
     _CompileResult: Any = import_module("numba.core.compiler").CompileResult
     _lookup: Any = import_module("numba.core.environment").lookup_environment
 except (ImportError, AttributeError) as error:  # another numba
     UNAVAILABLE = str(error)
-if numba.__version__.rpartition(".")[0] not in _TRIED:
-    UNAVAILABLE = f"not tried with numba {numba.__version__}"
 
 _here = threading.local()  # .depth: compilations of ours under way in this thread; .inner
 
@@ -53,7 +44,10 @@ class Inner:
 
 
 class InnerLibrary(_Library):
-    """Intermediate code, optimised, to be linked into that of callers."""
+    """Intermediate code, to be linked into that of callers and optimised there."""
+
+    def _optimize_final_module(self) -> None:
+        pass
 
     def _finalize_final_module(self) -> None:
         self._finalize_dynamic_globals()
@@ -64,15 +58,16 @@ class InnerLibrary(_Library):
         return self.name, "bitcode", self._get_module_for_linking().as_bitcode()
 
 
-class _InnerPipeline(_Pipeline):
+class _InnerPipeline(_frugal.Pipeline):
     def __init__(self, typingctx: Any, targetctx: Any, library: Any, *rest: Any) -> None:
         library = InnerLibrary(targetctx.codegen(), "inner")
         super().__init__(typingctx, targetctx, library, *rest)
 
 
-class _InnerCompiler(_FunctionCompiler):
+class _InnerCompiler(_frugal.Compiler):
     def _customize_flags(self, flags: Any) -> Any:
-        flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
+        flags = super()._customize_flags(flags)
+        flags.no_compile = flags.no_cpython_wrapper = True
         return flags
 
 
@@ -96,7 +91,7 @@ class Kernel(CPUDispatcher):
         inner, _here.inner = is_inner(), False  # what it calls says so itself
         _here.depth = getattr(_here, "depth", 0) + 1
         try:
-            with global_compiler_lock:
+            with global_compiler_lock, _frugal.uninterrupted():
                 return self._compile_inner(sig) if inner else self._compile_whole(sig)
         finally:
             _here.depth -= 1
@@ -104,9 +99,7 @@ class Kernel(CPUDispatcher):
 
     def _compile_inner(self, sig: Any) -> Any:
         usual = self._compiler
-        self._compiler = _InnerCompiler(
-            usual.py_func, usual.targetdescr, usual.targetoptions, usual.locals, _InnerPipeline
-        )
+        self._compiler = _like(usual, _InnerCompiler, _InnerPipeline)
         self._cache.inner = True
         try:
             return super().compile(sig)
@@ -168,3 +161,11 @@ def adopt(kernel: Any) -> None:
     """Make a dispatcher one that knows."""
     if not UNAVAILABLE and type(kernel) is CPUDispatcher:
         kernel.__class__ = Kernel
+        made: Any = kernel
+        made._compiler = _like(made._compiler, _frugal.Compiler, _frugal.Pipeline)
+
+
+def _like(compiler: Any, kind: Any, pipeline: Any) -> Any:
+    """A compiler of the same function with the same options."""
+    options = compiler.targetdescr, compiler.targetoptions, compiler.locals
+    return kind(compiler.py_func, *options, pipeline)

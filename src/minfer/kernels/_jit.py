@@ -8,7 +8,8 @@
   written to still works, from a temporary folder if need be;
 * a damaged file in it costs a compilation, not the run (:mod:`minfer.kernels._cache`), and a wheel
   may bring machine code along (:mod:`minfer.kernels._ready`);
-* a kernel that only kernels call gets no wrapper for Python (:mod:`minfer.kernels._inner`);
+* a kernel that only kernels call is not compiled by itself (:mod:`minfer.kernels._inner`), and
+  none counts references without need (:mod:`minfer.kernels._frugal`);
 * the first real compilation says so once on stderr, because silence for ten seconds looks like a
   hang.
 
@@ -37,7 +38,7 @@ import numba
 from numba.core import config as _config
 from numba.core import event
 
-from minfer.kernels import _inner, _keys
+from minfer.kernels import _frugal, _inner, _keys
 from minfer.kernels._cache import LOADING, KernelCache
 from minfer.kernels._ready import FOLDER, Ready
 
@@ -76,7 +77,7 @@ def _writable(folder: Path) -> bool:
 
 def cache_dir() -> Path:
     """The folder that holds the compiled kernels of this numba and Python, by module."""
-    made_by = f"{numba.__version__} {platform.python_version()} {OPTIONS}"
+    made_by = f"{numba.__version__} {platform.python_version()} {OPTIONS} {_frugal.EDITION}"
     name = f"kernels-{hashlib.sha256(made_by.encode()).hexdigest()[:12]}"
     asked = os.environ.get("MINFER_CACHE_DIR")
     for place in _candidates():
@@ -105,8 +106,8 @@ class _SayOnce(event.Listener):
         if not _SayOnce.said and module.startswith("minfer."):
             _SayOnce.said = True
             print(
-                "minfer: compiling the kernels this needs, once for this version (5 to 30 s for a "
-                "solver, some 80 s for the parser; `minfer warmup` does all ahead of time)",
+                "minfer: compiling the kernels this needs, once for this version (5 to 20 s for a "
+                "solver, some 45 s for the parser; `minfer warmup` does all ahead of time)",
                 file=sys.stderr,
                 flush=True,
             )
@@ -159,7 +160,7 @@ def jit(function: Callable | None = None, /, **options: Any) -> Any:
 def _places(module: str) -> tuple[Path, Ready] | tuple[()]:
     """Where the kernels of a module of ours are kept, and what came with the wheel."""
     folder, _, name = module.rpartition(".")
-    return (CACHE_DIR / f"{name}-{_keys.key(module)[:16]}", READY) if folder == __package__ else ()
+    return (CACHE_DIR / f"{name}-{_keys.key(module)[:16]}", READY) if folder in HOMES else ()
 
 
 def ready(kernel: Any) -> bool:

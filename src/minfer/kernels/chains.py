@@ -343,7 +343,7 @@ def best_paths(ptr, iptr, attr, value, fptr, label, w, trans, width, longest, pa
     """The labels (T,) of each sequence's best path, the first of equals, and its score (N,)."""
     n_labels = trans.shape[0]
     best = np.empty(longest * width)
-    came = np.empty((longest, n_labels), dtype=np.int32)
+    came = np.empty((longest, n_labels), np.int32)
     for s in range(ptr.size - 1):
         first, past = ptr[s], ptr[s + 1]
         n = past - first

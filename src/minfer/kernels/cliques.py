@@ -160,7 +160,7 @@ SPARE = 1 << 20  # cells kept for the bundles of one clique
 @jit
 def _classify(stride, kb, ke, di):
     """PRE: independent of the outer loop. CROSS: of outer loop and row. SCALAR: not of the row."""
-    role = np.zeros(stride.shape[0], dtype=np.int64)
+    role = np.zeros(stride.shape[0], np.int64)
     for i in range(role.size):
         outer, inner = False, False
         for d in range(stride.shape[1]):
@@ -183,9 +183,9 @@ def _bundle(stride, role, dims, di, row):
     for d in range(n_dims):
         cells *= dims[d]
     limit = min(float(BUNDLE), cells / 16.0)
-    group = np.empty(n, dtype=np.int64)
-    has = np.zeros((n, di), dtype=np.bool_)
-    members = np.zeros(n, dtype=np.int64)
+    group = np.empty(n, np.int64)
+    has = np.zeros((n, di), np.bool_)
+    members = np.zeros(n, np.int64)
     n_groups = 0
     for i in range(n):
         group[i] = -1
@@ -203,8 +203,8 @@ def _bundle(stride, role, dims, di, row):
                     has[g, d] = has[g, d] or stride[i, d] != 0
                 n_groups = max(n_groups, g + 1)
                 break
-    number = np.empty(n_groups, dtype=np.int64)
-    steps = np.zeros((n_groups, n_dims), dtype=np.int64)
+    number = np.empty(n_groups, np.int64)
+    steps = np.zeros((n_groups, n_dims), np.int64)
     kept, used = 0, 0
     for g in range(n_groups):
         number[g] = -1
@@ -254,9 +254,9 @@ def _with_groups(stride, where, role, group, steps, spare, n_row_cells, dims, di
     for i in range(role.size):
         n += group[i] < 0
     total = n + steps.shape[0]
-    stride2 = np.zeros((total, stride.shape[1]), dtype=np.int64)
-    where2 = np.zeros(total, dtype=np.int64)
-    role2 = np.ones(total, dtype=np.int64)
+    stride2 = np.zeros((total, stride.shape[1]), np.int64)
+    where2 = np.zeros(total, np.int64)
+    role2 = np.ones(total, np.int64)
     k = 0
     for i in range(role.size):
         if group[i] < 0:
@@ -278,10 +278,10 @@ def _index_rows(stride, role, dims, kb, ke, di, n_k, row):
     n_cross = 0
     for i in range(role.size):
         n_cross += role[i] == 1
-    index = np.empty((n_cross, row), dtype=np.uint32)
-    kind = np.zeros(n_cross, dtype=np.int64)
-    run = np.ones(n_cross, dtype=np.int64)
-    step = np.zeros((role.size, n_k), dtype=np.int64)
+    index = np.empty((n_cross, row), np.uint32)
+    kind = np.zeros(n_cross, np.int64)
+    run = np.ones(n_cross, np.int64)
+    step = np.zeros((role.size, n_k), np.int64)
     cross = 0
     for i in range(role.size):
         if role[i] == 0:
@@ -329,21 +329,21 @@ def _chunk(buf, pre, n_k, row, role, base, step, val, src, index, kind, run):
 def _prepare(tree, c, own, val, place):
     """Everything about a clique that does not change in its loops."""
     lo, hi = tree.clique_ptr[c], tree.clique_ptr[c + 1]
-    dims = np.empty(hi - lo, dtype=np.int64)
+    dims = np.empty(hi - lo, np.int64)
     for d in range(hi - lo):
         dims[d] = tree.card[tree.clique_var[lo + d]]
     split = _split(dims, tree.n_res[c])
     kb, ke, di, n_big, n_sep, n_k, row, _ = split
     first, n = tree.in_ptr[c], tree.in_ptr[c + 1] - tree.in_ptr[c]
-    stride = np.zeros((n + own, hi - lo), dtype=np.int64)
+    stride = np.zeros((n + own, hi - lo), np.int64)
     _strides(tree, c, own, place, stride)
-    src = np.empty(n + own, dtype=np.int64)
+    src = np.empty(n + own, np.int64)
     for i in range(n):
         src[i] = tree.in_src[first + i]
     if own:
         src[n] = tree.message[c]
     role = _classify(stride, kb, ke, di)
-    index = np.empty(row, dtype=np.uint32)
+    index = np.empty(row, np.uint32)
     pre = np.zeros(n_k * row)
     for i in range(n + own):
         if role[i] == 0:
@@ -364,7 +364,7 @@ def _fill_groups(stride, src, role, group, steps, dims, di, row, val, spare):
     """Sum the members of every group into its table, kept behind the messages in ``val``."""
     stride2, src2, role2 = _with_groups(stride, src, role, group, steps, spare, row, dims, di)
     first = role2.size - steps.shape[0]
-    index = np.empty(row, dtype=np.uint32)
+    index = np.empty(row, np.uint32)
     for g in range(steps.shape[0]):
         rows = _group_rows(steps[g], dims, di)
         table = val[src2[first + g] : src2[first + g] + rows * row]
@@ -381,7 +381,7 @@ def _fill_groups(stride, src, role, group, steps, dims, di, row, val, spare):
 @jit
 def _read_groups(stride, goal, group, steps, dims, di, row, out, spare):
     """Add every group's table into the outputs of its members."""
-    index = np.empty(row, dtype=np.uint32)
+    index = np.empty(row, np.uint32)
     for g in range(steps.shape[0]):
         rows = _group_rows(steps[g], dims, di)
         table = out[spare : spare + rows * row]
@@ -448,7 +448,7 @@ def _collect_clique(tree, c, val, place):
         return _rescale(message)
     index, kind, run, step = _index_rows(stride, role, dims, kb, ke, di, n_k, row)
     buf = np.empty(n_k * row)
-    base = np.zeros(role.size, dtype=np.int64)
+    base = np.zeros(role.size, np.int64)
     more_top, more_total = np.empty(row_sep), np.empty(row_sep)
     for o in range(n_sep):
         top = message[o * row_sep : (o + 1) * row_sep]
@@ -486,7 +486,7 @@ def _distribute_clique(tree, c, val, scale, out, place):
     )
     kb, ke, di, n_big, n_sep, n_k, row, _ = split
     first, n = tree.in_ptr[c], tree.in_ptr[c + 1] - tree.in_ptr[c]
-    goal = np.empty(n + 1, dtype=np.int64)
+    goal = np.empty(n + 1, np.int64)
     goal[n] = -1
     spare = tree.n_out
     for i in range(n):
@@ -505,7 +505,7 @@ def _distribute_clique(tree, c, val, scale, out, place):
         total = np.zeros(n_k * row)
         buf = np.empty(n_k * row)
         index, kind, run, step = _index_rows(stride, role, dims, kb, ke, di, n_k, row)
-        base = np.zeros(role.size, dtype=np.int64)
+        base = np.zeros(role.size, np.int64)
         # outputs have groups of their own, of those that are wanted
         wanted = all_role.copy()
         for i in range(n + 1):
@@ -521,7 +521,7 @@ def _distribute_clique(tree, c, val, scale, out, place):
         out_index, out_kind, out_run, out_step = _index_rows(
             out_stride, out_role, dims, kb, ke, di, n_k, row
         )
-        out_base = np.zeros(out_role.size, dtype=np.int64)
+        out_base = np.zeros(out_role.size, np.int64)
         for o in range(n_sep):
             for b in range(n_big):
                 _move(stride, role, dims, kb, ke, di, o, b, base)
@@ -535,7 +535,7 @@ def _distribute_clique(tree, c, val, scale, out, place):
                     out_index, out_kind, out_run,
                 )  # fmt: skip
         _read_groups(all_stride, goal, group, steps, dims, di, row, out, spare)
-    index_row = np.empty(row, dtype=np.uint32)
+    index_row = np.empty(row, np.uint32)
     for i in range(n):
         if all_role[i] == 0 and goal[i] >= 0:
             how, length = _row_index(all_stride[i], dims, di, index_row)
@@ -576,7 +576,7 @@ def _spread(buf, n_k, row, role, base, step, out, goal, index, kind, run):
 @jit
 def collect(tree, first, stop, val, scale):
     """Messages of cliques first..stop-1 to their parents. Returns a clique without mass, or -1."""
-    place = np.empty(tree.card.size, dtype=np.int64)
+    place = np.empty(tree.card.size, np.int64)
     for c in range(first, stop):
         scale[c] = _collect_clique(tree, c, val, place)
         if scale[c] == -np.inf:
@@ -587,7 +587,7 @@ def collect(tree, first, stop, val, scale):
 @jit
 def distribute(tree, first, stop, val, scale, out):
     """Marginals of cliques stop-1 down to first, and their messages to their children."""
-    place = np.empty(tree.card.size, dtype=np.int64)
+    place = np.empty(tree.card.size, np.int64)
     for c in range(stop - 1, first - 1, -1):
         _distribute_clique(tree, c, val, scale[c], out, place)
 

@@ -105,11 +105,11 @@ def table_messages(scope, log_psi, sizes, keep, rho, off, probs, m, damping, fie
     """
     single, stored = log_psi.shape[0] == 1, m.shape[0] > 0
     arity, n = sizes.shape[0], log_psi.shape[1]
-    start = np.zeros(arity + 1, dtype=np.int64)
+    start = np.zeros(arity + 1, np.int64)
     for a in range(arity):
         start[a + 1] = start[a] + sizes[a]
     width = start[arity]
-    state = np.zeros((n, arity), dtype=np.int64)  # where each cell's states lie in ``cavity``
+    state = np.zeros((n, arity), np.int64)  # where each cell's states lie in ``cavity``
     for i in range(n):
         rest = i
         for a in range(arity - 1, -1, -1):

@@ -1,11 +1,9 @@
 """Greedy elimination: an order of the variables, and the cliques it makes.
 
-Fill counts are exact and updated as vertices go; a lazy heap finds the next one.
+Fill counts are exact and updated as vertices go; a heap finds the next one.
 """
 
 from __future__ import annotations
-
-import heapq
 
 import numpy as np
 
@@ -69,7 +67,7 @@ def _insert(pool, top, start, length, cap, u, vertex):
     if length[u] == cap[u]:
         size = 2 * cap[u] + 4
         if top + size > pool.size:
-            bigger = np.empty(2 * (top + size), dtype=np.int32)
+            bigger = np.empty(2 * (top + size), np.int32)
             for i in range(top):
                 bigger[i] = pool[i]
             pool = bigger
@@ -96,6 +94,39 @@ def _key(kind, fill, log_size, tie):
 
 
 @jit
+def _sift(heap, where, key, i, size):
+    """Move the vertex at place i of a heap up or down to where its key belongs.
+
+    ``heap[:size]`` are vertices, the one with the smallest key first, of equal ones the smallest;
+    ``where`` (V,) are their places.
+    """
+    v = heap[i]
+    while i > 0:
+        u = heap[(i - 1) >> 1]
+        if key[u] < key[v] or (key[u] == key[v] and u < v):
+            break
+        heap[i] = u
+        where[u] = i
+        i = (i - 1) >> 1
+    child = 2 * i + 1
+    while child < size:
+        u = heap[child]
+        if child + 1 < size:
+            other = heap[child + 1]
+            if key[other] < key[u] or (key[other] == key[u] and other < u):
+                child += 1
+                u = other
+        if key[v] < key[u] or (key[v] == key[u] and v < u):
+            break
+        heap[i] = u
+        where[u] = i
+        i = child
+        child = 2 * i + 1
+    heap[i] = v
+    where[v] = i
+
+
+@jit
 def eliminate(ptr, adj, log_card, rank, kind, seed, max_log2, max_cells, max_work):
     """Eliminate greedily (kind MIN_FILL, MIN_WEIGHT) or by increasing ``rank`` (GIVEN).
 
@@ -109,18 +140,18 @@ def eliminate(ptr, adj, log_card, rank, kind, seed, max_log2, max_cells, max_wor
     """
     n = ptr.size - 1
     start = ptr[:n].copy()
-    length = np.empty(n, dtype=np.int64)
+    length = np.empty(n, np.int64)
     for v in range(n):
         length[v] = ptr[v + 1] - ptr[v]
     cap = length.copy()
     degree = length.copy()
     top = adj.size
-    pool = np.empty(2 * top + 16, dtype=np.int32)
+    pool = np.empty(2 * top + 16, np.int32)
     for i in range(top):
         pool[i] = adj[i]
-    gone = np.zeros(n, dtype=np.bool_)
-    shared = np.empty(n + 1, dtype=np.int32)
-    order = np.empty(n, dtype=np.int32)
+    gone = np.zeros(n, np.bool_)
+    shared = np.empty(n + 1, np.int32)
+    order = np.empty(n, np.int32)
     log_size = log_card.copy()
     fill = np.zeros(n)
     work = 0
@@ -128,31 +159,33 @@ def eliminate(ptr, adj, log_card, rank, kind, seed, max_log2, max_cells, max_wor
         for i in range(ptr[v], ptr[v + 1]):
             log_size[v] += log_card[adj[i]]
             if kind != 2 and adj[i] > v and work <= max_work:  # else it stops at the first one
-                c = _common(pool, start, length, gone, v, adj[i], shared)
+                c = _common(pool, start, length, gone, v, np.int64(adj[i]), shared)
                 work += min(length[v], length[adj[i]])
                 fill[v] -= 0.5 * c
                 fill[adj[i]] -= 0.5 * c
         fill[v] += 0.5 * degree[v] * (degree[v] - 1.0)
     rng = np.uint64(seed) * np.uint64(2654435769) + np.uint64(1)
     key = np.empty(n)
-    heap = [(0.0, np.int64(0)) for _ in range(0)]
+    heap = np.empty(n, np.int64)
+    where = np.empty(n, np.int64)
     for v in range(n):
         tie = -1.0
         if seed > 0:
             rng = rng * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
             tie = np.float64(rng >> np.uint64(11)) / 9007199254740992.0
         key[v] = rank[v] if kind == 2 else _key(kind, fill[v], log_size[v], tie)
-        heap.append((key[v], np.int64(v)))
-    heapq.heapify(heap)
-    stamp = np.zeros(n, dtype=np.int64)  # one more than the last step that touched a vertex
-    mark = np.zeros(n, dtype=np.int64)
+        heap[v] = v
+        _sift(heap, where, key, v, v + 1)
+    stamp = np.zeros(n, np.int64)  # one more than the last step that touched a vertex
+    mark = np.zeros(n, np.int64)
     n_marks = 0
-    touched = np.empty(n, dtype=np.int32)
+    touched = np.empty(n, np.int32)
     n_done, width, largest, cells = 0, 0, 0.0, 0.0
     while n_done < n:
-        k, v = heapq.heappop(heap)
-        if gone[v] or k != key[v]:
-            continue
+        v = heap[0]
+        if n_done + 1 < n:
+            heap[0] = heap[n - 1 - n_done]
+            _sift(heap, where, key, np.int64(0), n - 1 - n_done)
         _compact(pool, start, length, gone, v)
         d = length[v]
         width = max(width, d)
@@ -168,7 +201,7 @@ def eliminate(ptr, adj, log_card, rank, kind, seed, max_log2, max_cells, max_wor
             n_touched += 1
         if kind == 2 or fill[v] > 0.25:
             for i in range(d):
-                a = pool[start[v] + i]
+                a = np.int64(pool[start[v] + i])
                 scan = length[a] < 16 * d
                 if scan:
                     n_marks += 1
@@ -177,7 +210,7 @@ def eliminate(ptr, adj, log_card, rank, kind, seed, max_log2, max_cells, max_wor
                     work += length[a]
                 work += d
                 for j in range(i + 1, d):
-                    b = pool[start[v] + j]
+                    b = np.int64(pool[start[v] + j])
                     if scan:
                         if mark[b] == n_marks:
                             continue
@@ -207,7 +240,7 @@ def eliminate(ptr, adj, log_card, rank, kind, seed, max_log2, max_cells, max_wor
         gone[v] = True
         order[n_done] = v
         for i in range(d):
-            a = pool[start[v] + i]
+            a = np.int64(pool[start[v] + i])
             fill[a] -= degree[a] - d  # pairs of v and a neighbour of a that v did not know
             degree[a] -= 1
             log_size[a] -= log_card[v]
@@ -224,7 +257,7 @@ def eliminate(ptr, adj, log_card, rank, kind, seed, max_log2, max_cells, max_wor
                     rng = rng * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
                     tie = np.float64(rng >> np.uint64(11)) / 9007199254740992.0
                 key[u] = _key(kind, fill[u], log_size[u], tie)
-                heapq.heappush(heap, (key[u], np.int64(u)))
+                _sift(heap, where, key, where[u], n - 1 - n_done)
         n_done += 1
     return order, pool, start, length, n_done, width, largest, cells, work
 
@@ -238,13 +271,13 @@ def build_cliques(order, pool, start, length):
     -1, and the clique in which each variable is eliminated (V,).
     """
     n = order.size
-    pos = np.empty(n, dtype=np.int64)
+    pos = np.empty(n, np.int64)
     for i in range(n):
         pos[order[i]] = i
-    heir = np.empty(n, dtype=np.int32)  # the child whose clique goes on with a vertex, or -1
-    above = np.empty(n, dtype=np.int32)
-    head = np.empty(n, dtype=np.int32)  # first vertex of the clique a vertex is eliminated in
-    last = np.empty(n, dtype=np.bool_)
+    heir = np.empty(n, np.int32)  # the child whose clique goes on with a vertex, or -1
+    above = np.empty(n, np.int32)
+    head = np.empty(n, np.int32)  # first vertex of the clique a vertex is eliminated in
+    last = np.empty(n, np.bool_)
     for v in range(n):
         heir[v], last[v] = -1, True
     for i in range(n):
@@ -263,12 +296,12 @@ def build_cliques(order, pool, start, length):
         if head[v] == v:
             total += length[v] + 1
             n_cliques += 1
-    ptr = np.zeros(n_cliques + 1, dtype=np.int64)
-    variables = np.empty(total, dtype=np.int32)
-    n_res = np.zeros(n_cliques, dtype=np.int32)
-    parent = np.empty(n_cliques, dtype=np.int32)
-    number = np.empty(n, dtype=np.int32)  # by head
-    above_of = np.empty(n_cliques, dtype=np.int32)
+    ptr = np.zeros(n_cliques + 1, np.int64)
+    variables = np.empty(total, np.int32)
+    n_res = np.zeros(n_cliques, np.int32)
+    parent = np.empty(n_cliques, np.int32)
+    number = np.empty(n, np.int32)  # by head
+    above_of = np.empty(n_cliques, np.int32)
     c = 0
     for i in range(n):
         v = order[i]
@@ -288,7 +321,7 @@ def build_cliques(order, pool, start, length):
             variables[at] = u
         n_res[c] = length[h] + 1 - length[v]
         c += 1
-    home = np.empty(n, dtype=np.int32)
+    home = np.empty(n, np.int32)
     for v in range(n):
         home[v] = number[head[v]]
     for c in range(n_cliques):
@@ -302,37 +335,44 @@ def link_scopes(scope, fptr, number, n):
 
     ``number`` (V,): a variable's vertex, -1 for one that is none.
     """
-    count = 0
+    begin = np.zeros(n + 1, np.int64)  # of a vertex's neighbours, one for every scope they share
     for f in range(fptr.size - 1):
         here = 0
         for k in range(fptr[f], fptr[f + 1]):
             here += number[scope[k]] >= 0
-        count += here * (here - 1)
-    keys = np.empty(count, np.int64)
-    at = 0
+        for k in range(fptr[f], fptr[f + 1]):
+            if number[scope[k]] >= 0:
+                begin[number[scope[k]] + 1] += here - 1
+    for v in range(n):
+        begin[v + 1] += begin[v]
+    near, ordered = np.empty(begin[n], np.int32), np.empty(begin[n], np.int32)
+    at = begin.copy()
     for f in range(fptr.size - 1):
         for i in range(fptr[f], fptr[f + 1]):
-            u = np.int64(number[scope[i]])
+            u = number[scope[i]]
             if u < 0:
                 continue
             for j in range(fptr[f], fptr[f + 1]):
-                v = number[scope[j]]
-                if v >= 0 and j != i:
-                    keys[at] = u * n + v
-                    at += 1
-    keys.sort()
-    ptr = np.zeros(n + 1, np.int64)
-    neighbours = np.empty(count, np.int32)
-    last, m = np.int64(-1), 0
-    for k in range(count):
-        if keys[k] != last:
-            last = keys[k]
-            neighbours[m] = last % n
-            m += 1
-            ptr[last // n + 1] += 1
+                if number[scope[j]] >= 0 and j != i:
+                    near[at[u]] = number[scope[j]]
+                    at[u] += 1
     for v in range(n):
-        ptr[v + 1] += ptr[v]
-    return ptr, neighbours[:m].copy()
+        at[v] = begin[v]
+    for u in range(n):  # each tells its neighbours, in turn, so these hear of them in order
+        for k in range(begin[u], begin[u + 1]):
+            ordered[at[near[k]]] = u
+            at[near[k]] += 1
+    ptr = np.zeros(n + 1, np.int64)
+    m = 0
+    for v in range(n):
+        last = -1
+        for k in range(begin[v], begin[v + 1]):
+            if ordered[k] != last:
+                last = ordered[k]
+                near[m] = last
+                m += 1
+        ptr[v + 1] = m
+    return ptr, near[:m].copy()
 
 
 @jit

@@ -18,8 +18,8 @@ def count_families(known, fptr, scope, card, toff, weight, out):
     """
     n = known.shape[1]
     weighted = weight.size > 0
-    cell = np.empty(_ROWS, dtype=np.int64)  # of a block of rows, in the family's table
-    sign = np.empty(_ROWS, dtype=np.int32)  # negative where a state is
+    cell = np.empty(_ROWS, np.int64)  # of a block of rows, in the family's table
+    sign = np.empty(_ROWS, np.int32)  # negative where a state is
     for f in range(fptr.size - 1):
         for begin in range(0, n, _ROWS):
             size = min(_ROWS, n - begin)

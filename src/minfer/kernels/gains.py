@@ -252,10 +252,10 @@ def table_residuals(joint, log_psi, sizes, out):
     """
     single = log_psi.shape[0] == 1
     arity, n = sizes.shape[0], joint.shape[1]
-    start = np.zeros(arity + 1, dtype=np.int64)
+    start = np.zeros(arity + 1, np.int64)
     for a in range(arity):
         start[a + 1] = start[a] + sizes[a]
-    state = np.zeros((n, arity), dtype=np.int64)  # where each cell's states lie in ``mass``
+    state = np.zeros((n, arity), np.int64)  # where each cell's states lie in ``mass``
     for i in range(n):
         rest = i
         for a in range(arity - 1, -1, -1):

@@ -65,6 +65,29 @@ def crossed(counts, sums, spent, limit, by_number):
 
 
 @jit
+def sort(values):
+    """Sort a few values in place (by a heap; ``np.sort`` takes seconds to compile)."""
+    n = values.shape[0]
+    for k in range(n + n // 2):
+        begin = n // 2 - 1 - k  # first the largest come to the top of all heaps, then one by one
+        end = n if begin >= 0 else n - 1 - (k - n // 2)
+        at = max(begin, 0)
+        if begin < 0:
+            values[0], values[end] = values[end], values[0]
+        x = values[at]
+        child = 2 * at + 1
+        while child < end:
+            if child + 1 < end and values[child] < values[child + 1]:
+                child += 1
+            if not x < values[child]:
+                break
+            values[at] = values[child]
+            at = child
+            child = 2 * at + 1
+        values[at] = x
+
+
+@jit
 def drop_smallest(gains, limit, by_number, few, keep):
     """Drop the smallest gains while their sum (their number) is within a limit: ``keep`` (F,).
 
@@ -99,7 +122,9 @@ def drop_smallest(gains, limit, by_number, few, keep):
         width = 0
         while differ >> width:
             width += 1
-    low, high = rest.min(), rest.max()
+    low = high = rest[0]
+    for x in rest:
+        low, high = min(low, x), max(high, x)
     dropped = 0
     ties = 0
     if low == high:
@@ -107,7 +132,8 @@ def drop_smallest(gains, limit, by_number, few, keep):
         dropped = rest.size if each <= 0.0 else int(min((limit - spent) / each, rest.size))
         ties = dropped
     else:
-        rest = np.sort(rest)
+        rest = rest.copy()
+        sort(rest)
         while dropped < rest.size:
             spent += 1.0 if by_number else rest[dropped]
             if not spent <= limit:
@@ -150,7 +176,7 @@ def choose(objective, parameter, by_sorting, gains, keep):
     """What an objective keeps: ``keep`` (F,). Infinite gains are kept and count in no budget.
 
     ``parameter``: the least gain of JOINT, the divergence that SIZE may drop, the number of
-    factors that DIVERGENCE may keep.
+    factors that DIVERGENCE may keep. ``by_sorting``: None, or anything.
     """
     n = gains.shape[0]
     if objective in (ALL, JOINT):
@@ -163,7 +189,7 @@ def choose(objective, parameter, by_sorting, gains, keep):
         for i in range(n):
             free += gains[i] < np.inf
         limit = free - min(parameter, free)
-    if by_sorting:
+    if by_sorting is not None:
         drop_sorted(gains, limit, objective == DIVERGENCE, keep)
     else:
         drop_smallest(gains, limit, objective == DIVERGENCE, FEW, keep)

@@ -231,7 +231,7 @@ def log_derivatives(projective_tree, single_root, n, heads, modifiers, plan, dea
     d = np.empty((n, n))
     for a in range(n_arcs):
         dense[heads[a], modifiers[a]] = log_w[a]
-    log_z = logs_all_through(projective_tree, single_root, dense, True, d, work, ints)
+    log_z = logs_all_through(projective_tree, single_root, dense, np.bool_(True), d, work, ints)
     for a in range(n_arcs):
         log_d[a] = d[heads[a], modifiers[a]]
     return log_z
@@ -396,7 +396,7 @@ def tree_marginals(projective_tree, single_root, scores, mu, w, d, work, ints):
         for m in range(n):
             x = scores[h, m] - (root if h == 0 else 0.0) - shift[m]
             w[h, m] = x if m > 0 and h != m else -np.inf
-    log_z = logs_all_through(projective_tree, single_root, w, False, d, work[n:], ints)
+    log_z = logs_all_through(projective_tree, single_root, w, np.bool_(False), d, work[n:], ints)
     for h in range(n):
         for m in range(n):
             if log_z > -np.inf:

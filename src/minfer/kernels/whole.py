@@ -392,7 +392,7 @@ def collect(tree, begin, end, m, e):
         e[t] = 0
     left = True
     for c in range(begin, end):
-        left = left and _any_clique(tree, c, place, False, m, e, m, e) != FAILED
+        left = left and _any_clique(tree, c, place, np.bool_(False), m, e, m, e) != FAILED
     return left
 
 
@@ -410,6 +410,6 @@ def distribute(tree, parent, begin, end, m, e, om, oe):
                 om[t], oe[t] = over(1.0, 0, m[t], e[t])
             else:
                 om[t], oe[t] = over(om[t], oe[t], m[t], e[t])
-        answer = _any_clique(tree, c, place, True, m, e, om, oe)
+        answer = _any_clique(tree, c, place, np.bool_(True), m, e, om, oe)
         lossy = lossy or answer == LOSSY
     return lossy

@@ -249,7 +249,10 @@ def pair_pass(
 
 @jit
 def role(keys, bounds, number, n_nodes):
-    """The keys u8 (N, T) of one role in the flat array of all."""
+    """The keys u8 (N, T) of one role in the flat array of all.
+
+    The number is no literal, for each of which this would be compiled anew.
+    """
     lo, hi = bounds[number], bounds[number + 1]
     return keys[n_nodes * lo : n_nodes * hi].reshape(n_nodes, hi - lo)
 
@@ -279,14 +282,15 @@ def first_scores(mode, templates, keys, tags, weights, squares, shift, seed_, ke
     n_nodes = scores.shape[0]
     head_sums = np.empty((n_nodes, SLOTS))
     mod_sums = np.empty((n_nodes, SLOTS))
-    head_keys = role(keys, bounds, 0, n_nodes)
-    mod_keys = role(keys, bounds, 1, n_nodes)
+    head_keys = role(keys, bounds, np.int64(0), n_nodes)
+    mod_keys = role(keys, bounds, np.int64(1), n_nodes)
     lines = np.empty(bounds[3] - bounds[2] + 64, np.uint64)
     if mode != UPDATE:
         token_pass(mode, head_keys, weights, squares, shift, seed_, keep, rate, head_sums)
         token_pass(mode, mod_keys, weights, squares, shift, seed_, keep, rate, mod_sums)
     arc_pass(
-        mode, role(keys, bounds, 2, n_nodes), role(keys, bounds, 3, n_nodes), tags, tag_keys,
+        mode, role(keys, bounds, np.int64(2), n_nodes),
+        role(keys, bounds, np.int64(3), n_nodes), tags, tag_keys,
         head_sums, mod_sums, weights, squares, shift, seed_, keep, rate, lines, scores,
     )  # fmt: skip
     if mode == UPDATE:
@@ -303,14 +307,14 @@ def second_scores(
     columns, offsets, salt, bounds, tag_keys = templates
     lines = np.empty(max(bounds[5] - bounds[4], bounds[8] - bounds[7]), np.uint64)
     pair_pass(
-        mode, GP, 0, n_gp, pair_nodes, role(keys, bounds, 4, n_nodes),
-        role(keys, bounds, 5, n_nodes), role(keys, bounds, 6, n_nodes), weights, squares, shift,
-        seed_, keep, rate, limit, lines, theta,
+        mode, GP, 0, n_gp, pair_nodes, role(keys, bounds, np.int64(4), n_nodes),
+        role(keys, bounds, np.int64(5), n_nodes), role(keys, bounds, np.int64(6), n_nodes),
+        weights, squares, shift, seed_, keep, rate, limit, lines, theta,
     )  # fmt: skip
     pair_pass(
-        mode, SIB, n_gp, n_pairs, pair_nodes, role(keys, bounds, 7, n_nodes),
-        role(keys, bounds, 8, n_nodes), role(keys, bounds, 9, n_nodes), weights, squares, shift,
-        seed_, keep, rate, limit, lines, theta,
+        mode, SIB, n_gp, n_pairs, pair_nodes, role(keys, bounds, np.int64(7), n_nodes),
+        role(keys, bounds, np.int64(8), n_nodes), role(keys, bounds, np.int64(9), n_nodes),
+        weights, squares, shift, seed_, keep, rate, limit, lines, theta,
     )  # fmt: skip
 
 

@@ -277,7 +277,9 @@ def tree_pass(
     w[:size] = -np.inf
     for a in range(n_arcs):
         dense[heads[a], modifiers[a]] = np.log(mass[a])
-    log_z = logs_all_through(projective_tree, single_root, dense, False, derivative, work, ints)
+    log_z = logs_all_through(
+        projective_tree, single_root, dense, np.bool_(False), derivative, work, ints
+    )
     for a in range(n_arcs):
         h, m = heads[a], modifiers[a]
         mass[a] = np.exp(dense[h, m] + derivative[h, m] - log_z) if log_z > -np.inf else 0.0
@@ -564,7 +566,7 @@ def parse(
     """Parse B sentences, whose tokens are ``start[b] : start[b + 1]`` of the flat arrays.
 
     ``settings``: projective, single_root, use_gp, use_sib, whether the seed is the unary factors,
-    least mean of a pair, least probability of an arc, objective, its parameter, whether by
+    least mean of a pair, least probability of an arc, objective, its parameter, None or by
     sorting (``choose``), most iterations, tolerance, damping, largest |theta|. ``heads`` i4
     (tokens,) and ``probs`` of the chosen arcs; ``second`` and ``second_probs`` of the best other
     head, the probabilities of a word's heads to the power of ``temper`` and scaled to sum to 1;
