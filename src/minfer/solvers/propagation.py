@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 SCHEDULES = ("sequential", "flooding", "residual")
 #: The confirming update starts from a copy of the messages up to this many numbers.
 KEEP = 2**20
+#: How far, relative to its logarithm, a message in logs may move in the confirming update.
+DRIFT = 1e-3
 _NONE = np.zeros(0)
 
 
@@ -231,7 +233,22 @@ class Propagation:
                 mode, n, self.tol, self.damping, residuals, *self._kinds(),
             )  # fmt: skip
         self._look_at_flags()
+        if self._has_passed() and self._drifts():
+            control[k.PASSED] = control[k.PHASE] = 0.0
         return made
+
+    def _drifts(self) -> bool:
+        """Whether messages in logs still moved while no probability showed it.
+
+        Where weights are huge, a message of e^-500 and one of e^-900 are the same probability, but
+        not to a belief in which another message of e^700 stands against them.
+        """
+        before, after = self.watch.gm, self.messages.gm
+        if not self.mesh.log or len(before) != len(after):
+            return False
+        both = np.isfinite(before) & np.isfinite(after)
+        moved = np.abs(after[both] - before[both])
+        return bool((moved > DRIFT * (1.0 + np.abs(after[both]))).any())
 
     def _complete(self) -> None:
         """Cavities of the core that sweeps sending ahead have left as they were."""
