@@ -384,3 +384,26 @@ def test_observed_variables_are_not_swept(solver, kind):
 def test_a_model_of_nothing_is_solved_exactly(solver):
     m = solver(FactorGraph.empty([]))
     assert (m.log_z, m.log_z_kind, m.iterations) == (0.0, LogZ.EXACT, 0)
+
+
+def test_log_messages_that_still_move_are_not_converged():
+    """A recomputation that moves no probability may move a message from e^-500 to e^-900."""
+    graph = FactorGraph.from_tables(
+        [2, 3, 2, 2],
+        [[0, 2], [1, 0], [0, 1], [2, 3, 0], [2, 1], [0, 2]],
+        [
+            [[2500.0, 0.0], [1100.0, 2500.0]],
+            [[0.0, 600.0], [300.0, 1900.0], [1200.0, 1100.0]],
+            [[1400.0, 300.0, 800.0], [2800.0, 2000.0, 0.0]],
+            [[[1200.0, 2900.0], [700.0, 800.0]], [[0.0, 2500.0], [500.0, 1400.0]]],
+            [[900.0, 100.0, 1600.0], [0.0, 2000.0, 3800.0]],
+            [[3000.0, 3000.0], [3000.0, 0.0]],
+        ],
+    )
+    for solver in (BeliefPropagation(damping=0.5), BeliefPropagation()):
+        m = solver(graph)
+        for i in range(graph.n_factors):
+            joint, scope = m.factor(i), graph.scope(i).tolist()
+            for a, v in enumerate(scope):
+                own = joint.sum(axis=tuple(b for b in range(joint.ndim) if b != a))
+                assert not m.converged or np.abs(own - m[v]).max() < 1e-3
