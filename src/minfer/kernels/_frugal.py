@@ -19,13 +19,14 @@ compiled as numba does it.
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 import numba
-from numba.core import ir, types
+from numba.core import errors, ir, types
 
 #: Versions of numba that this was tried with.
 _TRIED = ("0.68",)
@@ -61,6 +62,9 @@ _BORROWS = {
 }  # fmt: skip
 
 
+_here = threading.local()  # .counting: whether references are counted everywhere
+
+
 class Flags(_Flags):
     """The options of one compilation, compared by those that were set."""
 
@@ -86,7 +90,7 @@ class Uncounted(_Pass):
         _Pass.__init__(self)
 
     def run_pass(self, state: Any) -> bool:
-        if only_borrows(state):
+        if not getattr(_here, "counting", False) and only_borrows(state):
             state.targetctx = state.targetctx.subtarget(enable_nrt=False)
         return False
 
@@ -107,11 +111,17 @@ def only_borrows(state: Any) -> bool:
         known = isinstance(value, ir.Arg | ir.Var | ir.Const)
         return known or (isinstance(value, ir.Expr) and value.op in _BORROWS)
 
+    def copies(statement: Any) -> bool:  # a whole array is set: it may overlap, and is copied first
+        return bool(is_counted(state.typemap[statement.value.name]))
+
     if is_counted(state.return_type) or not all(map(is_given, state.args)):
+        return False
+    blocks = state.func_ir.blocks.values()
+    if any(copies(s) for block in blocks for s in block.find_insts((ir.SetItem, ir.StaticSetItem))):
         return False
     return not any(
         is_counted(state.typemap[statement.target.name]) and not is_borrowed(statement.value)
-        for block in state.func_ir.blocks.values()
+        for block in blocks
         for statement in block.find_insts(ir.Assign)
     )
 
@@ -134,6 +144,19 @@ class Compiler(FunctionCompiler):
         flags = Flags(flags)
         flags.no_cfunc_wrapper = True
         return flags
+
+    def _compile_core(self, args: Any, return_type: Any) -> Any:
+        """Once more, references counted, where it turns out that numba needs them after all."""
+        try:
+            return super()._compile_core(args, return_type)
+        except errors.NumbaRuntimeError:
+            if getattr(_here, "counting", False):
+                raise
+        _here.counting = True
+        try:
+            return super()._compile_core(args, return_type)
+        finally:
+            _here.counting = False
 
 
 @contextmanager
