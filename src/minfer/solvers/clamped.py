@@ -34,6 +34,7 @@ from minfer.limits import clock, start_clock
 from minfer.solvers.base import Marginals, Solver, Status, check_start
 from minfer.solvers.bp import RETRY_DAMPING, BeliefPropagation
 from minfer.solvers.components import _SEVERITY, _kind
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.solvers.prepared import Prepared
@@ -183,7 +184,8 @@ class _Mixture:
             residuals=answers[int(np.argmax(w))].residuals,
             timings={"solve": clock() - self.begin},
             error_estimate=None if status is Status.EXACT else self.moved,
-            note=f"clamped {names}: {len(answers)} runs, the largest weight {w.max():.3g}",
+            note=f"clamped {names}: {counted(len(answers), 'run')}, the largest weight "
+            f"{w.max():.3g}",
             state=MixtureState(tuple(answers), w, self.log_z()),
         )  # fmt: skip
 

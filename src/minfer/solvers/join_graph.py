@@ -29,7 +29,7 @@ from minfer.decomposition import only_tables
 from minfer.elimination import SLOW_STEP, Adjacency, adjacency, eliminate_by
 from minfer.errors import ContradictionError, RefusedError
 from minfer.graph import FactorGraph
-from minfer.limits import clock, start_clock
+from minfer.limits import clock, deadline_of, start_clock
 from minfer.solvers.base import LogZ, Marginals, Status, check_start
 from minfer.solvers.iteration import iterate
 
@@ -59,7 +59,8 @@ class JoinGraph:
     damping : float in [0, 1)
         Share of the old message kept, in logs.
     time_limit : float or None
-        Seconds after which the best answer so far is returned with status ``time limit``.
+        Seconds after which the best answer so far is returned with status ``time limit``; if not
+        even the clusters are built by then, RefusedError.
 
     Notes
     -----
@@ -93,7 +94,9 @@ class JoinGraph:
             model = only_tables(model)
         except RefusedError as error:
             raise RefusedError(f"JoinGraph: {str(error).removeprefix('Exact: ')}") from None
-        return self.run(graph, model, clusters(model, self.max_cells), begin)
+        deadline = deadline_of(self.time_limit, begin)
+        order = order_of(adjacency(model), (deadline - clock()) / 4)
+        return self.run(graph, model, clusters(model, self.max_cells, order, deadline), begin)
 
     def prepare(self, graph: FactorGraph) -> Prepared:
         """The same interface as other solvers'; each call builds its clusters again."""
