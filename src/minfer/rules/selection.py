@@ -244,11 +244,7 @@ class Selector:
         if number in self.by_rank:
             blocks = self._by_rank(number, interval, p, most)
         else:
-            self.set_p(p)
-            conditions, tables = piece.within(*interval)
-            blocks = list(self.grounder.clauses(
-                part, piece.join, self.keys[part.rule], conditions, tables, most + 1
-            ))  # fmt: skip
+            blocks = self._by_database(piece, interval, p, most + 1)
         if sum(map(len, blocks)) > most:
             raise RefusedError(
                 f"{self.grounder.rules[part.rule].name}: more than max_groundings = "
@@ -256,6 +252,16 @@ class Selector:
                 "threshold=, or max_groundings"
             )
         return [b for b in blocks if b.scope.shape[1] > 1]
+
+    def _by_database(
+        self, piece: Piece, interval: tuple[float, float], p: NDArray[np.float64], most: int
+    ) -> list[Block]:
+        """At most so many rows."""
+        part = self.grounder.parts[piece.part]
+        self.set_p(p)
+        conditions, tables = piece.within(*interval)
+        keys = self.keys[part.rule]
+        return list(self.grounder.clauses(part, piece.join, keys, conditions, tables, most))
 
     def _by_rank(
         self, number: int, interval: tuple[float, float], p: NDArray[np.float64], most: int
@@ -314,11 +320,7 @@ class Selector:
             if piece.alone and not rule.plus:
                 self._sum_alone(number, interval, kept, p, now, cavity, out)
                 continue
-            self.set_p(p)
-            conditions, tables = piece.within(*interval)
-            blocks = list(self.grounder.clauses(
-                part, piece.join, self.keys[part.rule], conditions, tables, MAX_SUMMED + 1
-            ))  # fmt: skip
+            blocks = self._by_database(piece, interval, p, MAX_SUMMED + 1)
             if sum(map(len, blocks)) > MAX_SUMMED:
                 self.skipped.append(rule.text)
                 continue

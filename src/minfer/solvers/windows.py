@@ -294,17 +294,11 @@ class Rounds:
 
     def _is_plain(self, window: NDArray[np.int64]) -> bool:
         """Whether it is belief propagation: a tree, cut out of something larger."""
-        number, n = self.number, len(window)
-        number[window] = np.arange(n, dtype=np.int32)
-        factors = self._factors(window)
-        size = self.flat.fptr[factors + 1] - self.flat.fptr[factors]
-        local = number[self._scopes(factors)]
-        number[window] = -1
-        inside = self.whole[factors]
-        inside &= np.logical_and.reduceat(local >= 0, np.cumsum(size) - size)
+        n = len(window)
+        _, size, local, inside = self._touching(window)
         if inside.all():
             return False
-        variable = local[np.repeat(inside, size)]
+        variable = local[np.repeat(inside, size)].astype(np.int64)
         factor = np.repeat(np.arange(int(inside.sum())), size[inside])
         nodes = n + int(inside.sum())
         parts = len(np.unique(_components(variable, factor + n, nodes)))
@@ -335,16 +329,25 @@ class Rounds:
             return self._grow(_Core(core.members, core.members), cells)
         return best
 
+    def _touching(
+        self, window: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
+        """Factors over variables of a window, arities, scopes by place in it, and who is inside."""
+        self.number[window] = np.arange(len(window), dtype=np.int32)
+        factors = self._factors(window)
+        size = self.flat.fptr[factors + 1] - self.flat.fptr[factors]
+        local = self.number[self._scopes(factors)]
+        self.number[window] = -1
+        inside = self.whole[factors]
+        inside &= np.logical_and.reduceat(local >= 0, np.cumsum(size) - size)
+        return factors, size, local, inside
+
     def _part(self, window: NDArray[np.int64]) -> Conditioned:
         """The model of a window: factors inside it, fields with the messages of those it cuts."""
+        factors, _, _, mask = self._touching(window)
+        inside = factors[mask]
         number = self.number
         number[window] = np.arange(len(window), dtype=np.int32)
-        factors = self._factors(window)
-        factors = factors[self.whole[factors]]
-        size = self.flat.fptr[factors + 1] - self.flat.fptr[factors]
-        within = number[self._scopes(factors)] >= 0
-        starts = np.cumsum(size) - size
-        inside = factors[np.logical_and.reduceat(within, starts)] if len(factors) else factors
         groups: list[FactorGroup] = []
         for k in np.unique(np.searchsorted(self.begin, inside, side="right") - 1):
             rows = inside[(inside >= self.begin[k]) & (inside < self.begin[k + 1])] - self.begin[k]
