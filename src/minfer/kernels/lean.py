@@ -381,8 +381,8 @@ def lean_ways(w, owner):
         a, b = np.uint64(fslot[first]), np.uint64(fslot[first + 1])
         ways[a, THERE], ways[b, THERE] = gslot[b, OFFSET], gslot[a, OFFSET]
         ways[a, PSI] = ways[b, PSI] = psi
-        ways[a, KIND] = kind + _STATES * gslot[b, SIZE]
-        ways[b, KIND] = kind + 4 + _STATES * gslot[a, SIZE]
+        ways[a, KIND] = kind + _STATES * np.int64(gslot[b, SIZE])
+        ways[b, KIND] = kind + 4 + _STATES * np.int64(gslot[a, SIZE])
         ways[a, FROM], ways[b, FROM] = owner[b], owner[a]
     return ways
 
