@@ -29,17 +29,16 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.certified.result import Intervals
 from minfer.certified.telling import colours
 from minfer.checks import check_choice, check_number, check_whole, real_numbers
 from minfer.errors import ModelError, SettingsError
 from minfer.graph import FactorGraph, grid_edges
-from minfer.io import atomic_write
+from minfer.io.text import atomic_write
 from minfer.pictures import write_marked, write_picture
 from minfer.reduction import seeds, telling
 from minfer.reduction.infer import infer
@@ -48,9 +47,12 @@ from minfer.reduction.recipes import AnyRecipe, Compensated, takes_recipe
 from minfer.reduction.result import Result, finite_or_none
 from minfer.reduction.steps import check_callable, check_certify
 from minfer.shades import STRENGTH, Shades, estimate
-from minfer.solvers.base import Solver
 from minfer.solvers.bp import BeliefPropagation
 from minfer.words import duration
+
+if TYPE_CHECKING:
+    from minfer.certified.result import Intervals
+    from minfer.solvers.base import Solver
 
 COUPLING = 1.0
 #: A factor cost that suits most pictures, where the reduction is asked for.

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import (
+    BaseGraph,
     check_flag,
     checked_names,
     checked_states,
@@ -43,29 +44,16 @@ from minfer.checks import (
 )
 from minfer.directed import build_network, with_probabilities
 from minfer.errors import ContradictionError, EvidenceError, ModelError
-from minfer.factors import (
-    MAX_LOG,
-    Ands,
-    AtMostOne,
-    Cardinalities,
-    Clauses,
-    ExactlyOne,
-    FactorGroup,
-    Features,
-    GlobalFactor,
-    Globals,
-    Logical,
-    Ors,
-    Parities,
-    Tables,
-    check_entries,
-    check_log_psi,
-    distances,
-    n_entries,
-    read_only,
-    recognised,
-    truth_table,
-)
+from minfer.factors.clause import Clauses
+from minfer.factors.counting import AtMostOne, Cardinalities, ExactlyOne
+from minfer.factors.distances import distances, recognised
+from minfer.factors.features import Features, truth_table
+from minfer.factors.globals import GlobalFactor, Globals
+from minfer.factors.group import MAX_LOG, FactorGroup, n_entries, read_only
+from minfer.factors.logical import Logical
+from minfer.factors.output import Ands, Ors
+from minfer.factors.parity import Parities
+from minfer.factors.tables import Tables, check_entries, check_log_psi
 from minfer.notebook import card
 from minfer.states import (
     StateNames,
@@ -98,7 +86,7 @@ class Component(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FactorGraph:
+class FactorGraph(BaseGraph):
     """A discrete factor graph. Build it with one of the class methods; it never changes.
 
     Examples
@@ -1704,11 +1692,3 @@ def grid_edges(height: int, width: int) -> NDArray[np.int32]:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit()
-
-
-def check_graph(value: object, who: str = "a solver") -> None:
-    """A model, where one is expected."""
-    if not isinstance(value, FactorGraph):
-        raise ModelError(
-            f"{who} takes a FactorGraph, not {type(value).__name__}; `minfer.read` reads a file"
-        )

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.conditioning import Conditioned
 from minfer.errors import ModelError
-from minfer.factors import FactorGroup, n_entries
+from minfer.factors.group import FactorGroup, n_entries
 from minfer.wiring import (
     MACHINE,
     MAX_RANGE,
@@ -31,6 +30,7 @@ from minfer.wiring import (
 )
 
 if TYPE_CHECKING:
+    from minfer.conditioning import Conditioned
     from minfer.kernels.wiring import Messages, Watch, Wiring
     from minfer.solvers.base import Marginals
 

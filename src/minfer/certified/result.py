@@ -18,7 +18,8 @@ from minfer.errors import ModelError
 from minfer.factors import read_only
 from minfer.graph import FactorGraph
 from minfer.notebook import card
-from minfer.solvers.base import SHOWN, Given, LogZ, Marginals, Status
+from minfer.solvers.base import SHOWN, Given, Marginals
+from minfer.solvers.status import LogZ, Status
 from minfer.states import Probabilities
 from minfer.words import counted, visible
 

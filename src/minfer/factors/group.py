@@ -36,6 +36,7 @@ from minfer.errors import ModelError
 if TYPE_CHECKING:
     from minfer.factors.tables import Tables
 
+MAX_LOG = 1e300  # of an entry of a log-table or a weight: larger ones overflow when added up
 #: Cells up to which a factor that is not a table may be written out as one.
 MAX_TABLE_CELLS = 1 << 16
 _CHUNK = 1 << 22  # cells of joints held at a time
@@ -235,7 +236,7 @@ class FactorGroup:
     def as_tables(self, rows: Rows = slice(None)) -> Tables:
         """Some of these factors as dense tables."""
         tables = np.require(self.log_tables(rows), np.float64, ["C", "W"])
-        return _tables(self._ids[rows], self._scope[rows], self.shape, tables)
+        return dense(self._ids[rows], self._scope[rows], self.shape, tables)
 
     def simplified(self) -> list[FactorGroup]:
         """The same factors in forms that solvers know better, where there are some."""
@@ -400,7 +401,7 @@ class FactorGroup:
             entries = self.log_tables(rows)[np.arange(len(rows))[:, None], cells]
         shape = tuple(s for s, f in zip(self.shape, known) if not f)
         scope = np.ascontiguousarray(self._scope[rows][:, ~known])
-        return [_tables(self._ids[rows], scope, shape, np.ascontiguousarray(entries))]
+        return [dense(self._ids[rows], scope, shape, np.ascontiguousarray(entries))]
 
     # ------------------------------------------------------------------ scores of left-out factors
 
@@ -514,7 +515,7 @@ class FactorGroup:
         raise ModelError(f"a {cls.kind} cannot be read from a file")
 
 
-def _tables(
+def dense(
     ids: NDArray[np.int64],
     scope: NDArray[np.int32],
     shape: tuple[int, ...],

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_type, table_sizes, warn
+from minfer.checks import check_graph, check_type, table_sizes, warn
 from minfer.directed import (
     are_conditional,
     find_fault,
@@ -37,7 +37,7 @@ from minfer.directed import (
     with_flat_conditionals,
 )
 from minfer.errors import ContradictionError, EvidenceError, FormatError, ModelError, RefusedError
-from minfer.graph import FactorGraph, check_graph
+from minfer.graph import FactorGraph
 from minfer.io.evidence import is_json, numbered_evidence, parse_json_evidence
 from minfer.io.tables import (
     MAX_ARITY,

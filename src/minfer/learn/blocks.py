@@ -9,18 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.conditioning import condition
 from minfer.errors import ContradictionError, ModelError
-from minfer.factors import FactorGroup, Features, Tables
+from minfer.factors.features import Features
+from minfer.factors.tables import Tables
 from minfer.graph import FactorGraph
-from minfer.learn.model import Instance, Matrix
-from minfer.solvers.base import Marginals
 from minfer.solvers.trw import TreeReweighted
+
+if TYPE_CHECKING:
+    from minfer.factors.group import FactorGroup
+    from minfer.learn.model import Instance, Matrix
+    from minfer.solvers.base import Marginals
 
 #: Variables of a union, beyond which another begins.
 MOST_VARIABLES = 1 << 14

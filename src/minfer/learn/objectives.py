@@ -26,7 +26,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,11 +34,13 @@ from numpy.typing import NDArray
 from minfer.checks import check_choice, check_solver, check_type, told
 from minfer.errors import ContradictionError, RefusedError, SettingsError
 from minfer.learn.blocks import Block, Inference, clamped
-from minfer.learn.model import Instance
-from minfer.solvers.base import Marginals
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.exact import Exact
 from minfer.solvers.trw import TreeReweighted
+
+if TYPE_CHECKING:
+    from minfer.learn.model import Instance
+    from minfer.solvers.base import Marginals
 
 #: Below this probability the log-loss goes on as a straight line, so that it stays finite.
 LEAST = 1e-12

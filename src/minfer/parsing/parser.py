@@ -11,14 +11,13 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import NoneType
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_choice, check_flag, check_type, check_whole
 from minfer.errors import ModelError, RefusedError
-from minfer.graph import FactorGraph
-from minfer.io.text import PathLike
 from minfer.parsing.calibration import calibration, tempered
 from minfer.parsing.conllu import DEPREL, HEAD, MISC, UPOS, XPOS, Sentence, with_misc
 from minfer.parsing.features import Encoded, Encoder, compiled_templates
@@ -35,6 +34,10 @@ from minfer.parsing.learn import (
 )
 from minfer.parsing.model import Model, Settings
 from minfer.words import counted
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
+    from minfer.io.text import PathLike
 
 BATCH = 8192  # words parsed at a time
 MOST_WORDS = 1200  # of one sentence: trees take time that grows with their cube

@@ -43,6 +43,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import (
     check_flag,
+    check_graph,
     check_number,
     check_type,
     real_numbers,
@@ -52,8 +53,9 @@ from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ModelError, RefusedError
-from minfer.factors import Tables, n_entries
-from minfer.graph import FactorGraph, check_graph
+from minfer.factors.group import n_entries
+from minfer.factors.tables import Tables
+from minfer.graph import FactorGraph
 from minfer.notebook import Face, Faced
 from minfer.reduction.dropped import Dropped, ignored
 from minfer.solvers.clique_passes import pass_messages

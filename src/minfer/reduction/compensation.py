@@ -20,15 +20,18 @@ the full model, psi^(1/rho) stands for psi, and c counts rho times (Wainwright e
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import RefusedError
-from minfer.factors import FactorGroup, n_entries
-from minfer.graph import FactorGraph
+from minfer.factors.group import FactorGroup, n_entries
 from minfer.reduction.dropped import Dropped
 from minfer.reduction.gains import binary_marginals, rows_of
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
 
 _MAX_ODDS = 1e100
 _CHUNK = 1 << 22

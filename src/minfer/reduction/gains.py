@@ -23,14 +23,19 @@ exceed under any marginals, a group says from its numbers alone (:meth:`FactorGr
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import bool_mask, check_choice, check_type
+from minfer.checks import bool_mask, check_choice, check_graph, check_type
 from minfer.errors import ModelError
-from minfer.factors import FactorGroup, binary_pairs
-from minfer.graph import FactorGraph, check_graph
+from minfer.factors.features import binary_pairs
 from minfer.solvers.base import Marginals
+
+if TYPE_CHECKING:
+    from minfer.factors.group import FactorGroup
+    from minfer.graph import FactorGraph
 
 SCORES = ("gain", "residual", "reverse")
 

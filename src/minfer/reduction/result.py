@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import RefusedError, renamed
-from minfer.graph import FactorGraph
 from minfer.notebook import card
 from minfer.reduction.bound import (
     Certificate,
@@ -36,11 +35,13 @@ from minfer.reduction.bound import (
 from minfer.reduction.compensation import Compensation, compensate
 from minfer.reduction.gains import binary_marginals, factor_scores
 from minfer.reduction.sources import FactorSource, unseen_shifts
-from minfer.solvers.base import LogZ, Marginals, Status
+from minfer.solvers.base import Marginals
+from minfer.solvers.status import LogZ, Status
 from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals
+    from minfer.graph import FactorGraph
     from minfer.reduction.values import ValueLists
 
 STILL = 1e-9  # estimated errors below this are those of corrections that stand still

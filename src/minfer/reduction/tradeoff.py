@@ -19,14 +19,13 @@ from functools import partial
 from math import inf
 from statistics import median
 from types import NoneType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_choice, check_number, check_type, check_whole
+from minfer.checks import check_choice, check_graph, check_number, check_type, check_whole
 from minfer.errors import ModelError
-from minfer.graph import FactorGraph, check_graph
 from minfer.notebook import Face, Faced, Right
 from minfer.reduction import seeds
 from minfer.reduction.infer import infer
@@ -34,9 +33,13 @@ from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize, Object
 from minfer.reduction.recipes import AnyRecipe, Compensated, Paper, check_recipe
 from minfer.reduction.steps import Seed, seed_mask
 from minfer.solvers.auto import Auto
-from minfer.solvers.base import Marginals, Solver, Status
 from minfer.solvers.bp import BeliefPropagation
+from minfer.solvers.status import Status
 from minfer.words import counted, duration
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
+    from minfer.solvers.base import Marginals, Solver
 
 #: The paper's method and ours.
 METHODS: dict[str, AnyRecipe] = {

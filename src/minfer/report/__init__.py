@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_type, integers
+from minfer.checks import check_graph, check_type, integers
 from minfer.denoising import (
     COUPLING,
     FACTOR_COST,
@@ -21,7 +21,7 @@ from minfer.denoising import (
     shaded_model,
 )
 from minfer.errors import ModelError, SettingsError
-from minfer.graph import FactorGraph, check_graph
+from minfer.graph import FactorGraph
 from minfer.io.text import PathLike, write_bytes
 from minfer.parsing.conllu import Sentence
 from minfer.parsing.graphs import ArcScores

@@ -38,8 +38,9 @@ from minfer.reduction.tradeoff import (
     find_reference,
     measured,
 )
-from minfer.solvers.base import Marginals, Status
+from minfer.solvers.base import Marginals
 from minfer.solvers.bp import BeliefPropagation
+from minfer.solvers.status import Status
 from minfer.words import outward, upwards
 
 STEPS = 16

@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minfer.errors import ModelError
 from minfer.rules.formulas import (
@@ -31,10 +31,12 @@ from minfer.rules.formulas import (
     Variable,
     variables_of,
 )
-from minfer.rules.parse import Rule
-from minfer.rules.schema import Store
 from minfer.rules.tables import quoted
 from minfer.words import visible
+
+if TYPE_CHECKING:
+    from minfer.rules.parse import Rule
+    from minfer.rules.schema import Store
 
 _MOST_MAPS = 1000  # permutations of a clause's literals that are followed
 

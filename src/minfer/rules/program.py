@@ -13,7 +13,6 @@ import numpy as np
 
 from minfer.checks import check_choice, check_flag, check_number, check_whole
 from minfer.errors import ContradictionError, ModelError, SettingsError
-from minfer.graph import FactorGraph
 from minfer.reduction.objectives import MinJoint
 from minfer.rules.answer import Answer
 from minfer.rules.formulas import Variable
@@ -26,6 +25,7 @@ from minfer.rules.schema import Declaration, Observation, Store
 from minfer.words import visible
 
 if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
     from minfer.rules.weights import Learned
 
 MAX_GROUNDINGS = 30_000_000

@@ -18,14 +18,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.kernels import ranked as kernels
-from minfer.rules.joins import Join, OpenLiteral, Source
-from minfer.rules.schema import Store
+
+if TYPE_CHECKING:
+    from minfer.rules.joins import Join, OpenLiteral, Source
+    from minfer.rules.schema import Store
 
 CHUNK = 1 << 14  # clauses that are found before something is done with them
 ROWS = 1 << 18  # of the first literal that are prepared at a time

@@ -22,7 +22,8 @@ from minfer.conditioning import Conditioned
 from minfer.errors import ContradictionError, EvidenceError, ModelError
 from minfer.factors import MAX_LOG, FactorGroup, read_only
 from minfer.graph import FactorGraph
-from minfer.solvers.base import LogZ, Solver, Status
+from minfer.solvers.base import Solver
+from minfer.solvers.status import LogZ, Status
 from minfer.states import state_numbers
 from minfer.words import counted
 

@@ -40,7 +40,8 @@ from minfer.errors import ModelError, RefusedError, SettingsError
 from minfer.factors import FactorGroup
 from minfer.graph import FactorGraph
 from minfer.message_state import MessageState, refresh_cavities
-from minfer.solvers.base import Marginals, Solver, Status
+from minfer.solvers.base import Marginals, Solver
+from minfer.solvers.status import Status
 from minfer.wiring import PAIR, TABLE, Roles, ranges, refill
 
 if TYPE_CHECKING:

@@ -28,12 +28,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.checks import check_graph
 from minfer.conditioning import condition
 from minfer.decomposition import only_tables
 from minfer.directed import check_acyclic
 from minfer.elimination import tree_over
 from minfer.errors import ContradictionError, ModelError
-from minfer.graph import FactorGraph, check_graph
+from minfer.graph import FactorGraph
 from minfer.layout import cells, scopes
 from minfer.solvers.rows import Flat, RowPlan, Rows, links, spread
 

@@ -41,11 +41,12 @@ from minfer.graph import FactorGraph
 from minfer.layout import Places, Scopes, places, scopes
 from minfer.limits import clock, deadline_of, start_clock
 from minfer.message_state import MessageState, Told
-from minfer.solvers.base import LogZ, Marginals, Status, check_start
+from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.bp import BeliefPropagation, at_rest
 from minfer.solvers.clique_passes import check_tree, pass_messages
 from minfer.solvers.joints import _components
 from minfer.solvers.prepared import solve
+from minfer.solvers.status import LogZ, Status
 from minfer.wiring import ranges
 from minfer.words import counted
 

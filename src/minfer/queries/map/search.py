@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.conditioning import Conditioned
 from minfer.errors import ContradictionError, RefusedError
 from minfer.limits import clock
 from minfer.queries.map import toulbar
@@ -30,6 +30,9 @@ from minfer.queries.map.moves import Moves
 from minfer.queries.map.persistency import persistent
 from minfer.queries.map.problem import lay_out
 from minfer.solvers.exact import assignments, count_assignments
+
+if TYPE_CHECKING:
+    from minfer.conditioning import Conditioned
 
 #: Scores that differ by less are not told apart.
 TOLERANCE = 1e-8
