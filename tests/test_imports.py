@@ -32,7 +32,7 @@ LAYERS = [
     {"certified"},
     {"reduction"},
     {"io", "interop", "pictures"},
-    {"denoising", "shades", "parsing", "prediction", "typed"},
+    {"denoised", "denoising", "shades", "parsing", "prediction", "typed"},
     {"learn"},
     {"stereo", "rules"},
     {"experiments", "batch", "examples", "torch"},

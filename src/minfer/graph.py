@@ -43,13 +43,13 @@ from minfer.checks import (
     warn,
 )
 from minfer.directed import build_network, with_probabilities
-from minfer.errors import ContradictionError, EvidenceError, ModelError
+from minfer.errors import ContradictionError, EvidenceError, ModelError, visible
 from minfer.factors.clause import Clauses
 from minfer.factors.counting import AtMostOne, Cardinalities, ExactlyOne
 from minfer.factors.distances import distances, recognised
 from minfer.factors.features import Features, truth_table
 from minfer.factors.globals import GlobalFactor, Globals
-from minfer.factors.group import MAX_LOG, FactorGroup, n_entries, read_only
+from minfer.factors.group import MAX_LOG, FactorGroup, connected, n_entries, read_only
 from minfer.factors.logical import Logical
 from minfer.factors.output import Ands, Ors
 from minfer.factors.parity import Parities
@@ -62,7 +62,7 @@ from minfer.states import (
     near_names,
     state_number,
 )
-from minfer.words import counted, visible
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.joint import Joint
@@ -1407,19 +1407,7 @@ class FactorGraph(BaseGraph):
 
     def component_labels(self) -> NDArray[np.int32]:
         """The connected component of each variable, numbered by first appearance, shape (V,)."""
-        from scipy.sparse import coo_array
-        from scipy.sparse.csgraph import connected_components
-
-        rows, cols = [], []
-        for g in self.groups:
-            for k in range(1, g.arity):
-                rows.append(g._scope[:, 0])
-                cols.append(g._scope[:, k])
-        i, j = concatenate(rows, np.int32), concatenate(cols, np.int32)
-        n = self.n_variables
-        links = coo_array((np.ones(len(i), dtype=np.int8), (i, j)), shape=(n, n))
-        _, labels = connected_components(links, directed=False)
-        return labels.astype(np.int32)
+        return connected(self.n_variables, self.groups)
 
     def components(self) -> list[Component]:
         """The connected components as graphs of their own. Constant factors go with the first."""

@@ -12,8 +12,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from minfer.errors import DiskFullError, MinferError, fullness
-from minfer.words import visible
+from minfer.errors import DiskFullError, MinferError, fullness, visible
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141

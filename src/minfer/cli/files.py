@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minfer.cli.failures import UsageError, note
 from minfer.cli.progress import wait_for
-from minfer.errors import FormatError
+from minfer.errors import FormatError, visible
 from minfer.typed import evidence_beside, evidence_of, is_pairs
-from minfer.words import visible
 
 if TYPE_CHECKING:
     from minfer.cli.options import Input

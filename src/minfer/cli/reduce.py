@@ -13,9 +13,9 @@ from minfer.cli.files import wrote
 from minfer.cli.generate import Options, choose, flag, option
 from minfer.cli.options import Solving
 from minfer.cli.progress import wait_for
-from minfer.errors import RefusedError
+from minfer.errors import RefusedError, visible
 from minfer.typed import variable
-from minfer.words import counted, duration, options_in, visible
+from minfer.words import counted, duration, options_in
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -58,7 +58,8 @@ def tradeoff(
     from minfer.cli import render
     from minfer.io import read_mar
     from minfer.reduction.seeds import SEEDS
-    from minfer.reduction.tradeoff import Measurement, Reference
+    from minfer.reduction.tradeoff import Measurement
+    from minfer.reduction.trials import Reference
 
     choose("--objective", objective, *OBJECTIVES)
     choose("--seed-graph", seed_graph, *SEEDS)

@@ -23,7 +23,7 @@ underscore), because numba compiles a second version of a kernel for read-only i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
@@ -164,6 +164,12 @@ class FactorGroup:
         def shape(self) -> tuple[int, ...]:
             """States of the variables, (S_1, ..., S_A)."""
             ...
+
+    @property
+    def _span(self) -> slice | NDArray[np.int64]:
+        """Where these factors are in an array over all: a slice if their numbers follow on."""
+        first, last = int(self._ids[0]), int(self._ids[-1])
+        return slice(first, last + 1) if last - first + 1 == len(self) else self._ids
 
     @property
     def n_cells(self) -> int:
@@ -523,6 +529,17 @@ def dense(
 ) -> Tables:
     """A group of dense tables, by its registered name: that kind is built upon this file."""
     return cast("type[Tables]", KINDS["table"])(ids, scope, shape, log_psi)
+
+
+def connected(n_variables: int, groups: Iterable[FactorGroup]) -> NDArray[np.int32]:
+    """The connected component of each variable, numbered by first appearance, shape (V,)."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    ends = [g._scope[:, [0, k]].T for g in groups for k in range(1, g.arity)]
+    i, j = np.concatenate([np.zeros((2, 0), dtype=np.int32), *ends], axis=1)
+    links = coo_array((np.ones(len(i), dtype=np.int8), (i, j)), shape=(n_variables, n_variables))
+    return connected_components(links, directed=False)[1].astype(np.int32)
 
 
 def patterns(rows: NDArray[np.bool_]) -> list[tuple[NDArray[np.bool_], NDArray[np.int64]]]:

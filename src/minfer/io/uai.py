@@ -36,7 +36,14 @@ from minfer.directed import (
     order_or_cycle,
     with_flat_conditionals,
 )
-from minfer.errors import ContradictionError, EvidenceError, FormatError, ModelError, RefusedError
+from minfer.errors import (
+    ContradictionError,
+    EvidenceError,
+    FormatError,
+    ModelError,
+    RefusedError,
+    visible,
+)
 from minfer.graph import FactorGraph
 from minfer.io.evidence import is_json, numbered_evidence, parse_json_evidence
 from minfer.io.tables import (
@@ -52,7 +59,7 @@ from minfer.io.tables import (
 )
 from minfer.io.text import Numbers, PathLike, check_text, place, read_bytes, shown, write_bytes
 from minfer.solvers.base import Marginals
-from minfer.words import counted, visible
+from minfer.words import counted
 
 Evidence = PathLike | Mapping[Any, Any]
 

@@ -18,12 +18,11 @@ from __future__ import annotations
 import re
 from xml.sax.saxutils import escape
 
-from minfer.errors import RefusedError
+from minfer.errors import RefusedError, visible
 from minfer.graph import FactorGraph
 from minfer.io.elements import Element, Tree
 from minfer.io.networks import Draft, conditionals, in_words, names_of
 from minfer.io.text import PathLike, read_bytes, shown, write_bytes
-from minfer.words import visible
 
 _TAGS = frozenset(
     ["NETWORK", "VARIABLE", "NAME", "OUTCOME", "DEFINITION", "PROBABILITY", "FOR", "GIVEN", "TABLE"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,6 @@ from minfer.errors import ContradictionError, ModelError
 from minfer.factors.features import Features
 from minfer.factors.tables import Tables
 from minfer.graph import FactorGraph
-from minfer.solvers.trw import TreeReweighted
 
 if TYPE_CHECKING:
     from minfer.factors.group import FactorGroup
@@ -32,6 +31,22 @@ MOST_VARIABLES = 1 << 14
 MOST_THETA = 1e290
 #: States of factors' scopes that are looked at together.
 AT_ONCE = 1 << 22
+
+
+class Evaluation(NamedTuple):
+    """The sum of a loss over some instances, and what it took.
+
+    Attributes
+    ----------
+    value, gradient : sums, not yet divided by the number of labels
+    converged : whether all runs of the solver did
+    seconds : CPU seconds of inference
+    """
+
+    value: float
+    gradient: NDArray[np.float64]
+    converged: bool = True
+    seconds: float = 0.0
 
 
 class Block:
@@ -304,11 +319,8 @@ class Inference:
     """
 
     def __init__(self, solver: Any, graph: FactorGraph, parts: Sequence[FactorGraph]) -> None:
-        if (
-            isinstance(solver, TreeReweighted)
-            and len(parts) > 1
-            and isinstance(solver.weights, str)
-        ):
+        lends = hasattr(solver, "lending") and isinstance(solver.weights, str)
+        if lends and len(parts) > 1:
             seen: dict[Any, NDArray[np.float64]] = {}
             rho = []
             for part in parts:

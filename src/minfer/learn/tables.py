@@ -41,6 +41,7 @@ from minfer.errors import (
     ModelError,
     RefusedError,
     SettingsError,
+    visible,
 )
 from minfer.graph import FactorGraph
 from minfer.io import read, write
@@ -48,7 +49,6 @@ from minfer.learn.estimator import Estimator
 from minfer.prediction import files
 from minfer.prediction.columns import UNKNOWN, Factorised, StateReader, Table, table_of
 from minfer.states import declared_states, is_missing, is_slip, near_names, number_of
-from minfer.words import visible
 
 if TYPE_CHECKING:
     from minfer.io.text import PathLike

@@ -21,7 +21,7 @@ from minfer.errors import ModelError, RefusedError
 from minfer.parsing.calibration import calibration, tempered
 from minfer.parsing.conllu import DEPREL, HEAD, MISC, UPOS, XPOS, Sentence, with_misc
 from minfer.parsing.features import Encoded, Encoder, compiled_templates
-from minfer.parsing.graphs import ArcScores, list_pairs, to_graph
+from minfer.parsing.graphs import to_graph
 from minfer.parsing.inference import ArcMarginals, Inference, still_to_move
 from minfer.parsing.learn import (
     Recipe,
@@ -33,6 +33,7 @@ from minfer.parsing.learn import (
     with_heads,
 )
 from minfer.parsing.model import Model, Settings
+from minfer.parsing.pairs import ArcScores, list_pairs
 from minfer.words import counted
 
 if TYPE_CHECKING:

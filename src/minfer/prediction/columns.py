@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import EvidenceError, MinferError, SettingsError
+from minfer.errors import EvidenceError, MinferError, SettingsError, visible
 from minfer.states import cell_of_number, cell_of_truth, number_of, numerals, state_number
-from minfer.words import visible
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_choice, check_flag, check_graph, check_whole, told
-from minfer.errors import EvidenceError, ModelError, SettingsError
+from minfer.errors import EvidenceError, ModelError, SettingsError, visible
 from minfer.parallel import cores
 from minfer.prediction import files
 from minfer.prediction.answers import (
@@ -31,7 +31,7 @@ from minfer.prediction.answers import (
 from minfer.prediction.columns import UNKNOWN, StateReader, Table, table_of
 from minfer.solvers.targets import Network
 from minfer.states import is_slip, near_names
-from minfer.words import counted, visible
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

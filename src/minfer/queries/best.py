@@ -31,7 +31,7 @@ from minfer.checks import check_graph, check_number, check_seconds, check_whole,
 from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, adjacency, clique_tree, order_in_two, tree_of
-from minfer.errors import ModelError, RefusedError
+from minfer.errors import ModelError, RefusedError, visible
 from minfer.graph import FactorGraph
 from minfer.limits import clock, deadline_of, start_clock
 from minfer.notebook import Face, card
@@ -40,7 +40,7 @@ from minfer.queries.conflicts import locates
 from minfer.queries.evidence import Evidence, numbered, with_both
 from minfer.queries.map.search import search
 from minfer.queries.pruning import prune
-from minfer.words import counted, duration, visible
+from minfer.words import counted, duration
 
 _SHOWN = 12
 #: The share of a time limit in which an elimination order is looked for.

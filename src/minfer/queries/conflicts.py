@@ -17,11 +17,10 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import ContradictionError, RefusedError
+from minfer.errors import ContradictionError, RefusedError, visible
 from minfer.graph import FactorGraph
 from minfer.queries.evidence import Evidence, log_field, numbered
 from minfer.queries.plans import plan_for
-from minfer.words import visible
 
 #: Seconds after which what has not been left out yet is named too.
 MOST_SECONDS = 2.0

@@ -20,9 +20,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import bool_mask, check_graph, check_type, real_numbers
 from minfer.errors import SettingsError
+from minfer.factors.features import binary_pairs
 from minfer.reduction import seeds
 from minfer.reduction.compensation import compensate as compensation_of
-from minfer.reduction.gains import binary_marginals, factor_scores
+from minfer.reduction.gains import factor_scores
 from minfer.reduction.recipes import AnyRecipe, Iterated, Paper, check_recipe, takes_recipe
 from minfer.reduction.relax import relax
 from minfer.reduction.result import Result, Untouched
@@ -193,7 +194,7 @@ def _touch(
     base: FactorGraph, source: FactorSource, objective: Objective, start: Marginals, score: str
 ) -> tuple[FactorGraph, NDArray[np.bool_], NDArray[np.float64], Untouched]:
     """Build those factors of a source that can matter: model, seed mask, scores, and the rest."""
-    found = scan(source, objective, binary_marginals(base, start.probs), score)
+    found = scan(source, objective, binary_pairs(start.probs, base._offsets), score)
     n = base.n_factors
     ids = np.concatenate([np.arange(n), n + found.ids])
     model = base.add_features(found.scope, found.theta, "and")

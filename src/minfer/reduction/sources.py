@@ -453,7 +453,7 @@ def scan(
     objective : MinSize, MinDivergence, MinJoint or Budget
     probs : float array (V, 2)
         P(y = 0) and P(y = 1) of every variable in the seed graph
-        (:func:`~minfer.reduction.gains.binary_marginals`).
+        (:func:`~minfer.factors.binary_pairs`).
     score : "gain" or "residual"
     """
     if score not in ("gain", "residual"):

@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias, Union
 
-from minfer.errors import RefusedError
-from minfer.words import visible
+from minfer.errors import RefusedError, visible
 
 MAX_CLAUSES = 256  # of one formula
 _MOST_LITERALS = 4096  # of one formula, written out

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import ContradictionError, RefusedError
+from minfer.errors import ContradictionError, RefusedError, visible
 from minfer.rules.formulas import (
     And,
     Atom,
@@ -42,7 +42,6 @@ from minfer.rules.formulas import (
     variables_of,
 )
 from minfer.rules.joins import Builder, Join, OpenLiteral, variable_classes
-from minfer.words import visible
 
 if TYPE_CHECKING:
     from minfer.rules.parse import Rule

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
 from typing import TYPE_CHECKING, Any
 
-from minfer.errors import ModelError
+from minfer.errors import ModelError, visible
 from minfer.rules.formulas import (
     Arithmetic,
     Atom,
@@ -32,7 +32,6 @@ from minfer.rules.formulas import (
     variables_of,
 )
 from minfer.rules.tables import quoted
-from minfer.words import visible
 
 if TYPE_CHECKING:
     from minfer.rules.parse import Rule

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from minfer.rules.ranked import contradictory, implied
+from minfer.rules.conditions import contradictory, implied
 
 if TYPE_CHECKING:
     from minfer.rules.ground import Grounder, Part

@@ -27,6 +27,7 @@ from minfer.errors import (
     EvidenceError,
     ModelError,
     RefusedError,
+    visible,
 )
 from minfer.rules import tables
 from minfer.rules.formulas import (
@@ -41,7 +42,7 @@ from minfer.rules.formulas import (
 )
 from minfer.rules.tables import Raw, columns_of, named, quoted
 from minfer.states import near_names
-from minfer.words import counted, visible
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.rules.parse import Rule

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_choice, check_number
-from minfer.errors import ContradictionError, ModelError, RefusedError, SettingsError
+from minfer.errors import ContradictionError, ModelError, RefusedError, SettingsError, visible
 from minfer.factors.features import Features
 from minfer.rules import tables
 from minfer.rules.formulas import atoms
@@ -36,7 +36,7 @@ from minfer.rules.parse import Rule, parse_rule
 from minfer.rules.plan import check_size
 from minfer.rules.selection import Selector
 from minfer.states import near_names
-from minfer.words import counted, visible
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.learn.model import Instance
