@@ -365,24 +365,15 @@ class Parser:
             self._templates, self._encoder.tables(), data.words, data.upos, data.xpos, keys, numbers
         )
         arcs = np.full((size, size), -np.inf)
-        shifts = [np.uint64(64 - k.table_bits(len(t))) for t in (self.model.arcs, self.model.pairs)]
         nothing = np.uint64(0), np.uint64(1 << 24), 0.0
         k.first_scores(
-            k.SCORE,
-            self._templates,
-            keys,
-            numbers,
-            self.model.arcs,
-            none,
-            shifts[0],
-            *nothing,
-            arcs,
+            k.SCORE, self._templates, keys, numbers, self.model.arcs, none, *nothing, arcs
         )
         pairs = list_pairs(arcs, s.gp, s.sib, s.projective, s.single_root)
         theta = np.empty(len(pairs.nodes))
         k.second_scores(
             k.SCORE, self._templates, keys, size, pairs.n_gp, len(theta), pairs.nodes,
-            self.model.pairs, none, shifts[1], *nothing, self._limit, theta,
+            self.model.pairs, none, *nothing, self._limit, theta,
         )  # fmt: skip
         cubes = []
         for use, rows in ((s.gp, slice(0, pairs.n_gp)), (s.sib, slice(pairs.n_gp, None))):
