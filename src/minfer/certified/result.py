@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from minfer.checks import check_number, check_type
 from minfer.errors import ModelError, visible
-from minfer.factors import read_only
+from minfer.factors.group import read_only
 from minfer.graph import FactorGraph
 from minfer.notebook import card
 from minfer.solvers.base import SHOWN, Given, Marginals

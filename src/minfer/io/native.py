@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from minfer.checks import check_graph
 from minfer.errors import FormatError, ModelError
-from minfer.factors import KINDS, FactorGroup
+from minfer.factors.group import KINDS, FactorGroup
 from minfer.graph import FactorGraph
 from minfer.io.tables import check_readable, states_complaint
 from minfer.io.text import PathLike, read_bytes, shown, write_bytes

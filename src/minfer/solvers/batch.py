@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from minfer.checks import real_numbers, told
 from minfer.conditioning import Conditioned
 from minfer.errors import ContradictionError, EvidenceError, ModelError
-from minfer.factors import MAX_LOG, FactorGroup, read_only
+from minfer.factors.group import MAX_LOG, FactorGroup, read_only
 from minfer.graph import FactorGraph
 from minfer.solvers.base import Solver
 from minfer.solvers.status import LogZ, Status

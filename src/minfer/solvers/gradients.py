@@ -37,7 +37,7 @@ from numpy.typing import ArrayLike, NDArray
 from minfer.checks import check_type, real_numbers
 from minfer.conditioning import Conditioned, condition
 from minfer.errors import ModelError, RefusedError, SettingsError
-from minfer.factors import FactorGroup
+from minfer.factors.group import FactorGroup
 from minfer.graph import FactorGraph
 from minfer.message_state import MessageState, refresh_cavities
 from minfer.solvers.base import Marginals, Solver

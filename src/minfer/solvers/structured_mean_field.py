@@ -31,7 +31,8 @@ from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import RefusedError, SettingsError
-from minfer.factors import FactorGroup, Tables
+from minfer.factors.group import FactorGroup
+from minfer.factors.tables import Tables
 from minfer.graph import FactorGraph
 from minfer.limits import clock, start_clock
 from minfer.solvers.base import Marginals, check_start

@@ -36,7 +36,7 @@ from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, RefusedError
-from minfer.factors import FactorGroup
+from minfer.factors.group import FactorGroup
 from minfer.graph import FactorGraph
 from minfer.layout import Places, Scopes, places, scopes
 from minfer.limits import clock, deadline_of, start_clock
