@@ -310,6 +310,8 @@ def test_a_pass_is_given_up_by_its_pace(monkeypatch):
         tree.check_pace(100.0, 0.05)  # or 20
     monkeypatch.setattr(cliques, "clock", lambda: 100.4)
     tree.check_pace(100.0, 0.0)  # too early to tell
-    with_limit, without = (cliques.with_tree(model, clique_tree(model), d) for d in (200.0, math.inf))
+    with_limit, without = (
+        cliques.with_tree(model, clique_tree(model), d) for d in (200.0, math.inf)
+    )
     everything = range(4)
     assert with_limit.collect(everything) == without.collect(everything)
