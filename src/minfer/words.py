@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 
@@ -12,6 +13,15 @@ def counted(n: int, noun: str) -> str:
     ('1 sentence', '2,000 sentences')
     """
     return f"{n:,} {noun}{'s' * (n != 1)}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """
+    >>> listed(["bp", "trw", "join-graph"])
+    'bp, trw and join-graph'
+    """
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def outward(lo: float, hi: float) -> tuple[str, str]:

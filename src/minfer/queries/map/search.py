@@ -151,6 +151,8 @@ class _Search:
             self._rounds(dual, use_toulbar and toulbar.available() and self.deadline < math.inf)
         if not self.done and not self.late and use_toulbar and self.deadline < math.inf:
             self._prove()
+            if not self.done:  # it may have ended before its time
+                self._rounds(dual, False)
         return self._found()
 
     def _found(self) -> Found:
@@ -194,7 +196,8 @@ class _Search:
         """Sweeps and moves in turn. ``short``: somebody else waits to prove the rest."""
         p = self.problem
         moves = Moves(p, self.rng)
-        self.steps.append("dual ascent")
+        if "dual ascent" not in self.steps:
+            self.steps.append("dual ascent")
         batch, quiet, since = 1, 0, 0
         sweeping, began = True, clock()
         share = began + 0.3 * (self.deadline - began) if short else self.deadline
