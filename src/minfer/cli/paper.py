@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from minfer.cli.failures import UsageError, note
-from minfer.cli.files import write_csv, wrote
+from minfer.cli.files import write_records, wrote
 from minfer.cli.generate import argument, command, flag, option
 from minfer.cli.progress import wait_for
 from minfer.words import duration
@@ -62,8 +62,7 @@ def paper(
     place = Path(models or out)
     made = wait_for(experiment, lambda: runs[experiment](quick, data, place, note))
     base = str(Path(out) / experiment)
-    rows = made.records
-    write_csv(f"{base}.csv", [list(rows[0]), *([*row.values()] for row in rows)])
+    write_records(f"{base}.csv", made.records)
     write_bytes(f"{base}.md", made.page.encode())
     wrote(f"{base}.md")
     if made.draw is not None:

@@ -11,7 +11,7 @@ import typer
 
 from minfer.cli import reduce
 from minfer.cli.batch import Where
-from minfer.cli.failures import Group, UsageError
+from minfer.cli.failures import Group, UsageError, demand
 from minfer.cli.generate import Options, Words, argument, choose, command, option, output
 from minfer.cli.options import JSON, STRICT, Command, Solving
 from minfer.cli.progress import wait_for
@@ -185,8 +185,7 @@ def run(
         render.write_json({**about, **answer.to_dict(), **rows})
     else:
         sys.stderr.write(f"minfer: {answer}\n")
-    if strict and not answer.converged:
-        raise typer.Exit(5)
+    demand(strict, answer.converged)
 
 
 @rules.command(cls=Command)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from minfer.cli.files import check_outputs, draw_pair, load, write_csv
+from minfer.cli.files import check_outputs, draw_pair, load, write_records
 from minfer.cli.generate import choose, command, numbers, option, output
 from minfer.cli.options import CSV, JSON, Input
 from minfer.cli.progress import bar, wait_for
+from minfer.limits import load_compiler
 from minfer.words import counted
 
 if TYPE_CHECKING:
@@ -75,8 +76,7 @@ def tradeoff(
     _measure(measurement)
     found = measurement.result()
     if csv_file is not None:
-        rows = found.rows()
-        write_csv(csv_file, [list(rows[0]), *([*row.values()] for row in rows)])
+        write_records(csv_file, found.rows())
     if picture is not None:
 
         def left(ax: Any) -> None:
@@ -98,8 +98,7 @@ def tradeoff(
 
 def _measure(sweep: Measurement) -> None:
     """All steps, with a bar on stderr if that is a terminal."""
-    import minfer.kernels._jit  # noqa: F401 (loads numba before anything is timed)
-
+    load_compiler()
     with bar(len(sweep)) as draw:
         for done, (name, work) in enumerate(sweep.steps()):
             if draw is not None:

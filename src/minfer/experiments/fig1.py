@@ -30,6 +30,7 @@ from minfer.experiments.measure import timed
 from minfer.experiments.pages import Claim, Made, Note, claims_table, record, table
 from minfer.graph import FactorGraph
 from minfer.io.npz import read_npz
+from minfer.limits import load_compiler
 from minfer.pictures import Collection, base_pictures, collection, write_figure
 from minfer.plots import pyplot
 from minfer.reduction.calibrate import calibrate
@@ -507,8 +508,7 @@ def run(quick: bool, data: str | None, models: Path, note: Note) -> Made:
     """Figure 1; ``models`` is not for it."""
     pieces = tasks(settings(quick, data))
     pyplot("the figure needs", headless=True)  # before the work, not after it
-    import minfer.kernels._jit  # noqa: F401 (loads numba before anything is timed)
-
+    load_compiler()
     rows: list[Row] = []
     for done, task in enumerate(pieces, 1):
         rows += task.work()

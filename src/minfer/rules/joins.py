@@ -29,6 +29,7 @@ from minfer.rules.formulas import (
     Not,
     Term,
     Variable,
+    renamed,
     variables_of,
 )
 from minfer.rules.tables import quoted
@@ -536,22 +537,13 @@ def _opposite(c: Compare) -> Compare:
 
 
 def _renamed(formula: Formula, names: Mapping[str, str]) -> Formula:
-    def term(t: Term) -> Term:
-        if isinstance(t, Variable):
-            return Variable(names.get(t.name, t.name), t.plus)
-        if isinstance(t, Arithmetic):
-            return Arithmetic(t.op, term(t.left), term(t.right))
-        return t
-
     if isinstance(formula, Not):
         return Not(_renamed(formula.part, names))
-    if isinstance(formula, Compare):
-        left, right = term(formula.left), term(formula.right)
-        if formula.op in ("=", "!=") and str(left) > str(right):
-            left, right = right, left
-        return replace(formula, left=left, right=right)
-    atom = _atom(formula)
-    return Atom(atom.predicate, tuple(term(t) for t in atom.terms))  # type: ignore[misc]
+    assert isinstance(formula, Atom | Compare)
+    part = renamed(formula, names)
+    if isinstance(part, Compare) and part.op in ("=", "!=") and str(part.left) > str(part.right):
+        return replace(part, left=part.right, right=part.left)
+    return part
 
 
 def _atom(literal: Formula) -> Atom:
