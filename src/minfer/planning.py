@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,8 +16,6 @@ from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, RefusedError
-from minfer.factors.group import FactorGroup
-from minfer.graph import FactorGraph
 from minfer.notebook import Face, Faced, Right
 from minfer.solvers import tempering
 from minfer.solvers.clique_passes import cheap_cells, expected_seconds
@@ -27,6 +25,10 @@ from minfer.solvers.join_graph import JoinGraph
 from minfer.solvers.mean_field import refusal
 from minfer.solvers.windows import Windows
 from minfer.words import counted, duration, size
+
+if TYPE_CHECKING:
+    from minfer.factors.group import FactorGroup
+    from minfer.graph import FactorGraph
 
 SWEEPS = 50  # an iterative solver is assumed to take this many
 NS_PAIR_MESSAGE = 6.0  # one message of a factor over two binary variables

@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 from minfer.checks import check_graph, check_seconds, check_solver, check_whole
 from minfer.conditioning import condition
 from minfer.errors import ContradictionError, RefusedError
-from minfer.graph import FactorGraph
 from minfer.limits import clock, start_clock
 from minfer.solvers.base import Marginals, Solver, check_start
 from minfer.solvers.bp import RETRY_DAMPING, BeliefPropagation
@@ -38,6 +37,7 @@ from minfer.solvers.status import Status
 from minfer.words import counted
 
 if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
     from minfer.solvers.prepared import Prepared
 
 #: Runs of one mixture, at most, whatever k and the numbers of states.
