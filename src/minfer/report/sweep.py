@@ -2,7 +2,7 @@
 
 The values are chosen from the scores of the model itself, so that few to all of the candidate
 factors are kept: rounded to two digits, on a scale that is even in the logarithm of the size.
-Every step is timed as :mod:`minfer.reduction.tradeoff` does, beside the same baselines.
+Every step is timed as :mod:`minfer.reduction.trials` does, beside the same baselines.
 
 Three kinds of numbers, never mixed: *rigorous* (``bound``; with ``certify`` also intervals of the
 full model's marginals, found once, and how every step's answer fares by them), *estimates*
