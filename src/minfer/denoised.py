@@ -1,4 +1,4 @@
-"""A cleaned picture: what was found of each pixel, how it came about, and files of it."""
+"""A cleaned picture: what was found of each pixel, how it was found, and files of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Denoised:
-    """A cleaned picture and how it came about.
+    """A cleaned picture and how it was found.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class Denoised:
         return out / np.maximum(count, 1)
 
     def to_dict(self) -> dict[str, Any]:
-        """How it came about, as plain Python values; the arrays are attributes."""
+        """How it was found, as plain Python values; the arrays are attributes."""
         result, (height, width) = self.result, self.shape
         content: dict[str, Any] = {
             "picture": {
@@ -164,7 +164,7 @@ class Denoised:
         }
 
     def summary(self, method: str = "", advice: str = "") -> dict[str, str]:
-        """Everything that there is to say, each under its name; empty where that is nothing."""
+        """All facts by name; those without content are empty."""
         result, (height, width) = self.result, self.shape
         pairs = result.n_factors - result.n_seed
         shades = ""
