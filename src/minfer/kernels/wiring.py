@@ -85,15 +85,6 @@ class Watch(NamedTuple):
 
 
 @jit
-def leaves(ptr, gptr):
-    """How many variables have exactly one slot: without any, nothing can be peeled."""
-    n = 0
-    for v in range(gptr.shape[0] - 1):
-        n += np.int64(ptr[v + 1] - ptr[v]) + gptr[v + 1] - gptr[v] == 1
-    return n
-
-
-@jit
 def peel(w, slot, scope, gowner, order, asleep):
     """Strip the trees off a model: its leaves, then what has become a leaf, and so on.
 
@@ -169,15 +160,6 @@ def peel(w, slot, scope, gowner, order, asleep):
                 queue[tail] = parent
                 tail += 1
     return count, slots
-
-
-@jit
-def pair_degrees(scope, ptr):
-    """Count pair slots: ptr[v + 1] += degree of v."""
-    one = np.uint64(1)
-    for f in range(scope.shape[0]):
-        ptr[scope[f, 0] + 1] += one
-        ptr[scope[f, 1] + 1] += one
 
 
 @jit
