@@ -523,7 +523,7 @@ def complete(w, s, control, weighted):
     A variable has heard nothing since its visit but what such a completion sends it, and it comes
     to the variables in the order of that sweep: so each finds the messages of its visit.
     """
-    sent = int(control[SENT])
+    sent = np.int64(control[SENT])
     control[SENT] = 0.0
     if sent == ALL:
         return
@@ -736,7 +736,7 @@ def sweeps_pairs(w, m, bel, control, before, seen, n_sweeps, tol, residuals):
             if is_quiet(control, change, 0.0):
                 control[PHASE] = -1.0
             continue
-        sent = int(control[SENT])
+        sent = np.int64(control[SENT])
         control[PHASE] = control[SENT] = 0.0
         for update in range(0 if sent != ALL else 1, 2):  # first as ``complete`` does
             for e in range(m.shape[0] if update else 0):

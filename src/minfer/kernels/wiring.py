@@ -175,7 +175,7 @@ def pair_slots(scope, ptr, first, ends, rev, slot):
     one = np.uint64(1)
     for k in range(scope.shape[0]):
         f, a, b = np.uint64(first + k), np.uint64(scope[k, 0]), np.uint64(scope[k, 1])
-        low, high = min(a, b), max(a, b)
+        low, high = (a, b) if a < b else (b, a)
         begin, end = ptr[low], ptr[high + one] - one
         i, j = begin + np.uint64(ends[low, 0]), end - np.uint64(ends[high, 1])
         rev[i], rev[j] = j, i
@@ -291,7 +291,7 @@ def classify(card, off, field, fixed, lean, load, gptr, log_prior, cls, prior):
         if (card[v] == 2 or is_fixed) and gptr[v] == gptr[v + 1]:
             lo = 0.0 if is_fixed else field[o + 1] - field[o] + lean[v]
             if np.isfinite(lo):
-                part = field[o + max(fixed[v], 0)] - lost
+                part = field[o + fixed[v] if is_fixed else o] - lost
                 total = constant + part
                 lost, constant = (total - constant) - part, total
                 if is_fixed:
