@@ -16,7 +16,7 @@ decision and utility variables, and tables of several variables, are refused by 
 from __future__ import annotations
 
 import re
-from xml.sax.saxutils import escape
+from html import escape
 
 from minfer.errors import RefusedError, visible
 from minfer.graph import FactorGraph
@@ -110,4 +110,4 @@ def _text(name: str) -> str:
             f"the name {visible(name)!r} is empty, has white space around it or a character that "
             "XML cannot hold: rename it, or write .minfer"
         )
-    return escape(name)
+    return escape(name, quote=False)

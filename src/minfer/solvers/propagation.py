@@ -221,7 +221,11 @@ class Propagation:
             if self.speakers:
                 self.active[:] = 1
         elif self.ahead and not self.mesh.reweighted and len(self.watch.m) == len(s.m):
-            made = k.sweeps_pairs(w, s, self.watch, n, self.tol, residuals)
+            read = w.off, w.cls, w.prior, w.ptr, w.rev, w.W
+            before, seen = self.watch.m, self.watch.bel
+            made = k.sweeps_pairs(
+                read, s.m, s.bel, control, before, seen, n, self.tol, residuals
+            )  # fmt: skip
         else:
             flooding = self.schedule == "flooding"
             mode = k.FLOODING if flooding else k.AHEAD if self.ahead else k.SEQUENTIAL
