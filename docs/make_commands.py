@@ -78,7 +78,9 @@ def _table(title: str, rows: list[tuple[str, Any]]) -> str:
         text = parameter.help or ""
         if parameter.default not in (None, False, ()) and not parameter.required:
             on = parameter.secondary_opts and parameter.default
-            text += f" Default: `{parameter.opts[0] if on else parameter.default}`."
+            shown = parameter.show_default if isinstance(parameter.show_default, str) else None
+            default = parameter.opts[0] if on else shown or parameter.default
+            text += f" Default: `{default}`."
         lines.append(f"| {name} | {text} |")
     return "\n".join(lines) + "\n"
 

@@ -52,7 +52,9 @@ class Database(Asked):
     """The same, and what grounding may take."""
 
     max_groundings: float = option(
-        "N  More groundings are refused before any is built.", 30000000.0
+        "N  Refuse programs with more groundings, before any is built.",
+        30000000.0,
+        show_default="30,000,000",
     )
     memory_limit: str | None = option("2GB  Memory of the database; beyond that it spills to disk.")
     threads: int = option("N  Threads of the database.", 1, min=1)
@@ -215,7 +217,7 @@ def explain(
     program: str = PROGRAM,
     evidence: Words = EVIDENCE,
     *,
-    atom: str = option('-a ATOM  The atom: "smokes(Anna)".', ""),
+    atom: str = option('-a ATOM  The atom to explain, such as "smokes(Anna)".', ...),
     database: Database,
     rows: int = output("N  Groundings to show, strongest first.", 10, min=1),
     json: bool = JSON,
@@ -230,8 +232,6 @@ def explain(
     """
     from minfer.cli import render
 
-    if not atom:
-        raise UsageError('--atom says which one: --atom "smokes(Anna)"')
     asked = grounding.settings
     made = database.read(program, evidence)
     solver = solving.make() if solving.given else None
