@@ -31,7 +31,7 @@ standard input or output. Exit codes:
 | 3 | bad input: a file, model or evidence that is wrong or contradicts itself |
 | 4 | refused: the solver cannot handle this model, or it would not fit into memory |
 | 5 | not converged, where `--strict` was given |
-| 6 | the disk is full, or a quota on it; what was complete stays, and a batch goes on from there |
+| 6 | the disk or a quota is full; complete files stay, and a batch resumes from there |
 | 130 | interrupted (Ctrl-C) |
 """
 

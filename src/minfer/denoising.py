@@ -443,7 +443,7 @@ class Settings:
         check_choice("denoise: smooth", self.smooth, SMOOTH)
         if self.truncation is not None and self.smooth == "equal":
             raise SettingsError(
-                "denoise: truncation is of linear and quadratic smoothness, and neighbours here "
+                "denoise: truncation is for linear and quadratic smoothness, but neighbours here "
                 'are equal or not: leave it out, or give smooth="linear" (--smooth linear) too'
             )
         truncation = TRUNCATION if self.truncation is None else self.truncation
@@ -472,7 +472,7 @@ def shaded_model(
     if shades is not None:
         if smooth != "equal":
             raise SettingsError(
-                f"denoise: {smooth} smoothness is of ordered grey values; say how many, as in "
+                f"denoise: {smooth} smoothness is for ordered grey values; say how many, as in "
                 "labels=64 or --labels 64"
             )
         return shades, FactorGraph.grid(shades.alpha * (x - shades.level), coupling), None

@@ -98,7 +98,7 @@ def _parts(model: Any) -> tuple[list[Hashable], list[Any]]:
     kinds = (models.DiscreteMarkovNetwork, models.FactorGraph, models.DiscreteBayesianNetwork)
     if not isinstance(model, kinds):
         raise ModelError(
-            f"from pgmpy come {', '.join(k.__name__ for k in kinds)}, not {type(model).__name__}: "
+            f"from_pgmpy takes {', '.join(k.__name__ for k in kinds)}, not {type(model).__name__}: "
             "all variables must be discrete and all factors tables"
         )
     factors = list(model.cpds if isinstance(model, kinds[2]) else model.factors)

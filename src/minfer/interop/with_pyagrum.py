@@ -99,7 +99,7 @@ def _parts(model: Any) -> tuple[Any, list[int]]:
     gum = load("pyagrum")
     if not isinstance(model, gum.MarkovRandomField | gum.BayesNet):
         raise ModelError(
-            f"from pyAgrum come MarkovRandomField and BayesNet, not {type(model).__name__}: "
+            f"from_pyagrum takes a MarkovRandomField or BayesNet, not {type(model).__name__}: "
             "decisions, utilities and sets of distributions are not factors"
         )
     return gum, sorted(model.nodes())

@@ -379,7 +379,7 @@ class BayesianNetwork(Estimator):
         if isinstance(given, FactorGraph):
             if not given.directed:
                 raise ModelError(
-                    "BayesianNetwork: the model that is the structure is not a Bayesian network"
+                    "BayesianNetwork: the model given as structure is not a Bayesian network"
                 )
             variables = [given.name(v) for v in range(given.n_variables)]
             return variables, {v: list(given.parents(v)) for v in variables}, given
@@ -392,8 +392,8 @@ class BayesianNetwork(Estimator):
             for child, own in given.items():
                 if not isinstance(own, Iterable):
                     raise SettingsError(
-                        f"BayesianNetwork: the parents of {visible(str(child))} are a list of "
-                        f"names, not {brief(own)}"
+                        f"BayesianNetwork: the parents of {visible(str(child))} must be a list "
+                        f"of names, not {brief(own)}"
                     )
                 parents[str(child)] = [own] if isinstance(own, str) else [str(p) for p in own]
             for own in [*parents.values()]:

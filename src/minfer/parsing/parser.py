@@ -95,7 +95,7 @@ class Parser:
     def __init__(self, model: Model) -> None:
         if not isinstance(model, Model):
             raise ModelError(
-                f"a parser is made of a Model, not of {type(model).__name__}: use "
+                f"Parser takes a Model, not {type(model).__name__}: use "
                 "Parser.load(path) or Parser.train(sentences)"
             )
         self.model = model
