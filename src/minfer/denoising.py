@@ -70,7 +70,7 @@ _LLOYD = 100  # rounds in which class means settle
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Denoised:
-    """A cleaned picture and how it came about.
+    """A cleaned picture and how it was found.
 
     Attributes
     ----------
@@ -165,7 +165,7 @@ class Denoised:
         return out / np.maximum(count, 1)
 
     def to_dict(self) -> dict[str, Any]:
-        """How it came about, as plain Python values; the arrays are attributes."""
+        """How it was found, as plain Python values; the arrays are attributes."""
         result, (height, width) = self.result, self.shape
         content: dict[str, Any] = {
             "picture": {
@@ -210,7 +210,7 @@ class Denoised:
         }
 
     def summary(self, method: str = "", advice: str = "") -> dict[str, str]:
-        """Everything that there is to say, each under its name; empty where that is nothing."""
+        """All facts by name; those without content are empty."""
         result, (height, width) = self.result, self.shape
         pairs = result.n_factors - result.n_seed
         shades = ""
@@ -313,14 +313,14 @@ def denoise(
         Then the classes are spread evenly over the picture's values (as ``means`` must be, if
         given), and 32 to 256 of them make a grey picture.
     truncation : float, optional
-        Of linear and quadratic smoothness: the step between neighbours, in standard deviations of
+        For linear and quadratic smoothness: the step between neighbours, in standard deviations of
         the noise, from which on an edge costs no more. 3 by default.
     certify : float, optional
         Seconds to prove which colour is the most probable, pixel by pixel: ``found.certain``.
     recipe : Paper, Compensated or Iterated
         With an objective; ``Compensated()`` by default.
     **options
-        Of :func:`minfer.infer`, with an objective.
+        For :func:`minfer.infer`, with an objective.
 
     Examples
     --------

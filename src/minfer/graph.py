@@ -355,7 +355,7 @@ class FactorGraph:
     ) -> FactorGraph:
         """Append dense log-tables; arguments as in :meth:`from_tables`.
 
-        A warning says so where all of them look like probabilities.
+        Warns if all of them look like probabilities.
         """
         graph = self._add_tables(scopes, log_tables)
         more = graph.groups[len(self.groups) :]
@@ -854,7 +854,7 @@ class FactorGraph:
         states: ArrayLike | Sequence[Sequence[int]] | None = None,
         fields: Callable[[NDArray[np.int64], int, int], dict[str, Any]] | None = None,
     ) -> FactorGraph:
-        """Append factors of a logical kind, of your own perhaps; see :mod:`minfer.factors.logical`.
+        """Append factors of a logical kind, perhaps your own; see :mod:`minfer.factors.logical`.
 
         Parameters
         ----------

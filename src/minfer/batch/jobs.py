@@ -45,7 +45,7 @@ _ERROR = ("error", pa.string())
 
 
 class Job:
-    """What the engines need to know of a job.
+    """What the engines need to know about a job.
 
     Attributes
     ----------

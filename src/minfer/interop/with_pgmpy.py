@@ -58,8 +58,8 @@ def to_pgmpy(graph: FactorGraph, state_names: StateNames | None = None) -> Any:
     Parameters
     ----------
     graph : FactorGraph
-        Without global factors. One that is no Bayesian network, or has evidence or corrections,
-        becomes a Markov network; these are unary factors at the end.
+        Without global factors. A model that is not a Bayesian network, or has evidence or
+        corrections, becomes a Markov network; these are unary factors at the end.
     state_names : {variable: names}, optional
         By default states are called as in the model, by their numbers where it has no names.
     """

@@ -151,7 +151,7 @@ class BayesianNetwork(Estimator):
     missing : strings that mean not observed, besides empty cells, None and NaN
     start : "counts", "random" or "structure"
         Where EM begins: counts of the rows that know a family, random tables, or the tables of the
-        model that is the structure. Families that no row knows begin at random.
+        model given as structure. Families that no row knows begin at random.
     restarts : int
         Times EM is run, from the second on with random tables; the best is kept.
     max_iterations, tol : int, float
@@ -162,7 +162,7 @@ class BayesianNetwork(Estimator):
 
     Attributes
     ----------
-    model_ : FactorGraph, to be asked by `minfer.query` and `minfer.predict`, written by `save`
+    model_ : FactorGraph, for `minfer.query` and `minfer.predict`, written by `save`
     tables_ : {variable: array (parents..., variable)}
     parents_, states_ : {variable: list of names}
     counts_ : {variable: array}, the counts, or expected counts, that the tables were made from
@@ -234,8 +234,8 @@ class BayesianNetwork(Estimator):
         """Learn the tables from cases: a table of any kind, or a .csv or .parquet file.
 
         Tables are those of `minfer.predict`: data frames of pandas or polars, Arrow tables, columns
-        {name: values}, lists of dicts, arrays (N, V) whose columns are x0, x1, ... ``y`` is not
-        looked at.
+        {name: values}, lists of dicts, arrays (N, V) whose columns are x0, x1, ... ``y`` is
+        ignored.
         """
         self._check_settings()
         with _source(self, X, True) as (names, tables):

@@ -145,7 +145,7 @@ class Parser:
         rng : seed; the same gives the same parser
         recipe : everything else, see :class:`minfer.parsing.learn.Recipe`
         report : called with a :class:`minfer.parsing.learn.Progress`
-        checkpoint : a file in which training is kept after each epoch and from which it goes on
+        checkpoint : a file in which training is saved after each epoch and from which it continues
         source : what the data are, kept in the model
         """
         for name, flag in {

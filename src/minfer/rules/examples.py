@@ -103,7 +103,7 @@ _TOWNS = [
 
 
 def friends_and_smokers(n: int = 50, degree: int = 4, seed: int = 0) -> dict[str, dict[str, Any]]:
-    """People, who is whose friend (both ways), and what is known of some of them.
+    """People, who is whose friend (both ways), and what is known about some of them.
 
     Returns columns: ``people`` (person), ``friends`` (x, y), ``known`` (person, smokes).
     Most friends have the same habit.

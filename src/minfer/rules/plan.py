@@ -26,7 +26,7 @@ MAX_COUNTED = 200_000_000  # groundings that are counted one by one
 
 @dataclass(frozen=True)
 class RulePlan:
-    """What is known of a rule before it is grounded.
+    """What is known about a rule before it is grounded.
 
     Attributes
     ----------

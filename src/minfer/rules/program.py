@@ -226,7 +226,7 @@ class Rules:
         return self
 
     def evidence(self, *atoms: Any, truth: bool | str = True) -> Rules:
-        """What is known of open predicates.
+        """What is known about open predicates.
 
         ``evidence("smokes(Anna)", "!smokes(Bob)")``, or a predicate and a table of its atoms:
         ``evidence("smokes", table)``, ``evidence("smokes", table, truth=False)``, or with the name
@@ -402,15 +402,15 @@ class Rules:
             lazily where counts say that there are many more of them than rows in the tables, and
             without an objective.
         threshold : float, optional
-            Of lazy grounding: the gain from which groundings become factors. With a tolerance too,
+            For lazy grounding: the gain from which groundings become factors. With a tolerance too,
             where lowering it begins. :class:`minfer.MinJoint` as the objective says the same; other
             objectives need all gains, so they cannot be had lazily.
         tolerance : float, optional
-            Of lazy grounding: lower the threshold until two answers differ by no more than this on
+            For lazy grounding: lower the threshold until two answers differ by no more than this on
             average. 1e-3 where neither is given.
         settings
-            Of :func:`minfer.infer`, with an objective: ``recipe``, ``seed``, ``costs``...
-            Of lazy grounding: ``rounds`` (2) of selection and ``sums`` of what is left out (1;
+            For :func:`minfer.infer`, with an objective: ``recipe``, ``seed``, ``costs``...
+            For lazy grounding: ``rounds`` (2) of selection and ``sums`` of what is left out (1;
             with a tolerance as many as it takes, 10 at most).
         """
         if solver is not None:
