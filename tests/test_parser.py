@@ -646,7 +646,7 @@ def test_models_and_sentences_made_by_hand_are_checked_too(trained):
     for wrong in ({"temper": 0.0}, {"theta_low": 9.0}, {"tags": "silver"}, {"gp": None}):
         with pytest.raises(SettingsError, match=next(iter(wrong))):
             replace(model.settings, **wrong)
-    with pytest.raises(ModelError, match="made of a Model"):
+    with pytest.raises(ModelError, match="Parser takes a Model"):
         Parser("en.model")
     data = trained.parse_batch(treebank(5)).data
     stranger = Parser(model)

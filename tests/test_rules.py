@@ -167,7 +167,7 @@ def test_weights_by_a_value_of_a_symmetric_atom_add_up():
 def test_a_text_is_not_compared_with_a_number():
     program = Rules().open("a", ["A", "B"], types=("t",))
     program.closed("n", {"x": ["A", "B"], "k": ["10", "u"]}, types=("t", None))
-    with pytest.raises(ModelError, match="not numbers, as 'u'"):
+    with pytest.raises(ModelError, match="not numbers, such as 'u'"):
         program.rule("1: n(x, k) ^ k > 9 ^ a(x)").infer()
 
 
@@ -182,7 +182,7 @@ def test_names_that_are_given_can_be_asked_for():
 
 
 def test_exactly_one_and_at_most_one_are_not_both():
-    with pytest.raises(ModelError, match="exactly_one or at_most_one"):
+    with pytest.raises(ModelError, match="exactly_one= or at_most_one="):
         Rules().open("job", {"p": ["a"], "j": ["cook"]}, exactly_one="j", at_most_one="j")
 
 
@@ -203,7 +203,7 @@ def test_hard_rules_that_contradict_each_other_are_named():
     program = Rules().open("a", ["A"], types=("t",)).open("b", ["A"], types=("t",))
     for rule in ("a(x) v b(x).", "a(x) v !b(x).", "!a(x) v b(x).", "!a(x) v !b(x)."):
         program.rule(rule)
-    with pytest.raises(ContradictionError, match=r"hard are `a\(x\) v b\(x\)"):
+    with pytest.raises(ContradictionError, match=r"hard rules: `a\(x\) v b\(x\)"):
         program.infer()
 
 

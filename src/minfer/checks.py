@@ -128,7 +128,7 @@ def by_name(kind: type[T]) -> type[T]:
 def check_solver(solver: object) -> None:
     """A solver: ready to be called, not a class of solvers."""
     if not callable(solver) or isinstance(solver, type):
-        raise SettingsError(f"{brief(solver)} is not a solver: take BeliefPropagation()")
+        raise SettingsError(f"{brief(solver)} is not a solver; use BeliefPropagation()")
 
 
 class BaseGraph:

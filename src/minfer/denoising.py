@@ -110,14 +110,14 @@ def denoise(
         Then the classes are spread evenly over the picture's values (as ``means`` must be, if
         given), and 32 to 256 of them make a grey picture.
     truncation : float, optional
-        Of linear and quadratic smoothness: the step between neighbours, in standard deviations of
+        For linear and quadratic smoothness: the step between neighbours, in standard deviations of
         the noise, from which on an edge costs no more. 3 by default.
     certify : float, optional
         Seconds to prove which colour is the most probable, pixel by pixel: ``found.certain``.
     recipe : Paper, Compensated or Iterated
         With an objective; ``Compensated()`` by default.
     **options
-        Of :func:`minfer.infer`, with an objective.
+        For :func:`minfer.infer`, with an objective.
 
     Examples
     --------
@@ -235,7 +235,7 @@ class Settings:
         check_choice("denoise: smooth", self.smooth, SMOOTH)
         if self.truncation is not None and self.smooth == "equal":
             raise SettingsError(
-                "denoise: truncation is of linear and quadratic smoothness, and neighbours here "
+                "denoise: truncation is for linear and quadratic smoothness, but neighbours here "
                 'are equal or not: leave it out, or give smooth="linear" (--smooth linear) too'
             )
         truncation = TRUNCATION if self.truncation is None else self.truncation
@@ -264,7 +264,7 @@ def shaded_model(
     if shades is not None:
         if smooth != "equal":
             raise SettingsError(
-                f"denoise: {smooth} smoothness is of ordered grey values; say how many, as in "
+                f"denoise: {smooth} smoothness is for ordered grey values; say how many, as in "
                 "labels=64 or --labels 64"
             )
         return shades, FactorGraph.grid(shades.alpha * (x - shades.level), coupling), None

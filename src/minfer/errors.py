@@ -53,7 +53,7 @@ class EvidenceError(MinferError, ValueError):
 
 
 class ContradictionError(MinferError, ValueError):
-    """Every assignment has probability zero: the model, or model and evidence, contradict.
+    """Every assignment has probability zero: the model contradicts itself or the evidence.
 
     Finding which observations are to blame takes time, so the text may be made on first use.
     """
@@ -91,7 +91,7 @@ class SettingsError(MinferError, ValueError):
 
 
 class NotFittedError(MinferError, ValueError, AttributeError):
-    """An estimator is asked before it has learned: call ``fit`` first."""
+    """An estimator is used before it has learned: call ``fit`` first."""
 
     exit_code = 2
 
@@ -103,7 +103,7 @@ class WorkerError(MinferError):
 
 
 class DiskFullError(MinferError):
-    """There is no room left to write: on the disk, or in what its owner may use of it."""
+    """There is no room left to write: the disk is full, or a quota on it."""
 
     exit_code = 6
 

@@ -343,7 +343,7 @@ class FactorGraph(BaseGraph):
     ) -> FactorGraph:
         """Append dense log-tables; arguments as in :meth:`from_tables`.
 
-        A warning says so where all of them look like probabilities.
+        Warns if all of them look like probabilities.
         """
         graph = self._add_tables(scopes, log_tables)
         more = graph.groups[len(self.groups) :]
@@ -842,7 +842,7 @@ class FactorGraph(BaseGraph):
         states: ArrayLike | Sequence[Sequence[int]] | None = None,
         fields: Callable[[NDArray[np.int64], int, int], dict[str, Any]] | None = None,
     ) -> FactorGraph:
-        """Append factors of a logical kind, of your own perhaps; see :mod:`minfer.factors.logical`.
+        """Append factors of a logical kind, perhaps your own; see :mod:`minfer.factors.logical`.
 
         Parameters
         ----------

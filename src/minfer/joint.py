@@ -83,7 +83,9 @@ class Joint:
         """An entry by states, one for each variable, or the probability of {variable: state}."""
         if isinstance(key, Mapping):
             if self.given:
-                raise ModelError("a conditional table is asked by the states of all its variables")
+                raise ModelError(
+                    "a conditional table is indexed by the states of all its variables"
+                )
             index: list[Any] = [slice(None)] * self.table.ndim
             for variable, state in key.items():
                 index[self.axis(variable)] = self.state(variable, state)

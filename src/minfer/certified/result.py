@@ -48,7 +48,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Intervals:
-    """Intervals that hold the true marginals.
+    """Intervals that contain the true marginals.
 
     Attributes
     ----------

@@ -79,7 +79,7 @@ def intervals(
     workers: int | None = None,
     watch: Watcher | None = None,
 ) -> Intervals:
-    """Rigorous intervals that hold the true marginals of a model.
+    """Rigorous intervals that contain the true marginals of a model.
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ WITHOUT_OPTION = {"clamped": {"solver"}, "structured-mean-field": {"blocks"}}
 
 #: What each field means, and the order of the options.
 HELP = {
-    "max_iters": "Most iterations.",
+    "max_iters": "Maximum number of iterations.",
     "tol": "Stop when updating everything moves nothing by more than this.",
     "damping": "Share of the old message to keep, 0 to <1.",
     "schedule": "sequential, flooding or residual.",
@@ -54,7 +54,7 @@ HELP = {
     "max_cells": "Maximum cells of a cluster, or of all cliques of a block or window.",
     "core": "Variables read off one window.",
     "k": "Variables to clamp.",
-    "restarts": "Other starts, for choosing them.",
+    "restarts": "Other starts, used to choose these variables.",
     "max_gib": "Maximum memory for tables, in GiB.",
     "exact_cells": "Maximum cells for which exact is chosen.",
     "method": "clique-tree or enumerate.",

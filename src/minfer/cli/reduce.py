@@ -109,7 +109,7 @@ class Reduction(Reported):
 class JobLimits(Limits):
     """Of commands that answer once and report nothing more."""
 
-    reduce: bool = flag("Infer in the part that matters.")
+    reduce: bool = flag("Run inference only in the part that matters.")
     method: str | None = option("WORD  compensated (default) or paper.")
 
     @property

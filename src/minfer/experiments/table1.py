@@ -371,7 +371,7 @@ whose arcs have a product of probabilities above its parameter, without computin
 *unary seed* is the paper's: the arc scores alone, without the tree, normalised over the heads of
 each word. A tree with a single root has one arc from it, so any number may be added to the scores
 of all arcs from the root without changing the model. Learning lets that number drift, and a unary
-seed that takes it as it comes believes every word to hang on the root. Here it is chosen so that
+seed that uses it unchanged attaches every word to the root. Here it is chosen so that
 the root has one child in expectation. All other rows have the tree in their seed."""
 
 

@@ -390,7 +390,7 @@ def _row_numbers(known: dict[str, int], keys: tuple[str, ...]) -> Sequence[int]:
 def write_bif(graph: FactorGraph, path: PathLike) -> None:
     """Write a Bayesian network in BIF, with names, states and the order of parents.
 
-    Models that are no Bayesian network, or have evidence in them, are refused. Names that are not
+    Models that are not Bayesian networks, or contain evidence, are refused. Names that are not
     plain words become strings, which not every other program reads.
     """
     write_bytes(path, format_bif(graph))

@@ -213,7 +213,7 @@ class _Net:
 def write_net(graph: FactorGraph, path: PathLike) -> None:
     """Write a Bayesian network in NET, with names, states and the order of parents.
 
-    Models that are no Bayesian network, or have evidence in them, are refused.
+    Models that are not Bayesian networks, or contain evidence, are refused.
     """
     write_bytes(path, format_net(graph))
 

@@ -138,8 +138,8 @@ def _decompress(name: str, data: bytes) -> bytes:
         raise FormatError(f"{name}: corrupt gzip data: {error}") from None
     if len(out) > MAX_BYTES:
         raise FormatError(
-            f"{name}: unfolds to more than the limit of {MAX_BYTES:,} bytes; "
-            "if that is meant, decompress it first"
+            f"{name}: expands to more than the limit of {MAX_BYTES:,} bytes; "
+            "if that is intended, decompress it first"
         )
     return out
 

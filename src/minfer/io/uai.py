@@ -70,7 +70,7 @@ _COMMENT = re.compile(rb"(?://|#)[^\n]*|/\*[\s\S]*?\*/")
 
 
 def read_uai(path: PathLike, evidence: Evidence | None = None) -> FactorGraph:
-    """Read a MARKOV or BAYES model; the latter's tables know their children.
+    """Read a MARKOV or BAYES model; the tables of the latter keep their direction.
 
     Parameters
     ----------

@@ -77,7 +77,7 @@ def _definition(tree: Tree, draft: Draft, definition: Element) -> None:
 def write_xmlbif(graph: FactorGraph, path: PathLike) -> None:
     """Write a Bayesian network in XMLBIF, with names, states and the order of parents.
 
-    Models that are no Bayesian network, or have evidence in them, are refused.
+    Models that are not Bayesian networks, or contain evidence, are refused.
     """
     write_bytes(path, format_xmlbif(graph))
 

@@ -143,7 +143,7 @@ class Block:
         where = self._forbidden()
         if where:
             return ContradictionError(
-                f"{where}: a hard factor forbids its labels: mend them or the factor"
+                f"{where}: a hard factor forbids its labels: change the labels or the factor"
             )
         return error or ContradictionError("a hard factor forbids the labels of an instance")
 

@@ -245,8 +245,8 @@ class ChainCRF(Estimator):
             if label not in place:
                 item = int(np.flatnonzero(gold == k)[0])
                 raise ModelError(
-                    f"ChainCRF: item {item} of all has the label {brief(label)}, which is not one "
-                    f"of classes={[*place][:8]}"
+                    f"ChainCRF: item {item}, counted over all sequences, has label {brief(label)}, "
+                    f"which is not one of classes={[*place][:8]}"
                 )
             number[k] = place[label]
         return classes, number[gold]

@@ -157,7 +157,7 @@ class Fitted:
         return {"error": wrong / n, "log_loss": loss / n}
 
     def save(self, path: PathLike) -> None:
-        """Write weights, names and how they came about; :meth:`load` reads it. No pickle."""
+        """Write weights, names and how they were found; :meth:`load` reads it. No pickle."""
         write_arrays(path, "fitted model", self._header(), {"weights": self.weights})
 
     def _header(self) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class Fitted:
 
     @classmethod
     def load(cls, path: PathLike, objective: str | Objective | None = None) -> Fitted:
-        """Read what :meth:`save` wrote. An objective with settings of its own is to be given."""
+        """Read what :meth:`save` wrote. Pass an objective with its own settings again."""
         header, arrays = read_arrays(path, "fitted model")
         return cls._read(path, header, arrays, objective)
 
@@ -256,13 +256,13 @@ def fit(
     tol : float
         Converged: no entry of the gradient is larger.
     max_iters : int
-        Of L-BFGS.
+        For L-BFGS.
     epochs, batch_size, accumulate, learning_rate, decay
-        Of Adam: passes over the data; instances in a batch; batches to a step; its learning rate,
+        For Adam: passes over the data; instances in a batch; batches to a step; its learning rate,
         which falls to zero over the epochs with ``decay``. Batches keep their members, in an order
         that is drawn anew for each epoch.
     warm, sweeps
-        Of Adam: steps begin with the messages of the step before and make so many sweeps at most
+        For Adam: steps begin with the messages of the step before and make so many sweeps at most
         (None: until they converge).
     evaluate_every : int
         Epochs from one cold, converged evaluation of everything to the next.

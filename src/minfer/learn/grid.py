@@ -224,7 +224,7 @@ class GridCRF(Estimator):
     ) -> Self:
         """A model that :meth:`save` wrote; nothing in a file is executed.
 
-        A function given as ``edges`` is not in the file and is to be given again, and so is an
+        A function given as ``edges`` is not in the file and has to be passed again, and so has an
         ``objective`` with settings of its own.
         """
         header, arrays = read_arrays(path, "GridCRF")

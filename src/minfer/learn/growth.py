@@ -117,8 +117,8 @@ def grow(
     objective, l2, more
         As in :func:`minfer.learn.fit`, for learning the weights anew.
     a_round : int, optional
-        Most factors to add in a round: half as many as there are variables by default, since gains
-        of pairs that share variables explain one another.
+        Maximum number of factors to add in a round: half as many as there are variables by
+        default, since gains of pairs that share variables explain one another.
     max_rounds : int
 
     Examples

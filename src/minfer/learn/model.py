@@ -153,7 +153,7 @@ class Template:
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """A graph, how weights make its numbers, and what is known of its true states.
+    """A graph, how weights make its numbers, and what is known about its true states.
 
     Parameters
     ----------

@@ -99,7 +99,7 @@ class Parser:
     def __init__(self, model: Model) -> None:
         if not isinstance(model, Model):
             raise ModelError(
-                f"a parser is made of a Model, not of {type(model).__name__}: use "
+                f"Parser takes a Model, not {type(model).__name__}: use "
                 "Parser.load(path) or Parser.train(sentences)"
             )
         self.model = model
@@ -149,7 +149,7 @@ class Parser:
         rng : seed; the same gives the same parser
         recipe : everything else, see :class:`minfer.parsing.learn.Recipe`
         report : called with a :class:`minfer.parsing.learn.Progress`
-        checkpoint : a file in which training is kept after each epoch and from which it goes on
+        checkpoint : a file in which training is saved after each epoch and from which it continues
         source : what the data are, kept in the model
         """
         for name, flag in {

@@ -337,7 +337,7 @@ class Result:
         """The best upper bound on D(p_H || p_F) we have; None where none is valid.
 
         Needs the exact joint of every ignored scope under H, so H must be easy to solve exactly;
-        and all factors built, since nothing rigorous is known of the others' joint effect. Valid
+        and all factors built, since nothing rigorous is known about the others' joint effect. Valid
         for compensated answers too, but hardly useful: what their ignored factors left behind
         cancels on average, and the bound must allow that it does not.
         """

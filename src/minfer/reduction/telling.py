@@ -144,7 +144,7 @@ def status(result: Result) -> str:
 
 
 def summary(result: Result, method: str, advice: str) -> dict[str, str]:
-    """Everything that there is to say, each under its name; empty where that is nothing."""
+    """All facts by name; those without content are empty."""
     return {
         "solver": repr(result.marginals.solver),
         "why": result.marginals.note,

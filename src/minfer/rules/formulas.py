@@ -375,7 +375,7 @@ def clauses(formula: Formula) -> list[tuple[Formula, ...]]:
 def _limited(found: list[tuple[Formula, ...]], formula: Formula) -> list[tuple[Formula, ...]]:
     if len(found) > MAX_CLAUSES:
         raise RefusedError(
-            f"the formula {str(formula)[:80]} is more than {MAX_CLAUSES} clauses; name parts of it "
-            "by predicates of their own, defined by hard rules"
+            f"the formula {str(formula)[:80]} makes more than {MAX_CLAUSES} clauses; name parts "
+            "of it by predicates of their own, defined by hard rules"
         )
     return found

@@ -252,7 +252,7 @@ class Builder:
         """An error: a text is compared with a number."""
         table = self.store.coding(self.classes[var.name]).table
         row = self.store.con.one(f"select v from {table} where try_cast(v as double) is null")
-        named = f", as {visible(row[0])!r}" if row is not None else ""
+        named = f", such as {visible(row[0])!r}" if row is not None else ""
         raise ModelError(
             f"{self.rule.name}: the variable {visible(var.name)} has values that are not "
             f"numbers{named}, so it cannot be compared with {visible(other.text)}"

@@ -190,7 +190,7 @@ def _check_keys(
         what = "true" if true[row] > 1 else "false"
         words = "exactly one" if exactly else "at most one"
         raise ContradictionError(
-            f"evidence and hard rules make {named} {what}, but {words} of a key is true"
+            f"evidence and hard rules make {named} {what}, but {words} per key can be true"
         )
 
 

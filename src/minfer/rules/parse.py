@@ -189,17 +189,15 @@ class _Parser:
 
     def need_op(self, value: str, after: str) -> None:
         if not self.take(value):
-            self.fail(
-                self.next.place, f"{value!r} is expected {after}, not {self.shown(self.next)}"
-            )
+            self.fail(self.next.place, f"expected {value!r} {after}, not {self.shown(self.next)}")
 
     @staticmethod
     def shown(token: Token) -> str:
-        return "the end" if token.kind == "end" else repr(visible(token.value[:40]))
+        return "the end of the text" if token.kind == "end" else repr(visible(token.value[:40]))
 
     def end(self) -> None:
         if self.next.kind != "end":
-            self.fail(self.next.place, f"{self.shown(self.next)} is more than expected here")
+            self.fail(self.next.place, f"unexpected {self.shown(self.next)}")
 
     # ------------------------------------------------------------ rules
 
@@ -358,7 +356,7 @@ class _Parser:
                 self.fail(token.place, "a + stands before a variable")
             return Constant(sign + token.value)
         if sign:
-            self.fail(token.place, "a number is expected after the minus")
+            self.fail(token.place, "expected a number after the minus sign")
         if token.kind == "text":
             self.at += 1
             return Constant(_unquoted(token.value))
@@ -393,7 +391,7 @@ class _Parser:
         token = self.next
         op = "!=" if token.value == "<>" else token.value
         if token.kind != "op" or op not in COMPARISONS:
-            what = "an atom as smokes(x), or a comparison as x < y"
+            what = "an atom such as smokes(x), or a comparison such as x < y"
             self.fail(token.place, f"expected {what}, not {self.shown(token)}")
         self.at += 1
         return Compare(op, left, self.sum())
@@ -432,7 +430,7 @@ class _Parser:
         elif token.kind in ("number", "word", "text"):
             out = self.argument()
         else:
-            what = "an atom as smokes(x), or a comparison as x < y"
+            what = "an atom such as smokes(x), or a comparison such as x < y"
             self.fail(token.place, f"expected {what}, not {self.shown(token)}")
         self.depth -= 1
         return out

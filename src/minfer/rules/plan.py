@@ -28,7 +28,7 @@ MAX_COUNTED = 200_000_000  # groundings that are counted one by one
 
 @dataclass(frozen=True)
 class RulePlan:
-    """What is known of a rule before it is grounded.
+    """What is known about a rule before it is grounded.
 
     Attributes
     ----------
@@ -120,10 +120,11 @@ def check_size(grounder: Grounder, most: float, parts: Sequence[Part] | None = N
             n, exact, _ = count_part(grounder, part, min(10 * most, MAX_COUNTED))
             if total + n > most:
                 rule = grounder.rules[part.rule]
+                others = f" after {_number(total)} before it" if n <= most else ""
                 raise RefusedError(
-                    f"{rule.name}: {'' if exact else 'up to '}{_number(n)} groundings, more than "
-                    f"max_groundings = {_number(most)}; bind its variables by a condition that "
-                    "holds for fewer of them (blocking), give fewer candidates, set "
+                    f"{rule.name}: {'' if exact else 'up to '}{_number(n)} groundings{others}, "
+                    f"more than max_groundings = {_number(most)}; bind its variables by a "
+                    "condition that holds for fewer of them (blocking), give fewer candidates, set "
                     "max_groundings, or ask for grounding='lazy'"
                 )
         total += n

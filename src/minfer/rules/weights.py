@@ -113,7 +113,8 @@ class Learned:
             f"{self.status}"
         ]
         if self.missed:
-            lines[0] += f"; {counted(self.missed, 'true label')} of no candidate"
+            verb = "is not a candidate" if self.missed == 1 else "are not candidates"
+            lines[0] += f"; {counted(self.missed, 'true label')} {verb}"
         for name, weight in self.weights.items():
             if isinstance(weight, dict):
                 lines.append(f"{counted(len(weight), 'weight'):>9}  {visible(name)}")
@@ -268,7 +269,7 @@ class _Weights:
             return None
         others = start.program.rules
         if _named(others) != _named(self.rules):
-            raise ModelError("start: its rules are different ones")
+            raise ModelError("start: its rules differ from those of this program")
         return self.values(lambda r: others[r].weight, lambda r: others[r].weights, True)
 
     def values(self, one: Any, many: Any, given: bool | None = None) -> NDArray[np.float64]:
@@ -389,10 +390,10 @@ class _Labelled:
                 true = int((y == 1).sum())
                 if true > 1 or (exact and true == 0 and not (y < 0).any()):
                     atom = self.store.atom_texts(scope[:1])[0]
-                    rest = "one" if exact else "at most one"
+                    words = "exactly one" if exact else "at most one"
                     raise ContradictionError(
-                        f"labels: {true} are true of the {counted(len(scope), 'atom')} with the "
-                        f"key of {atom}, of which {rest} is"
+                        f"labels: {words} of the {counted(len(scope), 'atom')} with the key of "
+                        f"{atom} can be true, but {true} are"
                     )
         return group, np.array(exactly, dtype=bool)
 
@@ -411,8 +412,8 @@ class _Labelled:
             mine = slice(p.first, p.first + p.n)
             if p.name in needed and (self.y[mine] < 0).any():
                 raise RefusedError(
-                    f"pseudolikelihood needs the labels of all atoms that rules speak of; "
-                    f"{visible(p.name)} has some without: label them, or take "
+                    f"pseudolikelihood needs the labels of all atoms that rules mention; "
+                    f"some of {visible(p.name)} have none: label them, or use "
                     'objective="marginals", which uses only known labels'
                 )
         rows: list[NDArray] = []

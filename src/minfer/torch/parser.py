@@ -443,7 +443,7 @@ def read(folder: str) -> list[list[Sentence]]:
         files = sorted(Path(folder).glob(f"*{part}*.conllu*"))
         if len(files) != 1:
             raise ModelError(
-                f"{folder}: one file *{part}*.conllu is expected, but there are {len(files)}"
+                f"{folder}: expected one file *{part}*.conllu, but there are {len(files)}"
             )
         parts.append(list(read_conllu(files[0])))
     return parts
