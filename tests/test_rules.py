@@ -814,3 +814,72 @@ def test_a_symmetric_table_has_every_pair_once_in_both_orders(kind):
     assert set(found) == expected
     loops = sum(x == y for x, y in expected)
     assert program.model.graph.n_factors == (len(expected) - loops) // 2
+
+
+def test_large_whole_numbers_are_compared_as_numbers():
+    """Not as texts, where 9 comes after 10, nor as real numbers, where the last digits are lost."""
+    close = 1_700_000_000_000_000_000
+    program = (
+        Rules()
+        .closed("at", {"x": list("ABC"), "t": [9_000_000_000, close, close + 1]})
+        .open("a", list("ABC"))
+    )
+
+    def moved(rule: str) -> str:
+        answer = program.condition().rule(rule).infer()
+        return "".join(x for x in "ABC" if answer.probability(f"a({x})") != pytest.approx(0.5))
+
+    assert moved("1: at(x, s) ^ at(y, t) ^ s < t ^ a(x)") == "AB"
+    assert moved(f"1: at(x, s) ^ s > {close} ^ a(x)") == "C"
+    assert moved(f"1: at(x, s) ^ {close} >= s ^ a(x)") == "AB"
+    assert moved("1: at(x, s) ^ s < 9000000000.5 ^ a(x)") == "A"
+    assert moved(f"1: at(x, s) ^ at(y, s) ^ s > {close - 1} ^ x != y ^ a(x)") == ""
+    with pytest.raises(ModelError, match="beyond 2\\^53"):
+        moved("1: at(x, s) ^ s - 1 > 0 ^ a(x)")
+    with pytest.raises(ModelError, match="constant Late is compared with numbers"):
+        moved("1: at(x, s) ^ s > Late ^ a(x)")
+    both = Rules().closed("at", [close], types=("t",)).open("a", [0.5, 1.5], types=("t",))
+    with pytest.raises(ModelError, match="beyond 2\\^53"):
+        both.infer()
+    table = Rules().open("a", [2**63 + 1, 2**63 + 2]).infer().table("a")
+    assert sorted(map(int, table["c0"])) == [2**63 + 1, 2**63 + 2]
+
+
+def test_values_of_a_type_come_back_as_they_were_given():
+    for values in (["1", "2"], ["1", "b"], [1, 2], [0.5, 2.0], [2**40, 2**40 + 1]):
+        program = Rules().closed("d", values, types=("t",)).open("a", types=("t",))
+        assert program.infer().table("a")["t"].tolist() == values
+
+
+def test_weights_by_value_do_not_need_another_weight():
+    for more in ({}, {"weight": 0.0}):
+        program = Rules().open("a", [0.5, 1.0]).rule("a(+x)", weights={1.0: 2.0}, **more)
+        for settings in ({}, {"grounding": "lazy"}):
+            answer = program.infer(**settings)
+            assert answer.probability("a(1)") == pytest.approx(1 / (1 + math.exp(-2)))
+            assert answer.probability("a(0.5)") == pytest.approx(0.5)
+
+
+def test_a_rule_is_hard_for_all_values_or_for_none():
+    program = Rules().open("a", ["A", "B"]).open("b", ["A", "B"])
+    for settings in (
+        {"weights": {"A": math.inf}},
+        {"weight": math.inf, "weights": {"A": 1.0}},
+    ):
+        with pytest.raises(ModelError, match="hard for all values or for none"):
+            program.rule("a(+x) ^ b(x)", **settings)
+    program.rule("a(+x) ^ b(x)", weights={"A": 1.0})
+    for bad in (math.nan, math.inf, "much"):
+        with pytest.raises(ModelError):
+            program.with_weights({"a(+x) ^ b(x)": {"A": bad}})
+
+
+def test_what_is_no_table_is_an_error():
+    with pytest.raises(ModelError, match="closed predicate d: it has no table"):
+        Rules().closed("d", None)
+    with pytest.raises(ModelError, match="1 missing value"):
+        Rules().open("a", ["A", None]).infer()
+    program = Rules().open("a", ["A", "B"])
+    with pytest.raises(MinferError):
+        program.evidence("a(A)", "a(")
+    assert program.infer().probability("a(A)") == pytest.approx(0.5)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias, Union
+from typing import Any, TypeAlias, Union
 
 from minfer.errors import RefusedError, visible
 
@@ -57,6 +57,14 @@ class Constant:
 
 def _in_quotes(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def value_text(value: Any) -> str:
+    """A value of a table as a text: 1.0 as 1."""
+    if isinstance(value, float):
+        whole = value.is_integer() and abs(value) <= 2**53
+        return str(int(value)) if whole else repr(float(value))
+    return str(value)
 
 
 def as_argument(text: str) -> str:

@@ -208,7 +208,7 @@ class Grounder:
         self.split, self.whole_domains = split, whole_domains
         self.parts = [
             p for k, rule in enumerate(self.rules)
-            if rule.weight != 0 for p in parts_of(rule, k, split)
+            if rule.weight != 0 or rule.weights for p in parts_of(rule, k, split)
         ]  # fmt: skip
 
     def builder(self, part: Part) -> Builder:

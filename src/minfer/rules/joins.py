@@ -107,7 +107,8 @@ class Join:
         if not self.sources:
             text += "(select 1) nothing"
         where = list(self.conditions)
-        for k, s in enumerate(self.sources):
+        # left joins last: DuckDB 2.0 loses rows of a cross product that is between them and others
+        for k, s in enumerate(sorted(self.sources, key=lambda s: s.left)):
             table = (tables or {}).get(s.alias, s.table)
             if k == 0 and not s.left:
                 text += f"{table} {s.alias}"
@@ -194,9 +195,12 @@ class Builder:
         if isinstance(term, Variable):
             coding = self.store.coding(self.classes[term.name])
             if numbers and coding.kind == "text":
+                what = (
+                    "whole numbers beyond 2^53" if coding.whole else "values that are not numbers"
+                )
                 raise ModelError(
-                    f"{self.rule.name}: the variable {visible(term.name)} has values that are not "
-                    "numbers, so it cannot be computed with"
+                    f"{self.rule.name}: the variable {visible(term.name)} has {what}, so it cannot "
+                    "be computed with"
                 )
             return bound[term.name]
         if isinstance(term, Constant):
@@ -228,12 +232,14 @@ class Builder:
             coding = self.store.coding(self.classes[var.name])
             if coding.kind != "text":
                 break
-            if other.number is not None and op not in ("=", "<>"):
+            text, v, x = quoted(other.text), "v", bound[var.name]
+            if op not in ("=", "<>") and (other.number is not None) != coding.whole:
                 self._no_number(var, other)
-            text, x = quoted(other.text), bound[var.name]
+            if op not in ("=", "<>") and coding.whole:
+                text, v = _exactly(other), "v::hugeint"
             direct = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(op, op) if flipped else op
-            below = f"(select count(*) from {coding.table} where v < {text})"
-            upto = f"(select count(*) from {coding.table} where v <= {text})"
+            below = f"(select count(*) from {coding.table} where {v} < {text})"
+            upto = f"(select count(*) from {coding.table} where {v} <= {text})"
             return {
                 "=": f"{x} = coalesce((select id from {coding.table} where v = {text}), -1)",
                 "<>": f"{x} <> coalesce((select id from {coding.table} where v = {text}), -1)",
@@ -250,7 +256,10 @@ class Builder:
 
     def _no_number(self, var: Variable, other: Constant) -> None:
         """An error: a text is compared with a number."""
-        table = self.store.coding(self.classes[var.name]).table
+        coding = self.store.coding(self.classes[var.name])
+        if coding.whole:
+            self.expression(other, {}, True)
+        table = coding.table
         row = self.store.con.one(f"select v from {table} where try_cast(v as double) is null")
         named = f", such as {visible(row[0])!r}" if row is not None else ""
         raise ModelError(
@@ -525,6 +534,14 @@ class Builder:
         if len(swaps) > 1:
             return None
         return equal, (next(iter(swaps))[0] if swaps else None)
+
+
+def _exactly(constant: Constant) -> str:
+    """SQL of a number, whole ones with all their digits."""
+    try:
+        return f"'{int(constant.text)}'::hugeint"
+    except ValueError:
+        return f"{constant.number!r}::double"
 
 
 def _pair(a: str, b: str) -> tuple[str, str]:

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from minfer.errors import FormatError, visible
+import numpy as np
+
+from minfer.errors import FormatError, ModelError, visible
 from minfer.rules.formulas import (
     COMPARISONS,
     And,
@@ -31,6 +34,7 @@ from minfer.rules.formulas import (
     Term,
     Variable,
     free_variables,
+    value_text,
 )
 
 MAX_DEPTH = 60  # of brackets within brackets
@@ -82,8 +86,42 @@ class Rule:
         """For messages: where it is and what it says."""
         return f"{self.where}rule `{visible(self.text)}`"
 
-    def with_weight(self, weight: float | None) -> Rule:
-        return replace(self, weight=weight)
+    def with_weight(self, weight: Any) -> Rule:
+        """The rule with a weight, infinite for a hard one."""
+        return replace(self, weight=self._checked(weight))
+
+    def with_weights(self, given: Mapping[Any, Any]) -> Rule:
+        """The rule with weights by values of its variables with a ``+`` (tuples of several)."""
+        if not self.plus:
+            raise ModelError(
+                f"{self.name}: several weights are for rules with a + before a variable"
+            )
+        table = []
+        for key, weight in given.items():
+            values = key if isinstance(key, tuple) else (key,)
+            if len(values) != len(self.plus):
+                raise ModelError(
+                    f"{self.name}: the weights have the key {key!r}, but the variables are "
+                    f"{', '.join(self.plus)}"
+                )
+            table.append((tuple(map(value_text, values)), self._checked(weight)))
+        if self.hard or any(math.isinf(w) for _, w in table):
+            raise ModelError(
+                f"{self.name}: a rule is hard for all values or for none; state the hard one as a "
+                "rule of its own"
+            )
+        return replace(self, weights=tuple(table))
+
+    def _checked(self, weight: Any) -> float:
+        if isinstance(weight, bool) or not isinstance(weight, int | float | np.number):
+            raise ModelError(f"{self.name}: a weight must be a number, not {weight!r}")
+        number = float(weight)
+        if math.isnan(number) or number == -math.inf or 1e300 < abs(number) < math.inf:
+            raise ModelError(
+                f"{self.name}: the weight is {number:g}; weights are finite numbers (within "
+                "1e300), or inf for a hard rule"
+            )
+        return number
 
 
 class Token(NamedTuple):

@@ -119,6 +119,8 @@ class Rules:
         types catch mistakes
         symmetric : whether every row counts in both orders
         """
+        if table is None:
+            raise ModelError(f"closed predicate {visible(name)}: it has no table")
         return self._declare(
             Declaration(
                 name, False, table, _names(columns, "columns"), _names(types, "types"),
@@ -210,17 +212,9 @@ class Rules:
         if weight is not None:
             if rule.weight is not None:
                 raise ModelError(f"{rule.name}: its weight is given twice")
-            rule = rule.with_weight(_weight(weight, rule))
+            rule = rule.with_weight(weight)
         if weights is not None:
-            if not rule.plus:
-                raise ModelError(f"{rule.name}: weights= is for rules with a + before a variable")
-            table = []
-            for key, value in weights.items():
-                values = key if isinstance(key, tuple) else (key,)
-                if len(values) != len(rule.plus):
-                    raise ModelError(f"{rule.name}: weights= has the key {key!r}, but {rule.plus}")
-                table.append((tuple(map(str, values)), _weight(value, rule)))
-            rule = replace(rule, weights=tuple(table))
+            rule = rule.with_weights(weights)
         self._rules.append(rule)
         self._changed()
         return self
@@ -235,8 +229,7 @@ class Rules:
         if len(atoms) == 2 and isinstance(atoms[0], str) and "(" not in atoms[0]:
             self._evidence.append(Observation(atoms[0], atoms[1], truth))
         else:
-            for text in atoms:
-                self._evidence.append(self._observed(text))
+            self._evidence += [self._observed(text) for text in atoms]
         self._changed()
         return self
 
@@ -562,15 +555,3 @@ def _names(given: Any, what: str) -> tuple[str, ...] | None:
         if not isinstance(name, str) and not (what == "types" and name is None):
             raise ModelError(f"{what}= must have names, not {name!r}")
     return listed
-
-
-def _weight(value: Any, rule: Rule) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise ModelError(f"{rule.name}: a weight must be a number, not {value!r}")
-    number = float(value)
-    if math.isnan(number) or number == -math.inf or 1e300 < abs(number) < math.inf:
-        raise ModelError(
-            f"{rule.name}: the weight is {number:g}; weights are finite numbers (within 1e300), or "
-            "inf for a hard rule"
-        )
-    return number

@@ -197,17 +197,13 @@ def with_weights(rules: Sequence[Rule], given: Mapping[str, Weight]) -> list[Rul
             continue
         new = given[name]
         if isinstance(new, Mapping):
-            if not rule.plus:
-                raise ModelError(f"{rule.name}: several weights are for rules with a +")
-            table = tuple((tuple(map(str, k)) if isinstance(k, tuple) else (str(k),), float(w))
-                          for k, w in new.items())  # fmt: skip
-            out.append(replace(rule, weight=None, weights=table, text=str(rule.formula)))
+            bare = replace(rule, weight=None, text=str(rule.formula))
+            out.append(bare.with_weights(new))
         else:
-            number = float(new)
-            if math.isnan(number) or number == -math.inf:
-                raise ModelError(f"{rule.name}: the weight is {number:g}")
-            text = f"{rule.formula}." if number == math.inf else f"{number:.4g}: {rule.formula}"
-            out.append(replace(rule, weight=number, weights=None, text=text))
+            changed = rule.with_weight(new)
+            number = f"{changed.weight:.4g}: "
+            text = f"{rule.formula}." if changed.hard else number + str(rule.formula)
+            out.append(replace(changed, weights=None, text=text))
     return out
 
 
