@@ -98,7 +98,7 @@ def main(arguments: list[str]) -> int:
     if what == "test":
         install("test,all")
         run(PYTHON, "-m", "minfer", "warmup", cwd=ROOT)  # once, for all processes of the tests
-        return run(PYTHON, "-m", "pytest", "-n", "auto", *rest, cwd=ROOT)
+        return run(PYTHON, "-m", "pytest", "-n", "auto", "--dist", "worksteal", *rest, cwd=ROOT)
     install("")
     if what == "python":
         return run(PYTHON, *rest)

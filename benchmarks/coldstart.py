@@ -4,12 +4,14 @@
     python benchmarks/coldstart.py --wheel dist/*.whl    and a wheel with machine code
 
 Each case is a fresh process with an empty cache of its own. A second process, with the cache that
-the first one left, shows what a start costs from then on.
+the first one left, shows what a start costs from then on. Python's bytecode is there, as an
+installation leaves it.
 """
 
 from __future__ import annotations
 
 import argparse
+import compileall
 import os
 import resource
 import subprocess
@@ -79,7 +81,7 @@ CASES = [
 
 def spent(code: str, arguments: list[str], path: str, cache: str) -> tuple[float, int, int]:
     """CPU seconds, compilations, and kernels taken from the wheel, of one process."""
-    environment = {**os.environ, "PYTHONPATH": path, "MINFER_CACHE_DIR": cache}
+    environment = _with(path, cache)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     call = [sys.executable, "-c", COUNTED.format(code=code), *arguments]
     done = subprocess.run(call, env=environment, capture_output=True, text=True, check=False)
@@ -90,6 +92,13 @@ def spent(code: str, arguments: list[str], path: str, cache: str) -> tuple[float
     _, compiled, ready = line.split()
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return seconds, int(compiled), int(ready)
+
+
+def _with(path: str, cache: str) -> dict[str, str]:
+    """The environment of a process that imports from this path."""
+    environment = {**os.environ, "PYTHONPATH": path, "MINFER_CACHE_DIR": cache}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
 
 
 def files(folder: Path) -> list[str]:
@@ -128,7 +137,7 @@ def table(title: str, path: str, column: int, arguments: list[str], chosen: list
 def everything(path: str) -> None:
     """``minfer warmup`` on all cores, by the clock."""
     with tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "PYTHONPATH": path, "MINFER_CACHE_DIR": cache}
+        environment = _with(path, cache)
         command = [sys.executable, "-m", "minfer", "warmup"]
         with measure.Stopwatch() as spent:
             subprocess.run(command, env=environment, check=True, capture_output=True)
@@ -141,6 +150,7 @@ def main() -> None:
     parser.add_argument("--everything", action="store_true", help="time `minfer warmup` too")
     parser.add_argument("cases", nargs="*", help=f"of: {', '.join(case[0] for case in CASES)}")
     options = parser.parse_args()
+    compileall.compile_dir(ROOT / "src", quiet=1)
     with tempfile.TemporaryDirectory() as scratch:
         arguments = files(Path(scratch))
         good = table("From a checkout", str(ROOT / "src"), 2, arguments, options.cases)

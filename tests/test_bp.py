@@ -273,7 +273,7 @@ def test_few_specialisations():
     BeliefPropagation()(FactorGraph.grid(rng.normal(size=(3, 3)), 1.0).with_evidence({0: 1}))
     for kernel in (
         bp.sweeps_pairs, bp.visit_pairs, general.visit_linear, general.visit_log,
-        bp.read_beliefs, bethe.pair_terms, wiring.pair_fill, wiring.pair_degrees, wiring.classify,
+        bp.read_beliefs, bethe.pair_terms, wiring.pair_fill, wiring.pair_slots, wiring.classify,
     ):  # fmt: skip
         most = {bp.read_beliefs: 2, bp.visit_pairs: 3}.get(kernel, 1)  # markers; sending ahead
         assert len(kernel.signatures) <= most, kernel

@@ -75,10 +75,10 @@ def without_notice(text: str) -> str:
     return "".join(line for line in lines if not line.startswith("minfer: compiling"))
 
 
-def start(*words: object, **options: Any) -> subprocess.Popen[str]:
-    """Run a command in a process of its own."""
+def start(*words: object, code: str = "", **options: Any) -> subprocess.Popen[str]:
+    """Run a command in a process of its own, by code of its own if need be."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "80"}
-    command = [sys.executable, "-m", "minfer", *map(str, words)]
+    command = [sys.executable, *(["-c", code] if code else ["-m", "minfer"]), *map(str, words)]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
         **options,
@@ -558,11 +558,26 @@ def test_lines_are_broken_only_at_a_width_that_is_known(
 
 # ---------------------------------------------------------------------- real processes
 
+SAYS_WHEN_IT_SAMPLES = """
+import sys
+from minfer import Gibbs
+from minfer.cli import main
+
+def call(self, *given, real=Gibbs.__call__):
+    print("sampling", file=sys.stderr, flush=True)
+    return real(self, *given)
+
+Gibbs.__call__ = call
+main()
+"""
+
 
 def test_ctrl_c_leaves_nothing_behind(grid: Path, tmp_path: Path) -> None:
     words = ["--solver", "gibbs", "--n-sweeps", 1_000_000_000, "--out", tmp_path / "a.MAR"]
-    process = start("run", grid, *words)
-    time.sleep(4)
+    process = start("run", grid, *words, code=SAYS_WHEN_IT_SAMPLES)
+    assert process.stderr is not None
+    assert "sampling\n" in iter(process.stderr.readline, "")  # its end, if it ends before that
+    time.sleep(0.5)  # in the midst of it, then
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)

@@ -27,12 +27,13 @@ from minfer.errors import (
 from minfer.parsing.conllu import Sentence
 from minfer.parsing.evaluation import evaluate
 from minfer.parsing.features import Encoder, compiled_templates
-from minfer.parsing.graphs import ArcScores, list_pairs, pair_weights, to_graph
+from minfer.parsing.graphs import to_graph
 from minfer.parsing.inference import Inference, marginals
 from minfer.parsing.kernels.parser import infer_arrays
 from minfer.parsing.kernels.seeds import unary_seed
 from minfer.parsing.learn import Recipe
 from minfer.parsing.model import read_tensors
+from minfer.parsing.pairs import ArcScores, list_pairs, pair_weights
 from minfer.parsing.parser import TEMPERS, Parser
 from minfer.parsing.trees import tree_marginals
 from minfer.reduction.gains import factor_gains

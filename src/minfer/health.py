@@ -6,7 +6,7 @@ import os
 import platform
 from collections.abc import Callable, Iterator
 from functools import partial
-from importlib import metadata, util
+from importlib import util
 from typing import TYPE_CHECKING, NamedTuple
 
 from minfer.words import counted
@@ -46,6 +46,8 @@ def examine() -> Iterator[Finding]:
 
 
 def _versions() -> Iterator[Finding]:
+    from importlib import metadata
+
     import minfer
 
     yield Finding("minfer", minfer.__version__)

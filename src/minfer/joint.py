@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import load, told
-from minfer.errors import ModelError
+from minfer.errors import ModelError, visible
 from minfer.notebook import Face, Right, card
 from minfer.states import state_number
-from minfer.words import counted, probability, visible
+from minfer.words import counted, probability
 
 _SHOWN = 20
 

@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.conditioning import Conditioned
 from minfer.errors import ContradictionError
-from minfer.factors import FactorGroup, interaction
-from minfer.graph import FactorGraph
+from minfer.factors.group import FactorGroup, interaction
 from minfer.layout import (
     Pairs,
     Places,
@@ -33,6 +31,8 @@ from minfer.layout import (
 )
 
 if TYPE_CHECKING:
+    from minfer.conditioning import Conditioned
+    from minfer.graph import FactorGraph
     from minfer.kernels.machines import Machines
     from minfer.kernels.wiring import Wiring
 
@@ -258,7 +258,7 @@ def find_trees(w: Wiring, slot: NDArray, scope: NDArray, gowner: NDArray) -> Tre
     """Everything that leaves can be peeled off to; None where there is no leaf."""
     from minfer.kernels import wiring as k
 
-    if not k.leaves(w.ptr, w.gptr):
+    if not (np.diff(w.ptr).view(np.int64) + np.diff(w.gptr) == 1).any():
         return None
     order = np.empty(len(w.card) + len(w.fac), dtype=np.int64)
     asleep = np.zeros(len(w.card), dtype=np.uint8)
@@ -285,7 +285,7 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
     odds = tuple(number.get(id(p.group), -1) for p in pairs)
     ptr = np.zeros(n + 1, dtype=np.uint64)
     for p in pairs:
-        k.pair_degrees(p.group._scope, ptr)
+        ptr[1:] += np.bincount(p.group._scope.ravel(), minlength=n).view(np.uint64)
     np.cumsum(ptr, out=ptr)
     slots = int(ptr[-1])
     rev = np.empty(slots, dtype=np.uint32)

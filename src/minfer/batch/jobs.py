@@ -28,13 +28,13 @@ from minfer.graph import FactorGraph
 from minfer.io.text import SUFFIXES, check_path
 from minfer.parsing.conllu import Sentence, parse_sentence
 from minfer.parsing.inference import Inference
-from minfer.reduction.objectives import Objective
 from minfer.reduction.recipes import AnyRecipe, Paper
-from minfer.solvers.base import Solver
 from minfer.solvers.bp import BeliefPropagation
 
 if TYPE_CHECKING:
     from minfer.parsing.parser import Batch, Parser
+    from minfer.reduction.objectives import Objective
+    from minfer.solvers.base import Solver
 
 BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
 

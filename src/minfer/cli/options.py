@@ -17,6 +17,7 @@ from minfer.cli.failures import PlainHelp, UsageError
 from minfer.cli.generate import Options, Words, argument, flag_of, option, output, parameter
 from minfer.errors import MinferError
 from minfer.typed import is_number
+from minfer.words import listed
 
 if TYPE_CHECKING:
     from minfer.solvers.base import Solver
@@ -247,7 +248,7 @@ class Solving(Options):
             if o.key not in self.given:
                 continue
             if name not in o.solvers:
-                who = " and ".join(o.solvers)
+                who = listed(o.solvers)
                 plural = "solvers that have it are" if len(o.solvers) > 1 else "one that has it is"
                 raise UsageError(f"solver {name} has no option {o.flag}; the {plural} {who}")
             settings[o.name] = self.given[o.key]

@@ -11,7 +11,7 @@ import typer
 
 from minfer.cli import reduce
 from minfer.cli.batch import Where
-from minfer.cli.failures import Group, UsageError, note
+from minfer.cli.failures import Group, UsageError, demand, note
 from minfer.cli.generate import Options, Words, argument, choose, command, option, output
 from minfer.cli.options import JSON, STRICT, Command, Solving
 from minfer.cli.progress import wait_for
@@ -190,8 +190,7 @@ def run(
         sys.stderr.write(f"minfer: {answer}\n")
     if not answer.rules.store.n_atoms:
         note("there are no atoms, because no file names a constant of their types: give evidence")
-    if strict and not answer.converged:
-        raise typer.Exit(5)
+    demand(strict, answer.converged)
 
 
 @rules.command(cls=Command)

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from minfer.checks import check_graph
 from minfer.directed import with_conditionals
 from minfer.errors import ModelError
-from minfer.graph import FactorGraph, check_graph
+from minfer.graph import FactorGraph
 from minfer.interop._shared import (
     StateNames,
     as_names,

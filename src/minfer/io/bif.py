@@ -31,7 +31,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import FormatError
+from minfer.errors import FormatError, visible
 from minfer.graph import FactorGraph
 from minfer.io.networks import (
     Draft,
@@ -44,7 +44,6 @@ from minfer.io.networks import (
 from minfer.io.tables import MAX_ARITY
 from minfer.io.text import PathLike, read_bytes, shown, write_bytes
 from minfer.io.tokens import STRING, Tokens
-from minfer.words import visible
 
 _TOKEN = re.compile(STRING + r'|[{}()\[\];|]|[^\s,{}()\[\];|"]+')
 _COMMENT = r"//[^\n]*|/\*[\s\S]*?(?:\*/|\Z)"

@@ -16,14 +16,13 @@ decision and utility variables, and tables of several variables, are refused by 
 from __future__ import annotations
 
 import re
-from xml.sax.saxutils import escape
+from html import escape
 
-from minfer.errors import RefusedError
+from minfer.errors import RefusedError, visible
 from minfer.graph import FactorGraph
 from minfer.io.elements import Element, Tree
 from minfer.io.networks import Draft, conditionals, in_words, names_of
 from minfer.io.text import PathLike, read_bytes, shown, write_bytes
-from minfer.words import visible
 
 _TAGS = frozenset(
     ["NETWORK", "VARIABLE", "NAME", "OUTCOME", "DEFINITION", "PROBABILITY", "FOR", "GIVEN", "TABLE"]
@@ -111,4 +110,4 @@ def _text(name: str) -> str:
             f"the name {visible(name)!r} is empty, has white space around it or a character that "
             "XML cannot hold: rename it, or write .minfer"
         )
-    return escape(name)
+    return escape(name, quote=False)

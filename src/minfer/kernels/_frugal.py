@@ -5,8 +5,11 @@ Half the time of a compilation is Python's: typing and writing intermediate code
 * a function that makes and returns no array need not count references to those it is given, whose
   owner is its caller (:class:`Uncounted`; nearly every kernel that others call is one). That is a
   tenth of the time;
-* numba looks up the implementation of each operation by all options of the compilation at hand,
+* numba works out the type of each operation as if it had never met one like it
+  (:class:`Memory`), and looks up its implementation by all options of the compilation at hand,
   compared one by one (:class:`Flags`);
+* it runs optimisation passes over functions that are only declared (:class:`Library`), and imports
+  ``scipy.linalg`` to see whether there are matrix products (:func:`leave_scipy`);
 * the collector of cyclic garbage walks over the compiler's many objects every few milliseconds
   (:func:`uninterrupted`);
 * nobody calls a kernel from C.
@@ -19,10 +22,13 @@ compiled as numba does it.
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numba
@@ -37,6 +43,8 @@ _Pipeline: Any = object
 FunctionCompiler: Any = object
 _Flags: Any = object
 _Pass: Any = object
+_Inference: Any = object
+_Library: Any = object
 _register: Callable[..., Any] = lambda **_: lambda kind: kind  # noqa: E731
 try:
     FunctionCompiler = import_module("numba.core.dispatcher")._FunctionCompiler
@@ -44,7 +52,10 @@ try:
     _Pipeline, _Flags = _compiler.Compiler, _compiler.Flags
     _machinery = import_module("numba.core.compiler_machinery")
     _Pass, _register = _machinery.AnalysisPass, _machinery.register_pass
-    _Annotate = import_module("numba.core.typed_passes").AnnotateTypes
+    _typed_passes = import_module("numba.core.typed_passes")
+    _Annotate, _Inference = _typed_passes.AnnotateTypes, _typed_passes.NopythonTypeInference
+    _ConfigStack = import_module("numba.core.targetconfig").ConfigStack
+    _Library = import_module("numba.core.codegen").JITCodeLibrary
     _HASH = hash(_Flags())  # one for all of them
 except (ImportError, AttributeError) as error:  # another numba
     UNAVAILABLE = str(error)
@@ -126,13 +137,92 @@ def only_borrows(state: Any) -> bool:
     )
 
 
+#: Signatures found so far, by what was asked and the options of the compilation.
+_known: dict[Any, Any] = {}
+#: Functions of these modules mean the same in every kernel.
+_BUILTIN = {"_operator", "builtins", "math"}
+
+
+class Memory:
+    """numba's typing context, which remembers the answers to what is asked again and again."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def resolve_function_type(self, function: Any, args: Any, kws: Any) -> Any:
+        resolve = self._context.resolve_function_type
+        meant = getattr(function, "typing_key", function)
+        if kws or getattr(meant, "__module__", None) not in _BUILTIN:
+            return resolve(function, args, kws)
+        return self._remembered((function, args), lambda: resolve(function, args, kws))
+
+    def resolve_setitem(self, target: Any, index: Any, value: Any) -> Any:
+        resolve = self._context.resolve_setitem
+        key = "setitem", target, index, value
+        return self._remembered(key, lambda: resolve(target, index, value))
+
+    def resolve_getattr(self, kind: Any, name: str) -> Any:
+        resolve = self._context.resolve_getattr
+        if not isinstance(kind, types.Array | types.BaseTuple):
+            return resolve(kind, name)
+        return self._remembered((name, kind), lambda: resolve(kind, name))
+
+    def _remembered(self, key: Any, ask: Callable[[], Any]) -> Any:
+        key = *key, _ConfigStack().top()
+        found = _known.get(key)
+        if found is None:
+            found = _known[key] = ask()
+        return found
+
+
+@_register(mutates_CFG=False, analysis_only=False)
+class Inference(_Inference):
+    """numba's type inference, with a memory."""
+
+    _name = "inference"
+
+    def run_pass(self, state: Any) -> bool:
+        context = state.typingctx
+        state.typingctx = Memory(context)
+        try:
+            return bool(super().run_pass(state))
+        finally:
+            state.typingctx = context
+
+
+class Library(_Library):
+    """The code of one kernel."""
+
+    def _optimize_functions(self, module: Any) -> None:
+        """As numba does it, without functions that are only declared."""
+        module.data_layout = self._codegen._data_layout
+        for function in module.functions:
+            if not function.is_declaration:
+                manager, builder = self._codegen._function_pass_manager()
+                manager.run(function, builder)
+
+
 class Pipeline(_Pipeline):
-    """numba's, and references are not counted where nobody needs it."""
+    """numba's, with what is above in its place."""
+
+    library = Library
+
+    def __init__(self, typingctx: Any, targetctx: Any, library: Any, *rest: Any) -> None:
+        library = self.library(targetctx.codegen(), "kernel")
+        library.enable_object_caching()
+        super().__init__(typingctx, targetctx, library, *rest)
 
     def define_pipelines(self) -> Any:
         managers = super().define_pipelines()
         for manager in managers:
             manager.add_pass_after(Uncounted, _Annotate)
+            manager.passes = [
+                (Inference, text) if kind is _Inference else (kind, text)
+                for kind, text in manager.passes
+            ]
             manager.finalize()
         return managers
 
@@ -157,6 +247,27 @@ class Compiler(FunctionCompiler):
             return super()._compile_core(args, return_type)
         finally:
             _here.counting = False
+
+
+@cache
+def leave_scipy() -> None:
+    """Let numba load what it knows about arrays without importing ``scipy.linalg``.
+
+    It does so only to see whether there are matrix products, and again where one is compiled.
+    """
+    name = "numba.np.arraymath"
+    if UNAVAILABLE or name in sys.modules:
+        return
+    linalg: Any = import_module("numba.np.linalg")
+    ensure = getattr(linalg, "ensure_blas", None)
+    if ensure is None or find_spec("scipy") is None:
+        return
+    linalg.ensure_blas = lambda: None
+    try:
+        made: Any = import_module(name)
+        made.ensure_blas = ensure
+    finally:
+        linalg.ensure_blas = ensure
 
 
 @contextmanager

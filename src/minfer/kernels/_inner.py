@@ -23,9 +23,7 @@ from minfer.kernels import _frugal
 
 #: Why inner kernels are compiled as numba does it; empty where they are not.
 UNAVAILABLE = _frugal.UNAVAILABLE
-_Library: Any = object
 try:
-    _Library = import_module("numba.core.codegen").JITCodeLibrary
     _CompileResult: Any = import_module("numba.core.compiler").CompileResult
     _lookup: Any = import_module("numba.core.environment").lookup_environment
 except (ImportError, AttributeError) as error:  # another numba
@@ -43,7 +41,7 @@ class Inner:
     """Stands for the entry point that an inner kernel does not have."""
 
 
-class InnerLibrary(_Library):
+class InnerLibrary(_frugal.Library):
     """Intermediate code, to be linked into that of callers and optimised there."""
 
     def _optimize_final_module(self) -> None:
@@ -59,9 +57,7 @@ class InnerLibrary(_Library):
 
 
 class _InnerPipeline(_frugal.Pipeline):
-    def __init__(self, typingctx: Any, targetctx: Any, library: Any, *rest: Any) -> None:
-        library = InnerLibrary(targetctx.codegen(), "inner")
-        super().__init__(typingctx, targetctx, library, *rest)
+    library = InnerLibrary
 
 
 class _InnerCompiler(_frugal.Compiler):
@@ -92,6 +88,7 @@ class Kernel(CPUDispatcher):
         _here.depth = getattr(_here, "depth", 0) + 1
         try:
             with global_compiler_lock, _frugal.uninterrupted():
+                _frugal.leave_scipy()
                 return self._compile_inner(sig) if inner else self._compile_whole(sig)
         finally:
             _here.depth -= 1
@@ -162,6 +159,7 @@ def adopt(kernel: Any) -> None:
     if not UNAVAILABLE and type(kernel) is CPUDispatcher:
         kernel.__class__ = Kernel
         made: Any = kernel
+        made._cache.rebuild = rebuild
         made._compiler = _like(made._compiler, _frugal.Compiler, _frugal.Pipeline)
 
 

@@ -105,16 +105,27 @@ def scaled_odds(prior, m, lo, hi):
 
 
 @jit
-def visit_pairs(w, s, bel, out, begin, end, forward, send):
+def belief_odds(cls, prior, m, lo, hi):
+    """Belief odds of a variable that is PLAIN or SCALED."""
+    if cls != PLAIN:
+        return scaled_odds(prior, m, lo, hi)
+    for e in range(lo, hi):
+        prior *= m[e]
+    return prior
+
+
+@jit
+def visit_pairs(w, m, bel, out, begin, end, forward, send):
     """Visit the pair variables begin..end in turn. Returns the largest change of a belief.
+
+    ``w`` is what it reads of the wiring, off, cls, prior, ptr, rev and W, and no more: a kernel
+    with twenty arrays to hand on takes a third longer to compile.
 
     The engine's hot loop: everything stands here written out, because even a small call per
     variable, which counts references to its arrays, would double the cost of a sweep. Slots of
     later neighbours come first, and have e < rev[e] (:func:`minfer.kernels.wiring.pair_slots`).
     """
-    off, cls, prior = w.off, w.cls, w.prior
-    ptr, rev, W = w.ptr, w.rev, w.W
-    m = s.m
+    off, cls, prior, ptr, rev, W = w
     biggest = 0.0
     for k in range(begin, end):
         v = np.uint64(k if forward else begin + end - 1 - k)
@@ -331,11 +342,8 @@ def read_beliefs(w, s, before, what, general, log):
                 for e in range(lo, hi):
                     odds += rl[e]
                 odds = math.exp(min(max(odds, -460.0), 460.0))
-            elif cls[v] == PLAIN:
-                for e in range(lo, hi):
-                    odds *= m[e]
             else:
-                odds = scaled_odds(prior[v], m, lo, hi)
+                odds = belief_odds(cls[v], odds, m, lo, hi)
             p, q = 1.0 / (1.0 + odds), odds / (1.0 + odds)
             if what == WRITE:
                 bel[o], bel[o + 1] = p, q
@@ -450,19 +458,13 @@ def is_quiet(control, change, damping):
 def judge(w, s, watch, mode, change, moved, tol, damping, general, log):
     """After a sweep of a confirming update: has the run converged?
 
-    PHASE is 0, or -1 where an update is to begin, or which sweep of it comes next. After a failure
-    sweeps must come closer (TRIGGER sinks) by about as much as was missed.
+    PHASE is 0, or -1 where an update is to begin, or which sweep of it comes next.
     """
     c = watch.control
     c[WORST] = max(c[WORST], moved)
     room = has_room(s, watch)
     if room:
-        t = 0.0
-        for e in range(s.m.shape[0]):
-            x, y = s.m[e], watch.m[e]
-            if abs(x - y) > t * (x + y):  # seldom: spares divisions
-                t = abs(x - y) / (x + y)
-        c[WORST] = max(c[WORST], half_angle(t))
+        c[WORST] = max(c[WORST], most_apart(s.m, watch.m))
     else:
         c[WORST] = max(c[WORST], change)
         if c[PHASE] == 1.0:
@@ -472,8 +474,7 @@ def judge(w, s, watch, mode, change, moved, tol, damping, general, log):
     back = mode != FLOODING or damping > 0.0  # else the update is an iteration like any other
     for turn in range(2):
         if room:  # messages before and after change places, and perhaps back again
-            for e in range(s.m.shape[0]):
-                s.m[e], watch.m[e] = watch.m[e], s.m[e]
+            exchange(s.m, watch.m)
             for e in range(s.rl.shape[0]):
                 s.rl[e] = w.rho[e] * math.log(s.m[e])
         if turn == 0 and c[WORST] <= tol:
@@ -487,9 +488,32 @@ def judge(w, s, watch, mode, change, moved, tol, damping, general, log):
     for i in range(watch.gm.shape[0] if room and back else 0):
         s.gm[i] = watch.gm[i]
         s.gq[i] = watch.gq[i]
-    share = min(max(0.9 * tol / c[WORST], 0.1), 0.7)
-    c[TRIGGER] = max(c[TRIGGER] * share, 0.02 * tol if damping == 0.0 else 0.0)
-    c[LAST] = np.inf
+    come_closer(c, tol, damping)
+
+
+@jit
+def most_apart(m, before):
+    """The most that a pair message has moved."""
+    t = 0.0
+    for e in range(m.shape[0]):
+        x, y = m[e], before[e]
+        if abs(x - y) > t * (x + y):  # seldom: spares divisions
+            t = abs(x - y) / (x + y)
+    return half_angle(t)
+
+
+@jit
+def exchange(m, other):
+    for e in range(m.shape[0]):
+        m[e], other[e] = other[e], m[e]
+
+
+@jit
+def come_closer(control, tol, damping):
+    """After a failure sweeps must come closer (TRIGGER sinks) by about as much as was missed."""
+    share = min(max(0.9 * tol / control[WORST], 0.1), 0.7)
+    control[TRIGGER] = max(control[TRIGGER] * share, 0.02 * tol if damping == 0.0 else 0.0)
+    control[LAST] = np.inf
 
 
 @jit
@@ -499,7 +523,7 @@ def complete(w, s, control, weighted):
     A variable has heard nothing since its visit but what such a completion sends it, and it comes
     to the variables in the order of that sweep: so each finds the messages of its visit.
     """
-    sent = int(control[SENT])
+    sent = np.int64(control[SENT])
     control[SENT] = 0.0
     if sent == ALL:
         return
@@ -509,7 +533,10 @@ def complete(w, s, control, weighted):
             np.bool_(True),
         )  # fmt: skip
     else:
-        visit_pairs(w, s, s.bel, s.m, np.int64(0), w.card.shape[0], sent == LATER, -sent)
+        visit_pairs(
+            (w.off, w.cls, w.prior, w.ptr, w.rev, w.W), s.m, s.bel, s.m, np.int64(0),
+            w.card.shape[0], sent == LATER, -sent,
+        )  # fmt: skip
 
 
 @jit
@@ -532,6 +559,7 @@ def sweeps(
     sweeps may be ``lean``.
     """
     n, cls, order, control, flag = w.card.shape[0], w.cls, watch.order, watch.control, s.flag
+    odds = w.off, cls, w.prior, w.ptr, w.rev, w.W
     mixed = general is not None  # else all are pair variables: one run
     logs = log is not None
     walk = mode in (UP, DOWN)
@@ -633,11 +661,11 @@ def sweeps(
                             w, s, bel, write, lo, hi, forward, send, share
                         )
                     elif send == LATER and forward:  # literals: compiled apart, a sixth sooner
-                        change = visit_pairs(w, s, bel, write, lo, hi, True, LATER)
+                        change = visit_pairs(odds, s.m, bel, write, lo, hi, True, LATER)
                     elif send == EARLIER and not forward:
-                        change = visit_pairs(w, s, bel, write, lo, hi, False, EARLIER)
+                        change = visit_pairs(odds, s.m, bel, write, lo, hi, False, EARLIER)
                     else:
-                        change = visit_pairs(w, s, bel, write, lo, hi, forward, send)
+                        change = visit_pairs(odds, s.m, bel, write, lo, hi, forward, send)
                 biggest = max(biggest, change)
                 moved = max(moved, shift)
                 k = end
@@ -688,35 +716,61 @@ def sweeps(
 
 
 @jit
-def sweeps_pairs(w, s, watch, n_sweeps, tol, residuals):
+def sweeps_pairs(w, m, bel, control, before, seen, n_sweeps, tol, residuals):
     """``sweeps`` in the plainest case: AHEAD, not reweighted, with room for the confirming update.
 
-    The same to the last bit; apart, since it is the first that most programs compile.
+    The same to the last bit; apart, since it is the first that most programs compile. ``w`` is for
+    ``visit_pairs``; ``before`` and ``seen`` are m and bel of the watch.
     """
-    n, control = w.card.shape[0], watch.control
+    n = w[1].shape[0]
     for it in range(n_sweeps):
-        if control[PHASE] != 0.0:
-            complete(w, s, control, None)
-            control[PHASE], control[WORST] = 1.0, 0.0
-            for e in range(s.m.shape[0]):
-                watch.m[e] = s.m[e]
-            forward, send = np.bool_(True), np.int64(ALL)
-            change = visit_pairs(w, s, watch.bel, watch.m, np.int64(0), n, forward, send)
-            judge(w, s, watch, AHEAD, change, 0.0, tol, 0.0, None, np.bool_(False))
-            residuals[it] = -control[WORST]
-            if control[PASSED] > 0.0:
-                return it + 1
+        if control[PHASE] == 0.0:
+            if control[DONE] % 2.0 == 0.0:
+                control[SENT] = LATER
+                change = visit_pairs(w, m, bel, m, np.int64(0), n, True, LATER)
+            else:
+                control[SENT] = EARLIER
+                change = visit_pairs(w, m, bel, m, np.int64(0), n, False, EARLIER)
+            residuals[it] = change
+            control[DONE] += 1.0
+            if is_quiet(control, change, 0.0):
+                control[PHASE] = -1.0
             continue
-        if control[DONE] % 2.0 == 0.0:
-            control[SENT] = LATER
-            residuals[it] = visit_pairs(w, s, s.bel, s.m, np.int64(0), n, True, LATER)
-        else:
-            control[SENT] = EARLIER
-            residuals[it] = visit_pairs(w, s, s.bel, s.m, np.int64(0), n, False, EARLIER)
-        control[DONE] += 1.0
-        if is_quiet(control, residuals[it], 0.0):
-            control[PHASE] = -1.0
+        sent = np.int64(control[SENT])
+        control[PHASE] = control[SENT] = 0.0
+        for update in range(0 if sent != ALL else 1, 2):  # first as ``complete`` does
+            for e in range(m.shape[0] if update else 0):
+                before[e] = m[e]
+            visit_pairs(
+                w, m, seen if update else bel, before if update else m, np.int64(0), n,
+                update == 1 or sent == LATER, np.int64(ALL) if update else -sent,
+            )  # fmt: skip
+        control[WORST] = most_apart(m, before)
+        exchange(m, before)
+        if control[WORST] <= tol:
+            control[WORST] = max(control[WORST], read_pairs(w, m, seen))
+            if control[WORST] <= tol:
+                control[PASSED] = 1.0
+        residuals[it] = -control[WORST]
+        if control[PASSED] > 0.0:
+            return it + 1
+        exchange(m, before)
+        come_closer(control, tol, 0.0)
     return n_sweeps
+
+
+@jit
+def read_pairs(w, m, seen):
+    """``read_beliefs`` of pair variables alone: COMPARE."""
+    off, cls, prior, ptr, _, _ = w
+    worst = 0.0
+    for v in range(cls.shape[0]):
+        if cls[v] != ASLEEP:
+            odds = belief_odds(cls[v], prior[v], m, ptr[v], ptr[v + 1])
+            p, q, o = 1.0 / (1.0 + odds), odds / (1.0 + odds), off[v]
+            worst = max(worst, abs(q - seen[o + 1]))
+            seen[o], seen[o + 1] = p, q
+    return worst
 
 
 @jit

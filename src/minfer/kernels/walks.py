@@ -111,11 +111,10 @@ def walk(root, eps, most, ptr, ends, edges, fields, out, stack_e, stack):
             break
         d -= 1
         e = stack_e[d]
-        u = edges[e, NEAR]
-        if edges[e, NEGATIVE] > 0.0:
-            lo, hi = _ratio(u, hi, True), _ratio(u, lo, True)
-        else:
-            lo, hi = _ratio(u, lo, False), _ratio(u, hi, False)
+        u, negative = edges[e, NEAR], edges[e, NEGATIVE] > 0.0
+        if negative:
+            lo, hi = hi, lo
+        lo, hi = _ratio(u, lo, negative), _ratio(u, hi, negative)
         lo, hi = _times(stack[d, 0], stack[d, 1], lo, hi)
         influence = stack[d, 2]
         v = np.uint64(ends[np.uint64(ends[e, 1]) - one, 0])

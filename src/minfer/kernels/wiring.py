@@ -85,15 +85,6 @@ class Watch(NamedTuple):
 
 
 @jit
-def leaves(ptr, gptr):
-    """How many variables have exactly one slot: without any, nothing can be peeled."""
-    n = 0
-    for v in range(gptr.shape[0] - 1):
-        n += np.int64(ptr[v + 1] - ptr[v]) + gptr[v + 1] - gptr[v] == 1
-    return n
-
-
-@jit
 def peel(w, slot, scope, gowner, order, asleep):
     """Strip the trees off a model: its leaves, then what has become a leaf, and so on.
 
@@ -172,15 +163,6 @@ def peel(w, slot, scope, gowner, order, asleep):
 
 
 @jit
-def pair_degrees(scope, ptr):
-    """Count pair slots: ptr[v + 1] += degree of v."""
-    one = np.uint64(1)
-    for f in range(scope.shape[0]):
-        ptr[scope[f, 0] + 1] += one
-        ptr[scope[f, 1] + 1] += one
-
-
-@jit
 def pair_slots(scope, ptr, first, ends, rev, slot):
     """Wire a batch of pair factors: each one's two slots, and which answers which.
 
@@ -193,7 +175,7 @@ def pair_slots(scope, ptr, first, ends, rev, slot):
     one = np.uint64(1)
     for k in range(scope.shape[0]):
         f, a, b = np.uint64(first + k), np.uint64(scope[k, 0]), np.uint64(scope[k, 1])
-        low, high = min(a, b), max(a, b)
+        low, high = (a, b) if a < b else (b, a)
         begin, end = ptr[low], ptr[high + one] - one
         i, j = begin + np.uint64(ends[low, 0]), end - np.uint64(ends[high, 1])
         rev[i], rev[j] = j, i
@@ -309,7 +291,7 @@ def classify(card, off, field, fixed, lean, load, gptr, log_prior, cls, prior):
         if (card[v] == 2 or is_fixed) and gptr[v] == gptr[v + 1]:
             lo = 0.0 if is_fixed else field[o + 1] - field[o] + lean[v]
             if np.isfinite(lo):
-                part = field[o + max(fixed[v], 0)] - lost
+                part = field[o + fixed[v] if is_fixed else o] - lost
                 total = constant + part
                 lost, constant = (total - constant) - part, total
                 if is_fixed:

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,8 +32,6 @@ from minfer.checks import (
     told,
 )
 from minfer.errors import FormatError, MinferError, ModelError, RefusedError, SettingsError
-from minfer.graph import FactorGraph
-from minfer.io.text import PathLike
 from minfer.learn.model import Instance, LogLinear, check_instances
 from minfer.learn.objectives import (
     OBJECTIVES,
@@ -45,7 +43,11 @@ from minfer.learn.objectives import (
 from minfer.learn.optimise import Penalty, Row, State, Stop, Watch, adam, lbfgs
 from minfer.learn.save import digest, read_arrays, write_arrays
 from minfer.learn.team import Data, Given, portions_of
-from minfer.solvers.base import Marginals
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
+    from minfer.io.text import PathLike
+    from minfer.solvers.base import Marginals
 
 METHODS = ("lbfgs", "adam")
 HIDDEN = ("marginal", "em")

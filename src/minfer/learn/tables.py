@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,15 +41,17 @@ from minfer.errors import (
     ModelError,
     RefusedError,
     SettingsError,
+    visible,
 )
 from minfer.graph import FactorGraph
 from minfer.io import read, write
-from minfer.io.text import PathLike
 from minfer.learn.estimator import Estimator
 from minfer.prediction import files
 from minfer.prediction.columns import UNKNOWN, Factorised, StateReader, Table, table_of
 from minfer.states import declared_states, is_missing, is_slip, near_names, number_of
-from minfer.words import visible
+
+if TYPE_CHECKING:
+    from minfer.io.text import PathLike
 
 PRIORS = ("none", "uniform", "bdeu")
 STARTS = ("counts", "random", "structure")

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_whole
-from minfer.errors import ModelError
+from minfer.errors import ModelError, visible
 from minfer.rules import tables
 from minfer.rules.explain import Explanation, explain_atom
 from minfer.rules.formulas import Constant, Variable
 from minfer.rules.parse import parse_atom
 from minfer.rules.tables import named
-from minfer.words import counted, visible
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.reduction.result import Result

@@ -16,12 +16,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import ContradictionError, RefusedError
+from minfer.errors import ContradictionError, RefusedError, visible
 from minfer.rules.formulas import (
     And,
     Atom,
@@ -42,9 +42,10 @@ from minfer.rules.formulas import (
     variables_of,
 )
 from minfer.rules.joins import Builder, Join, OpenLiteral, variable_classes
-from minfer.rules.parse import Rule
-from minfer.rules.schema import Store
-from minfer.words import visible
+
+if TYPE_CHECKING:
+    from minfer.rules.parse import Rule
+    from minfer.rules.schema import Store
 
 MAX_TABLE = 16  # atoms of a formula that is no clause
 MAX_WRITTEN_OUT = 200_000  # groundings that are written out in Python

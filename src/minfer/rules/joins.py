@@ -17,9 +17,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from minfer.errors import ModelError
+from minfer.errors import ModelError, visible
 from minfer.rules.formulas import (
     Arithmetic,
     Atom,
@@ -29,12 +29,14 @@ from minfer.rules.formulas import (
     Not,
     Term,
     Variable,
+    renamed,
     variables_of,
 )
-from minfer.rules.parse import Rule
-from minfer.rules.schema import Store
 from minfer.rules.tables import quoted
-from minfer.words import visible
+
+if TYPE_CHECKING:
+    from minfer.rules.parse import Rule
+    from minfer.rules.schema import Store
 
 _MOST_MAPS = 1000  # permutations of a clause's literals that are followed
 
@@ -535,22 +537,13 @@ def _opposite(c: Compare) -> Compare:
 
 
 def _renamed(formula: Formula, names: Mapping[str, str]) -> Formula:
-    def term(t: Term) -> Term:
-        if isinstance(t, Variable):
-            return Variable(names.get(t.name, t.name), t.plus)
-        if isinstance(t, Arithmetic):
-            return Arithmetic(t.op, term(t.left), term(t.right))
-        return t
-
     if isinstance(formula, Not):
         return Not(_renamed(formula.part, names))
-    if isinstance(formula, Compare):
-        left, right = term(formula.left), term(formula.right)
-        if formula.op in ("=", "!=") and str(left) > str(right):
-            left, right = right, left
-        return replace(formula, left=left, right=right)
-    atom = _atom(formula)
-    return Atom(atom.predicate, tuple(term(t) for t in atom.terms))  # type: ignore[misc]
+    assert isinstance(formula, Atom | Compare)
+    part = renamed(formula, names)
+    if isinstance(part, Compare) and part.op in ("=", "!=") and str(part.left) > str(part.right):
+        return replace(part, left=part.right, right=part.left)
+    return part
 
 
 def _atom(literal: Formula) -> Atom:

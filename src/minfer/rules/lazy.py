@@ -27,17 +27,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import RefusedError
-from minfer.graph import FactorGraph
 from minfer.rules.ground import Grounder, Grounding
 from minfer.rules.model import Model, build
 from minfer.rules.plan import count_part
 from minfer.rules.selection import Kept, Selector, union
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
 
 THRESHOLD = 1e-3  # where lowering begins
 TOLERANCE = 1e-3  # mean difference of two answers that is good enough

@@ -22,12 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from minfer.errors import ContradictionError, FormatError
+from minfer.errors import ContradictionError, FormatError, visible
 from minfer.rules.formulas import Constant, Variable, atoms
 from minfer.rules.parse import Rule, parse_atom, parse_rule
 from minfer.rules.schema import Declaration, Observation
 from minfer.states import near_names
-from minfer.words import visible
 
 _DECLARATION = re.compile(
     r"\s*(\*?)\s*([^\W\d]\w*)\s*\(\s*([^\W\d]\w*\s*!?(?:\s*[^\W\d]\w*)?\s*"

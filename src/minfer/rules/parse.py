@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import NamedTuple, NoReturn
 
-from minfer.errors import FormatError
+from minfer.errors import FormatError, visible
 from minfer.rules.formulas import (
     COMPARISONS,
     And,
@@ -32,7 +32,6 @@ from minfer.rules.formulas import (
     Variable,
     free_variables,
 )
-from minfer.words import visible
 
 MAX_DEPTH = 60  # of brackets within brackets
 

@@ -10,16 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from minfer.errors import RefusedError
+from minfer.errors import RefusedError, visible
 from minfer.notebook import Face, Faced, Right
 from minfer.rules.formulas import Exists, clauses
-from minfer.rules.ground import Grounder, Part
 from minfer.rules.joins import Builder, Join
-from minfer.rules.schema import Store
 from minfer.rules.tables import named
-from minfer.words import counted, visible
+from minfer.words import counted
+
+if TYPE_CHECKING:
+    from minfer.rules.ground import Grounder, Part
+    from minfer.rules.schema import Store
 
 MAX_COUNTED = 200_000_000  # groundings that are counted one by one
 

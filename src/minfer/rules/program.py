@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minfer.checks import check_choice, check_flag, check_number, check_solver, check_whole
-from minfer.errors import ContradictionError, ModelError, SettingsError
-from minfer.graph import FactorGraph
+from minfer.errors import ContradictionError, ModelError, SettingsError, visible
 from minfer.reduction.objectives import MinJoint
 from minfer.rules.answer import Answer
 from minfer.rules.formulas import Variable
@@ -23,9 +22,10 @@ from minfer.rules.model import Model, build
 from minfer.rules.parse import Rule, parse_atom, parse_rule
 from minfer.rules.plan import Plan, check_size, make_plan
 from minfer.rules.schema import Declaration, Observation, Store
-from minfer.words import counted, visible
+from minfer.words import counted
 
 if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
     from minfer.rules.weights import Learned
 
 MAX_GROUNDINGS = 30_000_000

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +27,7 @@ from minfer.errors import (
     EvidenceError,
     ModelError,
     RefusedError,
+    visible,
 )
 from minfer.rules import tables
 from minfer.rules.formulas import (
@@ -39,10 +40,12 @@ from minfer.rules.formulas import (
     comparisons,
     variables_of,
 )
-from minfer.rules.parse import Rule
 from minfer.rules.tables import Raw, columns_of, named, quoted
 from minfer.states import near_names
-from minfer.words import counted, visible
+from minfer.words import counted
+
+if TYPE_CHECKING:
+    from minfer.rules.parse import Rule
 
 MAX_ATOMS = 50_000_000  # made from whole domains
 

@@ -21,10 +21,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minfer.errors import FormatError, ModelError, RefusedError, SettingsError
-from minfer.io.text import check_text
-from minfer.prediction.files import csv_header
-from minfer.words import counted, visible
+from minfer.errors import FormatError, ModelError, RefusedError, SettingsError, visible
+from minfer.io.text import check_text, csv_header
+from minfer.words import counted
 
 _LONGEST_HEADER = 1 << 20  # bytes
 

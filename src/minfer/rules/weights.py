@@ -26,23 +26,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_choice, check_number
-from minfer.errors import ContradictionError, ModelError, RefusedError, SettingsError
-from minfer.factors import Features
+from minfer.errors import ContradictionError, ModelError, RefusedError, SettingsError, visible
+from minfer.factors.features import Features
 from minfer.rules import tables
 from minfer.rules.formulas import atoms
 from minfer.rules.ground import Block, Grounder, Grounding, Keys, Part
-from minfer.rules.joins import Join, OpenLiteral
 from minfer.rules.model import block_weights, build, weight_of
 from minfer.rules.parse import Rule, parse_rule
 from minfer.rules.plan import check_size
-from minfer.rules.schema import Predicate
 from minfer.rules.selection import Selector
 from minfer.states import near_names
-from minfer.words import counted, visible
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.learn.model import Instance
+    from minfer.rules.joins import Join, OpenLiteral
     from minfer.rules.program import Rules
+    from minfer.rules.schema import Predicate
 
 _MOST_ALIKE = 4  # literals that may be the same atom, beyond which the join is not taken apart
 

@@ -24,13 +24,14 @@ from numpy.typing import NDArray
 
 from minfer.errors import ContradictionError
 from minfer.message_state import MessageState, refresh_cavities, start_messages, watch_for
-from minfer.solvers.base import Marginals, Status
 from minfer.solvers.iteration import iterate, still_to_move
+from minfer.solvers.status import Status
 from minfer.wiring import Mesh, Speakers, ranges
 
 if TYPE_CHECKING:
     from minfer.kernels.machines import Machines
     from minfer.kernels.wiring import Watch
+    from minfer.solvers.base import Marginals
 
 SCHEDULES = ("sequential", "flooding", "residual")
 #: The confirming update starts from a copy of the messages up to this many numbers.
@@ -220,7 +221,11 @@ class Propagation:
             if self.speakers:
                 self.active[:] = 1
         elif self.ahead and not self.mesh.reweighted and len(self.watch.m) == len(s.m):
-            made = k.sweeps_pairs(w, s, self.watch, n, self.tol, residuals)
+            read = w.off, w.cls, w.prior, w.ptr, w.rev, w.W
+            before, seen = self.watch.m, self.watch.bel
+            made = k.sweeps_pairs(
+                read, s.m, s.bel, control, before, seen, n, self.tol, residuals
+            )  # fmt: skip
         else:
             flooding = self.schedule == "flooding"
             mode = k.FLOODING if flooding else k.AHEAD if self.ahead else k.SEQUENTIAL
