@@ -814,3 +814,12 @@ def test_a_symmetric_table_has_every_pair_once_in_both_orders(kind):
     assert set(found) == expected
     loops = sum(x == y for x, y in expected)
     assert program.model.graph.n_factors == (len(expected) - loops) // 2
+
+
+def test_columns_of_bools_and_times_are_constants():
+    pd = pytest.importorskip("pandas")
+    when = pd.to_datetime(["2020-01-01", "2021-02-03"])
+    found = Rules().open("s", pd.DataFrame({"a": [True, False], "d": when})).rule('1: s("true", d)')
+    table = found.infer()["s"].sort_values("a")
+    assert table["a"].tolist() == [False, True] and set(table["d"]) == set(when)
+    assert table["probability"].round(4).tolist() == [0.5, 0.7311]
