@@ -821,5 +821,6 @@ def test_columns_of_bools_and_times_are_constants():
     when = pd.to_datetime(["2020-01-01", "2021-02-03"])
     found = Rules().open("s", pd.DataFrame({"a": [True, False], "d": when})).rule('1: s("true", d)')
     table = found.infer()["s"].sort_values("a")
-    assert table["a"].tolist() == [False, True] and set(table["d"]) == set(when)
+    assert table["a"].tolist() == [False, True]
+    assert set(table["d"]) == set(when)
     assert table["probability"].round(4).tolist() == [0.5, 0.7311]
