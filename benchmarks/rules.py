@@ -538,7 +538,7 @@ def full_table(found: dict[str, Any]) -> list[str]:
 
 def lazy_table(found: list[dict[str, Any]], base: float | None = None) -> list[str]:
     head = ["threshold", "rounds", "sums", "factors", "CPU s", "GB"]
-    head += ["sooner by"] * (base is not None) + ["mean error", "largest"]
+    head += ["speed-up"] * (base is not None) + ["mean error", "largest"]
     rows = []
     for r in found:
         asked = f"{r['threshold']:g}" if "threshold" in r else f"tolerance {r['tolerance']:g}"

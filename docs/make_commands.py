@@ -62,7 +62,8 @@ def section(title: str, command: Any) -> str:
 
 
 def _argument(parameter: Any) -> str:
-    return parameter.metavar if parameter.required else f"[{parameter.metavar}]"
+    name = parameter.metavar + ("..." if parameter.nargs == -1 else "")
+    return name if parameter.required else f"[{name}]"
 
 
 def _option(parameter: Any) -> str:

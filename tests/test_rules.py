@@ -883,3 +883,13 @@ def test_what_is_no_table_is_an_error():
     with pytest.raises(MinferError):
         program.evidence("a(A)", "a(")
     assert program.infer().probability("a(A)") == pytest.approx(0.5)
+
+
+def test_columns_of_bools_and_times_are_constants():
+    pd = pytest.importorskip("pandas")
+    when = pd.to_datetime(["2020-01-01", "2021-02-03"])
+    found = Rules().open("s", pd.DataFrame({"a": [True, False], "d": when})).rule('1: s("true", d)')
+    table = found.infer()["s"].sort_values("a")
+    assert table["a"].tolist() == [False, True]
+    assert set(table["d"]) == set(when)
+    assert table["probability"].round(4).tolist() == [0.5, 0.7311]

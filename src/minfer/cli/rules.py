@@ -11,7 +11,7 @@ import typer
 
 from minfer.cli import reduce
 from minfer.cli.batch import Where
-from minfer.cli.failures import Group, UsageError, demand
+from minfer.cli.failures import Group, UsageError, demand, note
 from minfer.cli.generate import Options, Words, argument, choose, command, option, output
 from minfer.cli.options import JSON, STRICT, Command, Solving
 from minfer.cli.progress import wait_for
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 rules = typer.Typer(name="rules", cls=Group)
 
 PROGRAM = argument("PROGRAM  Rules: an .mln file of Alchemy or Tuffy (.gz).")
-EVIDENCE = argument("[EVIDENCE]...  What is known: .db files (.gz).", None)
+EVIDENCE = argument("EVIDENCE  What is known: .db files (.gz).", None)
 
 
 @dataclass(frozen=True)
@@ -188,6 +188,8 @@ def run(
         render.write_json({**about, **answer.to_dict(), **rows})
     else:
         sys.stderr.write(f"minfer: {answer}\n")
+    if not answer.rules.store.n_atoms:
+        note("there are no atoms, because no file names a constant of their types: give evidence")
     demand(strict, answer.converged)
 
 

@@ -59,7 +59,7 @@ _ADVICE = {
     "or steps were too long: scale huge features down, lower the learning rate",
     "max iterations": "raise max_iters",
     "max epochs": "raise epochs, or evaluate the trace: it may be close enough",
-    "stalled": "the line search found no lower value: loosen tol, tighten the solver's tol, take "
+    "stalled": "the line search found no lower value: loosen tol, tighten the solver's tol, use "
     "an objective whose inference converges, or (max-margin has kinks) method='adam'",
     "early stopping": "",
 }

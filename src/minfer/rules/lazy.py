@@ -107,7 +107,7 @@ class Lazily:
         text = f"threshold {self.threshold:g}: {self.kept:,} factors of {most}"
         text += f"{self.possible:,.0f} groundings"
         if self.differences:
-            text += f"; {self.differences[-1]:.2g} on average from the answer before it"
+            text += f"; differs by {self.differences[-1]:.2g} on average from the answer before it"
         if self.agreed is False and not self.another > (self.tolerance or 0.0):
             text += f", more than the {self.tolerance:g} asked for"
         if self.agreed and not self.checked:

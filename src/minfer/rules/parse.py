@@ -153,6 +153,10 @@ def parse_atom(text: str, *, where: str = "", line: int = 0) -> tuple[Atom, bool
             f"an atom must be a string such as 'smokes(Anna)', not {type(text).__name__}"
         )
     parser = _Parser(text, where, line, 1)
+    if parser.next.kind == "number":
+        parser.fail(parser.next.place, "soft evidence is not supported; write a rule with a weight")
+    if parser.next.value == "?":
+        parser.fail(parser.next.place, "no ? is needed: atoms without evidence are unknown")
     negated = parser.take("!")
     name = parser.need("word", "the name of a predicate")
     atom = parser.atom(name)

@@ -120,7 +120,7 @@ def check_size(grounder: Grounder, most: float, parts: Sequence[Part] | None = N
             n, exact, _ = count_part(grounder, part, min(10 * most, MAX_COUNTED))
             if total + n > most:
                 rule = grounder.rules[part.rule]
-                others = f" after {_number(total)} before it" if n <= most else ""
+                others = f" on top of {_number(total)} others" if n <= most else ""
                 raise RefusedError(
                     f"{rule.name}: {'' if exact else 'up to '}{_number(n)} groundings{others}, "
                     f"more than max_groundings = {_number(most)}; bind its variables by a "

@@ -383,7 +383,7 @@ class Store:
         for relation, column, _ in texts:
             if not whole:
                 break
-            good = f"regexp_full_match({named(column)}, '0|-?[1-9][0-9]{{0,8}}')"
+            good = f"regexp_full_match({named(column)}::varchar, '0|-?[1-9][0-9]{{0,8}}')"
             for limit in (" limit 64", ""):
                 sql = (
                     f"select bool_and({good}) from (select {named(column)} from {relation}{limit})"

@@ -174,7 +174,7 @@ def pull_back(
     if method == "adjoint":
         raise RefusedError(
             "pull_back: this answer has no adjoint (it is of a solver other than "
-            "BeliefPropagation and TreeReweighted, or has logical or global factors): take "
+            "BeliefPropagation and TreeReweighted, or has logical or global factors): use "
             'method="perturbation"'
         )
     return _perturbed(marginals, c, solver, weights)
