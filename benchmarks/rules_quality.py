@@ -356,7 +356,7 @@ def section(name: str, rows: list[dict[str, Any]]) -> str:
     """A data set's part of the page."""
     head = ["", "test folds", "F1", "AUC (ROC)", "AUC (PR)", "CLL", "ECE", "CLL by fold"]
     lines = []
-    kinds = list(dict.fromkeys(r["what"] for r in rows))
+    kinds = sorted(dict.fromkeys(r["what"] for r in rows), key=lambda k: k.startswith("rules"))
     for kind in kinds:
         mine = sorted((r for r in rows if r["what"] == kind), key=lambda r: r["fold"])
         means = [np.mean([r[c] for r in mine]) for c in ("F1", "AUC", "PR", "CLL", "ECE")]
