@@ -486,6 +486,8 @@ class Store:
             rows = self.con.execute(f"select v from {coding.table} limit 10000").fetchall()
             near = near_names(text, [r[0] for r in rows])
         hint = f"; did you mean {visible(near[0])}?" if near else ""
+        if not near and "rule `" in who and text[:1].isupper():
+            hint = "; variables begin with a small letter"
         raise ModelError(
             f"{who}: the constant {visible(text)} is in no table of {coding.called}{hint}"
         )
