@@ -637,7 +637,8 @@ def test_warmup_compiles_every_kernel(tmp_path: Path) -> None:
     assert done.stdout == ""
 
 
-def test_warmup() -> None:
-    result = call("warmup")
+@pytest.mark.parametrize("words", [["trees"], pytest.param([], marks=pytest.mark.slow)])
+def test_warmup(words: list[str]) -> None:
+    result = call("warmup", *words)
     assert result.exit_code == 0, result
     assert "cache" in result.stdout
