@@ -259,9 +259,11 @@ def summary(rows: list[dict]) -> list[str]:
         worse = [name for name, bp, auto in pairs if auto > bp + 0.005]
         if ratios:
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-            out.append(f"{key}: {mean:.1f} times below bp over the {len(ratios)} models where that "
-                       f"errs by more than .01; worse by more than .005 on "
-                       f"{', '.join(worse) or 'none'} of {len(pairs)}.")  # fmt: skip
+            out.append(
+                f"{key}: on the {len(ratios)} models where bp errs by more than .01, the error is "
+                f"{mean:.1f} times smaller than that of bp (geometric mean); it is larger by more "
+                f"than .005 on {', '.join(worse) or 'none'} of {len(pairs)}."
+            )
     return out
 
 
@@ -292,7 +294,7 @@ def pages(rows: list[dict]) -> None:
         "# Hard models, measured",
         "Made by `python benchmarks/hard.py --page`. Mean errors over all states of all variables, "
         "by method and seconds (wall clock, one core, nothing to compile); a dash: not measured, "
-        "or the method declines. What the models are, and what to conclude: "
+        "or the method refuses. What the models are, and what to conclude: "
         "[When belief propagation is wrong](when-bp-is-wrong.md).",
     ]
     for kind, title in TITLES.items():

@@ -130,12 +130,12 @@ def losses(result: Row) -> str:
             f"UAI models on which BP itself is no better than the seed: {listed(failed)}; on which "
             f"it does not converge: {listed(unconverged)}.",
         ]
-    dull = [r for r in result["certificates"] if r["interval"] is None or r["interval"] >= 1]
-    by_compensation = sum(r["compensated"] for r in dull)
+    vacuous = [r for r in result["certificates"] if r["interval"] is None or r["interval"] >= 1]
+    by_compensation = sum(r["compensated"] for r in vacuous)
     out.append(
         f"What Pinsker's inequality makes of the bound says nothing about single probabilities in "
-        f"{len(dull)} of {len(result['certificates'])} rows of its table, {by_compensation} of "
-        "them compensated: [intervals](recipes/intervals.md) are found in another way."
+        f"{len(vacuous)} of {len(result['certificates'])} rows of its table, {by_compensation} of "
+        "them compensated; [intervals](recipes/intervals.md) are found in another way."
     )
     bars = scan.missed(result["scan"]) + selection.missed(result["selection"])
     if bars:
@@ -151,16 +151,16 @@ PAGE = """# How well does it work
 
 ![error against kept share, and against time](method.png)
 
-The method infers in a seed graph, keeps the factors that matter and infers again. *Paper* is
-Algorithm 1 as published, *compensated* lets ignored factors leave their unary part behind and
-selects by the residual score, *refreshes* bring these parts up to date, *iterated* scores and adds
-in four rounds, *edge deletion* solves the full model first to learn what to delete. In short: with
-{kept} of the factors the paper's method leaves {paper} of the seed's error, compensation
-{compensated}, two refreshes {refreshed} ({all_compensated_percent} and {all_refreshed_percent} with
-the grids as they were at first, see below). With BP as the solver ignoring factors saves time on
-large models: lazy and compensated, {lazy_speed} over converged BP and {lazy_stopped} over BP
-stopped at the same error on {cubic_factors} factors, {big_speed} and {big_stopped} on
-{big_factors}.
+The method runs inference in a seed graph, keeps the factors that matter and runs inference again.
+*Paper* is Algorithm 1 as published, *compensated* lets ignored factors leave their unary part
+behind and selects by the residual score, *refreshes* bring these parts up to date, *iterated*
+scores and adds in four rounds, *edge deletion* solves the full model first to learn what to delete.
+In short: with {kept} of the factors the paper's method leaves {paper} of the seed's error,
+compensation {compensated}, two refreshes {refreshed} ({all_compensated_percent} and
+{all_refreshed_percent} with the grids as they were at first, see below). With BP as the solver,
+ignoring factors saves time on large models: lazy and compensated, {lazy_speed} over converged BP
+and {lazy_stopped} over BP stopped at the same error on {cubic_factors} factors, {big_speed} and
+{big_stopped} on {big_factors}.
 
 ## What was measured
 
@@ -173,43 +173,45 @@ the unary factors alone; f is the share of the other factors that is kept. Times
 milliseconds of the whole call on one pinned core ({cpu}), set-up included, compilation not; runs
 that are compared take turns, and the best time of each counts.
 
-What was tuned, and when. Damping of refreshes was chosen on seeds {seeds}. The same variants were
-also run on seeds {later}, so these are held out only in part; seeds {fresh} played no part in any
-choice. The spread of the parser's scores ({spread:g}) and the log-odds of attractive models,
-N(-3, 2^2), were set so that seed and paper's method have about the errors of an earlier experiment,
-before any compensated result was seen. **The shapes on the grids were changed after first
-results had been seen**, and no choice of seeds corrects for that: at first every grid had the
-ellipse. With the ellipse on all of them the grids alone have relative errors of {ellipse_paper},
-{ellipse_compensated} and {ellipse_refreshed} (paper, compensated, two refreshes at f = 0.2) instead
-of {grid_paper}, {grid_compensated} and {grid_refreshed}, and the whole collection {all_paper},
-{all_compensated} and {all_refreshed} instead of {here_paper}, {here_compensated} and
+**What was tuned, and when.** Damping of refreshes was chosen on seeds {seeds}. The same variants
+were also run on seeds {later}, so these are held out only in part; seeds {fresh} played no part in
+any choice. The spread of the parser's scores ({spread:g}) and the log-odds of attractive models,
+N(-3, 2^2), were set so that the seed and the paper's method have about the errors of an earlier
+experiment, before any compensated result was seen. **The shapes on the grids were changed after the
+first results had been seen**, and no choice of seeds corrects for that: at first every grid showed
+an ellipse. With the ellipse on all of them, the grids alone have relative errors of
+{ellipse_paper}, {ellipse_compensated} and {ellipse_refreshed} (paper, compensated, two refreshes at
+f = 0.2) instead of {grid_paper}, {grid_compensated} and {grid_refreshed}, and the whole collection
+{all_paper}, {all_compensated} and {all_refreshed} instead of {here_paper}, {here_compensated} and
 {here_refreshed}: the last column of the table below.
 
 ## At equal size
 
-Geometric mean over {count} models of the error relative to the seed's; then over as many of other
-seeds each, and with all grids under an ellipse:
+Geometric mean over {count} models of the error relative to the seed's; then the same over as many
+models from each of two other sets of seeds, and with an ellipse on all grids:
 
 {size}
 
-Compensated edge deletion ends where converged BP does, because it starts there; it is what knowing
-the full model's marginals would buy. By kind, at f = 0.2:
+Compensated edge deletion ends where converged BP does, because it starts there; it shows what
+knowing the full model's marginals would be worth. By kind, at f = 0.2:
 
 {kinds_table}
 
 *Error estimate.* Every result says how far one more message of each ignored factor would move its
-marginals. Correlation of this with the true error over the variables, and mean estimate over mean
-error, at f = 0.2 (it is about ignored factors only: where little is left of their error, as after
-a refresh of the confident parsing models, the solver's own error remains, which it does not see):
+marginals. The table has the correlation of this with the true error over the variables, and the
+mean estimate divided by the mean error, at f = 0.2. (The estimate is about ignored factors only:
+where little is left of their error, as after a refresh of the confident parsing models, the
+solver's own error remains, which the estimate does not see.)
 
 {estimates}
 
 ## At equal time
 
-Baselines to beat: full BP stopped after k sweeps, active-set BP (`schedule="residual"`) stopped at
-a tolerance. Per kind the reduced run, among those that at least halve the seed's error, that
-compares best with stopped BP at equal error (CPU ms / error; below 1x the reduced run loses; a star
-where BP never gets that close on some model and its most accurate run counts):
+The baselines to beat are full BP stopped after k sweeps, and active-set BP (`schedule="residual"`)
+stopped at a tolerance. For each kind, the table shows the reduced run that compares best with
+stopped BP at equal error, among those that at least halve the seed's error (CPU ms / error; below
+1x the reduced run loses; a star means that BP never gets that close on some model, and its most
+accurate run counts there):
 
 {time}
 
@@ -219,10 +221,9 @@ Our BP needs {sweep_ms} ms for a sweep over {sweep_factors} factors ({sweep_ns} 
 of this size are too small for ignoring factors to pay, and the best reduced run has {best_low} to
 {best_high} the speed of stopped BP.
 
-Where the solver is slower, a smaller graph can save more than scoring costs. The 64 x 64 grid of
-section 5.1 at alpha = 5 with three solvers as black boxes; errors are against the same solver on
-the full graph (as in the paper), those of
-`{gibbs}` against sampling for much longer:
+Where the solver is slower, a smaller graph can save more than scoring costs. This is the 64 x 64
+grid of section 5.1 at alpha = 5, with three solvers as black boxes; errors are against the same
+solver on the full graph (as in the paper), those of `{gibbs}` against sampling for much longer:
 
 {solvers}
 
@@ -230,10 +231,10 @@ the full graph (as in the paper), those of
 
 A parsing-like model: {cubic_words} words, {cubic_variables} arcs and a factor for each of the
 {cubic_factors} pairs of an arc with an arc above it; MinJoint at two factor costs. *Lazy* runs get
-the factors as a factor source and build those that can reach the threshold (*touched*); the time to
-build them is part of theirs, while full BP and the other runs are handed the built graph.
-*Estimated* is the result's own estimate of its mean error; for factors never built it takes weights
-to be drawn like those of the touched ones. The seed's error is {cubic_seed}.
+the factors as a factor source and build those that can reach the threshold (*touched*); their time
+includes building them, while full BP and the other runs are handed the built graph.
+*Estimated* is the result's own estimate of its mean error; for factors never built, it assumes that
+their weights are like those of the touched ones. The seed's error is {cubic_seed}.
 
 {cubic}
 
@@ -255,13 +256,14 @@ is kept.
 ## UAI 2014 models
 
 From the unary seed, 20% and 50% kept, against the exact marginals. *Forced* is the share of
-factors with a zero where the seed has mass: they must be kept. Where that is more than half the
+factors with a zero where the seed has mass: they must be kept. Where that is more than half, the
 paper's gain has nothing to choose from, and the reverse score ranks all factors instead, without a
 finite divergence. {uai}
 
 ## What scoring and choosing cost
 
-A million gains, minfer's selection against sorting (ratios of CPU times, below 1 is faster):
+A million gains, minfer's selection against sorting (ratios of CPU times; below 1, minfer is
+faster):
 
 {selection}
 
@@ -277,7 +279,7 @@ Every bound on the divergence against enumeration, on {bound_cases} drawn models
 
 {bounds}
 
-Where they say something: 12 x 40 grids, exact inference in H. The bound is Proposition 2
+Where these bounds say something: 12 x 40 grids, exact inference in H. The bound is Proposition 2
 (corrected), *exact D* is D(p_H || p_F), the surrogate an estimate of it (with compensation the sum
 of residual scores).
 

@@ -37,7 +37,7 @@ AIMS = (
     Aim("rows, one target", "the three", "rows", BIG, "one", 30.0),
     Aim("rows, all posteriors", "the five", "rows", FIVE, "all", 100.0),
     Aim("rows, all posteriors", "the three", "rows", BIG, "all", 30.0),
-    Aim("every row different variables", "the small ones", "sets", SMALL, "ratio", 10.0),
+    Aim("every row observes different variables", "the small ones", "sets", SMALL, "ratio", 10.0),
     Aim("a prepared `Query`, one target", "the small ones", "single", SMALL, "one prepared", 5.0),
     Aim("`minfer.query` again, one target", "the small ones", "single", SMALL, "one query", 5.0),
     Aim("file read, planned, answered", "every network", "cold", (), "ratio", 1.0),
@@ -110,7 +110,7 @@ def _sections(found: Found) -> Iterator[str]:
         yield table(["job", "networks", "speed-up over pyAgrum", "aim", ""], [*_short(lines)])
         lost = _lost(found)
         if lost:
-            yield "**Lost**, that is slower than pyAgrum: " + "; ".join(lost) + "."
+            yield "**Lost** (slower than pyAgrum): " + "; ".join(lost) + "."
         else:
             yield "No row of this page is lost to pyAgrum."
     for part, make in SECTIONS.items():
@@ -157,7 +157,7 @@ RATIOS = {
         ("one", "rows, one target"), ("one frame", "the same from a data frame"),
         ("all", "rows, all posteriors"), ("all frame", "the same from a data frame"),
     ],
-    "sets": [("ratio", "every row different variables")],
+    "sets": [("ratio", "every row observes different variables")],
     "single": [
         ("one query", "query again"), ("one prepared", "prepared query"),
         ("all query", "query again, all posteriors"),

@@ -379,11 +379,11 @@ def case(name: str, data: Path) -> dict[str, Any]:
 
 
 LARGE = (
-    "Of all pairs 0.2 % are of one person, so a small mean difference says little of these: where "
-    "either answer is above .5 ({n:,} pairs) the two differ by {likely:.2f} on average. At "
-    "threshold 0.1 and this size the answer is not there yet. A pair of thresholds one step lower "
-    "does not fit into 2 GB: at 600 records the step from 0.01 to 0.001 makes seven times as many "
-    "factors, here 14 million. Memory is that of the process, database and program included."
+    "Of all pairs 0.2 % are of one person, so a small mean difference says little about them: "
+    "where either answer is above .5 ({n:,} pairs) the two differ by {likely:.2f} on average. At "
+    "threshold 0.1 and this size the answer has not settled yet. A pair of thresholds one step "
+    "lower does not fit into 2 GB: at 600 records the step from 0.01 to 0.001 makes seven times as "
+    "many factors, here 14 million. Memory is that of the process, database and program included."
 )
 
 
@@ -434,7 +434,7 @@ def page(results: dict[str, Any]) -> str:
         out += [f"Not measured yet: {'; '.join(missing)}.", ""]
     before = [TITLES[name] for name in results.get("_before", [])]
     if before:
-        text = "Measured before lazy grounding joined in order of rank, not yet since"
+        text = "Not measured again since lazy grounding joins in order of rank"
         out += [f"{text}: {'; '.join(before)}.", ""]
     for name, title in TITLES.items():
         found = results.get(name)
@@ -469,7 +469,7 @@ def section(name: str, found: dict[str, Any]) -> list[str]:
             f"{found['groundings']:,} groundings, from tables to marginals {found['cpu']:.2f} s: "
             f"tables and joins {found['tables and join']:.2f}, graph {found['graph']:.2f}, belief "
             f"propagation {found['bp']:.2f} ({found['sweeps']} sweeps). Clauses of two literals "
-            "are pairs of the pair engine, both ways round in one. Lazy grounding has nothing to "
+            "go to the engine for pairs, both orders as one pair. Lazy grounding has nothing to "
             "leave out:", "",
         ]  # fmt: skip
         tols = [
@@ -538,7 +538,7 @@ def full_table(found: dict[str, Any]) -> list[str]:
 
 def lazy_table(found: list[dict[str, Any]], base: float | None = None) -> list[str]:
     head = ["threshold", "rounds", "sums", "factors", "CPU s", "GB"]
-    head += ["sooner by"] * (base is not None) + ["mean error", "largest"]
+    head += ["speed-up"] * (base is not None) + ["mean error", "largest"]
     rows = []
     for r in found:
         asked = f"{r['threshold']:g}" if "threshold" in r else f"tolerance {r['tolerance']:g}"

@@ -31,7 +31,7 @@ standard input or output. Exit codes:
 | 3 | bad input: a file, model or evidence that is wrong or contradicts itself |
 | 4 | refused: the solver cannot handle this model, or it would not fit into memory |
 | 5 | not converged, where `--strict` was given |
-| 6 | the disk is full, or a quota on it; what was complete stays, and a batch goes on from there |
+| 6 | the disk or a quota is full; complete files stay, and a batch resumes from there |
 | 130 | interrupted (Ctrl-C) |
 """
 
@@ -62,7 +62,8 @@ def section(title: str, command: Any) -> str:
 
 
 def _argument(parameter: Any) -> str:
-    return parameter.metavar if parameter.required else f"[{parameter.metavar}]"
+    name = parameter.metavar + ("..." if parameter.nargs == -1 else "")
+    return name if parameter.required else f"[{name}]"
 
 
 def _option(parameter: Any) -> str:
@@ -78,7 +79,9 @@ def _table(title: str, rows: list[tuple[str, Any]]) -> str:
         text = parameter.help or ""
         if parameter.default not in (None, False, ()) and not parameter.required:
             on = parameter.secondary_opts and parameter.default
-            text += f" Default: `{parameter.opts[0] if on else parameter.default}`."
+            shown = parameter.show_default if isinstance(parameter.show_default, str) else None
+            default = parameter.opts[0] if on else shown or parameter.default
+            text += f" Default: `{default}`."
         lines.append(f"| {name} | {text} |")
     return "\n".join(lines) + "\n"
 

@@ -307,7 +307,7 @@ def test_bad_input_is_refused(X, y, said):
 
 
 def test_labels_outside_the_classes_are_refused():
-    with pytest.raises(ModelError, match=r"item 1 of all has the label 'Z', which is not one of"):
+    with pytest.raises(ModelError, match=r"item 1, .* has label 'Z', which is not one of"):
         ChainCRF(classes=["A", "B"]).fit([[["a"], ["b"]]], [["A", "Z"]])
     crf = ChainCRF(classes=["B", "A", "C"]).fit([[["a"], ["b"]]], [["A", "B"]])
     assert crf.classes_.tolist() == ["A", "B", "C"]

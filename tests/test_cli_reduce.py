@@ -18,7 +18,8 @@ from minfer.errors import SettingsError
 from minfer.reduction.infer import DEFAULT_FACTOR_COST, infer
 from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize
 from minfer.reduction.recipes import Compensated
-from minfer.reduction.tradeoff import Measurement, Point, Tradeoff, tradeoff
+from minfer.reduction.tradeoff import Measurement, tradeoff
+from minfer.reduction.trials import Point, Tradeoff
 from test_cli import call, fails
 
 

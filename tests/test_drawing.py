@@ -16,7 +16,7 @@ from minfer.parsing import Parser, Recipe
 from minfer.parsing.calibration import arc_probs, calibration
 from minfer.parsing.conllu import Sentence
 from minfer.parsing.drawing import _DOWN, _LINES, _UP, Drawn, svg, tree_lines
-from minfer.parsing.graphs import count_pairs, list_pairs
+from minfer.parsing.pairs import count_pairs, list_pairs
 from minfer.parsing.projective import is_projective, lift
 from minfer.parsing.tiny import tiny_treebank
 

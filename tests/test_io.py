@@ -33,7 +33,7 @@ from minfer import (
     MinferError,
     RefusedError,
 )
-from minfer.errors import DiskFullError
+from minfer.errors import DiskFullError, visible
 from minfer.io import atomic_write, read, read_mar, read_pr, write
 from minfer.io import text as text_module
 from minfer.io.fg import format_fg, parse_fg
@@ -42,7 +42,6 @@ from minfer.io.npz import read_npz
 from minfer.io.text import write_bytes
 from minfer.io.uai import format_uai, parse_uai
 from minfer.solvers.base import Marginals
-from minfer.words import visible
 
 DATA, REAL, needs_data = zoo.UAI, zoo.UAI_MODELS, zoo.needs_data
 

@@ -12,6 +12,7 @@ import drawn_best
 import minfer
 from minfer import ContradictionError, FactorGraph, RefusedError, SettingsError
 from minfer.conditioning import condition
+from minfer.elimination import clique_tree
 from minfer.parsing.trees import NonProjectiveTree, all_arcs
 from minfer.queries.map import toulbar
 from minfer.queries.map.dual import Dual
@@ -288,10 +289,29 @@ def test_searching_is_repeatable():
 
 
 def test_a_clique_tree_that_is_too_slow_leaves_time_for_a_search():
-    """Its two passes in tables take seconds, though it fits."""
+    """It takes seconds, though it fits."""
     rng = np.random.default_rng(7)
     couplings = 1.5 * rng.choice([-1.0, 1.0], size=760)
     glass = FactorGraph.grid(0.1 * rng.normal(size=(20, 20)), couplings)
     best = minfer.mpe(glass, time_limit=1.0)
     assert "roof duality" in best.steps or best.steps == ("clique tree",)
     assert best.log_score > 360.0, "the best is 387.4"
+
+
+def test_a_pass_is_given_up_by_its_pace(monkeypatch):
+    from minfer.queries import cliques
+
+    model = condition(FactorGraph.grid(np.zeros((2, 2)), np.ones(4)))
+    tree = cliques.with_tree(model, clique_tree(model), deadline=110.0)
+    monkeypatch.setattr(cliques, "clock", lambda: 101.0)
+    tree.check_pace(100.0, 0.2)  # it will take 5 s of 10,
+    tree.check_pace(100.0, 0.09)  # or about 11
+    with pytest.raises(RefusedError, match="would pass"):
+        tree.check_pace(100.0, 0.05)  # or 20
+    monkeypatch.setattr(cliques, "clock", lambda: 100.4)
+    tree.check_pace(100.0, 0.0)  # too early to tell
+    with_limit, without = (
+        cliques.with_tree(model, clique_tree(model), d) for d in (200.0, math.inf)
+    )
+    everything = range(4)
+    assert with_limit.collect(everything) == without.collect(everything)

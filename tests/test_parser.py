@@ -27,12 +27,13 @@ from minfer.errors import (
 from minfer.parsing.conllu import Sentence
 from minfer.parsing.evaluation import evaluate
 from minfer.parsing.features import Encoder, compiled_templates
-from minfer.parsing.graphs import ArcScores, list_pairs, pair_weights, to_graph
+from minfer.parsing.graphs import to_graph
 from minfer.parsing.inference import Inference, marginals
 from minfer.parsing.kernels.parser import infer_arrays
 from minfer.parsing.kernels.seeds import unary_seed
 from minfer.parsing.learn import Recipe
 from minfer.parsing.model import read_tensors
+from minfer.parsing.pairs import ArcScores, list_pairs, pair_weights
 from minfer.parsing.parser import TEMPERS, Parser
 from minfer.parsing.trees import tree_marginals
 from minfer.reduction.gains import factor_gains
@@ -645,7 +646,7 @@ def test_models_and_sentences_made_by_hand_are_checked_too(trained):
     for wrong in ({"temper": 0.0}, {"theta_low": 9.0}, {"tags": "silver"}, {"gp": None}):
         with pytest.raises(SettingsError, match=next(iter(wrong))):
             replace(model.settings, **wrong)
-    with pytest.raises(ModelError, match="made of a Model"):
+    with pytest.raises(ModelError, match="Parser takes a Model"):
         Parser("en.model")
     data = trained.parse_batch(treebank(5)).data
     stranger = Parser(model)

@@ -48,9 +48,9 @@ from minfer import (
     plots,
     report,
 )
+from minfer.errors import visible
 from minfer.reduction import bound, proposition1, seeds
 from minfer.reduction.recipes import Compensated, Iterated, Paper
-from minfer.words import visible
 from test_cli import call
 
 NAMES = ["rain", "wet", "street", "sky"]

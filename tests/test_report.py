@@ -32,7 +32,7 @@ from minfer.pictures import base_pictures, gaussian
 from minfer.reduction.recipes import Compensated, Paper
 from minfer.report import denoise_report, report, scores_report, write_report
 from minfer.report.layout import stress_layout
-from minfer.report.sweep import parameter_of, values
+from minfer.report.parts import parameter_of, values
 from test_cli import call, fails
 
 

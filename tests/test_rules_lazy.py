@@ -650,3 +650,25 @@ def test_settings_that_cannot_be():
         program.infer(grounding="lazy", recipe=Compensated(refreshes=0))
     with pytest.raises(SettingsError, match="grounding"):
         program.infer(grounding="some")
+
+
+def test_a_literal_without_candidates_beside_a_variable_of_the_whole_domain():
+    """The database must not move the domain to the other side of a left join."""
+    free = [(0, 5), (1, 0), (1, 1), (1, 4), (2, 4), (3, 0), (3, 1), (3, 4), (3, 5), (4, 2), (4, 5)]
+    free += [(5, 1), (5, 2), (5, 3), (5, 5)]
+    some = [(x, y) for x in range(6) for y in range(6) if (x, y) not in free]
+    program = (
+        Rules(unbound="domain")
+        .closed("one", [0], types=("t",))
+        .closed("all", list(range(6)), types=("p",))
+        .open("a", some, types=("p", "p"))
+        .open("b", [(3, 3), (0, 1), (1, 1), (2, 3), (1, 3)], types=("p", "p"))
+        .open("c", [(x, y) for x in range(6) for y in range(6)], types=("p", "p"))
+        .rule("one(s) ^ b(y, z) => a(y, z) v c(y, x).")
+    )
+    selector = Selector(program.grounder, math.inf)
+    assert agrees(program, program.ground(), selector, np.full(program.store.n_atoms, 0.5))
+    for piece in selector.pieces:
+        assert (
+            " join " not in piece.join.from_where().replace(" left join ", " <").partition("<")[2]
+        )

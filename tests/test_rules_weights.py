@@ -424,7 +424,7 @@ BAD = [
                                       truth="t"), ContradictionError, "both"),
     ("weights", lambda: program().with_weights({"b(x)": 1.0}), ModelError, "no rule"),
     ("functional", lambda: Rules().open("f", [("x", 1), ("x", 2)], exactly_one="c1")
-     .rule("f(x, +y)").learn({"f": [("x", 1), ("x", 2)]}), ContradictionError, "2 are true"),
+     .rule("f(x, +y)").learn({"f": [("x", 1), ("x", 2)]}), ContradictionError, "true, but 2 are"),
 ]  # fmt: skip
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import zoo
 from minfer import FactorGraph, Marginals, MinDivergence, MinJoint, MinSize, ModelError
 from minfer.errors import SettingsError
-from minfer.reduction.gains import binary_marginals, factor_scores
+from minfer.factors.features import binary_pairs
+from minfer.reduction.gains import factor_scores
 from minfer.reduction.objectives import Budget
 from minfer.reduction.sources import (
     FactorSource,
@@ -306,11 +307,11 @@ def test_probabilities_that_do_not_quite_sum_to_one():
         check(source, MinJoint(gamma), probs, "gain", scores)
 
 
-def test_binary_marginals():
+def test_binary_pairs():
     graph = zoo.graphs()["mixed"]
     probs = np.concatenate([np.full(s, 1 / s) for s in graph.n_states])
     expected = [[0.5, 0.5], [1, 0], [1, 0], [1, 0]]
-    np.testing.assert_array_equal(binary_marginals(graph, probs), expected)
+    np.testing.assert_array_equal(binary_pairs(probs, graph.offsets), expected)
 
 
 # ------------------------------------------------------------------ what can be wrong

@@ -77,7 +77,7 @@ def test_the_whole_example_is_one_command(tmp_path, monkeypatch, capsys):
 
 
 def test_a_treebank_that_is_none(tmp_path):
-    with pytest.raises(ModelError, match=r"one file \*train\*.conllu is expected, but there are 0"):
+    with pytest.raises(ModelError, match=r"expected one file \*train\*.conllu, but there are 0"):
         example.read(str(tmp_path))
     with pytest.raises(ModelError, match="no sentence to learn from"):
         example.NeuralParser([])

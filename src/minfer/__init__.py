@@ -65,12 +65,12 @@ _LATE = {
     "Gibbs": "minfer.solvers.gibbs",
     "Predictor": "minfer.prediction",
     "predict": "minfer.prediction",
-    "LogZ": "minfer.solvers.base",
+    "LogZ": "minfer.solvers.status",
     "Marginals": "minfer.solvers.base",
     "MeanField": "minfer.solvers.mean_field",
     "Prepared": "minfer.solvers.prepared",
     "Solver": "minfer.solvers.base",
-    "Status": "minfer.solvers.base",
+    "Status": "minfer.solvers.status",
     "TreeReweighted": "minfer.solvers.trw",
     "Joint": "minfer.joint",
     "Plan": "minfer.planning",
@@ -141,7 +141,7 @@ if TYPE_CHECKING:
     from minfer.report.explore import Explorer, explore
     from minfer.rules import Rules
     from minfer.solvers.auto import Auto
-    from minfer.solvers.base import LogZ, Marginals, Solver, Status
+    from minfer.solvers.base import Marginals, Solver
     from minfer.solvers.batch import Batch
     from minfer.solvers.bp import BeliefPropagation
     from minfer.solvers.clamped import Clamped
@@ -151,6 +151,7 @@ if TYPE_CHECKING:
     from minfer.solvers.join_graph import JoinGraph
     from minfer.solvers.mean_field import MeanField
     from minfer.solvers.prepared import Prepared
+    from minfer.solvers.status import LogZ, Status
     from minfer.solvers.structured_mean_field import StructuredMeanField
     from minfer.solvers.tempering import Tempering
     from minfer.solvers.trw import TreeReweighted

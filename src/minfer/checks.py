@@ -128,7 +128,19 @@ def by_name(kind: type[T]) -> type[T]:
 def check_solver(solver: object) -> None:
     """A solver: ready to be called, not a class of solvers."""
     if not callable(solver) or isinstance(solver, type):
-        raise SettingsError(f"{brief(solver)} is not a solver: take BeliefPropagation()")
+        raise SettingsError(f"{brief(solver)} is not a solver; use BeliefPropagation()")
+
+
+class BaseGraph:
+    """A factor graph, as far as a check has to know it: :class:`minfer.FactorGraph` is the one."""
+
+
+def check_graph(value: object, who: str = "a solver") -> None:
+    """A model, where one is expected."""
+    if not isinstance(value, BaseGraph):
+        raise ModelError(
+            f"{who} takes a FactorGraph, not {type(value).__name__}; `minfer.read` reads a file"
+        )
 
 
 def check_type(
@@ -144,7 +156,7 @@ def check_type(
 
 def told(value: object) -> str:
     """A refused value in a message: short, and with advice where a model stands for a setting."""
-    if type(value).__name__ == "FactorGraph":
+    if isinstance(value, BaseGraph):
         return f"{value!r}; settings come first and the model second, as in Exact()(model)"
     return brief(value)
 

@@ -14,13 +14,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.checks import check_graph
 from minfer.errors import ContradictionError, ModelError, RefusedError
-from minfer.factors import FactorGroup, n_entries, patterns
-from minfer.graph import FactorGraph, check_graph
+from minfer.factors.group import FactorGroup, n_entries, patterns
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
 
 _MAX_ROUNDS = 20
 _FEW_FACTORS = 2000

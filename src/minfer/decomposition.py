@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from minfer.conditioning import Conditioned
 from minfer.errors import ContradictionError, RefusedError
-from minfer.factors import MAX_TABLE_CELLS, FactorGroup, Tables, all_cells
+from minfer.factors.group import MAX_TABLE_CELLS, FactorGroup, all_cells
+from minfer.factors.tables import Tables
 from minfer.layout import in_order
 
 #: A machine with at most so many variables and cells is written out as one table.

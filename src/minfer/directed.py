@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import concatenate, real_numbers, table_sizes, told
-from minfer.errors import ModelError
+from minfer.errors import ModelError, visible
 from minfer.factors.tables import Tables
 from minfer.states import declared_states
-from minfer.words import visible
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

@@ -1,4 +1,4 @@
-"""The errors minfer raises, each naming the place and saying what to do.
+"""The errors minfer raises, each naming the place and saying what to do, as one printable line.
 
 All derive from :class:`MinferError`; the command line maps them to exit codes.
 """
@@ -6,10 +6,33 @@ All derive from :class:`MinferError`; the command line maps them to exit codes.
 from __future__ import annotations
 
 import errno
+import unicodedata
 from collections.abc import Callable
 from typing import Any
 
-from minfer.words import visible
+# Joiners are part of the spelling of words in several scripts; all other format characters, such as
+# those that turn the direction of writing, are not to be seen and can make a line read wrong.
+_JOINERS = "\u200c\u200d"
+_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+def visible(text: str) -> str:
+    r"""Text that is not ours (a name, a word, a path) as one line that a terminal can show.
+
+    Control characters, line ends, bidirectional controls and halves of characters are escaped as in
+    Python. Applied again it changes nothing. Files and JSON keep the true text.
+
+    >>> print(visible("rain\x1b[31m"), visible("two\nlines"), visible("naïve"))
+    rain\x1b[31m two\nlines naïve
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c.encode("unicode_escape").decode()
+        if unicodedata.category(c) in _HIDDEN and c not in _JOINERS
+        else c
+        for c in text
+    )
 
 
 class MinferError(Exception):
@@ -30,7 +53,7 @@ class EvidenceError(MinferError, ValueError):
 
 
 class ContradictionError(MinferError, ValueError):
-    """Every assignment has probability zero: the model, or model and evidence, contradict.
+    """Every assignment has probability zero: the model contradicts itself or the evidence.
 
     Finding which observations are to blame takes time, so the text may be made on first use.
     """
@@ -68,7 +91,7 @@ class SettingsError(MinferError, ValueError):
 
 
 class NotFittedError(MinferError, ValueError, AttributeError):
-    """An estimator is asked before it has learned: call ``fit`` first."""
+    """An estimator is used before it has learned: call ``fit`` first."""
 
     exit_code = 2
 
@@ -80,7 +103,7 @@ class WorkerError(MinferError):
 
 
 class DiskFullError(MinferError):
-    """There is no room left to write: on the disk, or in what its owner may use of it."""
+    """There is no room left to write: the disk is full, or a quota on it."""
 
     exit_code = 6
 

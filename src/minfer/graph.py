@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import (
+    BaseGraph,
     check_flag,
     checked_names,
     checked_states,
@@ -42,30 +43,17 @@ from minfer.checks import (
     warn,
 )
 from minfer.directed import build_network, with_probabilities
-from minfer.errors import ContradictionError, EvidenceError, ModelError
-from minfer.factors import (
-    MAX_LOG,
-    Ands,
-    AtMostOne,
-    Cardinalities,
-    Clauses,
-    ExactlyOne,
-    FactorGroup,
-    Features,
-    GlobalFactor,
-    Globals,
-    Logical,
-    Ors,
-    Parities,
-    Tables,
-    check_entries,
-    check_log_psi,
-    distances,
-    n_entries,
-    read_only,
-    recognised,
-    truth_table,
-)
+from minfer.errors import ContradictionError, EvidenceError, ModelError, visible
+from minfer.factors.clause import Clauses
+from minfer.factors.counting import AtMostOne, Cardinalities, ExactlyOne
+from minfer.factors.distances import distances, recognised
+from minfer.factors.features import Features, truth_table
+from minfer.factors.globals import GlobalFactor, Globals
+from minfer.factors.group import MAX_LOG, FactorGroup, connected, n_entries, read_only
+from minfer.factors.logical import Logical
+from minfer.factors.output import Ands, Ors
+from minfer.factors.parity import Parities
+from minfer.factors.tables import Tables, check_entries, check_log_psi
 from minfer.notebook import card
 from minfer.states import (
     StateNames,
@@ -74,7 +62,7 @@ from minfer.states import (
     near_names,
     state_number,
 )
-from minfer.words import counted, visible
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.joint import Joint
@@ -98,7 +86,7 @@ class Component(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FactorGraph:
+class FactorGraph(BaseGraph):
     """A discrete factor graph. Build it with one of the class methods; it never changes.
 
     Examples
@@ -355,7 +343,7 @@ class FactorGraph:
     ) -> FactorGraph:
         """Append dense log-tables; arguments as in :meth:`from_tables`.
 
-        A warning says so where all of them look like probabilities.
+        Warns if all of them look like probabilities.
         """
         graph = self._add_tables(scopes, log_tables)
         more = graph.groups[len(self.groups) :]
@@ -854,7 +842,7 @@ class FactorGraph:
         states: ArrayLike | Sequence[Sequence[int]] | None = None,
         fields: Callable[[NDArray[np.int64], int, int], dict[str, Any]] | None = None,
     ) -> FactorGraph:
-        """Append factors of a logical kind, of your own perhaps; see :mod:`minfer.factors.logical`.
+        """Append factors of a logical kind, perhaps your own; see :mod:`minfer.factors.logical`.
 
         Parameters
         ----------
@@ -1419,19 +1407,7 @@ class FactorGraph:
 
     def component_labels(self) -> NDArray[np.int32]:
         """The connected component of each variable, numbered by first appearance, shape (V,)."""
-        from scipy.sparse import coo_array
-        from scipy.sparse.csgraph import connected_components
-
-        rows, cols = [], []
-        for g in self.groups:
-            for k in range(1, g.arity):
-                rows.append(g._scope[:, 0])
-                cols.append(g._scope[:, k])
-        i, j = concatenate(rows, np.int32), concatenate(cols, np.int32)
-        n = self.n_variables
-        links = coo_array((np.ones(len(i), dtype=np.int8), (i, j)), shape=(n, n))
-        _, labels = connected_components(links, directed=False)
-        return labels.astype(np.int32)
+        return connected(self.n_variables, self.groups)
 
     def components(self) -> list[Component]:
         """The connected components as graphs of their own. Constant factors go with the first."""
@@ -1704,11 +1680,3 @@ def grid_edges(height: int, width: int) -> NDArray[np.int32]:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit()
-
-
-def check_graph(value: object, who: str = "a solver") -> None:
-    """A model, where one is expected."""
-    if not isinstance(value, FactorGraph):
-        raise ModelError(
-            f"{who} takes a FactorGraph, not {type(value).__name__}; `minfer.read` reads a file"
-        )

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import load, told
-from minfer.errors import ModelError
+from minfer.errors import ModelError, visible
 from minfer.notebook import Face, Right, card
 from minfer.states import state_number
-from minfer.words import counted, probability, visible
+from minfer.words import counted, probability
 
 _SHOWN = 20
 
@@ -83,7 +83,9 @@ class Joint:
         """An entry by states, one for each variable, or the probability of {variable: state}."""
         if isinstance(key, Mapping):
             if self.given:
-                raise ModelError("a conditional table is asked by the states of all its variables")
+                raise ModelError(
+                    "a conditional table is indexed by the states of all its variables"
+                )
             index: list[Any] = [slice(None)] * self.table.ndim
             for variable, state in key.items():
                 index[self.axis(variable)] = self.state(variable, state)

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.conditioning import Conditioned
 from minfer.errors import ModelError
-from minfer.factors import FactorGroup, n_entries
+from minfer.factors.group import FactorGroup, n_entries
 from minfer.wiring import (
     MACHINE,
     MAX_RANGE,
@@ -31,6 +30,7 @@ from minfer.wiring import (
 )
 
 if TYPE_CHECKING:
+    from minfer.conditioning import Conditioned
     from minfer.kernels.wiring import Messages, Watch, Wiring
     from minfer.solvers.base import Marginals
 
@@ -230,16 +230,10 @@ class MessageState:
         if not before and w.field.size:
             s = refresh_cavities(mesh, self.messages)
         out = Vectors({}, {}, {})
-        for g in mesh.model.groups:  # a pair's unary parts were absorbed: give them back
-            if g.form != "table" or g.shape != (2, 2):
-                continue
-            for i, t in zip(g._ids.tolist(), g.log_tables()):
-                for f in np.flatnonzero(mesh.pair_ids == i):
-                    for k, lean in enumerate((t[2] - t[0], t[1] - t[0])):
-                        e = int(mesh.slot[f, k])
-                        x = np.log(s.m[e]) + lean / (w.rho[e] if len(w.rho) else 1.0)
-                        key = i, int(mesh.pair_scope[f, k])
-                        out.pair[key] = _normalised(np.array([0.0, x]))
+        pairs = self._pair_odds(s.m).tolist()
+        for i, scope, odds in zip(mesh.pair_ids.tolist(), mesh.pair_scope.tolist(), pairs):
+            for v, x in zip(scope, odds):
+                out.pair[i, v] = _normalised(np.array([0.0, x]))
         for v, (f, _, o, n) in zip(mesh.gowner.tolist(), w.gslot.tolist()):
             for kind, x in ((out.general, s.gm), (out.cavity, s.gq)):
                 x = x[o : o + n] if mesh.log else to_log(x[o : o + n])
@@ -249,16 +243,7 @@ class MessageState:
     def told(self) -> Told:
         """All messages into variables, as the model's own tables define them; not reweighted."""
         mesh, w, s = self.mesh, self.mesh.wiring, self.messages
-        lean = np.zeros((len(mesh.pair_ids), 2))  # a pair's unary parts were absorbed
-        for g in mesh.model.groups:
-            if g.form == "table" and g.shape == (2, 2) and len(mesh.pair_ids):
-                order = np.argsort(g._ids, kind="stable")
-                at = np.searchsorted(g._ids[order], mesh.pair_ids)
-                row = order[np.minimum(at, len(order) - 1)]
-                mine = g._ids[row] == mesh.pair_ids
-                t = g.log_tables()[row[mine]]
-                lean[mine] = np.stack([t[:, 2] - t[:, 0], t[:, 1] - t[:, 0]], axis=1)
-        pairs = (np.log(s.m[mesh.slot]) + lean).ravel()
+        pairs = self._pair_odds(s.m).ravel()
         size = w.gslot[:, 3].astype(np.int64)
         general = s.gm[ranges(w.gslot[:, 2].astype(np.int64), size)]
         if not mesh.log:
@@ -269,6 +254,21 @@ class MessageState:
             np.concatenate([[0], np.cumsum(np.append(np.full(len(pairs), 2), size))]),
             np.concatenate([np.stack([np.zeros(len(pairs)), pairs], axis=1).ravel(), general]),
         )
+
+    def _pair_odds(self, m: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Log-odds (P, 2) that pairs tell their variables: the unary parts of their tables, which
+        were absorbed, given back."""
+        mesh, rho = self.mesh, self.mesh.wiring.rho
+        lean = np.zeros((len(mesh.pair_ids), 2))
+        for g in mesh.model.groups:
+            if g.form == "table" and g.shape == (2, 2) and len(mesh.pair_ids):
+                order = np.argsort(g._ids, kind="stable")
+                at = np.searchsorted(g._ids[order], mesh.pair_ids)
+                row = order[np.minimum(at, len(order) - 1)]
+                mine = g._ids[row] == mesh.pair_ids
+                t = g.log_tables()[row[mine]]
+                lean[mine] = np.stack([t[:, 2] - t[:, 0], t[:, 1] - t[:, 0]], axis=1)
+        return np.log(m[mesh.slot]) + (lean / rho[mesh.slot] if len(rho) else lean)
 
     @property
     def is_forest(self) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
-from minfer.words import visible
+from minfer.errors import visible
 
 
 def card(

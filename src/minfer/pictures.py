@@ -88,7 +88,7 @@ def night(side: int = 256) -> NDArray[np.bool_]:
 def text_page(height: int = 400, width: int = 400, scale: int = 2) -> NDArray[np.bool_]:
     """A page of black text on white, (height, width), in small letters ``scale`` times enlarged.
 
-    The words are drawn at random, always the same; the letters are those that Pillow brings along.
+    The words are drawn at random, always the same; the letters are those that come with Pillow.
     Needs the extra ``image`` (Pillow).
     """
     image_module = _pillow()
@@ -136,7 +136,7 @@ def _check_rng(rng: object) -> None:
 
 
 def flipped(clean: NDArray[np.bool_], share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """A picture of which each pixel is turned into the other with probability ``share``."""
+    """A picture whose pixels are each flipped with probability ``share``."""
     _check_rng(rng)
     return clean ^ (rng.random(clean.shape) < share)
 

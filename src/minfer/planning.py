@@ -7,8 +7,8 @@ server, good to a factor of three. The exact solver's cells are counted, not gue
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,8 +16,6 @@ from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, RefusedError
-from minfer.factors import FactorGroup
-from minfer.graph import FactorGraph
 from minfer.notebook import Face, Faced, Right
 from minfer.solvers import tempering
 from minfer.solvers.clique_passes import cheap_cells, expected_seconds
@@ -25,7 +23,12 @@ from minfer.solvers.exact import Exact
 from minfer.solvers.irreducible import haven, no_messages
 from minfer.solvers.join_graph import JoinGraph
 from minfer.solvers.mean_field import refusal
+from minfer.solvers.windows import Windows
 from minfer.words import counted, duration, size
+
+if TYPE_CHECKING:
+    from minfer.factors.group import FactorGroup
+    from minfer.graph import FactorGraph
 
 SWEEPS = 50  # an iterative solver is assumed to take this many
 NS_PAIR_MESSAGE = 6.0  # one message of a factor over two binary variables
@@ -38,6 +41,7 @@ GIBBS_SWEEPS = 4 * 2200  # chains times sweeps, by default
 NS_TEMPERING_VISIT = 3.0  # the same, in one sweep of one copy
 TEMPERING_COPIES, TEMPERING_SWEEPS = 4 * 16, 2500  # by default
 NS_JOIN_CELL, NS_JOIN_CLUSTER, JOIN_SWEEPS = 12.0, 5000.0, 20  # a cell of a cluster, forth and back
+NS_WINDOW_CELL = 62.0  # a cell of a window of the largest size, all rounds up to it
 NS_GLOBAL = 5.0  # per squared number of variables
 NS_MACHINE = 6.0  # a state of an automaton at one literal, forth and back
 SOON = 2.0**24  # clique cells that take about a quarter of a second
@@ -126,7 +130,8 @@ def plan(graph: FactorGraph) -> Plan:
     """Measure a model and estimate what each solver would cost."""
     model = condition(graph)
     exact, tree = _exact(model)
-    estimates = (*_iterative(model), _joined(model), exact)
+    iterative = _iterative(model)
+    estimates = (*iterative, _joined(model), _windows(model, iterative[0], exact, tree), exact)
     cheap = tree is not None and tree.complete and tree.cells <= cheap_cells(model)
     recommendation, reason = _recommend({e.solver: e for e in estimates}, cheap)
     return Plan(
@@ -230,6 +235,18 @@ def _joined(model: Conditioned) -> Estimate:
     cells = float(JoinGraph().max_cells) * min(free, n)
     sweep = 1e-9 * (NS_JOIN_CELL * cells + NS_JOIN_CLUSTER * (free + n))
     return Estimate("join-graph", JOIN_SWEEPS * sweep, 8.0 * cells, sweep)
+
+
+def _windows(
+    model: Conditioned, plain: Estimate, exact: Estimate, tree: CliqueTree | None
+) -> Estimate:
+    """Belief propagation, then windows of the default size if all of them grow so far."""
+    settings = Windows()
+    if tree is not None and tree.complete and tree.cells <= settings.max_cells:
+        return replace(exact, solver="windows")
+    cores = math.ceil(int((model.fixed < 0).sum()) / settings.core)
+    seconds = 1e-9 * NS_WINDOW_CELL * settings.max_cells * cores
+    return Estimate("windows", plain.seconds + seconds, plain.memory + 16.0 * settings.max_cells)
 
 
 def _sweep_ns(group: FactorGroup) -> float:

@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import brief, check_choice, check_whole, real_numbers
-from minfer.errors import ModelError, RefusedError, SettingsError
-from minfer.words import visible
+from minfer.errors import ModelError, RefusedError, SettingsError, visible
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals
     from minfer.reduction.result import Result
-    from minfer.reduction.tradeoff import Tradeoff
+    from minfer.reduction.trials import Tradeoff
     from minfer.solvers.base import Marginals
 
 #: Smaller errors, scores and changes are drawn here: an axis of logs has no place for 0.

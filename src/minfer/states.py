@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import integer, load, told
-from minfer.errors import EvidenceError, MinferError, ModelError
-from minfer.words import visible
+from minfer.errors import EvidenceError, MinferError, ModelError, visible
 
 #: The names of each variable's states; None for a variable whose states have numbers only.
 StateNames = tuple[tuple[str, ...] | None, ...]

@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import check_number, check_whole
-from minfer.denoising import entropies, grey_values
+from minfer.denoised import entropies
+from minfer.denoising import grey_values
 from minfer.errors import ModelError
 from minfer.graph import FactorGraph, grid_edges
 from minfer.solvers.base import Marginals, Solver

@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.conditioning import Conditioned
 from minfer.errors import ContradictionError
-from minfer.factors import FactorGroup, interaction
-from minfer.graph import FactorGraph
+from minfer.factors.group import FactorGroup, interaction
 from minfer.layout import (
     Pairs,
     Places,
@@ -33,6 +31,8 @@ from minfer.layout import (
 )
 
 if TYPE_CHECKING:
+    from minfer.conditioning import Conditioned
+    from minfer.graph import FactorGraph
     from minfer.kernels.machines import Machines
     from minfer.kernels.wiring import Wiring
 

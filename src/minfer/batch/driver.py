@@ -35,7 +35,7 @@ ON_ERROR = ("skip", "fail")
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is.
+    """How far a run has got.
 
     Attributes
     ----------
@@ -225,7 +225,7 @@ def _go_on(
 
 
 def status(out: str | os.PathLike[str]) -> tuple[Progress, bool, dict[str, Any]]:
-    """How far a run is, whether a process is at work on it, and its settings."""
+    """How far a run has got, whether it is running, and its settings."""
     folder = Path(out)
     plan = files.Plan.load(folder)
     manifest = files.Manifest(folder, len(plan.shards))

@@ -59,7 +59,7 @@ def _is(path: Path, kind: Callable[[int], bool], word: str) -> bool:
         return False
     if not kind(mode):
         raise RefusedError(
-            f"{path} is {'a link' if stat.S_ISLNK(mode) else f'no {word}'}, which no batch run "
+            f"{path} is {'a link' if stat.S_ISLNK(mode) else f'not a {word}'}, which no batch run "
             "leaves there: move it away, or name another folder"
         )
     return True

@@ -28,13 +28,13 @@ from minfer.graph import FactorGraph
 from minfer.io.text import SUFFIXES, check_path
 from minfer.parsing.conllu import Sentence, parse_sentence
 from minfer.parsing.inference import Inference
-from minfer.reduction.objectives import Objective
 from minfer.reduction.recipes import AnyRecipe, Paper
-from minfer.solvers.base import Solver
 from minfer.solvers.bp import BeliefPropagation
 
 if TYPE_CHECKING:
     from minfer.parsing.parser import Batch, Parser
+    from minfer.reduction.objectives import Objective
+    from minfer.solvers.base import Solver
 
 BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
 
@@ -45,7 +45,7 @@ _ERROR = ("error", pa.string())
 
 
 class Job:
-    """What the engines need to know of a job.
+    """What the engines need to know about a job.
 
     Attributes
     ----------
@@ -386,7 +386,7 @@ def _model(path: str) -> FactorGraph:
 class PredictRows(Job):
     """Posteriors of some variables of one model for each case: see :func:`minfer.predict`.
 
-    Columns that are called like variables are evidence. A case whose evidence has probability 0
+    Columns named after variables are evidence. A case whose evidence has probability 0
     has no answer and says so in ``problem``; one with an unknown state is a bad record.
 
     Parameters

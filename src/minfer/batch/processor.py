@@ -10,12 +10,14 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from minfer.batch.jobs import Job
 from minfer.batch.shards import Bad, Shard, digest, read
 from minfer.batch.sinks import Errors, errors_name, open_sink, part_name, picture_name
 from minfer.errors import FormatError, MinferError
+
+if TYPE_CHECKING:
+    from minfer.batch.jobs import Job
 
 #: Lines for the manifest as shards are done, in any order, or an error in place of a shard that is
 #: given up.

@@ -24,10 +24,9 @@ from minfer.batch.arrow import pa, pq
 from minfer.batch.folder import MANIFEST, PLAN
 from minfer.batch.text import as_file, hashed, is_compressed, opened, text_range, text_size
 from minfer.errors import FormatError, MinferError
-from minfer.io.text import check_path
+from minfer.io.text import check_path, csv_header
 from minfer.parsing.conllu import CUT_OFF
 from minfer.parsing.treebank import read_blocks
-from minfer.prediction.files import csv_header
 from minfer.words import counted
 
 if TYPE_CHECKING:

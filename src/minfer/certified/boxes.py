@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from minfer.certified.bounds import Bounds, Meter, Scratch, Stopped
 from minfer.certified.local import Local, odds_ranges, ratios
 from minfer.certified.rounding import EXP, U, gamma, up
-from minfer.factors import FactorGroup
+from minfer.factors.group import FactorGroup
 
 #: States of a variable, and joint states of a factor's others, up to which messages are made.
 MAX_STATES = 64

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from minfer.certified.rounding import U, down, up
 from minfer.conditioning import Conditioned
-from minfer.factors import FactorGroup
+from minfer.factors.group import FactorGroup
 from minfer.graph import FactorGraph
 from minfer.layout import Pairs, join, split_pairs
 

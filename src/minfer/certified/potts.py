@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from minfer.certified.local import rounding_slack
 from minfer.certified.rounding import EXP, U, gamma, up
 from minfer.conditioning import Conditioned, condition
-from minfer.factors import FactorGroup
+from minfer.factors.group import FactorGroup
 from minfer.graph import FactorGraph
 
 #: Units that the sum of a variable's weights has, more or less, where they differ.

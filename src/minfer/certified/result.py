@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_number, check_type
-from minfer.errors import ModelError
-from minfer.factors import read_only
+from minfer.errors import ModelError, visible
+from minfer.factors.group import read_only
 from minfer.graph import FactorGraph
 from minfer.notebook import card
-from minfer.solvers.base import SHOWN, Given, LogZ, Marginals, Status
+from minfer.solvers.base import SHOWN, Given, Marginals
+from minfer.solvers.status import LogZ, Status
 from minfer.states import Probabilities
-from minfer.words import counted, visible
+from minfer.words import counted
 
 #: What can have made an interval. The order is that of the codes.
 METHODS = ("none", "fixed", "exact", "monotone", "walks", "boxes", "hull", "range")
@@ -47,7 +48,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Intervals:
-    """Intervals that hold the true marginals.
+    """Intervals that contain the true marginals.
 
     Attributes
     ----------

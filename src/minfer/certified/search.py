@@ -28,13 +28,14 @@ from minfer.checks import (
     bool_mask,
     check_choice,
     check_flag,
+    check_graph,
     check_number,
     check_seconds,
     check_whole,
 )
 from minfer.conditioning import Conditioned, condition
 from minfer.errors import SettingsError
-from minfer.graph import FactorGraph, check_graph
+from minfer.graph import FactorGraph
 
 FIRST_BUDGET, GROWTH, LEVELS = 64.0, 4.0, 22
 #: A method must have narrowed at least this share of what the best one did for its work.
@@ -78,7 +79,7 @@ def intervals(
     workers: int | None = None,
     watch: Watcher | None = None,
 ) -> Intervals:
-    """Rigorous intervals that hold the true marginals of a model.
+    """Rigorous intervals that contain the true marginals of a model.
 
     Parameters
     ----------

@@ -19,7 +19,8 @@ from minfer.certified.rounding import U
 from minfer.conditioning import Conditioned
 from minfer.decomposition import _global_table, only_tables
 from minfer.errors import RefusedError
-from minfer.factors import FactorGroup, Tables
+from minfer.factors.group import FactorGroup
+from minfer.factors.tables import Tables
 from minfer.layout import cells, scopes
 
 #: Variables whose logarithms are less certain count as opaque.

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.certified.result import REFUTED, Intervals
+from minfer.errors import visible
 from minfer.graph import FactorGraph
 from minfer.notebook import Bold, Face, Right
 from minfer.solvers.base import Marginals
-from minfer.words import counted, duration, ends, probability, upwards, visible
+from minfer.words import counted, duration, ends, probability, upwards
 
 MOST_COLUMNS = 6  # states shown as columns of their own
 MOST_INTERVALS = 3  # where each has an interval

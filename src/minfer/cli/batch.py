@@ -40,7 +40,7 @@ def about(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-INPUTS = argument("IN...  Files, or folders of them.")
+INPUTS = argument("IN  Files, or folders of them.")
 OUT = option("-o OUTDIR  Output folder.", ...)
 
 

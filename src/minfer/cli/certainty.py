@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from minfer.certified.telling import advice, certain, ending, judged
 from minfer.cli.progress import bar
+from minfer.limits import load_compiler
 from minfer.words import options_in
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def find(graph: FactorGraph, seconds: float | None, **options: Any) -> Intervals:
     """:func:`minfer.intervals`, in this thread, so that Ctrl-C ends the search, not the command."""
-    import minfer.kernels._jit  # noqa: F401 (loads numba, which is no part of the search's time)
+    load_compiler()
     from minfer.certified.search import intervals as search
 
     return search(graph, seconds, **options)

@@ -7,16 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from minfer.cli import reduce
 from minfer.cli.batch import PictureModel
-from minfer.cli.failures import UsageError, note
+from minfer.cli.failures import UsageError, demand, note
 from minfer.cli.files import check_outputs, wrote
 from minfer.cli.generate import Options, argument, command, flag, numbers, option, output
 from minfer.cli.options import JSON, STRICT, PictureSolving, check_interval_seconds, interval_option
 from minfer.cli.progress import wait_for
-from minfer.cli.run import NOT_CONVERGED
+from minfer.limits import load_compiler
 from minfer.words import counted, duration
 
 if TYPE_CHECKING:
@@ -167,8 +165,7 @@ def denoise(
     seconds = time.perf_counter() - began
     pixels = counted(model.n_variables, "pixel")
     if request is None:
-        import minfer.kernels._jit  # noqa: F401 (loads numba, no part of the solver's time)
-
+        load_compiler()
         result = wait_for(f"inference, {pixels}", lambda: whole(model, solver))
     else:
         result = request.run(model, solver, f", {pixels}")
@@ -206,8 +203,7 @@ def denoise(
         told = {key: value for key, value in lines.items() if value}
         render.show(console, render.facts(told, result.converged))
         reduce.show_compared(console, result, compared)
-    if strict and not result.converged:
-        raise typer.Exit(NOT_CONVERGED)
+    demand(strict, result.converged)
 
 
 def _admit_guesses(shades: Shades, given: Picture) -> None:

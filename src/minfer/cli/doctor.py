@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 from minfer.cli.generate import command, flag
+from minfer.errors import visible
 from minfer.health import examine
-from minfer.words import visible
 
 
 @command

@@ -12,13 +12,13 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from minfer.errors import DiskFullError, MinferError, fullness
-from minfer.words import visible
+from minfer.errors import DiskFullError, MinferError, fullness, visible
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 BAD_INPUT = 3
 REFUSED = 4
+NOT_CONVERGED = 5
 
 # typer carries its own click since 0.2x and used the click package before: the base class of its
 # usage errors is found by way of the one it has always exported.
@@ -146,6 +146,12 @@ def say(message: str, code: int, kind: str = "error: ") -> int:
     line = visible(" ".join(message.split()))
     print(f"minfer: {kind}{line}", file=sys.stderr, flush=True)
     return code
+
+
+def demand(strict: bool, converged: bool) -> None:
+    """Under ``--strict``, an answer that has not converged is a failure of its own."""
+    if strict and not converged:
+        raise typer.Exit(NOT_CONVERGED)
 
 
 def note(message: str) -> None:

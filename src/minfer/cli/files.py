@@ -7,15 +7,14 @@ import io
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minfer.cli.failures import UsageError, note
 from minfer.cli.progress import wait_for
-from minfer.errors import FormatError
+from minfer.errors import FormatError, visible
 from minfer.typed import evidence_beside, evidence_of, is_pairs
-from minfer.words import visible
 
 if TYPE_CHECKING:
     from minfer.cli.options import Input
@@ -173,6 +172,11 @@ def write_csv(path: str, rows: Iterable[Sequence[Any]], told: str = "") -> None:
     csv.writer(text, lineterminator="\n").writerows(rows)
     write_bytes(path, text.getvalue().encode())
     wrote(path, told)
+
+
+def write_records(path: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Rows that name their cells, all alike, as CSV."""
+    write_csv(path, [list(rows[0]), *([*row.values()] for row in rows)])
 
 
 def draw_pair(

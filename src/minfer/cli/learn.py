@@ -31,8 +31,8 @@ def learn(
 ) -> None:
     """Learn the tables of a Bayesian network from cases; its structure and states are kept.
 
-    Columns that are called like variables are read, empty cells are missing. With
-    cells missing, or variables without a column, the tables are found by EM.
+    Columns named after variables are read; empty cells are missing. If cells are
+    missing, or a variable has no column, the tables are found by EM.
 
     \b
     Examples:

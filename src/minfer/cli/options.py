@@ -17,6 +17,7 @@ from minfer.cli.failures import PlainHelp, UsageError
 from minfer.cli.generate import Options, Words, argument, flag_of, option, output, parameter
 from minfer.errors import MinferError
 from minfer.typed import is_number
+from minfer.words import listed
 
 if TYPE_CHECKING:
     from minfer.solvers.base import Solver
@@ -40,7 +41,7 @@ WITHOUT_OPTION = {"clamped": {"solver"}, "structured-mean-field": {"blocks"}}
 
 #: What each field means, and the order of the options.
 HELP = {
-    "max_iters": "Most iterations.",
+    "max_iters": "Maximum number of iterations.",
     "tol": "Stop when updating everything moves nothing by more than this.",
     "damping": "Share of the old message to keep, 0 to <1.",
     "schedule": "sequential, flooding or residual.",
@@ -53,7 +54,7 @@ HELP = {
     "max_cells": "Maximum cells of a cluster, or of all cliques of a block or window.",
     "core": "Variables read off one window.",
     "k": "Variables to clamp.",
-    "restarts": "Other starts, for choosing them.",
+    "restarts": "Other starts, used to choose these variables.",
     "max_gib": "Maximum memory for tables, in GiB.",
     "exact_cells": "Maximum cells for which exact is chosen.",
     "method": "clique-tree or enumerate.",
@@ -247,7 +248,7 @@ class Solving(Options):
             if o.key not in self.given:
                 continue
             if name not in o.solvers:
-                who = " and ".join(o.solvers)
+                who = listed(o.solvers)
                 plural = "solvers that have it are" if len(o.solvers) > 1 else "one that has it is"
                 raise UsageError(f"solver {name} has no option {o.flag}; the {plural} {who}")
             settings[o.name] = self.given[o.key]

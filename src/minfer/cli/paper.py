@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from minfer.cli.failures import UsageError, note
-from minfer.cli.files import write_csv, wrote
+from minfer.cli.files import write_records, wrote
 from minfer.cli.generate import argument, command, flag, option
 from minfer.cli.progress import wait_for
 from minfer.words import duration
@@ -47,22 +47,22 @@ def paper(
       minfer paper table1 --data ud-treebanks -o results
     """
     from minfer.cli import render
-    from minfer.experiments.paper import EXPERIMENTS
+    from minfer.experiments import fig1, fig2, table1
     from minfer.io.text import write_bytes
     from minfer.notebook import Face
 
-    if experiment not in EXPERIMENTS:
-        known = ", ".join(EXPERIMENTS)
+    runs = {"fig1": fig1.run, "table1": table1.run, "fig2": fig2.run}
+    if experiment not in runs:
+        known = ", ".join(runs)
         raise UsageError(f"there is no experiment {experiment!r}; choose from {known}")
     for folder in (out, models):
         if folder is not None and not Path(folder).is_dir():
             raise UsageError(f"cannot write to {folder}: there is no such folder")
     began = time.process_time()
-    run, place = EXPERIMENTS[experiment], Path(models or out)
-    made = wait_for(experiment, lambda: run(quick, data, place, note))
+    place = Path(models or out)
+    made = wait_for(experiment, lambda: runs[experiment](quick, data, place, note))
     base = str(Path(out) / experiment)
-    rows = made.records
-    write_csv(f"{base}.csv", [list(rows[0]), *([*row.values()] for row in rows)])
+    write_records(f"{base}.csv", made.records)
     write_bytes(f"{base}.md", made.page.encode())
     wrote(f"{base}.md")
     if made.draw is not None:

@@ -17,9 +17,7 @@ from minfer.words import probability
 @command
 def query(
     source: Input,
-    targets: Words = argument(
-        "[TARGETS]...  Variables; without any, all of them, one by one.", None
-    ),
+    targets: Words = argument("TARGETS  Variables; without any, all of them, one by one.", None),
     separate: bool = flag("Each target separately, not their joint distribution."),
     json: bool = JSON,
     rows: int = rows_option("the most probable"),

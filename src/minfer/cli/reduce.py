@@ -13,9 +13,10 @@ from minfer.cli.files import wrote
 from minfer.cli.generate import Options, choose, flag, option
 from minfer.cli.options import Solving
 from minfer.cli.progress import wait_for
-from minfer.errors import RefusedError
+from minfer.errors import RefusedError, visible
+from minfer.limits import load_compiler
 from minfer.typed import variable
-from minfer.words import counted, duration, options_in, visible
+from minfer.words import counted, duration, options_in
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -108,7 +109,7 @@ class Reduction(Reported):
 class JobLimits(Limits):
     """Of commands that answer once and report nothing more."""
 
-    reduce: bool = flag("Infer in the part that matters.")
+    reduce: bool = flag("Run inference only in the part that matters.")
     method: str | None = option("WORD  compensated (default) or paper.")
 
     @property
@@ -170,8 +171,7 @@ class Request:
 
     def run(self, model: FactorGraph, solver: Solver, what: str = "") -> Result:
         """The same with a spinner; loading numba is no part of its time."""
-        import minfer.kernels._jit  # noqa: F401
-
+        load_compiler()
         return wait_for(f"reduced inference{what}", lambda: self(model, solver))
 
     def compare(self, result: Result, solver: Solver) -> Comparison | RefusedError:

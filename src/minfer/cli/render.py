@@ -17,8 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 import minfer
+from minfer.errors import visible
 from minfer.notebook import Bold, words
-from minfer.words import duration, options_in, visible
+from minfer.words import duration, options_in
 from minfer.words import ends as ends
 from minfer.words import probability as probability
 

@@ -11,7 +11,7 @@ import typer
 
 from minfer.cli import reduce
 from minfer.cli.batch import Where
-from minfer.cli.failures import Group, UsageError
+from minfer.cli.failures import Group, UsageError, demand, note
 from minfer.cli.generate import Options, Words, argument, choose, command, option, output
 from minfer.cli.options import JSON, STRICT, Command, Solving
 from minfer.cli.progress import wait_for
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 rules = typer.Typer(name="rules", cls=Group)
 
 PROGRAM = argument("PROGRAM  Rules: an .mln file of Alchemy or Tuffy (.gz).")
-EVIDENCE = argument("[EVIDENCE]...  What is known: .db files (.gz).", None)
+EVIDENCE = argument("EVIDENCE  What is known: .db files (.gz).", None)
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class Asked(Options):
     """What is asked, and how formulas are read."""
 
     query: Words = option(
-        "-q NAME|FILE  Predicates to answer, or a file that lists them. Default: all without a *."
+        "-q NAME|FILE  Predicates to answer, or a file that lists them. Default: all that are not "
+        "declared with a *."
     )
     split: bool = option(
         "--split/--whole  Split formulas into clauses that share their weight, as Alchemy does, "
@@ -52,7 +53,9 @@ class Database(Asked):
     """The same, and what grounding may take."""
 
     max_groundings: float = option(
-        "N  More groundings are refused before any is built.", 30000000.0
+        "N  Refuse programs with more groundings, before any is built.",
+        30000000.0,
+        show_default="30,000,000",
     )
     memory_limit: str | None = option("2GB  Memory of the database; beyond that it spills to disk.")
     threads: int = option("N  Threads of the database.", 1, min=1)
@@ -64,25 +67,25 @@ class Grounding(Options):
 
     panel = "Grounding"
     grounding: str = option(
-        "WORD  auto (lazy where counts say that there are many more groundings than rows), full "
-        "(build all) or lazy (build those that matter).",
+        "WORD  auto (lazy if there are many more groundings than rows in the tables), full (build "
+        "all) or lazy (build those that matter).",
         "auto",
     )
     threshold: float | None = option(
-        "G  Lazy: groundings become factors from this gain on; with --tolerance, where lowering "
-        "it begins."
+        "G  Lazy: the gain from which groundings become factors; with --tolerance, the first "
+        "threshold tried."
     )
     tolerance: float | None = option(
         "X  Lazy: lower the threshold until two answers differ by no more than this on average. "
-        "Default: 0.001 where no threshold is given."
+        "Default: 0.001 if no threshold is given."
     )
     rounds: int | None = option(
         "N  Lazy: rounds of selection, each with the marginals of the one before. Default: 2.",
         min=1,
     )
     sums: int | None = option(
-        "N  Lazy: how often messages of what is not built are summed, at most. Default: 1, with "
-        "--tolerance 10.",
+        "N  Lazy: at most how often the messages of what is not built are summed. Default: 1; "
+        "with --tolerance, 10.",
         min=0,
     )
 
@@ -105,7 +108,7 @@ class RuleLimits(reduce.JobLimits):
 
 @rules.callback(invoke_without_command=True)
 def about(context: typer.Context) -> None:
-    """Rules over tables (Markov logic): probabilities, counts before the work, reasons.
+    """Rules over tables (Markov logic): probabilities, sizes in advance, explanations.
 
     Programs and evidence of Alchemy and Tuffy are read unchanged. Needs duckdb,
     the extra `rules`. In Python, `minfer.Rules` takes data frames and files.
@@ -140,8 +143,8 @@ def run(
 ) -> None:
     """Probabilities of the atoms that a program asks for.
 
-    With --workers, --engine ray or --address, parts that no rule ties together are solved side by
-    side (extra `batch`).
+    With --workers, --engine ray or --address, independent parts of the program are solved in
+    parallel (extra `batch`).
 
     \b
     Examples:
@@ -185,8 +188,9 @@ def run(
         render.write_json({**about, **answer.to_dict(), **rows})
     else:
         sys.stderr.write(f"minfer: {answer}\n")
-    if strict and not answer.converged:
-        raise typer.Exit(5)
+    if not answer.rules.store.n_atoms:
+        note("there are no atoms, because no file names a constant of their types: give evidence")
+    demand(strict, answer.converged)
 
 
 @rules.command(cls=Command)
@@ -215,7 +219,7 @@ def explain(
     program: str = PROGRAM,
     evidence: Words = EVIDENCE,
     *,
-    atom: str = option('-a ATOM  The atom: "smokes(Anna)".', ""),
+    atom: str = option('-a ATOM  The atom to explain, such as "smokes(Anna)".', ...),
     database: Database,
     rows: int = output("N  Groundings to show, strongest first.", 10, min=1),
     json: bool = JSON,
@@ -230,8 +234,6 @@ def explain(
     """
     from minfer.cli import render
 
-    if not atom:
-        raise UsageError('--atom says which one: --atom "smokes(Anna)"')
     asked = grounding.settings
     made = database.read(program, evidence)
     solver = solving.make() if solving.given else None

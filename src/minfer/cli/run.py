@@ -6,10 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from minfer.cli import reduce
 from minfer.cli.certainty import find, live, told
+from minfer.cli.failures import demand
 from minfer.cli.files import (
     check_model_name,
     check_outputs,
@@ -30,14 +29,13 @@ from minfer.cli.options import (
     rows_option,
 )
 from minfer.cli.progress import wait_for
+from minfer.limits import load_compiler
 from minfer.typed import parse_query
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals
     from minfer.graph import FactorGraph
     from minfer.solvers.base import Marginals, Solver
-
-NOT_CONVERGED = 5
 
 
 @command
@@ -150,8 +148,7 @@ def run(
         render.show(console, render.facts(lines, converged))
         if reduced is not None:
             reduced.show_more(console)
-    if strict and not converged:
-        raise typer.Exit(NOT_CONVERGED)
+    demand(strict, converged)
 
 
 def _certified(
@@ -165,8 +162,7 @@ def _certified(
 
 def solve(solver: Solver, graph: FactorGraph) -> Marginals:
     """log Z is computed when first asked for: here, while Ctrl-C and the spinner work."""
-    import minfer.kernels._jit  # noqa: F401 (loads numba, which is no part of the solver's time)
-
+    load_compiler()
     answer = solver(graph)
     _ = answer.log_z
     return answer

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from minfer.cli.files import check_outputs, draw_pair, load, write_csv
+from minfer.cli.files import check_outputs, draw_pair, load, write_records
 from minfer.cli.generate import choose, command, numbers, option, output
 from minfer.cli.options import CSV, JSON, Input
 from minfer.cli.progress import bar, wait_for
+from minfer.limits import load_compiler
 from minfer.words import counted
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def tradeoff(
     from minfer.cli import render
     from minfer.io import read_mar
     from minfer.reduction.seeds import SEEDS
-    from minfer.reduction.tradeoff import Measurement, Reference
+    from minfer.reduction.tradeoff import Measurement
+    from minfer.reduction.trials import Reference
 
     choose("--objective", objective, *OBJECTIVES)
     choose("--seed-graph", seed_graph, *SEEDS)
@@ -74,8 +76,7 @@ def tradeoff(
     _measure(measurement)
     found = measurement.result()
     if csv_file is not None:
-        rows = found.rows()
-        write_csv(csv_file, [list(rows[0]), *([*row.values()] for row in rows)])
+        write_records(csv_file, found.rows())
     if picture is not None:
 
         def left(ax: Any) -> None:
@@ -97,8 +98,7 @@ def tradeoff(
 
 def _measure(sweep: Measurement) -> None:
     """All steps, with a bar on stderr if that is a terminal."""
-    import minfer.kernels._jit  # noqa: F401 (loads numba before anything is timed)
-
+    load_compiler()
     with bar(len(sweep)) as draw:
         for done, (name, work) in enumerate(sweep.steps()):
             if draw is not None:

@@ -9,9 +9,10 @@ import typer
 from minfer.cli.failures import UsageError
 from minfer.cli.generate import argument, command, option
 from minfer.cli.progress import wait_for
+from minfer.errors import visible
 from minfer.exercise import PARTS, Unit, units
 from minfer.parallel import cores, ordered_map
-from minfer.words import counted, visible
+from minfer.words import counted
 
 
 @command

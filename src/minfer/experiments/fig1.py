@@ -20,28 +20,31 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import nan
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import FormatError
 from minfer.experiments.measure import timed
-from minfer.experiments.pages import Claim, claims_table, record, table
+from minfer.experiments.pages import Claim, Made, Note, claims_table, record, table
 from minfer.graph import FactorGraph
 from minfer.io.npz import read_npz
+from minfer.limits import load_compiler
 from minfer.pictures import Collection, base_pictures, collection, write_figure
 from minfer.plots import pyplot
 from minfer.reduction.calibrate import calibrate
 from minfer.reduction.infer import PAPER, infer
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize, Objective
 from minfer.reduction.recipes import AnyRecipe, Compensated
-from minfer.reduction.result import Result
-from minfer.solvers.base import Marginals, Solver
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.exact import Exact
 from minfer.solvers.trw import TreeReweighted
 from minfer.words import counted
+
+if TYPE_CHECKING:
+    from minfer.reduction.result import Result
+    from minfer.solvers.base import Marginals, Solver
 
 ALPHAS = (0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 12.0)
 #: Where the objectives' parameters are set, and to which share of the pairwise factors.
@@ -499,3 +502,15 @@ def draw(rows: Sequence[Row], path: str) -> None:
     figure.tight_layout(rect=(0, 0.06, 1, 1))
     write_figure(path, figure)
     plt.close(figure)
+
+
+def run(quick: bool, data: str | None, models: Path, note: Note) -> Made:
+    """Figure 1; ``models`` is not for it."""
+    pieces = tasks(settings(quick, data))
+    pyplot("the figure needs", headless=True)  # before the work, not after it
+    load_compiler()
+    rows: list[Row] = []
+    for done, task in enumerate(pieces, 1):
+        rows += task.work()
+        note(f"{done}/{len(pieces)} {task.name}")
+    return Made(records(rows), page(rows), claims(rows), "5.1", partial(draw, rows))

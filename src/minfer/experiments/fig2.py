@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import nan
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.experiments.pages import Claim, claims_table, record, table
+from minfer.experiments.pages import Claim, Made, Note, claims_table, record, table
 from minfer.experiments.parsing import (
     FULL,
     LEAST,
@@ -29,14 +31,18 @@ from minfer.experiments.parsing import (
     Family,
     Method,
     choose,
+    load,
     objectives,
     same_accuracy,
     times,
+    treebanks,
 )
-from minfer.parsing.conllu import Sentence
 from minfer.parsing.inference import Inference
 from minfer.pictures import write_figure
 from minfer.plots import pyplot
+
+if TYPE_CHECKING:
+    from minfer.parsing.conllu import Sentence
 
 WORDS = 10, 100  # of the sentences of (a) and (b)
 LONG = 60  # words; longer sentences are not learnt from
@@ -321,3 +327,13 @@ def draw(result: Result, path: str) -> None:
     figure.tight_layout()
     write_figure(path, figure)
     plt.close(figure)
+
+
+def run(quick: bool, data: str | None, models: Path, note: Note) -> Made:
+    """Figure 2, of the first treebank."""
+    treebank = treebanks(data)[0]
+    pyplot("the figure needs", headless=True)
+    split = load(str(data), treebank, quick)
+    result = Figure(treebank, split, models, passes=1 if quick else 3).measure(note)
+    done = records(result), page(result), claims(result)
+    return Made(*done, "5.2", partial(draw, result))

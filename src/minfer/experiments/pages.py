@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,3 +86,17 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.6g}"
     return str(value)
+
+
+#: Is told how far an experiment is.
+Note = Callable[[str], None]
+
+
+class Made(NamedTuple):
+    """What an experiment gives."""
+
+    records: Sequence[dict[str, Any]]
+    page: str
+    claims: Sequence[Claim]
+    section: str  # of the paper
+    draw: Callable[[str], None] | None = None  # to a file

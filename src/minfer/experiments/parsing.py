@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +24,14 @@ from minfer.parsing.conllu import Sentence, read_conllu
 from minfer.parsing.evaluation import Scores as Attachments
 from minfer.parsing.evaluation import attachments
 from minfer.parsing.exact import exact_grandparent
-from minfer.parsing.features import Encoded
-from minfer.parsing.graphs import list_pairs
 from minfer.parsing.inference import Inference
 from minfer.parsing.learn import Recipe
+from minfer.parsing.pairs import list_pairs
 from minfer.parsing.parser import Parser
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
+
+if TYPE_CHECKING:
+    from minfer.parsing.features import Encoded
 
 PASSES = 3
 SAME_UAS = 0.1  # points below full BP that count as the same accuracy

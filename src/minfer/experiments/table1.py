@@ -19,12 +19,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
 from math import isnan, nan
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.experiments.pages import Claim, claims_table, record, table
+from minfer.experiments.pages import Claim, Made, Note, claims_table, record, table
 from minfer.experiments.parsing import (
     FULL,
     GAMMAS,
@@ -39,16 +40,20 @@ from minfer.experiments.parsing import (
     Treebank,
     TreebankSplit,
     choose,
+    load,
     objectives,
     same_accuracy,
     times,
+    treebanks,
 )
 from minfer.parsing.evaluation import bootstrap_difference, punctuation_mask
 from minfer.parsing.inference import Inference
-from minfer.parsing.parser import Parser
 from minfer.parsing.projective import count_trees
 from minfer.reduction.objectives import MinJoint
 from minfer.words import counted
+
+if TYPE_CHECKING:
+    from minfer.parsing.parser import Parser
 
 MIDDLE = 20, 40  # words of the sentences whose times are reported apart
 PRUNED = "full BP, arc-pruned tree"
@@ -366,7 +371,7 @@ whose arcs have a product of probabilities above its parameter, without computin
 *unary seed* is the paper's: the arc scores alone, without the tree, normalised over the heads of
 each word. A tree with a single root has one arc from it, so any number may be added to the scores
 of all arcs from the root without changing the model. Learning lets that number drift, and a unary
-seed that takes it as it comes believes every word to hang on the root. Here it is chosen so that
+seed that uses it unchanged attaches every word to the root. Here it is chosen so that
 the root has one child in expectation. All other rows have the tree in their seed."""
 
 
@@ -476,3 +481,14 @@ def _without(keep: NDArray[np.bool_], heads: NDArray[np.int32]) -> NDArray[np.in
 def records(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Rows as strings, ready for a CSV file."""
     return [record(row) for row in rows]
+
+
+def run(quick: bool, data: str | None, models: Path, note: Note) -> Made:
+    """Table 1."""
+    rows: list[Row] = []
+    notes = []
+    for treebank in treebanks(data)[: 3 if quick else None]:
+        split = load(str(data), treebank, quick)
+        notes.append(split_note(treebank, split))
+        rows += Table(treebank, split, models, passes=1 if quick else 3).rows(note)
+    return Made(records(rows), page(rows, notes), claims(rows), "5.2")

@@ -14,6 +14,7 @@ from minfer.factors.features import (
 from minfer.factors.globals import GlobalFactor, Globals
 from minfer.factors.group import (
     KINDS,
+    MAX_LOG,
     MAX_TABLE_CELLS,
     FactorGroup,
     Machine,
@@ -26,7 +27,7 @@ from minfer.factors.group import (
 from minfer.factors.logical import Automata, Logical
 from minfer.factors.output import Ands, Ors
 from minfer.factors.parity import Parities
-from minfer.factors.tables import MAX_LOG, Tables, check_entries, check_log_psi
+from minfer.factors.tables import Tables, check_entries, check_log_psi
 
 __all__ = [
     "KINDS",

@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ModelError
-from minfer.factors.group import FactorGroup, Rows, difference, read_only
-from minfer.factors.tables import MAX_LOG, Tables
+from minfer.factors.group import MAX_LOG, FactorGroup, Rows, dense, difference, read_only
 
 _AT_ONCE = 256  # tables compared at a time
 
@@ -211,7 +210,7 @@ class Distances(FactorGroup):
         apart = states[:, :1] - (states[:, 1:] if known.all() else np.arange(self.n_labels))
         entries = np.take_along_axis(taps, self._place(apart), axis=1)
         scope = np.ascontiguousarray(self._scope[rows][:, ~known])
-        return [Tables(self._ids[rows], scope, shape, np.ascontiguousarray(entries))]
+        return [dense(self._ids[rows], scope, shape, np.ascontiguousarray(entries))]
 
     # ------------------------------------------------------------------ scores of left-out factors
 
@@ -344,7 +343,7 @@ def recognised(group: FactorGroup, tolerance: float) -> list[FactorGroup]:
     one distance may differ by ``tolerance`` times 1 + \\|log psi\\|; the first row is believed.
     """
     k = group.shape[0] if group.arity == 2 else 0
-    if type(group) is not Tables or group.shape != (k, k) or k < 3:
+    if group.kind != "table" or group.shape != (k, k) or k < 3:
         return [group]
     stored = group.stored_tables().reshape(-1, k, k)
     taps = stored[:, 0, :]

@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import real_numbers
 from minfer.errors import ModelError
-from minfer.factors.group import FactorGroup, Rows, interaction, read_only
-from minfer.factors.tables import MAX_LOG
+from minfer.factors.group import MAX_LOG, FactorGroup, Rows, interaction, read_only
 
 MAX_FEATURE_ARITY = 6
 

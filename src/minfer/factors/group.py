@@ -23,7 +23,7 @@ underscore), because numba compiles a second version of a kernel for read-only i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
@@ -36,6 +36,7 @@ from minfer.errors import ModelError
 if TYPE_CHECKING:
     from minfer.factors.tables import Tables
 
+MAX_LOG = 1e300  # of an entry of a log-table or a weight: larger ones overflow when added up
 #: Cells up to which a factor that is not a table may be written out as one.
 MAX_TABLE_CELLS = 1 << 16
 _CHUNK = 1 << 22  # cells of joints held at a time
@@ -165,6 +166,12 @@ class FactorGroup:
             ...
 
     @property
+    def _span(self) -> slice | NDArray[np.int64]:
+        """Where these factors are in an array over all: a slice if their numbers follow on."""
+        first, last = int(self._ids[0]), int(self._ids[-1])
+        return slice(first, last + 1) if last - first + 1 == len(self) else self._ids
+
+    @property
     def n_cells(self) -> int:
         """Cells of a table of this shape."""
         return n_entries(self.shape)
@@ -235,7 +242,7 @@ class FactorGroup:
     def as_tables(self, rows: Rows = slice(None)) -> Tables:
         """Some of these factors as dense tables."""
         tables = np.require(self.log_tables(rows), np.float64, ["C", "W"])
-        return _tables(self._ids[rows], self._scope[rows], self.shape, tables)
+        return dense(self._ids[rows], self._scope[rows], self.shape, tables)
 
     def simplified(self) -> list[FactorGroup]:
         """The same factors in forms that solvers know better, where there are some."""
@@ -400,7 +407,7 @@ class FactorGroup:
             entries = self.log_tables(rows)[np.arange(len(rows))[:, None], cells]
         shape = tuple(s for s, f in zip(self.shape, known) if not f)
         scope = np.ascontiguousarray(self._scope[rows][:, ~known])
-        return [_tables(self._ids[rows], scope, shape, np.ascontiguousarray(entries))]
+        return [dense(self._ids[rows], scope, shape, np.ascontiguousarray(entries))]
 
     # ------------------------------------------------------------------ scores of left-out factors
 
@@ -514,7 +521,7 @@ class FactorGroup:
         raise ModelError(f"a {cls.kind} cannot be read from a file")
 
 
-def _tables(
+def dense(
     ids: NDArray[np.int64],
     scope: NDArray[np.int32],
     shape: tuple[int, ...],
@@ -522,6 +529,17 @@ def _tables(
 ) -> Tables:
     """A group of dense tables, by its registered name: that kind is built upon this file."""
     return cast("type[Tables]", KINDS["table"])(ids, scope, shape, log_psi)
+
+
+def connected(n_variables: int, groups: Iterable[FactorGroup]) -> NDArray[np.int32]:
+    """The connected component of each variable, numbered by first appearance, shape (V,)."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    ends = [g._scope[:, [0, k]].T for g in groups for k in range(1, g.arity)]
+    i, j = np.concatenate([np.zeros((2, 0), dtype=np.int32), *ends], axis=1)
+    links = coo_array((np.ones(len(i), dtype=np.int8), (i, j)), shape=(n_variables, n_variables))
+    return connected_components(links, directed=False)[1].astype(np.int32)
 
 
 def patterns(rows: NDArray[np.bool_]) -> list[tuple[NDArray[np.bool_], NDArray[np.int64]]]:

@@ -23,8 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ModelError
-from minfer.factors.group import FactorGroup, Machine, all_cells, difference, read_only
-from minfer.factors.tables import MAX_LOG, Tables
+from minfer.factors.group import (
+    MAX_LOG,
+    FactorGroup,
+    Machine,
+    all_cells,
+    dense,
+    difference,
+    read_only,
+)
 
 _CHUNK = 1 << 25  # entries of one boolean array of :meth:`Logical.possible`
 _AT_ONCE = 1 << 22  # entries of steps in a file, states times positions
@@ -462,7 +469,7 @@ class Automata(Logical):
             return [self]
         value = np.where(reach.any(axis=1), high, -np.inf)
         rows, rest = np.flatnonzero(constant), np.flatnonzero(~constant)
-        table = Tables(self._ids[rows], self._scope[rows][:, :0], (), value[rows, None])
+        table = dense(self._ids[rows], self._scope[rows][:, :0], (), value[rows, None])
         return [table, self.take(rest, self._ids[rest])] if len(rest) else [table]
 
     def after(self, known: NDArray[np.bool_], read: NDArray[np.int32]) -> list[Automata]:

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ModelError
-from minfer.factors.group import FactorGroup, Rows, n_entries, read_only
+from minfer.factors.group import MAX_LOG, FactorGroup, Rows, n_entries, read_only
 
-MAX_LOG = 1e300  # of an entry of a log-table or a weight: larger ones overflow when added up
 MAX_ENTRIES = 2**40  # of a table; more fit into no memory
 
 

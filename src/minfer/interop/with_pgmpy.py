@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from minfer.checks import check_graph
 from minfer.directed import with_conditionals
 from minfer.errors import ModelError
-from minfer.graph import FactorGraph, check_graph
+from minfer.graph import FactorGraph
 from minfer.interop._shared import (
     StateNames,
     as_names,
@@ -58,8 +59,8 @@ def to_pgmpy(graph: FactorGraph, state_names: StateNames | None = None) -> Any:
     Parameters
     ----------
     graph : FactorGraph
-        Without global factors. One that is no Bayesian network, or has evidence or corrections,
-        becomes a Markov network; these are unary factors at the end.
+        Without global factors. A model that is not a Bayesian network, or has evidence or
+        corrections, becomes a Markov network; these are unary factors at the end.
     state_names : {variable: names}, optional
         By default states are called as in the model, by their numbers where it has no names.
     """
@@ -98,7 +99,7 @@ def _parts(model: Any) -> tuple[list[Hashable], list[Any]]:
     kinds = (models.DiscreteMarkovNetwork, models.FactorGraph, models.DiscreteBayesianNetwork)
     if not isinstance(model, kinds):
         raise ModelError(
-            f"from pgmpy come {', '.join(k.__name__ for k in kinds)}, not {type(model).__name__}: "
+            f"from_pgmpy takes {', '.join(k.__name__ for k in kinds)}, not {type(model).__name__}: "
             "all variables must be discrete and all factors tables"
         )
     factors = list(model.cpds if isinstance(model, kinds[2]) else model.factors)

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from minfer.checks import check_graph
 from minfer.directed import with_conditionals
 from minfer.errors import ModelError
-from minfer.graph import FactorGraph, check_graph
+from minfer.graph import FactorGraph
 from minfer.interop._shared import (
     StateNames,
     conditionals_of,
@@ -66,9 +67,9 @@ def to_pyagrum(graph: FactorGraph, state_names: StateNames | None = None) -> Any
     Parameters
     ----------
     graph : FactorGraph
-        Without global factors. One that is no Bayesian network, or has evidence or corrections,
-        becomes a Markov random field: these are multiplied into unary factors, and factors over
-        the same variables into one.
+        Without global factors. A model that is not a Bayesian network, or has evidence or
+        corrections, becomes a Markov random field: these are multiplied into unary factors, and
+        factors over the same variables into one.
     state_names : {variable: names}, optional
         By default states are called as in the model, by their numbers where it has no names.
     """
@@ -99,7 +100,7 @@ def _parts(model: Any) -> tuple[Any, list[int]]:
     gum = load("pyagrum")
     if not isinstance(model, gum.MarkovRandomField | gum.BayesNet):
         raise ModelError(
-            f"from pyAgrum come MarkovRandomField and BayesNet, not {type(model).__name__}: "
+            f"from_pyagrum takes a MarkovRandomField or BayesNet, not {type(model).__name__}: "
             "decisions, utilities and sets of distributions are not factors"
         )
     return gum, sorted(model.nodes())

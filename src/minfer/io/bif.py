@@ -31,7 +31,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import FormatError
+from minfer.errors import FormatError, visible
 from minfer.graph import FactorGraph
 from minfer.io.networks import (
     Draft,
@@ -44,7 +44,6 @@ from minfer.io.networks import (
 from minfer.io.tables import MAX_ARITY
 from minfer.io.text import PathLike, read_bytes, shown, write_bytes
 from minfer.io.tokens import STRING, Tokens
-from minfer.words import visible
 
 _TOKEN = re.compile(STRING + r'|[{}()\[\];|]|[^\s,{}()\[\];|"]+')
 _COMMENT = r"//[^\n]*|/\*[\s\S]*?(?:\*/|\Z)"
@@ -391,7 +390,7 @@ def _row_numbers(known: dict[str, int], keys: tuple[str, ...]) -> Sequence[int]:
 def write_bif(graph: FactorGraph, path: PathLike) -> None:
     """Write a Bayesian network in BIF, with names, states and the order of parents.
 
-    Models that are no Bayesian network, or have evidence in them, are refused. Names that are not
+    Models that are not Bayesian networks, or contain evidence, are refused. Names that are not
     plain words become strings, which not every other program reads.
     """
     write_bytes(path, format_bif(graph))

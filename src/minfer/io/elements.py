@@ -14,9 +14,8 @@ from xml.parsers import expat
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import FormatError
+from minfer.errors import FormatError, visible
 from minfer.io.tokens import number_complaint, shortened, to_numbers
-from minfer.words import visible
 
 #: Elements inside one another, and attributes with a default, beyond which no honest file goes.
 _DEPTH, _DEFAULTS, _DEFAULT_LENGTH = 64, 64, 200

@@ -13,9 +13,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from minfer.errors import EvidenceError, FormatError
+from minfer.errors import EvidenceError, FormatError, visible
 from minfer.graph import FactorGraph
-from minfer.words import visible
 
 _LIKE = 'evidence is a JSON object such as {"x3": 1}'
 

@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import table_sizes
+from minfer.checks import check_graph, table_sizes
 from minfer.errors import FormatError, RefusedError
-from minfer.graph import FactorGraph, check_graph
+from minfer.graph import FactorGraph
 from minfer.io.tables import (
     MAX_ARITY,
     LinearGroup,

@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.checks import check_graph
 from minfer.errors import FormatError, ModelError
-from minfer.factors import KINDS, FactorGroup
-from minfer.graph import FactorGraph, check_graph
+from minfer.factors.group import KINDS, FactorGroup
+from minfer.graph import FactorGraph
 from minfer.io.tables import check_readable, states_complaint
 from minfer.io.text import PathLike, read_bytes, shown, write_bytes
 

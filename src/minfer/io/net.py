@@ -25,12 +25,12 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import FormatError
+from minfer.errors import FormatError, visible
 from minfer.graph import FactorGraph
 from minfer.io.networks import Draft, check_one_line, conditionals, in_words, names_of, quoted
 from minfer.io.text import PathLike, read_bytes, shown, write_bytes
 from minfer.io.tokens import STRING, Tokens
-from minfer.words import counted, visible
+from minfer.words import counted
 
 _TOKEN = re.compile(STRING + r'|[{}()=;|]|[^\s,{}()=;|"]+')
 _COMMENT = r"%[^\n]*"
@@ -213,7 +213,7 @@ class _Net:
 def write_net(graph: FactorGraph, path: PathLike) -> None:
     """Write a Bayesian network in NET, with names, states and the order of parents.
 
-    Models that are no Bayesian network, or have evidence in them, are refused.
+    Models that are not Bayesian networks, or contain evidence, are refused.
     """
     write_bytes(path, format_net(graph))
 

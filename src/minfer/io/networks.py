@@ -16,12 +16,12 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import concatenate
+from minfer.checks import check_graph, concatenate
 from minfer.directed import Fault, cycle_text, network_of, order_or_cycle, parents_first
-from minfer.errors import RefusedError
-from minfer.graph import FactorGraph, check_graph
+from minfer.errors import RefusedError, visible
+from minfer.graph import FactorGraph
 from minfer.io.tables import MAX_ARITY, most_declared, states_complaint, to_linear
-from minfer.words import counted, visible
+from minfer.words import counted
 
 
 class _Table(NamedTuple):

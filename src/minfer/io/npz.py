@@ -49,7 +49,7 @@ def read_npz(path: PathLike, names: tuple[str, ...]) -> list[NDArray]:
 def _read(file: zipfile.ZipFile, name: str) -> NDArray:
     size = file.getinfo(name).file_size
     if size > MAX_BYTES:
-        raise ValueError(f"{name} unfolds to more than the limit of {MAX_BYTES:,} bytes")
+        raise ValueError(f"{name} expands to more than the limit of {MAX_BYTES:,} bytes")
     data = BytesIO(file.read(name))
     version = npy.read_magic(data)
     header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)

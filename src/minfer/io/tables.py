@@ -11,14 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.checks import check_graph
 from minfer.errors import ContradictionError, RefusedError
-from minfer.graph import FactorGraph, check_graph
-from minfer.io.text import Numbers
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
+    from minfer.io.text import Numbers
 
 #: Variables of one table in a text format; more could only have one state each.
 MAX_ARITY = 32

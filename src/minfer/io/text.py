@@ -9,6 +9,7 @@ equal models give equal files). Compressed and piped input may unfold to :data:`
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import os
@@ -137,8 +138,8 @@ def _decompress(name: str, data: bytes) -> bytes:
         raise FormatError(f"{name}: corrupt gzip data: {error}") from None
     if len(out) > MAX_BYTES:
         raise FormatError(
-            f"{name}: unfolds to more than the limit of {MAX_BYTES:,} bytes; "
-            "if that is meant, decompress it first"
+            f"{name}: expands to more than the limit of {MAX_BYTES:,} bytes; "
+            "if that is intended, decompress it first"
         )
     return out
 
@@ -348,3 +349,17 @@ def _first_bad(tokens: list[bytes], block: int = 1000) -> int:
         if _parse_floats(b" ".join(part)).size != len(part):
             return k if block == 1 else k + _first_bad(part, 1)
     return 0
+
+
+def csv_header(name: str, line: bytes, separator: str | None = None) -> tuple[list[str], str]:
+    """The names of the columns, and the separator, guessed where it is not given."""
+    try:
+        text = line.decode("utf-8-sig").rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise FormatError(f"{name}: line 1: the header is not UTF-8") from None
+    if not text.strip():
+        raise FormatError(f"{name}: line 1: there is no header with the names of the columns")
+    if separator is None:
+        separator = max(",;\t", key=text.count)
+    names = next(csv.reader([text], delimiter=separator))
+    return [n.strip() for n in names], separator

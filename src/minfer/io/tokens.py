@@ -15,9 +15,8 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import FormatError, MinferError
+from minfer.errors import FormatError, MinferError, visible
 from minfer.io.text import MAX_TOKEN, check_text
-from minfer.words import visible
 
 #: A string on one line; backslash escapes. One that is not closed ends with its line.
 STRING = r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"?'

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_type, table_sizes, warn
+from minfer.checks import check_graph, check_type, table_sizes, warn
 from minfer.directed import (
     are_conditional,
     find_fault,
@@ -36,8 +36,15 @@ from minfer.directed import (
     order_or_cycle,
     with_flat_conditionals,
 )
-from minfer.errors import ContradictionError, EvidenceError, FormatError, ModelError, RefusedError
-from minfer.graph import FactorGraph, check_graph
+from minfer.errors import (
+    ContradictionError,
+    EvidenceError,
+    FormatError,
+    ModelError,
+    RefusedError,
+    visible,
+)
+from minfer.graph import FactorGraph
 from minfer.io.evidence import is_json, numbered_evidence, parse_json_evidence
 from minfer.io.tables import (
     MAX_ARITY,
@@ -52,7 +59,7 @@ from minfer.io.tables import (
 )
 from minfer.io.text import Numbers, PathLike, check_text, place, read_bytes, shown, write_bytes
 from minfer.solvers.base import Marginals
-from minfer.words import counted, visible
+from minfer.words import counted
 
 Evidence = PathLike | Mapping[Any, Any]
 
@@ -63,7 +70,7 @@ _COMMENT = re.compile(rb"(?://|#)[^\n]*|/\*[\s\S]*?\*/")
 
 
 def read_uai(path: PathLike, evidence: Evidence | None = None) -> FactorGraph:
-    """Read a MARKOV or BAYES model; the latter's tables know their children.
+    """Read a MARKOV or BAYES model; the tables of the latter keep their direction.
 
     Parameters
     ----------

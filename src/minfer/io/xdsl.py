@@ -28,11 +28,12 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.errors import visible
 from minfer.graph import FactorGraph
 from minfer.io.elements import Element, Tree
 from minfer.io.networks import Draft
 from minfer.io.text import PathLike, read_bytes, shown
-from minfer.words import counted, visible
+from minfer.words import counted
 
 _READ = {"cpt", "deterministic", "noisymax"}
 _REFUSED = {

@@ -18,12 +18,11 @@ from __future__ import annotations
 import re
 from html import escape
 
-from minfer.errors import RefusedError
+from minfer.errors import RefusedError, visible
 from minfer.graph import FactorGraph
 from minfer.io.elements import Element, Tree
 from minfer.io.networks import Draft, conditionals, in_words, names_of
 from minfer.io.text import PathLike, read_bytes, shown, write_bytes
-from minfer.words import visible
 
 _TAGS = frozenset(
     ["NETWORK", "VARIABLE", "NAME", "OUTCOME", "DEFINITION", "PROBABILITY", "FOR", "GIVEN", "TABLE"]
@@ -78,7 +77,7 @@ def _definition(tree: Tree, draft: Draft, definition: Element) -> None:
 def write_xmlbif(graph: FactorGraph, path: PathLike) -> None:
     """Write a Bayesian network in XMLBIF, with names, states and the order of parents.
 
-    Models that are no Bayesian network, or have evidence in them, are refused.
+    Models that are not Bayesian networks, or contain evidence, are refused.
     """
     write_bytes(path, format_xmlbif(graph))
 

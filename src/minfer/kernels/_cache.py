@@ -27,14 +27,13 @@ import re
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
-from minfer.kernels._inner import rebuild
 from minfer.kernels._ready import Ready
 
 _SEAL = 32  # bytes
@@ -66,6 +65,7 @@ class KernelCache(FunctionCache):
 
     _cache_file: SealedFiles
     inner = False  # what is looked for or saved now is for kernels only (:mod:`._inner`)
+    rebuild: Callable[[Any, Any], Any]  # such a kernel, as it was saved
 
     def __init__(self, function: Any, folder: Path | None = None, ready: Ready | None = None):
         super().__init__(function)
@@ -106,7 +106,7 @@ class KernelCache(FunctionCache):
         if not self.inner:
             return super()._load_overload(sig, target_context)
         data = self._cache_file.load(self._index_key(sig, target_context.codegen()))
-        return None if data is None else rebuild(target_context, data)
+        return None if data is None else self.rebuild(target_context, data)
 
     def _load_ready(self, sig: Any, target_context: Any) -> Any:
         """From the wheel; None where it has nothing that fits, or numba has changed its ways."""

@@ -159,6 +159,7 @@ def adopt(kernel: Any) -> None:
     if not UNAVAILABLE and type(kernel) is CPUDispatcher:
         kernel.__class__ = Kernel
         made: Any = kernel
+        made._cache.rebuild = rebuild
         made._compiler = _like(made._compiler, _frugal.Compiler, _frugal.Pipeline)
 
 

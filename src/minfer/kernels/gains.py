@@ -21,16 +21,8 @@ import math
 import numpy as np
 
 from minfer.kernels._jit import jit
-from minfer.kernels.vexp import (
-    LN2,
-    LN2_HI,
-    LN2_LO,
-    LOG2E,
-    MAGIC,
-    SQRT_HALF,
-    bits_of,
-    double_of,
-)
+from minfer.kernels.powers import LN2, LN2_HI, LN2_LO, LOG2E, MAGIC, SQRT_HALF
+from minfer.kernels.vexp import bits_of, double_of
 
 _BLOCK = 512
 _SMALL, _LARGE = 1e-3, 30.0  # |theta| below which a series serves; above which no block does

@@ -19,7 +19,7 @@ from numba.extending import intrinsic, models, overload, register_model
 
 from minfer.kernels import _plain
 from minfer.kernels._jit import jit
-from minfer.kernels.vexp import LN2_HI, LN2_LO, LOG2E, MAGIC, SQRT_HALF
+from minfer.kernels.powers import LN2_HI, LN2_LO, LOG2E, MAGIC, SQRT_HALF
 
 BITS = 512
 ZERO = -709.3  # its power of two has the exponent bits 0, which is the number 0

@@ -17,7 +17,8 @@ import numpy as np
 from minfer.kernels._jit import jit
 from minfer.kernels.gibbs import uniform
 from minfer.kernels.layout import FAST, IDLE
-from minfer.kernels.vexp import EXP_MIN, LN2_HI, LN2_LO, LOG2E, MAGIC, bits_of, double_of
+from minfer.kernels.powers import EXP_MIN, LN2_HI, LN2_LO, LOG2E, MAGIC
+from minfer.kernels.vexp import bits_of, double_of
 
 _R17, _R23, _R41, _R45 = np.uint64(17), np.uint64(23), np.uint64(41), np.uint64(45)
 _R11, _R16, _R19, _BIN = np.uint64(11), np.uint64(16), np.uint64(19), np.uint64(4095)

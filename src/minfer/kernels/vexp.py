@@ -13,14 +13,8 @@ from numba.extending import intrinsic
 
 from minfer.kernels import _plain
 from minfer.kernels._jit import jit
+from minfer.kernels.powers import EXP_MIN, LN2_HI, LN2_LO, LOG2E, MAGIC, SQRT_HALF
 
-LOG2E = 1.4426950408889634
-LN2 = 0.6931471805599453
-LN2_HI = 6.93147180369123816490e-01
-LN2_LO = 1.90821492927058770002e-10
-MAGIC = 6755399441055744.0  # 1.5 * 2**52: adding it leaves the rounded value in the low bits
-EXP_MIN = -708.0  # exp below this counts as zero: the clique's own probability is under 1e-307
-SQRT_HALF = 0.7071067811865476
 TINY = 2.2250738585072014e-308
 
 

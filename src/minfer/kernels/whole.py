@@ -10,8 +10,9 @@ tree with a level for each variable, the separator's first; an input is multipli
 of its variables, and sums are handed up level by level, so that a cell costs only the inputs that
 have the last variable. Sums, products and quotients only: nothing is ever subtracted.
 
-``tree`` is :class:`minfer.solvers.exact.Inputs`. Values (m, e) are laid out as there: fields,
-tables, messages; what is found about fields and messages lies at the same places in (om, oe).
+``tree`` is :class:`minfer.solvers.clique_passes.Inputs`. Values (m, e) are laid out as there:
+fields, tables, messages; what is found about fields and messages lies at the same places in
+(om, oe).
 """
 
 from __future__ import annotations

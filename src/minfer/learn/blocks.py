@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.conditioning import condition
 from minfer.errors import ContradictionError, ModelError
-from minfer.factors import FactorGroup, Features, Tables
+from minfer.factors.features import Features
+from minfer.factors.tables import Tables
 from minfer.graph import FactorGraph
-from minfer.learn.model import Instance, Matrix
-from minfer.solvers.base import Marginals
-from minfer.solvers.trw import TreeReweighted
+
+if TYPE_CHECKING:
+    from minfer.factors.group import FactorGroup
+    from minfer.learn.model import Instance, Matrix
+    from minfer.solvers.base import Marginals
 
 #: Variables of a union, beyond which another begins.
 MOST_VARIABLES = 1 << 14
@@ -28,6 +31,22 @@ MOST_VARIABLES = 1 << 14
 MOST_THETA = 1e290
 #: States of factors' scopes that are looked at together.
 AT_ONCE = 1 << 22
+
+
+class Evaluation(NamedTuple):
+    """The sum of a loss over some instances, and what it took.
+
+    Attributes
+    ----------
+    value, gradient : sums, not yet divided by the number of labels
+    converged : whether all runs of the solver did
+    seconds : CPU seconds of inference
+    """
+
+    value: float
+    gradient: NDArray[np.float64]
+    converged: bool = True
+    seconds: float = 0.0
 
 
 class Block:
@@ -124,7 +143,7 @@ class Block:
         where = self._forbidden()
         if where:
             return ContradictionError(
-                f"{where}: a hard factor forbids its labels: mend them or the factor"
+                f"{where}: a hard factor forbids its labels: change the labels or the factor"
             )
         return error or ContradictionError("a hard factor forbids the labels of an instance")
 
@@ -300,11 +319,8 @@ class Inference:
     """
 
     def __init__(self, solver: Any, graph: FactorGraph, parts: Sequence[FactorGraph]) -> None:
-        if (
-            isinstance(solver, TreeReweighted)
-            and len(parts) > 1
-            and isinstance(solver.weights, str)
-        ):
+        lends = hasattr(solver, "lending") and isinstance(solver.weights, str)
+        if lends and len(parts) > 1:
             seen: dict[Any, NDArray[np.float64]] = {}
             rho = []
             for part in parts:

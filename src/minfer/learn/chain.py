@@ -27,12 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import brief, check_choice, check_flag, check_number, check_whole
-from minfer.errors import FormatError, ModelError, SettingsError
+from minfer.errors import FormatError, ModelError, SettingsError, visible
 from minfer.io.text import PathLike, shown
 from minfer.learn.estimator import Estimator
 from minfer.learn.lbfgs import Descent, minimise
 from minfer.learn.save import read_arrays, write_arrays
-from minfer.words import counted, visible
+from minfer.words import counted
 
 BIAS = "bias"  # the attribute that every item of an array of numbers has
 _WIDE = 4  # an attribute that meets at least one of so many labels has a line of weights
@@ -245,8 +245,8 @@ class ChainCRF(Estimator):
             if label not in place:
                 item = int(np.flatnonzero(gold == k)[0])
                 raise ModelError(
-                    f"ChainCRF: item {item} of all has the label {brief(label)}, which is not one "
-                    f"of classes={[*place][:8]}"
+                    f"ChainCRF: item {item}, counted over all sequences, has label {brief(label)}, "
+                    f"which is not one of classes={[*place][:8]}"
                 )
             number[k] = place[label]
         return classes, number[gold]

@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import brief
-from minfer.errors import ModelError, NotFittedError, SettingsError
+from minfer.errors import ModelError, NotFittedError, SettingsError, visible
 from minfer.states import near_names
-from minfer.words import visible
 
 if TYPE_CHECKING:
     from minfer.learn.fitting import Fitted

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,8 +32,6 @@ from minfer.checks import (
     told,
 )
 from minfer.errors import FormatError, MinferError, ModelError, RefusedError, SettingsError
-from minfer.graph import FactorGraph
-from minfer.io.text import PathLike
 from minfer.learn.model import Instance, LogLinear, check_instances
 from minfer.learn.objectives import (
     OBJECTIVES,
@@ -45,7 +43,11 @@ from minfer.learn.objectives import (
 from minfer.learn.optimise import Penalty, Row, State, Stop, Watch, adam, lbfgs
 from minfer.learn.save import digest, read_arrays, write_arrays
 from minfer.learn.team import Data, Given, portions_of
-from minfer.solvers.base import Marginals
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
+    from minfer.io.text import PathLike
+    from minfer.solvers.base import Marginals
 
 METHODS = ("lbfgs", "adam")
 HIDDEN = ("marginal", "em")
@@ -57,7 +59,7 @@ _ADVICE = {
     "or steps were too long: scale huge features down, lower the learning rate",
     "max iterations": "raise max_iters",
     "max epochs": "raise epochs, or evaluate the trace: it may be close enough",
-    "stalled": "the line search found no lower value: loosen tol, tighten the solver's tol, take "
+    "stalled": "the line search found no lower value: loosen tol, tighten the solver's tol, use "
     "an objective whose inference converges, or (max-margin has kinks) method='adam'",
     "early stopping": "",
 }
@@ -155,7 +157,7 @@ class Fitted:
         return {"error": wrong / n, "log_loss": loss / n}
 
     def save(self, path: PathLike) -> None:
-        """Write weights, names and how they came about; :meth:`load` reads it. No pickle."""
+        """Write weights, names and how they were found; :meth:`load` reads it. No pickle."""
         write_arrays(path, "fitted model", self._header(), {"weights": self.weights})
 
     def _header(self) -> dict[str, Any]:
@@ -171,7 +173,7 @@ class Fitted:
 
     @classmethod
     def load(cls, path: PathLike, objective: str | Objective | None = None) -> Fitted:
-        """Read what :meth:`save` wrote. An objective with settings of its own is to be given."""
+        """Read what :meth:`save` wrote. Pass an objective with its own settings again."""
         header, arrays = read_arrays(path, "fitted model")
         return cls._read(path, header, arrays, objective)
 
@@ -254,13 +256,13 @@ def fit(
     tol : float
         Converged: no entry of the gradient is larger.
     max_iters : int
-        Of L-BFGS.
+        For L-BFGS.
     epochs, batch_size, accumulate, learning_rate, decay
-        Of Adam: passes over the data; instances in a batch; batches to a step; its learning rate,
+        For Adam: passes over the data; instances in a batch; batches to a step; its learning rate,
         which falls to zero over the epochs with ``decay``. Batches keep their members, in an order
         that is drawn anew for each epoch.
     warm, sweeps
-        Of Adam: steps begin with the messages of the step before and make so many sweeps at most
+        For Adam: steps begin with the messages of the step before and make so many sweeps at most
         (None: until they converge).
     evaluate_every : int
         Epochs from one cold, converged evaluation of everything to the next.

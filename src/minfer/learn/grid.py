@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,11 @@ from minfer.io.text import PathLike, shown
 from minfer.learn.estimator import Estimator
 from minfer.learn.fitting import Fitted, fit
 from minfer.learn.model import Instance, LogLinear, Template
-from minfer.learn.objectives import Objective
 from minfer.learn.save import read_arrays, write_arrays
-from minfer.solvers.base import Marginals
+
+if TYPE_CHECKING:
+    from minfer.learn.objectives import Objective
+    from minfer.solvers.base import Marginals
 
 #: Features of a pair of neighbours that have a name.
 EDGES = {
@@ -222,7 +224,7 @@ class GridCRF(Estimator):
     ) -> Self:
         """A model that :meth:`save` wrote; nothing in a file is executed.
 
-        A function given as ``edges`` is not in the file and is to be given again, and so is an
+        A function given as ``edges`` is not in the file and has to be passed again, and so has an
         ``objective`` with settings of its own.
         """
         header, arrays = read_arrays(path, "GridCRF")

@@ -25,7 +25,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,8 +35,10 @@ from minfer.errors import ModelError, SettingsError
 from minfer.graph import FactorGraph
 from minfer.learn.fitting import Fitted, fit
 from minfer.learn.model import Instance
-from minfer.learn.objectives import Objective
-from minfer.reduction.objectives import Objective as Choice
+
+if TYPE_CHECKING:
+    from minfer.learn.objectives import Objective
+    from minfer.reduction.objectives import Objective as Choice
 
 #: Candidates that are scored together, drawn from a source.
 AT_ONCE = 1 << 16
@@ -115,8 +117,8 @@ def grow(
     objective, l2, more
         As in :func:`minfer.learn.fit`, for learning the weights anew.
     a_round : int, optional
-        Most factors to add in a round: half as many as there are variables by default, since gains
-        of pairs that share variables explain one another.
+        Maximum number of factors to add in a round: half as many as there are variables by
+        default, since gains of pairs that share variables explain one another.
     max_rounds : int
 
     Examples

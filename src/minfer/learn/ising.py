@@ -9,7 +9,7 @@ and needs no inference. Without edges all pairs are candidates, and L1 leaves th
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,12 +18,14 @@ from minfer.checks import check_choice, check_whole, edge_array
 from minfer.errors import ModelError, RefusedError
 from minfer.graph import FactorGraph
 from minfer.io import write
-from minfer.io.text import PathLike
 from minfer.learn.estimator import Estimator
 from minfer.learn.fitting import Fitted, fit
 from minfer.learn.model import Instance
 from minfer.learn.objectives import Objective, Pseudolikelihood, objective_of
 from minfer.solvers.exact import Exact
+
+if TYPE_CHECKING:
+    from minfer.io.text import PathLike
 
 
 class _Samples(Estimator):

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_type, integers, real_numbers, scope_array, told
+from minfer.checks import check_graph, check_type, integers, real_numbers, scope_array, told
 from minfer.errors import ModelError
-from minfer.graph import FactorGraph, check_graph
+from minfer.graph import FactorGraph
 from minfer.words import counted
 
 #: Weights by name for a template's basis.
@@ -153,7 +153,7 @@ class Template:
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """A graph, how weights make its numbers, and what is known of its true states.
+    """A graph, how weights make its numbers, and what is known about its true states.
 
     Parameters
     ----------

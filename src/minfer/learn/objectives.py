@@ -26,40 +26,26 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_choice, check_solver, check_type, told
 from minfer.errors import ContradictionError, RefusedError, SettingsError
-from minfer.learn.blocks import Block, Inference, clamped
-from minfer.learn.model import Instance
-from minfer.solvers.base import Marginals
+from minfer.learn.blocks import Block, Evaluation, Inference, clamped
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.exact import Exact
 from minfer.solvers.trw import TreeReweighted
+
+if TYPE_CHECKING:
+    from minfer.learn.model import Instance
+    from minfer.solvers.base import Marginals
 
 #: Below this probability the log-loss goes on as a straight line, so that it stays finite.
 LEAST = 1e-12
 #: How exact the way back through the solver is: cold, and in warm steps of a few sweeps.
 BACK, BACK_WARM, MOST_BACK = 1e-8, 1e-3, 100
-
-
-class Evaluation(NamedTuple):
-    """The sum of a loss over some instances, and what it took.
-
-    Attributes
-    ----------
-    value, gradient : sums, not yet divided by the number of labels
-    converged : whether all runs of the solver did
-    seconds : CPU seconds of inference
-    """
-
-    value: float
-    gradient: NDArray[np.float64]
-    converged: bool = True
-    seconds: float = 0.0
 
 
 class Objective:

@@ -17,13 +17,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.learn.lbfgs import Descent, minimise, subgradient
-from minfer.learn.team import Data
+
+if TYPE_CHECKING:
+    from minfer.learn.team import Data
 
 Weights = NDArray[np.float64]
 

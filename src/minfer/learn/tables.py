@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,15 +41,17 @@ from minfer.errors import (
     ModelError,
     RefusedError,
     SettingsError,
+    visible,
 )
 from minfer.graph import FactorGraph
 from minfer.io import read, write
-from minfer.io.text import PathLike
 from minfer.learn.estimator import Estimator
 from minfer.prediction import files
 from minfer.prediction.columns import UNKNOWN, Factorised, StateReader, Table, table_of
 from minfer.states import declared_states, is_missing, is_slip, near_names, number_of
-from minfer.words import visible
+
+if TYPE_CHECKING:
+    from minfer.io.text import PathLike
 
 PRIORS = ("none", "uniform", "bdeu")
 STARTS = ("counts", "random", "structure")
@@ -151,7 +153,7 @@ class BayesianNetwork(Estimator):
     missing : strings that mean not observed, besides empty cells, None and NaN
     start : "counts", "random" or "structure"
         Where EM begins: counts of the rows that know a family, random tables, or the tables of the
-        model that is the structure. Families that no row knows begin at random.
+        model given as structure. Families that no row knows begin at random.
     restarts : int
         Times EM is run, from the second on with random tables; the best is kept.
     max_iterations, tol : int, float
@@ -162,7 +164,7 @@ class BayesianNetwork(Estimator):
 
     Attributes
     ----------
-    model_ : FactorGraph, to be asked by `minfer.query` and `minfer.predict`, written by `save`
+    model_ : FactorGraph, for `minfer.query` and `minfer.predict`, written by `save`
     tables_ : {variable: array (parents..., variable)}
     parents_, states_ : {variable: list of names}
     counts_ : {variable: array}, the counts, or expected counts, that the tables were made from
@@ -234,8 +236,8 @@ class BayesianNetwork(Estimator):
         """Learn the tables from cases: a table of any kind, or a .csv or .parquet file.
 
         Tables are those of `minfer.predict`: data frames of pandas or polars, Arrow tables, columns
-        {name: values}, lists of dicts, arrays (N, V) whose columns are x0, x1, ... ``y`` is not
-        looked at.
+        {name: values}, lists of dicts, arrays (N, V) whose columns are x0, x1, ... ``y`` is
+        ignored.
         """
         self._check_settings()
         with _source(self, X, True) as (names, tables):
@@ -379,7 +381,7 @@ class BayesianNetwork(Estimator):
         if isinstance(given, FactorGraph):
             if not given.directed:
                 raise ModelError(
-                    "BayesianNetwork: the model that is the structure is not a Bayesian network"
+                    "BayesianNetwork: the model given as structure is not a Bayesian network"
                 )
             variables = [given.name(v) for v in range(given.n_variables)]
             return variables, {v: list(given.parents(v)) for v in variables}, given
@@ -392,8 +394,8 @@ class BayesianNetwork(Estimator):
             for child, own in given.items():
                 if not isinstance(own, Iterable):
                     raise SettingsError(
-                        f"BayesianNetwork: the parents of {visible(str(child))} are a list of "
-                        f"names, not {brief(own)}"
+                        f"BayesianNetwork: the parents of {visible(str(child))} must be a list "
+                        f"of names, not {brief(own)}"
                     )
                 parents[str(child)] = [own] if isinstance(own, str) else [str(p) for p in own]
             for own in [*parents.values()]:

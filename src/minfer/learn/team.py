@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ModelError, RefusedError
-from minfer.learn.blocks import blocks_of
+from minfer.learn.blocks import Evaluation, blocks_of
 from minfer.learn.model import Instance, check_instances
-from minfer.learn.objectives import Evaluation, Evaluator, Objective
 from minfer.parallel import Worker
+
+if TYPE_CHECKING:
+    from minfer.learn.objectives import Evaluator, Objective
 
 #: Loads the instances of a portion.
 Portion = Callable[[], Sequence[Instance]]

@@ -12,8 +12,9 @@ from html import escape
 from math import exp
 from typing import TYPE_CHECKING, NamedTuple
 
+from minfer.errors import visible
 from minfer.notebook import Face, Right
-from minfer.words import probability, visible
+from minfer.words import probability
 
 if TYPE_CHECKING:
     from minfer.parsing.conllu import Sentence

@@ -16,12 +16,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ModelError
-from minfer.parsing.conllu import Sentence
+
+if TYPE_CHECKING:
+    from minfer.parsing.conllu import Sentence
 
 FORM_ATOMS = "wlpszabcde"
 ATOMS = FORM_ATOMS + "ux"

@@ -11,103 +11,12 @@ solver answers such a graph; the parser's kernels are held equal to it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from minfer.checks import check_flag, real_numbers
-from minfer.errors import ModelError
 from minfer.graph import FactorGraph
-from minfer.parsing.trees import NonProjectiveTree, ProjectiveTree, checked_scores
-
-
-class ArcScores(NamedTuple):
-    """Scores of one sentence, checked, as the kernels take them.
-
-    Attributes
-    ----------
-    arcs : (N, N) [head, modifier], minus infinity where there is no arc; N = n + 1
-    gp : (N, N, N) [grandparent, head, modifier], or of no entries
-    sib : (N, N, N) [head, left modifier, right modifier], or of no entries
-    """
-
-    arcs: NDArray[np.float64]
-    gp: NDArray[np.float64]
-    sib: NDArray[np.float64]
-
-    @classmethod
-    def checked(
-        cls, arcs: ArrayLike, gp: ArrayLike | None = None, sib: ArrayLike | None = None
-    ) -> ArcScores:
-        clean = checked_scores(arcs)
-        return cls(clean, _pair_scores("gp", gp, len(clean)), _pair_scores("sib", sib, len(clean)))
-
-
-def _pair_scores(name: str, values: ArrayLike | None, n: int) -> NDArray[np.float64]:
-    if values is None:
-        return np.zeros((0, 0, 0))
-    array = np.require(real_numbers(values, f"{name} scores"), np.float64, ["C", "W"])
-    if array.shape != (n, n, n):
-        raise ModelError(f"{name} scores must have shape {(n, n, n)}, not {array.shape}")
-    if not np.isfinite(array).all():
-        i, j, k = (int(x) for x in np.argwhere(~np.isfinite(array))[0])
-        raise ModelError(f"{name}[{i}, {j}, {k}] is {array[i, j, k]}; pair scores must be finite")
-    return array
-
-
-class Pairs(NamedTuple):
-    """Pairs of arcs, grandparents first.
-
-    Attributes
-    ----------
-    heads, modifiers : (A,) int32, the candidate arcs
-    arcs : (P, 2) int32, each pair's two arcs
-    nodes : (P, 3) int32, (g, h, m) or (h, m, s)
-    n_gp : how many of them are grandparents
-    """
-
-    heads: NDArray[np.int32]
-    modifiers: NDArray[np.int32]
-    arcs: NDArray[np.int32]
-    nodes: NDArray[np.int32]
-    n_gp: int
-
-
-def list_pairs(
-    arc_scores: NDArray[np.float64], gp: bool, sib: bool, projective: bool, single_root: bool
-) -> Pairs:
-    """All candidate arcs and all pairs that a tree may contain, in the order of the graph."""
-    check_flag("projective", projective)
-    check_flag("single_root", single_root)
-    from minfer.parsing.kernels.parser import candidates
-
-    settings = projective, single_root, gp, sib, False, 0.0, 0.0
-    (heads, modifiers, _), (arcs, nodes, n_gp) = candidates(
-        settings, arc_scores, np.ones_like(arc_scores)
-    )
-    return Pairs(heads, modifiers, arcs, nodes, int(n_gp))
-
-
-def count_pairs(
-    n: ArrayLike, gp: bool, sib: bool, projective: bool, single_root: bool
-) -> NDArray[np.int64]:
-    """How many pairs :func:`list_pairs` lists for sentences of n words with all arcs.
-
-    >>> count_pairs([2, 10], gp=True, sib=True, projective=True, single_root=True).tolist()
-    [2, 930]
-    """
-    n = np.asarray(n, dtype=np.int64)
-    pairs = np.zeros_like(n)
-    if gp:
-        pairs += n * (n - 1) ** 2
-        if projective:
-            pairs -= n * (n - 1) * (n - 2) // 3  # g between h and m
-    if sib:
-        pairs += n * (n - 1) * (n - 2) // 2
-        if not single_root:
-            pairs += n * (n - 1) // 2
-    return pairs
+from minfer.parsing.pairs import ArcScores, list_pairs, pair_weights
+from minfer.parsing.trees import NonProjectiveTree, ProjectiveTree
 
 
 def to_graph(
@@ -139,12 +48,3 @@ def to_graph(
     if not len(pairs.arcs):
         return graph
     return graph.add_features(pairs.arcs, pair_weights(scores, pairs), "and")
-
-
-def pair_weights(scores: ArcScores, pairs: Pairs) -> NDArray[np.float64]:
-    """theta (P,) of the pairs."""
-    from minfer.parsing.kernels.parser import array_weights
-
-    theta = np.empty(len(pairs.nodes))
-    array_weights(scores.gp, scores.sib, pairs.nodes, pairs.n_gp, theta)
-    return theta

@@ -36,7 +36,7 @@ from minfer.checks import (
     told,
 )
 from minfer.errors import SettingsError
-from minfer.parsing.graphs import ArcScores, list_pairs, pair_weights
+from minfer.parsing.pairs import ArcScores, list_pairs, pair_weights
 from minfer.parsing.trees import no_tree
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
 from minfer.reduction.sources import least_mean

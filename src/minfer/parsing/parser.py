@@ -11,18 +11,17 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import NoneType
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_choice, check_flag, check_type, check_whole
 from minfer.errors import ModelError, RefusedError
-from minfer.graph import FactorGraph
-from minfer.io.text import PathLike
 from minfer.parsing.calibration import calibration, tempered
 from minfer.parsing.conllu import DEPREL, HEAD, MISC, UPOS, XPOS, Sentence, with_misc
 from minfer.parsing.features import Encoded, Encoder, compiled_templates
-from minfer.parsing.graphs import ArcScores, list_pairs, to_graph
+from minfer.parsing.graphs import to_graph
 from minfer.parsing.inference import ArcMarginals, Inference, still_to_move
 from minfer.parsing.learn import (
     Recipe,
@@ -34,7 +33,12 @@ from minfer.parsing.learn import (
     with_heads,
 )
 from minfer.parsing.model import Model, Settings
+from minfer.parsing.pairs import ArcScores, list_pairs
 from minfer.words import counted
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
+    from minfer.io.text import PathLike
 
 BATCH = 8192  # words parsed at a time
 MOST_WORDS = 1200  # of one sentence: trees take time that grows with their cube
@@ -95,7 +99,7 @@ class Parser:
     def __init__(self, model: Model) -> None:
         if not isinstance(model, Model):
             raise ModelError(
-                f"a parser is made of a Model, not of {type(model).__name__}: use "
+                f"Parser takes a Model, not {type(model).__name__}: use "
                 "Parser.load(path) or Parser.train(sentences)"
             )
         self.model = model
@@ -145,7 +149,7 @@ class Parser:
         rng : seed; the same gives the same parser
         recipe : everything else, see :class:`minfer.parsing.learn.Recipe`
         report : called with a :class:`minfer.parsing.learn.Progress`
-        checkpoint : a file in which training is kept after each epoch and from which it goes on
+        checkpoint : a file in which training is saved after each epoch and from which it continues
         source : what the data are, kept in the model
         """
         for name, flag in {
@@ -361,24 +365,15 @@ class Parser:
             self._templates, self._encoder.tables(), data.words, data.upos, data.xpos, keys, numbers
         )
         arcs = np.full((size, size), -np.inf)
-        shifts = [np.uint64(64 - k.table_bits(len(t))) for t in (self.model.arcs, self.model.pairs)]
         nothing = np.uint64(0), np.uint64(1 << 24), 0.0
         k.first_scores(
-            k.SCORE,
-            self._templates,
-            keys,
-            numbers,
-            self.model.arcs,
-            none,
-            shifts[0],
-            *nothing,
-            arcs,
+            k.SCORE, self._templates, keys, numbers, self.model.arcs, none, *nothing, arcs
         )
         pairs = list_pairs(arcs, s.gp, s.sib, s.projective, s.single_root)
         theta = np.empty(len(pairs.nodes))
         k.second_scores(
             k.SCORE, self._templates, keys, size, pairs.n_gp, len(theta), pairs.nodes,
-            self.model.pairs, none, shifts[1], *nothing, self._limit, theta,
+            self.model.pairs, none, *nothing, self._limit, theta,
         )  # fmt: skip
         cubes = []
         for use, rows in ((s.gp, slice(0, pairs.n_gp)), (s.sib, slice(pairs.n_gp, None))):

@@ -19,8 +19,8 @@ from minfer.errors import FormatError, MinferError, SettingsError
 from minfer.io.text import PathLike, atomic_write
 from minfer.parallel import cores, ordered_map
 from minfer.parsing.conllu import Dialect, Sentence, parse_block, parse_line
-from minfer.parsing.graphs import count_pairs
 from minfer.parsing.inference import Inference
+from minfer.parsing.pairs import count_pairs
 from minfer.parsing.parser import Batch, Parser
 from minfer.parsing.treebank import Block, Layout, Source, read_units, source_name
 from minfer.words import counted

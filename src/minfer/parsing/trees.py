@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import check_flag, integer, integers, real_numbers, told
 from minfer.errors import ContradictionError, ModelError
-from minfer.factors import read_only
+from minfer.factors.group import read_only
 
 MOST_WORDS = 2**15 - 1  # arcs are numbered in 32 bits
 DENSE = 3  # the sparse chart pays below n^2 / DENSE candidate arcs

@@ -7,13 +7,15 @@ each state; at last ``log P(e)``, and ``problem``: empty, or why a row has no an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import SettingsError
-from minfer.graph import FactorGraph
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
 
 IMPOSSIBLE = "impossible: the evidence has probability 0"
 LOG_PE, PROBLEM = "log P(e)", "problem"

@@ -15,15 +15,16 @@ True and False are states that are called so; where there are no names, 1 and 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import EvidenceError, MinferError, SettingsError
-from minfer.graph import FactorGraph
+from minfer.errors import EvidenceError, MinferError, SettingsError, visible
 from minfer.states import cell_of_number, cell_of_truth, number_of, numerals, state_number
-from minfer.words import visible
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
 
 UNKNOWN = -2  # among states: a value that is none
 #: What files say where nothing is known, by habit.

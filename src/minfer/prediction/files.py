@@ -22,7 +22,15 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from minfer.errors import FormatError, RefusedError, SettingsError
-from minfer.io.text import PathLike, atomic_write, check_path, check_text, path_text, shown
+from minfer.io.text import (
+    PathLike,
+    atomic_write,
+    check_path,
+    check_text,
+    csv_header,
+    path_text,
+    shown,
+)
 from minfer.prediction.answers import Column, as_arrow, plain
 from minfer.prediction.columns import Factorised, Table, of_objects, table_of
 
@@ -116,20 +124,6 @@ def open_cases(path: PathLike) -> Iterator[Cases]:
         names, separator = csv_header(name, header)
         read = _plain_csv if pa is None else _arrow_csv
         yield Cases(name, names, lambda c, n: read(data, name, names, separator, c, n))
-
-
-def csv_header(name: str, line: bytes, separator: str | None = None) -> tuple[list[str], str]:
-    """The names of the columns, and the separator, guessed where it is not given."""
-    try:
-        text = line.decode("utf-8-sig").rstrip("\r\n")
-    except UnicodeDecodeError:
-        raise FormatError(f"{name}: line 1: the header is not UTF-8") from None
-    if not text.strip():
-        raise FormatError(f"{name}: line 1: there is no header with the names of the columns")
-    if separator is None:
-        separator = max(",;\t", key=text.count)
-    names = next(csv.reader([text], delimiter=separator))
-    return [n.strip() for n in names], separator
 
 
 def _arrow_csv(

@@ -7,14 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_choice, check_flag, check_whole, told
-from minfer.errors import EvidenceError, ModelError, SettingsError
-from minfer.graph import FactorGraph, check_graph
+from minfer.checks import check_choice, check_flag, check_graph, check_whole, told
+from minfer.errors import EvidenceError, ModelError, SettingsError, visible
 from minfer.parallel import cores
 from minfer.prediction import files
 from minfer.prediction.answers import (
@@ -32,7 +31,10 @@ from minfer.prediction.answers import (
 from minfer.prediction.columns import UNKNOWN, StateReader, Table, table_of
 from minfer.solvers.targets import Network
 from minfer.states import is_slip, near_names
-from minfer.words import counted, visible
+from minfer.words import counted
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
 
 ON_UNKNOWN = ("raise", "skip", "mark")
 _SHOWN = 8  # columns in a line

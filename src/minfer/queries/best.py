@@ -27,12 +27,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_number, check_seconds, check_whole, load
+from minfer.checks import check_graph, check_number, check_seconds, check_whole, load
 from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, adjacency, clique_tree, order_in_two, tree_of
-from minfer.errors import ModelError, RefusedError
-from minfer.graph import FactorGraph, check_graph
+from minfer.errors import ModelError, RefusedError, visible
+from minfer.graph import FactorGraph
 from minfer.limits import clock, deadline_of, start_clock
 from minfer.notebook import Face, card
 from minfer.queries.cliques import Cliques, check_fits, constant_of, with_tree
@@ -40,12 +40,12 @@ from minfer.queries.conflicts import locates
 from minfer.queries.evidence import Evidence, numbered, with_both
 from minfer.queries.map.search import search
 from minfer.queries.pruning import prune
-from minfer.words import counted, duration, visible
+from minfer.words import counted, duration
 
 _SHOWN = 12
 #: The share of a time limit in which an elimination order is looked for.
 FOR_ORDER = 0.2
-FOR_TREE = 0.5  # of a time limit, where a search can follow
+FOR_TREE = 0.8  # of a time limit, where a search can follow
 _ADVICE = (
     "Observe more variables, ask for the best one only (k=1 goes on by searching), or for the "
     "most probable state of each (Marginals.mpm)"
@@ -68,7 +68,8 @@ class Assignment:
         log of the unnormalised probability, evidence included; of marginal MAP with the other
         variables summed. In a Bayesian network log P(assignment, evidence).
     log_probability : float
-        log P(assignment | evidence); NaN where log Z is out of reach (no clique tree fits).
+        log P(assignment | evidence); NaN where log Z is out of reach (no clique tree fits, or
+        the time limit passed before it was known).
     """
 
     variables: tuple[str, ...]
@@ -336,7 +337,7 @@ def mpe(
     for score, x in found:
         if variables is None:
             score = float(graph.log_score(x[: graph.n_variables]))
-        log_probability = min(score - log_z, 0.0)
+        log_probability = math.nan if math.isnan(log_z) else min(score - log_z, 0.0)
         ranked.append(Assignment(names, x[inside].astype(np.int64), score, log_probability, states))
     return Best(tuple(ranked), True, complete, clock() - began)
 
@@ -351,7 +352,8 @@ def _by_tree(
 ) -> tuple[list[tuple[float, NDArray[np.int32]]], bool, float]:
     """The k best (score, assignment) by a clique tree, whether these are all, and log Z.
 
-    ``inside``: marginal MAP of these variables. Raises RefusedError where no tree fits.
+    ``inside``: marginal MAP of these variables. Raises RefusedError where no tree fits. log Z is
+    NaN where only the best assignment was found in time.
     """
     problem = only_tables(condition(graph))
     sums = inside is not None
@@ -359,9 +361,12 @@ def _by_tree(
     tree, maximise = _tree(problem, inside or [], sums, seconds)
     check_fits(tree, "mpe", _ADVICE_MAP if sums else _ADVICE, max_gib, time_limit)
     cliques = with_tree(problem, tree, deadline)
-    log_z = cliques.collect() + constant_of(problem)
-    whole = cliques.collect(maximise)
-    return *_ranked(cliques, problem, whole, k), log_z
+    found, complete = _ranked(cliques, problem, cliques.collect(maximise), k)
+    try:
+        log_z = cliques.collect() + constant_of(problem)
+    except RefusedError:
+        log_z = math.nan
+    return found, complete, log_z
 
 
 def _or_none(number: float) -> float | None:

@@ -34,6 +34,9 @@ from minfer.solvers.exact import Exact
 #: Cells that are held at a time.
 _BLOCK = 1 << 22
 _CACHED = 1 << 17  # where they are only compared
+_CELLS_A_CLIQUE = 1e4  # that take as long as what a clique costs beside its cells
+_JUDGED = 0.05  # of the time there is: then its pace tells whether a pass will end in time,
+_ROUGHLY = 1.25  # or so much later
 Table = NDArray[np.float64]
 Factor = tuple[tuple[int, ...], Table]  # scope, and logarithms of that shape
 
@@ -109,6 +112,12 @@ class Cliques:
         if clock() > self.deadline:
             raise RefusedError("the time limit passed before the answer was complete; raise it")
 
+    def check_pace(self, began: float, done: float) -> None:
+        """End a pass of which a share is done where the rest would outlast the time limit."""
+        spent, there_is = clock() - began, self.deadline - began
+        if spent > there_is or _JUDGED * there_is < spent > _ROUGHLY * done * there_is:
+            raise RefusedError("the time limit would pass before the answer is complete; raise it")
+
     # ------------------------------------------------------------ towards the roots
 
     def collect(self, maximise: Sequence[int] = (), impossible: bool = False) -> float:
@@ -123,8 +132,11 @@ class Cliques:
         self.sums_only = not any(self.is_max)
         if self.sums_only and self._sums():
             return sum(float(self.up[c]) for c in range(self.n) if self.parent[c] < 0)
+        began = clock()
+        done = np.cumsum(self.tree.clique_cells + _CELLS_A_CLIQUE)
+        done /= max(done[-1:], default=1.0)
         for c in range(self.n):
-            self.check_clock()
+            self.check_pace(began, float(done[c - 1]) if c else 0.0)
             self.up[c] = self._message(c)
             if not impossible and float(self.up[c].max()) == -math.inf:
                 raise ContradictionError(

@@ -17,11 +17,11 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import ContradictionError, RefusedError
+from minfer.errors import ContradictionError, RefusedError, visible
 from minfer.graph import FactorGraph
 from minfer.queries.evidence import Evidence, log_field, numbered
 from minfer.queries.plans import plan_for
-from minfer.words import visible
+from minfer.words import listed
 
 #: Seconds after which what has not been left out yet is named too.
 MOST_SECONDS = 2.0
@@ -86,7 +86,7 @@ def words(graph: FactorGraph, hard: Hard, soft: Soft) -> str | None:
         return f"{said[0]} has probability zero under this model"
     if len(said) > _SHOWN:
         said = [*said[:_SHOWN], f"{len(said) - _SHOWN} more"]
-    return f"{', '.join(said[:-1])} and {said[-1]} together have probability zero under this model"
+    return f"{listed(said)} together have probability zero under this model"
 
 
 def _said(graph: FactorGraph, v: int, state: int | NDArray[np.float64]) -> str:

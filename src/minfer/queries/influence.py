@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minfer.checks import load, told
-from minfer.errors import ModelError
-from minfer.graph import FactorGraph, check_graph
+from minfer.checks import check_graph, load, told
+from minfer.errors import ModelError, visible
+from minfer.graph import FactorGraph
 from minfer.queries.conflicts import locates
 from minfer.queries.evidence import Evidence, numbered
 from minfer.queries.query import Posterior, query
-from minfer.words import visible
 
 
 class Moved(NamedTuple):

@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minfer.checks import load
-from minfer.errors import ContradictionError, ModelError
-from minfer.graph import FactorGraph, check_graph
+from minfer.checks import check_graph, load
+from minfer.errors import ContradictionError, ModelError, visible
+from minfer.graph import FactorGraph
 from minfer.queries.conflicts import locates
 from minfer.queries.evidence import Evidence, log_field, numbered
 from minfer.queries.plans import IMPOSSIBLE, plan_for
-from minfer.words import visible
 
 
 class Told(NamedTuple):

@@ -23,7 +23,7 @@ from minfer.conditioning import condition
 from minfer.decomposition import only_tables
 from minfer.elimination import tree_over
 from minfer.errors import ContradictionError, RefusedError
-from minfer.factors import MAX_TABLE_CELLS
+from minfer.factors.group import MAX_TABLE_CELLS
 from minfer.graph import FactorGraph
 from minfer.queries.pruning import Part, prune
 from minfer.solvers.exact import Exact

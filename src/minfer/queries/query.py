@@ -19,9 +19,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_flag, check_type, integer
-from minfer.errors import ContradictionError, EvidenceError, ModelError
-from minfer.graph import FactorGraph, check_graph
+from minfer.checks import check_flag, check_graph, check_type, integer
+from minfer.errors import ContradictionError, EvidenceError, ModelError, visible
+from minfer.graph import FactorGraph
 from minfer.joint import Joint
 from minfer.queries.conflicts import located
 from minfer.queries.evidence import Evidence, log_field, numbered, with_both
@@ -34,10 +34,10 @@ from minfer.queries.plans import (
     plan_for,
 )
 from minfer.queries.small import Tabled, enumerated
-from minfer.solvers.base import LogZ, Marginals, Solver, Status
+from minfer.solvers.base import Marginals, Solver
 from minfer.solvers.exact import Exact
+from minfer.solvers.status import LogZ, Status
 from minfer.states import Probabilities, is_plain_number
-from minfer.words import visible
 
 _EXACTLY = Exact()
 #: Plans kept for each model, and cells of all of them: some 30 bytes each.

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_flag, check_whole, load
+from minfer.checks import check_flag, check_graph, check_whole, load
 from minfer.conditioning import condition
 from minfer.decomposition import only_tables
 from minfer.elimination import clique_tree
 from minfer.errors import ModelError
-from minfer.graph import FactorGraph, check_graph
+from minfer.graph import FactorGraph
 from minfer.queries.cliques import Cliques, check_fits, with_tree
 from minfer.queries.conflicts import locates
 from minfer.queries.evidence import Evidence, with_any_evidence

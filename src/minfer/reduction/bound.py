@@ -36,13 +36,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import (
     check_flag,
+    check_graph,
     check_number,
     check_type,
     real_numbers,
@@ -52,12 +53,15 @@ from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ModelError, RefusedError
-from minfer.factors import Tables, n_entries
-from minfer.graph import FactorGraph, check_graph
+from minfer.factors.group import connected, n_entries
+from minfer.factors.tables import Tables
 from minfer.notebook import Face, Faced
 from minfer.reduction.dropped import Dropped, ignored
 from minfer.solvers.clique_passes import pass_messages
 from minfer.words import upwards
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
 
 #: Cells of all cliques together that a certificate may visit: about a second.
 MAX_CELLS = 1 << 26
@@ -472,7 +476,7 @@ def _components(model: Conditioned, pieces: list[Tables]) -> NDArray[np.int64]:
     links = tuple(g for g in (*model.groups, *pieces) if g.form == "messages" or g.arity > 1)
     if not links:
         return np.arange(len(states))
-    return FactorGraph(states, links).component_labels().astype(np.int64)
+    return connected(len(states), links).astype(np.int64)
 
 
 def _within_a_component(labels: NDArray, piece: Tables) -> NDArray[np.bool_]:

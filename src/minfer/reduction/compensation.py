@@ -20,15 +20,18 @@ the full model, psi^(1/rho) stands for psi, and c counts rho times (Wainwright e
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import RefusedError
-from minfer.factors import FactorGroup, n_entries
-from minfer.graph import FactorGraph
+from minfer.factors.features import binary_pairs
+from minfer.factors.group import FactorGroup, n_entries
 from minfer.reduction.dropped import Dropped
-from minfer.reduction.gains import binary_marginals, rows_of
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
 
 _MAX_ODDS = 1e100
 _CHUNK = 1 << 22
@@ -91,7 +94,7 @@ class Compensation:
         assert old.messages is not None
         out = []
         for g, m in zip(self.model.groups, old.messages):
-            rows = np.flatnonzero(~rows_of(g, self.keep))
+            rows = np.flatnonzero(~self.keep[g._span])
             if g.form == "messages" or not len(rows) or g.arity == 1:
                 continue
             tables = np.array(g.log_tables(rows)).reshape(len(rows), *g.shape)
@@ -170,7 +173,7 @@ def _send(
     first = model._offsets[:-1][binary]
     none = np.zeros((0, 0))
     for i, g in enumerate(model.groups):
-        here = np.ascontiguousarray(rows_of(g, keep))
+        here = np.ascontiguousarray(keep[g._span])
         if g.form == "messages" or g.arity < 2 or here.all():
             continue
         if not g.has_tables:
@@ -181,11 +184,11 @@ def _send(
                 "without compensation"
             )
         m = none if messages is None else messages[i]
-        weight = np.zeros(0) if rho is None else np.ascontiguousarray(rows_of(g, rho))
+        weight = np.zeros(0) if rho is None else np.ascontiguousarray(rho[g._span])
         if _is_pair(g):
             values, basis = g.pair_values()
             truth = basis[0] > 0 if len(basis) == 1 else np.zeros(4, dtype=bool)
-            off, on = binary_marginals(model, now).T
+            off, on = binary_pairs(now, model._offsets).T
             before = np.clip(on / np.maximum(off, 1 / _MAX_ODDS), 1 / _MAX_ODDS, _MAX_ODDS)
             belief = before.copy()
             k.pair_messages(g._scope, values, truth, here, weight, belief, m, damping)
@@ -214,7 +217,7 @@ def _left_behind(
     """What some factors left behind, shape (sum of states,); unary factors leave all they are."""
     field = np.zeros(int(model._offsets[-1]))
     for g, m in zip(model.groups, messages):
-        rows = np.flatnonzero(rows_of(g, which))
+        rows = np.flatnonzero(which[g._span])
         if g.form == "messages" or not len(rows):
             continue
         first = model._offsets[g._scope[rows]]  # (n, A)
@@ -235,7 +238,7 @@ def _log_messages(
         return []
     if group.arity == 1:
         return [np.asarray(group.log_tables(rows))]
-    power = np.ones((len(rows), 1)) if rho is None else rows_of(group, rho)[rows][:, None]
+    power = np.ones((len(rows), 1)) if rho is None else rho[group._span][rows][:, None]
     if _is_pair(group):
         odds = power * np.log(messages[rows])
         return [np.stack([np.zeros(len(rows)), odds[:, a]], axis=1) for a in range(2)]

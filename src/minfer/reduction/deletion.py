@@ -11,17 +11,20 @@ at the fixed point of the full model behind.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from minfer.errors import ModelError
-from minfer.graph import FactorGraph
 from minfer.reduction import seeds
 from minfer.reduction.compensation import compensate as compensation_of
-from minfer.reduction.gains import rows_of
-from minfer.reduction.objectives import Objective
 from minfer.reduction.result import Result
 from minfer.reduction.steps import Clock, Seed, edge_weights, seed_mask, with_edge_weights
-from minfer.solvers.base import Marginals, Solver
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
+    from minfer.reduction.objectives import Objective
+    from minfer.solvers.base import Marginals, Solver
 
 _PASSES = 5  # of the deleted factors' messages towards those of the full model
 
@@ -32,7 +35,7 @@ def deletion_costs(model: FactorGraph, full: Marginals, seed: np.ndarray) -> np.
         raise ModelError("deletion_costs: the marginals must be those of the full model")
     out = np.full(model.n_factors, np.inf)
     for g in model.groups:
-        rows = np.flatnonzero(~rows_of(g, seed))
+        rows = np.flatnonzero(~seed[g._span])
         if g.form == "messages" or not len(rows):
             continue
         part = g.take(rows, g._ids[rows])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ModelError
-from minfer.graph import FactorGraph
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
 
 
 class Dropped(NamedTuple):

@@ -29,14 +29,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_type, check_whole
-from minfer.errors import SettingsError, renamed
-from minfer.factors import FactorGroup
-from minfer.graph import FactorGraph
+from minfer.errors import SettingsError, renamed, visible
 from minfer.notebook import card
-from minfer.reduction.gains import rows_of
 from minfer.reduction.result import Result
 from minfer.solvers.base import Marginals
-from minfer.words import counted, visible
+from minfer.words import counted
+
+if TYPE_CHECKING:
+    from minfer.factors.group import FactorGroup
+    from minfer.graph import FactorGraph
 
 Floats = NDArray[np.float64]
 
@@ -276,7 +277,7 @@ def _factors_of(result: Result, v: int) -> Iterator[_Part]:
             left = None
             if messages is not None:
                 left = [_left_behind(g, messages[i], rows, b) for b in axes]
-            yield _Part(g._ids[rows], rows_of(g, result.keep)[rows], psi, probs, left)
+            yield _Part(g._ids[rows], result.keep[g._span][rows], psi, probs, left)
 
 
 def _at(model: FactorGraph, values: Floats, variables: NDArray, size: int) -> Floats:
@@ -414,7 +415,7 @@ def explain_model(result: Result, *, top: int = 10) -> ModelExplanation:
     n_all, n_kept = np.zeros(model.n_variables, int), np.zeros(model.n_variables, int)
     kinds: dict[str, list[int]] = {}
     for g in model.groups:
-        there, here = rows_of(g, outside), rows_of(g, kept)
+        there, here = outside[g._span], kept[g._span]
         if g.form == "messages":
             word = f"{g.noun}s"
         else:

@@ -23,14 +23,17 @@ exceed under any marginals, a group says from its numbers alone (:meth:`FactorGr
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import bool_mask, check_choice, check_type
+from minfer.checks import bool_mask, check_choice, check_graph, check_type
 from minfer.errors import ModelError
-from minfer.factors import FactorGroup, binary_pairs
-from minfer.graph import FactorGraph, check_graph
 from minfer.solvers.base import Marginals
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
 
 SCORES = ("gain", "residual", "reverse")
 
@@ -69,18 +72,18 @@ def factor_scores(
     skip = np.zeros(n, dtype=bool) if seed is None else bool_mask(seed, n, "seed")
     out = np.empty(model.n_factors)
     for g in model.groups:
-        here = rows_of(g, skip)
+        here = skip[g._span]
         if here.all():
-            out[_span(g)] = np.inf
+            out[g._span] = np.inf
             continue
         if g.form == "messages":
             number = int(g._ids[np.flatnonzero(~here)[0]])
             raise ModelError(f"factor {number} is a {g.noun} and has no gain: put it into the seed")
         if not here.any():
-            part, into = g, _span(g)
+            part, into = g, g._span
         else:
             rows = np.flatnonzero(~here)
-            out[_span(g)] = np.inf
+            out[g._span] = np.inf
             part = g.take(rows, g._ids[rows])
             into = part._ids
         if isinstance(into, slice):
@@ -94,21 +97,6 @@ def factor_scores(
     return out
 
 
-def rows_of(group: FactorGroup, mask: NDArray) -> NDArray:
-    """A per-factor array (F,) at a group's factors; a view where their numbers are consecutive."""
-    return mask[_span(group)]
-
-
-def _span(group: FactorGroup) -> slice | NDArray[np.int64]:
-    first, last = int(group._ids[0]), int(group._ids[-1])
-    return slice(first, last + 1) if last - first + 1 == len(group) else group._ids
-
-
-def binary_marginals(model: FactorGraph, probs: NDArray) -> NDArray[np.float64]:
-    """P(y_v = 0) and P(y_v = 1), shape (V, 2), read-only; (1, 0) for variables not binary."""
-    return binary_pairs(probs, model._offsets)
-
-
 def _use_known_joints(
     model: FactorGraph, marginals: Marginals, skip: NDArray, score: str, out: NDArray
 ) -> None:
@@ -119,7 +107,7 @@ def _use_known_joints(
     for g in model.groups:
         if g.form != "table" or g.arity < 2:
             continue
-        rows = np.flatnonzero(~rows_of(g, skip))
+        rows = np.flatnonzero(~skip[g._span])
         if not len(rows):
             continue
         twin, order = _same_scope(seed, g._scope[rows])

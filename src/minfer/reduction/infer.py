@@ -13,17 +13,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import NoneType
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import bool_mask, check_type, real_numbers
+from minfer.checks import bool_mask, check_graph, check_type, real_numbers
 from minfer.errors import SettingsError
-from minfer.graph import FactorGraph, check_graph
+from minfer.factors.features import binary_pairs
 from minfer.reduction import seeds
 from minfer.reduction.compensation import compensate as compensation_of
-from minfer.reduction.gains import binary_marginals, factor_scores
-from minfer.reduction.objectives import Objective
+from minfer.reduction.gains import factor_scores
 from minfer.reduction.recipes import AnyRecipe, Iterated, Paper, check_recipe, takes_recipe
 from minfer.reduction.relax import relax
 from minfer.reduction.result import Result, Untouched
@@ -40,8 +40,13 @@ from minfer.reduction.steps import (
     with_edge_weights,
 )
 from minfer.reduction.values import OverLists, Ready, Values, checked_values, why_dense
-from minfer.solvers.base import MAX_DISAGREEMENT, Marginals, Solver, Status
+from minfer.solvers.base import MAX_DISAGREEMENT, Marginals, Solver
 from minfer.solvers.bp import BeliefPropagation
+from minfer.solvers.status import Status
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
+    from minfer.reduction.objectives import Objective
 
 #: The recommended objective: MinJoint at this cost on residual scores (a hundredth of a nat of
 #: mutual information between a factor's variables), with ``Compensated()``.
@@ -189,7 +194,7 @@ def _touch(
     base: FactorGraph, source: FactorSource, objective: Objective, start: Marginals, score: str
 ) -> tuple[FactorGraph, NDArray[np.bool_], NDArray[np.float64], Untouched]:
     """Build those factors of a source that can matter: model, seed mask, scores, and the rest."""
-    found = scan(source, objective, binary_marginals(base, start.probs), score)
+    found = scan(source, objective, binary_pairs(start.probs, base._offsets), score)
     n = base.n_factors
     ids = np.concatenate([np.arange(n), n + found.ids])
     model = base.add_features(found.scope, found.theta, "and")

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import bool_mask
+from minfer.checks import bool_mask, check_graph
 from minfer.errors import ContradictionError, ModelError, RefusedError
-from minfer.graph import FactorGraph, check_graph
+from minfer.graph import FactorGraph
 
 MAX_ASSIGNMENTS = 1 << 20
 

@@ -15,13 +15,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from minfer.checks import told
 from minfer.errors import RefusedError, SettingsError
-from minfer.graph import FactorGraph
 from minfer.reduction import seeds
 from minfer.reduction.compensation import Compensation
 from minfer.reduction.compensation import compensate as compensation_of
@@ -40,8 +39,12 @@ from minfer.reduction.steps import (
     seed_mask,
     with_edge_weights,
 )
-from minfer.solvers.base import Solver, Status
+from minfer.solvers.base import Solver
 from minfer.solvers.bp import BeliefPropagation
+from minfer.solvers.status import Status
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
 
 ITERATED = Iterated()
 _SPREAD = 4  # rounds over which a budget of factors is spent, so that re-scoring has a say

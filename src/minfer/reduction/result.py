@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import RefusedError, renamed
-from minfer.graph import FactorGraph
+from minfer.factors.features import binary_pairs
 from minfer.notebook import card
 from minfer.reduction.bound import (
     Certificate,
@@ -34,14 +34,16 @@ from minfer.reduction.bound import (
     product_estimates,
 )
 from minfer.reduction.compensation import Compensation, compensate
-from minfer.reduction.gains import binary_marginals, factor_scores
+from minfer.reduction.gains import factor_scores
 from minfer.reduction.sources import FactorSource, unseen_shifts
-from minfer.solvers.base import LogZ, Marginals, Status
+from minfer.solvers.status import LogZ, Status
 from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals
+    from minfer.graph import FactorGraph
     from minfer.reduction.values import ValueLists
+    from minfer.solvers.base import Marginals
 
 STILL = 1e-9  # estimated errors below this are those of corrections that stand still
 LOST = 1e-6  # divergence above which something was lost all the same
@@ -276,7 +278,7 @@ class Result:
         offsets = self.model._offsets
         first, size = offsets[:-1], np.diff(offsets)
         if unseen and unseen.source is not None:
-            off, on = binary_marginals(self.model, p).T
+            off, on = binary_pairs(p, self.model._offsets).T
             mean, variance = unseen_shifts(unseen.source, unseen.touched, on)
             binary = size == 2
             step[first[binary] + 1] += mean[binary]
@@ -335,7 +337,7 @@ class Result:
         """The best upper bound on D(p_H || p_F) we have; None where none is valid.
 
         Needs the exact joint of every ignored scope under H, so H must be easy to solve exactly;
-        and all factors built, since nothing rigorous is known of the others' joint effect. Valid
+        and all factors built, since nothing rigorous is known about the others' joint effect. Valid
         for compensated answers too, but hardly useful: what their ignored factors left behind
         cancels on average, and the bound must allow that it does not.
         """

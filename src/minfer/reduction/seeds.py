@@ -6,13 +6,16 @@ The paper's seed is the set of local factors (section 3.5). Constants always bel
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import real_numbers
+from minfer.checks import check_graph, real_numbers
 from minfer.errors import ModelError
-from minfer.graph import FactorGraph, check_graph
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
 
 
 def unary(graph: FactorGraph) -> NDArray[np.bool_]:

@@ -24,17 +24,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_flag, check_type, real_numbers, told
+from minfer.checks import check_flag, check_graph, check_type, real_numbers, told
 from minfer.errors import ModelError, SettingsError
-from minfer.factors import TRUTH_TABLES, conjunctions, read_only
-from minfer.graph import FactorGraph, check_graph
-from minfer.reduction.objectives import Objective
+from minfer.factors.features import TRUTH_TABLES, conjunctions
+from minfer.factors.group import read_only
 from minfer.words import counted
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
+    from minfer.reduction.objectives import Objective
 
 #: How far, relatively, thresholds are lowered so that rounding never hides a factor.
 _MARGIN = 1e-9
@@ -450,7 +453,7 @@ def scan(
     objective : MinSize, MinDivergence, MinJoint or Budget
     probs : float array (V, 2)
         P(y = 0) and P(y = 1) of every variable in the seed graph
-        (:func:`~minfer.reduction.gains.binary_marginals`).
+        (:func:`~minfer.factors.binary_pairs`).
     score : "gain" or "residual"
     """
     if score not in ("gain", "residual"):

@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import is_dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import bool_mask, brief, check_seconds, check_solver
+from minfer.checks import bool_mask, brief, check_graph, check_seconds, check_solver
 from minfer.errors import RefusedError, SettingsError
-from minfer.graph import FactorGraph, check_graph
-from minfer.reduction.sources import FactorSource
-from minfer.solvers.base import Marginals, Solver
+from minfer.graph import FactorGraph
+
+if TYPE_CHECKING:
+    from minfer.reduction.sources import FactorSource
+    from minfer.solvers.base import Marginals, Solver
 
 #: What counts as standing still for solvers without a tolerance of their own.
 TOLERANCE = 1e-6

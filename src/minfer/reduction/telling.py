@@ -6,12 +6,14 @@ Every one of them says whether it is rigorous or an estimate.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minfer.reduction.bound import MOST_BOUNDED
-from minfer.reduction.result import Result
 from minfer.solvers import telling as inner
 from minfer.words import counted, duration
+
+if TYPE_CHECKING:
+    from minfer.reduction.result import Result
 
 MOST_KEPT = 0.9  # beyond this share the reduction is hardly worth it
 
@@ -142,7 +144,7 @@ def status(result: Result) -> str:
 
 
 def summary(result: Result, method: str, advice: str) -> dict[str, str]:
-    """Everything that there is to say, each under its name; empty where that is nothing."""
+    """All facts by name; those without content are empty."""
     return {
         "solver": repr(result.marginals.solver),
         "why": result.marginals.note,

@@ -40,18 +40,19 @@ from numpy.typing import NDArray
 from minfer.checks import brief, check_flag, check_number
 from minfer.conditioning import Conditioned, condition
 from minfer.errors import RefusedError, SettingsError
-from minfer.factors import FactorGroup
-from minfer.graph import FactorGraph
+from minfer.factors.group import FactorGroup
 from minfer.limits import clock
 from minfer.message_state import MessageState
 from minfer.reduction.objectives import MinJoint, Objective
-from minfer.solvers.base import LogZ, Marginals, Solver, Status
+from minfer.solvers.base import Marginals, Solver
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.independent import independent, softmax
 from minfer.solvers.iteration import still_to_move
+from minfer.solvers.status import LogZ, Status
 from minfer.words import counted
 
 if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
     from minfer.kernels.values import Net
 
 #: Values that a variable with neighbours must have on average for lists to be worth their while.

@@ -7,12 +7,12 @@ the objective's parameter that keep few to all factors (:mod:`minfer.report.swee
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_type, integers
+from minfer.checks import check_graph, check_type, integers
 from minfer.denoising import (
     COUPLING,
     FACTOR_COST,
@@ -21,23 +21,26 @@ from minfer.denoising import (
     shaded_model,
 )
 from minfer.errors import ModelError, SettingsError
-from minfer.graph import FactorGraph, check_graph
 from minfer.io.text import PathLike, write_bytes
 from minfer.parsing.conllu import Sentence
-from minfer.parsing.graphs import ArcScores
 from minfer.parsing.inference import Inference
-from minfer.parsing.parser import Parser
+from minfer.parsing.pairs import ArcScores
 from minfer.reduction.infer import DEFAULT_FACTOR_COST, infer
 from minfer.reduction.objectives import MinJoint, Objective
 from minfer.reduction.recipes import AnyRecipe, Compensated, check_recipe, takes_recipe
 from minfer.reduction.result import Result
 from minfer.report.drawings import GraphDrawing, PictureDrawing
 from minfer.report.page import page
+from minfer.report.parts import STEPS
 from minfer.report.sentence import Problem, SentenceSweep
-from minfer.report.sweep import STEPS, Sweep
-from minfer.solvers.base import Solver
+from minfer.report.sweep import Sweep
 from minfer.solvers.bp import BeliefPropagation
 from minfer.words import counted
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
+    from minfer.parsing.parser import Parser
+    from minfer.solvers.base import Solver
 
 __all__ = ["denoise_report", "parse_report", "report", "scores_report", "write_report"]
 

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.denoising import Denoised
-from minfer.graph import FactorGraph
-from minfer.reduction.result import Result
+from minfer.denoised import Denoised
 from minfer.report.layout import stress_layout
-from minfer.report.sweep import moved, short
+from minfer.report.parts import moved, short
 from minfer.words import counted
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
+    from minfer.reduction.result import Result
 
 MOST_NODES = 120  # variables drawn of a model
 MOST_LINES = 1_000  # factors drawn of a model

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_flag, check_type, told
+from minfer.checks import check_flag, check_graph, check_type, told
 from minfer.conditioning import condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, RefusedError, SettingsError
-from minfer.graph import FactorGraph, check_graph
+from minfer.graph import FactorGraph
 from minfer.io.text import PathLike, write_bytes
 from minfer.joint import Joint
 from minfer.layout import Scopes, cells, scopes

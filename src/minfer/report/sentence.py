@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from minfer.checks import check_whole
 from minfer.errors import ModelError
-from minfer.factors import read_only
-from minfer.parsing.graphs import ArcScores, Pairs, list_pairs, pair_weights
+from minfer.factors.group import read_only
 from minfer.parsing.inference import ArcMarginals, Inference, Reducer, marginals
+from minfer.parsing.pairs import ArcScores, Pairs, list_pairs, pair_weights
 from minfer.reduction.objectives import MinDivergence, MinJoint
 from minfer.reduction.result import finite_or_none
-from minfer.reduction.tradeoff import SWEEPS, Point, Reference, Trial, measured
-from minfer.report.sweep import (
+from minfer.reduction.trials import SWEEPS, Point, Reference, Tradeoff, Trial, measured
+from minfer.report.parts import (
     PARAMETERS,
     REPEATS,
     STEPS,
@@ -171,7 +171,7 @@ class SentenceSweep:
             "rows": [{"name": f"{i} {word}"} for i, word in enumerate(self.problem.words, 1)],
             "drawing": self._drawing(arcs),
             "notes": self._notes(n, arcs, there),
-            **tradeoff_data(points, baselines, reference.name, n, n),
+            **tradeoff_data(Tradeoff.of([*points, *baselines], reference, n, n), baselines),
         }  # fmt: skip
 
     @property

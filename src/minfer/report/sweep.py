@@ -2,7 +2,7 @@
 
 The values are chosen from the scores of the model itself, so that few to all of the candidate
 factors are kept: rounded to two digits, on a scale that is even in the logarithm of the size.
-Every step is timed as :mod:`minfer.reduction.tradeoff` does, beside the same baselines.
+Every step is timed as :mod:`minfer.reduction.trials` does, beside the same baselines.
 
 Three kinds of numbers, never mixed: *rigorous* (``bound``; with ``certify`` also intervals of the
 full model's marginals, found once, and how every step's answer fares by them), *estimates*
@@ -14,22 +14,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import fields, replace
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minfer.certified.result import REFUTED
 from minfer.checks import check_whole
-from minfer.errors import SettingsError
-from minfer.graph import FactorGraph
 from minfer.reduction import bound
-from minfer.reduction.bound import Certificate
-from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize, Objective
 from minfer.reduction.result import Result, finite_or_none
 from minfer.reduction.steps import check_certify
-from minfer.reduction.tradeoff import (
+from minfer.reduction.trials import (
     Point,
     Reference,
     Tradeoff,
@@ -38,24 +32,33 @@ from minfer.reduction.tradeoff import (
     find_reference,
     measured,
 )
-from minfer.solvers.base import Marginals, Status
+from minfer.report.parts import (
+    PARAMETERS,
+    REPEATS,
+    STEPS,
+    Histogram,
+    moved,
+    parameter_of,
+    short,
+    threshold,
+    tradeoff_data,
+    values,
+)
 from minfer.solvers.bp import BeliefPropagation
+from minfer.solvers.status import Status
 from minfer.words import outward, upwards
 
-STEPS = 16
-REPEATS = 3
-BINS = 36
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
+    from minfer.reduction.bound import Certificate
+    from minfer.reduction.objectives import Objective
+    from minfer.solvers.base import Marginals
+
 MOST_ROWS = 100  # variables in the table
 MOST_STATES = 8  # of a variable, all shown; of others the likeliest one
 MOST_RESIDUALS = 120  # points of a convergence trace
 MOST_BOUNDED = bound.MOST_BOUNDED // 10  # a report has a dozen steps
 BOUNDING = 20.0  # seconds that all bounds of a report may take
-
-PARAMETERS = {
-    "factor_cost": "factor cost",
-    "max_divergence": "largest divergence",
-    "max_factors": "most factors added",
-}
 
 
 class Drawing(Protocol):
@@ -65,72 +68,6 @@ class Drawing(Protocol):
     notes: list[str]
 
     def step(self, result: Result) -> dict[str, Any]: ...
-
-
-class Parameter(NamedTuple):
-    """The number that the slider moves, and the objective at a value of it."""
-
-    name: str
-    value: float
-    make: Callable[[float], Objective]
-
-
-def parameter_of(objective: Objective) -> Parameter:
-    """Of a budget the first limit that is set; the others stay as they are."""
-    if not isinstance(objective, (MinSize, MinDivergence, MinJoint, Budget)):
-        raise SettingsError(
-            f"report: the slider moves the parameter of MinSize, MinDivergence, MinJoint or "
-            f"Budget; {objective!r} has none"
-        )
-    given = [f.name for f in fields(objective) if getattr(objective, f.name) is not None]
-    name = next(name for name in PARAMETERS if name in given)
-
-    def make(value: float) -> Objective:
-        changed: dict[str, Any] = {name: value}
-        return replace(objective, **changed)
-
-    return Parameter(name, getattr(objective, name), make)
-
-
-def values(parameter: Parameter, scores: NDArray[np.float64], steps: int = STEPS) -> list[float]:
-    """Values of a parameter, the fewest kept factors first; its own value is among them.
-
-    ``scores`` (F,) are those that the objective sees, infinite where a factor is kept anyway.
-    """
-    ranked = -np.sort(-scores[np.isfinite(scores)])
-    n = len(ranked)
-    own = parameter.value
-    if not n:
-        return [own]
-    between = np.geomspace(max(1, n // 300), n, max(steps - 1, 2))
-    sizes = [0, *between.round().astype(int).tolist()]
-    proposed = [own]
-    for k in dict.fromkeys(sizes):
-        if parameter.name == "max_factors":
-            proposed.append(k)
-        elif parameter.name == "factor_cost":
-            proposed.append(_up(2 * ranked[0]) if k == 0 else _down(ranked[k - 1]) * (k < n))
-        else:
-            proposed.append(_up(float(ranked[k:].sum())))
-    by_size: dict[int, float] = {}
-    for value in proposed:  # the first of a size stays: the given one where it is one of them
-        by_size.setdefault(int(parameter.make(value)(scores).sum()), value)
-    return [by_size[size] for size in sorted(by_size)]
-
-
-def _down(x: float) -> float:
-    """At most x, with two digits."""
-    y = float(f"{x:.1e}")
-    return y if y <= x else float(f"{y - 10.0 ** (math.floor(math.log10(x)) - 1):.1e}")
-
-
-def _up(x: float) -> float:
-    """At least x, with two digits."""
-    y = float(f"{x:.1e}")
-    return y if y >= x else float(f"{y + 10.0 ** (math.floor(math.log10(x)) - 1):.1e}")
-
-
-# ---------------------------------------------------------------------- a whole sweep
 
 
 class Sweep:
@@ -190,6 +127,7 @@ class Sweep:
         baselines = [measured(trial, reference, REPEATS) for trial in baseline_trials(self.model)]
         first = self.first
         outside = first.n_factors - first.n_seed
+        found = Tradeoff.of([*points, *baselines], reference, first.n_factors, outside)
         return {
             "parameter": self.parameter.name,
             "parameter_label": PARAMETERS[self.parameter.name],
@@ -206,7 +144,7 @@ class Sweep:
             "certified": self._certified(),
             "drawing": self.drawing.data,
             "notes": [*self.drawing.notes, *self._notes()],
-            **tradeoff_data(points, baselines, reference.name, first.n_factors, outside),
+            **tradeoff_data(found, baselines),
         }
 
     def _warm_up(self) -> None:
@@ -345,79 +283,8 @@ def chosen_rows(result: Result) -> list[int]:
     return sorted(moved(result)[:MOST_ROWS].tolist())
 
 
-def moved(result: Result) -> NDArray[np.int64]:
-    """Variables by how far their marginals are from the seed's, the furthest first, (V,)."""
-    off = np.abs(result.marginals.probs - result.seed_marginals.probs)
-    if not len(off):
-        return np.zeros(0, dtype=np.int64)
-    return np.argsort(-np.maximum.reduceat(off, result.model.offsets[:-1]), kind="stable")
-
-
 def residuals(marginals: Marginals) -> list[list[float | None]]:
     """Iterations and the largest change of any probability in them, at most MOST_RESIDUALS."""
     every = marginals.residuals
     places = np.unique(np.linspace(0, max(len(every) - 1, 0), MOST_RESIDUALS).astype(int))
     return [[int(i) + 1, short(float(every[i]))] for i in places if i < len(every)]
-
-
-# ---------------------------------------------------------------------- scores and trade-off
-
-
-class Histogram:
-    """Finite positive scores in bins that are even in their logarithm; zeros are counted apart."""
-
-    def __init__(self, scores: NDArray[np.float64]) -> None:
-        free = np.isfinite(scores)
-        self.positive = free & (scores > 0)
-        logs = np.log10(scores[self.positive])
-        low, high = (float(logs.min()), float(logs.max())) if len(logs) else (-1.0, 0.0)
-        low = max(low, high - 12.0)
-        narrow = max(0.5 - (high - low) / 2, 0.0)  # at least a decade
-        self.edges = np.linspace(low - narrow, high + narrow, BINS + 1)
-        self.bin = np.clip(np.searchsorted(self.edges, logs, side="right") - 1, 0, BINS - 1)
-        self.data: dict[str, Any] = {
-            "edges": [short(10.0**e) for e in self.edges],
-            "counts": np.bincount(self.bin, minlength=BINS).tolist(),
-            "zeros": int((free & (scores <= 0)).sum()),
-        }
-
-    def kept(self, keep: NDArray[np.bool_]) -> list[int]:
-        """How many of each bin are kept."""
-        return np.bincount(self.bin[keep[self.positive]], minlength=BINS).tolist()
-
-
-def threshold(name: str, value: float, kept: NDArray[np.float64]) -> float | None:
-    """The score below which factors are ignored: the cost itself, or the least one kept."""
-    if name == "factor_cost":
-        return value
-    chosen = kept[np.isfinite(kept)]
-    return float(chosen.min()) if len(chosen) else None
-
-
-def tradeoff_data(
-    points: list[Point], baselines: list[Point], reference: str, n_factors: int, n_outside: int
-) -> dict[str, Any]:
-    """The curve's other half, and who wins at equal time."""
-    every = sorted([*points, *baselines], key=lambda p: (p.seconds, p.mean_error))
-    found = Tradeoff(tuple(every), reference, n_factors, n_outside)
-    return {
-        "reference": reference,
-        "verdict": found.verdict,
-        "baselines": [
-            {
-                "method": p.method,
-                "setting": p.setting,
-                "seconds": short(p.seconds),
-                "error": short(p.mean_error),
-                "converged": bool(p.converged),
-            }
-            for p in baselines
-        ],
-    }
-
-
-def short(x: float | None, digits: int = 5) -> float | None:
-    """A number with few digits; None for what JSON cannot hold."""
-    if x is None or not math.isfinite(x):
-        return None
-    return float(f"{x:.{digits}g}")

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_whole
-from minfer.errors import ModelError
+from minfer.errors import ModelError, visible
 from minfer.rules import tables
 from minfer.rules.explain import Explanation, explain_atom
 from minfer.rules.formulas import Constant, Variable
 from minfer.rules.parse import parse_atom
 from minfer.rules.tables import named
-from minfer.words import visible
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.reduction.result import Result
@@ -233,9 +233,10 @@ class Answer:
     def __str__(self) -> str:
         store = self.rules.store
         if self.lazily is not None:
-            return f"{store.n_atoms:,} atoms; {self.lazily}; {self.status.value}"
-        text = f"{store.n_atoms:,} atoms; {self.kept:,} of {self.factors:,} factors"
-        text += f" from {self.possible:,.0f} groundings; {self.status.value}"
+            return f"{counted(store.n_atoms, 'atom')}; {self.lazily}; {self.status.value}"
+        kept = f"{self.kept:,} of " if self.result is not None else ""
+        text = f"{counted(store.n_atoms, 'atom')}; {kept}{counted(self.factors, 'factor')} from "
+        text += f"{counted(int(self.possible), 'grounding')}; {self.status.value}"
         if self.result is not None:
             estimate = self.mean_error_estimate
             text += "" if math.isnan(estimate) else f"; error about {estimate:.2g}"

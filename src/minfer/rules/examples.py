@@ -1,4 +1,4 @@
-"""Data to try rules on: friends and smokers, and records of invented people, some of them twice."""
+"""Data to try rules on: friends and smokers, and records of invented people with duplicates."""
 
 from __future__ import annotations
 
@@ -103,10 +103,10 @@ _TOWNS = [
 
 
 def friends_and_smokers(n: int = 50, degree: int = 4, seed: int = 0) -> dict[str, dict[str, Any]]:
-    """People, who is whose friend (both ways), and what is known of some of them.
+    """People, who is whose friend (both ways), and what is known about some of them.
 
     Returns columns: ``people`` (person), ``friends`` (x, y), ``known`` (person, smokes).
-    Friends were drawn among people of like habits, more often than not.
+    Most friends have the same habit.
     """
     rng = np.random.default_rng(seed)
     people = [f"P{k:0{len(str(n))}d}" for k in range(n)]
@@ -126,8 +126,10 @@ def friends_and_smokers(n: int = 50, degree: int = 4, seed: int = 0) -> dict[str
 
 
 def duplicate_people(n: int = 60, copies: float = 0.5, seed: int = 0) -> dict[str, dict[str, Any]]:
-    """Records of invented people, some with a second or third record that has slips in it.
+    """Records of invented people, some with a second or third record that has errors in it.
 
+    A person has a second record with probability ``copies`` and one more with a third of that; at
+    2, everybody has two or three.
     Returns columns: ``records`` (record, name, town, born), ``pairs`` (a, b, similarity: of the
     names, from 0 to 1) of records that share a letter at the start of a name or a year, and
     ``truth`` (a, b), the pairs that are the same person.

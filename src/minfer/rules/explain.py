@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.errors import visible
 from minfer.notebook import Face, Faced, Right
 from minfer.rules.formulas import (
     And,
@@ -37,7 +38,7 @@ from minfer.rules.ground import Block, Part, _block_of, _together
 from minfer.rules.model import block_weights, weight_of
 from minfer.rules.parse import parse_atom
 from minfer.rules.plan import kind_is_table
-from minfer.words import counted, visible
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.rules.answer import Answer

@@ -12,12 +12,11 @@ quantified formulas.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias, Union
+from typing import Any, TypeAlias, Union
 
-from minfer.errors import RefusedError
-from minfer.words import visible
+from minfer.errors import RefusedError, visible
 
 MAX_CLAUSES = 256  # of one formula
 _MOST_LITERALS = 4096  # of one formula, written out
@@ -58,6 +57,14 @@ class Constant:
 
 def _in_quotes(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def value_text(value: Any) -> str:
+    """A value of a table as a text: 1.0 as 1."""
+    if isinstance(value, float):
+        whole = value.is_integer() and abs(value) <= 2**53
+        return str(int(value)) if whole else repr(float(value))
+    return str(value)
 
 
 def as_argument(text: str) -> str:
@@ -253,6 +260,21 @@ def free_variables(formula: Formula) -> dict[str, bool]:
 # ---------------------------------------------------------------------- rewriting
 
 
+def renamed(part: Atom | Compare, names: Mapping[str, str]) -> Atom | Compare:
+    """An atom or comparison with some of its variables called otherwise."""
+
+    def term(t: Term) -> Term:
+        if isinstance(t, Variable):
+            return Variable(names.get(t.name, t.name), t.plus)
+        if isinstance(t, Arithmetic):
+            return Arithmetic(t.op, term(t.left), term(t.right))
+        return t
+
+    if isinstance(part, Atom):
+        return Atom(part.predicate, tuple(term(t) for t in part.terms))  # type: ignore[misc]
+    return replace(part, left=term(part.left), right=term(part.right))
+
+
 def renamed_apart(formula: Formula) -> Formula:
     """The same formula, no quantified variable called like a free one or another quantified one."""
     used = set(free_variables(formula))
@@ -269,17 +291,8 @@ def renamed_apart(formula: Formula) -> Formula:
                 inner[v] = new
             return type(part)(tuple(inner[v] for v in part.variables), go(part.part, inner))
 
-        def term(t: Term) -> Term:
-            if isinstance(t, Variable):
-                return Variable(names.get(t.name, t.name), t.plus)
-            if isinstance(t, Arithmetic):
-                return Arithmetic(t.op, term(t.left), term(t.right))
-            return t
-
-        if isinstance(part, Atom):
-            return Atom(part.predicate, tuple(term(t) for t in part.terms))  # type: ignore[misc]
-        if isinstance(part, Compare):
-            return Compare(part.op, term(part.left), term(part.right), part.negated)
+        if isinstance(part, Atom | Compare):
+            return renamed(part, names)
         return _mapped(part, lambda child: go(child, names))
 
     return go(formula, {})
@@ -370,7 +383,7 @@ def clauses(formula: Formula) -> list[tuple[Formula, ...]]:
 def _limited(found: list[tuple[Formula, ...]], formula: Formula) -> list[tuple[Formula, ...]]:
     if len(found) > MAX_CLAUSES:
         raise RefusedError(
-            f"the formula {str(formula)[:80]} is more than {MAX_CLAUSES} clauses; name parts of it "
-            "by predicates of their own, defined by hard rules"
+            f"the formula {str(formula)[:80]} makes more than {MAX_CLAUSES} clauses; name parts "
+            "of it by predicates of their own, defined by hard rules"
         )
     return found

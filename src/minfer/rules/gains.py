@@ -14,12 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.rules.ground import Block
+if TYPE_CHECKING:
+    from minfer.rules.ground import Block
 
 SOFT = 30.0  # weights of more than this are handled as logs
 _SLACK = 1e-9  # of roots inside the join: rounding must not lose what the test after it keeps

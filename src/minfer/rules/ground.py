@@ -16,12 +16,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import ContradictionError, RefusedError
+from minfer.errors import ContradictionError, RefusedError, visible
 from minfer.rules.formulas import (
     And,
     Atom,
@@ -42,9 +42,10 @@ from minfer.rules.formulas import (
     variables_of,
 )
 from minfer.rules.joins import Builder, Join, OpenLiteral, variable_classes
-from minfer.rules.parse import Rule
-from minfer.rules.schema import Store
-from minfer.words import visible
+
+if TYPE_CHECKING:
+    from minfer.rules.parse import Rule
+    from minfer.rules.schema import Store
 
 MAX_TABLE = 16  # atoms of a formula that is no clause
 MAX_WRITTEN_OUT = 200_000  # groundings that are written out in Python
@@ -207,7 +208,7 @@ class Grounder:
         self.split, self.whole_domains = split, whole_domains
         self.parts = [
             p for k, rule in enumerate(self.rules)
-            if rule.weight != 0 for p in parts_of(rule, k, split)
+            if rule.weight != 0 or rule.weights for p in parts_of(rule, k, split)
         ]  # fmt: skip
 
     def builder(self, part: Part) -> Builder:

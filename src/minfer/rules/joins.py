@@ -17,9 +17,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from minfer.errors import ModelError
+from minfer.errors import ModelError, visible
 from minfer.rules.formulas import (
     Arithmetic,
     Atom,
@@ -29,12 +29,14 @@ from minfer.rules.formulas import (
     Not,
     Term,
     Variable,
+    renamed,
     variables_of,
 )
-from minfer.rules.parse import Rule
-from minfer.rules.schema import Store
 from minfer.rules.tables import quoted
-from minfer.words import visible
+
+if TYPE_CHECKING:
+    from minfer.rules.parse import Rule
+    from minfer.rules.schema import Store
 
 _MOST_MAPS = 1000  # permutations of a clause's literals that are followed
 
@@ -105,7 +107,8 @@ class Join:
         if not self.sources:
             text += "(select 1) nothing"
         where = list(self.conditions)
-        for k, s in enumerate(self.sources):
+        # left joins last: DuckDB 2.0 loses rows of a cross product that is between them and others
+        for k, s in enumerate(sorted(self.sources, key=lambda s: s.left)):
             table = (tables or {}).get(s.alias, s.table)
             if k == 0 and not s.left:
                 text += f"{table} {s.alias}"
@@ -192,9 +195,12 @@ class Builder:
         if isinstance(term, Variable):
             coding = self.store.coding(self.classes[term.name])
             if numbers and coding.kind == "text":
+                what = (
+                    "whole numbers beyond 2^53" if coding.whole else "values that are not numbers"
+                )
                 raise ModelError(
-                    f"{self.rule.name}: the variable {visible(term.name)} has values that are not "
-                    "numbers, so it cannot be computed with"
+                    f"{self.rule.name}: the variable {visible(term.name)} has {what}, so it cannot "
+                    "be computed with"
                 )
             return bound[term.name]
         if isinstance(term, Constant):
@@ -226,12 +232,14 @@ class Builder:
             coding = self.store.coding(self.classes[var.name])
             if coding.kind != "text":
                 break
-            if other.number is not None and op not in ("=", "<>"):
+            text, v, x = quoted(other.text), "v", bound[var.name]
+            if op not in ("=", "<>") and (other.number is not None) != coding.whole:
                 self._no_number(var, other)
-            text, x = quoted(other.text), bound[var.name]
+            if op not in ("=", "<>") and coding.whole:
+                text, v = _exactly(other), "v::hugeint"
             direct = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(op, op) if flipped else op
-            below = f"(select count(*) from {coding.table} where v < {text})"
-            upto = f"(select count(*) from {coding.table} where v <= {text})"
+            below = f"(select count(*) from {coding.table} where {v} < {text})"
+            upto = f"(select count(*) from {coding.table} where {v} <= {text})"
             return {
                 "=": f"{x} = coalesce((select id from {coding.table} where v = {text}), -1)",
                 "<>": f"{x} <> coalesce((select id from {coding.table} where v = {text}), -1)",
@@ -248,9 +256,12 @@ class Builder:
 
     def _no_number(self, var: Variable, other: Constant) -> None:
         """An error: a text is compared with a number."""
-        table = self.store.coding(self.classes[var.name]).table
+        coding = self.store.coding(self.classes[var.name])
+        if coding.whole:
+            self.expression(other, {}, True)
+        table = coding.table
         row = self.store.con.one(f"select v from {table} where try_cast(v as double) is null")
-        named = f", as {visible(row[0])!r}" if row is not None else ""
+        named = f", such as {visible(row[0])!r}" if row is not None else ""
         raise ModelError(
             f"{self.rule.name}: the variable {visible(var.name)} has values that are not "
             f"numbers{named}, so it cannot be compared with {visible(other.text)}"
@@ -525,6 +536,14 @@ class Builder:
         return equal, (next(iter(swaps))[0] if swaps else None)
 
 
+def _exactly(constant: Constant) -> str:
+    """SQL of a number, whole ones with all their digits."""
+    try:
+        return f"'{int(constant.text)}'::hugeint"
+    except ValueError:
+        return f"{constant.number!r}::double"
+
+
 def _pair(a: str, b: str) -> tuple[str, str]:
     return (a, b) if a < b else (b, a)
 
@@ -535,22 +554,13 @@ def _opposite(c: Compare) -> Compare:
 
 
 def _renamed(formula: Formula, names: Mapping[str, str]) -> Formula:
-    def term(t: Term) -> Term:
-        if isinstance(t, Variable):
-            return Variable(names.get(t.name, t.name), t.plus)
-        if isinstance(t, Arithmetic):
-            return Arithmetic(t.op, term(t.left), term(t.right))
-        return t
-
     if isinstance(formula, Not):
         return Not(_renamed(formula.part, names))
-    if isinstance(formula, Compare):
-        left, right = term(formula.left), term(formula.right)
-        if formula.op in ("=", "!=") and str(left) > str(right):
-            left, right = right, left
-        return replace(formula, left=left, right=right)
-    atom = _atom(formula)
-    return Atom(atom.predicate, tuple(term(t) for t in atom.terms))  # type: ignore[misc]
+    assert isinstance(formula, Atom | Compare)
+    part = renamed(formula, names)
+    if isinstance(part, Compare) and part.op in ("=", "!=") and str(part.left) > str(part.right):
+        return replace(part, left=part.right, right=part.left)
+    return part
 
 
 def _atom(literal: Formula) -> Atom:

@@ -27,17 +27,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import RefusedError
-from minfer.graph import FactorGraph
 from minfer.rules.ground import Grounder, Grounding
 from minfer.rules.model import Model, build
 from minfer.rules.plan import count_part
 from minfer.rules.selection import Kept, Selector, union
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
 
 THRESHOLD = 1e-3  # where lowering begins
 TOLERANCE = 1e-3  # mean difference of two answers that is good enough
@@ -105,7 +107,7 @@ class Lazily:
         text = f"threshold {self.threshold:g}: {self.kept:,} factors of {most}"
         text += f"{self.possible:,.0f} groundings"
         if self.differences:
-            text += f"; {self.differences[-1]:.2g} on average from the answer before it"
+            text += f"; differs by {self.differences[-1]:.2g} on average from the answer before it"
         if self.agreed is False and not self.another > (self.tolerance or 0.0):
             text += f", more than the {self.tolerance:g} asked for"
         if self.agreed and not self.checked:

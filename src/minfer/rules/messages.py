@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.rules.gains import SOFT, false_under
-from minfer.rules.ground import Block
 
 if TYPE_CHECKING:
+    from minfer.rules.ground import Block
     from minfer.rules.selection import Factors
 
 FLOOR = 1e-9  # least factor that the message of a hard rule is taken for

@@ -22,12 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from minfer.errors import ContradictionError, FormatError
+from minfer.errors import ContradictionError, FormatError, visible
 from minfer.rules.formulas import Constant, Variable, atoms
 from minfer.rules.parse import Rule, parse_atom, parse_rule
 from minfer.rules.schema import Declaration, Observation
 from minfer.states import near_names
-from minfer.words import visible
 
 _DECLARATION = re.compile(
     r"\s*(\*?)\s*([^\W\d]\w*)\s*\(\s*([^\W\d]\w*\s*!?(?:\s*[^\W\d]\w*)?\s*"
@@ -134,8 +133,8 @@ def _listed(domain: re.Match[str], where: str, line: int, column: int) -> list[s
             row = line + before.count("\n")
             place = len(before) - before.rfind("\n") + (column - 1 if "\n" not in before else 0)
             raise FormatError(
-                f"{where}line {row}, column {place}: a constant of {visible(domain[1])} is "
-                f"expected, not {visible(value)!r}"
+                f"{where}line {row}, column {place}: expected a constant of "
+                f"{visible(domain[1])}, not {visible(value)!r}"
             )
         values.append(value.strip('"'))
         at += len(piece) + 1

@@ -12,19 +12,24 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ContradictionError, ModelError
-from minfer.factors import AtMostOne, Clauses, ExactlyOne, Features, Tables
-from minfer.factors.group import FactorGroup
+from minfer.factors.clause import Clauses
+from minfer.factors.counting import AtMostOne, ExactlyOne
+from minfer.factors.features import Features
 from minfer.factors.logical import Automata
+from minfer.factors.tables import Tables
 from minfer.graph import FactorGraph
-from minfer.rules.ground import Block, Grounder, Grounding
-from minfer.rules.parse import Rule
-from minfer.rules.schema import Store
+
+if TYPE_CHECKING:
+    from minfer.factors.group import FactorGroup
+    from minfer.rules.ground import Block, Grounder, Grounding
+    from minfer.rules.parse import Rule
+    from minfer.rules.schema import Store
 
 _FEATURE = 6  # atoms of a feature
 
@@ -185,7 +190,7 @@ def _check_keys(
         what = "true" if true[row] > 1 else "false"
         words = "exactly one" if exactly else "at most one"
         raise ContradictionError(
-            f"evidence and hard rules make {named} {what}, but {words} of a key is true"
+            f"evidence and hard rules make {named} {what}, but {words} per key can be true"
         )
 
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from minfer.errors import FormatError
+import numpy as np
+
+from minfer.errors import FormatError, ModelError, visible
 from minfer.rules.formulas import (
     COMPARISONS,
     And,
@@ -31,8 +34,8 @@ from minfer.rules.formulas import (
     Term,
     Variable,
     free_variables,
+    value_text,
 )
-from minfer.words import visible
 
 MAX_DEPTH = 60  # of brackets within brackets
 
@@ -83,8 +86,42 @@ class Rule:
         """For messages: where it is and what it says."""
         return f"{self.where}rule `{visible(self.text)}`"
 
-    def with_weight(self, weight: float | None) -> Rule:
-        return replace(self, weight=weight)
+    def with_weight(self, weight: Any) -> Rule:
+        """The rule with a weight, infinite for a hard one."""
+        return replace(self, weight=self._checked(weight))
+
+    def with_weights(self, given: Mapping[Any, Any]) -> Rule:
+        """The rule with weights by values of its variables with a ``+`` (tuples of several)."""
+        if not self.plus:
+            raise ModelError(
+                f"{self.name}: several weights are for rules with a + before a variable"
+            )
+        table = []
+        for key, weight in given.items():
+            values = key if isinstance(key, tuple) else (key,)
+            if len(values) != len(self.plus):
+                raise ModelError(
+                    f"{self.name}: the weights have the key {key!r}, but the variables are "
+                    f"{', '.join(self.plus)}"
+                )
+            table.append((tuple(map(value_text, values)), self._checked(weight)))
+        if self.hard or any(math.isinf(w) for _, w in table):
+            raise ModelError(
+                f"{self.name}: a rule is hard for all values or for none; state the hard one as a "
+                "rule of its own"
+            )
+        return replace(self, weights=tuple(table))
+
+    def _checked(self, weight: Any) -> float:
+        if isinstance(weight, bool) or not isinstance(weight, int | float | np.number):
+            raise ModelError(f"{self.name}: a weight must be a number, not {weight!r}")
+        number = float(weight)
+        if math.isnan(number) or number == -math.inf or 1e300 < abs(number) < math.inf:
+            raise ModelError(
+                f"{self.name}: the weight is {number:g}; weights are finite numbers (within "
+                "1e300), or inf for a hard rule"
+            )
+        return number
 
 
 class Token(NamedTuple):
@@ -116,6 +153,10 @@ def parse_atom(text: str, *, where: str = "", line: int = 0) -> tuple[Atom, bool
             f"an atom must be a string such as 'smokes(Anna)', not {type(text).__name__}"
         )
     parser = _Parser(text, where, line, 1)
+    if parser.next.kind == "number":
+        parser.fail(parser.next.place, "soft evidence is not supported; write a rule with a weight")
+    if parser.next.value == "?":
+        parser.fail(parser.next.place, "no ? is needed: atoms without evidence are unknown")
     negated = parser.take("!")
     name = parser.need("word", "the name of a predicate")
     atom = parser.atom(name)
@@ -190,17 +231,15 @@ class _Parser:
 
     def need_op(self, value: str, after: str) -> None:
         if not self.take(value):
-            self.fail(
-                self.next.place, f"{value!r} is expected {after}, not {self.shown(self.next)}"
-            )
+            self.fail(self.next.place, f"expected {value!r} {after}, not {self.shown(self.next)}")
 
     @staticmethod
     def shown(token: Token) -> str:
-        return "the end" if token.kind == "end" else repr(visible(token.value[:40]))
+        return "the end of the text" if token.kind == "end" else repr(visible(token.value[:40]))
 
     def end(self) -> None:
         if self.next.kind != "end":
-            self.fail(self.next.place, f"{self.shown(self.next)} is more than expected here")
+            self.fail(self.next.place, f"unexpected {self.shown(self.next)}")
 
     # ------------------------------------------------------------ rules
 
@@ -359,7 +398,7 @@ class _Parser:
                 self.fail(token.place, "a + stands before a variable")
             return Constant(sign + token.value)
         if sign:
-            self.fail(token.place, "a number is expected after the minus")
+            self.fail(token.place, "expected a number after the minus sign")
         if token.kind == "text":
             self.at += 1
             return Constant(_unquoted(token.value))
@@ -394,7 +433,7 @@ class _Parser:
         token = self.next
         op = "!=" if token.value == "<>" else token.value
         if token.kind != "op" or op not in COMPARISONS:
-            what = "an atom as smokes(x), or a comparison as x < y"
+            what = "an atom such as smokes(x), or a comparison such as x < y"
             self.fail(token.place, f"expected {what}, not {self.shown(token)}")
         self.at += 1
         return Compare(op, left, self.sum())
@@ -433,7 +472,7 @@ class _Parser:
         elif token.kind in ("number", "word", "text"):
             out = self.argument()
         else:
-            what = "an atom as smokes(x), or a comparison as x < y"
+            what = "an atom such as smokes(x), or a comparison such as x < y"
             self.fail(token.place, f"expected {what}, not {self.shown(token)}")
         self.depth -= 1
         return out

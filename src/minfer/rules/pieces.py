@@ -12,11 +12,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import TYPE_CHECKING
 
-from minfer.rules.ground import Grounder, Part
-from minfer.rules.joins import Join, Source
-from minfer.rules.ranked import contradictory, implied
-from minfer.rules.schema import Store
+from minfer.rules.conditions import contradictory, implied
+
+if TYPE_CHECKING:
+    from minfer.rules.ground import Grounder, Part
+    from minfer.rules.joins import Join, Source
+    from minfer.rules.schema import Store
 
 
 @dataclass(frozen=True)

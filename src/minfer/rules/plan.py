@@ -10,23 +10,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from minfer.errors import RefusedError
+from minfer.errors import RefusedError, visible
 from minfer.notebook import Face, Faced, Right
 from minfer.rules.formulas import Exists, clauses
-from minfer.rules.ground import Grounder, Part
 from minfer.rules.joins import Builder, Join
-from minfer.rules.schema import Store
 from minfer.rules.tables import named
-from minfer.words import counted, visible
+from minfer.words import counted
+
+if TYPE_CHECKING:
+    from minfer.rules.ground import Grounder, Part
+    from minfer.rules.schema import Store
 
 MAX_COUNTED = 200_000_000  # groundings that are counted one by one
 
 
 @dataclass(frozen=True)
 class RulePlan:
-    """What is known of a rule before it is grounded.
+    """What is known about a rule before it is grounded.
 
     Attributes
     ----------
@@ -118,10 +120,11 @@ def check_size(grounder: Grounder, most: float, parts: Sequence[Part] | None = N
             n, exact, _ = count_part(grounder, part, min(10 * most, MAX_COUNTED))
             if total + n > most:
                 rule = grounder.rules[part.rule]
+                others = f" on top of {_number(total)} others" if n <= most else ""
                 raise RefusedError(
-                    f"{rule.name}: {'' if exact else 'up to '}{_number(n)} groundings, more than "
-                    f"max_groundings = {_number(most)}; bind its variables by a condition that "
-                    "holds for fewer of them (blocking), give fewer candidates, set "
+                    f"{rule.name}: {'' if exact else 'up to '}{_number(n)} groundings{others}, "
+                    f"more than max_groundings = {_number(most)}; bind its variables by a "
+                    "condition that holds for fewer of them (blocking), give fewer candidates, set "
                     "max_groundings, or ask for grounding='lazy'"
                 )
         total += n

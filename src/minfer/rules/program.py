@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from minfer.checks import check_choice, check_flag, check_number, check_whole
-from minfer.errors import ContradictionError, ModelError, SettingsError
-from minfer.graph import FactorGraph
+from minfer.checks import check_choice, check_flag, check_number, check_solver, check_whole
+from minfer.errors import ContradictionError, ModelError, SettingsError, visible
 from minfer.reduction.objectives import MinJoint
 from minfer.rules.answer import Answer
 from minfer.rules.formulas import Variable
@@ -23,9 +22,10 @@ from minfer.rules.model import Model, build
 from minfer.rules.parse import Rule, parse_atom, parse_rule
 from minfer.rules.plan import Plan, check_size, make_plan
 from minfer.rules.schema import Declaration, Observation, Store
-from minfer.words import visible
+from minfer.words import counted
 
 if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
     from minfer.rules.weights import Learned
 
 MAX_GROUNDINGS = 30_000_000
@@ -119,6 +119,8 @@ class Rules:
         types catch mistakes
         symmetric : whether every row counts in both orders
         """
+        if table is None:
+            raise ModelError(f"closed predicate {visible(name)}: it has no table")
         return self._declare(
             Declaration(
                 name, False, table, _names(columns, "columns"), _names(types, "types"),
@@ -155,15 +157,17 @@ class Rules:
         """
         if exactly_one is not None and at_most_one is not None:
             raise ModelError(
-                f"open predicate {visible(name)}: of a key exactly_one or at_most_one is true"
+                f"open predicate {visible(name)}: give exactly_one= or at_most_one=, not both"
             )
         if log_odds is not None and probability is not None:
-            raise ModelError(f"open predicate {visible(name)}: a prior is log_odds or probability")
+            raise ModelError(
+                f"open predicate {visible(name)}: give log_odds= or probability=, not both"
+            )
         kinds = _names(types, "types")
         if candidates is None and (not kinds or None in kinds):
             raise ModelError(
                 f"open predicate {visible(name)}: give a table of candidates, or the types= of "
-                "its arguments: then all their values are"
+                "its arguments; then all combinations of their values are candidates"
             )
         return self._declare(
             Declaration(
@@ -208,23 +212,15 @@ class Rules:
         if weight is not None:
             if rule.weight is not None:
                 raise ModelError(f"{rule.name}: its weight is given twice")
-            rule = rule.with_weight(_weight(weight, rule))
+            rule = rule.with_weight(weight)
         if weights is not None:
-            if not rule.plus:
-                raise ModelError(f"{rule.name}: weights= is for rules with a + before a variable")
-            table = []
-            for key, value in weights.items():
-                values = key if isinstance(key, tuple) else (key,)
-                if len(values) != len(rule.plus):
-                    raise ModelError(f"{rule.name}: weights= has the key {key!r}, but {rule.plus}")
-                table.append((tuple(map(str, values)), _weight(value, rule)))
-            rule = replace(rule, weights=tuple(table))
+            rule = rule.with_weights(weights)
         self._rules.append(rule)
         self._changed()
         return self
 
     def evidence(self, *atoms: Any, truth: bool | str = True) -> Rules:
-        """What is known of open predicates.
+        """What is known about open predicates.
 
         ``evidence("smokes(Anna)", "!smokes(Bob)")``, or a predicate and a table of its atoms:
         ``evidence("smokes", table)``, ``evidence("smokes", table, truth=False)``, or with the name
@@ -233,8 +229,7 @@ class Rules:
         if len(atoms) == 2 and isinstance(atoms[0], str) and "(" not in atoms[0]:
             self._evidence.append(Observation(atoms[0], atoms[1], truth))
         else:
-            for text in atoms:
-                self._evidence.append(self._observed(text))
+            self._evidence += [self._observed(text) for text in atoms]
         self._changed()
         return self
 
@@ -400,17 +395,19 @@ class Rules:
             lazily where counts say that there are many more of them than rows in the tables, and
             without an objective.
         threshold : float, optional
-            Of lazy grounding: the gain from which groundings become factors. With a tolerance too,
+            For lazy grounding: the gain from which groundings become factors. With a tolerance too,
             where lowering it begins. :class:`minfer.MinJoint` as the objective says the same; other
             objectives need all gains, so they cannot be had lazily.
         tolerance : float, optional
-            Of lazy grounding: lower the threshold until two answers differ by no more than this on
+            For lazy grounding: lower the threshold until two answers differ by no more than this on
             average. 1e-3 where neither is given.
         settings
-            Of :func:`minfer.infer`, with an objective: ``recipe``, ``seed``, ``costs``...
-            Of lazy grounding: ``rounds`` (2) of selection and ``sums`` of what is left out (1;
+            For :func:`minfer.infer`, with an objective: ``recipe``, ``seed``, ``costs``...
+            For lazy grounding: ``rounds`` (2) of selection and ``sums`` of what is left out (1;
             with a tolerance as many as it takes, 10 at most).
         """
+        if solver is not None:
+            check_solver(solver)
         began = time.perf_counter()
         if self._lazily(objective, grounding, threshold, tolerance):
             return self._infer_lazily(objective, solver, threshold, tolerance, settings)
@@ -439,12 +436,12 @@ class Rules:
         except ContradictionError as error:
             hard = [f"`{visible(rule.text)}`" for rule in self._rules if rule.hard]
             hard += [
-                f"one of a key of {d.name}" for d in self._declared.values()
+                f"one per key of {d.name}" for d in self._declared.values()
                 if d.exactly_one or d.at_most_one
             ]  # fmt: skip
             raise ContradictionError(
-                "hard rules and evidence contradict each other, no world is possible; hard are "
-                f"{', '.join(hard[:5])}{', ...' if len(hard) > 5 else ''} ({error})"
+                "hard rules and evidence contradict each other, so no world is possible; hard "
+                f"rules: {', '.join(hard[:5])}{', ...' if len(hard) > 5 else ''} ({error})"
             ) from None
 
     def _lazily(self, objective: Any, grounding: str, *given: float | None) -> bool:
@@ -534,8 +531,8 @@ class Rules:
         closed = [d.name for d in self._declared.values() if not d.open]
         opened = [d.name for d in self._declared.values() if d.open]
         return (
-            f"Rules({len(self._rules)} rules; open: {', '.join(opened) or 'none'}; closed: "
-            f"{', '.join(closed) or 'none'})"
+            f"Rules({counted(len(self._rules), 'rule')}; open: {', '.join(opened) or 'none'}; "
+            f"closed: {', '.join(closed) or 'none'})"
         )
 
 
@@ -558,15 +555,3 @@ def _names(given: Any, what: str) -> tuple[str, ...] | None:
         if not isinstance(name, str) and not (what == "types" and name is None):
             raise ModelError(f"{what}= must have names, not {name!r}")
     return listed
-
-
-def _weight(value: Any, rule: Rule) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise ModelError(f"{rule.name}: a weight must be a number, not {value!r}")
-    number = float(value)
-    if math.isnan(number) or number == -math.inf or 1e300 < abs(number) < math.inf:
-        raise ModelError(
-            f"{rule.name}: the weight is {number:g}; weights are finite numbers (within 1e300), or "
-            "inf for a hard rule"
-        )
-    return number

@@ -18,80 +18,25 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.kernels import ranked as kernels
-from minfer.rules.joins import Join, OpenLiteral, Source
-from minfer.rules.schema import Store
+from minfer.rules.conditions import Equal, comparison
+
+if TYPE_CHECKING:
+    from minfer.rules.joins import Join, OpenLiteral, Source
+    from minfer.rules.schema import Store
 
 CHUNK = 1 << 14  # clauses that are found before something is done with them
 ROWS = 1 << 18  # of the first literal that are prepared at a time
 DENSE = 8  # cells for each row up to which a table has all of them
 _SMALL = 1 << 20  # cells that it may have anyway
 _OUTSIDE = -(1 << 60)  # of a key: a value that the table does not have
-_TEST = re.compile(
-    r"(?P<no>not )?(?P<open>coalesce\()?(?P<a>\w+\.\w+) (?P<op><>|<=|>=|<|>|=|is distinct from) "
-    r"(?P<b>\w+\.\w+)(?P<close>, false\))?"
-)
-_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
 Columns = dict[str, NDArray[Any]]
-
-
-def comparison(sql: str) -> tuple[str, str, str] | None:
-    """Two columns and how they compare, where that is all a condition says (neither is null)."""
-    found = _TEST.fullmatch(sql)
-    if found is None or bool(found["open"]) != bool(found["close"]):
-        return None
-    op = "<>" if found["op"] == "is distinct from" else found["op"]
-    if found["no"]:
-        if not found["open"]:
-            return None
-        op = _OPPOSITE[op]
-    return found["a"], op, found["b"]
-
-
-class _Equal:
-    """Columns that have the same value."""
-
-    def __init__(self, join: Join) -> None:
-        self._up: dict[str, str] = {}
-        for s in join.sources:
-            for test in () if s.left else s.on:
-                self.read(test)
-        for test in join.conditions:
-            self.read(test)
-
-    def read(self, sql: str) -> None:
-        test = comparison(sql)
-        if test is not None and test[1] == "=":
-            self._up[self.of(test[0])] = self.of(test[2])
-
-    def of(self, column: str) -> str:
-        while column in self._up and self._up[column] != column:
-            column = self._up[column]
-        return column
-
-
-def contradictory(join: Join) -> bool:
-    """Whether conditions ask two columns to be the same and not to be."""
-    equal = _Equal(join)
-    tests = filter(None, map(comparison, join.conditions))
-    return any(op in ("<", ">", "<>") and equal.of(a) == equal.of(b) for a, op, b in tests)
-
-
-def implied(join: Join) -> list[str]:
-    """Equalities within one source that follow from those between sources."""
-    equal, out = _Equal(join), []
-    for s in join.sources:
-        columns = [] if s.left else list(dict.fromkeys(f"{s.alias}.{c}" for _, c in s.variables))
-        for k, a in enumerate(columns):
-            same = [b for b in columns[k + 1 :] if equal.of(a) == equal.of(b)]
-            out += [f"{a} = {b}" for b in same if f"{a} = {b}" not in (*s.own, *join.conditions)]
-    return out
 
 
 # ---------------------------------------------------------------------- from a join
@@ -179,7 +124,7 @@ def ranked(join: Join, tables: Tables) -> Ranked | None:
             test = comparison(sql)
             if sql not in s.own and (test is None or test[1] != "=" or ".id" in sql):
                 return None
-    equal = _Equal(join)
+    equal = Equal(join)
     read = _Reader(join, tables, own, equal)
     pairs = sorted(permutations(join.literals, 2), key=lambda ab: ab[0].positive + ab[1].positive)
     for a, b in pairs:
@@ -200,7 +145,7 @@ class _Reader:
     join: Join
     tables: Tables
     own: Mapping[str, list[str]]
-    equal: _Equal
+    equal: Equal
 
     def shared(self, a: str, b: str) -> bool:
         """Whether two sources agree in a column."""
@@ -275,7 +220,7 @@ class Ranked:
         lookups: list[_Lookup],
         tests: list[tuple[str, str, str]],
         differ: list[tuple[str, str]],
-        equal: _Equal,
+        equal: Equal,
     ) -> None:
         self.join, self.pair, self.sides, self.lookups = join, pair, sides, lookups
         places = {x.alias: k for k, x in enumerate(join.literals)}

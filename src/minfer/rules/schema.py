@@ -6,9 +6,9 @@ graph), ``field`` (prior log-odds), ``p`` (a probability, at first the prior's) 
 false, 1 true, 2 not known). What is no candidate is false.
 
 Arguments that can meet, because one variable of a rule stands at both or they are declared to be of
-one type, share their *coding*: whole numbers and real numbers stand for themselves, texts are
-numbered in their order (int32), so that the joins of the database are over numbers and a comparison
-of texts is one of numbers.
+one type, share their *coding*: whole numbers of 32 bits and real numbers stand for themselves,
+texts and larger whole numbers are numbered in their order (int32), so that the joins of the
+database are over numbers and a comparison of texts is one of numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +27,7 @@ from minfer.errors import (
     EvidenceError,
     ModelError,
     RefusedError,
+    visible,
 )
 from minfer.rules import tables
 from minfer.rules.formulas import (
@@ -37,12 +38,15 @@ from minfer.rules.formulas import (
     as_argument,
     atoms,
     comparisons,
+    value_text,
     variables_of,
 )
-from minfer.rules.parse import Rule
 from minfer.rules.tables import Raw, columns_of, named, quoted
 from minfer.states import near_names
-from minfer.words import counted, visible
+from minfer.words import counted
+
+if TYPE_CHECKING:
+    from minfer.rules.parse import Rule
 
 MAX_ATOMS = 50_000_000  # made from whole domains
 
@@ -120,6 +124,7 @@ class Coding:
     number: int
     kind: str = "text"
     type_name: str | None = None
+    whole: bool = False  # texts that are whole numbers of more than 32 bits, in their order
     columns: list[tuple[str, str, str]] = field(default_factory=list)  # relation, column, type
     constants: dict[str, str] = field(default_factory=dict)  # text: where it is named
 
@@ -130,6 +135,15 @@ class Coding:
     @property
     def sql_type(self) -> str:
         return "DOUBLE" if self.kind == "real" else "INTEGER"
+
+    @property
+    def given(self) -> str:
+        """The SQL type of values, as tables gave them."""
+        if self.columns and all(_family(t) == "text" for _, _, t in self.columns):
+            return "VARCHAR"
+        if self.whole:
+            return "UBIGINT" if any(t == "UBIGINT" for _, _, t in self.columns) else "BIGINT"
+        return "VARCHAR" if self.kind == "text" else self.sql_type
 
     @property
     def called(self) -> str:
@@ -369,7 +383,7 @@ class Store:
         for relation, column, _ in texts:
             if not whole:
                 break
-            good = f"regexp_full_match({named(column)}, '0|-?[1-9][0-9]{{0,8}}')"
+            good = f"regexp_full_match({named(column)}::varchar, '0|-?[1-9][0-9]{{0,8}}')"
             for limit in (" limit 64", ""):
                 sql = (
                     f"select bool_and({good}) from (select {named(column)} from {relation}{limit})"
@@ -377,15 +391,23 @@ class Store:
                 if con.one(sql)[0] is False:
                     whole = False
                     break
+        largest = 0
         for relation, column, t in coding.columns:
-            if whole and t in _WIDE:
+            if t in _WIDE:
                 sql = f"select max(abs({named(column)}::hugeint)) from {relation}"
-                whole = (con.one(sql)[0] or 0) < 2**31
+                largest = max(largest, con.one(sql)[0] or 0)
+        whole = whole and largest < 2**31
         if whole and (coding.columns or new):
             coding.kind = "int"
             return
-        numbers = kinds <= {"int", "wide", "real"} and "real" in kinds
-        if not numbers and coding.columns and self._computed(coding, rules):
+        numbers = kinds <= {"int", "real"} and "real" in kinds
+        exact = largest <= 2**53  # as real numbers
+        if numbers and not exact:
+            raise ModelError(
+                f"{coding.called} have whole numbers beyond 2^53 and real numbers, which cannot be "
+                "told apart; give them as texts"
+            )
+        if not numbers and coding.columns and exact and self._computed(coding, rules):
             numbers = all(
                 con.one(
                     f"select bool_and(try_cast({named(c)} as double) is not null) from {r}"
@@ -395,13 +417,15 @@ class Store:
         if numbers and all(Constant(x).number is not None for x in new):
             coding.kind = "real"
             return
+        coding.whole = kinds == {"int"} and not new
+        order = "v::hugeint" if coding.whole else "v"
         parts = [f"select {named(c)}::varchar as v from {r}" for r, c, _ in coding.columns]
         if new:
             parts.append("select unnest([" + ", ".join(map(quoted, new)) + "]) as v")
         union = " union all ".join(parts) or "select ''::varchar as v where false"
         con.execute(
-            f"create table {coding.table} as select (row_number() over (order by v) - 1)::integer "
-            f"as id, v from (select distinct v from ({union}))"
+            f"create table {coding.table} as select (row_number() over (order by {order}) - 1)::"
+            f"integer as id, v from (select distinct v from ({union}))"
         )
 
     def _computed(self, coding: Coding, rules: Sequence[Rule]) -> bool:
@@ -462,6 +486,8 @@ class Store:
             rows = self.con.execute(f"select v from {coding.table} limit 10000").fetchall()
             near = near_names(text, [r[0] for r in rows])
         hint = f"; did you mean {visible(near[0])}?" if near else ""
+        if not near and "rule `" in who and text[:1].isupper():
+            hint = "; variables begin with a small letter"
         raise ModelError(
             f"{who}: the constant {visible(text)} is in no table of {coding.called}{hint}"
         )
@@ -601,8 +627,7 @@ class Store:
         if d.source is not None:
             types = tuple(self._raws[d.name].columns[c] for c in columns)
         else:
-            kinds = {"int": "INTEGER", "real": "DOUBLE", "text": "VARCHAR"}
-            types = tuple(kinds[self.coding(k).kind] for k in classes)
+            types = tuple(self.coding(k).given for k in classes)
         table = self.fresh("both") if d.symmetric else atoms_table
         predicate = Predicate(
             d.name, True, columns, classes, table, atoms_table, self.n_atoms, n, d.symmetric,
@@ -808,7 +833,7 @@ class Store:
         coding = self.coding(number)
         codes = np.ma.getdata(codes)
         if coding.kind != "text":
-            return [_number_text(x) for x in codes.tolist()]
+            return [value_text(x) for x in codes.tolist()]
         if not len(codes):
             return []
         different, places = np.unique(codes, return_inverse=True)
@@ -883,12 +908,6 @@ def _is_whole(text: str) -> bool:
         if len(body) < 11
         else False
     )
-
-
-def _number_text(value: Any) -> str:
-    if isinstance(value, float):
-        return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
-    return str(value)
 
 
 def _log_odds(value: Any, probability: bool, what: str) -> float:

@@ -7,6 +7,7 @@ Python's own module, so that no extension need be fetched.
 
 from __future__ import annotations
 
+import datetime
 import glob
 import gzip
 import os
@@ -21,11 +22,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minfer.errors import FormatError, ModelError, RefusedError, SettingsError
-from minfer.io.text import check_text
-from minfer.prediction.files import csv_header
-from minfer.words import counted, visible
+from minfer.errors import FormatError, ModelError, RefusedError, SettingsError, visible
+from minfer.io.text import check_text, csv_header
+from minfer.words import counted
 
+_VALUES = (str, int, float, np.generic, datetime.date)
 _LONGEST_HEADER = 1 << 20  # bytes
 
 
@@ -286,7 +287,7 @@ def _of_values(source: Any, what: str, width: int | None) -> dict[str, np.ndarra
                 if len(row) != size:
                     raise ModelError(f"{what}: row {k} has {len(row)} values, row 0 has {size}")
             return {f"c{k}": _array([row[k] for row in rows]) for k in range(size)}
-        if all(isinstance(row, str | int | float | np.generic) for row in rows):
+        if all(row is None or isinstance(row, _VALUES) for row in rows):
             return {"c0": _array(rows)}
     raise ModelError(
         f"{what}: a table must be a data frame of pandas or polars, an Arrow table, columns "
@@ -311,11 +312,12 @@ def _array(values: Any) -> np.ndarray:
     listed = values.tolist() if hasattr(values, "tolist") else list(values)
     kinds = set(map(type, listed))
     if kinds and kinds <= {int}:
-        try:
-            return np.array(listed, dtype=np.int64)
-        except OverflowError:
-            pass
-    if kinds and kinds <= {int, float}:
+        for kind in (np.int64, np.uint64):
+            try:
+                return np.array(listed, dtype=kind)
+            except OverflowError:
+                pass
+    elif kinds and kinds <= {int, float}:
         return np.array(listed, dtype=np.float64)
     out = np.empty(len(listed), dtype=object)
     out[:] = [x if x is None or isinstance(x, str) else str(x) for x in listed]

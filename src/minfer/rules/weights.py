@@ -26,23 +26,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_choice, check_number
-from minfer.errors import ContradictionError, ModelError, RefusedError, SettingsError
-from minfer.factors import Features
+from minfer.errors import ContradictionError, ModelError, RefusedError, SettingsError, visible
+from minfer.factors.features import Features
 from minfer.rules import tables
 from minfer.rules.formulas import atoms
 from minfer.rules.ground import Block, Grounder, Grounding, Keys, Part
-from minfer.rules.joins import Join, OpenLiteral
 from minfer.rules.model import block_weights, build, weight_of
 from minfer.rules.parse import Rule, parse_rule
 from minfer.rules.plan import check_size
-from minfer.rules.schema import Predicate
 from minfer.rules.selection import Selector
 from minfer.states import near_names
-from minfer.words import counted, visible
+from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.learn.model import Instance
+    from minfer.rules.joins import Join, OpenLiteral
     from minfer.rules.program import Rules
+    from minfer.rules.schema import Predicate
 
 _MOST_ALIKE = 4  # literals that may be the same atom, beyond which the join is not taken apart
 
@@ -113,7 +113,8 @@ class Learned:
             f"{self.status}"
         ]
         if self.missed:
-            lines[0] += f"; {counted(self.missed, 'true label')} of no candidate"
+            verb = "is not a candidate" if self.missed == 1 else "are not candidates"
+            lines[0] += f"; {counted(self.missed, 'true label')} {verb}"
         for name, weight in self.weights.items():
             if isinstance(weight, dict):
                 lines.append(f"{counted(len(weight), 'weight'):>9}  {visible(name)}")
@@ -196,17 +197,13 @@ def with_weights(rules: Sequence[Rule], given: Mapping[str, Weight]) -> list[Rul
             continue
         new = given[name]
         if isinstance(new, Mapping):
-            if not rule.plus:
-                raise ModelError(f"{rule.name}: several weights are for rules with a +")
-            table = tuple((tuple(map(str, k)) if isinstance(k, tuple) else (str(k),), float(w))
-                          for k, w in new.items())  # fmt: skip
-            out.append(replace(rule, weight=None, weights=table, text=str(rule.formula)))
+            bare = replace(rule, weight=None, text=str(rule.formula))
+            out.append(bare.with_weights(new))
         else:
-            number = float(new)
-            if math.isnan(number) or number == -math.inf:
-                raise ModelError(f"{rule.name}: the weight is {number:g}")
-            text = f"{rule.formula}." if number == math.inf else f"{number:.4g}: {rule.formula}"
-            out.append(replace(rule, weight=number, weights=None, text=text))
+            changed = rule.with_weight(new)
+            number = f"{changed.weight:.4g}: "
+            text = f"{rule.formula}." if changed.hard else number + str(rule.formula)
+            out.append(replace(changed, weights=None, text=text))
     return out
 
 
@@ -268,7 +265,7 @@ class _Weights:
             return None
         others = start.program.rules
         if _named(others) != _named(self.rules):
-            raise ModelError("start: its rules are different ones")
+            raise ModelError("start: its rules differ from those of this program")
         return self.values(lambda r: others[r].weight, lambda r: others[r].weights, True)
 
     def values(self, one: Any, many: Any, given: bool | None = None) -> NDArray[np.float64]:
@@ -389,10 +386,10 @@ class _Labelled:
                 true = int((y == 1).sum())
                 if true > 1 or (exact and true == 0 and not (y < 0).any()):
                     atom = self.store.atom_texts(scope[:1])[0]
-                    rest = "one" if exact else "at most one"
+                    words = "exactly one" if exact else "at most one"
                     raise ContradictionError(
-                        f"labels: {true} are true of the {counted(len(scope), 'atom')} with the "
-                        f"key of {atom}, of which {rest} is"
+                        f"labels: {words} of the {counted(len(scope), 'atom')} with the key of "
+                        f"{atom} can be true, but {true} are"
                     )
         return group, np.array(exactly, dtype=bool)
 
@@ -411,8 +408,8 @@ class _Labelled:
             mine = slice(p.first, p.first + p.n)
             if p.name in needed and (self.y[mine] < 0).any():
                 raise RefusedError(
-                    f"pseudolikelihood needs the labels of all atoms that rules speak of; "
-                    f"{visible(p.name)} has some without: label them, or take "
+                    f"pseudolikelihood needs the labels of all atoms that rules mention; "
+                    f"some of {visible(p.name)} have none: label them, or use "
                     'objective="marginals", which uses only known labels'
                 )
         rows: list[NDArray] = []

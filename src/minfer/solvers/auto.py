@@ -14,15 +14,16 @@ from minfer.conditioning import condition
 from minfer.decomposition import only_tables
 from minfer.elimination import clique_tree
 from minfer.errors import RefusedError
-from minfer.graph import FactorGraph
 from minfer.limits import clock, compiled, deadline_of, start_clock
-from minfer.solvers.base import LogZ, Marginals, check_start
+from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.bp import BeliefPropagation, at_rest
 from minfer.solvers.clique_passes import cheap_cells, expected_seconds
 from minfer.solvers.exact import Exact, count_assignments, solve
+from minfer.solvers.status import LogZ
 from minfer.words import counted
 
 if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
     from minfer.solvers.prepared import Prepared
 
 FOR_ORDER = 0.2  # and for an elimination order

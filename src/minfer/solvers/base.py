@@ -10,20 +10,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_solver, check_type, integer, integers, load, real_numbers
+from minfer.checks import (
+    check_graph,
+    check_solver,
+    check_type,
+    integer,
+    integers,
+    load,
+    real_numbers,
+)
 from minfer.errors import ModelError, RefusedError
-from minfer.factors import FactorGroup, read_only
-from minfer.graph import FactorGraph, check_graph
-from minfer.joint import Joint
+from minfer.factors.group import FactorGroup, read_only
 from minfer.notebook import card
+from minfer.solvers.status import LogZ, Status
 from minfer.states import Probabilities
 from minfer.words import counted
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
+    from minfer.joint import Joint
 
 _MAX_JOINT_BITS = 26.0  # of the cells of a product of marginals
 
@@ -31,32 +41,6 @@ _MAX_JOINT_BITS = 26.0  # of the cells of a product of marginals
 MAX_DISAGREEMENT = 0.05
 #: Variables, and states of each, that a notebook shows.
 SHOWN, SHOWN_STATES = 20, 12
-
-
-class Status(Enum):
-    """How an answer came about. The value is the word shown; :attr:`Marginals.advice` says more."""
-
-    EXACT = "exact"
-    CONVERGED = "converged"
-    MAX_ITERS = "not converged"
-    TIME_LIMIT = "time limit"
-    SAMPLED = "sampled"
-    GIVEN = "given"  # by someone else: nothing here knows how
-
-    @property
-    def ok(self) -> bool:
-        """Whether the solver finished what it set out to do; assumed for given answers."""
-        return self in (Status.EXACT, Status.CONVERGED, Status.SAMPLED, Status.GIVEN)
-
-
-class LogZ(Enum):
-    """What a reported log Z is to the true one. ``lower`` and ``upper`` are guarantees."""
-
-    EXACT = "exact"
-    LOWER = "lower bound"
-    UPPER = "upper bound"
-    ESTIMATE = "estimate"
-    NONE = "none"
 
 
 @runtime_checkable
@@ -313,16 +297,9 @@ class Marginals:
         >>> float(Exact()(chain).joint("x0", "x2")[1, 1].round(4))
         0.5386
         """
-        from minfer.solvers.joints import joint_table
+        from minfer.solvers.joints import joint
 
-        which = [self.graph.index(v) for v in variables]
-        if not which or len(set(which)) < len(which):
-            raise ModelError("joint: name at least one variable, and none twice")
-        return Joint(
-            joint_table(self, which),
-            tuple(self.graph.name(v) for v in which),
-            tuple(self.graph.states(v) for v in which),
-        )
+        return joint(self, [self.graph.index(v) for v in variables])
 
     def entropy(self) -> NDArray[np.float64]:
         """The entropy of each variable's marginal in nats, shape (V,)."""

@@ -18,15 +18,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import real_numbers, told
-from minfer.conditioning import Conditioned
 from minfer.errors import ContradictionError, EvidenceError, ModelError
-from minfer.factors import MAX_LOG, FactorGroup, read_only
-from minfer.graph import FactorGraph
-from minfer.solvers.base import LogZ, Solver, Status
+from minfer.factors.group import MAX_LOG, FactorGroup, read_only
+from minfer.solvers.status import LogZ, Status
 from minfer.states import state_numbers
 from minfer.words import counted
 
 if TYPE_CHECKING:
+    from minfer.conditioning import Conditioned
+    from minfer.graph import FactorGraph
+    from minfer.solvers.base import Solver
     from minfer.solvers.prepared import Prepared
 
 

@@ -26,17 +26,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_seconds, check_solver, check_whole
+from minfer.checks import check_graph, check_seconds, check_solver, check_whole
 from minfer.conditioning import condition
 from minfer.errors import ContradictionError, RefusedError
-from minfer.graph import FactorGraph, check_graph
 from minfer.limits import clock, start_clock
-from minfer.solvers.base import Marginals, Solver, Status, check_start
+from minfer.solvers.base import Marginals, Solver, check_start
 from minfer.solvers.bp import RETRY_DAMPING, BeliefPropagation
 from minfer.solvers.components import _SEVERITY, _kind
+from minfer.solvers.status import Status
 from minfer.words import counted
 
 if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
     from minfer.solvers.prepared import Prepared
 
 #: Runs of one mixture, at most, whatever k and the numbers of states.

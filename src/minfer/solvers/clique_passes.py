@@ -13,18 +13,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.conditioning import Conditioned
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, RefusedError
-from minfer.factors import MAX_TABLE_CELLS, Tables, n_entries
-from minfer.graph import FactorGraph
+from minfer.factors.group import MAX_TABLE_CELLS, n_entries
+from minfer.factors.tables import Tables
 from minfer.layout import Scopes, cells, scopes
 from minfer.limits import clock
+
+if TYPE_CHECKING:
+    from minfer.conditioning import Conditioned
+    from minfer.graph import FactorGraph
 
 NS_PER_CELL, NS_PER_CLIQUE = 14.0, 5000.0  # both passes, measured; 8 to 20 ns a cell
 _SLICE_CELLS = float(1 << 24)  # cells between two looks at the clock

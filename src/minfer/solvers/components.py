@@ -27,8 +27,9 @@ from minfer.checks import check_solver, check_whole
 from minfer.errors import MinferError
 from minfer.graph import Component, FactorGraph
 from minfer.limits import clock, start_clock
-from minfer.solvers.base import LogZ, Marginals, Solver, Status, check_start
+from minfer.solvers.base import Marginals, Solver, check_start
 from minfer.solvers.bp import BeliefPropagation
+from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.solvers.prepared import Prepared

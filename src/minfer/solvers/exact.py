@@ -11,20 +11,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import by_name, check_choice, check_number, check_seconds
+from minfer.checks import by_name, check_choice, check_graph, check_number, check_seconds
 from minfer.conditioning import condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, RefusedError
-from minfer.graph import FactorGraph, check_graph
 from minfer.limits import clock, deadline_of, start_clock
-from minfer.solvers.base import LogZ, Marginals, Status
+from minfer.solvers.base import Marginals
 from minfer.solvers.clique_passes import check_clock, check_tree
 from minfer.solvers.prepared import Prepared, PreparedExact, solve
+from minfer.solvers.status import LogZ, Status
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
 
 MAX_ASSIGNMENTS = 1 << 24  # enumeration refuses beyond
 

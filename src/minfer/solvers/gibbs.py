@@ -30,10 +30,9 @@ from numpy.typing import NDArray
 from minfer.checks import by_name, check_seconds, check_whole
 from minfer.conditioning import Conditioned, condition
 from minfer.errors import ContradictionError, RefusedError
-from minfer.graph import FactorGraph
 from minfer.layout import Scopes, lay_out, scopes
 from minfer.limits import clock, start_clock
-from minfer.solvers.base import LogZ, Marginals, Status, check_start
+from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.irreducible import haven
 from minfer.solvers.mean_field import (
     Pace,
@@ -44,8 +43,10 @@ from minfer.solvers.mean_field import (
     random_words,
     time_limit_of,
 )
+from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
     from minfer.kernels.layout import Layout
     from minfer.solvers.prepared import Prepared
 

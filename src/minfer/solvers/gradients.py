@@ -37,13 +37,14 @@ from numpy.typing import ArrayLike, NDArray
 from minfer.checks import check_type, real_numbers
 from minfer.conditioning import Conditioned, condition
 from minfer.errors import ModelError, RefusedError, SettingsError
-from minfer.factors import FactorGroup
-from minfer.graph import FactorGraph
 from minfer.message_state import MessageState, refresh_cavities
-from minfer.solvers.base import Marginals, Solver, Status
+from minfer.solvers.base import Marginals, Solver
+from minfer.solvers.status import Status
 from minfer.wiring import PAIR, TABLE, Roles, ranges, refill
 
 if TYPE_CHECKING:
+    from minfer.factors.group import FactorGroup
+    from minfer.graph import FactorGraph
     from minfer.kernels.adjoint import Web
     from minfer.wiring import Mesh
 
@@ -173,7 +174,7 @@ def pull_back(
     if method == "adjoint":
         raise RefusedError(
             "pull_back: this answer has no adjoint (it is of a solver other than "
-            "BeliefPropagation and TreeReweighted, or has logical or global factors): take "
+            "BeliefPropagation and TreeReweighted, or has logical or global factors): use "
             'method="perturbation"'
         )
     return _perturbed(marginals, c, solver, weights)

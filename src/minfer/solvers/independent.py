@@ -5,12 +5,17 @@ Seed graphs are of this kind, so BP and TRW answer them here, without wiring any
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.conditioning import Conditioned
 from minfer.limits import clock
-from minfer.solvers.base import LogZ, Marginals, Plain, Solver, Status
+from minfer.solvers.base import Marginals, Plain, Solver
+from minfer.solvers.status import LogZ, Status
+
+if TYPE_CHECKING:
+    from minfer.conditioning import Conditioned
 
 #: States from which on a kernel is worth loading.
 MANY = 1 << 16

@@ -10,13 +10,16 @@ allowed assignments lead to the one where each variable is in that state, and so
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.conditioning import Conditioned
-from minfer.factors import FactorGroup, Machine
 from minfer.layout import same_steps
+
+if TYPE_CHECKING:
+    from minfer.conditioning import Conditioned
+    from minfer.factors.group import FactorGroup, Machine
 
 
 def no_messages(model: Conditioned) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.limits import clock
-from minfer.solvers.base import Status
+from minfer.solvers.status import Status
 
 #: How long a kernel may run before the loop looks at the clock again, in seconds.
 _GLANCE = 0.05

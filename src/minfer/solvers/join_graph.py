@@ -28,12 +28,13 @@ from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import SLOW_STEP, Adjacency, adjacency, eliminate_by
 from minfer.errors import ContradictionError, RefusedError
-from minfer.graph import FactorGraph
 from minfer.limits import clock, deadline_of, start_clock
-from minfer.solvers.base import LogZ, Marginals, Status, check_start
+from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.iteration import iterate
+from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
     from minfer.solvers.prepared import Prepared
 
 #: Cells of all clusters beyond which a join graph is refused.

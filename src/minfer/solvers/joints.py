@@ -22,14 +22,24 @@ from numpy.typing import NDArray
 from minfer.conditioning import condition
 from minfer.decomposition import only_tables
 from minfer.elimination import clique_tree
-from minfer.errors import RefusedError
-from minfer.factors import MAX_TABLE_CELLS
+from minfer.errors import ModelError, RefusedError
+from minfer.factors.group import MAX_TABLE_CELLS
 from minfer.graph import FactorGraph
+from minfer.joint import Joint
 from minfer.message_state import MessageState
 from minfer.solvers.clique_passes import CliqueTreeState, check_tree, pass_messages
 
 if TYPE_CHECKING:
     from minfer.solvers.base import Marginals
+
+
+def joint(m: Marginals, which: list[int]) -> Joint:
+    """The joint marginal of some variables as a table with names."""
+    if not which or len(set(which)) < len(which):
+        raise ModelError("joint: name at least one variable, and none twice")
+    graph = m.graph
+    names, states = map(graph.name, which), map(graph.states, which)
+    return Joint(joint_table(m, which), tuple(names), tuple(states))
 
 
 def joint_table(m: Marginals, variables: list[int]) -> NDArray[np.float64]:

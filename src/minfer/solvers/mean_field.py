@@ -30,13 +30,14 @@ from numpy.typing import NDArray
 from minfer.checks import by_name, check_settings
 from minfer.conditioning import Conditioned, condition
 from minfer.errors import RefusedError
-from minfer.graph import FactorGraph
 from minfer.layout import lay_out
 from minfer.limits import clock, start_clock
-from minfer.solvers.base import LogZ, Marginals, Status, check_start, first_argmax
+from minfer.solvers.base import Marginals, check_start, first_argmax
 from minfer.solvers.irreducible import no_messages
+from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
     from minfer.kernels.layout import Layout
     from minfer.solvers.prepared import Prepared
 

@@ -25,22 +25,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_choice, check_flag, check_whole, integers, told
+from minfer.checks import check_choice, check_flag, check_graph, check_whole, integers, told
 from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, EvidenceError, RefusedError
-from minfer.factors import FactorGroup
-from minfer.graph import FactorGraph, check_graph
 from minfer.layout import lay_out
 from minfer.limits import clock
 from minfer.message_state import gives_all
-from minfer.solvers.base import LogZ, Marginals, Solver, Status, check_start
+from minfer.solvers.base import Marginals, Solver, check_start
 from minfer.solvers.clique_passes import CliqueTreeState, pass_messages
+from minfer.solvers.status import LogZ, Status
 from minfer.states import is_missing
 from minfer.wiring import Mesh, refill
 
 if TYPE_CHECKING:
+    from minfer.factors.group import FactorGroup
+    from minfer.graph import FactorGraph
     from minfer.kernels.layout import Layout
     from minfer.solvers.abreast import Structure
     from minfer.solvers.batch import Batch, Rows

@@ -24,13 +24,14 @@ from numpy.typing import NDArray
 
 from minfer.errors import ContradictionError
 from minfer.message_state import MessageState, refresh_cavities, start_messages, watch_for
-from minfer.solvers.base import Marginals, Status
 from minfer.solvers.iteration import iterate, still_to_move
+from minfer.solvers.status import Status
 from minfer.wiring import Mesh, Speakers, ranges
 
 if TYPE_CHECKING:
     from minfer.kernels.machines import Machines
     from minfer.kernels.wiring import Watch
+    from minfer.solvers.base import Marginals
 
 SCHEDULES = ("sequential", "flooding", "residual")
 #: The confirming update starts from a copy of the messages up to this many numbers.

@@ -31,11 +31,13 @@ from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import RefusedError, SettingsError
-from minfer.factors import FactorGroup, Tables
+from minfer.factors.group import FactorGroup
+from minfer.factors.tables import Tables
 from minfer.graph import FactorGraph
 from minfer.limits import clock, start_clock
-from minfer.solvers.base import LogZ, Marginals, Status, check_start
+from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.clique_passes import pass_messages
+from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.solvers.prepared import Prepared

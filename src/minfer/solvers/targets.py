@@ -23,19 +23,22 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from threading import Lock
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.checks import check_graph
 from minfer.conditioning import condition
 from minfer.decomposition import only_tables
 from minfer.directed import check_acyclic
 from minfer.elimination import tree_over
 from minfer.errors import ContradictionError, ModelError
-from minfer.graph import FactorGraph, check_graph
 from minfer.layout import cells, scopes
 from minfer.solvers.rows import Flat, RowPlan, Rows, links, spread
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
 
 #: Plans with more cells are not made: rows are solved singly, with cliques that are streamed.
 MAX_CELLS = float(1 << 23)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-from minfer.graph import FactorGraph
-from minfer.solvers.base import Marginals
 from minfer.words import counted, duration
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
+    from minfer.solvers.base import Marginals
 
 
 def status(marginals: Marginals) -> str:

@@ -36,11 +36,9 @@ from numpy.typing import NDArray
 from minfer.checks import by_name, check_seconds, check_whole
 from minfer.conditioning import Conditioned, condition
 from minfer.errors import RefusedError
-from minfer.factors import FactorGroup
-from minfer.graph import FactorGraph
 from minfer.layout import Scopes, lay_out, scopes
 from minfer.limits import clock, start_clock
-from minfer.solvers.base import LogZ, Marginals, Status, check_start
+from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.gibbs import GibbsState, _normalised, count_ptr, standard_error
 from minfer.solvers.irreducible import no_messages
 from minfer.solvers.mean_field import (
@@ -51,8 +49,11 @@ from minfer.solvers.mean_field import (
     random_words,
     time_limit_of,
 )
+from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
+    from minfer.factors.group import FactorGroup
+    from minfer.graph import FactorGraph
     from minfer.kernels.layout import Layout
     from minfer.solvers.prepared import Prepared
 

@@ -22,15 +22,16 @@ from numpy.typing import ArrayLike, NDArray
 from minfer.checks import by_name, check_choice, check_settings, real_numbers
 from minfer.conditioning import Conditioned, condition
 from minfer.errors import RefusedError, SettingsError
-from minfer.graph import FactorGraph
 from minfer.limits import clock, start_clock
 from minfer.message_state import rewire
-from minfer.solvers.base import LogZ, Marginals, check_start
+from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.independent import independent
 from minfer.solvers.propagation import Propagation
+from minfer.solvers.status import LogZ
 from minfer.wiring import Mesh, wire
 
 if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
     from minfer.solvers.prepared import Prepared
 
 METHODS = ("auto", "spanning-tree", "forests")

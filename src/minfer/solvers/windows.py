@@ -36,16 +36,17 @@ from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, RefusedError
-from minfer.factors import FactorGroup
+from minfer.factors.group import FactorGroup
 from minfer.graph import FactorGraph
 from minfer.layout import Places, Scopes, places, scopes
 from minfer.limits import clock, deadline_of, start_clock
 from minfer.message_state import MessageState, Told
-from minfer.solvers.base import LogZ, Marginals, Status, check_start
+from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.bp import BeliefPropagation, at_rest
 from minfer.solvers.clique_passes import check_tree, pass_messages
 from minfer.solvers.joints import _components
 from minfer.solvers.prepared import solve
+from minfer.solvers.status import LogZ, Status
 from minfer.wiring import ranges
 from minfer.words import counted
 

@@ -230,7 +230,7 @@ class Once(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         raise RefusedError(
-            f"double backward through minfer.torch.{ctx.who} is not there: its gradient is "
+            f"double backward through minfer.torch.{ctx.who} is not supported: its gradient is "
             "computed outside autograd, once; do without create_graph=True, or take differences of "
             "gradients"
         )

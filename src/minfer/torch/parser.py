@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from minfer.errors import MinferError, ModelError
 from minfer.parsing import Inference, Parser, Recipe, Sentence, evaluate, marginals, read_conllu
 from minfer.parsing.calibration import Calibration, calibration, tempered
-from minfer.parsing.graphs import list_pairs
+from minfer.parsing.pairs import list_pairs
 from minfer.parsing.parser import TEMPERS
 from minfer.parsing.projective import lift
 from minfer.torch.trees import tree_log_partition, tree_marginals
@@ -443,7 +443,7 @@ def read(folder: str) -> list[list[Sentence]]:
         files = sorted(Path(folder).glob(f"*{part}*.conllu*"))
         if len(files) != 1:
             raise ModelError(
-                f"{folder}: one file *{part}*.conllu is expected, but there are {len(files)}"
+                f"{folder}: expected one file *{part}*.conllu, but there are {len(files)}"
             )
         parts.append(list(read_conllu(files[0])))
     return parts

@@ -66,7 +66,7 @@ def evaluate(
     if predicted is not None and model is not None:
         raise UsageError("give a parsed file or --model, not both")
     if predicted is not None and tags is not None:
-        raise UsageError("--tags goes with --model")
+        raise UsageError("--tags needs --model")
     inputs = gold, predicted, model, compare
     check_readable(*inputs)
     plot = None if calibration == "-" else calibration

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from minfer.cli.failures import UsageError, note
 from minfer.cli.generate import Options, argument, flag, flag_of, option
 from minfer.errors import ModelError
-from minfer.words import counted
+from minfer.words import counted, listed
 
 if TYPE_CHECKING:
     from minfer.parsing.conllu import BrokenSentence, Sentence
@@ -48,8 +48,8 @@ class Pairs(Options):
 
         given = {k: v for k, v in asdict(self).items() if v not in (None, False)}
         if len(given) > 1:
-            words = " and ".join(map(flag_of, given))
-            raise UsageError(f"{words} exclude each other: give one of them")
+            flags = listed([flag_of(k) for k in given])
+            raise UsageError(f"{flags} exclude each other: give one of them")
         if self.full:
             return Inference.full()
         return Inference(objective=Budget(**given).parts[0]) if given else Inference()

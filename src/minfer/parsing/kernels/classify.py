@@ -11,7 +11,14 @@ from __future__ import annotations
 import numpy as np
 
 from minfer.kernels._jit import jit
-from minfer.parsing.kernels.features import ODD, distance_bin, dropped, load_atoms, role_keys
+from minfer.parsing.kernels.features import (
+    ODD,
+    distance_bin,
+    dropped,
+    line_shift,
+    load_atoms,
+    role_keys,
+)
 
 
 @jit(fastmath={"reassoc", "contract"})
@@ -72,6 +79,29 @@ def thin(lines, count, seed, keep):
 
 
 @jit
+def classified(lines, weights, squares, scores, barred, gold, word, seeds, sentence, keep, rate):
+    """The best class of a word with these features, and minus its log-likelihood if it is learned.
+
+    ``scores`` f4 (C,), scratch; ``barred``: a class that it does not have, or -1.
+    """
+    if not rate > 0.0:
+        add_rows(lines, lines.shape[0], weights, scores)
+        if barred >= 0:
+            scores[barred] = -np.inf
+        return best_class(scores), 0.0
+    scale = np.float32(1.0 if keep >= (1 << 24) else (1 << 24) / keep)
+    count = thin(lines, lines.shape[0], seeds[sentence], keep)
+    add_rows(lines, count, weights, scores)
+    for c in range(scores.shape[0]):
+        scores[c] *= scale
+    if barred >= 0:
+        scores[barred] = -np.inf
+    best = best_class(scores)
+    step = np.float32(rate)
+    return best, learn_class(lines, count, weights, squares, scores, gold[word], step, scale)
+
+
+@jit
 def tag(
     templates, tables, weights, squares, start, words, class_keys, order, gold, seeds, keep, rate,
     classes,
@@ -86,8 +116,7 @@ def tag(
     forms, root = tables
     n_static = salt.shape[0]
     n_classes = weights.shape[1]
-    shift = np.uint64(64 - line_bits(weights.shape[0]))
-    scale = np.float32(1.0 if keep >= (1 << 24) else (1 << 24) / keep)
+    shift = line_shift(weights.shape[0])
     lines = np.empty(n_static + 5, np.int64)
     scores = np.empty(n_classes, np.float32)
     no_tags = np.zeros(1, np.uint64)
@@ -110,31 +139,13 @@ def tag(
             lines[n_static + 2] = ((a ^ keys[i, 0] ^ history[2]) * ODD) >> shift
             lines[n_static + 3] = ((a ^ keys[i, 1] ^ history[3]) * ODD) >> shift
             lines[n_static + 4] = ((a ^ keys[i, 2] ^ history[4]) * ODD) >> shift
-            count = n_static + 5
-            if rate > 0.0:
-                count = thin(lines, count, seeds[k], keep)
-            add_rows(lines, count, weights, scores)
-            if rate > 0.0:
-                for c in range(n_classes):
-                    scores[c] *= scale
-            best = best_class(scores)
-            classes[lo + i - 1] = best
-            if rate > 0.0:
-                loss += learn_class(
-                    lines, count, weights, squares, scores, gold[lo + i - 1], np.float32(rate),
-                    scale,
-                )  # fmt: skip
             two = one
-            one = best
+            one, lost = classified(
+                lines, weights, squares, scores, -1, gold, lo + i - 1, seeds, k, keep, rate
+            )
+            classes[lo + i - 1] = one
+            loss += lost
     return loss
-
-
-@jit
-def line_bits(n_lines):
-    bits = 0
-    while (1 << bits) < n_lines:
-        bits += 1
-    return bits
 
 
 @jit
@@ -154,8 +165,7 @@ def label(
     forms, upos_keys, xpos_keys, root, tag_numbers = tables
     n_templates = salt.shape[0] // 4
     n_classes = weights.shape[1]
-    shift = np.uint64(64 - line_bits(weights.shape[0]))
-    scale = np.float32(1.0 if keep >= (1 << 24) else (1 << 24) / keep)
+    shift = line_shift(weights.shape[0])
     lines = np.empty(n_templates, np.int64)
     scores = np.empty(n_classes, np.float32)
     loss = 0.0
@@ -179,19 +189,10 @@ def label(
                 key = keys[g, t] ^ keys[h, n_templates + t]
                 key ^= keys[m, 2 * n_templates + t] ^ keys[child[m], 3 * n_templates + t]
                 lines[t] = ((key ^ (far if t < 3 else near)) * ODD) >> shift
-            count = n_templates
-            if rate > 0.0:
-                count = thin(lines, count, seeds[k], keep)
-            add_rows(lines, count, weights, scores)
-            if rate > 0.0:
-                for c in range(n_classes):
-                    scores[c] *= scale
-            if root_class >= 0 and h > 0:
-                scores[root_class] = -np.inf
-            classes[lo + m - 1] = root_class if root_class >= 0 and h == 0 else best_class(scores)
-            if rate > 0.0:
-                loss += learn_class(
-                    lines, count, weights, squares, scores, gold[lo + m - 1], np.float32(rate),
-                    scale,
-                )  # fmt: skip
+            best, lost = classified(
+                lines, weights, squares, scores, root_class if h > 0 else -1, gold, lo + m - 1,
+                seeds, k, keep, rate,
+            )  # fmt: skip
+            classes[lo + m - 1] = root_class if root_class >= 0 and h == 0 else best
+            loss += lost
     return loss

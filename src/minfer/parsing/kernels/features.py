@@ -26,6 +26,15 @@ GP, SIB = 0, 1
 
 
 @jit
+def line_shift(n_lines):
+    """How far a 64-bit hash is shifted to be the number of a line; n_lines is a power of two."""
+    bits = 0
+    while (1 << bits) < n_lines:
+        bits += 1
+    return np.uint64(64 - bits)
+
+
+@jit
 def load_atoms(words, upos, xpos, forms, upos_keys, xpos_keys, root, atoms):
     """Atoms u8 (N, K): columns of the form, then UPOS, then XPOS; row 0 is ``root`` (K,)."""
     n_form = forms.shape[1]
@@ -276,10 +285,11 @@ def sentence_keys(templates, tables, words, upos, xpos, keys, tags):
 
 
 @jit
-def first_scores(mode, templates, keys, tags, weights, squares, shift, seed_, keep, rate, scores):
+def first_scores(mode, templates, keys, tags, weights, squares, seed_, keep, rate, scores):
     """Arc scores (N, N) from the keys, or a step along the gradients that are there."""
     columns, offsets, salt, bounds, tag_keys = templates
     n_nodes = scores.shape[0]
+    shift = line_shift(weights.shape[0] // SLOTS)
     head_sums = np.empty((n_nodes, SLOTS))
     mod_sums = np.empty((n_nodes, SLOTS))
     head_keys = role(keys, bounds, np.int64(0), n_nodes)
@@ -300,11 +310,12 @@ def first_scores(mode, templates, keys, tags, weights, squares, shift, seed_, ke
 
 @jit
 def second_scores(
-    mode, templates, keys, n_nodes, n_gp, n_pairs, pair_nodes, weights, squares, shift, seed_,
-    keep, rate, limit, theta,
+    mode, templates, keys, n_nodes, n_gp, n_pairs, pair_nodes, weights, squares, seed_, keep, rate,
+    limit, theta,
 ):  # fmt: skip
     """Pair weights theta (P,) from the keys, or a step along the gradients that are there."""
     columns, offsets, salt, bounds, tag_keys = templates
+    shift = line_shift(weights.shape[0] // SLOTS)
     lines = np.empty(max(bounds[5] - bounds[4], bounds[8] - bounds[7]), np.uint64)
     pair_pass(
         mode, GP, 0, n_gp, pair_nodes, role(keys, bounds, np.int64(4), n_nodes),
@@ -316,12 +327,3 @@ def second_scores(
         role(keys, bounds, np.int64(8), n_nodes), role(keys, bounds, np.int64(9), n_nodes),
         weights, squares, shift, seed_, keep, rate, limit, lines, theta,
     )  # fmt: skip
-
-
-@jit
-def table_bits(size):
-    """log2 of the number of lines in a table of this many weights."""
-    bits = 0
-    while (SLOTS << bits) < size:
-        bits += 1
-    return bits

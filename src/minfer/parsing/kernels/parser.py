@@ -43,12 +43,12 @@ from minfer.kernels.trees import (
 from minfer.parsing.kernels.decode import chu_liu_edmonds, eisner
 from minfer.parsing.kernels.features import (
     DROP,
+    GP,
     SCORE,
     UPDATE,
     first_scores,
     second_scores,
     sentence_keys,
-    table_bits,
 )
 from minfer.parsing.kernels.parser_logs import judged, pair_beliefs_logs, second_order_logs
 from minfer.parsing.kernels.seeds import seed, tree_seed
@@ -68,92 +68,86 @@ BOTH = np.array([0.0, 0.0, 0.0, 1.0])  # truth of a pair's feature
 
 
 @jit
-def list_arcs(scores, mu, least, heads, modifiers, start, arc_at):
-    """How many arcs with mu >= least there are, listed by modifier and then head.
-
-    ``heads``, ``modifiers`` i4 (n^2,); those into m at ``start[m] : start[m + 1]``, i8 (N + 1,);
-    ``arc_at`` i4 (N, N) is the number of an arc or -1. Arcs of score minus infinity are none.
-    """
+def list_pairs(settings, mu, heads, modifiers, start, arc_at, pair_arcs, pair_nodes):
+    """How many pairs there are, grandparents and all; as many as there is room for are written."""
+    projective_tree, single_root, use_gp, use_sib, _, least = settings
     n = mu.shape[0]
-    count = 0
-    start[0] = 0
-    for m in range(n):
-        start[m] = count
-        for h in range(n):
-            arc_at[h, m] = -1
-            if m > 0 and h != m and mu[h, m] >= least and scores[h, m] > -np.inf:
-                arc_at[h, m] = count
-                heads[count] = h
-                modifiers[count] = m
-                count += 1
-    start[n] = count
-    return count
-
-
-@jit
-def list_pairs(
-    projective_tree, single_root, use_gp, use_sib, least, mu, heads, modifiers, start, arc_at,
-    bucket, fill, pair_arcs, pair_nodes,
-):  # fmt: skip
-    """How many pairs with mu_a mu_b >= least there are: grandparents, and all of both kinds.
-
-    Pairs that no tree has are left out: g -> h -> g; if trees are projective, g between h and m;
-    siblings under a single root. With ``fill`` they are written: ``pair_arcs`` and
-    ``pair_nodes`` i4. ``bucket`` i4 (n^2,), scratch: the arcs out of a head.
-    """
-    n = mu.shape[0]
-    count = 0
-    if use_gp:
-        for h in range(1, n):
+    room = pair_arcs.shape[0]
+    out = np.empty(n, np.int32)  # likely arcs out of a head
+    n_gp = count = 0
+    for kind in range(2):
+        if not (use_gp if kind == GP else use_sib):
+            continue
+        for h in range(1 if kind == GP or single_root else 0, n):
             n_out = 0
             for m in range(1, n):
-                b = arc_at[h, m]
-                if b >= 0 and mu[h, m] >= least:
-                    bucket[n_out] = b
+                if arc_at[h, m] >= 0 and mu[h, m] >= least:
+                    out[n_out] = arc_at[h, m]
                     n_out += 1
-            for a in range(start[h], start[h + 1]):
+            first = start[h] if kind == GP else 0
+            for k in range(first, start[h + 1] if kind == GP else n_out):
+                a = k if kind == GP else out[k]
                 g = heads[a]
-                p = mu[g, h]
+                p = mu[g, modifiers[a]]
                 if p < least:
                     continue
-                for k in range(n_out):
-                    b = bucket[k]
+                for j in range(0 if kind == GP else k + 1, n_out):
+                    b = out[j]
                     m = modifiers[b]
-                    if m == g or p * mu[h, m] < least:
+                    if p * mu[h, m] < least:
                         continue
-                    if projective_tree and (h < g < m or m < g < h):
+                    if kind == GP and (m == g or (projective_tree and (h < g < m or m < g < h))):
                         continue
-                    if fill:
+                    if count < room:
                         pair_arcs[count, 0] = a
                         pair_arcs[count, 1] = b
                         pair_nodes[count, 0] = g
-                        pair_nodes[count, 1] = h
+                        pair_nodes[count, 1] = modifiers[a]
                         pair_nodes[count, 2] = m
                     count += 1
-    n_gp = count
-    if use_sib:
-        for h in range(1 if single_root else 0, n):
-            n_out = 0
-            for m in range(1, n):
-                b = arc_at[h, m]
-                if b >= 0 and mu[h, m] >= least:
-                    bucket[n_out] = b
-                    n_out += 1
-            for i in range(n_out):
-                a = bucket[i]
-                p = mu[h, modifiers[a]]
-                for j in range(i + 1, n_out):
-                    b = bucket[j]
-                    if p * mu[h, modifiers[b]] < least:
-                        continue
-                    if fill:
-                        pair_arcs[count, 0] = a
-                        pair_arcs[count, 1] = b
-                        pair_nodes[count, 0] = h
-                        pair_nodes[count, 1] = modifiers[a]
-                        pair_nodes[count, 2] = modifiers[b]
-                    count += 1
+        if kind == GP:
+            n_gp = count
     return n_gp, count
+
+
+@jit
+def candidates(settings, scores, mu):
+    """Arcs with mu >= arc_least and pairs of them with mu_a mu_b >= least.
+
+    Arcs are listed by modifier and then head, those into m at ``start[m] : start[m + 1]``; those of
+    score minus infinity are none. Pairs that no tree has are left out: g -> h -> g; if trees are
+    projective, g between h and m; siblings under a single root. Returns heads i4 (A,), modifiers,
+    start i8 (N + 1,); and pair_arcs i4 (P, 2), pair_nodes i4 (P, 3), grandparents first, n_gp.
+    """
+    arc_least = settings[6]
+    n = scores.shape[0]
+    heads = np.empty(n * n, np.int32)
+    modifiers = np.empty(n * n, np.int32)
+    start = np.zeros(n + 1, np.int64)
+    arc_at = np.full((n, n), -1, np.int32)
+    n_arcs = 0
+    for m in range(1, n):
+        start[m] = n_arcs
+        for h in range(n):
+            if h != m and mu[h, m] >= arc_least and scores[h, m] > -np.inf:
+                arc_at[h, m] = n_arcs
+                heads[n_arcs] = h
+                modifiers[n_arcs] = m
+                n_arcs += 1
+    start[n] = n_arcs
+    heads, modifiers = heads[:n_arcs], modifiers[:n_arcs]
+    pair_arcs = np.empty((0, 2), np.int32)
+    pair_nodes = np.empty((0, 3), np.int32)
+    n_gp = 0
+    for _ in range(2):  # counted, then written
+        n_gp, count = list_pairs(
+            settings[:6], mu, heads, modifiers, start, arc_at, pair_arcs, pair_nodes
+        )
+        if count == pair_arcs.shape[0]:
+            break
+        pair_arcs = np.empty((count, 2), np.int32)
+        pair_nodes = np.empty((count, 3), np.int32)
+    return (heads, modifiers, start), (pair_arcs, pair_nodes, n_gp)
 
 
 @jit
@@ -316,34 +310,6 @@ def pair_beliefs(n_pairs, pair_arcs, logs, messages, odds, belief):
 
 
 # ------------------------------------------------------------------ one sentence
-
-
-@jit
-def candidates(settings, scores, mu):
-    """Arcs with probability >= arc_least and pairs with mu_a mu_b >= least, as ``list_arcs`` and
-    ``list_pairs`` have them: (heads, modifiers, start), (pair_arcs, pair_nodes, n_gp)."""
-    projective_tree, single_root, use_gp, use_sib, _, least, arc_least = settings[:7]
-    n = scores.shape[0]
-    heads = np.empty(n * n, np.int32)
-    modifiers = np.empty(n * n, np.int32)
-    start = np.empty(n + 1, np.int64)
-    arc_at = np.empty((n, n), np.int32)
-    bucket = np.empty(n * n, np.int32)
-    n_arcs = list_arcs(scores, mu, arc_least, heads, modifiers, start, arc_at)
-    heads, modifiers = heads[:n_arcs], modifiers[:n_arcs]
-    pair_arcs = np.empty((0, 2), np.int32)
-    pair_nodes = np.empty((0, 3), np.int32)
-    n_gp, count = list_pairs(
-        projective_tree, single_root, use_gp, use_sib, least, mu, heads, modifiers, start, arc_at,
-        bucket, False, pair_arcs, pair_nodes,
-    )  # fmt: skip
-    pair_arcs = np.empty((count, 2), np.int32)
-    pair_nodes = np.empty((count, 3), np.int32)
-    list_pairs(
-        projective_tree, single_root, use_gp, use_sib, least, mu, heads, modifiers, start, arc_at,
-        bucket, True, pair_arcs, pair_nodes,
-    )  # fmt: skip
-    return (heads, modifiers, start), (pair_arcs, pair_nodes, n_gp)
 
 
 @jit
@@ -579,8 +545,6 @@ def parse(
     projective_tree, single_root, use_gp, use_sib, from_unary = settings[:5]
     limit = settings[13]
     n_keys = templates[3][-1]
-    shift = np.uint64(64 - table_bits(weights.shape[0]))
-    pair_shift = np.uint64(64 - table_bits(pair_weights.shape[0]))
     none = np.empty(0, np.float32)
     zero = np.uint64(0)
     whole = np.uint64(1 << 24)
@@ -594,7 +558,7 @@ def parse(
         if phase < 1:
             continue
         scores = np.empty((n, n))
-        first_scores(SCORE, templates, keys, tags, weights, none, shift, zero, whole, 0.0, scores)
+        first_scores(SCORE, templates, keys, tags, weights, none, zero, whole, 0.0, scores)
         if phase < 2:
             continue
         mu = np.empty((n, n))
@@ -613,8 +577,8 @@ def parse(
             scored = pair_nodes.shape[0]
             theta = np.empty(scored)
             second_scores(
-                SCORE, templates, keys, n, n_gp, scored, pair_nodes, pair_weights, none,
-                pair_shift, zero, whole, 0.0, limit, theta,
+                SCORE, templates, keys, n, n_gp, scored, pair_nodes, pair_weights, none, zero,
+                whole, 0.0, limit, theta,
             )  # fmt: skip
             if phase < 4:
                 continue
@@ -672,8 +636,6 @@ def learn(
     projective_tree, single_root, _, _, from_unary = settings[:5]
     limit = settings[13]
     n_keys = templates[3][-1]
-    shift = np.uint64(64 - table_bits(weights.shape[0]))
-    pair_shift = np.uint64(64 - table_bits(pair_weights.shape[0]))
     for k in range(order.shape[0]):
         b = order[k]
         lo, hi = start[b], start[b + 1]
@@ -682,9 +644,7 @@ def learn(
         tags = np.empty(n, np.int64)
         sentence_keys(templates, tables, words[lo:hi], upos[lo:hi], xpos[lo:hi], keys, tags)
         scores = np.empty((n, n))
-        first_scores(
-            DROP, templates, keys, tags, weights, squares, shift, seeds[k], keep, rate, scores
-        )
+        first_scores(DROP, templates, keys, tags, weights, squares, seeds[k], keep, rate, scores)
         mu = np.empty((n, n))
         log_z = seed(from_unary and use_pairs, projective_tree, single_root, scores, mu)
         gold_score = 0.0
@@ -694,7 +654,7 @@ def learn(
             theta = np.empty(pair_arcs.shape[0])
             second_scores(
                 DROP, templates, keys, n, n_gp, theta.shape[0], pair_nodes, pair_weights,
-                pair_squares, pair_shift, seeds[k], keep, pair_rate, limit, theta,
+                pair_squares, seeds[k], keep, pair_rate, limit, theta,
             )  # fmt: skip
             log_z, n_gp, n_pairs, iters, _, _, found, (logs, odds, messages) = settled(
                 settings, scores, mu, log_z, arcs, pairs, theta
@@ -714,14 +674,12 @@ def learn(
                         belief[p] -= 1.0
                 second_scores(
                     UPDATE, templates, keys, n, n_gp, n_pairs, pair_nodes, pair_weights,
-                    pair_squares, pair_shift, seeds[k], keep, pair_rate, limit, belief,
+                    pair_squares, seeds[k], keep, pair_rate, limit, belief,
                 )  # fmt: skip
         for m in range(1, n):
             h = gold[lo + m - 1]
             gold_score += scores[h, m]
             mu[h, m] -= 1.0
-        first_scores(
-            UPDATE, templates, keys, tags, weights, squares, shift, seeds[k], keep, rate, mu
-        )
+        first_scores(UPDATE, templates, keys, tags, weights, squares, seeds[k], keep, rate, mu)
         totals[0] += log_z - gold_score
         totals[1] += n - 1

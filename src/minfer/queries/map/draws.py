@@ -7,13 +7,17 @@ often: moves go on from what the coldest copies hold.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.conditioning import Conditioned
 from minfer.limits import clock
-from minfer.queries.map.problem import Problem
 from minfer.solvers.tempering import ROUNDS, Ensembles, Tempering, refusal
+
+if TYPE_CHECKING:
+    from minfer.conditioning import Conditioned
+    from minfer.queries.map.problem import Problem
 
 _UPDATES = 4_000_000  # of variables between two draws: some hundredths of a second
 _LEAST, _MOST = 4, 500  # sweeps between two draws

@@ -19,12 +19,15 @@ best at a visit). If a variable has none left, nothing is better than what is kn
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.kernels import dual as kernel
-from minfer.queries.map.problem import Block, Problem
+
+if TYPE_CHECKING:
+    from minfer.queries.map.problem import Block, Problem
 
 _EPS = 2.220446049250313e-16
 

@@ -21,11 +21,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.queries.map.problem import Problem
+if TYPE_CHECKING:
+    from minfer.queries.map.problem import Problem
 
 _BITS = 30  # of one capacity; two of them are added where flow can go either way
 

@@ -12,6 +12,7 @@ Zeros are a high price here, so that an impossible assignment can be mended.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,9 @@ from numpy.typing import NDArray
 from minfer.limits import clock
 from minfer.queries.map.flow import Ising, by_flow
 from minfer.queries.map.persistency import persistent
-from minfer.queries.map.problem import Problem
+
+if TYPE_CHECKING:
+    from minfer.queries.map.problem import Problem
 
 #: The largest tables of label distances that are written out for blocks.
 _MAX_CELLS = 1 << 24

@@ -13,17 +13,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.conditioning import Conditioned
 from minfer.decomposition import _global_table, only_tables
 from minfer.errors import ContradictionError, RefusedError
-from minfer.factors import MAX_TABLE_CELLS, FactorGroup, Tables, n_entries
 from minfer.factors.distances import recognised
-from minfer.graph import FactorGraph
+from minfer.factors.group import MAX_TABLE_CELLS, FactorGroup, n_entries
+from minfer.factors.tables import Tables
+
+if TYPE_CHECKING:
+    from minfer.conditioning import Conditioned
+    from minfer.graph import FactorGraph
 
 _EPS = 2.220446049250313e-16
 #: A global factor of at most so many cells is a table, a larger one answers for itself.

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.conditioning import Conditioned
 from minfer.errors import ContradictionError, RefusedError
 from minfer.limits import clock
 from minfer.queries.map import toulbar
@@ -30,6 +30,9 @@ from minfer.queries.map.moves import Moves
 from minfer.queries.map.persistency import persistent
 from minfer.queries.map.problem import lay_out
 from minfer.solvers.exact import assignments, count_assignments
+
+if TYPE_CHECKING:
+    from minfer.conditioning import Conditioned
 
 #: Scores that differ by less are not told apart.
 TOLERANCE = 1e-8
@@ -148,6 +151,8 @@ class _Search:
             self._rounds(dual, use_toulbar and toulbar.available() and self.deadline < math.inf)
         if not self.done and not self.late and use_toulbar and self.deadline < math.inf:
             self._prove()
+            if not self.done:  # it may have ended before its time
+                self._rounds(dual, False)
         return self._found()
 
     def _found(self) -> Found:
@@ -191,7 +196,8 @@ class _Search:
         """Sweeps and moves in turn. ``short``: somebody else waits to prove the rest."""
         p = self.problem
         moves = Moves(p, self.rng)
-        self.steps.append("dual ascent")
+        if "dual ascent" not in self.steps:
+            self.steps.append("dual ascent")
         batch, quiet, since = 1, 0, 0
         sweeping, began = True, clock()
         share = began + 0.3 * (self.deadline - began) if short else self.deadline
