@@ -224,19 +224,26 @@ class Rules:
 
         ``evidence("smokes(Anna)", "!smokes(Bob)")``, or a predicate and a table of its atoms:
         ``evidence("smokes", table)``, ``evidence("smokes", table, truth=False)``, or with the name
-        of a column that says which: ``truth="label"``.
+        of a column that says which: ``truth="label"``. With ``truth=False`` atoms that are written
+        out are false too, and those with a ``!`` true.
         """
+        if not isinstance(truth, bool | np.bool_ | str):
+            raise SettingsError(
+                f"evidence: truth= must be True, False or the name of a column, not {truth!r}"
+            )
         if len(atoms) == 2 and isinstance(atoms[0], str) and "(" not in atoms[0]:
             self._evidence.append(Observation(atoms[0], atoms[1], truth))
         else:
-            self._evidence += [self._observed(text) for text in atoms]
+            if isinstance(truth, str):
+                raise SettingsError("evidence: a column of truths is for a predicate and its table")
+            self._evidence += [self._observed(text, truth) for text in atoms]
         self._changed()
         return self
 
-    def _observed(self, text: str) -> Observation:
+    def _observed(self, text: str, truth: bool) -> Observation:
         atom, yes = parse_atom(text, where="evidence: ")
         row = tuple(t.name if isinstance(t, Variable) else t.text for t in atom.terms)
-        return Observation(atom.predicate, [row], yes)
+        return Observation(atom.predicate, [row], bool(yes == truth))
 
     def condition(self, *atoms: str) -> Rules:
         """A copy of the program that also knows these atoms: ``condition("smokes(Anna)")``."""
