@@ -741,6 +741,23 @@ def test_columns_of_other_types_are_texts(values):
     assert list(answer["b"]["at"]) == list(frame["at"])
 
 
+@pytest.mark.parametrize("kind", ["exactly_one", "at_most_one"])
+@pytest.mark.parametrize(
+    ("known", "push"),
+    [(["c(A, X)"], -math.inf), (["!c(A, X)", "!c(A, Y)"], None), (["!c(A, X)"], None)],
+)
+def test_what_a_key_says_of_an_atom_when_others_are_known(kind, known, push):
+    rows = [("A", "X"), ("A", "Y"), ("A", "Z")]
+    rules = Rules().open("c", rows, types=["p", "k"], **{kind: "c1"}).evidence(*known)
+    answer = rules.infer(solver=Exact())
+    (reason,) = answer.explain("c(A, Z)").reasons
+    q = answer.probability("c(A, Y)")  # of the others, the only one that may be true
+    if push is None:
+        push = math.log1p(-q) - (math.log(q) if q else -math.inf)
+        push = push if kind == "exactly_one" else math.log1p(-q)
+    assert reason.push == pytest.approx(push)
+
+
 def mutated(rng, text: str) -> str:
     pieces = ["(", ")", "!", " v ", "^", "=>", ".", "\n", ",", '"', "EXIST y ", "*", "1e999", "nan",
               "//", "/*", "\x00", "x", "Anna", "+", "<", "-", "=", "{", "é"]  # fmt: skip

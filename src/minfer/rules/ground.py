@@ -207,9 +207,25 @@ class Grounder:
         self.store, self.rules = store, list(rules)
         self.split, self.whole_domains = split, whole_domains
         self.parts = [
-            p for k, rule in enumerate(self.rules)
-            if rule.weight != 0 or rule.weights for p in parts_of(rule, k, split)
+            p for k, rule in enumerate(self.rules) if rule.weight != 0 or rule.weights
+            for part in parts_of(rule, k, split) for p in self._without_twins(part)
         ]  # fmt: skip
+
+    def _without_twins(self, part: Part) -> list[Part]:
+        """A clause with each atom once, same(x, y) and same(y, x) too; nothing if always true."""
+        kept: dict[tuple[Any, bool], Formula] = {}
+        for literal in part.literals:
+            key: Any = literal
+            positive = not isinstance(literal, Not)
+            atom = literal.part if isinstance(literal, Not) else literal
+            if isinstance(atom, Atom):
+                terms = tuple(t.name if isinstance(t, Variable) else str(t) for t in atom.terms)
+                both = self.store.predicates[atom.predicate].symmetric
+                key = (atom.predicate, min(terms, terms[::-1]) if both else terms)
+                if (key, not positive) in kept:
+                    return []
+            kept.setdefault((key, positive), literal)
+        return [replace(part, literals=tuple(kept.values()))] if part.literals else [part]
 
     def builder(self, part: Part) -> Builder:
         rule = self.rules[part.rule]
