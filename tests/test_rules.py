@@ -8,6 +8,7 @@ import json
 import math
 import os
 import random
+import warnings
 
 import numpy as np
 import pytest
@@ -758,6 +759,29 @@ def test_what_a_key_says_of_an_atom_when_others_are_known(kind, known, push):
     assert reason.push == pytest.approx(push)
 
 
+def test_weights_of_values_that_no_table_has():
+    rules = Rules().open("a", ["Anna", "Bob"], types=["t"])
+    rules.rule("a(+x)", weights={"Anna": 1.0, "bob": 2.0})
+    with pytest.warns(UserWarning, match="weight for bob, which is in no table of.*mean Bob"):
+        answer = rules.infer()
+    assert answer.probability("a(Bob)") == 0.5
+    other = Rules().open("a", ["Anna"], types=["t"]).rule("a(+x)")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # weights from elsewhere may have more values
+        other.with_weights({"a(+x)": {"Anna": 1.0, "Bob": 2.0}}).infer()
+
+
+@pytest.mark.parametrize("lazily", [False, True])
+def test_a_hard_rule_that_no_candidate_can_meet(lazily):
+    setting = {"grounding": "lazy", "threshold": 1e-3} if lazily else {"grounding": "full"}
+    rows = [("A", "B"), ("B", "C")]
+    rules = Rules().closed("p", ["A", "B", "C"], types=["t"]).open("s", rows, types=["t", "t"])
+    rules.rule("1: s(x, y) => s(y, x)")
+    with pytest.raises(ContradictionError, match="breaks this hard rule at y = A"):
+        rules.condition().rule("s(C, y).").infer(**setting)
+    assert rules.rule("s(A, y).").infer(**setting).probability("s(A, B)") == 1.0
+
+
 def mutated(rng, text: str) -> str:
     pieces = ["(", ")", "!", " v ", "^", "=>", ".", "\n", ",", '"', "EXIST y ", "*", "1e999", "nan",
               "//", "/*", "\x00", "x", "Anna", "+", "<", "-", "=", "{", "é"]  # fmt: skip
@@ -816,6 +840,26 @@ def test_the_command_line(smokers, monkeypatch):
     assert "!Smokes(Anna) v Cancer(Anna)" in got.stdout
     got = runner.invoke(app, ["rules", "run", "prog.mln", "evidence.db", "-q", "Cancr"])
     assert got.exit_code == 3
+
+
+def test_outputs_of_the_command_line_are_checked_first(smokers, monkeypatch):
+    from typer.testing import CliRunner
+
+    from minfer.cli import app
+
+    monkeypatch.chdir(smokers)
+    evidence = (smokers / "evidence.db").read_text()
+    (smokers / "facts.csv").write_text(evidence)  # evidence in a file of any name
+    monkeypatch.setattr(Rules, "infer", None)
+    for out, text in [
+        ("nowhere/out.csv", "there is no folder nowhere"),
+        ("prog.mln/out.csv", "there is no folder prog.mln"),
+        ("facts.csv", "facts.csv is also an input and would be overwritten"),
+    ]:
+        got = CliRunner().invoke(app, ["rules", "run", "prog.mln", "facts.csv", "-o", out])
+        assert got.exit_code == 2
+        assert text in got.stderr
+    assert (smokers / "facts.csv").read_text() == evidence
 
 
 def test_lazy_grounding_on_the_command_line(smokers, monkeypatch):

@@ -362,7 +362,12 @@ class Grounder:
         """A hard clause that evidence makes false, no atom left to mend it."""
         builder = self.builder(part)
         if not builder.whole_domains and not _bound_without_heads(part.literals, self.store):
-            return
+            if any(self._has_candidates(builder, x) for x in part.literals):
+                return  # its variables have the values of candidates
+            size = math.prod(self.store.domain(k)[1] for k in builder.classes.values())
+            if size > MAX_WRITTEN_OUT:
+                return
+            builder = Builder(self.store, builder.rule, builder.classes, True)
         for join in builder.joins(part.literals, everything=True, merging=False):
             false = [f"{x.id} = -1" for x in join.literals]
             names = [n for n in join.variables if n in builder.classes]
@@ -370,6 +375,12 @@ class Grounder:
             sql = f"select {listed} {join.from_where(false)} limit 1"
             if self.store.con.one(sql) is not None:
                 self._contradiction(part, self.binding_at(part, sql, names))
+
+    def _has_candidates(self, builder: Builder, literal: Formula) -> bool:
+        """Whether some atom of an open literal is a candidate."""
+        if not isinstance(literal, Atom) or not self.store.predicates[literal.predicate].open:
+            return False
+        return not self.store.con.one(f"select {builder.absent(literal, {})}")[0]
 
     # ------------------------------------------------------------------ EXIST
 

@@ -65,6 +65,7 @@ class Rule:
     text : as it was written
     where : the place it was read from, for messages
     weights : by the values of the variables with a ``+``, where they differ
+    stated : whether these weights are the user's for this program, not learned from another
     """
 
     formula: Formula
@@ -72,6 +73,7 @@ class Rule:
     text: str
     where: str = ""
     weights: tuple[tuple[tuple[str, ...], float], ...] | None = None
+    stated: bool = False
 
     @property
     def hard(self) -> bool:
@@ -111,7 +113,7 @@ class Rule:
                 f"{self.name}: a rule is hard for all values or for none; state the hard one as a "
                 "rule of its own"
             )
-        return replace(self, weights=tuple(table))
+        return replace(self, weights=tuple(table), stated=False)
 
     def _checked(self, weight: Any) -> float:
         if isinstance(weight, bool) or not isinstance(weight, int | float | np.number):
