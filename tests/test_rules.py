@@ -8,6 +8,7 @@ import json
 import math
 import os
 import random
+import warnings
 
 import numpy as np
 import pytest
@@ -610,15 +611,21 @@ def test_programs_are_read(smokers):
 @pytest.mark.parametrize(
     ("mln", "db", "text"),
     [
-        ("smokes(person)\n1 smoks(x)", "", "prog.mln: line 2: the predicate smoks"),
-        ("smokes(person)\n1 smokes(x, y)", "", "prog.mln: line 2: smokes has 2 arguments"),
+        ("smokes(person)\n1 smoks(x)", "", "prog.mln: line 2, column 3: the predicate smoks"),
+        (
+            "smokes(person)\n1 smokes(x, y)",
+            "",
+            "prog.mln: line 2, column 3: smokes has 2 arguments",
+        ),
         ("smokes(person)\n1 smokes(x) ^", "", "prog.mln: line 2, column 14"),
-        ("smokes(person)\n/* open", "", "prog.mln: line 2: this comment"),
-        ("*a(t)\n*a(t)", "", "prog.mln: line 2: the predicate a is declared twice"),
-        ("a(t!)", "", "prog.mln: line 1: a has one argument"),
-        ("a(t)", "a(A)\nb(B)", "evidence.db: line 2: the predicate b"),
+        ("smokes(person)\n/* open", "", "prog.mln: line 2, column 1: this comment"),
+        ("*a(t)\n*a(t)", "", "prog.mln: line 2, column 1: the predicate a is declared twice"),
+        ("a(t!)", "", "prog.mln: line 1, column 1: a has one argument"),
+        ("a(t)", "a(A)\nb(B)", "evidence.db: line 2, column 1: the predicate b"),
+        ("a(t)\n1 a(x) v\n  b(x)", "", "prog.mln: line 3, column 3: the predicate b"),
+        ("a(t, t)\n1 a(x, y)", " a(A, )", "evidence.db: line 1, column 6: an argument of a is"),
         ("a(t)", "a(A)\na(B", "evidence.db: line 2, column 4"),
-        ("a(t)", "a(A, B)", "evidence.db: line 1: a has 2"),
+        ("a(t)", "a(A, B)", "evidence.db: line 1, column 1: a has 2"),
         ("*a(t)\nb(t)", "a(A)\n!a(A)", "both that a(A) is true"),
         ("a(t)\nnan a(x)", "a(A)", "prog.mln: line 2, column 1"),
         ("a(t)\n1 a(x)", "a({A)", "evidence.db: line 1, column 3"),
@@ -626,8 +633,8 @@ def test_programs_are_read(smokers):
         ("a(t)\n1 a(x)", "a(An=)", "evidence.db: line 1, column 5"),
         ("t = {A. B, C}\na(t)\n1 a(x)", "", "prog.mln: line 1, column 6"),
         ("t = {1,..,3}\na(t)\n1 a(x)", "", "prog.mln: line 1, column 8"),
-        ("t = {1, ..., x}\na(t)\n1 a(x)", "", "a range of constants"),
-        ("a(t)\na(t)\n1 a(x)", "", "line 2: the predicate a is declared twice"),
+        ("t = {1, ..., x}\na(t)\n1 a(x)", "", "line 1, column 6: a range of constants"),
+        ("a(t)\na(t)\n1 a(x)", "", "line 2, column 1: the predicate a is declared twice"),
     ],
 )
 def test_slips_in_files_have_a_place(tmp_path, mln, db, text):
@@ -636,6 +643,143 @@ def test_slips_in_files_have_a_place(tmp_path, mln, db, text):
     with pytest.raises(MinferError) as caught:
         Rules.read(tmp_path / "prog.mln", tmp_path / "evidence.db").infer()
     assert text in str(caught.value), str(caught.value)
+
+
+def test_bytes_that_are_not_utf8_have_a_place(tmp_path):
+    (tmp_path / "prog.mln").write_bytes("a(t)\n// é".encode() + b"\xff")
+    with pytest.raises(FormatError, match=r"prog\.mln: line 2, column 5: this is not UTF-8"):
+        Rules.read(tmp_path / "prog.mln")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"p({', '.join(['abcdefghij'] * 30)}) v p(x)",
+        f"*{' ' * 50_000}p(x) v p(x)",
+        f"p({'a' * 50_000} {' ' * 50_000}-) v p(x)",
+        " v ".join(f"p(x{k})" for k in range(20_000)) + " v",
+    ],
+    ids=["arguments", "blanks", "one argument", "a long rule"],
+)
+def test_what_looks_like_a_declaration_is_read_in_linear_time(text):
+    from minfer.rules.mln import parse_db, parse_mln
+
+    with pytest.raises(FormatError, match=r"line 2, column \d+"):
+        parse_mln(f"p(t)\n{text}")
+    with pytest.raises(FormatError, match=r"line 2, column \d+"):
+        parse_db(f"p(A)\n{' ' * 100_000}{text}", parse_mln("p(t)"))
+
+
+def test_a_full_stop_after_a_number_makes_a_rule_hard():
+    from minfer.rules.parse import parse_rule
+
+    assert parse_rule("p(x, n) => n > 5.").hard
+    assert parse_rule("p(x, n) => n > 5. \n").hard
+    assert not parse_rule("1: p(x, n) ^ n > 5.0").hard
+    assert not parse_rule("1: n > 5. ^ p(x, n)").hard
+    with pytest.raises(FormatError, match="not both"):
+        parse_rule("1: p(x, n) => n > 5.")
+
+
+def test_truth_of_written_evidence():
+    rules = Rules().open("a", ["X", "Y", "Z"], types=["t"])
+    answer = rules.evidence("a(X)", "!a(Y)", truth=False).infer()
+    assert [answer.probability(f"a({x})") for x in "XYZ"] == [0.0, 1.0, 0.5]
+    with pytest.raises(SettingsError, match="a column of truths is for a predicate and its table"):
+        rules.evidence("a(X)", truth="label")
+    for truth in (None, 1, 0.0):
+        with pytest.raises(SettingsError, match="truth= must be True, False or the name"):
+            rules.evidence("a", ["X"], truth=truth)
+
+
+def test_truth_values_of_lists_and_of_data_frames_are_the_same():
+    pd = pytest.importorskip("pandas")
+    facts = {"who": ["A", "B"], "flag": [True, False]}
+    for closed in (facts, pd.DataFrame(facts), list(zip(*facts.values()))):
+        for flags in ([True, False], np.array([True, False]), pd.DataFrame({"f": [True, False]})):
+            answer = (
+                Rules()
+                .closed("is", closed, types=["who", "flag"])
+                .open("good", flags, types=["flag"])
+                .rule("is(x, +f) ^ good(f)", weights={True: 1.0, False: -2.0})
+                .infer()
+            )
+            found = answer.probability('good("true")'), answer.probability('good("false")')
+            assert found == pytest.approx((1 / (1 + math.exp(-1)), 1 / (1 + math.exp(2))))
+
+
+@pytest.mark.parametrize("written", ["b(100)", "b(100.0)", "b(1e2)"])
+def test_written_evidence_leaves_numbers_in_their_order(written):
+    values = [9.5, 10.0, 100.0, -1.0]  # as texts, 100.0 would come before 9.5
+
+    def program() -> Rules:
+        rules = Rules().open("b", values, types=["t"]).closed("c", values, types=["t"])
+        return rules.rule("1: c(x) ^ c(y) ^ x < y ^ b(x) => b(y)").rule("0.5: b(x)")
+
+    table = program().evidence("b", [100.0]).infer(solver=Exact())
+    answer = program().evidence(written).infer(solver=Exact())
+    assert answer.query("b(x)") == table.query("b(x)")
+    assert answer.probability("b(10)") == pytest.approx(0.8175744761936437)
+    with pytest.raises(EvidenceError, match="not a candidate"):
+        program().evidence("b(foo)").infer()
+
+
+def test_numbers_without_end_are_values():
+    rules = Rules().open("b", [1.0, math.inf, 0.5], types=["t"]).rule("1: b(x) ^ x > 0.7")
+    answer = rules.infer()
+    assert answer.probability("b(inf)") == answer.probability("b(1)") == pytest.approx(0.7310586)
+    assert rules.condition("b(inf)").infer().probability("b(inf)") == 1.0
+
+
+@pytest.mark.parametrize("values", [["2020-01-01", "2021-06-05"], ["09:00:00", "10:30:00"]])
+def test_columns_of_other_types_are_texts(values):
+    pd = pytest.importorskip("pandas")
+    convert = pd.to_datetime if "-" in values[0] else pd.to_timedelta
+    frame = pd.DataFrame({"at": convert(pd.Series(values))})
+    rules = Rules().closed("a", frame, types=["t"]).open("b", frame, types=["t"])
+    answer = rules.rule("1: a(x) ^ a(y) ^ x < y => b(x)").infer()
+    assert [p for _, p in answer.query("b(x)")] == pytest.approx([0.7310586, 0.5])
+    assert list(answer["b"]["at"]) == list(frame["at"])
+
+
+@pytest.mark.parametrize("kind", ["exactly_one", "at_most_one"])
+@pytest.mark.parametrize(
+    ("known", "push"),
+    [(["c(A, X)"], -math.inf), (["!c(A, X)", "!c(A, Y)"], None), (["!c(A, X)"], None)],
+)
+def test_what_a_key_says_of_an_atom_when_others_are_known(kind, known, push):
+    rows = [("A", "X"), ("A", "Y"), ("A", "Z")]
+    rules = Rules().open("c", rows, types=["p", "k"], **{kind: "c1"}).evidence(*known)
+    answer = rules.infer(solver=Exact())
+    (reason,) = answer.explain("c(A, Z)").reasons
+    q = answer.probability("c(A, Y)")  # of the others, the only one that may be true
+    if push is None:
+        push = math.log1p(-q) - (math.log(q) if q else -math.inf)
+        push = push if kind == "exactly_one" else math.log1p(-q)
+    assert reason.push == pytest.approx(push)
+
+
+def test_weights_of_values_that_no_table_has():
+    rules = Rules().open("a", ["Anna", "Bob"], types=["t"])
+    rules.rule("a(+x)", weights={"Anna": 1.0, "bob": 2.0})
+    with pytest.warns(UserWarning, match="weight for bob, which is in no table of.*mean Bob"):
+        answer = rules.infer()
+    assert answer.probability("a(Bob)") == 0.5
+    other = Rules().open("a", ["Anna"], types=["t"]).rule("a(+x)")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # weights from elsewhere may have more values
+        other.with_weights({"a(+x)": {"Anna": 1.0, "Bob": 2.0}}).infer()
+
+
+@pytest.mark.parametrize("lazily", [False, True])
+def test_a_hard_rule_that_no_candidate_can_meet(lazily):
+    setting = {"grounding": "lazy", "threshold": 1e-3} if lazily else {"grounding": "full"}
+    rows = [("A", "B"), ("B", "C")]
+    rules = Rules().closed("p", ["A", "B", "C"], types=["t"]).open("s", rows, types=["t", "t"])
+    rules.rule("1: s(x, y) => s(y, x)")
+    with pytest.raises(ContradictionError, match="breaks this hard rule at y = A"):
+        rules.condition().rule("s(C, y).").infer(**setting)
+    assert rules.rule("s(A, y).").infer(**setting).probability("s(A, B)") == 1.0
 
 
 def mutated(rng, text: str) -> str:
@@ -696,6 +840,26 @@ def test_the_command_line(smokers, monkeypatch):
     assert "!Smokes(Anna) v Cancer(Anna)" in got.stdout
     got = runner.invoke(app, ["rules", "run", "prog.mln", "evidence.db", "-q", "Cancr"])
     assert got.exit_code == 3
+
+
+def test_outputs_of_the_command_line_are_checked_first(smokers, monkeypatch):
+    from typer.testing import CliRunner
+
+    from minfer.cli import app
+
+    monkeypatch.chdir(smokers)
+    evidence = (smokers / "evidence.db").read_text()
+    (smokers / "facts.csv").write_text(evidence)  # evidence in a file of any name
+    monkeypatch.setattr(Rules, "infer", None)
+    for out, text in [
+        ("nowhere/out.csv", "there is no folder nowhere"),
+        ("prog.mln/out.csv", "there is no folder prog.mln"),
+        ("facts.csv", "facts.csv is also an input and would be overwritten"),
+    ]:
+        got = CliRunner().invoke(app, ["rules", "run", "prog.mln", "facts.csv", "-o", out])
+        assert got.exit_code == 2
+        assert text in got.stderr
+    assert (smokers / "facts.csv").read_text() == evidence
 
 
 def test_lazy_grounding_on_the_command_line(smokers, monkeypatch):

@@ -15,6 +15,7 @@ import ground_oracle as oracle
 from minfer import (
     BeliefPropagation,
     ContradictionError,
+    Exact,
     MinJoint,
     MinSize,
     RefusedError,
@@ -672,3 +673,37 @@ def test_a_literal_without_candidates_beside_a_variable_of_the_whole_domain():
         assert (
             " join " not in piece.join.from_where().replace(" left join ", " <").partition("<")[2]
         )
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "1.3: s(x, y) v s(y, x)",
+        "1.3: s(x, y) ^ s(y, x)",
+        "-1: s(x, y) => s(y, x)",
+        "1: s(x, y) ^ s(y, x) ^ s(y, z) => s(x, z)",
+        "s(x, y) v s(y, x).",
+        "s(+x, y) v s(y, x)",
+        "s(+x, y) v s(x, y)",
+    ],
+)
+def test_one_atom_in_two_literals_is_one_atom(rule):
+    rows = [("A", "B"), ("B", "C"), ("A", "C"), ("C", "C")]
+    program = Rules().open("s", rows, types=["p", "p"], symmetric=True)
+    program.rule(rule, weights={"A": 1.0, "B": -2.0} if "+" in rule else None)
+    full = program.infer(solver=Exact(), grounding="full").probabilities
+    lazy = program.infer(solver=Exact(), grounding="lazy", threshold=1e-13).probabilities
+    assert lazy == pytest.approx(full, abs=1e-9)
+
+
+def test_groundings_that_were_left_out_are_explained():
+    names = [f"P{k}" for k in range(6)]
+    pairs = [(a, b) for a in names for b in names]
+    program = Rules().open("s", pairs, types=["p", "p"], log_odds=-1.5).open("b", names)
+    program.rule("s(x, y) ^ s(y, z) => s(+x, z)", weights={"P0": 2.0, "P1": 1e-4, "P2": 1e-7})
+    program.rule("b(+x) ^ s(x, y) => b(y)", weights={"P3": 1.0})
+    lazily, fully = program.infer(threshold=0.05), program.infer(grounding="full")
+    for atom in ("s(P1, P2)", "b(P4)"):
+        lazy, full = lazily.explain(atom, 100), fully.explain(atom, 100)
+        assert lazy.n == full.n
+        assert {r.text: r.weight for r in lazy.reasons} == {r.text: r.weight for r in full.reasons}

@@ -447,3 +447,18 @@ def test_weights_that_labels_do_not_bound_have_not_converged():
     assert rules.learn(bounded, prior=None).converged
     one = Rules().open("a", list("ABC"), types=("t",)).rule("a(x)")
     assert one.learn({"a": list("ABC")}, prior=None).status == "diverging"
+
+
+def test_counts_where_other_literals_have_no_candidate():
+    """An inner join that follows a left one, of which the database lost rows."""
+    rows = [("Gh", "Cd"), ("Ef", "Gh"), ("Ef", "Ab"), ("Ef", "Cd")]
+    program = Rules(unbound="domain").open("a", rows, types=["p", "t"]).evidence("a(Ef, Ab)")
+    program.rule('a(x, "Cd") ^ !a(y, t) ^ !a("Gh", +s) ^ x < y')
+    labels = {"a": [("Gh", "Cd"), ("Ef", "Ab"), ("Ef", "Cd")]}
+    data, weights = data_of(program, labels)
+    counts = data.differences()[0].toarray()
+    atom = program.store.atom_texts(np.arange(4)).index("a(Gh, Cd)")
+    found = {key[0]: counts[atom, k] for (_, key), k in weights.columns.items()}
+    assert found == {"Ab": -1, "Gh": -1, "Cd": -3}  # x is Ef, y Gh, t one of three
+    pushes = program.with_weights({program.rules[0].text: {"Cd": 1.0}}).infer().explain("a(Gh, Cd)")
+    assert pushes.n == 5

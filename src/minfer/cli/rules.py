@@ -12,6 +12,7 @@ import typer
 from minfer.cli import reduce
 from minfer.cli.batch import Where
 from minfer.cli.failures import Group, UsageError, demand, note
+from minfer.cli.files import check_writable
 from minfer.cli.generate import Options, Words, argument, choose, command, option, output
 from minfer.cli.options import JSON, STRICT, Command, Solving
 from minfer.cli.progress import wait_for
@@ -157,6 +158,7 @@ def run(
     from minfer.prediction.files import kind_of
 
     kind_of(out, "-o", "answers")  # fail before the work, not after it
+    check_writable(out, [program, *(evidence or ())])
     asked = grounding.settings
     objective, recipe = limits.choice
     if objective is not None:

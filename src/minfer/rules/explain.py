@@ -8,7 +8,7 @@ up to the whole; they say which groundings matter, and which way.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,8 @@ from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.rules.answer import Answer
+    from minfer.rules.joins import Join, OpenLiteral
+    from minfer.rules.parse import Rule
 
 _MOST = 100_000  # groundings of a rule that are looked at
 
@@ -155,17 +157,14 @@ def _bindings(answer: Answer, part: Part, ident: int) -> Iterator[Reason]:
     """Reasons from a clause of plain literals, with the values of its variables."""
     rules, store = answer.rules, answer.rules.store
     rule, p = rules.rules[part.rule], answer.probabilities
-    builder = rules.grounder.builder(part)
-    keys = answer.grounding.keys.get(part.rule)
-    weights = weight_of(rule, keys)
+    builder, weight = rules.grounder.builder(part), _weight(rule, part)
     seen: set[tuple[Any, ...]] = set()
     for join in builder.joins(part.literals, rule.plus, merging=False):
         names = [v for v in join.variables if v in builder.classes]
         listed = [f"{join.variables[v]} as v{k}" for k, v in enumerate(names)]
         listed += [f"{x.id} as i{k}" for k, x in enumerate(join.literals)]
         selects = [
-            f"(select {', '.join(listed)} {join.from_where([f'{x.alias}.id = {ident}'])} "
-            f"limit {_MOST})"
+            f"(select {', '.join(listed)} {_with(join, x, ident)} limit {_MOST})"
             for x in join.literals
         ]  # one for each literal: the database begins there, not with all groundings
         if not selects:
@@ -180,10 +179,7 @@ def _bindings(answer: Answer, part: Part, ident: int) -> Iterator[Reason]:
             if tuple(binding.items()) in seen:
                 continue
             seen.add(tuple(binding.items()))
-            w = float(weights[0])
-            if rule.plus and keys is not None:
-                w = float(weights[keys.index(tuple(binding[v] for v in rule.plus))])
-            w = w if math.isinf(w) else w * part.share
+            w = weight(binding)
             false, sign, met = 1.0, 0, set[int]()
             for x, column in zip(join.literals, ids):
                 i = int(column[row])
@@ -205,8 +201,7 @@ def _table_bindings(answer: Answer, part: Part, ident: int) -> Iterator[Reason]:
     rules, store = answer.rules, answer.rules.store
     rule, p = rules.rules[part.rule], answer.probabilities
     builder, free = rules.grounder.builder(part), rules.grounder.free(part)
-    keys = answer.grounding.keys.get(part.rule)
-    weights = weight_of(rule, keys)
+    weight = _weight(rule, part)
     assert part.formula is not None
     joins = [
         join for clause in clauses(part.formula)
@@ -214,7 +209,7 @@ def _table_bindings(answer: Answer, part: Part, ident: int) -> Iterator[Reason]:
     ]  # fmt: skip
     mine = " union ".join(
         f"(select {', '.join(join.variables[v] for v in free) or '1'} "
-        f"{join.from_where([f'{x.alias}.id = {ident}'])} limit {_MOST})"
+        f"{_with(join, x, ident)} limit {_MOST})"
         for join in joins for x in join.literals
     )  # fmt: skip
     found: dict[tuple[Any, ...], list[Any]] = {}
@@ -239,12 +234,25 @@ def _table_bindings(answer: Answer, part: Part, ident: int) -> Iterator[Reason]:
         if ident not in block.scope[0]:
             continue
         binding = {v: texts[k][row] for k, v in enumerate(free)}
-        w = float(weights[0])
-        if rule.plus and keys is not None:
-            w = float(weights[keys.index(tuple(binding[v] for v in rule.plus))])
-        w = w if math.isinf(w) else w * part.share
+        w = weight(binding)
         text = str(substituted(rule.formula, binding))
         yield Reason(text, rule.text, _shown(w, part), _push(block, 0, ident, w, p))
+
+
+def _with(join: Join, literal: OpenLiteral, ident: int) -> str:
+    """FROM and WHERE of the bindings in which a literal is an atom."""
+    return join.present([literal.alias]).from_where([f"{literal.alias}.id = {ident}"])
+
+
+def _weight(rule: Rule, part: Part) -> Callable[[dict[str, str]], float]:
+    """The weight of a grounding by its values, also of one that lazy grounding left out."""
+    base, given = float(weight_of(rule)[0]), dict(rule.weights or ())
+
+    def weight(binding: dict[str, str]) -> float:
+        w = given.get(tuple(binding[v] for v in rule.plus), base) if given else base
+        return w if math.isinf(w) else w * part.share
+
+    return weight
 
 
 def _shown(w: float, of: Part | Block) -> float:
@@ -308,11 +316,12 @@ def _unique_reasons(answer: Answer, ident: int) -> list[Reason]:
         f"b.id <> {ident}"
     ).fetchnumpy()
     q = p[np.asarray(got["id"], dtype=np.int64)]
-    with np.errstate(divide="ignore"):
-        none = float(np.log1p(-q).sum())
-        odds = np.where(q < 1, q / np.maximum(1 - q, 1e-300), np.inf).sum()
-        one = none + float(np.log(odds)) if odds > 0 else -math.inf
-    push = none - one if exactly else none - float(np.logaddexp(none, one))
+    sure, q = int((q >= 1).sum()), q[q < 1]
+    none, odds = float(np.log1p(-q).sum()), float((q / (1 - q)).sum())  # of those that are not
+    one = none if sure == 1 else none + math.log(odds) if not sure and odds > 0 else -math.inf
+    none = none if not sure else -math.inf
+    rest = one if exactly else float(np.logaddexp(none, one))
+    push = none - rest if max(none, rest) > -math.inf else 0.0
     words = "exactly one" if exactly else "at most one"
     names = ", ".join(home.columns[k] for k in determined)
     given = ", ".join(home.columns[k] for k in range(home.arity) if k not in determined)

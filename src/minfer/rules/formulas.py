@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, Union
 
+import numpy as np
+
 from minfer.errors import RefusedError, visible
 
 MAX_CLAUSES = 256  # of one formula
@@ -60,7 +62,9 @@ def _in_quotes(text: str) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value of a table as a text: 1.0 as 1."""
+    """A value of a table as a text: 1.0 as 1, True as true (so does the database)."""
+    if isinstance(value, bool | np.bool_):
+        return str(value).lower()
     if isinstance(value, float):
         whole = value.is_integer() and abs(value) <= 2**53
         return str(int(value)) if whole else repr(float(value))

@@ -207,9 +207,25 @@ class Grounder:
         self.store, self.rules = store, list(rules)
         self.split, self.whole_domains = split, whole_domains
         self.parts = [
-            p for k, rule in enumerate(self.rules)
-            if rule.weight != 0 or rule.weights for p in parts_of(rule, k, split)
+            p for k, rule in enumerate(self.rules) if rule.weight != 0 or rule.weights
+            for part in parts_of(rule, k, split) for p in self._without_twins(part)
         ]  # fmt: skip
+
+    def _without_twins(self, part: Part) -> list[Part]:
+        """A clause with each atom once, same(x, y) and same(y, x) too; nothing if always true."""
+        kept: dict[tuple[Any, bool], Formula] = {}
+        for literal in part.literals:
+            key: Any = literal
+            positive = not isinstance(literal, Not)
+            atom = literal.part if isinstance(literal, Not) else literal
+            if isinstance(atom, Atom):
+                terms = tuple(t.name if isinstance(t, Variable) else str(t) for t in atom.terms)
+                both = self.store.predicates[atom.predicate].symmetric
+                key = (atom.predicate, min(terms, terms[::-1]) if both else terms)
+                if (key, not positive) in kept:
+                    return []
+            kept.setdefault((key, positive), literal)
+        return [replace(part, literals=tuple(kept.values()))] if part.literals else [part]
 
     def builder(self, part: Part) -> Builder:
         rule = self.rules[part.rule]
@@ -346,7 +362,12 @@ class Grounder:
         """A hard clause that evidence makes false, no atom left to mend it."""
         builder = self.builder(part)
         if not builder.whole_domains and not _bound_without_heads(part.literals, self.store):
-            return
+            if any(self._has_candidates(builder, x) for x in part.literals):
+                return  # its variables have the values of candidates
+            size = math.prod(self.store.domain(k)[1] for k in builder.classes.values())
+            if size > MAX_WRITTEN_OUT:
+                return
+            builder = Builder(self.store, builder.rule, builder.classes, True)
         for join in builder.joins(part.literals, everything=True, merging=False):
             false = [f"{x.id} = -1" for x in join.literals]
             names = [n for n in join.variables if n in builder.classes]
@@ -354,6 +375,12 @@ class Grounder:
             sql = f"select {listed} {join.from_where(false)} limit 1"
             if self.store.con.one(sql) is not None:
                 self._contradiction(part, self.binding_at(part, sql, names))
+
+    def _has_candidates(self, builder: Builder, literal: Formula) -> bool:
+        """Whether some atom of an open literal is a candidate."""
+        if not isinstance(literal, Atom) or not self.store.predicates[literal.predicate].open:
+            return False
+        return not self.store.con.one(f"select {builder.absent(literal, {})}")[0]
 
     # ------------------------------------------------------------------ EXIST
 

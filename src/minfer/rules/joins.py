@@ -122,6 +122,12 @@ class Join:
         where += conditions
         return text + (f" where {' and '.join(where)}" if where else "")
 
+    def present(self, aliases: Iterable[str]) -> Join:
+        """The join where these sources have a row: the database must not find that out."""
+        inner = set(aliases)
+        sources = tuple(replace(s, left=s.left and s.alias not in inner) for s in self.sources)
+        return replace(self, sources=sources)
+
     @property
     def key(self) -> list[str]:
         """SQL of the atoms' ids, in an order that is the same for the same factor."""

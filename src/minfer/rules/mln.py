@@ -24,16 +24,17 @@ import numpy as np
 
 from minfer.errors import ContradictionError, FormatError, visible
 from minfer.rules.formulas import Constant, Variable, atoms
-from minfer.rules.parse import Rule, parse_atom, parse_rule
+from minfer.rules.parse import Rule, parse_atom, parse_rule, place_in
 from minfer.rules.schema import Declaration, Observation
 from minfer.states import near_names
+from minfer.words import counted
 
-_DECLARATION = re.compile(
-    r"\s*(\*?)\s*([^\W\d]\w*)\s*\(\s*([^\W\d]\w*\s*!?(?:\s*[^\W\d]\w*)?\s*"
-    r"(?:,\s*[^\W\d]\w*\s*!?(?:\s*[^\W\d]\w*)?\s*)*)\)\s*$"
-)
+_DECLARATION = re.compile(r"\s*(?:(\*)\s*)?([^\W\d]\w*)\s*\(([^()]*)\)\s*$")
+#: A type, perhaps with ! and a name. No character can be read in two ways, so this takes no longer
+#: on a text that does not match.
+_ARGUMENT = re.compile(r"\s*[^\W\d]\w*(?:\s+[^\W\d]\w*|\s*!(?:\s*[^\W\d]\w*)?)?\s*")
 _DOMAIN = re.compile(r"\s*([^\W\d]\w*)\s*=\s*\{(.*)\}\s*$", re.DOTALL)
-_FACT = re.compile(r'\s*(!?)\s*([^\W\d]\w*)\s*\(([^()"\'\\{};=<>^]*)\)\s*$')
+_FACT = re.compile(r'\s*(?:(!)\s*)?([^\W\d]\w*)\s*\(([^()"\'\\{};=<>^]*)\)\s*$')
 _WHOLE = re.compile(r"-?\d{1,9}").fullmatch
 MAX_RANGE = 1_000_000
 _CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"|[\w+-]+(?:\.\w+)*')
@@ -60,8 +61,9 @@ def read_text(path: str | os.PathLike[str]) -> str:
             data = gzip.decompress(data)
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise FormatError(f"{name}: line {line}: this is not UTF-8") from None
+        before = data[: error.start].decode("utf-8-sig")
+        at = place_in(before, len(before))
+        raise FormatError(f"{name}: {at}: this is not UTF-8") from None
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise FormatError(f"cannot read {name}: {reason}") from None
@@ -81,8 +83,8 @@ def without_comments(text: str, where: str) -> str:
         if m[0] == "/*":
             close = text.find("*/", m.end())
             if close < 0:
-                line = text.count("\n", 0, m.start()) + 1
-                raise FormatError(f"{where}line {line}: this comment is not closed by */")
+                place = place_in(text, m.start())
+                raise FormatError(f"{where}{place}: this comment is not closed by */")
             end = close + 2
         out.append(re.sub(r"[^\n]", " ", text[m.start() : end]))
         at = end
@@ -102,7 +104,7 @@ def parse_mln(text: str, where: str = "") -> Program:
     """
     program = Program()
     for line, column, statement in _statements(without_comments(text, where)):
-        at = f"{where}line {line}: "
+        at = f"{where}line {line}, column {column}: "
         if statement.startswith("#"):
             raise FormatError(f"{at}{visible(statement.split()[0])} is not supported")
         domain = _DOMAIN.match(statement)
@@ -111,16 +113,24 @@ def parse_mln(text: str, where: str = "") -> Program:
                 raise FormatError(f"{at}the constants of {visible(domain[1])} are listed twice")
             program.domains[domain[1]] = _listed(domain, where, line, column)
             continue
-        declared = _DECLARATION.match(statement)
+        declared = _declaration(statement)
         if declared is not None and _again(program, declared):
             _declare(program, declared, at)
         if declared is not None and _declares(program, declared):
             _declare(program, declared, at)
             continue
         rule = parse_rule(statement, where=where, line=line, column=column)
-        _check(program, rule, at)
+        for atom in atoms(rule.formula):
+            _check_atom(program, atom.predicate, len(atom.terms), where, line, column, statement)
         program.rules.append(rule)
     return program
+
+
+def _declaration(statement: str) -> re.Match[str] | None:
+    m = _DECLARATION.match(statement)
+    if m is None or any(_ARGUMENT.fullmatch(x) is None for x in m[3].split(",")):
+        return None
+    return m
 
 
 def _listed(domain: re.Match[str], where: str, line: int, column: int) -> list[str]:
@@ -129,11 +139,9 @@ def _listed(domain: re.Match[str], where: str, line: int, column: int) -> list[s
     for piece in domain[2].split(","):
         value = piece.strip()
         if value != "..." and _CONSTANT.fullmatch(value) is None:
-            before = domain.string[: at + len(piece) - len(piece.lstrip())]
-            row = line + before.count("\n")
-            place = len(before) - before.rfind("\n") + (column - 1 if "\n" not in before else 0)
+            place = at + len(piece) - len(piece.lstrip())
             raise FormatError(
-                f"{where}line {row}, column {place}: expected a constant of "
+                f"{where}{place_in(domain.string, place, line, column)}: expected a constant of "
                 f"{visible(domain[1])}, not {visible(value)!r}"
             )
         values.append(value.strip('"'))
@@ -145,8 +153,8 @@ def _listed(domain: re.Match[str], where: str, line: int, column: int) -> list[s
         if first <= last < first + MAX_RANGE:
             return [str(k) for k in range(first, last + 1)]
     raise FormatError(
-        f"{where}line {line}: a range of constants is {{1, ..., 9}}, of whole numbers, at most "
-        f"{MAX_RANGE:,}"
+        f"{where}{place_in(domain.string, domain.start(2), line, column)}: a range of constants is "
+        f"{{1, ..., 9}}, of whole numbers, at most {MAX_RANGE:,}"
     )
 
 
@@ -202,21 +210,23 @@ def _declare(program: Program, m: re.Match[str], at: str) -> None:
         program.closed.add(name)
 
 
-def _check(program: Program, rule: Rule, at: str) -> None:
-    for atom in atoms(rule.formula):
-        _check_atom(program, atom.predicate, len(atom.terms), at)
-
-
-def _check_atom(program: Program, name: str, n: int, at: str) -> None:
+def _check_atom(
+    program: Program, name: str, n: int, where: str, line: int, column: int, text: str
+) -> None:
+    """That an atom with n arguments, somewhere in a text, is declared so."""
+    wanted = len(program.types.get(name, ()))
+    if name in program.types and n == wanted:
+        return
+    m = re.search(rf"\b{re.escape(name)}\b", text)
+    at = where + place_in(text, m.start() if m else 0, line, column)
     if name not in program.types:
         near = near_names(name, program.types)
         hint = f"; did you mean {visible(near[0])}?" if near else ""
-        raise FormatError(f"{at}the predicate {visible(name)} is not declared{hint}")
-    if n != len(program.types[name]):
-        raise FormatError(
-            f"{at}{visible(name)} has {n} arguments here, but {len(program.types[name])} where it "
-            "is declared"
-        )
+        raise FormatError(f"{at}: the predicate {visible(name)} is not declared{hint}")
+    raise FormatError(
+        f"{at}: {visible(name)} has {counted(n, 'argument')} here, but {wanted} where it is "
+        "declared"
+    )
 
 
 Facts = dict[str, tuple[list[tuple[str, ...]], list[bool]]]
@@ -240,10 +250,11 @@ def parse_db(text: str, program: Program, where: str = "", facts: Facts | None =
             name, truth = m[2], not m[1]
             row = tuple([x.strip() for x in m[3].split(",")])
         if width.get(name) != len(row) or "" in row:
-            at = f"{where}line {number}: "
             if m is not None and "" in row and name in width:
-                raise FormatError(f"{at}an argument of {visible(name)} is empty")
-            _check_atom(program, name, len(row), at)
+                place = m.start(3) + sum(len(x) + 1 for x in m[3].split(",")[: row.index("")])
+                at = place_in(line, place, number)
+                raise FormatError(f"{where}{at}: an argument of {visible(name)} is empty")
+            _check_atom(program, name, len(row), where, number, 1, line)
         rows = facts.get(name)
         if rows is None:
             rows = facts[name] = ([], [])
@@ -256,19 +267,21 @@ def parse_query(text: str, program: Program, where: str = "") -> list[str]:
     """Names of predicates, from lines with atoms or names."""
     out: list[str] = []
     for number, line in enumerate(without_comments(text, where).split("\n"), 1):
-        at = f"{where}line {number}: "
         for piece in [line] if "(" in line else line.split(","):
             if not piece.strip():
                 continue
             if "(" in piece:
                 atom, _ = parse_atom(piece, where=where, line=number)
                 if any(isinstance(t, Constant) for t in atom.terms):
-                    raise FormatError(f"{at}a query is about all atoms of a predicate")
-                _check_atom(program, atom.predicate, len(atom.terms), at)
+                    raise FormatError(
+                        f"{where}line {number}: a query is about all atoms of a predicate"
+                    )
+                _check_atom(program, atom.predicate, len(atom.terms), where, number, 1, line)
                 name = atom.predicate
             else:
                 name = piece.strip()
-                _check_atom(program, name, len(program.types.get(name, ())), at)
+                n = len(program.types.get(name, ()))
+                _check_atom(program, name, n, where, number, 1, line)
             if name not in out:
                 out.append(name)
     return out

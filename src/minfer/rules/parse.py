@@ -39,13 +39,14 @@ from minfer.rules.formulas import (
 
 MAX_DEPTH = 60  # of brackets within brackets
 
-NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+NUMBER = r"(?:\d+(?:\.(?!\s*\Z)\d*)?|\.\d+)(?:[eE][-+]?\d+)?"  # a full stop may follow, at the end
 _TOKEN = re.compile(
     rf"""\s*(?:(?P<number>{NUMBER}(?![\w]))|(?P<word>[^\W\d]\w*|\d\w*)
     |(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
     |(?P<op><=>|=>|<=|>=|!=|<>|[-+*/()!^&|,.:<>=\[\]?]))""",
     re.VERBOSE,
 )
+_SPACE = re.compile(r"\s*")
 _QUANTIFIERS: dict[str, type[Exists] | type[Forall]] = {
     "exist": Exists,
     "exists": Exists,
@@ -64,6 +65,7 @@ class Rule:
     text : as it was written
     where : the place it was read from, for messages
     weights : by the values of the variables with a ``+``, where they differ
+    stated : whether these weights are the user's for this program, not learned from another
     """
 
     formula: Formula
@@ -71,6 +73,7 @@ class Rule:
     text: str
     where: str = ""
     weights: tuple[tuple[tuple[str, ...], float], ...] | None = None
+    stated: bool = False
 
     @property
     def hard(self) -> bool:
@@ -110,7 +113,7 @@ class Rule:
                 f"{self.name}: a rule is hard for all values or for none; state the hard one as a "
                 "rule of its own"
             )
-        return replace(self, weights=tuple(table))
+        return replace(self, weights=tuple(table), stated=False)
 
     def _checked(self, weight: Any) -> float:
         if isinstance(weight, bool) or not isinstance(weight, int | float | np.number):
@@ -184,6 +187,13 @@ def _hint(text: str, place: int) -> str:
     return ""
 
 
+def place_in(text: str, place: int, line: int = 1, column: int = 1) -> str:
+    """Line and column, in words, of a place in a text that begins there; of line 0 the column."""
+    before = text[:place]
+    column = place - (before.rfind("\n") + 1) + (column if "\n" not in before else 1)
+    return f"line {line + before.count(chr(10))}, column {column}" if line else f"column {column}"
+
+
 class _Parser:
     def __init__(self, text: str, where: str, line: int, column: int) -> None:
         self.text, self.where, self.line, self.column = text, where, line, column
@@ -193,22 +203,20 @@ class _Parser:
     def _tokens(self) -> list[Token]:
         found, at = [], 0
         text = self.text
-        while text[at:].strip():
+        end = len(text.rstrip())
+        while at < end:
             m = _TOKEN.match(text, at)
             if m is None:
-                at += len(text[at:]) - len(text[at:].lstrip())
+                at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
                 self.fail(at, f"{visible(text[at])!r} has no meaning here")
             kind = m.lastgroup or ""
             found.append(Token(kind, m[kind], m.start(kind)))
             at = m.end()
-        found.append(Token("end", "", len(text.rstrip())))
+        found.append(Token("end", "", end))
         return found
 
     def fail(self, place: int, message: str) -> NoReturn:
-        before = self.text[:place]
-        line = self.line + before.count("\n")
-        column = place - (before.rfind("\n") + 1) + (self.column if "\n" not in before else 1)
-        at = f"line {line}, column {column}" if self.line else f"column {column}"
+        at = place_in(self.text, place, self.line, self.column)
         about = "" if self.line else f" in `{visible(self.text.strip()[:80])}`"
         raise FormatError(f"{self.where}{at}{about}: {message}{_hint(self.text, place)}")
 

@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from minfer.checks import check_choice, check_flag, check_number, check_solver, check_whole
+from minfer.checks import check_choice, check_flag, check_number, check_solver, check_whole, warn
 from minfer.errors import ContradictionError, ModelError, SettingsError, visible
 from minfer.reduction.objectives import MinJoint
 from minfer.rules.answer import Answer
 from minfer.rules.formulas import Variable
 from minfer.rules.ground import Grounder, Grounding
+from minfer.rules.joins import variable_classes
 from minfer.rules.lazy import infer_lazily, worth_it
 from minfer.rules.model import Model, build
 from minfer.rules.parse import Rule, parse_atom, parse_rule
 from minfer.rules.plan import Plan, check_size, make_plan
 from minfer.rules.schema import Declaration, Observation, Store
+from minfer.states import near_names
 from minfer.words import counted
 
 if TYPE_CHECKING:
@@ -214,7 +216,7 @@ class Rules:
                 raise ModelError(f"{rule.name}: its weight is given twice")
             rule = rule.with_weight(weight)
         if weights is not None:
-            rule = rule.with_weights(weights)
+            rule = replace(rule.with_weights(weights), stated=True)
         self._rules.append(rule)
         self._changed()
         return self
@@ -224,19 +226,26 @@ class Rules:
 
         ``evidence("smokes(Anna)", "!smokes(Bob)")``, or a predicate and a table of its atoms:
         ``evidence("smokes", table)``, ``evidence("smokes", table, truth=False)``, or with the name
-        of a column that says which: ``truth="label"``.
+        of a column that says which: ``truth="label"``. With ``truth=False`` atoms that are written
+        out are false too, and those with a ``!`` true.
         """
+        if not isinstance(truth, bool | np.bool_ | str):
+            raise SettingsError(
+                f"evidence: truth= must be True, False or the name of a column, not {truth!r}"
+            )
         if len(atoms) == 2 and isinstance(atoms[0], str) and "(" not in atoms[0]:
             self._evidence.append(Observation(atoms[0], atoms[1], truth))
         else:
-            self._evidence += [self._observed(text) for text in atoms]
+            if isinstance(truth, str):
+                raise SettingsError("evidence: a column of truths is for a predicate and its table")
+            self._evidence += [self._observed(text, truth) for text in atoms]
         self._changed()
         return self
 
-    def _observed(self, text: str) -> Observation:
+    def _observed(self, text: str, truth: bool) -> Observation:
         atom, yes = parse_atom(text, where="evidence: ")
         row = tuple(t.name if isinstance(t, Variable) else t.text for t in atom.terms)
-        return Observation(atom.predicate, [row], yes)
+        return Observation(atom.predicate, [row], bool(yes == truth))
 
     def condition(self, *atoms: str) -> Rules:
         """A copy of the program that also knows these atoms: ``condition("smokes(Anna)")``."""
@@ -337,7 +346,28 @@ class Rules:
                 new_constants=self.new_constants,
             )  # fmt: skip
             self._grounder = Grounder(store, self._rules, self.split, self.unbound == "domain")
+            for rule in self._rules:
+                if rule.stated:
+                    self._check_values(store, rule)
         return self._grounder
+
+    def _check_values(self, store: Store, rule: Rule) -> None:
+        """Warn of weights for values that no table has."""
+        classes = variable_classes(store, rule, rule.formula)
+        for k, name in enumerate(rule.plus):
+            table, _ = store.domain(classes[name])
+            codes = store.con.execute(f"select v from {table}").fetchnumpy()["v"]
+            values = set(store.texts(np.asarray(codes), classes[name]))
+            for key, _ in rule.weights or ():
+                if key[k] not in values:
+                    near = near_names(key[k], values)
+                    hint = f"; did you mean {visible(near[0])}?" if near else ""
+                    called = store.coding(classes[name]).called
+                    warn(
+                        f"{rule.name}: it has a weight for {visible(key[k])}, which is in no table "
+                        f"of {called}{hint}"
+                    )
+                    return
 
     @property
     def store(self) -> Store:

@@ -407,10 +407,15 @@ class Store:
                 f"{coding.called} have whole numbers beyond 2^53 and real numbers, which cannot be "
                 "told apart; give them as texts"
             )
-        if not numbers and coding.columns and exact and self._computed(coding, rules):
+        if (
+            not numbers
+            and exact
+            and ("real" in kinds or self._computed(coding, rules))
+            and (coding.columns)
+        ):
             numbers = all(
                 con.one(
-                    f"select bool_and(try_cast({named(c)} as double) is not null) from {r}"
+                    f"select bool_and(try_cast({named(c)}::varchar as double) is not null) from {r}"
                 )[0] is not False
                 for r, c, t in coding.columns if _family(t) == "text"
             )  # fmt: skip
@@ -476,7 +481,7 @@ class Store:
             return text
         value = Constant(text).number
         if coding.kind == "real" and value is not None:
-            return f"{value!r}::double"
+            return f"{value!r}::double" if math.isfinite(value) else f"'{value!r}'::double"
         if coding.kind == "text":
             row = self.con.one(f"select id from {coding.table} where v = {quoted(text)}")
             if row is not None:

@@ -24,6 +24,7 @@ import numpy as np
 
 from minfer.errors import FormatError, ModelError, RefusedError, SettingsError, visible
 from minfer.io.text import check_text, csv_header
+from minfer.rules.formulas import value_text
 from minfer.words import counted
 
 _VALUES = (str, int, float, np.generic, datetime.date)
@@ -303,8 +304,12 @@ def _checked(columns: dict[str, np.ndarray], what: str) -> dict[str, np.ndarray]
     return columns
 
 
+def _text(value: Any) -> str:
+    return value_text(value) if isinstance(value, bool | np.bool_) else str(value)
+
+
 def _array(values: Any) -> np.ndarray:
-    """Numbers as they are, everything else as texts."""
+    """Numbers and truth values as they are, everything else as texts."""
     if isinstance(values, np.ma.MaskedArray):
         values = values.tolist()  # None where it is masked
     if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
@@ -319,8 +324,10 @@ def _array(values: Any) -> np.ndarray:
                 pass
     elif kinds and kinds <= {int, float}:
         return np.array(listed, dtype=np.float64)
+    elif kinds == {bool}:
+        return np.array(listed)
     out = np.empty(len(listed), dtype=object)
-    out[:] = [x if x is None or isinstance(x, str) else str(x) for x in listed]
+    out[:] = [x if x is None or isinstance(x, str) else _text(x) for x in listed]
     return out
 
 

@@ -532,6 +532,7 @@ class _Labelled:
                 where.append(false)
         keys = [f"{join.variables[v]} as k{k}" for k, v in enumerate(join.plus)]
         listed = ", ".join([f"{mine.alias}.id as id", *keys])
+        join = join.present([mine.alias, *(join.literals[k].alias for k in same)])
         return f"select {listed}, count(*) as n {join.from_where(where, replaced)} group by all"
 
     def _of_one_key(self, x: OpenLiteral, mine: OpenLiteral, p: Predicate, false: str) -> str:
