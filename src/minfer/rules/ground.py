@@ -219,7 +219,10 @@ class Grounder:
             positive = not isinstance(literal, Not)
             atom = literal.part if isinstance(literal, Not) else literal
             if isinstance(atom, Atom):
-                terms = tuple(t.name if isinstance(t, Variable) else str(t) for t in atom.terms)
+                terms = tuple(
+                    (True, t.name) if isinstance(t, Variable) else (False, str(t))
+                    for t in atom.terms
+                )
                 both = self.store.predicates[atom.predicate].symmetric
                 key = (atom.predicate, min(terms, terms[::-1]) if both else terms)
                 if (key, not positive) in kept:

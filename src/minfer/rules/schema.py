@@ -407,12 +407,8 @@ class Store:
                 f"{coding.called} have whole numbers beyond 2^53 and real numbers, which cannot be "
                 "told apart; give them as texts"
             )
-        if (
-            not numbers
-            and exact
-            and ("real" in kinds or self._computed(coding, rules))
-            and (coding.columns)
-        ):
+        maybe = not numbers and exact and bool(coding.columns)
+        if maybe and ("real" in kinds or self._computed(coding, rules)):
             numbers = all(
                 con.one(
                     f"select bool_and(try_cast({named(c)}::varchar as double) is not null) from {r}"
