@@ -284,7 +284,7 @@ def test_plan_recommends_exact_for_small_and_bp_for_wide_models() -> None:
     assert wide.recommendation == "bp"
     assert "GiB" in wide["exact"].refuses
     assert set(wide.to_dict()["estimates"]) == {
-        "bp", "trw", "mean-field", "gibbs", "tempering", "join-graph", "exact",
+        "bp", "trw", "mean-field", "gibbs", "tempering", "join-graph", "windows", "exact",
     }  # fmt: skip
 
 

@@ -469,9 +469,9 @@ def test_settings_of_the_wrong_kind_are_refused():
     rows = {"a": [1], "b": [1]}
     for given_, words in (
         ({"prior": {"a": "much"}}, "prior of a: pseudo-counts must be real numbers"),
-        ({"structure": {"a": None}}, "the parents of a are a list of names, not None"),
-        ({"structure": {"a": 3}}, "the parents of a are a list of names, not 3"),
-        ({"missing": 3}, "missing is a list of texts, not 3"),
+        ({"structure": {"a": None}}, "the parents of a must be a list of names, not None"),
+        ({"structure": {"a": 3}}, "the parents of a must be a list of names, not 3"),
+        ({"missing": 3}, "missing must be a list of texts, not 3"),
     ):
         with pytest.raises(SettingsError, match=words):
             BayesianNetwork(**given_).fit(rows)

@@ -226,7 +226,7 @@ class BayesianNetwork(Estimator):
         for name, least in (("restarts", 1), ("max_iterations", 1), ("workers", 1)):
             check_whole(f"BayesianNetwork: {name}", getattr(self, name), least)
         check_number("BayesianNetwork: tol", self.tol, 0.0)
-        check_type(self.missing, Iterable, "BayesianNetwork: missing is a list of texts")
+        check_type(self.missing, Iterable, "BayesianNetwork: missing must be a list of texts")
         if self.random_state is not None:
             check_whole("BayesianNetwork: random_state", self.random_state)
 
