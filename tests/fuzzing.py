@@ -294,6 +294,7 @@ SOLVERS = [
     BeliefPropagation(max_iters=30),
     TreeReweighted(max_iters=30),
     MeanField(max_iters=30),
+    Exact(method="clique-tree"),
     Exact(),
     Gibbs(n_sweeps=4, burn_in=2, n_chains=2),
 ]

@@ -566,14 +566,15 @@ def drawn_models(draw):
 
 
 PROMISING = {
-    "exact": Exact(),
+    "exact": Exact(method="clique-tree"),
+    "joint-table": Exact(),
     "bp": BeliefPropagation(),
     "bp-damped": BeliefPropagation(damping=0.3, max_iters=300),
     "trw": TreeReweighted(max_iters=300),
     "mean-field": MeanField(),
     "gibbs": Gibbs(n_sweeps=30, burn_in=5, n_chains=2),
     "auto": Auto(),
-    "components-exact": Components(Exact(), size=1),
+    "components-exact": Components(Exact(method="clique-tree"), size=1),
     "components-bp": Components(BeliefPropagation(), size=1),
     "components-trw": Components(TreeReweighted(max_iters=300), size=1),
     "components-mean-field": Components(MeanField(), size=1),

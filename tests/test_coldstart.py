@@ -41,7 +41,9 @@ def note(case):
     names.clear()
 
 minfer.query(sprinkler(), "rain", {"wet_grass": 1})
-Exact(method="enumerate")(sprinkler().with_evidence({"wet_grass": 1})).log_z
+seen = Exact()(sprinkler().with_evidence({"wet_grass": 1}))
+assert seen.log_z and seen.factor(0).size and seen.joint("rain", "sprinkler")
+Exact(method="enumerate")(sprinkler()).log_z
 note("exact")
 rng = np.random.default_rng(0)
 m = BeliefPropagation()(FactorGraph.grid(rng.normal(size=(24, 24)), 0.5))

@@ -309,7 +309,9 @@ def test_residual_score(seed):
     assert score == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("solver", [Exact(), Exact(method="enumerate"), BeliefPropagation()])
+@pytest.mark.parametrize(
+    "solver", [Exact(), Exact(method="clique-tree"), Exact(method="enumerate"), BeliefPropagation()]
+)
 def test_gains_use_the_joints_that_the_solver_knows(solver):
     """Second factors on scopes of the seed: the product of marginals would be wrong."""
     rng = np.random.default_rng(4)
@@ -394,7 +396,9 @@ def test_bound_and_log_z_of_results(graph, m, compensated):
     assert mean_field.log_z_full <= log_z + 1e-9
 
 
-@pytest.mark.parametrize("solver", [BeliefPropagation(), Exact(), TreeReweighted()])
+@pytest.mark.parametrize(
+    "solver", [BeliefPropagation(), Exact(method="clique-tree"), TreeReweighted()]
+)
 def test_refreshes_that_still_move_the_answer_are_not_converged(solver):
     graph = grid(2)
     short = infer(graph, MinDivergence(5), solver, recipe=Compensated())

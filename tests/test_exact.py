@@ -101,12 +101,12 @@ def test_agrees_with_enumeration(graph: FactorGraph) -> None:
     with np.errstate(all="ignore"):
         log_z = naive.log_z(graph)
     if log_z == -math.inf:
-        for method in ("clique-tree", "enumerate"):
+        for method in ("auto", "clique-tree", "enumerate"):
             with pytest.raises(ContradictionError):
                 Exact(method=method)(graph)
         return
     oracle = naive.marginals(graph)
-    for method in ("clique-tree", "enumerate"):
+    for method in ("auto", "clique-tree", "enumerate"):
         answer = Exact(method=method)(graph)
         check_against(answer, graph, log_z, oracle, lambda i: factor_oracle(graph, i))
 

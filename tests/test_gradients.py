@@ -29,7 +29,8 @@ TIGHT = {
     "bp": BeliefPropagation(tol=1e-14, max_iters=20_000),
     "bp-damped": BeliefPropagation(tol=1e-14, max_iters=20_000, damping=0.4),
     "trw": TreeReweighted(tol=1e-14, max_iters=20_000),
-    "exact": Exact(),
+    "exact": Exact(method="clique-tree"),
+    "joint-table": Exact(),
     "mean-field": MeanField(tol=1e-15, max_iters=50_000),
 }
 

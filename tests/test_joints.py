@@ -34,7 +34,8 @@ def test_any_set_exactly(kind, seed):
     which = some_of(rng, graph, 4)
     want = asking.joint(w, which)
     graph = graph.with_evidence(seen)
-    for solver in (Exact(), Exact(method="enumerate"), Components(Exact(), workers=1, size=2)):
+    tree = Exact(method="clique-tree")
+    for solver in (Exact(), tree, Exact(method="enumerate"), Components(tree, workers=1, size=2)):
         found = solver(graph).joint(*which)
         assert np.abs(found.table - want).max() < 1e-11, solver
         assert found.variables == tuple(graph.name(v) for v in which)

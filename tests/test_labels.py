@@ -109,7 +109,8 @@ SOLVERS = {
     "trw": TreeReweighted(max_iters=4),
     "mean-field": MeanField(max_iters=5),
     "gibbs": Gibbs(n_sweeps=20, burn_in=3, n_chains=2, rng=3),
-    "exact": Exact(),
+    "exact": Exact(method="clique-tree"),
+    "joint-table": Exact(),
 }
 
 

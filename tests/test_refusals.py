@@ -529,8 +529,8 @@ def _calls(folder: Path) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]
         "write_report": (report.write_report, {"path": folder / "x.html", "text": "x"}),
     }  # fmt: skip
     for solver in (
-        Exact(), Exact(method="enumerate"), BeliefPropagation(), TreeReweighted(),
-        MeanField(), Gibbs(n_sweeps=3, burn_in=1), Auto(), Components(),
+        Exact(), Exact(method="clique-tree"), Exact(method="enumerate"), BeliefPropagation(),
+        TreeReweighted(), MeanField(), Gibbs(n_sweeps=3, burn_in=1), Auto(), Components(),
     ):  # fmt: skip
         calls[repr(solver)] = (solver, {"graph": MODEL, "start": m})
     for objective in (

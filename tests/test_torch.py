@@ -49,7 +49,8 @@ SOLVERS = {
     "bp": BeliefPropagation(tol=1e-14, max_iters=10_000),
     "bp-damped": BeliefPropagation(tol=1e-14, max_iters=10_000, damping=0.3),
     "trw": TreeReweighted(tol=1e-14, max_iters=10_000),
-    "exact": Exact(),
+    "exact": Exact(method="clique-tree"),
+    "joint-table": Exact(),
     "mean-field": MeanField(tol=1e-15, max_iters=20_000),
 }
 MODELS = {"grid": GRID, "labels": LABELS, "triples": TRIPLES, "clauses": CLAUSES}

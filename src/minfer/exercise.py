@@ -39,7 +39,7 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("Windows", {"max_cells": 64}),
     ("Clamped", {"k": 1}),
     ("Clamped", {"k": 1, "restarts": 2}),
-    ("Exact", {}),
+    ("Exact", {"method": "clique-tree"}),
     ("Exact", {"method": "enumerate"}),
     ("Auto", {}),
 )

@@ -60,7 +60,7 @@ def _network(console: Console) -> None:
     graph = sprinkler()
     console.print("1. Why is the grass wet?", style="bold")
     console.print(describe(graph))
-    solver = Exact(method="enumerate")  # right for a model this small: nothing to compile
+    solver = Exact()
     answers = {title: solver(graph.with_evidence(seen)) for title, seen in STORY.items()}
     rows = [
         (

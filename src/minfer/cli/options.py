@@ -57,7 +57,7 @@ HELP = {
     "restarts": "Other starts, used to choose these variables.",
     "max_gib": "Maximum memory for tables, in GiB.",
     "exact_cells": "Maximum cells for which exact is chosen.",
-    "method": "clique-tree or enumerate.",
+    "method": "auto, clique-tree or enumerate.",
     "time_limit": "Time limit in seconds; then the best answer so far (exact refuses).",
 }
 #: Fields whose option is called otherwise: ``--method`` is the reduction's.

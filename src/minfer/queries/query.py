@@ -33,7 +33,7 @@ from minfer.queries.plans import (
     in_order,
     plan_for,
 )
-from minfer.queries.small import Tabled, enumerated
+from minfer.queries.small import Tabled
 from minfer.solvers.base import Marginals, Solver
 from minfer.solvers.exact import Exact
 from minfer.solvers.status import LogZ, Status
@@ -152,7 +152,7 @@ def query(
     check_flag("check", check)
     hard, soft = numbered(model, {} if evidence is None else evidence)
     if targets is None and solver is None and not hard and not soft:
-        return _at_once(model)  # nothing a plan could be used for again
+        return Posteriors.of(Exact()(model), None)  # nothing a plan could be used for again
     asked = _Question.of(model, targets, tuple(sorted(hard)), tuple(sorted(soft)), solver, check)
     if key is not None and not soft:
         with _LOCK:
@@ -611,15 +611,6 @@ class _Later:
 
     def joint(self, variables: list[int]) -> NDArray[np.float64]:
         return self.state.joint(variables)
-
-
-def _at_once(graph: FactorGraph) -> Posteriors:
-    """All marginals without evidence of the call: no plan is made for one answer."""
-    found = enumerated(graph)
-    if found is None:
-        return Posteriors.of(Exact()(graph), None)
-    probs, log_z = found
-    return Posteriors(graph, probs, _EXACTLY, Status.EXACT, LogZ.EXACT, state=_Later(graph, log_z))
 
 
 def log_z_without_evidence(graph: FactorGraph, solver: Solver | None = None) -> float:

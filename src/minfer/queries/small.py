@@ -1,11 +1,9 @@
-"""Models, and questions, so small that a whole joint table is less work than a plan.
+"""Questions so small that a whole joint table is less work than a plan.
 
-    log p(x) = sum_f log psi_f(x_f) + sum_v field_v(x_v) - log Z
-
-over an array with an axis for each variable: a few additions with broadcasting, an exponential, and
-a sum for each variable (:func:`enumerated`). Of a question about one target the table has an axis
-for what is observed, one for the target and one for the rest, which is summed out: what is left is
-the answer to every evidence on these variables (:class:`Tabled`).
+Of a question about one target the table has an axis for what is observed, one for the target and
+one for the rest, which is summed out: what is left is the answer to every evidence on these
+variables (:class:`Tabled`). Questions without evidence about a small model are a matter of
+:class:`~minfer.solvers.joint_table.JointTable`.
 """
 
 from __future__ import annotations
@@ -18,40 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.graph import FactorGraph
+from minfer.solvers.joint_table import MOST_CELLS, MOST_VARIABLES, joint_logs
 
-#: Cells of the joint table, and variables, up to which this is done; more cells for a question,
-#: which comes with all the work of a plan.
-MOST_CELLS, MOST_VARIABLES = 4096, 16
+#: Cells of the table: more than for one answer, since a question comes with all the work of a plan.
 MOST_ASKED = 8 * MOST_CELLS
 #: Sums of exponentials down to here have all their digits.
 SURE = 1e-200
-
-
-def enumerated(graph: FactorGraph) -> tuple[NDArray[np.float64], float] | None:
-    """Probabilities of all states (sum S,) and log Z; None where it is no small model of tables.
-
-    None, too, where every assignment is impossible.
-    """
-    n = graph.n_variables
-    total = _joint(graph, range(n), MOST_CELLS) if 0 < n <= MOST_VARIABLES else None
-    if total is None:
-        return None
-    shape = total.shape
-    if graph._field is not None:
-        for v, lo in enumerate(graph._offsets[:-1].tolist()):
-            total += graph._field[lo : lo + shape[v]].reshape([-1] + [1] * (n - 1 - v))
-    top = float(total.max())
-    if top == -math.inf:
-        return None
-    total -= top
-    weights = np.exp(total, out=total)
-    z = float(weights.sum())
-    probs, before = np.empty(int(graph._offsets[-1])), 1
-    for v, lo in enumerate(graph._offsets[:-1].tolist()):
-        probs[lo : lo + shape[v]] = weights.reshape(before, shape[v], -1).sum(axis=(0, 2))
-        before *= shape[v]
-    probs /= z
-    return probs, top + math.log(z)
 
 
 class Tabled:
@@ -97,7 +67,7 @@ class Tabled:
         first = [*observed, target]
         variables = first + [v for v in about if v not in first]
         few = len(variables) <= MOST_VARIABLES
-        total = _joint(graph, variables, MOST_ASKED) if few else None
+        total = joint_logs(graph, variables, MOST_ASKED) if few else None
         return None if total is None else cls(total, observed)
 
     def single(self, states: Sequence[int]) -> tuple[NDArray[np.float64], bool]:
@@ -124,35 +94,3 @@ def _ancestors(graph: FactorGraph, variables: Sequence[int]) -> Iterable[int]:
                 found.add(v)
                 todo.append(v)
     return sorted(found)
-
-
-def _joint(graph: FactorGraph, variables: Sequence[int], most: int) -> NDArray[np.float64] | None:
-    """The sum of all log-tables over ``variables``, an axis each in this order.
-
-    Factors that reach outside are left out. None where it has more than ``most`` cells, or the
-    model more than tables.
-    """
-    states = graph._n_states.tolist()
-    shape = [states[v] for v in variables]
-    if math.prod(shape) > most:
-        return None
-    axis = {v: k for k, v in enumerate(variables)}
-    n, all_of_it = len(shape), len(shape) == len(states)
-    total = np.zeros(shape)
-    for g in graph.groups:
-        if g.form != "table":
-            return None
-        tables, one = g.stored_tables(), g.shared
-        for row, scope in enumerate(g._scope.tolist()):
-            if not all_of_it and any(v not in axis for v in scope):
-                continue
-            table = tables[0 if one else row].reshape(g.shape)
-            places = [axis[v] for v in scope]
-            if len(places) > 1 and places != sorted(places):
-                order = sorted(range(len(places)), key=places.__getitem__)
-                table, places = table.transpose(order), [places[a] for a in order]
-            axes = [1] * n
-            for k in places:
-                axes[k] = shape[k]
-            total += table.reshape(axes)
-    return total

@@ -862,14 +862,14 @@ def _runner(
     """The solver behind an answer, run with a field tilted and with next to no tolerance."""
     from minfer.solvers.clique_passes import CliqueTreeState
     from minfer.solvers.exact import EnumeratedState, Exact
+    from minfer.solvers.joint_table import JointTable
     from minfer.solvers.mean_field import MeanField, MeanFieldState
 
     graph, state = marginals.graph, marginals.state
     if isinstance(state, MessageState):
         return lambda tilt: _propagated(marginals, state, tilt)
-    if isinstance(state, (CliqueTreeState, EnumeratedState)):
-        method = "enumerate" if isinstance(state, EnumeratedState) else "clique-tree"
-        exact = Exact(method=method)
+    if isinstance(state, (CliqueTreeState, JointTable, EnumeratedState)):
+        exact = Exact(method="enumerate" if isinstance(state, EnumeratedState) else "auto")
         return lambda tilt: exact(graph.tilt(tilt))
     if solver is None and isinstance(state, MeanFieldState):
         solver = MeanField()

@@ -1,0 +1,111 @@
+"""Small models of tables by their whole joint table, which compiles nothing.
+
+    log p(x) = sum_f log psi_f(x_f) + sum_v field_v(x_v) - log Z
+
+over an array with an axis for each variable: a few additions with broadcasting, an exponential, and
+a sum for each variable. Up to some ten binary variables that is less work than a clique tree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
+
+#: Cells of the joint table, and variables, up to which it is made.
+MOST_CELLS, MOST_VARIABLES = 4096, 16
+
+
+@dataclass(frozen=True, eq=False)
+class JointTable:
+    """p(x), an axis for each variable, and log Z. Every marginal is a sum over the other axes."""
+
+    graph: FactorGraph
+    p: NDArray[np.float64]
+    value: float
+
+    @classmethod
+    def of(cls, graph: FactorGraph) -> JointTable | None:
+        """None if the model is not small, or has more than tables, or nothing is possible."""
+        n = graph.n_variables
+        total = joint_logs(graph, range(n), MOST_CELLS) if 0 < n <= MOST_VARIABLES else None
+        if total is None:
+            return None
+        shape = total.shape
+        if graph._field is not None:
+            for v, lo in enumerate(graph._offsets[:-1].tolist()):
+                total += graph._field[lo : lo + shape[v]].reshape([-1] + [1] * (n - 1 - v))
+        top = float(total.max())
+        if top == -math.inf:
+            return None
+        total -= top
+        p = np.exp(total, out=total)
+        z = float(p.sum())
+        p /= z
+        return cls(graph, p, top + math.log(z))
+
+    def log_z(self) -> float:
+        return self.value
+
+    def marginals(self) -> NDArray[np.float64]:
+        """Those of all variables, (sum of states,)."""
+        shape, before = self.p.shape, 1
+        probs = np.empty(int(self.graph._offsets[-1]))
+        for v, lo in enumerate(self.graph._offsets[:-1].tolist()):
+            probs[lo : lo + shape[v]] = self.p.reshape(before, shape[v], -1).sum(axis=(0, 2))
+            before *= shape[v]
+        return probs
+
+    def factor(self, factor: int) -> NDArray[np.float64]:
+        """Joint marginal over a factor's scope."""
+        return self.joint(self.graph.scope(factor).tolist())
+
+    def factors(self, factors: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Joint marginals of factors of one shape, (n, cells)."""
+        return np.stack([self.factor(f).ravel() for f in factors.tolist()])
+
+    def joint(self, variables: list[int]) -> NDArray[np.float64]:
+        """Joint marginal of any variables, in the given order."""
+        others = tuple(v for v in range(self.p.ndim) if v not in variables)
+        return self.p.sum(axis=others).transpose(np.argsort(np.argsort(variables)))
+
+
+def joint_logs(
+    graph: FactorGraph, variables: Sequence[int], most: int
+) -> NDArray[np.float64] | None:
+    """The sum of all log-tables over ``variables``, an axis each in this order.
+
+    Factors that reach outside are left out. None where it has more than ``most`` cells, or the
+    model more than tables.
+    """
+    states = graph._n_states.tolist()
+    shape = [states[v] for v in variables]
+    if math.prod(shape) > most:
+        return None
+    axis = {v: k for k, v in enumerate(variables)}
+    n, all_of_it = len(shape), len(shape) == len(states)
+    total = np.zeros(shape)
+    for g in graph.groups:
+        if g.form != "table":
+            return None
+        tables, one = g.stored_tables(), g.shared
+        for row, scope in enumerate(g._scope.tolist()):
+            if not all_of_it and any(v not in axis for v in scope):
+                continue
+            table = tables[0 if one else row].reshape(g.shape)
+            places = [axis[v] for v in scope]
+            if len(places) > 1 and places != sorted(places):
+                order = sorted(range(len(places)), key=places.__getitem__)
+                table, places = table.transpose(order), [places[a] for a in order]
+            axes = [1] * n
+            for k in places:
+                axes[k] = shape[k]
+            total += table.reshape(axes)
+    return total
