@@ -88,7 +88,7 @@ def random_pairs(
 
 
 def arc_log_odds(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Logit of a softmax over each row's last axis; minus infinity marks what is no arc."""
+    """Logit of a softmax over each row's last axis; minus infinity marks what is not an arc."""
     top = scores.max(axis=1, keepdims=True)
     e = np.exp(scores - top)
     rest = e.sum(axis=1, keepdims=True) - e

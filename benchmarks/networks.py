@@ -282,7 +282,7 @@ def cold(net: Net, sets: int) -> Row:
         try:
             pyagrum.loadBN(str(path))
             reads = True
-        except Exception:  # of a name that is no word, for instance
+        except Exception:  # of a name that is not a word, for instance
             reads = False
         for seed in range(sets):
             rng = np.random.default_rng(seed)

@@ -24,7 +24,7 @@ NAMES = {
     "opengm": "OpenGM",
 }
 NOISE = 1.1  # ratios closer to one than this are no difference
-WRONG = 0.01  # probabilities that are further off are no answer
+WRONG = 0.01  # probabilities that are further off are wrong
 CRASHES = ("IndexError", "KeyError", "RecursionError", "TypeError")  # errors that refuse nothing
 
 #: models, marginals by, what it is good at and what it lacks

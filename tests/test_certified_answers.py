@@ -66,7 +66,7 @@ def test_no_answer_is_further_off(graph, m, solver, compensate, iterate) -> None
     assert (sure.intervals.lo <= truth + 1e-12).all()
     assert (truth <= sure.intervals.hi + 1e-12).all()
     assert np.abs(sure.marginals.probs - truth).max(initial=0.0) <= sure.interval + 1e-12
-    assert sure.timings == result.timings, "intervals are no part of the method's time"
+    assert sure.timings == result.timings, "intervals are not part of the method's time"
 
 
 def test_what_the_result_says() -> None:

@@ -613,7 +613,7 @@ def test_real_models_where_belief_propagation_is_wrong(name, most):
 
 
 def test_a_clique_beyond_all_numbers_is_refused_at_once():
-    """2^1100 cells are no float, and counting the fill of a dense graph has its limit, too."""
+    """2^1100 cells do not fit a float, and counting the fill of a dense graph has a limit, too."""
     n = 1100
     edges = np.stack(np.triu_indices(n, 1), axis=1)
     graph = FactorGraph.pairwise(np.zeros(n), edges, np.full(len(edges), 0.01))

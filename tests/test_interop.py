@@ -79,7 +79,7 @@ def test_there_and_back(library, name):
 @pytest.mark.parametrize("library", BRIDGES)
 @given(graph=zoo.table_graphs())
 def test_drawn_models_there_and_back(library, graph):
-    """Every model survives, or is refused because its potentials are no floats."""
+    """Every model survives, or is refused because its potentials are not floats."""
     need(library)
     there, back = BRIDGES[library]
     tables = [graph.log_table(i).ravel() for i in range(graph.n_factors)]

@@ -213,7 +213,7 @@ def test_where_every_tree_needs_an_arc_far_below_its_rivals(projective, single_r
 
 
 def test_overwhelming_pairs_answer_in_logarithms():
-    """A pair of e^1000 is no number; it decides all the same."""
+    """A pair of e^1000 is not a number; it decides all the same."""
     arcs, gp = np.zeros((4, 4)), np.zeros((4, 4, 4))
     gp[0, 3, 1], gp[3, 1, 2] = 1000.0, 1000.0
     ours = marginals(arcs, gp=gp, inference=Inference.full(100, 1e-6))

@@ -425,7 +425,7 @@ def test_sensitivity_of_wide_numbers_is_never_nan():
         {"a": 2, "b": 2}, [(["a"], [-2000.0, 0]), (["a", "b"], [[1500.0, 1499], [0, 0]])]
     )
     found = minfer.sensitivity(g, "b", 0)
-    assert found.derivatives[0].tolist() == [math.inf, 0.0]  # e^1500 is no number
+    assert found.derivatives[0].tolist() == [math.inf, 0.0]  # e^1500 is not a number
     assert not any(np.isnan(d).any() for d in found.derivatives)
 
 

@@ -489,7 +489,7 @@ def test_weights_beyond_what_a_number_holds_are_summed_as_logs(weight, certain):
 
 
 def strong_message(block, row: int, w: float, atom: int, p) -> float:
-    """As the one below, of weights whose exponential is no number."""
+    """As the one below, of weights whose exponential is not a number."""
     logs = []
     for state in (0.0, 1.0):
         q = p.copy()

@@ -186,7 +186,7 @@ def test_the_table_of_a_variable_by_names():
     assert c["2", "yes", "high"] == 0.0
     np.testing.assert_allclose(c.table.sum(axis=-1), 1.0, rtol=1e-15)
     assert g.conditional("a").given == ()
-    seen = g.with_evidence({"a": "yes"})  # evidence is no part of the table
+    seen = g.with_evidence({"a": "yes"})  # evidence is not part of the table
     np.testing.assert_array_equal(seen.conditional("c").table, c.table)
     with pytest.raises(ModelError, match="did you mean"):
         FactorGraph.network({"wet": 2}, {"wet": [0.5, 0.5]}).conditional("wett")

@@ -157,7 +157,7 @@ def _is_temporary(entry: os.DirEntry[str]) -> bool:
 
 
 def _act(action: Callable[..., None], folder: Path, *parts: str) -> None:
-    """Unlink or rmdir what is there; folders on the way are entered only if they are no links."""
+    """Unlink or rmdir what is there; folders on the way are entered only if they are not links."""
     path = folder.joinpath(*parts)
     try:
         if not hasattr(os, "O_NOFOLLOW") or action not in os.supports_dir_fd:

@@ -487,7 +487,7 @@ class PredictRows(Job):
                 values = columns[kind.name]
                 if isinstance(values, pa.ChunkedArray):
                     values = values.combine_chunks()
-                if pa.types.is_floating(kind.type):  # what is no number is null, as JSON wants it
+                if pa.types.is_floating(kind.type):  # as JSON wants it: NaN is null
                     values = pc.if_else(pc.is_finite(values), values, None)
                 out.append(values.cast(kind.type))
             return pa.record_batch(out, schema=schema)

@@ -2,7 +2,7 @@
 
 ``plan.jsonl`` is written once, whole: settings and inputs in its first line, then a line for each
 shard. ``manifest.jsonl`` gets a line for each shard that is done, after its output is in place. A
-line cut off by a crash is no line: its shard is done again, which gives the same output. So is a
+line cut off by a crash is not a line: its shard is done again, which gives the same output. So is a
 shard whose files are no longer there, or no longer of the size that its line tells; of two lines
 for a shard the later one counts.
 
@@ -93,7 +93,7 @@ def _shard(fields: dict[str, Any], number: int) -> Shard:
 
 
 class _Lines:
-    """A file of JSON lines that only grows; a last line that a crash cut off is no line.
+    """A file of JSON lines that only grows; a last line that a crash cut off is not a line.
 
     Attributes
     ----------

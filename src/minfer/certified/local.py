@@ -99,7 +99,7 @@ class Local:
     slack: NDArray[np.float64]
     #: (V, 2) own log-odds, those of the pairs' unary parts included; 0 where not binary.
     theta: NDArray[np.float64]
-    #: (V, 2) what all factors that are no pairs, or ignored, can add.
+    #: (V, 2) what all factors that are not pairs, or ignored, can add.
     other: NDArray[np.float64]
     ptr: NDArray[np.int64]  # (V+1,)
     nbr: NDArray[np.int64]  # (2E,) increasing within a variable

@@ -23,7 +23,7 @@ largest slopes of log-messages) times the width of a leaf falls below a threshol
 message from all that k's odds can be at all, its pair with v apart. Thresholds decide about width
 alone: any would do.
 
-**Factors that are no pairs** (and pairs that are ignored) are taken together as the last one to
+**Factors that are not pairs** (and pairs that are ignored) are taken together as the last one to
 change, at every node: they multiply the odds by an average of psi(1, x) / psi(0, x), a number in
 their range. Below it they stay as slices, at 1 in this variable, whose ranges at other variables
 lie inside those of the whole. With zeros a slice can be impossible. Then v is never 1, its odds

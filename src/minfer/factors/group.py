@@ -66,7 +66,7 @@ def all_cells(shape: Sequence[int]) -> NDArray[np.int64]:
 
 
 def interaction(log_tables: NDArray) -> NDArray:
-    """w = (t11 - t10) - (t01 - t00) of log-tables (..., 4): what of a 2x2 table is no unary part.
+    """w = (t11 - t10) - (t01 - t00) of log-tables (..., 4): of a 2x2 table, its non-unary part.
 
     With e^w = psi11 psi00 / (psi01 psi10) and two unaries it is all of a positive table
     (:func:`minfer.kernels.pairs.split_pair` is the same for kernels).

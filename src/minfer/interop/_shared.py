@@ -14,7 +14,7 @@ from minfer.graph import FactorGraph
 
 StateNames = Mapping[str, Sequence[Hashable]]
 
-#: exp of logs beyond this is no normal float64, and a log-table would not survive.
+#: exp of logs beyond this is not a normal float64, and a log-table would not survive.
 LARGEST_LOG = 708.0
 
 

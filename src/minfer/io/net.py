@@ -36,7 +36,7 @@ _TOKEN = re.compile(STRING + r'|[{}()=;|]|[^\s,{}()=;|"]+')
 _COMMENT = r"%[^\n]*"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-#: What may stand for a name that is no identifier.
+#: What may stand for a name that is not an identifier.
 TRUE_NAME = "minfer_name"
 
 _CHANCE = {"node", "discrete"}

@@ -162,7 +162,7 @@ class Estimator:
         try:
             out = np.require(x, dtype=np.float64, requirements=["C"])
         except (TypeError, ValueError) as error:
-            if isinstance(error, TypeError):  # objects that are no numbers; the words say which
+            if isinstance(error, TypeError):  # objects that are not numbers; the words say which
                 raise TypeError(f"{name}: {what}: argument must be a number: {error}") from None
             raise ModelError(f"{name}: {what} has a cell that is not a number: {error}") from None
         for count, noun in zip(out.shape, ("sample", "feature")):

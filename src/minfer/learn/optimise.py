@@ -182,7 +182,7 @@ def lbfgs(
     begin = data.seconds - (state.trace[-1].seconds if state.trace else 0.0)
 
     def evaluated(w: Weights) -> tuple[float, Weights]:
-        if not np.abs(w).max(initial=0.0) < most:  # its squares are no numbers
+        if not np.abs(w).max(initial=0.0) < most:  # its squares are not numbers
             return math.inf, np.zeros(n)
         e = data.evaluate(w)
         return e.value + 0.5 * float(penalty.l2 @ (w * w)), e.gradient + penalty.l2 * w

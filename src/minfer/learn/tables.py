@@ -800,7 +800,7 @@ def _has_names(X: Any) -> bool:
 
 
 def _check_names(variables: Sequence[str], names: Sequence[str]) -> None:
-    """Columns that are no variables are not read, unless one looks like a slip for one."""
+    """Columns that are not variables are not read, unless one looks like a slip for one."""
     read = set(variables) & set(names)
     absent = [x for x in variables if x not in read]
     for name in names:

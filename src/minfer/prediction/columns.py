@@ -310,7 +310,7 @@ class StateReader:
         return UNKNOWN if found is None else found
 
     def complaint(self, value: Any) -> str:
-        """What is wrong with a value that is no state."""
+        """What is wrong with a value that is not a state."""
         try:
             text = value if isinstance(value, str) else str(value)
             state_number(visible(self.graph.name(self.variable)), self.n_states, self.names, text)

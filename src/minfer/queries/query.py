@@ -143,7 +143,7 @@ def query(
             key = (targets, *given)
             reader = None if known is None else known.get(key)
             hard = None if reader is None else reader.states(given, model)
-        except TypeError:  # something that is no variable, or no evidence
+        except TypeError:  # something that is not a variable, or no evidence
             key = hard = None
         if reader is not None and hard is not None:
             return _Question(model, *reader.about).answer(hard, {})
@@ -337,7 +337,7 @@ class _Question:
             key = tuple(targets), hard, soft, check, solver is None
         try:
             found = None if key is None else kept.get(key)
-        except TypeError:  # something that is no variable
+        except TypeError:  # something that is not a variable
             key = found = None
         if found is None:
             check_flag("check", check)

@@ -41,12 +41,12 @@ class Entry(NamedTuple):
     """One number of a table, and what the posterior makes of it."""
 
     factor: int
-    variable: str  # the child; the factor's scope where it is no distribution
+    variable: str  # the child; the factor's scope where it is not a distribution
     state: str
     given: dict[str, str]
     value: float
     derivative: float  # of the posterior, all other entries as they are
-    covaried: float  # ... the row still summing to one; NaN where it is no distribution
+    covaried: float  # ... the row still summing to one; NaN where it is not a distribution
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 #: How far, relatively, thresholds are lowered so that rounding never hides a factor.
 _MARGIN = 1e-9
-_MOST_THETA = 300.0  # beyond, e^theta squared is no number
+_MOST_THETA = 300.0  # beyond, e^theta squared is not a number
 
 
 @runtime_checkable

@@ -194,7 +194,7 @@ def _bindings(answer: Answer, part: Part, ident: int) -> Iterator[Reason]:
 
 
 def _table_bindings(answer: Answer, part: Part, ident: int) -> Iterator[Reason]:
-    """Reasons from a formula that is no clause, with the values of its variables.
+    """Reasons from a formula that is not a clause, with the values of its variables.
 
     It is the conjunction of its clauses; those that evidence makes true are in no join.
     """

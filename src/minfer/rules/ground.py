@@ -4,7 +4,7 @@ A weighted formula counts where the *formula* is true: one factor for each value
 variables. Most are clauses, or conjunctions (the clause of the opposite literals with the opposite
 weight); these are found by one join of the database. ``EXIST`` over a domain is one long clause.
 What is left (``<=>``, conjunctions in disjunctions) is a table over its atoms, one for each pattern
-of what is known, coincides or is no candidate. Quantifiers inside quantifiers are written out in
+of what is known, coincides or is not a candidate. Quantifiers inside quantifiers are written out in
 Python: exact and slow, for small domains.
 
 ``split=True`` is Alchemy's way: a formula becomes clauses that share its weight, another model.
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from minfer.rules.parse import Rule
     from minfer.rules.schema import Store
 
-MAX_TABLE = 16  # atoms of a formula that is no clause
+MAX_TABLE = 16  # atoms of a formula that is not a clause
 MAX_WRITTEN_OUT = 200_000  # groundings that are written out in Python
 _FEATURE = 6
 

@@ -2,9 +2,10 @@
 
 A clause is false where all its literals are, so its groundings are found by joins: a negated closed
 literal is a join with its table, a positive one an anti-join, a comparison a condition. Open
-literals join with the tables of their atoms. A positive open literal whose atom is no candidate is
-false: it is joined from the left, unless the candidates are all there are. Literals that evidence
-makes true drop the grounding, those it makes false are left out of it (their id is -1).
+literals join with the tables of their atoms. A positive open literal is false
+where its atom is not a candidate: it is joined from the left, unless the candidates are all there
+are. Literals that evidence makes true drop the grounding, those it makes false are left out of it
+(their id is -1).
 
 A :class:`Join` keeps all of that in parts (sources, conditions, open literals), so that others can
 ask about the same groundings in their own way: count them, filter the atoms of a literal, put a

@@ -95,7 +95,7 @@ def add_dense(
     out: NDArray[np.float64],
     cavity: bool,
 ) -> None:
-    """Messages of formulas that are no clauses: P(false) with the atom true, and false."""
+    """Messages of formulas that are not clauses: P(false) with the atom true, and false."""
     if not len(rows):
         return
     some = replace(block, scope=block.scope[rows], count=None, key=None)

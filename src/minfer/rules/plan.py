@@ -180,7 +180,7 @@ def count_part(
 
 
 def kind_is_table(part: Part) -> bool:
-    """Whether a part that is no clause has no quantifier."""
+    """Whether a part that is not a clause has no quantifier."""
     from minfer.rules.formulas import quantified
 
     return part.formula is not None and not quantified(part.formula)

@@ -61,7 +61,7 @@ class Tables:
         self._read: dict[str, _Table | None] = {}
 
     def get(self, s: Source, conditions: Sequence[str], with_id: bool) -> _Table | None:
-        """None where values are no whole numbers of 32 bits."""
+        """None where values are not whole numbers of 32 bits."""
         names = sorted({c for _, c in s.variables})
         where = f" where {' and '.join(conditions)}" if conditions else ""
         listed = [*(f"{s.alias}.{c}" for c in names), *([f"{s.alias}.id"] if with_id else [])]

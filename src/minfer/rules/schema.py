@@ -3,7 +3,7 @@
 A *closed* predicate is a table: what is in it is true, the rest is false. An *open* one has atoms
 that inference is about: its candidates, each with an id (the number of its variable in the factor
 graph), ``field`` (prior log-odds), ``p`` (a probability, at first the prior's) and ``known`` (0
-false, 1 true, 2 not known). What is no candidate is false.
+false, 1 true, 2 not known). What is not a candidate is false.
 
 Arguments that can meet, because one variable of a rule stands at both or they are declared to be of
 one type, share their *coding*: whole numbers of 32 bits and real numbers stand for themselves,

@@ -142,7 +142,7 @@ def union(a: Kept, b: Kept) -> Kept:
 class Selector:
     """Finds the factors of a program whose gains reach a threshold, without building the others.
 
-    Formulas that are no clauses of plain literals (``<=>``, ``EXIST``) are grounded in full, once;
+    Formulas that are not clauses of plain literals (``<=>``, ``EXIST``) are grounded in full, once;
     what is kept of them is chosen by the same test.
     """
 

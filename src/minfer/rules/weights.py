@@ -4,7 +4,7 @@
 needs is, for each atom and rule, how many more groundings are true with the atom true than with it
 false. A grounding of a clause has a say only where its other literals are false under the labels:
 the database finds these few by the join that would ground the clause, with the labels inside, and
-adds them up. What is no plain clause is grounded and counted here. An atom of a functional
+adds them up. What is not a plain clause is grounded and counted here. An atom of a functional
 predicate is looked at together with those of its key: which of them is true, given the rest.
 
 Every other objective of :mod:`minfer.learn` ("marginals": the loss of the marginals, by a gradient

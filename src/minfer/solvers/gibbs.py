@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from minfer.kernels.layout import Layout
     from minfer.solvers.prepared import Prepared
 
-#: Joint states of a factor that is no table up to which they are counted.
+#: Joint states of a factor that is not a table up to which they are counted.
 MAX_COUNTED = 1 << 10
 _TRIES = 3  # fresh draws per chain in the search for an allowed assignment
 
@@ -174,7 +174,7 @@ class GibbsState:
     def factor(self, factor: int) -> NDArray[np.float64] | None:
         """Frequencies of a factor's joint states.
 
-        None if at most one of its variables is free, or it is no table and has too many states.
+        None if at most one of its variables is free, or it is not a table and has too many states.
         """
         graph = self.model.graph
         graph._locate(factor)

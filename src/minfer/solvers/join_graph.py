@@ -391,7 +391,7 @@ class JoinGraphState:
         }
 
     def factor(self, factor: int) -> NDArray[np.float64] | None:
-        """The factor's cluster, summed down to its scope; None where it is no table there."""
+        """The factor's cluster, summed down to its scope; None where it is not a table there."""
         c = self._home.get(self.graph.factor_index(factor))
         if c is None:
             return None

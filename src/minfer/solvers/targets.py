@@ -192,7 +192,7 @@ class Network:
             out.log_pe[out.log_pe > -np.inf] = np.nan
         elif self.log_z:
             out.log_pe[:] -= self.log_z
-        if check:  # what rounding adds to one is no probability
+        if check:  # what rounding adds to one is not a probability
             np.minimum(out.log_pe, 0.0, out=out.log_pe)
             out.log_pe[(known < 0).all(axis=1)] = 0.0
         return out
