@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
+from draws import draws
 from minfer.errors import ContradictionError, ModelError
 from minfer.kernels import abreast, lanes, trees
 from minfer.parsing import tree_marginals
@@ -138,7 +139,7 @@ def test_single_precision(projective, single_root, spread, batch, n):
     holes=st.sampled_from([0.0, 0.3, 0.8]),
     seed=st.integers(0, 2**16),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 def test_any_company(single_root, lengths, spread, holes, seed):
     """Sentences of all lengths, some of them without a tree."""
     rng = np.random.default_rng(seed)

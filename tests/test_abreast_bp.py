@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from draws import draws
 from minfer import BeliefPropagation, FactorGraph, ModelError, Status, TreeReweighted
 from minfer.conditioning import condition
 from minfer.kernels import lanes
@@ -58,7 +59,7 @@ def the_same(answers, single, offset=0.0):
     np.testing.assert_allclose(answers.log_z + offset, log_z, rtol=1e-12, atol=1e-11)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(
     structures(),
     st.integers(1, 40),
@@ -84,7 +85,7 @@ def test_fields_differ(structure, n, feature, scale, damping, tol, max_iters):
         np.testing.assert_allclose(got, np.reshape(want, got.shape), rtol=0, atol=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(structures(), st.integers(1, 20), st.sampled_from([0.3, 1.0, 3.0]), st.booleans())
 def test_weights_differ(structure, n, scale, with_tables):
     size, edges, rng = structure
@@ -145,7 +146,7 @@ def test_neighbours_and_threads_change_no_bit(dtype, damping):
             np.testing.assert_array_equal(a[some], b)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=draws(30), deadline=None)
 @given(structures(), st.integers(1, 20))
 def test_known_variables(structure, n):
     size, edges, rng = structure

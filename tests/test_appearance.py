@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from draws import draws
 from minfer.errors import RefusedError
 from minfer.solvers import appearance
 from minfer.solvers.appearance import METHODS, appearance_is_valid, edge_appearance
@@ -83,7 +84,7 @@ def random_graph(n, m, seed):
     return edges[edges[:, 0] != edges[:, 1]]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 @given(multigraphs())
 def test_spanning_tree_weights_equal_enumeration(graph):
     n, edges = graph
@@ -94,7 +95,7 @@ def test_spanning_tree_weights_equal_enumeration(graph):
         assert_in_polytope(n, edges, rho)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 @given(multigraphs(max_vertices=8, max_edges=24))
 def test_forests_lie_in_the_polytope_and_bridges_have_one(graph):
     n, edges = graph
@@ -106,7 +107,7 @@ def test_forests_lie_in_the_polytope_and_bridges_have_one(graph):
             assert edge_appearance(n, edges)[e] == 1.0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(multigraphs(max_vertices=8, max_edges=28), st.integers(1, 3))
 def test_the_cover_of_what_few_rounds_leave_is_made_of_forests(graph, rounds):
     """With hardly any Kruskal rounds, the maximum adjacency search has to cover the rest."""
@@ -120,7 +121,7 @@ def test_the_cover_of_what_few_rounds_leave_is_made_of_forests(graph, rounds):
     assert_in_polytope(n, edges, count / n_forests)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(multigraphs(max_vertices=7, max_edges=12))
 def test_blocks_are_the_classes_of_edges_on_a_common_cycle(graph):
     from minfer.kernels import spanning
@@ -296,7 +297,7 @@ def test_same_input_same_output(method):
     np.testing.assert_array_equal(first, edge_appearance(300, wide, method))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(200), deadline=None)
 @given(multigraphs(max_vertices=7, max_edges=16), st.integers(0, 2**32 - 1), st.booleans())
 def test_check_agrees_with_all_subsets(graph, seed, near):
     n, edges = graph
@@ -311,7 +312,7 @@ def test_check_agrees_with_all_subsets(graph, seed, near):
         assert check.status == ("valid" if excess <= 0 else "invalid"), check.reason
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(multigraphs(max_vertices=8, max_edges=20))
 def test_check_accepts_our_own_weights(graph):
     n, edges = graph

@@ -43,6 +43,7 @@ pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet")
 
 from batch_jobs import Shout, SlowPredict, write_corpus  # noqa: E402
+from draws import draws  # noqa: E402
 from minfer.batch import (  # noqa: E402
     DenoisePictures,
     Job,
@@ -96,7 +97,7 @@ def sentences(n: int) -> list[Sentence]:
     st.sampled_from(sorted(ENDS)),
     st.booleans(),
 )
-@hsettings(max_examples=200)
+@hsettings(max_examples=draws(200))
 def test_byte_ranges_cut_nothing_and_lose_nothing(tmp_path_factory, texts, cuts, kind, packed):
     data = "".join(texts).encode()
     path = tmp_path_factory.getbasetemp() / "ranges"

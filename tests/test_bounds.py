@@ -8,6 +8,7 @@ from hypothesis import given, settings
 
 import naive
 import zoo
+from draws import draws
 from minfer import FactorGraph, LogZ, MeanField, TreeReweighted
 
 
@@ -44,7 +45,7 @@ def test_thousands_of_cases():
 
 
 @given(zoo.table_graphs(max_arity=2, max_states=3))
-@settings(max_examples=150)
+@settings(max_examples=draws(150))
 def test_tables(graph):
     if np.isfinite(naive.log_z(graph)):
         sandwich(graph)

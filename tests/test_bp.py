@@ -8,6 +8,7 @@ from hypothesis import given, settings
 
 import naive
 import zoo
+from draws import draws
 from minfer import (
     BeliefPropagation,
     ContradictionError,
@@ -23,7 +24,7 @@ SCHEDULES = ["sequential", "flooding", "residual"]
 
 
 @given(zoo.table_graphs(tree=True, max_states=4, max_variables=6))
-@settings(max_examples=150)
+@settings(max_examples=draws(150))
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_exact_on_trees(schedule, graph):
     if not np.isfinite(naive.log_z(graph)):
@@ -40,7 +41,7 @@ def test_exact_on_trees(schedule, graph):
 
 
 @given(zoo.binary_graphs(max_variables=6))
-@settings(max_examples=100)
+@settings(max_examples=draws(100))
 def test_features_equal_their_tables(graph):
     """A feature and the table it stands for give the same messages, whatever path they take."""
     tables = FactorGraph.from_tables(
@@ -54,7 +55,7 @@ def test_features_equal_their_tables(graph):
 
 
 @given(zoo.table_graphs(zeros=True))
-@settings(max_examples=150)
+@settings(max_examples=draws(150))
 def test_log_space_agrees_with_linear(graph):
     """The same sweeps in linear numbers and in logs, sweep by sweep."""
     from minfer.kernels import bp
@@ -81,7 +82,7 @@ def test_log_space_agrees_with_linear(graph):
 
 @pytest.mark.parametrize("reweighted", [False, True])
 @given(zoo.binary_graphs(max_variables=9))
-@settings(max_examples=150)
+@settings(max_examples=draws(150))
 def test_sending_ahead_gives_the_bits_of_sending_everything(reweighted, graph):
     """After any number of sweeps: beliefs as they are, and messages once completed."""
     from minfer.kernels import bp
@@ -137,7 +138,7 @@ def test_no_solver_writes_into_the_model(name):
 
 
 @given(zoo.binary_graphs(max_variables=9))
-@settings(max_examples=100)
+@settings(max_examples=draws(100))
 def test_slots_of_a_variable_lie_in_two_runs_the_nearest_neighbours_outside(graph):
     mesh = wire(condition(graph))
     w = mesh.wiring
@@ -294,7 +295,7 @@ def test_a_symmetric_model_gets_a_symmetric_answer(schedule, feature):
 
 
 @given(zoo.binary_graphs(max_variables=6, scale=1.0))
-@settings(max_examples=50)
+@settings(max_examples=draws(50))
 def test_where_the_unary_part_sits_does_not_matter(graph):
     """Moving log-odds from a field into a pair table changes no message that is sent."""
     edges = [i for i in range(graph.n_factors) if len(graph.scope(i)) == 2]

@@ -17,6 +17,7 @@ from scipy.special import logsumexp
 
 import naive
 import zoo
+from draws import draws
 from minfer import (
     Auto,
     BeliefPropagation,
@@ -77,7 +78,7 @@ def random_keep(graph: FactorGraph, seed: int, share: float) -> np.ndarray:
 
 
 @given(zoo.table_graphs(), SEEDS, SHARES, SHARES)
-@settings(max_examples=300)
+@settings(max_examples=draws(300))
 def test_gains_and_two_terms_are_the_divergence(graph, rng, share, of_those):
     keep = random_keep(graph, rng, share)
     seed = keep & random_keep(graph, rng + 1, of_those)
@@ -94,7 +95,7 @@ def test_gains_and_two_terms_are_the_divergence(graph, rng, share, of_those):
 
 
 @given(zoo.binary_graphs(scale=1.0), SEEDS, SHARES)
-@settings(max_examples=200)
+@settings(max_examples=draws(200))
 def test_of_features(graph, rng, share):
     seed = seeds.unary(graph)
     keep = seed | random_keep(graph, rng, share)
@@ -293,7 +294,7 @@ def holds(part: FactorGraph, full: FactorGraph, dropped: list[Dropped], max_cell
 
 
 @given(zoo.table_graphs(), SEEDS, SHARES)
-@settings(max_examples=300)
+@settings(max_examples=draws(300))
 def test_certificates_of_tables(graph, rng, share):
     """Several states, one-state variables, zeros, evidence, weights up to 2000."""
     keep = random_keep(graph, rng, share)
@@ -305,7 +306,7 @@ def test_certificates_of_tables(graph, rng, share):
 
 
 @given(zoo.binary_graphs(), SEEDS, SHARES)
-@settings(max_examples=200)
+@settings(max_examples=draws(200))
 def test_certificates_of_features(graph, rng, share):
     keep = seeds.unary(graph) | random_keep(graph, rng, share)
     part = graph.keep(keep)
@@ -324,7 +325,7 @@ def test_certificates_of_features(graph, rng, share):
 
 
 @given(zoo.table_graphs(zeros=False), SEEDS, SHARES)
-@settings(max_examples=150)
+@settings(max_examples=draws(150))
 def test_of_a_compensated_part(graph, rng, share):
     """Each dropped factor leaves a correction with a variable; what is dropped is the rest."""
     keep = random_keep(graph, rng, share)
@@ -343,7 +344,7 @@ def test_of_a_compensated_part(graph, rng, share):
 
 
 @given(SEEDS)
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 def test_when_joints_are_too_expensive(rng):
     """Ever smaller budgets: some joints in batches, the rest from single marginals."""
     rng = np.random.default_rng(rng)
@@ -659,7 +660,7 @@ def keeps_its_word(result: Result, drawn: Drawn, honest: bool = True) -> None:
     st.booleans(),
     SEEDS,
 )
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=draws(600), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_results_promise_only_what_holds(
     drawn, solver, objective, seed, score, compensated, refreshes, relaxed, rng
 ):

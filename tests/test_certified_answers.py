@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import naive
 import zoo
+from draws import draws
 from minfer import (
     BeliefPropagation,
     Exact,
@@ -53,7 +54,7 @@ def test_the_strip_of_the_recipe() -> None:
     st.booleans(),
     st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 def test_no_answer_is_further_off(graph, m, solver, compensate, iterate) -> None:
     """Whatever was left out and whoever solved it: the interval holds the solver's error, too."""
     run = relax if iterate else infer

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import naive
 import zoo
+from draws import draws
 from minfer import (
     BeliefPropagation,
     Budget,
@@ -91,7 +92,7 @@ def relative(graph, field):
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.3]))
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 def test_messages_against_the_slow_twin(seed, damping):
     rng = np.random.default_rng(seed)
     states = rng.integers(1, 4, size=5)
@@ -120,7 +121,7 @@ def test_messages_against_the_slow_twin(seed, damping):
 
 
 @given(zoo.table_graphs(max_variables=4))
-@settings(max_examples=150)
+@settings(max_examples=draws(150))
 def test_messages_are_finite_on_anything(graph):
     """Zeros, huge weights, one-state variables, evidence: no NaN, no infinity."""
     seed = seeds.unary(graph)
@@ -229,7 +230,7 @@ def test_global_factors_keep_their_place():
 
 
 @given(zoo.table_graphs(max_variables=4))
-@settings(max_examples=100)
+@settings(max_examples=draws(100))
 def test_reverse_score_is_the_reverse_divergence(graph):
     seed = seeds.unary(graph)
     small = graph.keep(seed)
@@ -285,7 +286,7 @@ def test_reverse_score_of_features():
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 def test_residual_score(seed):
     """Half the weighted least squares that no sum of unary terms explains."""
     rng = np.random.default_rng(seed)
@@ -375,7 +376,7 @@ def test_recipes_took_the_place_of_flags():
 
 
 @given(zoo.binary_graphs(max_variables=5, scale=1.0), st.integers(0, 6), st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 def test_bound_and_log_z_of_results(graph, m, compensated):
     options = {"recipe": Compensated(refreshes=1)} if compensated else {}
     result = infer(graph, MinDivergence(m), Exact(), **options)
@@ -565,7 +566,7 @@ def test_relax_holds_solvers_to_the_time():
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 def test_deletion_costs_are_divergences(seed):
     rng = np.random.default_rng(seed)
     states = rng.integers(1, 4, size=4)

@@ -11,6 +11,7 @@ from hypothesis import settings as hsettings
 
 import naive
 import zoo
+from draws import draws
 from minfer import (
     Auto,
     BeliefPropagation,
@@ -69,7 +70,7 @@ def test_every_solver_apart_is_as_on_the_whole(solver):
 
 
 @given(zoo.table_graphs(), zoo.table_graphs(), zoo.table_graphs())
-@hsettings(max_examples=40)
+@hsettings(max_examples=draws(40))
 def test_drawn_unions(a, b, c):
     graph = union(a, b, c) if a.n_variables + b.n_variables + c.n_variables else a
     if not np.isfinite(naive.log_z(a) + naive.log_z(b) + naive.log_z(c)):

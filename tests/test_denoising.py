@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from draws import draws
 from minfer import (
     BeliefPropagation,
     Exact,
@@ -397,7 +398,7 @@ def test_settings_are_checked(options):
 
 
 @given(st.lists(st.floats(-5, 5), min_size=6, max_size=40, unique=True), st.integers(2, 5))
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 def test_class_means_are_a_fixed_point_of_k_means(values, k):
     x = np.array(values)[None, :]
     means = class_means(x, k)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import naive
 import zoo
+from draws import draws
 from minfer import (
     Auto,
     ContradictionError,
@@ -95,7 +96,7 @@ def check_against(answer, graph, log_z, marginals, factor_marginal) -> None:
         np.testing.assert_allclose(answer.factor(i), factor_marginal(i), atol=TOLERANCE)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(400), deadline=None, suppress_health_check=list(HealthCheck))
 @given(graphs())
 def test_agrees_with_enumeration(graph: FactorGraph) -> None:
     with np.errstate(all="ignore"):
@@ -224,7 +225,7 @@ def test_a_tree_has_width_one_and_a_grid_its_side() -> None:
     assert clique_tree(condition(FactorGraph.grid(np.zeros((4, 30))))).width == 4
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(st.integers(2, 25), st.integers(0, 60), st.integers(0, 2**31))
 def test_cliques_cover_factors_and_run_together(n: int, m: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

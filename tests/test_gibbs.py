@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import naive
+from draws import draws
 from minfer import ContradictionError, FactorGraph, RefusedError
 from minfer.solvers.base import LogZ, Marginals, Status
 from minfer.solvers.gibbs import Gibbs
 
-many = settings(max_examples=100, deadline=None, derandomize=True)
+many = settings(max_examples=draws(100), deadline=None, derandomize=True)
 QUICK = Gibbs(n_sweeps=50, burn_in=10, n_chains=3)
 
 

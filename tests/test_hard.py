@@ -15,6 +15,7 @@ import drawn_models
 import minfer
 import naive
 import zoo
+from draws import draws
 from minfer import (
     Auto,
     BeliefPropagation,
@@ -66,7 +67,7 @@ def possible(seed: int, each: int):
 
 
 @given(zoo.table_graphs())
-@hsettings(max_examples=80)
+@hsettings(max_examples=draws(80))
 def test_a_join_graph_that_fits_is_exact(graph):
     if not np.isfinite(naive.log_z(graph)):
         with pytest.raises(ContradictionError):

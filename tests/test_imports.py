@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -98,7 +99,8 @@ class Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        by_name = "import_module" in ast.dump(node.func) or "__import__" in ast.dump(node.func)
+        called = getattr(node.func, "attr", None) or getattr(node.func, "id", None)
+        by_name = called in ("import_module", "__import__")
         if by_name and node.args and isinstance(node.args[0], ast.Constant):
             self.add(str(node.args[0].value), node)
         self.generic_visit(node)
@@ -118,6 +120,7 @@ def is_module(name: str) -> bool:
     return top == "minfer" and (place.is_dir() or place.with_suffix(".py").exists())
 
 
+@cache
 def imports(path: Path) -> list[Import]:
     return Finder(path).found
 

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 import minfer
 import naive
 import zoo
+from draws import draws
 from minfer import (
     ContradictionError,
     EvidenceError,
@@ -128,7 +129,7 @@ def same_scores(a, b):
 
 
 @given(graphs())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 def test_uai_round_trip(graph):
     first = format_uai(graph)
     again = parse_uai("m.uai", first)
@@ -138,7 +139,7 @@ def test_uai_round_trip(graph):
 
 
 @given(graphs())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 def test_fg_round_trip(graph):
     first = format_fg(graph)
     again = parse_fg("m.fg", first)
@@ -148,7 +149,7 @@ def test_fg_round_trip(graph):
 
 
 @given(graphs())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 def test_native_round_trip_is_bit_for_bit(graph):
     first = format_native(graph)
     again = parse_native("m.minfer", first)
@@ -928,7 +929,7 @@ def test_a_real_pipe():
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(200), deadline=None, suppress_health_check=list(HealthCheck))
 def test_any_bytes_are_refused_or_read(data):
     for parse in (parse_uai, parse_fg, parse_native):
         try:

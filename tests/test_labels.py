@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import naive
 import zoo
+from draws import draws
 from minfer import (
     BeliefPropagation,
     ContradictionError,
@@ -116,7 +117,7 @@ SOLVERS = {
 
 @pytest.mark.parametrize("solver", SOLVERS)
 @given(graph=label_graphs())
-@hsettings(max_examples=30)
+@hsettings(max_examples=draws(30))
 def test_every_solver_answers_as_with_tables(solver, graph):
     plain = tables_of(graph)
     a, b = outcome(SOLVERS[solver], graph), outcome(SOLVERS[solver], plain)
@@ -131,7 +132,7 @@ def test_every_solver_answers_as_with_tables(solver, graph):
 
 
 @given(graph=label_graphs(labels=st.sampled_from([2, 3, 5]), max_variables=4, zeros=False))
-@hsettings(max_examples=40)
+@hsettings(max_examples=draws(40))
 def test_converged_answers_are_those_of_tables(graph):
     a, b = BeliefPropagation(tol=1e-10)(graph), BeliefPropagation(tol=1e-10)(tables_of(graph))
     if a.converged and b.converged:
@@ -195,7 +196,7 @@ def test_messages_lose_no_relative_accuracy(kind, log):
 
 
 @given(st.integers(0, 2**32 - 1), LABELS, st.sampled_from(KINDS))
-@hsettings(max_examples=40)
+@hsettings(max_examples=draws(40))
 def test_sums_and_maxima_of_a_group(seed, k, kind):
     rng = np.random.default_rng(seed)
     taps = taps_of(kind, rng, k)
@@ -235,7 +236,7 @@ def sweeps(graph: FactorGraph, n: int, ahead: bool, lean: bool) -> tuple:
 
 
 @given(st.one_of(zoo.table_graphs(max_variables=6), label_graphs(max_variables=6)))
-@hsettings(max_examples=40)
+@hsettings(max_examples=draws(40))
 def test_sending_ahead_is_sending_all_bit_for_bit(graph):
     try:
         if not condition(graph).groups:
@@ -252,7 +253,7 @@ def test_sending_ahead_is_sending_all_bit_for_bit(graph):
 
 
 @given(label_graphs(max_variables=6, zeros=False), st.booleans())
-@hsettings(max_examples=40)
+@hsettings(max_examples=draws(40))
 def test_lean_sweeps_send_ahead_what_all_would_say(graph, plain):
     from minfer.kernels.lean import greet, lean_ways, sweep_lean
 
@@ -276,7 +277,7 @@ def test_lean_sweeps_send_ahead_what_all_would_say(graph, plain):
 
 
 @given(label_graphs(max_variables=6, zeros=False), st.booleans())
-@hsettings(max_examples=40)
+@hsettings(max_examples=draws(40))
 def test_lean_sweeps_are_the_general_ones(graph, plain):
     graph = tables_of(graph) if plain else graph
     if not len(wire(condition(graph)).lean_room):
@@ -307,7 +308,7 @@ def test_a_large_model_is_confirmed_in_place():
 
 
 @given(label_graphs(labels=st.sampled_from([2, 3, 6, 20])), st.integers(0, 2**32 - 1))
-@hsettings(max_examples=30)
+@hsettings(max_examples=draws(30))
 def test_scores_are_those_of_tables(graph, seed):
     plain = tables_of(graph)
     q = np.random.default_rng(seed).random(int(graph.offsets[-1]))
@@ -379,7 +380,7 @@ def test_prepared_runs_take_other_weights():
 
 
 @given(label_graphs())
-@hsettings(max_examples=30)
+@hsettings(max_examples=draws(30))
 def test_structure_is_found_in_tables(graph):
     plain = tables_of(graph)
     found = plain.structured()
@@ -418,7 +419,7 @@ def test_structure_is_found_as_it_would_be_written():
 
 
 @given(label_graphs(labels=st.sampled_from([1, 2, 3, 9])))
-@hsettings(max_examples=30)
+@hsettings(max_examples=draws(30))
 def test_files(graph):
     back = parse_native("file", format_native(graph))
     assert [type(g) for g in back.groups] == [type(g) for g in graph.groups]

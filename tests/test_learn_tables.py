@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import minfer
 from bundled import bundled
+from draws import draws
 from minfer.errors import (
     ContradictionError,
     EvidenceError,
@@ -76,7 +77,7 @@ def em_step(parents, X, card, theta, alpha):
     return new, total
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=draws(15), deadline=None)
 @given(seed=st.integers(0, 10**6), prior=st.sampled_from(["none", "uniform", "bdeu"]))
 def test_em_is_em_over_all_completions(seed, prior):
     """Every value of the trace, and the tables after so many steps."""
@@ -108,7 +109,7 @@ def test_em_is_em_over_all_completions(seed, prior):
     assert (np.diff(net.trace_) >= -1e-9 * abs(net.objective_)).all()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=draws(20), deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_em_rises_and_ends_at_a_fixed_point(seed):
     parents, X, card = drawn(seed, n=40, missing=0.4)
@@ -313,7 +314,7 @@ def test_equal_rows_are_solved_once(monkeypatch):
     assert seen == [(2, 100.0)]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=draws(20), deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_different_rows_are_those_of_numpy(seed):
     rng = np.random.default_rng(seed)

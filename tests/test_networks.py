@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import minfer
+from draws import draws
 from minfer import ContradictionError, Exact, FactorGraph, FormatError, RefusedError, interop
 from minfer.cli import app
 from minfer.io.bif import format_bif, parse_bif
@@ -270,7 +271,7 @@ def networks(draw, names=_names):
 
 @pytest.mark.parametrize("kind", ["bif", "net"])
 @given(graph=networks())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=draws(100), deadline=None)
 def test_text_round_trip(kind, graph):
     format_, parse = FORMATS[kind]
     first = format_(graph)
@@ -286,7 +287,7 @@ def test_text_round_trip(kind, graph):
 
 
 @given(graph=networks(_xml_names))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=draws(100), deadline=None)
 def test_xml_round_trip(graph):
     first = format_xmlbif(graph)
     again = parse_xmlbif("m", first)
@@ -299,7 +300,7 @@ def test_xml_round_trip(graph):
 
 
 @given(graph=networks())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=draws(50), deadline=None)
 def test_uai_keeps_direction(graph):
     data = format_uai(graph)
     assert data.startswith(b"BAYES")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from draws import draws
 from minfer import BeliefPropagation, Exact, FactorGraph, MinferError, infer
 from minfer.reduction import objectives, seeds
 from minfer.reduction.calibrate import calibrate
@@ -61,7 +62,7 @@ def check_optimal(gains, parameter):
 
 
 @given(QUARTERS, PARAMETER)
-@settings(max_examples=300)
+@settings(max_examples=draws(300))
 def test_objectives_are_optimal_for_the_surrogate(gains, parameter):
     """Exhaustive search, exact arithmetic: ties, zeros, infinite gains, budgets met exactly."""
     check_optimal(np.array(gains), parameter)
@@ -102,7 +103,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 @given(seed=st.integers(0, 2**32 - 1), share=st.floats(0, 1))
-@settings(max_examples=20)
+@settings(max_examples=draws(20))
 def test_selection_equals_the_papers_sort(shape, seed, share):
     rng = np.random.default_rng(seed)
     check_against_the_sort(SHAPES[shape](rng, int(rng.integers(1, 400))), share)
@@ -160,7 +161,7 @@ def test_on_one_graph_equal_size_means_equal_set(n):
 
 
 @given(PRICED, PARAMETER)
-@settings(max_examples=300)
+@settings(max_examples=draws(300))
 def test_costs_against_exhaustive_search(items, parameter):
     """Greedy is within its gap of the optimum, and the optimum within the relaxation's bound."""
     gains, costs = np.array(items, dtype=float).reshape(-1, 2).T
@@ -246,7 +247,7 @@ def test_the_gap_is_small_on_many_factors():
     st.one_of(st.none(), PARAMETER),
     st.booleans(),
 )
-@settings(max_examples=200)
+@settings(max_examples=draws(200))
 def test_budget_stops_at_the_first_limit(gains, divergence, factors, cost, priced):
     gains = np.array(gains)
     if divergence is None and factors is None and cost is None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import minfer
+from draws import draws
 from minfer import EvidenceError, FactorGraph, FormatError, Predictor, SettingsError, predict
 from minfer.prediction import files
 from minfer.prediction.answers import IMPOSSIBLE
@@ -92,13 +93,13 @@ def check(case: Case, workers: int = 1) -> None:
     np.testing.assert_allclose(found.probs, wanted, atol=1e-11)
 
 
-@settings(max_examples=300, **QUICK)
+@settings(max_examples=draws(300), **QUICK)
 @given(cases())
 def test_rows_agree_with_enumeration(case: Case) -> None:
     check(case)
 
 
-@settings(max_examples=150, **QUICK)
+@settings(max_examples=draws(150), **QUICK)
 @given(cases())
 def test_a_plan_for_each_set_a_shared_one_and_single_rows_agree(case: Case) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -110,7 +111,7 @@ def test_a_plan_for_each_set_a_shared_one_and_single_rows_agree(case: Case) -> N
         check(case)
 
 
-@settings(max_examples=150, **QUICK)
+@settings(max_examples=draws(150), **QUICK)
 @given(cases())
 def test_unchecked_rows_have_the_same_posteriors_where_they_are_possible(case: Case) -> None:
     network = Network(case.graph)

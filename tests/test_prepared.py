@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import zoo
+from draws import draws
 from minfer import (
     BeliefPropagation,
     ContradictionError,
@@ -90,7 +91,7 @@ def test_a_prepared_run_equals_a_call(name, solver):
             np.testing.assert_array_equal(got.graph.field, other.field)
 
 
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 @given(zoo.drawn_tables(), st.integers(0, 2**16))
 def test_drawn_models_with_other_numbers(drawn, seed):
     """Zeros, one-state variables, huge weights: exact on the same model, or the same error."""
@@ -111,7 +112,7 @@ def test_drawn_models_with_other_numbers(drawn, seed):
     np.testing.assert_allclose(got.log_z, want.log_z, rtol=1e-9, atol=1e-6)
 
 
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 @given(zoo.drawn_tables(max_arity=2, tree=True), st.integers(0, 2**16))
 def test_prepared_propagation_is_exact_on_drawn_trees(drawn, seed):
     graph = attempt(drawn.graph)

@@ -12,6 +12,7 @@ from hypothesis import settings as hsettings
 import minfer
 import naive
 import zoo
+from draws import draws
 from minfer import (
     BeliefPropagation,
     ContradictionError,
@@ -137,7 +138,7 @@ def test_global_factor_with_evidence():
 
 
 @given(zoo.table_graphs())
-@hsettings(max_examples=60)
+@hsettings(max_examples=draws(60))
 @pytest.mark.parametrize(
     "solver",
     [
@@ -172,7 +173,7 @@ def test_drawn_tables(solver, graph):
 
 
 @given(zoo.binary_graphs())
-@hsettings(max_examples=60)
+@hsettings(max_examples=draws(60))
 @pytest.mark.parametrize("solver", ["bp", "bp-residual", "trw", "mean-field", "gibbs", "exact"])
 def test_drawn_pairs(solver, graph):
     check_answer(graph, zoo.SOLVERS[solver](graph))

@@ -10,6 +10,7 @@ from scipy.special import logsumexp
 
 import naive
 import zoo
+from draws import draws
 from minfer import (
     BeliefPropagation,
     Exact,
@@ -41,7 +42,7 @@ def divergence(p_graph: FactorGraph, q_graph: FactorGraph) -> float:
 
 
 @given(zoo.table_graphs(max_variables=4))
-@settings(max_examples=150)
+@settings(max_examples=draws(150))
 def test_gain_is_the_divergence_of_adding_the_factor(graph):
     seed = seeds.unary(graph)
     small = graph.keep(seed)
@@ -116,7 +117,7 @@ def test_bounds_of_scores_are_reached(theta):
 
 
 @given(zoo.binary_graphs(max_variables=5))
-@settings(max_examples=150)
+@settings(max_examples=draws(150))
 def test_gain_of_features_and_of_their_tables(graph):
     seed = seeds.unary(graph)
     m = Exact()(graph.keep(seed))

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from draws import draws
 from minfer import ContradictionError, EvidenceError, Exact, FactorGraph, SettingsError
 from minfer.conditioning import Conditioned, condition
 from minfer.elimination import clique_tree, tree_over
@@ -102,7 +103,7 @@ def check(found: Rows, case: Case, field: bool, all_safe: bool) -> None:
             np.testing.assert_allclose(found.probs[r], probs, atol=scale)
 
 
-@settings(max_examples=300, **QUICK)
+@settings(max_examples=draws(300), **QUICK)
 @given(cases(MILD))
 def test_rows_agree_with_enumeration(case: Case) -> None:
     try:
@@ -114,7 +115,7 @@ def test_rows_agree_with_enumeration(case: Case) -> None:
     check(plan.run(case.field, case.evidence), case, True, moderate)
 
 
-@settings(max_examples=300, **QUICK)
+@settings(max_examples=draws(300), **QUICK)
 @given(cases(WILD))
 def test_huge_weights_are_right_or_reported(case: Case) -> None:
     try:
@@ -125,7 +126,7 @@ def test_huge_weights_are_right_or_reported(case: Case) -> None:
     check(plan.run(case.field, case.evidence), case, True, False)
 
 
-@settings(max_examples=150, **QUICK)
+@settings(max_examples=draws(150), **QUICK)
 @given(cases(MILD))
 def test_planning_for_observed_sets_changes_nothing(case: Case) -> None:
     try:
@@ -143,7 +144,7 @@ def test_planning_for_observed_sets_changes_nothing(case: Case) -> None:
         check(narrow.run(some.field, some.evidence), some, True, False)
 
 
-@settings(max_examples=100, **QUICK)
+@settings(max_examples=draws(100), **QUICK)
 @given(cases(MILD))
 def test_joints_are_the_tables_marginals(case: Case) -> None:
     try:
@@ -170,7 +171,7 @@ def _free_shape(model: Conditioned, factor: int) -> tuple[int, ...]:
     return tuple(int(s) for s in model.graph.n_states[scope[model.fixed[scope] < 0]])
 
 
-@settings(max_examples=100, **QUICK)
+@settings(max_examples=draws(100), **QUICK)
 @given(cases(MILD), st.integers(0, 2**32 - 1))
 def test_weights_of_each_row(case: Case, seed: int) -> None:
     """Equal to the same numbers loaded for all rows; zeros, huge weights and joints included."""
@@ -221,7 +222,7 @@ def evidence_for(graph: FactorGraph, n_rows: int, share: float, seed: int) -> ND
 
 
 @given(cases(WILD), st.integers(0, 7))
-@settings(max_examples=150, **QUICK)
+@settings(max_examples=draws(150), **QUICK)
 def test_one_row_is_what_the_lanes_say(case: Case, target: int) -> None:
     """The same messages without lanes: probabilities, log Z, and what is unsafe."""
     graph = case.graph

@@ -325,10 +325,10 @@ def test_numbers_stay_numbers():
 
 
 def test_answers_are_written(tmp_path):
-    program = Rules().open("a", ["x", 'y"z'], probability=0.25).open("b", [1])
+    program = Rules().open("a", ["x", 'y"z'], probability=0.5).open("b", [1])
     answer = program.infer()
     assert answer.write(tmp_path / "a.csv", ["a"]) == 2
-    assert (tmp_path / "a.csv").read_text() == 'c0,probability\nx,0.25\n"y""z",0.25\n'
+    assert (tmp_path / "a.csv").read_text() == 'c0,probability\nx,0.5\n"y""z",0.5\n'
     assert answer.write(tmp_path / "all.csv") == 3
     assert (tmp_path / "all.csv").read_text().splitlines()[-1] == "b(1),0.5"
 

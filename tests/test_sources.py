@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import zoo
+from draws import draws
 from minfer import FactorGraph, Marginals, MinDivergence, MinJoint, MinSize, ModelError
 from minfer.errors import SettingsError
 from minfer.factors.features import binary_pairs
@@ -84,7 +85,7 @@ def problems(draw, max_variables=8):
 @given(
     st.floats(-40, 40), st.floats(0, 40), st.floats(-12, 1).map(lambda x: 10.0**x), st.booleans()
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(200), deadline=None)
 def test_least_mean_excludes_nothing_and_is_tight(low, width, gamma, small):
     from minfer.kernels.gains import feature_gain
 
@@ -119,7 +120,7 @@ def test_least_mean_by_hand():
 
 
 @given(st.floats(-9, 9), st.floats(0, 9), st.floats(1e-9, 10))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(200), deadline=None)
 def test_least_variance(low, width, gamma):
     high = low + width
     least = least_variance(gamma, low, high)
@@ -135,7 +136,7 @@ def test_least_variance(low, width, gamma):
 
 
 @given(problems(), st.floats(0, 1.1))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 def test_candidates_and_their_numbers(problem, share):
     source, joins, probs = problem
     key = probs[:, 1].copy()
@@ -176,7 +177,7 @@ def test_candidates_of_one_large_join(symmetric, least):
 
 
 @given(problems())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=draws(50), deadline=None)
 def test_ground_numbers_factors_as_the_source_does(problem):
     source, joins, probs = problem
     base = FactorGraph.pairwise(log_odds(probs), [], [])
@@ -228,7 +229,7 @@ def check(source: FactorSource, objective, probs: np.ndarray, score: str, scores
 
 @pytest.mark.parametrize("score", SCORES)
 @given(problems(), st.floats(-10, 1), st.integers(0, 20))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 def test_the_kept_set_is_that_of_the_full_scan(score, problem, exponent, m):
     source, _, probs = problem
     scores = full_scan(source, probs, score)

@@ -11,6 +11,7 @@ from hypothesis import settings as hsettings
 
 import naive
 import zoo
+from draws import draws
 from minfer import (
     BeliefPropagation,
     Exact,
@@ -59,7 +60,7 @@ def test_a_window_of_one_variable_is_belief_propagation(name):
 
 
 @given(zoo.drawn_tables(max_variables=7, tree=True))
-@hsettings(max_examples=80, deadline=None)
+@hsettings(max_examples=draws(80), deadline=None)
 def test_on_a_tree_every_window_is_exact(drawn):
     graph = drawn.graph()
     if naive.log_z(graph) == -math.inf:
@@ -71,7 +72,7 @@ def test_on_a_tree_every_window_is_exact(drawn):
 
 
 @given(zoo.drawn_tables(max_variables=6))
-@hsettings(max_examples=120, deadline=None)
+@hsettings(max_examples=draws(120), deadline=None)
 def test_drawn_windows_are_distributions_that_keep_sound_zeros(drawn):
     graph = drawn.graph()
     if naive.log_z(graph) == -math.inf:

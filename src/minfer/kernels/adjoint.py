@@ -49,6 +49,10 @@ CONVERGED, RUNNING, SLOW = 0, 1, 2
 #: Sweeps go on while eight of them make the change at least so many times smaller.
 _PACE, _WINDOW = 0.5, 8
 
+#: States below this have no conditional expectations: one over such a number may be infinite, and
+#: what they add to any derivative is smaller still.
+RARE = 1e-300
+
 # how a factor's conditional expectations are taken
 BELIEF = 0  # from its joint belief
 DENSE = 1  # a pair: from its table and the other's cavity
@@ -313,7 +317,7 @@ class Web(NamedTuple):
     tab: np.ndarray  # f8 tables of pairs, linear
     belief: np.ndarray  # f8 joint beliefs of the others
     cavity: np.ndarray  # f8 of each slot, linear
-    norm: np.ndarray  # f8 of each slot: one over the marginal or the message, 0 where that is 0
+    norm: np.ndarray  # f8 of each slot: one over the marginal or the message, 0 where that is RARE
 
 
 @jit
@@ -362,7 +366,7 @@ def norms(web, tmp):
                     tab, kind[f, 3], kind[f, 1], kind[f, 2], cavity, start[other], size, tmp
                 )
         for i in range(n):
-            norm[start[j] + i] = 1.0 / tmp[i] if tmp[i] > 0.0 else 0.0
+            norm[start[j] + i] = 1.0 / tmp[i] if tmp[i] > RARE else 0.0
 
 
 @jit

@@ -59,7 +59,8 @@ class JointTable:
         shape, before = self.p.shape, 1
         probs = np.empty(int(self.graph._offsets[-1]))
         for v, lo in enumerate(self.graph._offsets[:-1].tolist()):
-            probs[lo : lo + shape[v]] = self.p.reshape(before, shape[v], -1).sum(axis=(0, 2))
+            p = self.p.reshape(before, shape[v], -1).sum(axis=(0, 2))
+            probs[lo : lo + shape[v]] = p / p.sum()  # an observed state has exactly 1
             before *= shape[v]
         return probs
 

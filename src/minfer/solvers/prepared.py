@@ -378,7 +378,7 @@ class PreparedExact(Prepared):
     def __init__(self, solver: Exact, graph: FactorGraph) -> None:
         super().__init__(solver, graph)
         self.tree: CliqueTree | None = None
-        if solver.method == "clique-tree":
+        if solver.method != "enumerate":
             self.model = only_tables(condition(graph))
             self.tree = clique_tree(self.model)
             solver.check(self.tree)
