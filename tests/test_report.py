@@ -275,6 +275,19 @@ def test_sentence_numbers_are_those_of_the_parser(objective: Any, seed: Any) -> 
         scores_report(words[:6], arcs)
 
 
+@pytest.mark.parametrize("single_root", [True, False])
+def test_pairs_are_judged_by_the_seed_of_inference(single_root: bool) -> None:
+    rng = np.random.default_rng(5)
+    arcs, sib, gp = rng.normal(size=(8, 8)), rng.normal(size=(8,) * 3), rng.normal(size=(8,) * 3)
+    arcs[0] += 4  # with a single root this changes no tree
+    found = data_of(
+        scores_report(list("abcdefg"), arcs, sib=sib, gp=gp, single_root=single_root, steps=6,
+                      inference=Inference(objective=MinJoint(0.05), least=1e-3, seed="unary"))
+    )  # fmt: skip
+    for step in found["steps"]:
+        assert step["kept"] == sum(step["histogram"])
+
+
 # ---------------------------------------------------------------------- the file
 
 EVIL = [

@@ -271,8 +271,9 @@ def _sentence_page(
     factors = [name for name, on in (("grandparent", problem.gp), ("sibling", problem.sib)) if on]
     about = f"{counted(len(problem.words), 'word')}; {' and '.join(factors) or 'no'} factors; "
     about += "projective trees" if problem.projective else "trees that may cross"
+    seed = "the arc scores alone" if inference.seed == "unary" else "the model without pairs"
     method = (
-        "belief propagation with one tree factor; the seed is the model without pairs; "
+        f"belief propagation with one tree factor; the seed is {seed}; "
         "decoded by minimum Bayes risk"
     )
     head = {"about": about, "method": method, "command": command}

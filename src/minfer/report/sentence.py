@@ -79,18 +79,21 @@ class SweptSentence:
         self.arcs = self.pairs.heads, self.pairs.modifiers  # the possible ones, (A,) each
         self.tree = problem.run(replace(inference, objective=MinDivergence(0))).probs
         self.theta = pair_weights(problem.scores, self.pairs)
-        unary = inference.seed == "unary"
-        mu = _softmax(problem.scores.arcs) if unary else self.tree
-        self.scores, self.seen = self._gains(mu)
+        self.scores, self.seen = self._gains()
         self.eligible = self.scores[self.seen]
         self.everything = "" if self.seen.all() else "none (every pair and arc)"
         self.listed = np.argsort(-self.scores, kind="stable")[:MOST_PAIRS]
         self.drawn = np.zeros(0, dtype=np.int64)  # numbers of arcs
 
-    def _gains(self, mu: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    def _gains(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Gains (P,) of all pairs under the seed, and which of them inference looks at."""
         from minfer.kernels.gains import pair_gains
+        from minfer.parsing.kernels.seeds import unary_seed
 
+        mu = self.tree
+        if self.inference.seed == "unary":
+            mu = np.empty_like(mu)
+            unary_seed(bool(self.problem.single_root), self.problem.scores.arcs, mu)
         on = mu[self.arcs]
         gains = np.empty(len(self.theta))
         probs = read_only(np.stack([1 - on, on], axis=1))
@@ -219,15 +222,6 @@ class SweptSentence:
                 f"{self.inference.arc_least:g}). The last step has every pair and arc."
             )
         return out
-
-
-def _softmax(arcs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Arc scores normalised over the heads of each word, (N, N): the unary seed."""
-    out = np.zeros_like(arcs)
-    top = arcs[:, 1:].max(axis=0)
-    out[:, 1:] = np.exp(arcs[:, 1:] - top)
-    out[:, 1:] /= out[:, 1:].sum(axis=0)
-    return out
 
 
 def _row(answer: ArcMarginals, m: int) -> list[float | None]:
