@@ -288,6 +288,22 @@ def test_pairs_are_judged_by_the_seed_of_inference(single_root: bool) -> None:
         assert step["kept"] == sum(step["histogram"])
 
 
+def test_reports_of_all_kinds_have_the_same_keys() -> None:
+    noisy = gaussian(base_pictures(8)["house"], 0.4, np.random.default_rng(3))
+    model, picture = report(small_grid(3), steps=2), denoise_report(noisy, steps=2)
+    sentence = scores_report(["a", "b"], np.zeros((3, 3)), sib=np.ones((3,) * 3), steps=2)
+    first, second, third = map(data_of, (model, picture, sentence))
+    assert set(first) == set(second)
+    assert set(third) - set(first) == {"n_words", "n_arcs"}
+    assert set(first) - set(third) == {"solver", "n_seed", "n_forced", "certified"}
+    one, other = first["steps"][0], third["steps"][0]
+    assert set(other) - set(one) == {"full", "right"}
+    for key in ("kept", "status", "converged", "iterations", "residuals", "divergence", "rows",
+                "drawing", "value", "label", "seconds", "threshold", "histogram"):  # fmt: skip
+        assert key in one
+        assert key in other
+
+
 # ---------------------------------------------------------------------- the file
 
 EVIL = [
