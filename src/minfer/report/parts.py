@@ -88,16 +88,15 @@ def values(parameter: Parameter, scores: NDArray[np.float64], steps: int = STEPS
     return [by_size[size] for size in sorted(by_size)]
 
 
-def _down(x: float) -> float:
-    """At most x, with two digits."""
-    y = float(f"{x:.1e}")
-    return y if y <= x else float(f"{y - 10.0 ** (math.floor(math.log10(x)) - 1):.1e}")
-
-
 def _up(x: float) -> float:
     """At least x, with two digits."""
     y = float(f"{x:.1e}")
-    return y if y >= x else float(f"{y + 10.0 ** (math.floor(math.log10(x)) - 1):.1e}")
+    return y if y >= x else float(f"{y + 10.0 ** (math.floor(math.log10(abs(x))) - 1):.1e}")
+
+
+def _down(x: float) -> float:
+    """At most x, with two digits."""
+    return -_up(-x)
 
 
 class Histogram:
