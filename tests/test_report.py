@@ -275,6 +275,35 @@ def test_sentence_numbers_are_those_of_the_parser(objective: Any, seed: Any) -> 
         scores_report(words[:6], arcs)
 
 
+@pytest.mark.parametrize("single_root", [True, False])
+def test_pairs_are_judged_by_the_seed_of_inference(single_root: bool) -> None:
+    rng = np.random.default_rng(5)
+    arcs, sib, gp = rng.normal(size=(8, 8)), rng.normal(size=(8,) * 3), rng.normal(size=(8,) * 3)
+    arcs[0] += 4  # with a single root this changes no tree
+    found = data_of(
+        scores_report(list("abcdefg"), arcs, sib=sib, gp=gp, single_root=single_root, steps=6,
+                      inference=Inference(objective=MinJoint(0.05), least=1e-3, seed="unary"))
+    )  # fmt: skip
+    for step in found["steps"]:
+        assert step["kept"] == sum(step["histogram"])
+
+
+def test_reports_of_all_kinds_have_the_same_keys() -> None:
+    noisy = gaussian(base_pictures(8)["house"], 0.4, np.random.default_rng(3))
+    model, picture = report(small_grid(3), steps=2), denoise_report(noisy, steps=2)
+    sentence = scores_report(["a", "b"], np.zeros((3, 3)), sib=np.ones((3,) * 3), steps=2)
+    first, second, third = map(data_of, (model, picture, sentence))
+    assert set(first) == set(second)
+    assert set(third) - set(first) == {"n_words", "n_arcs"}
+    assert set(first) - set(third) == {"solver", "n_seed", "n_forced", "certified"}
+    one, other = first["steps"][0], third["steps"][0]
+    assert set(other) - set(one) == {"full", "right"}
+    for key in ("kept", "status", "converged", "iterations", "residuals", "divergence", "rows",
+                "drawing", "value", "label", "seconds", "threshold", "histogram"):  # fmt: skip
+        assert key in one
+        assert key in other
+
+
 # ---------------------------------------------------------------------- the file
 
 EVIL = [

@@ -30,6 +30,7 @@ from minfer.reduction.recipes import AnyRecipe, Compensated, Paper, check_recipe
 from minfer.reduction.steps import Seed, seed_mask
 from minfer.reduction.trials import (
     REPEATS,
+    Outcome,
     Point,
     Reference,
     Tradeoff,
@@ -37,13 +38,13 @@ from minfer.reduction.trials import (
     baseline_trials,
     baselines,
     find_reference,
+    load_baselines,
     measured,
 )
 from minfer.solvers.bp import BeliefPropagation
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
-    from minfer.solvers.base import Marginals
 
 #: The paper's method and ours.
 METHODS: dict[str, AnyRecipe] = {
@@ -155,12 +156,11 @@ class Measurement:
                 seed=self.seed,
                 recipe=recipe,
             )
-        for schedule in ("sequential", "residual"):
-            BeliefPropagation(max_iters=1, schedule=schedule)(self.model)
+        load_baselines(self.model)
 
     def _measure(self, trial: Trial) -> None:
         assert self.reference is not None
-        self.points.append(measured(trial, self.reference, self.repeats))
+        self.points.append(measured(trial, self.reference, self.repeats)[0])
 
 
 def _reduced_trials(
@@ -170,11 +170,12 @@ def _reduced_trials(
     values: Sequence[float],
     recipes: Mapping[str, AnyRecipe],
 ) -> Iterator[Trial]:
-    outside = int((~seed).sum())
+    def run(goal: Objective, recipe: AnyRecipe) -> Outcome:
+        return Outcome.of(infer(model, goal, seed=seed, recipe=recipe))
+
     for method, recipe in recipes.items():
         for value, goal in _objectives(model, seed, objective, values, recipe).items():
-            yield Trial(method, _setting(objective, value), False,
-                      _reduced(model, goal, seed, recipe, outside))  # fmt: skip
+            yield Trial(method, _setting(objective, value), False, partial(run, goal, recipe))
 
 
 def _objectives(
@@ -197,17 +198,3 @@ def _objectives(
 def _setting(objective: str, value: float) -> str:
     what = {"min-divergence": "keep", "min-joint": "cost", "min-size": "divergence"}[objective]
     return f"{what} {value:g}" if objective == "min-joint" else f"{what} {100 * value:g}%"
-
-
-def _reduced(
-    model: FactorGraph,
-    objective: Objective,
-    seed: NDArray[np.bool_],
-    recipe: AnyRecipe,
-    outside: int,
-) -> Callable[[], tuple[Marginals, float]]:
-    def run() -> tuple[Marginals, float]:
-        result = infer(model, objective, seed=seed, recipe=recipe)
-        return result.marginals, result.kept_share if outside else 1.0
-
-    return run

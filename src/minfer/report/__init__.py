@@ -30,9 +30,10 @@ from minfer.reduction.objectives import MinJoint, Objective
 from minfer.reduction.recipes import AnyRecipe, Compensated, check_recipe, takes_recipe
 from minfer.reduction.result import Result
 from minfer.report.drawings import GraphDrawing, PictureDrawing
+from minfer.report.model import SweptModel
 from minfer.report.page import page
 from minfer.report.parts import STEPS
-from minfer.report.sentence import Problem, SentenceSweep
+from minfer.report.sentence import Problem, SweptSentence
 from minfer.report.sweep import Sweep
 from minfer.solvers.bp import BeliefPropagation
 from minfer.words import counted
@@ -104,16 +105,15 @@ def report(
         check_type(text, str, f"report: {name} must be a string")
     objective = MinJoint(DEFAULT_FACTOR_COST) if objective is None else objective
     run, words = _run(model, solver, recipe, options, run)
-    sweep = Sweep(
+    sweep = Sweep(objective, steps)
+    subject = SweptModel(
         model, objective, run, lambda first: GraphDrawing(first, model.name), model.name,
-        steps=steps, certify=certify, first=first,
+        certify=certify, first=first,
     )  # fmt: skip
     about = repr(model).removeprefix("FactorGraph(").removesuffix(")")
     call = command or f"minfer.report.report(model, {objective!r})"
-    return page(
-        {"about": about, "method": method or words, "command": call, **sweep.collect()},
-        title or "model",
-    )
+    head = {"about": about, "method": method or words, "command": call}
+    return page({**head, **sweep.collect(subject)}, title or "model")
 
 
 @takes_recipe
@@ -156,10 +156,10 @@ def denoise_report(
         solver = BeliefPropagation(tol=TOL)
     run, words = _run(model, solver, recipe, options, run)
     height, width = seen.shape
-    sweep = Sweep(
+    sweep = Sweep(objective, steps)
+    subject = SweptModel(
         model, objective, run, lambda first: PictureDrawing(first, seen, class_means),
-        lambda v: f"row {v // width}, column {v % width}", steps=steps,
-        certify=certify, first=first,
+        lambda v: f"row {v // width}, column {v % width}", certify=certify, first=first,
         no_bound="not computed for pictures: it takes longer than the inference and says nothing",
     )  # fmt: skip
     what = "black and white" if class_means is None else f"{len(class_means)} classes"
@@ -169,10 +169,8 @@ def denoise_report(
     if level is not None:
         about += f", level {level:.3g}"
     call = command or f"minfer.report.denoise_report(image, objective={objective!r})"
-    return page(
-        {"about": about, "method": method or words, "command": call, **sweep.collect()},
-        title or "picture",
-    )
+    head = {"about": about, "method": method or words, "command": call}
+    return page({**head, **sweep.collect(subject)}, title or "picture")
 
 
 def parse_report(
@@ -268,15 +266,16 @@ def _sentence_page(
 ) -> str:  # fmt: skip
     inference = Inference() if inference is None else inference
     check_type(inference, Inference, "inference must be an Inference or None")
-    data = SentenceSweep(problem, inference, gold, steps).collect()
+    sweep = Sweep(inference.objective or MinJoint(0.0), steps)
+    subject = SweptSentence(problem, inference, gold)
     factors = [name for name, on in (("grandparent", problem.gp), ("sibling", problem.sib)) if on]
     about = f"{counted(len(problem.words), 'word')}; {' and '.join(factors) or 'no'} factors; "
     about += "projective trees" if problem.projective else "trees that may cross"
+    seed = "the arc scores alone" if inference.seed == "unary" else "the model without pairs"
     method = (
-        "belief propagation with one tree factor; the seed is the model without pairs; "
+        f"belief propagation with one tree factor; the seed is {seed}; "
         "decoded by minimum Bayes risk"
     )
-    return page(
-        {"about": about, "method": method, "command": command, **data},
-        title or " ".join(problem.words[:12]) + (" ..." if len(problem.words) > 12 else ""),
-    )
+    head = {"about": about, "method": method, "command": command}
+    title = title or " ".join(problem.words[:12]) + " ..." * (len(problem.words) > 12)
+    return page({**head, **sweep.collect(subject)}, title)

@@ -362,11 +362,9 @@ def _spaced(wanted: list[float], weight: list[float], apart: list[float]) -> lis
 def spread(scopes: Sequence[Sequence[int]], sizes: NDArray[np.float64]) -> Drawing:
     """A model without direction: ``scopes`` of its factors, those over three or more with a dot."""
     n = len(sizes)
-    if n == 0:
-        return Drawing(np.zeros((0, 2)), [], np.zeros((0, 2)), (0.0, 0.0))
     pairs = sorted({(min(s), max(s)) for s in scopes if len(s) == 2})
     many = sorted({tuple(sorted(s)) for s in scopes if len(s) > 2})
-    if n + len(many) > _MOST_SPREAD:
+    if n == 0 or n + len(many) > _MOST_SPREAD:
         return layered(_from_near_to_far(n, scopes), sizes)
     links = [*pairs, *((v, n + k) for k, scope in enumerate(many) for v in scope)]
     edges = np.array(links, dtype=np.int64).reshape(-1, 2)

@@ -43,8 +43,8 @@ class GraphDrawing:
         model = result.model
         self.notes: list[str] = []
         scopes = _Scopes(model)
-        self.variables = self._variables(model, result, scopes)
-        self.factors = self._factors(result, scopes, name)
+        self.variables = self._variables(result, scopes)
+        self.factors = self._factors(result, scopes)
         node = {int(v): i for i, v in enumerate(self.variables)}
         lines: list[list[int]] = []
         squares: list[int] = []
@@ -87,8 +87,8 @@ class GraphDrawing:
             "p": [short(float(p[1] if len(p) == 2 else p.max()), 4) for p in top],
         }
 
-    def _variables(self, model: FactorGraph, result: Result, scopes: _Scopes) -> NDArray[np.int64]:
-        n = model.n_variables
+    def _variables(self, result: Result, scopes: _Scopes) -> NDArray[np.int64]:
+        n = result.model.n_variables
         if n <= MOST_NODES:
             return np.arange(n)
         order = scopes.surroundings(int(moved(result)[0]))[:MOST_NODES]
@@ -98,9 +98,7 @@ class GraphDrawing:
         )
         return np.sort(order)
 
-    def _factors(
-        self, result: Result, scopes: _Scopes, name: Callable[[int], str]
-    ) -> NDArray[np.int64]:
+    def _factors(self, result: Result, scopes: _Scopes) -> NDArray[np.int64]:
         inside = np.zeros(result.model.n_variables, dtype=bool)
         inside[self.variables] = True
         found = scopes.within(inside)
@@ -127,13 +125,11 @@ class _Scopes:
         self.parts: list[tuple[NDArray, NDArray]] = []  # numbers (F,) and scopes (F, A)
         self.undrawn = 0
         for g in model.groups:
-            self._add(g._ids, g._scope)
-
-    def _add(self, ids: NDArray, scope: NDArray) -> None:
-        if scope.shape[1] > LONGEST:
-            self.undrawn += len(ids)
-        elif scope.shape[1] >= 2:
-            self.parts.append((ids, scope))
+            arity = g._scope.shape[1]
+            if arity > LONGEST:
+                self.undrawn += len(g._ids)
+            elif arity >= 2:
+                self.parts.append((g._ids, g._scope))
 
     def within(self, inside: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Numbers of the factors all of whose variables are inside, increasing."""

@@ -30,7 +30,7 @@ from minfer.queries.evidence import Evidence, with_any_evidence
 from minfer.queries.plans import plan_for
 from minfer.queries.pruning import prune
 from minfer.queries.query import query
-from minfer.report.cards import Drawing, layered, spread
+from minfer.report.cards import layered, spread
 from minfer.report.page import page
 from minfer.solvers.clique_passes import pass_messages
 from minfer.words import counted
@@ -134,25 +134,28 @@ def explore(
         except ContradictionError as error:
             raise located(error, graph, seen, {}) from None
     parents = _parents(graph)
-    directed = parents is not None
-    heights = [_height(int(s)) for s in graph.n_states]
-    sizes = np.stack([np.full(len(heights), float(WIDTH)), np.array(heights, dtype=float)], axis=1)
-    own = [tuple(graph.scope(f).tolist()) for f in range(graph.n_factors)]
-    drawing = spread(own, sizes) if parents is None else layered(parents, sizes)
-    kind = "Bayesian network" if directed else "Undirected model"
-    links = counted(sum(map(len, parents)), "arc") if parents is not None else ""
-    about = f"{kind}: {counted(graph.n_variables, 'variable')}, "
-    about += links or counted(graph.n_factors, "factor")
+    sizes = np.array([(WIDTH, _height(s)) for s in graph.n_states.tolist()], dtype=float)
+    sizes = sizes.reshape(-1, 2)
+    variables = counted(graph.n_variables, "variable")
+    if parents is None:
+        drawing = spread([graph.scope(f).tolist() for f in range(graph.n_factors)], sizes)
+        about = f"Undirected model: {variables}, {counted(graph.n_factors, 'factor')}"
+    else:
+        drawing = layered(parents, sizes)
+        about = f"Bayesian network: {variables}, {counted(sum(map(len, parents)), 'arc')}"
     data = {
         "about": about,
-        "directed": directed,
+        "directed": parents is not None,
         "names": [graph.name(v) for v in range(graph.n_variables)],
         "states": [list(graph.states(v)) for v in range(graph.n_variables)],
         "evidence": [] if fix else [[v, s] for v, s in seen.items()],
         "given": given,
         "given_log": given_log,
         "card": {"width": WIDTH, "head": HEAD, "row": ROW, "rows": MAX_ROWS},
-        **_drawn(drawing, sizes),
+        "nodes": np.concatenate([drawing.corners, sizes], axis=1).round(1).tolist(),
+        "edges": drawing.edges,
+        "dots": drawing.dots.round(1).tolist(),
+        "size": list(drawing.size),
         "engine": engine,
     }
     return Explorer(page(data, title or "network", "explore"))
@@ -163,20 +166,22 @@ def _height(states: int) -> int:
 
 
 def _without_evidence(graph: FactorGraph) -> tuple[FactorGraph, dict[int, int]]:
-    """The model before it was conditioned, and what it was conditioned on.
-
-    Only where nothing else was ever said of a variable's states: 0 for one, minus infinity for the
-    others.
-    """
+    """The model before it was conditioned, and what it was conditioned on."""
     if graph._field is None:
         return graph, {}
     log_field, seen = graph._field.copy(), {}
     for v in range(graph.n_variables):
         own = log_field[graph._offsets[v] : graph._offsets[v + 1]]
-        if len(own) > 1 and (own > -np.inf).sum() == 1 and own.max() == 0.0:
+        if len(own) > 1 and _is_observed(own):
             seen[v] = int(own.argmax())
             own[:] = 0.0
     return graph._renumbered(_field=log_field), seen
+
+
+def _is_observed(log_field: NDArray[np.float64]) -> bool:
+    """Whether nothing else was ever said of a variable's states: 0 for one, minus infinity for the
+    others."""
+    return bool((log_field > -np.inf).sum() == 1 and log_field.max() == 0.0)
 
 
 def _built_in(graph: FactorGraph) -> tuple[list[dict[str, str]], float | None]:
@@ -193,7 +198,7 @@ def _built_in(graph: FactorGraph) -> tuple[list[dict[str, str]], float | None]:
         if not own.any():
             continue
         name, states = graph.name(v), graph.states(v)
-        if (own > -np.inf).sum() == 1 and own.max() == 0.0:
+        if _is_observed(own):
             text = f"{name} = {states[int(own.argmax())]}"
         else:
             top = float(own.max())
@@ -241,15 +246,6 @@ def _parents(graph: FactorGraph) -> list[list[int]] | None:
             return None
         out[child] = [v for v in graph.scope(f).tolist() if v != child]
     return [own or [] for own in out] if graph.n_factors else None
-
-
-def _drawn(drawing: Drawing, sizes: NDArray[np.float64]) -> dict[str, Any]:
-    return {
-        "nodes": np.concatenate([drawing.corners, sizes], axis=1).round(1).tolist(),
-        "edges": drawing.edges,
-        "dots": drawing.dots.round(1).tolist(),
-        "size": list(drawing.size),
-    }
 
 
 # ---------------------------------------------------------------------- the engine's plan

@@ -1,4 +1,4 @@
-"""What the sweeps of models and of sentences share: their parameter, scores in bins, numbers."""
+"""Parts of every sweep: the values of a parameter, scores in bins, numbers with few digits."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize
 
 if TYPE_CHECKING:
     from minfer.reduction.result import Result
-    from minfer.reduction.trials import Point, Tradeoff
 
 STEPS = 16
-REPEATS = 3
 BINS = 36
 
 PARAMETERS = {
@@ -34,6 +32,17 @@ class Parameter(NamedTuple):
     name: str
     value: float
     make: Callable[[float], Objective]
+
+    @property
+    def label(self) -> str:
+        return PARAMETERS[self.name]
+
+    def threshold(self, value: float | None, kept: NDArray[np.float64]) -> float | None:
+        """The score below which factors are ignored: the cost itself, or the least one kept."""
+        if value is None or self.name == "factor_cost":
+            return value
+        chosen = kept[np.isfinite(kept)]
+        return float(chosen.min()) if len(chosen) else None
 
 
 def parameter_of(objective: Objective) -> Parameter:
@@ -79,19 +88,15 @@ def values(parameter: Parameter, scores: NDArray[np.float64], steps: int = STEPS
     return [by_size[size] for size in sorted(by_size)]
 
 
-def _down(x: float) -> float:
-    """At most x, with two digits."""
-    y = float(f"{x:.1e}")
-    return y if y <= x else float(f"{y - 10.0 ** (math.floor(math.log10(x)) - 1):.1e}")
-
-
 def _up(x: float) -> float:
     """At least x, with two digits."""
     y = float(f"{x:.1e}")
-    return y if y >= x else float(f"{y + 10.0 ** (math.floor(math.log10(x)) - 1):.1e}")
+    return y if y >= x else float(f"{y + 10.0 ** (math.floor(math.log10(abs(x))) - 1):.1e}")
 
 
-# ---------------------------------------------------------------------- a whole sweep
+def _down(x: float) -> float:
+    """At most x, with two digits."""
+    return -_up(-x)
 
 
 class Histogram:
@@ -115,32 +120,6 @@ class Histogram:
     def kept(self, keep: NDArray[np.bool_]) -> list[int]:
         """How many of each bin are kept."""
         return np.bincount(self.bin[keep[self.positive]], minlength=BINS).tolist()
-
-
-def threshold(name: str, value: float, kept: NDArray[np.float64]) -> float | None:
-    """The score below which factors are ignored: the cost itself, or the least one kept."""
-    if name == "factor_cost":
-        return value
-    chosen = kept[np.isfinite(kept)]
-    return float(chosen.min()) if len(chosen) else None
-
-
-def tradeoff_data(found: Tradeoff, baselines: list[Point]) -> dict[str, Any]:
-    """The curve's other half, and who wins at equal time."""
-    return {
-        "reference": found.reference,
-        "verdict": found.verdict,
-        "baselines": [
-            {
-                "method": p.method,
-                "setting": p.setting,
-                "seconds": short(p.seconds),
-                "error": short(p.mean_error),
-                "converged": bool(p.converged),
-            }
-            for p in baselines
-        ],
-    }
 
 
 def moved(result: Result) -> NDArray[np.int64]:
