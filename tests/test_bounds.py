@@ -24,10 +24,11 @@ def sandwich(graph: FactorGraph, weights="auto") -> bool:
     return high.log_z_kind in (LogZ.UPPER, LogZ.EXACT)
 
 
+@pytest.mark.drawn
 def test_thousands_of_cases():
     rng = np.random.default_rng(11)
     converged = 0
-    for case in range(2500):
+    for case in range(draws(2500)):
         n = int(rng.integers(2, 9))
         density = rng.choice([0.3, 0.5, 1.0])
         edges = [[a, b] for a in range(n) for b in range(a) if rng.random() < density]
@@ -41,7 +42,7 @@ def test_thousands_of_cases():
         edges = np.array(edges, dtype=np.int32).reshape(-1, 2)
         graph = FactorGraph.pairwise(rng.normal(size=n), edges, weights, feature="equal")
         converged += sandwich(graph, ["auto", "forests", "spanning-tree"][case % 3])
-    assert converged > 2000
+    assert converged > draws(2000)
 
 
 @given(zoo.table_graphs(max_arity=2, max_states=3))

@@ -158,10 +158,11 @@ def random_features(rng):
     return theta, phi, rng.dirichlet(np.full(len(phi), rng.choice([0.1, 1.0])))
 
 
+@pytest.mark.drawn
 def test_proposition_2_corrected_holds_and_is_tight():
     """No violation over random joint laws of the features; equality at the comonotone law."""
     rng = np.random.default_rng(4)
-    for case in range(3000):
+    for case in range(draws(3000)):
         theta, phi, p = random_features(rng)
         mu = p @ phi
         exact = np.log((p * np.exp(phi @ theta)).sum()) - mu @ theta
@@ -178,6 +179,7 @@ def test_proposition_2_corrected_holds_and_is_tight():
         assert bound == pytest.approx(comonotone, abs=1e-9), case
 
 
+@pytest.mark.drawn
 def test_proposition_2_as_printed_is_wrong():
     """What the paper prints, for the record: the sign of C, and whose means they are.
 
@@ -186,7 +188,7 @@ def test_proposition_2_as_printed_is_wrong():
     """
     rng = np.random.default_rng(6)
     broken = 0
-    for _ in range(500):
+    for _ in range(draws(500)):
         graph = FactorGraph.pairwise(
             rng.normal(size=4), [[0, 1], [1, 2], [2, 3], [3, 0], [0, 2]], 2 * rng.normal(size=5)
         )
@@ -205,12 +207,13 @@ def test_proposition_2_as_printed_is_wrong():
         assert loose - c >= loose - 1e-9, "as printed: looser than without C"
         _, p_seed = naive.joint(graph.keep(seed))
         broken += exact > feature_bound(p_seed @ phi, theta) + 1e-9
-    assert broken > 50
+    assert broken > draws(50)
 
 
+@pytest.mark.drawn
 def test_quantile_bound_on_dropped_tables():
     rng = np.random.default_rng(5)
-    for _ in range(400):
+    for _ in range(draws(400)):
         states = rng.integers(2, 4, size=3)
         scopes = [[0, 1], [1, 2], [0, 2]]
         tables = [rng.normal(size=[states[v] for v in s]) for s in scopes]
@@ -230,10 +233,11 @@ def test_quantile_bound_on_dropped_tables():
         assert divergence(small, graph) <= bound + 1e-9
 
 
+@pytest.mark.drawn
 def test_quantile_bound_is_the_divergence_of_the_comonotone_law():
     """All factors read off one uniform number, by the definition of a quantile."""
     rng = np.random.default_rng(7)
-    for _ in range(300):
+    for _ in range(draws(300)):
         sizes = rng.integers(1, 6, size=rng.integers(1, 6))
         joints = [rng.dirichlet(np.full(s, 0.7)) for s in sizes]
         tables = [rng.normal(size=s) * rng.choice([0.1, 1.0, 20.0]) for s in sizes]
