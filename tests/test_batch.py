@@ -445,6 +445,7 @@ class Deadly(Shout):
         return function
 
 
+@pytest.mark.slow
 def test_a_shard_that_kills_its_workers_is_given_up_and_the_others_are_done(tmp_path):
     write_corpus(tmp_path / "c.conllu", 100, bad=(70,))
     with pytest.raises(WorkerError, match=r"1 of \d+ shards were given up.*SIGKILL"):
@@ -919,6 +920,7 @@ def write_cases(folder: Path, n: int) -> tuple[Path, str]:
     return folder / "cases.csv", str(folder / "net.minfer")
 
 
+@pytest.mark.slow
 def test_predictions_killed_at_random_moments_resume_to_the_same_output(tmp_path):
     (source, net), out, pids = write_cases(tmp_path, 2000), tmp_path / "out", tmp_path / "pids"
     run(PredictRows(net, ("rain",)), [source], tmp_path / "alone", shard_bytes=1000, workers=1)
@@ -932,6 +934,7 @@ def lines_of(path: Path) -> list[bytes]:
     return path.read_bytes().splitlines() if path.exists() else []
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_input(tmp_path):
     peaks = []
     for n in (500, 120_000):

@@ -9,6 +9,7 @@ import pytest
 
 import certifying
 import zoo
+from draws import draws
 from minfer import FactorGraph
 from minfer.certified.bounds import Bounds, Meter
 from minfer.certified.boxes import Boxes
@@ -26,11 +27,12 @@ def drawn(rng: np.random.Generator, kind: str) -> FactorGraph:
     return certifying.drawn_tables(rng, tree=kind == "trees", zeros=kind == "zeros")
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_truth_is_inside(kind):
     rng = np.random.default_rng(KINDS.index(kind))
     n_states = n_vacuous = 0
-    for _ in range(100):
+    for _ in range(draws(100)):
         graph = drawn(rng, kind)
         truth = certifying.true_marginals(graph)
         for bounds in certifying.alone(Boxes(), graph, BUDGETS):

@@ -9,6 +9,7 @@ import pytest
 import zoo
 from certifying import true_marginals, violations
 from drawn_models import alone, cases, published
+from draws import draws
 from minfer import ContradictionError, Exact, FactorGraph, intervals
 from minfer.certified.bounds import Bounds, Meter
 from minfer.certified.local import Local
@@ -16,15 +17,16 @@ from minfer.certified.whole import Whole
 from minfer.conditioning import condition
 
 
+@pytest.mark.drawn
 def test_the_truth_lies_inside():
     n = widest = 0
-    for graph, p in cases(1, 30):
+    for graph, p in cases(1, draws(30)):
         bounds = alone(Whole(), graph)
         assert not violations(bounds, p)
         n += len(p)
         assert (bounds.hi[np.array([x == 0 for x in p])] <= 0).all(), "zeros are structural"
         widest = max(widest, (bounds.hi - bounds.lo).max(initial=0.0))
-    assert n > 2000
+    assert n > draws(2000)
     assert widest < 1e-9
 
 

@@ -8,6 +8,7 @@ import pytest
 import zoo
 from certifying import true_marginals, violations
 from drawn_models import alone, cases, published
+from draws import draws
 from minfer import Exact, FactorGraph
 from minfer.certified.bounds import Bounds, Meter
 from minfer.certified.hull import Hull
@@ -15,15 +16,16 @@ from minfer.certified.local import Local
 from minfer.conditioning import condition
 
 
+@pytest.mark.drawn
 def test_the_truth_lies_inside():
     n = vacuous = 0
-    for graph, p in cases(2, 30):
+    for graph, p in cases(2, draws(30)):
         for levels in (2, 4):
             bounds = alone(Hull(), graph, levels)
             assert not violations(bounds, p)
             n += len(p)
             vacuous += int(((bounds.hi - bounds.lo) >= 1).sum())
-    assert n > 4000
+    assert n > draws(4000)
     assert vacuous < 0.7 * n
 
 
@@ -101,9 +103,10 @@ def test_barren_variables_are_left_out():
     assert alone(Hull(), seen, 3).width[:5].max() <= 1.0
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("observed", [0, 2])
 def test_barren_variables_leave_the_truth_inside(observed):
-    for seed in range(25):
+    for seed in range(draws(25)):
         rng = np.random.default_rng([seed, observed])
         graph = network(rng, 8)
         if observed:

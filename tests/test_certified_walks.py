@@ -9,6 +9,7 @@ import pytest
 
 import certifying
 import naive
+from draws import draws
 from minfer import FactorGraph
 from minfer.certified.bounds import Bounds, Meter
 from minfer.certified.local import Local
@@ -18,11 +19,12 @@ from minfer.conditioning import condition
 BUDGETS = (64.0, 1e3, 1e4, 1e7)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("kind", ["pairs", "trees", "others"])
 def test_the_truth_is_inside(kind):
     rng = np.random.default_rng(["pairs", "trees", "others"].index(kind))
     n_states = n_vacuous = 0
-    for _ in range(250):
+    for _ in range(draws(250)):
         graph = certifying.drawn_binary(rng, tree=kind == "trees", others=kind == "others")
         truth = certifying.true_marginals(graph)
         for bounds in certifying.alone(Walks(), graph, BUDGETS):

@@ -12,8 +12,9 @@ import pytest
 
 import crafting
 import fuzzing
+from draws import draws
 
-N = 5000
+N = draws(10_000)
 CRAFTED = 300
 FUZZ = Path(__file__).parents[1] / "benchmarks" / "fuzz.py"
 
@@ -28,6 +29,7 @@ def test_cases_are_reproducible():
     assert [fuzzing.case(3, k) for k in range(50)] == [fuzzing.case(3, k) for k in range(50)]
 
 
+@pytest.mark.drawn
 def test_only_typed_errors_escape(tmp_path):
     outcomes: Counter[str] = Counter()
     for number in range(N):
@@ -56,6 +58,7 @@ def test_crafted_files_are_reproducible(tmp_path):
     assert a == b
 
 
+@pytest.mark.slow
 def test_no_crafted_file_ends_the_process():
     """In a child: what is accepted goes through the kernels, where a wrong index would end it."""
     pytest.importorskip("safetensors")

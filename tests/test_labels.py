@@ -252,6 +252,7 @@ def test_sending_ahead_is_sending_all_bit_for_bit(graph):
         return
 
 
+@pytest.mark.slow  # compiles what belief propagation has inside one kernel
 @given(label_graphs(max_variables=6, zeros=False), st.booleans())
 @hsettings(max_examples=draws(40))
 def test_lean_sweeps_send_ahead_what_all_would_say(graph, plain):

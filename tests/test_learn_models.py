@@ -190,7 +190,7 @@ class Pixels(GridCRF):
 @pytest.mark.filterwarnings("ignore:Can't test estimator GridCRF")
 @pytest.mark.parametrize(
     ("estimator", "least"),
-    [(GridCRF(), 1), (Pixels("pseudolikelihood", max_iters=20), 50), (Halves(max_iters=20), 35),
+    [(GridCRF(), 1), (Pixels("pseudolikelihood", max_iters=5), 50), (Halves(max_iters=20), 35),
      (Thirds(max_iters=20), 35), (Thirds(max_iters=20, pairs="table"), 35)],
     ids=repr,
 )  # fmt: skip

@@ -231,6 +231,7 @@ def sentence(rng, n, projective, single_root, strength):
     return arcs, mu, heads, modifiers, start, pair_arcs, strength * rng.normal(size=len(pair_arcs))
 
 
+@pytest.mark.slow  # compiles what the parser has inside one kernel
 @pytest.mark.parametrize("projective", [True, False])
 @pytest.mark.parametrize("single_root", [True, False])
 @pytest.mark.parametrize("damping", [0.0, 0.4])

@@ -48,6 +48,7 @@ def test_pairs_that_say_nothing_change_nothing():
     assert torch.allclose(log_z, tree_log_partition(arcs, projective=True), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_it_learns_sentences_by_heart():
     trees = tiny_treebank()[:8] * 3
     [first, second] = example.neural_parsers(trees, epochs=20, width=32)
