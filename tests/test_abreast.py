@@ -1,6 +1,7 @@
 """Eight sentences at once: every number as one by one, whatever shares the lanes."""
 
 import itertools
+from functools import cache
 
 import numba
 import numpy as np
@@ -289,24 +290,30 @@ def test_hard_ones(single_root, dtype, name):
         np.testing.assert_allclose(z, log_z, rtol=1e-6, atol=1e-5)
 
 
-def enumerated(scores, single_root):
-    """Arc probabilities and log Z of all trees, one by one."""
-    n = len(scores) - 1
-    found, logs = [], []
+@cache
+def all_trees(n):
+    """Heads (T, n) of all trees over n words, by trying all."""
+    found = []
     for heads in itertools.product(range(n + 1), repeat=n):
         up = np.r_[0, heads]
         above = up
         for _ in range(n):
             above = up[above]
-        weight = scores[list(heads), range(1, n + 1)].sum()
-        ones = heads.count(0)
-        if not above.any() and weight > -np.inf and (ones == 1 or not single_root):
+        if not above.any():
             found.append(heads)
-            logs.append(weight)
+    return np.array(found)
+
+
+def enumerated(scores, single_root):
+    """Arc probabilities and log Z of all trees, one by one."""
+    n = len(scores) - 1
+    heads = all_trees(n)
+    logs = scores[heads, np.arange(1, n + 1)].sum(axis=1)
+    there = (logs > -np.inf) & (((heads == 0).sum(axis=1) == 1) | (not single_root))
+    heads, logs = heads[there], logs[there]
     log_z = logsumexp(logs)
     mu = np.zeros_like(scores)
-    for heads, weight in zip(found, logs, strict=True):
-        mu[list(heads), range(1, n + 1)] += np.exp(weight - log_z)
+    np.add.at(mu, (heads, np.arange(1, n + 1)), np.exp(logs - log_z)[:, None])
     return mu, log_z
 
 

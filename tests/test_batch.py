@@ -778,7 +778,7 @@ class Full(Shout):
         return function
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_full_disk_says_so_and_the_run_resumes(tmp_path, workers):
     source, out = tmp_path / "c.conllu", tmp_path / "out"
     write_corpus(source, 100, bad=(70,))

@@ -312,6 +312,7 @@ def test_tempering_says_no_rather_than_nan(strength):
         assert m.error_estimate is None or m.error_estimate > 0.0
 
 
+@pytest.mark.slow  # ten seconds each: the limit of Auto
 @pytest.mark.parametrize("strength", [37.0, 38.5, 41.0])
 def test_auto_takes_a_mixture_before_belief_propagation(strength):
     g = exclusive(strength)

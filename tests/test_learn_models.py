@@ -190,8 +190,9 @@ class Pixels(GridCRF):
 @pytest.mark.filterwarnings("ignore:Can't test estimator GridCRF")
 @pytest.mark.parametrize(
     ("estimator", "least"),
-    [(GridCRF(), 1), (Pixels("pseudolikelihood", max_iters=5), 50), (Halves(max_iters=20), 35),
-     (Thirds(max_iters=20), 35), (Thirds(max_iters=20, pairs="table"), 35)],
+    [(GridCRF(), 1), (Halves(max_iters=20), 35), (Thirds(max_iters=20), 35),
+     (Thirds(max_iters=20, pairs="table"), 35),
+     pytest.param(Pixels("pseudolikelihood", max_iters=20), 50, marks=pytest.mark.slow)],
     ids=repr,
 )  # fmt: skip
 def test_scikit_learns_own_checks(estimator, least):

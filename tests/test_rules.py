@@ -433,6 +433,7 @@ def test_reasons_of_equivalences_name_the_values():
     assert (reason.push, reason.weight) == (pytest.approx(1.0), 1.0)
 
 
+@pytest.mark.slow
 def test_reasons_are_those_of_the_factors():
     """What is listed by values of variables pushes as far as the factors that were built."""
     n = 0
