@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
+from draws import draws
 from minfer import BeliefPropagation, ContradictionError, FactorGraph, ModelError
 from minfer.factors import GlobalFactor
 from minfer.kernels import trees as kernels
@@ -259,6 +260,7 @@ def test_messages_by_enumeration(n, sparse, projective, single_root, monkeypatch
             assert log_z == pytest.approx(z, rel=1e-12, abs=1e-10)
 
 
+@pytest.mark.drawn
 @kinds
 @pytest.mark.parametrize("mask", [-2e4, -1e9, -1e30])
 def test_messages_with_finite_masks(mask, projective, single_root):
@@ -268,7 +270,7 @@ def test_messages_with_finite_masks(mask, projective, single_root):
     heads, modifiers = all_arcs(n)
     factor = FACTORS[projective](heads, modifiers, n, single_root)
     for density, scale in itertools.product((0.2, 0.5, 0.8), (1.0, 30.0, 700.0)):
-        for _ in range(20):
+        for _ in range(draws(20)):
             q = rng.normal(size=(len(heads), 2)) * scale
             q[:, 0] = 0.0
             q[rng.random(len(heads)) < density, 1] = mask
