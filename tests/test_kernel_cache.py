@@ -19,7 +19,7 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
-from numba.core import compiler, registry
+from numba.core import compiler, event, registry
 from numba.core.runtime import _nrt_python, rtsys
 from typer.testing import CliRunner
 
@@ -629,6 +629,71 @@ def test_an_inner_kernel_has_no_code_of_its_own_until_python_calls_it(folder):
         outer(-1)
     with pytest.raises(ValueError, match="negative"):
         inner(-1)
+
+
+def making() -> tuple[Any, Any]:
+    """A kernel and somebody else's function that both call ``np.zeros``, with equal options."""
+
+    def make(n):
+        return np.zeros((n, 3))
+
+    return _jit.jit(make), numba.njit(**_jit.OPTIONS)(make)
+
+
+@pytest.mark.skipif(bool(_inner.UNAVAILABLE), reason=_inner.UNAVAILABLE or "-")
+def test_functions_of_numba_serve_kernels_and_others(folder):
+    ours, theirs = making()
+    again, before = making()
+    assert before(1).shape == again(1).shape == (1, 3)
+    for function in (ours, theirs, ours):
+        assert function(2).tolist() == [[0.0] * 3] * 2
+        with pytest.raises(ValueError, match="negative"):
+            function(-1)
+    loaded, _ = making()
+    assert loaded(2).shape == (2, 3)
+    assert hits(loaded) == 1
+    with pytest.raises(ValueError, match="negative"):
+        loaded(-1)
+
+
+@pytest.mark.skipif(bool(_inner.UNAVAILABLE), reason=_inner.UNAVAILABLE or "-")
+def test_what_is_lent_to_numba_is_taken_back(folder):
+    own = [getattr(home, name) for home, name, _ in _frugal.LENT]
+    seen = []
+
+    def look(*_):
+        seen.append([getattr(home, name) for home, name, _ in _frugal.LENT])
+
+    listener = type("Look", (event.Listener,), {"on_start": look, "on_end": look})()
+    with event.install_listener("numba:compile", listener):
+        assert _jit.jit(twice)(21) == 42
+        with pytest.raises(numba.TypingError):
+            _jit.jit(twice)(None)
+    lent = [ours for *_, ours in _frugal.LENT]
+    assert lent in seen
+    assert not set(map(id, lent)) & set(map(id, own))
+    assert [getattr(home, name) for home, name, _ in _frugal.LENT] == own
+
+
+@pytest.mark.skipif(bool(_frugal.UNAVAILABLE), reason=_frugal.UNAVAILABLE or "-")
+def test_variables_of_statements_are_those_that_numba_finds():
+    def mixed(a, b, n):
+        total, pair = 0.0, (a, b)
+        for i in range(n):
+            x = pair[0][i] if i % 2 else min(a[i], b[i], key=None)
+            a[i : i + 2] = [x, x][0]
+            total += x
+        return {"total": total, "pair": pair}
+
+    code = compiler.run_frontend(mixed)
+    found = 0
+    for block in code.blocks.values():
+        for statement in block.body:
+            names = [v.name for v in statement._rec_list_vars(statement.__dict__)]
+            ours = [v.name for v in _frugal._list_vars(statement, statement.__dict__)]
+            assert names == ours
+            found += len(names)
+    assert found > 50
 
 
 def test_kernels_without_it_are_the_same(folder, monkeypatch):

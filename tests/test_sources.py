@@ -14,6 +14,7 @@ from draws import draws
 from minfer import FactorGraph, Marginals, MinDivergence, MinJoint, MinSize, ModelError
 from minfer.errors import SettingsError
 from minfer.factors.features import binary_pairs
+from minfer.kernels.sorting import sort_by
 from minfer.reduction.gains import factor_scores
 from minfer.reduction.objectives import Budget
 from minfer.reduction.sources import (
@@ -366,3 +367,17 @@ def test_other_mistakes_are_named():
     short = JoinTemplates([Join([0, 0], [0, 0], 1, 1)], lambda t, s: np.ones(1))
     with pytest.raises(ModelError, match="weights of shape"):
         scan(short, MinJoint(0.01), np.full((2, 2), 0.5))
+
+
+@given(
+    key=st.lists(st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 2.0]) | st.floats(-1, 1), max_size=40),
+    start=st.integers(0, 5),
+)
+def test_sorting_is_stable_and_leaves_the_rest_alone(key, start):
+    items = np.random.default_rng(len(key)).permutation(len(key))
+    start = min(start, len(key))
+    want = items.copy()
+    want[start:] = sorted(items[start:], key=lambda item: key[item])
+    spare = np.empty(len(key), np.int64)
+    sort_by(items, start, len(key), np.array(key, dtype=np.float64), spare)
+    assert items.tolist() == want.tolist()

@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 PARTS = ("solvers", "method", "intervals", "trees", "parser")
 
-#: Every solver with the settings that lead to kernels of their own.
+#: Every solver with the settings that lead to kernels of their own. Last, those that need what the
+#: part ``method`` compiles, which another process may be at.
 CASES: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("BeliefPropagation", {}),
-    ("BeliefPropagation", {"max_iters": 2}),  # a run that ends early completes its messages
-    ("BeliefPropagation", {"schedule": "flooding"}),
-    ("BeliefPropagation", {"schedule": "residual"}),
-    ("TreeReweighted", {"weights": "spanning-tree"}),
-    ("TreeReweighted", {"weights": "spanning-tree", "max_iters": 2}),
-    ("TreeReweighted", {"weights": "forests"}),
-    ("TreeReweighted", {"weights": (0.5,) * 21}),  # for the grid of small_graphs, to be checked
     ("MeanField", {}),
     ("StructuredMeanField", {}),
     ("Gibbs", {"n_sweeps": 20, "burn_in": 5}),
     ("Tempering", {"n_sweeps": 20, "burn_in": 5}),
     ("JoinGraph", {"max_cells": 64}),
     ("JoinGraph", {}),
+    ("Exact", {"method": "clique-tree"}),
+    ("TreeReweighted", {"weights": "spanning-tree"}),
+    ("TreeReweighted", {"weights": "spanning-tree", "max_iters": 2}),
+    ("TreeReweighted", {"weights": "forests"}),
+    ("TreeReweighted", {"weights": (0.5,) * 21}),  # for the grid of small_graphs, to be checked
+    ("BeliefPropagation", {}),
+    ("BeliefPropagation", {"max_iters": 2}),  # a run that ends early completes its messages
+    ("BeliefPropagation", {"schedule": "flooding"}),
+    ("BeliefPropagation", {"schedule": "residual"}),
     ("Windows", {"max_cells": 64}),
     ("Clamped", {"k": 1}),
     ("Clamped", {"k": 1, "restarts": 2}),
-    ("Exact", {"method": "clique-tree"}),
-    ("Exact", {"method": "enumerate"}),
     ("Auto", {}),
 )
 
@@ -54,25 +54,25 @@ class Unit(NamedTuple):
 
 
 def units() -> list[Unit]:
-    """Everything that can be compiled apart, the longest first."""
+    """Everything that can be compiled apart, in an order in which two processes seldom meet.
+
+    The longest come first, but of those that share kernels none begins with another.
+    """
     found = [
+        Unit("solvers", "gradients", _use_gradients),
         Unit("parser", "parser", _use_parser),
         Unit("intervals", "intervals", _use_intervals),
-        Unit("solvers", "gradients", _use_gradients),
-        Unit("solvers", "exact for rows", _use_rows),
+        Unit("trees", "trees", _use_trees),
         Unit("method", "method", _use_method),
+        Unit("solvers", "exact for rows", _use_rows),
+        Unit("solvers", "search for the best", _use_search),
+        Unit("solvers", "bp abreast", _use_abreast),
+        Unit("solvers", "estimators", _use_estimators),
     ]
     for name, settings in CASES:
         title = " ".join([name, *(v for v in settings.values() if isinstance(v, str))])
         found.append(Unit("solvers", title, partial(_use_solver, name, settings)))
-    return [
-        *found,
-        Unit("solvers", "search for the best", _use_search),
-        Unit("trees", "trees", _use_trees),
-        Unit("solvers", "bp abreast", _use_abreast),
-        Unit("solvers", "estimators", _use_estimators),
-        Unit("solvers", "rules", _use_rules),
-    ]
+    return [*found, Unit("solvers", "rules", _use_rules)]
 
 
 def _use_solver(name: str, settings: dict[str, Any]) -> None:

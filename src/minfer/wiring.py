@@ -97,20 +97,14 @@ class Mesh:
         first = self.first.copy() if self.first is kept.first else self.first
         return self.changed(first=first, machines=ma)
 
-    def kinds(self, watched: bool = False) -> tuple[bool | None, ...]:
+    def kinds(self) -> tuple[bool | None, ...]:
         """What there is, for :func:`minfer.kernels.bp.sweeps`, which compiles nothing for the rest.
 
-        The last six arguments, in order; ``watched`` is the run's. What is small beside the rest is
-        always there: each combination is compiled apart, in 5 to 10 s.
+        The last four arguments, in order. What is small beside the rest, as pairs are, is always
+        there: each combination is compiled apart, in 3 to 10 s.
         """
-        from minfer.kernels.wiring import GENERAL
-
-        w = self.wiring
-        general = w.field.size > 0
-        pairs = not general or len(w.rev) > 0 or bool((w.cls < GENERAL).any())
-        weighted, watched = pairs and self.reweighted, pairs and (watched or general)
-        pairs = pairs or len(self.machines.code) > 0
-        there = (pairs, weighted, watched, general, general and self.log, general and self.is_lean)
+        general = self.wiring.field.size > 0
+        there = (self.reweighted, general, general and self.log, general and self.is_lean)
         return tuple(True if one else None for one in there)
 
     @property

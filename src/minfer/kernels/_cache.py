@@ -126,8 +126,9 @@ class KernelCache(FunctionCache):
         return found
 
     def _save_overload(self, sig: Any, data: Any) -> None:
-        """As numba does it, to the folder that was chosen."""
+        """As numba does it, to the folder that was chosen; without the annotated source."""
         if self._enabled and self._impl.check_cachable(data):
+            data = data._replace(type_annotation="")
             Path(self._cache_path).mkdir(parents=True, exist_ok=True)
             self._cache_file.save(self._index_key(sig, data.codegen), self._impl.reduce(data))
 

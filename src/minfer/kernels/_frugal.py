@@ -10,6 +10,10 @@ Half the time of a compilation is Python's: typing and writing intermediate code
   compared one by one (:class:`Flags`);
 * it runs optimisation passes over functions that are only declared (:class:`Library`), and imports
   ``scipy.linalg`` to see whether there are matrix products (:func:`leave_scipy`);
+* it works out which variables are alive where after each of a dozen passes, and looks once
+  (:func:`_post_process`), finds the variables of a statement by asking of everything in it what it
+  is, again and again (:func:`_list_vars`), and times every call of LLVM once for each compilation
+  that is under way (:func:`_untimed`);
 * the collector of cyclic garbage walks over the compiler's many objects every few milliseconds
   (:func:`uninterrupted`);
 * nobody calls a kernel from C.
@@ -56,13 +60,17 @@ try:
     _Annotate, _Inference = _typed_passes.AnnotateTypes, _typed_passes.NopythonTypeInference
     _ConfigStack = import_module("numba.core.targetconfig").ConfigStack
     _Library = import_module("numba.core.codegen").JITCodeLibrary
+    _event: Any = import_module("numba.core.event")
+    _postproc: Any = import_module("numba.core.postproc")
+    _transforms: Any = import_module("numba.core.transforms")
+    _run_whole, _Lifetime = _postproc.PostProcessor.run, _postproc.VariableLifetime
     _HASH = hash(_Flags())  # one for all of them
 except (ImportError, AttributeError) as error:  # another numba
     UNAVAILABLE = str(error)
 if numba.__version__.rpartition(".")[0] not in _TRIED:
     UNAVAILABLE = f"not tried with numba {numba.__version__}"
 #: A part of the name of the cache folder: another way of compiling may change a last bit.
-EDITION = "" if UNAVAILABLE else "2"
+EDITION = "" if UNAVAILABLE else "3"
 
 #: Options that what a kernel calls does not inherit.
 _OWN = {"no_compile", "no_cpython_wrapper", "no_cfunc_wrapper"}
@@ -270,12 +278,73 @@ def leave_scipy() -> None:
         linalg.ensure_blas = ensure
 
 
+_PLAIN = {str, int, bool, type(None), ir.Loc, ir.Scope}
+
+
+def _list_vars(statement: Any, value: Any) -> list[Any]:
+    """``numba.core.ir.Inst._rec_list_vars``: the variables in a part of a statement."""
+    kind = type(value)
+    if kind is ir.Var:
+        return [value]
+    if kind in _PLAIN:
+        return []
+    if isinstance(value, ir.Inst):
+        return list(value.list_vars())
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return [value] if isinstance(value, ir.Var) else []
+    found: list[Any] = []
+    for part in value:
+        kind = type(part)
+        if kind is ir.Var:
+            found.append(part)
+        elif kind not in _PLAIN:
+            found += _list_vars(statement, part)
+    return found
+
+
+def _post_process(processor: Any, emit_dels: bool = False, extend_lifetimes: bool = False) -> None:
+    """``numba.core.postproc.PostProcessor.run``; what is alive where, once somebody asks."""
+    code = processor.func_ir
+    if emit_dels or code.is_generator:
+        _run_whole(processor, emit_dels, extend_lifetimes)
+        return
+    code.blocks = _transforms.canonicalize_cfg(code.blocks)
+    code.variable_lifetime = _Lifetime(code.blocks)
+    code.generator_info = None
+
+
+@contextmanager
+def _untimed(kind: str, callback: Any) -> Iterator[None]:
+    """``numba.core.event.install_timer``, without the timer."""
+    yield
+
+
+#: What is put in the place of numba's own while a kernel is compiled: where, its name, what.
+LENT: list[tuple[Any, str, Any]] = []
+if not UNAVAILABLE:
+    LENT = [
+        (ir.Inst, "_rec_list_vars", _list_vars),
+        (_postproc.PostProcessor, "run", _post_process),
+        (_event, "install_timer", _untimed),
+    ]
+
+
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Garbage is collected rarely here."""
+    """Garbage is collected rarely here, and some of numba's functions are replaced by faster ones.
+
+    By whoever holds numba's lock on compilations, so that nobody else meets them.
+    """
     before = gc.get_threshold()
+    own = [(home, name, getattr(home, name)) for home, name, _ in LENT]
     gc.set_threshold(100_000, 50, 100)
     try:
+        for home, name, ours in LENT:
+            setattr(home, name, ours)
         yield
     finally:
         gc.set_threshold(*before)
+        for home, name, theirs in own:
+            setattr(home, name, theirs)

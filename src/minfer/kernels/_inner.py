@@ -4,7 +4,8 @@ numba makes every function that a kernel calls ready to be called from Python: w
 code, machine code, a file of object code. Then it links its intermediate code into the caller and
 optimises and emits all of it again, so that a function five calls deep is optimised five times.
 Here such a function stays intermediate code until all of a kernel that Python calls is optimised
-at once. If Python calls the function itself, that is one more compilation.
+at once. If Python calls the function itself, that is one more compilation. Functions of numba's
+own that kernels call, ``np.zeros`` say, are treated in the same way (:class:`Helper`).
 
 What else is saved, and with which numba, is in :mod:`minfer.kernels._frugal`.
 """
@@ -26,6 +27,8 @@ UNAVAILABLE = _frugal.UNAVAILABLE
 try:
     _CompileResult: Any = import_module("numba.core.compiler").CompileResult
     _lookup: Any = import_module("numba.core.environment").lookup_environment
+    _Template: Any = import_module("numba.core.typing.templates")._OverloadFunctionTemplate
+    _jit_of: Any = _Template._get_jit_decorator
 except (ImportError, AttributeError) as error:  # another numba
     UNAVAILABLE = str(error)
 
@@ -67,32 +70,16 @@ class _InnerCompiler(_frugal.Compiler):
         return flags
 
 
-class Kernel(CPUDispatcher):
-    """A dispatcher that knows whether Python or a kernel asks."""
+class Helper(CPUDispatcher):
+    """A dispatcher of a function that kernels call, and others perhaps."""
 
     _cache: Any
     _compiler: Any
     overloads: Any
 
-    def get_call_template(self, args: Any, kws: Any) -> Any:
-        if not getattr(_here, "depth", 0):  # somebody else's kernel
-            return super().get_call_template(args, kws)
-        before, _here.inner = is_inner(), True
-        try:
-            return super().get_call_template(args, kws)
-        finally:
-            _here.inner = before
-
     def compile(self, sig: Any) -> Any:
-        inner, _here.inner = is_inner(), False  # what it calls says so itself
-        _here.depth = getattr(_here, "depth", 0) + 1
-        try:
-            with global_compiler_lock, _frugal.uninterrupted():
-                _frugal.leave_scipy()
-                return self._compile_inner(sig) if inner else self._compile_whole(sig)
-        finally:
-            _here.depth -= 1
-            _here.inner = inner
+        ours = getattr(_here, "depth", 0) > 0
+        return self._compile_inner(sig) if ours else self._compile_whole(sig)
 
     def _compile_inner(self, sig: Any) -> Any:
         usual = self._compiler
@@ -121,6 +108,30 @@ class Kernel(CPUDispatcher):
             self.targetctx.insert_user_function(cres.entry_point, cres.fndesc, [cres.library])
         self.overloads[tuple(cres.signature.args)] = cres
         return None
+
+
+class Kernel(Helper):
+    """A dispatcher that knows whether Python or a kernel asks."""
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        if not getattr(_here, "depth", 0):  # somebody else's kernel
+            return super().get_call_template(args, kws)
+        before, _here.inner = is_inner(), True
+        try:
+            return super().get_call_template(args, kws)
+        finally:
+            _here.inner = before
+
+    def compile(self, sig: Any) -> Any:
+        inner, _here.inner = is_inner(), False  # what it calls says so itself
+        _here.depth = getattr(_here, "depth", 0) + 1
+        try:
+            with global_compiler_lock, _frugal.uninterrupted():
+                _frugal.leave_scipy()
+                return self._compile_inner(sig) if inner else self._compile_whole(sig)
+        finally:
+            _here.depth -= 1
+            _here.inner = inner
 
 
 def set_environments(library: Any) -> None:
@@ -152,6 +163,25 @@ def rebuild(context: Any, payload: tuple[Any, ...]) -> Any:
         signature=signature, objectmode=objectmode, lifted=lifted, typing_error=None,
         call_helper=None, metadata=None, reload_init=init, referenced_envs=envs,
     )  # fmt: skip
+
+
+def _help(template: Any) -> Any:
+    """The decorator that numba uses for functions of its own, which makes helpers."""
+
+    def decorate(**options: Any) -> Any:
+        def make(function: Any) -> Any:
+            helper: Any = _jit_of(template)(**options)(function)
+            if type(helper) is CPUDispatcher:
+                helper.__class__ = Helper
+            return helper
+
+        return make
+
+    return decorate
+
+
+if not UNAVAILABLE:
+    _frugal.LENT.append((_Template, "_get_jit_decorator", _help))
 
 
 def adopt(kernel: Any) -> None:

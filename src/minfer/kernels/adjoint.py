@@ -260,12 +260,12 @@ def pair_rows(
     """
     none, trace, cells = np.empty(0), np.empty(_WINDOW), np.eye(4)
     every = np.arange(slot.shape[0])
-    slope, sigma, lam = np.empty((3, rev.shape[0]))
+    slope, sigma, lam = np.empty(rev.shape), np.empty(rev.shape), np.empty(rev.shape)
     g = np.empty(ptr.shape[0] - 1)
     for r in rows:
         joint_slopes(slot, joint[r], slope, sigma)
         pair_begin(off, ptr, none, probs[r], c[r], g, S[r], lam)
-        pair_pass(ptr, rev, none, slope, g, lam, S[r], order, False, 0.0)
+        pair_pass(ptr, rev, none, slope, g, lam, S[r], order, np.bool_(False), 0.0)
         codes[r], sweeps[r] = CONVERGED, 1
         if core.shape[0] > 0:
             trace[:] = np.inf
@@ -277,7 +277,7 @@ def pair_rows(
                 codes[r], sweeps[r] = pair_sweeps(
                     ptr, rev, none, slope, g, lam, S[r], core, trace, max_iters, tol, damping
                 )
-        pair_pass(ptr, rev, none, slope, g, lam, S[r], order, True, 0.0)
+        pair_pass(ptr, rev, none, slope, g, lam, S[r], order, np.bool_(True), 0.0)
         if tables.shape[0] > 0:
             pair_statistics(every, slot, scope, none, sigma, lam, S[r], cells, tables[r])
 

@@ -191,7 +191,7 @@ def general_terms(w, s, log):
         if fac[f, TABLE] >= 0:
             o, n = gslot[fslot[first], OFFSET], gslot[fslot[first], SIZE]
             z = 0.0
-            factor_message(tab, fac, f, gq, gslot, fslot, 0, log, tmp)
+            factor_message(tab, fac, f, gq, gslot, fslot, np.int64(0), log, tmp)
             if log:
                 top = -np.inf
                 for i in range(n):

@@ -236,7 +236,7 @@ def prepare(
             begin += c * c
         _message(
             slots, j, tables_a, tables_b, orders, ranges, pads[j], boxes, where, cards,
-            pivots, hi, lo, sums, out, 0,
+            pivots, hi, lo, sums, out, np.int64(0),
         )  # fmt: skip
         span = 0.0
         for s in range(n):

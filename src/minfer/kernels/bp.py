@@ -541,8 +541,7 @@ def complete(w, s, control, weighted):
 
 @jit
 def sweeps(
-    w, ma, s, out, watch, mode, n_sweeps, tol, damping, residuals,
-    pairs, weighted, watched, general, log, lean,
+    w, ma, s, out, watch, mode, n_sweeps, tol, damping, residuals, weighted, general, log, lean
 ):  # fmt: skip
     """Up to ``n_sweeps`` sweeps; returns how many were made, fewer if the run has converged.
 
@@ -554,9 +553,8 @@ def sweeps(
     alone, that is ``visit_listed``). ``residuals`` gets the largest changes of beliefs, and with a
     minus sign what confirming sweeps moved. ``ma`` are the automata, or None.
 
-    Markers: there are ``pairs``, tree-reweighted (``weighted``), or to be ``watched``: damped, or
-    confirmed without room; there are ``general`` variables, their numbers are logs (``log``), and
-    sweeps may be ``lean``.
+    Markers: pairs are tree-reweighted (``weighted``); there are ``general`` variables, their
+    numbers are logs (``log``), and sweeps may be ``lean``.
     """
     n, cls, order, control, flag = w.card.shape[0], w.cls, watch.order, watch.control, s.flag
     odds = w.off, cls, w.prior, w.ptr, w.rev, w.W
@@ -649,20 +647,20 @@ def sweeps(
                             w, s, write, lo, hi, forward, phase, share, look, ahead
                         )
                     shift = max(x, y)
-                elif pairs is not None and general is not None and walk:
+                elif general is not None and walk:
                     visit_listed(w, s, order, k, end, mode == DOWN)
-                elif pairs is not None and phase in (BOTH, UPDATE):
+                elif phase in (BOTH, UPDATE):
                     if weighted is not None:
                         change, shift = visit_reweighted(
                             w, s, bel, write, lo, hi, forward, send, share, not at_once
                         )
-                    elif watched is not None and (share > 0.0 or (watching and not at_once)):
+                    elif share > 0.0 or (watching and not at_once):
                         change, shift = visit_watched(
                             w, s, bel, write, lo, hi, forward, send, share
                         )
-                    elif send == LATER and forward:  # literals: compiled apart, a sixth sooner
+                    elif general is None and send == LATER and forward:  # literals: a sixth sooner
                         change = visit_pairs(odds, s.m, bel, write, lo, hi, True, LATER)
-                    elif send == EARLIER and not forward:
+                    elif general is None and send == EARLIER and not forward:
                         change = visit_pairs(odds, s.m, bel, write, lo, hi, False, EARLIER)
                     else:
                         change = visit_pairs(odds, s.m, bel, write, lo, hi, forward, send)
@@ -691,7 +689,7 @@ def sweeps(
         if mixed and mode == SEQUENTIAL and not at_once and control[SENT] <= 1.0:
             control[SENT] = 1.0 if forward else -1.0
         if at_once and not watching:
-            for e in range(out.shape[0]):  # s.m[:] = out would compile 2 s of error texts
+            for e in range(out.shape[0]):  # s.m[:] = out would compile 3 s of error texts
                 s.m[e] = out[e]
         residuals[it] = biggest / (1.0 - share)
         if flag[0] != 0 or flag[1] != 0:

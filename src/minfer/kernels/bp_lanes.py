@@ -520,7 +520,7 @@ def propagate(
     why = np.zeros(2 * L, np.int64)
     n, begin = rows.shape[0], np.int64(0)
     n_run, n_park, n_wait = 0, 0, 0
-    forward = True
+    forward = np.bool_(True)  # of that type, so that no visit is compiled for literals too
     while True:
         for lane in range(L):
             if runs[lane] >= 0:
@@ -585,8 +585,8 @@ def propagate(
                 for e in range(E * L if order.shape[0] > 0 else 0):
                     out[e] = m_p[e]  # from trees nothing comes
                 _sweep(
-                    strict(m), 0, ptr, rev, pair, core, W, w_p, prior_p, m_p, out, was, True,
-                    change_p,
+                    strict(m), np.int64(0), ptr, rev, pair, core, W, w_p, prior_p, m_p, out, was,
+                    np.bool_(True), change_p,
                 )  # fmt: skip
                 _compare(ptr, core, prior_p, m_p, out, was, moved_p, change_p)
                 unproved = 0

@@ -94,7 +94,8 @@ def plan(order, ptr, nbr, edge):
             if fuse >= 0 and not covered[frontier[fuse]]:
                 while seen.size < n_seen + k:
                     grown = np.empty(2 * seen.size, np.int64)
-                    grown[:n_seen] = seen[:n_seen]
+                    for b in range(n_seen):  # a slice would compile 3 s of error texts
+                        grown[b] = seen[b]
                     seen = grown
                 for b in range(k):
                     covered[frontier[b]] = True

@@ -328,7 +328,7 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping, watching, ahead
                         tmp[j] = t0
                         j += _U1
             else:
-                contract(tab, t, gq, gslot, fslot, first, fac[f, ARITY], k, tmp)
+                contract(tab, t, gq, gslot, fslot, first, fac[f, ARITY], np.int64(k), tmp)
             if watching:
                 told = max(told, _distance(tmp, gm, o, n))
             if damping == 0.0:  # a message is at most 1, so it needs no scaling
@@ -432,7 +432,8 @@ def visit_log(w, s, out, begin, end, forward, phase, damping, watching, ahead):
                 continue
             if ahead and not _has(fslot, fac[f, FIRST], fac[f, ARITY], g, not forward):
                 continue
-            factor_message(tab, fac, f, gq, gslot, fslot, gslot[g, POSITION], np.bool_(True), tmp)
+            k = np.int64(gslot[g, POSITION])
+            factor_message(tab, fac, f, gq, gslot, fslot, k, np.bool_(True), tmp)
             top = -np.inf
             for i in range(n):
                 top = max(top, tmp[i])

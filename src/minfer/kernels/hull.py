@@ -466,10 +466,12 @@ def balls(
             width = n_cells // size[k]
             if n_pool + width > pool.size:
                 larger = np.empty(2 * (n_pool + width))
-                larger[:n_pool] = pool[:n_pool]
+                for j in range(n_pool):  # a slice would compile 3 s of error texts
+                    larger[j] = pool[j]
                 pool = larger
             target = pool[n_pool : n_pool + width]
-            target[:] = buf[:width]
+            for j in range(width):
+                target[j] = buf[j]
             for x in range(1, size[k]):
                 part = buf[x * width : (x + 1) * width]
                 for j in range(width):

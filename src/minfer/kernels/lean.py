@@ -68,7 +68,8 @@ def by_neighbour(scope, gptr, order, owner, position):
         first[np.uint64(count[v])] = p
         count[v] += 1
         p += one
-    count[:] = gptr[:n]
+    for v in range(n):  # a slice would compile 3 s of error texts
+        count[v] = gptr[v]
     for q in first:
         v = np.uint64(flat[q])
         at = np.uint64(count[v])

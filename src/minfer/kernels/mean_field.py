@@ -489,7 +489,8 @@ def ascend(model, q, before, calm, penalties, backward, until_allowed, tol, trac
         )  # fmt: skip
     for i in range(penalties.shape[0]):
         if calm == 0:
-            before[:] = q
+            for v in range(q.shape[0]):  # a slice would compile 3 s of error texts
+                before[v] = q[v]
         if only_fast:
             change, bound, mass = _fast_sweep(model, q, one, backward)
         else:

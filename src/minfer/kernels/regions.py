@@ -12,6 +12,7 @@ import numpy as np
 
 from minfer.kernels._jit import jit
 from minfer.kernels.frontier import L, frontier_sizes
+from minfer.kernels.sorting import sort_by
 
 U = 2.0**-53
 
@@ -104,12 +105,14 @@ def region_numbers(
         for v in range(n):
             parent[v] = v
     else:
-        if not _keep(pairs, slot, weight, np.arange(m), parent, parity, kept):
+        order = np.arange(m)
+        if not _keep(pairs, slot, weight, order, parent, parity, kept):
             heavy = np.zeros(m)
             for k in range(m):
                 if slot[k] >= 0:
                     heavy[k] = -abs(weight[slot[k], 0])
-            _keep(pairs, slot, weight, np.argsort(heavy, kind="mergesort"), parent, parity, kept)
+            sort_by(order, np.int64(0), m, heavy, np.empty(m, np.int64))
+            _keep(pairs, slot, weight, order, parent, parity, kept)
     for v in range(n):
         r = _root(parent, parity, v)
         flip[v] = parity[v] if v != r else 0

@@ -880,7 +880,8 @@ def start_one(ints, maps, psi, shared, field, base, touched):
     n_variables = n_bounds - n - n_slices
     bound0 = n_variables + n_slices
     base[:] = 1.0
-    base[: field.size] = field
+    for v in range(field.size):  # a slice would compile 3 s of error texts
+        base[v] = field[v]
     for v in range(n_variables):
         base[n_values + n_bounds + v] = shared[2, v]
         base[n_values + 2 * n_bounds + v] = shared[3, v]

@@ -9,6 +9,7 @@ grows with the number of pairs returned.
 import numpy as np
 
 from minfer.kernels._jit import jit
+from minfer.kernels.sorting import sort_by
 
 # Sorting a row's places costs about as much as testing this many for each of them.
 _SORT = 64
@@ -27,6 +28,10 @@ def join_pairs(left, left_ptr, right, right_ptr, own, row, symmetric, key, least
     key_left, key_right = key[left], key[right]
     by_key = np.empty(right.shape[0], np.int64)  # places within reach, the largest key first
     by_place = np.empty(right.shape[0], np.int64)  # the same, increasing
+    spare = np.empty(right.shape[0], np.int64)
+    falling, rising = np.empty(right.shape[0]), np.empty(right.shape[0])  # what they are sorted by
+    for p in range(right.shape[0]):
+        falling[p], rising[p] = -key_right[p], p
     n_near = np.zeros(n_values, np.int64)
     reach = np.zeros(left.shape[0], np.int64)  # how many of them each left member reaches
     room = 0
@@ -42,8 +47,9 @@ def join_pairs(left, left_ptr, right, right_ptr, own, row, symmetric, key, least
         n_near[j] = stop - start
         if stop == start:
             continue
-        near = by_place[start:stop]
-        by_key[start:stop] = near[np.argsort(-key_right[near])]
+        for p in range(start, stop):
+            by_key[p] = by_place[p]
+        sort_by(by_key, start, stop, falling, spare)
         for i in range(left_ptr[j], left_ptr[j + 1]):
             low, high = start, stop  # bisection: the first place out of reach
             while low < high:
@@ -68,8 +74,9 @@ def join_pairs(left, left_ptr, right, right_ptr, own, row, symmetric, key, least
             m = 0
             if _SORT * reach[i] < n_near[j]:
                 m = reach[i]
-                places[:m] = by_key[start : start + m]
-                places[:m].sort()
+                for q in range(m):
+                    places[q] = by_key[start + q]
+                sort_by(places, np.int64(0), m, rising, spare)
             else:
                 k = key_left[i]
                 for q in range(start, stop):

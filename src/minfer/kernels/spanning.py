@@ -587,7 +587,7 @@ def check_blocks(n, edges, start, members, sizes, rho, largest, tol):
         if sizes[block] > largest:
             left_out += 1
             continue
-        found = 0
+        found = np.int64(0)
         pairs = np.empty((mine.size, 2), np.int32)
         weight = np.empty(mine.size)
         for i in range(mine.size):

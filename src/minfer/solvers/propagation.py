@@ -106,7 +106,7 @@ class Propagation:
                 self._sweeps, self._has_passed, max_iters, time_limit, sweep_cost, chunk
             )
             if self.ahead and not self._has_passed():
-                weighted = self._kinds()[1]
+                weighted = self.mesh.kinds()[0]
                 self.kernels.complete(self.core, self.messages, self.watch.control, weighted)
         if self.mesh.trees is not None and self.mesh.wiring.field.size:
             self._complete()
@@ -191,11 +191,6 @@ class Propagation:
         """None where there are none: the kernels' code for them need not be compiled then."""
         return self.machines if len(self.machines.code) else None
 
-    def _kinds(self) -> tuple[bool | None, ...]:
-        """See :meth:`minfer.wiring.Mesh.kinds`."""
-        room = len(self.watch.m) == len(self.messages.m)
-        return self.mesh.kinds(watched=self.damping > 0.0 or not room)
-
     def _has_passed(self) -> bool:
         return bool(self.watch.control[self.kernels.PASSED])
 
@@ -216,7 +211,7 @@ class Propagation:
         if self.schedule == "residual" and not confirming:
             made = k.residual(
                 w, self._machines, s, self.watch, n, self.damping, residuals,
-                self.owner, self.mesh.gowner, self.active, *self._kinds()[3:5],
+                self.owner, self.mesh.gowner, self.active, *self.mesh.kinds()[1:3],
             )  # fmt: skip
             if self.speakers:
                 self.active[:] = 1
@@ -235,7 +230,7 @@ class Propagation:
                 self.active[:] = 1
             made = k.sweeps(
                 w, self._machines, s, self.other if flooding else s.m, self.watch,
-                mode, n, self.tol, self.damping, residuals, *self._kinds(),
+                mode, n, self.tol, self.damping, residuals, *self.mesh.kinds(),
             )  # fmt: skip
         self._look_at_flags()
         if self._has_passed() and self._drifts():
@@ -260,7 +255,7 @@ class Propagation:
         k, s = self.kernels, self.messages
         k.sweeps(
             self.core, self._machines, s, s.m, watch_for(-1.0), k.START, 1, -1.0, 0.0,
-            np.zeros(1), *self._kinds(),
+            np.zeros(1), *self.mesh.kinds(),
         )  # fmt: skip
 
     # ------------------------------------------------------------------ trees
@@ -290,7 +285,8 @@ class Propagation:
                     at += 1
                     continue
                 ma = self.mesh.machines if len(every.code) else None
-                k.sweeps(w, ma, s, s.m, watch, mode, 1, self.tol, 0.0, np.zeros(1), *self._kinds())
+                kinds = self.mesh.kinds()
+                k.sweeps(w, ma, s, s.m, watch, mode, 1, self.tol, 0.0, np.zeros(1), *kinds)
                 self._look_at_flags()
             at = at + 1 if self.mesh.log == log else 0
 
