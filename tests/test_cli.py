@@ -22,8 +22,9 @@ from typer.testing import CliRunner
 import minfer
 from minfer.cli import app
 from minfer.cli.failures import exit_code, split_debug
-from minfer.cli.options import HELP, SOLVERS, WITHOUT_OPTION, solver_fields
+from minfer.cli.options import HELP
 from minfer.examples import EXAMPLES
+from minfer.solvers.named import NOT_PLAIN, SOLVERS, plain_settings
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -154,8 +155,9 @@ def test_options_are_the_fields_of_the_solvers() -> None:
     for name, class_name in SOLVERS.items():
         all_fields = {f.name for f in dataclasses.fields(getattr(minfer, class_name))}
         fields = {f for f in all_fields if not f.startswith("_")}
-        fields -= WITHOUT_OPTION.get(name, set())
-        assert {o.name for o in solver_fields() if name in o.solvers} == fields <= set(HELP), name
+        fields -= NOT_PLAIN.get(name, set())
+        settings = {key for key, (_, solvers) in plain_settings().items() if name in solvers}
+        assert settings == fields <= set(HELP), name
 
 
 def test_version_needs_no_numba() -> None:

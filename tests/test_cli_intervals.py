@@ -18,10 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import minfer
-from minfer.cli import render
-from minfer.cli.certainty import live, sentence
+from minfer.certified.telling import sentence
+from minfer.cli.certainty import live
 from minfer.cli.options import with_seconds
-from minfer.words import upwards
+from minfer.words import ends as interval_text
+from minfer.words import probability, upwards
 from test_cli import call, fails, start
 
 #: Enough for some variables, not for all.
@@ -210,7 +211,7 @@ def test_a_bar_for_people(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_what_is_printed_holds_too(a: float, b: float) -> None:
     lo, hi = min(a, b), max(a, b)
-    low, high = (Decimal(end) for end in render.ends(lo, hi).strip("[]").split(", "))
+    low, high = (Decimal(end) for end in interval_text(lo, hi).strip("[]").split(", "))
     assert low <= Decimal(lo)
     assert Decimal(hi) <= high
     assert high - low <= Decimal(hi) - Decimal(lo) + Decimal("0.0002")
@@ -218,9 +219,9 @@ def test_what_is_printed_holds_too(a: float, b: float) -> None:
 
 
 def test_nothing_known_and_all_known() -> None:
-    assert render.ends(0.0, 1.0) == "[0, 1]"
-    assert render.ends(1.0, 1.0) == "[1, 1]"
-    assert render.ends(1e-9, 1 - 1e-9) == "[0.0000, 1.0000]"
+    assert interval_text(0.0, 1.0) == "[0, 1]"
+    assert interval_text(1.0, 1.0) == "[1, 1]"
+    assert interval_text(1e-9, 1 - 1e-9) == "[0.0000, 1.0000]"
 
 
 def test_seconds_are_optional() -> None:
@@ -248,9 +249,7 @@ def test_run_shows_intervals_and_refutes(model: Path, more: list[object]) -> Non
     rows = [line for line in result.stdout.splitlines() if line.lstrip().startswith("x")]
     name = rows[0].split()[0]
     p, ends = found["marginals"][name], sure["intervals"][name]
-    assert f"{render.probability(p[1])} {render.ends(ends['lo'][1], ends['hi'][1])}" in words(
-        rows[0]
-    )
+    assert f"{probability(p[1])} {interval_text(ends['lo'][1], ends['hi'][1])}" in words(rows[0])
     marked = {row.split()[0] for row in rows if "refuted" in row}
     shown = {row.split()[0] for row in rows}
     assert marked == {n for n in shown if sure["intervals"][n]["refuted"]}

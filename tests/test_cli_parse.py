@@ -14,7 +14,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from minfer.cli.parse.train import train
+from minfer.cli.parse import train
 from minfer.parsing import Parser, read_conllu
 from minfer.parsing.calibration import arc_probs
 from minfer.parsing.conllu import tree_fault
@@ -370,7 +370,7 @@ def test_tags_and_wrong_words(files, tmp_path):
     fails(call("parse", "run", model, tmp_path / "none"), 3, "there is no such file")
     fails(call("parse", "run", tiny, tiny), 3, "not a parser that minfer saved")
     fails(call("parse", "run", model, tiny, "-o", tiny), 2, "would be overwritten")
-    fails(call("parse", "run", model, tiny, "--json"), 2, "add -o FILE")
+    fails(call("parse", "run", model, tiny, "--json"), 2, "--json", "--out FILE")
     assert "train" in call("parse").stdout
 
 

@@ -671,7 +671,7 @@ def test_words_of_a_sentence_are_shown_escaped() -> None:
 
 
 def test_the_tree_of_a_sentence_has_one_line_for_each_word(capsys: Any) -> None:
-    from minfer.cli.parse.show import _tell_tree
+    from minfer.cli.parse import _tell_tree
     from minfer.parsing.drawing import Drawn
 
     words = ["\x1b[31mred", "\u202eevil", "[b]x[/b]"]
@@ -683,6 +683,6 @@ def test_the_tree_of_a_sentence_has_one_line_for_each_word(capsys: Any) -> None:
 
 
 def test_a_spinner_reads_no_markup_in_a_file_name() -> None:
-    from minfer.cli.progress import _plain
+    from minfer.cli.render import line
 
-    assert _plain("reading [red]\x1b[2J.uai 3 s").plain == r"reading [red]\x1b[2J.uai 3 s"
+    assert line("reading [red]\x1b[2J.uai 3 s").plain == r"reading [red]\x1b[2J.uai 3 s"

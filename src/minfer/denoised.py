@@ -11,15 +11,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.certified.telling import colours
+from minfer.errors import RefusedError
 from minfer.io.text import atomic_write
-from minfer.pictures import write_marked, write_picture
+from minfer.pictures import check_suffix, write_marked, write_picture
 from minfer.reduction import telling
 from minfer.reduction.result import Result, finite_or_none
-from minfer.words import duration
+from minfer.words import duration, options_in
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals
+    from minfer.reduction.request import Account
     from minfer.shades import Shades
+
+
+#: Arrays that can be written as .npy too.
+AS_NUMBERS = ("marginals", "expected", "entropy")
+
+
+def check_name(path: str | Path, what: str) -> None:
+    """FormatError unless an array of a :class:`Denoised` can be written under this name."""
+    if what not in AS_NUMBERS or not str(path).endswith(".npy"):
+        check_suffix(path)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -171,6 +183,10 @@ class Denoised:
         if self.shades is not None:
             of = f"level {self.shades.level:.3g} with alpha {self.shades.alpha:.3g}"
             shades = f"told apart at {of}"
+        if method and not advice and result.kept_share > telling.MOST_KEPT:
+            advice = (
+                "little was ignored: raise --factor-cost, or --alpha for a picture of little noise"
+            )
         certain = self.intervals
         return {
             "picture": f"{height} x {width}; {self._contents()}",
@@ -219,6 +235,25 @@ class Denoised:
         height, width = self.shape
         what = "black and white" if self.means is None else f"{len(self.means)} labels"
         return f"Denoised({height}x{width}, {what}; {self.result!r})"
+
+
+def account_dict(cleaned: Denoised, told: Account | None) -> dict[str, Any]:
+    """A cleaned picture as plain Python values, with what was asked of the reduction, if any."""
+    content = cleaned.to_dict()
+    if told is not None:
+        content["reduction"] = {**told.request.settings(), **cleaned.reduction()}
+        if told.compared is not None and not isinstance(told.compared, RefusedError):
+            content["compare"] = told.compared.to_dict(cleaned.result)
+    return content
+
+
+def account_summary(cleaned: Denoised, told: Account | None) -> dict[str, str]:
+    """All facts by name, in the words of the request, if there was one."""
+    result = cleaned.result
+    if told is None:
+        return cleaned.summary("", options_in(result.advice))
+    advice = options_in(told.request.advice(result))
+    return cleaned.summary(told.request.describe(result), advice)
 
 
 def entropies(marginals: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -13,13 +13,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ModelError
 from minfer.graph import FactorGraph
+from minfer.notebook import Face, Right
+from minfer.solvers.exact import Exact
+from minfer.solvers.telling import describe, log_z
+from minfer.words import probability
+
+if TYPE_CHECKING:
+    from minfer.solvers.base import Marginals
 
 SIDE = 64
 FLIP = 0.15
@@ -40,6 +47,12 @@ class Picture(NamedTuple):
     clean: NDArray[np.bool_]
     noisy: NDArray[np.bool_]
     graph: FactorGraph
+
+    def shown(self, answer: Marginals) -> dict[str, NDArray[np.bool_]]:
+        """The noisy picture and the cleaned one, by titles that say how much of them is right."""
+        cleaned = answer.mpm().reshape(self.clean.shape).astype(bool)
+        pictures = {"noisy": self.noisy, "denoised": cleaned}
+        return {f"{k}: {(p == self.clean).mean():.1%} right": p for k, p in pictures.items()}
 
 
 def sprinkler() -> FactorGraph:
@@ -63,6 +76,38 @@ def _given(probability_of_yes: list) -> NDArray[np.float64]:
     """p(child | parents) from p(child = 1 | parents); the child is the last variable."""
     p = np.array(probability_of_yes)
     return np.stack([1 - p, p], axis=-1)
+
+
+#: What is seen in the garden, one after the other.
+STORY: dict[str, dict[int | str, int]] = {
+    "no evidence": {},
+    "wet grass": {"wet_grass": 1},
+    "wet grass and street": {"wet_grass": 1, "wet_street": 1},
+}
+
+
+def sprinkler_story() -> Face:
+    """How evidence in the garden explains other things away: exact marginals, side by side."""
+    graph = sprinkler()
+    solver = Exact()
+    answers = {title: solver(graph.with_evidence(seen)) for title, seen in STORY.items()}
+    rows = []
+    for name in graph.names or ():
+        if graph.n_states[graph.index(name)] == 2:
+            told = [
+                "observed" if name in STORY[title] else probability(answer[name][1])
+                for title, answer in answers.items()
+            ]
+            rows.append((name, *map(Right, told)))
+    last = [*answers.values()][-1]
+    notes = {
+        "so": "wet grass makes both rain and the sprinkler more probable; if the street is wet as "
+        "well, it was the rain, and the sprinkler is explained away",
+        "solver": repr(last.solver),
+        "log Z": log_z(last),
+        "": "in a Bayesian network this is the log-probability of the evidence",
+    }
+    return Face(describe(graph), ("probability of yes", *answers), rows, notes)
 
 
 def picture(rng: int = 7) -> Picture:
@@ -117,3 +162,37 @@ def example(name: str) -> FactorGraph:
     if name not in EXAMPLES:
         raise ModelError(f"there is no example {name!r}; choose from {', '.join(EXAMPLES)}")
     return EXAMPLES[name].make()
+
+
+#: What can be written beside the models.
+TREEBANK = "treebank"
+
+
+def listed_examples() -> dict[str, str]:
+    """What each example that can be written is."""
+    about = {name: one.about for name, one in EXAMPLES.items()}
+    return {**about, TREEBANK: "40 English sentences with their trees, for `minfer parse`"}
+
+
+def write_example(name: str, path: str) -> str:
+    """Write an example to a file, whose suffix sets the format; returns what to try on it.
+
+    As a .png file the picture is grey, with Gaussian noise.
+    """
+    from minfer.io import write
+    from minfer.io.text import format_of
+    from minfer.parsing.conllu import write_conllu
+    from minfer.parsing.tiny import tiny_treebank
+    from minfer.pictures import write_picture
+
+    if name == TREEBANK:
+        write_conllu(tiny_treebank(), path)
+        return f"; now try `minfer parse train {path} -o tiny.model`"
+    if name == "picture" and path.lower().endswith(".png"):
+        write_picture(path, noisy_drawing())
+        return f"; now try `minfer denoise {path} -o clean.png`"
+    graph = example(name)
+    write(graph, path)
+    lossy = graph.names and format_of(path) in ("uai", "fg")
+    names = " (its variables are x0, x1, ...: .uai and .fg files keep no names)"
+    return f"{names if lossy else ''}; now try `minfer run {path}`"

@@ -5,7 +5,8 @@ A :class:`Unit` is what one process compiles in one go; they have few kernels in
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
@@ -13,6 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minfer.errors import RefusedError, SettingsError
+from minfer.parallel import cores, ordered_map
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -73,6 +75,47 @@ def units() -> list[Unit]:
         title = " ".join([name, *(v for v in settings.values() if isinstance(v, str))])
         found.append(Unit("solvers", title, partial(_use_solver, name, settings)))
     return [*found, Unit("solvers", "rules", _use_rules)]
+
+
+class Compiled(NamedTuple):
+    """A unit that is done, the ``number``-th ``of`` all of them."""
+
+    number: int
+    of: int
+    title: str
+    seconds: float
+    unsaved: str  # why a kernel was not kept in the cache, if one was not
+
+    def __str__(self) -> str:
+        return f"{self.number:>2}/{self.of}  {self.title:<30}{self.seconds:6.1f} s"
+
+
+def warmed_up(part: str | None = None, workers: int | None = None) -> Iterator[Compiled]:
+    """Compile a part, or all, side by side.
+
+    Parameters
+    ----------
+    part : one of :data:`PARTS`, optional
+    workers : int, optional
+        Processes; one per core by default.
+    """
+    if part is not None and part not in PARTS:
+        raise SettingsError(f"there is no part {part!r}; choose from {', '.join(PARTS)}")
+    chosen = [unit for unit in units() if part in (None, unit.part)]
+    workers = min(workers or cores(), len(chosen))
+    done = ordered_map(_compile, chosen, workers, in_flight=len(chosen))
+    for k, (unit, (seconds, unsaved)) in enumerate(zip(chosen, done), 1):
+        yield Compiled(k, len(chosen), unit.title, seconds, unsaved)
+
+
+def _compile(unit: Unit) -> tuple[float, str]:
+    from minfer.kernels._cache import UNSAVED
+    from minfer.kernels._jit import be_quiet
+
+    be_quiet()
+    began = time.perf_counter()
+    unit.work()
+    return time.perf_counter() - began, UNSAVED[0] if UNSAVED else ""
 
 
 def _use_solver(name: str, settings: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from importlib import util
 from typing import TYPE_CHECKING, NamedTuple
 
+from minfer.errors import visible
 from minfer.words import counted
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ class Finding(NamedTuple):
     name: str
     text: str
     ok: bool | None = None
+
+    def __str__(self) -> str:
+        mark = {True: "ok", False: "BROKEN", None: ""}[self.ok]
+        return visible(f"{self.name:<12}{mark:<8}{self.text}").rstrip()
 
 
 EXTRAS = {

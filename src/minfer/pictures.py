@@ -16,16 +16,21 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_choice, check_number, check_type, check_whole, real_numbers
-from minfer.errors import FormatError, ModelError, RefusedError
+from minfer.errors import FormatError, ModelError, RefusedError, visible
 from minfer.io.text import path_text
+
+if TYPE_CHECKING:
+    from minfer.certified.result import Intervals
+    from minfer.reduction.trials import Tradeoff
 
 #: The colour of marked pixels.
 MARK = (240, 120, 30)
@@ -304,6 +309,44 @@ def write_figure(path: str | Path, figure: Any) -> None:
         figure.savefig(file, format=kind, metadata={"Software": None} if kind == "png" else None)
 
 
+def draw_intervals(
+    path: str | Path, found: Intervals, variables: Sequence[int] | None = None, title: str = ""
+) -> None:
+    """A file with the widest intervals, and how they narrowed."""
+    from minfer import plots
+
+    left, right = _two_axes()
+    plots.intervals(found, variables=variables, ax=left)
+    plots.narrowing(found, right)
+    _write_axes(path, left, title)
+
+
+def draw_tradeoff(path: str | Path, found: Tradeoff, title: str = "") -> None:
+    """A file with the error against time, and against size."""
+    from minfer import plots
+
+    left, right = _two_axes(sharey=True)
+    plots.tradeoff(found, "seconds", left).get_legend().remove()
+    plots.tradeoff(found, "kept_share", right).set_ylabel("")
+    _write_axes(path, left, title)
+
+
+def _two_axes(**options: Any) -> Any:
+    from minfer.plots import pyplot
+
+    plt = pyplot("a picture needs", headless=True)
+    return plt.subplots(1, 2, figsize=(10, 4.2), dpi=110, layout="constrained", **options)[1]
+
+
+def _write_axes(path: str | Path, axes: Any, title: str) -> None:
+    """The figure of some axes under a title, in which a dollar sign is one."""
+    from minfer.plots import pyplot
+
+    axes.figure.suptitle(visible(title), fontsize=10, parse_math=False)
+    write_figure(path, axes.figure)
+    pyplot().close(axes.figure)
+
+
 def encode_picture(values: NDArray) -> bytes:
     """What :func:`write_picture` writes to a ``.png`` file with 8 bits."""
     file = BytesIO()
@@ -357,6 +400,23 @@ def drawn(pixels: NDArray, width: int, plain: bool = False) -> list[str]:
     if pixels.shape[1] <= width:
         return _pairs_of_rows(pixels, HALF_BLOCKS)
     return _braille(pixels)
+
+
+def side_by_side(
+    titles: Sequence[str], pictures: Sequence[NDArray], width: int, plain: bool = False
+) -> list[str]:
+    """Lines with binary pictures of one size in a row, each under its title, or below each other.
+
+    width, plain : as for :func:`drawn`, of all of them
+    """
+    gap = "   "
+    room = (width - len(gap) * (len(pictures) - 1)) // len(pictures)
+    shown = [drawn(one, room, plain) for one in pictures]
+    wide = len(shown[0][0])
+    if wide > room:  # not even so: below each other
+        return [line for title, lines in zip(titles, shown) for line in [title[:wide], *lines]]
+    rows = zip(*([title[:wide], *lines] for title, lines in zip(titles, shown)))
+    return [gap.join(part.ljust(wide) for part in row).rstrip() for row in rows]
 
 
 def _pairs_of_rows(pixels: NDArray, characters: str) -> list[str]:

@@ -69,6 +69,15 @@ class Shades(NamedTuple):
     light: float
     told: bool  # False: the picture does not tell, and what was not given is a guess
 
+    def guess(self, alpha: float | None, level: float | None) -> str:
+        """What was guessed, of what was not given; empty where nothing was."""
+        guessed = [f"level={self.level:.3g}"] if level is None else []
+        guessed += [f"alpha={self.alpha:.3g}"] if alpha is None else []
+        if self.told or not guessed:
+            return ""
+        what = "neighbouring pixels do not tell two shades of this picture apart"
+        return f"{what}; a guess: {' '.join(guessed)}"
+
 
 class _Trial(NamedTuple):
     """Two numbers to try; the lower the rank the better, where the picture leaves it open."""

@@ -25,6 +25,18 @@ def is_number(word: str) -> bool:
     return True
 
 
+def numbers(flag: str, text: str) -> list[float]:
+    """A list of numbers, as an option has it.
+
+    >>> numbers("--values", "0,0.5,1")
+    [0.0, 0.5, 1.0]
+    """
+    words = [word for word in text.split(",") if word.strip()]
+    if not words or not all(map(is_number, words)):
+        raise SettingsError(f"{flag}: {text!r} is not a list of numbers such as 0,0.5,1")
+    return [float(word) for word in words]
+
+
 def evidence_of(
     graph: FactorGraph, given: list[str] | None, soft: list[str] | None
 ) -> dict[int, Any]:
@@ -39,27 +51,6 @@ def evidence_of(
             elif out[v] != state:
                 raise _two_states(graph, v, out[v], state)
     return out
-
-
-def told_evidence(graph: FactorGraph, seen: dict[int, Any]) -> dict[str, Any]:
-    """Evidence by names, as JSON has it."""
-    return {
-        graph.name(v): graph.states(v)[state]
-        if isinstance(state, int)
-        else dict(zip(graph.states(v), map(float, state)))
-        for v, state in seen.items()
-    }
-
-
-def evidence_text(graph: FactorGraph, seen: dict[int, Any]) -> str:
-    """Evidence as people read it: CVP=LOW, HR~LOW:0.2,HIGH:0.8."""
-    return ", ".join(
-        f"{graph.name(v)}={graph.states(v)[state]}"
-        if isinstance(state, int)
-        else f"{graph.name(v)}~"
-        + ",".join(f"{s}:{float(x):g}" for s, x in zip(graph.states(v), state))
-        for v, state in seen.items()
-    )
 
 
 def _pieces(

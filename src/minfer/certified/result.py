@@ -45,6 +45,13 @@ class Step(NamedTuple):
     max_width: float
     open: int  # variables asked for that are not finished
 
+    def told(self, n: int) -> str:
+        """How far the intervals of n variables are."""
+        return (
+            f"{n - self.open:,} of {n:,} finished; width {self.mean_width:.2g} on average, "
+            f"{self.max_width:.2g} at most; {self.method}"
+        )
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Intervals:

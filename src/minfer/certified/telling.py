@@ -79,6 +79,23 @@ def advice(iv: Intervals, chosen: list[int] | None = None, undecided: bool = Fal
     return f"{more}{narrower} narrows what is left"
 
 
+def sentence(
+    iv: Intervals,
+    chosen: list[int] | None = None,
+    undecided: bool = False,
+    wording: Callable[[str], str] = str,
+) -> str:
+    """What is certain, why the search ended and what to do next; ``wording`` is for the last."""
+    next_step = wording(advice(iv, chosen, undecided))
+    return f"{certain(iv, chosen)}. {ending(iv)}{f'; {next_step}' if next_step else ''}."
+
+
+def widest(iv: Intervals, chosen: list[int] | None = None, most: int | None = None) -> list[int]:
+    """The chosen variables, or the first of all, with the widest intervals first."""
+    of = np.arange(len(iv)) if chosen is None else np.asarray(chosen, dtype=np.int64)
+    return of[np.argsort(-iv.width[of], kind="stable")][:most].tolist()
+
+
 def judged(iv: Intervals, marginals: Marginals, chosen: list[int] | None = None) -> str:
     """How many numbers of an estimate are refuted, and how far off it can be at most."""
     least, most = iv.error_bounds(marginals)
@@ -109,6 +126,14 @@ def colours(iv: Intervals, answer: NDArray[np.int64]) -> str:
     if wrong:
         text += f"; {wrong:,} of them should have the other colour"
     return f"{text} (rigorous; {duration(iv.seconds)})"
+
+
+def proven(iv: Intervals, answer: Marginals) -> str:
+    """For certain, unlike the estimates: how many pixels are proven, and how many are refuted."""
+    text = f"For certain: {colours(iv, answer.mpm())}."
+    if refuted := int(iv.refuted(answer, REFUTED).sum()):
+        text += f" {refuted:,} estimates are provably off by more than {REFUTED:g}."
+    return text
 
 
 def to_dict(

@@ -1,17 +1,25 @@
-"""``minfer batch``: jobs over more files than fit anywhere, resumed where they were stopped."""
+"""Parse, infer, predict or denoise over any number of files; stop and resume at any moment.
+
+The input is cut into shards, processed on this machine or by Ray. Each
+gives one part of the output, either complete or absent; bad records go
+to a separate file. Needs pyarrow, the extra `batch`.
+
+\b
+Example:
+  minfer batch parse en.model corpus/ -o parsed
+  minfer batch status parsed
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from minfer.cli import reduce
-from minfer.cli.failures import Group, note
-from minfer.cli.generate import Options, Words, argument, command, flag, option, output
-from minfer.cli.options import JSON, MISSING, PROBABILITIES, Command, PictureSolving, Solving
-from minfer.cli.parse.options import PARSER, TAGS, Pairs
+from minfer.cli.failures import note
+from minfer.cli.generate import Options, Words, argument, flag, group, option, output
+from minfer.cli.options import JSON, MISSING, PROBABILITIES, PictureSolving, Solving, member
+from minfer.cli.parse import PARSER, TAGS, Pairs
 from minfer.cli.progress import Meter
 from minfer.errors import FormatError
 from minfer.typed import listed
@@ -20,25 +28,7 @@ from minfer.words import counted
 if TYPE_CHECKING:
     from minfer.batch import Job, Progress
 
-batch = typer.Typer(name="batch", cls=Group)
-
-
-@batch.callback(invoke_without_command=True)
-def about(context: typer.Context) -> None:
-    """Parse, infer, predict or denoise over any number of files; stop and resume at any moment.
-
-    The input is cut into shards, processed on this machine or by Ray. Each
-    gives one part of the output, either complete or absent; bad records go
-    to a separate file. Needs pyarrow, the extra `batch`.
-
-    \b
-    Example:
-      minfer batch parse en.model corpus/ -o parsed
-      minfer batch status parsed
-    """
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-
+batch = group("batch", __doc__)
 
 INPUTS = argument("IN  Files, or folders of them.")
 OUT = option("-o OUTDIR  Output folder.", ...)
@@ -71,8 +61,7 @@ class How(Where):
     json: bool = JSON
 
 
-@batch.command(cls=Command)
-@command
+@member(batch)
 def parse(
     model: str = PARSER,
     inputs: list[str] = INPUTS,
@@ -103,8 +92,7 @@ def parse(
     _run(job, inputs, out, how)
 
 
-@batch.command(cls=Command)
-@command
+@member(batch)
 def run(
     inputs: list[str] = INPUTS,
     out: str = OUT,
@@ -137,8 +125,7 @@ def run(
     _run(job, inputs, out, how)
 
 
-@batch.command(cls=Command)
-@command
+@member(batch)
 def predict(
     model: str = argument("MODEL  Model file for all cases."),
     inputs: list[str] = INPUTS,
@@ -173,13 +160,16 @@ def predict(
 class PictureModel(Options):
     """The model of a picture."""
 
-    alpha: float | None = option("A  Trust in single pixels. Default: estimated from each picture.")
+    alpha: float | None = option(
+        "A  Trust in single pixels. Default: estimated from the picture; with few classes, 5 over "
+        "the square of the smallest distance between their means."
+    )
     coupling: float = option("W  Weight of equal neighbours.", 1.0)
     level: float | None = option(
-        "X  Grey value that favours neither black (0) nor white (1). Default: estimated from each "
+        "X  Grey value that favours neither black (0) nor white (1). Default: estimated from the "
         "picture."
     )
-    labels: int | None = option("K  Segment into K classes, estimated from each picture.")
+    labels: int | None = option("K  Segment into K classes, found in the picture.")
 
 
 @dataclass(frozen=True)
@@ -193,8 +183,7 @@ class PictureLimits(Options):
     )
 
 
-@batch.command(cls=Command)
-@command
+@member(batch)
 def denoise(
     inputs: list[str] = INPUTS,
     out: str = OUT,
@@ -225,8 +214,7 @@ def denoise(
     _run(DenoisePictures(objective=objective, solver=solver, **asdict(picture)), inputs, out, how)
 
 
-@batch.command(cls=Command)
-@command
+@member(batch)
 def status(
     out: str = argument("OUTDIR  Folder of a batch run."),
     json: bool = JSON,
@@ -249,17 +237,17 @@ def status(
 def _run(job: Job, inputs: list[str], out: str, how: How) -> None:
     from minfer.batch import run as run_job
 
+    settings = asdict(how)
+    json, settings["format"] = settings.pop("json"), settings.pop("format_")
+    settings["shard_bytes"] = round(settings.pop("shard_mb") * (1 << 20))
     try:
         with Meter() as meter:
-            state = run_job(
-                job, inputs, out, format=how.format_, shard_bytes=round(how.shard_mb * (1 << 20)),
-                engine=how.engine, workers=how.workers, address=how.address, on_error=how.on_error,
-                fresh=how.fresh, report=lambda p: meter(p, p.done == p.shards), note=note,
-            )  # fmt: skip
+            settings["report"] = lambda p: meter(p, p.done == p.shards)
+            state = run_job(job, inputs, out, note=note, **settings)
     except KeyboardInterrupt:
         note("stopped; run the same command to continue")
         raise
-    _tell(out, state, how.json)
+    _tell(out, state, json)
     bad = f"{state.errors:,} bad (see {out}/part-*.errors.jsonl)"
     if state.errors and not state.rows:
         raise FormatError(f"no record could be answered, {bad}")
@@ -267,12 +255,12 @@ def _run(job: Job, inputs: list[str], out: str, how: How) -> None:
         note(f"{state.rows:,} of {counted(state.rows + state.errors, 'record')} answered, {bad}")
 
 
-def _tell(out: str, state: Progress, json: bool, running: bool = False, **more: Any) -> None:
+def _tell(out: str, state: Progress, json: bool, **more: Any) -> None:
     """How far a run is, on stdout."""
     from minfer.cli import render
 
     if json:
-        told = {"running": running, **more} if more else {}
-        render.write_json({"folder": out, **state.to_dict(), **told})
+        render.write_json({"folder": out, **state.to_dict(), **more})
     else:
-        render.show(render.console(), render.facts({"folder": out, **state.summary(running)}))
+        lines = state.summary(more.get("running", False))
+        render.show(render.console(), render.facts({"folder": out, **lines}))

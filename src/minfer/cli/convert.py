@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minfer.cli.files import check_writable, load, wrote
+from minfer.cli.files import OUT, wrote
 from minfer.cli.generate import argument, command
 from minfer.cli.options import Input
 
@@ -10,7 +10,9 @@ from minfer.cli.options import Input
 @command
 def convert(
     source: Input,
-    target: str = argument("OUT  File to write; the suffix sets the format, - is standard output."),
+    target: str = argument(
+        "OUT  File to write; the suffix sets the format, - is standard output.", file=OUT
+    ),
 ) -> None:
     """Convert a model to another format, including its evidence if there is any.
 
@@ -25,7 +27,6 @@ def convert(
     """
     import minfer
 
-    check_writable(target, source.files)
-    graph = load(source).graph
+    graph = source.graph
     minfer.write(graph, target)  # in this thread, where an interrupt removes a half-written file
     wrote(target)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from minfer.cli import reduce
 from minfer.cli.batch import PictureModel
-from minfer.cli.failures import UsageError, demand, note
-from minfer.cli.files import check_outputs, wrote
-from minfer.cli.generate import Options, argument, command, flag, numbers, option, output
-from minfer.cli.options import JSON, STRICT, PictureSolving, check_interval_seconds, interval_option
+from minfer.cli.certainty import certified
+from minfer.cli.failures import demand, note
+from minfer.cli.files import IN, OUT, Used, check_files, write_report, wrote
+from minfer.cli.generate import Options, argument, command, flag, option, output
+from minfer.cli.options import JSON, STRICT, PictureSolving, interval_option
 from minfer.cli.progress import wait_for
+from minfer.errors import SettingsError
 from minfer.limits import load_compiler
-from minfer.words import counted, duration
-
-if TYPE_CHECKING:
-    from minfer.shades import Shades
+from minfer.typed import numbers
+from minfer.words import duration, options_in
 
 SWEEPING = ("bp", "trw")  # solvers that stop at a tolerance of ours
 
@@ -28,14 +29,6 @@ class Picture(PictureModel):
     """The model of a picture."""
 
     panel = "Picture"
-    alpha: float | None = option(
-        "A  Trust in single pixels. Default: estimated from the picture; with few classes, 5 over "
-        "the square of the smallest distance between their means."
-    )
-    level: float | None = option(
-        "X  Grey value that favours neither black (0) nor white (1). Default: estimated from "
-        "the picture."
-    )
     labels: int | None = option(
         "--labels --classes K  Segment a grey picture into K classes, found in it; with --smooth, "
         "into K grey values."
@@ -126,92 +119,64 @@ def denoise(
       minfer denoise scan.png --method paper --solver trw --compare full
       minfer denoise scan.png --report scan.html
     """
+    import minfer
     from minfer.cli import render
-    from minfer.denoising import COLOURS, FACTOR_COST, TOL, Denoised, shaded_model, whole
-    from minfer.pictures import check_suffix, read_picture
-    from minfer.reduction.comparison import Comparison
-    from minfer.reduction.telling import MOST_KEPT
+    from minfer.denoised import account_dict, account_summary, check_name
+    from minfer.denoising import COLOURS, FACTOR_COST, TOL
+    from minfer.pictures import read_picture
 
     how = picture.settings
-    check_interval_seconds(intervals)
     request = reduce.make_request(reduction, solving.time_limit, FACTOR_COST)
     if maps.kept is not None and request is None:
-        raise UsageError("--kept shows what a reduction kept: add --reduce")
-    certain = None
+        raise SettingsError("--kept shows what a reduction kept: add --reduce")
+    pictures: dict[str, Any] = {"out": out, **asdict(maps)}
     if intervals is not None and out is not None:  # beside the clean picture
-        certain = str(Path(out).with_name(f"{Path(out).stem}-certain.png"))
-    pictures = {"clean": out, "certain": certain, **asdict(maps)}
-    flags = {"clean": "--out", "certain": "--intervals"}
-    outputs = {flags.get(name, f"--{name}"): path for name, path in pictures.items()}
-    check_outputs({**outputs, "--report": reduction.report}, [noisy])
-    for name, path in pictures.items():
-        numbers = name in ("marginals", "expected", "entropy") and str(path).endswith(".npy")
-        if path is not None and not numbers:
-            check_suffix(path)
-    own = {"tol": TOL} if solving.name in SWEEPING else {}
-    if request is None:
-        solver = solving.make(**own)
-    else:  # which keeps the time itself
-        solver = solving.or_else(solving.default, time_limit=None).make(**own)
-
+        pictures["certain"] = str(Path(out).with_name(f"{Path(out).stem}-certain.png"))
+    pictures = {what: path for what, path in pictures.items() if path is not None}
+    check_files([Used("NOISY", IN, noisy), *(Used(f"--{k}", OUT, v) for k, v in pictures.items())])
+    for what, path in pictures.items():
+        check_name(path, what)
+    own = {"tol": TOL} if solving.name in SWEEPING else {}  # options that are given come first
+    solver = reduce.solver_for(request, solving, **own)
+    reducing: dict[str, Any] = {}
+    if request is not None:
+        reducing = {"objective": request.objective, "recipe": request.recipe}
+    load_compiler()
     began = time.perf_counter()
     loaded = read_picture(noisy)
-    shades, model, means = wait_for("making the model", lambda: shaded_model(loaded.values, **how))
     for text in loaded.notes:
         note(f"{noisy}: {text}")
+    clean = partial(minfer.denoise, loaded.values, solver=solver, **reducing, **how)
+    cleaned = wait_for(f"cleaning {noisy}", clean)
+    seconds = time.perf_counter() - began - cleaned.result.seconds
+    cleaned = replace(cleaned, result=certified(cleaned.result, intervals, **COLOURS))
+    result, shades = cleaned.result, cleaned.shades
     if shades is not None:
-        _admit_guesses(shades, picture)
+        if guess := shades.guess(picture.alpha, picture.level):
+            note(options_in(guess))
         how |= {"alpha": shades.alpha, "level": shades.level}
-    seconds = time.perf_counter() - began
-    pixels = counted(model.n_variables, "pixel")
-    if request is None:
-        load_compiler()
-        result = wait_for(f"inference, {pixels}", lambda: whole(model, solver))
-    else:
-        result = request.run(model, solver, f", {pixels}")
-    result = reduce.certified(result, intervals, **COLOURS)
-    compared = request.compare(result, solver) if request and reduction.compare else None
-    cleaned = Denoised(result, loaded.values.shape, means, shades, picture.smooth != "equal")
-    for name, path in pictures.items():
-        if path is not None:
-            cleaned.write(path, name)
-            wrote(path)
-    if not any(pictures.values()):
+    told = None
+    if request is not None:
+        comparing = reduction.compare is not None
+        told = reduce.account(request, result, solver, bounding=False, comparing=comparing)
+        about = {**how, "title": Path(noisy).name, "certify": intervals}
+        about |= request.around(result, solver)
+        write_report(reduction.report, "denoise_report", loaded.values, **about)
+    for what, path in pictures.items():
+        cleaned.write(path, "clean" if what == "out" else what)
+        wrote(path)
+    if not pictures:
         note("nothing was written: -o FILE keeps the clean picture")
-    if reduction.report is not None and request is not None:
-        how |= {"title": Path(noisy).name, "certify": intervals, "solver": solver}
-        request.write_report(reduction.report, result, "denoise_report", loaded.values, **how)
     if json:
-        content = {"minfer": render.version(), **cleaned.to_dict(), "read_seconds": seconds}
+        content = {**account_dict(cleaned, told), "read_seconds": seconds}
         content["picture"]["file"] = noisy
-        if request is not None:
-            about = {"method": request.method, "objective": str(request.objective)}
-            content["reduction"] = {**about, **cleaned.reduction()}
-        if isinstance(compared, Comparison):
-            content["compare"] = compared.to_dict(result)
         render.write_json(content)
     else:
-        advice = reduce.advice_line(request, result)
-        if request is not None and not advice and result.kept_share > MOST_KEPT:
-            advice = (
-                "little was ignored: raise --factor-cost, or --alpha for a picture of little noise"
-            )
-        lines = cleaned.summary(request.describe(result) if request else "", advice)
+        lines = account_summary(cleaned, told)
         lines["picture"] = f"{Path(noisy).name}, {lines['picture']}"
         lines["time"] += f"; reading the picture and making its model {duration(seconds)}"
         console = render.console()
-        told = {key: value for key, value in lines.items() if value}
-        render.show(console, render.facts(told, result.converged))
-        reduce.show_compared(console, result, compared)
+        render.show(console, render.facts(lines, result.converged))
+        if told is not None:
+            reduce.show_more(console, told)
     demand(strict, result.converged)
-
-
-def _admit_guesses(shades: Shades, given: Picture) -> None:
-    """Say so where a picture does not show two shades and something was not given."""
-    guessed = [f"--level {shades.level:.3g}"] if given.level is None else []
-    guessed += [f"--alpha {shades.alpha:.3g}"] if given.alpha is None else []
-    if guessed and not shades.told:
-        note(
-            "neighbouring pixels do not tell two shades of this picture apart; a guess: "
-            + " ".join(guessed)
-        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import typer
 
 from minfer.cli.generate import command, flag
-from minfer.errors import visible
 from minfer.health import examine
 
 
@@ -23,16 +22,15 @@ def doctor(
     Example:
       minfer doctor
     """
+    from minfer.cli import render
+
     findings = []
     for finding in examine():
         findings.append(finding)
         if not json:
-            mark = {True: "ok", False: "BROKEN", None: ""}[finding.ok]
-            typer.echo(visible(f"{finding.name:<12}{mark:<8}{finding.text}").rstrip())
+            typer.echo(str(finding))
     broken = [f.name for f in findings if f.ok is False]
     if json:
-        from minfer.cli import render
-
         render.write_json({"ok": not broken, "findings": [f._asdict() for f in findings]})
     else:
         typer.echo(f"\nBroken: {', '.join(broken)}" if broken else "\nEverything is in order.")

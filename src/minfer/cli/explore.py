@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from minfer.cli.files import check_suffix, check_writable, load, wrote
+from minfer.cli.files import HTML, written
 from minfer.cli.generate import Words, command, flag, option
 from minfer.cli.options import Input
 from minfer.cli.progress import wait_for
@@ -14,7 +14,7 @@ from minfer.typed import parse_query
 @command
 def explore(
     source: Input,
-    out: str = option("-o PAGE.HTML  Page to write; - is standard output.", ...),
+    out: str = option("-o PAGE.HTML  Page to write; - is standard output.", ..., file=HTML),
     targets: Words = option(
         "-t A,B  Only these variables, the observed ones, and what they depend on."
     ),
@@ -40,10 +40,7 @@ def explore(
     """
     import minfer
 
-    if out != "-":
-        check_suffix("--out", out, ".html", ".htm")
-        check_writable(out, source.files)
-    graph = load(source).graph
+    graph = source.graph
     file = source.model
     name = Path(file).name if title is None and file != "-" else title or ""
     chosen = parse_query(targets, graph)
@@ -51,5 +48,4 @@ def explore(
         "planning and drawing",
         lambda: minfer.explore(graph, targets=chosen, fix=fix, title=name),
     )
-    page.write(out)
-    wrote(out)
+    written(out, page.write)

@@ -6,7 +6,9 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import typer
@@ -23,10 +25,6 @@ NOT_CONVERGED = 5
 # typer carries its own click since 0.2x and used the click package before: the base class of its
 # usage errors is found by way of the one it has always exported.
 UsageProblem: Any = typer.BadParameter.__mro__[2]
-
-
-class UsageError(Exception):
-    """The command line itself is wrong: exit code 2."""
 
 
 class PlainHelp:
@@ -99,8 +97,6 @@ def exit_code(command: Callable[[], Any], debug: bool = False) -> int:
         context = getattr(error, "ctx", None)
         where = context.command_path if context else "minfer"
         return say(f"{_sentence(error.format_message())} (see `{where} --help`)", error.exit_code)
-    except UsageError as error:
-        return say(str(error), 2)
     except MinferError as error:
         return say(str(error), error.exit_code)
     except BrokenPipeError:
@@ -157,6 +153,16 @@ def demand(strict: bool, converged: bool) -> None:
 def note(message: str) -> None:
     """Something worth knowing that is neither the answer nor an error."""
     print(f"minfer: note: {visible(message)}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def noted() -> Iterator[None]:
+    """Warnings of the library as notes."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for warning in said:
+        note(str(warning.message))
 
 
 def _sentence(message: str) -> str:

@@ -6,22 +6,25 @@
         max_factors: int | None = option("M  Add at most M factors.")
 
     @command
-    def run(model: str = argument("MODEL  Model file."), *, limits: Limits) -> None: ...
+    def run(model: str = argument("MODEL  Model file.", file=IN), *, limits: Limits) -> None: ...
 
 ``--max-factors`` then stands in the help, in its panel, and the command gets its ``limits`` made.
+Files and words that an option can be are checked before the command runs.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, Field, field, fields
 from typing import Annotated, Any, ClassVar, Optional, get_args, get_type_hints
 
 import typer
 
-from minfer.cli.failures import UsageError
+from minfer.checks import check_choice
+from minfer.cli.failures import Group
+from minfer.cli.files import Used, check_files
 from minfer.errors import SettingsError
 
 Words = list[str] | None
@@ -32,7 +35,7 @@ def option(text: str, default: Any = None, **more: Any) -> Any:
 
     ``-o FILE  Where to.``: flags, metavar, two spaces, and the text. Its name is a flag, unless
     there is a long one; it is required if the default is ``...``. Words as a metavar, ``a|b``, are
-    checked. ``more`` is for ``typer.Option``.
+    checked, and so is a ``file``. ``more`` is for ``typer.Option``.
     """
     head, _, help = text.rpartition("  ")
     words = head.split()
@@ -52,10 +55,21 @@ def output(text: str, default: Any = None, **more: Any) -> Any:
     return option(text, default, rich_help_panel="Output", **more)
 
 
-def argument(text: str, default: Any = ...) -> Any:
+def argument(text: str, default: Any = ..., **more: Any) -> Any:
     """A parameter that is an argument, ``MODEL  Model file.``; required if it has no default."""
     metavar, _, help = text.partition("  ")
-    return field(default=default, metadata={"help": help, "metavar": metavar, "argument": True})
+    about = {"help": help, "metavar": metavar, "argument": True} | more
+    return field(default=default, metadata=about)
+
+
+def group(name: str, text: str | None) -> typer.Typer:
+    """Commands under one name, which alone shows their help."""
+
+    def alone(context: typer.Context) -> None:
+        if context.invoked_subcommand is None:
+            typer.echo(context.get_help())
+
+    return typer.Typer(name=name, cls=Group, help=text, callback=alone, invoke_without_command=True)
 
 
 class Options:
@@ -85,18 +99,17 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         else:
             added.append(p.replace(annotation=hints[name]))
 
-    words = {p.name: choices(p) for p in added if choices(p)}
-    known = {p.name for p in added}
+    known = {p.name: get_args(p.annotation)[1] for p in added if get_args(p.annotation)}
 
     def run(**given: Any) -> None:
-        for name, (flag, *some) in words.items():
-            choose(flag, given[name], *some)
+        check_given(known, given)
         for name, parts in groups.items():
             given[name] = hints[name](**{p.name: given.pop(p.name) for p in parts})
         try:
             function(**given)
         except SettingsError as error:
-            raise UsageError(in_flags(str(error), known)) from None
+            options = [name for name, about in known.items() if about.flag.startswith("--")]
+            raise SettingsError(in_flags(str(error), options)) from None
 
     run.__name__, run.__doc__, run.__module__ = function.__name__, function.__doc__, __name__
     run.__signature__ = inspect.Signature(added)  # type: ignore[attr-defined]
@@ -109,8 +122,10 @@ def in_flags(message: str, names: Collection[str]) -> str:
 
     >>> in_flags("denoise: level must be a number", {"level"})
     '--level must be a number'
+    >>> in_flags("level.png cannot be read", {"level"})
+    'level.png cannot be read'
     """
-    for start in re.findall(r"^(?:\w+: )?(\w+)", message):
+    for start in re.findall(r"^(?:\w+: )?(\w+) ", message):
         if start in names:
             return flag_of(start) + message.partition(start)[2]
     return message
@@ -120,32 +135,13 @@ def flag_of(name: str) -> str:
     return "--" + name.strip("_").replace("_", "-")
 
 
-def choices(p: inspect.Parameter) -> list[str]:
-    """The flag of an option and the words that it can be, if there are a few."""
-    about = get_args(p.annotation)[1:]
-    metavar = about and about[0].metavar
-    if not metavar or not re.fullmatch(r"[a-z]+(\|[a-z]+)+", metavar):
-        return []
-    return [flag_of(p.name), *metavar.split("|")]
-
-
-def numbers(flag: str, text: str) -> list[float]:
-    """A list of numbers such as ``0,0.5,1``."""
-    try:
-        found = [float(word) for word in text.split(",") if word.strip()]
-    except ValueError:
-        found = []
-    if not found:
-        raise UsageError(f"{flag}: {text!r} is not a list of numbers such as 0,0.5,1")
-    return found
-
-
-def choose(flag: str, word: str | None, *words: str) -> None:
-    """A word that is one of a few, or none."""
-    if word is not None and word not in words:
-        *most, last = words
-        choices = f"{', '.join(most)} or {last}" if most else last
-        raise UsageError(f"{flag} must be {choices}, not {word!r}")
+def check_given(known: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Words are among those that an option can be, and files can be read and written."""
+    for name, about in known.items():
+        if given[name] is not None and re.fullmatch(r"[a-z]+(\|[a-z]+)*", about.metavar or ""):
+            check_choice(flag_of(name), given[name], about.metavar.split("|"))
+    used = [Used(a.flag, a.file, given[name]) for name, a in known.items() if a.file is not None]
+    check_files(used, given.get("json", False))
 
 
 def parameter(
@@ -153,7 +149,7 @@ def parameter(
 ) -> inspect.Parameter:
     """One parameter that typer reads, from what :func:`option` or :func:`argument` made."""
     more: dict[str, Any] = {"rich_help_panel": panel, **made.metadata}
-    flags = more.pop("flags", ())
+    flags, file = more.pop("flags", ()), more.pop("file", None)
     parts = [part for part in get_args(kind) if part is not type(None)]
     if type(None) in get_args(kind):
         kind = Optional[parts[0]]  # noqa: UP045 (older typers do not read X | None)
@@ -162,8 +158,10 @@ def parameter(
     if more.pop("argument", False):
         about: Any = typer.Argument(**more)
     else:
-        named = len(name) == 1 or any(flag.startswith("--") for flag in flags)
-        about = typer.Option(*(flags if named and flags else (flag_of(name), *flags)), **more)
+        named = (len(name) == 1 and flags) or any(flag.startswith("--") for flag in flags)
+        flags = flags if named else (flag_of(name), *flags)
+        about = typer.Option(*flags, **more)
+    about.file, about.flag = file, next((f for f in flags if f.startswith("--")), about.metavar)
     default = made.default
     if default is ... or default is MISSING:
         default = inspect.Parameter.empty

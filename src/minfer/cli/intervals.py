@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
-from minfer.cli.certainty import find, live, sentence
-from minfer.cli.failures import UsageError
-from minfer.cli.files import check_outputs, draw_pair, load, write_csv
+from minfer.cli.certainty import find
+from minfer.cli.files import PICTURE, written
 from minfer.cli.generate import Words, command, flag, option, output
 from minfer.cli.options import CSV, JSON, Input, rows_option
+from minfer.errors import SettingsError
 from minfer.typed import parse_query
-from minfer.words import counted
+from minfer.words import counted, options_in
 
 SECONDS = 10.0
 
@@ -39,7 +37,8 @@ def intervals(
     csv_file: str | None = CSV,
     picture: str | None = output(
         "FILE  Draw the widest intervals, and how they narrowed, to a .png or .svg file (needs "
-        "the extra `plot`)."
+        "the extra `plot`).",
+        file=PICTURE,
     ),
     json: bool = JSON,
     rows: int = rows_option("the widest intervals"),
@@ -60,47 +59,31 @@ def intervals(
       minfer intervals grid.uai --variables x5,x9 --undecided
       minfer intervals grid.uai --work 1000000000 --csv grid.csv --picture grid.png
     """
-    from minfer import plots
     from minfer.certified import telling
+    from minfer.cli import render
+    from minfer.io.text import write_csv
+    from minfer.pictures import draw_intervals
 
-    check_outputs({"--csv": csv_file, "--picture": picture}, source.files, json)
     names = None if methods is None else [m.strip() for m in methods.split(",") if m.strip()]
     if names == []:
-        raise UsageError("--methods: name at least one, as in --methods monotone,walks")
-    given = load(source)
-    graph = given.graph
+        raise SettingsError("--methods: name at least one, as in --methods monotone,walks")
+    graph = source.graph
     chosen = parse_query(variables, graph)
     if time_limit is None and work is None:
         time_limit = SECONDS
-    with live(graph.n_variables if chosen is None else len(chosen)) as watch:
-        found = find(
-            graph, time_limit, tol=tol, variables=chosen, work=work, undecided=undecided,
-            methods=names, watch=watch,
-        )  # fmt: skip
-    if csv_file is not None:
-        write_csv(csv_file, telling.rows(graph, chosen, None, found))
-    if picture is not None:
-        draw_pair(
-            picture,
-            f"{Path(source.model).name}: {counted(len(found), 'variable')}",
-            lambda ax: plots.intervals(found, variables=chosen, ax=ax),
-            lambda ax: plots.narrowing(found, ax),
-        )
+    found = find(graph, time_limit, chosen, tol=tol, work=work, undecided=undecided, methods=names)
+    written(csv_file, lambda path: write_csv(path, telling.rows(graph, chosen, None, found)))
+    title = f"{Path(source.model).name}: {counted(len(found), 'variable')}"
+    written(picture, lambda path: draw_intervals(path, found, chosen, title))
     if json:
-        given.show_json(graph, telling.to_dict(found, chosen))
+        render.write_json(source.content(graph, telling.to_dict(found, chosen)))
         return
-    from minfer.cli import render
-
     console = render.console(stderr=csv_file == "-")
-    console.print(sentence(found, chosen, undecided))
+    console.print(telling.sentence(found, chosen, undecided, options_in))
     console.print()
-    of = np.arange(len(found)) if chosen is None else np.asarray(chosen)
-    order = of[np.argsort(-found.width[of], kind="stable")][: rows if chosen is None else None]
-    if len(order):
-        render.show(console, render.table_of(telling.interval_table(found, order.tolist())))
-    if left := len(of) - len(order):
-        console.print(f"  and {left:,} more, none wider (--rows, --variables, --csv, --json)")
-    if len(of):
-        console.print()
-    lines = render.summary(given, graph, telling.summary(found, chosen))
+    shown = telling.widest(found, chosen, rows if chosen is None else None)
+    left = 0 if chosen is not None else len(found) - len(shown)
+    table = telling.interval_table(found, shown) if shown else None
+    render.part(console, table, left, "none wider (--rows, --variables, --csv, --json)")
+    lines = source.summary(graph, telling.summary(found, chosen))
     render.show(console, render.facts(lines))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from minfer.cli.files import load
 from minfer.cli.generate import Words, command, option
 from minfer.cli.options import JSON, Input
 from minfer.cli.progress import wait_for
-from minfer.typed import parse_query, told_evidence
+from minfer.typed import parse_query
 
 
 @command
@@ -38,16 +37,15 @@ def mpe(
     """
     import minfer
     from minfer.cli import render
+    from minfer.queries.telling import told_evidence
 
-    given = load(source)
-    graph, seen = given.bare, given.seen
+    graph, seen = source.bare, source.seen
     chosen = parse_query(variables, graph)
     best = wait_for(
         "looking for the best",
         lambda: minfer.mpe(graph, seen, k=k, variables=chosen, time_limit=time_limit, gap=gap),
     )
-    if json:
-        given.show_json(graph, {"evidence": told_evidence(graph, seen), **best.to_dict()})
-    else:
-        observed = [graph.name(v) for v, state in seen.items() if isinstance(state, int)]
-        render.face(render.console(), best.face(observed), render.summary(given, graph, {}))
+    observed = [graph.name(v) for v, state in seen.items() if isinstance(state, int)]
+    content = {"evidence": told_evidence(graph, seen), **best.to_dict()}
+    notes = source.summary(graph, {})
+    render.tell(json, source.content(graph, content), best.face(observed), notes)

@@ -7,37 +7,29 @@ and who has what, are read from the classes (which loads no kernel).
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, fields
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from typer import Typer
 from typer.core import TyperCommand
 
-from minfer.cli.failures import PlainHelp, UsageError
+from minfer.checks import check_number
+from minfer.cli import generate
+from minfer.cli.failures import PlainHelp, note
+from minfer.cli.files import IN, OUT, read_model
 from minfer.cli.generate import Options, Words, argument, flag_of, option, output, parameter
-from minfer.errors import MinferError
-from minfer.typed import is_number
-from minfer.words import listed
+from minfer.errors import SettingsError
+from minfer.solvers.named import SOLVERS, plain_settings, solver_class, solver_named
+from minfer.solvers.telling import describe, sizes
+from minfer.typed import evidence_beside, evidence_of, is_number
+from minfer.words import duration, listed, options_in
 
 if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
     from minfer.solvers.base import Solver
-
-SOLVERS = {
-    "auto": "Auto",
-    "bp": "BeliefPropagation",
-    "trw": "TreeReweighted",
-    "mean-field": "MeanField",
-    "structured-mean-field": "StructuredMeanField",
-    "gibbs": "Gibbs",
-    "tempering": "Tempering",
-    "join-graph": "JoinGraph",
-    "windows": "Windows",
-    "clamped": "Clamped",
-    "exact": "Exact",
-}
-#: Fields that are objects of Python and have no option: another solver, blocks of variables.
-WITHOUT_OPTION = {"clamped": {"solver"}, "structured-mean-field": {"blocks"}}
-
 
 #: What each field means, and the order of the options.
 HELP = {
@@ -62,55 +54,22 @@ HELP = {
 }
 #: Fields whose option is called otherwise: ``--method`` is the reduction's.
 CALLED = {"method": "exact_method"}
-#: Fields that take more in Python than on the command line.
-AS_WORDS = {"weights": str}
-
-
-class SolverOption(NamedTuple):
-    """One field of one or more solvers."""
-
-    name: str
-    type: Any
-    solvers: tuple[str, ...]
-
-    @property
-    def key(self) -> str:
-        return CALLED.get(self.name, self.name)
-
-    @property
-    def flag(self) -> str:
-        return flag_of(self.key)
-
-
-@lru_cache(maxsize=1)
-def solver_fields() -> tuple[SolverOption, ...]:
-    """Every option, from the fields of the solvers' dataclasses."""
-    import minfer
-
-    found: dict[str, tuple[Any, list[str]]] = {}
-    for word, name in SOLVERS.items():
-        kind = getattr(minfer, name)
-        # annotations are texts, such as "float | None"; the first word is the type
-        for f in fields(kind):
-            if not f.name.startswith("_") and f.name not in WITHOUT_OPTION.get(word, ()):
-                plain = {"int": int, "float": float, "str": str}[str(f.type).split(" ")[0]]
-                found.setdefault(f.name, (AS_WORDS.get(f.name, plain), []))[1].append(word)
-    return tuple(SolverOption(name, found[name][0], tuple(found[name][1])) for name in HELP)
 
 
 METAVARS: dict[type, str] = {int: "N", float: "X", str: "WORD"}
 
-MODEL = argument("MODEL  Model file; the suffix sets the format, - is standard input.")
+MODEL = argument("MODEL  Model file; the suffix sets the format, - is standard input.", file=IN)
 
 
 @dataclass(frozen=True)
 class Input(Options):
-    """A model and its evidence."""
+    """A model and its evidence, which are read when first asked for."""
 
     model: str = MODEL
     evidence: Words = option(
         "-e FILE|x3=1,x7=0  Observed states, by index or name: a file (UAI or JSON), or "
-        "variable=state pairs (repeatable; a name with a comma needs quotes, or its own option)."
+        "variable=state pairs (repeatable; a name with a comma needs quotes, or its own option).",
+        file=IN,
     )
     soft: Words = option(
         "x3=a:0.2,b:0.8  Likelihoods of one variable's states, by name (0 for those left out), or "
@@ -118,15 +77,56 @@ class Input(Options):
         "hold them too."
     )
 
+    @cached_property
+    def _read(self) -> tuple[FactorGraph, dict[int, Any], float]:
+        """The model, the evidence beside it, and the seconds that reading took."""
+        began = time.perf_counter()
+        graph = read_model(self.model)
+        seen = evidence_of(graph, self.evidence, self.soft)
+        if not self.evidence and (beside := evidence_beside(self.model)):
+            note(f"{beside} was not read; add --evidence {beside} to use it")
+        return graph, seen, time.perf_counter() - began
+
     @property
-    def files(self) -> list[str]:
-        """Those that must not be overwritten."""
-        return [self.model, *(self.evidence or ())]
+    def bare(self) -> FactorGraph:
+        """The model without its evidence."""
+        return self._read[0]
+
+    @property
+    def seen(self) -> dict[int, Any]:
+        return self._read[1]
+
+    @cached_property
+    def graph(self) -> FactorGraph:
+        """The model with its evidence."""
+        from minfer.queries.evidence import with_any_evidence
+
+        return with_any_evidence(self.bare, self.seen)
+
+    def content(self, graph: FactorGraph, answer: dict[str, Any]) -> dict[str, Any]:
+        """As JSON: an answer, and what it is the answer to."""
+        model = {"file": self.model, **sizes(graph)}
+        return {"model": model, **answer, "read_seconds": self._read[2]}
+
+    def summary(self, graph: FactorGraph, told: Mapping[str, str]) -> dict[str, str]:
+        """What the library says of an answer, in the words of the command line, and the model."""
+        lines = {"model": f"{self.model}: {describe(graph)}", **told}
+        lines["advice"] = options_in(lines.get("advice", ""))
+        if "time" in lines:
+            lines["time"] += f"; reading the model {duration(self._read[2])}"
+        return lines
+
+    @property
+    def words(self) -> list[str]:
+        """The plain command for it."""
+        pairs = [("--evidence", text) for text in self.evidence or ()]
+        pairs += [("--soft", text) for text in self.soft or ()]
+        return ["minfer", "run", self.model, *(word for pair in pairs for word in pair)]
 
 
-CASES = argument("CASES  Table of cases: .csv, .tsv (.gz), .parquet; - is CSV.")
+CASES = argument("CASES  Table of cases: .csv, .tsv (.gz), .parquet; - is CSV.", file=IN)
 JSON = output("One JSON object on standard output instead of the table.", False)
-CSV = output("--csv FILE  Write the whole table as CSV; - is standard output.")
+CSV = output("--csv FILE  Write the whole table as CSV; - is standard output.", file=OUT)
 PROBABILITIES = output(
     "--probabilities/--no-probabilities  Write the probability of every state, or only of the "
     "most probable one.",
@@ -150,7 +150,13 @@ _INTERVAL_FLAGS = ("--intervals", "--certify")
 
 def interval_option(text: str) -> Any:
     """``--intervals``, whose number may be left out."""
-    return option(f"{' '.join(_INTERVAL_FLAGS)} [SECONDS]  {text}")
+    return option(f"{' '.join(_INTERVAL_FLAGS)} [SECONDS]  {text}", callback=_positive)
+
+
+def _positive(seconds: float | None) -> float | None:
+    if seconds is not None:
+        check_number("--intervals", seconds, above=0.0, what="positive seconds")
+    return seconds
 
 
 class Command(PlainHelp, TyperCommand):
@@ -166,11 +172,16 @@ class WithoutIntervals(PlainHelp, TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for word in _before_dashes(args):
             if word.partition("=")[0] in _INTERVAL_FLAGS:
-                raise UsageError(
+                raise SettingsError(
                     f"{word}: the parser has no certified intervals yet; `minfer intervals` and "
                     "`minfer run --intervals` have them, for models"
                 )
         return super().parse_args(ctx, args)
+
+
+def member(of: Typer, cls: Any = Command, name: str | None = None) -> Any:
+    """A command of a group, called as the function is or otherwise."""
+    return lambda function: of.command(name, cls=cls)(generate.command(function))
 
 
 def with_seconds(words: list[str]) -> list[str]:
@@ -195,12 +206,6 @@ def _before_dashes(words: list[str]) -> list[str]:
     return words[: words.index("--")] if "--" in words else words
 
 
-def check_interval_seconds(seconds: float | None) -> None:
-    """Fail before the work, not after it."""
-    if seconds is not None and not seconds > 0:
-        raise UsageError(f"--intervals takes positive seconds, not {seconds:g}")
-
-
 # ---------------------------------------------------------------------- solvers
 
 
@@ -219,10 +224,12 @@ class Solving(Options):
         *most, last = SOLVERS
         choices = f"{', '.join(most)} or {last}. Default: {cls.told}."
         added = [parameter("solver", str | None, option(f"NAME  {choices}"), cls.panel)]
-        for o in solver_fields():
-            who = "all solvers" if len(o.solvers) == len(SOLVERS) else ", ".join(o.solvers)
-            about = option(f"{METAVARS[o.type]}  {HELP[o.name]} ({who})")
-            added.append(parameter(o.key, o.type | None, about, cls.panel))
+        for name, text in HELP.items():
+            kind, have = plain_settings()[name]
+            who = "all solvers" if len(have) == len(SOLVERS) else ", ".join(have)
+            about = option(f"{METAVARS[kind]}  {text} ({who})")
+            made: Any = kind
+            added.append(parameter(CALLED.get(name, name), made | None, about, cls.panel))
         return added
 
     @property
@@ -239,25 +246,17 @@ class Solving(Options):
 
     def make(self, **settings: Any) -> Solver:
         """The solver asked for; options that were not given are ``settings``, or its defaults."""
-        import minfer
-
-        name = self.name
-        if name not in SOLVERS:
-            raise UsageError(f"there is no solver {name!r}; choose from {', '.join(SOLVERS)}")
-        for o in solver_fields():
-            if o.key not in self.given:
-                continue
-            if name not in o.solvers:
-                who = listed(o.solvers)
-                plural = "solvers that have it are" if len(o.solvers) > 1 else "one that has it is"
-                raise UsageError(f"solver {name} has no option {o.flag}; the {plural} {who}")
-            settings[o.name] = self.given[o.key]
-        try:
-            return getattr(minfer, SOLVERS[name])(**settings)
-        except MinferError:
-            raise  # it says what is wrong with which setting
-        except (TypeError, ValueError) as error:
-            raise UsageError(f"solver {name}: {error}") from None
+        solver_class(self.name)  # fails if there is none
+        for name, (_, have) in plain_settings().items():
+            key = CALLED.get(name, name)
+            if key in self.given and self.name not in have:
+                plural = "solvers that have it are" if len(have) > 1 else "one that has it is"
+                raise SettingsError(
+                    f"solver {self.name} has no option {flag_of(key)}; the {plural} {listed(have)}"
+                )
+            if key in self.given:
+                settings[name] = self.given[key]
+        return solver_named(self.name, **settings)
 
 
 class PictureSolving(Solving):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from minfer.cli.failures import UsageError, note
-from minfer.cli.files import write_records, wrote
+from minfer.cli.failures import note
+from minfer.cli.files import wrote
 from minfer.cli.generate import argument, command, flag, option
 from minfer.cli.progress import wait_for
+from minfer.errors import SettingsError
 from minfer.words import duration
 
 
@@ -48,27 +49,19 @@ def paper(
     """
     from minfer.cli import render
     from minfer.experiments import fig1, fig2, table1
-    from minfer.io.text import write_bytes
-    from minfer.notebook import Face
 
     runs = {"fig1": fig1.run, "table1": table1.run, "fig2": fig2.run}
     if experiment not in runs:
         known = ", ".join(runs)
-        raise UsageError(f"there is no experiment {experiment!r}; choose from {known}")
+        raise SettingsError(f"there is no experiment {experiment!r}; choose from {known}")
     for folder in (out, models):
         if folder is not None and not Path(folder).is_dir():
-            raise UsageError(f"cannot write to {folder}: there is no such folder")
+            raise SettingsError(f"cannot write to {folder}: there is no such folder")
     began = time.process_time()
     place = Path(models or out)
     made = wait_for(experiment, lambda: runs[experiment](quick, data, place, note))
-    base = str(Path(out) / experiment)
-    write_records(f"{base}.csv", made.records)
-    write_bytes(f"{base}.md", made.page.encode())
-    wrote(f"{base}.md")
-    if made.draw is not None:
-        made.draw(f"{base}.png")
-        wrote(f"{base}.png")
-    table = [(c.text, "yes" if c.holds else "NO", c.evidence) for c in made.claims]
+    for path in made.write(str(Path(out) / experiment)):
+        wrote(path)
     console = render.console()
-    render.face(console, Face("", (f"section {made.section} says", "comes out", "numbers"), table))
+    render.face(console, made.face())
     console.print(f"{duration(time.process_time() - began)} of CPU time")

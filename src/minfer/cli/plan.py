@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from minfer.cli.files import load
 from minfer.cli.generate import command
 from minfer.cli.options import JSON, Input
 from minfer.cli.progress import wait_for
@@ -19,10 +18,7 @@ def plan(source: Input, json: bool = JSON) -> None:
     from minfer.cli import render
     from minfer.planning import plan as make_plan
 
-    given = load(source)
-    graph = given.graph
+    graph = source.graph
     made = wait_for("planning", lambda: make_plan(graph))
-    if json:
-        given.show_json(graph, {"plan": made.to_dict()})
-    else:
-        render.face(render.console(), made.face(), {"file": source.model})
+    content = source.content(graph, {"plan": made.to_dict()})
+    render.tell(json, content, made.face(), {"file": source.model})

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import asdict
 
-from minfer.cli.failures import UsageError
-from minfer.cli.files import read_model
+from minfer.cli.files import OUT, read_model
 from minfer.cli.generate import Words, command, option, output
 from minfer.cli.options import CASES, JSON, MISSING, MODEL, PROBABILITIES
 from minfer.cli.progress import Meter
@@ -18,7 +16,7 @@ from minfer.typed import listed
 def predict(
     model: str = MODEL,
     cases: str = CASES,
-    out: str = output("-o OUT  Answers: .csv, .tsv (.gz), .parquet; - is CSV.", "-"),
+    out: str = output("-o OUT  Answers: .csv, .tsv (.gz), .parquet; - is CSV.", "-", file=OUT),
     targets: Words = option("-t A,B  Variables to predict. Default: those without a column."),
     evidence: Words = option(
         "-e A,B  Columns to read. Default: all that are variables but not targets."
@@ -48,25 +46,15 @@ def predict(
     from minfer.cli import render
     from minfer.prediction import Predictor
 
-    if model == "-" and cases == "-":
-        raise UsageError("only one of model and cases can be standard input (-)")
-    if json and out == "-":
-        raise UsageError("--json goes to standard output: name a file for the answers with -o")
     graph = read_model(model)
     ask = Predictor(
         graph, None if targets is None else listed(targets), keep=listed(keep),
         evidence=None if evidence is None else listed(evidence), on_unknown=unknown,
         probabilities=probabilities, missing=("", *(missing or ())), workers=workers,
     )  # fmt: skip
-    began = time.perf_counter()
     with Meter() as meter:  # in this thread, where an interrupt removes a half-written file
-        summary = ask.file(
-            cases,
-            out,
-            report=lambda rows: meter(
-                f"{rows:,} rows; {rows / (time.perf_counter() - began):,.0f} a second"
-            ),
-        )
+        told = "{:,} rows; {} a second"
+        summary = ask.file(cases, out, report=lambda n: meter(told.format(n, meter.rate(n))))
     if json:
         rate = summary.rows / summary.seconds if summary.seconds else 0.0
         about = {"model": model, "cases": cases, **asdict(summary), "rows_per_second": rate}

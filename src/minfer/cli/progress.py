@@ -11,8 +11,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any, TypeVar
+from contextlib import contextmanager
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -50,37 +50,31 @@ def abandoned() -> bool:
 def _join(thread: threading.Thread, text: str) -> None:
     began = time.perf_counter()
     thread.join(PATIENCE)
-    with ExitStack() as stack:
-        spinner: Any = None
+    while thread.is_alive() and not sys.stderr.isatty():
+        thread.join(_STEP)
+    if not thread.is_alive():
+        return
+    from minfer.cli.render import console, line
+
+    with console(stderr=True).status(line(text)) as spinner:
         while thread.is_alive():
-            if spinner is None and sys.stderr.isatty():
-                spinner = stack.enter_context(_spinner(text))
             thread.join(_STEP)
-            if spinner is not None:
-                spinner.update(_plain(f"{text} {time.perf_counter() - began:.0f} s"))
-
-
-def _spinner(text: str) -> Any:
-    from minfer.cli.render import console
-
-    return console(stderr=True).status(_plain(text))
-
-
-def _plain(text: str) -> Any:
-    """Not as a string, which the spinner would read as markup."""
-    from minfer.cli.render import line
-
-    return line(text)
+            spinner.update(line(f"{text} {time.perf_counter() - began:.0f} s"))
 
 
 class Meter:
     """A line on stderr that changes on a terminal; elsewhere one line every ten seconds."""
 
     def __init__(self) -> None:
-        self.live, self.last, self.shown = sys.stderr.isatty(), time.perf_counter(), False
+        self.live, self.shown = sys.stderr.isatty(), False
+        self.began = self.last = time.perf_counter()
 
     def __enter__(self) -> Meter:
         return self
+
+    def rate(self, n: int) -> str:
+        """So many in the time since it began, a second."""
+        return f"{n / (time.perf_counter() - self.began):,.0f}"
 
     def __call__(self, text: object, end: bool = False) -> None:
         """Show how far the work is; at its end in any case."""
@@ -97,13 +91,13 @@ class Meter:
 
 
 @contextmanager
-def bar(total: float) -> Iterator[Callable[[float, str], None] | None]:
-    """A bar on stderr, drawn when it is called with what is done and a text; None if no terminal.
+def bar(total: float) -> Iterator[Callable[[float, str], None]]:
+    """A bar on stderr, if that is a terminal, drawn when called with what is done and a text.
 
     Nothing is drawn in between, so that it takes no time from what is timed.
     """
     if not sys.stderr.isatty():
-        yield None
+        yield lambda done, text: None
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,17 +14,12 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-import minfer
+from minfer import __version__
 from minfer.errors import visible
 from minfer.notebook import Bold, words
-from minfer.words import duration, options_in
-from minfer.words import ends as ends
-from minfer.words import probability as probability
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals
-    from minfer.cli.files import Given
-    from minfer.graph import FactorGraph
     from minfer.notebook import Face
     from minfer.solvers.base import Marginals
 
@@ -84,15 +77,6 @@ def show(to: Console, what: RenderableType) -> None:
     to.file.flush()
 
 
-def empty_table(*titles: str, right: Collection[str] = ()) -> Table:
-    """A table with these columns; those in ``right`` are set to the right."""
-    table = _Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for title in titles:
-        side: Any = "right" if title in right else "left"
-        table.add_column(line(title), justify=side, overflow="fold")
-    return table
-
-
 def face(to: Console, what: Face, notes: Mapping[str, str] = {}) -> None:
     """The conclusion, the table, and the notes of an answer, with some more notes before them."""
     if what.conclusion:
@@ -105,10 +89,20 @@ def face(to: Console, what: Face, notes: Mapping[str, str] = {}) -> None:
         show(to, facts({**notes, **what.notes}))
 
 
+def tell(json: bool, content: Mapping[str, Any], what: Face, notes: Mapping[str, str] = {}) -> None:
+    """An answer on standard output, as JSON or as its face."""
+    if json:
+        write_json(content)
+    else:
+        face(console(), what, notes)
+
+
 def table_of(what: Face) -> Table:
     """The table of a face."""
-    numbers = [title for k, title in enumerate(what.head) if what.is_number(k)]
-    table = empty_table(*what.head, right=numbers)
+    table = _Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for k, title in enumerate(what.head):
+        side: Any = "right" if what.is_number(k) else "left"
+        table.add_column(line(title), justify=side, overflow="fold")
     for k, row in enumerate(what.rows):
         table.add_row(*map(_cell, row), style="bold" if k in what.bold else "")
     return table
@@ -116,10 +110,6 @@ def table_of(what: Face) -> Table:
 
 def _cell(value: object) -> Text | str:
     return Text(words(value), style="bold") if isinstance(value, Bold) else words(value)
-
-
-def version() -> str:
-    return minfer.__version__
 
 
 # ---------------------------------------------------------------------- an answer
@@ -139,62 +129,45 @@ def probabilities(
     if chosen is None:
         shown = np.argsort(marginals.max_prob(), kind="stable")[:rows].tolist()
         left = len(marginals) - len(shown)
-    if shown:
-        show(to, table_of(marginal_table(marginals, shown, intervals)))
-    if left:
-        to.print(f"  and {left:,} more, all at least as certain (--rows, --query, --json)")
-    elif not len(marginals):
+    what = marginal_table(marginals, shown, intervals) if shown else None
+    part(to, what, left, "all at least as certain (--rows, --query, --json)")
+    if not len(marginals):
         to.print("The model has no variables.")
-    if shown or left:
+
+
+def part(to: Console, what: Face | None, left: int, why: str) -> None:
+    """A table that leaves something out, or nothing if there is nothing to show."""
+    if what is not None and what.rows:
+        show(to, table_of(what))
+    if left > 0:
+        to.print(f"  and {left:,} more, {why}")
+    if what is not None or left > 0:
         to.print()
 
 
-def summary(given: Given, graph: FactorGraph, told: Mapping[str, str]) -> dict[str, str]:
-    """What a library says of an answer, in the words of the command line, and about the model."""
-    from minfer.solvers.telling import describe
-
-    lines = {"model": f"{given.file}: {describe(graph)}", **told}
-    lines["advice"] = options_in(lines.get("advice", ""))
-    if "time" in lines:
-        lines["time"] += f"; reading the model {duration(given.seconds)}"
-    return {key: value for key, value in lines.items() if value}
-
-
 def facts(lines: Mapping[str, str], ok: bool = True) -> Table:
-    """``name  value`` lines, values aligned and wrapped; a status that is not ``ok`` stands out."""
+    """``name  value`` lines, values aligned and wrapped; a status that is not ``ok`` stands out.
+
+    Those without content are left out.
+    """
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for key, value in lines.items():
         style = ("green" if ok else "bold yellow") if key == "status" else ""
-        grid.add_row(key, Text(visible(value), style=style))
+        if value:
+            grid.add_row(key, Text(visible(value), style=style))
     return grid
 
 
 # ---------------------------------------------------------------------- small things
 
 
-def write_json(content: dict[str, Any]) -> None:
-    """One object on standard output."""
-    sys.stdout.write(to_json(content) + "\n")
+def write_json(content: Mapping[str, Any]) -> None:
+    """One object on standard output, that of this version."""
+    from minfer.io.text import json_text
 
-
-def to_json(content: dict[str, Any]) -> str:
-    """Standard JSON: NaN and infinity, which it has not, become null (marginals have neither)."""
-    plain = {k: value if k == "marginals" else _plain(value) for k, value in content.items()}
-    return json.dumps(plain, allow_nan=False)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    sys.stdout.write(json_text({"minfer": __version__, **content}) + "\n")
 
 
 def can_print(characters: str) -> bool:
@@ -205,18 +178,10 @@ def can_print(characters: str) -> bool:
     return True
 
 
-def side_by_side(titles: list[str], shown: list[NDArray], to: Console) -> None:
+def pictures(to: Console, titles: list[str], shown: list[NDArray]) -> None:
     """Binary pictures of one size in a row, each under its title."""
-    from minfer import pictures
+    from minfer.pictures import HALF_BLOCKS, side_by_side
 
-    gap = "   "
     width = PAGE if to.width == UNWRAPPED else to.width
-    room = (width - len(gap) * (len(shown) - 1)) // len(shown)
-    plain = not can_print(pictures.HALF_BLOCKS)
-    drawn = [pictures.drawn(p, room, plain) for p in shown]
-    wide = len(drawn[0][0])
-    rows = list(zip(*([t[:wide], *lines] for t, lines in zip(titles, drawn))))
-    if wide > room:  # not even so: below each other
-        rows = [(line,) for t, lines in zip(titles, drawn) for line in [t, *lines]]
-    for row in rows:
-        to.print(gap.join(part.ljust(wide) for part in row).rstrip(), no_wrap=True, crop=False)
+    for row in side_by_side(titles, shown, width, not can_print(HALF_BLOCKS)):
+        to.print(row, no_wrap=True, crop=False)

@@ -1,4 +1,14 @@
-"""``minfer rules``: programs of Markov logic over files of evidence."""
+"""Rules over tables (Markov logic): probabilities, sizes in advance, explanations.
+
+Programs and evidence of Alchemy and Tuffy are read unchanged. Needs duckdb,
+the extra `rules`. In Python, `minfer.Rules` takes data frames and files.
+
+\b
+Example:
+  minfer rules plan prog.mln evidence.db
+  minfer rules run prog.mln evidence.db --query category -o out.csv
+  minfer rules explain prog.mln evidence.db --atom "category(P1, Networking)"
+"""
 
 from __future__ import annotations
 
@@ -7,29 +17,28 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import typer
-
+from minfer.checks import check_choice
 from minfer.cli import reduce
 from minfer.cli.batch import Where
-from minfer.cli.failures import Group, UsageError, demand, note
-from minfer.cli.files import check_writable
-from minfer.cli.generate import Options, Words, argument, choose, command, option, output
-from minfer.cli.options import JSON, STRICT, Command, Solving
+from minfer.cli.failures import demand, note
+from minfer.cli.files import IN, File
+from minfer.cli.generate import Options, Words, argument, group, option, output
+from minfer.cli.options import JSON, STRICT, Solving, member
 from minfer.cli.progress import wait_for
+from minfer.errors import SettingsError
 
 if TYPE_CHECKING:
     from minfer.rules import Rules
 
-rules = typer.Typer(name="rules", cls=Group)
-
-PROGRAM = argument("PROGRAM  Rules: an .mln file of Alchemy or Tuffy (.gz).")
-EVIDENCE = argument("EVIDENCE  What is known: .db files (.gz).", None)
+rules = group("rules", __doc__)
 
 
 @dataclass(frozen=True)
 class Asked(Options):
-    """What is asked, and how formulas are read."""
+    """A program, its evidence, what is asked, and how formulas are read."""
 
+    program: str = argument("PROGRAM  Rules: an .mln file of Alchemy or Tuffy (.gz).", file=IN)
+    evidence: Words = argument("EVIDENCE  What is known: .db files (.gz).", None, file=IN)
     query: Words = option(
         "-q NAME|FILE  Predicates to answer, or a file that lists them. Default: all that are not "
         "declared with a *."
@@ -40,11 +49,11 @@ class Asked(Options):
         True,
     )
 
-    def read(self, program: str, evidence: Words) -> Rules:
+    def read(self) -> Rules:
         from minfer.rules import Rules
 
         settings = asdict(self)
-        query = settings.pop("query")
+        program, evidence, query = (settings.pop(k) for k in ("program", "evidence", "query"))
         asked: Any = query[0] if query is not None and len(query) == 1 else query
         return Rules.read(program, evidence or (), asked, **settings)
 
@@ -93,10 +102,10 @@ class Grounding(Options):
     @property
     def settings(self) -> dict[str, Any]:
         """Those that were given."""
-        choose("--grounding", self.grounding, "auto", "full", "lazy")
+        check_choice("--grounding", self.grounding, ("auto", "full", "lazy"))
         given = {k: v for k, v in asdict(self).items() if v is not None and k != "grounding"}
         if given and self.grounding == "full":
-            raise UsageError(f"--{next(iter(given))} is for --grounding lazy")
+            raise SettingsError(f"--{next(iter(given))} is for --grounding lazy")
         return {"grounding": "lazy" if given else self.grounding, **given}
 
 
@@ -107,36 +116,18 @@ class RuleLimits(reduce.JobLimits):
     method: str | None = option("WORD  compensated (default) or paper; for --grounding full.")
 
 
-@rules.callback(invoke_without_command=True)
-def about(context: typer.Context) -> None:
-    """Rules over tables (Markov logic): probabilities, sizes in advance, explanations.
-
-    Programs and evidence of Alchemy and Tuffy are read unchanged. Needs duckdb,
-    the extra `rules`. In Python, `minfer.Rules` takes data frames and files.
-
-    \b
-    Example:
-      minfer rules plan prog.mln evidence.db
-      minfer rules run prog.mln evidence.db --query category -o out.csv
-      minfer rules explain prog.mln evidence.db --atom "category(P1, Networking)"
-    """
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-
-
-@rules.command(cls=Command)
-@command
+@member(rules)
 def run(
-    program: str = PROGRAM,
-    evidence: Words = EVIDENCE,
-    *,
     database: Database,
     out: str = output(
-        "-o OUT  Atoms and probabilities: .csv, .tsv (.gz), .parquet; - is CSV.", "-"
+        "-o OUT  Atoms and probabilities: .csv, .tsv (.gz), .parquet; - is CSV.",
+        "-",
+        file=File("out", dash=False),  # JSON has the atoms in it
     ),
     known: bool = output("--known/--unknown  Also write atoms that evidence fixes.", False),
     json: bool = JSON,
     strict: bool = STRICT,
+    *,
     grounding: Grounding,
     where: Where,
     limits: RuleLimits,
@@ -158,7 +149,6 @@ def run(
     from minfer.prediction.files import kind_of
 
     kind_of(out, "-o", "answers")  # fail before the work, not after it
-    check_writable(out, [program, *(evidence or ())])
     asked = grounding.settings
     objective, recipe = limits.choice
     if objective is not None:
@@ -167,26 +157,24 @@ def run(
             asked["recipe"] = recipe
     apart = where != Where()
     if apart and (objective is not None or asked["grounding"] == "lazy"):
-        raise UsageError("--workers and --engine are for --grounding full without an objective")
-    made = database.read(program, evidence)
+        raise SettingsError("--workers and --engine are for --grounding full without an objective")
+    made = database.read()
     solver = solving.make() if solving.given else None
+    work = partial(made.infer, solver=solver, **asked)
     if apart:
         from minfer.batch.rules import infer_rules
 
         work = partial(infer_rules, made, solver=solver, **asdict(where))
-    else:
-        work = partial(made.infer, solver=solver, **asked)
     answer = wait_for("grounding and inferring", work)
     rows: dict[str, Any] = {}
     if json and out == "-":
         found = answer.columns(made.queried, known)
-        listed = [[x.item() if hasattr(x, "item") else x for x in c] for c in found.values()]
-        n = len(listed[0])
-        rows = {"answer": [dict(zip(found, row)) for row in zip(*listed)]}
+        rows["answer"] = [dict(zip(found, row)) for row in zip(*found.values())]
+        n = len(rows["answer"])
     else:
         n = answer.write(out, made.queried, known)
     if json:
-        about = {"program": program, "written": n, "out": out}
+        about = {"program": database.program, "written": n, "out": out}
         render.write_json({**about, **answer.to_dict(), **rows})
     else:
         sys.stderr.write(f"minfer: {answer}\n")
@@ -195,11 +183,8 @@ def run(
     demand(strict, answer.converged)
 
 
-@rules.command(cls=Command)
-@command
-def plan(
-    program: str = PROGRAM, evidence: Words = EVIDENCE, *, asked: Asked, json: bool = JSON
-) -> None:
+@member(rules)
+def plan(asked: Asked, json: bool = JSON) -> None:
     """How many groundings each rule has, counted before anything is built.
 
     \b
@@ -208,20 +193,14 @@ def plan(
     """
     from minfer.cli import render
 
-    found = asked.read(program, evidence).plan()
-    if json:
-        render.write_json(found.to_dict())
-    else:
-        render.face(render.console(), found.face())
+    found = asked.read().plan()
+    render.tell(json, found.to_dict(), found.face())
 
 
-@rules.command(cls=Command)
-@command
+@member(rules)
 def explain(
-    program: str = PROGRAM,
-    evidence: Words = EVIDENCE,
-    *,
     atom: str = option('-a ATOM  The atom to explain, such as "smokes(Anna)".', ...),
+    *,
     database: Database,
     rows: int = output("N  Groundings to show, strongest first.", 10, min=1),
     json: bool = JSON,
@@ -237,11 +216,8 @@ def explain(
     from minfer.cli import render
 
     asked = grounding.settings
-    made = database.read(program, evidence)
+    made = database.read()
     solver = solving.make() if solving.given else None
     answer = wait_for("grounding and inferring", lambda: made.infer(solver=solver, **asked))
     found = answer.explain(atom, rows)
-    if json:
-        render.write_json(asdict(found))
-    else:
-        render.face(render.console(), found.face())
+    render.tell(json, asdict(found), found.face())

@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from minfer.cli import reduce
-from minfer.cli.certainty import find, live, told
+from minfer.cli.certainty import certified, find, told
 from minfer.cli.failures import demand
-from minfer.cli.files import (
-    check_model_name,
-    check_outputs,
-    given_words,
-    load,
-    write_csv,
-    wrote,
-)
+from minfer.cli.files import OUT, write_report, written
 from minfer.cli.generate import Words, command, option, output
-from minfer.cli.options import (
-    CSV,
-    JSON,
-    STRICT,
-    Input,
-    Solving,
-    check_interval_seconds,
-    interval_option,
-    rows_option,
-)
+from minfer.cli.options import CSV, JSON, STRICT, Input, Solving, interval_option, rows_option
 from minfer.cli.progress import wait_for
+from minfer.errors import RefusedError, SettingsError
 from minfer.limits import load_compiler
-from minfer.typed import parse_query
-
-if TYPE_CHECKING:
-    from minfer.certified.result import Intervals
-    from minfer.graph import FactorGraph
-    from minfer.solvers.base import Marginals, Solver
+from minfer.typed import parse_query, variable
 
 
 @command
@@ -46,10 +26,13 @@ def run(
         "Search for this long (default 5 seconds) for intervals that are guaranteed to contain "
         "the true probabilities, and say which numbers they refute."
     ),
-    out: str | None = output("F.MAR  Write all marginals in UAI MAR format; - is standard output."),
+    out: str | None = output(
+        "F.MAR  Write all marginals in UAI MAR format; - is standard output.", file=OUT
+    ),
     pr: str | None = output(
         "F.PR  Write log10 Z in UAI PR format; - is standard output. Reduced: an estimate of the "
-        "full model's, refused if there is none."
+        "full model's, refused if there is none.",
+        file=OUT,
     ),
     csv_file: str | None = CSV,
     json: bool = JSON,
@@ -83,86 +66,67 @@ def run(
       minfer run grid.uai --report grid.html
     """
     import minfer
-    from minfer.certified import telling as certified
+    from minfer.certified import telling
     from minfer.cli import render
+    from minfer.io.text import write_csv, writing_complaint
     from minfer.queries.conflicts import locating
-    from minfer.solvers.telling import summary
+    from minfer.reduction.telling import full_log_z
+    from minfer.solvers.telling import answered, summary
 
-    check_interval_seconds(intervals)
     request = reduce.make_request(reduction, solving.time_limit)
     save = reduction.save_reduced
-    texts = {"--out": out, "--pr": pr, "--save-reduced": save, "--csv": csv_file}
-    check_outputs(texts | {"--report": reduction.report}, source.files, json)
-    if save not in (None, "-"):
-        check_model_name(str(save))
-    if request is None:
-        solver = solving.make()
-    else:  # which keeps the time itself
-        solver = solving.or_else(reduce.DEFAULT_SOLVER, time_limit=None).make()
-    given = load(source)
-    located = partial(locating, given.bare, given.seen)
+    if save not in (None, "-") and (complaint := writing_complaint(str(save))):
+        raise SettingsError(complaint)
+    solver = reduce.solver_for(request, solving)
+    located = partial(locating, source.bare, source.seen)
     with located():
-        graph = given.graph
+        graph = source.graph
     chosen = parse_query(query, graph)
     reduced = None
     if request is None:
         with located():
-            answer = full = wait_for(f"running {solving.name}", lambda: solve(solver, graph))
-        sure, converged = _certified(graph, intervals, chosen), answer.converged
+            answer = wait_for(f"running {solving.name}", lambda: answered(solver, graph))
+        sure = None if intervals is None else find(graph, intervals, variables=chosen)
+        full, converged = answer, answer.converged
     else:
-        reduce.to_explain(reduction, graph)  # fails before the work, not after it
+        whole = {"model"} - graph._index.keys()
+        names = [(x, None if x in whole else variable(x, graph)) for x in reduction.explain or ()]
         if request.values is None:  # lists are for belief propagation
-            solver = reduce.say_if_exact_is_cheap(solver, solving, graph, given_words(source))
+            solver = reduce.say_if_exact_is_cheap(solver, solving, graph, source.words)
         with located():
-            reduced = reduce.run(request, reduction, solver, graph, intervals)
-        answer, full, sure = reduced.result.marginals, reduced.full, reduced.result.intervals
-        converged = reduced.result.converged
-        if save is not None:
-            minfer.write(answer.graph, save)
-            wrote(save)
-        if reduction.report is not None:
-            about = {"title": Path(source.model).name, "certify": intervals, "solver": solver}
-            request.write_report(reduction.report, reduced.result, "report", graph, **about)
-    if out is not None:
-        minfer.write_mar(full, out)
-        wrote(out)
-    if pr is not None:
-        if reduced is not None:
-            reduced.check_log_z(pr)
-        minfer.write_pr(full, pr)
-        wrote(pr)
-    if csv_file is not None:
-        write_csv(csv_file, certified.rows(graph, chosen, answer, sure))
+            load_compiler()  # no part of the answer's time
+            result = wait_for("reduced inference", lambda: request(graph, solver))
+            result = certified(result, intervals)
+            more = {"comparing": reduction.compare is not None, "explaining": names}
+            reduced = reduce.account(request, result, solver, **more)
+        result = reduced.result
+        answer, full, sure = result.marginals, reduced.full, result.intervals
+        converged = result.converged
+        written(save, partial(minfer.write, answer.graph))
+        about = {"title": Path(source.model).name, "certify": intervals}
+        about |= request.around(result, solver)
+        write_report(reduction.report, "report", graph, **about)
+    written(out, partial(minfer.write_mar, full))
+    if pr is not None and reduced is not None and not math.isfinite(full.log_z):
+        raise RefusedError(
+            f"--pr {pr}: log Z is {full_log_z(reduced.result)}; keep more factors "
+            "(--factor-cost), or leave --reduce out"
+        )
+    written(pr, partial(minfer.write_pr, full))
+    written(csv_file, lambda path: write_csv(path, telling.rows(graph, chosen, answer, sure)))
     if json:
         content = answer.to_dict(chosen) if reduced is None else reduced.to_dict(chosen)
         if sure is not None:
-            content["intervals"] = certified.to_dict(sure, chosen, answer)
-        given.show_json(graph, content)
+            content["intervals"] = telling.to_dict(sure, chosen, answer)
+        render.write_json(source.content(graph, content))
     else:
-        console = render.console(stderr="-" in texts.values())
+        console = render.console(stderr="-" in (out, pr, save, csv_file))
         render.probabilities(console, answer, chosen, rows, sure)
         lines = summary(answer) if reduced is None else reduced.summary()
-        lines = render.summary(given, graph, lines)
+        lines = source.summary(graph, lines)
         if sure is not None:
             lines |= told(sure, answer, chosen)
         render.show(console, render.facts(lines, converged))
         if reduced is not None:
-            reduced.show_more(console)
+            reduce.show_more(console, reduced)
     demand(strict, converged)
-
-
-def _certified(
-    graph: FactorGraph, seconds: float | None, chosen: list[int] | None
-) -> Intervals | None:
-    if seconds is None:
-        return None
-    with live(graph.n_variables if chosen is None else len(chosen)) as watch:
-        return find(graph, seconds, variables=chosen, watch=watch)
-
-
-def solve(solver: Solver, graph: FactorGraph) -> Marginals:
-    """log Z is computed when first asked for: here, while Ctrl-C and the spinner work."""
-    load_compiler()
-    answer = solver(graph)
-    _ = answer.log_z
-    return answer

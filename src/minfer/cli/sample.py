@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minfer.cli.files import check_suffix, check_writable, load, write_csv
+from minfer.cli.files import File, written
 from minfer.cli.generate import command, flag, option
 from minfer.cli.options import Input
 from minfer.cli.progress import wait_for
@@ -13,7 +13,11 @@ from minfer.words import counted
 def sample(
     source: Input,
     n: int = option("-n N  How many samples.", 1000, min=0),
-    out: str = option("-o FILE.csv  File to write; - is standard output; .gz compresses.", "-"),
+    out: str = option(
+        "-o FILE.csv  File to write; - is standard output; .gz compresses.",
+        "-",
+        file=File("out", (".csv", ".csv.gz")),
+    ),
     seed: int = option("N  The same seed gives the same samples.", 0, min=0),
     numbers: bool = flag("Indices of states instead of their names."),
 ) -> None:
@@ -27,12 +31,10 @@ def sample(
     import numpy as np
 
     import minfer
+    from minfer.io.text import write_csv
 
-    if out != "-":
-        check_suffix("--out", out, ".csv", ".csv.gz")
-        check_writable(out, source.files)
-    given = load(source)
-    drawn = wait_for("drawing", lambda: minfer.sample(given.bare, n, given.seen, seed=seed))
+    graph, seen = source.bare, source.seen
+    drawn = wait_for("drawing", lambda: minfer.sample(graph, n, seen, seed=seed))
     rows = np.asarray(drawn).tolist() if numbers else zip(*drawn.to_dict().values())
-    told = f", {counted(n, 'sample')} of {counted(given.bare.n_variables, 'variable')}"
-    write_csv(out, [drawn.variables, *rows], told)
+    told = f", {counted(n, 'sample')} of {counted(graph.n_variables, 'variable')}"
+    written(out, lambda path: write_csv(path, [drawn.variables, *rows]), told)

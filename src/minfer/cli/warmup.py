@@ -6,12 +6,9 @@ import time
 
 import typer
 
-from minfer.cli.failures import UsageError
 from minfer.cli.generate import argument, command, option
 from minfer.cli.progress import wait_for
 from minfer.errors import visible
-from minfer.exercise import PARTS, Unit, units
-from minfer.parallel import cores, ordered_map
 from minfer.words import counted
 
 
@@ -32,38 +29,22 @@ def warmup(
       minfer warmup
       minfer warmup parser
     """
-    if part is not None and part not in PARTS:
-        raise UsageError(f"there is no part {part!r}; choose from {', '.join(PARTS)}")
+    from minfer.exercise import warmed_up
     from minfer.kernels._cache import prune
     from minfer.kernels._jit import CACHE_DIR, folders
 
     began = time.perf_counter()
-    chosen = [unit for unit in units() if part in (None, unit.part)]
-    workers = min(workers or cores(), len(chosen))
-    done = ordered_map(_compile, chosen, workers, in_flight=len(chosen))
-    unsaved = ""
-    for k, unit in enumerate(chosen, 1):
-        seconds, why = wait_for(f"compiling: {unit.title}", lambda: next(done))
-        typer.echo(f"{k:>2}/{len(chosen)}  {unit.title:<30}{seconds:6.1f} s", err=True)
-        unsaved = unsaved or why
-    seconds = time.perf_counter() - began
+    done, unsaved = warmed_up(part, workers), ""
+    while step := wait_for("compiling", lambda: next(done, None)):
+        typer.echo(str(step), err=True)
+        unsaved = unsaved or step.unsaved
+    took = f"{time.perf_counter() - began:.1f} s"
     if unsaved:
-        text = f"Compiled in {seconds:.1f} s, but not kept in {CACHE_DIR}: {unsaved}"
+        text = f"Compiled in {took}, but not kept in {CACHE_DIR}: {unsaved}"
         typer.echo(visible(text), err=True)
         raise typer.Exit(1)
     gone, freed = prune(CACHE_DIR, folders())
     if gone:
         text = f"Removed {counted(gone, 'folder')} of old kernels, {freed / 2**20:,.0f} MiB"
         typer.echo(text, err=True)
-    typer.echo(visible(f"Ready after {seconds:.1f} s. The cache is {CACHE_DIR}"))
-
-
-def _compile(unit: Unit) -> tuple[float, str]:
-    """The seconds it took, and why a kernel was not kept, if one was not."""
-    from minfer.kernels._cache import UNSAVED
-    from minfer.kernels._jit import be_quiet
-
-    be_quiet()
-    began = time.perf_counter()
-    unit.work()
-    return time.perf_counter() - began, UNSAVED[0] if UNSAVED else ""
+    typer.echo(visible(f"Ready after {took}. The cache is {CACHE_DIR}"))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from minfer.errors import FormatError
+from minfer.io.text import write_bytes, write_records
+from minfer.notebook import Face
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -100,3 +102,18 @@ class Made(NamedTuple):
     claims: Sequence[Claim]
     section: str  # of the paper
     draw: Callable[[str], None] | None = None  # to a file
+
+    def write(self, base: str) -> Iterator[str]:
+        """Write the numbers, the page and the figure to files of this name; theirs in turn."""
+        write_records(f"{base}.csv", self.records)
+        yield f"{base}.csv"
+        write_bytes(f"{base}.md", self.page.encode())
+        yield f"{base}.md"
+        if self.draw is not None:
+            self.draw(f"{base}.png")
+            yield f"{base}.png"
+
+    def face(self) -> Face:
+        """Statement by statement, whether it comes out."""
+        rows = [(c.text, "yes" if c.holds else "NO", c.evidence) for c in self.claims]
+        return Face("", (f"section {self.section} says", "comes out", "numbers"), rows)

@@ -12,15 +12,17 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
+import math
 import os
 import stat
 import sys
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, NoReturn, cast
+from typing import Any, BinaryIO, NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +85,25 @@ def check_path(path: PathLike, verb: str = "read") -> None:
         wrong = "a character that cannot be encoded"
     if wrong:
         raise FormatError(f"cannot {verb} {name}: a file name cannot hold {wrong}; take it out")
+
+
+def check_writable(path: PathLike, inputs: Iterable[PathLike | None] = ()) -> None:
+    """SettingsError unless this is standard output, or a file that could be written now.
+
+    Its folder is there, and it is none of the inputs: for calls that work long before they write.
+    """
+    name = path_text(path)
+    check_path(path, "write")
+    folder = Path(name).parent
+    if name == "-":
+        return
+    if not folder.is_dir():
+        raise SettingsError(f"cannot write {name}: there is no folder {folder}")
+    if Path(name).is_dir():
+        raise SettingsError(f"cannot write {name}: it is a folder")
+    for source in inputs if Path(name).exists() else ():  # any text, also of none that is there
+        if source and os.path.exists(source) and Path(name).samefile(source):
+            raise SettingsError(f"{name} is also an input and would be overwritten")
 
 
 def format_of(path: PathLike) -> str | None:
@@ -228,6 +249,36 @@ def write_bytes(path: PathLike, data: bytes) -> None:
     """Write a whole file, atomically."""
     with atomic_write(path) as file:
         file.write(data)
+
+
+def json_text(content: Mapping[str, Any]) -> str:
+    """Standard JSON: NaN and infinity, which it has not, become null (marginals have neither)."""
+    plain = {k: value if k == "marginals" else _plain(value) for k, value in content.items()}
+    return json.dumps(plain, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def write_csv(path: PathLike, rows: Iterable[Sequence[Any]]) -> None:
+    """Rows of cells as CSV, atomically."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    write_bytes(path, text.getvalue().encode())
+
+
+def write_records(path: PathLike, records: Sequence[Mapping[str, Any]]) -> None:
+    """Rows that name their cells, all alike, as CSV."""
+    write_csv(path, [list(records[0]), *(list(row.values()) for row in records)])
 
 
 # ---------------------------------------------------------------------- numbers with a place

@@ -21,12 +21,12 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import IO, Literal, NoReturn, overload
+from typing import IO, Any, Literal, NoReturn, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_choice, check_type, told
+from minfer.checks import check_choice, check_type, told, warn
 from minfer.errors import FormatError, MinferError, ModelError, SettingsError
 from minfer.io.text import PathLike, atomic_write
 from minfer.parsing.treebank import Block, Source, read_blocks, read_units, source_name
@@ -569,6 +569,44 @@ def _sentences(
             continue
         dialect = sentence.dialect
         yield sentence
+
+
+def read_treebank(
+    path: str,
+    *,
+    on_error: str = "fail",
+    report: Callable[[BrokenSentence], object] | None = None,
+    multi_root: bool = False,
+) -> list[Sentence]:
+    """All sentences of a treebank, each of which has heads; parameters as :func:`read_conllu`."""
+    mode: Any = on_error
+    sentences = list(read_conllu(path, on_error=mode, report=report, multi_root=multi_root))
+    if not sentences:
+        raise ModelError(f"{path}: no sentence in it")
+    for sentence in sentences:
+        if sentence.heads is None:
+            raise ModelError(f"{path}: line {sentence.line}: this sentence has no heads")
+    return sentences
+
+
+def sentence_meant(text: str, number: int = 1, *, heads: bool = True) -> Sentence:
+    """The sentence that is meant: that of a number in a file, or the text itself.
+
+    Warns where punctuation is not apart from a word. Heads are left out unless asked for.
+    """
+    if text == "-" or os.path.exists(text):
+        return sentence_at(text, number, heads=heads)
+    if number != 1:
+        raise SettingsError(f"sentence {number} is of a file, and there is no file {text!r}")
+    if os.path.splitext(text)[1] and " " not in text.strip():
+        raise SettingsError(f"there is no file {text}, and a single word is not a sentence")
+    if not text.strip():
+        raise SettingsError("the sentence has no words")
+    sentence = Sentence.from_text(text)
+    last = sentence.forms[-1]
+    if len(last) > 1 and last[-1] in ".?!" and last[-2].isalnum():
+        warn(f"{last!r} is taken as one word: separate punctuation by spaces")
+    return sentence
 
 
 def sentence_at(source: str, number: int, *, heads: bool = True) -> Sentence:

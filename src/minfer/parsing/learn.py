@@ -135,7 +135,12 @@ class Progress:
     seconds: float
     dev_uas: float | None = None
 
+    def __str__(self) -> str:
+        return f"{STAGES[self.stage]} {self.epoch}/{self.epochs}: loss {self.loss:.4f}"
 
+
+#: What each stage learns.
+STAGES = {"tags": "tagger", "arcs": "arcs", "pairs": "arcs and pairs", "labels": "relations"}
 Report = Callable[[Progress], object]
 
 

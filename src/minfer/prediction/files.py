@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from minfer.errors import FormatError, RefusedError, SettingsError
@@ -27,6 +26,7 @@ from minfer.io.text import (
     atomic_write,
     check_path,
     check_text,
+    check_writable,
     csv_header,
     path_text,
     shown,
@@ -67,17 +67,7 @@ def kind_of(path: PathLike, who: str = "predict", what: str = "files of cases") 
 def check_output(out: PathLike, cases: PathLike) -> None:
     """Fail before the work, not after it."""
     kind_of(out)
-    check_path(out, "write")
-    name = path_text(out)
-    if name == "-":
-        return
-    if not Path(name).parent.is_dir():
-        raise SettingsError(f"predict: cannot write {name}: there is no folder {Path(name).parent}")
-    if Path(name).is_dir():
-        raise SettingsError(f"predict: cannot write {name}: it is a folder")
-    source = path_text(cases)
-    if Path(name).exists() and Path(source).exists() and Path(name).samefile(source):
-        raise SettingsError(f"predict: {name} is also the input and would be overwritten")
+    check_writable(out, [cases])
 
 
 def arrow() -> Any:

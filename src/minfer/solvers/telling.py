@@ -5,11 +5,23 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from minfer.limits import load_compiler
 from minfer.words import counted, duration
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
-    from minfer.solvers.base import Marginals
+    from minfer.solvers.base import Marginals, Solver
+
+
+def answered(solver: Solver, graph: FactorGraph) -> Marginals:
+    """A solver's answer with its log Z, which is else computed when first asked for.
+
+    Loading numba is not part of its time.
+    """
+    load_compiler()
+    answer = solver(graph)
+    _ = answer.log_z
+    return answer
 
 
 def status(marginals: Marginals) -> str:

@@ -1,0 +1,128 @@
+"""From a treebank file to a parser in a file, resumed where it was interrupted.
+
+:meth:`minfer.parsing.Parser.train` does the learning; here are the files around it. After each
+epoch the state lies in a checkpoint beside the output, from which the same call resumes; it is
+removed once the parser is written.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from minfer.errors import FormatError
+from minfer.parsing.conllu import BrokenSentence, read_treebank
+from minfer.parsing.evaluation import Scores, evaluate
+from minfer.parsing.learn import Recipe, Report
+from minfer.parsing.model import require_safetensors
+from minfer.parsing.parser import Parser
+from minfer.words import counted, duration
+
+
+class Trained(NamedTuple):
+    """A parser that was trained and written."""
+
+    parser: Parser
+    path: str
+    seconds: float  # of training
+    broken: int  # sentences that could not be read
+    scores: Scores | None = None  # on the development set
+
+    @property
+    def bytes(self) -> int:
+        return os.path.getsize(self.path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values, ready for JSON."""
+        return {
+            "model": self.path,
+            "bytes": self.bytes,
+            **{k: v for k, v in self.parser.model.info.items() if k != "minfer"},
+            "temper": self.parser.model.settings.temper,
+            "skipped_broken": self.broken,
+            "seconds": self.seconds,
+            "dev": self.scores and self.scores.to_dict(),
+        }
+
+    def summary(self) -> dict[str, str]:
+        """What it is, what it was trained on, how good it is, and what was left out."""
+        lines = self.parser.summary()
+        several = self.parser.model.info["skipped_several_roots"]
+        left_out = {
+            "with several roots (--multi-root takes them)": several,
+            "that could not be read": self.broken,
+        }
+        if several or self.broken:
+            told = [f"{counted(n, 'sentence')} {what}" for what, n in left_out.items() if n]
+            lines["left out"] = ", ".join(told)
+        if self.scores is not None:
+            temper = self.parser.model.settings.temper
+            lines["dev"] = f"{self.scores}; weights rounded as in the file"
+            lines["calibrated"] = f"on dev: probabilities to the power of {temper:g}"
+        lines["time"] = duration(self.seconds)
+        return {**lines, "file": f"{self.path}, {self.bytes / 1e6:.1f} MB"}
+
+
+def checkpoint_of(out: str) -> Path:
+    """Where training saves its state."""
+    return Path(f"{out}.checkpoint")
+
+
+def train_file(
+    treebank: str,
+    out: str,
+    dev: str | None = None,
+    *,
+    multi_root: bool = False,
+    fresh: bool = False,
+    on_error: str = "fail",
+    recipe: Recipe | None = None,
+    report: Report | None = None,
+    broken: Callable[[BrokenSentence], object] | None = None,
+    **settings: Any,
+) -> Trained:
+    """Learn a parser from a treebank and write it.
+
+    Parameters
+    ----------
+    treebank, out, dev : files; the last for evaluation after each epoch, and for calibration
+    multi_root : whether sentences with several roots are taken too
+    fresh : start over, even if an earlier call was interrupted
+    on_error : ``fail`` at a bad sentence, or ``skip`` it
+    recipe, report : as for :meth:`Parser.train`
+    broken : called with each sentence skipped
+    **settings
+        Of :meth:`Parser.train`.
+    """
+    require_safetensors()  # before the work, not after it
+    skipped: list[BrokenSentence] = []
+
+    def skip(sentence: BrokenSentence) -> None:
+        skipped.append(sentence)
+        if broken is not None:
+            broken(sentence)
+
+    sentences = read_treebank(treebank, on_error=on_error, report=skip, multi_root=True)
+    held_out = None
+    if dev is not None:
+        held_out = read_treebank(dev, on_error=on_error, report=skip, multi_root=True)
+    checkpoint = checkpoint_of(out)
+    if fresh:  # nothing speaks against it now
+        checkpoint.unlink(missing_ok=True)
+    began = time.perf_counter()
+    try:
+        parser = Parser.train(
+            sentences, held_out, single_root=not multi_root, recipe=recipe, report=report,
+            checkpoint=checkpoint, source=Path(treebank).name, **settings,
+        )  # fmt: skip
+    except FormatError as error:
+        advice = "; --fresh removes it" if checkpoint.exists() else ""
+        raise FormatError(f"{error}{advice}") from None
+    seconds = time.perf_counter() - began
+    parser.save(out)
+    checkpoint.unlink(missing_ok=True)
+    scores = evaluate(held_out, parser.parse(held_out)) if held_out else None
+    return Trained(parser, out, seconds, len(skipped), scores)

@@ -1,0 +1,142 @@
+"""What the command line asks of the library, asked directly: requests, names, files, accounts."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minfer import BeliefPropagation, Exact, FactorGraph, MinJoint, SettingsError, infer
+from minfer.errors import FormatError, ModelError
+from minfer.examples import EXAMPLES, listed_examples, sprinkler, sprinkler_story, write_example
+from minfer.exercise import warmed_up
+from minfer.io.text import check_writable, json_text, write_records
+from minfer.parsing.assessment import assess
+from minfer.parsing.conllu import read_treebank, sentence_meant, write_conllu
+from minfer.parsing.tiny import tiny_treebank
+from minfer.pictures import side_by_side
+from minfer.queries.telling import ask
+from minfer.reduction.recipes import Compensated
+from minfer.reduction.request import Request, account
+from minfer.solvers.named import SOLVERS, plain_settings, solver_named
+
+
+@pytest.fixture
+def model() -> FactorGraph:
+    return FactorGraph.grid(3 * np.random.default_rng(0).normal(size=(6, 6)), 1.0)
+
+
+def test_a_request_is_an_inference(model: FactorGraph) -> None:
+    asked = Request(factor_cost=0.05)
+    found = asked(model, BeliefPropagation())
+    same = infer(model, MinJoint(0.05), recipe=Compensated())
+    np.testing.assert_array_equal(found.marginals.probs, same.marginals.probs)
+    assert "MinJoint" in asked.describe(found)
+    told = account(asked, found, BeliefPropagation(), comparing=True, explaining=[("all", None)])
+    content = json.loads(json_text(told.to_dict([0])))
+    assert content["reduction"]["method"] == "compensated"
+    assert content["compare"]["full"]["status"] == "exact"
+    assert list(content["marginals"]) == ["x0"]
+    assert told.full.log_z == pytest.approx(Exact()(model).log_z, abs=1.0)
+    assert told.summary()["method"] == asked.describe(found)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"method": "magic"}, "method must be"),
+        ({"seed_graph": "tree"}, "seed_graph must be"),
+        ({"values": 0.1, "method": "iterated"}, "values goes with one inference"),
+        ({"values": 0.1, "time_limit": 3.0}, "values goes with one inference"),
+        ({"time_limit": -1.0}, "time_limit must be"),
+        ({"max_factors": -1}, "max_factors"),
+    ],
+)
+def test_requests_that_make_no_sense(settings: dict, said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        Request(**settings)
+
+
+def test_solvers_by_name() -> None:
+    for name, kind in SOLVERS.items():
+        assert type(solver_named(name)).__name__ == kind
+    assert plain_settings()["schedule"] == (str, ("bp",))
+    for name, settings in (("magic", {}), ("bp", {"max_gib": 1.0}), ("bp", {"damping": 2.0})):
+        with pytest.raises(SettingsError):
+            solver_named(name, **settings)
+
+
+def test_files_are_checked_before_the_work(tmp_path: Path) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text("a\n")
+    check_writable("-", [source])
+    check_writable(tmp_path / "out.csv", [source, None, "x3=1"])
+    for path, said in ((source, "overwritten"), (tmp_path, "folder"), ("no/x", "no folder no")):
+        with pytest.raises(SettingsError, match=said):
+            check_writable(path, [source])
+    write_records(source, [{"a": 1, "b": "x,y"}, {"a": 2, "b": ""}])
+    assert source.read_text() == 'a,b\n1,"x,y"\n2,\n'
+    assert json_text({"x": [math.nan, np.float64(1), (np.inf,)]}) == '{"x": [null, 1.0, [null]]}'
+
+
+def test_questions_are_told() -> None:
+    graph = sprinkler()
+    joint = ask(graph, [1, 2], {3: 1})
+    each = ask(graph, [1, 2], {3: 1}, separate=True)
+    everything = ask(graph, None, {3: 1})
+    assert joint.log_evidence == pytest.approx(each.log_evidence) == everything.log_evidence
+    assert set(joint.to_dict()) == {"targets", "evidence", "log_evidence", "joint"}
+    assert list(each.to_dict()["marginals"]) == ["rain", "sprinkler"]
+    assert len(everything.to_dict()["marginals"]) == 7
+    assert [len([*one.faces()]) for one in (joint, each, everything)] == [0, 2, 0]
+    assert ask(graph, [1], {}).summary() == {}
+
+
+def test_parses_are_assessed(tmp_path: Path) -> None:
+    trees = list(tiny_treebank())
+    found = assess(trees, trees, trees)
+    assert found.scores.uas == 100.0
+    assert found.calibration is None
+    assert found.differences["las"].difference == 0.0
+    assert set(found.to_dict()) == {"scores", "other", "differences"}
+    path = str(tmp_path / "tiny.conllu")
+    write_conllu(trees, path)
+    assert len(read_treebank(path)) == 40
+    assert sentence_meant(path, 2).forms == trees[1].forms
+    with pytest.warns(UserWarning, match="is taken as one word"):
+        assert sentence_meant("Birds sing.").heads is None
+    for text, number in (("nothing.conllu", 1), ("Birds sing", 2), (" ", 1)):
+        with pytest.raises(SettingsError):
+            sentence_meant(text, number)
+    (tmp_path / "empty.conllu").write_text("")
+    with pytest.raises(ModelError, match="no sentence in it"):
+        read_treebank(str(tmp_path / "empty.conllu"))
+
+
+def test_examples_are_written(tmp_path: Path) -> None:
+    assert set(listed_examples()) == {*EXAMPLES, "treebank"}
+    assert "keep no names" in write_example("sprinkler", str(tmp_path / "a.uai"))
+    assert "parse train" in write_example("treebank", str(tmp_path / "a.conllu"))
+    with pytest.raises(FormatError):
+        write_example("sprinkler", str(tmp_path / "a.txt"))
+    rows = {row[0]: row[1:] for row in sprinkler_story().rows}
+    assert rows["wet_grass"][1:] == ("observed", "observed")
+    before, grass, street = map(float, rows["sprinkler"])
+    assert before < grass > street
+
+
+def test_what_cannot_be_warmed_up_is_said() -> None:
+    with pytest.raises(SettingsError, match="there is no part 'nothing'"):
+        next(warmed_up("nothing"))
+
+
+def test_pictures_side_by_side() -> None:
+    pictures = [np.eye(8, dtype=bool)] * 2
+    wide = side_by_side(["one", "two"], pictures, 80)
+    narrow = side_by_side(["one", "two"], pictures, 4)
+    assert "one" in wide[0]
+    assert "two" in wide[0]
+    assert len(narrow) > len(wide)
