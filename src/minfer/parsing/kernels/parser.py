@@ -40,7 +40,7 @@ from minfer.kernels.trees import (
     logs_all_through,
     scale_root,
 )
-from minfer.parsing.kernels.decode import chu_liu_edmonds, eisner
+from minfer.parsing.kernels.decode import decode
 from minfer.parsing.kernels.features import (
     DROP,
     GP,
@@ -473,20 +473,6 @@ def settled(settings, scores, mu, log_z, arcs, pairs, theta):
         if found:
             log_z = z
     return log_z, n_gp, n_pairs, iters, residual, ratio, found, (logs, odds, messages)
-
-
-@jit
-def decode(projective_tree, single_root, mu, heads):
-    """The tree with the most expected correct arcs into ``heads`` i8 (N,): minimum Bayes risk."""
-    n = mu.shape[0]
-    if projective_tree:
-        work = np.empty(2 * n * n)
-        back = np.empty(2 * n * n + 4 * n + 8, np.int64)
-        eisner(mu, single_root, heads, work, back)
-    else:
-        work = np.empty(n * n)
-        back = np.empty(6 * n * n + 5 * n, np.int64)
-        chu_liu_edmonds(mu, single_root, heads, work, back)
 
 
 @jit
