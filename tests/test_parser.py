@@ -424,10 +424,9 @@ def test_a_step_is_along_the_gradient_of_the_likelihood(trained, kind, pairs):
         totals = np.zeros(6)
         squares = np.full_like(tables["arcs"], 1e12)
         learn(
-            packed, compiled_templates(), encoder.tables(), tables["arcs"], squares.copy(),
-            tables["pairs"], squares.copy(), data.start, data.words, data.upos, data.xpos,
-            sentence.heads, np.zeros(1, np.int64), np.zeros(1, np.uint64), np.uint64(1 << 24),
-            rate * 1e6, rate * 1e6, pairs, totals,
+            packed, compiled_templates(), encoder.tables(), data.tokens, tables["arcs"],
+            tables["pairs"], squares.copy(), squares.copy(), sentence.heads, np.zeros(1, np.int64),
+            np.zeros(1, np.uint64), np.uint64(1 << 24), rate * 1e6, rate * 1e6, pairs, totals,
         )  # fmt: skip
         return totals[0]
 

@@ -14,8 +14,7 @@ from minfer import BeliefPropagation
 from minfer.parsing.graphs import to_graph
 from minfer.parsing.inference import Inference, Messages, marginals, still_to_move
 from minfer.parsing.kernels import parser as kernels
-from minfer.parsing.kernels.parser_logs import second_order_logs
-from minfer.parsing.kernels.seeds import tree_seed
+from minfer.parsing.kernels.seeds import seed
 from minfer.reduction.objectives import MinJoint
 from test_trees import FACTORS
 from test_trees import messages as by_enumeration
@@ -225,7 +224,7 @@ def test_overwhelming_pairs_answer_in_logarithms():
 def sentence(rng, n, projective, single_root, strength):
     arcs = 2 * rng.normal(size=(n + 1, n + 1))
     mu = np.empty_like(arcs)
-    tree_seed(projective, single_root, arcs, mu)
+    seed(False, projective, single_root, arcs, mu)
     settings = projective, single_root, True, True, False, 0.0, 0.0
     (heads, modifiers, start), (pair_arcs, *_) = kernels.candidates(settings, arcs, mu)
     return arcs, mu, heads, modifiers, start, pair_arcs, strength * rng.normal(size=len(pair_arcs))
@@ -242,21 +241,22 @@ def test_logarithms_do_the_same_iterations(projective, single_root, damping):
             case = sentence(rng, n, projective, single_root, strength)
             arcs, mu, heads, modifiers, start, pair_arcs, theta = case
             many = len(theta)
-            how = projective, single_root, 6, 1e-9, damping
-            iters, residual, ratio, log_z, logs, odds, messages = kernels.second_order(
-                *how, arcs, mu, heads, modifiers, start, pair_arcs, theta, many
-            )
-            assert not logs
-            belief, log_odds, log_messages = np.empty(n * n), np.empty(n * n), np.empty((many, 3))
-            theirs = second_order_logs(
-                *how, arcs[heads, modifiers], heads, modifiers, start, pair_arcs, theta, many,
-                belief, log_odds, log_messages,
+            log_mu = mu.copy()
+            plain, theirs = (
+                kernels.second_order(
+                    projective, single_root, 6, 1e-9, damping, arcs, result, heads, modifiers,
+                    start, pair_arcs, theta, many, in_logs,
+                )
+                for in_logs, result in ((False, mu), (True, log_mu))
             )  # fmt: skip
+            iters, residual, ratio, log_z, logs, odds, messages = plain
+            *_, log_odds, log_messages = theirs
+            assert (logs, theirs[4]) == (False, True)
             assert theirs[0] == iters
             assert theirs[1] == pytest.approx(residual, rel=1e-3, abs=1e-12)
             assert theirs[2] == pytest.approx(ratio, rel=0.01)
             assert theirs[3] == pytest.approx(log_z, abs=1e-9)
-            np.testing.assert_allclose(belief, mu[heads, modifiers], atol=1e-10)
+            np.testing.assert_allclose(log_mu, mu, atol=1e-10)
             np.testing.assert_allclose(np.log(messages), log_messages, atol=1e-8)
             both = np.empty((2, many))
             kernels.pair_beliefs(many, pair_arcs, False, messages, odds, both[0])

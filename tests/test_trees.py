@@ -517,7 +517,8 @@ def test_grandparents_without_pairs_and_in_logs(single_root):
     h, m, g = np.ogrid[:21, :21, :21]
     outside = (g < np.minimum(h, m)) | (g > np.maximum(h, m))
     v = np.where(outside, clean(arcs)[:, :, None] + pairs.transpose(1, 2, 0), -np.inf)
-    log_mu, log_z = _in_logs(clean(arcs)[0], v, single_root)
+    v[0, :, 0] = clean(arcs)[0]  # no grandparent
+    log_mu, log_z = _in_logs(v, single_root)
     np.testing.assert_allclose(np.exp(log_mu - log_z), got, atol=1e-11)
     assert z == pytest.approx(log_z, abs=1e-10)
 

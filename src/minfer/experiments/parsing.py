@@ -271,7 +271,7 @@ class Corpus:
         return self._outcome(probs, [(n, n, 0, True) for n in self.possible])
 
     def _outcome(self, probs: list[NDArray[np.float64]], rows: Sequence[tuple]) -> Outcome:
-        from minfer.parsing.kernels.parser import decode
+        from minfer.parsing.kernels.decode import decode
 
         right = []
         for mu, sentence in zip(probs, self.sentences):

@@ -19,17 +19,7 @@ def eisner(scores: ArrayLike, *, single_root: bool = True) -> NDArray[np.int64]:
     ``scores`` (n+1, n+1) [head, modifier], minus infinity where there is no arc. The same scores
     give the same tree, ties or not.
     """
-    from minfer.parsing.kernels.decode import eisner as kernel
-
-    check_flag("single_root", single_root)
-    clean = checked_scores(scores)
-    n = len(clean)
-    heads = np.empty(n, dtype=np.int64)
-    work = np.empty(2 * n * n)
-    best = kernel(clean, bool(single_root), heads, work, np.empty(2 * n * n + 4 * n + 8, np.int64))
-    if best == -np.inf:
-        raise no_tree(True, single_root)
-    return heads
+    return _best(scores, True, single_root)
 
 
 def chu_liu_edmonds(scores: ArrayLike, *, single_root: bool = True) -> NDArray[np.int64]:
@@ -37,13 +27,15 @@ def chu_liu_edmonds(scores: ArrayLike, *, single_root: bool = True) -> NDArray[n
 
     ``scores`` as for :func:`eisner`.
     """
-    from minfer.parsing.kernels.decode import chu_liu_edmonds as kernel
+    return _best(scores, False, single_root)
+
+
+def _best(scores: ArrayLike, projective: bool, single_root: bool) -> NDArray[np.int64]:
+    from minfer.parsing.kernels.decode import decode
 
     check_flag("single_root", single_root)
     clean = checked_scores(scores)
-    n = len(clean)
-    heads = np.empty(n, dtype=np.int64)
-    ints = np.empty(6 * n * n + 5 * n, dtype=np.int64)
-    if not kernel(clean, bool(single_root), heads, np.empty(n * n), ints):
-        raise no_tree(False, single_root)
+    heads = np.empty(len(clean), dtype=np.int64)
+    if not decode(projective, bool(single_root), clean, heads):
+        raise no_tree(projective, single_root)
     return heads

@@ -42,18 +42,18 @@ def exact_grandparent(
     if TINY <= z < 1.0 / TINY:
         return mu, float(log_z)
     v = _scores(arcs, pairs)
-    best = np.maximum(v.max(axis=2), np.where(np.arange(n)[:, None] == 0, arcs, -np.inf))
-    scale = np.r_[0.0, best[:, 1:].max(axis=0)]
+    scale = np.r_[0.0, v.max(axis=(0, 2))[1:]]
     if (scale == -np.inf).any():
         raise no_tree(True, single_root)
-    log_mu, log_z = _in_logs(arcs[0] - scale, v - scale[:, None], single_root)
+    log_mu, log_z = _in_logs(v - scale[:, None], single_root)
     if log_z == -np.inf:
         raise no_tree(True, single_root)
     return np.minimum(np.exp(log_mu - log_z), 1.0), float(log_z + scale.sum())
 
 
 def _scores(arcs: NDArray[np.float64], pairs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scores (n+1, n+1, n+1) [h, m, g] of arcs with a grandparent, minus infinity elsewhere."""
+    """Scores (n+1, n+1, n+1) [h, m, g] of arcs with a grandparent, minus infinity elsewhere; those
+    of the root's arcs, which have none, at g = 0."""
     n = len(arcs)
     h, m, g = np.ogrid[:n, :n, :n]
     low, high = np.minimum(h, m), np.maximum(h, m)
@@ -65,19 +65,18 @@ def _scores(arcs: NDArray[np.float64], pairs: NDArray[np.float64]) -> NDArray[np
             f"grandparent {at[2]} -> {at[0]} -> {at[1]}: score {v[at]}; scores are finite or minus "
             "infinity"
         )
-    return v + arcs[:, :, None]
+    v[0, 1:, 0] = 0.0
+    v += arcs[:, :, None]
+    return v
 
 
-def _in_logs(
-    root: NDArray[np.float64], v: NDArray[np.float64], single_root: bool
-) -> tuple[NDArray[np.float64], float]:
+def _in_logs(v: NDArray[np.float64], single_root: bool) -> tuple[NDArray[np.float64], float]:
     """The kernel's two passes in logarithms, one span at a time; log of w dZ/dw, and log Z."""
-    n = len(root)
-    last = n - 1
+    n = len(v)
+    last, lo = n - 1, int(single_root)
     add, total = np.logaddexp, np.logaddexp.reduce
-    c = np.full((n, n, n), -np.inf)  # [h, e, g] complete spans
-    inc = np.full((n, n, n), -np.inf)  # [h, m, g] spans that an arc closes
-    for i in range(last, 0, -1):
+    c, inc, dc, dinc = np.full((4, n, n, n), -np.inf)  # as in the kernel
+    for i in range(last, lo - 1, -1):
         c[i, i] = 0.0
         for j in range(i + 1, n):
             rights, lefts = c[i, i:j], c[j, i + 1 : j + 1]
@@ -86,32 +85,16 @@ def _in_logs(
             c[i, j] = total(inc[i, i + 1 : j + 1] + c[i + 1 : j + 1, j, i, None])
             c[j, i] = total(inc[j, i:j] + c[i:j, i, j, None])
     log_mu = np.full((n, n), -np.inf)
-    dc = np.full((n, n, n), -np.inf)
-    dinc = np.full((n, n, n), -np.inf)
-    words = np.arange(1, n)
     if single_root:
-        log_mu[0, 1:] = root[1:] + c[words, 1, 0] + c[words, last, 0]
+        root, left, right = v[0, 1:, 0], c[1:, 1, 0], c[1:, last, 0]
+        log_mu[0, 1:] = root + left + right
         log_z = float(total(log_mu[0]))
-        for m in words:
-            dc[m, 1, 0] = add(dc[m, 1, 0], root[m] + c[m, last, 0])
-            dc[m, last, 0] = add(dc[m, last, 0], root[m] + c[m, 1, 0])
+        dc[1:, 1, 0] = root + right
+        dc[1:, last, 0] = add(dc[1:, last, 0], root + left)
     else:
-        chain, arc = np.full(n, -np.inf), np.full(n, -np.inf)
-        chain[0] = 0.0
-        for e in words:
-            arc[e] = root[e] + total(chain[:e] + c[e, 1 : e + 1, 0])
-            chain[e] = total(arc[1 : e + 1] + c[1 : e + 1, e, 0])
-        log_z = float(chain[last])
-        dchain, darc = np.full(n, -np.inf), np.full(n, -np.inf)
-        dchain[last] = 0.0
-        for e in words[::-1]:
-            below = slice(1, e + 1)
-            darc[below] = add(darc[below], dchain[e] + c[below, e, 0])
-            dc[below, e, 0] = add(dc[below, e, 0], dchain[e] + arc[below])
-            log_mu[0, e] = darc[e] + arc[e]
-            dchain[:e] = add(dchain[:e], darc[e] + root[e] + c[e, below, 0])
-            dc[e, below, 0] = add(dc[e, below, 0], darc[e] + root[e] + chain[:e])
-    for i in range(1, n):
+        log_z = float(c[0, last, 0])
+        dc[0, last, 0] = 0.0
+    for i in range(lo, n):
         for j in range(last, i, -1):
             low, high = slice(i, j), slice(i + 1, j + 1)
             a, b = dc[i, j].copy(), dc[j, i].copy()

@@ -170,6 +170,11 @@ class Encoded:
     def __len__(self) -> int:
         return len(self.start) - 1
 
+    @property
+    def tokens(self) -> tuple[NDArray[np.int64], NDArray, NDArray, NDArray]:
+        """As the kernels take them."""
+        return self.start, self.words, self.upos, self.xpos
+
 
 class Encoder:
     """Numbers for forms and tags, with the atoms of each. It grows in use: one for each thread.
@@ -246,7 +251,7 @@ class Encoder:
         )
 
     def tables(self) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray]:
-        """Atoms of forms (V, 5), UPOS and XPOS keys, atoms of the root, numbers of UPOS tags."""
+        """Atoms of forms (V, 10), UPOS and XPOS keys, atoms of the root, numbers of UPOS tags."""
         numbers = np.array([self._numbers.get(tag, 0) for tag in self._upos], dtype=np.int64)
         upos, xpos = self._upos.atoms()[:, 0].copy(), self._xpos.atoms()[:, 0].copy()
         return self._forms.atoms(), upos, xpos, self._root, numbers

@@ -249,7 +249,8 @@ def marginals(
     >>> answer.probs[0].tolist(), round(float(np.exp(answer.log_z)))
     ([0.0, 0.5, 0.5], 2)
     """
-    from minfer.parsing.kernels.parser import decode, infer_arrays
+    from minfer.parsing.kernels.decode import decode
+    from minfer.parsing.kernels.parser import infer_arrays
 
     check_flag("projective", projective)
     check_flag("single_root", single_root)

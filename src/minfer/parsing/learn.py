@@ -268,13 +268,16 @@ def predict_tags(
 
     out = np.zeros(len(data.words), dtype=np.int32) if out is None else out
     order = np.arange(len(data), dtype=np.int64) if which is None else which
-    forms, _, _, root, _ = encoder.tables()
     tag(
-        tag_templates(), (forms, root), tagger, tagger, data.start, data.words,
-        class_keys(tagger.shape[1]), order, out, np.zeros(0, np.uint64), np.uint64(1 << 24), 0.0,
-        out,
+        tag_templates(), encoder.tables(), data.tokens, tagger, tagger, class_keys(tagger.shape[1]),
+        order, out, *_nothing_learnt(order), out,
     )  # fmt: skip
     return out
+
+
+def _nothing_learnt(order: NDArray[np.int64]) -> tuple[NDArray[np.uint64], np.uint64, float]:
+    """Seeds, features to keep and rate of kernels that only predict."""
+    return np.zeros(len(order), np.uint64), np.uint64(1 << 24), 0.0
 
 
 def _learn_classifiers(
@@ -306,16 +309,15 @@ def _learn_tags(
 
     squares = np.full_like(weights, _START)
     out = np.zeros(len(data.words), dtype=np.int32)
-    forms, _, _, root, _ = encoder.tables()
     keys = class_keys(weights.shape[1])
+    words = np.diff(data.start)[which].sum()
     for epoch in range(recipe.tag_epochs):
         loss = 0.0
         for _, order, seeds in _chunks(which, [*seed, epoch], 10 * _CHUNK):
             loss += tag(
-                tag_templates(), (forms, root), weights, squares, data.start, data.words, keys,
-                order, gold, seeds, recipe.keep, recipe.class_rate, out,
+                tag_templates(), encoder.tables(), data.tokens, weights, squares, keys, order, gold,
+                seeds, recipe.keep, recipe.class_rate, out,
             )  # fmt: skip
-        words = np.diff(data.start)[which].sum()
         tell("tags", epoch + 1, recipe.tag_epochs, 1.0, loss / max(words, 1))
 
 
@@ -344,10 +346,10 @@ def predict_labels(
 
     root = relations.index(ROOT) if ROOT in relations else -1
     out = np.zeros(len(data.words), dtype=np.int32)
+    everything = np.arange(len(data), dtype=np.int64)
     label(
-        label_templates(), encoder.tables(), labels, labels, data.start, data.words, data.upos,
-        data.xpos, heads, np.arange(len(data), dtype=np.int64), out, np.zeros(0, np.uint64),
-        np.uint64(1 << 24), 0.0, root, out,
+        label_templates(), encoder.tables(), data.tokens, labels, labels, heads, everything, out,
+        *_nothing_learnt(everything), root, out,
     )  # fmt: skip
     return out
 
@@ -365,9 +367,8 @@ def _learn_labels(
         loss = 0.0
         for _, order, seeds in _chunks(everything, [rng, 3, epoch], 10 * _CHUNK):
             loss += label(
-                label_templates(), encoder.tables(), weights, squares, data.start, data.words,
-                data.upos, data.xpos, heads, order, gold, seeds, recipe.keep, recipe.class_rate,
-                -1, out,
+                label_templates(), encoder.tables(), data.tokens, weights, squares, heads, order,
+                gold, seeds, recipe.keep, recipe.class_rate, -1, out,
             )  # fmt: skip
         tell("labels", epoch + 1, recipe.label_epochs, 1.0, loss / len(gold))
 
@@ -413,9 +414,8 @@ def _learn_trees(
         totals = np.zeros(6)
         for share, order, seeds in _chunks(everything, [rng, 4, epoch]):
             learn(
-                packed, compiled_templates(), encoder.tables(), state["arcs"],
-                state["arcs squares"], state["pairs"], state["pairs squares"], data.start,
-                data.words, data.upos, data.xpos, gold, order, seeds, recipe.keep, recipe.rate,
+                packed, compiled_templates(), encoder.tables(), data.tokens,
+                *(state[name] for name in _STATE), gold, order, seeds, recipe.keep, recipe.rate,
                 recipe.pair_rate, stage == "pairs", totals,
             )  # fmt: skip
             if share < 1:

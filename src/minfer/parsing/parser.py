@@ -283,10 +283,9 @@ class Parser:
         counts = np.zeros((len(data), 4), dtype=np.int64)
         every = np.zeros(int((size**2).sum()) if all_marginals else 0)
         parse(
-            self._packed(inference), self._templates, self._encoder.tables(), self.model.arcs,
-            self.model.pairs, data.start, data.words, data.upos, data.xpos, phase,
-            float(self.model.settings.temper), heads, probs, second, second_probs, log_z, log_p,
-            counts, residuals, every,
+            self._packed(inference), self._templates, self._encoder.tables(), data.tokens,
+            self.model.arcs, self.model.pairs, phase, float(self.model.settings.temper), heads,
+            probs, second, second_probs, log_z, log_p, counts, residuals, every,
         )  # fmt: skip
         if len(data):
             least = np.minimum.reduceat(probs, data.start[:-1])
@@ -358,22 +357,17 @@ class Parser:
         self.check(sentence, tags, inference=Inference.full())
         data, _ = self._encoded([sentence], tags or s.tags)
         size = len(data.words) + 1
-        bounds, none = self._templates[3], np.zeros(0, np.float32)
-        keys = np.empty(size * int(bounds[-1]), dtype=np.uint64)
-        numbers = np.empty(size, dtype=np.int64)
-        k.sentence_keys(
-            self._templates, self._encoder.tables(), data.words, data.upos, data.xpos, keys, numbers
+        keys, numbers = k.sentence_keys(
+            *self._templates[:3], self._encoder.tables(), data.tokens, 0
         )
+        nothing = np.zeros(0, np.float32), np.uint64(0), np.uint64(1 << 24), 0.0
         arcs = np.full((size, size), -np.inf)
-        nothing = np.uint64(0), np.uint64(1 << 24), 0.0
-        k.first_scores(
-            k.SCORE, self._templates, keys, numbers, self.model.arcs, none, *nothing, arcs
-        )
+        k.first_scores(k.SCORE, self._templates, keys, numbers, self.model.arcs, nothing, arcs)
         pairs = list_pairs(arcs, s.gp, s.sib, s.projective, s.single_root)
         theta = np.empty(len(pairs.nodes))
         k.second_scores(
-            k.SCORE, self._templates, keys, size, pairs.n_gp, len(theta), pairs.nodes,
-            self.model.pairs, none, *nothing, self._limit, theta,
+            k.SCORE, self._templates, keys, pairs.n_gp, pairs.nodes, self.model.pairs, nothing,
+            self._limit, theta,
         )  # fmt: skip
         cubes = []
         for use, rows in ((s.gp, slice(0, pairs.n_gp)), (s.sib, slice(pairs.n_gp, None))):

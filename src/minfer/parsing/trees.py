@@ -137,11 +137,10 @@ class Tree:
 
     def _best(self, q: NDArray[np.float64]) -> float:
         """The largest sum of the messages (A, 2) of arcs over all trees."""
-        from minfer.parsing.kernels import decode
+        from minfer.parsing.kernels.decode import decode
 
         n = self.n_words + 1
-        heads, work = np.empty(n, np.int64), np.empty(2 * n * n)
-        ints = np.empty(6 * n * n + 5 * n + 8, np.int64)
+        heads = np.empty(n, np.int64)
         forced = np.isneginf(q[:, 0])
         base = np.where(forced, 0.0, q[:, 0])
         gain = q[:, 1] - base
@@ -151,10 +150,7 @@ class Tree:
             return -np.inf
         scores = np.full((n, n), -np.inf)
         scores[self._heads, self._modifiers] = gain
-        if self.projective:
-            there_is = decode.eisner(scores, self.single_root, heads, work, ints) > -np.inf
-        else:
-            there_is = decode.chu_liu_edmonds(scores, self.single_root, heads, work, ints)
+        there_is = decode(self.projective, self.single_root, scores, heads)
         if not there_is or not is_tree(heads, self.projective, self.single_root):
             return -np.inf
         return float(base.sum() + scores[heads[1:], np.arange(1, n)].sum())

@@ -7,7 +7,11 @@ of which each arc or pair reads two. A template gives every token one key per ro
     line = ((key[h] ^ key[m]) * ODD) >> shift
 
 so that an arc costs one multiplication per template beyond the reading of its weights.
-Scratch arrays are passed in and may hold anything.
+
+Arguments that go together: ``tables`` of an encoder; ``tokens``, its sentences: start i8 (B + 1,),
+words, upos and xpos i4 (tokens,); ``templates``: columns, offsets and salt of all roles, one after
+the other, where each of the ten begins, keys of the tags between; ``learning``: AdaGrad's squares,
+the seed that chooses the features to drop, how many of 2^24 to keep, rate.
 """
 
 from __future__ import annotations
@@ -22,7 +26,12 @@ OUTSIDE = np.uint64(0xA0761D6478BD642F)  # stands for an atom beyond the sentenc
 SLOTS = 16
 SCORE, DROP, UPDATE = 0, 1, 2  # what a pass over features does
 SKIP = 1e-3  # gradients below are not applied
-GP, SIB = 0, 1
+ALL_KEPT = 1 << 24
+ARC, GP, SIB = 2, 4, 7  # the first of the roles of a kind; 0 and 1 are tokens by themselves
+DISTANCES = np.array(
+    [0, 0, 1, 2, 3, 3, 4, 4, 4, 5, 5, 5, 5, 5, 5, 6]
+)  # 1, 2, 3, 4-5, 6-8, 9-14, 15
+COARSE = np.array([0, 0, 1, 1, 1, 2])  # 1, 2-4, 5 and more
 
 
 @jit
@@ -35,28 +44,32 @@ def line_shift(n_lines):
 
 
 @jit
-def load_atoms(words, upos, xpos, forms, upos_keys, xpos_keys, root, atoms):
-    """Atoms u8 (N, K): columns of the form, then UPOS, then XPOS; row 0 is ``root`` (K,)."""
-    n_form = forms.shape[1]
-    for k in range(n_form + 2):
-        atoms[0, k] = root[k]
-    for i in range(words.shape[0]):
-        for k in range(n_form):
-            atoms[i + 1, k] = forms[words[i], k]
-        atoms[i + 1, n_form] = upos_keys[upos[i]]
-        atoms[i + 1, n_form + 1] = xpos_keys[xpos[i]]
-
-
-@jit
-def role_keys(atoms, columns, offsets, salt, keys):
-    """Keys u8 (N, T): what each template reads at a token, hashed into one number.
+def sentence_keys(columns, offsets, salt, tables, tokens, b):
+    """Keys u8 (N, T) of sentence b: what each template reads at a token, hashed into one number;
+    and numbers i8 (N,) of tags.
 
     ``columns`` and ``offsets`` i8 (T, 4): the atoms of a template, columns -1 where there are
     fewer, offset 1 is the token to the right. ``salt`` u8 (T,) tells templates and roles apart.
+    Atoms are columns of the form, then UPOS, then XPOS.
     """
-    n = atoms.shape[0]
-    n_templates = columns.shape[0]
-    for t in range(n_templates):
+    forms, upos_keys, xpos_keys, root, tag_numbers = tables
+    start, words, upos, xpos = tokens
+    first = start[b] - 1
+    n = start[b + 1] - first
+    n_form = forms.shape[1]
+    atoms = np.empty((n, n_form + 2), np.uint64)
+    tags = np.empty(n, np.int64)
+    for k in range(n_form + 2):
+        atoms[0, k] = root[k]
+    tags[0] = 0
+    for i in range(1, n):
+        for k in range(n_form):
+            atoms[i, k] = forms[words[first + i], k]
+        atoms[i, n_form] = upos_keys[upos[first + i]]
+        atoms[i, n_form + 1] = xpos_keys[xpos[first + i]]
+        tags[i] = tag_numbers[upos[first + i]]
+    keys = np.empty((n, columns.shape[0]), np.uint64)
+    for t in range(columns.shape[0]):
         for i in range(n):
             key = salt[t]
             for c in range(4):
@@ -68,6 +81,16 @@ def role_keys(atoms, columns, offsets, salt, keys):
                 key = (key ^ atom) * MIX
                 key ^= key >> np.uint64(29)
             keys[i, t] = key
+    return keys, tags
+
+
+@jit
+def role(keys, bounds, number):
+    """The keys u8 (N, T) of one role, side by side.
+
+    The number is no literal, for each of which this would be compiled anew.
+    """
+    return np.ascontiguousarray(keys[:, bounds[number] : bounds[number + 1]])
 
 
 @jit
@@ -80,23 +103,9 @@ def dropped(line, seed, keep):
 
 
 @jit
-def distance_bin(d):
-    """1, 2, 3, 4-5, 6-8, 9-14, 15 and more: 0 to 6."""
-    if d <= 3:
-        return d - 1
-    if d <= 5:
-        return 3
-    if d <= 8:
-        return 4
-    if d <= 14:
-        return 5
-    return 6
-
-
-@jit
-def coarse_bin(d):
-    """1, 2-4, 5 and more: 0 to 2."""
-    return 0 if d <= 1 else (1 if d <= 4 else 2)
+def kept_scale(keep):
+    """What makes up for the features left out."""
+    return 1.0 if keep >= ALL_KEPT else ALL_KEPT / keep
 
 
 @jit
@@ -107,10 +116,33 @@ def step(weights, squares, at, g, rate):
 
 
 @jit
-def token_pass(mode, keys, weights, squares, shift, seed, keep, rate, sums):
+def sum_lines(mode, lines, count, a, b, weights, seed, keep):
+    """The sum of the slots a and b of some lines, as far as they are not dropped."""
+    total = 0.0
+    for t in range(count):
+        if mode == SCORE or not dropped(lines[t], seed, keep):
+            base = lines[t] << np.uint64(4)
+            total += weights[base + a] + weights[base + b]
+    return total
+
+
+@jit
+def update_lines(lines, count, a, b, g, weights, learning):
+    """A step along the gradient g of such a sum."""
+    squares, seed, keep, rate = learning
+    for t in range(count):
+        if not dropped(lines[t], seed, keep):
+            base = lines[t] << np.uint64(4)
+            step(weights, squares, base + a, g, rate)
+            step(weights, squares, base + b, g, rate)
+
+
+@jit
+def token_pass(mode, keys, weights, learning, shift, sums):
     """Features of single tokens, all slots at once: ``sums`` f8 (N, 16) is filled, or its
     entries are the gradients."""
-    scale = 1.0 if keep >= (1 << 24) else (1 << 24) / keep
+    squares, seed, keep, rate = learning
+    scale = kept_scale(keep)
     n, n_templates = keys.shape
     for i in range(n):
         row = sums[i]
@@ -136,46 +168,42 @@ def token_pass(mode, keys, weights, squares, shift, seed, keep, rate, sums):
 
 @jit
 def arc_pass(
-    mode, head_keys, mod_keys, tags, tag_keys, head_sums, mod_sums, weights, squares, shift, seed,
-    keep, rate, lines, scores,
+    mode, head_keys, mod_keys, tags, tag_keys, sums, weights, learning, shift, lines, between,
+    scores,
 ):  # fmt: skip
     """Scores of all arcs into ``scores`` (N, N), or a step along the gradients that are there.
 
     ``head_keys`` and ``mod_keys`` u8 (N, T + 1): the last column is for the tags between head and
-    modifier, once for each that occurs: ``tags`` i8 (N,) in 0 .. 63, ``tag_keys`` u8 (64,).
-    ``lines`` u8 (T + 64,): the lines of weights of an arc that learns.
+    modifier, once for each that occurs: ``tags`` i8 (N,) in 0 .. 63. ``sums`` f8 (2, N, 16) are
+    those of the tokens as heads and as modifiers. ``lines`` u8 (T + 64,) and ``between`` u8 (64,)
+    are scratch.
     """
-    scale = 1.0 if keep >= (1 << 24) else (1 << 24) / keep
-    n = head_keys.shape[0]
     n_templates = head_keys.shape[1] - 1
-    if mode == UPDATE:
-        head_sums[:, :] = 0.0
-        mod_sums[:, :] = 0.0
-    one = np.uint64(1)
-    four = np.uint64(4)
-    between = np.empty(64, np.uint64)  # keys of the tags between
+    _, seed, keep, _ = learning
+    scale = kept_scale(keep)
+    n = head_keys.shape[0]
     for h in range(n):
         hk = head_keys[h]
-        hs = head_sums[h]
+        hs = sums[0, h]
         for direction in range(2):
             sign = 1 if direction == 0 else -1
             seen = np.uint64(0)
             n_between = 0
             for m in range(h + sign, n if direction == 0 else 0, sign):
                 mk = mod_keys[m]
-                ms = mod_sums[m]
+                ms = sums[1, m]
                 a = np.uint64(direction)
-                b = np.uint64(2 + 7 * direction + distance_bin(abs(h - m)))
+                b = np.uint64(2 + 7 * direction + DISTANCES[min(abs(h - m), 15)])
                 key = hk[n_templates] ^ mk[n_templates]
                 if mode == SCORE:
                     x = hs[a] + ms[a]
                     y = hs[b] + ms[b]
                     for t in range(n_templates):
-                        base = (((hk[t] ^ mk[t]) * ODD) >> shift) << four
+                        base = (((hk[t] ^ mk[t]) * ODD) >> shift) << np.uint64(4)
                         x += weights[base + a]
                         y += weights[base + b]
                     for t in range(n_between):
-                        base = (((key ^ between[t]) * ODD) >> shift) << four
+                        base = (((key ^ between[t]) * ODD) >> shift) << np.uint64(4)
                         x += weights[base + a]
                         y += weights[base + b]
                     scores[h, m] = x + y
@@ -184,12 +212,9 @@ def arc_pass(
                         lines[t] = ((hk[t] ^ mk[t]) * ODD) >> shift
                     for t in range(n_between):
                         lines[n_templates + t] = ((key ^ between[t]) * ODD) >> shift
+                    count = n_templates + n_between
                     if mode == DROP:
-                        total = 0.0
-                        for t in range(n_templates + n_between):
-                            if not dropped(lines[t], seed, keep):
-                                base = lines[t] << four
-                                total += weights[base + a] + weights[base + b]
+                        total = sum_lines(mode, lines, count, a, b, weights, seed, keep)
                         scores[h, m] = total * scale + hs[a] + hs[b] + ms[a] + ms[b]
                     else:
                         g = scores[h, m]
@@ -197,13 +222,8 @@ def arc_pass(
                         hs[b] += g
                         ms[a] += g
                         ms[b] += g
-                        g *= scale
-                        for t in range(n_templates + n_between):
-                            if not dropped(lines[t], seed, keep):
-                                base = lines[t] << four
-                                step(weights, squares, base + a, g, rate)
-                                step(weights, squares, base + b, g, rate)
-                tag = one << np.uint64(tags[m])
+                        update_lines(lines, count, a, b, g * scale, weights, learning)
+                tag = np.uint64(1) << np.uint64(tags[m])
                 if not seen & tag:
                     seen |= tag
                     between[n_between] = tag_keys[tags[m]]
@@ -211,119 +231,62 @@ def arc_pass(
 
 
 @jit
-def pair_pass(
-    mode, kind, first, last, pair_nodes, keys0, keys1, keys2, weights, squares, shift, seed, keep,
-    rate, limit, lines, theta,
-):  # fmt: skip
-    """Weights theta of pairs ``first`` to ``last`` of one kind, or a step along the gradients.
-
-    ``pair_nodes`` i4 (P, 3): grandparent, head, modifier, or head and two modifiers from left to
-    right; ``keys*`` u8 (N, T) for the three roles. Weights are kept within +-``limit``.
-    """
-    scale = 1.0 if keep >= (1 << 24) else (1 << 24) / keep
-    n_templates = keys0.shape[1]
-    for p in range(first, last):
-        g = theta[p]
-        if mode == UPDATE and abs(g) < SKIP:
-            continue
-        i, j, k = pair_nodes[p, 0], pair_nodes[p, 1], pair_nodes[p, 2]
-        if kind == GP:
-            shape = (2 if i < j else 0) + (1 if j < k else 0)
-            a = np.uint64(shape)
-            b = np.uint64(4 + 3 * shape + coarse_bin(abs(j - k)))
-        else:
-            shape = 0 if k < i else (1 if j > i else 2)
-            a = np.uint64(shape)
-            b = np.uint64(4 + 3 * shape + coarse_bin(k - j))
-        x, y, z = keys0[i], keys1[j], keys2[k]
-        for t in range(n_templates):
-            lines[t] = ((x[t] ^ y[t] ^ z[t]) * ODD) >> shift
-        if mode == UPDATE:
-            g *= scale
-            for t in range(n_templates):
-                if not dropped(lines[t], seed, keep):
-                    base = lines[t] << np.uint64(4)
-                    step(weights, squares, base + a, g, rate)
-                    step(weights, squares, base + b, g, rate)
-            continue
-        total = 0.0
-        for t in range(n_templates):
-            if mode == SCORE or not dropped(lines[t], seed, keep):
-                base = lines[t] << np.uint64(4)
-                total += weights[base + a] + weights[base + b]
-        if mode == DROP:
-            total *= scale
-        theta[p] = min(max(total, -limit), limit)
-
-
-@jit
-def role(keys, bounds, number, n_nodes):
-    """The keys u8 (N, T) of one role in the flat array of all.
-
-    The number is no literal, for each of which this would be compiled anew.
-    """
-    lo, hi = bounds[number], bounds[number + 1]
-    return keys[n_nodes * lo : n_nodes * hi].reshape(n_nodes, hi - lo)
-
-
-@jit
-def sentence_keys(templates, tables, words, upos, xpos, keys, tags):
-    """All keys of a sentence, role after role, into the flat ``keys``; tag numbers (N,)."""
-    columns, offsets, salt, bounds, tag_keys = templates
-    forms, upos_keys, xpos_keys, root, tag_numbers = tables
-    n_nodes = words.shape[0] + 1
-    atoms = np.empty((n_nodes, root.shape[0]), np.uint64)
-    load_atoms(words, upos, xpos, forms, upos_keys, xpos_keys, root, atoms)
-    for k in range(bounds.shape[0] - 1):
-        lo, hi = bounds[k], bounds[k + 1]
-        role_keys(
-            atoms, columns[lo:hi], offsets[lo:hi], salt[lo:hi], role(keys, bounds, k, n_nodes)
-        )
-    tags[0] = 0
-    for i in range(words.shape[0]):
-        tags[i + 1] = tag_numbers[upos[i]]
-
-
-@jit
-def first_scores(mode, templates, keys, tags, weights, squares, seed_, keep, rate, scores):
+def first_scores(mode, templates, keys, tags, weights, learning, scores):
     """Arc scores (N, N) from the keys, or a step along the gradients that are there."""
-    columns, offsets, salt, bounds, tag_keys = templates
-    n_nodes = scores.shape[0]
+    _, _, _, bounds, tag_keys = templates
     shift = line_shift(weights.shape[0] // SLOTS)
-    head_sums = np.empty((n_nodes, SLOTS))
-    mod_sums = np.empty((n_nodes, SLOTS))
-    head_keys = role(keys, bounds, np.int64(0), n_nodes)
-    mod_keys = role(keys, bounds, np.int64(1), n_nodes)
-    lines = np.empty(bounds[3] - bounds[2] + 64, np.uint64)
-    if mode != UPDATE:
-        token_pass(mode, head_keys, weights, squares, shift, seed_, keep, rate, head_sums)
-        token_pass(mode, mod_keys, weights, squares, shift, seed_, keep, rate, mod_sums)
-    arc_pass(
-        mode, role(keys, bounds, np.int64(2), n_nodes),
-        role(keys, bounds, np.int64(3), n_nodes), tags, tag_keys,
-        head_sums, mod_sums, weights, squares, shift, seed_, keep, rate, lines, scores,
-    )  # fmt: skip
-    if mode == UPDATE:
-        token_pass(mode, head_keys, weights, squares, shift, seed_, keep, rate, head_sums)
-        token_pass(mode, mod_keys, weights, squares, shift, seed_, keep, rate, mod_sums)
+    sums = np.zeros((2, scores.shape[0], SLOTS))  # of the tokens as heads and as modifiers
+    between = np.empty(64, np.uint64)
+    head_keys, mod_keys = role(keys, bounds, np.int64(ARC)), role(keys, bounds, np.int64(ARC + 1))
+    lines = np.empty(head_keys.shape[1] + 64, np.uint64)
+    for part in range(3):
+        k = (part + 2) % 3 if mode == UPDATE else part  # gradients of sums follow those of arcs
+        if k == ARC:
+            arc_pass(
+                mode, head_keys, mod_keys, tags, tag_keys, sums, weights, learning, shift, lines,
+                between, scores,
+            )  # fmt: skip
+        else:
+            token_pass(mode, role(keys, bounds, k), weights, learning, shift, sums[k])
 
 
 @jit
-def second_scores(
-    mode, templates, keys, n_nodes, n_gp, n_pairs, pair_nodes, weights, squares, seed_, keep, rate,
-    limit, theta,
-):  # fmt: skip
-    """Pair weights theta (P,) from the keys, or a step along the gradients that are there."""
-    columns, offsets, salt, bounds, tag_keys = templates
+def second_scores(mode, templates, keys, n_gp, pair_nodes, weights, learning, limit, theta):
+    """Pair weights theta (P,) from the keys, or a step along the gradients that are there.
+
+    ``pair_nodes`` i4 (P, 3): grandparent, head, modifier, of the first ``n_gp``, or head and two
+    modifiers from left to right. Weights are kept within +-``limit``.
+    """
+    bounds = templates[3]
+    _, seed, keep, _ = learning
+    scale = kept_scale(keep)
     shift = line_shift(weights.shape[0] // SLOTS)
-    lines = np.empty(max(bounds[5] - bounds[4], bounds[8] - bounds[7]), np.uint64)
-    pair_pass(
-        mode, GP, 0, n_gp, pair_nodes, role(keys, bounds, np.int64(4), n_nodes),
-        role(keys, bounds, np.int64(5), n_nodes), role(keys, bounds, np.int64(6), n_nodes),
-        weights, squares, shift, seed_, keep, rate, limit, lines, theta,
-    )  # fmt: skip
-    pair_pass(
-        mode, SIB, n_gp, n_pairs, pair_nodes, role(keys, bounds, np.int64(7), n_nodes),
-        role(keys, bounds, np.int64(8), n_nodes), role(keys, bounds, np.int64(9), n_nodes),
-        weights, squares, shift, seed_, keep, rate, limit, lines, theta,
-    )  # fmt: skip
+    for sib in range(2):
+        kind = SIB if sib else GP
+        first, last = (n_gp, theta.shape[0]) if sib else (0, n_gp)
+        if first == last:
+            continue
+        keys0, keys1 = role(keys, bounds, kind), role(keys, bounds, kind + 1)
+        keys2 = role(keys, bounds, kind + 2)
+        count = keys0.shape[1]
+        lines = np.empty(count, np.uint64)
+        for p in range(first, last):
+            g = theta[p]
+            if mode == UPDATE and abs(g) < SKIP:
+                continue
+            i, j, k = pair_nodes[p, 0], pair_nodes[p, 1], pair_nodes[p, 2]
+            if not sib:
+                shape = (2 if i < j else 0) + (1 if j < k else 0)
+            else:
+                shape = 0 if k < i else (1 if j > i else 2)
+            a = np.uint64(shape)
+            b = np.uint64(4 + 3 * shape + COARSE[min(abs(k - j), 5)])
+            for t in range(count):
+                lines[t] = ((keys0[i, t] ^ keys1[j, t] ^ keys2[k, t]) * ODD) >> shift
+            if mode == UPDATE:
+                update_lines(lines, count, a, b, g * scale, weights, learning)
+                continue
+            total = sum_lines(mode, lines, count, a, b, weights, seed, keep)
+            if mode == DROP:
+                total *= scale
+            theta[p] = min(max(total, -limit), limit)

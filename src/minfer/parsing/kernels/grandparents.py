@@ -1,6 +1,8 @@
-"""Exact marginals of projective grandparent models, model 0 of Koo & Collins (2010).
+"""Exact marginals of projective grandparent models, model 0 of Koo & Collins (2010), O(n^4).
 
-Notation as in ``minfer.kernels.trees``, but the arc (h, m) has a weight for each head g of h.
+Notation as in ``minfer.kernels.trees``, but the arc (h, m) has a weight v[h, m, g] for each head g
+of h, 0 where g lies between the two or is one of them; the root's arcs have v[0, m, 0] alone. Spans
+know the head of their head.
 """
 
 from __future__ import annotations
@@ -13,155 +15,74 @@ from minfer.kernels.vexp import exp_in_place
 
 
 @jit(fastmath={"reassoc", "contract"})
-def grandparents(root, v, single_root, mu, work):
-    """Z of projective trees whose arcs (h, m) weigh v[h, m, g], g the head of h.
+def add_times(out, row, x):
+    for g in range(out.shape[0]):
+        out[g] += row[g] * x
 
-    Model 0 of Koo & Collins 2010, O(n^4): spans know the head of their head. ``root`` (N,) are the
-    weights of the arcs out of 0; ``v`` (N, N, N) is 0 where g lies in the span of the arc. ``mu``
-    (N, N) gets w dZ/dw of every arc, Z times its probability. ``work``: 4 N^3 + 4 N floats.
+
+@jit(fastmath={"reassoc", "contract"})
+def multiply(out, a, b):
+    for g in range(out.shape[0]):
+        out[g] = a[g] * b[g]
+
+
+@jit(fastmath={"reassoc", "contract"})
+def dot(a, b):
+    total = 0.0
+    for g in range(a.shape[0]):
+        total += a[g] * b[g]
+    return total
+
+
+@jit
+def grandparents(v, single_root, mu, cubes, opened):
+    """Z; ``mu`` (N, N) gets w dZ/dw of every arc, Z times its probability.
+
+    ``v`` (N, N, G) with zeros from N on; ``cubes`` (4, N, N, G) of zeros and ``opened`` (G,) are
+    scratch. A span ``i .. j`` has two: the head h is i on side 0 and j on side 1, e the other end.
     """
     n = v.shape[0]
-    cube = n * n * n
-    c = work[:cube].reshape(n, n, n)  # [h, e, g]: complete, head h with head g, from h to e
-    inc = work[cube : 2 * cube].reshape(n, n, n)  # [h, m, g]
-    ac = work[2 * cube : 3 * cube].reshape(n, n, n)  # derivatives
-    ainc = work[3 * cube : 4 * cube].reshape(n, n, n)
-    opened = work[4 * cube : 4 * cube + n]
-    opened2 = work[4 * cube + n : 4 * cube + 2 * n]
+    c, inc = cubes[0], cubes[1]  # [h, e, g]: complete; [h, m, g]: closed by the arc
+    dc, dinc = cubes[2], cubes[3]  # derivatives
     last = n - 1
-    for i in range(last, 0, -1):
-        for g in range(n):
-            c[i, i, g] = 1.0
+    lo = 1 if single_root else 0
+    for i in range(last, lo - 1, -1):
+        c[i, i, :] = 1.0
         for j in range(i + 1, n):
-            cij = c[i, j]
-            cji = c[j, i]
-            for g in range(n):
-                opened[g] = 0.0
-                opened2[g] = 0.0
-                cij[g] = 0.0
-                cji[g] = 0.0
-            for k in range(i, j):
-                cik = c[i, k]
-                cjk = c[j, k + 1]
-                x = cjk[i]
-                y = cik[j]
-                for g in range(n):
-                    opened[g] += cik[g] * x
-                    opened2[g] += cjk[g] * y
-            vij = v[i, j]
-            vji = v[j, i]
-            right = inc[i, j]
-            left = inc[j, i]
-            for g in range(n):
-                right[g] = vij[g] * opened[g]
-                left[g] = vji[g] * opened2[g]
-            for k in range(i, j):
-                right = inc[i, k + 1]
-                left = inc[j, k]
-                x = c[k + 1, j, i]
-                y = c[k, i, j]
-                for g in range(n):
-                    cij[g] += right[g] * x
-                    cji[g] += left[g] * y
-    for i in range(1, n):
-        for j in range(1, n):
-            a = ac[i, j]
-            b = ainc[i, j]
-            for g in range(n):
-                a[g] = 0.0
-                b[g] = 0.0
+            for side in range(2 if i > 0 else 1):
+                h, e = (i, j) if side == 0 else (j, i)
+                opened[:] = 0.0
+                for k in range(i, j):
+                    add_times(opened, c[h, k + side], c[e, k + 1 - side, h])
+                multiply(inc[h, e], v[h, e], opened)
+                for k in range(i, j):
+                    m = k + 1 - side
+                    add_times(c[h, e], inc[h, m], c[m, e, h])
     z = 0.0
     if single_root:
         for m in range(1, n):
-            left_ = c[m, 1, 0]
-            right_ = c[m, last, 0]
-            mu[0, m] = root[m] * left_ * right_
+            left, right = c[m, 1, 0], c[m, last, 0]
+            mu[0, m] = v[0, m, 0] * left * right
             z += mu[0, m]
-        for m in range(1, n):
-            ac[m, 1, 0] += root[m] * c[m, last, 0]
-            ac[m, last, 0] += root[m] * c[m, 1, 0]
+            dc[m, 1, 0] += v[0, m, 0] * right
+            dc[m, last, 0] += v[0, m, 0] * left
     else:
-        chain = opened  # chain[e]: all words up to e
-        arcs = opened2
-        chain[0] = 1.0
-        for e in range(1, n):
-            s = 0.0
-            for k in range(e):
-                s += chain[k] * c[e, k + 1, 0]
-            arcs[e] = root[e] * s
-            s = 0.0
-            for m in range(1, e + 1):
-                s += arcs[m] * c[m, e, 0]
-            chain[e] = s
-        z = chain[last]
-        achain = work[4 * cube + 2 * n : 4 * cube + 3 * n]
-        aarcs = work[4 * cube + 3 * n : 4 * cube + 4 * n]
-        for e in range(n):
-            achain[e] = 0.0
-            aarcs[e] = 0.0
-        achain[last] = 1.0
-        for e in range(last, 0, -1):
-            for m in range(1, e + 1):
-                aarcs[m] += achain[e] * c[m, e, 0]
-                ac[m, e, 0] += achain[e] * arcs[m]
-            mu[0, e] = aarcs[e] * arcs[e]
-            a_ = aarcs[e] * root[e]
-            for k in range(e):
-                achain[k] += a_ * c[e, k + 1, 0]
-                ac[e, k + 1, 0] += a_ * chain[k]
-    for i in range(1, n):
+        z = c[0, last, 0]
+        dc[0, last, 0] = 1.0
+    for i in range(lo, n):
         for j in range(last, i, -1):
-            a = ac[i, j]
-            b = ac[j, i]
-            for k in range(i, j):
-                right = inc[i, k + 1]
-                aright = ainc[i, k + 1]
-                left = inc[j, k]
-                aleft = ainc[j, k]
-                x = c[k + 1, j, i]
-                y = c[k, i, j]
-                s = 0.0
-                t = 0.0
-                for g in range(n):
-                    s += a[g] * right[g]
-                    t += b[g] * left[g]
-                for g in range(n):
-                    aright[g] += a[g] * x
-                    aleft[g] += b[g] * y
-                ac[k + 1, j, i] += s
-                ac[k, i, j] += t
-            right = inc[i, j]
-            aright = ainc[i, j]
-            left = inc[j, i]
-            aleft = ainc[j, i]
-            vij = v[i, j]
-            vji = v[j, i]
-            s = 0.0
-            t = 0.0
-            for g in range(n):
-                s += right[g] * aright[g]
-                t += left[g] * aleft[g]
-                opened[g] = aright[g] * vij[g]
-                opened2[g] = aleft[g] * vji[g]
-            mu[i, j] = s
-            mu[j, i] = t
-            for k in range(i, j):
-                cik = c[i, k]
-                cjk = c[j, k + 1]
-                acik = ac[i, k]
-                acjk = ac[j, k + 1]
-                x = cjk[i]
-                y = cik[j]
-                s = 0.0
-                t = 0.0
-                for g in range(n):
-                    s += opened[g] * cik[g]
-                    t += opened2[g] * cjk[g]
-                for g in range(n):
-                    acik[g] += opened[g] * x
-                    acjk[g] += opened2[g] * y
-                acjk[i] += s
-                acik[j] += t
+            for side in range(2 if i > 0 else 1):
+                h, e = (i, j) if side == 0 else (j, i)
+                for k in range(i, j):
+                    m = k + 1 - side
+                    dc[m, e, h] += dot(dc[h, e], inc[h, m])
+                    add_times(dinc[h, m], dc[h, e], c[m, e, h])
+                mu[h, e] = dot(inc[h, e], dinc[h, e])
+                multiply(opened, dinc[h, e], v[h, e])
+                for k in range(i, j):
+                    own, its = k + side, k + 1 - side
+                    dc[e, its, h] += dot(opened, c[h, own])
+                    add_times(dc[h, own], opened, c[e, its, h])
     return z
 
 
@@ -173,46 +94,38 @@ def grandparent_marginals(arcs, pairs, single_root, mu):
     linear chart had it: if that is out of range, the answer is not to be used.
     """
     n = arcs.shape[0]
-    v = np.empty((n, n, n))
-    heads = np.full((n, n), -np.inf)  # [m, h]: the best that h can give
+    width = (n + 3) // 4 * 4  # of the grandparents: whole vectors
+    v = np.full((n, n, width), -np.inf)
+    best = np.full((n, n), -np.inf)  # [m, h]: the most that h can give
+    others = np.full(n, -np.inf)  # the most that a word can give
     for h in range(n):
-        for m in range(n):
-            vm = v[h, m]
-            low = min(h, m)
-            high = max(h, m)
-            best = -np.inf
-            for g in range(n):
-                vm[g] = -np.inf
-                if m > 0 and low > 0 and low != high and (g < low or g > high):
-                    vm[g] = arcs[h, m] + pairs[g, h, m]
-                    best = max(best, vm[g])
-            if h == 0 and m > 0:
-                best = arcs[0, m]
-            heads[m, h] = best
-    scale = np.zeros(n)
-    words = np.arange(n)
-    base = 0.0
-    if single_root:
-        others = np.full(n, -np.inf)
         for m in range(1, n):
-            others[m] = heads[m, 1:].max()
-        base = root_scale(heads[:, 0], others)
-        heads[:, 0] -= base
-    root = np.zeros(n)
+            vm = v[h, m]
+            top = -np.inf
+            low, high = min(h, m), max(h, m)
+            for g in range(n):
+                if low > 0 and low != high and (g < low or g > high):
+                    vm[g] = arcs[h, m] + pairs[g, h, m]
+                    top = max(top, vm[g])
+            best[m, h] = top
+            others[m] = max(others[m], top)
+    v[0, 1:, 0] = arcs[0, 1:]
+    base = root_scale(arcs[0], others) if single_root else 0.0
+    words = np.arange(n)
     for m in range(1, n):
-        scale[m] = scale_of(heads[m], words, 0, n, SPREAD)
-        root[m] = np.exp(heads[m, 0] - scale[m])
-        base += scale[m]
+        v[0, m, 0] -= base
+        best[m, 0] = v[0, m, 0]
+        others[m] = scale_of(best[m], words, 0, n, SPREAD)
     for h in range(n):
-        for m in range(n):
+        for m in range(1, n):
             vm = v[h, m]
             for g in range(n):
-                vm[g] -= scale[m]
-    exp_in_place(v.reshape(n * n * n))
+                vm[g] -= others[m]
+    base += others[1:].sum()
+    exp_in_place(v.reshape(n * n * width))
     mu[:, :] = 0.0
-    z = grandparents(root, v, single_root, mu, np.empty(4 * n * n * n + 4 * n))
-    inverse = 1.0 / z
+    z = grandparents(v, single_root, mu, np.zeros((4, n, n, width)), np.empty(width))
     for h in range(n):
         for m in range(n):
-            mu[h, m] = min(mu[h, m] * inverse, 1.0)
+            mu[h, m] = min(mu[h, m] / z, 1.0)
     return base + np.log(z), z

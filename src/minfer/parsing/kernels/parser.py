@@ -29,29 +29,28 @@ import numpy as np
 
 from minfer.kernels._jit import jit
 from minfer.kernels.gains import pair_gains
-from minfer.kernels.nonprojective import ONE_ROOT, inverse_marginals, nonprojective
-from minfer.kernels.projective import plan_arcs, projective, projective_sparse
+from minfer.kernels.nonprojective import ONE_ROOT, inverse_marginals
+from minfer.kernels.projective import plan_arcs
 from minfer.kernels.select import ALL, choose
-from minfer.kernels.trees import (
-    SPREAD,
-    TINY,
-    float_scratch,
-    int_scratch,
-    logs_all_through,
-    scale_root,
-)
-from minfer.parsing.kernels.decode import chu_liu_edmonds, eisner
+from minfer.kernels.trees import SPREAD, TINY, derivatives, float_scratch, int_scratch, scale_root
+from minfer.parsing.kernels.decode import decode
 from minfer.parsing.kernels.features import (
+    ALL_KEPT,
     DROP,
-    GP,
     SCORE,
     UPDATE,
     first_scores,
     second_scores,
     sentence_keys,
 )
-from minfer.parsing.kernels.parser_logs import judged, pair_beliefs_logs, second_order_logs
-from minfer.parsing.kernels.seeds import seed, tree_seed
+from minfer.parsing.kernels.parser_logs import (
+    ask_tree,
+    pair_beliefs_logs,
+    pair_log_z_logs,
+    send_logs,
+    worse,
+)
+from minfer.parsing.kernels.seeds import seed
 
 MOST = 1e100  # odds are cut to 1e-100 .. 1e100, which is harmless while
 MOST_PRODUCT = 1e80  # - the messages to an arc have a product within 1e-80 .. 1e80,
@@ -75,28 +74,27 @@ def list_pairs(settings, mu, heads, modifiers, start, arc_at, pair_arcs, pair_no
     room = pair_arcs.shape[0]
     out = np.empty(n, np.int32)  # likely arcs out of a head
     n_gp = count = 0
-    for kind in range(2):
-        if not (use_gp if kind == GP else use_sib):
+    for sib in range(2):
+        if not (use_sib if sib else use_gp):
             continue
-        for h in range(1 if kind == GP or single_root else 0, n):
+        for h in range(0 if sib and not single_root else 1, n):
             n_out = 0
             for m in range(1, n):
                 if arc_at[h, m] >= 0 and mu[h, m] >= least:
                     out[n_out] = arc_at[h, m]
                     n_out += 1
-            first = start[h] if kind == GP else 0
-            for k in range(first, start[h + 1] if kind == GP else n_out):
-                a = k if kind == GP else out[k]
+            for k in range(0 if sib else start[h], n_out if sib else start[h + 1]):
+                a = out[k] if sib else k
                 g = heads[a]
                 p = mu[g, modifiers[a]]
                 if p < least:
                     continue
-                for j in range(0 if kind == GP else k + 1, n_out):
+                for j in range(k + 1 if sib else 0, n_out):
                     b = out[j]
                     m = modifiers[b]
                     if p * mu[h, m] < least:
                         continue
-                    if kind == GP and (m == g or (projective_tree and (h < g < m or m < g < h))):
+                    if not sib and (m == g or (projective_tree and (h < g < m or m < g < h))):
                         continue
                     if count < room:
                         pair_arcs[count, 0] = a
@@ -105,7 +103,7 @@ def list_pairs(settings, mu, heads, modifiers, start, arc_at, pair_arcs, pair_no
                         pair_nodes[count, 1] = modifiers[a]
                         pair_nodes[count, 2] = m
                     count += 1
-        if kind == GP:
+        if not sib:
             n_gp = count
     return n_gp, count
 
@@ -170,7 +168,6 @@ def keep_pairs(
     pair_gains(pair_arcs, BOTH, theta, probs, gains)
     choose(objective, parameter, by_sorting, gains, keep)
     count = 0
-    left = 0
     for p in range(n_pairs):
         if keep[p]:
             for c in range(2):
@@ -179,9 +176,7 @@ def keep_pairs(
                 pair_nodes[count, c] = pair_nodes[p, c]
             theta[count] = theta[p]
             count += 1
-            if p < n_gp:
-                left += 1
-    return left, count
+    return keep[:n_gp].sum(), count
 
 
 # ------------------------------------------------------------------ belief propagation
@@ -224,20 +219,16 @@ def belief_odds(n_nodes, start, mass, product, mu, odds, from_tree):
 
 @jit
 def tree_pass(
-    projective_tree, single_root, n_nodes, sparse, heads, modifiers, start, plan, r, mass,
-    w, d, work, ints, to_last_digit,
+    projective_tree, single_root, heads, modifiers, start, plan, to_last_digit, r, mass, d, work,
+    ints,
 ):  # fmt: skip
     """log Z of the tree factor for odds r (A,); ``mass`` (A,) gets what the arcs' beliefs are
-    proportional to, among the arcs into one word. Minus infinity: no tree. ``to_last_digit``:
-    small masses are good relative to themselves, as they always are if trees are projective."""
-    n_arcs = start[n_nodes]
+    proportional to, among the arcs into one word. Minus infinity: no tree, or none that plain
+    numbers can tell. ``to_last_digit``: small masses are good relative to themselves, as they
+    always are if trees are projective. ``d`` (A,), ``work`` and ``ints`` are scratch."""
+    n, n_arcs = start.shape[0] - 1, heads.shape[0]
     base = 0.0
-    size = n_nodes * n_nodes
-    dense = w[:size].reshape(n_nodes, n_nodes)
-    derivative = d[:size].reshape(n_nodes, n_nodes)
-    if not sparse:
-        w[:size] = 0.0
-    for m in range(1, n_nodes):
+    for m in range(1, n):
         top = 0.0
         total = 0.0
         for a in range(start[m], start[m + 1]):
@@ -250,39 +241,64 @@ def tree_pass(
         base += np.log(total)
         for a in range(start[m], start[m + 1]):
             mass[a] = r[a] / total
-            if not sparse:
-                dense[heads[a], m] = mass[a]
-    if sparse:
-        z = projective_sparse(plan, mass[:n_arcs], n_nodes, single_root, d[:n_arcs], work)
-    elif projective_tree:
-        z = projective(dense, single_root, derivative, work)
-    else:
-        z = np.nan if to_last_digit else inverse_marginals(dense, single_root, derivative, work)
+    if not projective_tree and not to_last_digit:
+        dense = np.zeros((n, n))
+        beliefs = np.empty((n, n))
+        for a in range(n_arcs):
+            dense[heads[a], modifiers[a]] = mass[a]
+        z = inverse_marginals(dense, single_root, beliefs, work)
         if z >= TINY:
             for a in range(n_arcs):
-                mass[a] = derivative[heads[a], modifiers[a]]
+                mass[a] = beliefs[heads[a], modifiers[a]]
             return base + np.log(z)
-        z = nonprojective(dense, single_root, derivative, work, ints)
-    floor = ONE_ROOT if single_root and not projective_tree else TINY
-    if z >= floor and z < 1.0 / TINY:
-        for a in range(n_arcs):
-            mass[a] *= d[a] if sparse else derivative[heads[a], modifiers[a]]
-        return base + np.log(z)
-    w[:size] = -np.inf
+    z = derivatives(projective_tree, single_root, n, heads, modifiers, plan, mass, d, work, ints)
+    if not (ONE_ROOT if single_root and not projective_tree else TINY) <= z < 1.0 / TINY:
+        return -np.inf
     for a in range(n_arcs):
-        dense[heads[a], modifiers[a]] = np.log(mass[a])
-    log_z = logs_all_through(
-        projective_tree, single_root, dense, np.bool_(False), derivative, work, ints
-    )
-    for a in range(n_arcs):
-        h, m = heads[a], modifiers[a]
-        mass[a] = np.exp(dense[h, m] + derivative[h, m] - log_z) if log_z > -np.inf else 0.0
-    return base + log_z
+        mass[a] *= d[a]
+    return base + np.log(z)
 
 
 @jit
-def pair_log_z(n_pairs, pair_arcs, messages, odds):
+def send(rest, look, floor, wild, n_pairs, pair_arcs, odds, messages, product):
+    """New messages of all pairs, with a share ``rest`` of the old ones.
+
+    Returns the largest movement of one, as a probability, or 0 without ``look``; and whether a
+    ``product`` (A,) of the messages to an arc left its range on the way, as it can if ``wild``.
+    """
+    worst = 0.0
+    lost = False
+    product[:] = 1.0
+    for p in range(n_pairs):
+        a, b = np.uint32(pair_arcs[p, 0]), np.uint32(pair_arcs[p, 1])
+        from_a, from_b, x = messages[p, 0], messages[p, 1], messages[p, 2]
+        to_b = (from_a + odds[a] * x) / (from_a + odds[a])
+        to_a = (from_b + odds[b] * x) / (from_b + odds[b])
+        if rest > 0.0:
+            to_a = (1.0 - rest) * to_a + rest * from_a
+            to_b = (1.0 - rest) * to_b + rest * from_b
+        messages[p, 0] = to_a
+        messages[p, 1] = to_b
+        product[a] *= to_a
+        product[b] *= to_b
+        if look:  # |to / (1 + to) - from / (1 + from)|, divided only where it is the largest
+            scale = (1.0 + to_a) * (1.0 + from_a)
+            if abs(to_a - from_a) > worst * scale:
+                worst = abs(to_a - from_a) / scale
+            scale = (1.0 + to_b) * (1.0 + from_b)
+            if abs(to_b - from_b) > worst * scale:
+                worst = abs(to_b - from_b) / scale
+        if wild:
+            lost |= not floor < product[a] < MOST_PRODUCT
+            lost |= not floor < product[b] < MOST_PRODUCT
+    return worst, lost
+
+
+@jit
+def pair_log_z(n_pairs, pair_arcs, logs, messages, odds):
     """What the pairs add to the log-partition of the tree in the Bethe expression."""
+    if logs:
+        return pair_log_z_logs(n_pairs, pair_arcs, messages, odds)
     total = 0.0
     product = 1.0  # a logarithm only when it leaves the range
     for p in range(n_pairs):
@@ -313,43 +329,62 @@ def pair_beliefs(n_pairs, pair_arcs, logs, messages, odds, belief):
 
 
 @jit
+def judged(tol, damping, rest, look, worst, moved, before, trigger):
+    """What follows from an iteration that kept a share ``rest`` of the old messages and moved
+    messages or beliefs by up to ``worst``, pairs' messages only with ``look``; without these it is
+    ``moved``, and was ``before`` in the iteration before, infinite in the first.
+
+    Returns the residual; the ratio of that to the one before, infinite where there is none alike;
+    and for the next iteration: share, look, trigger. Only an undamped iteration that looked can
+    have a residual within ``tol``, and then the run is over. To look costs as much as half an
+    update of the pairs; so it is done when that is where ``moved`` is about to get. A damped
+    iteration always looks; one that moved things by ``trigger`` at most is followed by an undamped
+    one; if that fails, damped ones go on, and have to come closer before the next.
+    """
+    above = np.nextafter(tol, np.inf)
+    if rest > 0.0:
+        worst /= 1.0 - rest
+        return max(worst, above), np.inf, 0.0 if worst <= trigger else damping, True, trigger
+    if not look:
+        worst = max(worst, above)
+    ratio = moved / before if damping == 0.0 and 0.0 < before < np.inf else np.inf
+    soon = moved <= 4.0 * tol or moved * moved <= 2.0 * tol * min(before, 1.0)
+    return worst, ratio, damping, soon or damping > 0.0, 0.5 * trigger
+
+
+@jit
 def second_order(
     projective_tree, single_root, max_iters, tol, damping, scores, mu, heads, modifiers, start,
-    pair_arcs, theta, n_pairs,
+    pair_arcs, theta, n_pairs, logs,
 ):  # fmt: skip
     """Belief propagation from the tree's ``mu`` (N, N), which gets the answer.
 
-    An iteration is an update of all pairs and a tree pass. Returns iterations; the residual, and
-    the ratio by which movements shrank last (``judged``); log Z; and the messages: whether what
-    follows are logarithms, odds of the arcs (A,), messages f8 (P, 3) to both arcs of a pair, and
-    e^theta. Where there is no tree log Z is minus infinity and ``mu`` stays.
+    An iteration is an update of all pairs and a tree pass, in plain numbers; where these leave
+    their range all is done again in logarithms, as it is at once with ``logs``. Returns iterations;
+    the residual, and the ratio by which movements shrank last (``judged``); log Z; and the
+    messages: whether what follows are logarithms, odds of the arcs (A,), messages f8 (P, 3) to both
+    arcs of a pair, and e^theta. Where there is no tree log Z is minus infinity and ``mu`` stays.
     """
-    n = scores.shape[0]
-    n_arcs = start[n]
+    n, n_arcs = scores.shape[0], heads.shape[0]
     sparse = projective_tree and 3 * n_arcs < (n - 1) * (n - 1)
     plan = np.empty((8, n_arcs + n + 1 if sparse else 0), np.int32)
     if sparse:
         plan_arcs(heads, modifiers, n, plan)
     log_unary = np.empty(n_arcs)
     unary = np.empty(n_arcs)
-    r = np.empty(n_arcs)
-    product = np.empty(n_arcs)  # of the messages to an arc
+    r = np.zeros(n_arcs)
+    d = np.empty(n_arcs)
+    pull = np.empty(n_arcs)  # the product of the messages to an arc, or the sum of logarithms
     mass = np.empty(n_arcs)
     belief = np.empty(n_arcs)
     from_tree = np.empty(n_arcs)
     odds = np.empty(n_arcs)
     messages = np.empty((n_pairs, 3))
-    w = np.empty(n * n)
-    d = np.empty(n * n)
     work = np.empty(float_scratch(n))
     ints = np.empty(int_scratch(n), np.int64)
-    r[:] = 0.0
-    product[:] = 1.0
-    logs = False
     least = 0.0
     for p in range(n_pairs):
-        messages[p, 0] = 1.0
-        messages[p, 1] = 1.0
+        messages[p, 0] = messages[p, 1] = 1.0
         messages[p, 2] = np.exp(theta[p])
         least = min(least, theta[p])
         logs |= not abs(theta[p]) <= MOST_THETA
@@ -375,68 +410,69 @@ def second_order(
             log_unary[a] -= top
             far |= log_unary[a] < -FAR
             unary[a] = np.exp(max(log_unary[a], -FAR))
-            mass[a] = mu[heads[a], m]
-            belief[a] = mass[a]
-    belief_odds(n, start, mass, product, belief, odds, from_tree)
-    iters = 0
-    residual = ratio = moved = np.inf
+            mass[a] = belief[a] = mu[heads[a], m]
+    pull[:] = 1.0
     log_z = -np.inf
-    rest, look, trigger = damping, damping > 0.0, tol
-    while iters < max_iters and not residual <= tol and not logs:
-        iters += 1
-        worst = 0.0
-        product[:] = 1.0
-        for p in range(n_pairs):
-            a, b = np.uint32(pair_arcs[p, 0]), np.uint32(pair_arcs[p, 1])
-            from_a, from_b, x = messages[p, 0], messages[p, 1], messages[p, 2]
-            to_b = (from_a + odds[a] * x) / (from_a + odds[a])
-            to_a = (from_b + odds[b] * x) / (from_b + odds[b])
-            if rest > 0.0:
-                to_a = (1.0 - rest) * to_a + rest * from_a
-                to_b = (1.0 - rest) * to_b + rest * from_b
-            messages[p, 0] = to_a
-            messages[p, 1] = to_b
-            product[a] *= to_a
-            product[b] *= to_b
-            if look:  # |to / (1 + to) - from / (1 + from)|, divided only where it is the largest
-                scale = (1.0 + to_a) * (1.0 + from_a)
-                if abs(to_a - from_a) > worst * scale:
-                    worst = abs(to_a - from_a) / scale
-                scale = (1.0 + to_b) * (1.0 + from_b)
-                if abs(to_b - from_b) > worst * scale:
-                    worst = abs(to_b - from_b) / scale
-            if wild:
-                logs |= not floor < product[a] < MOST_PRODUCT
-                logs |= not floor < product[b] < MOST_PRODUCT
-        small = least
-        for a in range(n_arcs):
-            logs |= not floor < product[a] < MOST_PRODUCT
-            small = min(small, product[a])
-            r[a] = unary[a] * product[a]
+    while True:
         if logs:
+            pull[:] = 0.0
+            for p in range(n_pairs):
+                messages[p, 0] = messages[p, 1] = 0.0
+                messages[p, 2] = theta[p]
+            log_z = 0.0
+        else:
+            belief_odds(n, start, mass, pull, belief, odds, from_tree)
+        iters = -1 if logs else 0  # logarithms begin with the tree, whose seed is no logarithm
+        residual = ratio = moved = np.inf
+        rest, look, trigger = damping, damping > 0.0, tol
+        lost = False
+        while iters < max_iters and not residual <= tol and (log_z > -np.inf or not logs):
+            iters += 1
+            before = moved
+            if logs:
+                worst = 0.0
+                if iters > 0:
+                    worst = send_logs(rest, look, n_pairs, pair_arcs, odds, messages, pull)
+                log_z, moved = ask_tree(
+                    projective_tree, single_root, heads, modifiers, start, log_unary, pull,
+                    from_tree, belief, odds,
+                )  # fmt: skip
+                if iters == 0:
+                    moved = np.inf
+                    continue
+            else:
+                worst, lost = send(
+                    rest, look, floor, wild, n_pairs, pair_arcs, odds, messages, pull
+                )
+                small = least
+                for a in range(n_arcs):
+                    lost |= not floor < pull[a] < MOST_PRODUCT
+                    small = min(small, pull[a])
+                    r[a] = unary[a] * pull[a]
+                if lost:
+                    break
+                to_last_digit = (tol if tol > 0.0 else 1e-3) * small < NOISE
+                log_z = tree_pass(
+                    projective_tree, single_root, heads, modifiers, start, plan, to_last_digit, r,
+                    mass, d, work, ints,
+                )  # fmt: skip
+                lost = not log_z > -np.inf
+                if lost:
+                    break
+                moved = belief_odds(n, start, mass, pull, belief, odds, from_tree)
+                for a in range(n_arcs if far else 0):
+                    lost |= log_unary[a] < -FAR and not belief[a] <= UNLIKELY
+                if lost:
+                    break
+            residual, ratio, rest, look, trigger = judged(
+                tol, damping, rest, look, worse(worst, moved), moved, before, trigger
+            )
+        if not lost:
             break
-        log_z = tree_pass(
-            projective_tree, single_root, n, sparse, heads, modifiers, start, plan, r, mass, w, d,
-            work, ints, (tol if tol > 0.0 else 1e-3) * small < NOISE,
-        )  # fmt: skip
-        if not log_z > -np.inf:
-            return iters, np.inf, np.inf, -np.inf, logs, odds, messages
-        before = moved
-        moved = belief_odds(n, start, mass, product, belief, odds, from_tree)
-        for a in range(n_arcs if far else 0):
-            logs |= log_unary[a] < -FAR and not belief[a] <= UNLIKELY
-        residual, ratio, rest, look, trigger = judged(
-            tol, damping, rest, look, max(worst, moved), moved, before, trigger
-        )
-    if logs:
-        iters, residual, ratio, log_z = second_order_logs(
-            projective_tree, single_root, max_iters, tol, damping, log_unary, heads, modifiers,
-            start, pair_arcs, theta, n_pairs, belief, odds, messages,
-        )  # fmt: skip
-        if log_z == -np.inf:
-            return iters, np.inf, np.inf, log_z, logs, odds, messages
-    else:
-        log_z += pair_log_z(n_pairs, pair_arcs, messages, odds)
+        logs = True
+    log_z += pair_log_z(n_pairs, pair_arcs, logs, messages, odds)
+    if logs and log_z == -np.inf:
+        return iters, np.inf, np.inf, log_z, logs, odds, messages
     mu[:, :] = 0.0
     for a in range(n_arcs):
         mu[heads[a], modifiers[a]] = belief[a]
@@ -460,33 +496,19 @@ def settled(settings, scores, mu, log_z, arcs, pairs, theta):
         objective, parameter, by_sorting, mu, heads, modifiers, pair_arcs, pair_nodes, n_gp, theta
     )
     if settings[4]:  # the seed was the unary factors
-        log_z = tree_seed(projective_tree, single_root, scores, mu)
+        log_z = seed(False, projective_tree, single_root, scores, mu)
     iters = 0
     residual = ratio = 0.0
     found, logs, odds, messages = False, False, np.empty(0), np.empty((0, 3))
     if n_pairs > 0 and log_z > -np.inf:
         iters, residual, ratio, z, logs, odds, messages = second_order(
             projective_tree, single_root, max_iters, tol, damping, scores, mu, heads, modifiers,
-            start, pair_arcs, theta, n_pairs,
+            start, pair_arcs, theta, n_pairs, False,
         )  # fmt: skip
         found = z > -np.inf
         if found:
             log_z = z
     return log_z, n_gp, n_pairs, iters, residual, ratio, found, (logs, odds, messages)
-
-
-@jit
-def decode(projective_tree, single_root, mu, heads):
-    """The tree with the most expected correct arcs into ``heads`` i8 (N,): minimum Bayes risk."""
-    n = mu.shape[0]
-    if projective_tree:
-        work = np.empty(2 * n * n)
-        back = np.empty(2 * n * n + 4 * n + 8, np.int64)
-        eisner(mu, single_root, heads, work, back)
-    else:
-        work = np.empty(n * n)
-        back = np.empty(6 * n * n + 5 * n, np.int64)
-        chu_liu_edmonds(mu, single_root, heads, work, back)
 
 
 @jit
@@ -526,10 +548,10 @@ def infer_arrays(settings, scores, gp, sib, mu):
 
 @jit
 def parse(
-    settings, templates, tables, weights, pair_weights, start, words, upos, xpos, phase, temper,
-    heads, probs, second, second_probs, log_z, log_p, counts, residuals, mu_out,
+    settings, templates, tables, tokens, weights, pair_weights, phase, temper, heads, probs, second,
+    second_probs, log_z, log_p, counts, residuals, mu_out,
 ):  # fmt: skip
-    """Parse B sentences, whose tokens are ``start[b] : start[b + 1]`` of the flat arrays.
+    """Parse B sentences; ``templates``, ``tables`` and ``tokens`` as in ``features``.
 
     ``settings``: projective, single_root, use_gp, use_sib, whether the seed is the unary factors,
     least mean of a pair, least probability of an arc, objective, its parameter, None or by
@@ -544,49 +566,35 @@ def parse(
     """
     projective_tree, single_root, use_gp, use_sib, from_unary = settings[:5]
     limit = settings[13]
-    n_keys = templates[3][-1]
-    none = np.empty(0, np.float32)
-    zero = np.uint64(0)
-    whole = np.uint64(1 << 24)
+    columns, offsets, salt = templates[:3]
+    start = tokens[0]
+    nothing = np.empty(0, np.float32), np.uint64(0), np.uint64(ALL_KEPT), 0.0  # is learnt
     at_mu = 0
     for b in range(start.shape[0] - 1):
-        lo, hi = start[b], start[b + 1]
-        n = hi - lo + 1
-        keys = np.empty(n * n_keys, np.uint64)
-        tags = np.empty(n, np.int64)
-        sentence_keys(templates, tables, words[lo:hi], upos[lo:hi], xpos[lo:hi], keys, tags)
+        keys, tags = sentence_keys(columns, offsets, salt, tables, tokens, b)
+        n = keys.shape[0]
+        first = start[b] - 1
         if phase < 1:
             continue
         scores = np.empty((n, n))
-        first_scores(SCORE, templates, keys, tags, weights, none, zero, whole, 0.0, scores)
+        first_scores(SCORE, templates, keys, tags, weights, nothing, scores)
         if phase < 2:
             continue
         mu = np.empty((n, n))
         log_z[b] = seed(from_unary, projective_tree, single_root, scores, mu)
         if phase < 3:
             continue
-        n_arcs = n_pairs = scored = iters = n_gp = 0
-        residuals[b, 0] = 0.0
-        residuals[b, 1] = 0.0
-        pair_nodes = np.empty((0, 3), np.int32)
-        theta = np.empty(0)
-        if use_gp or use_sib:
-            arcs, pairs = candidates(settings, scores, mu)
-            pair_nodes, n_gp = pairs[1], pairs[2]
-            n_arcs = arcs[0].shape[0]
-            scored = pair_nodes.shape[0]
-            theta = np.empty(scored)
-            second_scores(
-                SCORE, templates, keys, n, n_gp, scored, pair_nodes, pair_weights, none, zero,
-                whole, 0.0, limit, theta,
-            )  # fmt: skip
-            if phase < 4:
-                continue
-            log_z[b], n_gp, n_pairs, iters, residuals[b, 0], residuals[b, 1], _, _ = settled(
-                settings, scores, mu, log_z[b], arcs, pairs, theta
-            )
-        counts[b, 0] = n_arcs
-        counts[b, 1] = scored
+        arcs, pairs = candidates(settings, scores, mu)
+        _, pair_nodes, n_gp = pairs
+        theta = np.empty(pair_nodes.shape[0])
+        second_scores(SCORE, templates, keys, n_gp, pair_nodes, pair_weights, nothing, limit, theta)
+        if phase < 4:
+            continue
+        log_z[b], n_gp, n_pairs, iters, residuals[b, 0], residuals[b, 1], _, _ = settled(
+            settings, scores, mu, log_z[b], arcs, pairs, theta
+        )
+        counts[b, 0] = arcs[0].shape[0] if use_gp or use_sib else 0
+        counts[b, 1] = theta.shape[0]
         counts[b, 2] = n_pairs
         counts[b, 3] = iters
         if phase < 5:
@@ -601,31 +609,31 @@ def parse(
         for m in range(1, n):
             h = chosen[m]
             log_p[b] += scores[h, m]
-            heads[lo + m - 1] = h
-            probs[lo + m - 1] = mu[h, m]
+            heads[first + m] = h
+            probs[first + m] = mu[h, m]
             best = -1
             for g in range(n):
                 if g != h and g != m and (best < 0 or mu[g, m] > mu[best, m]):
                     best = g
-            second[lo + m - 1] = best
-            second_probs[lo + m - 1] = mu[best, m] if best >= 0 else 0.0
+            second[first + m] = best
+            second_probs[first + m] = mu[best, m] if best >= 0 else 0.0
             if temper != 1.0:
                 total = 0.0
                 for g in range(n):
                     total += mu[g, m] ** temper
-                probs[lo + m - 1] = probs[lo + m - 1] ** temper / total
-                second_probs[lo + m - 1] = second_probs[lo + m - 1] ** temper / total
+                probs[first + m] = probs[first + m] ** temper / total
+                second_probs[first + m] = second_probs[first + m] ** temper / total
         if mu_out.size > 0:
-            for h in range(n):
-                for m in range(n):
-                    mu_out[at_mu + h * n + m] = mu[h, m]
+            flat = mu.reshape(n * n)
+            for k in range(n * n):
+                mu_out[at_mu + k] = flat[k]
             at_mu += n * n
 
 
 @jit
 def learn(
-    settings, templates, tables, weights, squares, pair_weights, pair_squares, start, words, upos,
-    xpos, gold, order, seeds, keep, rate, pair_rate, use_pairs, totals,
+    settings, templates, tables, tokens, weights, pair_weights, squares, pair_squares, gold, order,
+    seeds, keep, rate, pair_rate, use_pairs, totals,
 ):  # fmt: skip
     """One step of AdaGrad for each sentence in ``order``, along the gradient of log P(tree).
 
@@ -635,16 +643,15 @@ def learn(
     """
     projective_tree, single_root, _, _, from_unary = settings[:5]
     limit = settings[13]
-    n_keys = templates[3][-1]
+    columns, offsets, salt = templates[:3]
     for k in range(order.shape[0]):
-        b = order[k]
-        lo, hi = start[b], start[b + 1]
-        n = hi - lo + 1
-        keys = np.empty(n * n_keys, np.uint64)
-        tags = np.empty(n, np.int64)
-        sentence_keys(templates, tables, words[lo:hi], upos[lo:hi], xpos[lo:hi], keys, tags)
+        keys, tags = sentence_keys(columns, offsets, salt, tables, tokens, order[k])
+        n = keys.shape[0]
+        first = tokens[0][order[k]] - 1
+        learning = squares, seeds[k], keep, rate
+        pair_learning = pair_squares, seeds[k], keep, pair_rate
         scores = np.empty((n, n))
-        first_scores(DROP, templates, keys, tags, weights, squares, seeds[k], keep, rate, scores)
+        first_scores(DROP, templates, keys, tags, weights, learning, scores)
         mu = np.empty((n, n))
         log_z = seed(from_unary and use_pairs, projective_tree, single_root, scores, mu)
         gold_score = 0.0
@@ -653,9 +660,8 @@ def learn(
             pair_arcs, pair_nodes, n_gp = pairs
             theta = np.empty(pair_arcs.shape[0])
             second_scores(
-                DROP, templates, keys, n, n_gp, theta.shape[0], pair_nodes, pair_weights,
-                pair_squares, seeds[k], keep, pair_rate, limit, theta,
-            )  # fmt: skip
+                DROP, templates, keys, n_gp, pair_nodes, pair_weights, pair_learning, limit, theta
+            )
             log_z, n_gp, n_pairs, iters, _, _, found, (logs, odds, messages) = settled(
                 settings, scores, mu, log_z, arcs, pairs, theta
             )
@@ -668,18 +674,18 @@ def learn(
                     i, j, s = pair_nodes[p, 0], pair_nodes[p, 1], pair_nodes[p, 2]
                     totals[4] = min(totals[4], theta[p])
                     totals[5] = max(totals[5], theta[p])
-                    both = gold[lo + s - 1] == (j if p < n_gp else i)
-                    if both and gold[lo + j - 1] == i:
+                    both = gold[first + s] == (j if p < n_gp else i)
+                    if both and gold[first + j] == i:
                         gold_score += theta[p]
                         belief[p] -= 1.0
                 second_scores(
-                    UPDATE, templates, keys, n, n_gp, n_pairs, pair_nodes, pair_weights,
-                    pair_squares, seeds[k], keep, pair_rate, limit, belief,
+                    UPDATE, templates, keys, n_gp, pair_nodes, pair_weights, pair_learning, limit,
+                    belief,
                 )  # fmt: skip
         for m in range(1, n):
-            h = gold[lo + m - 1]
+            h = gold[first + m]
             gold_score += scores[h, m]
             mu[h, m] -= 1.0
-        first_scores(UPDATE, templates, keys, tags, weights, squares, seeds[k], keep, rate, mu)
+        first_scores(UPDATE, templates, keys, tags, weights, learning, mu)
         totals[0] += log_z - gold_score
         totals[1] += n - 1

@@ -20,17 +20,6 @@ from minfer.kernels.trees import float_scratch, int_scratch, tree_marginals
 
 
 @jit
-def tree_seed(projective_tree, single_root, scores, mu):
-    """log Z and arc probabilities (N, N) of the model without pairs."""
-    n = scores.shape[0]
-    work = np.empty(float_scratch(n))
-    ints = np.empty(int_scratch(n), np.int64)
-    w = np.empty((n, n))
-    d = np.empty((n, n))
-    return tree_marginals(projective_tree, single_root, scores, mu, w, d, work, ints)
-
-
-@jit
 def one_child(leads):
     """How much to take from the root's leads (N,) in log-odds for one child in expectation.
 
@@ -38,14 +27,10 @@ def one_child(leads):
     a word has no head but the root, minus infinity if the root has no arc.
     """
     n = leads.shape[0]
-    top = -np.inf
-    second = -np.inf
+    top = second = -np.inf
     for m in range(1, n):
-        if leads[m] > top:
-            second = top
-            top = leads[m]
-        else:
-            second = max(second, leads[m])
+        second = max(second, min(top, leads[m]))
+        top = max(top, leads[m])
     if np.isinf(top):
         return top
     high = 0.0
@@ -55,8 +40,7 @@ def one_child(leads):
     low = max(second, top - 50.0)  # two have a half or more, or one all but e^-50
     c = high
     for _ in range(60):
-        total = 0.0
-        slope = 0.0
+        total = slope = 0.0
         for m in range(1, n):
             p = 1.0 / (1.0 + np.exp(c - leads[m]))
             total += p
@@ -119,4 +103,7 @@ def seed(from_unary, projective_tree, single_root, scores, mu):
     """log Z and arc probabilities (N, N) of the seed, the tree or the unary factors."""
     if from_unary:
         return unary_seed(single_root, scores, mu)
-    return tree_seed(projective_tree, single_root, scores, mu)
+    n = scores.shape[0]
+    work, ints = np.empty(float_scratch(n)), np.empty(int_scratch(n), np.int64)
+    w, d = np.empty((n, n)), np.empty((n, n))
+    return tree_marginals(projective_tree, single_root, scores, mu, w, d, work, ints)
