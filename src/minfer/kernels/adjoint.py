@@ -214,7 +214,7 @@ def centre(off, probs, c, out):
 def judged(trace, done, moved, goal):
     """What a sweep that moved so much means, after ``done`` others; ``trace`` has their changes.
 
-    SLOW: the change has not become much smaller in eight sweeps, or is no number.
+    SLOW: the change has not become much smaller in eight sweeps, or is not a number.
     """
     last, former = trace[(done - 1) % _WINDOW], trace[(done - 2) % _WINDOW]
     before = trace[done % _WINDOW]

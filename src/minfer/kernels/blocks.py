@@ -91,7 +91,7 @@ def _orders(adj, size, noise, limit, where, cptr, cliques):
             _clear(adj, u, v)
         for k in range(n):
             weight[mine[k]] = _weight(adj, mine[k], size, other)
-    used, at = 0, 0  # what was left later is no part of earlier cliques
+    used, at = 0, 0  # what was left later is not part of earlier cliques
     for c in range(done):
         stop = cptr[c + 1]
         for k in range(at, stop):

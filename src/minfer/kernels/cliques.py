@@ -403,7 +403,7 @@ def _log_sum(buf, rows, n, top, total):
         part = buf[r * n : (r + 1) * n]
         for j in range(n):
             top[j] = part[j] if part[j] > top[j] else top[j]
-    for j in range(n):  # -inf - -inf is no number
+    for j in range(n):  # -inf - -inf is not a number
         total[j] = top[j] if top[j] > -np.inf else 0.0
     for r in range(rows):
         part = buf[r * n : (r + 1) * n]

@@ -109,7 +109,7 @@ def barren(
 def _grow(v, bits, since, lc, aptr, anbr, atime, opaque, where, ball, n_ball):
     """Take variables in, those first that keep the boundary small; returns how many to keep.
 
-    Tables left out before ``since`` are no links.
+    Tables left out before ``since`` are not links.
     ``where``: 0 outside, 1 in the ball, 2 + distance at the boundary; cleared again.
     """
     rim = np.empty(MOST_LOCAL + 1, np.int64)

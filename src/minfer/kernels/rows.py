@@ -63,7 +63,7 @@ NEGLIGIBLE = 1e-14  # share of the mass that may be lost
 SMALL, LARGE = 1e-30, 1e30  # maxima of messages
 
 BOTH_PASSES = -2  # in place of a node: marginals of all variables
-UNUSED = 2  # in ``cut``: a variable whose field is zero and is no input
+UNUSED = 2  # in ``cut``: a variable whose field is zero and is not an input
 
 
 # ---------------------------------------------------------------- structure

@@ -572,7 +572,7 @@ def push_loads(n, edges, rho, tol, tiny):
 
 @jit
 def check_blocks(n, edges, start, members, sizes, rho, largest, tol):
-    """``push_loads`` in every block of up to ``largest`` vertices that is no bridge or cycle.
+    """``push_loads`` in every block of up to ``largest`` vertices that is not a bridge or cycle.
 
     Returns a violating vertex set (empty if none was found) and the number of blocks left out.
     Bridges and cycles need no more than the caller's checks of single edges and block totals.

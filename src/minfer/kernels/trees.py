@@ -15,7 +15,7 @@ of that: without a scale of their own (``root_scale``), Z would sink out of rang
 messages and probabilities. Linear kernels take and give plain weights, ``*_log`` kernels logarithms
 (minus infinity is a zero), for where a linear sum is too small to be trusted. Scratch is passed in,
 at least ``float_scratch(N)`` and ``int_scratch(N)`` entries, and may hold anything. Entries of
-``d`` that are no arcs are left alone.
+``d`` that are not arcs are left alone.
 """
 
 from __future__ import annotations

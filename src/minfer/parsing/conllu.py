@@ -6,7 +6,7 @@ One word per line in ten columns separated by tabs, an empty line after every se
     ID FORM LEMMA CPOSTAG POSTAG FEATS HEAD DEPREL PHEAD PDEPREL    CoNLL-X (Buchholz & Marsi 2006)
 
 Words are numbered from 1; HEAD 0 is the root. CoNLL-U adds comments (``# ...``), multi-word ranges
-(``3-4``) and empty nodes (``8.1``); they are no words, and stay where they are on output.
+(``3-4``) and empty nodes (``8.1``); they are not words, and stay where they are on output.
 
 :mod:`minfer.parsing.treebank` accepts what people have. Writing gives one form: UTF-8, ``\\n``, one
 empty line after each sentence. So a file in that form comes back byte for byte, except for the
@@ -430,7 +430,7 @@ def _heads(
 
 
 def tree_fault(heads: Sequence[int], multi_root: bool = False) -> tuple[int, str] | None:
-    """Why n heads (head of word i + 1, 0 for the root) are no tree: the word and what is wrong.
+    """Why n heads (head of word i + 1, 0 for the root) are not a tree: the word and what is wrong.
 
     >>> tree_fault([2, 0])
     >>> tree_fault([2, 3, 2, 0])

@@ -33,7 +33,7 @@ FORMAT = 2
 _HEADER = "minfer_parser"
 TABLES = ("arcs", "pairs", "tagger", "labels")
 _LINE = 16  # weights in a line of the tables of arcs and pairs
-_UNIT = 1024.0  # scales are kept times this, so that small ones are no subnormal numbers
+_UNIT = 1024.0  # scales are kept times this, so that small ones are not subnormal
 
 MOST_LINES = 1 << 26  # of a table
 MOST_WEIGHT = 1e4  # of a feature; a file holds up to 8,188

@@ -88,7 +88,7 @@ def sentence_keys(columns, offsets, salt, tables, tokens, b):
 def role(keys, bounds, number):
     """The keys u8 (N, T) of one role, side by side.
 
-    The number is no literal, for each of which this would be compiled anew.
+    The number is not a literal, for each of which this would be compiled anew.
     """
     return np.ascontiguousarray(keys[:, bounds[number] : bounds[number + 1]])
 

@@ -422,7 +422,7 @@ def second_order(
             log_z = 0.0
         else:
             belief_odds(n, start, mass, pull, belief, odds, from_tree)
-        iters = -1 if logs else 0  # logarithms begin with the tree, whose seed is no logarithm
+        iters = -1 if logs else 0  # logarithms begin with the tree, whose seed is not one
         residual = ratio = moved = np.inf
         rest, look, trigger = damping, damping > 0.0, tol
         lost = False
