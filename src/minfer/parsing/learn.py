@@ -69,7 +69,7 @@ class Recipe:
     ----------
     first_epochs, epochs : passes over the data for arcs alone, then for arcs and pairs
     rate, pair_rate, class_rate : AdaGrad's step for arcs, pairs, and tags and relations
-    dropout : share of features left out per sentence
+    dropout : share of the features of arcs and pairs left out per sentence
     inference : how beliefs are computed; the reduced graph of the paper, in training too
     bits : a table has 2^bits lines of 16 weights, for arcs and for pairs
     tag_epochs, label_epochs, tag_bits : of the classifiers, whose tables have 2^tag_bits lines,
@@ -270,14 +270,9 @@ def predict_tags(
     order = np.arange(len(data), dtype=np.int64) if which is None else which
     tag(
         tag_templates(), encoder.tables(), data.tokens, tagger, tagger, class_keys(tagger.shape[1]),
-        order, out, *_nothing_learnt(order), out,
+        order, out, 0.0, out,
     )  # fmt: skip
     return out
-
-
-def _nothing_learnt(order: NDArray[np.int64]) -> tuple[NDArray[np.uint64], np.uint64, float]:
-    """Seeds, features to keep and rate of kernels that only predict."""
-    return np.zeros(len(order), np.uint64), np.uint64(1 << 24), 0.0
 
 
 def _learn_classifiers(
@@ -313,10 +308,10 @@ def _learn_tags(
     words = np.diff(data.start)[which].sum()
     for epoch in range(recipe.tag_epochs):
         loss = 0.0
-        for _, order, seeds in _chunks(which, [*seed, epoch], 10 * _CHUNK):
+        for _, order, _ in _chunks(which, [*seed, epoch], 10 * _CHUNK):
             loss += tag(
                 tag_templates(), encoder.tables(), data.tokens, weights, squares, keys, order, gold,
-                seeds, recipe.keep, recipe.class_rate, out,
+                recipe.class_rate, out,
             )  # fmt: skip
         tell("tags", epoch + 1, recipe.tag_epochs, 1.0, loss / max(words, 1))
 
@@ -349,7 +344,7 @@ def predict_labels(
     everything = np.arange(len(data), dtype=np.int64)
     label(
         label_templates(), encoder.tables(), data.tokens, labels, labels, heads, everything, out,
-        *_nothing_learnt(everything), root, out,
+        0.0, root, out,
     )  # fmt: skip
     return out
 
@@ -365,10 +360,10 @@ def _learn_labels(
     everything = np.arange(len(data), dtype=np.int64)
     for epoch in range(recipe.label_epochs):
         loss = 0.0
-        for _, order, seeds in _chunks(everything, [rng, 3, epoch], 10 * _CHUNK):
+        for _, order, _ in _chunks(everything, [rng, 3, epoch], 10 * _CHUNK):
             loss += label(
                 label_templates(), encoder.tables(), data.tokens, weights, squares, heads, order,
-                gold, seeds, recipe.keep, recipe.class_rate, -1, out,
+                gold, recipe.class_rate, -1, out,
             )  # fmt: skip
         tell("labels", epoch + 1, recipe.label_epochs, 1.0, loss / len(gold))
 

@@ -14,27 +14,29 @@ from minfer.kernels._jit import jit
 from minfer.parsing.kernels.features import (
     DISTANCES,
     ODD,
-    dropped,
-    kept_scale,
     line_shift,
     sentence_keys,
 )
 
+#: Scores count so many times in learning, which stops earlier at words that are sure. All features
+#: are learned: with half of them left out, as for arcs, LAS on English EWT is 1.2 points lower.
+SHARP = 2.0
+
 
 @jit(fastmath={"reassoc", "contract"})
-def add_rows(lines, count, weights, scores):
+def add_rows(lines, weights, scores):
     """Class scores f4 (C,): the sum of some rows."""
     n_classes = scores.shape[0]
     for c in range(n_classes):
         scores[c] = np.float32(0.0)
-    for t in range(count):
+    for t in range(lines.shape[0]):
         row = weights[lines[t]]
         for c in range(n_classes):
             scores[c] += row[c]
 
 
 @jit(fastmath={"reassoc", "contract"})
-def learn_class(lines, count, weights, squares, scores, best, gold, rate, scale):
+def learn_class(lines, weights, squares, scores, best, gold, rate, scale):
     """One step for one word; minus its log-likelihood. ``scores`` becomes the gradient."""
     n_classes = scores.shape[0]
     top = scores[best]
@@ -48,7 +50,7 @@ def learn_class(lines, count, weights, squares, scores, best, gold, rate, scale)
     scores[gold] -= scale
     if abs(scores[gold]) < np.float32(1e-3):
         return np.log(total) - own
-    for t in range(count):
+    for t in range(lines.shape[0]):
         row = weights[lines[t]]
         past = squares[lines[t]]
         for c in range(n_classes):
@@ -59,21 +61,15 @@ def learn_class(lines, count, weights, squares, scores, best, gold, rate, scale)
 
 
 @jit
-def classified(lines, weights, learning, scores, barred, gold):
+def classified(lines, weights, squares, rate, scores, barred, gold):
     """The best class of a word with these features, and minus its log-likelihood if it is learned.
 
     ``scores`` f4 (C,), scratch; ``barred``: a class that it does not have, or -1. It is learned
-    with a rate above 0; then some features are left out.
+    with a rate above 0.
     """
-    squares, seed, keep, rate = learning
-    count = 0
-    for t in range(lines.shape[0]):
-        if not rate > 0.0 or not dropped(lines[t], seed, keep):
-            lines[count] = lines[t]
-            count += 1
-    add_rows(lines, count, weights, scores)
-    scale = np.float32(kept_scale(keep))
-    if scale != 1.0:
+    add_rows(lines, weights, scores)
+    scale = np.float32(SHARP)
+    if rate > 0.0:
         for c in range(scores.shape[0]):
             scores[c] *= scale
     if barred >= 0:
@@ -85,18 +81,16 @@ def classified(lines, weights, learning, scores, barred, gold):
     if not rate > 0.0:
         return best, 0.0
     step = np.float32(rate)
-    return best, learn_class(lines, count, weights, squares, scores, best, gold, step, scale)
+    return best, learn_class(lines, weights, squares, scores, best, gold, step, scale)
 
 
 @jit
-def tag(
-    templates, tables, tokens, weights, squares, class_keys, order, gold, seeds, keep, rate, classes
-):
+def tag(templates, tables, tokens, weights, squares, class_keys, order, gold, rate, classes):
     """Tags i4 (tokens,) of the sentences in ``order``, greedily from left to right.
 
     ``templates``: columns, offsets and salts as in ``sentence_keys``, and salts u8 (5,) of the
     features with the two tags before. With a ``rate`` above 0 the weights learn ``gold`` on the
-    way; ``seeds`` u8 (len(order),). Returns minus the log-likelihood then.
+    way. Returns minus the log-likelihood then.
     """
     columns, offsets, salt, history = templates
     n_static = salt.shape[0]
@@ -108,7 +102,6 @@ def tag(
     for k in range(order.shape[0]):
         first = tokens[0][order[k]] - 1
         keys, _ = sentence_keys(columns, offsets, salt, tables, tokens, order[k])
-        learning = squares, seeds[k], keep, rate
         one = two = n_classes
         for i in range(1, keys.shape[0]):
             for t in range(n_static):
@@ -119,7 +112,7 @@ def tag(
             for t in range(3):
                 lines[n_static + 2 + t] = ((a ^ keys[i, t] ^ history[2 + t]) * ODD) >> shift
             two = one
-            one, lost = classified(lines, weights, learning, scores, -1, gold[first + i])
+            one, lost = classified(lines, weights, squares, rate, scores, -1, gold[first + i])
             classes[first + i] = one
             loss += lost
     return loss
@@ -127,9 +120,8 @@ def tag(
 
 @jit
 def label(
-    templates, tables, tokens, weights, squares, heads, order, gold, seeds, keep, rate, root_class,
-    classes,
-):  # fmt: skip
+    templates, tables, tokens, weights, squares, heads, order, gold, rate, root_class, classes
+):
     """Relations i4 (tokens,) of the arcs ``heads`` i4 (tokens,), in the sentences of ``order``.
 
     All arcs from the root and no others have ``root_class``, unless that is negative.
@@ -147,7 +139,6 @@ def label(
     for k in range(order.shape[0]):
         first = tokens[0][order[k]] - 1
         keys, _ = sentence_keys(columns, offsets, salt, tables, tokens, order[k])
-        learning = squares, seeds[k], keep, rate
         n = keys.shape[0]
         child = np.zeros(n, np.int64)
         for m in range(n - 1, 0, -1):
@@ -163,7 +154,7 @@ def label(
                 key ^= keys[m, 2 * n_templates + t] ^ keys[child[m], 3 * n_templates + t]
                 lines[t] = ((key ^ (far if t < 3 else near)) * ODD) >> shift
             barred = root_class if h > 0 else -1
-            best, lost = classified(lines, weights, learning, scores, barred, gold[first + m])
+            best, lost = classified(lines, weights, squares, rate, scores, barred, gold[first + m])
             classes[first + m] = root_class if root_class >= 0 and h == 0 else best
             loss += lost
     return loss
