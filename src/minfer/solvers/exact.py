@@ -24,7 +24,7 @@ from minfer.errors import ContradictionError, RefusedError
 from minfer.limits import clock, deadline_of, start_clock
 from minfer.solvers.base import Marginals
 from minfer.solvers.clique_passes import check_clock, check_tree
-from minfer.solvers.joint_table import JointTable
+from minfer.solvers.joint_table import LOWEST, JointTable
 from minfer.solvers.prepared import Prepared, PreparedExact, solve
 from minfer.solvers.status import LogZ, Status
 
@@ -137,6 +137,14 @@ def count_assignments(graph: FactorGraph) -> int:
     if graph.n_variables > 64 and int((graph.n_states > 1).sum()) - graph.n_observed > 64:
         return 1 << 64
     return math.prod(len(s) for s in _allowed(graph))
+
+
+def adds_up(graph: FactorGraph) -> bool:
+    """Whether the score of an assignment keeps its digits, however large single weights are."""
+    sizes = [float(g.magnitude().sum()) for g in graph.groups]
+    if graph._field is not None:
+        sizes.append(float(np.abs(graph._field[graph._field > -np.inf]).sum()))
+    return sum(sizes) <= -LOWEST
 
 
 def assignments(
