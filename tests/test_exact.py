@@ -191,6 +191,35 @@ def test_huge_weights_swallow_nothing_else(solver, weight) -> None:
     np.testing.assert_allclose(query(large, 0, {2: 0}), want[0], atol=1e-12)
 
 
+@pytest.mark.parametrize("weight", [1e6, 1e12, 1e17, 9e299])
+@pytest.mark.parametrize("solver", [Exact(), Exact(method="clique-tree"), Auto()], ids=repr)
+def test_huge_weights_swallow_nothing_in_their_clique(solver, weight) -> None:
+    """Sums of a huge field or table and others keep the others' digits."""
+    sure = FactorGraph.pairwise([0.2, 1.0, 0.5], [[0, 1], [1, 2]], [0.7, -0.4])
+    want = Exact(method="enumerate")(sure.with_evidence({0: 1}))
+    by_field = sure.add_features([[0]], weight, [False, True])
+    by_tables = sure.add_tables([[1, 0], [2, 0]], np.broadcast_to([-weight, weight], (2, 2, 2)))
+    for graph in (by_field, by_tables):
+        m = solver(graph)
+        np.testing.assert_allclose(m.probs, want.probs, atol=1e-12)
+        np.testing.assert_allclose(m.factor(4), want.factor(4), atol=1e-12)
+        large = weight if graph is by_field else 2 * weight
+        np.testing.assert_allclose(m.log_z - large, want.log_z, atol=max(1.0, 4e-16 * large))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_certain_has_exactly_one(seed) -> None:
+    weights = np.random.default_rng(seed).normal(size=(6, 6))
+    edges = [(i, j) for i in range(6) for j in range(i)]
+    graph = FactorGraph.pairwise(weights[0], edges, [weights[e] for e in edges])
+    graph = graph.add_tables([[]], [np.array(1.5)])
+    m = Exact()(graph.with_evidence({0: 1, 1: 1, 2: 1}))
+    for factor in range(graph.n_factors):
+        if set(graph.scope(factor).tolist()) <= {0, 1, 2}:
+            joint = m.factor(factor)
+            assert joint[(1,) * joint.ndim] == 1.0 == joint.sum()
+
+
 def test_scores_that_lose_their_digits_are_not_enumerated() -> None:
     """Auto enumerates few assignments of any model, unless its weights are huge."""
     graph = FactorGraph.pairwise([1.0, 0.0, 1e17], [[0, 1]], [1.0]).add_clauses([[0, 1]], 0.5)
