@@ -208,12 +208,13 @@ def test_huge_weights_swallow_nothing_in_their_clique(solver, weight) -> None:
 
 
 @pytest.mark.parametrize("seed", [7, 10, 11])
-def test_what_is_certain_has_exactly_one(seed) -> None:
+@pytest.mark.parametrize("method", ["auto", "clique-tree", "enumerate"])
+def test_what_is_certain_has_exactly_one(method, seed) -> None:
     weights = np.random.default_rng(seed).normal(size=(6, 6))
     edges = [(i, j) for i in range(6) for j in range(i)]
     graph = FactorGraph.pairwise(weights[0], edges, [weights[e] for e in edges])
     graph = graph.add_tables([[]], [np.array(1.5)])
-    m = Exact()(graph.with_evidence({0: 1, 1: 1, 2: 1}))
+    m = Exact(method=method)(graph.with_evidence({0: 1, 1: 1, 2: 1}))
     for factor in range(graph.n_factors):
         if set(graph.scope(factor).tolist()) <= {0, 1, 2}:
             joint = m.factor(factor)

@@ -196,4 +196,4 @@ class EnumeratedState:
             for v, size in zip(scope, shape):
                 cell = cell * size + x[:, v]
             out += np.bincount(cell, p, minlength=len(out))
-        return out.reshape(shape)
+        return (out / out.sum()).reshape(shape)  # as the marginals are
