@@ -22,6 +22,7 @@ from minfer import (
     LogZ,
     RefusedError,
     Status,
+    query,
 )
 from minfer.conditioning import condition
 from minfer.elimination import adjacency, clique_tree
@@ -163,6 +164,70 @@ def test_long_chain_with_strong_weights_does_not_underflow() -> None:
     answer = Exact()(graph)
     np.testing.assert_allclose(answer.probs.reshape(n, 2)[:, 1], 1.0, atol=TOLERANCE)
     assert answer.log_z == pytest.approx(1000.0 * (n - 1), rel=1e-12)
+
+
+@pytest.mark.parametrize("weight", [1e6, 1e12, 1e17, 9e299])
+@pytest.mark.parametrize("solver", [Exact(), Exact(method="clique-tree"), Auto()], ids=repr)
+def test_huge_weights_swallow_nothing_else(solver, weight) -> None:
+    """One is added to all others, in a joint table or in a score, and must leave them digits."""
+    small = FactorGraph.pairwise([1.0, 0.5], [[0, 1]], [1.0])
+    want = Exact(method="enumerate")(small)
+    large = FactorGraph.pairwise([1.0, 0.5, weight], [[0, 1]], [1.0])
+    both = large.add_features([[1, 2]], -weight)
+    cases = {
+        "apart": (large, 2, 1),
+        "observed": (large.with_evidence({2: 1}), 2, 1),
+        "against it": (large.with_evidence({2: 0}), 2, 0),
+    }
+    for name, (graph, v, state) in cases.items():
+        m = solver(graph)
+        assert m[v][state] == 1.0, name
+        np.testing.assert_allclose(m.probs[:4], want.probs, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(m.factor(3), want.factor(2), atol=1e-12, err_msg=name)
+        asked = query(graph, 0)
+        np.testing.assert_allclose(asked, want[0], atol=1e-12, err_msg=name)
+    sure = both.with_evidence({1: 1, 2: 1})
+    np.testing.assert_allclose(solver(sure)[0], Exact()(small.with_evidence({1: 1}))[0], atol=1e-12)
+    np.testing.assert_allclose(query(large, 0, {2: 0}), want[0], atol=1e-12)
+
+
+@pytest.mark.parametrize("weight", [1e6, 1e12, 1e17, 9e299])
+@pytest.mark.parametrize("solver", [Exact(), Exact(method="clique-tree"), Auto()], ids=repr)
+def test_huge_weights_swallow_nothing_in_their_clique(solver, weight) -> None:
+    """Sums of a huge field or table and others keep the others' digits."""
+    sure = FactorGraph.pairwise([0.2, 1.0, 0.5], [[0, 1], [1, 2]], [0.7, -0.4])
+    want = Exact(method="enumerate")(sure.with_evidence({0: 1}))
+    by_field = sure.add_features([[0]], weight, [False, True])
+    by_tables = sure.add_tables([[1, 0], [2, 0]], np.broadcast_to([-weight, weight], (2, 2, 2)))
+    for graph in (by_field, by_tables):
+        m = solver(graph)
+        np.testing.assert_allclose(m.probs, want.probs, atol=1e-12)
+        np.testing.assert_allclose(m.factor(4), want.factor(4), atol=1e-12)
+        large = weight if graph is by_field else 2 * weight
+        np.testing.assert_allclose(m.log_z - large, want.log_z, atol=max(1.0, 4e-16 * large))
+
+
+@pytest.mark.parametrize("seed", [7, 10, 11])
+@pytest.mark.parametrize("method", ["auto", "clique-tree", "enumerate"])
+def test_what_is_certain_has_exactly_one(method, seed) -> None:
+    weights = np.random.default_rng(seed).normal(size=(6, 6))
+    edges = [(i, j) for i in range(6) for j in range(i)]
+    graph = FactorGraph.pairwise(weights[0], edges, [weights[e] for e in edges])
+    graph = graph.add_tables([[]], [np.array(1.5)])
+    m = Exact(method=method)(graph.with_evidence({0: 1, 1: 1, 2: 1}))
+    for factor in range(graph.n_factors):
+        if set(graph.scope(factor).tolist()) <= {0, 1, 2}:
+            joint = m.factor(factor)
+            assert joint[(1,) * joint.ndim] == 1.0 == joint.sum()
+
+
+def test_scores_that_lose_their_digits_are_not_enumerated() -> None:
+    """Auto enumerates few assignments of any model, unless its weights are huge."""
+    graph = FactorGraph.pairwise([1.0, 0.0, 1e17], [[0, 1]], [1.0]).add_clauses([[0, 1]], 0.5)
+    want = Exact(method="enumerate")(
+        FactorGraph.pairwise([1.0, 0.0], [[0, 1]], [1.0]).add_clauses([[0, 1]], 0.5)
+    )
+    np.testing.assert_allclose(Auto()(graph).probs[:4], want.probs, atol=1e-12)
 
 
 def test_empty_graph() -> None:

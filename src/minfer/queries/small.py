@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.graph import FactorGraph
-from minfer.solvers.joint_table import MOST_CELLS, MOST_VARIABLES, joint_logs
+from minfer.solvers.joint_table import LOWEST, MOST_CELLS, MOST_VARIABLES, joint_logs
 
 #: Cells of the table: more than for one answer, since a question comes with all the work of a plan.
 MOST_ASKED = 8 * MOST_CELLS
@@ -35,7 +35,7 @@ class Tabled:
     target = 0
     whole = False  # whether log Z is that of all evidence's say: it is asked for anew
 
-    def __init__(self, total: NDArray[np.float64], order: Sequence[int]) -> None:
+    def __init__(self, total: NDArray[np.float64], constant: float, order: Sequence[int]) -> None:
         """``total`` has an axis for each variable of ``order``, then the target's, then others."""
         n = len(order)
         self.order, self.part = list(order), self
@@ -52,13 +52,14 @@ class Tabled:
             z = weights.sum(axis=1, keepdims=True)
             impossible = z == 0.0
             z[impossible], top[impossible] = 1.0, -np.inf
-        found = np.concatenate([weights / z, np.log(z) + top], axis=1)
+        found = np.concatenate([weights / z, np.log(z) + top + constant], axis=1)
         found.flags.writeable = False
         self._found = found
 
     @classmethod
     def of(cls, graph: FactorGraph, target: int, observed: Sequence[int]) -> Tabled | None:
-        """None where the question is not small, or the model has more than tables."""
+        """None where the question is not small, or the model has more than tables, or numbers so
+        large that they lose digits."""
         if graph._field is not None or target in observed:
             return None
         about: Iterable[int] = range(graph.n_variables)
@@ -67,8 +68,14 @@ class Tabled:
         first = [*observed, target]
         variables = first + [v for v in about if v not in first]
         few = len(variables) <= MOST_VARIABLES
-        total = joint_logs(graph, variables, MOST_ASKED) if few else None
-        return None if total is None else cls(total, observed)
+        found = joint_logs(graph, variables, MOST_ASKED) if few else None
+        if found is None:
+            return None
+        total, constant = found
+        tops = total.max(axis=tuple(range(len(observed), total.ndim)))
+        if ((tops < LOWEST) & (tops > -np.inf)).any():
+            return None
+        return cls(total, constant, observed)
 
     def single(self, states: Sequence[int]) -> tuple[NDArray[np.float64], bool]:
         """Probabilities and log Z (S+1,), for states of the variables in ``order``."""

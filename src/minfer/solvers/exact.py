@@ -24,7 +24,7 @@ from minfer.errors import ContradictionError, RefusedError
 from minfer.limits import clock, deadline_of, start_clock
 from minfer.solvers.base import Marginals
 from minfer.solvers.clique_passes import check_clock, check_tree
-from minfer.solvers.joint_table import JointTable
+from minfer.solvers.joint_table import LOWEST, JointTable
 from minfer.solvers.prepared import Prepared, PreparedExact, solve
 from minfer.solvers.status import LogZ, Status
 
@@ -139,6 +139,14 @@ def count_assignments(graph: FactorGraph) -> int:
     return math.prod(len(s) for s in _allowed(graph))
 
 
+def adds_up(graph: FactorGraph) -> bool:
+    """Whether the score of an assignment keeps its digits, however large single weights are."""
+    sizes = [float(g.magnitude().sum()) for g in graph.groups]
+    if graph._field is not None:
+        sizes.append(float(np.abs(graph._field[graph._field > -np.inf]).sum()))
+    return sum(sizes) <= -LOWEST
+
+
 def assignments(
     graph: FactorGraph, deadline: float = math.inf
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
@@ -188,4 +196,4 @@ class EnumeratedState:
             for v, size in zip(scope, shape):
                 cell = cell * size + x[:, v]
             out += np.bincount(cell, p, minlength=len(out))
-        return out.reshape(shape)
+        return (out / out.sum()).reshape(shape)  # as the marginals are

@@ -4,6 +4,10 @@
 
 over an array with an axis for each variable: a few additions with broadcasting, an exponential, and
 a sum for each variable. Up to some ten binary variables that is less work than a clique tree.
+
+Of each term the largest entry is taken off first, so that sums only fall, and what rounding takes
+from one is its own size times 2^-53 for each term. Where even the largest is far below zero (large
+weights against each other, or against the evidence) that may be all digits: there is no table then.
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Cells of the joint table, and variables, up to which it is made.
 MOST_CELLS, MOST_VARIABLES = 4096, 16
+#: Sums of logarithms that are at most 0 have 12 digits after the point down to here.
+LOWEST = -1e4
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,23 +39,28 @@ class JointTable:
 
     @classmethod
     def of(cls, graph: FactorGraph) -> JointTable | None:
-        """None if the model is not small, or has more than tables, or nothing is possible."""
+        """None if the model is not small, has more than tables or too large numbers, or is
+        impossible."""
         n = graph.n_variables
-        total = joint_logs(graph, range(n), MOST_CELLS) if 0 < n <= MOST_VARIABLES else None
-        if total is None:
+        found = joint_logs(graph, range(n), MOST_CELLS) if 0 < n <= MOST_VARIABLES else None
+        if found is None:
             return None
+        total, constant = found
         shape = total.shape
         if graph._field is not None:
             for v, lo in enumerate(graph._offsets[:-1].tolist()):
-                total += graph._field[lo : lo + shape[v]].reshape([-1] + [1] * (n - 1 - v))
+                field = graph._field[lo : lo + shape[v]]
+                most = float(field.max())
+                total += (field - most).reshape([-1] + [1] * (n - 1 - v))
+                constant += most
         top = float(total.max())
-        if top == -math.inf:
+        if not top >= LOWEST:
             return None
         total -= top
         p = np.exp(total, out=total)
         z = float(p.sum())
         p /= z
-        return cls(graph, p, top + math.log(z))
+        return cls(graph, p, constant + top + math.log(z))
 
     def log_z(self) -> float:
         return self.value
@@ -75,16 +86,18 @@ class JointTable:
     def joint(self, variables: list[int]) -> NDArray[np.float64]:
         """Joint marginal of any variables, in the given order."""
         others = tuple(v for v in range(self.p.ndim) if v not in variables)
-        return self.p.sum(axis=others).transpose(np.argsort(np.argsort(variables)))
+        table = np.array(self.p.sum(axis=others))
+        table /= table.sum()  # what is certain has exactly 1
+        return table.transpose(np.argsort(np.argsort(variables)))
 
 
 def joint_logs(
     graph: FactorGraph, variables: Sequence[int], most: int
-) -> NDArray[np.float64] | None:
-    """The sum of all log-tables over ``variables``, an axis each in this order.
+) -> tuple[NDArray[np.float64], float] | None:
+    """The sum of all log-tables over ``variables``, an axis each in this order, in two parts.
 
-    Factors that reach outside are left out. None where it has more than ``most`` cells, or the
-    model more than tables.
+    The first is of the tables less their largest entries, the second of these. Factors that reach
+    outside are left out. None where it has more than ``most`` cells, or the model more than tables.
     """
     states = graph._n_states.tolist()
     shape = [states[v] for v in variables]
@@ -92,11 +105,14 @@ def joint_logs(
         return None
     axis = {v: k for k, v in enumerate(variables)}
     n, all_of_it = len(shape), len(shape) == len(states)
-    total = np.zeros(shape)
+    total, constant = np.zeros(shape), 0.0
     for g in graph.groups:
         if g.form != "table":
             return None
         tables, one = g.stored_tables(), g.shared
+        tops = tables.max(axis=1, keepdims=True)
+        tops[tops == -np.inf] = 0.0  # nothing is possible
+        tables, largest = tables - tops, tops[:, 0].tolist()
         for row, scope in enumerate(g._scope.tolist()):
             if not all_of_it and any(v not in axis for v in scope):
                 continue
@@ -109,4 +125,5 @@ def joint_logs(
             for k in places:
                 axes[k] = shape[k]
             total += table.reshape(axes)
-    return total
+            constant += largest[0 if one else row]
+    return total, constant
