@@ -33,12 +33,14 @@ class Tabled:
     known_states: dict[int, int] = {}  # noqa: RUF012
     place: dict[int, int] = {}  # noqa: RUF012
     target = 0
-    whole = False  # whether log Z is that of all evidence's say: it is asked for anew
 
-    def __init__(self, total: NDArray[np.float64], order: Sequence[int]) -> None:
-        """``total`` has an axis for each variable of ``order``, then the target's, then others."""
+    def __init__(self, total: NDArray[np.float64], order: Sequence[int], whole: bool) -> None:
+        """``total`` has an axis for each variable of ``order``, then the target's, then others.
+
+        ``whole``: these are all variables, so that log Z is that of the model given evidence.
+        """
         n = len(order)
-        self.order, self.part = list(order), self
+        self.order, self.part, self.whole = list(order), self, whole
         self.n_variables, self.cells = total.ndim, total.size
         self._steps = [*total.shape[1:n], 1] if n else []
         cells = total.reshape(math.prod(total.shape[:n]), total.shape[n], -1)
@@ -68,7 +70,8 @@ class Tabled:
         variables = first + [v for v in about if v not in first]
         few = len(variables) <= MOST_VARIABLES
         total = joint_logs(graph, variables, MOST_ASKED) if few else None
-        return None if total is None else cls(total, observed)
+        whole = len(variables) == graph.n_variables
+        return None if total is None else cls(total, observed, whole)
 
     def single(self, states: Sequence[int]) -> tuple[NDArray[np.float64], bool]:
         """Probabilities and log Z (S+1,), for states of the variables in ``order``."""
