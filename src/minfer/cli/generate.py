@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, field, fields
 from typing import Annotated, Any, ClassVar, Optional, get_args, get_type_hints
 
@@ -108,8 +108,8 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         try:
             function(**given)
         except SettingsError as error:
-            options = [name for name, about in known.items() if about.flag.startswith("--")]
-            raise SettingsError(in_flags(str(error), options)) from None
+            flags = {name: about.flag for name, about in known.items() if about.flag[0] == "-"}
+            raise SettingsError(in_flags(str(error), flags)) from None
 
     run.__name__, run.__doc__, run.__module__ = function.__name__, function.__doc__, __name__
     run.__signature__ = inspect.Signature(added)  # type: ignore[attr-defined]
@@ -117,17 +117,19 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def in_flags(message: str, names: Collection[str]) -> str:
+def in_flags(message: str, flags: Mapping[str, str]) -> str:
     """What is wrong with a setting, which is called by its flag if it is an option here.
 
-    >>> in_flags("denoise: level must be a number", {"level"})
-    '--level must be a number'
-    >>> in_flags("level.png cannot be read", {"level"})
+    >>> in_flags("denoise: level must be a number or None, not 'x'", {"level": "--level"})
+    "--level must be a number, not 'x'"
+    >>> in_flags("predict: targets: there is no variable 'a'", {"targets": "--targets"})
+    "--targets: there is no variable 'a'"
+    >>> in_flags("level.png cannot be read", {"level": "--level"})
     'level.png cannot be read'
     """
-    for start in re.findall(r"^(?:\w+: )?(\w+) ", message):
-        if start in names:
-            return flag_of(start) + message.partition(start)[2]
+    for start in re.findall(r"^(?:\w+: )?(\w+)(?:: | )", message):
+        if start in flags:
+            return flags[start] + message.partition(start)[2].replace(" or None, not ", ", not ")
     return message
 
 
