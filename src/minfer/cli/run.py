@@ -106,8 +106,9 @@ def run(
         write_report(reduction.report, "report", graph, **about)
     written(out, partial(minfer.write_mar, full))
     if pr is not None and reduced is not None and not math.isfinite(full.log_z):
+        known = full_log_z(reduced.result).removesuffix("; of the full model")
         raise RefusedError(
-            f"--pr {pr}: log Z is {full_log_z(reduced.result)}; keep more factors "
+            f"--pr {pr}: log Z of the full model is {known}; keep more factors "
             "(--factor-cost), or leave --reduce out"
         )
     written(pr, partial(minfer.write_pr, full))
