@@ -346,6 +346,12 @@ def test_usage_lines(words: list[str], usage: str) -> None:
     assert line.rstrip().endswith(usage)
 
 
+def test_help_is_broken_at_the_width_of_the_terminal_only() -> None:
+    shown = call("query", "--help").stdout
+    assert "states. What cannot matter to them is removed first." in shown
+    assert "\n   minfer query alarm.minfer CVP PCWP -e HR=LOW " in shown
+
+
 def test_a_misspelt_option_is_answered_in_one_sentence(chain: Path) -> None:
     fails(call("run", chain, "--hepl"), 2, "no such option: --hepl", "--help", "see `minfer run")
 

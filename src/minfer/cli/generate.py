@@ -111,10 +111,21 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             flags = {name: about.flag for name, about in known.items() if about.flag[0] == "-"}
             raise SettingsError(in_flags(str(error), flags)) from None
 
-    run.__name__, run.__doc__, run.__module__ = function.__name__, function.__doc__, __name__
+    run.__name__, run.__module__ = function.__name__, __name__
+    run.__doc__ = flowing(function.__doc__ or "")
     run.__signature__ = inspect.Signature(added)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in added}
     return run
+
+
+def flowing(text: str) -> str:
+    r"""A docstring whose paragraphs may be broken anywhere; those that begin with \b may not.
+
+    >>> flowing("One\nline.\n\n\b\nExamples:\n  minfer demo")
+    'One line.\n\n\x08\nExamples:\n  minfer demo'
+    """
+    parts = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(p if p.startswith("\b") else " ".join(p.split("\n")) for p in parts)
 
 
 def in_flags(message: str, flags: Mapping[str, str]) -> str:
