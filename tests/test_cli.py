@@ -20,10 +20,12 @@ import typer
 from typer.testing import CliRunner
 
 import minfer
+from minfer import health
 from minfer.cli import app
 from minfer.cli.failures import exit_code, split_debug
 from minfer.cli.options import HELP
 from minfer.examples import EXAMPLES
+from minfer.solvers.joint_table import JointTable
 from minfer.solvers.named import NOT_PLAIN, SOLVERS, plain_settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -305,6 +307,10 @@ def test_evidence_beside_the_model_is_mentioned_not_read(
         (["--solver", "bp", "--max-iters", "many"], ["--max-iters"]),
         (["--solver", "bp", "--max-iters", "-3"], ["--max-iters must be"]),
         (["--solver", "bp", "--schedule", "random"], ["schedule", "sequential"]),
+        (["--solver", "exact", "--exact-method", "magic"], ["--exact-method must be auto"]),
+        (["--time-limit", "-2"], ["--time-limit must be positive seconds, not -2"]),
+        (["--rows", "few"], ["'--rows': "]),
+        (["--save-reduced", "a.png"], ["a.png", ".minfer"]),
         (["--evidence", "x1="], ["variable=state"]),
         (["--query", ","], ["--query"]),
         (["--out", "no/such/folder/a.MAR"], ["no/such/folder"]),
@@ -323,6 +329,31 @@ def test_an_output_never_overwrites_an_input(chain: Path) -> None:
 
 def test_one_standard_input_only() -> None:
     fails(call("run", "-", "--evidence", "-", stdin=CHAIN), 2, "standard input")
+
+
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [
+        (["run"], "run [OPTIONS] MODEL"),
+        (["query"], "query [OPTIONS] MODEL [TARGETS]..."),
+        (["rules", "run"], "rules run [OPTIONS] PROGRAM [EVIDENCE]..."),
+        (["batch", "denoise"], "batch denoise [OPTIONS] IN..."),
+    ],
+)
+def test_usage_lines(words: list[str], usage: str) -> None:
+    shown = call(*words, "--help").stdout
+    (line,) = [line for line in shown.splitlines() if "Usage: " in line]
+    assert line.rstrip().endswith(usage)
+
+
+def test_help_is_broken_at_the_width_of_the_terminal_only() -> None:
+    shown = call("query", "--help").stdout
+    assert "states. What cannot matter to them is removed first." in shown
+    assert "\n   minfer query alarm.minfer CVP PCWP -e HR=LOW " in shown
+
+
+def test_a_misspelt_option_is_answered_in_one_sentence(chain: Path) -> None:
+    fails(call("run", chain, "--hepl"), 2, "no such option: --hepl", "--help", "see `minfer run")
 
 
 def test_unknown_command() -> None:
@@ -540,6 +571,13 @@ def test_doctor_notices_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     result = call("doctor")
     assert result.exit_code == 1
     assert "BROKEN" in result.stdout
+
+
+def test_doctor_checks_what_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the joint table, by which so small a model is solved otherwise."""
+    monkeypatch.setattr(JointTable, "of", lambda *_: pytest.fail("a joint table was made"))
+    assert health.CHECKS["exact"]().ok
+    assert health.CHECKS["bp"]().ok
 
 
 @pytest.mark.parametrize("columns", [None, 60])

@@ -52,3 +52,10 @@ def test_it_says_what_it_did_and_refuses_what_it_cannot_read(files):
     assert "--missing ?" in str(done.exception) + done.output
     done = CliRunner().invoke(app, ["learn", model, cases, "-o", out, "--prior", "k2"])
     assert done.exit_code == 2
+
+
+def test_it_looks_at_the_name_to_write_before_it_learns(files):
+    model, _, out = files
+    done = CliRunner().invoke(app, ["learn", model, "no-such-cases.csv", "-o", f"{out}.png"])
+    assert done.exit_code == 2
+    assert "the name should end in" in str(done.exception) + done.output

@@ -86,6 +86,9 @@ def test_training_tells_what_it_did(files, tmp_path):
         False, True, False, "gold"
     )  # fmt: skip
     assert "arcs and pairs 2/2: loss" in result.stderr
+    others = re.findall(r"(?:tagger|relations) (\d+)/(\d+): loss", result.stderr)
+    assert others  # each at the end of its stage, not after the first epoch
+    assert all(epoch == epochs for epoch, epochs in others)
     assert "dev UAS" in result.stderr
     people = call("parse", "train", tiny, "--dev", tiny, "-o", out, *SMALL, "--epochs", 0)
     assert "1 crossing arc in 1 sentence" in people.stdout

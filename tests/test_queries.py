@@ -20,7 +20,7 @@ from minfer import (
     ModelError,
     RefusedError,
 )
-from minfer.queries import small
+from minfer.queries import plans, small
 from minfer.queries.pruning import prune
 from test_states import sprinkler
 
@@ -30,6 +30,22 @@ def how(request, monkeypatch):
     """Small questions are looked up in whole joint tables; here they go to clique trees as well."""
     if request.param == "trees":
         monkeypatch.setattr(small.Tabled, "of", lambda *_: None)
+
+
+def test_one_small_question_needs_no_plan(monkeypatch):
+    """Nor does the probability of its evidence, in a network and in a model of another kind."""
+    if small.Tabled.of(sprinkler(), 0, ()) is None:
+        pytest.skip("tables are switched off")
+    monkeypatch.setattr(plans.Plan, "__init__", lambda *_: pytest.fail("a plan was made"))
+    garden = sprinkler()
+    undirected = minfer.FactorGraph.pairwise([0.5, -1.0, 0.2], [[0, 1], [1, 2]], [1.5, -0.7])
+    for graph in (garden, undirected):
+        seen = {graph.n_variables - 1: 1}
+        found = minfer.query(graph, 0, seen)
+        w = asking.weights(graph, seen)
+        log_evidence = math.log(w.sum()) - math.log(asking.weights(graph).sum())
+        assert np.abs(found - asking.joint(w, [0])).max() < 1e-12
+        assert found.log_evidence == pytest.approx(log_evidence, abs=1e-11)
 
 
 CASES = [(kind, seed) for kind in asking.MODELS for seed in range(60)]

@@ -1201,7 +1201,10 @@ class FactorGraph(BaseGraph):
         if not self.names:
             return f"variables are x0 to x{self.n_variables - 1}"
         close = near_names(wanted, self.names, n=3)
-        return f"did you mean {', '.join(close)}?" if close else f"names start {self.names[:5]}"
+        if close:
+            return f"did you mean {', '.join(close)}?"
+        more = ", ..." if len(self.names) > 5 else ""
+        return f"variables are {visible(', '.join(self.names[:5]))}{more}"
 
     def log_score(self, assignments: ArrayLike) -> NDArray[np.float64]:
         """log of the unnormalised probability of whole assignments.

@@ -278,10 +278,10 @@ def _recommend(by_name: dict[str, Estimate], cheap: bool) -> tuple[str, str]:
     """What ``Auto`` would choose, and why."""
     exact, trw = by_name["exact"], by_name["trw"]
     if not exact.refuses and cheap:
-        return "exact", f"the exact answer takes about {exact.seconds:.2g} s"
+        return "exact", f"the exact answer takes about {duration(exact.seconds)}"
     if not exact.refuses:
         return "bp", (
-            f"the exact answer would take about {exact.seconds:.2g} s; belief propagation is "
+            f"the exact answer would take about {duration(exact.seconds)}; belief propagation is "
             "approximate and much faster"
         )
     bound = "" if trw.refuses else "; trw adds an upper bound on log Z"

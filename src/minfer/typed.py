@@ -197,15 +197,15 @@ def listed(texts: list[str] | None) -> list[str]:
     return [unquoted(name) for text in texts or () for name in split_list(text)]
 
 
-def parse_query(texts: list[str] | None, graph: FactorGraph) -> list[int] | None:
-    """``x5,x9`` as variable numbers; None asks for all of them."""
+def parse_query(texts: list[str] | None, graph: FactorGraph, flag: str) -> list[int] | None:
+    """``x5,x9`` as variable numbers; None asks for all of them. ``flag`` is what they are for."""
     if not texts:
         return None
     names: list[str] = []
     for text in texts:
         names += [text] if text in graph._index else map(unquoted, split_list(text))
     if not names:
-        raise SettingsError("--query: name at least one variable, as in --query x5,x9")
+        raise SettingsError(f"{flag}: name at least one variable, as in x5,x9")
     return list(dict.fromkeys(variable(name, graph) for name in names))
 
 

@@ -108,7 +108,8 @@ class Progress:
             parts = counted(self.missing, "part")
             lines["lost"] = f"{parts} missing or changed: run the same command again"
         if self.new_rows:
-            lines["time"] = f"{duration(self.seconds)}, {self.rate:,.0f} records a second"
+            rate = counted(round(self.rate), "record")
+            lines["time"] = f"{duration(self.seconds)}, {rate} a second"
         return lines
 
     def after(self, line: dict[str, Any]) -> Progress:

@@ -266,5 +266,5 @@ def summary(iv: Intervals, chosen: list[int] | None = None) -> dict[str, str]:
         "width": f"{width.mean():.2g} on average, {width.max():.2g} at most" if len(iv) else "none",
         "method": ", ".join(made) or "none",
         "time": f"{duration(iv.seconds)} without compiling and loading kernels, "
-        f"{iv.work:.2g} units of work",
+        f"{iv.work:,.0f} units of work",
     }

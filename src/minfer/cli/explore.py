@@ -43,7 +43,7 @@ def explore(
     graph = source.graph
     file = source.model
     name = Path(file).name if title is None and file != "-" else title or ""
-    chosen = parse_query(targets, graph)
+    chosen = parse_query(targets, graph, "--targets")
     page = wait_for(
         "planning and drawing",
         lambda: minfer.explore(graph, targets=chosen, fix=fix, title=name),

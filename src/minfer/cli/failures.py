@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NoReturn
 
 import typer
@@ -28,13 +30,17 @@ UsageProblem: Any = typer.BadParameter.__mro__[2]
 
 
 class PlainHelp:
-    """A command whose ``--help``, like any flag, is shown without a type, and so are arguments."""
+    """A command whose ``--help``, like any flag, is shown without a type, and so are arguments.
+
+    Newer typers also put braces around the arguments that are required.
+    """
 
     def get_params(self, ctx: Any) -> list[Any]:
         found = super().get_params(ctx)  # type: ignore[misc]
         for one in found:
             if one.param_type_name == "argument":
                 one.display_type_rich = lambda ctx: None  # newer typers have it
+                one.get_usage_pieces = partial(_usage, one)
         return found
 
     def get_help_option(self, ctx: Any) -> Any:
@@ -42,6 +48,12 @@ class PlainHelp:
         if found is not None:
             found.metavar = ""
         return found
+
+
+def _usage(one: Any, ctx: Any) -> list[str]:
+    """An argument in the line that shows how a command is used."""
+    name = one.metavar if one.required else f"[{one.metavar}]"
+    return [name if one.nargs == 1 else f"{name}..."]
 
 
 class Group(PlainHelp, TyperGroup):
@@ -96,7 +108,7 @@ def exit_code(command: Callable[[], Any], debug: bool = False) -> int:
     except UsageProblem as error:
         context = getattr(error, "ctx", None)
         where = context.command_path if context else "minfer"
-        return say(f"{_sentence(error.format_message())} (see `{where} --help`)", error.exit_code)
+        return say(f"{_sentence(error.format_message())}; see `{where} --help`", error.exit_code)
     except MinferError as error:
         return say(str(error), error.exit_code)
     except BrokenPipeError:
@@ -166,11 +178,13 @@ def noted() -> Iterator[None]:
 
 
 def _sentence(message: str) -> str:
-    """typer's messages begin with a capital and end with a full stop; ours do not."""
-    message = message.strip().rstrip(".")
-    if message[1:2].islower():
-        message = message[0].lower() + message[1:]
-    return message
+    """typer's messages begin with a capital and end with a full stop; ours do not.
+
+    >>> _sentence("Invalid value for '-k': Input should be a number.")
+    "invalid value for '-k': input should be a number"
+    """
+    small = r"(^|: |\()[A-Z](?=[a-z])"
+    return re.sub(small, lambda found: found[0].lower(), message.strip().rstrip("."))
 
 
 def leave(code: Any) -> NoReturn:

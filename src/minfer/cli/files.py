@@ -23,9 +23,11 @@ class File(NamedTuple):
     ends: tuple[str, ...] = ("",)  # how its name must end, if it is not -
     dash: bool = True  # whether - is standard output
     draws: bool = False  # with matplotlib
+    model: bool = False  # whose suffix sets the format
 
 
 IN, THERE, OUT = File("in"), File("there"), File("out")
+NET = File("out", model=True)
 HTML = File("out", (".html", ".htm"))
 PAGE = HTML._replace(dash=False)
 PICTURE = File("out", (".png", ".svg"), dash=False, draws=True)
@@ -48,7 +50,7 @@ def check_files(used: Sequence[Used], json: bool = False) -> None:
 
     None overwrites another or an input. One at most is standard input, and one standard output.
     """
-    from minfer.io.text import check_writable
+    from minfer.io.text import check_writable, writing_complaint
     from minfer.plots import pyplot
 
     inputs = [path for one in used if one.file.use != "out" for path in one.paths]
@@ -75,6 +77,8 @@ def check_files(used: Sequence[Used], json: bool = False) -> None:
         if not path.lower().endswith(file.ends):
             ends = " or ".join(end for end in file.ends if end != ".htm")
             raise SettingsError(f"{flag} {path}: end the name in {ends}")
+        if file.model and (complaint := writing_complaint(path)):
+            raise SettingsError(complaint)
         check_writable(path, inputs)
         if file.draws:
             pyplot(f"{flag} needs", headless=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, field, fields
 from typing import Annotated, Any, ClassVar, Optional, get_args, get_type_hints
 
@@ -108,26 +108,39 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         try:
             function(**given)
         except SettingsError as error:
-            options = [name for name, about in known.items() if about.flag.startswith("--")]
-            raise SettingsError(in_flags(str(error), options)) from None
+            flags = {name: about.flag for name, about in known.items() if about.flag[0] == "-"}
+            raise SettingsError(in_flags(str(error), flags)) from None
 
-    run.__name__, run.__doc__, run.__module__ = function.__name__, function.__doc__, __name__
+    run.__name__, run.__module__ = function.__name__, __name__
+    run.__doc__ = flowing(function.__doc__ or "")
     run.__signature__ = inspect.Signature(added)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in added}
     return run
 
 
-def in_flags(message: str, names: Collection[str]) -> str:
+def flowing(text: str) -> str:
+    r"""A docstring whose paragraphs may be broken anywhere; those that begin with \b may not.
+
+    >>> flowing("One\nline.\n\n\b\nExamples:\n  minfer demo")
+    'One line.\n\n\x08\nExamples:\n  minfer demo'
+    """
+    parts = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(p if p.startswith("\b") else " ".join(p.split("\n")) for p in parts)
+
+
+def in_flags(message: str, flags: Mapping[str, str]) -> str:
     """What is wrong with a setting, which is called by its flag if it is an option here.
 
-    >>> in_flags("denoise: level must be a number", {"level"})
-    '--level must be a number'
-    >>> in_flags("level.png cannot be read", {"level"})
+    >>> in_flags("denoise: level must be a number or None, not 'x'", {"level": "--level"})
+    "--level must be a number, not 'x'"
+    >>> in_flags("predict: targets: there is no variable 'a'", {"targets": "--targets"})
+    "--targets: there is no variable 'a'"
+    >>> in_flags("level.png cannot be read", {"level": "--level"})
     'level.png cannot be read'
     """
-    for start in re.findall(r"^(?:\w+: )?(\w+) ", message):
-        if start in names:
-            return flag_of(start) + message.partition(start)[2]
+    for start in re.findall(r"^(?:\w+: )?(\w+)(?:: | )", message):
+        if start in flags:
+            return flags[start] + message.partition(start)[2].replace(" or None, not ", ", not ")
     return message
 
 

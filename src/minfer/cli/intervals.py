@@ -63,15 +63,19 @@ def intervals(
     from minfer.cli import render
     from minfer.io.text import write_csv
     from minfer.pictures import draw_intervals
+    from minfer.queries.conflicts import locating
 
     names = None if methods is None else [m.strip() for m in methods.split(",") if m.strip()]
     if names == []:
         raise SettingsError("--methods: name at least one, as in --methods monotone,walks")
-    graph = source.graph
-    chosen = parse_query(variables, graph)
     if time_limit is None and work is None:
         time_limit = SECONDS
-    found = find(graph, time_limit, chosen, tol=tol, work=work, undecided=undecided, methods=names)
+    with locating(source.bare, source.seen):
+        graph = source.graph
+        chosen = parse_query(variables, graph, "--variables")
+        found = find(
+            graph, time_limit, chosen, tol=tol, work=work, undecided=undecided, methods=names
+        )
     written(csv_file, lambda path: write_csv(path, telling.rows(graph, chosen, None, found)))
     title = f"{Path(source.model).name}: {counted(len(found), 'variable')}"
     written(picture, lambda path: draw_intervals(path, found, chosen, title))

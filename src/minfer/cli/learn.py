@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minfer.cli.failures import note
-from minfer.cli.files import OUT, read_model
+from minfer.cli.files import NET, read_model
 from minfer.cli.generate import Words, command, option, output
 from minfer.cli.options import CASES, JSON, MISSING, MODEL
 
@@ -12,7 +12,7 @@ from minfer.cli.options import CASES, JSON, MISSING, MODEL
 def learn(
     model: str = MODEL,
     cases: str = CASES,
-    out: str = output("-o OUT  Model to write; the suffix sets the format.", ..., file=OUT),
+    out: str = output("-o OUT  Model to write; the suffix sets the format.", ..., file=NET),
     prior: str = option(
         "uniform|bdeu|none  Pseudo-counts: --strength for each cell, for each table, or none.",
         "uniform",

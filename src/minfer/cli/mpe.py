@@ -40,7 +40,7 @@ def mpe(
     from minfer.queries.telling import told_evidence
 
     graph, seen = source.bare, source.seen
-    chosen = parse_query(variables, graph)
+    chosen = parse_query(variables, graph, "--variables")
     best = wait_for(
         "looking for the best",
         lambda: minfer.mpe(graph, seen, k=k, variables=chosen, time_limit=time_limit, gap=gap),

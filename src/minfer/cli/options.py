@@ -20,7 +20,16 @@ from minfer.checks import check_number
 from minfer.cli import generate
 from minfer.cli.failures import PlainHelp, note
 from minfer.cli.files import IN, OUT, read_model
-from minfer.cli.generate import Options, Words, argument, flag_of, option, output, parameter
+from minfer.cli.generate import (
+    Options,
+    Words,
+    argument,
+    flag_of,
+    in_flags,
+    option,
+    output,
+    parameter,
+)
 from minfer.errors import SettingsError
 from minfer.solvers.named import SOLVERS, plain_settings, solver_class, solver_named
 from minfer.solvers.telling import describe, sizes
@@ -256,7 +265,11 @@ class Solving(Options):
                 )
             if key in self.given:
                 settings[name] = self.given[key]
-        return solver_named(self.name, **settings)
+        try:
+            return solver_named(self.name, **settings)
+        except SettingsError as error:
+            called = {name: flag_of(key) for name, key in CALLED.items()}
+            raise SettingsError(in_flags(str(error), called)) from None
 
 
 class PictureSolving(Solving):

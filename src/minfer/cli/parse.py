@@ -179,17 +179,15 @@ def train(
 @contextmanager
 def _training() -> Iterator[Callable[[Progress], None]]:
     """What is called with the progress of training: a bar on a terminal, lines elsewhere."""
-    seen: set[str] = set()
     uas = ""
 
     def show(p: Progress) -> None:
         nonlocal uas
         uas = uas if p.dev_uas is None else f", dev UAS {p.dev_uas:.2f}"
-        parser = p.stage in ("arcs", "pairs")  # a line for each of its epochs, or for the stage
+        parser = p.stage in ("arcs", "pairs")  # a line for each epoch; one for another stage
         if sys.stderr.isatty():
             draw(p.done, f"{p}{uas}")
-        elif p.done >= 1 if parser else p.stage not in seen:
-            seen.add(p.stage)
+        elif p.done >= 1 and (parser or p.epoch == p.epochs):
             note(f"{p}{uas if parser else ''}, {p.seconds:.0f} s")
 
     with bar(1.0) as draw:

@@ -32,7 +32,7 @@ def query(
     from minfer.queries.telling import ask
 
     graph, seen = source.bare, source.seen
-    chosen = parse_query(targets, graph)
+    chosen = parse_query(targets, graph, "TARGETS")
     asked = wait_for("asking", lambda: ask(graph, chosen, seen, separate))
     if json:
         render.write_json(source.content(graph, asked.to_dict()))

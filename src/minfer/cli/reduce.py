@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from minfer.checks import check_choice
 from minfer.cli.failures import note
-from minfer.cli.files import OUT, PAGE
+from minfer.cli.files import NET, PAGE
 from minfer.cli.generate import Options, flag, option
 from minfer.cli.options import Solving
 from minfer.cli.progress import wait_for
@@ -96,7 +96,7 @@ class Reduction(Reported):
     )
     save_reduced: str | None = option(
         "FILE  Write the reduced model, corrections included; the suffix sets the format.",
-        file=OUT,
+        file=NET,
     )
 
 

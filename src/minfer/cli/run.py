@@ -13,7 +13,7 @@ from minfer.cli.files import OUT, write_report, written
 from minfer.cli.generate import Words, command, option, output
 from minfer.cli.options import CSV, JSON, STRICT, Input, Solving, interval_option, rows_option
 from minfer.cli.progress import wait_for
-from minfer.errors import RefusedError, SettingsError
+from minfer.errors import RefusedError
 from minfer.limits import load_compiler
 from minfer.typed import parse_query, variable
 
@@ -68,20 +68,18 @@ def run(
     import minfer
     from minfer.certified import telling
     from minfer.cli import render
-    from minfer.io.text import write_csv, writing_complaint
+    from minfer.io.text import write_csv
     from minfer.queries.conflicts import locating
     from minfer.reduction.telling import full_log_z
     from minfer.solvers.telling import answered, summary
 
     request = reduce.make_request(reduction, solving.time_limit)
     save = reduction.save_reduced
-    if save not in (None, "-") and (complaint := writing_complaint(str(save))):
-        raise SettingsError(complaint)
     solver = reduce.solver_for(request, solving)
     located = partial(locating, source.bare, source.seen)
     with located():
         graph = source.graph
-    chosen = parse_query(query, graph)
+    chosen = parse_query(query, graph, "--query")
     reduced = None
     if request is None:
         with located():
@@ -108,8 +106,9 @@ def run(
         write_report(reduction.report, "report", graph, **about)
     written(out, partial(minfer.write_mar, full))
     if pr is not None and reduced is not None and not math.isfinite(full.log_z):
+        known = full_log_z(reduced.result).removesuffix("; of the full model")
         raise RefusedError(
-            f"--pr {pr}: log Z is {full_log_z(reduced.result)}; keep more factors "
+            f"--pr {pr}: log Z of the full model is {known}; keep more factors "
             "(--factor-cost), or leave --reduce out"
         )
     written(pr, partial(minfer.write_pr, full))

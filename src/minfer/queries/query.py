@@ -33,9 +33,11 @@ from minfer.queries.plans import (
     in_order,
     plan_for,
 )
+from minfer.queries.pruning import prune
 from minfer.queries.small import Tabled
 from minfer.solvers.base import Marginals, Solver
 from minfer.solvers.exact import Exact
+from minfer.solvers.joint_table import JointTable
 from minfer.solvers.status import LogZ, Status
 from minfer.states import Probabilities, is_plain_number
 
@@ -579,8 +581,6 @@ class Unplanned:
         whole: bool,
         check: bool,
     ) -> None:
-        from minfer.queries.pruning import prune
-
         self.part = prune(graph, targets, hard, soft, whole=whole, check=check)
         self.n_variables = len(self.part.variables)
         self.place = {v: k for k, v in enumerate(self.part.variables.tolist())}
@@ -621,10 +621,13 @@ def log_z_without_evidence(graph: FactorGraph, solver: Solver | None = None) -> 
     found: float | None = kept.get(key)
     if found is None:
         bare = graph if graph._field is None else graph._renumbered(_field=None)
-        asked = _Question.of(bare, (), (), (), solver, True)
-        part = asked.plan.part
-        nothing = not len(part.factors) and not len(part.variables)
-        found = 0.0 if nothing else asked.log_z({}, {})
+        part = prune(bare, (), (), whole=True)
+        if not len(part.factors) and not len(part.variables):
+            found = 0.0
+        elif solver is None and (small := JointTable.of(bare)) is not None:
+            found = small.log_z()
+        else:
+            found = _Question.of(bare, (), (), (), solver, True).log_z({}, {})
         with _LOCK:
             kept[key] = found
     return found

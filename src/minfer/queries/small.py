@@ -33,12 +33,17 @@ class Tabled:
     known_states: dict[int, int] = {}  # noqa: RUF012
     place: dict[int, int] = {}  # noqa: RUF012
     target = 0
-    whole = False  # whether log Z is that of all evidence's say: it is asked for anew
 
-    def __init__(self, total: NDArray[np.float64], constant: float, order: Sequence[int]) -> None:
-        """``total`` has an axis for each variable of ``order``, then the target's, then others."""
+    def __init__(
+        self, total: NDArray[np.float64], constant: float, order: Sequence[int], whole: bool
+    ) -> None:
+        """``total`` has an axis for each variable of ``order``, then the target's, then others.
+
+        log p is ``total`` plus ``constant``. ``whole``: these are all variables, so that log Z is
+        that of the model given evidence.
+        """
         n = len(order)
-        self.order, self.part = list(order), self
+        self.order, self.part, self.whole = list(order), self, whole
         self.n_variables, self.cells = total.ndim, total.size
         self._steps = [*total.shape[1:n], 1] if n else []
         cells = total.reshape(math.prod(total.shape[:n]), total.shape[n], -1)
@@ -75,7 +80,7 @@ class Tabled:
         tops = total.max(axis=tuple(range(len(observed), total.ndim)))
         if ((tops < LOWEST) & (tops > -np.inf)).any():
             return None
-        return cls(total, constant, observed)
+        return cls(total, constant, observed, len(variables) == graph.n_variables)
 
     def single(self, states: Sequence[int]) -> tuple[NDArray[np.float64], bool]:
         """Probabilities and log Z (S+1,), for states of the variables in ``order``."""
