@@ -412,6 +412,12 @@ def test_one_driver_at_a_time(tmp_path):
     assert (state.done, running, settings["job"]) == (1, False, "shout")
 
 
+def test_an_output_that_is_a_file_is_refused(tmp_path):
+    write_corpus(tmp_path / "c.conllu", 3)
+    with pytest.raises(MinferError, match="that is a file, and a folder is needed"):
+        run(Shout(), [tmp_path / "c.conllu"], tmp_path / "c.conllu", workers=1)
+
+
 def test_a_worker_that_dies_is_replaced(tmp_path):
     write_corpus(tmp_path / "c.conllu", 300)
     options = {"shard_bytes": 1500}
