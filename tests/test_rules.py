@@ -57,7 +57,7 @@ def compare(seed: int, **settings) -> str:
 @pytest.mark.parametrize("block", range(4))
 def test_drawn_programs_agree_with_enumeration(block):
     outcomes = [compare(50 * block + k, unbound="domain") for k in range(draws(50))]
-    assert outcomes.count("answered") > draws(15)
+    assert outcomes.count("answered") > (25 if draws(50) == 50 else 2)
 
 
 @pytest.mark.slow
@@ -483,7 +483,7 @@ def test_counts_of_a_plan_are_those_of_grounding_or_at_most():
             assert planned.groundings >= n, (seed, planned, n)
             assert not planned.exact or planned.groundings == n, (seed, planned, n)
             exact += planned.exact
-    assert exact > draws(25)
+    assert exact > (50 if draws(60) == 60 else 5)
     program = Rules(unbound="domain").open("s", list("ABC"), types=("t",))
     program.closed("c", list("AB"), types=("t",)).evidence("s(A)")
     program.open("f", [("A", "B"), ("B", "C")], types=("t", "t")).evidence("f(A, B)")

@@ -142,7 +142,7 @@ def compare(seed: int) -> int:
 @pytest.mark.drawn
 @pytest.mark.parametrize("block", range(2))
 def test_counts_agree_with_plain_python(block):
-    assert sum(compare(30 * block + k) for k in range(draws(30))) > draws(10)
+    assert sum(compare(30 * block + k) for k in range(draws(30))) > (15 if draws(30) == 30 else 2)
 
 
 @pytest.mark.parametrize("seed", [498, 1310])
