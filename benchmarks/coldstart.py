@@ -68,6 +68,33 @@ else:
     print("COUNT", 0, 0)
 """
 
+#: Milliseconds of calls that have been made before.
+SPEED = """
+import time
+import numpy as np
+from minfer import BeliefPropagation, FactorGraph
+from minfer.parsing import marginals
+
+def least(call):
+    call()
+    spent = []
+    for _ in range(25):
+        began = time.process_time()
+        call()
+        spent.append(time.process_time() - began)
+    return 1e3 * min(spent)
+
+rng = np.random.default_rng(0)
+grid, bp = FactorGraph.grid(rng.normal(size=(300, 300)), 0.5), BeliefPropagation()
+some = [(2 * rng.normal(size=(26, 26)), *rng.normal(size=(2, 26, 26, 26))) for _ in range(20)]
+
+def parse(projective):
+    for arcs, sib, gp in some:
+        marginals(arcs, sib=sib, gp=gp, projective=projective)
+
+print("SPEED", least(lambda: bp(grid)), least(lambda: parse(True)), least(lambda: parse(False)))
+"""
+
 #: Name, code, most CPU seconds from a checkout, most from a wheel.
 CASES = [
     ("demo", DEMO, 7.0, 2.5),
@@ -134,6 +161,25 @@ def table(title: str, path: str, column: int, arguments: list[str], chosen: list
     return good
 
 
+def speeds(paths: dict[str, str]) -> None:
+    """Kernels of the wheel beside those compiled for this processor, in turns; the least counts."""
+    found: dict[str, list[list[float]]] = {name: [] for name in paths}
+    with tempfile.TemporaryDirectory() as scratch:
+        for turn in range(4):  # in the first one compiles, which leaves other memory behind
+            for k, (name, path) in enumerate(paths.items()):
+                call = [sys.executable, "-c", SPEED]
+                environment = _with(path, str(Path(scratch) / str(k)))
+                done = subprocess.run(
+                    call, env=environment, check=True, capture_output=True, text=True
+                )
+                if turn > 0:
+                    found[name].append([float(x) for x in done.stdout.split()[1:]])
+    print(f"\n{'milliseconds, compiled':<28}{'BP, grid':>10}{'projective':>12}{'others':>8}")
+    for name, rounds in found.items():
+        a, b, c = (min(column) for column in zip(*rounds))
+        print(f"{name:<28}{a:10.1f}{b:12.1f}{c:8.1f}")
+
+
 def everything(path: str) -> None:
     """``minfer warmup`` on all cores, by the clock."""
     with tempfile.TemporaryDirectory() as cache:
@@ -160,6 +206,7 @@ def main() -> None:
             subprocess.run([*pip, "--target", str(site), str(options.wheel)], check=True)
             title = f"From {options.wheel.name}"
             good &= table(title, str(site), 3, arguments, options.cases)
+            speeds({"checkout": str(ROOT / "src"), "wheel": str(site)})
         if options.everything:
             everything(str(ROOT / "src"))
     if not good:

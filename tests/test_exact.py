@@ -417,3 +417,14 @@ def test_auto_keeps_its_time_limit():
     hurried = Auto(time_limit=0.02)(graph)
     assert "BeliefPropagation" in hurried.note
     assert "time_limit" in hurried.note
+
+
+def test_many_factors_over_few_variables_are_a_matter_for_the_tree() -> None:
+    """A joint table is made factor by factor, in Python."""
+    rng = np.random.default_rng(4)
+    scopes, weights = rng.integers(0, 3, (400, 1)), rng.normal(size=400)
+    graph = FactorGraph.empty([2] * 3).add_features(scopes, weights, [False, True])
+    answer = Exact()(graph)
+    assert "table" not in answer.timings
+    odds = np.bincount(scopes[:, 0], weights, minlength=3)
+    np.testing.assert_allclose(answer.probs[1::2], 1 / (1 + np.exp(-odds)), atol=TOLERANCE)

@@ -18,8 +18,7 @@ from minfer.limits import clock, compiled, deadline_of, start_clock
 from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.bp import BeliefPropagation, at_rest
 from minfer.solvers.clique_passes import cheap_cells, expected_seconds
-from minfer.solvers.exact import Exact, adds_up, count_assignments, solve
-from minfer.solvers.joint_table import JointTable
+from minfer.solvers.exact import Exact, adds_up, count_assignments, solve, tabulated
 from minfer.solvers.status import LogZ
 from minfer.words import counted
 
@@ -108,10 +107,11 @@ class Auto:
         most = cheap_cells(model) if self.exact_cells is None else self.exact_cells
         n = count_assignments(graph)
         if n <= min(TINY, most):  # spares a first-time user the compiler
-            small = JointTable.of(graph) is not None
-            if small or adds_up(graph):
-                exact = Exact() if small else Exact(method="enumerate")
-                return exact(graph), f"Exact: only {counted(n, 'assignment')}"
+            answer = tabulated(Exact(), graph)
+            if answer is None and adds_up(graph):
+                answer = Exact(method="enumerate")(graph)
+            if answer is not None:
+                return answer, f"Exact: only {counted(n, 'assignment')}"
         if 2 * int((model.fixed < 0).sum()) > most:
             return None, "BeliefPropagation: more variables than exact_cells allows"
         try:

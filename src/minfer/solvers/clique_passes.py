@@ -154,7 +154,8 @@ def _scale_large(model: Conditioned, toff: NDArray[np.int64], values: NDArray[np
 
     ``values`` are the fields of all variables, then the tables, which begin at ``toff`` (F,) there.
     """
-    if not len(values):
+    possible = values[values > -np.inf]
+    if not len(possible) or np.abs(possible).max() <= _LARGE:
         return 0.0
     n_variables = len(model.fixed)
     tables, which = np.unique(toff, return_inverse=True)  # some share one

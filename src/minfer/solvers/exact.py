@@ -48,10 +48,10 @@ class Exact:
         Seconds. A run expected to take four times as long is refused at once; one that does not
         finish in time raises RefusedError, since there is no partial exact answer.
     method : "auto", "clique-tree" or "enumerate"
-        "auto" makes a small model's whole joint table (up to 16 variables and 4,096 cells, nothing
-        but tables), which compiles nothing, and a clique tree of others; prepared runs always use
-        a tree. Enumeration sums over all assignments (up to 2**24): slow, obvious, a check of the
-        others.
+        "auto" makes a small model's whole joint table (up to 16 variables, 256 factors and 4,096
+        cells, nothing but tables), which compiles nothing, and a clique tree of others; prepared
+        runs always use a tree. Enumeration sums over all assignments (up to 2**24): slow, obvious,
+        a check of the others.
 
     Examples
     --------
@@ -76,11 +76,8 @@ class Exact:
         if self.method == "enumerate":
             return _enumerate(self, graph)
         began = start_clock(self.time_limit)
-        if self.method == "auto" and (table := JointTable.of(graph)) is not None:
-            return Marginals(
-                graph, table.marginals(), self, Status.EXACT, LogZ.EXACT,
-                timings={"table": clock() - began}, state=table,
-            )  # fmt: skip
+        if self.method == "auto" and (small := tabulated(self, graph)) is not None:
+            return small
         model = only_tables(condition(graph))
         deadline = deadline_of(self.time_limit, began)
         tree = clique_tree(model, seconds=deadline - clock())
@@ -94,6 +91,18 @@ class Exact:
     def check(self, tree: CliqueTree) -> None:
         """Raise RefusedError where the tree is beyond the limits."""
         check_tree(tree, self.max_gib, self.time_limit)
+
+
+def tabulated(solver: Exact, graph: FactorGraph) -> Marginals | None:
+    """The answer of a small model by its joint table; None of others."""
+    began = clock()
+    table = JointTable.of(graph)
+    if table is None:
+        return None
+    return Marginals(
+        graph, table.marginals(), solver, Status.EXACT, LogZ.EXACT,
+        timings={"table": clock() - began}, state=table,
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------- enumeration

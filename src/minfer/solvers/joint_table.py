@@ -3,7 +3,7 @@
     log p(x) = sum_f log psi_f(x_f) + sum_v field_v(x_v) - log Z
 
 over an array with an axis for each variable: a few additions with broadcasting, an exponential, and
-a sum for each variable. Up to some ten binary variables that is less work than a clique tree.
+a sum for each variable. Up to some eight binary variables that is less work than a clique tree.
 
 Of each term the largest entry is taken off first, so that sums only fall, and what rounding takes
 from one is its own size times 2^-53 for each term. Where even the largest is far below zero (large
@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
 
-#: Cells of the joint table, and variables, up to which it is made.
-MOST_CELLS, MOST_VARIABLES = 4096, 16
+#: Cells of the joint table, variables and factors (a few microseconds each) up to which it is made.
+MOST_CELLS, MOST_VARIABLES, MOST_FACTORS = 4096, 16, 256
 #: Sums of logarithms that are at most 0 have 12 digits after the point down to here.
 LOWEST = -1e4
 
@@ -51,6 +51,8 @@ class JointTable:
             for v, lo in enumerate(graph._offsets[:-1].tolist()):
                 field = graph._field[lo : lo + shape[v]]
                 most = float(field.max())
+                if most == -math.inf:
+                    return None
                 total += (field - most).reshape([-1] + [1] * (n - 1 - v))
                 constant += most
         top = float(total.max())
@@ -97,11 +99,12 @@ def joint_logs(
     """The sum of all log-tables over ``variables``, an axis each in this order, in two parts.
 
     The first is of the tables less their largest entries, the second of these. Factors that reach
-    outside are left out. None where it has more than ``most`` cells, or the model more than tables.
+    outside are left out. None where it has more than ``most`` cells, or the model has
+    many factors or more than tables.
     """
     states = graph._n_states.tolist()
     shape = [states[v] for v in variables]
-    if math.prod(shape) > most:
+    if math.prod(shape) > most or graph.n_factors > MOST_FACTORS:
         return None
     axis = {v: k for k, v in enumerate(variables)}
     n, all_of_it = len(shape), len(shape) == len(states)
