@@ -780,3 +780,143 @@ def test_flags_are_equal_where_numba_finds_them_equal():
     two.no_cfunc_wrapper = not one.no_cfunc_wrapper  # no matter to what a kernel calls
     assert one == two
     assert two != plain
+
+
+# ---------------------------------------------------------------- intermediate code
+
+
+def reads(a, i, j):
+    return a[i] + a[j] * 2, a[-1], a[0], a.shape[0]
+
+
+def reads_a_table(a, i, j):
+    return a[i, j], a[j, i], a[-1, -2], a[0, 1], a.shape[1]
+
+
+def reads_three(a, i, j):
+    return a[i, j, 0], a[-1, j, i], a[i % 2, 1, -1]
+
+
+def writes(a, i, j):
+    a[i] = a[j]
+    a[-1] = 3
+    a[0] += 1
+    a[j] = a[i] > 1
+    return a.sum()
+
+
+def writes_a_table(a, i, j):
+    a[i, j] = a[j, i] - 1
+    a[-1, 0] = 2.5
+    return a.sum(), a[i].sum()
+
+
+def compares(a, i, j):
+    x, y = a[i], a[j]
+    return x < y, x <= y, x > y, x >= y, x == y, x != y, x + y, x - y, x * y
+
+
+def carries(a, i, j):
+    """Variables set in a loop, in a branch, once, and read in other blocks."""
+    n, total, last = a.shape[0], a[0] - a[0], a[i]
+    step = n - 1
+    for k in range(n):
+        here = a[k]
+        if here > last:
+            last = here
+        else:
+            for m in range(k, n, step):
+                there = a[m] * here
+                if there != here:
+                    total += there - last
+        while k > 3 and total < here:
+            total += 1
+            if total > last:
+                break
+    return total, last, step
+
+
+def halves(a, i, j):
+    """Views, and an array that is made in one branch only."""
+    left = a[: i + 1]
+    right = a[j:]
+    if left.shape[0] > right.shape[0]:
+        made = left * 2 + 1
+    else:
+        made = right - left.sum()
+    return made.sum() + sum([x + 1 for x in left]) + np.array([1, 2])[i % 2]
+
+
+def plain(function, a, i, j):
+    """What Python says, without its warnings, in numba's types."""
+    with np.errstate(all="ignore"):
+        found = function(a, i, j)
+    return found if isinstance(found, tuple) else (found,)
+
+
+FUNCTIONS = {
+    1: [reads, writes, compares, carries],
+    2: [reads_a_table, writes_a_table],
+    3: [reads_three],
+}
+SLOW_DTYPES = [
+    pytest.param(dtype, marks=pytest.mark.slow)
+    for dtype in ("float32", "int64", "uint64", "int32", "uint8", "bool")
+]
+
+
+def laid_out(dtype: str, ndim: int) -> list[np.ndarray]:
+    """An array, and the same numbers in every other place, turned round, and transposed."""
+    whole = np.array([3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3]).astype(dtype)
+    if ndim == 1:
+        return [whole[:6].copy(), whole[::2], whole[5::-1]]
+    if ndim == 2:
+        return [whole.reshape(4, 4), whole.reshape(4, 4).T, whole.reshape(4, 4)[:, ::2]]
+    return [whole.reshape(2, 2, 4), np.moveaxis(whole.reshape(2, 2, 4), 0, 1)[:, ::-1]]
+
+
+@pytest.mark.parametrize("dtype", ["float64", *SLOW_DTYPES])
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+def test_elements_are_those_that_numba_reads_and_writes(folder, dtype, ndim):
+    for function in FUNCTIONS[ndim]:
+        ours, theirs = _jit.jit(function), numba.njit(**_jit.OPTIONS)(function)
+        for a in laid_out(dtype, ndim):
+            for i, j in [(1, 0), (-1, 1), (0, -2), (np.uint64(1), np.int32(-2))]:
+                mine, other = a.copy("K"), a.copy("K")
+                assert np.array_equal(ours(mine, i, j), theirs(other, i, j)), (function, i, j)
+                assert np.array_equal(mine, other)
+
+
+@pytest.mark.slow
+def test_expressions_of_whole_arrays_are_those_of_numba(folder):
+    ours, theirs = _jit.jit(halves), numba.njit(**_jit.OPTIONS)(halves)
+    for a in laid_out("float64", 1):
+        for i, j in [(1, 0), (0, 3), (4, -2)]:
+            assert ours(a, i, j) == theirs(a, i, j)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_comparisons_of_what_is_not_a_number(folder, dtype):
+    ours = _jit.jit(compares)
+    a = np.array([np.nan, 1.0, np.inf, -np.inf, -0.0, 0.0], dtype)
+    for i in range(6):
+        for j in range(6):
+            assert np.array_equal(ours(a, i, j), plain(compares, a, i, j), equal_nan=True)
+
+
+def test_flags_of_a_kernel_are_its_own(folder):
+    """Whichever kernel has it compiled first, sums are not reordered in it unless it says so."""
+
+    def total(a):
+        x = 0.0
+        for k in range(a.shape[0]):
+            x += a[k]
+        return x
+
+    def outer(a):
+        return total_(a) + 1.0
+
+    total_ = _jit.jit(total)
+    _jit.jit(outer, fastmath={"reassoc"})(np.ones(3))
+    [made] = total_.overloads.values()
+    assert " reassoc " not in str(made.library._final_module)

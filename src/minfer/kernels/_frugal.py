@@ -14,6 +14,10 @@ Half the time of a compilation is Python's: typing and writing intermediate code
   (:func:`_post_process`), finds the variables of a statement by asking of everything in it what it
   is, again and again (:func:`_list_vars`), and times every call of LLVM once for each compilation
   that is under way (:func:`_untimed`);
+* it looks for functions inside functions (:class:`Closures`) and for expressions of whole arrays
+  (:class:`Rewrites`) with much preparation, and marks where variables end (:class:`Endings`),
+  whether or not it matters;
+* it writes intermediate code at length (:mod:`minfer.kernels._lowering`);
 * the collector of cyclic garbage walks over the compiler's many objects every few milliseconds
   (:func:`uninterrupted`);
 * nobody calls a kernel from C.
@@ -38,6 +42,8 @@ from typing import Any
 import numba
 from numba.core import errors, ir, types
 
+from minfer.kernels import _lowering
+
 #: Versions of numba that this was tried with.
 _TRIED = ("0.68",)
 #: Why kernels are compiled as numba does it; empty where they are not.
@@ -48,6 +54,9 @@ FunctionCompiler: Any = object
 _Flags: Any = object
 _Pass: Any = object
 _Inference: Any = object
+_Closures: Any = object
+_Rewrites: Any = object
+_Legalization: Any = object
 _Library: Any = object
 _register: Callable[..., Any] = lambda **_: lambda kind: kind  # noqa: E731
 try:
@@ -58,19 +67,23 @@ try:
     _Pass, _register = _machinery.AnalysisPass, _machinery.register_pass
     _typed_passes = import_module("numba.core.typed_passes")
     _Annotate, _Inference = _typed_passes.AnnotateTypes, _typed_passes.NopythonTypeInference
+    _Rewrites, _Legalization = _typed_passes.NopythonRewrites, _typed_passes.IRLegalization
+    _Closures = import_module("numba.core.untyped_passes").InlineClosureLikes
     _ConfigStack = import_module("numba.core.targetconfig").ConfigStack
     _Library = import_module("numba.core.codegen").JITCodeLibrary
     _event: Any = import_module("numba.core.event")
     _postproc: Any = import_module("numba.core.postproc")
+    _NRTContext: Any = import_module("numba.core.runtime.context").NRTContext
     _transforms: Any = import_module("numba.core.transforms")
     _run_whole, _Lifetime = _postproc.PostProcessor.run, _postproc.VariableLifetime
     _HASH = hash(_Flags())  # one for all of them
 except (ImportError, AttributeError) as error:  # another numba
     UNAVAILABLE = str(error)
+UNAVAILABLE = UNAVAILABLE or _lowering.UNAVAILABLE
 if numba.__version__.rpartition(".")[0] not in _TRIED:
     UNAVAILABLE = f"not tried with numba {numba.__version__}"
 #: A part of the name of the cache folder: another way of compiling may change a last bit.
-EDITION = "" if UNAVAILABLE else "3"
+EDITION = "" if UNAVAILABLE else "4"
 
 #: Options that what a kernel calls does not inherit.
 _OWN = {"no_compile", "no_cpython_wrapper", "no_cfunc_wrapper"}
@@ -81,7 +94,7 @@ _BORROWS = {
 }  # fmt: skip
 
 
-_here = threading.local()  # .counting: whether references are counted everywhere
+_here = threading.local()  # .counting: whether references are counted everywhere; .uninterrupted
 
 
 class Flags(_Flags):
@@ -186,6 +199,66 @@ class Memory:
         return found
 
 
+@_register(mutates_CFG=True, analysis_only=False)
+class Closures(_Closures):
+    """Functions inside functions and the like become part of them, if there are any."""
+
+    _name = "closures"
+
+    def run_pass(self, state: Any) -> bool:
+        ops = {expression.op for block in state.func_ir.blocks.values()
+               for expression in block.find_exprs()}  # fmt: skip
+        names = state.func_id.code.co_names
+        if ops & {"make_function", "build_list"} or not {"reduce", "stencil"}.isdisjoint(names):
+            return bool(super().run_pass(state))
+        return False
+
+
+@_register(mutates_CFG=True, analysis_only=False)
+class Rewrites(_Rewrites):
+    """Expressions of whole arrays become loops, if there are any."""
+
+    _name = "rewrites"
+
+    def run_pass(self, state: Any) -> bool:
+        kinds = state.typemap
+        for block in state.func_ir.blocks.values():
+            for statement in block.find_insts(ir.Assign):
+                made = statement.value
+                whole = isinstance(kinds[statement.target.name], types.Array)
+                if isinstance(made, ir.Expr) and (
+                    made.op == "build_list"
+                    or (whole and made.op in {"unary", "binop", "inplace_binop", "call"})
+                ):
+                    return bool(super().run_pass(state))
+        if any(isinstance(kind, types.StringLiteral) for kind in kinds.values()):
+            return bool(super().run_pass(state))
+        return False
+
+
+@_register(mutates_CFG=False, analysis_only=True)
+class Endings(_Legalization):
+    """Where variables are no longer needed is marked, if that frees something."""
+
+    _name = "endings"
+
+    def run_pass(self, state: Any) -> bool:
+        if state.targetctx.enable_nrt or state.func_ir.is_generator:
+            return bool(super().run_pass(state))
+        return False
+
+
+@_register(mutates_CFG=True, analysis_only=False)
+class Lowering(_lowering.Lowering):
+    """Intermediate code is written, shorter than numba would."""
+
+    _name = "lowering"
+
+    @property
+    def lowering_class(self) -> Any:
+        return _lowering.Lower
+
+
 @_register(mutates_CFG=False, analysis_only=False)
 class Inference(_Inference):
     """numba's type inference, with a memory."""
@@ -199,6 +272,12 @@ class Inference(_Inference):
             return bool(super().run_pass(state))
         finally:
             state.typingctx = context
+
+
+_OURS = {
+    _Inference: Inference, _Closures: Closures, _Rewrites: Rewrites,
+    _Legalization: Endings, _lowering.Lowering: Lowering,
+}  # fmt: skip
 
 
 class Library(_Library):
@@ -227,10 +306,7 @@ class Pipeline(_Pipeline):
         managers = super().define_pipelines()
         for manager in managers:
             manager.add_pass_after(Uncounted, _Annotate)
-            manager.passes = [
-                (Inference, text) if kind is _Inference else (kind, text)
-                for kind, text in manager.passes
-            ]
+            manager.passes = [(_OURS.get(kind, kind), text) for kind, text in manager.passes]
             manager.finalize()
         return managers
 
@@ -328,6 +404,7 @@ if not UNAVAILABLE:
         (ir.Inst, "_rec_list_vars", _list_vars),
         (_postproc.PostProcessor, "run", _post_process),
         (_event, "install_timer", _untimed),
+        (_NRTContext, "get_meminfos", _lowering.counters),
     ]
 
 
@@ -337,14 +414,19 @@ def uninterrupted() -> Iterator[None]:
 
     By whoever holds numba's lock on compilations, so that nobody else meets them.
     """
+    if getattr(_here, "uninterrupted", False):  # for a kernel that calls this one
+        yield
+        return
     before = gc.get_threshold()
     own = [(home, name, getattr(home, name)) for home, name, _ in LENT]
     gc.set_threshold(100_000, 50, 100)
+    _here.uninterrupted = True
     try:
         for home, name, ours in LENT:
             setattr(home, name, ours)
         yield
     finally:
+        _here.uninterrupted = False
         gc.set_threshold(*before)
         for home, name, theirs in own:
             setattr(home, name, theirs)

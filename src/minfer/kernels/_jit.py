@@ -46,8 +46,9 @@ config: Any = _config  # its settings are made at run time, unseen by type check
 
 #: Packages of kernels.
 HOMES = ("minfer.kernels", "minfer.parsing.kernels")
-#: How every kernel is compiled; a part of the name of the cache folder.
-OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+#: How every kernel is compiled; a part of the name of the cache folder. What is not said of a
+#: kernel it takes over from the one that happens to have it compiled, so fast-math flags are.
+OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": False}
 READY = Ready(FOLDER)
 
 
@@ -148,7 +149,7 @@ def jit(function: Callable | None = None, /, **options: Any) -> Any:
     before = config.CACHE_DIR
     config.CACHE_DIR = str(CACHE_DIR)
     try:
-        kernel = numba.njit(**OPTIONS, **options)(function)
+        kernel = numba.njit(**{**OPTIONS, **options})(function)
         kernel._cache = KernelCache(function, *_places(function.__module__))
         _inner.adopt(kernel)
     finally:
