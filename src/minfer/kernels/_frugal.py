@@ -42,8 +42,6 @@ from typing import Any
 import numba
 from numba.core import errors, ir, types
 
-from minfer.kernels import _lowering
-
 #: Versions of numba that this was tried with.
 _TRIED = ("0.68",)
 #: Why kernels are compiled as numba does it; empty where they are not.
@@ -73,13 +71,11 @@ try:
     _Library = import_module("numba.core.codegen").JITCodeLibrary
     _event: Any = import_module("numba.core.event")
     _postproc: Any = import_module("numba.core.postproc")
-    _NRTContext: Any = import_module("numba.core.runtime.context").NRTContext
     _transforms: Any = import_module("numba.core.transforms")
     _run_whole, _Lifetime = _postproc.PostProcessor.run, _postproc.VariableLifetime
     _HASH = hash(_Flags())  # one for all of them
 except (ImportError, AttributeError) as error:  # another numba
     UNAVAILABLE = str(error)
-UNAVAILABLE = UNAVAILABLE or _lowering.UNAVAILABLE
 if numba.__version__.rpartition(".")[0] not in _TRIED:
     UNAVAILABLE = f"not tried with numba {numba.__version__}"
 #: A part of the name of the cache folder: another way of compiling may change a last bit.
@@ -248,17 +244,6 @@ class Endings(_Legalization):
         return False
 
 
-@_register(mutates_CFG=True, analysis_only=False)
-class Lowering(_lowering.Lowering):
-    """Intermediate code is written, shorter than numba would."""
-
-    _name = "lowering"
-
-    @property
-    def lowering_class(self) -> Any:
-        return _lowering.Lower
-
-
 @_register(mutates_CFG=False, analysis_only=False)
 class Inference(_Inference):
     """numba's type inference, with a memory."""
@@ -274,9 +259,9 @@ class Inference(_Inference):
             state.typingctx = context
 
 
-_OURS = {
-    _Inference: Inference, _Closures: Closures, _Rewrites: Rewrites,
-    _Legalization: Endings, _lowering.Lowering: Lowering,
+#: Passes of numba's, and what stands in for them.
+PASSES: dict[Any, Any] = {
+    _Inference: Inference, _Closures: Closures, _Rewrites: Rewrites, _Legalization: Endings,
 }  # fmt: skip
 
 
@@ -306,7 +291,7 @@ class Pipeline(_Pipeline):
         managers = super().define_pipelines()
         for manager in managers:
             manager.add_pass_after(Uncounted, _Annotate)
-            manager.passes = [(_OURS.get(kind, kind), text) for kind, text in manager.passes]
+            manager.passes = [(PASSES.get(kind, kind), text) for kind, text in manager.passes]
             manager.finalize()
         return managers
 
@@ -404,7 +389,6 @@ if not UNAVAILABLE:
         (ir.Inst, "_rec_list_vars", _list_vars),
         (_postproc.PostProcessor, "run", _post_process),
         (_event, "install_timer", _untimed),
-        (_NRTContext, "get_meminfos", _lowering.counters),
     ]
 
 

@@ -7,7 +7,8 @@ Here such a function stays intermediate code until all of a kernel that Python c
 at once. If Python calls the function itself, that is one more compilation. Functions of numba's
 own that kernels call, ``np.zeros`` say, are treated in the same way (:class:`Helper`).
 
-What else is saved, and with which numba, is in :mod:`minfer.kernels._frugal`.
+What else is saved, and with which numba, is in :mod:`minfer.kernels._frugal` and
+:mod:`minfer.kernels._lowering`.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from numba.core import sigutils
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 
-from minfer.kernels import _frugal
+from minfer.kernels import _frugal, _lowering
 
 #: Why inner kernels are compiled as numba does it; empty where they are not.
-UNAVAILABLE = _frugal.UNAVAILABLE
+UNAVAILABLE = _frugal.UNAVAILABLE or _lowering.UNAVAILABLE
 try:
     _CompileResult: Any = import_module("numba.core.compiler").CompileResult
     _lookup: Any = import_module("numba.core.environment").lookup_environment
@@ -182,6 +183,8 @@ def _help(template: Any) -> Any:
 
 if not UNAVAILABLE:
     _frugal.LENT.append((_Template, "_get_jit_decorator", _help))
+    _frugal.LENT.append((_lowering.NRTContext, "get_meminfos", _lowering.counters))
+    _frugal.PASSES[_lowering.NativeLowering] = _lowering.Lowering
 
 
 def adopt(kernel: Any) -> None:

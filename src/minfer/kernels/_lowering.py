@@ -21,6 +21,7 @@ What a kernel computes does not depend on it. A part of :mod:`minfer.kernels._fr
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -31,13 +32,17 @@ from numba.core import ir, types
 UNAVAILABLE = ""
 
 _Lower: Any = object
-Lowering: Any = object
+NativeLowering: Any = object
+NRTContext: Any = object
+_register: Callable[..., Any] = lambda **_: lambda kind: kind  # noqa: E731
 try:
     _lowering: Any = import_module("numba.core.lowering")
     _Lower = _lowering.Lower
-    Lowering = import_module("numba.core.typed_passes").NativeLowering
     _must_use_alloca, _compute_use_defs = _lowering.must_use_alloca, _lowering.compute_use_defs
     _pointer_add = _lowering.cgutils.pointer_add
+    NativeLowering = import_module("numba.core.typed_passes").NativeLowering
+    NRTContext = import_module("numba.core.runtime.context").NRTContext
+    _register = import_module("numba.core.compiler_machinery").register_pass
 except (ImportError, AttributeError) as error:  # another numba
     UNAVAILABLE = str(error)
 
@@ -196,6 +201,17 @@ class Lower(_Lower):
 
     def _part(self, kind: Any, array: Any, name: str) -> Any:
         return self.context.data_model_manager[kind].get(self.builder, array, name)
+
+
+@_register(mutates_CFG=True, analysis_only=False)
+class Lowering(NativeLowering):
+    """The pass that writes intermediate code."""
+
+    _name = "lowering"
+
+    @property
+    def lowering_class(self) -> Any:
+        return Lower
 
 
 def _axes(at: Any) -> list[Any]:
