@@ -836,6 +836,32 @@ def carries(a, i, j):
     return total, last, step
 
 
+def counts(a, i, j):
+    """Ranges of all kinds, empty ones and one that is kept, chosen, left early or gone twice."""
+    n, total, kept = a.shape[0], 0, range(2, 6)
+    for k in range(i, j):
+        total += 3 * k + 1
+        for m in range(k):
+            if m > 2:
+                break
+            total += m * 7
+        else:
+            total += 1000
+        n += 1
+    for k in range(n - 1, -1, -2):
+        total = total * 3 + k
+    for k in range(n) if j > i else range(1):
+        total += k
+    for _ in range(2):
+        for k in kept:
+            total = 2 * total + k
+    for k in range(np.uint64(1), np.uint64(n)):
+        total += np.int64(k)
+    for k in range(np.int32(i)):
+        total -= k
+    return total, n, len(kept), len(range(i, j))
+
+
 def halves(a, i, j):
     """Views, and an array that is made in one branch only."""
     left = a[: i + 1]
@@ -893,6 +919,12 @@ def test_expressions_of_whole_arrays_are_those_of_numba(folder):
     for a in laid_out("float64", 1):
         for i, j in [(1, 0), (0, 3), (4, -2)]:
             assert ours(a, i, j) == theirs(a, i, j)
+
+
+def test_ranges_are_those_of_python(folder):
+    ours, a = _jit.jit(counts), np.zeros(3)
+    for i, j in [(0, 0), (0, 5), (3, 5), (5, 3), (-3, 2), (-5, -2), (2, -7)]:
+        assert ours(a, i, j) == plain(counts, a, i, j)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
