@@ -377,7 +377,7 @@ def test_resuming_skips_what_is_done_and_refuses_what_has_changed(tmp_path):
     assert outputs(out) == before
     assert status(out)[0].missing == 0
 
-    with pytest.raises(RefusedError, match=r"shard_bytes was 1000, is 900.*--fresh"):
+    with pytest.raises(RefusedError, match=r"shard_bytes was 1000, is 900.*fresh=True"):
         run(job, [source], out, workers=1, shard_bytes=900)
     os.utime(source, ns=(1, 1))  # touched, not changed
     run(job, [source], out, **options)
@@ -762,7 +762,7 @@ def test_a_damaged_plan_is_an_error_with_its_place_and_can_be_started_over(tmp_p
     text[where] = head
     (out / "plan.jsonl").write_text("\n".join(text) + "\n")
     for call in (lambda: status(out), lambda: run(Shout(), [source], out, workers=1)):
-        with pytest.raises(FormatError, match=rf"plan\.jsonl: line {where + 1}: .*--fresh"):
+        with pytest.raises(FormatError, match=rf"plan\.jsonl: line {where + 1}: .*fresh=True"):
             call()
     assert run(Shout(), [source], out, workers=1, fresh=True).rows == 3
 

@@ -301,4 +301,4 @@ def test_exact_answers_are_not_refuted(several: Path) -> None:
 @pytest.mark.parametrize("command", ["run", "train", "eval", "show"])
 def test_the_parser_says_that_it_has_none(command: str) -> None:
     for option in ("--intervals", "--certify=3"):
-        fails(call("parse", command, "a", "b", option), 2, "parser has no certified intervals yet")
+        fails(call("parse", command, "a", "b", option), 2, "has no certified intervals; `minfer")

@@ -16,7 +16,7 @@ from minfer.io.text import atomic_write
 from minfer.pictures import check_suffix, write_marked, write_picture
 from minfer.reduction import telling
 from minfer.reduction.result import Result, finite_or_none
-from minfer.words import duration, options_in
+from minfer.words import duration
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals
@@ -185,7 +185,8 @@ class Denoised:
             shades = f"told apart at {of}"
         if method and not advice and result.kept_share > telling.MOST_KEPT:
             advice = (
-                "little was ignored: raise --factor-cost, or --alpha for a picture of little noise"
+                "little was ignored: raise factor_cost, or set alpha=... for a picture of little "
+                "noise"
             )
         certain = self.intervals
         return {
@@ -237,9 +238,15 @@ class Denoised:
         return f"Denoised({height}x{width}, {what}; {self.result!r})"
 
 
-def account_dict(cleaned: Denoised, told: Account | None) -> dict[str, Any]:
-    """A cleaned picture as plain Python values, with what was asked of the reduction, if any."""
-    content = cleaned.to_dict()
+def account_dict(
+    cleaned: Denoised, told: Account | None, file: str, seconds: float
+) -> dict[str, Any]:
+    """The cleaned picture of a file as plain Python values, with what was asked of the reduction.
+
+    ``seconds`` are those of reading the file and making the model.
+    """
+    content = {**cleaned.to_dict(), "read_seconds": seconds}
+    content["picture"]["file"] = file
     if told is not None:
         content["reduction"] = {**told.request.settings(), **cleaned.reduction()}
         if told.compared is not None and not isinstance(told.compared, RefusedError):
@@ -247,13 +254,17 @@ def account_dict(cleaned: Denoised, told: Account | None) -> dict[str, Any]:
     return content
 
 
-def account_summary(cleaned: Denoised, told: Account | None) -> dict[str, str]:
+def account_summary(
+    cleaned: Denoised, told: Account | None, file: str, seconds: float
+) -> dict[str, str]:
     """All facts by name, in the words of the request, if there was one."""
-    result = cleaned.result
-    if told is None:
-        return cleaned.summary("", options_in(result.advice))
-    advice = options_in(told.request.advice(result))
-    return cleaned.summary(told.request.describe(result), advice)
+    result, method, advice = cleaned.result, "", cleaned.result.advice
+    if told is not None:
+        method, advice = told.request.describe(result), told.request.advice(result)
+    lines = cleaned.summary(method, advice)
+    lines["picture"] = f"{Path(file).name}, {lines['picture']}"
+    lines["time"] += f"; reading the picture and making its model {duration(seconds)}"
+    return lines
 
 
 def entropies(marginals: NDArray[np.float64]) -> NDArray[np.float64]:

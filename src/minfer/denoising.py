@@ -99,19 +99,19 @@ def denoise(
     solver : any solver, optional
         ``BeliefPropagation(tol=1e-4)`` by default.
     level : float, optional
-        Grey value that favours neither black nor white. By default it is estimated from the
-        picture, with alpha or for a given one; the paper's is the mean.
+        Grey value that favours neither black (0) nor white (1). By default it is estimated from
+        the picture, with alpha or for a given one; the paper's is the mean.
     labels : int, optional
-        Segment into this many classes, whose means are found in the picture.
+        Segment into so many classes, found in the picture; if ``smooth``, into grey values.
     means : floats (K,), optional
-        Segment into classes with these means.
+        Segment into classes with these grey values, 0 to 1.
     smooth : "equal", "linear" or "quadratic"
         Whether neighbours tend to have the same class, or similar grey values, as in photographs.
         Then the classes are spread evenly over the picture's values (as ``means`` must be, if
         given), and 32 to 256 of them make a grey picture.
     truncation : float, optional
         For linear and quadratic smoothness: the step between neighbours, in standard deviations of
-        the noise, from which on an edge costs no more. 3 by default.
+        the noise, from which on an edge costs no more. By default 3.
     certify : float, optional
         Seconds to prove which colour is the most probable, pixel by pixel: ``found.certain``.
     recipe : Paper, Compensated or Iterated
@@ -155,6 +155,19 @@ def denoise(
         result = result.certified(certify, **COLOURS)
     height, width = np.shape(image)
     return Denoised(result, (height, width), class_means, shades, smooth != "equal")
+
+
+def reducing(reduce: bool = False, factor_cost: float | None = None) -> MinJoint | None:
+    """The objective of a reduction, if one is asked for.
+
+    Parameters
+    ----------
+    reduce : ignore pairs of neighbours that matter little
+    factor_cost : keep pairs whose score is at least this; if only ``reduce`` is given, 0.03
+    """
+    if factor_cost is not None:
+        return MinJoint(factor_cost)
+    return MinJoint(FACTOR_COST) if reduce else None
 
 
 def whole(model: FactorGraph, solver: Solver) -> Result:
@@ -204,8 +217,7 @@ class Settings:
             if level is None:
                 raise ModelError(
                     "denoise: all pixels have the same value, so there are no two shades to tell "
-                    "apart; say what is half way between black and white, as in level=0.5 or "
-                    "--level 0.5"
+                    "apart; say what is half way between black and white, as in level=0.5"
                 )
             return Shades(STRENGTH if alpha is None else alpha, level, only, only, told=False)
         if alpha is not None and level is not None:
@@ -236,7 +248,7 @@ class Settings:
         if self.truncation is not None and self.smooth == "equal":
             raise SettingsError(
                 "denoise: truncation is for linear and quadratic smoothness, but neighbours here "
-                'are equal or not: leave it out, or give smooth="linear" (--smooth linear) too'
+                'are equal or not: leave it out, or give smooth="linear" too'
             )
         truncation = TRUNCATION if self.truncation is None else self.truncation
         check_number("denoise: truncation", truncation, above=0.0)
@@ -265,7 +277,7 @@ def shaded_model(
         if smooth != "equal":
             raise SettingsError(
                 f"denoise: {smooth} smoothness is for ordered grey values; say how many, as in "
-                "labels=64 or --labels 64"
+                "labels=64"
             )
         return shades, FactorGraph.grid(shades.alpha * (x - shades.level), coupling), None
     means = asked.classes(x)
@@ -283,7 +295,7 @@ def shaded_model(
         raise SettingsError(
             f"denoise: {smooth} smoothness counts steps in standard deviations of the noise, "
             f"1 / sqrt(alpha), and with alpha {alpha:g} all steps are 0 of them: give an alpha "
-            "above 0 (--alpha), or leave it out, and it is estimated"
+            "above 0, as in alpha=1, or leave it out, and it is estimated"
         )
     if smooth == "linear":
         return None, graph.add_truncated_linear(edges, coupling * step, truncation / step), means

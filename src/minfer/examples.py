@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import ModelError
+from minfer.errors import ModelError, SettingsError
 from minfer.graph import FactorGraph
 from minfer.notebook import Face, Right
 from minfer.solvers.exact import Exact
@@ -180,7 +180,7 @@ def write_example(name: str, path: str) -> str:
     As a .png file the picture is grey, with Gaussian noise.
     """
     from minfer.io import write
-    from minfer.io.text import format_of
+    from minfer.io.text import format_of, writing_complaint
     from minfer.parsing.conllu import write_conllu
     from minfer.parsing.tiny import tiny_treebank
     from minfer.pictures import write_picture
@@ -191,6 +191,8 @@ def write_example(name: str, path: str) -> str:
     if name == "picture" and path.lower().endswith(".png"):
         write_picture(path, noisy_drawing())
         return f"; now try `minfer denoise {path} -o clean.png`"
+    if path != "-" and (complaint := writing_complaint(path)):
+        raise SettingsError(complaint)
     graph = example(name)
     write(graph, path)
     lossy = graph.names and format_of(path) in ("uai", "fg")

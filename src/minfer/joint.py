@@ -14,7 +14,7 @@ from minfer.checks import load, told
 from minfer.errors import ModelError, visible
 from minfer.notebook import Face, Right, card
 from minfer.states import state_number
-from minfer.words import counted, probability
+from minfer.words import and_more, counted, probability
 
 _SHOWN = 20
 
@@ -221,12 +221,13 @@ class Joint:
             where = np.unravel_index(int(cell), self.table.shape)
             states = [names[int(k)] for names, k in zip(self.states, where)]
             rows.append((*states, Right(probability(float(self.table[where])))))
-        return Face("", (*self.variables, "probability"), rows)
+        more = and_more(self.table.size - most, "none larger")
+        return Face("", (*self.variables, "probability"), rows, more=more)
 
     def __str__(self) -> str:
         lines = [self._title, *(f"  {p}  {what}" for what, p in self._rows())]
-        more = self.table.size - _SHOWN
-        return "\n".join(lines + ([f"  and {more:,} more"] if more > 0 else []))
+        more = and_more(self.table.size - _SHOWN)
+        return "\n".join(lines + [f"  {more}"] * bool(more))
 
     def _repr_html_(self) -> str:
         more = max(self.table.size - _SHOWN, 0)

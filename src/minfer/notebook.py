@@ -39,6 +39,7 @@ class Face(NamedTuple):
     rows: Sequence[Sequence[object]]
     notes: Mapping[str, str] = {}
     bold: frozenset[int] = frozenset()  # rows that stand out in a terminal
+    more: str = ""  # what the table leaves out
 
     def text(self) -> str:
         """Plain lines; columns of numbers are set right."""
@@ -49,6 +50,7 @@ class Face(NamedTuple):
         for row in cells:
             line = (x.rjust(w) if n else x.ljust(w) for x, w, n in zip(row, wide, numbers))
             lines.append("  ".join(line).rstrip())
+        lines += [f"  {self.more}"] * bool(self.more)
         if self.notes:
             lines += ["", *(f"{name}: {visible(text)}" for name, text in self.notes.items())]
         return "\n".join(lines)

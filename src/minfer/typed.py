@@ -38,11 +38,20 @@ def numbers(flag: str, text: str) -> list[float]:
 
 
 def evidence_of(
-    graph: FactorGraph, given: list[str] | None, soft: list[str] | None
+    graph: FactorGraph, evidence: list[str] | None = None, soft: list[str] | None = None
 ) -> dict[int, Any]:
-    """All evidence together, by variables' numbers: states' numbers, or likelihoods (S,)."""
+    """All evidence together, by variables' numbers: states' numbers, or likelihoods (S,).
+
+    Parameters
+    ----------
+    graph : the model
+    evidence : observed states, by index or name: a file (UAI or JSON), or variable=state pairs
+        (repeatable; a name with a comma needs quotes, or its own option)
+    soft : likelihoods of one variable's states, by name (0 for those left out), or one for each in
+        order, as in x3=0.2,0.8 (repeatable). A JSON file for ``evidence`` can hold them too
+    """
     out: dict[int, Any] = {}
-    for part in _pieces(graph, given, soft):
+    for part in _pieces(graph, evidence, soft):
         for v, state in part.items():
             if v not in out:
                 out[v] = state

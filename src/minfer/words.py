@@ -24,6 +24,15 @@ def listed(words: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def and_more(n: int, what: str = "") -> str:
+    """What a table leaves out; nothing if it has all.
+
+    >>> and_more(1200, "none larger"), and_more(0)
+    ('and 1,200 more, none larger', '')
+    """
+    return f"and {n:,} more{', ' * bool(what)}{what}" if n > 0 else ""
+
+
 def outward(lo: float, hi: float) -> tuple[str, str]:
     """The ends of an interval of probabilities with four digits, rounded so that it still holds.
 
@@ -49,24 +58,6 @@ def ends(lo: float, hi: float) -> str:
 def probability(p: float) -> str:
     """Four digits; a small one keeps its size rather than reading as zero."""
     return f"{p:.0e}" if 0 < p < 5e-5 else f"{p:.4f}"
-
-
-def options_in(advice: str) -> str:
-    """Advice with settings of the Python API in the words of the command line.
-
-    >>> options_in("raise max_iters, or set damping=0.3")
-    'raise --max-iters, or set --damping 0.3'
-    """
-    words = []
-    for word in advice.split():
-        head, equals, value = word.partition("=")
-        bare = head.strip(",:;.")
-        if equals or bare in ("max_iters", "time_limit", "n_sweeps", "variables"):
-            flag = "--" + bare.replace("_", "-")
-            value = value.replace("'", "")
-            word = f"{head.replace(bare, flag)} {value}" if equals else head.replace(bare, flag)
-        words.append(word)
-    return " ".join(words)
 
 
 def upwards(x: float) -> str:

@@ -123,6 +123,15 @@ class Progress:
         )
 
 
+def complaint(state: Progress, out: str | os.PathLike[str]) -> str:
+    """How many records are bad, and where in the output folder it is said; empty if none is."""
+    if not state.errors:
+        return ""
+    answered = f"{state.rows:,} of {counted(state.rows + state.errors, 'record')} answered"
+    answered = answered if state.rows else "no record could be answered"
+    return f"{answered}, {state.errors:,} bad (see {os.fspath(out)}/part-*.errors.jsonl)"
+
+
 def run(
     job: Job,
     inputs: Sequence[str | os.PathLike[str]],

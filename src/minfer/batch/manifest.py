@@ -73,7 +73,7 @@ class Plan:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise FormatError(
                 f"{path}: line {number}: damaged ({type(error).__name__}: {error}): start over "
-                "with --fresh"
+                "with fresh=True"
             ) from None
         return cls(settings, inputs, shards)
 
@@ -307,7 +307,7 @@ def _compare(
     folder: Path, plan: Plan, settings: dict[str, Any], inputs: list[Input], manifest: Manifest
 ) -> None:
     """Refuse to go on if anything that the answers depend on has changed."""
-    advice = "name another folder, or start over with --fresh"
+    advice = "name another folder, or start over with fresh=True"
     pairs = {k: (plan.settings.get(k), settings.get(k)) for k in {*plan.settings, *settings}}
     other = [
         f"{name} was {_short(old)}, is {_short(new)}"

@@ -89,7 +89,7 @@ def intervals(
         Seconds (wall clock; compiling and loading kernels are not counted) after which the best
         intervals so far are returned; Ctrl-C does the same. None: no limit.
     tol : float
-        The width at which a variable is finished.
+        Width at which a variable is finished.
     variables : names or numbers, optional
         Work only on these; others get intervals only as a by-product.
     work : int, optional

@@ -13,7 +13,7 @@ from minfer.errors import visible
 from minfer.graph import FactorGraph
 from minfer.notebook import Bold, Face, Right
 from minfer.solvers.base import Marginals
-from minfer.words import counted, duration, ends, probability, upwards
+from minfer.words import and_more, counted, duration, ends, probability, upwards
 
 MOST_COLUMNS = 6  # states shown as columns of their own
 MOST_INTERVALS = 3  # where each has an interval
@@ -75,7 +75,7 @@ def advice(iv: Intervals, chosen: list[int] | None = None, undecided: bool = Fal
     }.get(iv.stopped, "a longer run")
     if iv.trace and len(iv.trace) > 8 and not any(step.improved for step in iv.trace[-5:]):
         return f"{more} may not help: the last five steps narrowed nothing (`minfer plan`: exact?)"
-    narrower = "" if chosen is not None else ", or variables for some of them,"
+    narrower = "" if chosen is not None else ", or fewer of them (variables=...),"
     return f"{more}{narrower} narrows what is left"
 
 
@@ -184,32 +184,38 @@ def rows(
 # ---------------------------------------------------------------------- tables
 
 
-def marginal_table(marginals: Marginals, variables: list[int], iv: Intervals | None = None) -> Face:
-    """One row per variable; with intervals ``p [lo, hi]``, and which estimates they refute."""
-    if iv is None:
-        return _state_table(
-            marginals.graph,
-            variables,
-            lambda v: (
-                [probability(p) for p in marginals[v]],
-                np.argsort(-marginals[v], kind="stable"),
-            ),
-            (MOST_COLUMNS, "most probable"),
-        )
-    refuted = iv.refuted(marginals, REFUTED)
+def marginal_table(
+    marginals: Marginals, chosen: list[int] | None, most: int, iv: Intervals | None = None
+) -> Face:
+    """One row per variable, of those chosen, or the least certain first.
+
+    With intervals ``p [lo, hi]``, and which estimates they refute.
+    """
+    variables = chosen
+    if variables is None:
+        variables = np.argsort(marginals.max_prob(), kind="stable")[:most].tolist()
 
     def cells(v: int) -> tuple[list[str], NDArray[np.int64]]:
-        p = marginals[v]
-        return [f"{probability(x)} {ends(*e)}" for x, e in zip(p, iv[v])], np.argsort(
-            -p, kind="stable"
-        )
+        texts = list(map(probability, marginals[v]))
+        if iv is not None:
+            texts = [f"{p} {ends(*e)}" for p, e in zip(texts, iv[v])]
+        return texts, np.argsort(-marginals[v], kind="stable")
 
-    last = {"": lambda v: Bold("refuted") if refuted[v] else ""}
-    return _state_table(marginals.graph, variables, cells, (MOST_INTERVALS, "most probable"), last)
+    columns, last = (MOST_COLUMNS, "most probable"), {}
+    if iv is not None:
+        refuted = iv.refuted(marginals, REFUTED)
+        columns = (MOST_INTERVALS, "most probable")
+        last = {"": lambda v: Bold("refuted") if refuted[v] else ""}
+    found = _state_table(marginals.graph, variables, cells, columns, last)
+    left = 0 if chosen is not None else len(marginals) - len(variables)
+    conclusion = "" if len(marginals) else "The model has no variables."
+    return found._replace(conclusion=conclusion, more=and_more(left, "all at least as certain"))
 
 
-def interval_table(iv: Intervals, variables: list[int]) -> Face:
-    """One row per variable: the intervals of its states, the width, and the method."""
+def interval_table(iv: Intervals, chosen: list[int] | None, most: int) -> Face:
+    """One row per variable, the widest first: its intervals, the width, and the method."""
+    variables = widest(iv, chosen, most if chosen is None else None)
+    left = 0 if chosen is not None else len(iv) - len(variables)
     width, method, vacuous = iv.width, iv.method, iv.vacuous
 
     def cells(v: int) -> tuple[list[str], NDArray[np.int64]]:
@@ -220,7 +226,8 @@ def interval_table(iv: Intervals, variables: list[int]) -> Face:
         "width": lambda v: Right(f"{width[v]:.2g}"),
         "by": lambda v: "nothing known" if vacuous[v] else str(method[v]),
     }
-    return _state_table(iv.graph, variables, cells, (MOST_INTERVALS, "highest"), last)
+    found = _state_table(iv.graph, variables, cells, (MOST_INTERVALS, "highest"), last)
+    return found._replace(more=and_more(left, "none wider"))
 
 
 def _state_table(
@@ -234,7 +241,7 @@ def _state_table(
 
     ``cells`` of a variable are a text for each state, and their order.
     """
-    longest = max((graph.states(v) for v in variables), key=len)
+    longest = max((graph.states(v) for v in variables), key=len, default=())
     alike = all(graph.states(v) == longest[: graph.n_states[v]] for v in variables)
     columns = [f"p({visible(s)})" for s in longest] if alike and len(longest) <= most[0] else []
     rows: list[list[object]] = []

@@ -13,28 +13,49 @@ needs it, so that ``minfer --version`` is quick.
 from __future__ import annotations
 
 import sys
+from collections import UserDict
 from importlib import import_module
+from typing import Any
 
 import typer
 
 from minfer import __version__
-from minfer.cli.batch import batch
-from minfer.cli.failures import Commands, leave
-from minfer.cli.generate import command, flag, option
+from minfer.cli.failures import Commands
+from minfer.cli.generate import command, option, plain
 from minfer.cli.options import Command
-from minfer.cli.parse import parse
-from minfer.cli.rules import rules
+from minfer.cli.progress import leave
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(
-    name="minfer",
-    cls=Commands,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+NAMES = (
+    "run", "query", "predict", "learn", "intervals", "mpe", "sample", "explore", "plan", "tradeoff",
+    "denoise", "paper", "convert", "example", "demo", "warmup", "doctor", "parse", "batch", "rules",
+)  # fmt: skip
+
+
+class Loaded(UserDict[str, Any]):
+    """The commands by name; each is loaded when it is first asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        if self.data[name] is None:
+            found = getattr(import_module(f"minfer.cli.{name}"), name)
+            if not isinstance(found, typer.Typer):  # one command, and no group
+                function, found = found, plain()
+                found.command(cls=Command)(function)
+            self.data[name] = typer.main.get_command(found)
+        return self.data[name]
+
+
+class Everything(Commands):
+    """All commands."""
+
+    def __init__(self, **about: Any) -> None:
+        super().__init__(**about)
+        self.commands: Any = Loaded(dict.fromkeys(NAMES))
+
+
+about = {"help_option_names": ["-h", "--help"]}
+app = plain(name="minfer", cls=Everything, context_settings=about)
 
 
 def _show_version(wanted: bool) -> None:
@@ -44,11 +65,11 @@ def _show_version(wanted: bool) -> None:
 
 
 @app.callback(invoke_without_command=True)
-@command
+@command()
 def top(
     context: typer.Context,
     version: bool = option("-V  Show the version.", False, callback=_show_version, is_eager=True),
-    debug: bool = flag("Show the traceback of an unexpected error."),
+    debug: bool = option("Show the traceback of an unexpected error."),
 ) -> None:
     """Fast marginal inference in discrete factor graphs, and how far the answer can be off.
 
@@ -74,16 +95,6 @@ def top(
     """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
-
-
-for _name in (
-    "run", "query", "predict", "learn", "intervals", "mpe", "sample", "explore", "plan", "tradeoff",
-    "denoise", "paper", "convert", "example", "demo", "warmup", "doctor",
-):  # fmt: skip
-    app.command(cls=Command)(getattr(import_module(f"minfer.cli.{_name}"), _name))
-app.add_typer(parse)
-app.add_typer(batch)
-app.add_typer(rules)
 
 
 def main() -> None:

@@ -15,15 +15,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from minfer.cli import reduce
+from minfer.cli import reduce, render
 from minfer.cli.failures import note
-from minfer.cli.generate import Options, Words, argument, flag, group, option, output
+from minfer.cli.generate import Given, Options, Words, argument, group, option, output, taken
 from minfer.cli.options import JSON, MISSING, PROBABILITIES, PictureSolving, Solving, member
-from minfer.cli.parse import PARSER, TAGS, Pairs
+from minfer.cli.parse import PARSER, PARSING, Pairs
 from minfer.cli.progress import Meter
 from minfer.errors import FormatError
 from minfer.typed import listed
-from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.batch import Job, Progress
@@ -54,7 +53,9 @@ class How(Where):
     on_error: str = option(
         "skip|fail  Log bad records in errors files and continue, or stop at the first.", "skip"
     )
-    fresh: bool = flag("Start over: remove what an earlier run wrote to OUTDIR, and nothing else.")
+    fresh: bool = option(
+        "Start over: remove what an earlier run wrote to OUTDIR, and nothing else."
+    )
     shard_mb: float = option(
         "MB  Input per shard: the most work that a kill can cost each worker.", 8.0, min=0.001
     )
@@ -66,10 +67,7 @@ def parse(
     model: str = PARSER,
     inputs: list[str] = INPUTS,
     out: str = OUT,
-    tags: str | None = TAGS,
-    marginals: bool = output(
-        "Write probabilities of arcs and trees to MISC; tables always have them.", False
-    ),
+    parsing: Given = PARSING,
     *,
     pairs: Pairs,
     how: How,
@@ -78,7 +76,7 @@ def parse(
 
     Each part of the input gives one part of the output, either complete or
     absent. Stop it at any moment; the same command resumes. Formats:
-    conllu (default), conllu.gz, parquet, jsonl, jsonl.gz.
+    conllu (default), conllu.gz; parquet, jsonl, jsonl.gz, always with marginals.
 
     \b
     Examples:
@@ -88,8 +86,7 @@ def parse(
     """
     from minfer.batch import ParseSentences
 
-    job = ParseSentences(model, tags=tags, marginals=marginals, inference=pairs.inference)
-    _run(job, inputs, out, how)
+    _run(ParseSentences(model, inference=pairs.inference, **parsing), inputs, out, how)
 
 
 @member(batch)
@@ -131,7 +128,7 @@ def predict(
     inputs: list[str] = INPUTS,
     out: str = OUT,
     targets: list[str] = option("-t A,B  Variables to predict.", ...),
-    probabilities: bool = PROBABILITIES,
+    answers: Given = PROBABILITIES,
     missing: Words = MISSING,
     *,
     how: How,
@@ -152,44 +149,16 @@ def predict(
 
     blanks = ("", *(missing or ()))
     chosen = tuple(listed(targets))
-    job = PredictRows(model, chosen, probabilities=probabilities, missing=blanks)
-    _run(job, inputs, out, how)
-
-
-@dataclass(frozen=True)
-class PictureModel(Options):
-    """The model of a picture."""
-
-    alpha: float | None = option(
-        "A  Trust in single pixels. Default: estimated from the picture; with few classes, 5 over "
-        "the square of the smallest distance between their means."
-    )
-    coupling: float = option("W  Weight of equal neighbours.", 1.0)
-    level: float | None = option(
-        "X  Grey value that favours neither black (0) nor white (1). Default: estimated from the "
-        "picture."
-    )
-    labels: int | None = option("K  Segment into K classes, found in the picture.")
-
-
-@dataclass(frozen=True)
-class PictureLimits(Options):
-    """Which pairs of neighbours to ignore."""
-
-    panel = reduce.Limits.panel
-    reduce: bool = flag("Ignore pairs of neighbours that matter little.")
-    factor_cost: float | None = option(
-        "G  Keep pairs whose score is at least G; with --reduce alone, 0.03."
-    )
+    _run(PredictRows(model, chosen, missing=blanks, **answers), inputs, out, how)
 
 
 @member(batch)
 def denoise(
     inputs: list[str] = INPUTS,
     out: str = OUT,
+    picture: Given = taken("minfer:denoise", "alpha coupling level", labels="--labels --classes K"),
+    limits: Given = taken("minfer.denoising:reducing", "reduce", "Reduction", factor_cost="G"),
     *,
-    picture: PictureModel,
-    limits: PictureLimits,
     solving: PictureSolving,
     how: How,
 ) -> None:
@@ -204,21 +173,14 @@ def denoise(
       minfer batch denoise scans/ -o clean --factor-cost 0.03 --workers 4
     """
     from minfer.batch import DenoisePictures
-    from minfer.denoising import FACTOR_COST
-    from minfer.reduction.objectives import MinJoint
+    from minfer.denoising import reducing
 
-    objective = None
-    if limits.reduce or limits.factor_cost is not None:
-        objective = MinJoint(FACTOR_COST if limits.factor_cost is None else limits.factor_cost)
     solver = solving.make() if solving.given else None
-    _run(DenoisePictures(objective=objective, solver=solver, **asdict(picture)), inputs, out, how)
+    _run(DenoisePictures(objective=reducing(**limits), solver=solver, **picture), inputs, out, how)
 
 
 @member(batch)
-def status(
-    out: str = argument("OUTDIR  Folder of a batch run."),
-    json: bool = JSON,
-) -> None:
+def status(out: str = argument("OUTDIR  Folder of a batch run."), json: bool = JSON) -> None:
     """How far a run has got, and whether it is running.
 
     \b
@@ -236,6 +198,7 @@ def status(
 
 def _run(job: Job, inputs: list[str], out: str, how: How) -> None:
     from minfer.batch import run as run_job
+    from minfer.batch.driver import complaint
 
     settings = asdict(how)
     json, settings["format"] = settings.pop("json"), settings.pop("format_")
@@ -248,19 +211,13 @@ def _run(job: Job, inputs: list[str], out: str, how: How) -> None:
         note("stopped; run the same command to continue")
         raise
     _tell(out, state, json)
-    bad = f"{state.errors:,} bad (see {out}/part-*.errors.jsonl)"
-    if state.errors and not state.rows:
-        raise FormatError(f"no record could be answered, {bad}")
-    if state.errors:
-        note(f"{state.rows:,} of {counted(state.rows + state.errors, 'record')} answered, {bad}")
+    if bad := complaint(state, out):
+        if not state.rows:
+            raise FormatError(bad)
+        note(bad)
 
 
 def _tell(out: str, state: Progress, json: bool, **more: Any) -> None:
     """How far a run is, on stdout."""
-    from minfer.cli import render
-
-    if json:
-        render.write_json({"folder": out, **state.to_dict(), **more})
-    else:
-        lines = state.summary(more.get("running", False))
-        render.show(render.console(), render.facts({"folder": out, **lines}))
+    lines = state.summary(more.get("running", False))
+    render.tell(json, {"folder": out, **state.to_dict(), **more}, notes={"folder": out, **lines})

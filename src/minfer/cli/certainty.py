@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from minfer.certified.telling import judged, sentence
+from minfer.cli.failures import in_flags
 from minfer.cli.progress import bar
 from minfer.limits import load_compiler
-from minfer.words import options_in
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals, Step
@@ -46,8 +46,6 @@ def certified(result: Result, seconds: float | None, **options: Any) -> Result:
 
 def told(iv: Intervals, marginals: Marginals, chosen: list[int] | None = None) -> dict[str, str]:
     """Two lines about intervals for the facts below an answer."""
-    text = sentence(iv, chosen, wording=options_in).replace("--time-limit", "--intervals")
-    return {
-        "judged": judged(iv, marginals, chosen),
-        "intervals": text.replace("--variables", "--query").removesuffix("."),
-    }
+    flags = {"time_limit": "--intervals", "variables": "--query"}
+    text = sentence(iv, chosen, wording=lambda advice: in_flags(advice, flags))
+    return {"judged": judged(iv, marginals, chosen), "intervals": text.removesuffix(".")}

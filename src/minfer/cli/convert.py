@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from minfer.cli.files import OUT, wrote
+from minfer.cli.files import NET, wrote
 from minfer.cli.generate import argument, command
 from minfer.cli.options import Input
 
 
-@command
+@command()
 def convert(
     source: Input,
     target: str = argument(
-        "OUT  File to write; the suffix sets the format, - is standard output.", file=OUT
+        "OUT  File to write; the suffix sets the format, - is standard output.", file=NET
     ),
 ) -> None:
     """Convert a model to another format, including its evidence if there is any.

@@ -17,7 +17,7 @@ Next:
 CERTAIN_SECONDS = 3.0
 
 
-@command
+@command()
 def demo() -> None:
     """Show what minfer does, on two examples that come with it.
 

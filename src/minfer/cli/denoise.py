@@ -3,62 +3,22 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from minfer.cli import reduce
-from minfer.cli.batch import PictureModel
+from minfer.cli import reduce, render
 from minfer.cli.certainty import certified
-from minfer.cli.failures import demand, note
+from minfer.cli.failures import demand, in_flags, note
 from minfer.cli.files import IN, OUT, Used, check_files, write_report, wrote
-from minfer.cli.generate import Options, argument, command, flag, option, output
+from minfer.cli.generate import Given, Options, argument, command, option, output, setting, taken
 from minfer.cli.options import JSON, STRICT, PictureSolving, interval_option
 from minfer.cli.progress import wait_for
 from minfer.errors import SettingsError
 from minfer.limits import load_compiler
 from minfer.typed import numbers
-from minfer.words import duration, options_in
 
 SWEEPING = ("bp", "trw")  # solvers that stop at a tolerance of ours
-
-
-@dataclass(frozen=True)
-class Picture(PictureModel):
-    """The model of a picture."""
-
-    panel = "Picture"
-    labels: int | None = option(
-        "--labels --classes K  Segment a grey picture into K classes, found in it; with --smooth, "
-        "into K grey values."
-    )
-    means: str | None = option("A,B,...  Segment into classes with these grey values, 0 to 1.")
-    smooth: str = option(
-        "HOW  Neighbours tend to have the same class (equal) or similar grey values (linear, "
-        "quadratic), as in photographs.",
-        "equal",
-    )
-    truncation: float | None = option(
-        "T  Linear, quadratic: the step between neighbours, in deviations of the noise, from "
-        "which on an edge costs no more. Default: 3."
-    )
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """As :func:`minfer.denoise` takes them."""
-        means = None if self.means is None else numbers("--means", self.means)
-        return {**asdict(self), "means": means}
-
-
-@dataclass(frozen=True)
-class PictureReduction(reduce.Reported):
-    """The reduction in the words of pictures."""
-
-    reduce: bool = flag("Ignore pairs of neighbours that matter little, and estimate the error.")
-    factor_cost: float | None = option(
-        "G  Keep factors whose score is at least G. Without any of these three, 0.03."
-    )
 
 
 @dataclass(frozen=True)
@@ -81,7 +41,7 @@ class Maps(Options):
     )
 
 
-@command
+@command("minfer:denoise")
 def denoise(
     noisy: str = argument("NOISY.png  Picture file to clean."),
     out: str | None = output(
@@ -94,9 +54,15 @@ def denoise(
     ),
     json: bool = JSON,
     strict: bool = STRICT,
+    means: str | None = setting("A,B,...", rich_help_panel="Picture"),
+    picture: Given = taken(
+        "minfer:denoise",
+        "alpha coupling level smooth truncation",
+        "Picture",
+        labels="--labels --classes K",
+    ),
     *,
-    picture: Picture,
-    reduction: PictureReduction,
+    reduction: reduce.Reported,
     maps: Maps,
     solving: PictureSolving,
 ) -> None:
@@ -120,16 +86,16 @@ def denoise(
       minfer denoise scan.png --report scan.html
     """
     import minfer
-    from minfer.cli import render
     from minfer.denoised import account_dict, account_summary, check_name
     from minfer.denoising import COLOURS, FACTOR_COST, TOL
     from minfer.pictures import read_picture
+    from minfer.reduction.request import account
 
-    how = picture.settings
+    how = {**picture, "means": None if means is None else numbers("--means", means)}
     request = reduce.make_request(reduction, solving.time_limit, FACTOR_COST)
     if maps.kept is not None and request is None:
         raise SettingsError("--kept shows what a reduction kept: add --reduce")
-    pictures: dict[str, Any] = {"out": out, **asdict(maps)}
+    pictures = {"out": out, **maps.given}
     if intervals is not None and out is not None:  # beside the clean picture
         pictures["certain"] = str(Path(out).with_name(f"{Path(out).stem}-certain.png"))
     pictures = {what: path for what, path in pictures.items() if path is not None}
@@ -138,7 +104,7 @@ def denoise(
         check_name(path, what)
     own = {"tol": TOL} if solving.name in SWEEPING else {}  # options that are given come first
     solver = reduce.solver_for(request, solving, **own)
-    reducing: dict[str, Any] = {}
+    reducing: Given = {}
     if request is not None:
         reducing = {"objective": request.objective, "recipe": request.recipe}
     load_compiler()
@@ -152,13 +118,14 @@ def denoise(
     cleaned = replace(cleaned, result=certified(cleaned.result, intervals, **COLOURS))
     result, shades = cleaned.result, cleaned.shades
     if shades is not None:
-        if guess := shades.guess(picture.alpha, picture.level):
-            note(options_in(guess))
+        if guess := shades.guess(picture["alpha"], picture["level"]):
+            note(in_flags(guess))
         how |= {"alpha": shades.alpha, "level": shades.level}
     told = None
     if request is not None:
         comparing = reduction.compare is not None
-        told = reduce.account(request, result, solver, bounding=False, comparing=comparing)
+        work = partial(account, request, result, solver, bounding=False, comparing=comparing)
+        told = wait_for("looking at the answer", work)
         about = {**how, "title": Path(noisy).name, "certify": intervals}
         about |= request.around(result, solver)
         write_report(reduction.report, "denoise_report", loaded.values, **about)
@@ -167,16 +134,8 @@ def denoise(
         wrote(path)
     if not pictures:
         note("nothing was written: -o FILE keeps the clean picture")
-    if json:
-        content = {**account_dict(cleaned, told), "read_seconds": seconds}
-        content["picture"]["file"] = noisy
-        render.write_json(content)
-    else:
-        lines = account_summary(cleaned, told)
-        lines["picture"] = f"{Path(noisy).name}, {lines['picture']}"
-        lines["time"] += f"; reading the picture and making its model {duration(seconds)}"
-        console = render.console()
-        render.show(console, render.facts(lines, result.converged))
-        if told is not None:
-            reduce.show_more(console, told)
+    content = account_dict(cleaned, told, noisy, seconds)
+    lines = account_summary(cleaned, told, noisy, seconds)
+    others = () if told is None else told.faces()
+    render.tell(json, content, notes=lines, more=others, ok=result.converged)
     demand(strict, result.converged)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import typer
 
-from minfer.cli.generate import command, flag
+from minfer.cli import render
+from minfer.cli.generate import command, option
 from minfer.health import examine
 
 
-@command
-def doctor(
-    json: bool = flag("One JSON object on standard output."),
-) -> None:
+@command()
+def doctor(json: bool = option("One JSON object on standard output.")) -> None:
     """Check the installation: versions, the compiled kernels, and whether they are correct.
 
     Every kernel in the cache is loaded; a damaged one is removed and will be compiled again.
@@ -22,8 +21,6 @@ def doctor(
     Example:
       minfer doctor
     """
-    from minfer.cli import render
-
     findings = []
     for finding in examine():
         findings.append(finding)

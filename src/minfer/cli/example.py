@@ -9,7 +9,7 @@ from minfer.cli.generate import argument, command, option
 from minfer.errors import SettingsError
 
 
-@command
+@command()
 def example(
     name: str | None = argument("NAME  Which example; without a name, they are listed.", None),
     out: str | None = option(
@@ -34,16 +34,14 @@ def example(
     from minfer.examples import TREEBANK, listed_examples, write_example
 
     about = listed_examples()
-    known = ", ".join(about)
-    if name is None:
-        if out is not None:
-            raise SettingsError(f"-o names a file, but which example? Add its name, one of {known}")
+    if name is None and out is None:
         for key, text in about.items():
             typer.echo(f"{key:<12}{text}")
         typer.echo("\nWrite one with `minfer example NAME -o NAME.minfer`.")
         return
     if name not in about:
-        raise SettingsError(f"there is no example {name!r}; choose from {known}")
+        what = f"there is no example {name!r}; choose" if name else "-o of which example? Choose"
+        raise SettingsError(f"{what} from {', '.join(about)}")
     if out is None:
         file = "tiny.conllu" if name == TREEBANK else f"{name}.minfer"
         raise SettingsError(f"where to? For instance `minfer example {name} -o {file}`")

@@ -5,20 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from minfer.cli.files import HTML, written
-from minfer.cli.generate import Words, command, flag, option
+from minfer.cli.generate import Words, command, option
 from minfer.cli.options import Input
 from minfer.cli.progress import wait_for
 from minfer.typed import parse_query
 
 
-@command
+@command()
 def explore(
     source: Input,
     out: str = option("-o PAGE.HTML  Page to write; - is standard output.", ..., file=HTML),
     targets: Words = option(
         "-t A,B  Only these variables, the observed ones, and what they depend on."
     ),
-    fix: bool = flag(
+    fix: bool = option(
         "Make the evidence permanent: it cannot be removed in the page, which gets smaller."
     ),
     title: str | None = option("TEXT  Name of the network. Default: the file name."),

@@ -8,7 +8,7 @@ import shlex
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn
@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from minfer.errors import DiskFullError, MinferError, fullness, visible
+from minfer import errors
+from minfer.errors import MinferError, visible
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -27,6 +28,10 @@ NOT_CONVERGED = 5
 # typer carries its own click since 0.2x and used the click package before: the base class of its
 # usage errors is found by way of the one it has always exported.
 UsageProblem: Any = typer.BadParameter.__mro__[2]
+
+#: The flags of the command that runs, by the names of its parameters.
+running: dict[str, str] = {}
+_SETTING = re.compile(r"[A-Z]\w*\([^()]*\)|\b([a-z]\w*)(?:(=)(?![\[(])[\"']?([^\s,;)\"']*)[\"']?)?")
 
 
 class PlainHelp:
@@ -61,7 +66,7 @@ class Group(PlainHelp, TyperGroup):
 
 
 class Commands(Group):
-    """The group of all commands; runs one and turns what it raises into an exit code."""
+    """A group that runs a command and turns what it raises into an exit code."""
 
     def main(self, args: Any = None, *rest: Any, **options: Any) -> NoReturn:
         words, debug = split_debug(sys.argv[1:] if args is None else list(args))
@@ -109,6 +114,8 @@ def exit_code(command: Callable[[], Any], debug: bool = False) -> int:
         context = getattr(error, "ctx", None)
         where = context.command_path if context else "minfer"
         return say(f"{_sentence(error.format_message())}; see `{where} --help`", error.exit_code)
+    except (errors.SettingsError, errors.RefusedError, errors.FormatError) as error:
+        return say(in_flags(str(error)), error.exit_code)
     except MinferError as error:
         return say(str(error), error.exit_code)
     except BrokenPipeError:
@@ -116,12 +123,12 @@ def exit_code(command: Callable[[], Any], debug: bool = False) -> int:
         return BROKEN_PIPE
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        if full := fullness(error):
+        if full := errors.fullness(error):
             try:
                 sys.stdout.flush()
             except OSError:
                 _drop_stdout()
-            return say(f"{place}{full}", DiskFullError.exit_code)
+            return say(f"{place}{full}", errors.DiskFullError.exit_code)
         return say(f"{place}{error.strerror or error}", BAD_INPUT)
     except MemoryError as error:
         return say(f"not enough memory: {error}" if str(error) else "not enough memory", REFUSED)
@@ -177,6 +184,37 @@ def noted() -> Iterator[None]:
         note(str(warning.message))
 
 
+def in_flags(message: str, flags: Mapping[str, str] | None = None) -> str:
+    """What the library says, its settings called by the flags of the command that runs.
+
+    They are known by where they stand, at the beginning or before an =, and by an underscore;
+    objects, as in Exact(max_gib=4.0), stay what they are.
+
+    >>> flags = {"level": "--level", "fix": "--fix", "max_iters": "--max-iters"}
+    >>> in_flags("denoise: level must be a number or None, not 'x'", flags)
+    "--level must be a number, not 'x'"
+    >>> in_flags("raise max_iters, or set level=0.3, or fix=True", flags)
+    'raise --max-iters, or set --level 0.3, or --fix'
+    >>> in_flags("level.png cannot be read", flags)
+    'level.png cannot be read'
+    """
+    known = running if flags is None else flags
+
+    def called(found: re.Match[str]) -> str:
+        name, equals, value = found.groups(default="")
+        if name not in known or not (equals or "_" in name):
+            return found[0]
+        return known[name] + (f" {value}" if value not in ("", "...", "True") else "")
+
+    start = re.match(r"(?:\w+: )?(\w+)(?=[:,]? )", message)
+    first = known.get(start[1], "") if start else ""
+    if start and first:
+        message = message[start.end() :].replace(" or None, not ", ", not ")
+    if "reduce" in known:
+        message = message.replace("infer in the full model", "leave --reduce out")
+    return first + _SETTING.sub(called, message)
+
+
 def _sentence(message: str) -> str:
     """typer's messages begin with a capital and end with a full stop; ours do not.
 
@@ -185,14 +223,3 @@ def _sentence(message: str) -> str:
     """
     small = r"(^|: |\()[A-Z](?=[a-z])"
     return re.sub(small, lambda found: found[0].lower(), message.strip().rstrip("."))
-
-
-def leave(code: Any) -> NoReturn:
-    """End the process; at once if an interrupted solver still computes in its thread."""
-    from minfer.cli.progress import abandoned
-
-    if abandoned():
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code if isinstance(code, int) else 1)
-    sys.exit(code)

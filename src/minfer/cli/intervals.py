@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from minfer.cli import render
 from minfer.cli.certainty import find
+from minfer.cli.failures import in_flags
 from minfer.cli.files import PICTURE, written
-from minfer.cli.generate import Words, command, flag, option, output
+from minfer.cli.generate import Given, Words, command, option, output, taken
 from minfer.cli.options import CSV, JSON, Input, rows_option
 from minfer.errors import SettingsError
 from minfer.typed import parse_query
-from minfer.words import counted, options_in
+from minfer.words import counted
 
 SECONDS = 10.0
 
 
-@command
+@command()
 def intervals(
     source: Input,
     variables: Words = option("-q x5,x9  Only these variables; may be repeated."),
@@ -23,14 +25,7 @@ def intervals(
         "S  Time limit in seconds; then the best intervals so far are printed. Default: 10, or "
         "none with --work."
     ),
-    tol: float = option("T  Width at which a variable is finished.", 0.01),
-    work: int | None = option(
-        "N  Limit on nodes and cells to visit, instead of seconds: the same intervals on every "
-        "machine. A few nanoseconds each."
-    ),
-    undecided: bool = flag(
-        "Finish a variable once its most probable state is certain, at any width."
-    ),
+    settings: Given = taken("minfer:intervals", "tol work undecided"),
     methods: str | None = option(
         "A,B,...  Only these methods: exact, monotone, walks, boxes, hull. Default: all that pay."
     ),
@@ -60,7 +55,6 @@ def intervals(
       minfer intervals grid.uai --work 1000000000 --csv grid.csv --picture grid.png
     """
     from minfer.certified import telling
-    from minfer.cli import render
     from minfer.io.text import write_csv
     from minfer.pictures import draw_intervals
     from minfer.queries.conflicts import locating
@@ -68,26 +62,19 @@ def intervals(
     names = None if methods is None else [m.strip() for m in methods.split(",") if m.strip()]
     if names == []:
         raise SettingsError("--methods: name at least one, as in --methods monotone,walks")
-    if time_limit is None and work is None:
+    if time_limit is None and settings["work"] is None:
         time_limit = SECONDS
     with locating(source.bare, source.seen):
         graph = source.graph
         chosen = parse_query(variables, graph, "--variables")
-        found = find(
-            graph, time_limit, chosen, tol=tol, work=work, undecided=undecided, methods=names
-        )
+        found = find(graph, time_limit, chosen, methods=names, **settings)
     written(csv_file, lambda path: write_csv(path, telling.rows(graph, chosen, None, found)))
     title = f"{Path(source.model).name}: {counted(len(found), 'variable')}"
     written(picture, lambda path: draw_intervals(path, found, chosen, title))
-    if json:
-        render.write_json(source.content(graph, telling.to_dict(found, chosen)))
-        return
-    console = render.console(stderr=csv_file == "-")
-    console.print(telling.sentence(found, chosen, undecided, options_in))
-    console.print()
-    shown = telling.widest(found, chosen, rows if chosen is None else None)
-    left = 0 if chosen is not None else len(found) - len(shown)
-    table = telling.interval_table(found, shown) if shown else None
-    render.part(console, table, left, "none wider (--rows, --variables, --csv, --json)")
+    content = source.content(graph, telling.to_dict(found, chosen))
+    text = telling.sentence(found, chosen, settings["undecided"], in_flags)
+    table = telling.interval_table(found, chosen, rows)._replace(conclusion=text)
     lines = source.summary(graph, telling.summary(found, chosen))
-    render.show(console, render.facts(lines))
+    console = render.console(stderr=csv_file == "-")
+    hint = "(--rows, --variables, --csv, --json)"
+    render.tell(json, content, table, lines, console, hint=hint)

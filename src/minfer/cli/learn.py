@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
+from minfer.cli import render
 from minfer.cli.failures import note
 from minfer.cli.files import NET, read_model
-from minfer.cli.generate import Words, command, option, output
+from minfer.cli.generate import Given, Words, command, output, taken
 from minfer.cli.options import CASES, JSON, MISSING, MODEL
 
 
-@command
+@command()
 def learn(
     model: str = MODEL,
     cases: str = CASES,
     out: str = output("-o OUT  Model to write; the suffix sets the format.", ..., file=NET),
-    prior: str = option(
-        "uniform|bdeu|none  Pseudo-counts: --strength for each cell, for each table, or none.",
-        "uniform",
-    ),
-    strength: float = option("X  Strength of the prior.", 1.0, min=0.0),
-    start: str = option(
-        "counts|random|structure  Where EM starts; structure: at the tables of MODEL.", "counts"
-    ),
-    restarts: int = option("N  Runs of EM; the best is kept.", 1, min=1),
-    max_iters: int = option("N  Steps of EM.", 200, min=1),
-    tol: float = option("X  EM stops when a step gains less than this share.", 1e-06, min=0.0),
-    seed: int = option("N  Seed of random starts.", 0, min=0),
     missing: Words = MISSING,
-    workers: int = option("N  Threads.", 1, min=1),
     json: bool = JSON,
+    settings: Given = taken(
+        "minfer.learn:BayesianNetwork",
+        "prior strength start restarts tol workers",
+        max_iterations="--max-iters N",
+        random_state="--seed N",
+    ),
 ) -> None:
     """Learn the tables of a Bayesian network from cases; its structure and states are kept.
 
@@ -39,14 +33,10 @@ def learn(
       minfer learn alarm.bif cases.csv -o learned.bif
       minfer learn alarm.bif cases.parquet -o learned.bif --prior bdeu --strength 10
     """
-    from minfer.cli import render
     from minfer.learn import BayesianNetwork
 
     graph = read_model(model)
-    net = BayesianNetwork(
-        graph, prior=prior, strength=strength, missing=("", *(missing or ())), start=start,
-        restarts=restarts, max_iterations=max_iters, tol=tol, random_state=seed, workers=workers,
-    ).fit(cases)  # fmt: skip
+    net = BayesianNetwork(graph, missing=("", *(missing or ())), **settings).fit(cases)
     net.save(out)
     if json:
         render.write_json({

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from minfer.cli import render
 from minfer.cli.generate import Words, command, option
 from minfer.cli.options import JSON, Input
 from minfer.cli.progress import wait_for
 from minfer.typed import parse_query
 
 
-@command
+@command()
 def mpe(
     source: Input,
     k: int = option("-k N  How many, best first.", 1, min=1),
@@ -36,7 +37,6 @@ def mpe(
       minfer mpe large.uai --time-limit 10
     """
     import minfer
-    from minfer.cli import render
     from minfer.queries.telling import told_evidence
 
     graph, seen = source.bare, source.seen

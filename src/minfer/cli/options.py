@@ -18,54 +18,21 @@ from typer.core import TyperCommand
 
 from minfer.checks import check_number
 from minfer.cli import generate
-from minfer.cli.failures import PlainHelp, note
+from minfer.cli.failures import PlainHelp, in_flags, note
 from minfer.cli.files import IN, OUT, read_model
-from minfer.cli.generate import (
-    Options,
-    Words,
-    argument,
-    flag_of,
-    in_flags,
-    option,
-    output,
-    parameter,
-)
+from minfer.cli.generate import Options, Words, argument, option, output, setting, taken
 from minfer.errors import SettingsError
-from minfer.solvers.named import SOLVERS, plain_settings, solver_class, solver_named
+from minfer.solvers.named import SOLVERS, plain_settings, solver_named
 from minfer.solvers.telling import describe, sizes
 from minfer.typed import evidence_beside, evidence_of, is_number
-from minfer.words import duration, listed, options_in
+from minfer.words import duration
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
     from minfer.solvers.base import Solver
 
-#: What each field means, and the order of the options.
-HELP = {
-    "max_iters": "Maximum number of iterations.",
-    "tol": "Stop when updating everything moves nothing by more than this.",
-    "damping": "Share of the old message to keep, 0 to <1.",
-    "schedule": "sequential, flooding or residual.",
-    "weights": "auto, spanning-tree or forests.",
-    "n_sweeps": "Sweeps of each chain after burn-in.",
-    "burn_in": "Sweeps discarded at the start.",
-    "n_chains": "Independent chains, or ensembles.",
-    "n_replicas": "Copies at different temperatures.",
-    "rng": "Seed of the random generator.",
-    "max_cells": "Maximum cells of a cluster, or of all cliques of a block or window.",
-    "core": "Variables read off one window.",
-    "k": "Variables to clamp.",
-    "restarts": "Other starts, used to choose these variables.",
-    "max_gib": "Maximum memory for tables, in GiB.",
-    "exact_cells": "Maximum cells for which exact is chosen.",
-    "method": "auto, clique-tree or enumerate.",
-    "time_limit": "Time limit in seconds; then the best answer so far (exact refuses).",
-}
 #: Fields whose option is called otherwise: ``--method`` is the reduction's.
 CALLED = {"method": "exact_method"}
-
-
-METAVARS: dict[type, str] = {int: "N", float: "X", str: "WORD"}
 
 MODEL = argument("MODEL  Model file; the suffix sets the format, - is standard input.", file=IN)
 
@@ -74,17 +41,10 @@ MODEL = argument("MODEL  Model file; the suffix sets the format, - is standard i
 class Input(Options):
     """A model and its evidence, which are read when first asked for."""
 
+    home = "minfer.typed:evidence_of"
     model: str = MODEL
-    evidence: Words = option(
-        "-e FILE|x3=1,x7=0  Observed states, by index or name: a file (UAI or JSON), or "
-        "variable=state pairs (repeatable; a name with a comma needs quotes, or its own option).",
-        file=IN,
-    )
-    soft: Words = option(
-        "x3=a:0.2,b:0.8  Likelihoods of one variable's states, by name (0 for those left out), or "
-        "one for each in order, as in x3=0.2,0.8 (repeatable). A JSON file for --evidence can "
-        "hold them too."
-    )
+    evidence: Words = setting("-e FILE|x3=1,x7=0", file=IN)
+    soft: Words = setting("x3=a:0.2,b:0.8")
 
     @cached_property
     def _read(self) -> tuple[FactorGraph, dict[int, Any], float]:
@@ -120,7 +80,6 @@ class Input(Options):
     def summary(self, graph: FactorGraph, told: Mapping[str, str]) -> dict[str, str]:
         """What the library says of an answer, in the words of the command line, and the model."""
         lines = {"model": f"{self.model}: {describe(graph)}", **told}
-        lines["advice"] = options_in(lines.get("advice", ""))
         if "time" in lines:
             lines["time"] += f"; reading the model {duration(self._read[2])}"
         return lines
@@ -136,11 +95,7 @@ class Input(Options):
 CASES = argument("CASES  Table of cases: .csv, .tsv (.gz), .parquet; - is CSV.", file=IN)
 JSON = output("One JSON object on standard output instead of the table.", False)
 CSV = output("--csv FILE  Write the whole table as CSV; - is standard output.", file=OUT)
-PROBABILITIES = output(
-    "--probabilities/--no-probabilities  Write the probability of every state, or only of the "
-    "most probable one.",
-    True,
-)
+PROBABILITIES = taken("minfer:predict", "probabilities", "Output")
 MISSING = option("TEXT  Text that means not observed, like an empty cell.")
 STRICT = output("Exit with code 5 if the answer has not converged.", False)
 
@@ -169,32 +124,20 @@ def _positive(seconds: float | None) -> float | None:
 
 
 class Command(PlainHelp, TyperCommand):
-    """A command whose ``--intervals`` may stand without its number."""
+    """A command whose ``--intervals``, if it has some, may stand without its number."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, with_seconds(args))
+        none = "" if any("--intervals" in p.opts for p in self.params) else ctx.command_path
+        return super().parse_args(ctx, with_seconds(args, none))
 
 
-class WithoutIntervals(PlainHelp, TyperCommand):
-    """A command of the parser, which has none yet."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        for word in _before_dashes(args):
-            if word.partition("=")[0] in _INTERVAL_FLAGS:
-                raise SettingsError(
-                    f"{word}: the parser has no certified intervals yet; `minfer intervals` and "
-                    "`minfer run --intervals` have them, for models"
-                )
-        return super().parse_args(ctx, args)
-
-
-def member(of: Typer, cls: Any = Command, name: str | None = None) -> Any:
+def member(of: Typer, home: str = "", name: str | None = None) -> Any:
     """A command of a group, called as the function is or otherwise."""
-    return lambda function: of.command(name, cls=cls)(generate.command(function))
+    return lambda function: of.command(name, cls=Command)(generate.command(home)(function))
 
 
-def with_seconds(words: list[str]) -> list[str]:
-    """``--intervals`` that no number follows gets one.
+def with_seconds(words: list[str], none: str = "") -> list[str]:
+    """``--intervals`` that no number follows gets one; refused for a command with ``none``.
 
     >>> with_seconds(["--intervals", "grid.uai"])
     ['--intervals', '5', 'grid.uai']
@@ -202,17 +145,17 @@ def with_seconds(words: list[str]) -> list[str]:
     ['grid.uai', '--intervals', '0.5']
     """
     out: list[str] = []
-    head = _before_dashes(words)
-    for k, word in enumerate(words):
+    head = words[: words.index("--")] if "--" in words else words
+    for word, following in zip(head, [*head[1:], ""]):
         out.append(word)
-        alone = k + 1 >= len(head) or not is_number(words[k + 1])
-        if k < len(head) and word in _INTERVAL_FLAGS and alone:
+        if none and word.partition("=")[0] in _INTERVAL_FLAGS:
+            raise SettingsError(
+                f"{word}: `{none}` has no certified intervals; `minfer intervals` and `minfer run "
+                "--intervals` have them, for models"
+            )
+        if word in _INTERVAL_FLAGS and not is_number(following):
             out.append(f"{INTERVAL_SECONDS:g}")
-    return out
-
-
-def _before_dashes(words: list[str]) -> list[str]:
-    return words[: words.index("--")] if "--" in words else words
+    return out + words[len(head) :]
 
 
 # ---------------------------------------------------------------------- solvers
@@ -232,13 +175,14 @@ class Solving(Options):
     def parameters(cls) -> list[inspect.Parameter]:
         *most, last = SOLVERS
         choices = f"{', '.join(most)} or {last}. Default: {cls.told}."
-        added = [parameter("solver", str | None, option(f"NAME  {choices}"), cls.panel)]
-        for name, text in HELP.items():
-            kind, have = plain_settings()[name]
+        added = [generate.parameter("solver", str | None, option(f"NAME  {choices}"), cls.panel)]
+        for name, (kind, have) in plain_settings().items():
+            first, *_ = sorted(have, key="auto".__eq__)  # who refers to others comes last
+            words, text = generate.documented(f"minfer:{SOLVERS[first]}")[name]
             who = "all solvers" if len(have) == len(SOLVERS) else ", ".join(have)
-            about = option(f"{METAVARS[kind]}  {text} ({who})")
+            told = option(f"{words}  {text.split('. ')[0].rstrip('.')}. ({who})")
             made: Any = kind
-            added.append(parameter(CALLED.get(name, name), made | None, about, cls.panel))
+            added.append(generate.parameter(CALLED.get(name, name), made | None, told, cls.panel))
         return added
 
     @property
@@ -255,21 +199,12 @@ class Solving(Options):
 
     def make(self, **settings: Any) -> Solver:
         """The solver asked for; options that were not given are ``settings``, or its defaults."""
-        solver_class(self.name)  # fails if there is none
-        for name, (_, have) in plain_settings().items():
-            key = CALLED.get(name, name)
-            if key in self.given and self.name not in have:
-                plural = "solvers that have it are" if len(have) > 1 else "one that has it is"
-                raise SettingsError(
-                    f"solver {self.name} has no option {flag_of(key)}; the {plural} {listed(have)}"
-                )
-            if key in self.given:
-                settings[name] = self.given[key]
+        called = {key: name for name, key in CALLED.items()}
+        settings |= {called.get(k, k): v for k, v in self.given.items() if k != "solver"}
         try:
             return solver_named(self.name, **settings)
         except SettingsError as error:
-            called = {name: flag_of(key) for name, key in CALLED.items()}
-            raise SettingsError(in_flags(str(error), called)) from None
+            raise SettingsError(in_flags(str(error), {"method": "--exact-method"})) from None
 
 
 class PictureSolving(Solving):

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 
+from minfer.cli import render
 from minfer.cli.failures import note
 from minfer.cli.files import wrote
-from minfer.cli.generate import argument, command, flag, option
+from minfer.cli.generate import argument, command, option
 from minfer.cli.progress import wait_for
 from minfer.errors import SettingsError
 from minfer.words import duration
 
 
-@command
+@command()
 def paper(
-    experiment: str = argument("EXPERIMENT  Which one: fig1, table1 or fig2."),
+    experiment: str = argument("fig1|table1|fig2  Which one."),
     out: str = option("-o DIR  Output folder.", "."),
-    quick: bool = flag("Use less data: about a minute."),
+    quick: bool = option("Use less data: about a minute."),
     data: str | None = option(
         "DIR  table1, fig2: the folder of the treebanks. fig1: also run on the .npz files in a "
         "folder, with arrays labels (P, H, W) and noisy (P, N, H, W)."
@@ -47,19 +50,12 @@ def paper(
       minfer paper fig1 -o results
       minfer paper table1 --data ud-treebanks -o results
     """
-    from minfer.cli import render
-    from minfer.experiments import fig1, fig2, table1
-
-    runs = {"fig1": fig1.run, "table1": table1.run, "fig2": fig2.run}
-    if experiment not in runs:
-        known = ", ".join(runs)
-        raise SettingsError(f"there is no experiment {experiment!r}; choose from {known}")
+    run = resolve_name(f"minfer.experiments.{experiment}:run")
     for folder in (out, models):
         if folder is not None and not Path(folder).is_dir():
             raise SettingsError(f"cannot write to {folder}: there is no such folder")
     began = time.process_time()
-    place = Path(models or out)
-    made = wait_for(experiment, lambda: runs[experiment](quick, data, place, note))
+    made = wait_for(experiment, partial(run, quick, data, Path(models or out), note))
     for path in made.write(str(Path(out) / experiment)):
         wrote(path)
     console = render.console()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from minfer.cli import render
 from minfer.cli.generate import command
 from minfer.cli.options import JSON, Input
 from minfer.cli.progress import wait_for
 
 
-@command
+@command()
 def plan(source: Input, json: bool = JSON) -> None:
     """Size of a model, what each solver would cost on it, and which one to use.
 
@@ -15,7 +16,6 @@ def plan(source: Input, json: bool = JSON) -> None:
     Example:
       minfer plan grid.uai --evidence x3=1
     """
-    from minfer.cli import render
     from minfer.planning import plan as make_plan
 
     graph = source.graph

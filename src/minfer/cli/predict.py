@@ -6,13 +6,13 @@ import sys
 from dataclasses import asdict
 
 from minfer.cli.files import OUT, read_model
-from minfer.cli.generate import Words, command, option, output
+from minfer.cli.generate import Given, Words, command, option, output, taken
 from minfer.cli.options import CASES, JSON, MISSING, MODEL, PROBABILITIES
 from minfer.cli.progress import Meter
 from minfer.typed import listed
 
 
-@command
+@command()
 def predict(
     model: str = MODEL,
     cases: str = CASES,
@@ -22,13 +22,9 @@ def predict(
         "-e A,B  Columns to read. Default: all that are variables but not targets."
     ),
     keep: Words = output("ID,...  Columns to copy to the answers."),
-    unknown: str = option(
-        "raise|skip|mark  Rows with an unknown state: stop, leave out, or mark in the answer.",
-        "raise",
-    ),
     missing: Words = MISSING,
-    probabilities: bool = PROBABILITIES,
-    workers: int | None = option("N  Threads. Default: one per core.", min=1),
+    answers: Given = PROBABILITIES,
+    how: Given = taken("minfer:predict", "workers", on_unknown="--unknown"),
     json: bool = JSON,
 ) -> None:
     """Exact posteriors for every row of a table of cases.
@@ -49,8 +45,8 @@ def predict(
     graph = read_model(model)
     ask = Predictor(
         graph, None if targets is None else listed(targets), keep=listed(keep),
-        evidence=None if evidence is None else listed(evidence), on_unknown=unknown,
-        probabilities=probabilities, missing=("", *(missing or ())), workers=workers,
+        evidence=None if evidence is None else listed(evidence), missing=("", *(missing or ())),
+        **answers, **how,
     )  # fmt: skip
     with Meter() as meter:  # in this thread, where an interrupt removes a half-written file
         told = "{:,} rows; {} a second"

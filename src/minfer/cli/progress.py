@@ -7,12 +7,14 @@ main thread waits in short steps.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 
@@ -24,27 +26,28 @@ _workers: list[threading.Thread] = []
 
 def wait_for(text: str, work: Callable[[], T]) -> T:
     """``work()``, with a spinner on stderr if that is a terminal and it takes long."""
-    answer: list[T] = []
-    failure: list[BaseException] = []
+    answer = Future[T]()
 
     def job() -> None:
         try:
-            answer.append(work())
+            answer.set_result(work())
         except BaseException as error:
-            failure.append(error)
+            answer.set_exception(error)
 
     thread = threading.Thread(target=job, daemon=True, name=text)
     _workers.append(thread)
     thread.start()
     _join(thread, text)
-    if failure:
-        raise failure[0]
-    return answer[0]
+    return answer.result()
 
 
-def abandoned() -> bool:
-    """Whether some work was left running, by an interrupt."""
-    return any(thread.is_alive() for thread in _workers)
+def leave(code: Any) -> NoReturn:
+    """End the process; at once if an interrupted solver still computes in its thread."""
+    if any(thread.is_alive() for thread in _workers):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else 1)
+    sys.exit(code)
 
 
 def _join(thread: threading.Thread, text: str) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from minfer.cli.generate import Words, argument, command, flag
+from typing import Any
+
+from minfer.cli import render
+from minfer.cli.generate import Words, argument, command, option
 from minfer.cli.options import JSON, Input, rows_option
 from minfer.cli.progress import wait_for
 from minfer.typed import parse_query
 
 
-@command
+@command()
 def query(
     source: Input,
     targets: Words = argument("TARGETS  Variables; without any, all of them, one by one.", None),
-    separate: bool = flag("Each target separately, not their joint distribution."),
+    separate: bool = option("Each target separately, not their joint distribution."),
     json: bool = JSON,
     rows: int = rows_option("the most probable"),
 ) -> None:
@@ -27,23 +30,17 @@ def query(
       minfer query alarm.minfer CVP PCWP -e HR=LOW
       minfer query alarm.minfer CVP PCWP --separate --json
     """
-    from minfer.cli import render
-    from minfer.joint import Joint
+    from minfer.certified.telling import marginal_table
     from minfer.queries.telling import ask
 
     graph, seen = source.bare, source.seen
     chosen = parse_query(targets, graph, "TARGETS")
     asked = wait_for("asking", lambda: ask(graph, chosen, seen, separate))
-    if json:
-        render.write_json(source.content(graph, asked.to_dict()))
-        return
-    to, found = render.console(), asked.found
-    if isinstance(found, Joint):
-        left = found.table.size - rows
-        render.part(to, found.face(rows), left, "none larger (--rows, --json)")
-    elif not isinstance(found, dict):
-        render.probabilities(to, found, None, rows)
-    for face in asked.faces():
-        render.face(to, face)
-        to.print()
-    render.show(to, render.facts(source.summary(graph, asked.summary())))
+    content = source.content(graph, asked.to_dict())
+    found: Any = asked.found
+    *others, last = [*asked.faces(rows)] or [marginal_table(found, None, rows)]
+    for face in [] if json else others:
+        render.face(render.console(), face)
+        render.console().print()
+    lines = source.summary(graph, asked.summary())
+    render.tell(json, content, last, lines, hint="(--rows, --json)")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
@@ -15,16 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from minfer import __version__
+from minfer.cli.failures import in_flags
 from minfer.errors import visible
-from minfer.notebook import Bold, words
-
-if TYPE_CHECKING:
-    from minfer.certified.result import Intervals
-    from minfer.notebook import Face
-    from minfer.solvers.base import Marginals
+from minfer.notebook import Bold, Face, words
 
 PAGE = 80  # columns that a picture may take where there is no terminal
 UNWRAPPED = 10_000  # columns of a pipe or file: no line is broken
+NOTHING = Face("", (), ())
 
 
 def console(stderr: bool = False) -> Console:
@@ -56,13 +52,6 @@ def _printable(what: Any) -> Any:
     return "\n".join(map(visible, what.split("\n"))) if isinstance(what, str) else what
 
 
-class _Table(Table):
-    """A table whose cells are plain text, one line each as far as the text goes."""
-
-    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
-        super().add_row(*map(line, cells), **options)
-
-
 def line(text: Any) -> Any:
     """A string as plain text of one line, safe to show; anything else as it is."""
     return Text(visible(text)) if isinstance(text, str) else text
@@ -77,72 +66,56 @@ def show(to: Console, what: RenderableType) -> None:
     to.file.flush()
 
 
-def face(to: Console, what: Face, notes: Mapping[str, str] = {}) -> None:
-    """The conclusion, the table, and the notes of an answer, with some more notes before them."""
-    if what.conclusion:
-        to.print(what.conclusion)
-        to.print()
-    if what.rows:
-        show(to, table_of(what))
-    if notes or what.notes:
-        to.print()
-        show(to, facts({**notes, **what.notes}))
-
-
-def tell(json: bool, content: Mapping[str, Any], what: Face, notes: Mapping[str, str] = {}) -> None:
-    """An answer on standard output, as JSON or as its face."""
+def tell(
+    json: bool,
+    content: Mapping[str, Any],
+    what: Face = NOTHING,
+    notes: Mapping[str, str] = {},
+    to: Console | None = None,
+    more: Iterable[Face] = (),
+    **about: Any,
+) -> None:
+    """An answer, as JSON on standard output, or as its face, and some more of them."""
     if json:
         write_json(content)
-    else:
-        face(console(), what, notes)
+        return
+    to = to or console()
+    face(to, what, notes, **about)
+    for other in more:
+        to.print()
+        face(to, other)
+
+
+def face(
+    to: Console, what: Face, notes: Mapping[str, str] = {}, hint: str = "", ok: bool = True
+) -> None:
+    """The conclusion, the table, and the notes of an answer, with some more notes before them.
+
+    The ``hint`` is how to see what the table leaves out; a status that is not ``ok`` stands out.
+    """
+    lines = {**notes, **what.notes}
+    groups: list[list[Any]] = [
+        [what.conclusion],
+        [table_of(what) if what.rows else None, what.more and f"  {what.more} {hint}".rstrip()],
+        [facts(lines, ok) if lines else None],
+    ]
+    for k, group in enumerate(group for group in groups if any(group)):
+        if k:
+            to.print()
+        for part in filter(None, group):
+            show(to, part)
 
 
 def table_of(what: Face) -> Table:
     """The table of a face."""
-    table = _Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for k, title in enumerate(what.head):
         side: Any = "right" if what.is_number(k) else "left"
         table.add_column(line(title), justify=side, overflow="fold")
     for k, row in enumerate(what.rows):
-        table.add_row(*map(_cell, row), style="bold" if k in what.bold else "")
+        cells = (Text(words(x), style="bold" * isinstance(x, Bold)) for x in row)
+        table.add_row(*cells, style="bold" if k in what.bold else "")
     return table
-
-
-def _cell(value: object) -> Text | str:
-    return Text(words(value), style="bold") if isinstance(value, Bold) else words(value)
-
-
-# ---------------------------------------------------------------------- an answer
-
-
-def probabilities(
-    to: Console,
-    marginals: Marginals,
-    chosen: list[int] | None,
-    rows: int,
-    intervals: Intervals | None = None,
-) -> None:
-    """The table of marginals, of those asked for or the least certain, and what it leaves out."""
-    from minfer.certified.telling import marginal_table
-
-    shown, left = chosen, 0
-    if chosen is None:
-        shown = np.argsort(marginals.max_prob(), kind="stable")[:rows].tolist()
-        left = len(marginals) - len(shown)
-    what = marginal_table(marginals, shown, intervals) if shown else None
-    part(to, what, left, "all at least as certain (--rows, --query, --json)")
-    if not len(marginals):
-        to.print("The model has no variables.")
-
-
-def part(to: Console, what: Face | None, left: int, why: str) -> None:
-    """A table that leaves something out, or nothing if there is nothing to show."""
-    if what is not None and what.rows:
-        show(to, table_of(what))
-    if left > 0:
-        to.print(f"  and {left:,} more, {why}")
-    if what is not None or left > 0:
-        to.print()
 
 
 def facts(lines: Mapping[str, str], ok: bool = True) -> Table:
@@ -155,6 +128,7 @@ def facts(lines: Mapping[str, str], ok: bool = True) -> Table:
     grid.add_column(overflow="fold")
     for key, value in lines.items():
         style = ("green" if ok else "bold yellow") if key == "status" else ""
+        value = in_flags(value) if key in ("advice", "left out") else value
         if value:
             grid.add_row(key, Text(visible(value), style=style))
     return grid

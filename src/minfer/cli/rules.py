@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from minfer.checks import check_choice
 from minfer.cli import reduce
 from minfer.cli.batch import Where
 from minfer.cli.failures import demand, note
@@ -77,8 +76,8 @@ class Grounding(Options):
 
     panel = "Grounding"
     grounding: str = option(
-        "WORD  auto (lazy if there are many more groundings than rows in the tables), full (build "
-        "all) or lazy (build those that matter).",
+        "auto|full|lazy  Build all groundings (full) or those that matter (lazy). auto: lazy if "
+        "there are many more groundings than rows in the tables.",
         "auto",
     )
     threshold: float | None = option(
@@ -102,7 +101,6 @@ class Grounding(Options):
     @property
     def settings(self) -> dict[str, Any]:
         """Those that were given."""
-        check_choice("--grounding", self.grounding, ("auto", "full", "lazy"))
         given = {k: v for k, v in asdict(self).items() if v is not None and k != "grounding"}
         if given and self.grounding == "full":
             raise SettingsError(f"--{next(iter(given))} is for --grounding lazy")
@@ -113,7 +111,7 @@ class Grounding(Options):
 class RuleLimits(reduce.JobLimits):
     """The reduction, for rules."""
 
-    method: str | None = option("WORD  compensated (default) or paper; for --grounding full.")
+    method: str | None = option("compensated|paper  For --grounding full. Default: compensated.")
 
 
 @member(rules)

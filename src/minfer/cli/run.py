@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from pathlib import Path
 
-from minfer.cli import reduce
+from minfer.cli import reduce, render
 from minfer.cli.certainty import certified, find, told
 from minfer.cli.failures import demand
 from minfer.cli.files import OUT, write_report, written
 from minfer.cli.generate import Words, command, option, output
 from minfer.cli.options import CSV, JSON, STRICT, Input, Solving, interval_option, rows_option
 from minfer.cli.progress import wait_for
-from minfer.errors import RefusedError
 from minfer.limits import load_compiler
 from minfer.typed import parse_query, variable
 
 
-@command
+@command()
 def run(
     source: Input,
     query: Words = option("-q x5,x9  Show only these variables; may be repeated."),
@@ -67,14 +65,12 @@ def run(
     """
     import minfer
     from minfer.certified import telling
-    from minfer.cli import render
     from minfer.io.text import write_csv
     from minfer.queries.conflicts import locating
-    from minfer.reduction.telling import full_log_z
+    from minfer.reduction.request import account
     from minfer.solvers.telling import answered, summary
 
     request = reduce.make_request(reduction, solving.time_limit)
-    save = reduction.save_reduced
     solver = reduce.solver_for(request, solving)
     located = partial(locating, source.bare, source.seen)
     with located():
@@ -86,46 +82,37 @@ def run(
             answer = wait_for(f"running {solving.name}", lambda: answered(solver, graph))
         sure = None if intervals is None else find(graph, intervals, variables=chosen)
         full, converged = answer, answer.converged
+        content, lines = answer.to_dict(chosen), summary(answer)
     else:
         whole = {"model"} - graph._index.keys()
         names = [(x, None if x in whole else variable(x, graph)) for x in reduction.explain or ()]
         if request.values is None:  # lists are for belief propagation
-            solver = reduce.say_if_exact_is_cheap(solver, solving, graph, source.words)
+            solver = reduce.say_if_exact_is_cheap(solver, solving, source)
         with located():
             load_compiler()  # no part of the answer's time
             result = wait_for("reduced inference", lambda: request(graph, solver))
             result = certified(result, intervals)
-            more = {"comparing": reduction.compare is not None, "explaining": names}
-            reduced = reduce.account(request, result, solver, **more)
-        result = reduced.result
-        answer, full, sure = result.marginals, reduced.full, result.intervals
-        converged = result.converged
-        written(save, partial(minfer.write, answer.graph))
-        about = {"title": Path(source.model).name, "certify": intervals}
-        about |= request.around(result, solver)
-        write_report(reduction.report, "report", graph, **about)
+            comparing = reduction.compare is not None
+            work = partial(account, request, result, solver, comparing=comparing, explaining=names)
+            reduced = wait_for("looking at the answer", work)
+        result, full = reduced.result, reduced.full
+        answer, sure, converged = result.marginals, result.intervals, result.converged
+        content, lines = reduced.to_dict(chosen), reduced.summary()
+        written(reduction.save_reduced, partial(minfer.write, answer.graph))
+        about = {"title": Path(source.model).name, **request.around(result, solver)}
+        write_report(reduction.report, "report", graph, certify=intervals, **about)
     written(out, partial(minfer.write_mar, full))
-    if pr is not None and reduced is not None and not math.isfinite(full.log_z):
-        known = full_log_z(reduced.result).removesuffix("; of the full model")
-        raise RefusedError(
-            f"--pr {pr}: log Z of the full model is {known}; keep more factors "
-            "(--factor-cost), or leave --reduce out"
-        )
+    if reduced is not None and pr is not None:
+        reduced.check_log_z(f"--pr {pr}")
     written(pr, partial(minfer.write_pr, full))
     written(csv_file, lambda path: write_csv(path, telling.rows(graph, chosen, answer, sure)))
-    if json:
-        content = answer.to_dict(chosen) if reduced is None else reduced.to_dict(chosen)
-        if sure is not None:
-            content["intervals"] = telling.to_dict(sure, chosen, answer)
-        render.write_json(source.content(graph, content))
-    else:
-        console = render.console(stderr="-" in (out, pr, save, csv_file))
-        render.probabilities(console, answer, chosen, rows, sure)
-        lines = summary(answer) if reduced is None else reduced.summary()
-        lines = source.summary(graph, lines)
-        if sure is not None:
-            lines |= told(sure, answer, chosen)
-        render.show(console, render.facts(lines, converged))
-        if reduced is not None:
-            reduce.show_more(console, reduced)
+    lines = source.summary(graph, lines)
+    if sure is not None:
+        content["intervals"] = telling.to_dict(sure, chosen, answer)
+        lines |= told(sure, answer, chosen)
+    table = telling.marginal_table(answer, chosen, rows, sure)
+    console = render.console(stderr="-" in (out, pr, reduction.save_reduced, csv_file))
+    others = () if reduced is None else reduced.faces()
+    about = {"hint": "(--rows, --query, --json)", "ok": converged}
+    render.tell(json, source.content(graph, content), table, lines, console, others, **about)
     demand(strict, converged)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from minfer.cli.files import File, written
-from minfer.cli.generate import command, flag, option
+from minfer.cli.generate import command, option
 from minfer.cli.options import Input
 from minfer.cli.progress import wait_for
 from minfer.words import counted
 
 
-@command
+@command()
 def sample(
     source: Input,
     n: int = option("-n N  How many samples.", 1000, min=0),
@@ -19,7 +19,7 @@ def sample(
         file=File("out", (".csv", ".csv.gz")),
     ),
     seed: int = option("N  The same seed gives the same samples.", 0, min=0),
-    numbers: bool = flag("Indices of states instead of their names."),
+    numbers: bool = option("Indices of states instead of their names."),
 ) -> None:
     """Independent, exact samples of all variables given evidence, as CSV.
 

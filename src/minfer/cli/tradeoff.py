@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from minfer.cli import render
 from minfer.cli.files import IN, PICTURE, written
-from minfer.cli.generate import command, option, output
+from minfer.cli.generate import command, option, output, setting
 from minfer.cli.options import CSV, JSON, Input
 from minfer.cli.progress import bar, wait_for
 from minfer.limits import load_compiler
@@ -13,23 +14,18 @@ from minfer.typed import numbers
 from minfer.words import counted
 
 
-@command
+@command("minfer.reduction.tradeoff:tradeoff")
 def tradeoff(
     source: Input,
-    objective: str = option(
-        "WORD  What to sweep: min-divergence, min-joint or min-size.", "min-divergence"
-    ),
-    values: str | None = option(
-        "A,B,...  Values to sweep: shares of the factors to add, factor costs (min-joint), or "
-        "shares of the seed's divergence to leave (min-size)."
-    ),
-    seed_graph: str = option("WORD  Seed: globals, unary or forest.", "globals"),
+    objective: str = setting(),
+    values: str | None = setting("A,B,..."),
+    seed_graph: str = option("globals|unary|forest  Where inference starts.", "globals"),
     reference: str | None = option(
         "F.MAR  True marginals, in UAI MAR format. Default: exact ones if they are cheap, else "
         "those of converged belief propagation.",
         file=IN,
     ),
-    repeats: int = option("N  Maximum number of timed calls per row.", 5, min=1),
+    repeats: int = setting(min=1),
     csv_file: str | None = CSV,
     picture: str | None = output(
         "FILE  Draw error against time and size to a .png or .svg file (needs minfer[plot]).",
@@ -52,8 +48,6 @@ def tradeoff(
     """
     import numpy as np
 
-    from minfer.checks import check_choice
-    from minfer.cli import render
     from minfer.io import read_mar
     from minfer.io.text import write_records
     from minfer.pictures import draw_tradeoff
@@ -61,7 +55,6 @@ def tradeoff(
     from minfer.reduction.tradeoff import Measurement
     from minfer.reduction.trials import Reference
 
-    check_choice("--seed-graph", seed_graph, tuple(SEEDS))
     sweep = None if values is None else [*dict.fromkeys(numbers("--values", values))]
     graph = source.graph
     truth = None
@@ -77,8 +70,6 @@ def tradeoff(
     written(csv_file, lambda path: write_records(path, found.rows()))
     title = f"{Path(source.model).name}: {counted(found.n_factors, 'factor')}"
     written(picture, lambda path: draw_tradeoff(path, found, title))
-    if json:
-        render.write_json(source.content(graph, {"objective": objective, **found.to_dict()}))
-    else:
-        console = render.console(stderr=csv_file == "-")
-        render.face(console, found.face(), source.summary(graph, {}))
+    content = source.content(graph, {"objective": objective, **found.to_dict()})
+    console = render.console(stderr=csv_file == "-")
+    render.tell(json, content, found.face(), source.summary(graph, {}), console)

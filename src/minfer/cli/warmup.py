@@ -12,7 +12,7 @@ from minfer.errors import visible
 from minfer.words import counted
 
 
-@command
+@command()
 def warmup(
     part: str | None = argument(
         "PART  solvers, method, intervals, trees or parser. Default: all of them.", None

@@ -144,10 +144,11 @@ class BayesianNetwork(Estimator):
         names (of None: all columns); other columns are not read. Variables without a column are
         hidden.
     prior : "uniform", "bdeu", "none" or {variable: numbers}
-        Pseudo-counts of the cells: ``strength`` each; ``strength`` shared by a table's cells; none;
-        or those given, a number or an array (parents..., variable), none for variables left out.
-        Rows of a table without any data are uniform.
+        Pseudo-counts: ``strength`` for each cell, for each table, or none. Rows of a table without
+        any data are uniform. In Python also numbers by variable: one, or an array (parents...,
+        variable), none for those left out.
     strength : float
+        Strength of the prior.
     states : {variable: names, or how many}, optional
         Those left out are the values in the data, sorted. Hidden variables need them.
     missing : strings that mean not observed, besides empty cells, None and NaN
@@ -156,9 +157,12 @@ class BayesianNetwork(Estimator):
         model given as structure. Families that no row knows begin at random.
     restarts : int
         Times EM is run, from the second on with random tables; the best is kept.
-    max_iterations, tol : int, float
-        EM stops where a step raises the objective by at most ``tol`` of itself.
+    max_iterations : int
+        Steps of EM.
+    tol : float
+        EM stops where a step raises the objective by at most this share of itself.
     random_state : int or None
+        Seed of random starts.
     workers : int
         Threads.
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
+from minfer.errors import SettingsError
 from minfer.notebook import Face
 from minfer.parsing.calibration import Calibration, treebank_calibration
-from minfer.parsing.conllu import Sentence
+from minfer.parsing.conllu import Sentence, read_conllu, read_treebank
 from minfer.parsing.evaluation import (
     Difference,
     Measure,
@@ -18,6 +20,8 @@ from minfer.parsing.evaluation import (
     bootstrap_difference,
     evaluate,
 )
+from minfer.parsing.inference import Inference
+from minfer.parsing.parser import Parser
 
 
 class Assessment(NamedTuple):
@@ -76,3 +80,39 @@ def assess(
         name: bootstrap_difference(scores, others, rng, measure=name) for name in get_args(Measure)
     }
     return Assessment(scores, calibrated, others, differences)
+
+
+def assess_files(
+    gold: str,
+    predicted: str | None = None,
+    compare: str | None = None,
+    *,
+    model: str | None = None,
+    tags: str | None = None,
+    inference: Inference | None = None,
+    multi_root: bool = False,
+    **settings: Any,
+) -> Assessment:
+    """The same for files: a treebank, a parse of it and another one, which are read.
+
+    Parameters
+    ----------
+    gold : treebank to compare with
+    predicted : the same sentences, parsed
+    compare : another parse of the same sentences: differences with 95 % bootstrap intervals
+    model : parse the treebank with this parser instead
+    tags, inference : as in :meth:`Parser.parse`, with a ``model``
+    multi_root : several words of a sentence may have head 0
+    **settings
+        Of :func:`assess`.
+    """
+    if (predicted is None) == (model is None):
+        raise SettingsError("give a parsed file, or a parser (model=...), and not both")
+    if model is None and (tags is not None or inference is not None):
+        raise SettingsError("tags and the reduction go with model=...")
+    read = partial(read_conllu, multi_root=multi_root)
+    truth, other = read_treebank(gold, multi_root=multi_root), read(compare) if compare else None
+    if model is None:
+        return assess(truth, read(str(predicted)), other, **settings)
+    parses = Parser.load(model).parse(truth, tags, inference=inference, marginals=True)
+    return assess(truth, parses, other, **settings)

@@ -454,8 +454,8 @@ def tree_fault(heads: Sequence[int], multi_root: bool = False) -> tuple[int, str
     if roots > 1 and not multi_root:
         first, second = [k for k, h in enumerate(heads, 1) if h == 0][:2]
         return second, (
-            f"words {first} and {second} both have head 0: allow several roots (--multi-root, in "
-            "Python multi_root=True) if the treebank does"
+            f"words {first} and {second} both have head 0: allow several roots (multi_root=True) "
+            "if the treebank does"
         )
     return None
 

@@ -141,6 +141,11 @@ class Drawn(NamedTuple):
         )
         return self._replace(forms=forms, tags=tags, deprels=deprels)
 
+    def lines(self, plain: bool = False) -> list[str]:
+        """The words under each other, each after the lines to its head."""
+        drawn = zip(tree_lines(self.heads, plain), self.forms)
+        return [f"{line} {form}" for line, form in drawn]
+
     def face(self) -> Face:
         """A row for each word, those with an improbable head to be seen."""
 

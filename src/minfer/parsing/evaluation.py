@@ -154,8 +154,10 @@ def evaluate(
     Parameters
     ----------
     gold, predicted : the same words, each with heads; they may be streams
-    punctuation : which words are left out of the scores without punctuation
-    subtypes : whether relations must agree after the colon too (``nmod:poss``)
+    punctuation : "upos" or "form"
+        What counts as punctuation: the tag PUNCT, or words made only of Unicode punctuation
+        (CoNLL-X).
+    subtypes : whether nmod:poss differs from nmod (CoNLL 2018: no)
     """
     for sentences in (gold, predicted):
         check_type(sentences, Iterable, "evaluate takes two collections of sentences", ModelError)

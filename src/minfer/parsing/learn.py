@@ -67,13 +67,14 @@ class Recipe:
 
     Parameters
     ----------
-    first_epochs, epochs : passes over the data for arcs alone, then for arcs and pairs
+    first_epochs : passes over the data for arcs alone
+    epochs : passes for arcs and pairs, afterwards
     rate, pair_rate, class_rate : AdaGrad's step for arcs, pairs, and tags and relations
     dropout : share of the features of arcs and pairs left out per sentence
     inference : how beliefs are computed; the reduced graph of the paper, in training too
-    bits : a table has 2^bits lines of 16 weights, for arcs and for pairs
-    tag_epochs, label_epochs, tag_bits : of the classifiers, whose tables have 2^tag_bits lines,
-        fewer if there are many classes
+    bits : 2^B lines of 16 weights for arcs, and for pairs
+    tag_bits : 2^B lines of weights for tags, and for relations; fewer if there are many of them
+    tag_epochs, label_epochs : passes for tags, and for relations
     folds : tags to learn from are predicted by taggers that have not seen the sentence
     """
 
@@ -124,7 +125,7 @@ class Progress:
     done : share of this epoch's sentences
     loss : minus log-likelihood per word so far in this epoch
     seconds : since training began
-    dev_uas : at the end of an epoch of the parser, if there is a development set
+    dev_uas : of the last epoch of the parser that has ended, if there is a development set
     """
 
     stage: str
@@ -135,8 +136,14 @@ class Progress:
     seconds: float
     dev_uas: float | None = None
 
+    @property
+    def ends(self) -> bool:
+        """Whether an epoch of the parser, or another stage, is over."""
+        return self.done >= 1 and (self.stage in ("arcs", "pairs") or self.epoch == self.epochs)
+
     def __str__(self) -> str:
-        return f"{STAGES[self.stage]} {self.epoch}/{self.epochs}: loss {self.loss:.4f}"
+        uas = "" if self.dev_uas is None else f", dev UAS {self.dev_uas:.2f}"
+        return f"{STAGES[self.stage]} {self.epoch}/{self.epochs}: loss {self.loss:.4f}{uas}"
 
 
 #: What each stage learns.
@@ -414,7 +421,8 @@ def _learn_trees(
                 recipe.pair_rate, stage == "pairs", totals,
             )  # fmt: skip
             if share < 1:
-                tell(stage, epoch + 1, epochs, share, float(totals[0] / totals[1]))
+                so_far = float(totals[0] / totals[1])
+                tell(stage, epoch + 1, epochs, share, so_far, uas[-1] if uas else None)
         theta = totals[4:].tolist()
         if dev_uas is not None:
             uas.append(dev_uas(model))

@@ -141,12 +141,14 @@ class Parser:
         ----------
         train, dev : sentences with heads; the UAS on ``dev`` is reported after each epoch, and
             the probabilities are :meth:`calibrated` on it
-        projective : trees that are not are lifted for training, and counted in ``model.info``
+        projective : whether crossing arcs are forbidden; trees that have some are then lifted for
+            training, and counted
         single_root : sentences with several roots are left out then, and counted
-        gp, sib : whether to have grandparent and sibling factors; neither is a first-order parser
-        tags : ``predicted`` learns from tags as the tagger will give them, ``gold`` from those in
-            the file
-        rng : seed; the same gives the same parser
+        gp : grandparent factors
+        sib : sibling factors (without both it is a first-order parser)
+        tags : "predicted" or "gold"
+            Train on the tags of the parser's own tagger, or on those in the file.
+        rng : seed of the random generator; the same gives the same parser
         recipe : everything else, see :class:`minfer.parsing.learn.Recipe`
         report : called with a :class:`minfer.parsing.learn.Progress`
         checkpoint : a file in which training is saved after each epoch and from which it continues
@@ -241,10 +243,12 @@ class Parser:
         Parameters
         ----------
         sentences : as read from a file, or lists of words; they may be a stream
-        tags : ``predicted`` or ``gold`` (those in the sentence); as in training by default
+        tags : "predicted" or "gold", optional
+            Which tags to use: those of the parser's own tagger, or those in the file. Default: as
+            in training.
         inference : :class:`Inference`; lazily reduced by default
-        marginals : whether MISC gets the arc's probability (``ArcProb``), the runner-up
-            (``Head2``, ``Head2Prob``) and, at the root word, the tree's (``TreeProb``)
+        marginals : add to MISC: ``ArcProb``, ``Head2`` and ``Head2Prob`` (the runner-up head), and
+            ``TreeProb`` at the root
         """
         for part in _batches(sentences):
             yield from self.sentences(
@@ -314,7 +318,7 @@ class Parser:
         if inference is not None and inference.least == 0 and pairs > MOST_PAIRS:
             raise RefusedError(
                 f"a sentence of {n:,} words has too many pairs of arcs to look at all: "
-                "leave out --full, or in Python use Inference()"
+                "leave out full inference (Inference.full)"
             )
         if (tags or s.tags) == "gold" and {"_"}.issuperset(sentence.upos + sentence.xpos):
             raise ModelError("the sentence has no tags: let them be predicted")

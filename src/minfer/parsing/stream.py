@@ -113,13 +113,16 @@ def parse_file(
     Parameters
     ----------
     model : file of a parser
-    source : CoNLL-U, CoNLL-X or text of a sentence per line; ``-`` is standard input; gzip too
+    source : CoNLL-U, CoNLL-X or text; ``-`` is standard input; .gz too
     target : ``-`` is standard output, ``.gz`` compresses
     tags, inference, marginals : as in :meth:`Parser.parse`
-    layout : ``conll`` or ``text``; None tells it from the suffix, or else from the first line
-    on_error : ``skip`` passes a sentence that is wrong on as it was (a line of text, which cannot
-        stand in CoNLL-U, is left out); ``fail`` raises
-    workers : processes; None uses every core for large files
+    layout : "conll" or "text", optional
+        Input format; text has one sentence per line, blanks between words. By default it is told
+        by the suffix (.txt is text), or else by the first line.
+    on_error : "skip" or "fail"
+        What to do with a bad sentence: pass it through unchanged (a line of text is left out), or
+        stop.
+    workers : processes; by default all cores for large input, else one
     report : called with what is wrong with each sentence skipped
     progress : called with the sums so far after each part
 

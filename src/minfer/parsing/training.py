@@ -52,7 +52,7 @@ class Trained(NamedTuple):
         lines = self.parser.summary()
         several = self.parser.model.info["skipped_several_roots"]
         left_out = {
-            "with several roots (--multi-root takes them)": several,
+            "with several roots (multi_root takes them)": several,
             "that could not be read": self.broken,
         }
         if several or self.broken:
@@ -82,22 +82,30 @@ def train_file(
     recipe: Recipe | None = None,
     report: Report | None = None,
     broken: Callable[[BrokenSentence], object] | None = None,
+    note: Callable[[str], object] = lambda text: None,
     **settings: Any,
 ) -> Trained:
     """Learn a parser from a treebank and write it.
 
     Parameters
     ----------
-    treebank, out, dev : files; the last for evaluation after each epoch, and for calibration
-    multi_root : whether sentences with several roots are taken too
-    fresh : start over, even if an earlier call was interrupted
-    on_error : ``fail`` at a bad sentence, or ``skip`` it
+    treebank : file to learn from; .gz too
+    out : file to write
+    dev : treebank for evaluation after each epoch (the last epoch is kept), and for calibration
+    multi_root : several words of a sentence may have head 0
+    fresh : start over, even if an earlier run was interrupted
+    on_error : "fail" or "skip"
+        What to do with a bad sentence: stop, or leave it out.
     recipe, report : as for :meth:`Parser.train`
     broken : called with each sentence skipped
+    note : called with what there is to say about the checkpoint
     **settings
         Of :meth:`Parser.train`.
     """
     require_safetensors()  # before the work, not after it
+    checkpoint = checkpoint_of(out)
+    if checkpoint.exists() and not fresh:
+        note(f"there is {checkpoint}, to resume from (fresh=True starts over)")
     skipped: list[BrokenSentence] = []
 
     def skip(sentence: BrokenSentence) -> None:
@@ -109,7 +117,6 @@ def train_file(
     held_out = None
     if dev is not None:
         held_out = read_treebank(dev, on_error=on_error, report=skip, multi_root=True)
-    checkpoint = checkpoint_of(out)
     if fresh:  # nothing speaks against it now
         checkpoint.unlink(missing_ok=True)
     began = time.perf_counter()
@@ -118,8 +125,13 @@ def train_file(
             sentences, held_out, single_root=not multi_root, recipe=recipe, report=report,
             checkpoint=checkpoint, source=Path(treebank).name, **settings,
         )  # fmt: skip
+    except KeyboardInterrupt:
+        saved = f"the last epoch is saved in {checkpoint}: run the same command to resume"
+        nothing = "nothing is saved yet: that starts with the first epoch for arcs"
+        note(saved if checkpoint.exists() else nothing)
+        raise
     except FormatError as error:
-        advice = "; --fresh removes it" if checkpoint.exists() else ""
+        advice = "; fresh=True removes it" if checkpoint.exists() else ""
         raise FormatError(f"{error}{advice}") from None
     seconds = time.perf_counter() - began
     parser.save(out)

@@ -391,7 +391,7 @@ def predict(
         What to do with a row that has an unknown state: stop, leave it out, or leave it without
         an answer and say why in ``problem``.
     probabilities : bool
-        Whether to give the probability of every state; else of the most probable one alone.
+        The probability of every state, or only of the most probable one.
     missing : strings
         That mean not observed, besides None and NaN.
     columns : names, for a plain array

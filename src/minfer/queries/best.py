@@ -272,13 +272,13 @@ def mpe(
     evidence : {variable: state, or likelihoods}, optional
         As in :func:`minfer.query`.
     k : int
-        How many: the k best, in order. Ties come in an order that depends on the model alone.
+        How many, best first. Ties come in an order that depends on the model alone.
     variables : list, optional
         Marginal MAP: the best states of these variables, all others summed out.
     time_limit : float, optional
         Seconds for a search (a step under way is finished); without it, a search ends when it has
-        made no progress for a while. With ``k`` > 1 or ``variables`` there is no search: beyond
-        the limit RefusedError is raised.
+        made no progress for a while. With ``k`` > 1 or ``variables`` there is no search: what would
+        take longer is refused.
     gap : float
         A search may stop once no assignment is better by more than this, in log score.
     max_gib : float

@@ -62,8 +62,10 @@ class Asked(NamedTuple):
         told = {v: dict(zip(graph.states(v), map(float, p))) for v, p in each.items()}
         return {**content, "marginals": {graph.name(v): states for v, states in told.items()}}
 
-    def faces(self) -> Iterator[Face]:
-        """A table for each target, if there are some and no joint is asked for."""
+    def faces(self, most: int) -> Iterator[Face]:
+        """The joint distribution of the targets, its first rows, or a table for each of them."""
+        if isinstance(self.found, Joint):
+            yield self.found.face(most)
         for v, p in self.found.items() if isinstance(self.found, dict) else ():
             rows = [(s, Right(probability(float(x)))) for s, x in zip(self.graph.states(v), p)]
             yield Face("", (self.graph.name(v), "probability"), rows)

@@ -180,6 +180,14 @@ class Budget:
     Adding stops as soon as the divergence of the rest is within ``max_divergence``, or
     ``max_factors`` are added, or no gain reaches ``factor_cost``. At least one must be given.
 
+    Parameters
+    ----------
+    max_divergence : keep factors until the gains of the others sum to this or less (MinSize)
+    max_factors : keep at most so many factors, the highest gains first (MinDivergence)
+    factor_cost : keep factors whose gain is at least this (MinJoint)
+
+    Examples
+    --------
     >>> from minfer.reduction.objectives import Budget
     >>> Budget(max_factors=2, factor_cost=0.3)([0.1, 0.9, 0.2, 0.4, 0.5]).tolist()
     [False, True, False, False, True]

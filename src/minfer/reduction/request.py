@@ -10,15 +10,17 @@ comparison with the full inference, and explanations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minfer.checks import check_choice, check_number, check_seconds
-from minfer.errors import RefusedError, SettingsError
+from minfer.errors import RefusedError, SettingsError, visible
+from minfer.notebook import Face
 from minfer.reduction import telling
-from minfer.reduction.comparison import Comparison, compare
+from minfer.reduction.comparison import Comparison, compare, face
 from minfer.reduction.explain import Explanation, ModelExplanation, explain, explain_model
 from minfer.reduction.infer import DEFAULT_FACTOR_COST, infer
 from minfer.reduction.objectives import Budget, MinJoint, Objective
@@ -39,15 +41,26 @@ class Request:
 
     Parameters
     ----------
-    factor_cost, max_divergence, max_factors : float, float and int, optional
-        Limits, as of :class:`minfer.Budget`. Without any the factor cost is 0.01; with ``values``
-        all factors are kept.
+    factor_cost : float, optional
+        Keep factors whose score is at least this. Without any of the three limits, 0.01. For
+        pictures, `minfer denoise` has 0.03.
+    max_divergence : float, optional
+        Add factors until the ignored ones' scores sum to this or less.
+    max_factors : int, optional
+        Add at most so many factors, the highest scores first.
     method : "compensated", "paper" or "iterated"
+        What ignored factors leave behind: compensated, their unary part, refreshed twice; paper,
+        nothing; iterated scores, adds, refreshes, and again.
     seed_graph : "globals", "unary" or "forest"
+        Where inference starts: globals, unary and global factors; unary; forest, also a spanning
+        forest.
     score : "gain", "residual" or "reverse", optional
-        The method's own by default.
+        What factors are ranked by: gain is the paper's, residual the default if compensated;
+        reverse ranks hard constraints too, but promises no finite divergence.
     values : float, optional
-        Infer over lists of values: those of at least this probability in the seed.
+        Use lists of values: those of at least this probability (say 0.02) in the seed, and those
+        that neighbours bring back. For pairs of variables with many values. Alone, it keeps all
+        factors.
     time_limit : float, optional
         Seconds for everything; it makes any method iterated.
 
@@ -135,7 +148,7 @@ class Request:
         if not self.iterates:
             return "method=iterated goes on until the answer stops changing"
         more = "keep more factors" if self.time_limit is None else "raise time_limit"
-        return f"{more}, or leave --reduce out"
+        return f"{more}, or infer in the full model"
 
     def settings(self) -> dict[str, Any]:
         """As JSON."""
@@ -173,6 +186,15 @@ class Account(NamedTuple):
         m, model = self.result.marginals, self.result.model
         return Marginals.from_probs(model, m.probs, m.solver, self.result.log_z_estimate)
 
+    def check_log_z(self, who: str) -> None:
+        """RefusedError, in the name of ``who``, if log Z of the full model has no estimate."""
+        if not math.isfinite(self.result.log_z_estimate):
+            known = telling.full_log_z(self.result).removesuffix("; of the full model")
+            raise RefusedError(
+                f"{who}: log Z of the full model is {known}; keep more factors (lower factor_cost, "
+                "raise max_factors), or infer in the full model"
+            )
+
     def to_dict(self, variables: list[int] | None = None) -> dict[str, Any]:
         """Plain Python values, ready for JSON; marginals of some variables, or of all."""
         content = telling.to_dict(self.result, variables, **self.request.settings())
@@ -183,6 +205,16 @@ class Account(NamedTuple):
         if self.reasons:
             content["explain"] = {name: e.to_dict() for name, e in self.reasons.items()}
         return content
+
+    def faces(self) -> Iterator[Face]:
+        """What follows the summary: full answers beside the reduced one, and explanations."""
+        if isinstance(self.compared, Comparison):
+            yield face(self.result, self.compared)
+        elif self.compared is not None:
+            refused = f"no comparison, the full inference was refused: {self.compared}"
+            yield Face(refused, (), ())
+        for title, reason in self.reasons.items():
+            yield Face(f"explain {visible(title)}\n{reason}", (), ())
 
     def summary(self) -> dict[str, str]:
         """All facts by name; those without content are empty."""

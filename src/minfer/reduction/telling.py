@@ -79,7 +79,7 @@ def bound(result: Result) -> str:
     assert result.bound is not None
     return (
         f"the divergence of the reduced model from the full one is at most {result.bound:.3g} "
-        "(rigorous; for single probabilities use --intervals)"
+        "(rigorous; for single probabilities there are certified intervals)"
         f"{_without_solver(result)}"
     )
 
@@ -189,6 +189,6 @@ def little_ignored(result: Result) -> str:
     if not result.n_ignored:
         return (
             "nothing was ignored, so this is plain inference by the solver above: raise "
-            "--factor-cost, or leave --reduce out (small models are then solved exactly)"
+            "factor_cost, or infer in the full model (small models are then solved exactly)"
         )
-    return "little was ignored: raise --factor-cost, or set --max-factors, for a smaller model"
+    return "little was ignored: raise factor_cost, or set max_factors, for a smaller model"

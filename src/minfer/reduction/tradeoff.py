@@ -77,16 +77,18 @@ def tradeoff(
     ----------
     model : FactorGraph
     objective : "min-divergence", "min-joint" or "min-size"
+        What to sweep.
     values : numbers, optional
-        For min-divergence the shares of the factors outside the seed that may be added; for
-        min-joint factor costs; for min-size shares of the divergence of the seed alone.
+        Values to sweep: for min-divergence the shares of the factors outside the seed that may be
+        added; for min-joint factor costs; for min-size shares of the divergence of the seed alone.
     recipes : dict of names and recipes, optional
         What is measured beside the baselines: the paper's method, and ours without and with
         refreshes.
     reference : Reference, optional
-        By default exact marginals where they are cheap, else those of full belief propagation.
+        True marginals. By default exact ones where they are cheap, else those of converged belief
+        propagation.
     repeats : int
-        Calls timed for each point, at most; the median counts.
+        Maximum number of timed calls per row; the median counts.
     """
     sweep = Measurement(model, objective, values, seed, reference, repeats, recipes)
     for _, work in sweep.steps():

@@ -124,7 +124,7 @@ def explore(
     if graph.n_variables > MAX_VARIABLES:
         raise RefusedError(
             f"explore: {counted(graph.n_variables, 'variable')} are too many to look at (up to "
-            f"{MAX_VARIABLES:,}); keep what some of them depend on (--targets A,B; targets=), or "
+            f"{MAX_VARIABLES:,}); keep what some of them depend on (targets=...), or "
             "use `minfer run`, which answers without a drawing"
         )
     engine = _engine(graph, fix, targets is not None)
@@ -281,9 +281,9 @@ def _smaller(fixed: bool, part: bool) -> str:
     """What to do about a model that is too large."""
     ways = []
     if not part:
-        ways.append("keep what some variables depend on (--targets A,B; targets=)")
+        ways.append("keep what some variables depend on (targets=...)")
     if not fixed:
-        ways.append("build evidence in for good (-e x3=1 --fix; fix=True)")
+        ways.append("build evidence in for good (fix=True)")
     ways.append("join states")
     return f"{', '.join(ways)}, or use `minfer run --evidence`, which also answers approximately"
 

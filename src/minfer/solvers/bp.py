@@ -44,17 +44,20 @@ class BeliefPropagation:
     Parameters
     ----------
     max_iters : int
-        Sweeps over the variables on cycles; the last two confirm that it has converged. Trees need
-        no iteration and do not count.
+        Maximum number of iterations. They are sweeps over the variables on cycles, of which the
+        last two confirm that it has converged; trees need none.
     tol : float
-        Stop once recomputing every message, without damping, moves no message and no probability
-        by more than this: a bound on a residual, not on the error of the answer.
+        Stop once updating everything moves nothing by more than this. That is, all messages are
+        recomputed, without damping, and neither a message nor a probability moves by more: a bound
+        on a residual, not on the error of the answer.
         ``Marginals.still_to_move`` estimates what more sweeps would change.
     damping : float in [0, 1)
-        Share of the old message kept; 0.3 to 0.5 helps where it oscillates.
+        Share of the old message kept, 0 to <1; 0.3 to 0.5 helps where it oscillates.
     schedule : "sequential", "flooding" or "residual"
+        Which messages are updated when.
     time_limit : float or None
-        Seconds after which the best answer so far is returned with status ``time limit``.
+        Time limit in seconds; then the best answer so far (exact inference refuses). Its status is
+        ``time limit``.
 
     Examples
     --------

@@ -48,10 +48,10 @@ class Exact:
         Seconds. A run expected to take four times as long is refused at once; one that does not
         finish in time raises RefusedError, since there is no partial exact answer.
     method : "auto", "clique-tree" or "enumerate"
-        "auto" makes a small model's whole joint table (up to 16 variables, 256 factors and 4,096
-        cells, nothing but tables), which compiles nothing, and a clique tree of others; prepared
-        runs always use a tree. Enumeration sums over all assignments (up to 2**24): slow, obvious,
-        a check of the others.
+        The default makes a small model's whole joint table (up to 16 variables, 256 factors and
+        4,096 cells, nothing but tables), which compiles nothing, and a clique tree of others;
+        prepared runs always use a tree. Enumeration sums over all assignments (up to 2**24): slow,
+        obvious, a check of the others.
 
     Examples
     --------

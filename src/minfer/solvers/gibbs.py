@@ -65,11 +65,12 @@ class Gibbs:
     n_sweeps : int
         Recorded sweeps of each chain.
     burn_in : int
-        Sweeps of each chain before that.
+        Sweeps of each chain before those recorded.
     n_chains : int
-        With one chain there is no error estimate.
+        Independent chains, or ensembles. With one there is no error estimate.
     rng : int
-        Seed. The same seed gives the same answer, to the bit; each chain has its own stream.
+        Seed of the random generator. The same seed gives the same answer, to the bit; each chain
+        has its own stream.
     time_limit : float or None
         Wall-clock seconds; checked between kernel calls of about 50 ms, after at least one recorded
         sweep. Burn-in gets half of the time at most. All chains make the same number of sweeps.

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from minfer.errors import MinferError, SettingsError
+from minfer.words import listed
 
 if TYPE_CHECKING:
     from minfer.solvers.base import Solver
@@ -45,6 +46,11 @@ def solver_class(name: str) -> Any:
 def solver_named(name: str, **settings: Any) -> Solver:
     """A solver by its name, with these settings."""
     kind = solver_class(name)
+    for key in settings.keys() - {f.name for f in fields(kind)}:
+        _, have = plain_settings().get(key, (None, ()))
+        those = "solvers that have it are" if len(have) > 1 else "one that has it is"
+        told = f"; the {those} {listed(have)}" if have else ""
+        raise SettingsError(f"{key} is not a setting of the solver {name}{told}")
     try:
         return kind(**settings)
     except MinferError:

@@ -59,7 +59,8 @@ class StructuredMeanField:
     time_limit : float or None
         Seconds after which the best answer so far is returned with status ``time limit``.
     max_cells : int
-        A block whose cliques have more cells than this together is refused.
+        Maximum cells of a part: of all cliques of a block or window, or of a cluster. A block that
+        has more is refused.
 
     Notes
     -----

@@ -65,9 +65,9 @@ class TreeReweighted:
         As in :class:`~minfer.BeliefPropagation`.
     weights : "auto", "spanning-tree", "forests", or floats (F,)
         Edge appearance probabilities: of uniform spanning trees (from the Laplacian), averaged over
-        deterministic spanning forests, whichever is cheap enough ("auto"), or given per factor
-        (entries of factors that are not pairwise are ignored). log Z is called an upper bound only
-        for weights known to be valid.
+        deterministic spanning forests, or whichever is cheap enough ("auto"). Floats give them per
+        factor (those of factors that are not pairwise are ignored). log Z is called an upper bound
+        only for weights known to be valid.
     """
 
     max_iters: int = 1000
