@@ -45,6 +45,10 @@ class Loaded(UserDict[str, Any]):
             self.data[name] = typer.main.get_command(found)
         return self.data[name]
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """Errors of a command that cannot be loaded are errors, also if they are of keys."""
+        return self[name] if name in self.data else default
+
 
 class Everything(Commands):
     """All commands."""
